@@ -42,8 +42,9 @@ setup: java ## install everything into .venv and .jars (can be interrupted and r
 	@$(MAKE) --no-print-directory steps
 	@echo "Set up. Next: make demo, or make test."
 
-check: setup ## lint (ruff) and types (mypy)
+check: setup ## lint and layout (ruff), types (mypy)
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check -q .
 	$(BIN)/mypy
 
 test: check ## check, then the tests without a JVM (minutes), then those with Spark and a real Kafka broker

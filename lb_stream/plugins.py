@@ -14,8 +14,24 @@ same name leads to its module. It decides and refuses by rules: values that say 
 from lb_stream.contracts.keys import KeyModel, key
 from lb_stream.core.model.refusals import Refusal, refusal
 from lb_stream.core.model.rules import Decides, Refuses, Rule, decides, refuses
-from lb_stream.core.model.view import Bools, Brokers, Bundles, ClusterView, Floats, Ints, Rates, Rows
-from lb_stream.core.placement.base import Best, Placement, PlacementContext, Targets, placement, simple_placement
+from lb_stream.core.model.view import (
+    Bools,
+    Brokers,
+    Bundles,
+    ClusterView,
+    Floats,
+    Ints,
+    Rates,
+    Rows,
+)
+from lb_stream.core.placement.base import (
+    Best,
+    Placement,
+    PlacementContext,
+    Targets,
+    placement,
+    simple_placement,
+)
 from lb_stream.core.shedding.base import (
     BundleRules,
     Disruption,
@@ -34,7 +50,14 @@ from lb_stream.core.shedding.base import (
     shedder,
     until_enough,
 )
-from lb_stream.core.splitting.base import Boundaries, Range, SplitAlgorithm, SplitContext, Topics, split_algorithm
+from lb_stream.core.splitting.base import (
+    Boundaries,
+    Range,
+    SplitAlgorithm,
+    SplitContext,
+    Topics,
+    split_algorithm,
+)
 
 __all__ = [
     "Best",

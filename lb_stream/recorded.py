@@ -21,7 +21,9 @@ from lb_stream.store import Store
 _CLUSTERS = "SELECT DISTINCT cluster FROM broker_loads ORDER BY cluster"
 
 
-def load_reports(file: str | Path, cluster: str = "recorded", broker: str | None = None, **settings: Any) -> ClusterView:
+def load_reports(
+    file: str | Path, cluster: str = "recorded", broker: str | None = None, **settings: Any
+) -> ClusterView:
     """The cluster after all reports of a file: one report on a line, as `lbctl reports send` reads them, also gzipped.
 
     `broker` is whose a report is that doesn't say itself; `settings` are the cluster's, as far as the averages need them.
@@ -45,7 +47,9 @@ def load_tables(folder: str | Path, cluster: str | None = None, **settings: Any)
     config, lake = cluster_config(settings), open_lake(Store.at(folder))
     names = [name for (name,) in run(lake, _CLUSTERS).fetchall()]
     if (cluster is None and len(names) != 1) or (cluster is not None and cluster not in names):
-        raise QueryError(f"cluster = {cluster!r}: expected one of {', '.join(names) or 'none: the tables have no load yet'}")
+        raise QueryError(
+            f"cluster = {cluster!r}: expected one of {', '.join(names) or 'none: the tables have no load yet'}"
+        )
     return present_view(lake, cluster or names[0], config.balancer.weights)
 
 

@@ -22,7 +22,9 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 
-ROOT = next(folder for folder in (Path.cwd(), *Path.cwd().parents) if (folder / "pyproject.toml").exists())
+ROOT = next(
+    folder for folder in (Path.cwd(), *Path.cwd().parents) if (folder / "pyproject.toml").exists()
+)
 sys.path.insert(0, str(ROOT))
 
 from tests.captured import PerReport, clock, decoded, polled_reports
@@ -38,10 +40,15 @@ for report in reports:
     mode.take([(report, decoded(report))], report.at_ms)
     for row in mode.shard.bundles.to_pylist():
         if row["reported_ms"] == report.at_ms:
-            both = [[row[f"{span}_throughput_{way}_bytes_per_s"] for way in ("in", "out")] for span in ("latest", "short", "long")]
+            both = [
+                [row[f"{span}_throughput_{way}_bytes_per_s"] for way in ("in", "out")]
+                for span in ("latest", "short", "long")
+            ]
             history[row["name"]].append([report.at_ms, *map(sum, both), row["long_samples"]])
 bundles = {name: np.array(rows, float) for name, rows in history.items()}
-print(f"{len(reports)} reports of {len({report.broker for report in reports})} brokers, {len(bundles)} bundles")
+print(
+    f"{len(reports)} reports of {len({report.broker for report in reports})} brokers, {len(bundles)} bundles"
+)
 print("from", clock(reports[0].at_ms), "to", clock(reports[-1].at_ms), "UTC")
 
 # %% [markdown]
@@ -62,7 +69,9 @@ axes.plot(minutes, rows[:, 3] / 1e3, color="tab:blue", label="long, 1 000 sample
 axes.set(title=f"Throughput of {name}", xlabel="minutes", ylabel="kB/s")
 axes.legend()
 samples = rows[:, 1]
-assert np.isclose(rows[9, 2], samples[:10].mean()), "until the tenth sample the short average is the mean"
+assert np.isclose(rows[9, 2], samples[:10].mean()), (
+    "until the tenth sample the short average is the mean"
+)
 assert np.isclose(rows[-1, 3], samples.mean()), "the long average is still the mean of all samples"
 
 # %% [markdown]
@@ -75,10 +84,15 @@ assert np.isclose(rows[-1, 3], samples.mean()), "the long average is still the m
 # %%
 steps = np.arange(0, 200)
 figure, axes = plt.subplots(figsize=(9, 3.5), constrained_layout=True)
-for kept, label, color in ((10, "short, 10 samples", "tab:red"), (1000, "long, 1 000 samples", "tab:blue")):
+for kept, label, color in (
+    (10, "short, 10 samples", "tab:red"),
+    (1000, "long, 1 000 samples", "tab:blue"),
+):
     axes.plot(steps, 1 - (1 - 1 / kept) ** steps, label=label, color=color)
 axes.axhline(0.9, color="0.7", lw=1)
-axes.set(title="Part of a jump that the average shows", xlabel="samples after the jump", ylabel="part")
+axes.set(
+    title="Part of a jump that the average shows", xlabel="samples after the jump", ylabel="part"
+)
 axes.legend()
 until_90 = {kept: int(np.ceil(np.log(0.1) / np.log(1 - 1 / kept))) for kept in (10, 1000)}
 print(f"nine tenths after {until_90[10]} samples (short) and {until_90[1000]} (long)")
@@ -102,17 +116,33 @@ for rows in long_enough.values():
     mean = rows[:, 1].mean()
     if mean < 1_000:
         continue
-    coming = np.array([rows[at + 1 : at + 1 + AHEAD, 1].mean() for at in range(10, len(rows) - AHEAD)])
+    coming = np.array(
+        [rows[at + 1 : at + 1 + AHEAD, 1].mean() for at in range(10, len(rows) - AHEAD)]
+    )
     for column, figure_name in ((1, "latest"), (2, "short"), (3, "long")):
         seen = rows[10 : len(rows) - AHEAD, column]
-        errors[figure_name][0].append(np.abs(seen - rows[11 : len(rows) - AHEAD + 1, 1]).mean() / mean)
+        errors[figure_name][0].append(
+            np.abs(seen - rows[11 : len(rows) - AHEAD + 1, 1]).mean() / mean
+        )
         errors[figure_name][1].append(np.abs(seen - coming).mean() / mean)
         steadiness[figure_name].append(np.abs(np.diff(seen)).mean() / mean)
 print(f"{'':8}{'next sample':>14}{'next minute':>14}{'moves per sample':>20}")
 for figure_name, (near, far) in errors.items():
-    print(f"{figure_name:8}{np.median(near):14.1%}{np.median(far):14.1%}{np.median(steadiness[figure_name]):20.1%}")
+    print(
+        f"{figure_name:8}{np.median(near):14.1%}{np.median(far):14.1%}{np.median(steadiness[figure_name]):20.1%}"
+    )
 figure, axes = plt.subplots(figsize=(9, 3.5), constrained_layout=True)
-axes.boxplot([errors[one][1] for one in errors], tick_labels=list(errors), showfliers=False, orientation="horizontal")
-axes.set(title=f"Mean error as a guess at the next minute, {len(errors['short'][1])} bundles", xlabel="relative to the bundle's mean")
+axes.boxplot(
+    [errors[one][1] for one in errors],
+    tick_labels=list(errors),
+    showfliers=False,
+    orientation="horizontal",
+)
+axes.set(
+    title=f"Mean error as a guess at the next minute, {len(errors['short'][1])} bundles",
+    xlabel="relative to the bundle's mean",
+)
 assert np.median(errors["latest"][1]) < np.median(errors["short"][1]) < np.median(errors["long"][1])
-assert np.median(steadiness["long"]) < np.median(steadiness["short"]) < np.median(steadiness["latest"])
+assert (
+    np.median(steadiness["long"]) < np.median(steadiness["short"]) < np.median(steadiness["latest"])
+)

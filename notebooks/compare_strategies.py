@@ -21,7 +21,9 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 
-ROOT = next(folder for folder in (Path.cwd(), *Path.cwd().parents) if (folder / "pyproject.toml").exists())
+ROOT = next(
+    folder for folder in (Path.cwd(), *Path.cwd().parents) if (folder / "pyproject.toml").exists()
+)
 sys.path.insert(0, str(ROOT))
 
 from lb_stream.core.averages.cluster_view import view_of
@@ -35,7 +37,10 @@ from tests.support.sim_loop import ClosedLoop
 
 SHEDDERS = {
     "ThresholdShedder": {},
-    "ThresholdShedder, lower boundary": {"shedding_strategy": "ThresholdShedder", "lower_boundary": True},
+    "ThresholdShedder, lower boundary": {
+        "shedding_strategy": "ThresholdShedder",
+        "lower_boundary": True,
+    },
     "OverloadShedder": {},
     "RangeThresholdShedder": {},
     "UniformLoadShedder": {},
@@ -66,7 +71,9 @@ SMALL = {
 def wanted(name):
     """(time, bundle, source, rule) of everything that the shedder would have unloaded."""
     found, mode, memory = [], PerReport(), Memory()
-    moments = [(report.at_ms, 0, report) for report in stored_reports()] + [(one.at_ms, 1, one) for one in leader_rounds()]
+    moments = [(report.at_ms, 0, report) for report in stored_reports()] + [
+        (one.at_ms, 1, one) for one in leader_rounds()
+    ]
     for at_ms, kind, what in sorted(moments, key=lambda moment: moment[:2]):
         if kind == 0:
             mode.take([(what, decoded(what))], at_ms)
@@ -77,17 +84,25 @@ def wanted(name):
             continue
         made = decide(view, memory, Inbox(), config)
         memory = made.memory
-        found += [(at_ms, one.bundle, one.source, one.rule) for one in made.decisions if one.kind in ("unload", "transfer")]
+        found += [
+            (at_ms, one.bundle, one.source, one.rule)
+            for one in made.decisions
+            if one.kind in ("unload", "transfer")
+        ]
     return found
 
 
 wishes = {name: wanted(name) for name in SHEDDERS}
-leaders = [(one.at_ms, shed.bundle, shed.source, "leader") for one in leader_rounds() for shed in one.sheds]
+leaders = [
+    (one.at_ms, shed.bundle, shed.source, "leader") for one in leader_rounds() for shed in one.sheds
+]
 print(f"{'':34}{'unloads':>8}  {'bundles':>8}  first     the leader's own")
 for name, rows in {"the leader (ThresholdShedder)": leaders, **wishes}.items():
     bundles = {bundle for _, bundle, _, _ in rows}
     shared = len(bundles & {bundle for _, bundle, _, _ in leaders})
-    print(f"{name:34}{len(rows):8}  {len(bundles):8}  {clock(rows[0][0]) if rows else '-':8}  {shared} of {len(leaders)}")
+    print(
+        f"{name:34}{len(rows):8}  {len(bundles):8}  {clock(rows[0][0]) if rows else '-':8}  {shared} of {len(leaders)}"
+    )
 
 # %%
 figure, axes = plt.subplots(figsize=(9, 4), constrained_layout=True)
@@ -97,14 +112,25 @@ labels = {"the leader": leaders, **wishes}
 for place, rows in enumerate(labels.values()):
     for (at_ms, source), count in Counter((at_ms, source) for at_ms, _, source, _ in rows).items():
         shift = 0.15 * (sources.index(source) - 1)
-        axes.scatter((at_ms - leaders[0][0]) / 60_000, place + shift, s=30 * count, color=colors[source], alpha=0.7)
+        axes.scatter(
+            (at_ms - leaders[0][0]) / 60_000,
+            place + shift,
+            s=30 * count,
+            color=colors[source],
+            alpha=0.7,
+        )
 for source in sources:
     axes.scatter([], [], color=colors[source], label=source)
 axes.set_yticks(range(len(labels)), list(labels))
 axes.invert_yaxis()
-axes.set(title="Who would have unloaded from whom, and when (area: bundles)", xlabel="minutes from the leader's first unload")
+axes.set(
+    title="Who would have unloaded from whom, and when (area: bundles)",
+    xlabel="minutes from the leader's first unload",
+)
 axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
-assert {bundle for _, bundle, _, _ in wishes["ThresholdShedder"]} & {bundle for _, bundle, _, _ in leaders}
+assert {bundle for _, bundle, _, _ in wishes["ThresholdShedder"]} & {
+    bundle for _, bundle, _, _ in leaders
+}
 
 # %% [markdown]
 # ## On a simulated cluster
@@ -118,7 +144,12 @@ SECONDS = 120
 
 def closed_loop(name, workload="hot_spot", seed=1):
     """(max/mean second by second, number of unloads, bundles that moved more than once) of one run."""
-    loop = ClosedLoop(build_cluster(6, 96, workload, seed, START_MS, at_s=5.0), {**DEMO, **settings(name)}, START_MS, Memory(epoch=1))
+    loop = ClosedLoop(
+        build_cluster(6, 96, workload, seed, START_MS, at_s=5.0),
+        {**DEMO, **settings(name)},
+        START_MS,
+        Memory(epoch=1),
+    )
     uneven = []
     for _ in range(SECONDS):
         loop.step()
@@ -130,8 +161,13 @@ def closed_loop(name, workload="hot_spot", seed=1):
 runs = {name: closed_loop(name) for name in SHEDDERS}
 print(f"{'':34}{'at worst':>9}{'at the end':>12}{'even after':>12}{'moves':>7}{'moved again':>13}")
 for name, (uneven, moves, again) in runs.items():
-    even = next((second + 1 for second in range(SECONDS) if second > 5 and max(uneven[second:]) <= 1.25), None)
-    print(f"{name:34}{max(uneven):9.2f}{uneven[-1]:12.2f}{f'{even} s' if even else 'never':>12}{moves:7}{again:13}")
+    even = next(
+        (second + 1 for second in range(SECONDS) if second > 5 and max(uneven[second:]) <= 1.25),
+        None,
+    )
+    print(
+        f"{name:34}{max(uneven):9.2f}{uneven[-1]:12.2f}{f'{even} s' if even else 'never':>12}{moves:7}{again:13}"
+    )
 
 # %%
 figure, axes = plt.subplots(figsize=(9, 4.5), constrained_layout=True)
@@ -140,4 +176,6 @@ for name, (uneven, _, _) in runs.items():
 axes.axhline(1.25, color="0.7", lw=1, ls="--")
 axes.set(title="Unevenness: busiest broker over the mean", xlabel="seconds", ylabel="max / mean")
 axes.legend()
-assert all(uneven[-1] < max(uneven) for uneven, _, _ in runs.values()), "every one of them helps against a hot broker"
+assert all(uneven[-1] < max(uneven) for uneven, _, _ in runs.values()), (
+    "every one of them helps against a hot broker"
+)

@@ -22,7 +22,9 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 
-ROOT = next(folder for folder in (Path.cwd(), *Path.cwd().parents) if (folder / "pyproject.toml").exists())
+ROOT = next(
+    folder for folder in (Path.cwd(), *Path.cwd().parents) if (folder / "pyproject.toml").exists()
+)
 sys.path.insert(0, str(ROOT))
 
 from lb_stream.query.lake import open_lake
@@ -52,13 +54,17 @@ BEGIN_MS = ask("SELECT min(now_ms) AS now_ms FROM broker_loads")[0]["now_ms"]
 # The first unload of the run, and what came of it. A move is two decisions: `unload` at the source, then `assign` at the destination.
 
 # %%
-unload = ask("SELECT * FROM decisions WHERE kind = 'unload' ORDER BY issued_ms, decision_id LIMIT 1")[0]
+unload = ask(
+    "SELECT * FROM decisions WHERE kind = 'unload' ORDER BY issued_ms, decision_id LIMIT 1"
+)[0]
 explain = json.loads(unload["explain"])
 bundle = unload["bundle"]
 print(f"{unload['decision_id']}: {bundle}")
 print(f"from {unload['source']} to {unload['destination']}")
 saw, limit, average = (explain[name] for name in ("saw", "limit", "average"))
-print(f"because of {unload['rule']}: saw {saw:.2f}, limit {limit:.2f}, average {average:.2f} ({explain['unit']})")
+print(
+    f"because of {unload['rule']}: saw {saw:.2f}, limit {limit:.2f}, average {average:.2f} ({explain['unit']})"
+)
 print(f"expected after: {explain['expected_after']:.2f}")
 
 # %% [markdown]
@@ -68,7 +74,10 @@ print(f"expected after: {explain['expected_after']:.2f}")
 # brokers, as the table has them, are the latest ones; the shedder's own figure is smoothed (`saw`).
 
 # %%
-brokers = ask("SELECT broker, usage_ratio, bundles FROM broker_loads WHERE seq = ? ORDER BY usage_ratio DESC", unload["seq"])
+brokers = ask(
+    "SELECT broker, usage_ratio, bundles FROM broker_loads WHERE seq = ? ORDER BY usage_ratio DESC",
+    unload["seq"],
+)
 for row in brokers:
     print(f"{row['broker']}  usage {row['usage_ratio']:.2f}  {row['bundles']} bundles")
 assert brokers[0]["broker"] == unload["source"]
@@ -81,7 +90,12 @@ assert explain["saw"] >= explain["limit"] > explain["average"]
 
 # %%
 for candidate in explain["candidates"]:
-    print(candidate["broker"], "refused by " + candidate["refused_by"] if candidate["refused_by"] else f"{candidate['score']:.0f} msg/s")
+    print(
+        candidate["broker"],
+        "refused by " + candidate["refused_by"]
+        if candidate["refused_by"]
+        else f"{candidate['score']:.0f} msg/s",
+    )
 scores = {one["broker"]: one["score"] for one in explain["candidates"] if not one["refused_by"]}
 assert unload["destination"] == min(scores, key=scores.get)
 
@@ -103,11 +117,15 @@ story = ask(
 )
 for step in story:
     begun = (step["issued_ms"] - BEGIN_MS) / 1000
-    print(f"{begun:5.1f} s  {step['kind']:7} {step['rule']:15} {step['outcome']} after {step['took_ms']} ms: {step['detail']}")
+    print(
+        f"{begun:5.1f} s  {step['kind']:7} {step['rule']:15} {step['outcome']} after {step['took_ms']} ms: {step['detail']}"
+    )
 assert [step["kind"] for step in story] == ["unload", "assign"]
 assert {step["outcome"] for step in story} == {"confirmed"}
 assert story[1]["destination"] == unload["destination"]
-assert story[0]["issued_ms"] < story[1]["issued_ms"] < story[0]["at_ms"] == story[1]["at_ms"], "confirmed when the destination has it"
+assert story[0]["issued_ms"] < story[1]["issued_ms"] < story[0]["at_ms"] == story[1]["at_ms"], (
+    "confirmed when the destination has it"
+)
 
 # %% [markdown]
 # ## Who owns it now
@@ -135,13 +153,35 @@ loads = ask(
 figure, (above, below) = plt.subplots(2, 1, figsize=(9, 7), sharex=True, constrained_layout=True)
 for broker in sorted({row["broker"] for row in loads}):
     mine = [row for row in loads if row["broker"] == broker]
-    times, values = [(row["now_ms"] - BEGIN_MS) / 1000 for row in mine], [row["bytes_per_s"] / 1e6 for row in mine]
-    role = "source" if broker == unload["source"] else "destination" if broker == unload["destination"] else None
-    style = {"source": {"color": "tab:red", "lw": 2}, "destination": {"color": "tab:green", "lw": 2}}.get(role, {"color": "0.75", "lw": 1})
+    times, values = (
+        [(row["now_ms"] - BEGIN_MS) / 1000 for row in mine],
+        [row["bytes_per_s"] / 1e6 for row in mine],
+    )
+    role = (
+        "source"
+        if broker == unload["source"]
+        else "destination"
+        if broker == unload["destination"]
+        else None
+    )
+    style = {
+        "source": {"color": "tab:red", "lw": 2},
+        "destination": {"color": "tab:green", "lw": 2},
+    }.get(role, {"color": "0.75", "lw": 1})
     above.plot(times, values, label=f"{broker} ({role})" if role else None, **style)
 for number, step in enumerate(story):
-    above.axvline((step["issued_ms"] - BEGIN_MS) / 1000, color="0.3", ls=":", label="decided" if number == 0 else None)
-    above.axvline((step["at_ms"] - BEGIN_MS) / 1000, color="tab:blue", ls="--", label="confirmed" if number == 0 else None)
+    above.axvline(
+        (step["issued_ms"] - BEGIN_MS) / 1000,
+        color="0.3",
+        ls=":",
+        label="decided" if number == 0 else None,
+    )
+    above.axvline(
+        (step["at_ms"] - BEGIN_MS) / 1000,
+        color="tab:blue",
+        ls="--",
+        label="confirmed" if number == 0 else None,
+    )
 above.set(title=f"Throughput of the brokers while {bundle} moves", ylabel="MB/s")
 above.legend(loc="upper right")
 uneven = ask(
@@ -151,7 +191,11 @@ uneven = ask(
     GROUP BY now_ms ORDER BY now_ms
     """
 )
-below.plot([(row["now_ms"] - BEGIN_MS) / 1000 for row in uneven], [row["ratio"] for row in uneven], color="black")
+below.plot(
+    [(row["now_ms"] - BEGIN_MS) / 1000 for row in uneven],
+    [row["ratio"] for row in uneven],
+    color="black",
+)
 below.axhline(1, color="0.7", lw=1)
 below.set(title="Unevenness: busiest broker over the mean", xlabel="seconds", ylabel="max / mean")
 worst, last = max(row["ratio"] for row in uneven), uneven[-1]["ratio"]
@@ -165,7 +209,17 @@ assert last < worst
 # [notebook on averages](averages.py) shows how long that takes.
 
 # %%
-moved = ask("SELECT count(*) AS n FROM decisions WHERE seq = ? AND source = ? AND kind = 'unload'", unload["seq"], unload["source"])[0]["n"]
-after = ask("SELECT usage_ratio FROM broker_loads WHERE broker = ? AND now_ms = ?", unload["source"], story[0]["at_ms"])[0]["usage_ratio"]
-print(f"{moved} bundles left {unload['source']} in that round: expected usage {explain['expected_after']:.2f}, reported {after:.2f}")
+moved = ask(
+    "SELECT count(*) AS n FROM decisions WHERE seq = ? AND source = ? AND kind = 'unload'",
+    unload["seq"],
+    unload["source"],
+)[0]["n"]
+after = ask(
+    "SELECT usage_ratio FROM broker_loads WHERE broker = ? AND now_ms = ?",
+    unload["source"],
+    story[0]["at_ms"],
+)[0]["usage_ratio"]
+print(
+    f"{moved} bundles left {unload['source']} in that round: expected usage {explain['expected_after']:.2f}, reported {after:.2f}"
+)
 assert after < brokers[0]["usage_ratio"], "it helped"

@@ -33,7 +33,10 @@ from lb_stream.stream.decode import decode
 from lb_stream.stream.shard_blocks import EVERYBODY
 
 DATA = Path(__file__).parent / "data"
-LOAD_REPORTS, METADATA, LOG = (DATA / f"modular-{name}.gz" for name in ("load-reports.jsonl", "metadata.jsonl", "decisions.log"))
+LOAD_REPORTS, METADATA, LOG = (
+    DATA / f"modular-{name}.gz"
+    for name in ("load-reports.jsonl", "metadata.jsonl", "decisions.log")
+)
 BROKER_CONF = DATA / "modular-broker.conf"
 
 THEIR_FOUR = ("msgThroughputIn", "msgThroughputOut", "msgRateIn", "msgRateOut")
@@ -68,7 +71,11 @@ def lines(path: Path) -> list[bytes]:
 def polled_reports() -> list[Captured]:
     """The reports asked of each broker every five seconds, in the order in which they came."""
     reports = (read_line(line) for line in lines(LOAD_REPORTS))
-    return [Captured(int(report.at_ms or 0), report.broker, report.value) for report in reports if report]
+    return [
+        Captured(int(report.at_ms or 0), report.broker, report.value)
+        for report in reports
+        if report
+    ]
 
 
 @cache
@@ -104,7 +111,11 @@ def leader_averages() -> list[LeaderAverages]:
     found = []
     for nodes in minutes.values():
         bundles, brokers = (
-            {node["path"].removeprefix(prefix): node["data"] for node in nodes if node["path"].startswith(prefix)}
+            {
+                node["path"].removeprefix(prefix): node["data"]
+                for node in nodes
+                if node["path"].startswith(prefix)
+            }
             for prefix in ("/loadbalance/bundle-data/", "/loadbalance/broker-time-average/")
         )
         if bundles:
@@ -139,9 +150,13 @@ class LeaderRound:
 
 _TIME = re.compile(r"^\S+ (\S+)Z ")
 _CALM = re.compile(r"ThresholdShedder - \[(\S+)\] broker is not overloaded")
-_HOT = re.compile(r"shed load on (\S+), .* threshold ([\d.]+)% > ([\d.]+)% \+ [\d.]+% -- Offloading")
+_HOT = re.compile(
+    r"shed load on (\S+), .* threshold ([\d.]+)% > ([\d.]+)% \+ [\d.]+% -- Offloading"
+)
 _RATE = re.compile(r"Broker http://(\S+) has long term message rate ([\d.]+)")
-_UNLOAD = re.compile(r"\[ThresholdShedder\] Unloading bundle: (\S+) from broker (\S+) to dest broker (\S+)")
+_UNLOAD = re.compile(
+    r"\[ThresholdShedder\] Unloading bundle: (\S+) from broker (\S+) to dest broker (\S+)"
+)
 _SETTING = re.compile(r"Updated Service configuration (\w+)/(\S+)")
 _SPLIT = re.compile(r"BundleSplitStrategy - The bundle (\S+) is considered to be unload")
 _ROUND_LASTS_MS = 10_000
@@ -162,9 +177,20 @@ def leader_rounds() -> list[LeaderRound]:
     ranked: dict[str, float] = {}
     splits: dict[str, int] = {}
     for at_ms, line in _log():
-        calm, hot, rate, unload, split = (pattern.search(line) for pattern in (_CALM, _HOT, _RATE, _UNLOAD, _SPLIT))
+        calm, hot, rate, unload, split = (
+            pattern.search(line) for pattern in (_CALM, _HOT, _RATE, _UNLOAD, _SPLIT)
+        )
         if (calm or hot) and (not rounds or at_ms - rounds[-1].at_ms > _ROUND_LASTS_MS):
-            rounds.append(LeaderRound(at_ms, {bundle for bundle, since in splits.items() if at_ms - since <= _SPLITS_LAST_MS}))
+            rounds.append(
+                LeaderRound(
+                    at_ms,
+                    {
+                        bundle
+                        for bundle, since in splits.items()
+                        if at_ms - since <= _SPLITS_LAST_MS
+                    },
+                )
+            )
         if calm:
             rounds[-1].calm.add(calm[1])
         elif hot:
@@ -207,8 +233,15 @@ def decoded(report: Captured) -> Batch:
         "append_ms": [report.at_ms],
     }
     types = (pa.binary(), pa.binary(), pa.string(), pa.string(), pa.int32(), pa.int64(), pa.int64())
-    batch = pa.record_batch([pa.array(column, kind) for column, kind in zip(record.values(), types, strict=True)], list(record))
-    rows = (row for block in decode([batch], DecodeConfig("default", "commands", {})) for row in block.to_pylist())
+    batch = pa.record_batch(
+        [pa.array(column, kind) for column, kind in zip(record.values(), types, strict=True)],
+        list(record),
+    )
+    rows = (
+        row
+        for block in decode([batch], DecodeConfig("default", "commands", {}))
+        for row in block.to_pylist()
+    )
     (row,) = (row for row in rows if row["cluster"] != EVERYBODY)
     return Batch(from_bytes(row["reports"]), from_bytes(row["samples"]), Batch.empty().events)
 
@@ -251,8 +284,16 @@ class Reference:
         everybody = [self.last[name] for name in sorted(self.last)]
         reports, samples = [], []
         for number, one in enumerate(everybody):
-            again = {"append_ms": at_ms, "offset": number, "digest": self._looks.to_bytes(8, "big")}  # as if it had just come
-            reports.append(pa.Table.from_pylist([row | again for row in one.reports.to_pylist()], one.reports.schema))
+            again = {
+                "append_ms": at_ms,
+                "offset": number,
+                "digest": self._looks.to_bytes(8, "big"),
+            }  # as if it had just come
+            reports.append(
+                pa.Table.from_pylist(
+                    [row | again for row in one.reports.to_pylist()], one.reports.schema
+                )
+            )
             of_report = pa.array(np.full(len(one.samples), number, np.int32))
             samples.append(one.samples.set_column(1, one.samples.schema.field("report"), of_report))
         batch = Batch(pa.concat_tables(reports), pa.concat_tables(samples), Batch.empty().events)
@@ -320,7 +361,9 @@ def replay(read_together_ms: int = READ_TOGETHER_MS) -> Replay:
     rounds = [one for one in leader_rounds() if one.at_ms >= reports[0][0].at_ms]
     memories = dict.fromkeys(modes, memory_before())
     moments: list[tuple[int, Any]] = [(report.at_ms, (report, batch)) for report, batch in reports]
-    moments += [(one.at_ms - WRITES_AFTER_MS, one) for one in leader_averages()] + [(one.at_ms, one) for one in rounds]
+    moments += [(one.at_ms - WRITES_AFTER_MS, one) for one in leader_averages()] + [
+        (one.at_ms, one) for one in rounds
+    ]
     bundles: list[BundleBeside] = []
     brokers: list[BrokerBeside] = []
     decided: list[RoundBeside] = []
@@ -334,7 +377,11 @@ def replay(read_together_ms: int = READ_TOGETHER_MS) -> Replay:
             decided.append(_round_beside(what, in_grace(what, rounds), modes, memories))
             memories = {name: one.memory for name, one in decided[-1].ours.items()}
         else:
-            seen = [(report, batch) for report, batch in reports if at_ms <= report.at_ms <= at_ms + read_together_ms]
+            seen = [
+                (report, batch)
+                for report, batch in reports
+                if at_ms <= report.at_ms <= at_ms + read_together_ms
+            ]
             modes["reference"].take(seen, at_ms)
             modes["per_report"].take([what], at_ms)
     return Replay(tuple(bundles), tuple(brokers), tuple(decided))
@@ -342,47 +389,97 @@ def replay(read_together_ms: int = READ_TOGETHER_MS) -> Replay:
 
 def memory_before() -> Memory:
     """What the shedder remembers when the capture begins: one round, in which each broker's usage was 0.00 % as the log says."""
-    return Memory(strategies={"ThresholdShedder": {"usage": dict.fromkeys({report.broker for report in stored_reports()}, 0.0)}})
+    return Memory(
+        strategies={
+            "ThresholdShedder": {
+                "usage": dict.fromkeys({report.broker for report in stored_reports()}, 0.0)
+            }
+        }
+    )
 
 
 def _bundles_beside(written: LeaderAverages, modes: Mapping[str, Mode]) -> Iterator[BundleBeside]:
-    ours = {name: {row["name"]: _averages(row) for row in mode.shard.bundles.to_pylist()} for name, mode in modes.items()}
+    ours = {
+        name: {row["name"]: _averages(row) for row in mode.shard.bundles.to_pylist()}
+        for name, mode in modes.items()
+    }
     for bundle, data in sorted(written.bundles.items()):
         short, long = (
-            (data[span]["numSamples"], tuple(data[span][name] for name in THEIR_FOUR)) for span in ("shortTermData", "longTermData")
+            (data[span]["numSamples"], tuple(data[span][name] for name in THEIR_FOUR))
+            for span in ("shortTermData", "longTermData")
         )
-        yield BundleBeside(written.at_ms, bundle, (short, long, data["topics"]), {name: mode[bundle] for name, mode in ours.items()})
+        yield BundleBeside(
+            written.at_ms,
+            bundle,
+            (short, long, data["topics"]),
+            {name: mode[bundle] for name, mode in ours.items()},
+        )
 
 
 def _averages(row: Mapping[str, Any]) -> Averages:
-    short, long = ((row[f"{span}_samples"], tuple(row[f"{span}_{value}"] for value in FOUR)) for span in ("short", "long"))
+    short, long = (
+        (row[f"{span}_samples"], tuple(row[f"{span}_{value}"] for value in FOUR))
+        for span in ("short", "long")
+    )
     return short, long, row["topics"]
 
 
 def _brokers_beside(written: LeaderAverages, modes: Mapping[str, Mode]) -> Iterator[BrokerBeside]:
-    views = {name: view_of("captured", [mode.shard], written.at_ms, {"cpu": 1.0}).brokers for name, mode in modes.items()}
+    views = {
+        name: view_of("captured", [mode.shard], written.at_ms, {"cpu": 1.0}).brokers
+        for name, mode in modes.items()
+    }
     for broker, data in sorted(written.brokers.items()):
-        leader = tuple(data[f"{span}Term{name[0].upper()}{name[1:]}"] for span in ("short", "long") for name in THEIR_FOUR)
+        leader = tuple(
+            data[f"{span}Term{name[0].upper()}{name[1:]}"]
+            for span in ("short", "long")
+            for name in THEIR_FOUR
+        )
         rows = {name: view.names.index(broker) for name, view in views.items()}
-        ours = {name: views[name].short.row(row) + views[name].long.row(row) for name, row in rows.items()}
+        ours = {
+            name: views[name].short.row(row) + views[name].long.row(row)
+            for name, row in rows.items()
+        }
         yield BrokerBeside(written.at_ms, broker, leader, ours)
 
 
-def decide_beside(shard: Shard, memory: Memory, leader: LeaderRound, left_alone: Iterable[str]) -> Round:
+def decide_beside(
+    shard: Shard, memory: Memory, leader: LeaderRound, left_alone: Iterable[str]
+) -> Round:
     """Our shedding round at the leader's moment. The bundles `left_alone` have been unloaded just now: they may not leave."""
-    config = cluster_config(settings_at(leader.at_ms) | {"dry_run": True, "assign_unowned": "on_lookup", "split_enabled": False})
-    memory = Memory(seq=memory.seq, recently_unloaded=dict.fromkeys(left_alone, leader.at_ms), strategies=memory.strategies)
+    config = cluster_config(
+        settings_at(leader.at_ms)
+        | {"dry_run": True, "assign_unowned": "on_lookup", "split_enabled": False}
+    )
+    memory = Memory(
+        seq=memory.seq,
+        recently_unloaded=dict.fromkeys(left_alone, leader.at_ms),
+        strategies=memory.strategies,
+    )
     view = view_of("captured", [shard], leader.at_ms, config.balancer.weights)
     return decide(view, memory, Inbox(), config)
 
 
-def _round_beside(leader: LeaderRound, in_grace: list[str], modes: Mapping[str, Mode], memories: Mapping[str, Memory]) -> RoundBeside:
+def _round_beside(
+    leader: LeaderRound,
+    in_grace: list[str],
+    modes: Mapping[str, Mode],
+    memories: Mapping[str, Memory],
+) -> RoundBeside:
     shard, memory = modes["reference"].shard, memories["reference"]
     names = shard.bundles["name"].to_pylist()
-    alone = {shed.bundle: decide_beside(shard, memory, leader, [name for name in names if name != shed.bundle]) for shed in leader.sheds}
+    alone = {
+        shed.bundle: decide_beside(
+            shard, memory, leader, [name for name in names if name != shed.bundle]
+        )
+        for shed in leader.sheds
+    }
     return RoundBeside(
         leader,
-        ours={name: decide_beside(mode.shard, memories[name], leader, in_grace) for name, mode in modes.items()},
+        ours={
+            name: decide_beside(mode.shard, memories[name], leader, in_grace)
+            for name, mode in modes.items()
+        },
         spared=decide_beside(shard, memory, leader, [*in_grace, *leader.splitting]),
         alone={bundle: next(iter(one.decisions), None) for bundle, one in alone.items()},
     )
@@ -391,7 +488,12 @@ def _round_beside(leader: LeaderRound, in_grace: list[str], modes: Mapping[str, 
 def in_grace(leader: LeaderRound, rounds: list[LeaderRound]) -> list[str]:
     """What the leader has unloaded within the grace period. The cluster did what the leader said, so it is this that counts."""
     grace_ms = settings_at(leader.at_ms)["shedding_grace_period_ms"]
-    return [shed.bundle for one in rounds for shed in one.sheds if leader.at_ms - grace_ms <= one.at_ms < leader.at_ms]
+    return [
+        shed.bundle
+        for one in rounds
+        for shed in one.sheds
+        if leader.at_ms - grace_ms <= one.at_ms < leader.at_ms
+    ]
 
 
 def clock(at_ms: int) -> str:

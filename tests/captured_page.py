@@ -45,7 +45,11 @@ def throughput(average: tuple[int, tuple[float, ...]]) -> float:
 
 def ratios(bundles: Iterable[BundleBeside], mode: str, term: int) -> list[float]:
     """Ours ÷ the leader's throughput (term 0: short, 1: long) of bundles that carry any."""
-    return [throughput(one.ours[mode][term]) / throughput(one.leader[term]) for one in bundles if throughput(one.leader[term])]
+    return [
+        throughput(one.ours[mode][term]) / throughput(one.leader[term])
+        for one in bundles
+        if throughput(one.leader[term])
+    ]
 
 
 def quantiles(values: list[float], at: Sequence[float] = (0.05, 0.5, 0.95)) -> str:
@@ -62,7 +66,14 @@ def minutes(run: Replay) -> str:
         samples = [one.ours["per_report"][1][0] / one.leader[1][0] for one in group]
         figures = [quantiles(ratios(group, "per_report", term)) for term in (0, 1)]
         body.append([clock(at_ms), len(group), equal, f"{np.median(samples):.2f}", *figures])
-    head = ("UTC", "bundles", "`reference`: equal", "`per_report`: samples ÷ leader's", "short-term ÷ leader's", "long-term ÷ leader's")
+    head = (
+        "UTC",
+        "bundles",
+        "`reference`: equal",
+        "`per_report`: samples ÷ leader's",
+        "short-term ÷ leader's",
+        "long-term ÷ leader's",
+    )
     return rows(head, body)
 
 
@@ -70,13 +81,19 @@ def examples(run: Replay) -> str:
     """Some bundles at the last of these times: those that the leader had moved, and the most loaded."""
     last = [one for one in run.bundles if one.at_ms == run.bundles[-1].at_ms]
     moved = {shed.bundle for one in run.rounds for shed in one.leader.sheds}
-    heaviest = sorted((one for one in last if one.bundle not in moved), key=lambda one: -throughput(one.leader[1]))[:EXAMPLES]
+    heaviest = sorted(
+        (one for one in last if one.bundle not in moved), key=lambda one: -throughput(one.leader[1])
+    )[:EXAMPLES]
     body = []
     for one in [one for one in last if one.bundle in moved] + heaviest:
         three = (one.leader, one.ours["reference"], one.ours["per_report"])
         samples = " / ".join(str(both[1][0]) for both in three)
-        figures = [" / ".join(f"{throughput(both[term]) / 1e3:.2f}" for both in three) for term in (0, 1)]
-        body.append([f"`{one.bundle}`{' (moved)' if one.bundle in moved else ''}", samples, *figures])
+        figures = [
+            " / ".join(f"{throughput(both[term]) / 1e3:.2f}" for both in three) for term in (0, 1)
+        ]
+        body.append(
+            [f"`{one.bundle}`{' (moved)' if one.bundle in moved else ''}", samples, *figures]
+        )
     return rows(("bundle", "long-term samples", "short-term kB/s", "long-term kB/s"), body)
 
 
@@ -93,16 +110,38 @@ def decisions(run: Replay) -> str:
             usage, average = beside.leader.hot[shed.source]
             figures = f"{usage:.2%} > {average:.2%} + {settings_at(beside.leader.at_ms)['threshold_percent']:g} %"
             leader = f"`{shed.bundle}` {short_name(shed.source)} → {short_name(shed.destination)}"
-            body.append([clock(beside.leader.at_ms), leader, figures, *(_ours(shed, beside, mode) for mode in ("reference", "per_report"))])
-    return rows(("UTC", "the leader unloaded", "because", "ours, `reference` samples", "ours, `per_report` samples"), body)
+            body.append(
+                [
+                    clock(beside.leader.at_ms),
+                    leader,
+                    figures,
+                    *(_ours(shed, beside, mode) for mode in ("reference", "per_report")),
+                ]
+            )
+    return rows(
+        (
+            "UTC",
+            "the leader unloaded",
+            "because",
+            "ours, `reference` samples",
+            "ours, `per_report` samples",
+        ),
+        body,
+    )
 
 
 def _ours(shed: LeaderShed, beside: RoundBeside, mode: str) -> str:
     mine = [one for one in beside.ours[mode].decisions if one.source == shed.source]
     parts = []
     for one in mine:
-        bundle = "same" if one.bundle == shed.bundle else f"`{one.bundle}`{' (a)' if one.bundle in beside.leader.splitting else ''}"
-        to = "" if one.destination == shed.destination else f" → {short_name(one.destination or '')}"
+        bundle = (
+            "same"
+            if one.bundle == shed.bundle
+            else f"`{one.bundle}`{' (a)' if one.bundle in beside.leader.splitting else ''}"
+        )
+        to = (
+            "" if one.destination == shed.destination else f" → {short_name(one.destination or '')}"
+        )
         parts.append(f"{bundle}{to}")
     return ", ".join(parts) or "nothing"
 
@@ -110,12 +149,21 @@ def _ours(shed: LeaderShed, beside: RoundBeside, mode: str) -> str:
 def summary(run: Replay) -> str:
     """The run in a few sentences with numbers."""
     items = (_averages(run), _default(run), _verdicts(run), _choices(run))
-    return "".join(f"{fill(item, WIDEST, initial_indent='- ', subsequent_indent='  ')}\n" for item in items)
+    return "".join(
+        f"{fill(item, WIDEST, initial_indent='- ', subsequent_indent='  ')}\n" for item in items
+    )
 
 
 def _averages(run: Replay) -> str:
-    equal, apart = (sum(one.ours["reference"] == one.leader for one in found.bundles) for found in (run, replay(read_together_ms=0)))
-    sums = max(abs(ours - theirs) / theirs for one in run.brokers for ours, theirs in zip(one.ours["reference"], one.leader, strict=True))
+    equal, apart = (
+        sum(one.ours["reference"] == one.leader for one in found.bundles)
+        for found in (run, replay(read_together_ms=0))
+    )
+    sums = max(
+        abs(ours - theirs) / theirs
+        for one in run.brokers
+        for ours, theirs in zip(one.ours["reference"], one.leader, strict=True)
+    )
     return (
         f"The leader decided on {len(stored_reports())} reports and wrote {len(run.bundles)} averages of bundles at "
         f"{len({one.at_ms for one in run.bundles})} times. With `reference` samples {equal} of ours equal them **to the last bit**, sample "
@@ -140,9 +188,18 @@ def _default(run: Replay) -> str:
 def _verdicts(run: Replay) -> str:
     """Decided from the same brokers, with the same figures."""
     agreed = sum(
-        all({one.source for one in ours.decisions} == set(beside.leader.hot) for ours in beside.ours.values()) for beside in run.rounds
+        all(
+            {one.source for one in ours.decisions} == set(beside.leader.hot)
+            for ours in beside.ours.values()
+        )
+        for beside in run.rounds
     )
-    theirs = [(one, beside.leader.hot[one.source]) for beside in run.rounds for ours in beside.ours.values() for one in ours.decisions]
+    theirs = [
+        (one, beside.leader.hot[one.source])
+        for beside in run.rounds
+        for ours in beside.ours.values()
+        for one in ours.decisions
+    ]
     apart = max(
         abs(mine - leaders) / leaders
         for one, leader in theirs
@@ -157,13 +214,26 @@ def _verdicts(run: Replay) -> str:
 def _choices(run: Replay) -> str:
     sheds = [(shed, beside) for beside in run.rounds for shed in beside.leader.sheds]
     same = {
-        mode: sum(shed.bundle in {one.bundle for one in beside.ours[mode].decisions} for shed, beside in sheds)
+        mode: sum(
+            shed.bundle in {one.bundle for one in beside.ours[mode].decisions}
+            for shed, beside in sheds
+        )
         for mode in ("reference", "per_report")
     }
-    spared = sum({shed.bundle for shed in one.leader.sheds} == {mine.bundle for mine in one.spared.decisions} for one in run.rounds)
+    spared = sum(
+        {shed.bundle for shed in one.leader.sheds} == {mine.bundle for mine in one.spared.decisions}
+        for one in run.rounds
+    )
     ranked = [(shed, one) for shed, beside in sheds if (one := beside.alone[shed.bundle])]
-    alone = sum(one.destination == shed.destination and _scores(one).keys() == shed.candidates.keys() for shed, one in ranked)
-    rates = max(abs(_scores(one)[name] - rate) / rate for shed, one in ranked for name, rate in shed.candidates.items())
+    alone = sum(
+        one.destination == shed.destination and _scores(one).keys() == shed.candidates.keys()
+        for shed, one in ranked
+    )
+    rates = max(
+        abs(_scores(one)[name] - rate) / rate
+        for shed, one in ranked
+        for name, rate in shed.candidates.items()
+    )
     return (
         f"Of the {len(sheds)} bundles that the leader unloaded we choose {same['reference']} too with `reference` samples, "
         f"{same['per_report']} with `per_report`. With `reference` samples, and bundles spared that the leader is splitting, we choose "
@@ -173,17 +243,36 @@ def _choices(run: Replay) -> str:
 
 
 def _scores(one: Decision) -> dict[str, float]:
-    return {candidate.broker: candidate.score for candidate in one.explain.candidates if candidate.score is not None}
+    return {
+        candidate.broker: candidate.score
+        for candidate in one.explain.candidates
+        if candidate.score is not None
+    }
 
 
 def settings(_run: Replay) -> str:
     """The shedder's settings, before and after they were changed."""
     found = leader_rounds()
     first, last = settings_at(found[0].at_ms), settings_at(found[-1].at_ms)
-    names = sorted(name for name in first | last if name.startswith(("shedding_", "threshold_", "history_", "min_throughput_")))
-    unset = {name: model.model_fields[name].default for model in all_models() for name in model.model_fields}
+    names = sorted(
+        name
+        for name in first | last
+        if name.startswith(("shedding_", "threshold_", "history_", "min_throughput_"))
+    )
+    unset = {
+        name: model.model_fields[name].default
+        for model in all_models()
+        for name in model.model_fields
+    }
     body = [
-        [f"`{name}`", *(f"{given[name]:g}" if name in given else f"{unset[name]:g} (default)" for given in (first, last))] for name in names
+        [
+            f"`{name}`",
+            *(
+                f"{given[name]:g}" if name in given else f"{unset[name]:g} (default)"
+                for given in (first, last)
+            ),
+        ]
+        for name in names
     ]
     return rows(("setting", "at first", "at last"), body)
 
@@ -197,10 +286,15 @@ def filled(page: str, run: Replay) -> str:
     """The page with what stands between each pair of its markers made anew."""
     for name, table in TABLES.items():
         page, count = re.subn(
-            rf"(<!-- {name} -->\n).*?(<!-- end -->)", lambda found, table=table: f"{found[1]}{table(run)}{found[2]}", page, flags=re.DOTALL
+            rf"(<!-- {name} -->\n).*?(<!-- end -->)",
+            lambda found, table=table: f"{found[1]}{table(run)}{found[2]}",
+            page,
+            flags=re.DOTALL,
         )
         if count != 1:
-            raise ValueError(f"the page has {count} places for {name}, expected 1: <!-- {name} --> … <!-- end -->")
+            raise ValueError(
+                f"the page has {count} places for {name}, expected 1: <!-- {name} --> … <!-- end -->"
+            )
     return page
 
 

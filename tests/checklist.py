@@ -45,29 +45,59 @@ def read_rows(text: str) -> list[Row]:
     rows = []
     for section, content in tomllib.loads(text).items():
         for name, given in content.items():
-            row: dict[str, Any] = {"tests": given} if isinstance(given, list) else dict(given) if isinstance(given, dict) else {}
+            row: dict[str, Any] = (
+                {"tests": given}
+                if isinstance(given, list)
+                else dict(given)
+                if isinstance(given, dict)
+                else {}
+            )
             tests = row.get("tests")
-            if not isinstance(tests, list) or not row.keys() <= {"says", "tests"} or not all(isinstance(one, str) for one in tests):
-                raise ValueError(f"[{section}] {name} = {given!r}: expected a list of tests, or {{ says = TEXT, tests = [TEST, ...] }}")
+            if (
+                not isinstance(tests, list)
+                or not row.keys() <= {"says", "tests"}
+                or not all(isinstance(one, str) for one in tests)
+            ):
+                raise ValueError(
+                    f"[{section}] {name} = {given!r}: expected a list of tests, or {{ says = TEXT, tests = [TEST, ...] }}"
+                )
             rows.append(Row(section, name, row.get("says", name), tuple(tests)))
     return rows
 
 
 def collect(files: Iterable[str]) -> set[str]:
     """The node ids that pytest collects from the files. Raises RuntimeError with pytest's own words where it can't."""
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *sorted(files)]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "--collect-only",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        *sorted(files),
+    ]
     done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise RuntimeError(f"pytest could not collect the tests:\n{(done.stdout + done.stderr).strip()}")
+        raise RuntimeError(
+            f"pytest could not collect the tests:\n{(done.stdout + done.stderr).strip()}"
+        )
     return {line for line in done.stdout.splitlines() if "::" in line}
 
 
 def faults_of(rows: Sequence[Row], nodes: Collection[str]) -> list[str]:
     """A line for each row without a test, and for each test that isn't there."""
     known = {*nodes, *(node.partition("[")[0] for node in nodes)}
-    faults = [f"[{row.section}] {row.name}: no test shows it; name one in tests/{LIST.name}" for row in rows if not row.tests]
+    faults = [
+        f"[{row.section}] {row.name}: no test shows it; name one in tests/{LIST.name}"
+        for row in rows
+        if not row.tests
+    ]
     return faults + [
-        f"[{row.section}] {row.name}: there is no test {test}; was it renamed?" for row in rows for test in row.tests if test not in known
+        f"[{row.section}] {row.name}: there is no test {test}; was it renamed?"
+        for row in rows
+        for test in row.tests
+        if test not in known
     ]
 
 
@@ -91,7 +121,10 @@ def _stem(word: str) -> str:
 
 
 def _alike(one: str, other: str) -> bool:
-    return one == other or (min(len(one), len(other)) >= SHORTEST_STEM and (one.startswith(other) or other.startswith(one)))
+    return one == other or (
+        min(len(one), len(other)) >= SHORTEST_STEM
+        and (one.startswith(other) or other.startswith(one))
+    )
 
 
 def shown(rows: Sequence[Row]) -> Iterable[Table]:
@@ -108,7 +141,9 @@ def shown(rows: Sequence[Row]) -> Iterable[Table]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the list and say what is wrong with it."""
-    parser = argparse.ArgumentParser(prog="python -m tests.checklist", description="Which test shows which system of Pulsar's.")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.checklist", description="Which test shows which system of Pulsar's."
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object for each row")
     given = parser.parse_args(arguments)
     rows = read_rows(LIST.read_text(encoding="utf-8"))
@@ -129,7 +164,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for fault in faults:
         print(f"checklist: {fault}", file=sys.stderr)
     if not faults and not given.json:
-        print(f"{len(rows)} systems, {len({test for row in rows for test in row.tests})} tests, each of them there")
+        print(
+            f"{len(rows)} systems, {len({test for row in rows for test in row.tests})} tests, each of them there"
+        )
     return 1 if faults else 0
 
 

@@ -53,7 +53,9 @@ def count(request: pytest.FixtureRequest) -> Callable[[str], None]:
     return request.config.stash.setdefault(_COUNTED, []).append
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
     """Print what the tests have counted."""
     for line in config.stash.get(_COUNTED, []):
         terminalreporter.write_line(line)

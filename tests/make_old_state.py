@@ -94,12 +94,33 @@ class World:
         stats = {}
         for at, bundle in enumerate(self.owned[cluster, broker]):
             rate = self.weights.get(bundle, 10.0) + (self.number * (at + 3)) % 7
-            stats[bundle] = {"msgRateIn": rate, "msgThroughputIn": 1000 * rate, "msgRateOut": rate / 2, "topics": 5}
+            stats[bundle] = {
+                "msgRateIn": rate,
+                "msgThroughputIn": 1000 * rate,
+                "msgRateOut": rate / 2,
+                "topics": 5,
+            }
         total = sum(one["msgRateIn"] for one in stats.values())
-        usage = {"cpu": {"usage": total / 30, "limit": 100.0}, "msgThroughputIn": 1000 * total, "msgRateIn": total}
+        usage = {
+            "cpu": {"usage": total / 30, "limit": 100.0},
+            "msgThroughputIn": 1000 * total,
+            "msgRateIn": total,
+        }
         if cluster == "east":
-            return [usage | {"lastUpdate": 1000 * self.number, "lastStats": stats, "loadReportType": "LocalBrokerData"}]
-        load = {"weightedMaxEMA": total / 3000, "msgThroughputEMA": 1000 * total, "updatedAt": self.number, "bundles": list(stats)}
+            return [
+                usage
+                | {
+                    "lastUpdate": 1000 * self.number,
+                    "lastStats": stats,
+                    "loadReportType": "LocalBrokerData",
+                }
+            ]
+        load = {
+            "weightedMaxEMA": total / 3000,
+            "msgThroughputEMA": 1000 * total,
+            "updatedAt": self.number,
+            "bundles": list(stats),
+        }
         top = [{"bundleName": name, "stats": one} for name, one in stats.items()]
         return [usage | load, {"topBundlesLoadData": top[-4:]}]
 
@@ -115,7 +136,10 @@ class World:
         if decision.kind == "split":
             namespace, lower, upper = parse_bundle(decision.bundle)
             middle = (lower + upper) // 2
-            children = decision.children or [f"{namespace}/0x{one:08x}_0x{other:08x}" for one, other in ((lower, middle), (middle, upper))]
+            children = decision.children or [
+                f"{namespace}/0x{one:08x}_0x{other:08x}"
+                for one, other in ((lower, middle), (middle, upper))
+            ]
             mine += children
             self.weights |= dict.fromkeys(children, self.weights[decision.bundle] / 2)
             outcome = "split"
@@ -124,7 +148,12 @@ class World:
     @staticmethod
     def said(decision: Decision, outcome: str, broker: str) -> tuple[str, str, str]:
         """An acknowledgement."""
-        said = {"decision_id": decision.decision_id, "outcome": outcome, "reason": "busy" if outcome == "refused" else "", "sent_ms": 1}
+        said = {
+            "decision_id": decision.decision_id,
+            "outcome": outcome,
+            "reason": "busy" if outcome == "refused" else "",
+            "sent_ms": 1,
+        }
         if decision.cluster == "west" and outcome in ("released", "acquired"):
             said["bundle"] = decision.bundle
         return f"{decision.cluster}/{broker}", json.dumps(said), "ack"
@@ -146,21 +175,41 @@ class Scene:
 
     def order(self, cluster: str, kind: str, **fields: Any) -> None:
         """A command."""
-        self.producer.send(TOPICS.commands, key=cluster.encode(), value=command(self.asked, kind, **fields).encode())
+        self.producer.send(
+            TOPICS.commands,
+            key=cluster.encode(),
+            value=command(self.asked, kind, **fields).encode(),
+        )
         self.producer.flush()
         self.asked += 1
 
     def read(self) -> None:
         """Wait until the job has nothing left to do."""
-        ends = {(place.topic, place.partition): end for topic in READ for place, end in end_offsets(self.run.bootstrap, topic).items()}
+        ends = {
+            (place.topic, place.partition): end
+            for topic in READ
+            for place, end in end_offsets(self.run.bootstrap, topic).items()
+        }
         checkpoint = Store.at(self.run.folder / "checkpoint")
-        wait_until(lambda: ends.items() <= next_offsets(checkpoint).items(), "the job to have read all")
+        wait_until(
+            lambda: ends.items() <= next_offsets(checkpoint).items(), "the job to have read all"
+        )
 
     def decided(self, *clusters: str) -> list[Decision]:
         """What was decided for these clusters since it was asked last."""
-        rows = self.run.table("rounds").sort_by([("log_seq", "ascending"), ("cluster", "ascending")]).to_pylist()
-        every = [read_decision(json.dumps(one)) for row in rows for one in json.loads(row["decisions"])]
-        new = [one for one in every if one.decision_id not in self.heard and one.cluster in (clusters or SPACES)]
+        rows = (
+            self.run.table("rounds")
+            .sort_by([("log_seq", "ascending"), ("cluster", "ascending")])
+            .to_pylist()
+        )
+        every = [
+            read_decision(json.dumps(one)) for row in rows for one in json.loads(row["decisions"])
+        ]
+        new = [
+            one
+            for one in every
+            if one.decision_id not in self.heard and one.cluster in (clusters or SPACES)
+        ]
         self.heard |= {one.decision_id for one in new}
         return new
 
@@ -190,11 +239,20 @@ def first_life(scene: Scene) -> None:
     scene.order("east", "split", namespace=hottest[0], bundle=hottest[2])
     scene.order("east", "unload", namespace="acme/orders", bundle="0x00000000_0x00000001")
     scene.order("west", "create-namespace", namespace="shop/new", bundles=2)
-    scene.order("west", "set-policies", anti_affinity={"shop/carts": "carts"}, failure_domains={BROKERS[0]: "rack-1"})
+    scene.order(
+        "west",
+        "set-policies",
+        anti_affinity={"shop/carts": "carts"},
+        failure_domains={BROKERS[0]: "rack-1"},
+    )
     scene.read()
     for _ in range(3):
         scene.turn()
-    scene.order("east", "set-config", values={"max_moves_in_flight_per_broker": 3, "loadBalancerCPUResourceWeight": 0.9})
+    scene.order(
+        "east",
+        "set-config",
+        values={"max_moves_in_flight_per_broker": 3, "loadBalancerCPUResourceWeight": 0.9},
+    )
     scene.order("east", "drain-broker", broker=BROKERS[2])
     stale = next(world.reports())
     scene.turn()
@@ -203,15 +261,25 @@ def first_life(scene: Scene) -> None:
     scene.order("west", "unload", namespace=bundle[0], bundle=bundle[2], destination=BROKERS[2])
     scene.read()
     heard = scene.decided("east")
-    first, refused, *_ = [one for one in heard if one.rule == "drained"]  # of the others nobody knows what became
+    first, refused, *_ = [
+        one for one in heard if one.rule == "drained"
+    ]  # of the others nobody knows what became
     done = [one for one in heard if one.kind == "assign" or one is first]
-    scene.say(*map(world.obey, done), world.said(refused, "refused", str(refused.source)), *world.reports())
+    scene.say(
+        *map(world.obey, done),
+        world.said(refused, "refused", str(refused.source)),
+        *world.reports(),
+    )
     scene.read()
 
 
 def next_records(scene: Scene, begin: list[Record]) -> list[Record]:
     """What comes after the job's end: some acknowledgements, rounds of reports, commands."""
-    offsets = {(topic, number): 0 for topic in ("reports", "commands") for number in range(PARTITIONS["reports"])}
+    offsets = {
+        (topic, number): 0
+        for topic in ("reports", "commands")
+        for number in range(PARTITIONS["reports"])
+    }
     for one in begin:
         offsets[one.topic, one.partition] = one.offset + 1
     now_ms = max(one.timestamp for one in begin)
@@ -221,7 +289,9 @@ def next_records(scene: Scene, begin: list[Record]) -> list[Record]:
         partition = partition_of(key) if topic == "reports" else 0
         offset = offsets[topic, partition]
         offsets[topic, partition] += 1
-        found.append(Record(topic, partition, offset, now_ms, key, value, [["kind", kind]] if kind else []))
+        found.append(
+            Record(topic, partition, offset, now_ms, key, value, [["kind", kind]] if kind else [])
+        )
 
     for number in range(NEXT_ROUNDS):
         now_ms += 1_000
@@ -232,7 +302,18 @@ def next_records(scene: Scene, begin: list[Record]) -> list[Record]:
             scene.world.weights |= dict.fromkeys(scene.world.owned["west", BROKERS[2]], 400.0)
             add("commands", "east", command(scene.asked, "undrain-broker", broker=BROKERS[2]), None)
             bundle = scene.world.owned["west", BROKERS[1]][0].rpartition("/")
-            add("commands", "west", command(scene.asked + 1, "unload", namespace=bundle[0], bundle=bundle[2], destination=BROKERS[2]), None)
+            add(
+                "commands",
+                "west",
+                command(
+                    scene.asked + 1,
+                    "unload",
+                    namespace=bundle[0],
+                    bundle=bundle[2],
+                    destination=BROKERS[2],
+                ),
+                None,
+            )
         for message in scene.world.reports():
             add("reports", *message)
     return found
@@ -240,13 +321,17 @@ def next_records(scene: Scene, begin: list[Record]) -> list[Record]:
 
 def pack(folder: Path) -> None:
     """Tables and checkpoint into one file, without the name of the folder, and without checksums."""
-    rmtree(folder / "tables" / "leaders")  # this machine may be called as another one that has no name
+    rmtree(
+        folder / "tables" / "leaders"
+    )  # this machine may be called as another one that has no name
     with mock.patch("lb_stream.io.leadership.leader.this_host", lambda: "balancer.example"):
         for epoch in (1, 2):
             announce(Store.at(folder / "tables"), PIPELINE, epoch - 1)
     here = str(folder).encode()
     with tarfile.open(FOLDERS, "w:xz", preset=9) as archive:
-        for path in sorted(path for part in ("tables", "checkpoint") for path in (folder / part).rglob("*")):
+        for path in sorted(
+            path for part in ("tables", "checkpoint") for path in (folder / part).rglob("*")
+        ):
             if not path.is_file() or path.suffix == ".crc":
                 continue
             content = path.read_bytes()
@@ -270,15 +355,23 @@ def kept(bootstrap: str) -> list[Record]:
     found = []
     for name in NAMES:
         for one in committed(bootstrap, getattr(TOPICS, name)):
-            key, value = (None if content is None else content.decode() for content in (one.key, one.value))
+            key, value = (
+                None if content is None else content.decode() for content in (one.key, one.value)
+            )
             headers = [[name, content.decode()] for name, content in one.headers]
-            found.append(Record(name, one.partition, one.offset, one.timestamp, key, value, headers))
+            found.append(
+                Record(name, one.partition, one.offset, one.timestamp, key, value, headers)
+            )
     return found
 
 
 def published(bootstrap: str) -> int:
     """How many batches the job has published."""
-    with contextlib.closing(KafkaConsumer(bootstrap_servers=bootstrap, group_id=f"{PIPELINE}-watermark", enable_auto_commit=False)) as mark:
+    with contextlib.closing(
+        KafkaConsumer(
+            bootstrap_servers=bootstrap, group_id=f"{PIPELINE}-watermark", enable_auto_commit=False
+        )
+    ) as mark:
         return int(mark.committed(TopicPartition(TOPICS.decisions, 0)))
 
 
@@ -310,7 +403,10 @@ def go_on(folder: Path, bootstrap: str, before: list[Record]) -> None:
     run = Pipeline(bootstrap, TOPICS, folder, SETTINGS)
     run.run_once()
     rounds = run.table("rounds").sort_by([("log_seq", "ascending"), ("cluster", "ascending")])
-    write_lines(EXPECTED, (row for row in rounds.select(list(COMPARED)).to_pylist() if row["log_seq"] > last))
+    write_lines(
+        EXPECTED,
+        (row for row in rounds.select(list(COMPARED)).to_pylist() if row["log_seq"] > last),
+    )
 
 
 def main() -> None:
@@ -322,7 +418,10 @@ def main() -> None:
             (Path(name) / part).mkdir()
         with EmbeddedKafka(Path(name) / "kafka") as kafka:
             settings = SETTINGS | {"stream.max_offsets_per_trigger": 100}  # a batch for each turn
-            before = make(Path(name) / "first", Pipeline(kafka.bootstrap, TOPICS, Path(name) / "first", settings))
+            before = make(
+                Path(name) / "first",
+                Pipeline(kafka.bootstrap, TOPICS, Path(name) / "first", settings),
+            )
         with EmbeddedKafka(Path(name) / "other-kafka") as kafka:
             go_on(Path(name) / "second", kafka.bootstrap, before)
 

@@ -21,7 +21,10 @@ from lb_stream.io.kafka.topics import topic_specs
 from tests.support.topics import topics_named
 
 DATA = Path(__file__).parent / "data" / "old_state"
-FOLDERS, BEFORE, NEXT, EXPECTED = (DATA / name for name in ("folders.tar.xz", "before.jsonl.gz", "next.jsonl.gz", "expected.jsonl.gz"))
+FOLDERS, BEFORE, NEXT, EXPECTED = (
+    DATA / name
+    for name in ("folders.tar.xz", "before.jsonl.gz", "next.jsonl.gz", "expected.jsonl.gz")
+)
 HERE = "@FOLDER@"
 """Stands in the packed files for the folder of tables and checkpoint."""
 
@@ -116,26 +119,50 @@ def unpack(folder: Path) -> None:
 
 def names_places(path: Path) -> bool:
     """Whether this is a file in which Delta or Spark writes down where its folder is."""
-    return path.is_file() and {"_delta_log", "_metadata"} & {*path.parts} != set() and path.suffix != ".parquet"
+    return (
+        path.is_file()
+        and {"_delta_log", "_metadata"} & {*path.parts} != set()
+        and path.suffix != ".parquet"
+    )
 
 
 def fill(bootstrap: str, records: Iterable[Record], published: int) -> None:
     """Make the topics with these records at their offsets and times, and say how many batches have been published."""
     by_name = {f"{PIPELINE}-{name}": name for name in NAMES}
     specs = topic_specs(TOPICS, **PARTITIONS)
-    resources = [ConfigResource(ConfigResourceType.TOPIC, spec.name, {"message.timestamp.type": "LogAppendTime"}) for spec in specs]
-    given = {"message.timestamp.type": "CreateTime", "message.timestamp.after.max.ms": str(2**63 - 1), "retention.ms": "-1"}
+    resources = [
+        ConfigResource(
+            ConfigResourceType.TOPIC, spec.name, {"message.timestamp.type": "LogAppendTime"}
+        )
+        for spec in specs
+    ]
+    given = {
+        "message.timestamp.type": "CreateTime",
+        "message.timestamp.after.max.ms": str(2**63 - 1),
+        "retention.ms": "-1",
+    }
     with closing(KafkaAdminClient(bootstrap_servers=bootstrap)) as client:
-        client.create_topics({spec.name: {"num_partitions": spec.partitions, "configs": spec.configs | given} for spec in specs})
+        client.create_topics(
+            {
+                spec.name: {"num_partitions": spec.partitions, "configs": spec.configs | given}
+                for spec in specs
+            }
+        )
         client.wait_for_topics(list(by_name))
         with closing(KafkaProducer(bootstrap_servers=bootstrap, linger_ms=5)) as producer:
-            sent = [(one, producer.send(f"{PIPELINE}-{one.topic}", *_fields(one))) for one in records]
+            sent = [
+                (one, producer.send(f"{PIPELINE}-{one.topic}", *_fields(one))) for one in records
+            ]
             for one, future in sent:
                 written = future.get(timeout=30)
                 # A transaction leaves marks of its own between the records that the job wrote; nobody reads on from there.
                 assert written.topic not in READ or written.offset == one.offset, (one, written)
         client.alter_configs(resources)  # what is there keeps its time
-    with closing(KafkaConsumer(bootstrap_servers=bootstrap, group_id=f"{PIPELINE}-watermark", enable_auto_commit=False)) as group:
+    with closing(
+        KafkaConsumer(
+            bootstrap_servers=bootstrap, group_id=f"{PIPELINE}-watermark", enable_auto_commit=False
+        )
+    ) as group:
         group.commit({TopicPartition(TOPICS.decisions, 0): OffsetAndMetadata(published, "", -1)})
 
 

@@ -44,17 +44,35 @@ class Case(NamedTuple):
         if self.budgets:
             document = json.loads((folder / "scenario.json").read_text())
             names = dict.fromkeys(read_scenario(folder).namespaces)
-            document["policies"] = {"budgets": [{"namespace": name, "moves_per_hour": at % 3} for at, name in enumerate(names) if at % 4]}
+            document["policies"] = {
+                "budgets": [
+                    {"namespace": name, "moves_per_hour": at % 3}
+                    for at, name in enumerate(names)
+                    if at % 4
+                ]
+            }
             (folder / "scenario.json").write_text(json.dumps(document))
 
     def read(self, folder: Path) -> tuple[Scenario, list[Line]]:
         """Scenario and recorded trace; the folder is a place to write to."""
         self.write(folder)
-        return read_scenario(folder), [json.loads(line) for line in gzip.decompress(self.trace.read_bytes()).splitlines()]
+        return read_scenario(folder), [
+            json.loads(line) for line in gzip.decompress(self.trace.read_bytes()).splitlines()
+        ]
 
 
 CASES = (
-    *(Case(name, 60) for name in ("crash_return", "drain", "isolation_bound", "lost_acks", "stale_reports", "steady_skewed")),
+    *(
+        Case(name, 60)
+        for name in (
+            "crash_return",
+            "drain",
+            "isolation_bound",
+            "lost_acks",
+            "stale_reports",
+            "steady_skewed",
+        )
+    ),
     *(
         Case("drain", None),
         Case("steady_skewed", 120, budgets=True),
@@ -66,7 +84,12 @@ CASES = (
 
 def measured_by(command: str, folder: Path, trace: Path) -> dict[str, Any]:
     """What the other program says."""
-    done = subprocess.run([*shlex.split(command), str(folder), str(trace)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*shlex.split(command), str(folder), str(trace)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     figures: dict[str, Any] = json.loads(done.stdout)
     assert "error" not in figures, figures
     return figures
@@ -79,7 +102,11 @@ def main(command: str) -> None:
         with tempfile.TemporaryDirectory() as parent:
             folder, trace = Path(parent) / "scenario", Path(parent) / "trace.jsonl"
             case.write(folder)
-            lines = [] if case.moves is None else random_trace(read_scenario(folder), len(recorded), case.moves, case.sensible)
+            lines = (
+                []
+                if case.moves is None
+                else random_trace(read_scenario(folder), len(recorded), case.moves, case.sensible)
+            )
             text = "".join(json.dumps(line) + "\n" for line in lines)
             trace.write_text(text)
             case.trace.write_bytes(gzip.compress(text.encode(), mtime=0))

@@ -78,7 +78,9 @@ def page() -> str:
     parts = [_INTRO]
     for section, model in job_sections().items():
         about = _SECTIONS.get(section, str(model.__doc__).splitlines()[0])
-        parts.append(f"## [{section}]\n\n{about}\n\n{_table(_rows(model, (job_reader(section),)))}\n")
+        parts.append(
+            f"## [{section}]\n\n{about}\n\n{_table(_rows(model, (job_reader(section),)))}\n"
+        )
     parts.append(
         "## [balancer] and [cluster.NAME]\n\nWhat the balancer does. Keys of a cluster's own section lie over those of `[balancer]`,\n"
         "those of its [shadows](operating.md#shadows), `[cluster.NAME.shadow.SHADOW]`, over both.\n\n"
@@ -109,7 +111,12 @@ def _rows(model: type[KeyModel], read_by: tuple[str, ...] = ()) -> Iterator[tupl
 
 def _of_strategies() -> Iterator[tuple[str, ...]]:
     """The keys that only strategies have, each once."""
-    seen = {*BalancerConfig.model_fields, *SplittingConfig.model_fields, *ReportConfig.model_fields, *UnreadKeys.model_fields}
+    seen = {
+        *BalancerConfig.model_fields,
+        *SplittingConfig.model_fields,
+        *ReportConfig.model_fields,
+        *UnreadKeys.model_fields,
+    }
     for model in all_models():
         for name in model.model_fields:
             if name not in seen:
@@ -119,7 +126,11 @@ def _of_strategies() -> Iterator[tuple[str, ...]]:
 
 def _row(model: type[KeyModel], name: str, read_by: Iterable[str]) -> tuple[str, ...]:
     extra, field = metadata(model, name), model.model_fields[name]
-    pulsar = f"`{extra['pulsar']}`" + (f" × {_number(extra['factor'])}" if extra["factor"] != 1 else "") if extra["pulsar"] else ""
+    pulsar = (
+        f"`{extra['pulsar']}`" + (f" × {_number(extra['factor'])}" if extra["factor"] != 1 else "")
+        if extra["pulsar"]
+        else ""
+    )
     old = [f"`{spelling}`" for spelling, ours in OLD_SPELLINGS.items() if ours == name]
     return (
         f"`{name}`", _value(field.default), extra["unit"], _allowed(model, name), ", ".join([pulsar, *old]),
@@ -144,7 +155,11 @@ def _number(value: float) -> str:
 def _allowed(model: type[KeyModel], name: str) -> str:
     """What a key may be, from its type and limits."""
     if name in NAMES:
-        own = (one for one in NAMES[name].names if NAMES[name][one].function.__module__.startswith("lb_stream."))
+        own = (
+            one
+            for one in NAMES[name].names
+            if NAMES[name][one].function.__module__.startswith("lb_stream.")
+        )
         return ", ".join(own)
     field = model.model_fields[name]
     annotation: Any = field.annotation
@@ -152,13 +167,23 @@ def _allowed(model: type[KeyModel], name: str) -> str:
         annotation = next(one for one in get_args(annotation) if one is not NoneType)
     if get_origin(annotation) is Literal:
         return ", ".join(f"`{choice}`" for choice in get_args(annotation))
-    limits = {limit: getattr(one, limit) for one in field.metadata for limit in ("ge", "le") if hasattr(one, limit)}
+    limits = {
+        limit: getattr(one, limit)
+        for one in field.metadata
+        for limit in ("ge", "le")
+        if hasattr(one, limit)
+    }
     if annotation is bool:
         return "true, false"
     if annotation in (int, float):
         kind = "whole number" if annotation is int else "number"
-        least, most = (_number(limits[limit]) if abs(limits.get(limit, INT_MAX)) < INT_MAX else "" for limit in ("ge", "le"))
-        return kind + (f", {least} to {most}" if least and most else f", {least} or more" if least else "")
+        least, most = (
+            _number(limits[limit]) if abs(limits.get(limit, INT_MAX)) < INT_MAX else ""
+            for limit in ("ge", "le")
+        )
+        return kind + (
+            f", {least} to {most}" if least and most else f", {least} or more" if least else ""
+        )
     if annotation is str:
         return "text"
     if get_origin(annotation) is tuple:
@@ -168,14 +193,27 @@ def _allowed(model: type[KeyModel], name: str) -> str:
 
 def _profiles() -> str:
     """What each profile sets; a key that it doesn't set has its default, which is what `default` gives."""
-    defaults = {name: model.model_fields[name].default for model in reversed(all_models()) for name in model.model_fields}
-    shedders = dict.fromkeys((one, name) for changes in SHEDDER_PROFILES.values() for one, own in changes.items() for name in own)
+    defaults = {
+        name: model.model_fields[name].default
+        for model in reversed(all_models())
+        for name in model.model_fields
+    }
+    shedders = dict.fromkeys(
+        (one, name)
+        for changes in SHEDDER_PROFILES.values()
+        for one, own in changes.items()
+        for name in own
+    )
     rows = [
         (f"`{name}`", name, [given.get(name) for given in PROFILES.values()])
         for name in dict.fromkeys(name for given in PROFILES.values() for name in given)
     ]
     rows += [
-        (f"`{name}`, with {one}", name, [SHEDDER_PROFILES.get(profile, {}).get(one, {}).get(name) for profile in PROFILES])
+        (
+            f"`{name}`, with {one}",
+            name,
+            [SHEDDER_PROFILES.get(profile, {}).get(one, {}).get(name) for profile in PROFILES],
+        )
         for one, name in shedders
     ]
     lines = [
@@ -187,7 +225,8 @@ def _profiles() -> str:
         "([what that is](strategies.md#profiles)), Pulsar 4.0's to the letter, or what its documentation\n"
         "says. A profile replaces defaults; any value that somebody gives replaces the profile's.\n\n"
         f"| key | {' | '.join(f'`{profile}`' for profile in PROFILES)} |\n|{'---|' * (1 + len(PROFILES))}\n"
-        + "\n".join(lines) + "\n"
+        + "\n".join(lines)
+        + "\n"
     )
 
 
@@ -195,10 +234,14 @@ def _unread() -> str:
     rows = []
     for name, why in WHY.items():
         extra, field = metadata(UnreadKeys, name), UnreadKeys.model_fields[name]
-        rows.append(f"| `{name}` | {_value(field.default)} | {extra['unit']} | {field.description} | {why} |")
+        rows.append(
+            f"| `{name}` | {_value(field.default)} | {extra['unit']} | {field.description} | {why} |"
+        )
     return (
         "## Keys of Pulsar's without effect here\n\nThey are accepted and checked, and a warning tells of them.\n\n"
-        "| key | Pulsar's default | unit | in Pulsar | here |\n|---|---|---|---|---|\n" + "\n".join(rows) + "\n"
+        "| key | Pulsar's default | unit | in Pulsar | here |\n|---|---|---|---|---|\n"
+        + "\n".join(rows)
+        + "\n"
     )
 
 
@@ -211,7 +254,11 @@ def main(arguments: list[str]) -> int:
     differs = not PAGE.exists() or PAGE.read_text() != made
     if arguments:
         command = "python -m docs.tools.configuration_page"
-        print(f"docs/configuration.md differs: run `{command}`" if differs else "docs/configuration.md is up to date")
+        print(
+            f"docs/configuration.md differs: run `{command}`"
+            if differs
+            else "docs/configuration.md is up to date"
+        )
         return int(differs)
     PAGE.write_text(made)
     print(f"docs/configuration.md: {'written' if differs else 'as it was'}")

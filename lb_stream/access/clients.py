@@ -91,7 +91,14 @@ def login_refused(error: BaseException) -> BaseException | None:
     """What to raise instead of trying on, when a connection failed for this; None: Kafka may only be away."""
     if isinstance(error, LOGINS_REFUSED):
         return error
-    cause = next((one for one in (error, error.__context__, *error.args) if isinstance(one, ssl.SSLError | FileNotFoundError)), None)
+    cause = next(
+        (
+            one
+            for one in (error, error.__context__, *error.args)
+            if isinstance(one, ssl.SSLError | FileNotFoundError)
+        ),
+        None,
+    )
     if cause is None or isinstance(cause, ssl.SSLEOFError | ssl.SSLZeroReturnError):
         return None
     return TlsRefused(_reason(cause))

@@ -26,14 +26,20 @@ _CONFIGS = "DescribeConfigs"
 _MAKE = "Create"
 
 
-def require(where: str, options: Mapping[str, Any], rights: Sequence[Right], patience_ms: int = CONNECT_MS) -> list[str]:
+def require(
+    where: str, options: Mapping[str, Any], rights: Sequence[Right], patience_ms: int = CONNECT_MS
+) -> list[str]:
     """Make sure that Kafka gives these rights. Returns the topics among them that aren't there: of those it tells nothing more.
 
     `where`: host:port, several with commas between; `options`: kafka.options. Raises Refusal, and KafkaError when nobody answers within
     `patience_ms`.
     """
     try:
-        client = KafkaAdminClient(bootstrap_servers=where.split(","), bootstrap_timeout_ms=patience_ms, **kafka_python(options))
+        client = KafkaAdminClient(
+            bootstrap_servers=where.split(","),
+            bootstrap_timeout_ms=patience_ms,
+            **kafka_python(options),
+        )
         with closing(client):
             missing, absent = look(client, rights)
     except REFUSED as error:
@@ -43,7 +49,9 @@ def require(where: str, options: Mapping[str, Any], rights: Sequence[Right], pat
     return absent
 
 
-def by_name(where: str, options: Mapping[str, Any], rights: Sequence[Right], refusal: Refusal) -> Refusal:
+def by_name(
+    where: str, options: Mapping[str, Any], rights: Sequence[Right], refusal: Refusal
+) -> Refusal:
     """A refusal met half-way, by the names of the rights that are missing: Kafka is asked for those that the program needs, as its errors
     name no operation. The same refusal where Kafka tells no more than that."""
     if not isinstance(refusal, LoginRefused):
@@ -63,14 +71,24 @@ def look(admin: KafkaAdminClient, rights: Sequence[Right]) -> tuple[list[Right],
     """
     topics = list(dict.fromkeys(right.name for right in rights if right.kind == "topic"))
     states = {state["name"]: state for state in admin.describe_topics(topics)} if topics else {}
-    absent = [name for name in topics if states[name]["error_code"] == UnknownTopicOrPartitionError.errno]
-    hidden = {name for name in topics if states[name]["error_code"] == TopicAuthorizationFailedError.errno}
+    absent = [
+        name for name in topics if states[name]["error_code"] == UnknownTopicOrPartitionError.errno
+    ]
+    hidden = {
+        name for name in topics if states[name]["error_code"] == TopicAuthorizationFailedError.errno
+    }
     missing = []
     for right in rights:
         if right.kind == "topic":
-            gone = _hides(admin, right) if right.name in hidden else right.name not in absent and _lacks(states[right.name], right)
+            gone = (
+                _hides(admin, right)
+                if right.name in hidden
+                else right.name not in absent and _lacks(states[right.name], right)
+            )
         else:
-            gone = not (_sees_group if right.kind == "group" else _sees_transactional_id)(admin, right.name)
+            gone = not (_sees_group if right.kind == "group" else _sees_transactional_id)(
+                admin, right.name
+            )
         if gone:
             missing.append(right)
     return missing, absent
@@ -86,7 +104,9 @@ def _hides(admin: KafkaAdminClient, right: Right) -> bool:
     """Whether a right to a topic that may not be described is missing, as far as can be told."""
     if right.operation != _CONFIGS:
         return right.operation in IMPLY_DESCRIBE
-    found = admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, right.name)], config_filter="all")
+    found = admin.describe_configs(
+        [ConfigResource(ConfigResourceType.TOPIC, right.name)], config_filter="all"
+    )
     return not found["topic"][right.name]
 
 
@@ -112,4 +132,6 @@ def _sees_transactional_id(admin: KafkaAdminClient, name: str) -> bool:
 
 def constant(operation: str) -> str:
     """Kafka's word for an operation as kafka-python writes it: DescribeConfigs → DESCRIBE_CONFIGS."""
-    return "".join(f"_{letter}" if letter.isupper() else letter.upper() for letter in operation).lstrip("_")
+    return "".join(
+        f"_{letter}" if letter.isupper() else letter.upper() for letter in operation
+    ).lstrip("_")

@@ -30,7 +30,9 @@ def principal_of(options: Mapping[str, Any]) -> str:
         if "sasl_plain_username" in options:
             return f"User:{options['sasl_plain_username']}"
         subject = _subject_of_token(options.get("sasl_oauth_token_file"))
-        return f"User:{subject}" if subject else f"this user ({options.get('sasl_mechanism', 'SASL')})"
+        return (
+            f"User:{subject}" if subject else f"this user ({options.get('sasl_mechanism', 'SASL')})"
+        )
     if protocol == "SSL" and "ssl_certfile" in options:
         return f"User:{_distinguished_name(str(options['ssl_certfile']))}"
     return ANONYMOUS
@@ -42,7 +44,10 @@ def _distinguished_name(path: str) -> str:
         decoded: dict[str, Any] = ssl._ssl._test_decode_cert(path)  # type: ignore[attr-defined]
     except (AttributeError, OSError, ssl.SSLError):
         return f"the subject of {path}"
-    parts = ["+".join(f"{_SHORT.get(name, name)}={_escaped(value)}" for name, value in several) for several in decoded["subject"]]
+    parts = [
+        "+".join(f"{_SHORT.get(name, name)}={_escaped(value)}" for name, value in several)
+        for several in decoded["subject"]
+    ]
     return ",".join(reversed(parts))
 
 

@@ -32,7 +32,12 @@ AGAIN_S = 30.0
 FORGOTTEN_S = 2 * AGAIN_S
 """A refusal that comes again after so long is told again."""
 
-LOGINS_REFUSED = (SaslAuthenticationFailedError, UnsupportedSaslMechanismError, IllegalSaslStateError, TlsRefused)
+LOGINS_REFUSED = (
+    SaslAuthenticationFailedError,
+    UnsupportedSaslMechanismError,
+    IllegalSaslStateError,
+    TlsRefused,
+)
 """What kafka-python's clients raise when Kafka doesn't let the user in (TlsRefused: those of `access.clients`)."""
 RIGHTS_REFUSED = (AuthorizationError,)
 """What they raise when it does, and a right is missing."""
@@ -63,23 +68,37 @@ class RightsRefused(Refusal):
 
 def refused_login(where: str, options: Mapping[str, Any], why: object) -> LoginRefused:
     """Kafka does not let this user in."""
-    tls = isinstance(why, TlsRefused) or not str(options.get("security_protocol", "")).startswith("SASL")
-    keys = "ssl_cafile, ssl_certfile, ssl_keyfile, ssl_password" if tls else _LOGIN_KEYS.get(str(options.get("sasl_mechanism")), _PASSWORD)
+    tls = isinstance(why, TlsRefused) or not str(options.get("security_protocol", "")).startswith(
+        "SASL"
+    )
+    keys = (
+        "ssl_cafile, ssl_certfile, ssl_keyfile, ssl_password"
+        if tls
+        else _LOGIN_KEYS.get(str(options.get("sasl_mechanism")), _PASSWORD)
+    )
     said = _plain(why)
-    return LoginRefused(f"Kafka at {where} does not let {principal_of(options)} in: {said}. Check kafka.options: security_protocol, {keys}")
+    return LoginRefused(
+        f"Kafka at {where} does not let {principal_of(options)} in: {said}. Check kafka.options: security_protocol, {keys}"
+    )
 
 
 _PASSWORD = "sasl_mechanism, sasl_plain_username, sasl_plain_password"
 _LOGIN_KEYS = {"OAUTHBEARER": "sasl_mechanism, sasl_oauth_token_file"}
 
 
-def refused_rights(where: str, options: Mapping[str, Any], missing: Sequence[Right | str]) -> RightsRefused:
+def refused_rights(
+    where: str, options: Mapping[str, Any], missing: Sequence[Right | str]
+) -> RightsRefused:
     """Kafka lets this user in, and these rights are missing."""
     given, user = ", ".join(map(str, missing)), principal_of(options)
-    return RightsRefused(f"Kafka at {where} refuses {user}: missing {given}. docs/operating.md lists the rights of each role")
+    return RightsRefused(
+        f"Kafka at {where} refuses {user}: missing {given}. docs/operating.md lists the rights of each role"
+    )
 
 
-def refusal_of(where: str, options: Mapping[str, Any], error: BaseException, doing: str = "") -> Refusal | None:
+def refusal_of(
+    where: str, options: Mapping[str, Any], error: BaseException, doing: str = ""
+) -> Refusal | None:
     """What an exception of kafka-python's tells; None: no refusal. `doing`: the operation on topics that was tried, Read or Write."""
     if isinstance(error, LOGINS_REFUSED):
         return refused_login(where, options, error)

@@ -60,7 +60,11 @@ def rights_of(role: Role, names: Mapping[str, str]) -> list[Right]:
 def names_in(settings: Settings) -> dict[str, str]:
     """The names of all resources."""
     pipeline = settings.stream.pipeline_id
-    return {**settings.topics.model_dump(), "watermark": watermark_group(pipeline), "transactions": pipeline}
+    return {
+        **settings.topics.model_dump(),
+        "watermark": watermark_group(pipeline),
+        "transactions": pipeline,
+    }
 
 
 def watermark_group(pipeline: str) -> str:

@@ -57,7 +57,9 @@ class BrokerAdapter(Protocol):
 class SplittingAdapter(BrokerAdapter, Protocol):
     """A broker that can split its bundles. For one that can't the agent refuses, and they stay as they are."""
 
-    def split(self, bundle: str, boundaries: Sequence[int], algorithm: str, unload_children: bool = False) -> None:
+    def split(
+        self, bundle: str, boundaries: Sequence[int], algorithm: str, unload_children: bool = False
+    ) -> None:
         """Serve a bundle's children instead of it: cut at the boundaries, or where there are none at those that the algorithm finds.
 
         The next report names the children and not the bundle; with `unload_children` it may name none, where the broker can do that.

@@ -49,7 +49,9 @@ class Agent:
         self.clock = RecordClock()
         self.failure: Exception | None = None  # why the loop ended by itself, if it did
         self.connection = Connection(config)
-        self.reporter = Reporter(self.adapters, self.connection, self.clock, config.sparing, on_report)
+        self.reporter = Reporter(
+            self.adapters, self.connection, self.clock, config.sparing, on_report
+        )
         self._hooks = MoveHooks(config.hooks)
         self._on_decision = on_decision
         self._stop = threading.Event()
@@ -58,10 +60,16 @@ class Agent:
         self._pulse = Pulse(self.adapters, self.reporter.beat, config.heartbeat_interval_s)
         self._thread: threading.Thread | None = None
 
-    def _watched(self, make: Callable[[], SplitWatch] | None) -> list[tuple[MeasuringAdapter, SplitWatch]]:
+    def _watched(
+        self, make: Callable[[], SplitWatch] | None
+    ) -> list[tuple[MeasuringAdapter, SplitWatch]]:
         if make is None:
             return []
-        return [(adapter, make()) for adapter in self.adapters.values() if isinstance(adapter, MeasuringAdapter)]
+        return [
+            (adapter, make())
+            for adapter in self.adapters.values()
+            if isinstance(adapter, MeasuringAdapter)
+        ]
 
     def start(self) -> None:
         """Connect, send the first reports, and go on in a thread of its own. Raises AgentError."""
@@ -88,7 +96,9 @@ class Agent:
             self._pulse.stop(CLOSE_S)  # a heartbeat after the goodbye would take it back
             if self._goodbye:
                 for broker in self.adapters:
-                    self.reporter.send(broker, Goodbye(sent_ms=wall_clock_ms()).to_json(), "goodbye")
+                    self.reporter.send(
+                        broker, Goodbye(sent_ms=wall_clock_ms()).to_json(), "goodbye"
+                    )
         except Exception as error:  # the thread's last words: `failure` tells whoever started it
             self.failure = error
             log.exception("the agent of cluster %s ended", self.config.cluster)
@@ -112,13 +122,17 @@ class Agent:
                     self.reporter.ask_for_splits(adapter, watch)
                 look_at = _next(look_at, self._watches[0][1].interval_s, now)
             records = self.connection.poll()
-            changed = self._follow([record for record in records if record.topic == self.config.ownership_topic])
+            changed = self._follow(
+                [record for record in records if record.topic == self.config.ownership_topic]
+            )
             changed += [self._carry_out(decision) for decision in self._hooks.answered()]
             topic = self.config.decisions_topic
             decisions = [record for record in records if record.topic == topic]
             changed += [self._take(record.value, record.timestamp) for record in decisions]
             for broker in dict.fromkeys(broker for broker in changed if broker is not None):
-                self.reporter.report(broker, forced=True)  # once, after the acknowledgements of all that it shows
+                self.reporter.report(
+                    broker, forced=True
+                )  # once, after the acknowledgements of all that it shows
 
     def _follow(self, records: Iterable[Any]) -> list[str | None]:
         """Deal with some records of the ownership topic. Returns the brokers whose ownership they changed."""
@@ -131,14 +145,24 @@ class Agent:
             try:
                 unit = Ownership.model_validate_json(record.value) if record.value else None
             except ValidationError as error:
-                log.warning("a record of %s is no ownership record: %s", self.config.ownership_topic, error)
+                log.warning(
+                    "a record of %s is no ownership record: %s", self.config.ownership_topic, error
+                )
                 continue
             bundle = key.removeprefix(prefix)
             self.seen.note_record(bundle, unit, self.clock.now_ms())
             self._hooks.follow(bundle, unit)
             owners[bundle] = unit.owner if unit is not None and unit.state == "Owned" else None
-        yielding = [adapter for adapter in self.adapters.values() if isinstance(adapter, YieldingAdapter)]
-        given_up = [(adapter, bundle, owner) for bundle, owner in owners.items() if owner for adapter in yielding if adapter.name != owner]
+        yielding = [
+            adapter for adapter in self.adapters.values() if isinstance(adapter, YieldingAdapter)
+        ]
+        given_up = [
+            (adapter, bundle, owner)
+            for bundle, owner in owners.items()
+            if owner
+            for adapter in yielding
+            if adapter.name != owner
+        ]
         return [give_up(*one) for one in given_up]
 
     def _take(self, value: bytes | None, appended_ms: int = 0) -> str | None:

@@ -22,7 +22,9 @@ from lb_stream.contracts.reports import Ack
 log = logging.getLogger(__name__)
 
 
-def carry_out(adapter: BrokerAdapter, seen: Seen, decision: Decision, now_ms: int, hooks: MoveHooks) -> tuple[Verdict, Ack | None]:
+def carry_out(
+    adapter: BrokerAdapter, seen: Seen, decision: Decision, now_ms: int, hooks: MoveHooks
+) -> tuple[Verdict, Ack | None]:
     """Act, once `hooks` allow it. Returns what was done, and the acknowledgement; None: there is nothing to say.
 
     While a hook is asked the verdict is to wait: call it again once that has answered, and the decision is judged anew.
@@ -30,7 +32,9 @@ def carry_out(adapter: BrokerAdapter, seen: Seen, decision: Decision, now_ms: in
     """
     verdict, failure = Verdict("refuse"), ""
     try:
-        verdict = judge(adapter.name, seen, decision, all(map(adapter.owns, decision.bundles)), now_ms)
+        verdict = judge(
+            adapter.name, seen, decision, all(map(adapter.owns, decision.bundles)), now_ms
+        )
         if verdict.action == "ignore":
             return verdict, None
         if verdict.action != "release":
@@ -43,7 +47,9 @@ def carry_out(adapter: BrokerAdapter, seen: Seen, decision: Decision, now_ms: in
             hooks.carried_out(decision)
     except Refused as refusal:
         seen.note_done(adapter.name, decision, now_ms)
-        log.warning("%s refuses to %s %s: %s", adapter.name, decision.kind, decision.bundle, refusal)
+        log.warning(
+            "%s refuses to %s %s: %s", adapter.name, decision.kind, decision.bundle, refusal
+        )
         verdict = Verdict("refuse", str(refusal))
     except BrokerError as error:
         log.warning("%s could not %s %s: %s", adapter.name, decision.kind, decision.bundle, error)
@@ -59,14 +65,20 @@ def carry_out(adapter: BrokerAdapter, seen: Seen, decision: Decision, now_ms: in
 
 def _act(adapter: BrokerAdapter, verdict: Verdict, decision: Decision) -> Verdict:
     """Do what the verdict says. Returns it, or a refusal of what this broker can't do."""
-    if verdict.action == "release" and decision.destination is not None and isinstance(adapter, TransferringAdapter):
+    if (
+        verdict.action == "release"
+        and decision.destination is not None
+        and isinstance(adapter, TransferringAdapter)
+    ):
         adapter.transfer(decision.bundle, decision.destination)
     elif verdict.action == "release":
         adapter.release(decision.bundle)
     elif verdict.action == "acquire":
         adapter.acquire(decision.bundle)
     elif isinstance(adapter, SplittingAdapter) and verdict.action == "split":
-        adapter.split(decision.bundle, decision.boundaries, decision.algorithm or "", decision.unload_children)
+        adapter.split(
+            decision.bundle, decision.boundaries, decision.algorithm or "", decision.unload_children
+        )
     elif isinstance(adapter, MergingAdapter) and verdict.action == "merge":
         adapter.merge(decision.bundles, decision.children[0])
     elif verdict.action in ("split", "merge"):

@@ -43,10 +43,16 @@ class Connection:
         """Raises AgentError."""
         config = self.config
         given = kafka_python(config.client_options)
-        common = {"bootstrap_servers": config.bootstrap_servers, "bootstrap_timeout_ms": CONNECT_MS, **given}
+        common = {
+            "bootstrap_servers": config.bootstrap_servers,
+            "bootstrap_timeout_ms": CONNECT_MS,
+            **given,
+        }
         try:
             self._require_topics()
-            self.consumer = KafkaConsumer(isolation_level="read_committed", enable_auto_commit=False, **common)
+            self.consumer = KafkaConsumer(
+                isolation_level="read_committed", enable_auto_commit=False, **common
+            )
             self._take_position(self.consumer)
             # Idempotent: one key's records stay in order and come once, however often the client has to send them again.
             self.producer = LastingProducer(
@@ -54,7 +60,11 @@ class Connection:
                     enable_idempotence=True,
                     compression_type="zstd",
                     max_request_size=LARGEST_RECORD_BYTES,
-                    **{"delivery_timeout_ms": DELIVERY_MS, "request_timeout_ms": DELIVERY_MS // 2, **common},
+                    **{
+                        "delivery_timeout_ms": DELIVERY_MS,
+                        "request_timeout_ms": DELIVERY_MS // 2,
+                        **common,
+                    },
                 ),
                 self._refusals.note,
             )
@@ -63,15 +73,23 @@ class Connection:
             raise AgentError(str(refusal), refusal.code) from refusal
         except KafkaError as error:
             self.close()
-            raise AgentError(f"no Kafka at {self.config.bootstrap_servers} ({error}): start it, or give its address") from error
+            raise AgentError(
+                f"no Kafka at {self.config.bootstrap_servers} ({error}): start it, or give its address"
+            ) from error
         except AgentError:
             self.close()
             raise
 
     def _require_topics(self) -> None:
         config = self.config
-        topics = {"reports": config.reports_topic, "decisions": config.decisions_topic, "ownership": config.ownership_topic}
-        rights = rights_of("agent", {resource: name for resource, name in topics.items() if name is not None})
+        topics = {
+            "reports": config.reports_topic,
+            "decisions": config.decisions_topic,
+            "ownership": config.ownership_topic,
+        }
+        rights = rights_of(
+            "agent", {resource: name for resource, name in topics.items() if name is not None}
+        )
         if absent := require(config.bootstrap_servers, config.client_options, rights):
             raise AgentError(f"topic {absent[0]} does not exist: create it (`lbctl topics create`)")
 
@@ -80,8 +98,14 @@ class Connection:
         config = self.config
         partitions: dict[str, list[TopicPartition]] = {}
         for topic in filter(None, (config.decisions_topic, config.ownership_topic)):
-            partitions[topic] = [TopicPartition(topic, number) for number in sorted(consumer.partitions_for_topic(topic) or ())]
-        decisions, records = partitions[config.decisions_topic], partitions.get(config.ownership_topic or "", [])
+            partitions[topic] = [
+                TopicPartition(topic, number)
+                for number in sorted(consumer.partitions_for_topic(topic) or ())
+            ]
+        decisions, records = (
+            partitions[config.decisions_topic],
+            partitions.get(config.ownership_topic or "", []),
+        )
         consumer.assign([*decisions, *records])
         if records:  # what is to come tells whether a decision is out of date
             consumer.seek_to_end(*records)
@@ -127,6 +151,8 @@ class Connection:
             if producer is not None:
                 producer.close(timeout=CLOSE_S)
         except KafkaError as error:
-            log.warning("the last records of cluster %s did not reach Kafka: %s", self.config.cluster, error)
+            log.warning(
+                "the last records of cluster %s did not reach Kafka: %s", self.config.cluster, error
+            )
         if consumer is not None:
             consumer.close()

@@ -42,7 +42,19 @@ MOST_WAITING = 1_000
 """Confirmed moves that may wait to be told, and moves that may wait to be confirmed; older ones are left out."""
 ATTEMPTS = 3
 PAUSE_S = 1.0
-_FIELDS = ("decision_id", "cluster", "kind", "bundle", "source", "destination", "reason", "rule", "strategy", "issued_ms", "expires_ms")
+_FIELDS = (
+    "decision_id",
+    "cluster",
+    "kind",
+    "bundle",
+    "source",
+    "destination",
+    "reason",
+    "rule",
+    "strategy",
+    "issued_ms",
+    "expires_ms",
+)
 
 _Answers = queue.SimpleQueue[tuple[int, bytes] | Exception]
 """Where one answer comes: its status and body, or why there is none."""
@@ -68,13 +80,21 @@ class HookConfig:
     def __post_init__(self) -> None:
         for name in ("before_move", "after_move"):
             if getattr(self, name) and not _is_address(getattr(self, name)):
-                raise ValueError(f"hooks.{name} = '***': expected http(s)://HOST[:PORT]/PATH, or file:PATH of a file that holds it")
+                raise ValueError(
+                    f"hooks.{name} = '***': expected http(s)://HOST[:PORT]/PATH, or file:PATH of a file that holds it"
+                )
 
 
 def _is_address(text: str) -> bool:
     try:
         parts = urlsplit(text)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and text.isprintable() and " " not in text
+        return (
+            parts.scheme in ("http", "https")
+            and bool(parts.hostname)
+            and parts.port != 0
+            and text.isprintable()
+            and " " not in text
+        )
     except ValueError:
         return False
 
@@ -86,7 +106,9 @@ class MoveHooks:
         self.config = config
         self._asked: dict[str, tuple[Decision, Future[None]]] = {}  # by the decisions' ids
         self._askers: ThreadPoolExecutor | None = None
-        self._moving: dict[str, tuple[Decision, float]] = {}  # bundle → a move that was carried out and isn't confirmed, since when
+        self._moving: dict[
+            str, tuple[Decision, float]
+        ] = {}  # bundle → a move that was carried out and isn't confirmed, since when
         self._waiting: queue.Queue[bytes | None] = queue.Queue(MOST_WAITING)
         self._teller: threading.Thread | None = None
 
@@ -100,7 +122,10 @@ class MoveHooks:
         if decision.decision_id not in self._asked:
             if self._askers is None:
                 self._askers = ThreadPoolExecutor(MOST_ASKED, thread_name_prefix="lb-hook-ask")
-            self._asked[decision.decision_id] = decision, self._askers.submit(self._ask, decision, time.monotonic() + left_s)
+            self._asked[decision.decision_id] = (
+                decision,
+                self._askers.submit(self._ask, decision, time.monotonic() + left_s),
+            )
         _, answer = self._asked[decision.decision_id]
         if not answer.done():
             return False
@@ -122,7 +147,14 @@ class MoveHooks:
             left_s = min(self.config.timeout_s, until - time.monotonic())
             if left_s <= 0:
                 raise HookError("it could not be asked before the decision expired")
-            allowed, reason = _verdict(call(self.config.before_move, self._body("before_move", decision), self.config, left_s))
+            allowed, reason = _verdict(
+                call(
+                    self.config.before_move,
+                    self._body("before_move", decision),
+                    self.config,
+                    left_s,
+                )
+            )
         except HookError as error:
             if self.config.unanswered == "veto":
                 raise Refused(f"no move without the hook's word: {error}") from None
@@ -149,7 +181,15 @@ class MoveHooks:
         elif record.state == "Owned" and record.version > decision.expected_version:
             del self._moving[bundle]
             took_ms = round((time.monotonic() - since) * 1000)
-            self._tell(self._body("after_move", decision, owner=record.owner, moved=record.owner != decision.source, took_ms=took_ms))
+            self._tell(
+                self._body(
+                    "after_move",
+                    decision,
+                    owner=record.owner,
+                    moved=record.owner != decision.source,
+                    took_ms=took_ms,
+                )
+            )
 
     def close(self, timeout_s: float) -> None:
         """Ask no more, and tell what waits, for so long at most."""
@@ -164,7 +204,9 @@ class MoveHooks:
 
     def _body(self, event: str, decision: Decision, **more: Any) -> bytes:
         fields = {name: getattr(decision, name) for name in _FIELDS}
-        return canonical_json({"event": event, "sent_ms": time.time_ns() // 1_000_000, **fields, **more}).encode()
+        return canonical_json(
+            {"event": event, "sent_ms": time.time_ns() // 1_000_000, **fields, **more}
+        ).encode()
 
     def _tell(self, body: bytes) -> None:
         if self._teller is None:
@@ -200,8 +242,14 @@ def _verdict(answer: bytes) -> tuple[bool, str]:
         raise HookError('its answer is no JSON object with "allow": true or false')
     given = said.get("reason")
     # Half a letter (an escape such as \ud800 in JSON) can't be written into an acknowledgement.
-    reason = "".join(letter if letter.isprintable() else "?" for letter in " ".join(given.split())) if isinstance(given, str) else ""
-    return said["allow"], reason if len(reason) <= LONGEST_REASON else reason[: LONGEST_REASON - 1] + "…"
+    reason = (
+        "".join(letter if letter.isprintable() else "?" for letter in " ".join(given.split()))
+        if isinstance(given, str)
+        else ""
+    )
+    return said["allow"], reason if len(reason) <= LONGEST_REASON else reason[
+        : LONGEST_REASON - 1
+    ] + "…"
 
 
 def call(address: str, body: bytes, config: HookConfig, timeout_s: float) -> bytes:
@@ -212,7 +260,12 @@ def call(address: str, body: bytes, config: HookConfig, timeout_s: float) -> byt
     done: _Answers = queue.SimpleQueue()
     answer: tuple[int, bytes] | Exception
     # A server that sends a byte now and then keeps a socket's own time-out from ending: so the wait is here.
-    threading.Thread(target=_post, args=(connection, parts, body, config.secret, done), name="lb-hook-call", daemon=True).start()
+    threading.Thread(
+        target=_post,
+        args=(connection, parts, body, config.secret, done),
+        name="lb-hook-call",
+        daemon=True,
+    ).start()
     try:
         answer = done.get(timeout=timeout_s)
     except queue.Empty:
@@ -232,18 +285,35 @@ def call(address: str, body: bytes, config: HookConfig, timeout_s: float) -> byt
 
 def _connection(parts: SplitResult, timeout_s: float) -> http.client.HTTPConnection:
     if parts.scheme == "https":
-        return http.client.HTTPSConnection(parts.hostname or "", parts.port, timeout=timeout_s, context=ssl.create_default_context())
+        return http.client.HTTPSConnection(
+            parts.hostname or "",
+            parts.port,
+            timeout=timeout_s,
+            context=ssl.create_default_context(),
+        )
     return http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=timeout_s)
 
 
-def _post(connection: http.client.HTTPConnection, parts: SplitResult, body: bytes, secret: str, done: _Answers) -> None:
-    headers = {"Content-Type": "application/json", "Accept": "application/json", "Connection": "close"}
+def _post(
+    connection: http.client.HTTPConnection,
+    parts: SplitResult,
+    body: bytes,
+    secret: str,
+    done: _Answers,
+) -> None:
+    headers = {
+        "Content-Type": "application/json",
+        "Accept": "application/json",
+        "Connection": "close",
+    }
     if secret:
         headers[SIGNATURE] = f"sha256={hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()}"
     if parts.username is not None:
         headers["Authorization"] = _basic(parts.username, parts.password or "")
     try:
-        connection.request("POST", (parts.path or "/") + (f"?{parts.query}" if parts.query else ""), body, headers)
+        connection.request(
+            "POST", (parts.path or "/") + (f"?{parts.query}" if parts.query else ""), body, headers
+        )
         answer = connection.getresponse()
         done.put((answer.status, answer.read(LARGEST_ANSWER_BYTES)))
     except Exception as error:  # told by whoever waits

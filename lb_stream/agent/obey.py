@@ -53,7 +53,9 @@ class Seen:
     def note_done(self, broker: str, decision: Decision, now_ms: int) -> None:
         """Remember that the broker has dealt with a decision; forget those that expired long ago."""
         self.done[broker, decision.decision_id] = decision.expires_ms
-        while (oldest := next(iter(self.done), None)) and self.done[oldest] + REMEMBERED_MS < now_ms:
+        while (oldest := next(iter(self.done), None)) and self.done[
+            oldest
+        ] + REMEMBERED_MS < now_ms:
             del self.done[oldest]
 
     def note_record(self, bundle: str, record: Ownership | None, now_ms: int) -> None:
@@ -64,7 +66,9 @@ class Seen:
         self.records.pop(bundle, None)
         if record is not None and record.version > 1:
             self.records[bundle] = Record(record.version, record.decision_id, now_ms)
-        while (oldest := next(iter(self.records), None)) and self.records[oldest].seen_ms + REMEMBERED_MS < now_ms:
+        while (oldest := next(iter(self.records), None)) and self.records[
+            oldest
+        ].seen_ms + REMEMBERED_MS < now_ms:
             del self.records[oldest]
 
     def overtaken(self, decision: Decision) -> int | None:
@@ -72,7 +76,10 @@ class Seen:
         known = self.records.get(decision.bundle)
         if known is None or known.version <= decision.expected_version:
             return None
-        own = known.version == decision.expected_version + 1 and known.decision_id == decision.decision_id
+        own = (
+            known.version == decision.expected_version + 1
+            and known.decision_id == decision.decision_id
+        )
         return None if own else known.version
 
 
@@ -103,7 +110,10 @@ def judge(broker: str, seen: Seen, decision: Decision, owns: bool, now_ms: int) 
     if now_ms >= decision.expires_ms:
         return Verdict("refuse", f"expired {now_ms - decision.expires_ms} ms ago")
     if (version := seen.overtaken(decision)) is not None:
-        return Verdict("refuse", f"follows version {decision.expected_version} of the bundle's record, which is at {version} now")
+        return Verdict(
+            "refuse",
+            f"follows version {decision.expected_version} of the bundle's record, which is at {version} now",
+        )
     if decision.kind == "assign":
         return Verdict("acquire")
     if not owns:

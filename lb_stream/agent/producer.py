@@ -26,7 +26,9 @@ class LastingProducer:
     KafkaError. `refused` tells whether an error, met while writing, is a refusal: then the next one is made after AGAIN_S.
     """
 
-    def __init__(self, make: Callable[[], KafkaProducer], refused: Callable[[Exception, str], bool]) -> None:
+    def __init__(
+        self, make: Callable[[], KafkaProducer], refused: Callable[[Exception, str], bool]
+    ) -> None:
         self._make, self._producer, self._refused = make, make(), refused
         self._failed: KafkaProducer | None = None
         self._wait_until = 0.0  # time.monotonic

@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterable
 class Pulse:
     """Calls `beat` for each broker every `interval_s` seconds, the first time at once."""
 
-    def __init__(self, brokers: Iterable[str], beat: Callable[[str], None], interval_s: float) -> None:
+    def __init__(
+        self, brokers: Iterable[str], beat: Callable[[str], None], interval_s: float
+    ) -> None:
         self._brokers, self._beat, self._interval_s = list(brokers), beat, interval_s
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lb-agent-pulse", daemon=True)

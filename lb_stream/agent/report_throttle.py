@@ -14,7 +14,13 @@ from lb_stream.agent.adapter import Report
 from lb_stream.contracts.balancer import BalancerConfig
 from lb_stream.contracts.reports import ModularLoadReport, SimpleLoadReport, report_kind
 from lb_stream.core.reporting.broker_load import UNWEIGHTED
-from lb_stream.core.reporting.report_needed import Figures, ReportConfig, SimpleFigures, report_needed, simple_report_needed
+from lb_stream.core.reporting.report_needed import (
+    Figures,
+    ReportConfig,
+    SimpleFigures,
+    report_needed,
+    simple_report_needed,
+)
 
 CHANGES = ("lastBundleGains", "lastBundleLosses", "bundleGains", "bundleLosses")
 """Fields of reports that tell what has changed since the last one that was sent."""
@@ -42,7 +48,13 @@ class ReportThrottle:
         figures = self._figures(fields)
         if figures is None:
             return report
-        bundles = frozenset({*fields.get("bundles", ()), *fields.get("lastStats", ()), *fields.get("bundleStats", ())})
+        bundles = frozenset(
+            {
+                *fields.get("bundles", ()),
+                *fields.get("lastStats", ()),
+                *fields.get("bundleStats", ()),
+            }
+        )
         forced = forced or self._sent is None or bundles != self._bundles
         if not forced and self._sent is not None and not self._needed(*self._sent, figures, now_ms):
             self._keep(report)
@@ -50,7 +62,9 @@ class ReportThrottle:
         self._sent, self._bundles = (figures, now_ms), bundles
         return self._with_changes(report)
 
-    def _needed(self, sent: Figures | SimpleFigures, sent_ms: int, now: Figures | SimpleFigures, now_ms: int) -> bool:
+    def _needed(
+        self, sent: Figures | SimpleFigures, sent_ms: int, now: Figures | SimpleFigures, now_ms: int
+    ) -> bool:
         if isinstance(sent, Figures) and isinstance(now, Figures):
             return report_needed(sent, now, now_ms - sent_ms, self.config)
         if isinstance(sent, SimpleFigures) and isinstance(now, SimpleFigures):
@@ -60,10 +74,14 @@ class ReportThrottle:
     def _figures(self, fields: Mapping[str, Any]) -> Figures | SimpleFigures | None:
         match report_kind(dict(fields)):
             case "modular":
-                return Figures.of(ModularLoadReport.model_validate(_without_bundles(fields, "lastStats")), self.weights)
+                return Figures.of(
+                    ModularLoadReport.model_validate(_without_bundles(fields, "lastStats")),
+                    self.weights,
+                )
             case "simple":
                 return SimpleFigures.of(
-                    SimpleLoadReport.model_validate(_without_bundles(fields, "bundleStats")), len(fields.get("bundleStats", ()))
+                    SimpleLoadReport.model_validate(_without_bundles(fields, "bundleStats")),
+                    len(fields.get("bundleStats", ())),
                 )
         return None
 
@@ -77,7 +95,10 @@ class ReportThrottle:
         changes, self._changes = self._changes, {}
         if not changes or not isinstance(report, Mapping):
             return report
-        return {**report, **{name: sorted({*given, *report.get(name, ())}) for name, given in changes.items()}}
+        return {
+            **report,
+            **{name: sorted({*given, *report.get(name, ())}) for name, given in changes.items()},
+        }
 
 
 def _without_bundles(fields: Mapping[str, Any], stats: str) -> dict[str, Any]:

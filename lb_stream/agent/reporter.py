@@ -11,7 +11,15 @@ from typing import Any
 from kafka.errors import KafkaError
 
 from lb_stream.access.refusals import REFUSED
-from lb_stream.agent.adapter import BalancedAdapter, BrokerAdapter, BrokerError, MeasuringAdapter, MergingAdapter, ProbingAdapter, Report
+from lb_stream.agent.adapter import (
+    BalancedAdapter,
+    BrokerAdapter,
+    BrokerError,
+    MeasuringAdapter,
+    MergingAdapter,
+    ProbingAdapter,
+    Report,
+)
 from lb_stream.agent.clock import RecordClock, wall_clock_ms
 from lb_stream.agent.connection import Connection
 from lb_stream.agent.report_throttle import ReportThrottle
@@ -38,12 +46,21 @@ class Reporter:
         throttle: Callable[[], ReportThrottle] | None = None,
         on_report: OnReport | None = None,
     ) -> None:
-        self._adapters, self._connection, self._clock, self._on_report = adapters, connection, clock, on_report
+        self._adapters, self._connection, self._clock, self._on_report = (
+            adapters,
+            connection,
+            clock,
+            on_report,
+        )
         self._throttles = {name: throttle() for name in adapters} if throttle is not None else {}
         self._troubles: dict[str, str] = {}  # broker → why it can't be spoken for
-        self._owed: set[str] = set()  # brokers whose next report is sent whatever it says: the balancer may not have the last one
+        self._owed: set[str] = (
+            set()
+        )  # brokers whose next report is sent whatever it says: the balancer may not have the last one
         self._unheard: set[str] = set()  # brokers whose last record did not reach Kafka
-        self._balances: dict[str, list[str]] = {}  # broker → settings by which its own cluster balances, as last asked
+        self._balances: dict[
+            str, list[str]
+        ] = {}  # broker → settings by which its own cluster balances, as last asked
 
     def owe(self, brokers: Iterable[str]) -> None:
         """Send the next report of these brokers even if it says nothing new."""
@@ -57,7 +74,11 @@ class Reporter:
             if (throttle := self._throttles.get(broker)) is not None:
                 now_ms = time.monotonic_ns() // 1_000_000
                 forced = forced or broker in self._owed
-                reports = [kept for one in reports if (kept := throttle.take(one, now_ms, forced)) is not None]
+                reports = [
+                    kept
+                    for one in reports
+                    if (kept := throttle.take(one, now_ms, forced)) is not None
+                ]
             values = [_bytes_of(one) for one in reports]
         except BrokerError as error:
             self.silent(broker, f"gives no report: {error}")
@@ -68,11 +89,15 @@ class Reporter:
         if self._troubles.pop(broker, None) is not None:
             log.warning("%s reports again", broker)
         if values:
-            self._owed.discard(broker)  # before it is sent: should it get lost, the next one is owed
+            self._owed.discard(
+                broker
+            )  # before it is sent: should it get lost, the next one is owed
         for report, value in zip(reports, values, strict=True):
             self.send(broker, value, "report")
             if self._on_report is not None:
-                self._on_report(broker, report if isinstance(report, Mapping) else json.loads(report))
+                self._on_report(
+                    broker, report if isinstance(report, Mapping) else json.loads(report)
+                )
 
     def ask_for_splits(self, adapter: MeasuringAdapter, watch: SplitWatch) -> None:
         """Ask for the splits that a look at a broker's bundles suggests."""
@@ -87,7 +112,9 @@ class Reporter:
             log.exception("the bundles of %s could not be looked at", adapter.name)
             return
         for ask in asks:
-            self.send(adapter.name, ask.model_copy(update={"sent_ms": wall_clock_ms()}).to_json(), "ask")
+            self.send(
+                adapter.name, ask.model_copy(update={"sent_ms": wall_clock_ms()}).to_json(), "ask"
+            )
 
     def ask_who_balances(self, broker: str) -> None:
         """Ask who balances. Not done with the heartbeats, which must not wait for a leader that hangs."""
@@ -110,7 +137,11 @@ class Reporter:
         if alive:
             sent_ms = wall_clock_ms()
             balances, merges = self._balances.get(broker, []), isinstance(adapter, MergingAdapter)
-            future = self.send(broker, Heartbeat(sent_ms=sent_ms, balances=balances, merges=merges).to_json(), "heartbeat")
+            future = self.send(
+                broker,
+                Heartbeat(sent_ms=sent_ms, balances=balances, merges=merges).to_json(),
+                "heartbeat",
+            )
             if future is not None:
                 future.add_callback(lambda written: self._clock.note(sent_ms, written.timestamp))
         else:

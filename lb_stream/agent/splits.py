@@ -13,7 +13,14 @@ import pyarrow as pa
 from lb_stream.agent.adapter import MeasuringAdapter
 from lb_stream.contracts.reports import SplitAsk
 from lb_stream.core.config.cluster_config import ClusterConfig
-from lb_stream.core.splitting import Algorithms, OwnBundles, SplitLoads, SplitMemory, SplittingConfig, split_strategy
+from lb_stream.core.splitting import (
+    Algorithms,
+    OwnBundles,
+    SplitLoads,
+    SplitMemory,
+    SplittingConfig,
+    split_strategy,
+)
 from lb_stream.core.splitting.trigger import REASONS, Limits
 
 
@@ -43,9 +50,18 @@ class SplitWatch:
             topics=np.array([one.topics for one in every], np.int64),
             sessions=np.array([one.producer_count + one.consumer_count for one in every], np.int64),
             rate=np.array([one.msg_rate_in + one.msg_rate_out for one in every], np.float64),
-            throughput=np.array([one.msg_throughput_in + one.msg_throughput_out for one in every], np.float64),
+            throughput=np.array(
+                [one.msg_throughput_in + one.msg_throughput_out for one in every], np.float64
+            ),
         )
-        own = OwnBundles(pa.array(list(stats), pa.string()), loads, np.ones(len(every), np.bool_), {}, (), broker.topics)
+        own = OwnBundles(
+            pa.array(list(stats), pa.string()),
+            loads,
+            np.ones(len(every), np.bool_),
+            {},
+            (),
+            broker.topics,
+        )
         found, self._memory = split_strategy(own, self._config, self._algorithms, self._memory)
         limits, rows = Limits.of(self._config), {name: row for row, name in enumerate(stats)}
         algorithm = self._algorithms.named().name

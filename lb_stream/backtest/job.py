@@ -42,7 +42,11 @@ def spark_asker(spark: SparkSession, root: Store) -> Ask:
     for spec in TABLES:
         if spec.name in ASKED:
             there = existing_table(root, spec) is not None
-            rows = spark.read.format("delta").load((root / spec.name).for_hadoop) if there else spark.createDataFrame([], columns_ddl(spec))
+            rows = (
+                spark.read.format("delta").load((root / spec.name).for_hadoop)
+                if there
+                else spark.createDataFrame([], columns_ddl(spec))
+            )
             rows.createOrReplaceTempView(spec.name)
 
     def ask(query: str, values: dict[str, Any]) -> pa.Table:
@@ -64,7 +68,10 @@ def send(spark: SparkSession, windows: Sequence[Window]) -> list[Broadcast[Windo
 
 
 def try_all(
-    spark: SparkSession, sent: Sequence[Broadcast[Window]], policies: Sequence[Policy], on_progress: OnProgress = lambda *_: None
+    spark: SparkSession,
+    sent: Sequence[Broadcast[Window]],
+    policies: Sequence[Policy],
+    on_progress: OnProgress = lambda *_: None,
 ) -> list[dict[str, Any]]:
     """A row for each window and policy, in their order. `on_progress`: trials done, trials in all."""
     context, group = spark.sparkContext, f"backtest-{uuid.uuid4()}"
@@ -75,7 +82,11 @@ def try_all(
     def collect() -> None:
         try:
             context.setJobGroup(group, "trials of a back-test")
-            rows = context.parallelize(trials, len(trials)).map(lambda trial: tried(sent[trial[0]].value, trial[1])).collect()
+            rows = (
+                context.parallelize(trials, len(trials))
+                .map(lambda trial: tried(sent[trial[0]].value, trial[1]))
+                .collect()
+            )
             found.extend(rows)
         except BaseException as error:
             failed.append(error)
@@ -94,11 +105,20 @@ def try_all(
 
 def _done(context: Any, group: str) -> int:
     tracker = context.statusTracker()
-    infos = [tracker.getStageInfo(stage) for job in tracker.getJobIdsForGroup(group) for stage in tracker.getJobInfo(job).stageIds]
+    infos = [
+        tracker.getStageInfo(stage)
+        for job in tracker.getJobIdsForGroup(group)
+        for stage in tracker.getJobInfo(job).stageIds
+    ]
     return sum(info.numCompletedTasks for info in infos if info is not None)
 
 
-def keep(root: Store, windows: Sequence[Window], policies: Sequence[Policy], rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def keep(
+    root: Store,
+    windows: Sequence[Window],
+    policies: Sequence[Policy],
+    rows: Sequence[dict[str, Any]],
+) -> list[dict[str, Any]]:
     """Append the rows to `backtests`. Returns them with the run's name and time."""
     run = run_name(windows, policies)
     return keep_rows(root, [{"run": run} | row for row in rows])

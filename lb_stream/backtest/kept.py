@@ -17,5 +17,10 @@ def keep_rows(root: Store, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any
     """Append the rows of one run to `backtests`. Returns them with their time."""
     made_ms = time.time_ns() // 1_000_000
     whole = [{**row, "made_ms": made_ms} for row in rows]
-    append_rows(open_table(root, BACKTESTS), BACKTESTS, pa.Table.from_pylist(whole, BACKTESTS.schema), rows[0]["run"])
+    append_rows(
+        open_table(root, BACKTESTS),
+        BACKTESTS,
+        pa.Table.from_pylist(whole, BACKTESTS.schema),
+        rows[0]["run"],
+    )
     return whole

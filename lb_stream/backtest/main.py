@@ -35,22 +35,83 @@ Trials = Callable[[Sequence[Policy], Callable[[int, int], None]], Rows]
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    made = argparse.ArgumentParser(prog="backtest.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--tables", default=".lb/tables", metavar="FOLDER", help="the job's tables; results go there, too")
-    made.add_argument("--reports", type=Path, metavar="FILE", help="load reports instead of the tables' history")
-    made.add_argument("--cluster", action="append", default=[], metavar="NAME", help="may be given again; default: the only one")
-    made.add_argument("--policy", action="append", default=[], required=True, metavar="NAME|FILE", help="may be given again")
-    made.add_argument("--from", dest="begin", type=_ms, metavar="TIME", help="as 2026-11-21T13:00; default: where history begins")
-    made.add_argument("--to", dest="end", type=_ms, metavar="TIME", help="default: where history ends")
-    made.add_argument("--window", type=float, default=0.0, metavar="HOURS", help="cut the time into windows, each played by itself")
-    made.add_argument("--tick", type=float, default=30.0, metavar="SECONDS", help="length of a tick")
+    made = argparse.ArgumentParser(
+        prog="backtest.py",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument(
+        "--tables",
+        default=".lb/tables",
+        metavar="FOLDER",
+        help="the job's tables; results go there, too",
+    )
+    made.add_argument(
+        "--reports", type=Path, metavar="FILE", help="load reports instead of the tables' history"
+    )
+    made.add_argument(
+        "--cluster",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="may be given again; default: the only one",
+    )
+    made.add_argument(
+        "--policy",
+        action="append",
+        default=[],
+        required=True,
+        metavar="NAME|FILE",
+        help="may be given again",
+    )
+    made.add_argument(
+        "--from",
+        dest="begin",
+        type=_ms,
+        metavar="TIME",
+        help="as 2026-11-21T13:00; default: where history begins",
+    )
+    made.add_argument(
+        "--to", dest="end", type=_ms, metavar="TIME", help="default: where history ends"
+    )
+    made.add_argument(
+        "--window",
+        type=float,
+        default=0.0,
+        metavar="HOURS",
+        help="cut the time into windows, each played by itself",
+    )
+    made.add_argument(
+        "--tick", type=float, default=30.0, metavar="SECONDS", help="length of a tick"
+    )
     group = made.add_argument_group("search for better settings of one policy")
     group.add_argument("--suggest", action="store_true", help="search")
-    group.add_argument("--search", action="append", default=[], metavar="NAME=VALUES", help="low..high or one|other; may be given again")
-    group.add_argument("--trials", type=int, default=TRIALS, metavar="NUMBER", help="policies to play")
-    group.add_argument("--seed", type=int, default=0, metavar="NUMBER", help="begin of the search's chance")
-    group.add_argument("--choose", choices=list(CHOICES), default="moves", help="what the chosen one has the least of")
-    group.add_argument("--within", type=float, default=WITHIN, metavar="PERCENT", help="of the least imbalance, if chosen by another")
+    group.add_argument(
+        "--search",
+        action="append",
+        default=[],
+        metavar="NAME=VALUES",
+        help="low..high or one|other; may be given again",
+    )
+    group.add_argument(
+        "--trials", type=int, default=TRIALS, metavar="NUMBER", help="policies to play"
+    )
+    group.add_argument(
+        "--seed", type=int, default=0, metavar="NUMBER", help="begin of the search's chance"
+    )
+    group.add_argument(
+        "--choose",
+        choices=list(CHOICES),
+        default="moves",
+        help="what the chosen one has the least of",
+    )
+    group.add_argument(
+        "--within",
+        type=float,
+        default=WITHIN,
+        metavar="PERCENT",
+        help="of the least imbalance, if chosen by another",
+    )
     return made
 
 
@@ -86,7 +147,9 @@ def backtest(options: argparse.Namespace) -> int:
 
     from lb_stream.backtest.job import SPARK, keep, send, spark_asker, try_all  # noqa: PLC0415
 
-    builder = SparkSession.builder.appName("backtest").config("spark.pyspark.python", sys.executable)
+    builder = SparkSession.builder.appName("backtest").config(
+        "spark.pyspark.python", sys.executable
+    )
     for name, value in SPARK.items():
         builder = builder.config(name, value)
     for name, value in tables.hadoop_options.items():
@@ -106,7 +169,9 @@ def backtest(options: argparse.Namespace) -> int:
     return int(any(row["error"] is not None for row in result["rows"]))
 
 
-def _suggest(options: argparse.Namespace, space: Space, windows: int, trials: Trials) -> tuple[dict[str, Any], list[Policy]]:
+def _suggest(
+    options: argparse.Namespace, space: Space, windows: int, trials: Trials
+) -> tuple[dict[str, Any], list[Policy]]:
     """What the search suggests, with the rows of all its trials, and the policies that it has played."""
     rows: Rows = []
     policies: list[Policy] = []
@@ -120,15 +185,26 @@ def _suggest(options: argparse.Namespace, space: Space, windows: int, trials: Tr
         return compared(played)
 
     found = search(space, play, options.trials, options.seed)
-    return {"suggestion": suggestion(space, found, options.choose, options.within), "rows": rows}, policies
+    return {
+        "suggestion": suggestion(space, found, options.choose, options.within),
+        "rows": rows,
+    }, policies
 
 
 def _windows(options: argparse.Namespace, ask: Ask | None) -> list[Window]:
     if ask is None:
         cluster = options.cluster[0] if options.cluster else "recorded"
-        return _cut(options, cluster, lambda begin, end: past_of_reports(options.reports, cluster, from_ms=begin, to_ms=end))
+        return _cut(
+            options,
+            cluster,
+            lambda begin, end: past_of_reports(options.reports, cluster, from_ms=begin, to_ms=end),
+        )
     clusters = [the_recorded(ask, name) for name in options.cluster or [None]]
-    return [window for cluster in clusters for window in _cut(options, cluster, partial(past_of, ask, cluster))]
+    return [
+        window
+        for cluster in clusters
+        for window in _cut(options, cluster, partial(past_of, ask, cluster))
+    ]
 
 
 def _cut(options: argparse.Namespace, cluster: str, past: Past) -> list[Window]:
@@ -136,7 +212,11 @@ def _cut(options: argparse.Namespace, cluster: str, past: Past) -> list[Window]:
     whole = History(**past(options.begin, options.end))
     windows: list[Window] = []
     for from_ms, to_ms in windows_of(whole.from_ms, whole.to_ms, options.window):
-        part = whole if (from_ms, to_ms) == (whole.from_ms, whole.to_ms) else History(**past(from_ms, to_ms))
+        part = (
+            whole
+            if (from_ms, to_ms) == (whole.from_ms, whole.to_ms)
+            else History(**past(from_ms, to_ms))
+        )
         made: MadeScenario = scenario_of(part, options.tick)
         for note in made.notes if not windows else ():
             print(f"{cluster}: {note}", file=sys.stderr, flush=True)

@@ -47,7 +47,9 @@ class Decided:
     def of(decisions: Iterable[Mapping[str, Any]], config: ClusterConfig) -> Decided:
         """Of a round's decisions; not those of operators, drains and splits."""
         some = list(decisions)
-        moves = (one for one in some if one["kind"] in MOVES and one["strategy"] == config.shedder.name)
+        moves = (
+            one for one in some if one["kind"] in MOVES and one["strategy"] == config.shedder.name
+        )
         assigned = (one for one in some if one["kind"] == "assign")
         return Decided(
             tuple((one["bundle"], one["destination"], one["source"]) for one in moves),
@@ -58,7 +60,9 @@ class Decided:
 def beside(then: Decided, now: Decided) -> Counter[str]:
     """How much of what is decided now was decided then."""
     alike = {*then.moves} & {*now.moves}
-    before, after = (Counter(move[2] for move in one.moves if move not in alike) for one in (then, now))
+    before, after = (
+        Counter(move[2] for move in one.moves if move not in alike) for one in (then, now)
+    )
     same_source = (before & after).total()
     return Counter(
         rounds=1, moves_then=len(then.moves), moves=len(now.moves), alike=len(alike), same_source=same_source,
@@ -81,37 +85,71 @@ class OpenTrial:
         if self.error is not None:
             return
         try:
-            config = config_of(without_approval(in_force(start.config.given, orders.settings) | canonical(self.policy.settings)))
-            memory = replace(start.memory, orders=replace(orders, settings={}, answers=(), waiting=()), **self.own)
+            config = config_of(
+                without_approval(
+                    in_force(start.config.given, orders.settings) | canonical(self.policy.settings)
+                )
+            )
+            memory = replace(
+                start.memory,
+                orders=replace(orders, settings={}, answers=(), waiting=()),
+                **self.own,
+            )
             made = decide(start.view, memory, replace(start.inbox, commands=()), config)
         except Exception as error:
             self.error = "".join(traceback.format_exception(error)[-3:]).strip()
             return
         self.own = {name: getattr(made.memory, name) for name in OWN}
-        self.counts += beside(then, Decided.of((one.model_dump(mode="json") for one in made.decisions), config))
+        self.counts += beside(
+            then, Decided.of((one.model_dump(mode="json") for one in made.decisions), config)
+        )
 
 
 def open_loop(rounds: Iterable[Logged], policies: Sequence[Policy]) -> list[dict[str, Any]]:
     """The rows of `backtests`, one for each cluster and policy. The same log gives the same rows; without a view there are none."""
     trials: dict[str, list[OpenTrial]] = {}
     times: dict[str, list[int]] = {}
-    digest = hashlib.blake2b(canonical_json([[one.name, dict(one.settings)] for one in policies]).encode(), digest_size=8)
+    digest = hashlib.blake2b(
+        canonical_json([[one.name, dict(one.settings)] for one in policies]).encode(), digest_size=8
+    )
     for row, start in rounds:
         if start is None:
             continue
-        digest.update(canonical_json([row[name] for name in ("app", "cluster", "log_seq", "blocks", "decisions")]).encode())
+        digest.update(
+            canonical_json(
+                [row[name] for name in ("app", "cluster", "log_seq", "blocks", "decisions")]
+            ).encode()
+        )
         times.setdefault(row["cluster"], []).append(row["now_ms"])
         orders = Memory.from_json(row["memory"]).orders
-        then = Decided.of(json.loads(row["decisions"]), config_of(in_force(start.config.given, orders.settings)))
+        then = Decided.of(
+            json.loads(row["decisions"]), config_of(in_force(start.config.given, orders.settings))
+        )
         for one in trials.setdefault(row["cluster"], [OpenTrial(policy) for policy in policies]):
             one.look(start, orders, then)
     run = {"run": digest.hexdigest()}
-    return [run | _row(one, cluster, times[cluster]) for cluster, some in sorted(trials.items()) for one in some]
+    return [
+        run | _row(one, cluster, times[cluster])
+        for cluster, some in sorted(trials.items())
+        for one in some
+    ]
 
 
 def _row(one: OpenTrial, cluster: str, times: Sequence[int]) -> dict[str, Any]:
     counts = None if one.error is not None else {name: one.counts[name] for name in COUNTED}
-    known: dict[str, Any] = {"cluster": cluster, "from_ms": times[0], "to_ms": times[-1] + 1, "tick_s": None, "loop": "open"}
-    known |= {"policy": one.policy.name, "settings": canonical_json(dict(one.policy.settings)), "error": one.error}
+    known: dict[str, Any] = {
+        "cluster": cluster,
+        "from_ms": times[0],
+        "to_ms": times[-1] + 1,
+        "tick_s": None,
+        "loop": "open",
+    }
+    known |= {
+        "policy": one.policy.name,
+        "settings": canonical_json(dict(one.policy.settings)),
+        "error": one.error,
+    }
     shown = dict.fromkeys(SHOWN) | {"moves": None if counts is None else counts["moves"]}
-    return known | shown | {"measures": None if counts is None else json.dumps(counts, sort_keys=True)}
+    return (
+        known | shown | {"measures": None if counts is None else json.dumps(counts, sort_keys=True)}
+    )

@@ -22,15 +22,29 @@ BY_RATIO = 100
 DIGITS = 3
 """Significant digits of a value that is tried: more of them tell policies apart by less than the measures do."""
 
-_ABOVE_AVERAGE = {"threshold_percent": "2..30", "history_ratio": "0..0.98", "min_throughput_mb": "0.1..20"}
-_UNLOAD = {"max_unload_ratio": "0.05..0.6", "min_unload_msgs_per_s": "10..10000", "min_unload_bytes_per_s": "10000..10000000"}
+_ABOVE_AVERAGE = {
+    "threshold_percent": "2..30",
+    "history_ratio": "0..0.98",
+    "min_throughput_mb": "0.1..20",
+}
+_UNLOAD = {
+    "max_unload_ratio": "0.05..0.6",
+    "min_unload_msgs_per_s": "10..10000",
+    "min_unload_bytes_per_s": "10000..10000000",
+}
 SPACES: Mapping[str, Mapping[str, str]] = {
     "ThresholdShedder": _ABOVE_AVERAGE | {"lower_boundary": "false|true"},
     "RangeThresholdShedder": _ABOVE_AVERAGE,
     "OverloadShedder": {"overloaded_threshold_percent": "50..95"},
     "SimpleLoadManager": {"overloaded_threshold_percent": "50..95", "comfort_percent": "30..80"},
-    "UniformLoadShedder": {"rate_difference_percent": "10..200", "throughput_multiplier": "1.2..8"} | _UNLOAD,
-    "AvgShedder": {"low_threshold_points": "3..30", "high_threshold_points": "10..60", "hit_count_low": "1..12", "hit_count_high": "1..4"}
+    "UniformLoadShedder": {"rate_difference_percent": "10..200", "throughput_multiplier": "1.2..8"}
+    | _UNLOAD,
+    "AvgShedder": {
+        "low_threshold_points": "3..30",
+        "high_threshold_points": "10..60",
+        "hit_count_low": "1..12",
+        "hit_count_high": "1..4",
+    }
     | _UNLOAD,
     "TransferShedder": {
         "target_std": "0.02..0.5",
@@ -47,7 +61,10 @@ SPACES: Mapping[str, Mapping[str, str]] = {
     },
 }
 """Shedder → what is searched where nobody says what: its thresholds, how long it waits, how much it takes at once."""
-FOR_ALL: Mapping[str, str] = {"shedding_grace_period_ms": "60000..3600000", "max_moves_per_minute": "1..10000"}
+FOR_ALL: Mapping[str, str] = {
+    "shedding_grace_period_ms": "60000..3600000",
+    "max_moves_per_minute": "1..10000",
+}
 """The same, for every shedder."""
 
 
@@ -109,7 +126,12 @@ class Space:
 
     def trials(self, wanted: int) -> int:
         """How many policies can be tried, of so many that are wanted; the policy itself is one of them."""
-        return int(min(wanted, math.prod(part.count for part in self.parts.values()) + (self.start() is None)))
+        return int(
+            min(
+                wanted,
+                math.prod(part.count for part in self.parts.values()) + (self.start() is None),
+            )
+        )
 
     def changes(self, found: Mapping[str, Any]) -> dict[str, Any]:
         """Settings that differ from the policy's own where the optimiser asks for this."""
@@ -123,7 +145,10 @@ class Space:
 
     def policy(self, changes: Mapping[str, Any], number: int) -> Policy:
         """The policy with some settings changed; the 0th is the policy itself."""
-        return Policy(f"{self.base.name} {number}" if number else self.base.name, {**self.base.settings, **changes})
+        return Policy(
+            f"{self.base.name} {number}" if number else self.base.name,
+            {**self.base.settings, **changes},
+        )
 
 
 def read_space(base: Policy, searched: Iterable[str] = ()) -> Space:
@@ -137,15 +162,26 @@ def read_space(base: Policy, searched: Iterable[str] = ()) -> Space:
         raise SettingError("--policy", base.name, "one that sheds, for --suggest")
     given = _given(searched) or _default(config.shedder.name)
     parts = {ours: _part(base, name, text) for ours, (name, text) in given.items()}
-    under = [config, *(_played(base, **{ours: value}) for ours, part in parts.items() for value in _chosen(part))]
+    under = [
+        config,
+        *(
+            _played(base, **{ours: value})
+            for ours, part in parts.items()
+            for value in _chosen(part)
+        ),
+    ]
     for ours, (name, text) in given.items():
         if not any(reading(ours, one) for one in under):
-            raise SettingError(name, text, f"a setting that is read: {why_unread(ours, config)}", OPTION)
+            raise SettingError(
+                name, text, f"a setting that is read: {why_unread(ours, config)}", OPTION
+            )
     return Space(base, parts, {ours: _in_force(config, ours) for ours in parts})
 
 
 def _default(shedder: str) -> dict[str, tuple[str, str]]:
-    return {name: (name, text) for name, text in (*SPACES.get(shedder, {}).items(), *FOR_ALL.items())}
+    return {
+        name: (name, text) for name, text in (*SPACES.get(shedder, {}).items(), *FOR_ALL.items())
+    }
 
 
 def _played(base: Policy, **over: Any) -> ClusterConfig:
@@ -207,8 +243,16 @@ def _value(base: Policy, name: str, text: str) -> Any:
 
 def _in_force(config: ClusterConfig, name: str) -> Any:
     """What a setting is under these settings; the default, if another strategy than theirs reads it."""
-    groups = (config.shedder_config, config.placement_config, config.balancer, config.splitting, config.reporting)
+    groups = (
+        config.shedder_config,
+        config.placement_config,
+        config.balancer,
+        config.splitting,
+        config.reporting,
+    )
     there = next((group for group in groups if name in type(group).model_fields), None)
     if there is not None:
         return getattr(there, name)
-    return next(model.model_fields[name].default for model in all_models() if name in model.model_fields)
+    return next(
+        model.model_fields[name].default for model in all_models() if name in model.model_fields
+    )

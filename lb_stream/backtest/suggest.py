@@ -47,7 +47,9 @@ class Found:
     number: int
     policy: Policy
     changes: Mapping[str, Any]
-    measures: Mapping[str, Any] = field(default_factory=dict)  # means over windows; empty: a trial failed
+    measures: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # means over windows; empty: a trial failed
 
     def __getitem__(self, measure: str) -> float:
         return float(self.measures[measure])
@@ -65,7 +67,9 @@ def the_space(wanted: bool, policies: Sequence[Policy], searched: Sequence[str])
             raise SuggestError("--search is for --suggest: give both")
         return None
     if len(policies) != 1:
-        raise SuggestError(f"--suggest searches around one policy: expected one --policy, not {len(policies)}")
+        raise SuggestError(
+            f"--suggest searches around one policy: expected one --policy, not {len(policies)}"
+        )
     if find_spec("optuna") is None:
         raise SuggestError("--suggest needs Optuna: pip install 'lb_stream[suggest]'")
     return read_space(policies[0], searched)
@@ -91,10 +95,16 @@ def search(space: Space, play: Play, trials: int, seed: int) -> list[Found]:
 
 
 def _played(waiting: Mapping[str, Found], play: Play) -> dict[str, Found]:
-    rows = {row["policy"]: row for row in play([one.policy for one in waiting.values()])} if waiting else {}
+    rows = (
+        {row["policy"]: row for row in play([one.policy for one in waiting.values()])}
+        if waiting
+        else {}
+    )
     measures = {name: rows[one.policy.name] for name, one in waiting.items()}
     return {
-        name: Found(one.number, one.policy, one.changes, {} if measures[name]["failed"] else measures[name])
+        name: Found(
+            one.number, one.policy, one.changes, {} if measures[name]["failed"] else measures[name]
+        )
         for name, one in waiting.items()
     }
 
@@ -107,7 +117,9 @@ class _Optimiser:
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._space = space
-        self._study = optuna.create_study(directions=["minimize"] * len(OBJECTIVES), sampler=optuna.samplers.TPESampler(seed=seed))
+        self._study = optuna.create_study(
+            directions=["minimize"] * len(OBJECTIVES), sampler=optuna.samplers.TPESampler(seed=seed)
+        )
         self._distributions = {name: _distribution(part) for name, part in space.parts.items()}
         self._asked: list[tuple[optuna.Trial, str]] = []
         self._failed = optuna.trial.TrialState.FAIL
@@ -157,7 +169,11 @@ def front(found: Iterable[Found]) -> list[Found]:
     for one in done:
         if one[CONSTRAINT] == fewest:
             first.setdefault(one.cost, one)
-    return [one for cost, one in sorted(first.items()) if not any(_no_worse(other, cost) for other in first if other != cost)]
+    return [
+        one
+        for cost, one in sorted(first.items())
+        if not any(_no_worse(other, cost) for other in first if other != cost)
+    ]
 
 
 def _no_worse(cost: Sequence[float], other: Sequence[float]) -> bool:
@@ -191,6 +207,16 @@ def suggestion(space: Space, found: Sequence[Found], by: str, within: float) -> 
 
 
 def _told(one: Found) -> dict[str, Any]:
-    measures = {name: value for name, value in one.measures.items() if name not in ("policy", "trials", "failed")}
+    measures = {
+        name: value
+        for name, value in one.measures.items()
+        if name not in ("policy", "trials", "failed")
+    }
     settings: dict[str, Any] = json.loads(canonical_json(dict(one.policy.settings)))
-    return {"number": one.number, "policy": one.policy.name, "changes": dict(one.changes), "settings": settings, "measures": measures}
+    return {
+        "number": one.number,
+        "policy": one.policy.name,
+        "changes": dict(one.changes),
+        "settings": settings,
+        "measures": measures,
+    }

@@ -18,7 +18,15 @@ from lb_stream.sim.play import Policy, play
 from lb_stream.sim.scenario.scenario import Scenario
 
 SHOWN = (
-    *("max_over_bound_median", "max_over_bound_p95", "balanced_share", "moves", "client_seconds_lost", "overload_s_85", "failovers"),
+    *(
+        "max_over_bound_median",
+        "max_over_bound_p95",
+        "balanced_share",
+        "moves",
+        "client_seconds_lost",
+        "overload_s_85",
+        "failovers",
+    ),
     "violation_count",
 )
 """Measures that are columns of `backtests`; all of them are in its column `measures`."""
@@ -43,14 +51,29 @@ def windows_of(from_ms: int, to_ms: int, hours: float) -> Iterator[tuple[int, in
 
 def tried(window: Window, policy: Policy) -> dict[str, Any]:
     """A row of `backtests`, without its run. What goes wrong is the row's `error`: other trials go on."""
-    row: dict[str, Any] = {"cluster": window.cluster, "from_ms": window.from_ms, "to_ms": window.to_ms, "tick_s": window.scenario.tick_s}
-    row |= {"policy": policy.name, "settings": canonical_json(dict(policy.settings)), "measures": None, "error": None, "loop": "closed"}
+    row: dict[str, Any] = {
+        "cluster": window.cluster,
+        "from_ms": window.from_ms,
+        "to_ms": window.to_ms,
+        "tick_s": window.scenario.tick_s,
+    }
+    row |= {
+        "policy": policy.name,
+        "settings": canonical_json(dict(policy.settings)),
+        "measures": None,
+        "error": None,
+        "loop": "closed",
+    }
     row |= dict.fromkeys(SHOWN)
     try:
         measures = measure(window.scenario, play(window.scenario, policy).lines)
     except Exception as error:
         return row | {"error": "".join(traceback.format_exception(error)[-3:]).strip()}
-    return row | {name: measures[name] for name in SHOWN} | {"measures": json.dumps(measures, sort_keys=True)}
+    return (
+        row
+        | {name: measures[name] for name in SHOWN}
+        | {"measures": json.dumps(measures, sort_keys=True)}
+    )
 
 
 def run_name(windows: Iterable[Window], policies: Iterable[Policy]) -> str:
@@ -59,7 +82,9 @@ def run_name(windows: Iterable[Window], policies: Iterable[Policy]) -> str:
     for window in windows:
         digest.update(repr((window.cluster, window.from_ms, window.to_ms)).encode())
         for value in _values(window.scenario):
-            digest.update(value.tobytes() if isinstance(value, np.ndarray) else repr(value).encode())
+            digest.update(
+                value.tobytes() if isinstance(value, np.ndarray) else repr(value).encode()
+            )
     for policy in policies:
         digest.update(canonical_json([policy.name, dict(policy.settings)]).encode())
     return digest.hexdigest()
@@ -80,6 +105,18 @@ def compared(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     found = []
     for policy, some in of.items():
         done = [row for row in some if row["error"] is None]
-        means = {name: sum(row[name] for row in done) / len(done) if done else None for name in SHOWN}
-        found.append({"policy": policy, "trials": len(some), "failed": len(some) - len(done), **means})
-    return sorted(found, key=lambda one: (one["failed"], one["max_over_bound_median"] or 0.0, one["moves"] or 0.0, one["policy"]))
+        means = {
+            name: sum(row[name] for row in done) / len(done) if done else None for name in SHOWN
+        }
+        found.append(
+            {"policy": policy, "trials": len(some), "failed": len(some) - len(done), **means}
+        )
+    return sorted(
+        found,
+        key=lambda one: (
+            one["failed"],
+            one["max_over_bound_median"] or 0.0,
+            one["moves"] or 0.0,
+            one["policy"],
+        ),
+    )

@@ -4,7 +4,9 @@ import sys
 from types import TracebackType
 
 
-def _without_trace(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+def _without_trace(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
     if not issubclass(kind, KeyboardInterrupt):
         sys.__excepthook__(kind, error, trace)
 

@@ -90,11 +90,15 @@ def build_app(wanted: str | None = None) -> typer.Typer:
 
     @app.callback()
     def _all(
-        version: bool = typer.Option(False, "--version", callback=print_version, is_eager=True, help="Print the version."),
+        version: bool = typer.Option(
+            False, "--version", callback=print_version, is_eager=True, help="Print the version."
+        ),
     ) -> None:
         """Runs and watches lb_stream, the load balancer for message-broker clusters."""
 
-    only = {place for modules in _PLACES.values() for place, names in modules.items() if wanted in names}
+    only = {
+        place for modules in _PLACES.values() for place, names in modules.items() if wanted in names
+    }
     for panel, modules in _PLACES.items():
         for place in modules:
             if not only or place in only:
@@ -141,7 +145,11 @@ def _run(wanted: str | None) -> None:
     try:
         build_app(wanted)(prog_name="lbctl")
     except Exception as error:
-        found = (str(error), error.code) if isinstance(error, CommandError | QueryError) else told(error)
+        found = (
+            (str(error), error.code)
+            if isinstance(error, CommandError | QueryError)
+            else told(error)
+        )
         if found is None:
             raise
         note(f"lbctl: {found[0]}")

@@ -48,7 +48,9 @@ def act_page(request: Request) -> Response:
         order_id=str(uuid.uuid4()),  # a form that is sent twice is done once
         hours=HOURS,
         destination=address.text(request, "destination"),
-        destinations=page.ask(("alive", cluster), lambda lake: brokers.alive(lake, cluster)) if "destination" in act.asks else (),
+        destinations=page.ask(("alive", cluster), lambda lake: brokers.alive(lake, cluster))
+        if "destination" in act.asks
+        else (),
         **_facts(page, cluster, on),
     )
 
@@ -57,22 +59,42 @@ def _facts(page: Page, cluster: str, on: Mapping[str, str]) -> dict[str, Any]:
     """What whoever orders it should know."""
     broker, bundle, undone = on.get("broker"), on.get("bundle"), on.get("id")
     return {
-        "broker": page.ask(("broker", cluster, broker), lambda lake: brokers.broker(lake, cluster, broker)) if broker else None,
-        "bundles": page.ask(("bundles of", cluster, broker, Wanted()), lambda lake: causes.bundles(lake, cluster, Wanted(), owner=broker))
+        "broker": page.ask(
+            ("broker", cluster, broker), lambda lake: brokers.broker(lake, cluster, broker)
+        )
         if broker
         else None,
-        "bundle": page.ask(("bundle", cluster, bundle), lambda lake: causes.bundle(lake, cluster, bundle)) if bundle else None,
+        "bundles": page.ask(
+            ("bundles of", cluster, broker, Wanted()),
+            lambda lake: causes.bundles(lake, cluster, Wanted(), owner=broker),
+        )
+        if broker
+        else None,
+        "bundle": page.ask(
+            ("bundle", cluster, bundle), lambda lake: causes.bundle(lake, cluster, bundle)
+        )
+        if bundle
+        else None,
         "proposals": _proposals(page, cluster, on.get("proposals", "").split()),
-        "undo": page.ask(("undo", cluster, undone), lambda lake: undo_one(lake, undone, cluster)) if undone else None,
+        "undo": page.ask(("undo", cluster, undone), lambda lake: undo_one(lake, undone, cluster))
+        if undone
+        else None,
     }
 
 
 def _proposals(page: Page, cluster: str, names: Collection[str]) -> list[dict[str, Any]]:
     """Those of these names that wait. Raises HTTPException(409) where one waits no more."""
-    waiting = page.ask(("waiting", cluster), lambda lake: waiting_proposals(lake, cluster)) if names else []
+    waiting = (
+        page.ask(("waiting", cluster), lambda lake: waiting_proposals(lake, cluster))
+        if names
+        else []
+    )
     found = [one for one in waiting if one["proposal_id"] in names]
     if gone := set(names) - {one["proposal_id"] for one in found}:
-        raise HTTPException(409, f"{', '.join(sorted(gone))}: waits for nobody any more; see {address.link('proposals', cluster=cluster)}")
+        raise HTTPException(
+            409,
+            f"{', '.join(sorted(gone))}: waits for nobody any more; see {address.link('proposals', cluster=cluster)}",
+        )
     return found
 
 
@@ -93,9 +115,20 @@ def _sent(request: Request, who: Visitor, form: Mapping[str, str]) -> str:
     cluster_facts(page, cluster)
     _require(who, act, cluster)
     try:
-        steps = _undone(page, cluster, on["id"], pin_ms(form)) if name == "undo" else [step_of(name, form)]
-        ids = [order_id] if len(steps) == 1 else [f"{order_id}-{number}" for number in range(1, len(steps) + 1)]
-        orders = [order(kind, fields, who.name, one) for one, (kind, fields) in zip(ids, steps, strict=True)]
+        steps = (
+            _undone(page, cluster, on["id"], pin_ms(form))
+            if name == "undo"
+            else [step_of(name, form)]
+        )
+        ids = (
+            [order_id]
+            if len(steps) == 1
+            else [f"{order_id}-{number}" for number in range(1, len(steps) + 1)]
+        )
+        orders = [
+            order(kind, fields, who.name, one)
+            for one, (kind, fields) in zip(ids, steps, strict=True)
+        ]
     except (BadForm, BadOrder) as error:
         raise HTTPException(400, str(error)) from None
     if not orders:
@@ -120,9 +153,17 @@ def command_page(request: Request) -> Response:
     cluster, name = address.needed(request, "cluster"), address.needed(request, "id")
     cluster_facts(page, cluster)
     rows = page.ask(("command", cluster, name), lambda lake: feed.commands(lake, cluster, name))
-    drained = next((one["arguments"]["broker"] for one in rows if one["kind"] == "drain-broker"), None)
-    left = page.ask(("broker", cluster, drained), lambda lake: brokers.broker(lake, cluster, drained)) if drained else None
-    return show(page, "command.html", cluster=cluster, id=name, rows=rows, drained=drained, left=left)
+    drained = next(
+        (one["arguments"]["broker"] for one in rows if one["kind"] == "drain-broker"), None
+    )
+    left = (
+        page.ask(("broker", cluster, drained), lambda lake: brokers.broker(lake, cluster, drained))
+        if drained
+        else None
+    )
+    return show(
+        page, "command.html", cluster=cluster, id=name, rows=rows, drained=drained, left=left
+    )
 
 
 def _act(request: Request) -> tuple[str, Act]:
@@ -134,13 +175,19 @@ def _act(request: Request) -> tuple[str, Act]:
 
 def _require(who: Visitor, act: Act, cluster: str) -> None:
     if not who.name:
-        raise HTTPException(401, "log in first: whoever orders something stands beside it in the list of commands")
+        raise HTTPException(
+            401, "log in first: whoever orders something stands beside it in the list of commands"
+        )
     if not who.may(act.role, cluster):
-        raise HTTPException(403, f"{who.name} may not do this in {cluster}: it takes the role {act.role}")
+        raise HTTPException(
+            403, f"{who.name} may not do this in {cluster}: it takes the role {act.role}"
+        )
 
 
 def _field(form: Mapping[str, str], name: str) -> str:
     value = form.get(name, "")
     if not value or len(value) > address.LONGEST:
-        raise HTTPException(400, f"{name}: {len(value)} characters: expected 1 to {address.LONGEST}")
+        raise HTTPException(
+            400, f"{name}: {len(value)} characters: expected 1 to {address.LONGEST}"
+        )
     return value

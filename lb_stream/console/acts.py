@@ -65,9 +65,15 @@ MODES = {"observe": "dry-run", "approve": "ask-first", "act": "publish"}
 """A cluster's mode → the act that brings it about."""
 
 
-def offered(visitor: Visitor, cluster: str, names: Iterable[str], /, **on: str) -> list[tuple[str, str]]:
+def offered(
+    visitor: Visitor, cluster: str, names: Iterable[str], /, **on: str
+) -> list[tuple[str, str]]:
     """Titles and addresses of those that a visitor may order there."""
-    return [(ACTS[one].title, link(f"act/{one}", cluster=cluster, **on)) for one in names if visitor.may(ACTS[one].role, cluster)]
+    return [
+        (ACTS[one].title, link(f"act/{one}", cluster=cluster, **on))
+        for one in names
+        if visitor.may(ACTS[one].role, cluster)
+    ]
 
 
 def step_of(name: str, given: Mapping[str, str]) -> Step:
@@ -78,7 +84,11 @@ def step_of(name: str, given: Mapping[str, str]) -> Step:
     if name == "approve":
         return kind, {"proposals": given["proposals"].split()}
     if name == "reject":
-        return kind, {"proposals": given["proposals"].split(), "why": _why(given), "for_ms": pin_ms(given)}
+        return kind, {
+            "proposals": given["proposals"].split(),
+            "why": _why(given),
+            "for_ms": pin_ms(given),
+        }
     if name in ("drain", "undrain", "declare-dead"):
         return kind, {"broker": given["broker"]}
     if name == "pin":
@@ -93,7 +103,9 @@ def step_of(name: str, given: Mapping[str, str]) -> Step:
 def _why(given: Mapping[str, str]) -> str:
     why = given.get("why", "").strip()
     if not 0 < len(why) <= LONGEST_WHY:
-        raise BadForm(f"why: {len(why)} characters: expected 1 to {LONGEST_WHY}: it is what others are told")
+        raise BadForm(
+            f"why: {len(why)} characters: expected 1 to {LONGEST_WHY}: it is what others are told"
+        )
     return why
 
 
@@ -101,5 +113,7 @@ def pin_ms(given: Mapping[str, str]) -> int:
     """How long something is to hold; 0: not at all. Raises BadForm."""
     text = given.get("hours", "0")
     if not (text.isascii() and text.isdigit()) or (found := int(text) * HOUR_MS) > LONGEST_PIN_MS:
-        raise BadForm(f"hours={text}: expected a whole number of hours, {LONGEST_PIN_MS // HOUR_MS} at most")
+        raise BadForm(
+            f"hours={text}: expected a whole number of hours, {LONGEST_PIN_MS // HOUR_MS} at most"
+        )
     return found

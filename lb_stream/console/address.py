@@ -60,7 +60,9 @@ def choice(request: Request, name: str, choices: Mapping[str, Any] | tuple[str, 
 
 def wanted(request: Request, sorts: Mapping[str, str]) -> Wanted:
     """Which part of a list."""
-    return Wanted(text(request, "text"), choice(request, "sort", sorts), number(request, "page") or 1)
+    return Wanted(
+        text(request, "text"), choice(request, "sort", sorts), number(request, "page") or 1
+    )
 
 
 def span(request: Request) -> tuple[str, int | None]:

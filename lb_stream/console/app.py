@@ -45,7 +45,12 @@ ALIVE_S = 15.0
 """An open stream says something at least so often, or whatever is between takes it for dead."""
 
 
-def console(reader: Reader, names: tuple[str, ...] = LOCAL_NAMES, access: Access = NO_ACCESS, send: SendOrder | None = None) -> Starlette:
+def console(
+    reader: Reader,
+    names: tuple[str, ...] = LOCAL_NAMES,
+    access: Access = NO_ACCESS,
+    send: SendOrder | None = None,
+) -> Starlette:
     """The application. `names`: hosts that it answers to; another name is a page of somebody else's that leads here.
 
     `access`: who may act; `send` puts their commands on the topic.
@@ -89,10 +94,14 @@ async def events(request: Request) -> Response:
     """Entries of the feed as they come (server-sent events)."""
     cluster, text = address.text(request, "cluster"), address.text(request, "text")
     hub: Hub = request.app.state.hub
-    listener = Listener(cluster, address.choice(request, "what", WHAT), text, asyncio.get_running_loop())
+    listener = Listener(
+        cluster, address.choice(request, "what", WHAT), text, asyncio.get_running_loop()
+    )
     if not hub.join(listener):
         raise HTTPException(503, "too many pages listen: close some")
-    return StreamingResponse(_told(hub, listener), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+    return StreamingResponse(
+        _told(hub, listener), media_type="text/event-stream", headers={"Cache-Control": "no-store"}
+    )
 
 
 async def _told(hub: Hub, listener: Listener) -> AsyncIterator[str]:
@@ -149,13 +158,19 @@ class Guard:
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers[name] = value
-                headers.setdefault("Cache-Control", "no-cache" if scope["path"].startswith("/static/") else "no-store")
+                headers.setdefault(
+                    "Cache-Control",
+                    "no-cache" if scope["path"].startswith("/static/") else "no-store",
+                )
             await send(message)
 
         answer: Callable[[Scope, Receive, Send], Awaitable[None]] = self._app
         if not self._known(Request(scope).headers.get("host", "")):
             known = ", ".join(self._names)
-            answer = PlainTextResponse(f"this console answers to {known}: say its name when it is started, --name NAME\n", 421)
+            answer = PlainTextResponse(
+                f"this console answers to {known}: say its name when it is started, --name NAME\n",
+                421,
+            )
         await answer(scope, receive, guarded)
 
     def _known(self, host: str) -> bool:

@@ -34,13 +34,19 @@ def broker(request: Request) -> Response:
         name=name,
         row=row,
         state=facts.state_of(name),
-        bundles=page.ask(("bundles of", cluster, name, wanted), lambda lake: causes.bundles(lake, cluster, wanted, owner=name)),
+        bundles=page.ask(
+            ("bundles of", cluster, name, wanted),
+            lambda lake: causes.bundles(lake, cluster, wanted, owner=name),
+        ),
         wanted=wanted,
         answer=page.ask(
             ("why hot", cluster, name),
             lambda lake: explain_no_move(lake, page.look.facts, cluster, broker=name),
         ),
-        decisions=page.ask(("decisions", cluster, name), lambda lake: _last(decisions_about(lake, "broker", name, cluster, LAST))),
+        decisions=page.ask(
+            ("decisions", cluster, name),
+            lambda lake: _last(decisions_about(lake, "broker", name, cluster, LAST)),
+        ),
         chart=address.link("chart", cluster=cluster, broker=name, span=span, end=end_ms),
         span=span,
         end_ms=end_ms,
@@ -52,7 +58,10 @@ def bundle(request: Request) -> Response:
     page = Page(request)
     cluster, name = address.needed(request, "cluster"), address.needed(request, "name")
     cluster_facts(page, cluster)
-    decisions = page.ask(("decisions of", cluster, name), lambda lake: _last(decisions_about(lake, "bundle", name, cluster, LAST)))
+    decisions = page.ask(
+        ("decisions of", cluster, name),
+        lambda lake: _last(decisions_about(lake, "bundle", name, cluster, LAST)),
+    )
     row = page.ask(("bundle", cluster, name), lambda lake: causes.bundle(lake, cluster, name))
     if row is None and not decisions:
         raise QueryError(f"no report of {cluster} names a bundle {name}", 2)
@@ -63,7 +72,9 @@ def bundle(request: Request) -> Response:
         cluster=cluster,
         name=name,
         row=row,
-        answer=None if row is None else page.ask(
+        answer=None
+        if row is None
+        else page.ask(
             ("why not", cluster, name),
             lambda lake: explain_no_move(lake, page.look.facts, cluster, bundle=name),
         ),
@@ -76,7 +87,10 @@ def bundle(request: Request) -> Response:
 
 def _last(decisions: list[Row]) -> tuple[Row, ...]:
     """As rows of the feed, the newest first."""
-    rows = ({"entry": "decision", "id": one["decision_id"], **one, "at_ms": one["issued_ms"]} for one in reversed(decisions))
+    rows = (
+        {"entry": "decision", "id": one["decision_id"], **one, "at_ms": one["issued_ms"]}
+        for one in reversed(decisions)
+    )
     return tuple(map(feed.with_why, rows))
 
 
@@ -85,7 +99,9 @@ def namespace(request: Request) -> Response:
     page = Page(request)
     cluster, name = address.needed(request, "cluster"), address.needed(request, "name")
     cluster_facts(page, cluster)
-    row = page.ask(("whole", cluster, name), lambda lake: causes.whole(lake, cluster, namespace=name))
+    row = page.ask(
+        ("whole", cluster, name), lambda lake: causes.whole(lake, cluster, namespace=name)
+    )
     if row is None:
         raise QueryError(f"no report of {cluster} names a bundle of the namespace {name}", 2)
     wanted = address.wanted(request, causes.BUNDLE_SORTS)
@@ -95,10 +111,18 @@ def namespace(request: Request) -> Response:
         cluster=cluster,
         name=name,
         row=row,
-        loads=page.ask(("by broker", cluster, name), lambda lake: causes.by_broker(lake, cluster, name)),
-        bundles=page.ask(("bundles in", cluster, name, wanted), lambda lake: causes.bundles(lake, cluster, wanted, namespace=name)),
+        loads=page.ask(
+            ("by broker", cluster, name), lambda lake: causes.by_broker(lake, cluster, name)
+        ),
+        bundles=page.ask(
+            ("bundles in", cluster, name, wanted),
+            lambda lake: causes.bundles(lake, cluster, wanted, namespace=name),
+        ),
         wanted=wanted,
-        entries=page.ask(("feed of", cluster, name), lambda lake: feed.feed(lake, cluster, what="decisions", text=f"{name}/")),
+        entries=page.ask(
+            ("feed of", cluster, name),
+            lambda lake: feed.feed(lake, cluster, what="decisions", text=f"{name}/"),
+        ),
     )
 
 
@@ -107,19 +131,28 @@ def tenant(request: Request) -> Response:
     page = Page(request)
     cluster, name = address.needed(request, "cluster"), address.needed(request, "name")
     cluster_facts(page, cluster)
-    row = page.ask(("whole tenant", cluster, name), lambda lake: causes.whole(lake, cluster, tenant=name))
+    row = page.ask(
+        ("whole tenant", cluster, name), lambda lake: causes.whole(lake, cluster, tenant=name)
+    )
     if row is None:
         raise QueryError(f"no report of {cluster} names a bundle of the tenant {name}", 2)
     wanted = address.wanted(request, causes.GROUP_SORTS)
-    found = page.ask(("groups of", cluster, name, wanted), lambda lake: causes.groups(lake, cluster, "namespace", wanted, tenant=name))
-    return show(page, "tenant.html", cluster=cluster, name=name, row=row, listed=found, wanted=wanted)
+    found = page.ask(
+        ("groups of", cluster, name, wanted),
+        lambda lake: causes.groups(lake, cluster, "namespace", wanted, tenant=name),
+    )
+    return show(
+        page, "tenant.html", cluster=cluster, name=name, row=row, listed=found, wanted=wanted
+    )
 
 
 def decision(request: Request) -> Response:
     """Why a decision was made, who else was considered, what was expected and what came of it."""
     page, name = Page(request), address.needed(request, "id")
     found = page.ask(("decision", name), lambda lake: explain_decision(lake, name))
-    return show(page, "decision.html", found=found, one=found.decision, cluster=found.decision["cluster"])
+    return show(
+        page, "decision.html", found=found, one=found.decision, cluster=found.decision["cluster"]
+    )
 
 
 def round_(request: Request) -> Response:

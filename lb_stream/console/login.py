@@ -18,7 +18,13 @@ def login_page(request: Request) -> Response:
     """The form."""
     if not access_of(request).by_password:
         raise HTTPException(404, "nobody logs in here: lbctl console --users FILE names who may")
-    return show(Page(request), "login.html", next=_inside(request.query_params.get("next", "/")), name="", trouble="")
+    return show(
+        Page(request),
+        "login.html",
+        next=_inside(request.query_params.get("next", "/")),
+        name="",
+        trouble="",
+    )
 
 
 async def log_in(request: Request) -> Response:
@@ -29,15 +35,28 @@ async def log_in(request: Request) -> Response:
     name, following = form.get("name", ""), _inside(form.get("next", "/"))
     trouble, status = "This name and this password don't belong together.", 401
     if (wait_s := access.tries.wait_s(name)) > 0:
-        trouble, status = f"Too many wrong passwords for this name: try again in {math.ceil(wait_s)} s.", 429
+        trouble, status = (
+            f"Too many wrong passwords for this name: try again in {math.ceil(wait_s)} s.",
+            429,
+        )
     else:
         right = await run_in_threadpool(access.users.check, name, form.get("password", ""))
         access.tries.note(name, right)
         if right:
             answer = RedirectResponse(following, 303)
-            answer.set_cookie(COOKIE, access.sessions.begin(name), httponly=True, samesite="strict", secure=_travels(request))
+            answer.set_cookie(
+                COOKIE,
+                access.sessions.begin(name),
+                httponly=True,
+                samesite="strict",
+                secure=_travels(request),
+            )
             return answer
-    return await run_in_threadpool(lambda: show(Page(request), "login.html", status, next=following, name=name, trouble=trouble))
+    return await run_in_threadpool(
+        lambda: show(
+            Page(request), "login.html", status, next=following, name=name, trouble=trouble
+        )
+    )
 
 
 async def log_out(request: Request) -> Response:
@@ -51,7 +70,13 @@ async def log_out(request: Request) -> Response:
 
 def _inside(address: str) -> str:
     """An address of this console; the overview for any other."""
-    return address if address.startswith("/") and not address.startswith(("//", "/\\")) and address.isprintable() else "/"
+    return (
+        address
+        if address.startswith("/")
+        and not address.startswith(("//", "/\\"))
+        and address.isprintable()
+        else "/"
+    )
 
 
 def _travels(request: Request) -> bool:

@@ -64,7 +64,11 @@ def _scaled(value: float | None, unit: str) -> str:
         return "–"
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
-            return f"{value / size:.3g} {letter}{unit}" if abs(value) < 100 * size else f"{value / size:,.0f} {letter}{unit}"
+            return (
+                f"{value / size:.3g} {letter}{unit}"
+                if abs(value) < 100 * size
+                else f"{value / size:,.0f} {letter}{unit}"
+            )
     return f"{value:.3g} {unit}"
 
 
@@ -97,7 +101,11 @@ def when(ms: int | None) -> Markup:
     """A time: this machine's time of day; in full, in UTC, where a pointer rests."""
     if not ms:
         return Markup("–")
-    full = datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    full = (
+        datetime.fromtimestamp(ms / 1000, UTC)
+        .isoformat(timespec="milliseconds")
+        .replace("+00:00", "Z")
+    )
     return Markup('<time datetime="{}" title="{}">{}</time>').format(full, full, clock(ms))
 
 
@@ -106,7 +114,9 @@ def until(ms: int | None) -> Markup:
     if not ms:
         return Markup("")
     left_s = max(0, round(ms / 1000 - datetime.now(UTC).timestamp()))
-    return Markup('<span class="until" data-until="{}">{}</span>').format(ms, f"{left_s} s" if left_s else "now")
+    return Markup('<span class="until" data-until="{}">{}</span>').format(
+        ms, f"{left_s} s" if left_s else "now"
+    )
 
 
 def heat(value: float | None) -> str:
@@ -124,6 +134,6 @@ def short_bundle(name: str) -> Markup:
     namespace, _, bounds = name.rpartition("/")
     if not namespace:
         return Markup(escape(shown(name)))
-    return Markup('<span class="bundle"><span class="of">{}/</span><wbr><span class="range">{}</span></span>').format(
-        shown(namespace), shown(bounds)
-    )
+    return Markup(
+        '<span class="bundle"><span class="of">{}/</span><wbr><span class="range">{}</span></span>'
+    ).format(shown(namespace), shown(bounds))

@@ -95,7 +95,11 @@ def shared(answer: Callable[[Request], Response]) -> Callable[[Request], Awaitab
         key = (request.url.path, request.url.query, _theme(request))
         look = reader_of(request).at_hand()
         found = None if look is None else look.pages.there(key)
-        return _sent(found, request) if found is not None else await run_in_threadpool(_made, answer, request, key)
+        return (
+            _sent(found, request)
+            if found is not None
+            else await run_in_threadpool(_made, answer, request, key)
+        )
 
     return asked
 

@@ -35,9 +35,23 @@ ENDED = 50
 def fleet(request: Request) -> Response:
     """All clusters."""
     page = Page(request)
-    rows = page.ask("overview", lambda lake: overview(lake, page.look.facts.clusters)) if page.look.lake is not None else ()
-    entries = page.ask("feed", lambda lake: feed.feed(lake, None)) if page.look.lake is not None else ()
-    return show(page, "fleet.html", rows=rows, entries=entries, stream=address.link("events"), what="all", text="")
+    rows = (
+        page.ask("overview", lambda lake: overview(lake, page.look.facts.clusters))
+        if page.look.lake is not None
+        else ()
+    )
+    entries = (
+        page.ask("feed", lambda lake: feed.feed(lake, None)) if page.look.lake is not None else ()
+    )
+    return show(
+        page,
+        "fleet.html",
+        rows=rows,
+        entries=entries,
+        stream=address.link("events"),
+        what="all",
+        text="",
+    )
 
 
 def cluster(request: Request) -> Response:
@@ -57,7 +71,9 @@ def cluster(request: Request) -> Response:
         facts=facts,
         row=page.ask(("overview", name), lambda lake: overview(lake, [facts]))[0],
         config=None if standing is None else standing.config,
-        brokers=page.ask(("brokers", name, wanted), lambda lake: brokers.brokers(lake, name, wanted)),
+        brokers=page.ask(
+            ("brokers", name, wanted), lambda lake: brokers.brokers(lake, name, wanted)
+        ),
         wanted=wanted,
         answer=page.ask(
             ("held up", name), lambda lake: explain_no_move(lake, page.look.facts, name)
@@ -65,11 +81,15 @@ def cluster(request: Request) -> Response:
         waiting=page.ask(("waiting", name), lambda lake: waiting_proposals(lake, name)),
         modes={mode: tuple(act for other, act in MODES.items() if other != mode) for mode in MODES},
         pending=page.ask(("pending", name), lambda lake: feed.pending(lake, name, open_ids)),
-        entries=page.ask(("feed", name, what, word), lambda lake: feed.feed(lake, name, what=what, text=word)),
+        entries=page.ask(
+            ("feed", name, what, word), lambda lake: feed.feed(lake, name, what=what, text=word)
+        ),
         what=what,
         text=word,
         stream=address.link("events", cluster=name, what=what, text=word),
-        causes=page.ask(("causes", name), lambda lake: causes.groups(lake, name, "namespace", Wanted())),
+        causes=page.ask(
+            ("causes", name), lambda lake: causes.groups(lake, name, "namespace", Wanted())
+        ),
         chart=address.link("chart", cluster=name, span=span, end=end_ms),
         span=span,
         end_ms=end_ms,
@@ -82,7 +102,9 @@ def cluster_facts(page: Page, name: str) -> Any:
         raise QueryError(page.look.trouble)
     found = next((one for one in page.look.facts.clusters if one.cluster == name), None)
     if found is None:
-        raise QueryError(unknown_cluster(name, [one.cluster for one in page.look.facts.clusters]), 2)
+        raise QueryError(
+            unknown_cluster(name, [one.cluster for one in page.look.facts.clusters]), 2
+        )
     return found
 
 
@@ -111,11 +133,22 @@ def proposals(request: Request) -> Response:
 def groups(request: Request) -> Response:
     """Namespaces or tenants of a cluster by the load that they cause."""
     page = Page(request)
-    name, by = address.needed(request, "cluster"), address.choice(request, "by", ("namespace", "tenant"))
-    wanted, tenant = address.wanted(request, causes.GROUP_SORTS), address.text(request, "tenant") or None
+    name, by = (
+        address.needed(request, "cluster"),
+        address.choice(request, "by", ("namespace", "tenant")),
+    )
+    wanted, tenant = (
+        address.wanted(request, causes.GROUP_SORTS),
+        address.text(request, "tenant") or None,
+    )
     cluster_facts(page, name)
-    found = page.ask(("groups", name, by, tenant, wanted), lambda lake: causes.groups(lake, name, by, wanted, tenant=tenant))
-    return show(page, "groups.html", cluster=name, by=by, listed=found, wanted=wanted, tenant=tenant)
+    found = page.ask(
+        ("groups", name, by, tenant, wanted),
+        lambda lake: causes.groups(lake, name, by, wanted, tenant=tenant),
+    )
+    return show(
+        page, "groups.html", cluster=name, by=by, listed=found, wanted=wanted, tenant=tenant
+    )
 
 
 def cost(request: Request) -> Response:
@@ -124,7 +157,10 @@ def cost(request: Request) -> Response:
     by, each = address.choice(request, "by", COST_BY), address.choice(request, "each", COST_EACH)
     wanted, facts = address.wanted(request, costs.COST_SORTS), cluster_facts(page, cluster)
     since_ms = facts.last_round_ms - COST_DAYS * 86_400_000
-    found = page.ask(("cost", cluster, by, each, wanted), lambda lake: costs.costs(lake, cluster, since_ms, by, each, wanted))
+    found = page.ask(
+        ("cost", cluster, by, each, wanted),
+        lambda lake: costs.costs(lake, cluster, since_ms, by, each, wanted),
+    )
     return show(
         page, "cost.html", cluster=cluster, by=by, each=each, listed=found, wanted=wanted, days=COST_DAYS,
         choices=(("by", "Whose", COST_BY, by), ("each", "Span of time", COST_EACH, each)),
@@ -146,10 +182,22 @@ def history(request: Request) -> Response:
     name, before_ms = address.text(request, "cluster") or None, address.number(request, "before")
     what, word = address.choice(request, "what", feed.WHAT), address.text(request, "word")
     key = ("feed", name, before_ms, what, word)
-    entries = page.ask(key, lambda lake: feed.feed(lake, name, before_ms=before_ms, what=what, text=word))
-    stream = address.link("events", cluster=name, what=what, text=word) if before_ms is None else None
+    entries = page.ask(
+        key, lambda lake: feed.feed(lake, name, before_ms=before_ms, what=what, text=word)
+    )
+    stream = (
+        address.link("events", cluster=name, what=what, text=word) if before_ms is None else None
+    )
     return show(
-        page, "history.html", cluster=name, entries=entries, what=what, text=word, stream=stream, before_ms=before_ms, most=feed.ENTRIES
+        page,
+        "history.html",
+        cluster=name,
+        entries=entries,
+        what=what,
+        text=word,
+        stream=stream,
+        before_ms=before_ms,
+        most=feed.ENTRIES,
     )
 
 
@@ -163,13 +211,21 @@ def find(request: Request) -> Response:
 def chart(request: Request) -> Response:
     """The lines of a chart as JSON: of a cluster, or of its `broker` or `bundle`."""
     look = reader_of(request).look()
-    name, broker, bundle = address.needed(request, "cluster"), address.text(request, "broker"), address.text(request, "bundle")
+    name, broker, bundle = (
+        address.needed(request, "cluster"),
+        address.text(request, "broker"),
+        address.text(request, "bundle"),
+    )
     span, end_ms = address.span(request)
 
     def asked(lake: Any) -> Any:
         begin, end = over_time.window(lake, name, span, end_ms)
         if bundle:
             return over_time.of_bundle(lake, name, bundle, begin, end)
-        return over_time.of_broker(lake, name, broker, begin, end) if broker else over_time.of_cluster(lake, name, begin, end)
+        return (
+            over_time.of_broker(lake, name, broker, begin, end)
+            if broker
+            else over_time.of_cluster(lake, name, begin, end)
+        )
 
     return JSONResponse(look.ask(("chart", name, broker, bundle, span, end_ms), asked).to_dict())

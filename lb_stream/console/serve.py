@@ -50,7 +50,9 @@ class Served:
         family = socket.AF_INET6 if host.startswith("[") else socket.AF_INET
         listening = socket.create_server((host.strip("[]"), int(port)), family=family, backlog=256)
         self.url = f"http://{host}:{listening.getsockname()[1]}"
-        app = console(reader, (*LOCAL_NAMES, host.lower(), *(name.lower() for name in names)), access, send)
+        app = console(
+            reader, (*LOCAL_NAMES, host.lower(), *(name.lower() for name in names)), access, send
+        )
         # Headers of a proxy are not believed: whoever can reach this address could send them.
         config = uvicorn.Config(
             app,
@@ -63,7 +65,9 @@ class Served:
             lifespan="off",
         )
         self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [listening]}, name="console", daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.run, kwargs={"sockets": [listening]}, name="console", daemon=True
+        )
         self._thread.start()
         self.tell: Tell = app.state.hub.tell
         self._follower = None if follow is None else Follower(*follow, self.tell)

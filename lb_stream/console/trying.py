@@ -34,11 +34,15 @@ def trials_of(request: Request) -> Trials:
     return found
 
 
-def _put(request: Request, key: tuple[Any, ...], compute: Callable[[Callable[[float], None]], Any]) -> Trial:
+def _put(
+    request: Request, key: tuple[Any, ...], compute: Callable[[Callable[[float], None]], Any]
+) -> Trial:
     try:
         return trials_of(request).put(key, compute)
     except TooMany:
-        raise HTTPException(503, "too much is being tried: load the page again in a minute") from None
+        raise HTTPException(
+            503, "too much is being tried: load the page again in a minute"
+        ) from None
 
 
 # --- the next moves ---
@@ -49,7 +53,9 @@ def plan(request: Request) -> Response:
     page, cluster = Page(request), address.needed(request, "cluster")
     cluster_facts(page, cluster)
     strategies = [name for name in shedder.names if traits_of(shedder[name]).chooses_destination]
-    strategy = address.choice(request, "strategy", tuple(sorted(strategies, key=lambda name: name != DEFAULT)))
+    strategy = address.choice(
+        request, "strategy", tuple(sorted(strategies, key=lambda name: name != DEFAULT))
+    )
     most, reader = int(address.choice(request, "moves", MOVES)), reader_of(request)
 
     def found(_: Callable[[float], None]) -> Any:
@@ -71,7 +77,11 @@ def what_if(request: Request) -> Response:
     page, cluster = Page(request), address.needed(request, "cluster")
     cluster_facts(page, cluster)
     key, changes, drained, minutes = _tried(request, cluster)
-    trial = _put(request, key, _played(request, cluster, changes, drained, minutes)) if changes or drained else None
+    trial = (
+        _put(request, key, _played(request, cluster, changes, drained, minutes))
+        if changes or drained
+        else None
+    )
     return show(
         page,
         "what-if.html",
@@ -100,11 +110,18 @@ def what_if_chart(request: Request) -> Response:
         raise HTTPException(404, "nothing of this has been played lately: load the page of what if")
     at_ms, played = trial.found["at_ms"], trial.found["played"]
     times = next(iter(played.values())).t_s
-    lines = tuple(Line(name, "one", tuple(round(value, 4) for value in one.greatest)) for name, one in played.items())
-    return JSONResponse(Chart(tuple(at_ms + round(1000 * t_s) for t_s in times), lines, "ratio", ()).to_dict())
+    lines = tuple(
+        Line(name, "one", tuple(round(value, 4) for value in one.greatest))
+        for name, one in played.items()
+    )
+    return JSONResponse(
+        Chart(tuple(at_ms + round(1000 * t_s) for t_s in times), lines, "ratio", ()).to_dict()
+    )
 
 
-def _tried(request: Request, cluster: str) -> tuple[tuple[Any, ...], dict[str, str], tuple[str, ...], int]:
+def _tried(
+    request: Request, cluster: str
+) -> tuple[tuple[Any, ...], dict[str, str], tuple[str, ...], int]:
     """Key, settings, drained brokers and minutes that an address asks for. Raises HTTPException(400)."""
     minutes = int(address.choice(request, "minutes", MINUTES))
     changes = dict(_settings(address.text(request, "changes")))
@@ -112,7 +129,12 @@ def _tried(request: Request, cluster: str) -> tuple[tuple[Any, ...], dict[str, s
         changes["shedding_strategy"] = strategy
     drain = address.text(request, "drain")
     drained = (drain,) if drain else ()
-    return ("what-if", cluster, tuple(sorted(changes.items())), drained, minutes), changes, drained, minutes
+    return (
+        ("what-if", cluster, tuple(sorted(changes.items())), drained, minutes),
+        changes,
+        drained,
+        minutes,
+    )
 
 
 def _settings(text: str) -> Iterator[tuple[str, str]]:
@@ -120,12 +142,19 @@ def _settings(text: str) -> Iterator[tuple[str, str]]:
     for line in filter(None, map(str.strip, text.splitlines())):
         name, equals, value = line.partition("=")
         if not equals:
-            raise HTTPException(400, f"{line}: expected KEY=VALUE, one a line, such as overloaded_threshold_percent=70")
+            raise HTTPException(
+                400,
+                f"{line}: expected KEY=VALUE, one a line, such as overloaded_threshold_percent=70",
+            )
         yield name.strip().removeprefix("balancer."), value.strip()
 
 
 def _played(
-    request: Request, cluster: str, changes: Mapping[str, str], drained: tuple[str, ...], minutes: int
+    request: Request,
+    cluster: str,
+    changes: Mapping[str, str],
+    drained: tuple[str, ...],
+    minutes: int,
 ) -> Callable[[Callable[[float], None]], Any]:
     reader = reader_of(request)
 

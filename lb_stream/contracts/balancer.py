@@ -11,7 +11,11 @@ from pydantic import BeforeValidator
 
 from lb_stream.contracts.keys import KeyModel, key, split_text
 
-MANAGER_CLASSES = {"ModularLoadManagerImpl": "modular", "SimpleLoadManagerImpl": "simple", "ExtensibleLoadManagerImpl": "extensible"}
+MANAGER_CLASSES = {
+    "ModularLoadManagerImpl": "modular",
+    "SimpleLoadManagerImpl": "simple",
+    "ExtensibleLoadManagerImpl": "extensible",
+}
 """Simple name of a load manager's class → our name of that manager."""
 
 
@@ -20,7 +24,11 @@ def _short_name(value: Any) -> Any:
 
 
 def _split_at_semicolons(value: Any) -> Any:
-    return tuple(text.strip() for text in value.split(";") if text.strip()) if isinstance(value, str) else value
+    return (
+        tuple(text.strip() for text in value.split(";") if text.strip())
+        if isinstance(value, str)
+        else value
+    )
 
 
 Texts = Annotated[tuple[str, ...], BeforeValidator(_split_at_semicolons)]
@@ -35,7 +43,10 @@ def _windows() -> Any:
 
 
 def _freezes() -> Any:
-    return key((), "balancing moves nothing from begin to end: begin, end, time zone, why, as '2026-12-20 2027-01-02 UTC holidays'")
+    return key(
+        (),
+        "balancing moves nothing from begin to end: begin, end, time zone, why, as '2026-12-20 2027-01-02 UTC holidays'",
+    )
 
 
 def _freeze() -> Any:
@@ -55,7 +66,8 @@ class BalancerConfig(KeyModel):
         pulsar="loadManagerClassName",
     )  # fmt: skip
     dynamic_bad_manager: Literal["reject", "fallback"] = key(
-        "reject", "a command that names an unknown load manager or shedder is refused, or leads to the simple manager"
+        "reject",
+        "a command that names an unknown load manager or shedder is refused, or leads to the simple manager",
     )
     enabled: bool = key(
         True, "shed and split by itself; else orders are obeyed and bundles without an owner get one, no more",
@@ -65,13 +77,17 @@ class BalancerConfig(KeyModel):
         "observe", "what becomes of decisions: logged only (a dry run), or those that balancing wants wait for an operator's approval, or "
         "published; `dry_run` true and false are observe and act",
     )  # fmt: skip
-    proposal_expires_ms: int = key(1_800_000, "how long a proposal waits for approval", unit="ms", ge=1_000)
+    proposal_expires_ms: int = key(
+        1_800_000, "how long a proposal waits for approval", unit="ms", ge=1_000
+    )
     max_proposals: int = key(100, "proposals that wait for approval at one time", ge=1, le=1_000)
     auto_approve: Texts = key(
         (), "what needs nobody's approval: rules of kind, reason, max_mb, hours, zone and per_hour, as 'kind=move max_mb=5 per_hour=20'; "
         "a list, or text with semicolons between",
     )  # fmt: skip
-    shedding_enabled: bool = key(True, "unload bundles from hot brokers", pulsar="loadBalancerSheddingEnabled")
+    shedding_enabled: bool = key(
+        True, "unload bundles from hot brokers", pulsar="loadBalancerSheddingEnabled"
+    )
     shedding_interval_ms: int = key(
         60_000, "least time between shedding passes; 0: in every batch with a new report", unit="ms",
         pulsar="loadBalancerSheddingIntervalMinutes", factor=60_000, ge=0,
@@ -81,7 +97,9 @@ class BalancerConfig(KeyModel):
         pulsar="loadBalancerSheddingGracePeriodMinutes", factor=60_000, ge=0,
     )  # fmt: skip
     shedding_excluded_namespaces: Annotated[tuple[str, ...], BeforeValidator(split_text)] = key(
-        (), "namespaces that are never shed from: a list, or text with commas between", pulsar="loadBalancerSheddingExcludedNamespaces"
+        (),
+        "namespaces that are never shed from: a list, or text with commas between",
+        pulsar="loadBalancerSheddingExcludedNamespaces",
     )
     shedding_strategy: str = key(
         "ThresholdShedder",
@@ -105,10 +123,16 @@ class BalancerConfig(KeyModel):
         True, "prefer the brokers with the fewest bundles of the namespace", pulsar="loadBalancerDistributeBundlesEvenlyEnabled",
     )  # fmt: skip
     broker_max_topics: int = key(
-        50_000, "a broker with more topics takes no new bundle", unit="topics", pulsar="loadBalancerBrokerMaxTopics", ge=0
+        50_000,
+        "a broker with more topics takes no new bundle",
+        unit="topics",
+        pulsar="loadBalancerBrokerMaxTopics",
+        ge=0,
     )
     failure_domains_enabled: bool = key(
-        False, "spread an anti-affinity group over failure domains before brokers", pulsar="failureDomainsEnabled"
+        False,
+        "spread an anti-affinity group over failure domains before brokers",
+        pulsar="failureDomainsEnabled",
     )
     anti_affinity_counts: Literal["others", "group"] = key(
         "others", "what of an anti-affinity group counts against a broker: the other namespaces, "
@@ -118,7 +142,9 @@ class BalancerConfig(KeyModel):
         True, "each shedding pass moves bundles apart that share a broker or failure domain with "
         "another namespace of their anti-affinity group, where one without any may have them",
     )  # fmt: skip
-    prefer_later_versions: bool = key(False, "place on the brokers with the latest version only", pulsar="preferLaterVersions")
+    prefer_later_versions: bool = key(
+        False, "place on the brokers with the latest version only", pulsar="preferLaterVersions"
+    )
     count_pending_moves: bool = key(
         True,
         "what was decided and no report has confirmed counts in every load figure; who is being relieved is spared in that round, no move "
@@ -129,19 +155,34 @@ class BalancerConfig(KeyModel):
         "anybody, or until it is reported or its destination dies",
     )  # fmt: skip
 
-    usage_profile: Literal["4.0", "2.x"] = key("4.0", "resources in a broker's usage: four of them, or heap memory too and every weight 1")
-    cpu_weight: float = key(1.0, "weight of cpu in a broker's usage", pulsar="loadBalancerCPUResourceWeight", ge=0)
+    usage_profile: Literal["4.0", "2.x"] = key(
+        "4.0", "resources in a broker's usage: four of them, or heap memory too and every weight 1"
+    )
+    cpu_weight: float = key(
+        1.0, "weight of cpu in a broker's usage", pulsar="loadBalancerCPUResourceWeight", ge=0
+    )
     memory_weight: float | None = key(
-        None, "weight of heap memory, read only under usage_profile 2.x; unset: 1", pulsar="loadBalancerMemoryResourceWeight", ge=0
+        None,
+        "weight of heap memory, read only under usage_profile 2.x; unset: 1",
+        pulsar="loadBalancerMemoryResourceWeight",
+        ge=0,
     )
     direct_memory_weight: float | None = key(
-        None, "weight of direct memory; unset: 0, under usage_profile 2.x 1", pulsar="loadBalancerDirectMemoryResourceWeight", ge=0
+        None,
+        "weight of direct memory; unset: 0, under usage_profile 2.x 1",
+        pulsar="loadBalancerDirectMemoryResourceWeight",
+        ge=0,
     )
-    bandwidth_in_weight: float = key(1.0, "weight of inbound bandwidth", pulsar="loadBalancerBandwidthInResourceWeight", ge=0)
-    bandwidth_out_weight: float = key(1.0, "weight of outbound bandwidth", pulsar="loadBalancerBandwidthOutResourceWeight", ge=0)
+    bandwidth_in_weight: float = key(
+        1.0, "weight of inbound bandwidth", pulsar="loadBalancerBandwidthInResourceWeight", ge=0
+    )
+    bandwidth_out_weight: float = key(
+        1.0, "weight of outbound bandwidth", pulsar="loadBalancerBandwidthOutResourceWeight", ge=0
+    )
 
     modular_preselect_destination: bool = key(
-        True, "choose the destination together with the unload; else when the bundle has been released"
+        True,
+        "choose the destination together with the unload; else when the bundle has been released",
     )
     assign_unowned: Literal["eager", "on_lookup"] = key(
         "eager", "give every unowned bundle an owner at once, or leave it to the brokers' lookups"
@@ -153,14 +194,24 @@ class BalancerConfig(KeyModel):
         3_600_000, "the record of a bundle that nobody serves, or that was split, is deleted after this long", unit="ms",
         pulsar="loadBalancerServiceUnitStateTombstoneDelayTimeInSeconds", factor=1_000, dynamic=False, ge=0,
     )  # fmt: skip
-    min_brokers: int = key(1, "a new cluster's first assignments wait for this many brokers, 10 s at most", ge=1)
+    min_brokers: int = key(
+        1, "a new cluster's first assignments wait for this many brokers, 10 s at most", ge=1
+    )
 
     sample_mode: Literal["per_report", "reference"] = key(
-        "per_report", "a broker's new report is a sample of its own bundles, or of every broker's", dynamic=False
+        "per_report",
+        "a broker's new report is a sample of its own bundles, or of every broker's",
+        dynamic=False,
     )
-    short_samples: int = key(10, "samples in the short-term average", dynamic=False, ge=1, le=2**31 - 1)
-    long_samples: int = key(1000, "samples in the long-term average", dynamic=False, ge=1, le=2**31 - 1)
-    broker_retention_ms: int = key(86_400_000, "a silent broker is forgotten after this long", unit="ms", dynamic=False, ge=1)
+    short_samples: int = key(
+        10, "samples in the short-term average", dynamic=False, ge=1, le=2**31 - 1
+    )
+    long_samples: int = key(
+        1000, "samples in the long-term average", dynamic=False, ge=1, le=2**31 - 1
+    )
+    broker_retention_ms: int = key(
+        86_400_000, "a silent broker is forgotten after this long", unit="ms", dynamic=False, ge=1
+    )
     bundle_retention_ms: int = key(
         300_000,
         "a bundle that no report names is remembered this long; 0: not at all, as in Pulsar, for comparisons: its ownership record stays",
@@ -168,27 +219,44 @@ class BalancerConfig(KeyModel):
         dynamic=False,
         ge=0,
     )
-    heartbeat_timeout_ms: int = key(30_000, "a broker that sends heartbeats is dead after this much silence", unit="ms", ge=1)
+    heartbeat_timeout_ms: int = key(
+        30_000, "a broker that sends heartbeats is dead after this much silence", unit="ms", ge=1
+    )
     report_timeout_ms: int = key(
         1_800_000, "a broker that sends none is dead after this much silence; unset: two report_max_interval_ms", unit="ms", ge=1,
     )  # fmt: skip
     silent_after_ms: int = key(
-        12_000, "a broker that sends heartbeats is given no bundle after this much silence: two of its agent's heartbeats", unit="ms", ge=1
+        12_000,
+        "a broker that sends heartbeats is given no bundle after this much silence: two of its agent's heartbeats",
+        unit="ms",
+        ge=1,
     )
     mass_disappearance_wait_ms: int = key(
         180_000, "when many brokers vanish at once while others speak, nothing is decided for this long; then they are dead. 0: at once",
         unit="ms", ge=0,
     )  # fmt: skip
     max_assignments_per_minute: int = key(
-        10_000, "bundles that nobody has and nobody released get an owner at this rate: a failover's, most of all", unit="bundles", ge=1
+        10_000,
+        "bundles that nobody has and nobody released get an owner at this rate: a failover's, most of all",
+        unit="bundles",
+        ge=1,
     )
     max_moves_in_flight: int = key(5_000, "unconfirmed moves in the cluster at one time", ge=0)
-    max_moves_in_flight_per_broker: int = key(100, "unconfirmed moves out of one broker at one time", ge=0)
-    max_moves_per_minute: int = key(10_000, "moves in the cluster within a minute", unit="moves", ge=0)
-    max_moved_mb_per_minute: float | None = key(
-        None, "traffic (short-term, MB/s) of the bundles that are moved within a minute; unset: no limit", unit="MB/s", ge=0
+    max_moves_in_flight_per_broker: int = key(
+        100, "unconfirmed moves out of one broker at one time", ge=0
     )
-    min_dwell_ms: int = key(0, "a bundle that came to its broker less than this ago is not shed", unit="ms", ge=0)
+    max_moves_per_minute: int = key(
+        10_000, "moves in the cluster within a minute", unit="moves", ge=0
+    )
+    max_moved_mb_per_minute: float | None = key(
+        None,
+        "traffic (short-term, MB/s) of the bundles that are moved within a minute; unset: no limit",
+        unit="MB/s",
+        ge=0,
+    )
+    min_dwell_ms: int = key(
+        0, "a bundle that came to its broker less than this ago is not shed", unit="ms", ge=0
+    )
 
     disruption_windows: Texts = _windows()
     freezes: Texts = _freezes()
@@ -205,7 +273,9 @@ class BalancerConfig(KeyModel):
         whole = self.usage_profile == "2.x"
         weights = {
             "cpu": self.cpu_weight,
-            "direct_memory": float(whole) if self.direct_memory_weight is None else self.direct_memory_weight,
+            "direct_memory": float(whole)
+            if self.direct_memory_weight is None
+            else self.direct_memory_weight,
             "bandwidth_in": self.bandwidth_in_weight,
             "bandwidth_out": self.bandwidth_out_weight,
         }
@@ -222,7 +292,10 @@ class NamespaceConfig(KeyModel):
         unit="moves", ge=0, le=100_000,
     )  # fmt: skip
     disruption_weight: float = key(
-        1.0, "factor on what moving one of its bundles costs, for strategies that weigh that", gt=0, le=1_000_000
+        1.0,
+        "factor on what moving one of its bundles costs, for strategies that weigh that",
+        gt=0,
+        le=1_000_000,
     )
     disruption_windows: Texts = _windows()
     freezes: Texts = _freezes()
@@ -257,5 +330,7 @@ PROFILES: dict[str, dict[str, object]] = {
 }
 """What a profile sets: above a key's default, below whatever the user gives."""
 
-SHEDDER_PROFILES: dict[str, dict[str, dict[str, object]]] = {"documented": {"AvgShedder": {"max_unload_ratio": 0.5}}}
+SHEDDER_PROFILES: dict[str, dict[str, dict[str, object]]] = {
+    "documented": {"AvgShedder": {"max_unload_ratio": 0.5}}
+}
 """What a profile sets when one shedder runs: profile → shedder → key → value."""

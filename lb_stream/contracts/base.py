@@ -67,7 +67,12 @@ class PulsarRecord(BaseModel):
     """A record in the broker's own words: camelCase, unknown fields ignored, missing ones defaulted, types strict."""
 
     model_config = ConfigDict(
-        alias_generator=to_camel, validate_by_name=True, validate_by_alias=True, extra="ignore", frozen=True, strict=True
+        alias_generator=to_camel,
+        validate_by_name=True,
+        validate_by_alias=True,
+        extra="ignore",
+        frozen=True,
+        strict=True,
     )
 
 
@@ -97,7 +102,9 @@ def canonical_json(value: Any) -> str:
     return _CANONICAL.encode(value)
 
 
-_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+_CANONICAL = json.JSONEncoder(
+    sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+)
 """Made once: `json.dumps` would make one for each value."""
 
 

@@ -33,16 +33,21 @@ NamespaceName = Annotated[
     ),
 ]
 BrokerName = Annotated[
-    str, Field(min_length=1, max_length=LONGEST_BROKER, description="host:port as in its reports; http(s):// before it is left out")
+    str,
+    Field(
+        min_length=1,
+        max_length=LONGEST_BROKER,
+        description="host:port as in its reports; http(s):// before it is left out",
+    ),
 ]
-BundleName = Annotated[
-    str, Field(pattern=BUNDLE_NAME_PATTERN, max_length=LONGEST_NAMESPACE + 256)
-]
+BundleName = Annotated[str, Field(pattern=BUNDLE_NAME_PATTERN, max_length=LONGEST_NAMESPACE + 256)]
 LONGEST_PIN_MS = 366 * 86_400_000
 LONGEST_WORD = 256
 """Characters of a key, a range, the name of an algorithm or of a group."""
 Word = Annotated[str, Field(max_length=LONGEST_WORD)]
-Range = Annotated[str, Field(min_length=1, max_length=LONGEST_WORD, description="0xLLLLLLLL_0xHHHHHHHH")]
+Range = Annotated[
+    str, Field(min_length=1, max_length=LONGEST_WORD, description="0xLLLLLLLL_0xHHHHHHHH")
+]
 LONGEST_TOPIC = 4_096
 """Characters of a topic that a lookup asks about."""
 LONGEST_VALUE = 10_000
@@ -64,7 +69,9 @@ def _within_bounds(value: bool | int | float | str) -> bool | int | float | str:
     if isinstance(value, float) and not isfinite(value):
         raise PydanticCustomError("finite_number", "a finite number")
     if isinstance(value, str) and len(value) > LONGEST_VALUE:
-        raise PydanticCustomError("string_too_long", "at most {most} characters", {"most": LONGEST_VALUE})
+        raise PydanticCustomError(
+            "string_too_long", "at most {most} characters", {"most": LONGEST_VALUE}
+        )
     return value
 
 
@@ -95,8 +102,13 @@ class Tick(Sign):
     """
 
     kind: Literal["tick"] = "tick"
-    ends: bool = Field(False, description="its last one: it has stopped in order, and publishes nothing any more")
-    to: str = Field("", description="with ends: the job that is to take over (host:pid); empty: any that stands by")
+    ends: bool = Field(
+        False, description="its last one: it has stopped in order, and publishes nothing any more"
+    )
+    to: str = Field(
+        "",
+        description="with ends: the job that is to take over (host:pid); empty: any that stands by",
+    )
 
 
 class Standby(Sign):
@@ -117,11 +129,15 @@ class HandOver(Sign):
     """Asks the leader to stop in order and let another job take over. Any program may ask."""
 
     kind: Literal["hand-over"] = "hand-over"
-    to: str = Field("", description="host:pid of the one that is to lead; empty: any that stands by")
+    to: str = Field(
+        "", description="host:pid of the one that is to lead; empty: any that stands by"
+    )
     by: str = Field("", max_length=256, description="who asks")
 
 
-SIGNS: dict[str, type[Sign]] = {model.model_fields["kind"].default: model for model in (Tick, Standby, Claim, HandOver)}
+SIGNS: dict[str, type[Sign]] = {
+    model.model_fields["kind"].default: model for model in (Tick, Standby, Claim, HandOver)
+}
 
 
 class Command(OwnRecord):
@@ -130,9 +146,15 @@ class Command(OwnRecord):
     model_config = ConfigDict(extra="forbid")
 
     schema_version: int = SCHEMA_VERSION
-    id: str = Field(min_length=1, max_length=128, description="chosen by the sender; a command with an id seen lately is not done twice")
+    id: str = Field(
+        min_length=1,
+        max_length=128,
+        description="chosen by the sender; a command with an id seen lately is not done twice",
+    )
     kind: str
-    by: str = Field("", max_length=256, description="who sends it: the Kafka principal where there is one")
+    by: str = Field(
+        "", max_length=256, description="who sends it: the Kafka principal where there is one"
+    )
     sent_ms: Millis = 0
 
     @property
@@ -146,7 +168,9 @@ class UnloadCommand(Command):
 
     kind: Literal["unload"] = "unload"
     namespace: NamespaceName
-    bundle: Range | None = Field(None, description="0xLLLLLLLL_0xHHHHHHHH; none: every bundle of the namespace")
+    bundle: Range | None = Field(
+        None, description="0xLLLLLLLL_0xHHHHHHHH; none: every bundle of the namespace"
+    )
     destination: BrokerName | None = Field(None, description="who takes it; only with a bundle")
     queue: bool | None = Field(
         None,
@@ -167,7 +191,9 @@ class Split(Command):
     namespace: NamespaceName
     bundle: Range | None = Field(None, description="0xLLLLLLLL_0xHHHHHHHH, LARGEST or HOT")
     bundle_type: Literal["LARGEST", "HOT"] | None = None
-    topic: str | None = Field(None, max_length=LONGEST_TOPIC, description="the bundle that this topic is in")
+    topic: str | None = Field(
+        None, max_length=LONGEST_TOPIC, description="the bundle that this topic is in"
+    )
     algorithm: Word | None = None
     boundaries: list[int] = []
     unload: bool = False
@@ -180,7 +206,8 @@ class Merge(Command):
     namespace: NamespaceName
     bundles: list[Range] = Field([], max_length=2, description="two, each 0xLLLLLLLL_0xHHHHHHHH")
     advised: Annotated[int, Field(ge=1, le=MOST_MERGES)] | None = Field(
-        None, description="instead: so many of the namespace's pairs that are advised to be merged, at most"
+        None,
+        description="instead: so many of the namespace's pairs that are advised to be merged, at most",
     )
 
     @model_validator(mode="after")
@@ -196,7 +223,9 @@ class Assign(Command):
     kind: Literal["assign"] = "assign"
     namespace: NamespaceName
     bundle: Range | None = Field(None, description="0xLLLLLLLL_0xHHHHHHHH")
-    topic: str | None = Field(None, max_length=LONGEST_TOPIC, description="the bundle that this topic is in")
+    topic: str | None = Field(
+        None, max_length=LONGEST_TOPIC, description="the bundle that this topic is in"
+    )
 
     @model_validator(mode="after")
     def _one_of_them(self) -> Assign:
@@ -256,11 +285,19 @@ class PinBundles(Command):
     """Have balancing leave bundles where they are for a while. Operators' own orders, drains and deaths move them all the same."""
 
     kind: Literal["pin-bundles"] = "pin-bundles"
-    bundles: Annotated[list[BundleName], Field(min_length=1, max_length=MOST_PINS, description="<tenant>/<namespace>/<range>")]
-    for_ms: Annotated[int, Field(ge=0, le=LONGEST_PIN_MS, description="0: balancing may move them again")]
+    bundles: Annotated[
+        list[BundleName],
+        Field(min_length=1, max_length=MOST_PINS, description="<tenant>/<namespace>/<range>"),
+    ]
+    for_ms: Annotated[
+        int, Field(ge=0, le=LONGEST_PIN_MS, description="0: balancing may move them again")
+    ]
 
 
-ProposalIds = Annotated[list[Word], Field(min_length=1, max_length=MOST_REJECTIONS, description="<cluster>:<seq>:p<number>")]
+ProposalIds = Annotated[
+    list[Word],
+    Field(min_length=1, max_length=MOST_REJECTIONS, description="<cluster>:<seq>:p<number>"),
+]
 
 
 class ApproveProposals(Command):
@@ -279,14 +316,23 @@ class RejectProposals(Command):
     kind: Literal["reject-proposals"] = "reject-proposals"
     proposals: ProposalIds
     why: Annotated[str, Field(min_length=1, max_length=LONGEST_WHY)]
-    for_ms: Annotated[int, Field(ge=0, le=LONGEST_PIN_MS, description="0: a rejection that was said before holds no longer")]
+    for_ms: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=LONGEST_PIN_MS,
+            description="0: a rejection that was said before holds no longer",
+        ),
+    ]
 
 
 class DeclareDead(Command):
     """Take silent brokers for dead now, without waiting: their bundles go to others."""
 
     kind: Literal["declare-dead"] = "declare-dead"
-    broker: BrokerName | None = Field(None, description="none: all that have been silent for longer than a living one may be")
+    broker: BrokerName | None = Field(
+        None, description="none: all that have been silent for longer than a living one may be"
+    )
 
 
 FORGET_KIND = "forget-cluster"
@@ -303,7 +349,9 @@ class CreateNamespace(Command):
 
     kind: Literal["create-namespace"] = "create-namespace"
     namespace: NamespaceName
-    bundles: Annotated[int, Field(ge=1, le=MOST_BUNDLES)] | None = Field(None, description="none: namespace_default_bundles")
+    bundles: Annotated[int, Field(ge=1, le=MOST_BUNDLES)] | None = Field(
+        None, description="none: namespace_default_bundles"
+    )
 
 
 class DeleteNamespace(Command):
@@ -324,14 +372,18 @@ class SetPolicies(Command):
     """Change policies: what is named is set, null takes it away, all others stay."""
 
     kind: Literal["set-policies"] = "set-policies"
-    isolation: list[NamespaceIsolation] = Field([], description="each takes the place of the policy of its name")
+    isolation: list[NamespaceIsolation] = Field(
+        [], description="each takes the place of the policy of its name"
+    )
     remove_isolation: list[str] = Field([], description="names of policies")
     anti_affinity: dict[NamespaceName, Word | None] = Field({}, description="namespace → group")
     failure_domains: dict[BrokerName, Word | None] = Field({}, description="broker → domain")
 
     @model_validator(mode="after")
     def _something(self) -> SetPolicies:
-        if not (self.isolation or self.remove_isolation or self.anti_affinity or self.failure_domains):
+        if not (
+            self.isolation or self.remove_isolation or self.anti_affinity or self.failure_domains
+        ):
             raise PydanticCustomError("nothing", "at least one policy, group or domain")
         return self
 
@@ -347,7 +399,9 @@ class CommandRecord(RootModel[Annotated[AnyCommand, Field(discriminator="kind")]
     """One operator's command."""
 
 
-COMMANDS: dict[str, type[Command]] = {model.model_fields["kind"].default: model for model in AnyCommand.__args__}
+COMMANDS: dict[str, type[Command]] = {
+    model.model_fields["kind"].default: model for model in AnyCommand.__args__
+}
 COMMAND_KINDS: dict[str, type[Sign] | type[Command]] = {"tick": Tick, **COMMANDS, **SIGNS}
 
 CommandOutcome = Literal["done", "refused", "accepted", "failed"]

@@ -15,7 +15,9 @@ MOVES: tuple[DecisionKind, ...] = ("unload", "transfer")
 """Kinds of decisions that take a bundle from one broker, for another one."""
 RESHAPES: tuple[DecisionKind, ...] = ("split", "merge")
 """Kinds of decisions that put other bundles in a bundle's place, at the same broker."""
-OwnershipState = Literal["Init", "Free", "Assigning", "Owned", "Releasing", "Splitting", "Merging", "Deleted"]
+OwnershipState = Literal[
+    "Init", "Free", "Assigning", "Owned", "Releasing", "Splitting", "Merging", "Deleted"
+]
 """Init stands in the log only: on the topic it is an empty value, in the table no row. Merging is not Pulsar's, but this project's."""
 
 
@@ -46,7 +48,9 @@ class Candidate(OwnRecord):
     """One broker that was considered as destination: its score, or the rule that refused it."""
 
     broker: str
-    score: float | None = Field(None, description="the strategy's own measure; None stands for infinite or refused")
+    score: float | None = Field(
+        None, description="the strategy's own measure; None stands for infinite or refused"
+    )
     refused_by: str | None = None
 
 
@@ -60,14 +64,24 @@ class Explain(OwnRecord):
     unit: str = "ratio"
     candidates: list[Candidate] = []
     cost: float | None = Field(
-        None, description="of the move, by the strategy's own measure: 1 is the average bundle's", exclude_if=_unknown
+        None,
+        description="of the move, by the strategy's own measure: 1 is the average bundle's",
+        exclude_if=_unknown,
     )
     client_seconds: float | None = Field(
-        None, description="that the move takes from its bundle's clients, as the strategy has learned", exclude_if=_unknown
+        None,
+        description="that the move takes from its bundle's clients, as the strategy has learned",
+        exclude_if=_unknown,
     )
-    gain: float | None = Field(None, description="what the source comes down by", exclude_if=_unknown)
-    plan_moves: int | None = Field(None, description="moves of the plan that this one is part of", exclude_if=_unknown)
-    plan_fewest: int | None = Field(None, description="a lower bound of what that takes at least", exclude_if=_unknown)
+    gain: float | None = Field(
+        None, description="what the source comes down by", exclude_if=_unknown
+    )
+    plan_moves: int | None = Field(
+        None, description="moves of the plan that this one is part of", exclude_if=_unknown
+    )
+    plan_fewest: int | None = Field(
+        None, description="a lower bound of what that takes at least", exclude_if=_unknown
+    )
     source_usage: float | None = Field(
         None, description="of its source when it was approved", exclude_if=_unknown
     )
@@ -91,15 +105,24 @@ class Decision(OwnRecord):
     decision_id: str = Field(description="<cluster>:<seq>:<ordinal>, never used twice")
     cluster: str
     seq: int = Field(description="the round's number within its cluster, growing for ever")
-    epoch: int = Field(description="grows at every start of the job; an agent refuses a lower one than it has seen")
+    epoch: int = Field(
+        description="grows at every start of the job; an agent refuses a lower one than it has seen"
+    )
     kind: DecisionKind
     bundle: str
     source: str | None = Field(None, description="the broker that gives the bundle up")
     destination: str | None = Field(None, description="the broker that takes it; None: found later")
-    expected_owner: str | None = Field(None, description="who owns the bundle as far as the balancer knows; else the decision is stale")
-    expected_version: int = Field(description="version of the ownership record that this decision follows")
+    expected_owner: str | None = Field(
+        None,
+        description="who owns the bundle as far as the balancer knows; else the decision is stale",
+    )
+    expected_version: int = Field(
+        description="version of the ownership record that this decision follows"
+    )
     neighbour: str | None = Field(
-        None, description="merge: the bundle whose range follows, which becomes one with it; the only child is both", exclude_if=_unknown
+        None,
+        description="merge: the bundle whose range follows, which becomes one with it; the only child is both",
+        exclude_if=_unknown,
     )
     children: list[str] = []
     boundaries: list[int] = []
@@ -116,9 +139,13 @@ class Decision(OwnRecord):
     dry_run: bool = False
     explain: Explain = Explain()
     approved_by: str | None = Field(
-        None, description="who approved it, where decisions wait for approval: a sender, or a rule of auto_approve", exclude_if=_unknown
+        None,
+        description="who approved it, where decisions wait for approval: a sender, or a rule of auto_approve",
+        exclude_if=_unknown,
     )
-    proposal_id: str | None = Field(None, description="the proposal that was approved", exclude_if=_unknown)
+    proposal_id: str | None = Field(
+        None, description="the proposal that was approved", exclude_if=_unknown
+    )
 
     @property
     def bundles(self) -> tuple[str, ...]:
@@ -132,17 +159,26 @@ class Ownership(OwnRecord):
     cluster: str
     bundle: str
     state: OwnershipState
-    owner: str | None = Field(None, description="who serves the bundle now, as far as the balancer knows")
+    owner: str | None = Field(
+        None, description="who serves the bundle now, as far as the balancer knows"
+    )
     source: str | None = Field(None, description="who lets it go, or had it before")
     destination: str | None = Field(None, description="who serves it, or is to")
-    children: list[str] = Field([], description="what a bundle in state Splitting or Merging becomes; empty: its owner finds them")
+    children: list[str] = Field(
+        [],
+        description="what a bundle in state Splitting or Merging becomes; empty: its owner finds them",
+    )
     version: int = Field(1, description="1 for a bundle's first record, then one more for each")
-    force: bool = Field(False, description="overrides what was there: the states alone would not allow this record after the one before")
+    force: bool = Field(
+        False,
+        description="overrides what was there: the states alone would not allow this record after the one before",
+    )
     since_ms: Millis = 0
     epoch: int = 0
     decision_id: str | None = None
     watermark: int | None = Field(
-        None, description="number in the log of the batch that published it: topic and table agree at equal watermark"
+        None,
+        description="number in the log of the batch that published it: topic and table agree at equal watermark",
     )
 
 

@@ -32,7 +32,12 @@ def struct_of(model: type[BaseModel], extra: tuple[str, ...] = ()) -> type[Any]:
 
 
 def _limited(info: FieldInfo) -> Any:
-    limits = {name: getattr(limit, name) for limit in info.metadata for name in ("ge", "le") if getattr(limit, name, None) is not None}
+    limits = {
+        name: getattr(limit, name)
+        for limit in info.metadata
+        for name in ("ge", "le")
+        if getattr(limit, name, None) is not None
+    }
     kind = _type(info.annotation)
     return Annotated[kind, msgspec.Meta(**limits)] if limits else kind
 
@@ -61,7 +66,9 @@ def _default(info: FieldInfo) -> Any:
     if isinstance(value, BaseModel):
         values = {name: getattr(value, name) for name in type(value).model_fields}
         struct = struct_of(type(value))
-        return msgspec.field(default_factory=lambda: struct(**{name: _plain(item) for name, item in values.items()}))
+        return msgspec.field(
+            default_factory=lambda: struct(**{name: _plain(item) for name, item in values.items()})
+        )
     if isinstance(value, (dict, list)):
         return msgspec.field(default_factory=type(value))
     return value
@@ -69,5 +76,7 @@ def _default(info: FieldInfo) -> Any:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, BaseModel):
-        return struct_of(type(value))(**{name: _plain(getattr(value, name)) for name in type(value).model_fields})
+        return struct_of(type(value))(
+            **{name: _plain(getattr(value, name)) for name in type(value).model_fields}
+        )
     return value

@@ -18,16 +18,32 @@ class SettingError(ValueError):
     """A setting that can't be: says the key, the value, where it stands (if known) and what was expected."""
 
     def __init__(self, key: str, value: object, expected: str, origin: str = "") -> None:
-        super().__init__(f"{key} = {value!r}{f' ({origin})' if origin else ''}: expected {expected}")
+        super().__init__(
+            f"{key} = {value!r}{f' ({origin})' if origin else ''}: expected {expected}"
+        )
         self.key, self.value, self.expected, self.origin = key, value, expected, origin
 
 
 _YEARS_MS = 100 * 365 * 86_400_000
-LONGEST = {"ms": _YEARS_MS, "s": _YEARS_MS // 1_000, "min": _YEARS_MS // 60_000, "hours": _YEARS_MS // 3_600_000}
+LONGEST = {
+    "ms": _YEARS_MS,
+    "s": _YEARS_MS // 1_000,
+    "min": _YEARS_MS // 60_000,
+    "hours": _YEARS_MS // 3_600_000,
+}
 """Unit of time → the most that any setting in it may be, a hundred years: added to a record's time it is still a time."""
 
 
-def key(default: Any, doc: str, *, unit: str = "", pulsar: str | None = None, factor: int = 1, dynamic: bool = True, **limits: Any) -> Any:
+def key(
+    default: Any,
+    doc: str,
+    *,
+    unit: str = "",
+    pulsar: str | None = None,
+    factor: int = 1,
+    dynamic: bool = True,
+    **limits: Any,
+) -> Any:
     """Declare one setting.
 
     `pulsar` is the name that broker.conf uses; a value given under that name is multiplied by `factor` (minutes to
@@ -36,14 +52,21 @@ def key(default: Any, doc: str, *, unit: str = "", pulsar: str | None = None, fa
     if unit in LONGEST:
         limits.setdefault("le", LONGEST[unit])
     return Field(
-        default, description=doc, json_schema_extra={"unit": unit, "pulsar": pulsar, "factor": factor, "dynamic": dynamic}, **limits
+        default,
+        description=doc,
+        json_schema_extra={"unit": unit, "pulsar": pulsar, "factor": factor, "dynamic": dynamic},
+        **limits,
     )
 
 
 def metadata(model: type[BaseModel], name: str) -> dict[str, Any]:
     """The unit, pulsar, factor and dynamic of one declared setting."""
     extra = model.model_fields[name].json_schema_extra
-    return dict(extra) if isinstance(extra, Mapping) else {"unit": "", "pulsar": None, "factor": 1, "dynamic": False}
+    return (
+        dict(extra)
+        if isinstance(extra, Mapping)
+        else {"unit": "", "pulsar": None, "factor": 1, "dynamic": False}
+    )
 
 
 def pulsar_names(*models: type[BaseModel]) -> dict[str, tuple[str, int]]:
@@ -59,4 +82,8 @@ def pulsar_names(*models: type[BaseModel]) -> dict[str, tuple[str, int]]:
 
 def split_text(value: Any) -> Any:
     """A list of names may be written as one text with commas, as in broker.conf."""
-    return tuple(name.strip() for name in value.split(",") if name.strip()) if isinstance(value, str) else value
+    return (
+        tuple(name.strip() for name in value.split(",") if name.strip())
+        if isinstance(value, str)
+        else value
+    )

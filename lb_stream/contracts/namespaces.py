@@ -31,7 +31,12 @@ class Namespace(OwnRecord):
     @field_validator("boundaries")
     @classmethod
     def _whole_ring(cls, value: list[int]) -> list[int]:
-        if len(value) < 2 or value[0] != 0 or value[-1] != RING_END or any(low >= high for low, high in pairwise(value)):
+        if (
+            len(value) < 2
+            or value[0] != 0
+            or value[-1] != RING_END
+            or any(low >= high for low, high in pairwise(value))
+        ):
             raise ValueError(f"expected hashes that rise strictly from 0 to {RING_END}")
         return value
 

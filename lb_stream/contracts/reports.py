@@ -130,13 +130,22 @@ class BrokerLoadReport(PulsarRecord):
     msg_rate_out: NonNegative = 0.0
     bundle_count: Count = 0
     topics: Count = 0
-    max_resource_usage: FiniteFloat = Field(1.0, description="ratio, unweighted, four resources; 1 before the first measurement")
-    weighted_max_ema: Signed = Field(alias="weightedMaxEMA", description="smoothed ratio, five weighted resources")
-    msg_throughput_ema: NonNegative = Field(0.0, alias="msgThroughputEMA", description="smoothed bytes/s")
+    max_resource_usage: FiniteFloat = Field(
+        1.0, description="ratio, unweighted, four resources; 1 before the first measurement"
+    )
+    weighted_max_ema: Signed = Field(
+        alias="weightedMaxEMA", description="smoothed ratio, five weighted resources"
+    )
+    msg_throughput_ema: NonNegative = Field(
+        0.0, alias="msgThroughputEMA", description="smoothed bytes/s"
+    )
     updated_at: Millis = 0
     reported_at: Millis = 0
     start_timestamp: Millis = Field(0, description="this project's own field")
-    bundles: list[str] | None = Field(None, description="this project's own field: all bundles that are served; Pulsar's brokers don't say")
+    bundles: list[str] | None = Field(
+        None,
+        description="this project's own field: all bundles that are served; Pulsar's brokers don't say",
+    )
 
 
 class TopBundle(PulsarRecord):
@@ -157,10 +166,14 @@ class Heartbeat(OwnRecord):
 
     sent_ms: Millis = 0
     balances: list[Annotated[str, Field(max_length=100)]] = Field(
-        [], max_length=10, description="settings by which the broker's own cluster balances beside the balancer"
+        [],
+        max_length=10,
+        description="settings by which the broker's own cluster balances beside the balancer",
     )
     merges: bool = Field(
-        False, description="the broker obeys decisions to merge bundles; nobody else is sent any", exclude_if=lambda merges: not merges
+        False,
+        description="the broker obeys decisions to merge bundles; nobody else is sent any",
+        exclude_if=lambda merges: not merges,
     )
 
 
@@ -171,7 +184,8 @@ class Ack(OwnRecord):
     outcome: Literal["released", "acquired", "split", "merged", "refused", "failed"]
     reason: str = ""
     bundle: str | None = Field(
-        None, description="who owns it changes with this very record (released, acquired); unset: with the report that shows it"
+        None,
+        description="who owns it changes with this very record (released, acquired); unset: with the report that shows it",
     )
     sent_ms: Millis = 0
 
@@ -191,7 +205,9 @@ class SplitAsk(OwnRecord):
 
     bundle: str
     reason: SplitReason
-    boundaries: list[int] = Field(description="where its broker, which knows the topics, would cut it")
+    boundaries: list[int] = Field(
+        description="where its broker, which knows the topics, would cut it"
+    )
     algorithm: str = Field(description="which found them")
     saw: Signed
     limit: Signed
@@ -225,7 +241,10 @@ def report_kind(fields: dict[str, Any]) -> str | None:
         ("topBundlesLoadData" in fields, "top_bundles"),
         ("weightedMaxEMA" in fields, "broker_load"),
         ("state" in fields and "versionId" in fields, "ownership_event"),
-        (declared is not None, {"LocalBrokerData": "modular", "LoadReport": "simple"}.get(str(declared))),
+        (
+            declared is not None,
+            {"LocalBrokerData": "modular", "LoadReport": "simple"}.get(str(declared)),
+        ),
         ("systemResourceUsage" in fields, "simple"),
         ("lastStats" in fields or "cpu" in fields, "modular"),
     )

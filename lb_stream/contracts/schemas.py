@@ -14,7 +14,14 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
 
-from lb_stream.contracts.commands import Claim, CommandRecord, CommandResult, HandOver, Standby, Tick
+from lb_stream.contracts.commands import (
+    Claim,
+    CommandRecord,
+    CommandResult,
+    HandOver,
+    Standby,
+    Tick,
+)
 from lb_stream.contracts.decisions import Decision, Ownership, example_decision
 from lb_stream.contracts.reports import (
     Ack,
@@ -142,7 +149,13 @@ _RESULT = CommandResult(
     decision_ids=["eu-1:43:0"],
     at_ms=1_767_225_622_000,
 )
-_ACK = {"decision_id": "eu-1:42:0", "outcome": "released", "reason": "", "bundle": None, "sent_ms": 1_767_225_661_200}
+_ACK = {
+    "decision_id": "eu-1:42:0",
+    "outcome": "released",
+    "reason": "",
+    "bundle": None,
+    "sent_ms": 1_767_225_661_200,
+}
 _ASK = {
     "bundle": "shop/orders/0x00000000_0x80000000",
     "reason": "MsgRate",
@@ -174,8 +187,14 @@ _BROKER_LOAD = {
 }
 _TOP_BUNDLES = {
     "topBundlesLoadData": [
-        {"bundleName": "shop/carts/0x40000000_0x80000000", "stats": _stats(2_000.0, 2_000_000.0, 2, 7)},
-        {"bundleName": "shop/orders/0x00000000_0x80000000", "stats": _stats(4_500.0, 4_500_000.0, 2, 24)},
+        {
+            "bundleName": "shop/carts/0x40000000_0x80000000",
+            "stats": _stats(2_000.0, 2_000_000.0, 2, 7),
+        },
+        {
+            "bundleName": "shop/orders/0x00000000_0x80000000",
+            "stats": _stats(4_500.0, 4_500_000.0, 2, 24),
+        },
     ]
 }
 _OWNERSHIP = Ownership(
@@ -197,7 +216,13 @@ class _WithoutTitles(GenerateJsonSchema):
         return False
 
 
-_OF_LEADER = {"sent_ms": 1_767_225_621_000, "pipeline": "lb-stream", "epoch": 4, "host": "lb-1", "pid": 512}
+_OF_LEADER = {
+    "sent_ms": 1_767_225_621_000,
+    "pipeline": "lb-stream",
+    "epoch": 4,
+    "host": "lb-1",
+    "pid": 512,
+}
 _OF_OTHER = _OF_LEADER | {"host": "lb-2", "pid": 733}
 
 RECORDS = (
@@ -209,10 +234,27 @@ RECORDS = (
     Record("ack", "lb-load-reports", Ack, _ACK),
     Record("ask", "lb-load-reports", SplitAsk, _ASK),
     Record("goodbye", "lb-load-reports", Goodbye, {"sent_ms": 1_767_229_200_000}),
-    Record("tick", "lb-commands", Tick, {"id": "tick:4:17", "kind": "tick", **_OF_LEADER, "ends": False, "to": ""}),
-    Record("standby", "lb-commands", Standby, {"id": "3f0a", "kind": "standby", **_OF_OTHER, "warm": True}),
-    Record("claim", "lb-commands", Claim, {"id": "9c41", "kind": "claim", **_OF_OTHER, "forced": False}),
-    Record("hand-over", "lb-commands", HandOver, {"id": "77d2", "kind": "hand-over", **_OF_OTHER, "to": "lb-2:733", "by": "User:ann"}),
+    Record(
+        "tick",
+        "lb-commands",
+        Tick,
+        {"id": "tick:4:17", "kind": "tick", **_OF_LEADER, "ends": False, "to": ""},
+    ),
+    Record(
+        "standby",
+        "lb-commands",
+        Standby,
+        {"id": "3f0a", "kind": "standby", **_OF_OTHER, "warm": True},
+    ),
+    Record(
+        "claim", "lb-commands", Claim, {"id": "9c41", "kind": "claim", **_OF_OTHER, "forced": False}
+    ),
+    Record(
+        "hand-over",
+        "lb-commands",
+        HandOver,
+        {"id": "77d2", "kind": "hand-over", **_OF_OTHER, "to": "lb-2:733", "by": "User:ann"},
+    ),
     Record("command", "lb-commands", CommandRecord, _COMMAND),
     Record("command-result", "lb-command-results", CommandResult, _RESULT.model_dump(mode="json")),
     Record("decision", "lb-decisions", Decision, example_decision().model_dump(mode="json")),
@@ -296,7 +338,11 @@ def schema(record: Record) -> dict[str, Any]:
 
 def files() -> dict[str, str]:
     """Every file below `schemas/`: name → content. The same code always gives the same files."""
-    made = {"README.md": _readme(), "tables.sql": "\n".join(map(ddl, TABLES)), "views.sql": "\n".join(map(view_ddl, TABLES))}
+    made = {
+        "README.md": _readme(),
+        "tables.sql": "\n".join(map(ddl, TABLES)),
+        "views.sql": "\n".join(map(view_ddl, TABLES)),
+    }
     for record in RECORDS:
         made[f"{record.name}.schema.json"] = _json(schema(record))
         made[f"examples/{record.name}.json"] = _json(record.example)
@@ -319,7 +365,11 @@ def _readme() -> str:
 def differing() -> list[str]:
     """Names of the files below `schemas/` that are missing, stale or strangers."""
     made, folder = files(), FOLDER
-    present = {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+    present = {
+        str(path.relative_to(folder)): path.read_text()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
     return sorted(name for name in {*made, *present} if made.get(name) != present.get(name))
 
 
@@ -332,7 +382,11 @@ def main(arguments: list[str]) -> int:
     if arguments:
         for name in names:
             print(f"differs: schemas/{name}")
-        print("run `python -m lb_stream.contracts.schemas` and look at the diff" if names else "schemas/ is up to date")
+        print(
+            "run `python -m lb_stream.contracts.schemas` and look at the diff"
+            if names
+            else "schemas/ is up to date"
+        )
         return 1 if names else 0
     made = files()
     for name in names:

@@ -67,7 +67,9 @@ def _checked_crash(text: str) -> str:
 
 def _checked_linear(text: str) -> str:
     if text and (trouble := trouble_with(text)) is not None:
-        raise PydanticCustomError("expression", "a regular expression ({trouble})", {"trouble": trouble})
+        raise PydanticCustomError(
+            "expression", "a regular expression ({trouble})", {"trouble": trouble}
+        )
     return text
 
 
@@ -75,7 +77,9 @@ def _checked_pattern(text: str) -> str:
     try:
         re.compile(text)
     except re.error as error:
-        raise PydanticCustomError("pattern", "a regular expression ({error})", {"error": str(error)}) from None
+        raise PydanticCustomError(
+            "pattern", "a regular expression ({error})", {"error": str(error)}
+        ) from None
     return text
 
 
@@ -98,7 +102,9 @@ class KafkaSettings(KeyModel):
 class TopicSettings(KeyModel):
     """Names of the topics."""
 
-    reports: str = key("lb-load-reports", "load reports, heartbeats, acknowledgements", dynamic=False)
+    reports: str = key(
+        "lb-load-reports", "load reports, heartbeats, acknowledgements", dynamic=False
+    )
     commands: str = key("lb-commands", "commands and ticks, one partition", dynamic=False)
     results: str = key("lb-command-results", "answers to commands", dynamic=False)
     decisions: str = key("lb-decisions", "decisions for the brokers", dynamic=False)
@@ -108,31 +114,59 @@ class TopicSettings(KeyModel):
 class StreamSettings(KeyModel):
     """How the stream runs."""
 
-    pipeline_id: str = key("lb-stream", "names the pipeline: its transactions, its log entries", dynamic=False, pattern=CLUSTER_PATTERN)
-    default_cluster: str = key("default", "cluster of a record whose key names none", dynamic=False, pattern=CLUSTER_PATTERN)
+    pipeline_id: str = key(
+        "lb-stream",
+        "names the pipeline: its transactions, its log entries",
+        dynamic=False,
+        pattern=CLUSTER_PATTERN,
+    )
+    default_cluster: str = key(
+        "default",
+        "cluster of a record whose key names none",
+        dynamic=False,
+        pattern=CLUSTER_PATTERN,
+    )
     allowed_clusters: Annotated[str, AfterValidator(_checked_pattern)] = key(
-        "", "regular expression of the clusters that are served; records of others are rejected; empty: every cluster", dynamic=False
+        "",
+        "regular expression of the clusters that are served; records of others are rejected; empty: every cluster",
+        dynamic=False,
     )
     clusters: Annotated[str, AfterValidator(_checked_linear)] = key(
         "", "regular expression of the clusters that this pipeline balances; others are other pipelines'; empty: every cluster",
         dynamic=False,
     )  # fmt: skip
     clusters_except: Annotated[str, AfterValidator(_checked_linear)] = key(
-        "", "regular expression of the clusters among these that it leaves to other pipelines; empty: none", dynamic=False
+        "",
+        "regular expression of the clusters among these that it leaves to other pipelines; empty: none",
+        dynamic=False,
     )
-    tables: str = key(".lb/tables", "folder of the Delta tables: a path, or an address as s3://bucket/folder", dynamic=False)
-    checkpoint: str = key(".lb/checkpoint", "folder of the stream's checkpoint; as tables", dynamic=False)
+    tables: str = key(
+        ".lb/tables",
+        "folder of the Delta tables: a path, or an address as s3://bucket/folder",
+        dynamic=False,
+    )
+    checkpoint: str = key(
+        ".lb/checkpoint", "folder of the stream's checkpoint; as tables", dynamic=False
+    )
     store_options: dict[str, str] = key(
         {},
         "how the object store of tables and checkpoint is reached: object_store's names (aws_endpoint), Hadoop's (fs.…)",
         dynamic=False,
     )
-    tick_interval_ms: int = key(1_000, "how often time passes in a silent cluster; 0: never", unit="ms", dynamic=False, ge=0)
+    tick_interval_ms: int = key(
+        1_000, "how often time passes in a silent cluster; 0: never", unit="ms", dynamic=False, ge=0
+    )
     failover_after_ms: int = key(
         3_000, "a job that stands by takes over when the leader's clock has not ticked for this long; at least three ticks", unit="ms",
         dynamic=False, ge=1,
     )  # fmt: skip
-    trigger_interval_ms: int = key(0, "least time between micro-batches; 0: as soon as there is input", unit="ms", dynamic=False, ge=0)
+    trigger_interval_ms: int = key(
+        0,
+        "least time between micro-batches; 0: as soon as there is input",
+        unit="ms",
+        dynamic=False,
+        ge=0,
+    )
     max_offsets_per_trigger: int = key(
         5_000,
         "most records in a micro-batch, commands too, so that a backlog is read in pieces that fit memory: fewer if large; 0: no limit",
@@ -144,15 +178,26 @@ class StreamSettings(KeyModel):
         0, "least number of tasks that share a batch's records, so that they may be more than Kafka's partitions; 0: one for each "
         "partition that has some", unit="tasks", dynamic=False, ge=0,
     )  # fmt: skip
-    starting_offsets: Literal["earliest", "latest"] = key("earliest", "where a new checkpoint begins to read", dynamic=False)
+    starting_offsets: Literal["earliest", "latest"] = key(
+        "earliest", "where a new checkpoint begins to read", dynamic=False
+    )
     lost_records: Literal["stop", "skip"] = key(
-        "stop", "what to do when Kafka has deleted records before they were read: stop and say which, or go on behind them", dynamic=False
+        "stop",
+        "what to do when Kafka has deleted records before they were read: stop and say which, or go on behind them",
+        dynamic=False,
     )
     shard_bundles: int = key(
-        50_000, "bundles in each shard of a large cluster: a power of two of shards, changed as the cluster grows", dynamic=False, ge=1
+        50_000,
+        "bundles in each shard of a large cluster: a power of two of shards, changed as the cluster grows",
+        dynamic=False,
+        ge=1,
     )
     keep_views: int = key(
-        10, "how many batches' views stay on disk, for replay; about 220 bytes per bundle and batch", unit="batches", dynamic=False, ge=2
+        10,
+        "how many batches' views stay on disk, for replay; about 220 bytes per bundle and batch",
+        unit="batches",
+        dynamic=False,
+        ge=2,
     )
     history_resolution_ms: int = key(
         60_000, "how often bundle_history and broker_history get a row of what has changed, for back-tests; 0: never", unit="ms",
@@ -163,16 +208,26 @@ class StreamSettings(KeyModel):
         dynamic=False, ge=0,
     )  # fmt: skip
     suspend_after_errors: int = key(
-        10, "a cluster whose rounds fail that often in a row is left alone for a while", unit="rounds", dynamic=False, ge=1
+        10,
+        "a cluster whose rounds fail that often in a row is left alone for a while",
+        unit="rounds",
+        dynamic=False,
+        ge=1,
     )
-    suspended_ms: int = key(300_000, "how long such a cluster is left alone", unit="ms", dynamic=False, ge=0)
+    suspended_ms: int = key(
+        300_000, "how long such a cluster is left alone", unit="ms", dynamic=False, ge=0
+    )
     stuck_after_ms: int = key(
         900_000, "a batch that takes longer has been forgotten by Spark, and so long the stream is begun anew without a finished batch: "
         "then the job ends with code 1, to be started again; 0: never",
         unit="ms", dynamic=False, ge=0,
     )  # fmt: skip
     round_timeout_ms: int = key(
-        300_000, "a cluster's round that takes longer fails, and the others go on; 0: never", unit="ms", dynamic=False, ge=0
+        300_000,
+        "a cluster's round that takes longer fails, and the others go on; 0: never",
+        unit="ms",
+        dynamic=False,
+        ge=0,
     )
     shadow_share_percent: int = key(
         100, "shadows together may take this share of the time that their batch's rounds take, and 0.2 s; one that needs more is skipped. "
@@ -182,7 +237,9 @@ class StreamSettings(KeyModel):
         86_400_000, "how long a shadow's own moves count as carried out; then it sees their bundles where they really are", unit="ms",
         dynamic=False, ge=1,
     )  # fmt: skip
-    shuffle_partitions: int = key(2, "partitions of the stream's state; fixed by the first checkpoint", dynamic=False, ge=1)
+    shuffle_partitions: int = key(
+        2, "partitions of the stream's state; fixed by the first checkpoint", dynamic=False, ge=1
+    )
     metrics_address: str = key(
         "127.0.0.1:9474",
         'host:port where metrics are served for Prometheus; port 0: any free one, see the job\'s log; "" or 0: nowhere',
@@ -190,12 +247,16 @@ class StreamSettings(KeyModel):
         pattern=LISTEN_PATTERN,
     )
     crash_at: Annotated[str, AfterValidator(_checked_crash)] = key(
-        "", "for tests: POINT:NUMBER, as after_log:3, kills the job when it reaches that point for the third time", dynamic=False
+        "",
+        "for tests: POINT:NUMBER, as after_log:3, kills the job when it reaches that point for the third time",
+        dynamic=False,
     )
 
 
 def _keep(days: int, what: str) -> Any:
-    return key(24 * days, f"how long {what} are kept; 0: for ever", unit="hours", dynamic=False, ge=0)
+    return key(
+        24 * days, f"how long {what} are kept; 0: for ever", unit="hours", dynamic=False, ge=0
+    )
 
 
 class UpkeepSettings(KeyModel):
@@ -218,7 +279,9 @@ class UpkeepSettings(KeyModel):
         0.25, "how long files stay that a table no longer names: queries that began before may read them", unit="hours", dynamic=False,
         ge=0.01, le=876_000,
     )  # fmt: skip
-    file_mb: int = key(128, "size up to which small files are put together", unit="MB", dynamic=False, ge=1)
+    file_mb: int = key(
+        128, "size up to which small files are put together", unit="MB", dynamic=False, ge=1
+    )
 
 
 Events = Annotated[tuple[Event, ...], BeforeValidator(split_text)]
@@ -233,30 +296,73 @@ class NotifySettings(KeyModel):
         dynamic=False,
     )  # fmt: skip
     routes: dict[TargetName, Events] = key(
-        {}, "target → the events that it is told, a list, or text with commas between; a target without a route is told all", dynamic=False
+        {},
+        "target → the events that it is told, a list, or text with commas between; a target without a route is told all",
+        dynamic=False,
     )
-    state_file: str = key(".lb/notify.json", "what has been told, so that a restart doesn't tell it again", dynamic=False, min_length=1)
+    state_file: str = key(
+        ".lb/notify.json",
+        "what has been told, so that a restart doesn't tell it again",
+        dynamic=False,
+        min_length=1,
+    )
     look_every_ms: int = key(15_000, "how often it looks", unit="ms", dynamic=False, ge=1_000)
     wait_ms: int = key(30_000, "how long an event waits for more of its kind: one message tells them together", unit="ms", dynamic=False,
                        ge=0)  # fmt: skip
-    least_between_ms: int = key(300_000, "least time between two messages of one event to one target", unit="ms", dynamic=False, ge=0)
-    repeat_every_ms: int = key(14_400_000, "how often what lasts is told again; 0: never", unit="ms", dynamic=False, ge=0)
-    over_after_ms: int = key(60_000, "how long something must have been over before that is told", unit="ms", dynamic=False, ge=0)
-    most_per_hour: int = key(30, "most messages to one target in any hour; what is left waits", unit="messages", dynamic=False, ge=1)
-    timeout_ms: int = key(10_000, "how long a target may take for an answer", unit="ms", dynamic=False, ge=100)
+    least_between_ms: int = key(
+        300_000,
+        "least time between two messages of one event to one target",
+        unit="ms",
+        dynamic=False,
+        ge=0,
+    )
+    repeat_every_ms: int = key(
+        14_400_000, "how often what lasts is told again; 0: never", unit="ms", dynamic=False, ge=0
+    )
+    over_after_ms: int = key(
+        60_000,
+        "how long something must have been over before that is told",
+        unit="ms",
+        dynamic=False,
+        ge=0,
+    )
+    most_per_hour: int = key(
+        30,
+        "most messages to one target in any hour; what is left waits",
+        unit="messages",
+        dynamic=False,
+        ge=1,
+    )
+    timeout_ms: int = key(
+        10_000, "how long a target may take for an answer", unit="ms", dynamic=False, ge=100
+    )
     quiet_windows: Texts = key(
         (), "while one of these is open only urgent events are told: cron, length, time zone, as '0 22 * * * 8h Europe/Berlin'; "
         "a list, or text with semicolons between",
         dynamic=False,
     )  # fmt: skip
-    urgent: Events = key(("job_down", "kafka_down", "cluster_suspended"), "events that are told in quiet hours, too", dynamic=False)
+    urgent: Events = key(
+        ("job_down", "kafka_down", "cluster_suspended"),
+        "events that are told in quiet hours, too",
+        dynamic=False,
+    )
     imbalance_percent: float = key(
         25.0, "a cluster is uneven when its hottest broker's usage is so far above the brokers' mean", unit="points", dynamic=False,
         ge=0, le=100,
     )  # fmt: skip
-    imbalance_for_ms: int = key(900_000, "how long it must have been so", unit="ms", dynamic=False, ge=0)
-    failed_moves: int = key(3, "a bundle's moves fail again and again when so many in a row have", unit="moves", dynamic=False, ge=1)
-    failed_within_ms: int = key(3_600_000, "those of this time are counted", unit="ms", dynamic=False, ge=1_000)
+    imbalance_for_ms: int = key(
+        900_000, "how long it must have been so", unit="ms", dynamic=False, ge=0
+    )
+    failed_moves: int = key(
+        3,
+        "a bundle's moves fail again and again when so many in a row have",
+        unit="moves",
+        dynamic=False,
+        ge=1,
+    )
+    failed_within_ms: int = key(
+        3_600_000, "those of this time are counted", unit="ms", dynamic=False, ge=1_000
+    )
 
 
 class HookSettings(KeyModel):
@@ -264,11 +370,21 @@ class HookSettings(KeyModel):
 
     before_move: str = key("", "http(s) address that may veto a move, or file:PATH of a file that holds it; empty: nobody is asked",
                            dynamic=False)  # fmt: skip
-    after_move: str = key("", "http(s) address that is told of a confirmed move, or file:PATH; empty: nobody is told", dynamic=False)
-    timeout_ms: int = key(2_000, "how long a hook may take for its answer", unit="ms", dynamic=False, ge=10)
+    after_move: str = key(
+        "",
+        "http(s) address that is told of a confirmed move, or file:PATH; empty: nobody is told",
+        dynamic=False,
+    )
+    timeout_ms: int = key(
+        2_000, "how long a hook may take for its answer", unit="ms", dynamic=False, ge=10
+    )
     unanswered: Literal["allow", "veto"] = key("allow", "what counts when before_move gives no answer in time, or none that can be read",
                                                dynamic=False)  # fmt: skip
-    secret: str = key("", "signs what is sent to hooks (HMAC with SHA-256), or file:PATH; empty: nothing is signed", dynamic=False)
+    secret: str = key(
+        "",
+        "signs what is sent to hooks (HMAC with SHA-256), or file:PATH; empty: nothing is signed",
+        dynamic=False,
+    )
 
 
 class Settings(KeyModel):
@@ -280,14 +396,19 @@ class Settings(KeyModel):
     upkeep: UpkeepSettings = UpkeepSettings()
     notify: NotifySettings = NotifySettings()
     hooks: HookSettings = HookSettings()
-    balancer: dict[str, Any] = key({}, "settings of every cluster's balancer, under our names or Pulsar's")
+    balancer: dict[str, Any] = key(
+        {}, "settings of every cluster's balancer, under our names or Pulsar's"
+    )
     cluster: dict[str, dict[str, Any]] = key(
-        {}, "[cluster.<name>]: settings of one cluster, over the general ones; [cluster.<name>.shadow.<shadow>]: of one of its shadows"
+        {},
+        "[cluster.<name>]: settings of one cluster, over the general ones; [cluster.<name>.shadow.<shadow>]: of one of its shadows",
     )
 
     def of_cluster(self, name: str) -> dict[str, Any]:
         """One cluster's balancer settings as they were given."""
-        return self.balancer | {key: value for key, value in self.cluster.get(name, {}).items() if key != SHADOW}
+        return self.balancer | {
+            key: value for key, value in self.cluster.get(name, {}).items() if key != SHADOW
+        }
 
     def shadows_of(self, name: str) -> dict[str, dict[str, Any]]:
         """One cluster's shadows: the settings that each has over the cluster's, as they were given."""

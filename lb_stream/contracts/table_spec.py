@@ -43,7 +43,14 @@ def reals(*names: str) -> list[pa.Field]:
     return [pa.field(name, pa.float64()) for name in names]
 
 
-_SQL_TYPES = {"string": "STRING", "int64": "BIGINT", "int32": "INT", "float": "FLOAT", "double": "DOUBLE", "bool": "BOOLEAN"}
+_SQL_TYPES = {
+    "string": "STRING",
+    "int64": "BIGINT",
+    "int32": "INT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "bool": "BOOLEAN",
+}
 
 
 def sql_type(kind: pa.DataType) -> str:
@@ -61,7 +68,8 @@ def columns_ddl(spec: TableSpec) -> str:
 def ddl(spec: TableSpec) -> str:
     """CREATE TABLE statement of one table, for readers in Spark's SQL."""
     columns = ",\n".join(
-        f"  `{field.name}` {sql_type(field.type)} COMMENT {_text(comment(spec.name, field.name))}" for field in spec.schema
+        f"  `{field.name}` {sql_type(field.type)} COMMENT {_text(comment(spec.name, field.name))}"
+        for field in spec.schema
     )
     partitioned = f"\nPARTITIONED BY (`{spec.partition_by}`)" if spec.partition_by else ""
     return f"-- {spec.row}\nCREATE TABLE {spec.name} (\n{columns}\n) USING DELTA{partitioned};\n"

@@ -10,7 +10,12 @@ import pyarrow as pa
 from lb_stream.contracts.base import RESOURCES
 from lb_stream.contracts.table_spec import TableSpec, counts, reals, texts
 
-_FOUR = ("throughput_in_bytes_per_s", "throughput_out_bytes_per_s", "rate_in_msgs_per_s", "rate_out_msgs_per_s")
+_FOUR = (
+    "throughput_in_bytes_per_s",
+    "throughput_out_bytes_per_s",
+    "rate_in_msgs_per_s",
+    "rate_out_msgs_per_s",
+)
 
 
 def _four(*prefixes: str) -> list[pa.Field]:
@@ -34,12 +39,27 @@ ROUNDS = TableSpec(
             ("ownership", pa.string()),  # JSON array of ownership records, as published
             ("refusals", pa.string()),  # JSON array
             ("results", pa.string()),  # JSON array: the answers to commands
-            ("memory", pa.string()),  # JSON object: what the next round starts from; "": the cluster has been forgotten
-            ("inputs", pa.string()),  # JSON object: offsets and times read, whether caught up, the settings, acknowledgements, commands
-            ("files", pa.string()),  # JSON object: table → the Parquet file that this batch's task wrote for it; named in one of its rounds
-            ("blocks", pa.string()),  # JSON array: of each shard, where its brokers, bundle names and values are (kept for some batches)
+            (
+                "memory",
+                pa.string(),
+            ),  # JSON object: what the next round starts from; "": the cluster has been forgotten
+            (
+                "inputs",
+                pa.string(),
+            ),  # JSON object: offsets and times read, whether caught up, the settings, acknowledgements, commands
+            (
+                "files",
+                pa.string(),
+            ),  # JSON object: table → the Parquet file that this batch's task wrote for it; named in one of its rounds
+            (
+                "blocks",
+                pa.string(),
+            ),  # JSON array: of each shard, where its brokers, bundle names and values are (kept for some batches)
             ("error", pa.string()),  # what went wrong in this cluster, if anything
-            ("shadows", pa.string()),  # JSON array: the cluster's own policy and what each shadow made of the round; none without shadows
+            (
+                "shadows",
+                pa.string(),
+            ),  # JSON array: the cluster's own policy and what each shadow made of the round; none without shadows
             ("shadow_memory", pa.string()),  # JSON object: shadow → what its next round starts from
             ("merge_advice", pa.string()),  # JSON array: what is new in the table of that name
             ("proposals", pa.string()),  # JSON array: what is new in the table of that name
@@ -109,7 +129,9 @@ MERGE_ADVICE = TableSpec(
     "two neighbouring bundles that people could merge: what they carry together, as shares of the limits that a split begins at",
     pa.schema(
         [
-            *texts("cluster", "namespace", "bundle", "neighbour", "owner"),  # neighbour: its range follows the bundle's
+            *texts(
+                "cluster", "namespace", "bundle", "neighbour", "owner"
+            ),  # neighbour: its range follows the bundle's
             *counts("since_ms"),  # since when they are small
             *reals("topics_ratio", "sessions_ratio", "rate_ratio", "bandwidth_ratio"),
             *counts("seq", "now_ms", "log_seq"),  # now_ms: when this was so
@@ -129,7 +151,9 @@ BUNDLE_AVERAGES = TableSpec(
             pa.field("long_samples", pa.int32()),
             *_four("long"),
             pa.field("now_ms", pa.int64()),
-            pa.field("part", pa.string()),  # what is written anew at once: a shard of a large cluster, or several small clusters
+            pa.field(
+                "part", pa.string()
+            ),  # what is written anew at once: a shard of a large cluster, or several small clusters
         ]
     ),
     partition_by="part",
@@ -139,9 +163,15 @@ BUNDLE_HISTORY = TableSpec(
     "one bundle as a slot of time found it: its owner and latest statistics; without a row it is as in its row before",
     pa.schema(
         [
-            *(*counts("slot_ms"), *texts("cluster", "bundle", "owner")),  # slot_ms: begin of the slot
+            *(
+                *counts("slot_ms"),
+                *texts("cluster", "bundle", "owner"),
+            ),  # slot_ms: begin of the slot
             *((value, pa.float32()) for value in _FOUR),
-            *(*((name, pa.int32()) for name in ("topics", "producers", "consumers")), ("cache_size_bytes", pa.int64())),
+            *(
+                *((name, pa.int32()) for name in ("topics", "producers", "consumers")),
+                ("cache_size_bytes", pa.int64()),
+            ),
         ]
     ),
     kept_by="slot_ms",
@@ -155,7 +185,11 @@ BROKER_HISTORY = TableSpec(
             *(*texts("cluster", "broker"), *counts("seen_ms", "reported_ms")),
             ("left", pa.bool_()),  # it said goodbye
             # As reported: cpu in percent of a core, memories in MiB, bandwidths in kbit/s.
-            *((f"{resource}_{part}", pa.float64()) for resource in RESOURCES for part in ("usage", "limit")),
+            *(
+                (f"{resource}_{part}", pa.float64())
+                for resource in RESOURCES
+                for part in ("usage", "limit")
+            ),
             *(*((value, pa.float64()) for value in _FOUR), *counts("topics", "bundles")),
         ]
     ),
@@ -185,7 +219,12 @@ REFUSALS = TableSpec(
     "what one rule refused at one broker in one round",
     pa.schema(
         [
-            *(*texts("cluster"), *counts("seq", "now_ms"), *texts("rule", "broker"), *counts("count")),
+            *(
+                *texts("cluster"),
+                *counts("seq", "now_ms"),
+                *texts("rule", "broker"),
+                *counts("count"),
+            ),
             *reals("limit", "least", "greatest"),
             ("unit", pa.string()),
             ("subjects", pa.list_(pa.string())),
@@ -239,7 +278,9 @@ PROPOSALS = TableSpec(
     pa.schema(
         [
             *texts("proposal_id", "cluster"),
-            *texts("together", "state", "by", "why"),  # together: the first of those that are approved and rejected together
+            *texts(
+                "together", "state", "by", "why"
+            ),  # together: the first of those that are approved and rejected together
             *texts("kind", "bundle", "source", "destination", "reason", "rule", "strategy"),
             *reals("bytes_per_s"),  # the bundle's short-term average
             *counts("proposed_ms", "expires_ms"),
@@ -256,7 +297,11 @@ PROPOSALS = TableSpec(
     added=("plan", "step", *_USAGES),
     from_log=True,
 )
-_ROUND_OF_A_POLICY = [*texts("cluster"), *counts("seq", "now_ms"), *texts("policy")]  # real, or the shadow's name
+_ROUND_OF_A_POLICY = [
+    *texts("cluster"),
+    *counts("seq", "now_ms"),
+    *texts("policy"),
+]  # real, or the shadow's name
 SHADOW_ROUNDS = TableSpec(
     "shadow_rounds",
     "one policy in one round: the cluster's own (real), or a shadow's, which decides and publishes nothing",
@@ -270,10 +315,19 @@ SHADOW_ROUNDS = TableSpec(
             ("moves", pa.int64()),  # that the shedder decided
             ("assignments", pa.int64()),
             ("moved_bytes_per_s", pa.float64()),  # of these moves' bundles
-            ("arrived", pa.int64()),  # of real: bundles that reports showed at another broker than before, whoever moved them
-            ("elsewhere", pa.int64()),  # of a shadow: bundles that are in its world where they are not really
+            (
+                "arrived",
+                pa.int64(),
+            ),  # of real: bundles that reports showed at another broker than before, whoever moved them
+            (
+                "elsewhere",
+                pa.int64(),
+            ),  # of a shadow: bundles that are in its world where they are not really
             ("before_max_ratio", pa.float64()),  # greatest usage before its decisions
-            ("max_ratio", pa.float64()),  # greatest and mean usage: of real as reported, of a shadow as predicted with its decisions
+            (
+                "max_ratio",
+                pa.float64(),
+            ),  # greatest and mean usage: of real as reported, of a shadow as predicted with its decisions
             ("mean_ratio", pa.float64()),
             ("refused_by", pa.list_(pa.string())),  # rules
             ("log_seq", pa.int64()),
@@ -344,7 +398,14 @@ BACKTESTS = TableSpec(
             # run: the same for runs of the same trials; to_ms: before; settings: JSON object; loop: closed (played), open (decided only)
             *texts("run", "cluster", "policy", "settings"),
             *counts("made_ms", "from_ms", "to_ms", "moves", "failovers", "violation_count"),
-            *reals("max_over_bound_median", "max_over_bound_p95", "tick_s", "balanced_share", "client_seconds_lost", "overload_s_85"),
+            *reals(
+                "max_over_bound_median",
+                "max_over_bound_p95",
+                "tick_s",
+                "balanced_share",
+                "client_seconds_lost",
+                "overload_s_85",
+            ),
             *texts("measures", "error", "loop"),  # JSON object: all measures; why there are none
         ]
     ),
@@ -352,6 +413,25 @@ BACKTESTS = TableSpec(
 )
 HISTORY_TABLES = (BUNDLE_HISTORY, BROKER_HISTORY)
 TABLES = (
-    *(ROUNDS, DECISIONS, OUTCOMES, OWNERSHIP, MERGE_ADVICE, BUNDLE_AVERAGES, BROKER_LOADS, *HISTORY_TABLES),
-    *(REFUSALS, REJECTED_REPORTS, COMMANDS, PROPOSALS, SHADOW_ROUNDS, SHADOW_DECISIONS, LEADERS, BATCHES, BACKTESTS),
+    *(
+        ROUNDS,
+        DECISIONS,
+        OUTCOMES,
+        OWNERSHIP,
+        MERGE_ADVICE,
+        BUNDLE_AVERAGES,
+        BROKER_LOADS,
+        *HISTORY_TABLES,
+    ),
+    *(
+        REFUSALS,
+        REJECTED_REPORTS,
+        COMMANDS,
+        PROPOSALS,
+        SHADOW_ROUNDS,
+        SHADOW_DECISIONS,
+        LEADERS,
+        BATCHES,
+        BACKTESTS,
+    ),
 )

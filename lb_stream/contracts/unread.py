@@ -12,7 +12,9 @@ from typing import Any
 from lb_stream.contracts.keys import KeyModel, key
 
 
-def _unread(name: str, default: Any, doc: str, *, unit: str = "", dynamic: bool = False, **limits: Any) -> Any:
+def _unread(
+    name: str, default: Any, doc: str, *, unit: str = "", dynamic: bool = False, **limits: Any
+) -> Any:
     return key(default, doc, unit=unit, pulsar=name, dynamic=dynamic, **limits)
 
 
@@ -20,13 +22,26 @@ class UnreadKeys(KeyModel):
     """What a broker.conf may hold without any effect here."""
 
     loadBalancerHostUsageCheckIntervalMinutes: float = _unread(
-        "loadBalancerHostUsageCheckIntervalMinutes", 1, "how often a broker measures the usage of its host", unit="min", dynamic=True, ge=0
+        "loadBalancerHostUsageCheckIntervalMinutes",
+        1,
+        "how often a broker measures the usage of its host",
+        unit="min",
+        dynamic=True,
+        ge=0,
     )
     loadBalancerOverrideBrokerNicSpeedGbps: float | None = _unread(
-        "loadBalancerOverrideBrokerNicSpeedGbps", None, "the speed that a broker takes its network interfaces to have", unit="Gbit/s", ge=0
+        "loadBalancerOverrideBrokerNicSpeedGbps",
+        None,
+        "the speed that a broker takes its network interfaces to have",
+        unit="Gbit/s",
+        ge=0,
     )
     loadBalancerResourceQuotaUpdateIntervalMinutes: float = _unread(
-        "loadBalancerResourceQuotaUpdateIntervalMinutes", 15, "how often the leader writes its averages down", unit="min", ge=0
+        "loadBalancerResourceQuotaUpdateIntervalMinutes",
+        15,
+        "how often the leader writes its averages down",
+        unit="min",
+        ge=0,
     )
     topicBundleAssignmentStrategy: str = _unread(
         "topicBundleAssignmentStrategy",
@@ -100,5 +115,7 @@ def told(values: UnreadKeys, given: Mapping[str, Any]) -> tuple[str, ...]:
         if name not in usual
     ]
     if usual:
-        lines.append(f"{', '.join(usual)}: Pulsar's default, and without effect here (lbctl config explain KEY says why)")
+        lines.append(
+            f"{', '.join(usual)}: Pulsar's default, and without effect here (lbctl config explain KEY says why)"
+        )
     return tuple(lines)

@@ -71,7 +71,9 @@ class ClusterFacts:
     draining: tuple[str, ...] = ()  # of these: who has bundles yet, or is about to get some
     limited: tuple[str, ...] = ()  # brokers out of which as many moves are under way as are allowed
     brokers: int = 0
-    silent: tuple[str, ...] = ()  # since lately: dead ones, and those whose silence suspends the cluster
+    silent: tuple[
+        str, ...
+    ] = ()  # since lately: dead ones, and those whose silence suspends the cluster
     gone: tuple[str, ...] = ()  # dead for long, or on purpose
     unmatched: tuple[str, ...] = ()  # expressions of isolation policies that match no live broker
     isolated: tuple[str, ...] = ()  # isolation policies that match no live broker at all
@@ -127,10 +129,14 @@ class Facts:
     disk_free: int | None = None
     disk_size: int | None = None
     lag_limit: int = LAG_LIMIT  # records
-    set_aside: tuple[str, ...] = ()  # records that were stepped over because they end the job: topic, partition, offset
+    set_aside: tuple[
+        str, ...
+    ] = ()  # records that were stepped over because they end the job: topic, partition, offset
     standbys: tuple[StandbyFacts, ...] | None = None  # None: not known
     demo_end: DemoEnd | None = None  # the tables are a demo's, which has ended: nothing is to run
-    in_pieces: bool = False  # a batch has ended the job again and again, and the record to blame is looked for
+    in_pieces: bool = (
+        False  # a batch has ended the job again and again, and the record to blame is looked for
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +191,11 @@ def stale(facts: Facts) -> str | None:
     if found is None:
         return None
     newest = max([facts.job.last_batch_ms or 0, *(one.last_round_ms for one in facts.clusters)])
-    age = f"what is shown is {span(facts.now_ms - newest)} old" if newest else "no round has been logged"
+    age = (
+        f"what is shown is {span(facts.now_ms - newest)} old"
+        if newest
+        else "no round has been logged"
+    )
     return f"{found.what}; {age}: lbctl status says more"
 
 
@@ -205,7 +215,10 @@ def job_findings(facts: Facts) -> Iterator[Finding]:
 
 def _findings(facts: Facts) -> Iterator[Finding]:
     if facts.kafka is not None:
-        said, advice = f"Kafka doesn't answer ({facts.kafka})", "nothing is read or published without it; the job goes on by itself"
+        said, advice = (
+            f"Kafka doesn't answer ({facts.kafka})",
+            "nothing is read or published without it; the job goes on by itself",
+        )
         yield Finding("down", said, advice, event="kafka_down")
     yield from _of_job(facts)
     yield from _of_pieces(facts)
@@ -214,20 +227,35 @@ def _findings(facts: Facts) -> Iterator[Finding]:
         yield Finding("healthy", what, "see who sent them: rejected_reports has the reasons")
     yield from _of_sight(facts)
     if facts.job.running and not facts.clusters:
-        yield Finding("degraded", "no broker has reported yet", "start the agents: lbctl agent pulsar --help", event="no_reports")
+        yield Finding(
+            "degraded",
+            "no broker has reported yet",
+            "start the agents: lbctl agent pulsar --help",
+            event="no_reports",
+        )
     for one in facts.clusters:
         yield from _of_cluster(one, facts.now_ms)
     yield from _of_lag(facts)
     least = min(LEAST_DISK_BYTES, LEAST_DISK_SHARE * (facts.disk_size or 0))
     if facts.disk_free is not None and facts.disk_free < least:
         said = f"{facts.disk_free / 2**30:.1f} GiB are free where the tables are"
-        yield Finding("degraded", said, "run `lbctl tables maintain`, or make room: a full disk ends the job", event="disk_low")
+        yield Finding(
+            "degraded",
+            said,
+            "run `lbctl tables maintain`, or make room: a full disk ends the job",
+            event="disk_low",
+        )
 
 
 def _of_job(facts: Facts) -> Iterator[Finding]:
     job, start = facts.job, "start it: lbctl balance, with its settings"
     if job.epoch is None:
-        yield Finding("down", f"no job of the pipeline {job.pipeline} has been started with these tables", start, event="job_down")
+        yield Finding(
+            "down",
+            f"no job of the pipeline {job.pipeline} has been started with these tables",
+            start,
+            event="job_down",
+        )
         return
     if job.running is False:
         why = f"{start}; the end of its log says why it ended"
@@ -235,7 +263,11 @@ def _of_job(facts: Facts) -> Iterator[Finding]:
         return
     late = job.ticks and facts.now_ms - max(job.last_batch_ms or 0, job.since_ms or 0) > LATE_MS
     if late:
-        since = f"for {span(facts.now_ms - job.last_batch_ms)}" if job.last_batch_ms else "since its start"
+        since = (
+            f"for {span(facts.now_ms - job.last_batch_ms)}"
+            if job.last_batch_ms
+            else "since its start"
+        )
         if job.running:
             said = f"the job runs ({job.seen}), and has finished no batch {since}"
             yield Finding("degraded", said, "see its log", event="job_behind")
@@ -268,9 +300,15 @@ def _of_lag(facts: Facts) -> Iterator[Finding]:
 def _of_cluster(one: ClusterFacts, now_ms: int) -> Iterator[Finding]:
     name, why = one.cluster, f"lbctl explain --round {one.cluster}:{one.seq}"
     if one.suspended_by is not None:
-        who = f": {_named(one.silent)} of {one.brokers} brokers went silent together" if one.silent else ""
+        who = (
+            f": {_named(one.silent)} of {one.brokers} brokers went silent together"
+            if one.silent
+            else ""
+        )
         said = f"{name} is SUSPENDED ({one.suspended_by}){who}"
-        advice = "nothing is decided until they are back: see to brokers, agents, and their way to Kafka"
+        advice = (
+            "nothing is decided until they are back: see to brokers, agents, and their way to Kafka"
+        )
         yield Finding("degraded", said, advice, name, "cluster_suspended")
     elif one.retry_ms:
         wait = f", next try in {span(one.retry_ms - now_ms)}" if one.retry_ms > now_ms else ""
@@ -281,7 +319,9 @@ def _of_cluster(one: ClusterFacts, now_ms: int) -> Iterator[Finding]:
         yield Finding("degraded", said, why, name, "cluster_failing")
     if one.silent and one.suspended_by is None:
         said = f"{name}: {_named(one.silent)} of {one.brokers} brokers silent"
-        yield Finding("degraded", said, "see to the brokers and their agents", name, "broker_dead", one.silent)
+        yield Finding(
+            "degraded", said, "see to the brokers and their agents", name, "broker_dead", one.silent
+        )
     if one.isolated:
         said = f"{name}: isolation policies that match no live broker: {_named(one.isolated)}"
         advice = "bundles of their namespaces get no owner: lbctl namespaces set-policies"
@@ -290,19 +330,46 @@ def _of_cluster(one: ClusterFacts, now_ms: int) -> Iterator[Finding]:
         what = f"{name}: warning: no live broker matches {_named(one.unmatched)}"
         yield Finding("healthy", what, "mend it: lbctl namespaces set-policies --isolation", name)
     if one.gone:
-        yield Finding("healthy", f"{name}: {_named(one.gone)} brokers gone", "forgotten in time", name)
+        yield Finding(
+            "healthy", f"{name}: {_named(one.gone)} brokers gone", "forgotten in time", name
+        )
     if one.paused:
-        yield Finding("healthy", f"{name} is paused: nothing is shed or split", f"to end that: lbctl clusters resume {name}", name)
+        yield Finding(
+            "healthy",
+            f"{name} is paused: nothing is shed or split",
+            f"to end that: lbctl clusters resume {name}",
+            name,
+        )
     if one.held:
-        yield Finding("healthy", f"{name}: {one.held}", "to end that: its settings freeze, freezes, disruption_windows", name)
+        yield Finding(
+            "healthy",
+            f"{name}: {one.held}",
+            "to end that: its settings freeze, freezes, disruption_windows",
+            name,
+        )
     if one.dry_run:
-        yield Finding("healthy", f"{name} is in dry run: nothing is published", f"to end that: lbctl clusters enable {name}", name)
+        yield Finding(
+            "healthy",
+            f"{name} is in dry run: nothing is published",
+            f"to end that: lbctl clusters enable {name}",
+            name,
+        )
     if one.proposals:
         what = f"{one.proposals} proposal{'s' if one.proposals > 1 else ''}"
-        yield Finding("healthy", f"{name}: {what} waiting for approval", f"lbctl proposals --cluster {name}", name)
+        yield Finding(
+            "healthy",
+            f"{name}: {what} waiting for approval",
+            f"lbctl proposals --cluster {name}",
+            name,
+        )
     for broker in one.drained:
         word = "draining" if broker in one.draining else "drained"
-        yield Finding("healthy", f"{name}: {broker} is {word}", f"to end that: lbctl brokers undrain {broker} --cluster {name}", name)
+        yield Finding(
+            "healthy",
+            f"{name}: {broker} is {word}",
+            f"to end that: lbctl brokers undrain {broker} --cluster {name}",
+            name,
+        )
 
 
 def _named(names: tuple[str, ...]) -> str:

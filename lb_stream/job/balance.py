@@ -35,15 +35,36 @@ NEW_LINE = "\n"
 
 def arguments() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--config", type=Path, metavar="FILE", help="settings in TOML, as conf/default.toml")
-    parser.add_argument("--broker-conf", type=Path, metavar="FILE", help="a Pulsar broker.conf: its load balancer's keys are read")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="one setting, e.g. kafka.bootstrap_servers=host:9092"
+        "--config", type=Path, metavar="FILE", help="settings in TOML, as conf/default.toml"
+    )
+    parser.add_argument(
+        "--broker-conf",
+        type=Path,
+        metavar="FILE",
+        help="a Pulsar broker.conf: its load balancer's keys are read",
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="one setting, e.g. kafka.bootstrap_servers=host:9092",
     )
     parser.add_argument("--once", action="store_true", help="read what is there now, then end")
-    parser.add_argument("--take-over", action="store_true", help="replace the job that runs this pipeline: shut it out, wait for its end")
-    parser.add_argument("--standby", action="store_true", help="lead when nobody does; until then stand by, warm, and follow the leader")
+    parser.add_argument(
+        "--take-over",
+        action="store_true",
+        help="replace the job that runs this pipeline: shut it out, wait for its end",
+    )
+    parser.add_argument(
+        "--standby",
+        action="store_true",
+        help="lead when nobody does; until then stand by, warm, and follow the leader",
+    )
     options = parser.parse_args()
     if options.standby and (options.once or options.take_over):
         parser.error("--standby goes without --once and --take-over")
@@ -53,7 +74,11 @@ def arguments() -> argparse.Namespace:
 def check_standby(settings: Settings) -> None:
     """Raises SettingError when nobody could tell whether a leader lives."""
     if not settings.stream.tick_interval_ms:
-        raise SettingError("stream.tick_interval_ms", 0, "more than 0 for --standby: a job that stands by follows the leader's ticks")
+        raise SettingError(
+            "stream.tick_interval_ms",
+            0,
+            "more than 0 for --standby: a job that stands by follows the leader's ticks",
+        )
 
 
 def ready_topics(settings: Settings, take_over: bool, standby: bool) -> None:
@@ -75,14 +100,18 @@ def ready_topics(settings: Settings, take_over: bool, standby: bool) -> None:
     except REFUSALS as error:
         raise denied(settings, error) from error
     except KafkaError as error:
-        raise KafkaAway(f"no Kafka at {where} ({error}): `lbctl kafka start` starts one; kafka.bootstrap_servers names another") from error
+        raise KafkaAway(
+            f"no Kafka at {where} ({error}): `lbctl kafka start` starts one; kafka.bootstrap_servers names another"
+        ) from error
 
 
 def main() -> int:
     """Run the job; the exit code. Every error becomes a line here; only what nobody foresaw keeps its trace."""
     options = arguments()
     set_up()
-    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # until somebody has answered: the message below says it once
+    logging.getLogger("kafka").setLevel(
+        logging.CRITICAL
+    )  # until somebody has answered: the message below says it once
     with StopRequest() as stop:
         try:
             balance(options, stop)

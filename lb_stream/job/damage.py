@@ -50,8 +50,13 @@ def fault_of_machine(settings: Settings, error: BaseException) -> Stopped | None
     stream = settings.stream
     texts = [str(one) for one in chain(error)]
     for number, (said, plainly) in _DISK.items():
-        if any(said in text for text in texts) or any(getattr(one, "errno", None) == number for one in chain(error)):
-            where = next((found[1] for text in texts if (found := re.search(r"['\"](/[^'\"]+)['\"]", text))), "")
+        if any(said in text for text in texts) or any(
+            getattr(one, "errno", None) == number for one in chain(error)
+        ):
+            where = next(
+                (found[1] for text in texts if (found := re.search(r"['\"](/[^'\"]+)['\"]", text))),
+                "",
+            )
             return DiskTrouble(
                 f"{plainly}{f' ({where})' if where else ''}: look at stream.checkpoint ({stream.checkpoint}), stream.tables "
                 f"({stream.tables}) and the folder for temporary files, then start the job again: it goes on where it was. To make room: "
@@ -86,8 +91,14 @@ def damaged_files_of_checkpoint(checkpoint: Store) -> Iterator[Found]:
     if last is None:
         return
     batches = (last - 1, last)
-    shards = [f"{DIRECTORY}/{name}" for name in _names(checkpoint / DIRECTORY) if name.endswith(".json")]
-    for name in ("metadata", *(f"{kind}/{batch}" for batch in batches for kind in ("offsets", "commits")), *shards):
+    shards = [
+        f"{DIRECTORY}/{name}" for name in _names(checkpoint / DIRECTORY) if name.endswith(".json")
+    ]
+    for name in (
+        "metadata",
+        *(f"{kind}/{batch}" for batch in batches for kind in ("offsets", "commits")),
+        *shards,
+    ):
         try:
             content = checkpoint.get(name).to_pybytes()
         except FileNotFoundError:
@@ -138,7 +149,11 @@ def damaged_files_of_table(root: Store, spec: TableSpec) -> Iterator[Found]:
 
 def _paths(root: Store, spec: TableSpec) -> list[str]:
     table = existing_table(root, spec)
-    return [] if table is None else [unquote(path) for path in pa.table(table.get_add_actions())["path"].to_pylist()]
+    return (
+        []
+        if table is None
+        else [unquote(path) for path in pa.table(table.get_add_actions())["path"].to_pylist()]
+    )
 
 
 def _trouble_in_log(log: Store, name: str) -> str | None:
@@ -146,7 +161,9 @@ def _trouble_in_log(log: Store, name: str) -> str | None:
         if name.endswith(".checkpoint.parquet"):
             with log.open(name) as source:
                 pq.read_metadata(source)
-        elif re.fullmatch(r"\d{20}\.json", name) and not [json.loads(line) for line in log.get(name).to_pybytes().splitlines()]:
+        elif re.fullmatch(r"\d{20}\.json", name) and not [
+            json.loads(line) for line in log.get(name).to_pybytes().splitlines()
+        ]:
             return "is empty"
     except FileNotFoundError:
         return None  # the job or upkeep has just removed it

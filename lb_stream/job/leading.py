@@ -46,7 +46,11 @@ def lead(spark: SparkSession, settings: Settings, member: Member, once: bool, st
         raise shut_out from error
     finally:
         if member.asked is not None and not stop():
-            logger.info("handed over to %s, as %s asked", member.asked.to or "whoever stands by", member.asked.by or "somebody")
+            logger.info(
+                "handed over to %s, as %s asked",
+                member.asked.to or "whoever stands by",
+                member.asked.by or "somebody",
+            )
         member.end(in_order)
 
 
@@ -68,11 +72,15 @@ def stand_by(spark: SparkSession, settings: Settings, member: Member, stop: Stop
 
 def _called(settings: Settings, member: Member, warm_up: WarmUp, stop: Stop) -> bool:
     """Stand by until it is this job's turn; False: a stop was asked for first."""
-    logger.info("standing by for the pipeline %r as %s", settings.stream.pipeline_id, member.instance)
+    logger.info(
+        "standing by for the pipeline %r as %s", settings.stream.pipeline_id, member.instance
+    )
     page = StandbyPage(settings.stream, member)
     try:
         while not (called := member.called(LOOK_S)) and not stop():
-            warm_up.keep(somebody_leads=member.standing.tick is not None and not member.standing.vacant)
+            warm_up.keep(
+                somebody_leads=member.standing.tick is not None and not member.standing.vacant
+            )
             member.warm = member.warm or warm_up.done
         return called
     finally:
@@ -83,7 +91,9 @@ def _called(settings: Settings, member: Member, warm_up: WarmUp, stop: Stop) -> 
 def came_of_another(settings: Settings, member: Member, error: Exception) -> ShutOut | None:
     """What to say of an error that is, or came of, another job's lead; None for any other one, and for that of a job that never led."""
     stream = settings.stream
-    if not isinstance(error, Fenced | SharedCheckpoint | CommitFailedError) and not (member.clock.epoch and _another_leads(settings)):
+    if not isinstance(error, Fenced | SharedCheckpoint | CommitFailedError) and not (
+        member.clock.epoch and _another_leads(settings)
+    ):
         return None
     if isinstance(error, Stopped):
         return ShutOut(str(error))

@@ -24,10 +24,14 @@ class Passing(Stopped):
         self.by_a_record, self.daemon_lost = by_a_record, daemon_lost
 
 
-_SESSION_OVER = re.compile(r"SparkContext was shut down|stopped SparkContext|Master removed our application|Application is killed")
+_SESSION_OVER = re.compile(
+    r"SparkContext was shut down|stopped SparkContext|Master removed our application|Application is killed"
+)
 
 _WORKER_LATE = re.compile(r"Python worker failed to connect back")
-_WORKER_GONE = re.compile(r"Python worker exited unexpectedly|from \S+'s stdout|socket to Python daemon")
+_WORKER_GONE = re.compile(
+    r"Python worker exited unexpectedly|from \S+'s stdout|socket to Python daemon"
+)
 """What Spark says when a worker's process is gone, or the one that forks them: a Python exception in it reads otherwise."""
 
 _DAEMON_LOST = re.compile(r"from \S+'s stdout|UnixDomainSocketAddress\.of\(")
@@ -51,7 +55,9 @@ def passing(said: str) -> Stopped | None:
             "executors have ended ten times one after another; their own logs, on the workers, say why they did"
         )
     if _WORKER_LATE.search(said):
-        return Passing("Python workers have not come up in time: the machine has too much to do, or too little memory to start them")
+        return Passing(
+            "Python workers have not come up in time: the machine has too much to do, or too little memory to start them"
+        )
     daemon_lost = _DAEMON_LOST.search(said) is not None
     if daemon_lost or _WORKER_GONE.search(said):
         return Passing(
@@ -61,14 +67,18 @@ def passing(said: str) -> Stopped | None:
             daemon_lost=daemon_lost,
         )
     if _EXECUTOR_LATE.search(said):
-        return Passing("executors were lost, or did not answer in time: their machines or the network between them failed or were slow")
+        return Passing(
+            "executors were lost, or did not answer in time: their machines or the network between them failed or were slow"
+        )
     if _EXECUTOR_GONE.search(said):
         return Passing(
             "executors have come to an end while they were at a batch: killed from outside, or for want of memory; their own logs tell",
             by_a_record=True,
         )
     if found := _DISK.search(said):
-        return Passing(f"the disk did not answer ({found[0]}): look at stream.tables, stream.checkpoint and the network to them")
+        return Passing(
+            f"the disk did not answer ({found[0]}): look at stream.tables, stream.checkpoint and the network to them"
+        )
     return None
 
 

@@ -11,7 +11,14 @@ from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 from lb_stream.contracts.settings import Settings
 from lb_stream.io.kafka.batch_size import limit_batch_size
-from lb_stream.io.kafka.checkpoint import CaughtUp, check_none_lost, last_batch, next_offsets, offsets_to_start, state_partitions
+from lb_stream.io.kafka.checkpoint import (
+    CaughtUp,
+    check_none_lost,
+    last_batch,
+    next_offsets,
+    offsets_to_start,
+    state_partitions,
+)
 from lb_stream.io.kafka.fair import Fairness
 from lb_stream.io.kafka.options import spark_options
 from lb_stream.io.kafka.outbox import Outbox
@@ -40,7 +47,9 @@ def _open(settings: Settings, outbox: Outbox, fenced: bool) -> tuple[RoundLog, P
     stream = settings.stream
     tables = Projections(tables_of(stream), stream.pipeline_id)
     outbox.resume(otherwise=0 if tables.newest is None else tables.newest + 1, fenced=fenced)
-    log = RoundLog(tables_of(stream), stream.pipeline_id, checkpoint_of(stream))  # last: a job that still runs logs, then publishes
+    log = RoundLog(
+        tables_of(stream), stream.pipeline_id, checkpoint_of(stream)
+    )  # last: a job that still runs logs, then publishes
     if outbox.watermark > log.last_seq + 1:
         raise LogError(
             f"{outbox.watermark} batches of the pipeline {stream.pipeline_id!r} have been published, but the log in {stream.tables} "
@@ -58,7 +67,11 @@ def _starting(settings: Settings, log: RoundLog) -> str:
         wanted = log.next_offsets(topics)
     if warning := check_none_lost(settings, wanted, new):
         logger.warning("%s", warning)
-    return json.dumps(offsets_to_start(settings, wanted)) if new and log.last_seq >= 0 else stream.starting_offsets
+    return (
+        json.dumps(offsets_to_start(settings, wanted))
+        if new and log.last_seq >= 0
+        else stream.starting_offsets
+    )
 
 
 def prepare(settings: Settings, caught_up: Reading | None = None) -> tuple[Balancer, str, Guard]:
@@ -76,7 +89,9 @@ def prepare(settings: Settings, caught_up: Reading | None = None) -> tuple[Balan
         raise
 
 
-def _prepare(settings: Settings, outbox: Outbox, caught_up: Reading | None) -> tuple[Balancer, str, Guard]:
+def _prepare(
+    settings: Settings, outbox: Outbox, caught_up: Reading | None
+) -> tuple[Balancer, str, Guard]:
     stream = settings.stream
     log, _ = _open(settings, outbox, fenced=False)  # a job that can't run shuts none out that does
     starting = _starting(settings, log)
@@ -87,12 +102,19 @@ def _prepare(settings: Settings, outbox: Outbox, caught_up: Reading | None) -> t
     crash_point("in_catch_up")
     projected = tables.catch_up(log.since)
     if published or projected:
-        logger.info("finished an earlier run: %d batches published, %d projected", published, projected)
+        logger.info(
+            "finished an earlier run: %d batches published, %d projected", published, projected
+        )
     checkpoint = checkpoint_of(stream)
     epoch = announce(tables_of(stream), stream.pipeline_id, log.last_epoch)
     if last_batch(checkpoint) is None:
         tables.forget_averages()
-        write_directory(checkpoint, 0, epoch, {name: ShardMap(asked=asked_in(memory)) for name, memory in log.memories.items()})
+        write_directory(
+            checkpoint,
+            0,
+            epoch,
+            {name: ShardMap(asked=asked_in(memory)) for name, memory in log.memories.items()},
+        )
 
     def finish(logged: Logged) -> None:
         outbox.publish(logged)
@@ -103,12 +125,19 @@ def _prepare(settings: Settings, outbox: Outbox, caught_up: Reading | None) -> t
     way = clear_way(settings, is_logged=batch is not None and log.has(batch))
     guard = Guard(settings, way, SetAside.read(checkpoint))
     caught_up = caught_up or CaughtUp.at_start(settings)
-    return Balancer(settings, log, outbox, tables, caught_up, epoch=epoch, unreadable=guard), starting, guard
+    return (
+        Balancer(settings, log, outbox, tables, caught_up, epoch=epoch, unreadable=guard),
+        starting,
+        guard,
+    )
 
 
 def _as_checkpoint_has_it(spark: SparkSession, settings: Settings) -> Settings:
     """The settings with the checkpoint's number of partitions. Spark ignores any other number, and our keys must agree with Spark."""
-    kept, wanted = state_partitions(checkpoint_of(settings.stream)), settings.stream.shuffle_partitions
+    kept, wanted = (
+        state_partitions(checkpoint_of(settings.stream)),
+        settings.stream.shuffle_partitions,
+    )
     if kept is None or kept == wanted:
         return settings
     logger.warning(
@@ -116,7 +145,9 @@ def _as_checkpoint_has_it(spark: SparkSession, settings: Settings) -> Settings:
         wanted, settings.stream.checkpoint, kept,
     )  # fmt: skip
     spark.conf.set("spark.sql.shuffle.partitions", str(kept))
-    return settings.model_copy(update={"stream": settings.stream.model_copy(update={"shuffle_partitions": kept})})
+    return settings.model_copy(
+        update={"stream": settings.stream.model_copy(update={"shuffle_partitions": kept})}
+    )
 
 
 def _started(writer: DataStreamWriter, settings: Settings) -> StreamingQuery:
@@ -129,7 +160,13 @@ def _started(writer: DataStreamWriter, settings: Settings) -> StreamingQuery:
         raise
 
 
-def start(spark: SparkSession, settings: Settings, member: Member, once: bool = False, caught_up: Reading | None = None) -> Running:
+def start(
+    spark: SparkSession,
+    settings: Settings,
+    member: Member,
+    once: bool = False,
+    caught_up: Reading | None = None,
+) -> Running:
     """Start the stream. `once`: read what is there now, then end; no clock ticks. `caught_up` and Stopped as for `prepare`."""
     settings = _as_checkpoint_has_it(spark, settings)
     balancer, starting, guard = prepare(settings, caught_up)
@@ -137,7 +174,12 @@ def start(spark: SparkSession, settings: Settings, member: Member, once: bool = 
         member.lead(balancer.epoch)  # before the query: others are waiting for this sign
     logger.info("epoch %d leads the pipeline %r", balancer.epoch, settings.stream.pipeline_id)
     share = Share.of(settings.stream)
-    monitor = Monitor(settings.stream, balancer.epoch, app=lambda: balancer.log.app, memories=lambda: share.own(balancer.log.memories))
+    monitor = Monitor(
+        settings.stream,
+        balancer.epoch,
+        app=lambda: balancer.log.app,
+        memories=lambda: share.own(balancer.log.memories),
+    )
     monitor.metrics.standbys.set_function(lambda: len(member.others))
     balancer.observer = monitor
     batches = Watched(balancer, guard)
@@ -145,14 +187,24 @@ def start(spark: SparkSession, settings: Settings, member: Member, once: bool = 
     if not once and not guard.way.piece:
         guard.fairness = Fairness(reading.stream.max_offsets_per_trigger, balancer.caught_up)
     records = read_records(spark, reading, spark_options(settings), starting, guard.way.careful)
-    shards = records.transform(to_blocks(settings, balancer.epoch)).transform(to_shards(settings, balancer.epoch))
-    writer = shards.writeStream.queryName(settings.stream.pipeline_id).outputMode("update").foreachBatch(batches)
+    shards = records.transform(to_blocks(settings, balancer.epoch)).transform(
+        to_shards(settings, balancer.epoch)
+    )
+    writer = (
+        shards.writeStream.queryName(settings.stream.pipeline_id)
+        .outputMode("update")
+        .foreachBatch(batches)
+    )
     writer = writer.option("checkpointLocation", checkpoint_of(settings.stream).for_hadoop)
     if once:
         writer = writer.trigger(availableNow=True)
     elif settings.stream.trigger_interval_ms:
-        writer = writer.trigger(processingTime=f"{settings.stream.trigger_interval_ms} milliseconds")
+        writer = writer.trigger(
+            processingTime=f"{settings.stream.trigger_interval_ms} milliseconds"
+        )
     running = Running(_started(writer, settings), balancer.outbox, monitor, settings, batches)
     monitor.start(running.query)
-    logger.info("epoch %d, continuing after batch %d of the log", balancer.epoch, balancer.log.last_seq)
+    logger.info(
+        "epoch %d, continuing after batch %d of the log", balancer.epoch, balancer.log.last_seq
+    )
     return running

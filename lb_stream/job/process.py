@@ -36,9 +36,18 @@ class Job:
         """Start it in a session of its own: Ctrl-C in the terminal reaches the demo only, which stops things in order."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                self._command, env=self._environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                self._command,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
-        self._state.write_text(json.dumps({"pid": self._process.pid, "started": processes.started_at(self._process.pid)}))
+        self._state.write_text(
+            json.dumps(
+                {"pid": self._process.pid, "started": processes.started_at(self._process.pid)}
+            )
+        )
 
     def exit_code(self) -> int | None:
         """None while it runs, or before it was started."""
@@ -71,7 +80,12 @@ def end_leftover(state: Path) -> bool:
     return found
 
 
-def end_session(leader: int, reap: Callable[[], object], grace_s: float = GRACE_S, hurry: Callable[[], bool] = lambda: False) -> None:
+def end_session(
+    leader: int,
+    reap: Callable[[], object],
+    grace_s: float = GRACE_S,
+    hurry: Callable[[], bool] = lambda: False,
+) -> None:
     """End every process of the session that `leader` began: the JVM, its Python driver, the Python workers.
 
     The driver is asked first: it finishes the batch under way and ends Spark itself, within `grace_s`, unless somebody is in a hurry.
@@ -86,7 +100,9 @@ def end_session(leader: int, reap: Callable[[], object], grace_s: float = GRACE_
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
         deadline = time.monotonic() + wait_s
-        while _members(leader) and time.monotonic() < deadline and not (whom is _driver and hurry()):
+        while (
+            _members(leader) and time.monotonic() < deadline and not (whom is _driver and hurry())
+        ):
             reap()
             time.sleep(0.05)
         if not _members(leader):
@@ -95,7 +111,11 @@ def end_session(leader: int, reap: Callable[[], object], grace_s: float = GRACE_
 
 def _driver(leader: int) -> list[int]:
     """The Python process that runs the job: the JVM's child with the job's file among its arguments."""
-    return [pid for pid in _members(leader) if _stat(pid)[1:2] == [str(leader)] and b"balance.py" in _arguments(pid)]
+    return [
+        pid
+        for pid in _members(leader)
+        if _stat(pid)[1:2] == [str(leader)] and b"balance.py" in _arguments(pid)
+    ]
 
 
 def _members(leader: int) -> list[int]:
@@ -103,14 +123,22 @@ def _members(leader: int) -> list[int]:
     if not Path("/proc/self/stat").exists():
         return _members_by_ps(leader)
     pids = [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
-    return [pid for pid in pids if (stat := _stat(pid)) and stat[3] == str(leader) and stat[0] not in "ZX"]
+    return [
+        pid
+        for pid in pids
+        if (stat := _stat(pid)) and stat[3] == str(leader) and stat[0] not in "ZX"
+    ]
 
 
 def _members_by_ps(leader: int) -> list[int]:
     """Where there is no /proc (macOS): the process group; the workers end when their JVM does."""
-    listing = subprocess.run(["ps", "-A", "-o", "pid=,pgid=,stat="], capture_output=True, text=True, check=False).stdout
+    listing = subprocess.run(
+        ["ps", "-A", "-o", "pid=,pgid=,stat="], capture_output=True, text=True, check=False
+    ).stdout
     rows = [line.split() for line in listing.splitlines()]
-    return [int(pid) for pid, group, state in rows if group == str(leader) and not state.startswith("Z")]
+    return [
+        int(pid) for pid, group, state in rows if group == str(leader) and not state.startswith("Z")
+    ]
 
 
 def _stat(pid: int) -> list[str]:

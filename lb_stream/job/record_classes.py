@@ -95,7 +95,11 @@ REPORT = {
     "msgThroughputIn": 1e6,
     "lastUpdate": 1,
     "lastStats": {
-        "acme/orders/0x00000000_0xffffffff": {"msgRateIn": 10.0, "msgThroughputIn": 1e6, "topics": 1}
+        "acme/orders/0x00000000_0xffffffff": {
+            "msgRateIn": 10.0,
+            "msgThroughputIn": 1e6,
+            "topics": 1,
+        }
     },
     "loadReportType": "LocalBrokerData",
 }

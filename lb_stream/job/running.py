@@ -23,7 +23,9 @@ from lb_stream.store import checkpoint_of
 from lb_stream.stream.batch import Balancer
 from lb_stream.stream.ports import Publisher, Stopped
 
-_AWAY = re.compile(r"common\.errors\.(Timeout|Disconnect|Network|Coordinator|BrokerNotAvailable|LeaderNotAvailable)|Cannot fetch record")
+_AWAY = re.compile(
+    r"common\.errors\.(Timeout|Disconnect|Network|Coordinator|BrokerNotAvailable|LeaderNotAvailable)|Cannot fetch record"
+)
 """What Spark's own Kafka client says, among other things, when nobody answers."""
 
 _NOT_EMPTY = "STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY"
@@ -47,7 +49,9 @@ class SharedCheckpoint(Stopped):
     """Another job writes into this job's checkpoint."""
 
     def __init__(self, checkpoint: str) -> None:
-        super().__init__(f"another job reads with the checkpoint {checkpoint}: this one stops (each needs one of its own)")
+        super().__init__(
+            f"another job reads with the checkpoint {checkpoint}: this one stops (each needs one of its own)"
+        )
 
 
 class BatchFailed(RuntimeError):
@@ -66,7 +70,9 @@ class Watched:
     guard: Guard | None = None  # who looks at a batch before it is read
     done: int = 0
     failure: Exception | None = None
-    under_way: tuple[int, float] | None = None  # number of the batch, when it began (time.monotonic)
+    under_way: tuple[int, float] | None = (
+        None  # number of the batch, when it began (time.monotonic)
+    )
 
     def __call__(self, shards: DataFrame, batch_id: int) -> None:
         self.under_way = batch_id, time.monotonic()
@@ -76,7 +82,9 @@ class Watched:
             self.balancer(shards, batch_id)
         except Exception as error:
             self.failure = error
-            raise BatchFailed(f"{type(error).__name__}: {str(error).partition(NEW_LINE)[0][:LONGEST_SAID]}") from None
+            raise BatchFailed(
+                f"{type(error).__name__}: {str(error).partition(NEW_LINE)[0][:LONGEST_SAID]}"
+            ) from None
         finally:
             self.under_way = None
         self.done += 1
@@ -128,14 +136,20 @@ class Running:
         if "CONCURRENT_STREAM_LOG_UPDATE" in said or self._began_beside_another(said):
             return SharedCheckpoint(checkpoint)
         try:
-            check_none_lost(self.settings, next_offsets(checkpoint_of(self.settings.stream)), new_checkpoint=False)
+            check_none_lost(
+                self.settings,
+                next_offsets(checkpoint_of(self.settings.stream)),
+                new_checkpoint=False,
+            )
         except REFUSALS as refused:
             return denied(self.settings, refused)
         except Stopped as stopped:  # lost records, a right that is missing
             return stopped
         except KafkaError as away:
             return KafkaAway(f"Kafka does not answer ({away})")
-        return passing(said) or (KafkaAway("Kafka did not answer Spark") if _AWAY.search(said) else error)
+        return passing(said) or (
+            KafkaAway("Kafka did not answer Spark") if _AWAY.search(said) else error
+        )
 
     def _began_beside_another(self, said: str) -> bool:
         """Whether the checkpoint was empty when the query looked, and then held another one's first batch."""
@@ -145,7 +159,11 @@ class Running:
         """Let the batch under way come to its end, end the query, release the connections."""
         try:
             patience = time.monotonic() + PATIENCE_S
-            while self.query.isActive and self.query.status["isTriggerActive"] and time.monotonic() < patience:
+            while (
+                self.query.isActive
+                and self.query.status["isTriggerActive"]
+                and time.monotonic() < patience
+            ):
                 time.sleep(0.1)
             self.query.stop()
         finally:

@@ -31,9 +31,15 @@ def spark_session(settings: Settings) -> SparkSession:
     Raises SettingError when executors on other machines could not reach the driver, or the folders.
     """
     builder = SparkSession.builder.appName(settings.stream.pipeline_id)
-    builder = builder.config("spark.pyspark.python", sys.executable).config("spark.pyspark.driver.python", sys.executable)
-    builder = builder.config("spark.sql.shuffle.partitions", str(settings.stream.shuffle_partitions))
-    stores = tables_of(settings.stream).hadoop_options | checkpoint_of(settings.stream).hadoop_options
+    builder = builder.config("spark.pyspark.python", sys.executable).config(
+        "spark.pyspark.driver.python", sys.executable
+    )
+    builder = builder.config(
+        "spark.sql.shuffle.partitions", str(settings.stream.shuffle_partitions)
+    )
+    stores = (
+        tables_of(settings.stream).hadoop_options | checkpoint_of(settings.stream).hadoop_options
+    )
     for name, value in stores.items():
         builder = builder.config(f"spark.hadoop.{name}", value)
     if (manager := checkpoint_of(settings.stream).checkpoint_manager) is not None:
@@ -53,7 +59,9 @@ def spark_session(settings: Settings) -> SparkSession:
         raise
     if token is not None:
         assert session._jvm is not None
-        session._jvm.java.lang.System.setProperty(TOKENS_ALLOWED, token_url(str(token)))  # this JVM has been started before us
+        session._jvm.java.lang.System.setProperty(
+            TOKENS_ALLOWED, token_url(str(token))
+        )  # this JVM has been started before us
     check_checkpoint(session, checkpoint_of(settings.stream))
     return session
 
@@ -72,13 +80,18 @@ def check_reach(settings: Settings, master: str, driver: str) -> None:
     """See to it that executors elsewhere find the folders and the driver. Raises SettingError."""
     if master.startswith("local"):
         return
-    for name, folder in (("tables", settings.stream.tables), ("checkpoint", settings.stream.checkpoint)):
+    for name, folder in (
+        ("tables", settings.stream.tables),
+        ("checkpoint", settings.stream.checkpoint),
+    ):
         if "://" not in folder and not folder.startswith("/"):
             raise SettingError(
                 f"stream.{name}", folder, "an absolute path or an address that the driver and all executors reach: on a Spark cluster "
                 "each of them has a current folder of its own",
             )  # fmt: skip
-    if _is_loopback(driver) and not _is_loopback(master.rpartition("//")[2].partition(",")[0].rpartition(":")[0]):
+    if _is_loopback(driver) and not _is_loopback(
+        master.rpartition("//")[2].partition(",")[0].rpartition(":")[0]
+    ):
         raise SettingError(
             "spark.driver.host", driver, f"an address of this machine that executors of {master} reach: --conf spark.driver.host=ADDRESS "
             "(`hostname -I` lists this machine's) and --conf spark.driver.bindAddress=0.0.0.0 over those of conf/spark-defaults.conf",
@@ -96,7 +109,9 @@ def check_checkpoint(spark: SparkSession, checkpoint: Store) -> None:
     scheme = checkpoint.for_hadoop.partition("://")[0] if checkpoint.local is None else "file"
     context: Any = spark.sparkContext
     try:
-        context._jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(scheme, context._jsc.hadoopConfiguration())
+        context._jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(
+            scheme, context._jsc.hadoopConfiguration()
+        )
     except Py4JJavaError as error:
         raise Stopped(
             f"stream.checkpoint = {checkpoint}: Spark has no file system for {scheme}:// on its class path. Add Hadoop's module for it "

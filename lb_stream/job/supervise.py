@@ -30,7 +30,9 @@ logger = logging.getLogger(__name__)
 _ONCE = ", once Kafka answers"
 
 
-def run(spark: SparkSession, settings: Settings, member: Member, once: bool = False, stop: Stop = never) -> None:
+def run(
+    spark: SparkSession, settings: Settings, member: Member, once: bool = False, stop: Stop = never
+) -> None:
     """Run the stream until it ends or a stop is asked for. After a trouble that passes it begins anew, as after a restart, and waits longer
     each time: Kafka was away, Python workers or executors came to an end, a disk didn't answer.
 
@@ -49,25 +51,43 @@ def run(spark: SparkSession, settings: Settings, member: Member, once: bool = Fa
             return
         except Replan as error:
             logger.warning("%s: the stream begins anew", error)
-            caught_up = running.batches.balancer.caught_up if running is not None else None  # nothing has been missed meanwhile
+            caught_up = (
+                running.batches.balancer.caught_up if running is not None else None
+            )  # nothing has been missed meanwhile
             continue
         except Stuck:
             running = None
             raise
         except Exception as error:
             reason, caught_up = _reason(settings, error), None
-            if isinstance(reason, Stopped | KafkaAway | KafkaError) and not (isinstance(reason, Passing) and reason.by_a_record):
+            if isinstance(reason, Stopped | KafkaAway | KafkaError) and not (
+                isinstance(reason, Passing) and reason.by_a_record
+            ):
                 excuse(settings)
-            if isinstance(reason, SharedCheckpoint) and not crossed and leads(tables_of(settings.stream), settings.stream.pipeline_id):
+            if (
+                isinstance(reason, SharedCheckpoint)
+                and not crossed
+                and leads(tables_of(settings.stream), settings.stream.pipeline_id)
+            ):
                 crossed = True
-                logger.warning("an older job, shut out already, wrote into the checkpoint at the same time: the stream begins anew")
+                logger.warning(
+                    "an older job, shut out already, wrote into the checkpoint at the same time: the stream begins anew"
+                )
                 continue
             finished = running is not None and running.batches.done > 0
-            if not isinstance(reason, KafkaAway | KafkaError | Passing) or (pause_s := patience.again(finished)) is None:
+            if (
+                not isinstance(reason, KafkaAway | KafkaError | Passing)
+                or (pause_s := patience.again(finished)) is None
+            ):
                 raise reason from (error if reason is not error else error.__cause__)
             if isinstance(reason, Passing) and reason.daemon_lost:
                 renew_daemon(spark)
-            logger.warning("%s: the stream begins anew in %.0f s%s", reason, pause_s, "" if isinstance(reason, Passing) else _ONCE)
+            logger.warning(
+                "%s: the stream begins anew in %.0f s%s",
+                reason,
+                pause_s,
+                "" if isinstance(reason, Passing) else _ONCE,
+            )
         finally:
             _end(spark, settings, running, stop())
         _wait(pause_s, stop)
@@ -79,7 +99,9 @@ def check_leads(settings: Settings, member: Member) -> None:
     """Raises Fenced when another job has begun to lead while this one, which led, was away: it must not shut that one out in turn."""
     stream = settings.stream
     if member.clock.epoch and not leads(tables_of(stream), stream.pipeline_id):
-        raise Fenced(f"another job of the pipeline {stream.pipeline_id!r} has begun to lead while this one was held up: this one stops")
+        raise Fenced(
+            f"another job of the pipeline {stream.pipeline_id!r} has begun to lead while this one was held up: this one stops"
+        )
 
 
 def _reason(settings: Settings, error: Exception) -> Exception:

@@ -63,7 +63,11 @@ class WarmUp:
 
     def keep(self, somebody_leads: bool) -> None:
         """Begin one, if it is time for it. Where nobody leads this job is about to, and gets warm by that."""
-        if not somebody_leads or time.monotonic() < self._due or (self._thread is not None and self._thread.is_alive()):
+        if (
+            not somebody_leads
+            or time.monotonic() < self._due
+            or (self._thread is not None and self._thread.is_alive())
+        ):
             return
         self._due = time.monotonic() + EVERY_S
         self._stop.clear()
@@ -81,9 +85,15 @@ class WarmUp:
         began = time.monotonic()
         try:
             self._stream()
-        except Exception as error:  # whatever it is: a job that isn't warm takes over all the same, only later
+        except (
+            Exception
+        ) as error:  # whatever it is: a job that isn't warm takes over all the same, only later
             if not self._stop.is_set():
-                logger.warning("the warm-up has failed (%s: %s)", type(error).__name__, str(error).partition("\n")[0])
+                logger.warning(
+                    "the warm-up has failed (%s: %s)",
+                    type(error).__name__,
+                    str(error).partition("\n")[0],
+                )
             return
         if not self._stop.is_set():
             if not self.done:
@@ -101,7 +111,9 @@ class WarmUp:
             "checkpoint": f"{folder}/checkpoint",
             "crash_at": "",
             "max_offsets_per_trigger": IN_A_BATCH,
-            "shuffle_partitions": int(self._spark.conf.get(PARTITIONS) or stream.shuffle_partitions),  # those of the last checkpoint
+            "shuffle_partitions": int(
+                self._spark.conf.get(PARTITIONS) or stream.shuffle_partitions
+            ),  # those of the last checkpoint
         }
         own = self._settings.model_copy(update={"stream": stream.model_copy(update=changed)})
         left = Store.at(folder, stream.store_options, "stream.checkpoint")
@@ -118,16 +130,29 @@ class WarmUp:
         stream = own.stream
         root, checkpoint = tables_of(stream), checkpoint_of(stream)
         write_directory(checkpoint, 0, 1, {})
-        log, tables = RoundLog(root, stream.pipeline_id, checkpoint), Projections(root, stream.pipeline_id)
+        log, tables = (
+            RoundLog(root, stream.pipeline_id, checkpoint),
+            Projections(root, stream.pipeline_id),
+        )
         balancer = Balancer(own, log, Unpublished(), tables, CaughtUp(checkpoint), epoch=1)
         begin, end = bounds(own)
         starting: dict[str, dict[str, int]] = {}
         for (topic, number), offset in end.items():
-            starting.setdefault(topic, {})[str(number)] = max(begin[topic, number], offset - LAST_RECORDS)
+            starting.setdefault(topic, {})[str(number)] = max(
+                begin[topic, number], offset - LAST_RECORDS
+            )
         records = read_records(self._spark, own, spark_options(own), json.dumps(starting))
         shards = records.transform(to_blocks(own, 1)).transform(to_shards(own, 1))
-        writer = shards.writeStream.queryName(f"{stream.pipeline_id}-warm-up").outputMode("update").foreachBatch(balancer)
-        return writer.option("checkpointLocation", checkpoint.for_hadoop).trigger(availableNow=True).start()
+        writer = (
+            shards.writeStream.queryName(f"{stream.pipeline_id}-warm-up")
+            .outputMode("update")
+            .foreachBatch(balancer)
+        )
+        return (
+            writer.option("checkpointLocation", checkpoint.for_hadoop)
+            .trigger(availableNow=True)
+            .start()
+        )
 
 
 def _remove(folder: Store) -> None:

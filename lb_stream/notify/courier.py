@@ -43,7 +43,11 @@ def main() -> None:
     begin = time.monotonic()
     signal.setitimer(signal.ITIMER_REAL, job["timeout_s"])
     taken, said = _deliver(made, job)
-    print(json.dumps({"taken": taken, "said": said, "took_ms": round((time.monotonic() - begin) * 1000)}))
+    print(
+        json.dumps(
+            {"taken": taken, "said": said, "took_ms": round((time.monotonic() - begin) * 1000)}
+        )
+    )
 
 
 def _deliver(made: Apprise, job: dict[str, Any]) -> tuple[bool, str]:
@@ -51,8 +55,12 @@ def _deliver(made: Apprise, job: dict[str, Any]) -> tuple[bool, str]:
     service.socket_connect_timeout = service.socket_read_timeout = job["timeout_s"]
     kind = NotifyType.WARNING if job["trouble"] else NotifyType.SUCCESS
     try:
-        result = made.notify(title=job["title"], body=job["body"], notify_type=kind, body_format=NotifyFormat.TEXT)
-        return bool(result), "; ".join(dict.fromkeys(entry.message.strip() for entry in result.logs()))
+        result = made.notify(
+            title=job["title"], body=job["body"], notify_type=kind, body_format=NotifyFormat.TEXT
+        )
+        return bool(result), "; ".join(
+            dict.fromkeys(entry.message.strip() for entry in result.logs())
+        )
     except Exception as error:  # a plug-in of Apprise's
         return False, f"{type(error).__name__}: {error}"
 

@@ -53,7 +53,13 @@ class Message:
     last: bool = False
 
 
-def due(told: Told, opened: Mapping[Key, Open], rules: NotifySettings, events: tuple[Event, ...], now_ms: int) -> Message | None:
+def due(
+    told: Told,
+    opened: Mapping[Key, Open],
+    rules: NotifySettings,
+    events: tuple[Event, ...],
+    now_ms: int,
+) -> Message | None:
     """What a target that hears of `events` is told now, the gravest first; None: nothing.
 
     Times to come don't count: the clock has been put back since.
@@ -71,14 +77,24 @@ def due(told: Told, opened: Mapping[Key, Open], rules: NotifySettings, events: t
     return None
 
 
-def _of_event(event: Event, group: Group | None, opened: Mapping[Key, Open], rules: NotifySettings, now_ms: int) -> Message | None:
+def _of_event(
+    event: Event,
+    group: Group | None,
+    opened: Mapping[Key, Open],
+    rules: NotifySettings,
+    now_ms: int,
+) -> Message | None:
     before = frozenset(group.told if group is not None else ())
     own = [(key, one) for key, one in opened.items() if one.trouble.event == event]
-    new = tuple(one for key, one in own if key not in before and one.there and one.ripe_ms(rules) <= now_ms)
+    new = tuple(
+        one for key, one in own if key not in before and one.there and one.ripe_ms(rules) <= now_ms
+    )
     lasting = tuple(one for key, one in own if key in before and one.over_ms is None)
     over = tuple(one for key, one in own if key in before and one.over_ms is not None)
     last_ms = group.last_ms if group is not None and group.last_ms <= now_ms else 0
-    changes = [one.ripe_ms(rules) for one in new] + [one.over_ms for one in over if one.over_ms is not None]
+    changes = [one.ripe_ms(rules) for one in new] + [
+        one.over_ms for one in over if one.over_ms is not None
+    ]
     if changes:
         at_ms = max(min(changes) + rules.wait_ms, last_ms + rules.least_between_ms)
     elif lasting and rules.repeat_every_ms:
@@ -98,7 +114,9 @@ def after_told(told: Told, message: Message, rules: NotifySettings) -> Told:
     keys = tuple(one.trouble.key for one in (*message.new, *message.lasting))
     groups = {**told.groups, message.event: Group(keys, message.at_ms)}
     lately_ms = message.at_ms - rules.least_between_ms
-    groups = {event: group for event, group in groups.items() if group.told or group.last_ms > lately_ms}
+    groups = {
+        event: group for event, group in groups.items() if group.told or group.last_ms > lately_ms
+    }
     sent = tuple(at for at in told.sent_ms if message.at_ms - HOUR_MS < at <= message.at_ms)
     return Told(groups, (*sent, message.at_ms))
 

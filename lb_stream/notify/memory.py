@@ -48,14 +48,21 @@ def read(path: Path, pipeline: str) -> State:
     except (msgspec.MsgspecError, ValueError) as error:
         aside = path.with_name(f"{path.name}.unread")
         path.replace(aside)
-        logger.warning("%s can't be used (%s): it is set aside as %s, and all that lasts is told again", path, hide(str(error)), aside)
+        logger.warning(
+            "%s can't be used (%s): it is set aside as %s, and all that lasts is told again",
+            path,
+            hide(str(error)),
+            aside,
+        )
         return State()
     return State({one.trouble.key: one for one in found.opened}, found.told)
 
 
 def write(path: Path, pipeline: str, state: State) -> None:
     """Put it in the place of what was there, as a whole. Raises OSError."""
-    made = msgspec.json.encode(_Written(FORMAT, pipeline, tuple(state.opened.values()), dict(state.told)))
+    made = msgspec.json.encode(
+        _Written(FORMAT, pipeline, tuple(state.opened.values()), dict(state.told))
+    )
     beside = path.with_name(f"{path.name}.new")
     with beside.open("wb") as file:
         file.write(made)

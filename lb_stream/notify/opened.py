@@ -10,7 +10,9 @@ from lb_stream.query.screens.troubles import Look, Trouble
 
 Key = tuple[str, str, str]
 """Event, cluster, subject."""
-OF_THE_JOB = frozenset({"job_down", "job_behind", "job_unknown", "kafka_down", "disk_low", "no_reports"})
+OF_THE_JOB = frozenset(
+    {"job_down", "job_behind", "job_unknown", "kafka_down", "disk_low", "no_reports"}
+)
 """Events that a look knows of whether or not the job runs."""
 
 
@@ -47,12 +49,18 @@ def followed(before: Mapping[Key, Open], look: Look, rules: NotifySettings) -> d
             ripe = one.ripe_ms(rules) <= one.seen_ms
             if one.over_ms is not None:
                 after[key] = one
-            elif ripe or look.blind:  # a look may fail once; what isn't ripe by then is told when it is seen again
+            elif (
+                ripe or look.blind
+            ):  # a look may fail once; what isn't ripe by then is told when it is seen again
                 after[key] = replace(one, seen_ms=look.now_ms, there=one.there and ripe)
         elif key in found:
-            after[key] = replace(one, trouble=found[key], seen_ms=look.now_ms, there=True, over_ms=None, ending="")
+            after[key] = replace(
+                one, trouble=found[key], seen_ms=look.now_ms, there=True, over_ms=None, ending=""
+            )
         elif one.over_ms is None and look.now_ms - one.seen_ms >= rules.over_after_ms:
-            after[key] = replace(one, there=False, over_ms=look.now_ms, ending=look.endings.get(key, ""))
+            after[key] = replace(
+                one, there=False, over_ms=look.now_ms, ending=look.endings.get(key, "")
+            )
         else:
             after[key] = replace(one, there=False)
     for key, trouble in found.items():
@@ -63,7 +71,9 @@ def followed(before: Mapping[Key, Open], look: Look, rules: NotifySettings) -> d
 
 def _not_to_come(one: Open, now_ms: int) -> Open:
     over_ms = one.over_ms if one.over_ms is None else min(one.over_ms, now_ms)
-    return replace(one, since_ms=min(one.since_ms, now_ms), seen_ms=min(one.seen_ms, now_ms), over_ms=over_ms)
+    return replace(
+        one, since_ms=min(one.since_ms, now_ms), seen_ms=min(one.seen_ms, now_ms), over_ms=over_ms
+    )
 
 
 def _unknown(key: Key, look: Look) -> bool:

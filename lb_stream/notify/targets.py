@@ -61,7 +61,13 @@ class Target:
 
     def send(self, title: str, body: str, trouble: bool, timeout_s: float) -> Answer:
         """Send a message and wait for the answer, for `timeout_s` at most. `trouble`: something is wrong; else it is over, or a test."""
-        job = {"address": self.address, "timeout_s": timeout_s, "title": title, "body": body, "trouble": trouble}
+        job = {
+            "address": self.address,
+            "timeout_s": timeout_s,
+            "title": title,
+            "body": body,
+            "trouble": trouble,
+        }
         taken, took_ms = False, round(timeout_s * 1000)
         try:
             done = _courier(json.dumps(job).encode(), timeout_s + START_S)
@@ -74,8 +80,15 @@ class Target:
             elif done.returncode == -signal.SIGALRM:
                 said = f"gave no answer within {timeout_s:g} s"
             else:
-                said = " ".join(done.stderr.decode(errors="replace").splitlines()[-1:]) or f"its process ended ({done.returncode})"
-        return Answer(taken, ACCEPTED if taken else self._without_secrets(said) or "refused, without a word", took_ms)
+                said = (
+                    " ".join(done.stderr.decode(errors="replace").splitlines()[-1:])
+                    or f"its process ended ({done.returncode})"
+                )
+        return Answer(
+            taken,
+            ACCEPTED if taken else self._without_secrets(said) or "refused, without a word",
+            took_ms,
+        )
 
     def _without_secrets(self, said: str) -> str:
         text = shown(" ".join(hide(said).split()))
@@ -87,7 +100,14 @@ class Target:
 def _courier(job: bytes, longest_s: float) -> subprocess.CompletedProcess[bytes]:
     """Ctrl-C is not for it: what is under way is waited for. Raises OSError, TimeoutExpired."""
     command = (sys.executable, "-P", "-m", "lb_stream.notify.courier")
-    return subprocess.run(command, input=job, capture_output=True, timeout=longest_s, start_new_session=True, check=False)
+    return subprocess.run(
+        command,
+        input=job,
+        capture_output=True,
+        timeout=longest_s,
+        start_new_session=True,
+        check=False,
+    )
 
 
 def targets(settings: NotifySettings) -> tuple[Target, ...]:
@@ -96,7 +116,11 @@ def targets(settings: NotifySettings) -> tuple[Target, ...]:
     for name in settings.routes:
         if name not in settings.targets:
             known = ", ".join(sorted(settings.targets)) or "there is none"
-            raise SettingError(f"notify.routes.{name}", ",".join(settings.routes[name]), f"the name of a target: {known}")
+            raise SettingError(
+                f"notify.routes.{name}",
+                ",".join(settings.routes[name]),
+                f"the name of a target: {known}",
+            )
     return tuple(_target(name, settings) for name in sorted(settings.targets))
 
 
@@ -105,7 +129,13 @@ def _target(name: str, settings: NotifySettings) -> Target:
     found = sender(address)
     if found is None:
         raise SettingError(".".join((*_PLACE, name)), "***", _EXPECTED)
-    return Target(name, str(found[0].service_name), settings.routes.get(name) or get_args(Event), address, parts(address))
+    return Target(
+        name,
+        str(found[0].service_name),
+        settings.routes.get(name) or get_args(Event),
+        address,
+        parts(address),
+    )
 
 
 def parts(address: str) -> tuple[str, ...]:
@@ -118,7 +148,15 @@ def parts(address: str) -> tuple[str, ...]:
 
 def _hush() -> None:
     """Apprise and the HTTP library below it log addresses with their paths."""
-    for name in ("apprise", "urllib3", "requests", "requests_oauthlib", "oauthlib", "gntp", "slixmpp"):
+    for name in (
+        "apprise",
+        "urllib3",
+        "requests",
+        "requests_oauthlib",
+        "oauthlib",
+        "gntp",
+        "slixmpp",
+    ):
         logger = logging.getLogger(name)
         logger.propagate = False
         logger.handlers = [logging.NullHandler()]

@@ -39,38 +39,59 @@ class Watcher:
         self, pipeline: str, rules: NotifySettings, targets: Sequence[Target], look: Callable[[], Look], save: Callable[[State], None],
         note: Note, state: State,
     ) -> None:  # fmt: skip
-        self._pipeline, self._rules, self._look, self._save, self._note = pipeline, rules, look, save, note
+        self._pipeline, self._rules, self._look, self._save, self._note = (
+            pipeline,
+            rules,
+            look,
+            save,
+            note,
+        )
         self._targets = {target.name: target for target in targets}
-        told = {name: _of_events(state.told.get(name, Told()), target.events) for name, target in self._targets.items()}
+        told = {
+            name: _of_events(state.told.get(name, Told()), target.events)
+            for name, target in self._targets.items()
+        }
         self.state = State(state.opened, told)
         self.blind = False  # whether the last look failed
         self._saved = state
         self._looked_ms: int | None = None
         self._warned = ""
         self._sent: dict[str, _Sent] = {}
-        self._pool = ThreadPoolExecutor(max_workers=max(1, len(self._targets)), thread_name_prefix="notify")
+        self._pool = ThreadPoolExecutor(
+            max_workers=max(1, len(self._targets)), thread_name_prefix="notify"
+        )
 
     def go(self, now_ms: int) -> None:
         """One turn: hear what targets have answered, look if it is time, send what is due."""
         self._hear(now_ms)
-        if self._looked_ms is None or not 0 <= now_ms - self._looked_ms < self._rules.look_every_ms:  # a clock may be put back
+        if (
+            self._looked_ms is None or not 0 <= now_ms - self._looked_ms < self._rules.look_every_ms
+        ):  # a clock may be put back
             self._looked_ms = now_ms
             now_ms = max(now_ms, self._look_once(now_ms))
         for name, target in self._targets.items():
             if name in self._sent:
                 continue
-            message = due(self.state.told[name], self.state.opened, self._rules, target.events, now_ms)
+            message = due(
+                self.state.told[name], self.state.opened, self._rules, target.events, now_ms
+            )
             if message is not None:
                 said = title(message, self._pipeline, target.resolves), body(message)
                 trouble = bool(message.new or message.lasting)
-                answer = self._pool.submit(target.send, *said, trouble, self._rules.timeout_ms / 1000)
+                answer = self._pool.submit(
+                    target.send, *said, trouble, self._rules.timeout_ms / 1000
+                )
                 self._sent[name] = _Sent(message, said[0], answer)
         self._keep()
 
     def rest(self, seconds: float) -> None:
         """Do nothing for so long, or until a target answers: that is to be kept in mind at once."""
         if self._sent:
-            wait([one.answer for one in self._sent.values()], timeout=seconds, return_when=FIRST_COMPLETED)
+            wait(
+                [one.answer for one in self._sent.values()],
+                timeout=seconds,
+                return_when=FIRST_COMPLETED,
+            )
         else:
             time.sleep(seconds)
 
@@ -93,7 +114,13 @@ class Watcher:
         except Exception as error:  # whatever it is: it is one of the troubles to tell of, and who is to tell must not end by it
             said = f"tables can't be looked at ({type(error).__name__}: {error})"
             self._warn(f"{said}: it is tried again every {self._rules.look_every_ms / 1000:g} s")
-            trouble = Trouble("job_unknown", "", "tables", said, "lbctl status says more; until they can be, nothing else is told")
+            trouble = Trouble(
+                "job_unknown",
+                "",
+                "tables",
+                said,
+                "lbctl status says more; until they can be, nothing else is told",
+            )
             found, self.blind = Look(now_ms, (trouble,), blind=True), True
         self.state = State(followed(self.state.opened, found, self._rules), self.state.told)
         return found.now_ms
@@ -110,13 +137,23 @@ class Watcher:
                 continue
             del self._sent[name]
             answer, told = sent.answer.result(), self.state.told[name]
-            after = after_told(told, sent.message, self._rules) if answer.taken else after_failed(told, now_ms)
+            after = (
+                after_told(told, sent.message, self._rules)
+                if answer.taken
+                else after_failed(told, now_ms)
+            )
             self.state = State(self.state.opened, {**self.state.told, name: after})
             self._note(self._targets[name], sent.title, answer)
 
     def _keep(self) -> None:
-        told = frozenset[tuple[str, str, str]]().union(*(one.keys for one in self.state.told.values()))
-        under_way = {one.trouble.key for sent in self._sent.values() for one in (*sent.message.new, *sent.message.lasting)}
+        told = frozenset[tuple[str, str, str]]().union(
+            *(one.keys for one in self.state.told.values())
+        )
+        under_way = {
+            one.trouble.key
+            for sent in self._sent.values()
+            for one in (*sent.message.new, *sent.message.lasting)
+        }
         state = State(kept(self.state.opened, told | under_way), self.state.told)
         self.state = state
         if state == self._saved:
@@ -125,9 +162,13 @@ class Watcher:
             self._save(state)
             self._saved = state
         except OSError as error:  # a full disk is one of the troubles to tell of
-            self._warn(f"can't keep what has been told ({error}): after a restart some of it is told again")
+            self._warn(
+                f"can't keep what has been told ({error}): after a restart some of it is told again"
+            )
 
 
 def _of_events(told: Told, events: Sequence[Event]) -> Told:
     """Without what the target doesn't hear of any more."""
-    return replace(told, groups={event: group for event, group in told.groups.items() if event in events})
+    return replace(
+        told, groups={event: group for event, group in told.groups.items() if event in events}
+    )

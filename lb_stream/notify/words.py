@@ -47,15 +47,27 @@ def title(message: Message, pipeline: str, same: bool = False) -> str:
     what = HEADLINES[message.event]
     if not there:
         return f"{pipeline}: over: {what}"
-    return f"{pipeline}: {what}{counted}" if message.new or message.over else f"{pipeline}: still: {what}{counted}"
+    return (
+        f"{pipeline}: {what}{counted}"
+        if message.new or message.over
+        else f"{pipeline}: still: {what}{counted}"
+    )
 
 
 def body(message: Message) -> str:
     """What is new and what to do about it, what lasts, what is over."""
     parts = [
         *_part("", message.new, lambda one: f"{one.trouble.what}: {one.trouble.advice}"),
-        *_part("still so:", message.lasting, lambda one: f"{one.trouble.what}, for {span(message.at_ms - one.since_ms)}"),
-        *_part("over:", message.over, lambda one: f"{_named(one)}, after {span((one.over_ms or one.seen_ms) - one.since_ms)}"),
+        *_part(
+            "still so:",
+            message.lasting,
+            lambda one: f"{one.trouble.what}, for {span(message.at_ms - one.since_ms)}",
+        ),
+        *_part(
+            "over:",
+            message.over,
+            lambda one: f"{_named(one)}, after {span((one.over_ms or one.seen_ms) - one.since_ms)}",
+        ),
     ]
     if message.last:
         parts.append("This target has had its messages of this hour: more follow in the next one.")
@@ -63,7 +75,10 @@ def body(message: Message) -> str:
 
 
 def _named(one: Open) -> str:
-    named = ", ".join(filter(None, (one.trouble.cluster, one.trouble.subject))) or HEADLINES[one.trouble.event]
+    named = (
+        ", ".join(filter(None, (one.trouble.cluster, one.trouble.subject)))
+        or HEADLINES[one.trouble.event]
+    )
     ending = one.ending or ENDINGS.get(one.trouble.event, "")
     return f"{named} ({ending})" if ending else named
 

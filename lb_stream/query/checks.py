@@ -93,16 +93,33 @@ def drain(now: Situation, broker: str | None, drained: bool) -> Check:
     """Whether the bundle's broker is being emptied."""
     if not drained:
         return Check("drain", "its broker is not being drained")
-    return Check("drain", f"{broker} is being emptied: what is on it leaves as limits and policies let it, whatever the shedder thinks")
+    return Check(
+        "drain",
+        f"{broker} is being emptied: what is on it leaves as limits and policies let it, whatever the shedder thinks",
+    )
 
 
 def operators(now: Situation, drained: bool) -> Iterator[Check]:
     """What operators have switched off. Only a dry run also holds up a drain."""
     balancer, paused = now.config.balancer, bool(now.orders.get("paused"))
-    yield Check("operators", "have paused the balancing" if paused else "have not paused the balancing", paused and not drained)
-    yield Check("balancing", f"enabled = {balancer.enabled}".lower(), not balancer.enabled and not drained)
-    yield Check("shedding", f"shedding_enabled = {balancer.shedding_enabled}".lower(), not balancer.shedding_enabled and not drained)
-    yield Check("dry run", "decisions are logged and not published" if balancer.dry_run else "off", balancer.dry_run)
+    yield Check(
+        "operators",
+        "have paused the balancing" if paused else "have not paused the balancing",
+        paused and not drained,
+    )
+    yield Check(
+        "balancing", f"enabled = {balancer.enabled}".lower(), not balancer.enabled and not drained
+    )
+    yield Check(
+        "shedding",
+        f"shedding_enabled = {balancer.shedding_enabled}".lower(),
+        not balancer.shedding_enabled and not drained,
+    )
+    yield Check(
+        "dry run",
+        "decisions are logged and not published" if balancer.dry_run else "off",
+        balancer.dry_run,
+    )
 
 
 def windows(now: Situation, bundle: str | None, drained: bool) -> Iterator[Check]:
@@ -114,9 +131,13 @@ def windows(now: Situation, bundle: str | None, drained: bool) -> Iterator[Check
     for name, own in limits.items():
         shut = closed(own, now.now_ms)
         if shut is None:
-            yield Check("disruption windows", f"{name} is in no freeze, and in a window if it has any")
+            yield Check(
+                "disruption windows", f"{name} is in no freeze, and in a window if it has any"
+            )
             continue
-        yield Check("disruption windows", f"{name}: {told_closed(shut)}", not drained, shut.until_ms)
+        yield Check(
+            "disruption windows", f"{name}: {told_closed(shut)}", not drained, shut.until_ms
+        )
 
 
 def pinned(now: Situation, bundle: str, drained: bool) -> Check:
@@ -145,14 +166,26 @@ def approval(now: Situation, bundle: str, drained: bool) -> Iterator[Check]:
         if one["bundle"] == bundle and one["until_ms"] > now.now_ms:
             what = "move" if one["is_move"] else "split"
             told = f"{one['by'] or 'somebody'} has rejected to {what} it, until {clock(one['until_ms'])}: {one['why']}"
-            yield Check("rejection", f"{told} ({one['proposal_id']})", one["is_move"] and not drained, one["until_ms"])
+            yield Check(
+                "rejection",
+                f"{told} ({one['proposal_id']})",
+                one["is_move"] and not drained,
+                one["until_ms"],
+            )
     waiting = [one for one in now.memory.get("proposals", ()) if one["bundle"] == bundle]
     for one in waiting:
-        what = "split it" if one["kind"] == "split" else f"move it to {one['destination'] or 'a broker to be found'}"
+        what = (
+            "split it"
+            if one["kind"] == "split"
+            else f"move it to {one['destination'] or 'a broker to be found'}"
+        )
         told = f"{one['proposal_id']}, to {what}, waits until {clock(one['expires_ms'])}: lbctl approve {one['proposal_id']}"
         yield Check("approval", told, not drained, one["expires_ms"])
     if now.config.balancer.mode == "approve" and not waiting:
-        yield Check("approval", "what balancing wants waits for approval (mode = approve); nothing about it does")
+        yield Check(
+            "approval",
+            "what balancing wants waits for approval (mode = approve); nothing about it does",
+        )
 
 
 def proposed(now: Situation, broker: str | None, drained: bool) -> Iterator[Check]:
@@ -178,11 +211,23 @@ def suspension(now: Situation) -> Iterator[Check]:
     error, retry_ms = now.last["error"], now.memory.get("retry_ms", 0)
     found = "; ".join(f"{rule}: {why_refused(rule)}" for rule in rules) or "none"
     if (held := now.memory.get("suspension")) is not None:  # it isn't said with every round
-        rules, found = [held["rule"]], f"{held['rule']} since {clock(held['since_ms'])}: {why_refused(held['rule'])}"
+        rules, found = (
+            [held["rule"]],
+            f"{held['rule']} since {clock(held['since_ms'])}: {why_refused(held['rule'])}",
+        )
     if retry_ms > now.now_ms:
         found = f"round after round failed: the next is tried at {clock(retry_ms)}"
-    yield Check("suspension", found, bool(rules) or retry_ms > now.now_ms, retry_ms if retry_ms > now.now_ms else None)
-    told = f"failed: {error.strip().splitlines()[-1]}" if error else f"{now.last['seq']}, without an error"
+    yield Check(
+        "suspension",
+        found,
+        bool(rules) or retry_ms > now.now_ms,
+        retry_ms if retry_ms > now.now_ms else None,
+    )
+    told = (
+        f"failed: {error.strip().splitlines()[-1]}"
+        if error
+        else f"{now.last['seq']}, without an error"
+    )
     yield Check("last round", told, error is not None)
 
 
@@ -190,22 +235,32 @@ def alive(now: Situation, broker: str) -> Check:
     """Whether the broker itself is there."""
     load = now.load_of(broker)
     lives = load is not None and load["alive"]
-    return Check("broker", "it lives" if lives else "it is dead: its bundles are assigned", not lives)
+    return Check(
+        "broker", "it lives" if lives else "it is dead: its bundles are assigned", not lives
+    )
 
 
 def owner(now: Situation, known: Row) -> Check:
     """Who has the bundle."""
     load = now.load_of(known["owner"])
     if known["owner"] is None:
-        return Check("owner", "nobody: there is nothing to unload; it is waiting to be assigned", True)
+        return Check(
+            "owner", "nobody: there is nothing to unload; it is waiting to be assigned", True
+        )
     if load is not None and not load["alive"]:
-        return Check("owner", f"{known['owner']}, which is dead: its bundles are assigned, not unloaded", True)
+        return Check(
+            "owner",
+            f"{known['owner']}, which is dead: its bundles are assigned, not unloaded",
+            True,
+        )
     return Check("owner", f"{known['owner']} since {clock(known['owner_since_ms'])}")
 
 
 def pending(now: Situation, bundle: str, rules: Mapping[str, str]) -> Check:
     """Whether a decision about it is open. `rules`: of open decisions, by their ids."""
-    found = [one for one in now.memory["pending"] if bundle in (one["bundle"], one.get("neighbour"))]
+    found = [
+        one for one in now.memory["pending"] if bundle in (one["bundle"], one.get("neighbour"))
+    ]
     for one in now.orders.get("waiting", ()) if not found else ():
         if bundle in one.get("queued", ()):
             to = one["command"]["arguments"].get("destination")
@@ -223,7 +278,10 @@ def pending(now: Situation, bundle: str, rules: Mapping[str, str]) -> Check:
 
 def limits(now: Situation, broker: str | None, bytes_per_s: float | None) -> Iterator[Check]:
     """Each limit on moves: how much of it is used, and when there is room."""
-    config, moving = now.config.balancer, [one for one in now.memory["pending"] if one["kind"] in MOVES]
+    config, moving = (
+        now.config.balancer,
+        [one for one in now.memory["pending"] if one["kind"] in MOVES],
+    )
     mine = [one for one in moving if one["source"] == broker]
     for name, under_way, most in (
         ("moves in flight", moving, config.max_moves_in_flight),
@@ -237,7 +295,12 @@ def limits(now: Situation, broker: str | None, bytes_per_s: float | None) -> Ite
     until_ms = min(entry[0] for entry in lately) + MINUTE_MS if lately else None
     room = "" if until_ms is None else f"; room at {clock(until_ms)}"
     moves, most = sum(entry[1] for entry in lately), config.max_moves_per_minute
-    yield Check("limits: moves a minute", f"{moves} of {most}" + (room if moves >= most else ""), moves >= most, until_ms)
+    yield Check(
+        "limits: moves a minute",
+        f"{moves} of {most}" + (room if moves >= most else ""),
+        moves >= most,
+        until_ms,
+    )
     if config.max_moved_mb_per_minute is not None:
         load, limit = sum(entry[2] for entry in lately), config.max_moved_mb_per_minute * MB
         full = load + (bytes_per_s or 0.0) > limit
@@ -250,12 +313,22 @@ def budget(now: Situation, bundle: str, drained: bool) -> Iterator[Check]:
     namespace = bundle.rpartition("/")[0]
     found = _budgets(now).get(namespace)
     if found is None:
-        yield Check("limits: moves of its namespace an hour", f"{namespace} has no budget (moves_per_hour)")
+        yield Check(
+            "limits: moves of its namespace an hour", f"{namespace} has no budget (moves_per_hour)"
+        )
         return
     again_ms = found.room_ms()
-    room = "" if found.left else "; there is never room" if again_ms is None else f"; room at {clock(again_ms)}"
+    room = (
+        ""
+        if found.left
+        else "; there is never room"
+        if again_ms is None
+        else f"; room at {clock(again_ms)}"
+    )
     used = f"{len(found.until_ms)} of {found.most}{room}"
-    yield Check("limits: moves of its namespace an hour", used, not found.left and not drained, again_ms)
+    yield Check(
+        "limits: moves of its namespace an hour", used, not found.left and not drained, again_ms
+    )
 
 
 def full_brokers(now: Situation) -> Iterator[Check]:
@@ -278,7 +351,11 @@ def policies(now: Situation, bundle: str, drained: bool) -> Iterator[Check]:
     """Whether bundles of its namespace are moved at all."""
     namespace = bundle.rpartition("/")[0]
     if is_system_bundle(bundle):
-        yield Check("namespace", f"{namespace} is one of the system's: its bundle belongs to its broker", True)
+        yield Check(
+            "namespace",
+            f"{namespace} is one of the system's: its bundle belongs to its broker",
+            True,
+        )
         return
     live = [row["broker"] for row in now.loads if row["alive"]]
     for name, given in now.orders.get("isolation", {}).items():
@@ -289,7 +366,11 @@ def policies(now: Situation, bundle: str, drained: bool) -> Iterator[Check]:
             yield Check("isolation", told, found is not None)
             break
     excluded = namespace in now.config.balancer.shedding_excluded_namespaces
-    yield Check("namespace", f"{namespace} is {'' if excluded else 'not '}in shedding_excluded_namespaces", excluded and not drained)
+    yield Check(
+        "namespace",
+        f"{namespace} is {'' if excluded else 'not '}in shedding_excluded_namespaces",
+        excluded and not drained,
+    )
 
 
 def waiting(now: Situation, known: Row, drained: bool) -> Iterator[Check]:
@@ -299,7 +380,12 @@ def waiting(now: Situation, known: Row, drained: bool) -> Iterator[Check]:
         left_s = _left_s(now, known["owner_since_ms"] + config.min_dwell_ms)
         told = f"came at {clock(known['owner_since_ms'])}: stays for {config.min_dwell_ms / 1000:.0f} s (min_dwell_ms)"
         until_ms = known["owner_since_ms"] + config.min_dwell_ms
-        yield Check("dwell time", f"{told}, {max(0.0, left_s):.0f} s of them to go", left_s > 0 and not drained, until_ms)
+        yield Check(
+            "dwell time",
+            f"{told}, {max(0.0, left_s):.0f} s of them to go",
+            left_s > 0 and not drained,
+            until_ms,
+        )
     at_ms, grace_ms = now.memory["recently_unloaded"].get(bundle), config.shedding_grace_period_ms
     if at_ms is None:
         yield Check("grace period", f"not unloaded within the last {grace_ms / 1000:.0f} s")
@@ -313,16 +399,19 @@ def waiting(now: Situation, known: Row, drained: bool) -> Iterator[Check]:
     else:
         left_s = _left_s(now, retry["not_before_ms"])
         told = f"{retry['attempts']} failed {retry['kind']}s in a row: not before {clock(retry['not_before_ms'])}"
-        yield Check("back-off", told + (f", in {left_s:.0f} s" if left_s > 0 else ""), left_s > 0, retry["not_before_ms"])
+        yield Check(
+            "back-off",
+            told + (f", in {left_s:.0f} s" if left_s > 0 else ""),
+            left_s > 0,
+            retry["not_before_ms"],
+        )
 
 
 def _left_s(now: Situation, until_ms: int) -> float:
     return float(until_ms - now.now_ms) / 1000
 
 
-def bundles(
-    now: Situation, owned: list[Row], refused: Collection[str], drained: bool
-) -> Check:
+def bundles(now: Situation, owned: list[Row], refused: Collection[str], drained: bool) -> Check:
     """How many of a broker's bundles may move now. `refused`: those that the last pass refused."""
     names = {row["bundle"] for row in owned}
     held = [(word, names & some) for word, some in _held(now, owned, refused, drained)]
@@ -455,13 +544,26 @@ def of_strategy(now: Situation, broker: str | None, drained: bool) -> Iterator[C
     # Drained brokers are none of a shedder's; of one that is asked about the numbers are told.
     alive = [row for row in now.loads if row["active"] or (row["alive"] and row is load)]
     shedder = now.config.shedder.name
-    found = numbers(shedder, now.config.shedder_config, now.memory.get("strategies", {}).get(shedder, {}), alive, broker)
+    found = numbers(
+        shedder,
+        now.config.shedder_config,
+        now.memory.get("strategies", {}).get(shedder, {}),
+        alive,
+        broker,
+    )
     if found is not None:
-        yield Check("numbers", f"{shedder}: {broker}: {found.told}", not found.beyond and not drained)
-    yield Check("its broker", f"{figure(load['usage_ratio'], 'ratio')} usage, place {load['place']} of {load['brokers']}")
+        yield Check(
+            "numbers", f"{shedder}: {broker}: {found.told}", not found.beyond and not drained
+        )
+    yield Check(
+        "its broker",
+        f"{figure(load['usage_ratio'], 'ratio')} usage, place {load['place']} of {load['brokers']}",
+    )
 
 
 def own_load(known: Row) -> Check:
     """How heavy the bundle is among its broker's bundles. Never keeps it where it is."""
     heavier = f"{known['heavier']} of its broker's {known['bundles']} bundles are heavier"
-    return Check("its own load", f"{figure(known['short_bytes_per_s'], 'bytes/s')} short-term; {heavier}")
+    return Check(
+        "its own load", f"{figure(known['short_bytes_per_s'], 'bytes/s')} short-term; {heavier}"
+    )

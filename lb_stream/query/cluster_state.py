@@ -74,7 +74,9 @@ def cluster_names(lake: duckdb.DuckDBPyConnection) -> list[str]:
 
 def unknown_cluster(cluster: str, known: Sequence[str]) -> str:
     """The error for a cluster that the tables don't know."""
-    return f"there is no cluster {cluster}: " + (f"there are {', '.join(known)}" if known else "none has had a round yet")
+    return f"there is no cluster {cluster}: " + (
+        f"there are {', '.join(known)}" if known else "none has had a round yet"
+    )
 
 
 def known_clusters(tables: Store) -> list[str]:
@@ -106,9 +108,13 @@ def standing_in(lake: duckdb.DuckDBPyConnection, cluster: str | None = None) -> 
         return []
     from lb_stream.core.model.memory import Memory
 
-    numbers = ", ".join(sorted({str(row["n"]) for row in last}))  # of the log's long rows only these are read
+    numbers = ", ".join(
+        sorted({str(row["n"]) for row in last})
+    )  # of the log's long rows only these are read
     columns = "cluster, log_seq, now_ms, memory, inputs, seq, error, refusals"
-    rows = records(run(lake, f"SELECT {columns} FROM rounds WHERE log_seq IN ({numbers}) ORDER BY cluster"))
+    rows = records(
+        run(lake, f"SELECT {columns} FROM rounds WHERE log_seq IN ({numbers}) ORDER BY cluster")
+    )
     wanted = {(row["cluster"], row["n"]) for row in last}
     return [
         Standing(
@@ -121,7 +127,8 @@ def standing_in(lake: duckdb.DuckDBPyConnection, cluster: str | None = None) -> 
             json.loads(row["refusals"] or "[]"),
         )
         for row in rows
-        if (row["cluster"], row["log_seq"]) in wanted and row["memory"]  # without one: it has been forgotten
+        if (row["cluster"], row["log_seq"]) in wanted
+        and row["memory"]  # without one: it has been forgotten
     ]
 
 
@@ -135,7 +142,11 @@ def the_only_in(lake: duckdb.DuckDBPyConnection, cluster: str | None) -> Standin
     found = standing_in(lake, cluster)
     if not found:
         require_cluster(lake, cluster)
-        raise QueryError(f"no round of {f'a cluster {cluster}' if cluster else 'any cluster'} has been logged yet")
+        raise QueryError(
+            f"no round of {f'a cluster {cluster}' if cluster else 'any cluster'} has been logged yet"
+        )
     if len(found) > 1:
-        raise QueryError(f"which cluster? --cluster one of {', '.join(one.cluster for one in found)}", 2)
+        raise QueryError(
+            f"which cluster? --cluster one of {', '.join(one.cluster for one in found)}", 2
+        )
     return found[0]

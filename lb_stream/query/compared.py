@@ -101,14 +101,20 @@ class OurPass:
     moves: list[Row] = field(default_factory=list)
 
 
-def compare(lake: Lake, one: Standing, passes: Sequence[LeaderPass], since_ms: int = 0) -> Comparison:
+def compare(
+    lake: Lake, one: Standing, passes: Sequence[LeaderPass], since_ms: int = 0
+) -> Comparison:
     """The leader's passes beside our rounds that moved something, from `since_ms` on."""
     balancer = one.config.balancer
     window_ms = max(balancer.shedding_interval_ms, LEAST_WINDOW_MS)
     begun_ms, ended_ms = _watched(lake, one.cluster)
     wanted = [each for each in passes if each.at_ms >= since_ms]
     seen = [each for each in wanted if begun_ms <= each.at_ms <= ended_ms]
-    bounds = (max(since_ms, wanted[0].at_ms - window_ms), wanted[-1].last_ms + window_ms) if wanted else (0, 0)
+    bounds = (
+        (max(since_ms, wanted[0].at_ms - window_ms), wanted[-1].last_ms + window_ms)
+        if wanted
+        else (0, 0)
+    )
     ours = our_passes(lake, one.cluster, *bounds)
     rounds = Rounds(lake, one.cluster, one.config, passes)
     paired = _paired(seen, ours, window_ms)
@@ -117,10 +123,25 @@ def compare(lake: Lake, one: Standing, passes: Sequence[LeaderPass], since_ms: i
         pairs += _of_pass(theirs, paired.pop(theirs.at_ms, None), rounds)
     if balancer.shedding_interval_ms:  # else we pass oftener than the leader
         taken = {pair.ours["seq"] for pair in pairs if pair.ours is not None}
-        alone = [each for each in ours if each.seq not in taken and wanted and wanted[0].at_ms <= each.at_ms <= wanted[-1].last_ms]
-        pairs += [Pair(each.at_ms, None, move, (), reasons(rounds, None, None, move)) for each in alone for move in each.moves]
+        alone = [
+            each
+            for each in ours
+            if each.seq not in taken
+            and wanted
+            and wanted[0].at_ms <= each.at_ms <= wanted[-1].last_ms
+        ]
+        pairs += [
+            Pair(each.at_ms, None, move, (), reasons(rounds, None, None, move))
+            for each in alone
+            for move in each.moves
+        ]
     unwatched = sum(len(each.moves) for each in wanted) - sum(len(each.moves) for each in seen)
-    return Comparison(one.cluster, tuple(sorted(pairs, key=lambda pair: pair.at_ms)), unwatched, balancer.sample_mode)
+    return Comparison(
+        one.cluster,
+        tuple(sorted(pairs, key=lambda pair: pair.at_ms)),
+        unwatched,
+        balancer.sample_mode,
+    )
 
 
 def our_passes(lake: Lake, cluster: str, from_ms: int, until_ms: int) -> list[OurPass]:
@@ -141,14 +162,18 @@ def _watched(lake: Lake, cluster: str) -> tuple[int, int]:
     return row["begun"] or 0, row["ended"] or 0
 
 
-def _paired(theirs: Sequence[LeaderPass], ours: Sequence[OurPass], window_ms: int) -> dict[int, OurPass]:
+def _paired(
+    theirs: Sequence[LeaderPass], ours: Sequence[OurPass], window_ms: int
+) -> dict[int, OurPass]:
     """The leader's pass (its time) → ours: the nearest first, none twice, none farther apart than the window.
 
     Time after the leader's pass counts twice: by then reports show what it has moved.
     """
     near, times = [], [each.at_ms for each in ours]
     for a in theirs:
-        for b in ours[bisect_left(times, a.at_ms - window_ms) : bisect_right(times, a.at_ms + window_ms)]:
+        for b in ours[
+            bisect_left(times, a.at_ms - window_ms) : bisect_right(times, a.at_ms + window_ms)
+        ]:
             late_ms = b.at_ms - a.at_ms
             near.append((max(-late_ms, 2 * late_ms), a.at_ms, b.seq, b))
     found: dict[int, OurPass] = {}
@@ -163,19 +188,33 @@ def _paired(theirs: Sequence[LeaderPass], ours: Sequence[OurPass], window_ms: in
 def _of_pass(theirs: LeaderPass, ours: OurPass | None, rounds: Rounds) -> Iterator[Pair]:
     """The pairs of one pass: the same bundles first, then others from the same broker, then what is left."""
     left = {move["bundle"]: move for move in ours.moves} if ours else {}
-    same = {move.bundle: left.pop(move.bundle) for move in theirs.moves if left.get(move.bundle, {}).get("source") == move.source}
+    same = {
+        move.bundle: left.pop(move.bundle)
+        for move in theirs.moves
+        if left.get(move.bundle, {}).get("source") == move.source
+    }
     for move in theirs.moves:
-        mine = same.get(move.bundle) or next((row for row in left.values() if row["source"] == move.source), None)
+        mine = same.get(move.bundle) or next(
+            (row for row in left.values() if row["source"] == move.source), None
+        )
         if mine is not None:
             left.pop(mine["bundle"], None)
         alike = _alike(move, mine, ours, {row["source"] for row in ours.moves} if ours else set())
-        why = () if alike == LEVELS else reasons(rounds, theirs, move, mine, ours.at_ms if ours else None)
+        why = (
+            ()
+            if alike == LEVELS
+            else reasons(rounds, theirs, move, mine, ours.at_ms if ours else None)
+        )
         yield Pair(move.at_ms, move, mine, alike, why)
     for row in left.values():
-        yield Pair(row["issued_ms"], None, row, (), reasons(rounds, theirs, None, row, row["issued_ms"]))
+        yield Pair(
+            row["issued_ms"], None, row, (), reasons(rounds, theirs, None, row, row["issued_ms"])
+        )
 
 
-def _alike(move: LeaderMove, mine: Mapping[str, Any] | None, ours: OurPass | None, sources: set[str]) -> tuple[str, ...]:
+def _alike(
+    move: LeaderMove, mine: Mapping[str, Any] | None, ours: OurPass | None, sources: set[str]
+) -> tuple[str, ...]:
     if ours is None:
         return ()
     if mine is None:

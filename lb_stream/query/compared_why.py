@@ -42,13 +42,20 @@ class Why:
 class Rounds:
     """Our rounds and the leader's passes, to be asked about one moment."""
 
-    def __init__(self, lake: Lake, cluster: str, config: ClusterConfig, passes: Sequence[LeaderPass]) -> None:
+    def __init__(
+        self, lake: Lake, cluster: str, config: ClusterConfig, passes: Sequence[LeaderPass]
+    ) -> None:
         self._lake, self._cluster, self.config, self._passes = lake, cluster, config, passes
         self._before: dict[int, Row | None] = {}
 
     def unloaded_by_leader(self, bundle: str, before_ms: int) -> int | None:
         """How long before a moment (ms) the leader had last unloaded a bundle, if that was within the grace period."""
-        times = [move.at_ms for one in self._passes for move in one.moves if move.bundle == bundle and move.at_ms < before_ms]
+        times = [
+            move.at_ms
+            for one in self._passes
+            for move in one.moves
+            if move.bundle == bundle and move.at_ms < before_ms
+        ]
         if not times or before_ms - max(times) > self.config.balancer.shedding_grace_period_ms:
             return None
         return before_ms - max(times)
@@ -57,37 +64,54 @@ class Rounds:
         """Broker → the time of its last report between two moments."""
         query = """SELECT broker, max(reported_ms) AS at_ms FROM broker_loads
             WHERE cluster = $1 AND reported_ms > $2 AND reported_ms <= $3 GROUP BY broker ORDER BY broker"""
-        return {row["broker"]: row["at_ms"] for row in records(run(self._lake, query, [self._cluster, after_ms, until_ms]))}
+        return {
+            row["broker"]: row["at_ms"]
+            for row in records(run(self._lake, query, [self._cluster, after_ms, until_ms]))
+        }
 
     def newest_report_ms(self, until_ms: int) -> int | None:
         """When the last report before a moment was sent, by any broker."""
         query = "SELECT max(reported_ms) AS at_ms FROM broker_loads WHERE cluster = $1 AND reported_ms <= $2"
-        return next(iter(records(run(self._lake, query, [self._cluster, until_ms]))))["at_ms"] or None
+        return (
+            next(iter(records(run(self._lake, query, [self._cluster, until_ms]))))["at_ms"] or None
+        )
 
     def refused(self, broker: str | None, bundle: str, seq: int) -> Row | None:
         """The refusal of a bundle in a round; or of its broker, when the bundle isn't named (a broker given)."""
         query = """SELECT rule FROM refusals WHERE cluster = $1 AND seq = $2
             AND (list_contains(subjects, $3) OR ($4 IS NOT NULL AND broker = $4)) ORDER BY list_contains(subjects, $3) DESC LIMIT 1"""
-        return next(iter(records(run(self._lake, query, [self._cluster, seq, bundle, broker]))), None)
+        return next(
+            iter(records(run(self._lake, query, [self._cluster, seq, bundle, broker]))), None
+        )
 
     def given_before(self, ours: Row, broker: str | None) -> int:
         """How many bundles of its round a broker had been given before a decision of ours."""
         query = """SELECT count(*) AS given FROM decisions WHERE cluster = $1 AND seq = $2 AND destination = $3
             AND TRY_CAST(string_split(decision_id, ':')[-1] AS INT) < $4"""
         ordinal = int(ours["decision_id"].rpartition(":")[2])
-        return int(records(run(self._lake, query, [self._cluster, ours["seq"], broker, ordinal]))[0]["given"])
+        return int(
+            records(run(self._lake, query, [self._cluster, ours["seq"], broker, ordinal]))[0][
+                "given"
+            ]
+        )
 
     def before(self, at_ms: int) -> Row | None:
         """The last round in the log at a moment, with its memory."""
         query = """SELECT seq, now_ms, memory, error FROM rounds
             WHERE cluster = $1 AND now_ms <= $2 AND memory <> '' ORDER BY log_seq DESC LIMIT 1"""
         if at_ms not in self._before:
-            self._before[at_ms] = next(iter(records(run(self._lake, query, [self._cluster, at_ms]))), None)
+            self._before[at_ms] = next(
+                iter(records(run(self._lake, query, [self._cluster, at_ms]))), None
+            )
         return self._before[at_ms]
 
 
 def reasons(
-    rounds: Rounds, theirs: LeaderPass | None, move: LeaderMove | None, ours: Row | None, our_ms: int | None = None
+    rounds: Rounds,
+    theirs: LeaderPass | None,
+    move: LeaderMove | None,
+    ours: Row | None,
+    our_ms: int | None = None,
 ) -> tuple[Why, ...]:
     """What makes a move of the leader's and one of ours differ; either may be missing. `our_ms`: when our pass was."""
     if move is None:
@@ -96,7 +120,11 @@ def reasons(
         return tuple(_no_pass(rounds, theirs, move))
     if ours is None:
         refused = _refused(rounds, move, our_ms, fewer=True)
-        return (*refused, *_usage(rounds, theirs, move, None, our_ms), *_seen(rounds, theirs, move.at_ms, our_ms))
+        return (
+            *refused,
+            *_usage(rounds, theirs, move, None, our_ms),
+            *_seen(rounds, theirs, move.at_ms, our_ms),
+        )
     if ours["bundle"] == move.bundle:
         return (*_destination(rounds, move, ours), *_seen(rounds, theirs, move.at_ms, our_ms))
     return (
@@ -105,12 +133,20 @@ def reasons(
     )  # fmt: skip
 
 
-def _not_the_leaders(rounds: Rounds, theirs: LeaderPass | None, ours: Row, at_ms: int) -> Iterator[Why]:
+def _not_the_leaders(
+    rounds: Rounds, theirs: LeaderPass | None, ours: Row, at_ms: int
+) -> Iterator[Why]:
     """Why the leader could not choose our bundle."""
     if theirs is not None and ours["bundle"] in theirs.splitting:
-        yield Why("splitting", f"the leader was splitting {ours['bundle']} just then, and knew nothing of its load")
+        yield Why(
+            "splitting",
+            f"the leader was splitting {ours['bundle']} just then, and knew nothing of its load",
+        )
     if (ago_ms := rounds.unloaded_by_leader(ours["bundle"], at_ms)) is not None:
-        yield Why("grace", f"the leader had itself unloaded {ours['bundle']} {ago_ms / 1000:.0f} s before, within the grace period")
+        yield Why(
+            "grace",
+            f"the leader had itself unloaded {ours['bundle']} {ago_ms / 1000:.0f} s before, within the grace period",
+        )
 
 
 def _only_ours(rounds: Rounds, theirs: LeaderPass | None, ours: Row) -> Iterator[Why]:
@@ -135,11 +171,17 @@ def _no_pass(rounds: Rounds, theirs: LeaderPass | None, move: LeaderMove) -> Ite
     if memory.get("orders", {}).get("paused"):
         yield Why("paused", "the cluster was paused here")
     if not rounds.config.balancer.shedding_enabled:
-        yield Why("off", "shedding_enabled is false here: a broker.conf in which Pulsar's own is off says so, --set shedding_enabled=true")
+        yield Why(
+            "off",
+            "shedding_enabled is false here: a broker.conf in which Pulsar's own is off says so, --set shedding_enabled=true",
+        )
     if memory["last_shed_ms"] is None:
         yield Why("no_pass", "we had not had a shedding pass yet")
     if (refusal := rounds.refused(move.source, move.bundle, last["seq"])) is not None:
-        yield Why(f"refused:{refusal['rule']}", f"refused in round {last['seq']}: {why_refused(refusal['rule'])}")
+        yield Why(
+            f"refused:{refusal['rule']}",
+            f"refused in round {last['seq']}: {why_refused(refusal['rule'])}",
+        )
     yield from _usage(rounds, theirs, move, None, last["now_ms"])
 
 
@@ -149,7 +191,10 @@ def _refused(rounds: Rounds, move: LeaderMove, our_ms: int, fewer: bool = False)
     if last is None:
         return
     if (refusal := rounds.refused(None, move.bundle, last["seq"])) is not None:
-        yield Why(f"refused:{refusal['rule']}", f"{move.bundle} was refused here: {why_refused(refusal['rule'])}")
+        yield Why(
+            f"refused:{refusal['rule']}",
+            f"{move.bundle} was refused here: {why_refused(refusal['rule'])}",
+        )
     elif fewer and (refusal := rounds.refused(move.source, move.bundle, last["seq"])) is not None:
         words = f"other bundles of {move.source} came first here and were refused: {why_refused(refusal['rule'])}"
         yield Why(f"refused:{refusal['rule']}", words)
@@ -160,20 +205,47 @@ def _destination(rounds: Rounds, move: LeaderMove, ours: Row) -> Iterator[Why]:
     candidates = {one["broker"]: one for one in ours["explain"].get("candidates", ())}
     theirs, mine = candidates.get(move.destination or ""), candidates.get(ours["destination"] or "")
     if move.rates and ours["destination"] not in move.rates:
-        yield Why("candidates", f"{ours['destination']} was none of the leader's candidates: {', '.join(sorted(move.rates))}")
+        yield Why(
+            "candidates",
+            f"{ours['destination']} was none of the leader's candidates: {', '.join(sorted(move.rates))}",
+        )
     if theirs is not None and theirs.get("refused_by"):
-        yield Why(f"refused:{theirs['refused_by']}", f"{move.destination} was no candidate here: {why_taken_out(theirs['refused_by'])}")
+        yield Why(
+            f"refused:{theirs['refused_by']}",
+            f"{move.destination} was no candidate here: {why_taken_out(theirs['refused_by'])}",
+        )
     elif theirs is not None and mine is not None and _equal(theirs["score"], mine["score"]):
-        equals = [name for name, one in candidates.items() if not one.get("refused_by") and _equal(one["score"], mine["score"])]
+        equals = [
+            name
+            for name, one in candidates.items()
+            if not one.get("refused_by") and _equal(one["score"], mine["score"])
+        ]
         yield Why("drawn", f"drawn among {len(equals)} equals: {', '.join(sorted(equals))}")
     elif _equal(move.rates.get(move.destination or ""), move.rates.get(ours["destination"] or "")):
-        yield Why("drawn", f"the leader drew among equals: {move.destination} and {ours['destination']} ranked alike there")
+        yield Why(
+            "drawn",
+            f"the leader drew among equals: {move.destination} and {ours['destination']} ranked alike there",
+        )
     elif (given := rounds.given_before(ours, move.destination)) > 0:
-        yield Why("counted", f"{given} bundles of the same pass were {move.destination}'s already; the leader places each as the only one")
-    elif theirs is not None and mine is not None and theirs["score"] is not None and mine["score"] is not None:
-        there = {name: rate for name, rate in move.rates.items() if name in (move.destination, ours["destination"])}
+        yield Why(
+            "counted",
+            f"{given} bundles of the same pass were {move.destination}'s already; the leader places each as the only one",
+        )
+    elif (
+        theirs is not None
+        and mine is not None
+        and theirs["score"] is not None
+        and mine["score"] is not None
+    ):
+        there = {
+            name: rate
+            for name, rate in move.rates.items()
+            if name in (move.destination, ours["destination"])
+        }
         beside = f"; the leader's: {_rates(there)}" if there else ""
-        here = {str(name): candidates[name]["score"] for name in (ours["destination"], move.destination)}
+        here = {
+            str(name): candidates[name]["score"] for name in (ours["destination"], move.destination)
+        }
         yield Why("ranked", f"ranked here: {_rates(here)}{beside}")
         yield from _sampling(rounds)
 
@@ -183,23 +255,45 @@ def _rates(found: Mapping[str, float]) -> str:
 
 
 def _equal(one: float | None, other: float | None) -> bool:
-    return one is not None and other is not None and abs(one - other) <= SAME * max(abs(one), abs(other))
+    return (
+        one is not None
+        and other is not None
+        and abs(one - other) <= SAME * max(abs(one), abs(other))
+    )
 
 
-def _usage(rounds: Rounds, theirs: LeaderPass | None, move: LeaderMove | None, ours: Row | None, our_ms: int) -> Iterator[Why]:
+def _usage(
+    rounds: Rounds,
+    theirs: LeaderPass | None,
+    move: LeaderMove | None,
+    ours: Row | None,
+    our_ms: int,
+) -> Iterator[Why]:
     """The broker's usage as both saw it, when that differs: another amount should leave, or nothing."""
     source = move.source if move is not None else (ours or {}).get("source", "")
     if theirs is not None and source in theirs.too_little:
-        yield Why("too_little", f"the leader found {source} overloaded, and too little throughput to move")
+        yield Why(
+            "too_little", f"the leader found {source} overloaded, and too little throughput to move"
+        )
     there = None if theirs is None else theirs.hot.get(source, (None, None))[0]
     explain = {} if ours is None else ours["explain"]
-    here = explain.get("saw") if explain.get("unit") == "ratio" else _remembered(rounds, source, our_ms)
+    here = (
+        explain.get("saw")
+        if explain.get("unit") == "ratio"
+        else _remembered(rounds, source, our_ms)
+    )
     if here is None or (there is not None and abs(here - there) < SEEN_OTHERWISE):
         return
     if there is not None:
-        yield Why("usage", f"{source} was at {figure(here, 'ratio')} here and at {figure(there, 'ratio')} for the leader, both smoothed")
+        yield Why(
+            "usage",
+            f"{source} was at {figure(here, 'ratio')} here and at {figure(there, 'ratio')} for the leader, both smoothed",
+        )
     elif theirs is not None and source in theirs.calm:
-        yield Why("usage", f"{source} was at {figure(here, 'ratio')} here, smoothed, and not overloaded for the leader")
+        yield Why(
+            "usage",
+            f"{source} was at {figure(here, 'ratio')} here, smoothed, and not overloaded for the leader",
+        )
     else:
         return
     yield from _young(rounds, our_ms)
@@ -214,13 +308,22 @@ def _young(rounds: Rounds, our_ms: int) -> Iterator[Why]:
         return
     age_ms = our_ms - first_ms
     if history ** (age_ms / max(rounds.config.balancer.shedding_interval_ms, 1)) > FORGOTTEN:
-        yield Why("young", f"our smoothing began {age_ms / 1000:.0f} s before, without the leader's past (history_ratio {history:g})")
+        yield Why(
+            "young",
+            f"our smoothing began {age_ms / 1000:.0f} s before, without the leader's past (history_ratio {history:g})",
+        )
 
 
 def _remembered(rounds: Rounds, broker: str, at_ms: int) -> float | None:
     """The smoothed usage that our shedder remembered of a broker."""
     last = rounds.before(at_ms)
-    usage = None if last is None else json.loads(last["memory"])["strategies"].get(rounds.config.shedder.name, {}).get("usage", {})
+    usage = (
+        None
+        if last is None
+        else json.loads(last["memory"])["strategies"]
+        .get(rounds.config.shedder.name, {})
+        .get("usage", {})
+    )
     return usage.get(broker) if usage else None
 
 
@@ -232,16 +335,30 @@ def _seen(rounds: Rounds, theirs: LeaderPass | None, moved_ms: int, our_ms: int)
     """
     leader_ms = moved_ms if theirs is None else theirs.at_ms
     late_s = (our_ms - leader_ms) / 1000
-    if abs(late_s) * 1000 > CLOCKS_MS and (between := rounds.reports(min(leader_ms, our_ms), max(leader_ms, our_ms))):
+    if abs(late_s) * 1000 > CLOCKS_MS and (
+        between := rounds.reports(min(leader_ms, our_ms), max(leader_ms, our_ms))
+    ):
         newer = f"reports of {', '.join(between)} came between"
         if late_s > 0:
-            yield Why("leaders_report_older", f"we passed {late_s:.0f} s after the leader, whose reports were older: {newer}")
+            yield Why(
+                "leaders_report_older",
+                f"we passed {late_s:.0f} s after the leader, whose reports were older: {newer}",
+            )
         else:
-            yield Why("our_report_older", f"we passed {-late_s:.0f} s before the leader, and ours were older: {newer}")
-    there_ms, here_ms = None if theirs is None else theirs.reported_ms, rounds.newest_report_ms(our_ms)
+            yield Why(
+                "our_report_older",
+                f"we passed {-late_s:.0f} s before the leader, and ours were older: {newer}",
+            )
+    there_ms, here_ms = (
+        None if theirs is None else theirs.reported_ms,
+        rounds.newest_report_ms(our_ms),
+    )
     if there_ms is not None and here_ms is not None and abs(there_ms - here_ms) > CLOCKS_MS:
         there, here = (leader_ms - there_ms) / 1000, (our_ms - here_ms) / 1000
-        yield Why("other_reports", f"the newest report was {there:.0f} s old for the leader and {here:.0f} s old here")
+        yield Why(
+            "other_reports",
+            f"the newest report was {there:.0f} s old for the leader and {here:.0f} s old here",
+        )
 
 
 def _sampling(rounds: Rounds) -> Iterator[Why]:

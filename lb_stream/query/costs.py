@@ -51,8 +51,7 @@ _CARRIED = """
     ON served.cluster = h.cluster AND served.bundle = h.bundle AND served.issued_ms >= h.slot_ms
 """
 _COSTS = (
-    f"WITH ended AS ({_ENDED} AND {{chosen}}), "
-    f"served AS ({_UNSERVED}), carried AS ({_CARRIED})"
+    f"WITH ended AS ({_ENDED} AND {{chosen}}), served AS ({_UNSERVED}), carried AS ({_CARRIED})"
 )
 _MOVES = _COSTS.format(chosen=f"d.kind IN {MOVES} AND d.issued_ms >= $2")
 _ONE = f"""{_COSTS.format(chosen="d.decision_id = $2")}
@@ -73,7 +72,11 @@ _BY = {
     "reason": "reason",
     "total": "''",
 }
-_EACH = {"day": "strftime(epoch_ms(issued_ms), '%Y-%m-%d')", "week": "strftime(epoch_ms(issued_ms), '%G-W%V')", "total": "''"}
+_EACH = {
+    "day": "strftime(epoch_ms(issued_ms), '%Y-%m-%d')",
+    "week": "strftime(epoch_ms(issued_ms), '%G-W%V')",
+    "total": "''",
+}
 
 
 def move_cost(lake: Lake, decision: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -90,7 +93,9 @@ def move_cost(lake: Lake, decision: Mapping[str, Any]) -> dict[str, Any] | None:
     return next(iter(records(run(lake, _ONE, asked))), None)
 
 
-def move_costs(lake: Lake, cluster: str | None, since_ms: int, by: By, each: Each) -> list[dict[str, Any]]:
+def move_costs(
+    lake: Lake, cluster: str | None, since_ms: int, by: By, each: Each
+) -> list[dict[str, Any]]:
     """Rows by cluster, span of time (UTC) and whose: moves and what they cost, the dearest first.
 
     Moves whose bundle left its source, wherever it came to. `unserved_s`: how long no broker
@@ -100,7 +105,9 @@ def move_costs(lake: Lake, cluster: str | None, since_ms: int, by: By, each: Eac
     `bytes_per_s`: traffic of the moved bundles. These three are of the moves of which history
     tells (`known`), null where it tells of none.
     """
-    query = f"{summed(by, each)} ORDER BY cluster, span, client_s DESC NULLS LAST, moves DESC, whose"
+    query = (
+        f"{summed(by, each)} ORDER BY cluster, span, client_s DESC NULLS LAST, moves DESC, whose"
+    )
     return records(run(lake, query, [cluster, since_ms]))
 
 

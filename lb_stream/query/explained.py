@@ -78,7 +78,10 @@ def explain_decision(lake: Lake, decision_id: str) -> Explained:
     """Raises QueryError when there is no such decision."""
     rows = records(run(lake, f"{_DECIDED} WHERE decision_id = $1", [decision_id]))
     if not rows:
-        raise QueryError(f"there is no decision {decision_id}: lbctl decisions shows the last ones, their ids with --json", code=2)
+        raise QueryError(
+            f"there is no decision {decision_id}: lbctl decisions shows the last ones, their ids with --json",
+            code=2,
+        )
     return explained(lake, _unpacked(rows[0]))
 
 
@@ -108,7 +111,15 @@ def explained(lake: Lake, decision: Row) -> Explained:
     followed_by = None if next_one is None else next_one["decision_id"]
     ended_badly = decision["outcome"] is not None and not is_confirmed(decision)
     sentence = _sentence(decision, parts, _owner_now(lake, decision) if ended_badly else None)
-    return Explained(sentence, decision, parts, len(siblings), _follows(lake, decision), followed_by, move_cost(lake, decision))
+    return Explained(
+        sentence,
+        decision,
+        parts,
+        len(siblings),
+        _follows(lake, decision),
+        followed_by,
+        move_cost(lake, decision),
+    )
 
 
 def _siblings(lake: Lake, decision: Row) -> list[Row]:
@@ -260,7 +271,12 @@ def _describe_end(decision: Row, parts: tuple[Part, ...], owner: str | None) -> 
         return told + _describe_place(decision, owner)
     told = f"A report confirmed it {took}"
     source = next((part for part in parts if part.role == "source"), None)
-    if source is None or decision["kind"] in RESHAPES or source.before is None or source.after is None:
+    if (
+        source is None
+        or decision["kind"] in RESHAPES
+        or source.before is None
+        or source.after is None
+    ):
         return f"{told}."
     before, after = (figure(load["usage_ratio"], "ratio") for load in (source.before, source.after))
     return f"{told}; the usage of {source.broker} went from {before} to {after}."
@@ -279,9 +295,15 @@ def _describe_place(decision: Row, owner: str | None) -> str:
 # --- a bundle, a broker, a round ---
 
 
-def decisions_about(lake: Lake, column: str, value: str, cluster: str | None, last: int) -> list[Row]:
+def decisions_about(
+    lake: Lake, column: str, value: str, cluster: str | None, last: int
+) -> list[Row]:
     """The last decisions about a bundle, or from or to a broker, the oldest first."""
-    where = "$1 IN (decisions.bundle, neighbour)" if column == "bundle" else "(source = $1 OR destination = $1)"
+    where = (
+        "$1 IN (decisions.bundle, neighbour)"
+        if column == "bundle"
+        else "(source = $1 OR destination = $1)"
+    )
     query = f"""SELECT * FROM ({_DECIDED} WHERE {where} AND ($2 IS NULL OR decisions.cluster = $2)
         ORDER BY issued_ms DESC, decisions.seq DESC, ordinal DESC LIMIT $3) ORDER BY issued_ms, seq, ordinal"""
     return [_unpacked(row) for row in records(run(lake, query, [value, cluster, last]))]
@@ -294,7 +316,10 @@ def refusals_about(lake: Lake, where: str, parameters: list[Any]) -> list[Row]:
                arg_max("limit", seq) AS "limit", min(least) AS least, max(greatest) AS greatest, any_value(unit) AS unit,
                arg_max(until_ms, seq) AS until_ms
         FROM refusals WHERE {where} GROUP BY cluster, rule, broker, namespace ORDER BY last_seq DESC, times DESC, rule, namespace"""
-    return [row | {"why": why_refused(row["rule"]) + _whose_and_until(row)} for row in records(run(lake, query, parameters))]
+    return [
+        row | {"why": why_refused(row["rule"]) + _whose_and_until(row)}
+        for row in records(run(lake, query, parameters))
+    ]
 
 
 def _whose_and_until(row: Row) -> str:
@@ -321,17 +346,45 @@ def require_broker(lake: Lake, broker: str, cluster: str | None) -> list[str]:
 
 def explain_round(lake: Lake, cluster: str, seq: int) -> Row:
     """What a round saw, decided and refused. Raises QueryError when no such round was logged."""
-    row = _first(lake, "SELECT * FROM rounds WHERE cluster = $1 AND seq = $2 ORDER BY log_seq DESC LIMIT 1", [cluster, seq])
+    row = _first(
+        lake,
+        "SELECT * FROM rounds WHERE cluster = $1 AND seq = $2 ORDER BY log_seq DESC LIMIT 1",
+        [cluster, seq],
+    )
     if row is None:
-        bounds = _first(lake, "SELECT min(seq) AS low, max(seq) AS high FROM rounds WHERE cluster = $1", [cluster])
+        bounds = _first(
+            lake,
+            "SELECT min(seq) AS low, max(seq) AS high FROM rounds WHERE cluster = $1",
+            [cluster],
+        )
         if bounds is None or bounds["high"] is None:
-            names = [each["cluster"] for each in records(run(lake, "SELECT DISTINCT cluster FROM rounds ORDER BY cluster", []))]
-            raise QueryError(f"no round of {cluster} is in the log: {', '.join(names) or 'none of any cluster is'}", code=2)
+            names = [
+                each["cluster"]
+                for each in records(
+                    run(lake, "SELECT DISTINCT cluster FROM rounds ORDER BY cluster", [])
+                )
+            ]
+            raise QueryError(
+                f"no round of {cluster} is in the log: {', '.join(names) or 'none of any cluster is'}",
+                code=2,
+            )
         known = f"its rounds run from {bounds['low']} to {bounds['high']}; rounds that saw and said nothing new aren't logged"
         raise QueryError(f"round {seq} of {cluster} is not in the log ({known})", code=2)
-    seen = _first(lake, "SELECT max(seq) AS seq FROM broker_loads WHERE cluster = $1 AND seq <= $2", [cluster, seq])
-    loads = records(run(lake, f"{_LOAD} AND seq = $2 ORDER BY broker", [cluster, seen["seq"] if seen else None]))
-    made = records(run(lake, f"{_DECIDED} WHERE decisions.cluster = $1 AND decisions.seq = $2 ORDER BY ordinal", [cluster, seq]))
+    seen = _first(
+        lake,
+        "SELECT max(seq) AS seq FROM broker_loads WHERE cluster = $1 AND seq <= $2",
+        [cluster, seq],
+    )
+    loads = records(
+        run(lake, f"{_LOAD} AND seq = $2 ORDER BY broker", [cluster, seen["seq"] if seen else None])
+    )
+    made = records(
+        run(
+            lake,
+            f"{_DECIDED} WHERE decisions.cluster = $1 AND decisions.seq = $2 ORDER BY ordinal",
+            [cluster, seq],
+        )
+    )
     refused = refusals_about(lake, "cluster = $1 AND seq = $2", [cluster, seq])
     return {
         "cluster": cluster, "seq": seq, "now_ms": row["now_ms"], "epoch": row["epoch"], "batch_id": row["batch_id"], "error": row["error"],

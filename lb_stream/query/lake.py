@@ -34,18 +34,32 @@ def open_lake(folder: Store, whole: bool = True) -> duckdb.DuckDBPyConnection:
 
     from lb_stream.contracts.tables import TABLES
 
-    existing = {spec.name: rows for spec in TABLES if (rows := _readable_rows(folder, spec)) is not None}
+    existing = {
+        spec.name: rows for spec in TABLES if (rows := _readable_rows(folder, spec)) is not None
+    }
     if not existing:
-        raise NoTables(f"no tables in {folder} yet: run `lbctl demo` or `lbctl balance`, or name theirs: --set stream.tables=FOLDER")
+        raise NoTables(
+            f"no tables in {folder} yet: run `lbctl demo` or `lbctl balance`, or name theirs: --set stream.tables=FOLDER"
+        )
     lake = duckdb.connect()
-    lake.execute("SET python_enable_replacements = false")  # or a misspelt table might be a variable of this program
+    lake.execute(
+        "SET python_enable_replacements = false"
+    )  # or a misspelt table might be a variable of this program
     lake.execute("SET TimeZone = 'UTC'")
     for macro in MACROS:
         lake.execute(macro)
     for spec in TABLES:
         rows = existing.get(spec.name, spec.schema.empty_table())
-        if missing := [name for name in spec.schema.names if name not in (*rows.schema.names, *spec.added)] if whole else []:
-            raise QueryError(f"{folder / spec.name} has no column {', '.join(missing)}: another version wrote it; {_mend(spec)}")
+        if (
+            missing := [
+                name for name in spec.schema.names if name not in (*rows.schema.names, *spec.added)
+            ]
+            if whole
+            else []
+        ):
+            raise QueryError(
+                f"{folder / spec.name} has no column {', '.join(missing)}: another version wrote it; {_mend(spec)}"
+            )
         lake.register(spec.name, _with_added(rows, spec))
     for setting in READ_ONLY:
         lake.execute(setting)
@@ -60,7 +74,9 @@ def add_views(lake: duckdb.DuckDBPyConnection) -> None:
     from lb_stream.contracts.tables import TABLES
 
     for spec in TABLES:
-        there = {row[0] for row in lake.execute(f"DESCRIBE {spec.name}").fetchall()}  # what another version wrote may lack some
+        there = {
+            row[0] for row in lake.execute(f"DESCRIBE {spec.name}").fetchall()
+        }  # what another version wrote may lack some
         schema = pa.schema([one for one in spec.schema if one.name in there])
         selected = ", ".join(view_columns(schema, '"'))
         lake.execute(f"CREATE VIEW {spec.name}{SUFFIX} AS SELECT {selected} FROM {spec.name}")
@@ -79,7 +95,14 @@ def described(table: str) -> list[tuple[str, str, str]]:
         raise QueryError(f"there is no table {table}\n{_tables()}", code=2)
     if name == table.lower():
         return [(one.name, sql_type(one.type), comment(name, one.name)) for one in spec.schema]
-    rows = [(one.name, "TIMESTAMP" if is_time(one.name) else sql_type(one.type), comment(name, one.name)) for one in spec.schema]
+    rows = [
+        (
+            one.name,
+            "TIMESTAMP" if is_time(one.name) else sql_type(one.type),
+            comment(name, one.name),
+        )
+        for one in spec.schema
+    ]
     return [(shown_as(column), kind, told) for column, kind, told in rows]
 
 
@@ -89,15 +112,23 @@ def _readable_rows(folder: Store, spec: TableSpec) -> Any:
         return _rows(folder, spec)
     except PermissionError:
         raise
-    except Exception as error:  # what delta-rs and pyarrow raise for a damaged file has no common ancestor
-        raise QueryError(f"{folder / spec.name} can't be read ({str(error).splitlines()[0]}): {_mend(spec)}") from error
+    except (
+        Exception
+    ) as error:  # what delta-rs and pyarrow raise for a damaged file has no common ancestor
+        raise QueryError(
+            f"{folder / spec.name} can't be read ({str(error).splitlines()[0]}): {_mend(spec)}"
+        ) from error
 
 
 def _with_added(rows: Any, spec: TableSpec) -> Any:
     """The rows of a table that an earlier version wrote, with the columns that it lacks, empty."""
     import pyarrow as pa
 
-    lacking = [field for field in spec.schema if field.name in spec.added and field.name not in rows.schema.names]
+    lacking = [
+        field
+        for field in spec.schema
+        if field.name in spec.added and field.name not in rows.schema.names
+    ]
     if lacking and isinstance(rows, pa.Table):
         for field in lacking:
             rows = rows.append_column(field, pa.nulls(len(rows), field.type))
@@ -128,7 +159,11 @@ def _rows(folder: Store, spec: TableSpec) -> Any:
     return pa.table(delta.scan())
 
 
-def run(lake: duckdb.DuckDBPyConnection, query: str, parameters: list[Any] | dict[str, Any] | None = None) -> duckdb.DuckDBPyConnection:
+def run(
+    lake: duckdb.DuckDBPyConnection,
+    query: str,
+    parameters: list[Any] | dict[str, Any] | None = None,
+) -> duckdb.DuckDBPyConnection:
     """Execute a query. Raises QueryError (exit code 2) that names the tables or columns there are."""
     import duckdb
 
@@ -143,7 +178,9 @@ def last_loads(lake: duckdb.DuckDBPyConnection, cluster: str) -> str:
 
     The round's number stands in it: of the large files, which say what they hold, only the one is read that has it.
     """
-    (last,) = records(run(lake, "SELECT max(log_seq) AS log_seq FROM broker_loads WHERE cluster = $1", [cluster]))
+    (last,) = records(
+        run(lake, "SELECT max(log_seq) AS log_seq FROM broker_loads WHERE cluster = $1", [cluster])
+    )
     return f"(SELECT * FROM broker_loads WHERE cluster = $1 AND log_seq = {-1 if last['log_seq'] is None else int(last['log_seq'])})"
 
 
@@ -234,7 +271,12 @@ def _explain(query: str, error: Exception) -> str:
     text = str(error).strip()
     if isinstance(error, duckdb.PermissionException):
         return f"{text.splitlines()[0]}: a query reads the tables, no other file, and writes none (--format csv prints rows)"
-    named = [name for spec in TABLES for name in (spec.name, spec.name + SUFFIX) if re.search(rf"\b{name}\b", query, re.IGNORECASE)]
+    named = [
+        name
+        for spec in TABLES
+        for name in (spec.name, spec.name + SUFFIX)
+        if re.search(rf"\b{name}\b", query, re.IGNORECASE)
+    ]
     if isinstance(error, duckdb.CatalogException) and "Table" in text:
         text = text.splitlines()[0]
         named = []
@@ -254,7 +296,9 @@ def _tables() -> str:
     from lb_stream.contracts.tables import TABLES
 
     rows = (f"  {spec.name:<17} {spec.row}" for spec in TABLES)
-    return "\n".join(["The tables:", *rows, f"Beside each a view NAME{SUFFIX} with its times as timestamps."])
+    return "\n".join(
+        ["The tables:", *rows, f"Beside each a view NAME{SUFFIX} with its times as timestamps."]
+    )
 
 
 def records(result: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:

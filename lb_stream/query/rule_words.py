@@ -14,18 +14,24 @@ from lb_stream.core.model.rules import DECIDES, PLACES, REFUSES, TAKES_OUT, Rule
 from lb_stream.io.messages.figures import figure
 from lb_stream.io.messages.times import clock
 
-HOLDS_BY: Mapping[str, tuple[str, ...]] = {place: tuple(name for name, rule in REFUSES.items() if rule.place == place) for place in PLACES}
+HOLDS_BY: Mapping[str, tuple[str, ...]] = {
+    place: tuple(name for name, rule in REFUSES.items() if rule.place == place) for place in PLACES
+}
 """What a bundle or broker may be kept by, in order of precedence → the refusing rules that say so."""
 
 
 def why_decided(rule: str, source: str | None, explain: Mapping[str, Any]) -> str:
     """Why a decision was made; a rule that nobody has described with its figures."""
-    figures = {name: figure(explain.get(name), explain.get("unit")) for name in ("saw", "limit", "average")}
+    figures = {
+        name: figure(explain.get(name), explain.get("unit")) for name in ("saw", "limit", "average")
+    }
     known = _known(DECIDES, rule)
     if known is not None:
         return known.sentence.format(source=source or "its broker", **figures)
     told = [
-        f"{words} {figures[name]}" for name, words in (("saw", "saw"), ("limit", "limit"), ("average", "average")) if figures[name] != "-"
+        f"{words} {figures[name]}"
+        for name, words in (("saw", "saw"), ("limit", "limit"), ("average", "average"))
+        if figures[name] != "-"
     ]
     return f"rule {rule}" + (f": {', '.join(told)}" if told else "")
 

@@ -66,7 +66,18 @@ _REFUSALS = f"""
       AND now_ms > (SELECT max(now_ms) FROM rounds WHERE $1 IS NULL OR cluster = $1) - {REFUSALS_SINCE_MS}
     GROUP BY rule ORDER BY times DESC, rule
 """
-PHASES = ("offsets", "planning", "wal", "decide", "log", "publish", "averages", "project", "next", "commit")
+PHASES = (
+    "offsets",
+    "planning",
+    "wal",
+    "decide",
+    "log",
+    "publish",
+    "averages",
+    "project",
+    "next",
+    "commit",
+)
 """The parts of a batch, in their order."""
 _TIMINGS = f"""
     SELECT count(*) AS batches, max(started_ms) AS started_ms, arg_max(lag_records, started_ms) AS lag_records,
@@ -105,9 +116,13 @@ def snapshot(tables: Store, cluster: str | None = None) -> Snapshot:
 def looked_up(lake: duckdb.DuckDBPyConnection, cluster: str | None) -> Snapshot:
     """What open tables say."""
     asked = [_CLUSTERS, _LOADS, _PENDING, _DECISIONS, _REFUSALS]
-    clusters, brokers, pending, decisions, refusals = (records(run(lake, query, [cluster])) for query in asked)
+    clusters, brokers, pending, decisions, refusals = (
+        records(run(lake, query, [cluster])) for query in asked
+    )
     (timings,) = records(run(lake, _TIMINGS))
-    return Snapshot(clusters, brokers, pending, decisions, refusals, timings if timings["batches"] else {})
+    return Snapshot(
+        clusters, brokers, pending, decisions, refusals, timings if timings["batches"] else {}
+    )
 
 
 def unevenness(brokers: Rows) -> float | None:

@@ -16,7 +16,9 @@ MACROS = (
 )
 """Spark's functions that DuckDB has under other names: with these, one text runs in both."""
 
-_TOKEN = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|--[^\n]*|/\*.*?\*/|(?<![\w:\]'"]):([A-Za-z_]\w*)""", re.DOTALL)
+_TOKEN = re.compile(
+    r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|--[^\n]*|/\*.*?\*/|(?<![\w:\]'"]):([A-Za-z_]\w*)""", re.DOTALL
+)
 
 
 def read_query(file: Path) -> str:
@@ -58,7 +60,13 @@ def with_parameters(query: str, values: dict[str, Any]) -> tuple[str, dict[str, 
 
     text = _TOKEN.sub(named, query)
     if missing := [name for name in dict.fromkeys(needed) if name not in values]:
-        raise QueryError(f"the query has parameters that were not given: {' '.join(f'--param {name}=…' for name in missing)}", code=2)
+        raise QueryError(
+            f"the query has parameters that were not given: {' '.join(f'--param {name}=…' for name in missing)}",
+            code=2,
+        )
     if unused := [name for name in values if name not in needed]:
-        raise QueryError(f"the query has no parameter {', '.join(unused)}: it has {', '.join(dict.fromkeys(needed)) or 'none'}", code=2)
+        raise QueryError(
+            f"the query has no parameter {', '.join(unused)}: it has {', '.join(dict.fromkeys(needed)) or 'none'}",
+            code=2,
+        )
     return text, values

@@ -60,7 +60,9 @@ def newest_loads(*columns: str, where: str = "true") -> str:
     """
     told = ", ".join(f"'{name}': {name}" for name in columns)
     newest = f"unnest(arg_max({{{told}}}, {{'log_seq': log_seq, 'seq': seq}}))"
-    return f"SELECT cluster, broker, {newest} FROM broker_loads WHERE {where} GROUP BY cluster, broker"
+    return (
+        f"SELECT cluster, broker, {newest} FROM broker_loads WHERE {where} GROUP BY cluster, broker"
+    )
 
 
 def gather(tables: Store, settings: Settings, bootstrap: str) -> Facts:
@@ -84,8 +86,12 @@ def gather_job(lake: Lake, tables: Store, settings: Settings) -> Facts:
     return _facts(tables, settings, _job(lake, settings))
 
 
-def _facts(tables: Store, settings: Settings, job: JobFacts, clusters: tuple[ClusterFacts, ...] = ()) -> Facts:
-    facts = Facts(_now_ms(), job, clusters, lag_limit=settings.stream.max_offsets_per_trigger or LAG_LIMIT)
+def _facts(
+    tables: Store, settings: Settings, job: JobFacts, clusters: tuple[ClusterFacts, ...] = ()
+) -> Facts:
+    facts = Facts(
+        _now_ms(), job, clusters, lag_limit=settings.stream.max_offsets_per_trigger or LAG_LIMIT
+    )
     folders = () if (local := tables.local) is None else (local, *local.parents)
     if (place := next((one for one in folders if one.exists()), None)) is not None:
         usage = shutil.disk_usage(place)
@@ -175,7 +181,11 @@ def with_kafka(facts: Facts, settings: Settings) -> Facts:
             facts = replace(facts, standbys=_standbys(ticks))
             if job.epoch is None or job.running is not None or not job.ticks:
                 return facts
-            require(bootstrap, settings.kafka.options, [Right("Read", "topic", settings.topics.commands)])
+            require(
+                bootstrap,
+                settings.kafka.options,
+                [Right("Read", "topic", settings.topics.commands)],
+            )
             if last is None or _now_ms() - last.append_ms > silence_ms(settings):
                 last = ticks.next(silence_ms(settings)) or last  # clocks of two machines differ
     except REFUSED as error:
@@ -183,10 +193,15 @@ def with_kafka(facts: Facts, settings: Settings) -> Facts:
     except KafkaError as error:
         return replace(facts, kafka=f"Kafka at {bootstrap}: {type(error).__name__}: {error}")
     if last is None:
-        return replace(facts, job=replace(job, running=False, seen=f"its clock on {job.host} doesn't tick"))
+        return replace(
+            facts, job=replace(job, running=False, seen=f"its clock on {job.host} doesn't tick")
+        )
     age_s = max(0, _now_ms() - last.append_ms) / 1000
     alive = age_s * 1000 <= silence_ms(settings) and last.sign.epoch == job.epoch
-    return replace(facts, job=replace(job, running=alive, seen=f"its clock on {job.host} ticked {age_s:.0f} s ago"))
+    return replace(
+        facts,
+        job=replace(job, running=alive, seen=f"its clock on {job.host} ticked {age_s:.0f} s ago"),
+    )
 
 
 def who_stands_by(settings: Settings, bootstrap: str) -> tuple[StandbyFacts, ...] | None:
@@ -201,7 +216,10 @@ def who_stands_by(settings: Settings, bootstrap: str) -> tuple[StandbyFacts, ...
 
     logging.getLogger("kafka").setLevel(logging.CRITICAL)  # its troubles come as exceptions too
     kafka = settings.kafka.model_copy(update={"bootstrap_servers": bootstrap})
-    with suppress(KafkaError), closing(Ticks(settings.model_copy(update={"kafka": kafka}))) as ticks:
+    with (
+        suppress(KafkaError),
+        closing(Ticks(settings.model_copy(update={"kafka": kafka}))) as ticks,
+    ):
         ticks.last()
         return _standbys(ticks)
     return None
@@ -216,12 +234,23 @@ def cluster_facts(lake: Lake) -> tuple[ClusterFacts, ...]:
     seen, all_ = records(run(lake, newest_loads("alive", "seen_ms", "bundles"))), standing_in(lake)
     drained = [broker for one in all_ for broker in one.orders.drained]
     owned = records(run(lake, _OWNED, [drained])) if drained else []
-    owners = {(row["cluster"], row["owner"]) for row in owned if not is_system_bundle(row["bundle"])}
-    return tuple(_cluster(one, [row for row in seen if row["cluster"] == one.cluster], owners) for one in all_)
+    owners = {
+        (row["cluster"], row["owner"]) for row in owned if not is_system_bundle(row["bundle"])
+    }
+    return tuple(
+        _cluster(one, [row for row in seen if row["cluster"] == one.cluster], owners)
+        for one in all_
+    )
 
 
-def _cluster(one: Standing, brokers: list[dict[str, Any]], owners: set[tuple[str, str]]) -> ClusterFacts:
-    told = [(refusal["rule"], refusal["subjects"]) for refusal in one.refusals if refusal["rule"] in SUSPENDING]
+def _cluster(
+    one: Standing, brokers: list[dict[str, Any]], owners: set[tuple[str, str]]
+) -> ClusterFacts:
+    told = [
+        (refusal["rule"], refusal["subjects"])
+        for refusal in one.refusals
+        if refusal["rule"] in SUSPENDING
+    ]
     if (held := one.memory.suspension) is not None:  # it isn't said with every round
         told.append((held.rule, held.brokers))
     vanished = {name for _, names in told for name in names}
@@ -241,7 +270,9 @@ def _cluster(one: Standing, brokers: list[dict[str, Any]], owners: set[tuple[str
         if not count and name not in isolated
     ]
     most = limits.max_moves_in_flight_per_broker
-    under_way = Counter(move.source for move in one.memory.pending if move.kind in MOVES and move.source is not None)
+    under_way = Counter(
+        move.source for move in one.memory.pending if move.kind in MOVES and move.source is not None
+    )
     return ClusterFacts(
         cluster=one.cluster,
         last_round_ms=one.now_ms,

@@ -20,7 +20,9 @@ class Numbers(NamedTuple):
     beyond: bool
 
 
-def numbers(strategy: str, config: Any, remembered: Mapping[str, Any], loads: Loads, broker: str) -> Numbers | None:
+def numbers(
+    strategy: str, config: Any, remembered: Mapping[str, Any], loads: Loads, broker: str
+) -> Numbers | None:
     """The numbers about a broker; None where its load isn't known. For a plug-in's strategy: its usage against the mean."""
     mine = next((row for row in loads if row["broker"] == broker), None)
     if mine is None or mine["usage_ratio"] is None:
@@ -28,11 +30,17 @@ def numbers(strategy: str, config: Any, remembered: Mapping[str, Any], loads: Lo
     return _OF.get(strategy, _plain)(config, remembered, loads, mine)
 
 
-def _plain(config: Any, remembered: Mapping[str, Any], loads: Loads, mine: Mapping[str, Any]) -> Numbers:
-    return Numbers(f"{_usage(mine['usage_ratio'])} usage; the brokers' mean is {_usage(_mean(loads))}", True)
+def _plain(
+    config: Any, remembered: Mapping[str, Any], loads: Loads, mine: Mapping[str, Any]
+) -> Numbers:
+    return Numbers(
+        f"{_usage(mine['usage_ratio'])} usage; the brokers' mean is {_usage(_mean(loads))}", True
+    )
 
 
-def _above_average(config: Any, remembered: Mapping[str, Any], loads: Loads, mine: Mapping[str, Any]) -> Numbers:
+def _above_average(
+    config: Any, remembered: Mapping[str, Any], loads: Loads, mine: Mapping[str, Any]
+) -> Numbers:
     smoothed = remembered.get("usage", {})
     if mine["broker"] not in smoothed:
         return _plain(config, remembered, loads, mine)
@@ -43,9 +51,14 @@ def _above_average(config: Any, remembered: Mapping[str, Any], loads: Loads, min
     return Numbers(told, saw >= limit and average > 0.0)
 
 
-def _overloaded(config: Any, remembered: Mapping[str, Any], loads: Loads, mine: Mapping[str, Any]) -> Numbers:
+def _overloaded(
+    config: Any, remembered: Mapping[str, Any], loads: Loads, mine: Mapping[str, Any]
+) -> Numbers:
     saw, limit = mine["usage_ratio"], config.overloaded_threshold_percent / 100
-    return Numbers(f"{_usage(saw)} usage, {'not below' if saw >= limit else 'below'} the limit of {_usage(limit)}", saw >= limit)
+    return Numbers(
+        f"{_usage(saw)} usage, {'not below' if saw >= limit else 'below'} the limit of {_usage(limit)}",
+        saw >= limit,
+    )
 
 
 def _above_limit(
@@ -56,7 +69,9 @@ def _above_limit(
     return Numbers(f"{_usage(saw)} usage, {above} the limit of {_usage(limit)}", saw > limit)
 
 
-def _uniform(config: Any, remembered: Mapping[str, Any], loads: Loads, mine: Mapping[str, Any]) -> Numbers:
+def _uniform(
+    config: Any, remembered: Mapping[str, Any], loads: Loads, mine: Mapping[str, Any]
+) -> Numbers:
     columns = [[row[name] or 0.0 for row in loads] for name in ("msgs_per_s", "bytes_per_s")]
     rate, flow = columns
     lowest = [min(column) for column in columns]
@@ -74,7 +89,9 @@ def _uniform(config: Any, remembered: Mapping[str, Any], loads: Loads, mine: Map
     return Numbers(told, by_rate or by_flow)
 
 
-def _pairs(config: Any, remembered: Mapping[str, Any], loads: Loads, mine: Mapping[str, Any]) -> Numbers:
+def _pairs(
+    config: Any, remembered: Mapping[str, Any], loads: Loads, mine: Mapping[str, Any]
+) -> Numbers:
     order = sorted(loads, key=lambda row: row["usage_ratio"] or 0.0)
     place = next(at for at, row in enumerate(order) if row["broker"] == mine["broker"])
     partner = order[len(order) - 1 - place]
@@ -89,14 +106,25 @@ def _pairs(config: Any, remembered: Mapping[str, Any], loads: Loads, mine: Mappi
     return Numbers(f"{told}, {limits} for {config.hit_count_high}", points >= low)
 
 
-def _deviation(config: Any, remembered: Mapping[str, Any], loads: Loads, mine: Mapping[str, Any]) -> Numbers:
+def _deviation(
+    config: Any, remembered: Mapping[str, Any], loads: Loads, mine: Mapping[str, Any]
+) -> Numbers:
     smoothed = {name: row[0] for name, row in remembered.get("brokers", {}).items()}
     if mine["broker"] not in smoothed:
         return _plain(config, remembered, loads, mine)
-    saw, mean, spread = smoothed[mine["broker"]], fmean(smoothed.values()), pstdev(smoothed.values())
+    saw, mean, spread = (
+        smoothed[mine["broker"]],
+        fmean(smoothed.values()),
+        pstdev(smoothed.values()),
+    )
     place = "above" if spread > config.target_std else "not above"
-    told = f"the brokers' usages deviate by {spread:.3f}, {place} the target of {config.target_std:g}"
-    return Numbers(f"{told}; this one's is {_usage(saw)}, the mean {_usage(mean)}", spread > config.target_std and saw > mean)
+    told = (
+        f"the brokers' usages deviate by {spread:.3f}, {place} the target of {config.target_std:g}"
+    )
+    return Numbers(
+        f"{told}; this one's is {_usage(saw)}, the mean {_usage(mean)}",
+        spread > config.target_std and saw > mean,
+    )
 
 
 def _usage(value: float | None) -> str:

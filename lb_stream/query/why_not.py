@@ -237,14 +237,28 @@ def _known(lake: Lake, bundle: str, cluster: str | None) -> Row:
     if len(found) == 1:
         return found[0]
     if found:
-        raise QueryError(f"{bundle} is in {', '.join(row['cluster'] for row in found)}: say which, --cluster NAME", code=2)
+        raise QueryError(
+            f"{bundle} is in {', '.join(row['cluster'] for row in found)}: say which, --cluster NAME",
+            code=2,
+        )
     ended = [
-        row for row in decisions_about(lake, "bundle", bundle, cluster, 100) if row["kind"] in RESHAPES and row["outcome"] == "confirmed"
+        row
+        for row in decisions_about(lake, "bundle", bundle, cluster, 100)
+        if row["kind"] in RESHAPES and row["outcome"] == "confirmed"
     ]
     if ended:
-        children, verb = ", ".join(ended[-1]["children"]) or "its children", "split" if ended[-1]["kind"] == "split" else "merged"
-        raise QueryError(f"{bundle} is no more: it was {verb} into {children} ({ended[-1]['decision_id']})", code=2)
-    raise QueryError(f'no report names {bundle}: lbctl sql "select bundle from bundle_averages" lists those that are known', code=2)
+        children, verb = (
+            ", ".join(ended[-1]["children"]) or "its children",
+            "split" if ended[-1]["kind"] == "split" else "merged",
+        )
+        raise QueryError(
+            f"{bundle} is no more: it was {verb} into {children} ({ended[-1]['decision_id']})",
+            code=2,
+        )
+    raise QueryError(
+        f'no report names {bundle}: lbctl sql "select bundle from bundle_averages" lists those that are known',
+        code=2,
+    )
 
 
 def situation(lake: Lake, cluster: str) -> Situation:
@@ -257,11 +271,17 @@ def situation(lake: Lake, cluster: str) -> Situation:
         raise QueryError(f"no round of {cluster} is in the log: nothing has been decided there yet")
     last = rounds[0]
     memory = json.loads(last["memory"])
-    config = cluster_config(in_force(json.loads(last["inputs"])["settings"], memory.get("orders", {}).get("settings", {})))
+    config = cluster_config(
+        in_force(
+            json.loads(last["inputs"])["settings"], memory.get("orders", {}).get("settings", {})
+        )
+    )
     (batch,) = records(run(lake, _BATCH))
     query = _LOADS.format(rows=last_loads(lake, cluster), active=ACTIVE)
     loads = records(run(lake, query, [cluster]))
-    return Situation(cluster, last, memory, config, max(last["now_ms"], batch["started_ms"] or 0), loads)
+    return Situation(
+        cluster, last, memory, config, max(last["now_ms"], batch["started_ms"] or 0), loads
+    )
 
 
 def pass_refusals(

@@ -25,7 +25,13 @@ def wall_clock_ms() -> int:
 class SimBroker:
     """Speaks for one broker of a `SimCluster`: see `lb_stream.agent.BrokerAdapter`."""
 
-    def __init__(self, cluster: SimCluster, name: str, form: ReportForm = "modular", clock: Callable[[], int] = wall_clock_ms) -> None:
+    def __init__(
+        self,
+        cluster: SimCluster,
+        name: str,
+        form: ReportForm = "modular",
+        clock: Callable[[], int] = wall_clock_ms,
+    ) -> None:
         """`clock` gives the time in ms since the epoch."""
         self._cluster, self._name, self._form, self._clock = cluster, name, form, clock
         self._load = BrokerLoad()
@@ -38,7 +44,9 @@ class SimBroker:
     def report(self) -> dict[str, Any] | list[dict[str, Any]]:
         """The load report now; of the extensible manager both records."""
         if self._form == "extensible":
-            records, self._load = make_load_data(self._cluster, self._name, self._clock(), self._load)
+            records, self._load = make_load_data(
+                self._cluster, self._name, self._clock(), self._load
+            )
             return records
         return make_report(self._cluster, self._name, self._clock(), self._form)
 
@@ -49,9 +57,17 @@ class SimBroker:
     def topics(self, bundle: str) -> Topics:
         """The topics of a bundle: evenly spread over its range, each with the same part of its traffic."""
         _, lower, upper = parse_bundle(bundle)
-        count, load = int(self._cluster.model.topics[self._cluster.row(bundle)]), self._cluster.bundle_load(bundle, self._clock())
-        hashes = lower + (upper - lower) * (2 * np.arange(count, dtype=np.int64) + 1) // (2 * max(count, 1))
-        rate, throughput = np.full(count, load.rate_msgs_per_s / max(count, 1)), np.full(count, load.throughput_bytes_per_s / max(count, 1))
+        count, load = (
+            int(self._cluster.model.topics[self._cluster.row(bundle)]),
+            self._cluster.bundle_load(bundle, self._clock()),
+        )
+        hashes = lower + (upper - lower) * (2 * np.arange(count, dtype=np.int64) + 1) // (
+            2 * max(count, 1)
+        )
+        rate, throughput = (
+            np.full(count, load.rate_msgs_per_s / max(count, 1)),
+            np.full(count, load.throughput_bytes_per_s / max(count, 1)),
+        )
         return Topics(hashes, rate, throughput, np.ones(count, np.bool_))
 
     def owns(self, bundle: str) -> bool:
@@ -71,7 +87,13 @@ class SimBroker:
         """Stop serving a bundle that another broker owns now. Raises KeyError when it is not served here."""
         self._cluster.release(self._name, bundle)
 
-    def split(self, bundle: str, boundaries: Sequence[int], _algorithm: str, _unload_children: bool = False) -> None:
+    def split(
+        self,
+        bundle: str,
+        boundaries: Sequence[int],
+        _algorithm: str,
+        _unload_children: bool = False,
+    ) -> None:
         """Serve a bundle's children instead of it; without boundaries its halves. Raises KeyError or ValueError when that can't be."""
         self._cluster.split(self._name, bundle, boundaries)
 

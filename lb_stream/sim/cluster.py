@@ -50,21 +50,27 @@ class _NoisyModel(ClusterModel):
 
     def noise(self, t_s: float) -> tuple[Floats, Floats]:
         """By what factor each bundle's load is mismeasured at that millisecond; cpu follows from it."""
-        drawn = np.random.default_rng([self.seed, round(t_s * 1000)]).normal(1.0, self.noise_ratio, len(self.names))
+        drawn = np.random.default_rng([self.seed, round(t_s * 1000)]).normal(
+            1.0, self.noise_ratio, len(self.names)
+        )
         return np.maximum(drawn, 0.0), np.ones(len(self.up))
 
 
 class SimCluster:
     """All brokers of one cluster. A bundle has one owner or none."""
 
-    def __init__(self, scenario: Scenario, start_ms: int, seed: int = 1, noise_ratio: float = NOISE_RATIO) -> None:
+    def __init__(
+        self, scenario: Scenario, start_ms: int, seed: int = 1, noise_ratio: float = NOISE_RATIO
+    ) -> None:
         """As the scenario begins; its load stays as it is at the end."""
         self.model = _NoisyModel(scenario, seed, noise_ratio)
         self.start_ms = start_ms
         self.brokers = scenario.brokers.names
         self._broker_row = {name: row for row, name in enumerate(self.brokers)}
         self._row = {name: row for row, name in enumerate(self.model.names)}
-        self._reported: dict[str, tuple[frozenset[str], int]] = dict.fromkeys(self.brokers, (frozenset(), 0))
+        self._reported: dict[str, tuple[frozenset[str], int]] = dict.fromkeys(
+            self.brokers, (frozenset(), 0)
+        )
 
     @property
     def bundles(self) -> tuple[str, ...]:
@@ -90,11 +96,17 @@ class SimCluster:
 
     def owners(self) -> dict[str, str | None]:
         """Bundle → the broker that serves it; None while it is on its way."""
-        return {name: None if row < 0 else self.brokers[row] for name, row in zip(self.bundles, self.model.owner.tolist(), strict=True)}
+        return {
+            name: None if row < 0 else self.brokers[row]
+            for name, row in zip(self.bundles, self.model.owner.tolist(), strict=True)
+        }
 
     def owns(self, broker: str, bundle: str) -> bool:
         """Whether the broker serves the bundle."""
-        return bundle in self._row and int(self.model.owner[self._row[bundle]]) == self._broker_row[broker]
+        return (
+            bundle in self._row
+            and int(self.model.owner[self._row[bundle]]) == self._broker_row[broker]
+        )
 
     def release(self, broker: str, bundle: str) -> None:
         """The broker stops serving a bundle. Raises KeyError when it does not serve it."""
@@ -112,7 +124,9 @@ class SimCluster:
 
     def _add_idle(self, bundle: str) -> None:
         new = parse_bundle(bundle)
-        same = [parsed for parsed in map(parse_bundle, self._row) if parsed.namespace == new.namespace]
+        same = [
+            parsed for parsed in map(parse_bundle, self._row) if parsed.namespace == new.namespace
+        ]
         if any(old.lower < new.upper and new.lower < old.upper for old in same):
             raise KeyError(bundle)
         self.model.add_idle(bundle)
@@ -131,7 +145,11 @@ class SimCluster:
         if not self.owns(broker, bundle):
             raise KeyError(bundle)
         edges = np.array([parent.lower, *found.boundaries, parent.upper])
-        self.model.replace(self._row[bundle], found.children, (np.diff(edges) / (parent.upper - parent.lower)).tolist())
+        self.model.replace(
+            self._row[bundle],
+            found.children,
+            (np.diff(edges) / (parent.upper - parent.lower)).tolist(),
+        )
         self._row = {name: row for row, name in enumerate(self.model.names)}
 
     def merge(self, broker: str, bundles: Sequence[str], merged: str) -> None:
@@ -181,7 +199,12 @@ def max_over_mean(throughputs: Iterable[float]) -> float:
 
 
 def build_cluster(
-    brokers: int = 6, bundles: int = 96, workload_name: str = "hot_spot", seed: int = 1, start_ms: int = 0, at_s: float = 0.0
+    brokers: int = 6,
+    bundles: int = 96,
+    workload_name: str = "hot_spot",
+    seed: int = 1,
+    start_ms: int = 0,
+    at_s: float = 0.0,
 ) -> SimCluster:
     """A small cluster: `lb_stream.sim.workload.small_scenario`."""
     return SimCluster(small_scenario(brokers, bundles, workload_name, seed, at_s), start_ms, seed)

@@ -53,11 +53,15 @@ class _Parts:
 
     def with_idle(self, row: int) -> _Parts:
         """With one more row, that carries nothing."""
-        return _Parts(np.append(self.bundle, row), np.append(self.of_scenarios, 0), np.append(self.share, 0.0))
+        return _Parts(
+            np.append(self.bundle, row), np.append(self.of_scenarios, 0), np.append(self.share, 0.0)
+        )
 
     def sums(self, loads: Floats, count: int) -> Floats:
         """LOADS × bundles, from the scenario's."""
-        return np.stack([np.bincount(self.bundle, row[self.of_scenarios] * self.share, count) for row in loads])
+        return np.stack(
+            [np.bincount(self.bundle, row[self.of_scenarios] * self.share, count) for row in loads]
+        )
 
     @property
     def first_of_each(self) -> Ints:
@@ -83,7 +87,12 @@ class ClusterModel:
         self.scenario = scenario
         self.names = list(bundles.names)
         self.owner = bundles.start_owner.astype(np.int64)
-        self.topics, self.producers, self.consumers, self.heap = bundles.topics, bundles.producers, bundles.consumers, bundles.memory_bytes
+        self.topics, self.producers, self.consumers, self.heap = (
+            bundles.topics,
+            bundles.producers,
+            bundles.consumers,
+            bundles.memory_bytes,
+        )
         self.up: Bools = brokers.up.copy()
         self.up_since_s: Floats = np.zeros(len(brokers))
         self.factor: Floats = np.ones(len(brokers))
@@ -180,7 +189,11 @@ class ClusterModel:
         heap = np.bincount(self.owner[self.owner >= 0], self.heap[self.owner >= 0], len(brokers))
         buffered = brokers.direct_memory_base_bytes + sums[2] * BUFFERED_S
         return {
-            "cpu": ((sums[0] + sums[1]) / brokers.cpu_msgs_per_s + (sums[2] + sums[3]) / brokers.cpu_bytes_per_s) / self.factor,
+            "cpu": (
+                (sums[0] + sums[1]) / brokers.cpu_msgs_per_s
+                + (sums[2] + sums[3]) / brokers.cpu_bytes_per_s
+            )
+            / self.factor,
             "memory": (brokers.memory_base_bytes + heap) / brokers.memory_bytes,
             "direct_memory": np.where(serving, buffered / brokers.direct_memory_bytes, 0.0),
             "bandwidth_in": sums[2] / brokers.bandwidth_in_bytes_per_s,
@@ -204,7 +217,9 @@ class ClusterModel:
         sums = self.sums(measured)
         demand = self.demand(sums)
         demand["cpu"] = demand["cpu"] * cpu_noise
-        return Measured(measured, sums, {name: np.clip(ratio, 0.0, 1.0) for name, ratio in demand.items()})
+        return Measured(
+            measured, sums, {name: np.clip(ratio, 0.0, 1.0) for name, ratio in demand.items()}
+        )
 
 
 def _usage(demand: dict[str, Floats]) -> Floats:

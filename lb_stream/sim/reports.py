@@ -6,7 +6,13 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from lb_stream.contracts.balancer import BalancerConfig
-from lb_stream.contracts.reports import BundleStats, ModularLoadReport, ResourceUsage, SimpleLoadReport, SystemResourceUsage
+from lb_stream.contracts.reports import (
+    BundleStats,
+    ModularLoadReport,
+    ResourceUsage,
+    SimpleLoadReport,
+    SystemResourceUsage,
+)
 from lb_stream.core.reporting import load_data
 from lb_stream.core.reporting.broker_load import BrokerLoad, five_weights
 from lb_stream.sim.cluster import SimCluster
@@ -33,35 +39,54 @@ HISTORY_RATIO, TOP_BUNDLES = 0.9, 10  # the extensible manager's defaults
 LOAD_WEIGHTS = five_weights(BalancerConfig().weights, None)
 OVERLOADED_RATIO, UNDERLOADED_RATIO = 0.85, 0.50
 # The simple manager's quotas of a bundle before its first measurement; the model leaves them there.
-QUOTA = {"rate_in": 40.0, "rate_out": 120.0, "bandwidth_in": 100_000.0, "bandwidth_out": 300_000.0, "memory": 80.0}
+QUOTA = {
+    "rate_in": 40.0,
+    "rate_out": 120.0,
+    "bandwidth_in": 100_000.0,
+    "bandwidth_out": 300_000.0,
+    "memory": 80.0,
+}
 CPU_PER_MESSAGE_RATE = 0.025
 
 
-def make_report(cluster: SimCluster, broker: str, now_ms: int, form: ReportForm = "modular") -> dict[str, Any]:
+def make_report(
+    cluster: SimCluster, broker: str, now_ms: int, form: ReportForm = "modular"
+) -> dict[str, Any]:
     """The broker's load report now, as a JSON object. Gains and losses are those since its last report.
 
     The extensible manager's load data are made from the modular form: see `make_load_data`.
     """
     # Real reports leave the TLS addresses out instead of sending null.
-    report: dict[str, Any] = _report(cluster, broker, now_ms, form).model_dump(mode="json", by_alias=True, exclude_none=True)
+    report: dict[str, Any] = _report(cluster, broker, now_ms, form).model_dump(
+        mode="json", by_alias=True, exclude_none=True
+    )
     return report
 
 
-def make_load_data(cluster: SimCluster, broker: str, now_ms: int, before: BrokerLoad) -> tuple[list[dict[str, Any]], BrokerLoad]:
+def make_load_data(
+    cluster: SimCluster, broker: str, now_ms: int, before: BrokerLoad
+) -> tuple[list[dict[str, Any]], BrokerLoad]:
     """The extensible manager's two records, and the broker's smoothed load after this measurement."""
     local = _report(cluster, broker, now_ms, "extensible")
     if local.last_bundle_gains or local.last_bundle_losses:
         before = before.cleared()  # its past says nothing of what it carries now
     load = load_data.measured(local, before, LOAD_WEIGHTS, HISTORY_RATIO, now_ms)
-    records = (load_data.load_data(local, load, now_ms), load_data.top_bundles(local.last_stats, TOP_BUNDLES))
-    return [record.model_dump(mode="json", by_alias=True, exclude_none=True) for record in records], load
+    records = (
+        load_data.load_data(local, load, now_ms),
+        load_data.top_bundles(local.last_stats, TOP_BUNDLES),
+    )
+    return [
+        record.model_dump(mode="json", by_alias=True, exclude_none=True) for record in records
+    ], load
 
 
 def _report(cluster: SimCluster, broker: str, now_ms: int, form: ReportForm) -> Any:
     measured, place = cluster.measure(now_ms), cluster.broker_row(broker)
     gained, lost, at_ms = cluster.note_report(broker, now_ms)
     stats = _stats(cluster, broker, measured)
-    total: dict[str, Any] = dict(zip(_FOUR, measured.sums[:, place].round(DIGITS).tolist(), strict=True))
+    total: dict[str, Any] = dict(
+        zip(_FOUR, measured.sums[:, place].round(DIGITS).tolist(), strict=True)
+    )
     common: dict[str, Any] = {
         "web_service_url": f"http://{broker}",
         "pulsar_service_url": f"pulsar://{broker.rpartition(':')[0]}:6650",
@@ -99,7 +124,9 @@ def _stats(cluster: SimCluster, broker: str, measured: Measured) -> dict[str, Bu
     }
 
 
-def _resources(brokers: ScenarioBrokers, measured: Measured, place: int) -> dict[str, ResourceUsage]:
+def _resources(
+    brokers: ScenarioBrokers, measured: Measured, place: int
+) -> dict[str, ResourceUsage]:
     limits = {
         "cpu": 100.0 * CORES,
         "memory": brokers.memory_bytes[place] / MIB,
@@ -108,7 +135,9 @@ def _resources(brokers: ScenarioBrokers, measured: Measured, place: int) -> dict
         "bandwidth_out": brokers.bandwidth_out_bytes_per_s[place] * 8 / BITS_PER_KBIT,
     }
     return {
-        name: ResourceUsage(usage=round(float(measured.used[name][place] * limit), DIGITS), limit=float(limit))
+        name: ResourceUsage(
+            usage=round(float(measured.used[name][place] * limit), DIGITS), limit=float(limit)
+        )
         for name, limit in limits.items()
     }
 
@@ -179,4 +208,9 @@ def throughput_of(report: Mapping[str, Any]) -> float:
     """Bytes/s in and out that a report names; none in a list of top bundles."""
     if "msgThroughputIn" in report:
         return float(report["msgThroughputIn"]) + float(report["msgThroughputOut"])
-    return float(sum(one["msgThroughputIn"] + one["msgThroughputOut"] for one in report.get("bundleStats", {}).values()))
+    return float(
+        sum(
+            one["msgThroughputIn"] + one["msgThroughputOut"]
+            for one in report.get("bundleStats", {}).values()
+        )
+    )

@@ -9,7 +9,13 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from lb_stream.sim.scenario.scenario import MoveTimes, Scenario, ScenarioBrokers, ScenarioBundles, ScenarioPolicies
+from lb_stream.sim.scenario.scenario import (
+    MoveTimes,
+    Scenario,
+    ScenarioBrokers,
+    ScenarioBundles,
+    ScenarioPolicies,
+)
 
 BUNDLES_PER_NAMESPACE = 4  # Pulsar's default for a new namespace
 MEAN_USAGE = 0.25
@@ -28,27 +34,64 @@ WORKLOADS: dict[str, str] = {
 """Names that the command line knows, and what they are."""
 
 
-def small_scenario(brokers: int = 6, bundles: int = 96, workload: str = "hot_spot", seed: int = 1, at_s: float = 0.0) -> Scenario:
+def small_scenario(
+    brokers: int = 6,
+    bundles: int = 96,
+    workload: str = "hot_spot",
+    seed: int = 1,
+    at_s: float = 0.0,
+) -> Scenario:
     """A cluster whose bundles differ by chance. A hot spot begins after `at_s`; from then on load stays as it is.
 
     Sizes are such that an average broker's cpu is at 25 % under base load, whatever the numbers are. Raises KeyError for a workload that
     there isn't.
     """
     chance = random.Random(f"cluster:{seed}")
-    shapes = [(chance.uniform(0.6, 1.4), chance.choice((768.0, 1024.0, 1280.0)), chance.choice((1.0, 2.0, 3.0))) for _ in range(bundles)]
-    clients = [(chance.randint(2, 12), chance.randint(2, 8), chance.randint(2, 16)) for _ in range(bundles)]
+    shapes = [
+        (
+            chance.uniform(0.6, 1.4),
+            chance.choice((768.0, 1024.0, 1280.0)),
+            chance.choice((1.0, 2.0, 3.0)),
+        )
+        for _ in range(bundles)
+    ]
+    clients = [
+        (chance.randint(2, 12), chance.randint(2, 8), chance.randint(2, 16)) for _ in range(bundles)
+    ]
     rate, size, fan_out = np.array(shapes).T
-    rate = rate * MEAN_USAGE * brokers / max(float((rate * (1 + fan_out) * (1 / CPU_MSGS_PER_S + size / CPU_BYTES_PER_S)).sum()), 1e-12)
+    rate = (
+        rate
+        * MEAN_USAGE
+        * brokers
+        / max(
+            float((rate * (1 + fan_out) * (1 / CPU_MSGS_PER_S + size / CPU_BYTES_PER_S)).sum()),
+            1e-12,
+        )
+    )
     base = np.stack([rate, rate * fan_out, rate * size, rate * fan_out * size])
     names = bundle_names(bundles)
     topics, producers, consumers = np.array(clients, np.int64).T
     owner = np.arange(bundles) % brokers
     before, after = factors(workload, brokers, bundles, seed)
-    loads = np.stack([base * before, base * after], axis=2) if at_s > 0 else (base * after)[:, :, np.newaxis]
-    return small(brokers_of(brokers), ScenarioBundles(names, owner, topics, producers, consumers, _heap(topics)), loads, at_s)
+    loads = (
+        np.stack([base * before, base * after], axis=2)
+        if at_s > 0
+        else (base * after)[:, :, np.newaxis]
+    )
+    return small(
+        brokers_of(brokers),
+        ScenarioBundles(names, owner, topics, producers, consumers, _heap(topics)),
+        loads,
+        at_s,
+    )
 
 
-def small(brokers: ScenarioBrokers, bundles: ScenarioBundles, loads: NDArray[np.float64], at_s: float = 0.0) -> Scenario:
+def small(
+    brokers: ScenarioBrokers,
+    bundles: ScenarioBundles,
+    loads: NDArray[np.float64],
+    at_s: float = 0.0,
+) -> Scenario:
     """A scenario without an end: its loads (LOADS × bundles × 1 or 2) stay; where there are two, the second begins at `at_s`."""
     steps = loads.shape[2]
     return Scenario(
@@ -84,11 +127,15 @@ def _heap(topics: NDArray[np.int64]) -> NDArray[np.int64]:
     return (topics * HEAP_PER_TOPIC).astype(np.int64)
 
 
-def factors(workload: str, brokers: int, bundles: int, seed: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def factors(
+    workload: str, brokers: int, bundles: int, seed: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """What each bundle carries, relative to its base load, before the workload's moment and from then on. Raises KeyError."""
     steady, hot = np.ones(bundles), np.where(np.arange(bundles) % brokers == 0, HOT_FACTOR, 1.0)
     skewed = _zipf(bundles, seed)
-    return {"steady": (steady, steady), "skewed": (skewed, skewed), "hot_spot": (steady, hot)}[workload]
+    return {"steady": (steady, steady), "skewed": (skewed, skewed), "hot_spot": (steady, hot)}[
+        workload
+    ]
 
 
 def _zipf(bundles: int, seed: int, exponent: float = 0.6) -> NDArray[np.float64]:
@@ -108,7 +155,9 @@ def bundle_names(count: int) -> tuple[str, ...]:
     names: list[str] = []
     for first in range(0, count, BUNDLES_PER_NAMESPACE):
         ranges = min(BUNDLES_PER_NAMESPACE, count - first)
-        bounds: Sequence[int] = [2**32 // ranges * number for number in range(ranges)] + [0xFFFFFFFF]
+        bounds: Sequence[int] = [2**32 // ranges * number for number in range(ranges)] + [
+            0xFFFFFFFF
+        ]
         namespace = f"shop/app-{first // BUNDLES_PER_NAMESPACE + 1:02d}"
         names += [f"{namespace}/0x{low:08x}_0x{high:08x}" for low, high in pairwise(bounds)]
     return tuple(names)

@@ -20,7 +20,15 @@ from lb_stream.contracts.keys import SettingError
 Kind = Literal["local", "objects", "hadoop"]
 
 LOCAL = ("", "file")
-OBJECTS = {"s3": "s3", "s3a": "s3", "gs": "gs", "abfs": "abfss", "abfss": "abfss", "wasb": "abfss", "wasbs": "abfss"}
+OBJECTS = {
+    "s3": "s3",
+    "s3a": "s3",
+    "gs": "gs",
+    "abfs": "abfss",
+    "abfss": "abfss",
+    "wasb": "abfss",
+    "wasbs": "abfss",
+}
 """Scheme as it is given → as object_store knows it."""
 HADOOP = ("hdfs", "viewfs")
 _AS_HADOOP = {"s3": "s3a", "wasb": "abfss", "wasbs": "abfss", "abfs": "abfss"}
@@ -92,7 +100,11 @@ class Address:
     @property
     def _native_authority(self) -> str:
         """Hadoop's old wasb addresses name the account's blob service; what is there is read at its file service."""
-        return self.authority.replace(".blob.", ".dfs.") if self.scheme in ("wasb", "wasbs") else self.authority
+        return (
+            self.authority.replace(".blob.", ".dfs.")
+            if self.scheme in ("wasb", "wasbs")
+            else self.authority
+        )
 
     def __str__(self) -> str:
         """As it was given."""
@@ -108,7 +120,9 @@ def parse(place: str, setting: str) -> Address:
     scheme, authority, path = found[1].lower(), found[2], (found[3] or "").rstrip("/")
     if scheme == "file":
         if authority not in ("", "localhost"):
-            raise AddressError(setting, place, f"file:///{authority}{path}: three slashes, then the path")
+            raise AddressError(
+                setting, place, f"file:///{authority}{path}: three slashes, then the path"
+            )
         return Address("file", "", str(Path(unquote(path) or "/")), place.rstrip("/"))
     if scheme not in OBJECTS and scheme not in HADOOP:
         raise AddressError(setting, place, _EXPECTED)
@@ -116,13 +130,19 @@ def parse(place: str, setting: str) -> Address:
         raise AddressError(setting, place, f"{scheme}://BUCKET/FOLDER")
     if "@" in authority and OBJECTS.get(scheme) in ("s3", "gs"):
         where = "in [stream.store_options], or the variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-        raise AddressError(setting, f"{scheme}://…@…", f"{scheme}://BUCKET/FOLDER, and keys {where}")
+        raise AddressError(
+            setting, f"{scheme}://…@…", f"{scheme}://BUCKET/FOLDER, and keys {where}"
+        )
     return Address(scheme, authority, path, place.rstrip("/"))
 
 
 def native_options(options: Mapping[str, str]) -> dict[str, str]:
     """Options of obstore: those that are not Hadoop's."""
-    return {name: value for name, value in options.items() if not name.startswith("fs.") and _bare(name) != "allow_http"}
+    return {
+        name: value
+        for name, value in options.items()
+        if not name.startswith("fs.") and _bare(name) != "allow_http"
+    }
 
 
 def delta_options(options: Mapping[str, str]) -> dict[str, str]:

@@ -18,7 +18,11 @@ def hadoop(uri: str) -> fs.FileSystem:
     scheme, _, authority = uri.partition("://")
     if scheme == "viewfs":  # its name is no machine's: Hadoop finds it in core-site.xml
         return fs.HadoopFileSystem(f"viewfs://{authority}" if authority else "default")
-    return fs.HadoopFileSystem.from_uri(f"hdfs://{authority}") if authority else fs.HadoopFileSystem("default")
+    return (
+        fs.HadoopFileSystem.from_uri(f"hdfs://{authority}")
+        if authority
+        else fs.HadoopFileSystem("default")
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +41,9 @@ class ArrowBackend:
         """As Backend has it."""
         new = f"{path}.{uuid.uuid4().hex[:12]}.new"
         self.filesystem.create_dir(path.rpartition("/")[0], recursive=True)
-        return ArrowDraft(self.filesystem, path, new, self.filesystem.open_output_stream(new, compression=None))
+        return ArrowDraft(
+            self.filesystem, path, new, self.filesystem.open_output_stream(new, compression=None)
+        )
 
     def get(self, path: str) -> pa.Buffer:
         """As Backend has it."""
@@ -100,7 +106,10 @@ class ArrowDraft:
                 self.filesystem.move(self.new, self.path)
                 return True
             except OSError:
-                if not absent or self.filesystem.get_file_info(self.path).type == fs.FileType.NotFound:
+                if (
+                    not absent
+                    or self.filesystem.get_file_info(self.path).type == fs.FileType.NotFound
+                ):
                     raise
         self.filesystem.delete_file(self.new)
         return False

@@ -11,7 +11,12 @@ from typing import IO, Any
 
 import obstore
 import pyarrow as pa
-from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedError, UnauthenticatedError
+from obstore.exceptions import (
+    AlreadyExistsError,
+    BaseError,
+    PermissionDeniedError,
+    UnauthenticatedError,
+)
 from obstore.store import ObjectStore, from_url
 
 from lb_stream.store.backend import Entry
@@ -36,14 +41,27 @@ class ObjectBackend:
         with _as_os_error():
             client: Any = {"timeout": TIMEOUT} | ({"allow_http": True} if plain_http else {})
             config: Any = dict(options)
-            return ObjectBackend(from_url(uri, config=config, client_options=client, retry_config={"retry_timeout": PATIENCE}))
+            return ObjectBackend(
+                from_url(
+                    uri,
+                    config=config,
+                    client_options=client,
+                    retry_config={"retry_timeout": PATIENCE},
+                )
+            )
 
     def put(self, path: str, content: bytes | pa.Buffer, absent: bool, lasts: bool = True) -> bool:
         """As Backend has it."""
         with _as_os_error():
             plain = memoryview(content).cast("B")  # Arrow's buffers are of signed bytes
             try:
-                obstore.put(self.bucket, path, plain, mode="create" if absent else "overwrite", use_multipart=False)
+                obstore.put(
+                    self.bucket,
+                    path,
+                    plain,
+                    mode="create" if absent else "overwrite",
+                    use_multipart=False,
+                )
             except AlreadyExistsError:
                 return False
         return True
@@ -144,7 +162,11 @@ class _Ranges(io.RawIOBase):
 
 
 def _entry(found: Any) -> Entry:
-    return Entry(found["path"].rpartition("/")[2], found["size"], round(found["last_modified"].timestamp() * 1000))
+    return Entry(
+        found["path"].rpartition("/")[2],
+        found["size"],
+        round(found["last_modified"].timestamp() * 1000),
+    )
 
 
 @contextmanager

@@ -11,7 +11,15 @@ from typing import IO, Any
 import pyarrow as pa
 
 from lb_stream.contracts.settings import StreamSettings
-from lb_stream.store.address import S3A_CHECKPOINTS, Address, delta_options, hadoop_options, native_options, parse, plain_http
+from lb_stream.store.address import (
+    S3A_CHECKPOINTS,
+    Address,
+    delta_options,
+    hadoop_options,
+    native_options,
+    parse,
+    plain_http,
+)
 from lb_stream.store.backend import Backend, Draft, Entry
 
 Options = tuple[tuple[str, str], ...]
@@ -28,7 +36,9 @@ class Store:
     options: Options = ()
 
     @staticmethod
-    def at(place: str | Path, options: Mapping[str, str] | None = None, setting: str = "folder") -> Store:
+    def at(
+        place: str | Path, options: Mapping[str, str] | None = None, setting: str = "folder"
+    ) -> Store:
         """The folder that a setting names. Raises AddressError, which names the setting."""
         return Store(parse(str(place), setting), tuple(sorted((options or {}).items())))
 
@@ -63,7 +73,11 @@ class Store:
     @property
     def hadoop_options(self) -> dict[str, str]:
         """Options for Hadoop's file systems, without `spark.hadoop.`."""
-        return hadoop_options(dict(self.options), self.for_hadoop.partition("://")[0]) if self.address.kind != "local" else {}
+        return (
+            hadoop_options(dict(self.options), self.for_hadoop.partition("://")[0])
+            if self.address.kind != "local"
+            else {}
+        )
 
     @property
     def checkpoint_manager(self) -> str | None:

@@ -34,10 +34,17 @@ class Arrived:
     def of(rows: Sequence[Mapping[str, Any]]) -> Arrived:
         """From the cluster's shards in order."""
         said = (row["events"] for row in rows)
-        events = [event for block in said if block is not None and block != _NO_EVENTS for event in from_bytes(block).to_pylist()]
+        events = [
+            event
+            for block in said
+            if block is not None and block != _NO_EVENTS
+            for event in from_bytes(block).to_pylist()
+        ]
         blocks = [(row["brokers"], row["names"], row["values"]) for row in rows]
         heard = all(row["brokers"] is not None for row in rows)
-        return Arrived(rows[0]["cluster"], _clock(rows[0]["clock"]), events, _commands(events), blocks, heard)
+        return Arrived(
+            rows[0]["cluster"], _clock(rows[0]["clock"]), events, _commands(events), blocks, heard
+        )
 
     @property
     def now_ms(self) -> int:
@@ -48,7 +55,11 @@ class Arrived:
         """What the log says that the round was given, beside its memory and its blocks; who acknowledged what is added later."""
         asks = [{"broker": broker, "payload": ask.to_json()} for broker, ask in self.asks]
         shadows = context.settings.shadows_of(self.cluster)
-        of_shadows = {"shadows": shadows, "shadow_hold_ms": context.settings.stream.shadow_hold_ms} if shadows else {}
+        of_shadows = (
+            {"shadows": shadows, "shadow_hold_ms": context.settings.stream.shadow_hold_ms}
+            if shadows
+            else {}
+        )
         return of_shadows | {
             "offsets": self.clock.offsets,
             "times": self.clock.times(context.settings.topics.reports),
@@ -67,17 +78,29 @@ class Arrived:
     @property
     def acks(self) -> list[tuple[str, Ack]]:
         """Who acknowledges what."""
-        return [(event["broker"], Ack.model_validate_json(event["payload"])) for event in _of_kind(self.events, "ack")]
+        return [
+            (event["broker"], Ack.model_validate_json(event["payload"]))
+            for event in _of_kind(self.events, "ack")
+        ]
 
     def balances(self, memory: Memory) -> dict[str, tuple[str, ...]]:
         """What heartbeats say of who balances by itself: of those who do, and of those who did."""
         beats = _of_kind(self.events, "heartbeat")
-        telling = (one for one in beats if one["broker"] in memory.balances or '"balances":["' in one["payload"])
-        return {one["broker"]: tuple(json.loads(one["payload"]).get("balances", ())) for one in telling}
+        telling = (
+            one
+            for one in beats
+            if one["broker"] in memory.balances or '"balances":["' in one["payload"]
+        )
+        return {
+            one["broker"]: tuple(json.loads(one["payload"]).get("balances", ())) for one in telling
+        }
 
     def merging(self, memory: Memory) -> dict[str, bool]:
         """Whose agents can merge bundles by what heartbeats say, where that is not what is remembered."""
-        said = {one["broker"]: '"merges":true' in one["payload"] for one in _of_kind(self.events, "heartbeat")}
+        said = {
+            one["broker"]: '"merges":true' in one["payload"]
+            for one in _of_kind(self.events, "heartbeat")
+        }
         known = set(memory.merging)
         return {broker: merges for broker, merges in said.items() if merges != (broker in known)}
 
@@ -121,13 +144,21 @@ def _of_kind(events: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
     if not events:
         return events
     found = [event for event in events if event["kind"] == kind]
-    return sorted(found, key=lambda event: (event["append_ms"], event["partition"], event["offset"]))
+    return sorted(
+        found, key=lambda event: (event["append_ms"], event["partition"], event["offset"])
+    )
 
 
 def _commands(events: list[dict[str, Any]]) -> tuple[Received, ...]:
     """The operators' commands, in their order."""
     if not events:
         return ()
-    commands = sorted((event for event in events if event["kind"] == "command"), key=lambda event: (event["partition"], event["offset"]))
+    commands = sorted(
+        (event for event in events if event["kind"] == "command"),
+        key=lambda event: (event["partition"], event["offset"]),
+    )
     contents = [(event["append_ms"], json.loads(event["payload"])) for event in commands]
-    return tuple(Received(append_ms, content["record"], content["rejected"]) for append_ms, content in contents)
+    return tuple(
+        Received(append_ms, content["record"], content["rejected"])
+        for append_ms, content in contents
+    )

@@ -34,7 +34,13 @@ from lb_stream.core.model.blocks import (
 )
 from lb_stream.store import Store
 from lb_stream.stream.shard_blocks import EVERYBODY
-from lb_stream.stream.shards.block_files import Blocks, BlockWriter, OpenFiles, file_name, read_block
+from lb_stream.stream.shards.block_files import (
+    Blocks,
+    BlockWriter,
+    OpenFiles,
+    file_name,
+    read_block,
+)
 from lb_stream.stream.shards.slicing import name_hashes
 from lb_stream.stream.task.attempt import task_of_batch
 from lb_stream.stream.task.crash import crash_point
@@ -56,7 +62,14 @@ class Folding:
     that the averages depend on, so that two runs of one batch with different ones don't write different files under one name.
     """
 
-    def __init__(self, configs: Mapping[str, FoldConfig], default: FoldConfig, checkpoint: Store, settings_tag: str, epoch: int) -> None:
+    def __init__(
+        self,
+        configs: Mapping[str, FoldConfig],
+        default: FoldConfig,
+        checkpoint: Store,
+        settings_tag: str,
+        epoch: int,
+    ) -> None:
         self._configs, self._default = configs, default
         self._checkpoint, self._tag, self._epoch = checkpoint, settings_tag, epoch
 
@@ -79,7 +92,9 @@ class Folding:
         """
         cluster, given = key[0], list(rows)
         if cluster == EVERYBODY:
-            self._clock = one_clock(seen for row in given if row.clock is not None for seen in json.loads(row.clock))
+            self._clock = one_clock(
+                seen for row in given if row.clock is not None for seen in json.loads(row.clock)
+            )
             self._told = canonical_json(self._clock)
             self._now_ms = max((seen["append_ms"] for seen in self._clock), default=0)
             if self._clock:
@@ -87,7 +102,9 @@ class Folding:
         elif self._clock:
             yield self._folded(cluster, given)
         elif any(row.first for row in given):
-            raise RuntimeError(f"the shard of {cluster} came before the clock: Spark no longer sorts what goes into a stateful stage")
+            raise RuntimeError(
+                f"the shard of {cluster} came before the clock: Spark no longer sorts what goes into a stateful stage"
+            )
 
     def _members(self, given: list[Row]) -> Iterator[Row]:
         """What comes of clusters of one shard: they are folded together, as many at a time as make a large shard."""
@@ -123,9 +140,16 @@ class Folding:
                 alike.setdefault(self._configs.get(work.cluster, self._default), []).append(work)
         for config, some in alike.items():
             try:
-                folded = fold_together([work.shard for work in some], [work.batch for work in some], self._now_ms, config)
+                folded = fold_together(
+                    [work.shard for work in some],
+                    [work.batch for work in some],
+                    self._now_ms,
+                    config,
+                )
             except Exception:
-                logger.exception("%d clusters could not be folded together: each is folded by itself", len(some))
+                logger.exception(
+                    "%d clusters could not be folded together: each is folded by itself", len(some)
+                )
                 continue
             for work, one in zip(some, folded, strict=True):
                 work.folded = one
@@ -167,27 +191,43 @@ class Folding:
         """What comes of one shard that has a state."""
         number, shards, before = given[0].shard, given[0].shards, given[0].before
         remembered = self._state.get()
-        if remembered is not None and not given[0].known:  # another pipeline has had it since: what was known then says nothing now
+        if (
+            remembered is not None and not given[0].known
+        ):  # another pipeline has had it since: what was known then says nothing now
             self._state.clear()
             remembered = None
         batch = _gather(given, self._read)
         if given[0].leaving and not heard(batch):
             self._state.clear()
             said = to_bytes(batch.events) if number == 0 else None
-            return Row(cluster=cluster, shard=number, clock=self._told, brokers=None, names=None, values=None, events=said)
+            return Row(
+                cluster=cluster,
+                shard=number,
+                clock=self._told,
+                brokers=None,
+                names=None,
+                values=None,
+                events=said,
+            )
         work = _Work(cluster, number, batch)
         try:
             if before is not None:
-                work.shard, work.trouble = _kept(lambda: hand_over(self._checkpoint, json.loads(before), number, shards))
+                work.shard, work.trouble = _kept(
+                    lambda: hand_over(self._checkpoint, json.loads(before), number, shards)
+                )
             elif remembered is not None and remembered[0] != shards:
-                raise RuntimeError(f"the state was written for {remembered[0]} shards, now there are {shards}, and nothing was handed over")
+                raise RuntimeError(
+                    f"the state was written for {remembered[0]} shards, now there are {shards}, and nothing was handed over"
+                )
             elif remembered is not None:
                 work.shard, work.trouble = _kept(lambda: read_shard(self._files, remembered[1:]))
                 work.blocks = remembered[1:] if work.trouble is None else None
         except Exception as error:
             work.failed, work.trouble = True, error
         self._finish(work)
-        if work.blocks is not None and (remembered is None or tuple(remembered) != (shards, *work.blocks)):
+        if work.blocks is not None and (
+            remembered is None or tuple(remembered) != (shards, *work.blocks)
+        ):
             self._state.update((shards, *work.blocks))
         return self._row(work)
 
@@ -254,7 +294,9 @@ def read_shard(checkpoint: Store | OpenFiles, blocks: Iterable[str]) -> Shard:
     brokers, names, values = blocks
     rest = read_block(checkpoint, values)
     known = with_all_columns(read_block(checkpoint, brokers), BROKER_SCHEMA)
-    return Shard(known, rest.add_column(0, BUNDLE_SCHEMA.field(0), read_block(checkpoint, names)["name"]))
+    return Shard(
+        known, rest.add_column(0, BUNDLE_SCHEMA.field(0), read_block(checkpoint, names)["name"])
+    )
 
 
 def names_block(names: pa.ChunkedArray) -> pa.Table:
@@ -264,11 +306,15 @@ def names_block(names: pa.ChunkedArray) -> pa.Table:
 
 def hand_over(checkpoint: Store, before: list[Blocks], number: int, shards: int) -> Shard:
     """What one of `shards` new shards takes over from the old ones: the bundles whose name's hash makes them its own."""
-    least = min(len(before), shards)  # both are powers of two: a bundle's new and old number agree modulo the lesser
+    least = min(
+        len(before), shards
+    )  # both are powers of two: a bundle's new and old number agree modulo the lesser
     old = [blocks for at, blocks in enumerate(before) if at % least == number % least]
     bundles = []
     for blocks in old:
-        own = (read_block(checkpoint, blocks[1])["hash"].to_numpy() & np.uint32(shards - 1)) == number
+        own = (
+            read_block(checkpoint, blocks[1])["hash"].to_numpy() & np.uint32(shards - 1)
+        ) == number
         bundles.append(read_shard(checkpoint, blocks).bundles.filter(pa.array(own)))
     joined = pa.concat_tables(bundles)
     if len(bundles) > 1:
@@ -297,10 +343,14 @@ def _gather(rows: list[Row], read: Callable[[str], pa.Table]) -> Batch:
         if row.reports is not None or row.stored_reports is not None:
             new, some = _content(row, read)
             shifted = pa.array(some["report"].to_numpy() + np.int32(before), pa.int32())
-            samples.append(some.set_column(1, some.schema.field("report"), shifted) if before else some)
+            samples.append(
+                some.set_column(1, some.schema.field("report"), shifted) if before else some
+            )
             reports.append(new)
             before += len(new)
-    return Batch(_joined(reports, NO_REPORTS), _joined(samples, NO_SAMPLES), _joined(events, NO_EVENTS))
+    return Batch(
+        _joined(reports, NO_REPORTS), _joined(samples, NO_SAMPLES), _joined(events, NO_EVENTS)
+    )
 
 
 def _content(row: Row, read: Callable[[str], pa.Table]) -> tuple[pa.Table, pa.Table]:
@@ -317,7 +367,13 @@ def _part(place: str, read: Callable[[str], pa.Table]) -> pa.Table:
 
 
 def _joined(tables: list[pa.Table], none: pa.Table) -> pa.Table:
-    return pa.concat_tables(tables).combine_chunks() if len(tables) > 1 else tables[0] if tables else none
+    return (
+        pa.concat_tables(tables).combine_chunks()
+        if len(tables) > 1
+        else tables[0]
+        if tables
+        else none
+    )
 
 
 _NOTHING_SAID = to_bytes(NO_EVENTS)
@@ -329,5 +385,13 @@ def _content_of(events: pa.Table) -> bytes:
 
 def _trouble(error: Exception, now_ms: int) -> pa.Table:
     payload = json.dumps({"stage": "averages", "error": f"{type(error).__name__}: {error}"})
-    row = {"kind": "error", "broker": "", "topic": "", "partition": 0, "offset": 0, "append_ms": now_ms, "payload": payload}
+    row = {
+        "kind": "error",
+        "broker": "",
+        "topic": "",
+        "partition": 0,
+        "offset": 0,
+        "append_ms": now_ms,
+        "payload": payload,
+    }
     return pa.Table.from_pylist([row], EVENT_SCHEMA)

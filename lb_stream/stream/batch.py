@@ -17,10 +17,27 @@ from lb_stream.contracts.settings import Settings
 from lb_stream.store import Store, checkpoint_of, tables_of
 from lb_stream.stream.context import BatchContext
 from lb_stream.stream.figures import File, part_files
-from lb_stream.stream.ports import Log, Logged, NothingUnreadable, Observer, Publisher, Reading, Tables, Unobserved, Unreadable
+from lb_stream.stream.ports import (
+    Log,
+    Logged,
+    NothingUnreadable,
+    Observer,
+    Publisher,
+    Reading,
+    Tables,
+    Unobserved,
+    Unreadable,
+)
 from lb_stream.stream.shards.attention import Attention
 from lb_stream.stream.shards.block_files import Blocks, remove_spent, remove_unused
-from lb_stream.stream.shards.directory import NEW, ShardMap, asked_in, forget_directories, read_directory, write_directory
+from lb_stream.stream.shards.directory import (
+    NEW,
+    ShardMap,
+    asked_in,
+    forget_directories,
+    read_directory,
+    write_directory,
+)
 from lb_stream.stream.shards.memory_files import hand_out
 from lb_stream.stream.shards.share import Share
 from lb_stream.stream.shards.slicing import ClusterBlocks, Parts, due_parts, next_slices
@@ -56,13 +73,19 @@ class Balancer:
         """Decide once, then publish and project what the log says; run again, it decides nothing anew."""
         crash_point("on_entry")
         self.observer.begin(batch_id)
-        self.caught_up.read(batch_id)  # at once: a batch that is run again after a restart is told the same
+        self.caught_up.read(
+            batch_id
+        )  # at once: a batch that is run again after a restart is told the same
         share = Share.of(self.settings.stream)
         written, known = self._written
-        directory = share.own(known if written == batch_id else read_directory(self._checkpoint, batch_id, self.epoch))
+        directory = share.own(
+            known if written == batch_id else read_directory(self._checkpoint, batch_id, self.epoch)
+        )
         logged = self.log.find(batch_id)
         if logged is None:
-            rounds = shards.transform(to_rounds(self._context(batch_id, directory))).toArrow()  # the one action of a batch
+            rounds = shards.transform(
+                to_rounds(self._context(batch_id, directory))
+            ).toArrow()  # the one action of a batch
             views = views_of_rounds(rounds)
             self.observer.done("decide")
             crash_point("before_log")
@@ -71,13 +94,17 @@ class Balancer:
             crash_point("after_log")
         else:
             self.log.remember(logged.rounds)
-            views = views_of_shards(shards.drop("events").toArrow())  # Spark commits the state only of a frame that has been run
+            views = views_of_shards(
+                shards.drop("events").toArrow()
+            )  # Spark commits the state only of a frame that has been run
             self.observer.done("decide")
         self.outbox.publish(logged)
         self.observer.done("publish")
         crash_point("after_publish")
         parts = due_parts(directory, views, self.settings.stream.history_resolution_ms)
-        with ThreadPoolExecutor(1) as beside:  # the tables are written here while tasks write the files of averages
+        with ThreadPoolExecutor(
+            1
+        ) as beside:  # the tables are written here while tasks write the files of averages
             projected = beside.submit(self.tables.project, logged)
             try:
                 files = self._part_files(shards.sparkSession, parts, batch_id) if parts else {}
@@ -96,7 +123,9 @@ class Balancer:
         leaving = [cluster for cluster, slices in known.items() if slices.leaving]
         stream, share = self.settings.stream, Share.of(self.settings.stream)
         own, of_shadows = share.own(self.log.memories), share.own(self.log.shadow_memories)
-        memories = hand_out(own, of_shadows, self._checkpoint, batch_id, self.epoch, tasks=stream.shuffle_partitions)
+        memories = hand_out(
+            own, of_shadows, self._checkpoint, batch_id, self.epoch, tasks=stream.shuffle_partitions
+        )
         return BatchContext(
             settings=self.settings,
             file_tag=self._file_tag(batch_id),
@@ -115,21 +144,49 @@ class Balancer:
         """Names a batch's figures; with the epoch, so that a job that was shut out can't write over what its heir has committed."""
         return f"{self.log.app.rpartition('/')[2]}-{batch_id:09d}-{self.epoch}"
 
-    def _part_files(self, spark: SparkSession, parts: Parts, batch_id: int) -> dict[str, dict[str, File]]:
+    def _part_files(
+        self, spark: SparkSession, parts: Parts, batch_id: int
+    ) -> dict[str, dict[str, File]]:
         """Have the executors write the parts of `bundle_averages` that are due, and history. Returns part → table → file."""
-        root, checkpoint, name = tables_of(self.settings.stream), self._checkpoint, self._file_tag(batch_id)
-        tasks = spark.sparkContext.parallelize(list(parts.items()), min(len(parts), spark.sparkContext.defaultParallelism))
-        return dict(tasks.map(lambda part: (part[0], part_files(*part, root, checkpoint, f"{name}-{task_of_batch()[2]}"))).collect())
+        root, checkpoint, name = (
+            tables_of(self.settings.stream),
+            self._checkpoint,
+            self._file_tag(batch_id),
+        )
+        tasks = spark.sparkContext.parallelize(
+            list(parts.items()), min(len(parts), spark.sparkContext.defaultParallelism)
+        )
+        return dict(
+            tasks.map(
+                lambda part: (
+                    part[0],
+                    part_files(*part, root, checkpoint, f"{name}-{task_of_batch()[2]}"),
+                )
+            ).collect()
+        )
 
-    def _hand_on(self, directory: Mapping[str, ShardMap], views: Mapping[str, ClusterBlocks], logged: Logged, batch_id: int) -> None:
+    def _hand_on(
+        self,
+        directory: Mapping[str, ShardMap],
+        views: Mapping[str, ClusterBlocks],
+        logged: Logged,
+        batch_id: int,
+    ) -> None:
         """Tell the next batch which clusters there are, how they are sliced and what their brokers have been asked for.
 
         Now and then delete what nobody needs any more.
         """
         stream = self.settings.stream
         bundles, resolution_ms = stream.shard_bundles, stream.history_resolution_ms
-        slices = {cluster: next_slices(directory.get(cluster, NEW), view, bundles, resolution_ms) for cluster, view in views.items()}
-        after = {cluster: one for cluster, one in (dict(directory) | slices).items() if cluster not in views or views[cluster].blocks}
+        slices = {
+            cluster: next_slices(directory.get(cluster, NEW), view, bundles, resolution_ms)
+            for cluster, view in views.items()
+        }
+        after = {
+            cluster: one
+            for cluster, one in (dict(directory) | slices).items()
+            if cluster not in views or views[cluster].blocks
+        }
         for row in logged.rounds.select(["cluster", "memory", "results"]).to_pylist():
             if row["cluster"] in after:
                 told = replace(after[row["cluster"]], asked=asked_in(row["memory"]))
@@ -142,7 +199,9 @@ class Balancer:
         written = write_directory(self._checkpoint, batch_id + 1, self.epoch, after)
         self._written = (batch_id + 1 if written else -1, after)
         tidies = batch_id % TIDY_EVERY == 0
-        if tidies or self._checkpoint.local is not None:  # elsewhere the list of files is a request of its own
+        if (
+            tidies or self._checkpoint.local is not None
+        ):  # elsewhere the list of files is a request of its own
             remove_spent(self._checkpoint, batch_id, self.epoch)
         if tidies:
             oldest = batch_id + 1 - stream.keep_views
@@ -159,10 +218,16 @@ def is_to_be_forgotten(results: str | None) -> bool:
 
 def views_of_rounds(rounds: pa.Table) -> dict[str, ClusterBlocks]:
     """Each cluster's view after a batch that has just been decided."""
-    given = rounds.select(["cluster", "now_ms", "blocks", "sampled", "bundles", "error"]).to_pylist()
+    given = rounds.select(
+        ["cluster", "now_ms", "blocks", "sampled", "bundles", "error"]
+    ).to_pylist()
     return {
         row["cluster"]: ClusterBlocks(
-            row["now_ms"], _blocks(json.loads(row["blocks"])), row["sampled"], row["bundles"], row["error"] is not None
+            row["now_ms"],
+            _blocks(json.loads(row["blocks"])),
+            row["sampled"],
+            row["bundles"],
+            row["error"] is not None,
         )
         for row in given
     }
@@ -178,7 +243,10 @@ def views_of_shards(shards: pa.Table) -> dict[str, ClusterBlocks]:
             blocks.append((row["brokers"], row["names"], row["values"]))
         if row["clock"] is not None:
             now_ms[row["cluster"]] = max(seen["append_ms"] for seen in json.loads(row["clock"]))
-    return {cluster: ClusterBlocks(now_ms[cluster], tuple(blocks), sampled=True) for cluster, blocks in found.items()}
+    return {
+        cluster: ClusterBlocks(now_ms[cluster], tuple(blocks), sampled=True)
+        for cluster, blocks in found.items()
+    }
 
 
 def _blocks(given: list[list[str]]) -> tuple[Blocks, ...]:

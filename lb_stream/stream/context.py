@@ -33,17 +33,25 @@ class DecodeConfig:
     @property
     def strangers_cluster(self) -> str:
         """The cluster under which rejected records of unknown clusters are told."""
-        return self.default_cluster if self.share.has(self.default_cluster) else self.fallback_cluster
+        return (
+            self.default_cluster if self.share.has(self.default_cluster) else self.fallback_cluster
+        )
 
     @property
     def fallback_cluster(self) -> str:
         """The cluster where a record is rejected that names none: the default one, unless only others are known."""
-        return self.default_cluster if self.default_cluster in self.known or not self.known else min(self.known)
+        return (
+            self.default_cluster
+            if self.default_cluster in self.known or not self.known
+            else min(self.known)
+        )
 
     def check(self, cluster: str) -> None:
         """Raises Rejection for a cluster that isn't served."""
         if self.allowed and not re.fullmatch(self.allowed, cluster):
-            raise Rejection("key", cluster, f"a cluster that matches stream.allowed_clusters = {self.allowed}")
+            raise Rejection(
+                "key", cluster, f"a cluster that matches stream.allowed_clusters = {self.allowed}"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +68,14 @@ class BatchContext:
     caught_up: bool
     memories: Mapping[str, str]
     first_seq: int = 0  # a cluster without a memory counts its rounds from here: none of a forgotten one's is counted twice
-    unreadable: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)  # by cluster; rejected events of records stepped over
+    unreadable: Mapping[str, list[dict[str, Any]]] = field(
+        default_factory=dict
+    )  # by cluster; rejected events of records stepped over
     shadow_memories: Mapping[str, str] = field(default_factory=dict)
     stored: tuple[str, ...] = ()
-    recorded: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # of clusters that may be forgotten: bundle → record's version
+    recorded: Mapping[str, Mapping[str, int]] = field(
+        default_factory=dict
+    )  # of clusters that may be forgotten: bundle → record's version
 
     def of(self, clusters: Iterable[str]) -> BatchContext:
         """The same, with what these clusters remember. Raises FileNotFoundError."""

@@ -74,7 +74,9 @@ ROUND_DDL = (
 )
 
 
-def decide_clusters(batches: Iterable[pa.RecordBatch], context: BatchContext, task: str) -> Iterator[pa.RecordBatch]:
+def decide_clusters(
+    batches: Iterable[pa.RecordBatch], context: BatchContext, task: str
+) -> Iterator[pa.RecordBatch]:
     """The rounds of all clusters of one task, and the files of their figures.
 
     `batches`: shards as the stateful stage emits them, all of a cluster in one task; `task` names it and its attempt. Yields rows of
@@ -83,10 +85,17 @@ def decide_clusters(batches: Iterable[pa.RecordBatch], context: BatchContext, ta
     given = list(batches)
     if not given:
         return
-    shards = pa.Table.from_batches(given).sort_by([("cluster", "ascending"), ("shard", "ascending")]).to_pylist()
+    shards = (
+        pa.Table.from_batches(given)
+        .sort_by([("cluster", "ascending"), ("shard", "ascending")])
+        .to_pylist()
+    )
     clusters = {cluster: list(some) for cluster, some in groupby(shards, itemgetter("cluster"))}
     context = context.of(clusters)
-    taken, allowance = figures.FigureFiles(context, task), Allowance.of(context.settings.stream.shadow_share_percent)
+    taken, allowance = (
+        figures.FigureFiles(context, task),
+        Allowance.of(context.settings.stream.shadow_share_percent),
+    )
     blocks = OpenFiles(checkpoint_of(context.settings.stream))
     rows = [decide_cluster(some, context, taken, blocks, allowance) for some in clusters.values()]
     taken.write(rows)
@@ -113,7 +122,14 @@ def decide_cluster(
     known = cluster in context.memories
     remembered = context.memories[cluster] if known else Memory(seq=context.first_seq).to_json()
     inputs = arrived.inputs(context)
-    row: dict[str, Any] = {"cluster": cluster, "seq": 0, "epoch": context.epoch, "now_ms": now_ms, "memory": remembered, "error": None}
+    row: dict[str, Any] = {
+        "cluster": cluster,
+        "seq": 0,
+        "epoch": context.epoch,
+        "now_ms": now_ms,
+        "memory": remembered,
+        "error": None,
+    }
     row |= _NOTHING_DONE | {"inputs": None, "blocks": canonical_json(arrived.blocks)}
     if shadows := context.settings.shadows_of(cluster):
         row["shadow_memory"] = context.shadow_memories.get(cluster, row["shadow_memory"])
@@ -122,21 +138,40 @@ def decide_cluster(
         taken.rejected(cluster, [*arrived.events, *context.unreadable.get(cluster, ())])
         if not arrived.heard:
             text = f"the cluster {cluster} has just been forgotten: nothing was heard of it"
-            answers = _unanswered(arrived.commands, text, "unknown_cluster") | {"inputs": canonical_json(inputs)}
-            return row | answers | _forgotten(cluster, now_ms, context) | {"idle": answers["idle"] and not known}
+            answers = _unanswered(arrived.commands, text, "unknown_cluster") | {
+                "inputs": canonical_json(inputs)
+            }
+            return (
+                row
+                | answers
+                | _forgotten(cluster, now_ms, context)
+                | {"idle": answers["idle"] and not known}
+            )
         memory = _memory(remembered, context.epoch)
-        acks, balances, merging = counting(arrived.acks, memory), arrived.balances(memory), arrived.merging(memory)
-        more = {"acks": [ack.model_dump(mode="json") for ack in acks], "balances": balances} | ({"merging": merging} if merging else {})
+        acks, balances, merging = (
+            counting(arrived.acks, memory),
+            arrived.balances(memory),
+            arrived.merging(memory),
+        )
+        more = {"acks": [ack.model_dump(mode="json") for ack in acks], "balances": balances} | (
+            {"merging": merging} if merging else {}
+        )
         row |= {"inputs": canonical_json(inputs | more), "seq": memory.seq if known else 0}
         if now_ms < memory.retry_ms and not arrived.commands:  # a command may be what mends it
             return row | {"idle": True}
         arrived.raise_trouble()
         inbox = Inbox(acks, context.caught_up, arrived.commands, arrived.asks, balances, merging)
-        memory = replace(memory, errors=0, retry_ms=0) if memory.errors or memory.retry_ms else memory
+        memory = (
+            replace(memory, errors=0, retry_ms=0) if memory.errors or memory.retry_ms else memory
+        )
         looked = _decide(row, arrived, memory, inbox, context, taken, blocks)
     except Exception as error:
-        row |= {"inputs": row["inputs"] or canonical_json(inputs)} | _failed(error, remembered, now_ms, context)
-        row |= _unanswered(arrived.commands, f"the round failed: {row['error'].splitlines()[-1]}", "round_failed")
+        row |= {"inputs": row["inputs"] or canonical_json(inputs)} | _failed(
+            error, remembered, now_ms, context
+        )
+        row |= _unanswered(
+            arrived.commands, f"the round failed: {row['error'].splitlines()[-1]}", "round_failed"
+        )
     crash_point("in_decide")
     row["idle"] = not (row["sampled"] or row["error"]) and _nothing_happened(row, remembered)
     if shadows and allowance is not None and looked is not None and not row["idle"]:
@@ -152,7 +187,10 @@ def _memory(remembered: str, epoch: int) -> Memory:
 
 
 _NOTHING_DONE = (
-    dict.fromkeys(("decisions", "outcomes", "ownership", "refusals", "results", "merge_advice", "proposals"), "[]")
+    dict.fromkeys(
+        ("decisions", "outcomes", "ownership", "refusals", "results", "merge_advice", "proposals"),
+        "[]",
+    )
     | {"files": "{}", "bundles": 0, "sampled": False}
     | NOTHING
 )
@@ -174,7 +212,11 @@ def _decide(
     view = _complete_view(arrived, config_before(memory, config), settings.topics.reports, blocks)
     row["bundles"] = len(view.bundles)
     if not len(view.brokers):
-        row |= _unanswered(inbox.commands, f"no broker of a cluster {cluster} has reported: is its name right?", "unknown_cluster")
+        row |= _unanswered(
+            inbox.commands,
+            f"no broker of a cluster {cluster} has reported: is its name right?",
+            "unknown_cluster",
+        )
         return None
     with within(settings.stream.round_timeout_ms, "stream.round_timeout_ms"):
         made = decide(view, memory, inbox, config)
@@ -192,16 +234,27 @@ def _forgotten(cluster: str, now_ms: int, context: BatchContext) -> dict[str, An
     least of whoever comes later, no round's number comes twice.
     """
     ends = [
-        Ownership(cluster=cluster, bundle=bundle, state="Init", version=version, since_ms=now_ms, epoch=context.epoch)
+        Ownership(
+            cluster=cluster,
+            bundle=bundle,
+            state="Init",
+            version=version,
+            since_ms=now_ms,
+            epoch=context.epoch,
+        )
         for bundle, version in sorted(context.recorded.get(cluster, {}).items())
     ]
     mergeable: dict[str, Mergeable] = {}
     news: list[ProposalNews] = []
-    with suppress(ValueError, TypeError, KeyError):  # whose memory can't be read is forgotten all the same
+    with suppress(
+        ValueError, TypeError, KeyError
+    ):  # whose memory can't be read is forgotten all the same
         memory = json.loads(context.memories.get(cluster, "{}"))
         mergeable = {bundle: Mergeable(*row) for bundle, row in memory.get("mergeable", {}).items()}
         waiting = map(Proposal.of, memory.get("proposals", ()))
-        news = [ProposalNews(one, "withdrawn", why="the cluster has been forgotten") for one in waiting]
+        news = [
+            ProposalNews(one, "withdrawn", why="the cluster has been forgotten") for one in waiting
+        ]
     advice = withdrawn(mergeable, {})
     said = {"ownership": _records(ends), "merge_advice": _list(one.to_dict() for one in advice)}
     said |= {"proposals": _list(one.to_dict() for one in news)}
@@ -228,7 +281,9 @@ def _list(entries: Iterable[dict[str, Any]]) -> str:
     return canonical_json(every) if every else "[]"
 
 
-def _failed(error: Exception, remembered: str, now_ms: int, context: BatchContext) -> dict[str, Any]:
+def _failed(
+    error: Exception, remembered: str, now_ms: int, context: BatchContext
+) -> dict[str, Any]:
     """What a round that failed leaves: the error, and a memory that has counted it."""
     stream, text = context.settings.stream, "".join(traceback.format_exception(error)[-3:]).strip()
     try:
@@ -238,18 +293,28 @@ def _failed(error: Exception, remembered: str, now_ms: int, context: BatchContex
     before = replace(before, missed_ms=now_ms if before.missed_ms is None else before.missed_ms)
     errors = before.errors + 1
     if errors < stream.suspend_after_errors:
-        return {"error": text, "memory": replace(before, epoch=context.epoch, errors=errors).to_json()}
+        return {
+            "error": text,
+            "memory": replace(before, epoch=context.epoch, errors=errors).to_json(),
+        }
     retry_ms = now_ms + stream.suspended_ms
     text += f"\nThe cluster is suspended for {stream.suspended_ms // 1000} s, as {errors} of its rounds have failed in a row."
-    return {"error": text, "memory": replace(before, epoch=context.epoch, errors=errors, retry_ms=retry_ms).to_json()}
+    return {
+        "error": text,
+        "memory": replace(before, epoch=context.epoch, errors=errors, retry_ms=retry_ms).to_json(),
+    }
 
 
-def _complete_view(arrived: Arrived, config: ClusterConfig, topic: str, blocks: OpenFiles) -> ClusterView:
+def _complete_view(
+    arrived: Arrived, config: ClusterConfig, topic: str, blocks: OpenFiles
+) -> ClusterView:
     """The cluster's view, once no shard waits for reports. `config`: the settings before the round's commands."""
     shards = read_shards(blocks, arrived.blocks)
     raise_incomplete(shards, arrived.now_ms - config.balancer.report_timeout_ms)
     times = arrived.clock.times(topic)
-    return cluster_view(arrived.cluster, shards, arrived.blocks, arrived.now_ms, config.balancer.weights, times)
+    return cluster_view(
+        arrived.cluster, shards, arrived.blocks, arrived.now_ms, config.balancer.weights, times
+    )
 
 
 def read_shards(checkpoint: Store | OpenFiles, blocks: Iterable[Blocks]) -> list[Shard]:
@@ -258,7 +323,12 @@ def read_shards(checkpoint: Store | OpenFiles, blocks: Iterable[Blocks]) -> list
 
 
 def cluster_view(
-    cluster: str, shards: Sequence[Shard], blocks: Iterable[Blocks], now_ms: int, weights: Mapping[str, float], times: Mapping[int, int]
+    cluster: str,
+    shards: Sequence[Shard],
+    blocks: Iterable[Blocks],
+    now_ms: int,
+    weights: Mapping[str, float],
+    times: Mapping[int, int],
 ) -> ClusterView:
     """What a round sees of its cluster's shards, and of the blocks that they were read from; `times` as `view_of` has it.
 
@@ -266,7 +336,9 @@ def cluster_view(
     """
     order = None
     if len(shards) > 1:
-        order = remembered_order(tuple(names for _, names, _ in blocks), [shard.bundles["name"] for shard in shards])
+        order = remembered_order(
+            tuple(names for _, names, _ in blocks), [shard.bundles["name"] for shard in shards]
+        )
     return view_of(cluster, shards, now_ms, weights, order, times)
 
 
@@ -288,7 +360,13 @@ def raise_incomplete(shards: Sequence[Shard], since_ms: int) -> None:
 
 def _reported(shard: Shard, since_ms: int) -> set[str]:
     brokers = shard.brokers
-    return set(brokers["name"].filter(pc.and_(pc.greater(brokers["reported_ms"], 0), pc.greater(brokers["seen_ms"], since_ms))).to_pylist())
+    return set(
+        brokers["name"]
+        .filter(
+            pc.and_(pc.greater(brokers["reported_ms"], 0), pc.greater(brokers["seen_ms"], since_ms))
+        )
+        .to_pylist()
+    )
 
 
 _ORDERS: OrderedDict[tuple[str, ...], NameOrder] = OrderedDict()
@@ -309,7 +387,9 @@ def remembered_order(blocks: tuple[str, ...], names: list[pa.ChunkedArray]) -> N
 
 def _nothing_happened(row: Mapping[str, Any], remembered: str) -> bool:
     """Nothing was said, and nothing is new to remember but the round's number: no line in the log, the next round takes its number."""
-    if any(row[name] != "[]" for name in ("decisions", "outcomes", "ownership", "refusals", "results")):
+    if any(
+        row[name] != "[]" for name in ("decisions", "outcomes", "ownership", "refusals", "results")
+    ):
         return False
     before, after = json.loads(remembered), json.loads(row["memory"])
     return bool(before | {"seq": 0, "epoch": 0} == after | {"seq": 0, "epoch": 0})

@@ -31,7 +31,9 @@ from lb_stream.stream.shards.directory import NEW
 
 
 def decode(
-    batches: Iterable[pa.RecordBatch], config: DecodeConfig, store: Callable[[pa.Table], str] | None = None
+    batches: Iterable[pa.RecordBatch],
+    config: DecodeConfig,
+    store: Callable[[pa.Table], str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Decode one task's records.
 
@@ -45,9 +47,19 @@ def decode(
     gc.disable()  # a million short-lived structs, none of them in a cycle
     try:
         for batch in batches:
-            columns = [batch.column(name) for name in ("key", "value", "kind", "topic", "partition", "offset", "append_ms")]
-            for key, value, kind, topic, partition, offset, append_ms in zip(*(column.to_pylist() for column in columns), strict=True):
-                position = {"topic": topic, "partition": partition, "offset": offset, "append_ms": append_ms}
+            columns = [
+                batch.column(name)
+                for name in ("key", "value", "kind", "topic", "partition", "offset", "append_ms")
+            ]
+            for key, value, kind, topic, partition, offset, append_ms in zip(
+                *(column.to_pylist() for column in columns), strict=True
+            ):
+                position = {
+                    "topic": topic,
+                    "partition": partition,
+                    "offset": offset,
+                    "append_ms": append_ms,
+                }
                 _tell_time(clock, position)
                 _take(records, config, key, value, kind, position)
         if clock:
@@ -63,7 +75,13 @@ def _tell_time(clock: dict[tuple[str, int], dict[str, Any]], position: Mapping[s
     """Note how far a record's partition has been read."""
     seen = clock.setdefault(
         (position["topic"], position["partition"]),
-        {"topic": position["topic"], "partition": position["partition"], "first": position["offset"], "last": -1, "append_ms": 0},
+        {
+            "topic": position["topic"],
+            "partition": position["partition"],
+            "first": position["offset"],
+            "last": -1,
+            "append_ms": 0,
+        },
     )
     seen["first"] = min(seen["first"], position["offset"])
     seen["last"] = max(seen["last"], position["offset"])
@@ -72,16 +90,29 @@ def _tell_time(clock: dict[tuple[str, int], dict[str, Any]], position: Mapping[s
 
 def _first(clock: Mapping[tuple[str, int], Mapping[str, Any]]) -> str:
     """Where a task has begun to read, as a text that sorts as such places do."""
-    return min((f"{topic}/{partition:010d}/{seen['first']:020d}" for (topic, partition), seen in clock.items()), default="")
+    return min(
+        (
+            f"{topic}/{partition:010d}/{seen['first']:020d}"
+            for (topic, partition), seen in clock.items()
+        ),
+        default="",
+    )
 
 
 def _take(
-    records: PartitionRecords, config: DecodeConfig, key: bytes | None, value: bytes | None, kind: str | None, position: dict[str, Any]
+    records: PartitionRecords,
+    config: DecodeConfig,
+    key: bytes | None,
+    value: bytes | None,
+    kind: str | None,
+    position: dict[str, Any],
 ) -> None:
     cluster, broker = config.default_cluster, ""
     try:
         if value is not None and len(value) > LARGEST_BYTES:
-            raise Rejection("value", f"{len(value)} bytes", f"at most {LARGEST_BYTES} bytes when decompressed")
+            raise Rejection(
+                "value", f"{len(value)} bytes", f"at most {LARGEST_BYTES} bytes when decompressed"
+            )
         if position["topic"] == config.commands_topic:
             cluster = config.fallback_cluster
             _take_command(records, config, key, value, position)
@@ -96,11 +127,20 @@ def _take(
     except Exception as error:  # a record that is met again at every restart must not end the stream, whatever it does to us
         expected = f"a readable record ({type(error).__name__}: {error})"
         if config.share.has(cluster):
-            records.reject(cluster, broker, Rejection("value", repr((value or b"")[:LONGEST_SHOWN]), expected), position)
+            records.reject(
+                cluster,
+                broker,
+                Rejection("value", repr((value or b"")[:LONGEST_SHOWN]), expected),
+                position,
+            )
 
 
 def _take_command(
-    records: PartitionRecords, config: DecodeConfig, key: bytes | None, value: bytes | None, position: dict[str, Any]
+    records: PartitionRecords,
+    config: DecodeConfig,
+    key: bytes | None,
+    value: bytes | None,
+    position: dict[str, Any],
 ) -> None:
     """A command goes to its cluster, one without a cluster to every known one. What can't be read is answered too, if it has an id.
 
@@ -118,7 +158,13 @@ def _take_command(
             return
         records.reject(cluster, "", rejection, position)
         if (sender := sender_of(value)) is not None:
-            records.add_event(cluster, "command", "", _payload({"record": sender, "rejected": shown(rejection)}), position)
+            records.add_event(
+                cluster,
+                "command",
+                "",
+                _payload({"record": sender, "rejected": shown(rejection)}),
+                position,
+            )
         return
     if command is not None:
         payload = _payload({"record": command.model_dump(mode="json"), "rejected": None})
@@ -135,11 +181,17 @@ def _addressed(key: bytes | None, config: DecodeConfig) -> list[str] | None:
     try:
         text = (key or b"").decode()
     except UnicodeDecodeError:
-        raise Rejection("key", repr(key), "<cluster> in UTF-8, or nothing for all of them") from None
+        raise Rejection(
+            "key", repr(key), "<cluster> in UTF-8, or nothing for all of them"
+        ) from None
     if not text:
         return sorted(config.known)
     if not re.fullmatch(CLUSTER_PATTERN, text):
-        raise Rejection("key", text, "<cluster> of letters, digits, '.', '_' and '-', or nothing for all of them")
+        raise Rejection(
+            "key",
+            text,
+            "<cluster> of letters, digits, '.', '_' and '-', or nothing for all of them",
+        )
     if not config.share.has(text):
         return None
     config.check(text)
@@ -156,19 +208,31 @@ def _key(key: bytes | None, config: DecodeConfig) -> tuple[str, str]:
     if not slash or not cluster:
         cluster = config.default_cluster
     if not re.fullmatch(CLUSTER_PATTERN, cluster):
-        raise Rejection("key", text, "<cluster>/<broker> with a cluster of letters, digits, '.', '_' and '-'")
+        raise Rejection(
+            "key", text, "<cluster>/<broker> with a cluster of letters, digits, '.', '_' and '-'"
+        )
     if len(broker) > LONGEST_BROKER:
-        raise Rejection("key", text, f"<cluster>/<broker> with at most {LONGEST_BROKER} characters of a broker")
+        raise Rejection(
+            "key", text, f"<cluster>/<broker> with at most {LONGEST_BROKER} characters of a broker"
+        )
     config.check(cluster)
     return cluster, broker
 
 
 def _take_record(
-    records: PartitionRecords, config: DecodeConfig, cluster: str, broker: str, value: bytes, kind: str, position: dict[str, Any]
+    records: PartitionRecords,
+    config: DecodeConfig,
+    cluster: str,
+    broker: str,
+    value: bytes,
+    kind: str,
+    position: dict[str, Any],
 ) -> None:
     if kind != "report":
         if not broker:
-            raise Rejection("key", cluster, "<cluster>/<broker>: a broker's record names its broker")
+            raise Rejection(
+                "key", cluster, "<cluster>/<broker>: a broker's record names its broker"
+            )
         payload = agent_record(kind, value)
         if kind == "ack":
             payload = believed(payload, broker, config.known.get(cluster, NEW).asked)
@@ -176,7 +240,11 @@ def _take_record(
         return
     if not value:  # withdrawn: as when the broker's registration vanishes
         if not broker:
-            raise Rejection("key", cluster, "<cluster>/<broker>: an empty report withdraws the broker that its key names")
+            raise Rejection(
+                "key",
+                cluster,
+                "<cluster>/<broker>: an empty report withdraws the broker that its key names",
+            )
         records.add_event(cluster, "goodbye", broker, "{}", position)
         return
     report = report_record(value, broker)

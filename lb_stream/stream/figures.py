@@ -19,7 +19,13 @@ import pyarrow.parquet as pq
 
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.table_spec import TableSpec
-from lb_stream.contracts.tables import BROKER_HISTORY, BROKER_LOADS, BUNDLE_AVERAGES, BUNDLE_HISTORY, REJECTED_REPORTS
+from lb_stream.contracts.tables import (
+    BROKER_HISTORY,
+    BROKER_LOADS,
+    BUNDLE_AVERAGES,
+    BUNDLE_HISTORY,
+    REJECTED_REPORTS,
+)
 from lb_stream.core.model.blocks import FOUR, RESOURCES, Shard
 from lb_stream.core.model.resources import max_weighted_usage, percents
 from lb_stream.core.model.view import ClusterView, Rates
@@ -37,14 +43,23 @@ File = dict[str, Any]
 """path (relative to its table), bytes, rows, and the partition's value if the table has partitions; of history its first and last slot."""
 
 
-def write_file(root: Store, spec: TableSpec, data: pa.Table, name: str, partition: str | None = None, compression: str = "zstd") -> File:
+def write_file(
+    root: Store,
+    spec: TableSpec,
+    data: pa.Table,
+    name: str,
+    partition: str | None = None,
+    compression: str = "zstd",
+) -> File:
     """One Parquet file in a table's folder, without the partition's column. `root`: the folder of all tables."""
     folder = f"{spec.partition_by}={partition}/" if partition is not None else ""
     path = f"{folder}{name}.parquet"
     texts = [field.name for field in data.schema if pa.types.is_string(field.type)]
     repeated = [name for name in texts if name != "bundle"]
     out = pa.BufferOutputStream()
-    pq.write_table(data, out, compression=compression, use_dictionary=repeated, write_statistics=texts)
+    pq.write_table(
+        data, out, compression=compression, use_dictionary=repeated, write_statistics=texts
+    )
     content = out.getvalue()
     root.put_whole(f"{spec.name}/{path}", content, lasts=False)
     return {"path": path, "bytes": content.size, "rows": len(data), "partition": partition}
@@ -76,14 +91,30 @@ class FigureFiles:
 
     def rejected(self, cluster: str, events: list[dict[str, Any]]) -> None:
         """The records that were not taken, with the reason."""
-        rows = [event | json.loads(event["payload"]) for event in events if event["kind"] == "rejected"]
+        rows = [
+            event | json.loads(event["payload"]) for event in events if event["kind"] == "rejected"
+        ]
         if not rows:
             return
         rows.sort(key=lambda row: (row["topic"], row["partition"], row["offset"]))
-        given = ("topic", "partition", "offset", "append_ms", "broker", "field", "value", "expected")
+        given = (
+            "topic",
+            "partition",
+            "offset",
+            "append_ms",
+            "broker",
+            "field",
+            "value",
+            "expected",
+        )
         columns: dict[str, Any] = {name: [row[name] for row in rows] for name in given}
-        columns |= {"cluster": [cluster] * len(rows), "log_seq": [self._context.log_seq] * len(rows)}
-        self._rejected.append(pa.table(columns, schema=REJECTED_REPORTS.schema))  # now: what can't be written fails this round alone
+        columns |= {
+            "cluster": [cluster] * len(rows),
+            "log_seq": [self._context.log_seq] * len(rows),
+        }
+        self._rejected.append(
+            pa.table(columns, schema=REJECTED_REPORTS.schema)
+        )  # now: what can't be written fails this round alone
         self._first.setdefault(REJECTED_REPORTS.name, cluster)
 
     def loads(self, view: ClusterView, made: Round) -> None:
@@ -99,19 +130,33 @@ class FigureFiles:
             "active": made.view.active,
             "seen_ms": brokers.seen_ms,
             "reported_ms": brokers.reported_ms,
-            "usage_ratio": brokers.usage if brokers.weights == weights else max_weighted_usage(brokers.resources, weights),
+            "usage_ratio": brokers.usage
+            if brokers.weights == weights
+            else max_weighted_usage(brokers.resources, weights),
             "bundles": view.bundle_counts(),
             "topics": brokers.topics,
             "log_seq": np.full(count, self._context.log_seq),
         }
-        columns |= zip(_RATIOS, percents(brokers.resources, RESOURCES).astype(np.float64) / 100.0, strict=True)
-        columns.update(chain(_four(brokers.latest, "latest"), _four(brokers.short, "short"), _four(brokers.long, "long")))
+        columns |= zip(
+            _RATIOS, percents(brokers.resources, RESOURCES).astype(np.float64) / 100.0, strict=True
+        )
+        columns.update(
+            chain(
+                _four(brokers.latest, "latest"),
+                _four(brokers.short, "short"),
+                _four(brokers.long, "long"),
+            )
+        )
         self._loads.append(columns)
         self._first.setdefault(BROKER_LOADS.name, view.cluster)
 
     def write(self, rows: list[dict[str, Any]]) -> None:
         """Write the files, and name each in the round of the first cluster that it speaks of."""
-        tables = [(BROKER_LOADS, data)] if self._loads and len(data := _tables_of(BROKER_LOADS, self._loads)) else []
+        tables = (
+            [(BROKER_LOADS, data)]
+            if self._loads and len(data := _tables_of(BROKER_LOADS, self._loads))
+            else []
+        )
         tables += [(REJECTED_REPORTS, pa.concat_tables(self._rejected))] if self._rejected else []
         files: dict[str, dict[str, File]] = {}
         for spec, data in tables:
@@ -132,7 +177,12 @@ def _tables_of(spec: TableSpec, parts: list[dict[str, Any]]) -> pa.Table:
             try:
                 whole.append(_table_of(spec, [part]))
             except (pa.ArrowException, ValueError) as error:
-                logger.warning("%s lacks the brokers of the cluster %s: %s", spec.name, part["cluster"][0], error)
+                logger.warning(
+                    "%s lacks the brokers of the cluster %s: %s",
+                    spec.name,
+                    part["cluster"][0],
+                    error,
+                )
         return pa.concat_tables([spec.schema.empty_table(), *whole])
 
 
@@ -141,11 +191,17 @@ def _table_of(spec: TableSpec, parts: list[dict[str, Any]]) -> pa.Table:
     columns = {}
     for name in spec.schema.names:
         given = [part[name] for part in parts]
-        columns[name] = np.concatenate(given) if isinstance(given[0], np.ndarray) else list(chain.from_iterable(given))
+        columns[name] = (
+            np.concatenate(given)
+            if isinstance(given[0], np.ndarray)
+            else list(chain.from_iterable(given))
+        )
     return pa.table(columns, schema=spec.schema)
 
 
-def part_files(part: str, entries: list[Due], root: Store, checkpoint: Store, name: str) -> dict[str, File]:
+def part_files(
+    part: str, entries: list[Due], root: Store, checkpoint: Store, name: str
+) -> dict[str, File]:
     """Write what a batch has to say of one part of `bundle_averages`: every bundle of some shards, and their rows of history where a slot
     begins. Returns table → file; a table that gets no row is not in it.
 
@@ -157,21 +213,31 @@ def part_files(part: str, entries: list[Due], root: Store, checkpoint: Store, na
         try:
             shards.append((entry, _sound(read_shard(open_files, entry.blocks))))
         except (OSError, pa.ArrowException) as error:
-            logger.warning("bundle_averages lacks bundles of the cluster %s: %s", entry.cluster, error)
+            logger.warning(
+                "bundle_averages lacks bundles of the cluster %s: %s", entry.cluster, error
+            )
     found = {BUNDLE_AVERAGES.name: [_averages(shards)]} if shards else {}
     for entry, shard in shards:
         if entry.slot is not None:
-            found.setdefault(BUNDLE_HISTORY.name, []).append(bundle_rows(entry.cluster, shard, entry.slot))
+            found.setdefault(BUNDLE_HISTORY.name, []).append(
+                bundle_rows(entry.cluster, shard, entry.slot)
+            )
             if entry.shard == 0:  # every shard knows all brokers
-                found.setdefault(BROKER_HISTORY.name, []).append(broker_rows(entry.cluster, shard, entry.slot))
+                found.setdefault(BROKER_HISTORY.name, []).append(
+                    broker_rows(entry.cluster, shard, entry.slot)
+                )
     tables = {table: pa.concat_tables(some) for table, some in found.items()}
     files = {}
     if len(averages := tables.get(BUNDLE_AVERAGES.name, ())):
-        files[BUNDLE_AVERAGES.name] = write_file(root, BUNDLE_AVERAGES, averages, name, part, compression="lz4")
+        files[BUNDLE_AVERAGES.name] = write_file(
+            root, BUNDLE_AVERAGES, averages, name, part, compression="lz4"
+        )
     for spec in (BUNDLE_HISTORY, BROKER_HISTORY):
         if len(rows := tables.get(spec.name, ())):
             slots = pc.min_max(rows["slot_ms"]).as_py()
-            files[spec.name] = write_file(root, spec, rows, f"{name}-{part}") | {"slots": [slots["min"], slots["max"]]}
+            files[spec.name] = write_file(root, spec, rows, f"{name}-{part}") | {
+                "slots": [slots["min"], slots["max"]]
+            }
     return files
 
 
@@ -186,15 +252,29 @@ def _sound(shard: Shard) -> Shard:
 def _averages(shards: list[tuple[Due, Shard]]) -> pa.Table:
     """Every bundle of some shards with its averages, of each shard sorted by name."""
     schema = _columns_of(BUNDLE_AVERAGES)
-    bundles = pa.concat_tables((shard.bundles for _, shard in shards), promote_options="default")  # an earlier version may have had fewer
+    bundles = pa.concat_tables(
+        (shard.bundles for _, shard in shards), promote_options="default"
+    )  # an earlier version may have had fewer
     counts = [len(shard.bundles) for _, shard in shards]
-    brokers = pa.chunked_array([chunk for _, shard in shards for chunk in shard.brokers["name"].chunks], pa.string())
-    before = np.cumsum([0, *(len(shard.brokers) for _, shard in shards[:-1])])  # of all brokers' names, those of earlier shards
+    brokers = pa.chunked_array(
+        [chunk for _, shard in shards for chunk in shard.brokers["name"].chunks], pa.string()
+    )
+    before = np.cumsum(
+        [0, *(len(shard.brokers) for _, shard in shards[:-1])]
+    )  # of all brokers' names, those of earlier shards
     owner = bundles["owner"].to_numpy()
-    owners = pa.DictionaryArray.from_arrays(pa.array(owner + np.repeat(before, counts), mask=owner < 0), brokers.combine_chunks())
+    owners = pa.DictionaryArray.from_arrays(
+        pa.array(owner + np.repeat(before, counts), mask=owner < 0), brokers.combine_chunks()
+    )
     at = pa.array(np.repeat(np.arange(len(shards)), counts))
     clusters = pa.DictionaryArray.from_arrays(at, [entry.cluster for entry, _ in shards])
     columns = {name: bundles[name] for name in bundles.column_names if name in schema.names}
-    columns |= {"bundle": bundles["name"], "owner": owners.cast(pa.string()), "cluster": clusters.cast(pa.string())}
-    columns["now_ms"] = pa.array(np.repeat([entry.now_ms for entry, _ in shards], counts), pa.int64())
+    columns |= {
+        "bundle": bundles["name"],
+        "owner": owners.cast(pa.string()),
+        "cluster": clusters.cast(pa.string()),
+    }
+    columns["now_ms"] = pa.array(
+        np.repeat([entry.now_ms for entry, _ in shards], counts), pa.int64()
+    )
     return pa.table({name: columns[name] for name in schema.names}, schema=schema)

@@ -53,7 +53,9 @@ class PartitionRecords:
         """The cluster's number, here only."""
         return self.clusters.setdefault(cluster, len(self.clusters))
 
-    def add_report(self, cluster: str, report: ReportRecord, digest: bytes, position: Mapping[str, Any]) -> None:
+    def add_report(
+        self, cluster: str, report: ReportRecord, digest: bytes, position: Mapping[str, Any]
+    ) -> None:
         """A report that is taken."""
         self.reports.append({"name": report.broker, "digest": digest, **report.fields, **position})
         self.of_report.append(self.number(cluster))
@@ -64,7 +66,9 @@ class PartitionRecords:
         self.unmeasured += len(report.unmeasured)
         self.sizes.append(len(report.stats) + len(report.unmeasured))
 
-    def add_event(self, cluster: str, kind: str, broker: str, payload: str, position: Mapping[str, Any]) -> None:
+    def add_event(
+        self, cluster: str, kind: str, broker: str, payload: str, position: Mapping[str, Any]
+    ) -> None:
         """Anything else that is news to a cluster. A partition's order is a broker's order: its last heartbeat tells all."""
         event = {"kind": kind, "broker": broker, "payload": payload, **position}
         if kind == "heartbeat":
@@ -72,19 +76,27 @@ class PartitionRecords:
         else:
             self.events.append((self.number(cluster), event))
 
-    def reject(self, cluster: str, broker: str, rejection: Rejection, position: Mapping[str, Any]) -> None:
+    def reject(
+        self, cluster: str, broker: str, rejection: Rejection, position: Mapping[str, Any]
+    ) -> None:
         """A record that can't be taken."""
-        payload = canonical_json(shown(rejection)).encode(errors="replace").decode()  # JSON may hold half a surrogate pair, Arrow can't
+        payload = (
+            canonical_json(shown(rejection)).encode(errors="replace").decode()
+        )  # JSON may hold half a surrogate pair, Arrow can't
         self.add_event(cluster, "rejected", broker[:LONGEST_SHOWN], payload, position)
 
     def samples(self) -> pa.Table:
         """One row of SAMPLE_SCHEMA for each bundle of each report."""
         count, width = len(self.names), len(STATS_FIELDS)
-        numbers = np.fromiter(chain.from_iterable(map(astuple, self.stats)), np.float64, count * width).reshape(count, width)
+        numbers = np.fromiter(
+            chain.from_iterable(map(astuple, self.stats)), np.float64, count * width
+        ).reshape(count, width)
         columns: dict[str, Any] = {
             "name": pa.array(self.names, pa.string()),
             "report": np.repeat(np.arange(len(self.sizes), dtype=np.int32), self.sizes),
-            "has_stats": np.fromiter((stats is not NO_STATS for stats in self.stats), np.bool_, count)
+            "has_stats": np.fromiter(
+                (stats is not NO_STATS for stats in self.stats), np.bool_, count
+            )
             if self.unmeasured
             else np.ones(count, np.bool_),
         }
@@ -92,7 +104,11 @@ class PartitionRecords:
             values = np.ascontiguousarray(numbers[:, STATS_FIELDS.index(attribute)])
             if pa.types.is_integer(SAMPLE_SCHEMA.field(column).type):
                 exact = values.max(initial=0.0) < _EXACT
-                values = values.astype(np.int64) if exact else np.array([getattr(stats, attribute) for stats in self.stats], np.int64)
+                values = (
+                    values.astype(np.int64)
+                    if exact
+                    else np.array([getattr(stats, attribute) for stats in self.stats], np.int64)
+                )
             columns[column] = values
         return pa.table(columns, schema=SAMPLE_SCHEMA)
 
@@ -100,19 +116,32 @@ class PartitionRecords:
         """Samples without those of reports that name a malformed bundle, and the rows of the reports that stay. The others are rejected."""
         names = samples["name"]
         lower, upper = pc.utf8_slice_codeunits(names, -21, -11), pc.utf8_slice_codeunits(names, -10)
-        well_formed = pc.and_(pc.match_substring_regex(names, BUNDLE_PATTERN), pc.less(lower, upper))
-        good = pc.and_(well_formed, pc.less_equal(pc.binary_length(names), LONGEST_BUNDLE)).to_numpy(zero_copy_only=False).astype(np.bool_)
+        well_formed = pc.and_(
+            pc.match_substring_regex(names, BUNDLE_PATTERN), pc.less(lower, upper)
+        )
+        good = (
+            pc.and_(well_formed, pc.less_equal(pc.binary_length(names), LONGEST_BUNDLE))
+            .to_numpy(zero_copy_only=False)
+            .astype(np.bool_)
+        )
         if good.all():
             return samples, np.arange(len(self.reports))
         of_report = samples["report"].to_numpy()
         bad_rows = np.flatnonzero(~good)
         bad_reports, first = np.unique(of_report[bad_rows], return_index=True)
         clusters = list(self.clusters)
-        expected = f"<tenant>/<namespace>/0xLLLLLLLL_0xHHHHHHHH, L < H, at most {LONGEST_BUNDLE} bytes"
+        expected = (
+            f"<tenant>/<namespace>/0xLLLLLLLL_0xHHHHHHHH, L < H, at most {LONGEST_BUNDLE} bytes"
+        )
         for report, row in zip(bad_reports.tolist(), bad_rows[first].tolist(), strict=True):
             given = self.reports[report]
             position = {name: given[name] for name in ("topic", "partition", "offset", "append_ms")}
-            self.reject(clusters[self.of_report[report]], given["name"], Rejection("bundle", str(names[row].as_py()), expected), position)
+            self.reject(
+                clusters[self.of_report[report]],
+                given["name"],
+                Rejection("bundle", str(names[row].as_py()), expected),
+                position,
+            )
         kept = np.ones(len(self.reports), np.bool_)
         kept[bad_reports] = False
         return samples.filter(pa.array(kept[of_report])), np.flatnonzero(kept)

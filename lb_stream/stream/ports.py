@@ -69,11 +69,16 @@ class Logged:
     @cached_property
     def files(self) -> list[dict[str, dict[str, Any]]]:
         """Table → the file of figures that the round names for it (stream.figures.File)."""
-        return [json.loads(text) if text != "{}" else {} for text in self.rounds["files"].to_pylist()]
+        return [
+            json.loads(text) if text != "{}" else {} for text in self.rounds["files"].to_pylist()
+        ]
 
     def _parsed(self, column: str) -> Entries:
         # Most say nothing, and their number is that of the clusters. None: an earlier version wrote the row.
-        return [json.loads(text) if text and text != "[]" else [] for text in self.rounds[column].to_pylist()]
+        return [
+            json.loads(text) if text and text != "[]" else []
+            for text in self.rounds[column].to_pylist()
+        ]
 
 
 def forgotten_in(logged: Logged) -> list[str]:
@@ -135,7 +140,9 @@ class Tables(Protocol):
     def recorded(self, clusters: Collection[str]) -> Mapping[str, Mapping[str, int]]:
         """The ownership records of some clusters: cluster → bundle → version."""
 
-    def put_parts(self, app: str, batch_id: int, files: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> None:
+    def put_parts(
+        self, app: str, batch_id: int, files: Mapping[str, Mapping[str, Mapping[str, Any]]]
+    ) -> None:
         """Put a batch's files (part → table → stream.figures.File) in the place of those parts of `bundle_averages`, and add to history."""
 
 

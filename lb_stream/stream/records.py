@@ -71,7 +71,9 @@ def report_record(value: bytes, broker: str) -> ReportRecord:
     """Decode a load report, any form. `broker` is the key's; when empty the report itself must say whose it is. Raises Rejection."""
     try:
         report = _MODULAR.decode(value)
-        if _is(report, (*_OTHERS, "systemResourceUsage"), "LocalBrokerData", bool(report.last_stats)):
+        if _is(
+            report, (*_OTHERS, "systemResourceUsage"), "LocalBrokerData", bool(report.last_stats)
+        ):
             return _modular(report, broker)
         report = _SIMPLE.decode(value)
         if _is(report, _OTHERS, "LoadReport", False):
@@ -94,11 +96,17 @@ def _by_model(value: bytes, broker: str) -> ReportRecord:
     kind = report_kind(fields)
     if kind in LOAD_DATA_KINDS:
         load_data = _validated(LOAD_DATA_KINDS[kind], value)
-        return _broker_load(load_data, broker) if kind == "broker_load" else _top_bundles(load_data, broker)
+        return (
+            _broker_load(load_data, broker)
+            if kind == "broker_load"
+            else _top_bundles(load_data, broker)
+        )
     if kind not in REPORT_KINDS:
         seen = kind or ", ".join(sorted(fields)[:5]) or "{}"
         raise Rejection(
-            "loadReportType", str(fields.get("loadReportType", seen)), "LocalBrokerData or LoadReport, or the fields of one of them"
+            "loadReportType",
+            str(fields.get("loadReportType", seen)),
+            "LocalBrokerData or LoadReport, or the fields of one of them",
         )
     model = _validated(REPORT_KINDS[kind], value)
     return _modular(model, broker) if kind == "modular" else _simple(model, broker)
@@ -108,7 +116,10 @@ def _structs(stats: dict[str, Any]) -> dict[str, Any]:
     """Statistics as structs, whichever way they were decoded."""
     if not stats or isinstance(next(iter(stats.values())), _STATS):
         return stats
-    return {name: _STATS(**{field: getattr(one, field) for field in STATS_FIELDS}) for name, one in stats.items()}
+    return {
+        name: _STATS(**{field: getattr(one, field) for field in STATS_FIELDS})
+        for name, one in stats.items()
+    }
 
 
 def _json_object(value: bytes) -> dict[str, Any]:
@@ -138,9 +149,17 @@ def _identity(broker: str, name: str | None, url: str | None) -> str:
     """Whose report it is: the key's broker, else the report's own name or web address (host:port)."""
     found = broker or name or _host_and_port(url)
     if not found:
-        raise Rejection("key", "", "<cluster>/<broker>, or a report with name or webServiceUrl: the broker can't be known")
+        raise Rejection(
+            "key",
+            "",
+            "<cluster>/<broker>, or a report with name or webServiceUrl: the broker can't be known",
+        )
     if len(found) > LONGEST_BROKER:
-        raise Rejection("name" if name else "webServiceUrl", found, f"at most {LONGEST_BROKER} characters of a broker")
+        raise Rejection(
+            "name" if name else "webServiceUrl",
+            found,
+            f"at most {LONGEST_BROKER} characters of a broker",
+        )
     return found
 
 
@@ -182,8 +201,17 @@ def _modular(report: Any, broker: str) -> ReportRecord:
         bundle_gains=len(report.last_bundle_gains),
         bundle_losses=len(report.last_bundle_losses),
     )
-    unmeasured = [] if len(report.bundles) <= len(report.last_stats) else sorted(set(report.bundles) - report.last_stats.keys())
-    return ReportRecord(_identity(broker, None, report.web_service_url), fields, _structs(report.last_stats), unmeasured)
+    unmeasured = (
+        []
+        if len(report.bundles) <= len(report.last_stats)
+        else sorted(set(report.bundles) - report.last_stats.keys())
+    )
+    return ReportRecord(
+        _identity(broker, None, report.web_service_url),
+        fields,
+        _structs(report.last_stats),
+        unmeasured,
+    )
 
 
 GREATEST_COUNT = 2**63 - 1
@@ -209,7 +237,12 @@ def _simple(report: Any, broker: str) -> ReportRecord:
         bundle_gains=len(report.bundle_gains),
         bundle_losses=len(report.bundle_losses),
     )
-    return ReportRecord(_identity(broker, report.name, report.web_service_url), fields, _structs(report.bundle_stats), [])
+    return ReportRecord(
+        _identity(broker, report.name, report.web_service_url),
+        fields,
+        _structs(report.bundle_stats),
+        [],
+    )
 
 
 EXTENSIBLE = "org.apache.pulsar.broker.loadbalance.extensions.ExtensibleLoadManagerImpl"
@@ -237,13 +270,20 @@ def _broker_load(report: BrokerLoadReport, broker: str) -> ReportRecord:
     for resource in RESOURCES:
         usage = getattr(report, resource)
         fields[f"{resource}_usage"], fields[f"{resource}_limit"] = usage.usage, usage.limit
-    return ReportRecord(_identity(broker, None, None), fields, {}, sorted(set(report.bundles or ())))
+    return ReportRecord(
+        _identity(broker, None, None), fields, {}, sorted(set(report.bundles or ()))
+    )
 
 
 def _top_bundles(report: TopBundlesReport, broker: str) -> ReportRecord:
     """The second half: statistics of the heaviest bundles. It counts only for a broker whose first half is known."""
     stats = {one.bundle_name: one.stats for one in report.top_bundles_load_data}
-    return ReportRecord(_identity(broker, None, None), {"kind": "extensible", "some_bundles": True, "no_load": True}, _structs(stats), [])
+    return ReportRecord(
+        _identity(broker, None, None),
+        {"kind": "extensible", "some_bundles": True, "no_load": True},
+        _structs(stats),
+        [],
+    )
 
 
 def agent_record(kind: str, value: bytes) -> str:
@@ -271,9 +311,13 @@ def _check_ask(ask: SplitAsk) -> None:
     try:
         parse_bundle(ask.bundle)
     except ValueError:
-        raise Rejection("bundle", ask.bundle, "<tenant>/<namespace>/0xLLLLLLLL_0xHHHHHHHH, L < H") from None
+        raise Rejection(
+            "bundle", ask.bundle, "<tenant>/<namespace>/0xLLLLLLLL_0xHHHHHHHH, L < H"
+        ) from None
     if len(ask.algorithm) > LONGEST_ID:
-        raise Rejection("algorithm", ask.algorithm, f"at most {LONGEST_ID} characters of an algorithm's name")
+        raise Rejection(
+            "algorithm", ask.algorithm, f"at most {LONGEST_ID} characters of an algorithm's name"
+        )
     _check_boundaries(ask.boundaries)
 
 
@@ -287,7 +331,11 @@ def command_record(value: bytes | None) -> Command | None:
     fields = _json_object(value or b"")
     kind, version = str(fields.get("kind")), fields.get("schema_version", SCHEMA_VERSION)
     if isinstance(version, int) and version > SCHEMA_VERSION:
-        raise Rejection("schema_version", str(version), f"{SCHEMA_VERSION} or less: the sender is newer than this balancer")
+        raise Rejection(
+            "schema_version",
+            str(version),
+            f"{SCHEMA_VERSION} or less: the sender is newer than this balancer",
+        )
     if kind not in COMMAND_KINDS:
         raise Rejection("kind", kind, f"one of {', '.join(COMMAND_KINDS)}")
     command = _validated(COMMAND_KINDS[kind], value or b"")
@@ -303,5 +351,9 @@ def sender_of(value: bytes | None) -> dict[str, str] | None:
     except Rejection:
         return None
     given = {name: fields.get(name, "") for name in ("id", "kind", "by")}
-    shown = {name: text[:LONGEST_ID].encode(errors="replace").decode() for name, text in given.items() if isinstance(text, str)}
+    shown = {
+        name: text[:LONGEST_ID].encode(errors="replace").decode()
+        for name, text in given.items()
+        if isinstance(text, str)
+    }
     return {"kind": "", "by": ""} | shown if shown.get("id") else None

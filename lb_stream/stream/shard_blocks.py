@@ -19,7 +19,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lb_stream.contracts.base import canonical_json
-from lb_stream.core.model.blocks import EVENT_SCHEMA, NO_SAMPLES, REPORT_SCHEMA, SAMPLE_SCHEMA, to_bytes
+from lb_stream.core.model.blocks import (
+    EVENT_SCHEMA,
+    NO_SAMPLES,
+    REPORT_SCHEMA,
+    SAMPLE_SCHEMA,
+    to_bytes,
+)
 from lb_stream.stream.context import DecodeConfig
 from lb_stream.stream.partition_records import LONGEST_SHOWN, PartitionRecords
 from lb_stream.stream.shards.directory import NEW
@@ -33,10 +39,22 @@ BLOCK_SCHEMA = pa.schema(
         ("shard", pa.int32()),
         ("shards", pa.int32()),  # how many the cluster has
         ("known", pa.bool_()),  # it was a cluster of this pipeline when the batch began
-        ("before", pa.string()),  # JSON: the blocks of all its shards, where that number has just changed
-        ("leaving", pa.bool_()),  # the cluster is forgotten unless something is heard of it in this batch
-        ("first", pa.string()),  # what this task has read first: rows of several tasks are taken in this order
-        ("clock", pa.string()),  # JSON: what this task has read of each partition; in the rows of EVERYBODY only
+        (
+            "before",
+            pa.string(),
+        ),  # JSON: the blocks of all its shards, where that number has just changed
+        (
+            "leaving",
+            pa.bool_(),
+        ),  # the cluster is forgotten unless something is heard of it in this batch
+        (
+            "first",
+            pa.string(),
+        ),  # what this task has read first: rows of several tasks are taken in this order
+        (
+            "clock",
+            pa.string(),
+        ),  # JSON: what this task has read of each partition; in the rows of EVERYBODY only
         ("reports", pa.binary()),  # Arrow IPC of REPORT_SCHEMA; null: none, or they are in a file
         ("samples", pa.binary()),
         ("stored_reports", pa.string()),  # where they are: block:first row:rows
@@ -49,7 +67,10 @@ MEMBER_SCHEMA = pa.schema(
     [
         ("cluster", pa.string()),
         ("blocks", pa.list_(pa.string())),  # what its only shard held after the batch before
-        *(BLOCK_SCHEMA.field(name) for name in ("reports", "samples", "stored_reports", "stored_samples", "events")),
+        *(
+            BLOCK_SCHEMA.field(name)
+            for name in ("reports", "samples", "stored_reports", "stored_samples", "events")
+        ),
     ]
 )
 """Clusters of one shard each, in one row for all of them."""
@@ -80,10 +101,17 @@ def clock_rows(clock: list[dict[str, Any]], partitions: int) -> pa.RecordBatch:
 
 
 def shard_blocks(
-    taken: PartitionRecords, config: DecodeConfig, first: str, store: Callable[[pa.Table], str] | None
+    taken: PartitionRecords,
+    config: DecodeConfig,
+    first: str,
+    store: Callable[[pa.Table], str] | None,
 ) -> Iterator[pa.RecordBatch]:
     """One row for each shard: all reports, heartbeats and goodbyes of its cluster, its own samples; all other events in shard 0 only."""
-    samples, kept = taken.without_malformed(taken.samples()) if taken.reports else (NO_SAMPLES, np.empty(0, np.int64))
+    samples, kept = (
+        taken.without_malformed(taken.samples())
+        if taken.reports
+        else (NO_SAMPLES, np.empty(0, np.int64))
+    )
     strangers = _dismiss_strangers(taken, config, {taken.of_report[row] for row in kept.tolist()})
     tables = _sort(taken, kept, samples, config, store)
     silent = config.known.keys() if config.first else set[str]()
@@ -91,7 +119,10 @@ def shard_blocks(
     rows = (row for name in names for row in _rows(name, taken.clusters.get(name), tables, config))
     for some in _portions(rows):
         own = [row | {"first": first} for row in some if "slot" in row]
-        members = [{"first": first} | row for row in _members([row for row in some if "slot" not in row], config.partitions)]
+        members = [
+            {"first": first} | row
+            for row in _members([row for row in some if "slot" not in row], config.partitions)
+        ]
         yield pa.RecordBatch.from_pylist([*own, *members], BLOCK_SCHEMA)
 
 
@@ -102,7 +133,11 @@ def _members(rows: list[dict[str, Any]], partitions: int) -> Iterator[dict[str, 
         found.setdefault(partition(row["cluster"], 0, partitions), []).append(row)
     slots = slots_of(EVERYBODY, partitions, partitions)
     for at, own in sorted(found.items()):
-        yield {"cluster": EVERYBODY, "slot": slots[at], "members": to_bytes(pa.Table.from_pylist(own, MEMBER_SCHEMA))}
+        yield {
+            "cluster": EVERYBODY,
+            "slot": slots[at],
+            "members": to_bytes(pa.Table.from_pylist(own, MEMBER_SCHEMA)),
+        }
 
 
 def _portions(rows: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
@@ -128,8 +163,12 @@ class _Sorted:
     samples: pa.Table  # their `report` counts within the cluster
     sample_rows: list[tuple[int, int]]  # of each shard
     first_shard: list[int]  # of each cluster, in `sample_rows`
-    stored_reports: str | None  # the block of all reports; None: they and the samples travel with the rows
-    stored_samples: list[tuple[str, int]]  # the block of each shard's samples, and the first of `samples` that is in it
+    stored_reports: (
+        str | None
+    )  # the block of all reports; None: they and the samples travel with the rows
+    stored_samples: list[
+        tuple[str, int]
+    ]  # the block of each shard's samples, and the first of `samples` that is in it
     everywhere: dict[int, list[dict[str, Any]]]  # events that every shard of a cluster must see
     once: dict[int, list[dict[str, Any]]]  # events that are seen once
 
@@ -153,13 +192,22 @@ class _Sorted:
         return self.everywhere.get(number, []) + (self.once.get(number, []) if shard == 0 else [])
 
 
-def _rows(name: str, number: int | None, tables: _Sorted, config: DecodeConfig) -> Iterator[dict[str, Any]]:
+def _rows(
+    name: str, number: int | None, tables: _Sorted, config: DecodeConfig
+) -> Iterator[dict[str, Any]]:
     """The rows of a cluster's shards; `number` None: nothing has come of it."""
     own = config.known.get(name, NEW)
-    common: dict[str, Any] = {"cluster": name, "shards": own.shards, "known": name in config.known, "before": own.told}
+    common: dict[str, Any] = {
+        "cluster": name,
+        "shards": own.shards,
+        "known": name in config.known,
+        "before": own.told,
+    }
     for shard, slot in enumerate(slots_of(name, own.shards, config.partitions)):
         place = {"leaving": own.leaving, "slot": slot, "shard": shard}
-        row: dict[str, Any] = {"cluster": name, "blocks": own.blocks[0]} if own.alone else common | place
+        row: dict[str, Any] = (
+            {"cluster": name, "blocks": own.blocks[0]} if own.alone else common | place
+        )
         if number is not None:
             row |= tables.content_of(number, shard)
             if events := tables.events_of(number, shard):
@@ -177,7 +225,9 @@ def _sort(
     """`kept`: rows of the reports that stay, `samples`: theirs. Large ones are stored."""
     of_report = np.array(taken.of_report, np.int64)
     by_cluster = kept[np.argsort(of_report[kept], kind="stable")]  # a cluster's together
-    reports = pa.Table.from_pylist([taken.reports[row] for row in by_cluster.tolist()], REPORT_SCHEMA)
+    reports = pa.Table.from_pylist(
+        [taken.reports[row] for row in by_cluster.tolist()], REPORT_SCHEMA
+    )
     report_rows = _ranges(of_report[by_cluster], len(taken.clusters))
     stored = store if reports.nbytes + samples.nbytes > STORED_BYTES else None
     shards = np.array([config.known.get(name, NEW).shards for name in taken.clusters], np.int64)
@@ -189,22 +239,44 @@ def _sort(
     place[by_cluster] = np.arange(len(by_cluster)) - begins[of_report[by_cluster]]
     renumbered = pa.array(place[samples["report"].to_numpy()], pa.int32())
     samples = samples.set_column(1, SAMPLE_SCHEMA.field("report"), renumbered)
-    places = [("", 0)] * len(goes_to) if stored is None else _stored(samples, sample_rows, goes_to, stored)
+    places = (
+        [("", 0)] * len(goes_to)
+        if stored is None
+        else _stored(samples, sample_rows, goes_to, stored)
+    )
     all_reports = None if stored is None else stored(reports)
-    return _Sorted(reports, report_rows, samples, sample_rows, first_shard.tolist(), all_reports, places, *_events(taken))
+    return _Sorted(
+        reports,
+        report_rows,
+        samples,
+        sample_rows,
+        first_shard.tolist(),
+        all_reports,
+        places,
+        *_events(taken),
+    )
 
 
-def _partitions(clusters: Iterable[str], shards: NDArray[np.int64], partitions: int) -> NDArray[np.int64]:
+def _partitions(
+    clusters: Iterable[str], shards: NDArray[np.int64], partitions: int
+) -> NDArray[np.int64]:
     """Where each shard of each cluster goes, among the partitions of the next stage."""
     if partitions == 1:
         return np.zeros(int(shards.sum()), np.int64)
     keys = zip(clusters, shards.tolist(), strict=True)
-    found = [partition(name, slot, partitions) for name, count in keys for slot in slots_of(name, count, partitions)]
+    found = [
+        partition(name, slot, partitions)
+        for name, count in keys
+        for slot in slots_of(name, count, partitions)
+    ]
     return np.array(found, np.int64)
 
 
 def _stored(
-    samples: pa.Table, rows: list[tuple[int, int]], goes_to: NDArray[np.int64], store: Callable[[pa.Table], str]
+    samples: pa.Table,
+    rows: list[tuple[int, int]],
+    goes_to: NDArray[np.int64],
+    store: Callable[[pa.Table], str],
 ) -> list[tuple[str, int]]:
     """Store the samples of each partition, which lie together, as one block. Returns the block of each shard and where it begins."""
     blocks: dict[int, tuple[str, int]] = {}
@@ -215,14 +287,20 @@ def _stored(
     return [blocks[at] for at in goes_to.tolist()]
 
 
-def _dismiss_strangers(taken: PartitionRecords, config: DecodeConfig, reporting: set[int]) -> set[str]:
+def _dismiss_strangers(
+    taken: PartitionRecords, config: DecodeConfig, reporting: set[int]
+) -> set[str]:
     """Find the names that are no clusters': not known, and without a report that is taken (of those numbered `reporting`).
 
     What is rejected of them is told under the default cluster, commands to them are answered by the fallback cluster: else whoever makes
     up names makes clusters. Other records of theirs are about brokers that have never reported, and say nothing.
     """
     known = config.known.keys() | {config.default_cluster}
-    strangers = {number: name for name, number in taken.clusters.items() if name not in known and number not in reporting}
+    strangers = {
+        number: name
+        for name, number in taken.clusters.items()
+        if name not in known and number not in reporting
+    }
     if not strangers:
         return set()
     rejected, last, home = 0, dict[str, Any](), config.strangers_cluster
@@ -233,14 +311,31 @@ def _dismiss_strangers(taken: PartitionRecords, config: DecodeConfig, reporting:
         elif event["kind"] == "rejected":
             rejected, last = rejected + 1, event
             if rejected <= MOST_STRANGERS:
-                events.append((taken.number(home), event | {"broker": f"{strangers[number]}/{event['broker']}"[:LONGEST_SHOWN]}))
+                events.append(
+                    (
+                        taken.number(home),
+                        event
+                        | {"broker": f"{strangers[number]}/{event['broker']}"[:LONGEST_SHOWN]},
+                    )
+                )
         elif event["kind"] == "command":
-            events.append((taken.number(config.fallback_cluster), event | {"payload": _to_stranger(event["payload"], strangers[number])}))
+            events.append(
+                (
+                    taken.number(config.fallback_cluster),
+                    event | {"payload": _to_stranger(event["payload"], strangers[number])},
+                )
+            )
     if rejected > MOST_STRANGERS:
-        shown = {"field": "key", "value": f"{rejected - MOST_STRANGERS} more", "expected": "records of known clusters, reports of new ones"}
+        shown = {
+            "field": "key",
+            "value": f"{rejected - MOST_STRANGERS} more",
+            "expected": "records of known clusters, reports of new ones",
+        }
         events.append((taken.number(home), last | {"broker": "", "payload": canonical_json(shown)}))
     taken.events = events
-    taken.heartbeats = {key: event for key, event in taken.heartbeats.items() if key[0] not in strangers}
+    taken.heartbeats = {
+        key: event for key, event in taken.heartbeats.items() if key[0] not in strangers
+    }
     return set(strangers.values())
 
 
@@ -249,7 +344,12 @@ def _to_stranger(payload: str, cluster: str) -> str:
     content = json.loads(payload)
     if content["rejected"] is None:
         expected = "a cluster whose brokers have reported: is its name right?"
-        content["rejected"] = {"field": "key", "value": cluster, "expected": expected, "rule": "unknown_cluster"}
+        content["rejected"] = {
+            "field": "key",
+            "value": cluster,
+            "expected": expected,
+            "rule": "unknown_cluster",
+        }
     return canonical_json(content)
 
 
@@ -265,7 +365,11 @@ def _by_shard(
     key = first_key[cluster]
     sliced = np.flatnonzero(shards[cluster] > 1)
     if len(sliced):
-        several = samples["name"] if len(sliced) == len(samples) else samples["name"].take(pa.array(sliced))
+        several = (
+            samples["name"]
+            if len(sliced) == len(samples)
+            else samples["name"].take(pa.array(sliced))
+        )
         key[sliced] += name_hashes(several) & (shards[cluster[sliced]] - 1)
     rank = np.empty(len(goes_to), np.int64)
     rank[np.argsort(goes_to, kind="stable")] = np.arange(len(goes_to))
@@ -279,16 +383,22 @@ def _by_shard(
 
 def _ranges(sorted_groups: NDArray[np.int64], groups: int) -> list[tuple[int, int]]:
     """First row and the row after the last of each group 0..groups-1."""
-    ends = np.cumsum(np.bincount(sorted_groups, minlength=groups)) if groups else np.empty(0, np.int64)
+    ends = (
+        np.cumsum(np.bincount(sorted_groups, minlength=groups)) if groups else np.empty(0, np.int64)
+    )
     return list(zip([0, *ends.tolist()], ends.tolist(), strict=False))
 
 
-def _events(taken: PartitionRecords) -> tuple[dict[int, list[dict[str, Any]]], dict[int, list[dict[str, Any]]]]:
+def _events(
+    taken: PartitionRecords,
+) -> tuple[dict[int, list[dict[str, Any]]], dict[int, list[dict[str, Any]]]]:
     """Events by the cluster's number: those that every shard must see, and those that are seen once."""
     everywhere: dict[int, list[dict[str, Any]]] = {}
     once: dict[int, list[dict[str, Any]]] = {}
     for (number, _), event in taken.heartbeats.items():
         everywhere.setdefault(number, []).append(event)
     for number, event in taken.events:
-        (everywhere if event["kind"] in ("goodbye", "ack") else once).setdefault(number, []).append(event)
+        (everywhere if event["kind"] in ("goodbye", "ack") else once).setdefault(number, []).append(
+            event
+        )
     return everywhere, once

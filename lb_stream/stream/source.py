@@ -20,7 +20,13 @@ RECORD_COLUMNS = (
 )
 
 
-def read_records(spark: SparkSession, settings: Settings, client: Mapping[str, str], starting: str, one_by_one: bool = False) -> DataFrame:
+def read_records(
+    spark: SparkSession,
+    settings: Settings,
+    client: Mapping[str, str],
+    starting: str,
+    one_by_one: bool = False,
+) -> DataFrame:
     """key, value (binary), kind, topic, partition, offset, append_ms of every record of the reports and commands topics.
 
     `client`: how to reach Kafka, as options of Spark's Kafka source. `starting`: where a new checkpoint begins, as its option
@@ -33,7 +39,9 @@ def read_records(spark: SparkSession, settings: Settings, client: Mapping[str, s
         .option("startingOffsets", starting)
         .option("includeHeaders", "true")
         .option("failOnDataLoss", str(settings.stream.lost_records == "stop").lower())
-        .option("kafka.fetch.max.wait.ms", "10")  # the default 500 makes every small batch wait that long
+        .option(
+            "kafka.fetch.max.wait.ms", "10"
+        )  # the default 500 makes every small batch wait that long
         .option("kafka.max.partition.fetch.bytes", str(10 * 1024 * 1024))
     )
     if one_by_one:

@@ -37,7 +37,13 @@ def to_blocks(settings: Settings, epoch: int) -> Transform:
         known = share.own(read_directory(checkpoint, batch_id, epoch))
         samples = BlockWriter(checkpoint, sample_file(batch_id, epoch, partition), lasts=False)
         config = DecodeConfig(
-            stream.default_cluster, commands, known, stream.shuffle_partitions, stream.allowed_clusters, partition == 0, share
+            stream.default_cluster,
+            commands,
+            known,
+            stream.shuffle_partitions,
+            stream.allowed_clusters,
+            partition == 0,
+            share,
         )
         yield from decode(batches, config, samples.put)
         samples.close()  # nobody reads them before all of this stage is done
@@ -51,9 +57,14 @@ def to_shards(settings: Settings, epoch: int) -> Transform:
     default = cluster_config(settings.of_cluster("")).fold
     every = {name: asdict(config) for name, config in [*configs.items(), ("", default)]}
     tag = blake2b(canonical_json(every).encode(), digest_size=4).hexdigest()
-    processor = ShardProcessor(Folding(configs, default, checkpoint_of(settings.stream), tag, epoch))
+    processor = ShardProcessor(
+        Folding(configs, default, checkpoint_of(settings.stream), tag, epoch)
+    )
     return lambda blocks: blocks.groupBy("cluster", "slot").transformWithState(
-        statefulProcessor=processor, outputStructType=SHARD_DDL, outputMode="Update", timeMode="None"
+        statefulProcessor=processor,
+        outputStructType=SHARD_DDL,
+        outputMode="Update",
+        timeMode="None",
     )
 
 
@@ -65,4 +76,6 @@ def to_rounds(context: BatchContext) -> Transform:
         return decide_clusters(batches, context, task=f"{partition}-{attempt}")
 
     # A partition holds all shards of its clusters: they are decided together, and their figures share a file.
-    return lambda shards: shards.repartition(context.settings.stream.shuffle_partitions, "cluster").mapInArrow(decide_partition, ROUND_DDL)
+    return lambda shards: shards.repartition(
+        context.settings.stream.shuffle_partitions, "cluster"
+    ).mapInArrow(decide_partition, ROUND_DDL)

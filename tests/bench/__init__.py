@@ -51,13 +51,18 @@ class Timing:
     ratio_high: float
 
     def as_dict(self) -> dict[str, object]:
-        return {key: round(value, 6) if isinstance(value, float) else value for key, value in asdict(self).items()}
+        return {
+            key: round(value, 6) if isinstance(value, float) else value
+            for key, value in asdict(self).items()
+        }
 
 
 BENCHMARKS: dict[str, Benchmark] = {}
 
 
-def side_by_side(name: str, *, ours: str, other: str, runs: int = FEWEST_RUNS) -> Callable[[Callable[[], Iterator[Sides]]], Benchmark]:
+def side_by_side(
+    name: str, *, ours: str, other: str, runs: int = FEWEST_RUNS
+) -> Callable[[Callable[[], Iterator[Sides]]], Benchmark]:
     """Registers a generator that yields one Sides. ValueError for a name that is taken or for fewer than seven runs."""
     if name in BENCHMARKS:
         raise ValueError(f"a benchmark named {name!r} is registered already")
@@ -75,10 +80,25 @@ def measure(benchmark: Benchmark, clock: Callable[[], float] = time.perf_counter
     """Warms both sides up once, then times them in turns, so that what else the machine does falls on both."""
     with contextmanager(benchmark.sides)() as sides:
         sides.ours(), sides.other()
-        pairs = [(_seconds(sides.ours, clock), _seconds(sides.other, clock)) for _ in range(benchmark.runs)]
-    low, middle, high = statistics.quantiles([ours / other for ours, other in pairs], n=4, method="inclusive")
+        pairs = [
+            (_seconds(sides.ours, clock), _seconds(sides.other, clock))
+            for _ in range(benchmark.runs)
+        ]
+    low, middle, high = statistics.quantiles(
+        [ours / other for ours, other in pairs], n=4, method="inclusive"
+    )
     ours_s, other_s = (statistics.median(side) for side in zip(*pairs, strict=True))
-    return Timing(benchmark.name, benchmark.ours, benchmark.other, benchmark.runs, ours_s, other_s, middle, low, high)
+    return Timing(
+        benchmark.name,
+        benchmark.ours,
+        benchmark.other,
+        benchmark.runs,
+        ours_s,
+        other_s,
+        middle,
+        low,
+        high,
+    )
 
 
 def _seconds(side: Callable[[], object], clock: Callable[[], float]) -> float:

@@ -15,7 +15,12 @@ from typing import Any
 
 from lb_stream.store import Store
 from lb_stream.stream.batch import TIDY_EVERY
-from lb_stream.stream.shards.directory import ShardMap, forget_directories, read_directory, write_directory
+from lb_stream.stream.shards.directory import (
+    ShardMap,
+    forget_directories,
+    read_directory,
+    write_directory,
+)
 
 RUNS = 15
 
@@ -27,7 +32,13 @@ def clusters(count: int, batch: int) -> dict[str, ShardMap]:
     return {
         f"cluster-{number:05d}": ShardMap(
             1,
-            ((f"{file}.arrow:{number}:2200", f"{file}-names.arrow:{number}:184", f"{file}.arrow:{number}:1648"),),
+            (
+                (
+                    f"{file}.arrow:{number}:2200",
+                    f"{file}-names.arrow:{number}:184",
+                    f"{file}.arrow:{number}:1648",
+                ),
+            ),
             1_700_000_000_000,
             asked=asked if number % 10 == 0 else {},
         )
@@ -51,7 +62,12 @@ def measure(count: int) -> dict[str, float]:
             read.append(timed(read_directory, checkpoint, batch, 1))
         looked = timed(forget_directories, checkpoint, RUNS - TIDY_EVERY) / TIDY_EVERY
     return {
-        name: round(value, 2) for name, value in (("write", statistics.median(wrote)), ("read", statistics.median(read)), ("look", looked))
+        name: round(value, 2)
+        for name, value in (
+            ("write", statistics.median(wrote)),
+            ("read", statistics.median(read)),
+            ("look", looked),
+        )
     }
 
 

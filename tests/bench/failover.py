@@ -41,7 +41,9 @@ def measure(stage: Stage, leader: Job, heir: Job) -> dict[str, float]:
     leads, started = heir.said_at(" leads the pipeline"), heir.said_at("continuing after batch")
     assert leads is not None and started is not None
     times = (killed, claimed, leads, started, read)
-    parts = dict(zip(PARTS, (round(after - before, 3) for before, after in pairwise(times)), strict=True))
+    parts = dict(
+        zip(PARTS, (round(after - before, 3) for before, after in pairwise(times)), strict=True)
+    )
     return parts | {"seconds": round(read - killed, 3), "epoch": decision.epoch}
 
 
@@ -65,8 +67,16 @@ def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.failover", description=__doc__)
     parser.add_argument("--runs", type=int, default=3, help="how often the leader is killed (3)")
-    parser.add_argument("--stood-by", type=float, default=120, metavar="SECONDS", help="how long the heir has been warm before (120)")
-    parser.add_argument("--folder", type=Path, help="a new folder for Kafka's data, tables and logs, to be kept")
+    parser.add_argument(
+        "--stood-by",
+        type=float,
+        default=120,
+        metavar="SECONDS",
+        help="how long the heir has been warm before (120)",
+    )
+    parser.add_argument(
+        "--folder", type=Path, help="a new folder for Kafka's data, tables and logs, to be kept"
+    )
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = given.folder or Path(temporary)
@@ -75,10 +85,27 @@ def main() -> int:
         with ExitStack() as stack:
             stack.callback(kafka.stop)
             pipeline = new_pipeline(kafka.bootstrap, topics_named("failover"), folder / "jobs")
-            found = run(stack.enter_context(staged(kafka.bootstrap, pipeline)), given.runs, given.stood_by, folder)
-    medians: dict[str, Any] = {name: statistics.median(one[name] for one in found) for name in ("seconds", *PARTS)}
+            found = run(
+                stack.enter_context(staged(kafka.bootstrap, pipeline)),
+                given.runs,
+                given.stood_by,
+                folder,
+            )
+    medians: dict[str, Any] = {
+        name: statistics.median(one[name] for one in found) for name in ("seconds", *PARTS)
+    }
     worst = max(one["seconds"] for one in found)
-    print(json.dumps({"cores": os.cpu_count(), "runs": len(found), "stood_by": given.stood_by, "worst_seconds": worst, **medians}))
+    print(
+        json.dumps(
+            {
+                "cores": os.cpu_count(),
+                "runs": len(found),
+                "stood_by": given.stood_by,
+                "worst_seconds": worst,
+                **medians,
+            }
+        )
+    )
     return 0
 
 

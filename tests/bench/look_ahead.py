@@ -55,15 +55,23 @@ Level = Callable[[ClusterView, float], tuple[Floats, ...]]
 
 
 @contextmanager
-def looking_ahead(scenario: Scenario, forecast: str, ahead_s: float, day_s: float | None) -> Iterator[None]:
+def looking_ahead(
+    scenario: Scenario, forecast: str, ahead_s: float, day_s: float | None
+) -> Iterator[None]:
     """While it lasts, LeastMoves takes bundles' loads to be what the forecast says."""
     level: Level = fleet._level
     row_of = {name: row for row, name in enumerate(scenario.bundles.names)}
     steps = ahead_s / scenario.report_interval_s / (SAMPLES - 1)
-    change = profile(scenario, ahead_s, day_s) if forecast == "profile" and day_s else oracle(scenario, ahead_s)
+    change = (
+        profile(scenario, ahead_s, day_s)
+        if forecast == "profile" and day_s
+        else oracle(scenario, ahead_s)
+    )
 
     def changed(reported: ClusterView, noise: float) -> tuple[Floats, ...]:
-        factor = change((reported.now_ms - START_MS) / 1000)[[row_of[name] for name in reported.bundles.names.to_pylist()]]
+        factor = change((reported.now_ms - START_MS) / 1000)[
+            [row_of[name] for name in reported.bundles.names.to_pylist()]
+        ]
         return tuple(one * factor for one in level(reported, noise))
 
     def trend(reported: ClusterView, noise: float) -> tuple[Floats, ...]:
@@ -78,7 +86,9 @@ def oracle(scenario: Scenario, ahead_s: float) -> Callable[[float], Floats]:
     """By what factor each bundle's load really changes from a moment on."""
 
     def change(at_s: float) -> Floats:
-        now, then = (scenario.loads_at(scenario.tick_of(when)).sum(axis=0) for when in (at_s, at_s + ahead_s))
+        now, then = (
+            scenario.loads_at(scenario.tick_of(when)).sum(axis=0) for when in (at_s, at_s + ahead_s)
+        )
         return _ratio(then, now)
 
     return change
@@ -88,8 +98,21 @@ def profile(scenario: Scenario, ahead_s: float, day_s: float) -> Callable[[float
     """By what factor each bundle's load changes from a moment on if its namespace does what it did, as measured, a day before."""
     per_slot = max(1, round(SLOT_S / scenario.report_interval_s))
     namespace = np.unique(scenario.namespaces, return_inverse=True)[1]
-    seen = _sums(namespace, np.stack([scenario.loads_at(at).sum(axis=0) * scenario.noise_at(at)[0] for at in _ticks(scenario)], axis=1))
-    slots = seen[:, : seen.shape[1] // per_slot * per_slot].reshape(len(seen), -1, per_slot).mean(axis=2)
+    seen = _sums(
+        namespace,
+        np.stack(
+            [
+                scenario.loads_at(at).sum(axis=0) * scenario.noise_at(at)[0]
+                for at in _ticks(scenario)
+            ],
+            axis=1,
+        ),
+    )
+    slots = (
+        seen[:, : seen.shape[1] // per_slot * per_slot]
+        .reshape(len(seen), -1, per_slot)
+        .mean(axis=2)
+    )
     last = slots.shape[1] - 1
 
     def load(at_s: float) -> Floats:
@@ -99,7 +122,11 @@ def profile(scenario: Scenario, ahead_s: float, day_s: float) -> Callable[[float
 
     def change(at_s: float) -> Floats:
         before = at_s - day_s
-        return _ratio(load(before + ahead_s), load(before))[namespace] if before >= 0 else np.ones(len(namespace))
+        return (
+            _ratio(load(before + ahead_s), load(before))[namespace]
+            if before >= 0
+            else np.ones(len(namespace))
+        )
 
     return change
 
@@ -110,13 +137,18 @@ def _ratio(then: Floats, now: Floats) -> Floats:
 
 def _ticks(scenario: Scenario) -> list[int]:
     """The ticks of a broker's reports."""
-    return [scenario.tick_of(at * scenario.report_interval_s) for at in range(int(scenario.end_s // scenario.report_interval_s))]
+    return [
+        scenario.tick_of(at * scenario.report_interval_s)
+        for at in range(int(scenario.end_s // scenario.report_interval_s))
+    ]
 
 
 def _on(now: Floats, mean: Floats, steps: float) -> Floats:
     """What has been gained on the average goes on, but leaps."""
     gained = now - mean
-    found: Floats = np.maximum(now + steps * np.where(np.abs(gained) <= LEAP * mean, gained, 0.0), 0.0)
+    found: Floats = np.maximum(
+        now + steps * np.where(np.abs(gained) <= LEAP * mean, gained, 0.0), 0.0
+    )
     return found
 
 
@@ -124,16 +156,26 @@ def errors(scenario: Scenario, ahead_s: float, day_s: float | None) -> dict[str,
     """Root mean square error of brokers' demands that far ahead, ÷ the mean demand, by forecast. Reports are as noisy as the scenario's."""
     ticks, every_s = _ticks(scenario), scenario.report_interval_s
     loads = [scenario.loads_at(tick) for tick in ticks]
-    true = np.stack([(one[0] + one[1]) / CPU_MSGS_PER_S + (one[2] + one[3]) / CPU_BYTES_PER_S for one in loads], axis=1)
+    true = np.stack(
+        [(one[0] + one[1]) / CPU_MSGS_PER_S + (one[2] + one[3]) / CPU_BYTES_PER_S for one in loads],
+        axis=1,
+    )
     seen = true * np.stack([scenario.noise_at(tick)[0] for tick in ticks], axis=1)
     ahead, begin = round(ahead_s / every_s), 4 * SAMPLES
     found = {"now": seen, "trend": _on(seen, _short(seen), ahead / (SAMPLES - 1))}
     if day_s:
         change, begin = profile(scenario, ahead_s, day_s), max(begin, round(day_s / every_s))
-        found["profile"] = seen * np.stack([change(at * every_s) for at in range(len(ticks))], axis=1)
+        found["profile"] = seen * np.stack(
+            [change(at * every_s) for at in range(len(ticks))], axis=1
+        )
     owner = scenario.bundles.start_owner
     then = _sums(owner, true)[:, begin + ahead :]
-    return {name: float(np.sqrt(np.mean((_sums(owner, one)[:, begin:-ahead] - then) ** 2)) / then.mean()) for name, one in found.items()}
+    return {
+        name: float(
+            np.sqrt(np.mean((_sums(owner, one)[:, begin:-ahead] - then) ** 2)) / then.mean()
+        )
+        for name, one in found.items()
+    }
 
 
 def _short(seen: Floats) -> Floats:
@@ -154,13 +196,32 @@ def _sums(group: np.ndarray[Any, Any], values: Floats) -> Floats:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Play all, print two tables, then the JSON line."""
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.look_ahead", formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.bench.look_ahead",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.description = __doc__
     parser.add_argument("scenarios", type=Path, nargs="+", help="folders of scenarios")
-    parser.add_argument("--policies", nargs="+", default=["LeastMoves"], metavar="POLICY", help="LeastMoves, or files with its settings")
-    parser.add_argument("--forecasts", nargs="+", default=None, choices=FORECASTS, help="default: all; the profile only with --day-s")
-    parser.add_argument("--minutes", type=float, default=5.0, help="how far ahead, minutes (default: %(default)s)")
-    parser.add_argument("--day-s", type=float, default=None, help="length of a day, for the profile")
+    parser.add_argument(
+        "--policies",
+        nargs="+",
+        default=["LeastMoves"],
+        metavar="POLICY",
+        help="LeastMoves, or files with its settings",
+    )
+    parser.add_argument(
+        "--forecasts",
+        nargs="+",
+        default=None,
+        choices=FORECASTS,
+        help="default: all; the profile only with --day-s",
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=5.0, help="how far ahead, minutes (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--day-s", type=float, default=None, help="length of a day, for the profile"
+    )
     options = parser.parse_args(arguments)
     forecasts = options.forecasts or FORECASTS[: 4 if options.day_s else 3]
     if "profile" in forecasts and not options.day_s:
@@ -170,9 +231,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for folder in options.scenarios:
         scenario = read_scenario(folder)
         if not 0 < ahead_s < scenario.end_s / 2:
-            parser.error(f"--minutes: {options.minutes:g}; {scenario.name} lasts {scenario.end_s / 60:g}, expected less than half of it")
+            parser.error(
+                f"--minutes: {options.minutes:g}; {scenario.name} lasts {scenario.end_s / 60:g}, expected less than half of it"
+            )
         if options.day_s and scenario.end_s < 2 * options.day_s:
-            parser.error(f"--day-s: {options.day_s:g} s; {scenario.name} lasts {scenario.end_s:g} s, expected two days at least")
+            parser.error(
+                f"--day-s: {options.day_s:g} s; {scenario.name} lasts {scenario.end_s:g} s, expected two days at least"
+            )
         off = errors(scenario, ahead_s, options.day_s)
         for name, one in off.items():
             judged.add_row(scenario.name, name, f"{one:.1%}")
@@ -181,8 +246,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for forecast in forecasts:
                 with looking_ahead(scenario, forecast, ahead_s, options.day_s):
                     measures = measure(scenario, play(scenario, read_policy(policy)).lines)
-                played.add_row(scenario.name, policy, forecast, *(f"{measures[name]:.6g}" for name in SHOWN))
-                found[scenario.name].setdefault(policy, {})[forecast] = {name: measures[name] for name in SHOWN}
+                played.add_row(
+                    scenario.name, policy, forecast, *(f"{measures[name]:.6g}" for name in SHOWN)
+                )
+                found[scenario.name].setdefault(policy, {})[forecast] = {
+                    name: measures[name] for name in SHOWN
+                }
     for table in (played, judged):
         Console(width=200).print(table)
     print(json.dumps(found))

@@ -29,7 +29,12 @@ def table_of(bundles: int) -> pa.Table:
     keys = []
     for number in range(bundles):
         low, high = sorted(numbers.sample(range(1 << 32), 2))
-        keys.append((f"cluster-{number // BUNDLES_OF_A_CLUSTER:06d}", f"tenant/orders/0x{low:08x}_0x{high:08x}"))
+        keys.append(
+            (
+                f"cluster-{number // BUNDLES_OF_A_CLUSTER:06d}",
+                f"tenant/orders/0x{low:08x}_0x{high:08x}",
+            )
+        )
     keys.sort()
     rows = [
         {
@@ -55,7 +60,11 @@ def measure(bundles: int, changed: int) -> float:
     with tempfile.TemporaryDirectory() as folder:
         table = KeyedTable(open_table(Store.at(folder), OWNERSHIP), OWNERSHIP)
         for number in range(RUNS + 1):
-            some = rows.take(sorted(random.Random(number).sample(range(bundles), changed))) if number else rows
+            some = (
+                rows.take(sorted(random.Random(number).sample(range(bundles), changed)))
+                if number
+                else rows
+            )
             begin = time.perf_counter()
             table.put(some, pc.equal(some["state"], "Init"), f"{number:03d}", [("bench", number)])
             took.append(1_000 * (time.perf_counter() - begin))
@@ -64,4 +73,8 @@ def measure(bundles: int, changed: int) -> float:
 
 if __name__ == "__main__":
     sizes = [(bundles, changed) for bundles in (10_000, 100_000, 1_000_000) for changed in (2, 400)]
-    print(json.dumps({f"{changed} of {bundles}": measure(bundles, changed) for bundles, changed in sizes}))
+    print(
+        json.dumps(
+            {f"{changed} of {bundles}": measure(bundles, changed) for bundles, changed in sizes}
+        )
+    )

@@ -35,7 +35,14 @@ from lb_stream.core.least_moves.plan import Plan
 from lb_stream.core.model.view import Bools, Floats, Ints
 from lb_stream.core.shedding.base import Disruption
 from tests.bench.reassignment import Instance, Rules, costs, read_instance, usage, violations
-from tests.support.exact_plan import Compared, Unproven, bring_all_down, compare, nobody_connected, random_case
+from tests.support.exact_plan import (
+    Compared,
+    Unproven,
+    bring_all_down,
+    compare,
+    nobody_connected,
+    random_case,
+)
 
 CASES = 200
 EVEN = 1.0
@@ -95,7 +102,11 @@ def judge(name: str, instance: Instance) -> dict[str, Any]:
     begun = time.perf_counter()
     at = reassign(instance)
     seconds = time.perf_counter() - begun
-    before, after, best = sum(costs(instance, instance.start).values()), costs(instance, at), BEST_KNOWN.get(name)
+    before, after, best = (
+        sum(costs(instance, instance.start).values()),
+        costs(instance, at),
+        BEST_KNOWN.get(name),
+    )
     total = sum(after.values())
     return {
         "machines": len(instance.capacity),
@@ -130,25 +141,44 @@ def small_cases(count: int) -> dict[str, Any]:
         "fewest": sum(one.fewest for one in hot),
         "as_few_as_possible": len(shortest),
         "most_too_many": max((one.moves - one.fewest for one in hot), default=0),
-        "cost_over_least": round(sum(one.cost for one in shortest) / max(sum(one.least_cost for one in shortest), 1e-9), 3),
+        "cost_over_least": round(
+            sum(one.cost for one in shortest) / max(sum(one.least_cost for one in shortest), 1e-9),
+            3,
+        ),
         "can_be_relieved": len(possible),
         "relieved": sum(one.relieved for one in possible),
-        "bound_over_fewest": round(sum(one.bound for one in possible) / max(sum(one.needed or 0 for one in possible), 1), 3),
+        "bound_over_fewest": round(
+            sum(one.bound for one in possible) / max(sum(one.needed or 0 for one in possible), 1), 3
+        ),
         "unproven": unproven,
     }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print a table, then the JSON line. Exit code 2: the folder has no such instance."""
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.plan", formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.bench.plan", formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.description = __doc__
-    parser.add_argument("folder", type=Path, nargs="?", help="instances of the challenge; default: small clusters beside the fewest moves")
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="instances; default: all of the folder")
+    parser.add_argument(
+        "folder",
+        type=Path,
+        nargs="?",
+        help="instances of the challenge; default: small clusters beside the fewest moves",
+    )
+    parser.add_argument(
+        "--only", nargs="+", metavar="NAME", help="instances; default: all of the folder"
+    )
     parser.add_argument("--cases", type=int, default=CASES, help=f"small clusters, default {CASES}")
     options = parser.parse_args(arguments)
     if options.folder is None:
         found = small_cases(options.cases)
-        table = Table("", "", title="small clusters, LeastMoves beside the fewest moves that do as much", show_header=False)
+        table = Table(
+            "",
+            "",
+            title="small clusters, LeastMoves beside the fewest moves that do as much",
+            show_header=False,
+        )
         for name, value in found.items():
             table.add_row(name.replace("_", " "), f"{value:,}")
         Console(width=140).print(table)
@@ -158,14 +188,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
     names = options.only or known
     if not names or set(names) - set(known):
         expected = ", ".join(names) or "files model_NAME.txt and assignment_NAME.txt"
-        print(f"{options.folder}: expected instances: {expected}; found: {', '.join(known) or 'none'}", file=sys.stderr)
+        print(
+            f"{options.folder}: expected instances: {expected}; found: {', '.join(known) or 'none'}",
+            file=sys.stderr,
+        )
         return 2
     judged = dict[str, dict[str, Any]]()
     for name in track(names, "planning", console=Console(stderr=True)):
-        judged[name] = judge(name, read_instance(options.folder / f"model_{name}.txt", options.folder / f"assignment_{name}.txt"))
-    table = Table("instance", "machines", "processes", "before", "after", "best known", "of what is possible", "moves", "s", "violations")
+        judged[name] = judge(
+            name,
+            read_instance(
+                options.folder / f"model_{name}.txt", options.folder / f"assignment_{name}.txt"
+            ),
+        )
+    table = Table(
+        "instance",
+        "machines",
+        "processes",
+        "before",
+        "after",
+        "best known",
+        "of what is possible",
+        "moves",
+        "s",
+        "violations",
+    )
     for name, one in judged.items():
-        best, part = (f"{one['best_known']:,}", f"{one['of_possible']:.1%}") if one["best_known"] else ("", "")
+        best, part = (
+            (f"{one['best_known']:,}", f"{one['of_possible']:.1%}")
+            if one["best_known"]
+            else ("", "")
+        )
         table.add_row(name, *(f"{one[key]:,}" for key in ("machines", "processes", "before", "after")), best, part,
                       f"{one['moves']:,}", str(one["seconds"]), str(one["violations"]))  # fmt: skip
     Console(width=160).print(table)

@@ -49,7 +49,11 @@ def pairs() -> list[str]:
     }
     for name in shedder.names:
         alone = name in placement.names or not placements[traits_of(shedder[name]).manager]
-        found += [name] if alone else [f"{name}+{other}" for other in placements[traits_of(shedder[name]).manager]]
+        found += (
+            [name]
+            if alone
+            else [f"{name}+{other}" for other in placements[traits_of(shedder[name]).manager]]
+        )
     return found
 
 
@@ -73,45 +77,93 @@ def row_of(measures: Sequence[Mapping[str, Any]]) -> list[str]:
         f"{geometric('max_over_bound_median'):.3f} ({geometric('max_over_bound_p95'):.3f})",
         str(never),
         f"{total('balanced_share') / len(measures):.2f}",
-        *(f"{total(name):,.0f}" for name in ("moves", "undone", "redundant", "overload_s_85", "overload_s_100", "client_seconds_lost")),
+        *(
+            f"{total(name):,.0f}"
+            for name in (
+                "moves",
+                "undone",
+                "redundant",
+                "overload_s_85",
+                "overload_s_100",
+                "client_seconds_lost",
+            )
+        ),
         f"{total('violation_count'):.0f}, {total('budget_breaches'):.0f}",
     ]
 
 
 HEAD = (
-    *("policy", "max/bound (p95)", "never balanced", "balanced share", "moves", "undone", "redundant"),
+    *(
+        "policy",
+        "max/bound (p95)",
+        "never balanced",
+        "balanced share",
+        "moves",
+        "undone",
+        "redundant",
+    ),
     *("broker-s > 0.85", "> 1", "client-s lost", "violations, breaches"),
 )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Play all, print the table, then the JSON line. Exit code 2: there is no scenario."""
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.policies", formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.bench.policies", formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.description = __doc__
     parser.add_argument("folder", type=Path, help="a folder of scenarios")
-    parser.add_argument("--policies", nargs="+", default=None, metavar="POLICY", help="default: every pair")
-    parser.add_argument("--scenarios", nargs="+", default=None, metavar="NAME", help=f"default: all but {', '.join(LARGE)}")
-    parser.add_argument("--processes", type=int, default=os.cpu_count(), help="default: one for each core")
+    parser.add_argument(
+        "--policies", nargs="+", default=None, metavar="POLICY", help="default: every pair"
+    )
+    parser.add_argument(
+        "--scenarios",
+        nargs="+",
+        default=None,
+        metavar="NAME",
+        help=f"default: all but {', '.join(LARGE)}",
+    )
+    parser.add_argument(
+        "--processes", type=int, default=os.cpu_count(), help="default: one for each core"
+    )
     options = parser.parse_args(arguments)
     known = sorted(path.parent.name for path in options.folder.glob("*/scenario.json"))
     names = options.scenarios or [name for name in known if name not in LARGE]
     if not names or set(names) - set(known):
         expected = ", ".join(names) or "folders with a scenario.json"
-        print(f"{options.folder}: expected scenarios: {expected}; found: {', '.join(known) or 'none'}", file=sys.stderr)
+        print(
+            f"{options.folder}: expected scenarios: {expected}; found: {', '.join(known) or 'none'}",
+            file=sys.stderr,
+        )
         return 2
     policies = options.policies or pairs()
     found: dict[str, dict[str, Any]] = {policy: {} for policy in policies}
-    own_threads = get_context("spawn")  # a fork of a process with threads (Arrow's, a solver's) may never come to its work
+    own_threads = get_context(
+        "spawn"
+    )  # a fork of a process with threads (Arrow's, a solver's) may never come to its work
     with ProcessPoolExecutor(options.processes, own_threads) as pool:
-        waiting = {pool.submit(played, options.folder / name, policy): (policy, name) for name in names for policy in policies}
-        for done in track(as_completed(waiting), description="playing", total=len(waiting), console=Console(stderr=True)):
+        waiting = {
+            pool.submit(played, options.folder / name, policy): (policy, name)
+            for name in names
+            for policy in policies
+        }
+        for done in track(
+            as_completed(waiting),
+            description="playing",
+            total=len(waiting),
+            console=Console(stderr=True),
+        ):
             policy, name = waiting[done]
             found[policy][name] = done.result()
     table = Table(*HEAD, title=f"{len(names)} scenarios: geometric means of max/bound, sums")
     for policy, measures in found.items():
         table.add_row(policy, *row_of(list(measures.values())))
     Console(width=200).print(table)
-    print(json.dumps({policy: {name: measures[name] for name in names} for policy, measures in found.items()}))
+    print(
+        json.dumps(
+            {policy: {name: measures[name] for name in names} for policy, measures in found.items()}
+        )
+    )
     return 0
 
 

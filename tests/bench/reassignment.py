@@ -27,11 +27,15 @@ class Instance:
     safety: Ints  # (machines, resources): what is used above it costs
     machine_move: Ints  # (machines, machines): cost of moving a process from one to another
     spread: Ints  # (services): in so many locations each must be, at least
-    depends: tuple[tuple[int, ...], ...]  # services: those that must be in each neighborhood that one is in
+    depends: tuple[
+        tuple[int, ...], ...
+    ]  # services: those that must be in each neighborhood that one is in
     service: Ints  # (processes); two of one service are never on one machine
     demand: Ints  # (processes, resources)
     process_move: Ints  # (processes): cost of moving it
-    balances: tuple[tuple[int, int, int, int], ...]  # two resources, so much of the second is to be free for one of the first, weight
+    balances: tuple[
+        tuple[int, int, int, int], ...
+    ]  # two resources, so much of the second is to be free for one of the first, weight
     move_weights: Ints  # of process_move, of the most moves of a service, of machine_move
     start: Ints  # (processes): the machine that each is on
 
@@ -60,7 +64,9 @@ def read_instance(model: Path, assignment: Path) -> Instance:
     file = _Numbers(model)
     transient, load_weight = file.table(resources := file.one(), 1, 1)
     machines = file.one()
-    neighborhood, location, capacity, safety, machine_move = file.table(machines, 1, 1, resources, resources, machines)
+    neighborhood, location, capacity, safety, machine_move = file.table(
+        machines, 1, 1, resources, resources, machines
+    )
     services = [(file.one(), tuple(file.take(file.one()).tolist())) for _ in range(file.one())]
     service, demand, process_move = file.table(file.one(), 1, resources, 1)
     balances = [(*file.take(3).tolist(), file.one()) for _ in range(file.one())]
@@ -95,7 +101,10 @@ def costs(instance: Instance, at: Ints) -> dict[str, int]:
     used = usage(instance, at)
     load = instance.load_weight * np.maximum(used - instance.safety, 0).sum(axis=0)
     free = instance.capacity - used
-    balance = [weight * int(np.maximum(per * free[:, one] - free[:, other], 0).sum()) for one, other, per, weight in instance.balances]
+    balance = [
+        weight * int(np.maximum(per * free[:, one] - free[:, other], 0).sum())
+        for one, other, per, weight in instance.balances
+    ]
     moved = at != instance.start
     process, service, machine = instance.move_weights.tolist()
     return {
@@ -116,8 +125,14 @@ def violations(instance: Instance, at: Ints) -> dict[str, int]:
     return {
         "capacity": int((used > instance.capacity).sum()),
         "conflict": len(at) - np.unique(np.stack([instance.service, at]), axis=1).shape[1],
-        "spread": int((np.bincount(places, minlength=len(instance.spread)) < instance.spread).sum()),
-        "dependency": sum(int((near[one] & ~near[other]).sum()) for one, others in enumerate(instance.depends) for other in others),
+        "spread": int(
+            (np.bincount(places, minlength=len(instance.spread)) < instance.spread).sum()
+        ),
+        "dependency": sum(
+            int((near[one] & ~near[other]).sum())
+            for one, others in enumerate(instance.depends)
+            for other in others
+        ),
     }
 
 
@@ -137,7 +152,9 @@ class Rules:
         self.held = usage(instance, self.at)  # with what moved processes still take where they were
         self.near = _near(instance, self.at)
         order = np.argsort(instance.service, kind="stable")
-        self.members = np.split(order, np.cumsum(np.bincount(instance.service, minlength=len(instance.spread)))[:-1])
+        self.members = np.split(
+            order, np.cumsum(np.bincount(instance.service, minlength=len(instance.spread)))[:-1]
+        )
         self.dependents: list[list[int]] = [[] for _ in instance.depends]
         for one, others in enumerate(instance.depends):
             for other in others:
@@ -146,7 +163,9 @@ class Rules:
 
     def follow(self, moves: Sequence[Move]) -> None:
         """Come to where a plan is now, which may have taken moves back. Each move is an object of its own: it tells what came before it."""
-        while self.done and (len(self.done) > len(moves) or self.done[-1] is not moves[len(self.done) - 1]):
+        while self.done and (
+            len(self.done) > len(moves) or self.done[-1] is not moves[len(self.done) - 1]
+        ):
             self._count(self.done.pop(), -1)
         for move in moves[len(self.done) :]:
             self._count(move, 1)
@@ -162,7 +181,11 @@ class Rules:
                 self.follow(made)
 
     def _count(self, move: Move, sign: int) -> None:
-        one, demand, service = self.instance, self.instance.demand[move.bundle], self.instance.service[move.bundle]
+        one, demand, service = (
+            self.instance,
+            self.instance.demand[move.bundle],
+            self.instance.service[move.bundle],
+        )
         self.held[move.source] -= sign * demand * ~one.transient
         self.held[move.destination] += sign * demand
         self.near[service, one.neighborhood[move.source]] -= sign

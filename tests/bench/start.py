@@ -89,8 +89,14 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=5, help="starts of each (5)")
-    parser.add_argument("--code", type=Path, help="another checkout, measured in turns with this one")
-    parser.add_argument("--compare", action="store_true", help="measure starts without the archive of Java's classes, and the demo's, too")
+    parser.add_argument(
+        "--code", type=Path, help="another checkout, measured in turns with this one"
+    )
+    parser.add_argument(
+        "--compare",
+        action="store_true",
+        help="measure starts without the archive of Java's classes, and the demo's, too",
+    )
     options = parser.parse_args()
     record_classes()
     sides: dict[str, dict[str, Any]] = {"this": {}}
@@ -105,8 +111,14 @@ def main() -> None:
             for name, side in sides.items():
                 label = f"{name}-{number}"
                 topics = topics_named(f"start-{label}")
-                found[name].append(run(OfCheckout(kafka.bootstrap, topics, Path(place, label), settings, **side)))
-                print(label, {stage: round(value, 1) for stage, value in found[name][-1].items()}, flush=True)
+                found[name].append(
+                    run(OfCheckout(kafka.bootstrap, topics, Path(place, label), settings, **side))
+                )
+                print(
+                    label,
+                    {stage: round(value, 1) for stage, value in found[name][-1].items()},
+                    flush=True,
+                )
     print(json.dumps({name: medians(runs) for name, runs in found.items()}))
 
 

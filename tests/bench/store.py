@@ -65,14 +65,22 @@ def decides(batch: Iterable[Request]) -> bool:
 
 def figures(batches: Sequence[Sequence[Request]]) -> dict[str, Any]:
     """Requests of a batch, all together and by who asks: median, mean, and the median of each kind."""
-    sides = {"all": lambda _: True, "job": lambda one: not is_sparks(one), "spark_checkpoint": is_sparks}
+    sides = {
+        "all": lambda _: True,
+        "job": lambda one: not is_sparks(one),
+        "spark_checkpoint": is_sparks,
+    }
     found: dict[str, Any] = {}
     for name, side in sides.items():
         counts = [Counter(one.kind for one in batch if side(one)) for batch in batches]
         totals = [count.total() for count in counts]
         kinds = sorted({kind for count in counts for kind in count})
         medians = {kind: statistics.median(count[kind] for count in counts) for kind in kinds}
-        found[name] = {"median": statistics.median(totals), "mean": round(statistics.mean(totals), 1), "median_by_kind": medians}
+        found[name] = {
+            "median": statistics.median(totals),
+            "mean": round(statistics.mean(totals), 1),
+            "median_by_kind": medians,
+        }
     return found
 
 
@@ -86,19 +94,38 @@ def of_tables(count: int) -> dict[str, Any]:
         job = JobInBucket(Store.at(f"s3://{BUCKET}/alone", server.options))
         job.tables_of.catch_up(job.log.since)
         for number in range(FIRST + count):
-            owners = [ownership("a", f"t/n/{bundle % 12}", f"b-{number % 3}", number) for bundle in (number, number + 5)]
+            owners = [
+                ownership("a", f"t/n/{bundle % 12}", f"b-{number % 3}", number)
+                for bundle in (number, number + 5)
+            ]
             assert job.log.find(number) is None
-            logged = job.log.append_once(number, job.rounds(number, decisions=[decision("a")] * 2, ownership=owners, loads=3))
+            logged = job.log.append_once(
+                number, job.rounds(number, decisions=[decision("a")] * 2, ownership=owners, loads=3)
+            )
             job.tables_of.project(logged)
-            job.tables_of.put_parts(job.log.app, number, {"00": {BUNDLE_AVERAGES.name: _averages(job, number)}})
+            job.tables_of.put_parts(
+                job.log.app, number, {"00": {BUNDLE_AVERAGES.name: _averages(job, number)}}
+            )
             batches.append(server.requests())
     return figures(batches[FIRST:])["job"]
 
 
 def _averages(job: JobInBucket, number: int) -> Mapping[str, Any]:
-    fields = [field for field in BUNDLE_AVERAGES.schema if field.name != BUNDLE_AVERAGES.partition_by]
-    rows = [{field.name: None for field in fields} | {"cluster": "a", "bundle": f"t/n/{bundle}", "now_ms": number} for bundle in range(12)]
-    return write_file(job.root / "tables", BUNDLE_AVERAGES, pa.Table.from_pylist(rows, pa.schema(fields)), f"u-1-{number:09d}", "00")
+    fields = [
+        field for field in BUNDLE_AVERAGES.schema if field.name != BUNDLE_AVERAGES.partition_by
+    ]
+    rows = [
+        {field.name: None for field in fields}
+        | {"cluster": "a", "bundle": f"t/n/{bundle}", "now_ms": number}
+        for bundle in range(12)
+    ]
+    return write_file(
+        job.root / "tables",
+        BUNDLE_AVERAGES,
+        pa.Table.from_pylist(rows, pa.schema(fields)),
+        f"u-1-{number:09d}",
+        "00",
+    )
 
 
 def measured(folder: Path, count: int, longest_s: float) -> list[list[Request]]:
@@ -109,7 +136,12 @@ def measured(folder: Path, count: int, longest_s: float) -> list[list[Request]]:
     with ExitStack() as stack:
         stack.callback(kafka.stop)
         server = stack.enter_context(s3_server())
-        pipeline = Pipeline(kafka.bootstrap, topics_named("bench-store"), folder, backlog.SETTINGS | server.settings(BUCKET))
+        pipeline = Pipeline(
+            kafka.bootstrap,
+            topics_named("bench-store"),
+            folder,
+            backlog.SETTINGS | server.settings(BUCKET),
+        )
         pipeline.create_topics(reports=backlog.PARTITIONS)
         pipeline.send(backlog.records(FIRST + count + 2))
         job = stack.enter_context(pipeline.running("--once"))
@@ -129,10 +161,20 @@ def counted(requests: Iterable[Request]) -> list[list[Request]]:
 def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.store", description=__doc__)
-    parser.add_argument("--batches", type=int, default=40, help=f"that are counted (40); the first {FIRST} aren't")
-    parser.add_argument("--seconds", type=float, default=3_600, help="then it ends with what there is (3600)")
-    parser.add_argument("--tables-only", action="store_true", help="without Spark and Kafka: only the log and the tables")
-    parser.add_argument("--keep", type=Path, help="a file for the requests, a line of JSON for each batch")
+    parser.add_argument(
+        "--batches", type=int, default=40, help=f"that are counted (40); the first {FIRST} aren't"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=3_600, help="then it ends with what there is (3600)"
+    )
+    parser.add_argument(
+        "--tables-only",
+        action="store_true",
+        help="without Spark and Kafka: only the log and the tables",
+    )
+    parser.add_argument(
+        "--keep", type=Path, help="a file for the requests, a line of JSON for each batch"
+    )
     given = parser.parse_args()
     alone = of_tables(TABLES_BATCHES)
     if given.tables_only:
@@ -142,10 +184,15 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         batches = measured(Path(folder), given.batches, given.seconds)
     if given.keep is not None:
-        rows = ([[one.kind, one.key, one.status, is_sparks(one)] for one in some] for some in batches)
+        rows = (
+            [[one.kind, one.key, one.status, is_sparks(one)] for one in some] for some in batches
+        )
         given.keep.write_text("".join(json.dumps(some) + "\n" for some in rows))
     if not batches:
-        print(f"no batch has decided anything within {given.seconds} s: more --seconds", file=sys.stderr)
+        print(
+            f"no batch has decided anything within {given.seconds} s: more --seconds",
+            file=sys.stderr,
+        )
         return 1
     print(json.dumps({"batches": len(batches), **figures(batches), "log_and_tables": alone}))
     return 0

@@ -26,7 +26,9 @@ WINDOW = 100
 
 def main() -> int:
     """Print the figures; the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--batches", type=int, default=2_000, metavar="N")
     count = parser.parse_args().batches
     with tempfile.TemporaryDirectory() as folder:
@@ -39,7 +41,11 @@ def measure(folder: Path, count: int) -> dict[str, float]:
     job = shortened(Job(folder))
     logged, projected = [], []
     for batch in range(count):
-        content = {"decisions": [decision("a")], "ownership": [ownership("a", f"x{batch % 50}", owner=f"b{batch}")], "loads": 10}
+        content = {
+            "decisions": [decision("a")],
+            "ownership": [ownership("a", f"x{batch % 50}", owner=f"b{batch}")],
+            "loads": 10,
+        }
         rounds = job.rounds(batch, clusters=("a", "b", "c"), **content)
         begin = time.perf_counter()
         job.log.find(batch)
@@ -52,7 +58,10 @@ def measure(folder: Path, count: int) -> dict[str, float]:
         projected.append(1000 * (end - middle))
         if (batch + 1) % max(1, count // 10) == 0:
             medians = (statistics.median(logged[-WINDOW:]), statistics.median(projected[-WINDOW:]))
-            print("batch {}: log {:.1f} ms, tables {:.1f} ms".format(batch + 1, *medians), file=sys.stderr)
+            print(
+                "batch {}: log {:.1f} ms, tables {:.1f} ms".format(batch + 1, *medians),
+                file=sys.stderr,
+            )
     begin = time.perf_counter()
     again = Job(folder)
     caught_up = again.tables_of.catch_up(again.log.since)
@@ -60,8 +69,15 @@ def measure(folder: Path, count: int) -> dict[str, float]:
     assert caught_up == 0
     found: dict[str, float] = {"batches": count, "start_ms": round(start_ms, 1)}
     for name, all_ms in (("log", logged), ("tables", projected)):
-        first, last = statistics.median(all_ms[WINDOW : 2 * WINDOW]), statistics.median(all_ms[-WINDOW:])
-        found |= {f"{name}_first_ms": round(first, 2), f"{name}_last_ms": round(last, 2), f"{name}_growth": round(last / first, 2)}
+        first, last = (
+            statistics.median(all_ms[WINDOW : 2 * WINDOW]),
+            statistics.median(all_ms[-WINDOW:]),
+        )
+        found |= {
+            f"{name}_first_ms": round(first, 2),
+            f"{name}_last_ms": round(last, 2),
+            f"{name}_growth": round(last / first, 2),
+        }
     return found | {"log_files": len(DeltaTable(str(job.tables / "rounds")).file_uris())}
 
 
@@ -69,7 +85,9 @@ def shortened(job: Job) -> Job:
     """The job with its tables' histories as short as its batches."""
     for spec in TABLES:
         if DeltaTable.is_deltatable(str(job.tables / spec.name)):
-            DeltaTable(str(job.tables / spec.name)).alter.set_table_properties({"delta.logRetentionDuration": HISTORY})
+            DeltaTable(str(job.tables / spec.name)).alter.set_table_properties(
+                {"delta.logRetentionDuration": HISTORY}
+            )
     return Job(job.folder)
 
 

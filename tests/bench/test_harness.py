@@ -37,5 +37,7 @@ def test_fewer_than_seven_runs_and_taken_names_are_refused(monkeypatch: pytest.M
 
 def test_an_unknown_name_lists_the_known_ones_and_exits_2() -> None:
     command = [sys.executable, "-m", "tests.bench", "nothing"]
-    result = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False
+    )
     assert result.returncode == 2 and "checksum_of_a_report" in result.stderr

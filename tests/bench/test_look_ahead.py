@@ -33,12 +33,16 @@ def days() -> Scenario:
     return make_scenario(Spec.model_validate(spec))
 
 
-def test_a_trend_and_a_profile_beat_what_is_now_where_load_comes_and_goes_within_an_hour(days: Scenario) -> None:
+def test_a_trend_and_a_profile_beat_what_is_now_where_load_comes_and_goes_within_an_hour(
+    days: Scenario,
+) -> None:
     found = errors(days, 300.0, DAY_S)
     assert found["profile"] < found["trend"] < found["now"] / 1.4
 
 
-def test_what_least_moves_does_is_looked_at_through_a_forecast_only_while_that_is_asked_for(days: Scenario) -> None:
+def test_what_least_moves_does_is_looked_at_through_a_forecast_only_while_that_is_asked_for(
+    days: Scenario,
+) -> None:
     level = fleet._level
     with looking_ahead(days, "true", 300.0, None):
         assert fleet._level is not level

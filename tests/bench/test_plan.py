@@ -35,14 +35,22 @@ def toy(folder: Path) -> Instance:
 
 
 @pytest.mark.parametrize(("at", "cost"), [([0, 3, 0], 4200), ([0, 2, 0], 3510), ([0, 2, 1], 2411)])
-def test_the_example_of_the_problem_definition_costs_what_that_says(toy: Instance, at: list[int], cost: int) -> None:
+def test_the_example_of_the_problem_definition_costs_what_that_says(
+    toy: Instance, at: list[int], cost: int
+) -> None:
     assert sum(costs(toy, np.array(at)).values()) == cost
     assert not any(violations(toy, np.array(at)).values())
 
 
 @pytest.mark.parametrize(
     ("at", "broken"),
-    [([1, 3, 0], "capacity"), ([0, 0, 0], "conflict"), ([0, 0, 0], "spread"), ([0, 3, 2], "capacity"), ([2, 3, 0], "dependency")],
+    [
+        ([1, 3, 0], "capacity"),
+        ([0, 0, 0], "conflict"),
+        ([0, 0, 0], "spread"),
+        ([0, 3, 2], "capacity"),
+        ([2, 3, 0], "dependency"),
+    ],
 )
 def test_a_broken_constraint_is_counted(toy: Instance, at: list[int], broken: str) -> None:
     assert violations(toy, np.array(at))[broken] == 1
@@ -54,15 +62,25 @@ def an_instance(seed: int) -> Instance:
     machines, processes, services = int(rng.integers(2, 6)), int(rng.integers(2, 11)), 4
     start, service = rng.integers(0, machines, processes), rng.integers(0, services, processes)
     for process in range(processes):
-        if any(start[other] == start[process] and service[other] == service[process] for other in range(process)):
+        if any(
+            start[other] == start[process] and service[other] == service[process]
+            for other in range(process)
+        ):
             service[process], services = services, services + 1
     neighborhood, location = rng.integers(0, 2, machines), rng.integers(0, 3, machines)
     near = [set(neighborhood[start[service == one]].tolist()) for one in range(services)]
-    pairs = [(one, other) for one in range(services) for other in range(services) if one != other and near[one] <= near[other]]
+    pairs = [
+        (one, other)
+        for one in range(services)
+        for other in range(services)
+        if one != other and near[one] <= near[other]
+    ]
     asked = [pair for pair in pairs if rng.random() < 0.2]
     demand = rng.integers(0, 7, (processes, 2))
     used = np.stack([demand[start == machine].sum(axis=0) for machine in range(machines)])
-    places = np.array([len(set(location[start[service == one]].tolist())) for one in range(services)])
+    places = np.array(
+        [len(set(location[start[service == one]].tolist())) for one in range(services)]
+    )
     capacity = used + rng.integers(0, 9, (machines, 2))
     return Instance(
         transient=np.array([True, False]),
@@ -92,7 +110,10 @@ def test_a_machine_may_take_a_process_just_when_that_breaks_nothing(seed: int) -
         for machine in set(range(len(instance.capacity))) - {here}:
             at = rules.at.copy()
             at[process] = machine
-            assert allowed[machine] == (not any(violations(instance, at).values())), (process, machine)
+            assert allowed[machine] == (not any(violations(instance, at).values())), (
+                process,
+                machine,
+            )
         allowed[here] = False
         if allowed.any():
             moves.append(Move(process, here, int(np.argmax(allowed)), 0.0, -1, 0.0))
@@ -102,7 +123,10 @@ def test_a_machine_may_take_a_process_just_when_that_breaks_nothing(seed: int) -
 def test_rules_follow_a_plan_that_takes_moves_back() -> None:
     instance = an_instance(1)
     rules, before = Rules(instance), Rules(instance)
-    first, second, third = (Move(one, int(instance.start[one]), 1 - min(int(instance.start[one]), 1), 0.0, -1, 0.0) for one in range(3))
+    first, second, third = (
+        Move(one, int(instance.start[one]), 1 - min(int(instance.start[one]), 1), 0.0, -1, 0.0)
+        for one in range(3)
+    )
     rules.follow([first, second])
     rules.follow([first, third])
     assert rules.at[1] == instance.start[1] and rules.at[2] == third.destination
@@ -121,11 +145,17 @@ def test_plans_break_no_constraint() -> None:
     assert moved > 20
 
 
-def test_the_last_line_has_cost_moves_and_what_is_broken_of_each_instance(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_last_line_has_cost_moves_and_what_is_broken_of_each_instance(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main([str(folder)]) == 0
     table, last = capsys.readouterr().out.rstrip().rsplit("\n", 1)
     found = json.loads(last)["toy"]
-    assert found["before"] == 4200 and found["violations"] == 0 and found["after"] == sum(found["parts_after"].values())
+    assert (
+        found["before"] == 4200
+        and found["violations"] == 0
+        and found["after"] == sum(found["parts_after"].values())
+    )
     assert "4,200" in table
 
 
@@ -135,6 +165,8 @@ def test_small_clusters_are_summed_up_in_the_last_line(capsys: pytest.CaptureFix
     assert found["cases"] and found["fewest"] <= found["moves"] and found["bound_over_fewest"] <= 1
 
 
-def test_a_folder_without_instances_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_without_instances_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main([str(tmp_path)]) == 2
     assert "expected instances" in capsys.readouterr().err

@@ -13,18 +13,42 @@ SCENARIOS = Path(__file__).parents[1] / "data/scenarios"
 
 def test_every_pair_is_a_policy_and_no_two_are_the_same() -> None:
     configs = [read_policy(one).config() for one in pairs()]
-    assert len({(one.balancer.enabled, one.shedder.name, one.placement.name) for one in configs}) == len(configs) > 15
+    assert (
+        len({(one.balancer.enabled, one.shedder.name, one.placement.name) for one in configs})
+        == len(configs)
+        > 15
+    )
 
 
-def test_the_last_line_has_the_measures_of_each_pair_in_each_scenario(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([str(SCENARIOS), "--policies", "none", "AvgShedder", "--scenarios", "steady_skewed", "--processes", "1"]) == 0
+def test_the_last_line_has_the_measures_of_each_pair_in_each_scenario(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert (
+        main(
+            [
+                str(SCENARIOS),
+                "--policies",
+                "none",
+                "AvgShedder",
+                "--scenarios",
+                "steady_skewed",
+                "--processes",
+                "1",
+            ]
+        )
+        == 0
+    )
     table, last = capsys.readouterr().out.rstrip().rsplit("\n", 1)
     found = json.loads(last)
     assert list(found) == ["none", "AvgShedder"]
-    assert found["none"]["steady_skewed"]["moves"] == 0 < found["AvgShedder"]["steady_skewed"]["moves"]
+    assert (
+        found["none"]["steady_skewed"]["moves"] == 0 < found["AvgShedder"]["steady_skewed"]["moves"]
+    )
     assert "1.571" in table, "what nobody moves stays as it is"
 
 
-def test_a_folder_without_scenarios_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_without_scenarios_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main([str(tmp_path)]) == 2
     assert "expected scenarios" in capsys.readouterr().err

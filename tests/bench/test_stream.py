@@ -57,16 +57,27 @@ def decision(kind: Any, bundle: str, source: str | None, destination: str | None
 def test_every_broker_reports_its_own_bundles_in_a_form_and_size_that_brokers_have() -> None:
     fleet = Fleet(Shape(2, 3, 50))
     reports = decoded(fleet)
-    assert sorted(reports) == [f"bench-{cluster:04d}/broker-{broker:04d}:8080".encode() for cluster in (0, 1) for broker in (0, 1, 2)]
+    assert sorted(reports) == [
+        f"bench-{cluster:04d}/broker-{broker:04d}:8080".encode()
+        for cluster in (0, 1)
+        for broker in (0, 1, 2)
+    ]
     for cluster in (b"bench-0000/", b"bench-0001/"):
-        named = [name for key, report in reports.items() if key.startswith(cluster) for name in report["stats"]]
+        named = [
+            name
+            for key, report in reports.items()
+            if key.startswith(cluster)
+            for name in report["stats"]
+        ]
         assert sorted(named) == sorted(bundle_names(150))
     for key, report in reports.items():
         model = ModularLoadReport.model_validate_json(report["value"])
         assert list(model.last_stats) == model.bundles and len(model.bundles) == 50
         assert key.endswith(f"/{report['broker']}".encode())
     bytes_each = sum(len(report["value"]) for report in reports.values()) / 300
-    assert 250 < bytes_each < 310  # 267 in the captured reports of a real cluster, and a report's other fields
+    assert (
+        250 < bytes_each < 310
+    )  # 267 in the captured reports of a real cluster, and a report's other fields
 
 
 def test_each_generation_has_other_numbers_for_the_same_bundles_and_other_hot_brokers() -> None:
@@ -74,23 +85,38 @@ def test_each_generation_has_other_numbers_for_the_same_bundles_and_other_hot_br
     first, second = decoded(fleet), decoded(fleet)
     for key, report in first.items():
         assert list(report["stats"]) == list(second[key]["stats"])
-        assert all(stats.msg_rate_in != second[key]["stats"][name].msg_rate_in for name, stats in report["stats"].items())
-    hot = [{key for key, report in reports.items() if report["cpu"] > HOT_PERCENT} for reports in (first, second)]
+        assert all(
+            stats.msg_rate_in != second[key]["stats"][name].msg_rate_in
+            for name, stats in report["stats"].items()
+        )
+    hot = [
+        {key for key, report in reports.items() if report["cpu"] > HOT_PERCENT}
+        for reports in (first, second)
+    ]
     assert [len(one) for one in hot] == [1, 1] and hot[0] != hot[1]
 
 
 def test_brokers_obey_and_their_next_reports_show_it() -> None:
     fleet = Fleet(Shape(2, 2, 3))
     source, bundle = next(
-        (key, name) for key, report in decoded(fleet).items() if key.startswith(b"bench-0001") for name in report["stats"]
+        (key, name)
+        for key, report in decoded(fleet).items()
+        if key.startswith(b"bench-0001")
+        for name in report["stats"]
     )
     names = [f"broker-{number:04d}:8080" for number in (0, 1)]
     own = source.decode().rpartition("/")[2]
     (other,) = set(names) - {own}
     assert fleet.obey([decision("unload", bundle, own, other)]) == 1
     released = decoded(fleet)
-    assert not any(bundle in report["stats"] for key, report in released.items() if key.startswith(b"bench-0001"))
-    assert sum(bundle in report["stats"] for report in released.values()) == 1  # the other cluster's bundle of this name
+    assert not any(
+        bundle in report["stats"]
+        for key, report in released.items()
+        if key.startswith(b"bench-0001")
+    )
+    assert (
+        sum(bundle in report["stats"] for report in released.values()) == 1
+    )  # the other cluster's bundle of this name
     fleet.obey([decision("assign", bundle, None, other)])
     assert bundle in decoded(fleet)[f"bench-0001/{other}".encode()]["stats"]
     with pytest.raises(RuntimeError, match="split"):
@@ -98,8 +124,14 @@ def test_brokers_obey_and_their_next_reports_show_it() -> None:
 
 
 def test_the_other_side_is_told_every_field_of_a_report() -> None:
-    aliases = [str(field.alias) for model in (ModularLoadReport, BundleStats) for field in model.model_fields.values()]
-    assert [name for name in aliases if f"{name} " not in REPORT_DDL and f"{name}: " not in REPORT_DDL] == [
+    aliases = [
+        str(field.alias)
+        for model in (ModularLoadReport, BundleStats)
+        for field in model.model_fields.values()
+    ]
+    assert [
+        name for name in aliases if f"{name} " not in REPORT_DDL and f"{name}: " not in REPORT_DDL
+    ] == [
         "webServiceUrlTls",
         "pulsarServiceUrlTls",  # left out in the reports too
     ]
@@ -108,7 +140,11 @@ def test_the_other_side_is_told_every_field_of_a_report() -> None:
 def test_every_figure_is_measured_in_one_group_and_the_shapes_are_those_of_their_names() -> None:
     assert sorted(key for keys, _ in GROUPS for key in keys) == sorted(FIGURES)
     size = Size()
-    assert (size.whole, size.tenth, size.clusters) == (Shape(1, 1_000, 1_000), Shape(1, 100, 1_000), Shape(1_000, 10, 100))
+    assert (size.whole, size.tenth, size.clusters) == (
+        Shape(1, 1_000, 1_000),
+        Shape(1, 100, 1_000),
+        Shape(1_000, 10, 100),
+    )
     assert {shape.all_bundles for shape in (Size(2_000).whole, Size(2_000).clusters)} == {2_000}
 
 
@@ -120,7 +156,12 @@ def test_a_ratio_is_the_median_of_the_ratios_of_neighbouring_runs() -> None:
 @pytest.mark.skipif(not can_watch(), reason="needs /proc")
 def test_the_memory_of_a_job_is_that_of_all_its_processes() -> None:
     nested = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'print(1, flush=True); input()'])"
-    parent = subprocess.Popen([sys.executable, "-c", nested], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+    parent = subprocess.Popen(
+        [sys.executable, "-c", nested],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
     try:
         assert parent.stdout is not None and parent.stdout.readline() == b"1\n"
         members = session_members(parent.pid)
@@ -134,8 +175,22 @@ def test_the_memory_of_a_job_is_that_of_all_its_processes() -> None:
 
 @pytest.mark.long
 def test_the_smallest_run_measures_every_figure() -> None:
-    command = [sys.executable, "-m", "tests.bench.stream", "--bundles", "2000", "--runs", "1", "--latencies", "2", "--batches", "20"]
-    result = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False, timeout=1_800)
+    command = [
+        sys.executable,
+        "-m",
+        "tests.bench.stream",
+        "--bundles",
+        "2000",
+        "--runs",
+        "1",
+        "--latencies",
+        "2",
+        "--batches",
+        "20",
+    ]
+    result = subprocess.run(
+        command, cwd=PROJECT, capture_output=True, text=True, check=False, timeout=1_800
+    )
     assert result.returncode == 0, result.stderr[-4_000:]
     values = json.loads(result.stdout.splitlines()[-1])
     assert list(values) == [

@@ -53,7 +53,9 @@ class PretendedJob:
 
     def append(self, record: tuple[bytes, bytes]) -> int:
         self.send([record])
-        self._answer = decision("unload", "acme/n00000/0x00000000_0x04000000", None, None).model_copy(update={"cluster": "bench-0000"})
+        self._answer = decision(
+            "unload", "acme/n00000/0x00000000_0x04000000", None, None
+        ).model_copy(update={"cluster": "bench-0000"})
         return 1_000 * self.appended
 
     def tick(self) -> None:
@@ -68,7 +70,11 @@ class PretendedJob:
         """What was released is assigned at the next look."""
         answer, self._answer = self._answer, None
         kind = "assign" if answer else None
-        return [answer.model_copy(update={"kind": kind, "destination": "broker-0003:8080"})] if answer else []
+        return (
+            [answer.model_copy(update={"kind": kind, "destination": "broker-0003:8080"})]
+            if answer
+            else []
+        )
 
     def read(self, rows: int) -> list[Batch]:
         assert self.unread == rows  # nothing is left behind, nothing is waited for that nobody sent
@@ -93,7 +99,9 @@ def small_jobs(monkeypatch: pytest.MonkeyPatch) -> dict[str, PretendedJob]:
     jobs: dict[str, PretendedJob] = {}
 
     @contextmanager
-    def small_job(bench: Bench, name: str, view_only: bool = False) -> Iterator[tuple[PretendedJob, PretendedJob]]:
+    def small_job(
+        bench: Bench, name: str, view_only: bool = False
+    ) -> Iterator[tuple[PretendedJob, PretendedJob]]:
         jobs[name] = PretendedJob()
         yield jobs[name], jobs[name]
 
@@ -103,21 +111,35 @@ def small_jobs(monkeypatch: pytest.MonkeyPatch) -> dict[str, PretendedJob]:
 
 def test_the_view_is_measured_beside_both_other_ways_after_the_warm_up(bench: Bench) -> None:
     measured = figures.view(bench)
-    assert {key: one.value for key, one in measured.items()} == {"view_vs_from_json": 5.0, "view_vs_raw_kafka": 20.0}
+    assert {key: one.value for key, one in measured.items()} == {
+        "view_vs_from_json": 5.0,
+        "view_vs_raw_kafka": 20.0,
+    }
 
 
-def test_rounds_are_measured_beside_from_json_a_tenth_and_many_clusters_with_two_jobs_at_a_time(bench: Bench) -> None:
+def test_rounds_are_measured_beside_from_json_a_tenth_and_many_clusters_with_two_jobs_at_a_time(
+    bench: Bench,
+) -> None:
     measured = {key: one.value for key, one in figures.rounds(bench).items()}
-    assert measured == {"round_vs_from_json": 5.0, "growth_100k_1m": 10.0, "clusters_1000": 1.5, "peak_rss_gib_1m": 3.0}
+    assert measured == {
+        "round_vs_from_json": 5.0,
+        "growth_100k_1m": 10.0,
+        "clusters_1000": 1.5,
+        "peak_rss_gib_1m": 3.0,
+    }
 
 
-@pytest.mark.parametrize("key", ["round_vs_from_json", "growth_100k_1m", "clusters_1000", "peak_rss_gib_1m"])
+@pytest.mark.parametrize(
+    "key", ["round_vs_from_json", "growth_100k_1m", "clusters_1000", "peak_rss_gib_1m"]
+)
 def test_a_figure_asked_for_alone_is_measured_alone(bench: Bench, key: str) -> None:
     bench.wanted = frozenset({key})
     assert key in figures.rounds(bench)
 
 
-def test_a_round_that_decides_nothing_is_no_measurement(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_round_that_decides_nothing_is_no_measurement(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(PretendedSteps, "step", lambda job: setattr(job, "decided", 0) or 1.0)
     with pytest.raises(RuntimeError, match="decided nothing"):
         figures.rounds(bench)
@@ -134,7 +156,9 @@ def test_latency_ends_with_the_readable_decision_and_the_other_side_is_a_batch_o
     )  # the same reports, and the ticks that count
 
 
-def test_cost_of_age_compares_batches_900_to_1000_with_50_to_150(bench: Bench, small_jobs: dict[str, PretendedJob]) -> None:
+def test_cost_of_age_compares_batches_900_to_1000_with_50_to_150(
+    bench: Bench, small_jobs: dict[str, PretendedJob]
+) -> None:
     measured = figures.age(bench)["batch_cost_growth_1000"]
     first = 2  # the first batch reads every broker's first report
     assert (measured.other_s, measured.ours_s) == (first + (50 + 149) / 2, first + (900 + 999) / 2)

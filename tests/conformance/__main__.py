@@ -21,7 +21,9 @@ def main() -> int:
             print(f"line {number} is no JSON: {error}", file=sys.stderr)
             return 2
         if not isinstance(case, dict):
-            print(f"line {number}: expected a JSON object, got {type(case).__name__}", file=sys.stderr)
+            print(
+                f"line {number}: expected a JSON object, got {type(case).__name__}", file=sys.stderr
+            )
             return 2
         print(json.dumps(answer(case)))
     return 0

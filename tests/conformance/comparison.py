@@ -31,7 +31,9 @@ def differences(expected: Any, actual: Any, where: str = "", single: bool = Fals
             yield f"{where}: expected {expected!r}, got {actual!r}"
 
 
-def _of_objects(wanted: dict[str, Any], found: dict[str, Any], where: str, single: bool) -> Iterator[str]:
+def _of_objects(
+    wanted: dict[str, Any], found: dict[str, Any], where: str, single: bool
+) -> Iterator[str]:
     for key in sorted((wanted.keys() | found.keys()) - NOT_COMPARED):
         path = f"{where}.{key}"
         if key not in found:
@@ -44,7 +46,11 @@ def _of_objects(wanted: dict[str, Any], found: dict[str, Any], where: str, singl
 
 def _equal(expected: Any, actual: Any, single: bool) -> bool:
     if _is_number(expected) and _is_number(actual):
-        pair = (float(np.float32(expected)), float(np.float32(actual))) if single else (expected, actual)
+        pair = (
+            (float(np.float32(expected)), float(np.float32(actual)))
+            if single
+            else (expected, actual)
+        )
         return math.isclose(*pair, rel_tol=1e-9, abs_tol=1e-12)
     return type(expected) is type(actual) and bool(expected == actual)
 

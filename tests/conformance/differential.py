@@ -37,7 +37,11 @@ def reference_answers(command: Sequence[str], asked: Iterable[Case]) -> list[dic
 def _error_of_the_case(line: dict[str, Any]) -> dict[str, Any]:
     """A case that is nothing but an error has it in its place, as the recorded ones do."""
     result = line.get("result")
-    return {"id": line["id"], "kind": line["kind"]} | result if isinstance(result, dict) and [*result] == ["error"] else line
+    return (
+        {"id": line["id"], "kind": line["kind"]} | result
+        if isinstance(result, dict) and [*result] == ["error"]
+        else line
+    )
 
 
 def in_the_order_of(case: Case, wanted: dict[str, Any]) -> Case:
@@ -55,7 +59,9 @@ def in_the_order_of(case: Case, wanted: dict[str, Any]) -> Case:
     return case | {"rounds": laid}
 
 
-def compare(command: Sequence[str], kind: str, count: int, seed: int) -> tuple[int, list[tuple[Case, str]]]:
+def compare(
+    command: Sequence[str], kind: str, count: int, seed: int
+) -> tuple[int, list[tuple[Case, str]]]:
     """How many cases of a kind were tried, and those that differ with the first difference."""
     asked = cases(kind, count, seed)
     found = []
@@ -69,11 +75,17 @@ def compare(command: Sequence[str], kind: str, count: int, seed: int) -> tuple[i
 
 def main() -> int:
     """Try all kinds, print a table and the smallest case of each kind that differs; the last line is one JSON object."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], prog="python -m tests.conformance.differential")
+    parser = argparse.ArgumentParser(
+        description=__doc__.splitlines()[0], prog="python -m tests.conformance.differential"
+    )
     parser.add_argument("reference", help="the reference's command, e.g. '../reference/run.sh'")
-    parser.add_argument("--cases", type=int, default=22_000, help="of all kinds together (default %(default)s)")
+    parser.add_argument(
+        "--cases", type=int, default=22_000, help="of all kinds together (default %(default)s)"
+    )
     parser.add_argument("--seed", type=int, default=0, help="other cases (default %(default)s)")
-    parser.add_argument("--kind", action="append", choices=KINDS, help="only this one; several times for several")
+    parser.add_argument(
+        "--kind", action="append", choices=KINDS, help="only this one; several times for several"
+    )
     options = parser.parse_args()
     kinds = options.kind or [*KINDS]
     share = {kind: 2 if kind in HEAVY_KINDS else 1 for kind in kinds}
@@ -81,10 +93,16 @@ def main() -> int:
     for kind in track(kinds, "cases", disable=not sys.stderr.isatty()):
         try:
             tried[kind], found = compare(
-                shlex.split(options.reference), kind, options.cases * share[kind] // sum(share.values()) + 1, options.seed
+                shlex.split(options.reference),
+                kind,
+                options.cases * share[kind] // sum(share.values()) + 1,
+                options.seed,
             )
         except (OSError, ValueError, subprocess.CalledProcessError) as error:
-            print(f"the reference did not answer: {error}\n{getattr(error, 'stderr', '') or ''}", file=sys.stderr)
+            print(
+                f"the reference did not answer: {error}\n{getattr(error, 'stderr', '') or ''}",
+                file=sys.stderr,
+            )
             return 2
         differ[kind] = len(found)
         if found:

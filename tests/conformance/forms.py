@@ -14,7 +14,9 @@ from lb_stream.core.model.resources import max_weighted_usage
 from lb_stream.core.model.view import Brokers, Bundles, ClusterView, Rates
 
 FOUR_NAMES = ("msgThroughputIn", "msgThroughputOut", "msgRateIn", "msgRateOut")
-RESOURCE_NAMES = dict(zip(("cpu", "memory", "directMemory", "bandwidthIn", "bandwidthOut"), RESOURCES, strict=True))
+RESOURCE_NAMES = dict(
+    zip(("cpu", "memory", "directMemory", "bandwidthIn", "bandwidthOut"), RESOURCES, strict=True)
+)
 DEFAULT_BUNDLE = {"short": list(DEFAULT_FOUR), "long": list(DEFAULT_FOUR)}
 
 
@@ -26,7 +28,9 @@ def resource(form: Any) -> tuple[float, float]:
     return float(usage), float(limit)
 
 
-def resource_columns(brokers: Iterable[Mapping[str, Any]]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def resource_columns(
+    brokers: Iterable[Mapping[str, Any]],
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """The five resources of some BROKERs as (usage, limit) columns under our names."""
     brokers = list(brokers)
     columns = {}
@@ -40,7 +44,9 @@ def stats(form: Any) -> BundleStats:
     """STATS, a list of four or five values or an object."""
     if isinstance(form, Mapping):
         whole = {"consumerCount", "producerCount", "topics", "cacheSize"}
-        return BundleStats(**{name: int(value) if name in whole else float(value) for name, value in form.items()})
+        return BundleStats(
+            **{name: int(value) if name in whole else float(value) for name, value in form.items()}
+        )
     four = dict(zip(FOUR_NAMES, map(float, form[:4]), strict=True))
     return BundleStats(**four, topics=int(form[4]) if len(form) > 4 else 0)
 
@@ -60,18 +66,29 @@ def in_order(names: Iterable[str], order: Sequence[str] | None) -> list[str]:
 def bundle_rates(data: Mapping[str, Any], names: Iterable[str]) -> tuple[Rates, Rates]:
     """BUNDLEDATA of the named bundles → their short and long averages; `long` defaults to `short`."""
     forms = [data.get(name, DEFAULT_BUNDLE) for name in names]
-    return rates([form["short"] for form in forms]), rates([form.get("long", form["short"]) for form in forms])
+    return rates([form["short"] for form in forms]), rates(
+        [form.get("long", form["short"]) for form in forms]
+    )
 
 
-def view_of_loads(loads: Mapping[str, Any], weights: Mapping[str, float], order: Mapping[str, Any] | None = None) -> ClusterView:
+def view_of_loads(
+    loads: Mapping[str, Any], weights: Mapping[str, float], order: Mapping[str, Any] | None = None
+) -> ClusterView:
     """LOADDATA as a view whose rows lie as brokerOrder and bundleOrder say.
 
     Bundles that a broker names and `bundleData` doesn't know are there too, with default averages.
     """
     order = order or loads
-    brokers = {name: loads["brokers"][name] for name in in_order(loads["brokers"], order.get("brokerOrder"))}
+    brokers = {
+        name: loads["brokers"][name]
+        for name in in_order(loads["brokers"], order.get("brokerOrder"))
+    }
     data = loads.get("bundleData", {})
-    owner_of = {bundle: row for row, broker in enumerate(brokers.values()) for bundle in broker.get("bundles", broker.get("lastStats", {}))}
+    owner_of = {
+        bundle: row
+        for row, broker in enumerate(brokers.values())
+        for bundle in broker.get("bundles", broker.get("lastStats", {}))
+    }
     names = in_order(dict.fromkeys([*data, *owner_of]), order.get("bundleOrder"))
     owner = np.array([owner_of.get(name, -1) for name in names], np.int32)
     short, long = bundle_rates(data, names)
@@ -85,7 +102,13 @@ def view_of_loads(loads: Mapping[str, Any], weights: Mapping[str, float], order:
         short=short.sums_by(owner, count),
         long=long.sums_by(owner, count),
         topics=np.array([broker.get("numTopics", 0) for broker in brokers.values()], np.int64),
-        bundles=np.array([len(broker.get("bundles", broker.get("lastStats", ()))) for broker in brokers.values()], np.int64),
+        bundles=np.array(
+            [
+                len(broker.get("bundles", broker.get("lastStats", ())))
+                for broker in brokers.values()
+            ],
+            np.int64,
+        ),
         load_ema=np.full(count, np.nan),
         throughput_ema=np.full(count, np.nan),
         seen_ms=zeros,
@@ -107,11 +130,15 @@ def view_of_loads(loads: Mapping[str, Any], weights: Mapping[str, float], order:
 
 def _latest(broker: Mapping[str, Any]) -> list[float]:
     """A broker's own four values; where they are missing, the sums of its lastStats."""
-    all_stats = [stats(form).model_dump(by_alias=True) for form in broker.get("lastStats", {}).values()]
+    all_stats = [
+        stats(form).model_dump(by_alias=True) for form in broker.get("lastStats", {}).values()
+    ]
     return [float(broker.get(name, sum(one[name] for one in all_stats))) for name in FOUR_NAMES]
 
 
-def _bundles(names: list[str], owner: np.ndarray, data: Mapping[str, Any], short: Rates, long: Rates) -> Bundles:
+def _bundles(
+    names: list[str], owner: np.ndarray, data: Mapping[str, Any], short: Rates, long: Rates
+) -> Bundles:
     count = len(names)
     zeros = np.zeros(count, np.int64)
     return Bundles(
@@ -126,8 +153,12 @@ def _bundles(names: list[str], owner: np.ndarray, data: Mapping[str, Any], short
         topics=np.array([data.get(name, {}).get("topics", 0) for name in names], np.int64),
         sessions=zeros,
         cache_bytes=zeros,
-        short_samples=np.array([data.get(name, {}).get("shortSamples", 10) for name in names], np.int32),
-        long_samples=np.array([data.get(name, {}).get("longSamples", 1000) for name in names], np.int32),
+        short_samples=np.array(
+            [data.get(name, {}).get("shortSamples", 10) for name in names], np.int32
+        ),
+        long_samples=np.array(
+            [data.get(name, {}).get("longSamples", 1000) for name in names], np.int32
+        ),
         latest=short,
         short=short,
         long=long,

@@ -20,18 +20,33 @@ from lb_stream.core.model.names import parse_bundle
 Case = dict[str, Any]
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 
-WEIGHTS = tuple(f"loadBalancer{name}ResourceWeight" for name in ("CPU", "DirectMemory", "BandwidthIn", "BandwidthOut"))
-ALGORITHMS = ("range_equally_divide", "topic_count_equally_divide", "specified_positions_divide", "flow_or_qps_equally_divide")
+WEIGHTS = tuple(
+    f"loadBalancer{name}ResourceWeight"
+    for name in ("CPU", "DirectMemory", "BandwidthIn", "BandwidthOut")
+)
+ALGORITHMS = (
+    "range_equally_divide",
+    "topic_count_equally_divide",
+    "specified_positions_divide",
+    "flow_or_qps_equally_divide",
+)
 PLACEMENTS = tuple(
-    f"org.apache.pulsar.broker.loadbalance.impl.{name}" for name in ("LeastLongTermMessageRate", "LeastResourceUsageWithWeight")
+    f"org.apache.pulsar.broker.loadbalance.impl.{name}"
+    for name in ("LeastLongTermMessageRate", "LeastResourceUsageWithWeight")
 )
 
 # --- parts ---
 
 counts = st.integers(0, 3)
-rate = st.one_of(st.sampled_from([0, 1, 10, 100, 1000, 4096]), st.integers(0, 60_000), st.floats(0, 1e5).map(lambda value: round(value, 6)))
+rate = st.one_of(
+    st.sampled_from([0, 1, 10, 100, 1000, 4096]),
+    st.integers(0, 60_000),
+    st.floats(0, 1e5).map(lambda value: round(value, 6)),
+)
 throughput = st.one_of(
-    st.sampled_from([0, 1, 1000, 1_048_576, 10_485_760]), st.integers(0, 1 << 30), st.floats(0, 1e9).map(lambda value: round(value, 6))
+    st.sampled_from([0, 1, 1000, 1_048_576, 10_485_760]),
+    st.integers(0, 1 << 30),
+    st.floats(0, 1e9).map(lambda value: round(value, 6)),
 )
 four = st.tuples(throughput, throughput, rate, rate).map(list)
 percent = st.integers(0, 48).map(lambda steps: steps * 2.5)
@@ -49,38 +64,63 @@ def resource(draw: Draw) -> list[float]:
 def resources(heap: bool = True) -> st.SearchStrategy[Case]:
     """Some of the five resources."""
     names = ["cpu", "bandwidthIn", "bandwidthOut", "directMemory", *(["memory"] if heap else [])]
-    return st.fixed_dictionaries({"cpu": resource()}, optional={name: resource() for name in names[1:]})
+    return st.fixed_dictionaries(
+        {"cpu": resource()}, optional={name: resource() for name in names[1:]}
+    )
 
 
 def config(**choices: Sequence[Any]) -> st.SearchStrategy[Case]:
     """Some of these keys, each with one of its values, and the resources' weights now and then."""
     keys = {name: st.sampled_from(values) for name, values in choices.items()}
-    weights = st.one_of(st.just({}), st.dictionaries(st.sampled_from(WEIGHTS), st.sampled_from([0, 0.25, 0.5, 1, 1.5, 2]), max_size=3))
-    return st.builds(lambda own, more: own | more, st.fixed_dictionaries({}, optional=keys), weights)
+    weights = st.one_of(
+        st.just({}),
+        st.dictionaries(
+            st.sampled_from(WEIGHTS), st.sampled_from([0, 0.25, 0.5, 1, 1.5, 2]), max_size=3
+        ),
+    )
+    return st.builds(
+        lambda own, more: own | more, st.fixed_dictionaries({}, optional=keys), weights
+    )
 
 
 def names_of_bundles(least: int = 0, most: int = 12) -> st.SearchStrategy[list[str]]:
     """Different bundles of three namespaces, one of them Pulsar's own."""
     namespace = st.sampled_from(["t/n0", "t/n1", "t/n1", "t/n2", "pulsar/system"])
     name = st.builds(
-        lambda space, part: f"{space}/0x{part << 28:08x}_0x{min((part + 1) << 28, 0xFFFFFFFF):08x}", namespace, st.integers(0, 15)
+        lambda space, part: f"{space}/0x{part << 28:08x}_0x{min((part + 1) << 28, 0xFFFFFFFF):08x}",
+        namespace,
+        st.integers(0, 15),
     )
     return st.lists(name, min_size=least, max_size=most, unique=True)
 
 
 def names_of_brokers(least: int = 0, most: int = 7) -> st.SearchStrategy[list[str]]:
     """Different brokers, in any order."""
-    return st.lists(st.integers(0, 40).map(lambda number: f"b{number}:8080"), min_size=least, max_size=most, unique=True)
+    return st.lists(
+        st.integers(0, 40).map(lambda number: f"b{number}:8080"),
+        min_size=least,
+        max_size=most,
+        unique=True,
+    )
 
 
 bundle_data = st.builds(
-    lambda short, long, topics: {"short": short} | ({} if long is None else {"long": long}) | ({"topics": topics} if topics else {}),
+    lambda short, long, topics: (
+        {"short": short}
+        | ({} if long is None else {"long": long})
+        | ({"topics": topics} if topics else {})
+    ),
     four,
     st.one_of(st.none(), four),
     st.sampled_from([0, 0, 1, 100]),
 )
 session_stats = st.fixed_dictionaries(
-    {"msgRateIn": rate, "msgRateOut": rate, "msgThroughputIn": throughput, "msgThroughputOut": throughput},
+    {
+        "msgRateIn": rate,
+        "msgRateOut": rate,
+        "msgThroughputIn": throughput,
+        "msgThroughputOut": throughput,
+    },
     optional={
         "consumerCount": st.sampled_from([0, 10, 499, 500, 501]),
         "producerCount": st.sampled_from([0, 1, 499, 500, 501]),
@@ -93,7 +133,10 @@ session_stats = st.fixed_dictionaries(
 def dealt(draw: Draw, bundles: Sequence[str], brokers: Sequence[str]) -> dict[str, list[str]]:
     """Broker → its bundles; some are nobody's."""
     owners = [draw(st.sampled_from([*brokers, None])) if brokers else None for _ in bundles]
-    return {broker: [bundle for bundle, owner in zip(bundles, owners, strict=True) if owner == broker] for broker in brokers}
+    return {
+        broker: [bundle for bundle, owner in zip(bundles, owners, strict=True) if owner == broker]
+        for broker in brokers
+    }
 
 
 @st.composite
@@ -105,15 +148,26 @@ def load_data(draw: Draw, broker: st.SearchStrategy[Case], least: int = 0) -> Ca
     reports = {name: draw(broker) | {"bundles": served[name]} | draw(totals) for name in brokers}
     data = {bundle: draw(bundle_data) for bundle in known}
     recent = [bundle for bundle in bundles if draw(st.integers(0, 5)) == 0]
-    return {"brokers": reports, "bundleData": data} | ({"recentlyUnloadedBundles": recent} if recent else {})
+    return {"brokers": reports, "bundleData": data} | (
+        {"recentlyUnloadedBundles": recent} if recent else {}
+    )
 
 
-totals = st.builds(lambda values: dict(zip(("msgThroughputIn", "msgThroughputOut", "msgRateIn", "msgRateOut"), values, strict=True)), four)
+totals = st.builds(
+    lambda values: dict(
+        zip(("msgThroughputIn", "msgThroughputOut", "msgRateIn", "msgRateOut"), values, strict=True)
+    ),
+    four,
+)
 
 
 def rounds(one: st.SearchStrategy[Case], most: int = 3) -> st.SearchStrategy[list[Case]]:
     """Some rounds, a few of them several times."""
-    repeated = st.builds(lambda given, times: given | ({"repeat": times} if times > 1 else {}), one, st.sampled_from([1, 1, 1, 2, 4]))
+    repeated = st.builds(
+        lambda given, times: given | ({"repeat": times} if times > 1 else {}),
+        one,
+        st.sampled_from([1, 1, 1, 2, 4]),
+    )
     return st.lists(repeated, min_size=1, max_size=most)
 
 
@@ -121,11 +175,18 @@ def rounds(one: st.SearchStrategy[Case], most: int = 3) -> st.SearchStrategy[lis
 
 
 def _shedder(
-    kind: str, keys: Mapping[str, Sequence[Any]], broker: st.SearchStrategy[Case] | None = None, **more: Any
+    kind: str,
+    keys: Mapping[str, Sequence[Any]],
+    broker: st.SearchStrategy[Case] | None = None,
+    **more: Any,
 ) -> st.SearchStrategy[Case]:
     given = load_data(resources(heap=False) if broker is None else broker)
-    one = st.builds(lambda loads: loads | {"emitBundleOrder": True, "activeBrokers": [*loads["brokers"]]}, given)
-    return st.fixed_dictionaries({"kind": st.just(kind), "config": config(**keys), "rounds": rounds(one)} | more)
+    one = st.builds(
+        lambda loads: loads | {"emitBundleOrder": True, "activeBrokers": [*loads["brokers"]]}, given
+    )
+    return st.fixed_dictionaries(
+        {"kind": st.just(kind), "config": config(**keys), "rounds": rounds(one)} | more
+    )
 
 
 AVG_KEYS: dict[str, Sequence[Any]] = {
@@ -141,7 +202,9 @@ AVG_KEYS: dict[str, Sequence[Any]] = {
 
 def _without_weights(case: Case) -> Case:
     """AvgShedder's comparator is inconsistent for scores less than a point apart: whole steps of 2.5 % only."""
-    return case | {"config": {key: value for key, value in case["config"].items() if key not in WEIGHTS}}
+    return case | {
+        "config": {key: value for key, value in case["config"].items() if key not in WEIGHTS}
+    }
 
 
 whole_steps = st.builds(lambda value: {"cpu": [value, 100]}, percent)
@@ -153,8 +216,14 @@ def _placing(draw: Draw, case: Case) -> Case:
     for given in case["rounds"]:
         given.pop("repeat", None)
         names = [*given["brokers"]]
-        given["candidates"] = [name for name in draw(st.permutations(names)) if draw(st.integers(0, 4))]
-        given["place"] = [name for name in given["bundleData"] if draw(st.booleans())] if given["candidates"] else []
+        given["candidates"] = [
+            name for name in draw(st.permutations(names)) if draw(st.integers(0, 4))
+        ]
+        given["place"] = (
+            [name for name in given["bundleData"] if draw(st.booleans())]
+            if given["candidates"]
+            else []
+        )
     return case
 
 
@@ -175,7 +244,10 @@ def _placement(draw: Draw, kind: str, extensible: bool = False) -> Case:
             if not extensible:
                 own = [one for one in draw(names_of_bundles(0, 2)) if not one.startswith("pulsar/")]
                 report |= {"bundles": own, "msgRateIn": draw(rate), "msgRateOut": draw(rate)}
-                report["timeAverageData"] = {"longTermMsgRateIn": draw(rate), "longTermMsgRateOut": draw(rate)}
+                report["timeAverageData"] = {
+                    "longTermMsgRateIn": draw(rate),
+                    "longTermMsgRateOut": draw(rate),
+                }
             reports[name] = report
         candidates = draw(st.permutations(brokers))[: draw(st.integers(1, len(brokers)))]
         given.append({"brokers": reports, "candidates": candidates})
@@ -213,14 +285,18 @@ def _transfer(draw: Draw) -> Case:
             tops = [[bundle, *draw(four)] for bundle in served[broker]]
             report = draw(resources()) | draw(totals) | {"bundleCount": len(tops) + draw(counts)}
             report |= {"topBundles": tops} if draw(st.integers(0, 9)) else {}
-            report |= draw(st.sampled_from([{}] * 9 + [{"updatedAgoMs": 700_000}, {"registered": False}]))
+            report |= draw(
+                st.sampled_from([{}] * 9 + [{"updatedAgoMs": 700_000}, {"registered": False}])
+            )
             report |= {"msgThroughputEMA": draw(throughput)} if draw(st.integers(0, 9)) == 0 else {}
             reports[broker] = report
         one: Case = {"brokers": reports}
         if recent := [bundle for bundle in names if draw(st.integers(0, 5)) == 0]:
             one["recentlyUnloadedBundles"] = recent
         if draw(st.integers(0, 7)) == 0 and brokers:
-            one["recentlyUnloadedBrokers"] = {brokers[0]: draw(st.sampled_from([0, 90_000, 600_000]))}
+            one["recentlyUnloadedBrokers"] = {
+                brokers[0]: draw(st.sampled_from([0, 90_000, 600_000]))
+            }
         if draw(st.integers(0, 14)) == 0:
             one["brokersWithoutLoadData"] = ["b99:8080"]
         given.append(one | ({"repeat": 3} if draw(st.integers(0, 4)) == 0 else {}))
@@ -231,7 +307,11 @@ def _transfer(draw: Draw) -> Case:
         case["policies"] = {
             "isolatedNamespaces": draw(st.lists(st.sampled_from(spaces), unique=True)),
             "antiAffinityNamespaces": draw(st.lists(st.sampled_from(spaces), unique=True)),
-            "candidates": {space: [broker for broker in everyone if draw(st.booleans())] for space in spaces if draw(st.booleans())},
+            "candidates": {
+                space: [broker for broker in everyone if draw(st.booleans())]
+                for space in spaces
+                if draw(st.booleans())
+            },
         }
         case["owners"] = {}
     return case
@@ -246,13 +326,17 @@ def _manager(draw: Draw) -> Case:
     }
     case: Case = {
         "kind": "manager",
-        "config": draw(config(**keys)) | {"loadBalancerLoadPlacementStrategy": draw(st.sampled_from(PLACEMENTS))},
+        "config": draw(config(**keys))
+        | {"loadBalancerLoadPlacementStrategy": draw(st.sampled_from(PLACEMENTS))},
     }
     if draw(st.integers(0, 3)) == 0:
         case["antiAffinityGroups"] = {"t/n0": "g", "t/n1": "g"}
         if draw(st.booleans()):
             case["config"]["failureDomainsEnabled"] = True
-            case["failureDomains"] = {f"b{number}:8080": draw(st.sampled_from(["east", "west"])) for number in range(0, 41, 2)}
+            case["failureDomains"] = {
+                f"b{number}:8080": draw(st.sampled_from(["east", "west"]))
+                for number in range(0, 41, 2)
+            }
     given, everyone = [], draw(names_of_brokers(1, 6))
     for _ in range(draw(st.integers(1, 3))):
         brokers = [name for name in everyone if draw(st.integers(0, 7))] or everyone[:1]
@@ -261,12 +345,18 @@ def _manager(draw: Draw) -> Case:
         reports = {}
         for name in brokers:
             report = draw(resources(heap=False)) | {
-                "lastStats": {bundle: [*draw(four), draw(st.integers(0, 60))] for bundle in served[name]}
+                "lastStats": {
+                    bundle: [*draw(four), draw(st.integers(0, 60))] for bundle in served[name]
+                }
             }
             if "preferLaterVersions" in case["config"]:
                 report["brokerVersionString"] = draw(st.sampled_from(["4.0.6", "4.0.7", "4.0.7"]))
             reports[name] = report
-        assign = [name for name in draw(names_of_bundles(0, 4)) if name not in names and not name.startswith("pulsar/")]
+        assign = [
+            name
+            for name in draw(names_of_bundles(0, 4))
+            if name not in names and not name.startswith("pulsar/")
+        ]
         if any(not one["brokers"].keys() <= reports.keys() for one in given):
             # What a dead broker was promised the leader drops when it hears of that death, which is no part of a case.
             assign = [name for name in assign if not any(name in one["assign"] for one in given)]
@@ -279,10 +369,19 @@ def _manager(draw: Draw) -> Case:
 def _split_task(draw: Draw) -> Case:
     brokers, names = draw(names_of_brokers(1, 4)), draw(names_of_bundles())
     served = dealt(draw, names, brokers)
-    reports = {name: {"lastStats": {bundle: draw(session_stats) for bundle in served[name]}} for name in brokers}
+    reports = {
+        name: {"lastStats": {bundle: draw(session_stats) for bundle in served[name]}}
+        for name in brokers
+    }
     data = {bundle: draw(bundle_data) for bundle in names if draw(st.integers(0, 4))}
     counted = {space: draw(st.sampled_from([1, 3, 127, 128])) for space in ("t/n0", "t/n1", "t/n2")}
-    return {"kind": "split_task", "config": draw(config(**SPLIT_KEYS)), "brokers": reports, "bundleData": data, "bundleCounts": counted}
+    return {
+        "kind": "split_task",
+        "config": draw(config(**SPLIT_KEYS)),
+        "brokers": reports,
+        "bundleData": data,
+        "bundleCounts": counted,
+    }
 
 
 SPLIT_KEYS: dict[str, Sequence[Any]] = {
@@ -308,8 +407,13 @@ def _topics(draw: Draw, names: Sequence[str]) -> Case:
     for bundle in names:
         namespace, lower, upper = parse_bundle(bundle)
         inside = [name for value, name in _topics_by_hash(namespace) if lower <= value < upper]
-        topics[bundle] = draw(st.lists(st.sampled_from(inside), max_size=7, unique=True)) if inside else []
-    return {"topics": topics, "topicStats": {topic: draw(four) for listed in topics.values() for topic in listed}}
+        topics[bundle] = (
+            draw(st.lists(st.sampled_from(inside), max_size=7, unique=True)) if inside else []
+        )
+    return {
+        "topics": topics,
+        "topicStats": {topic: draw(four) for listed in topics.values() for topic in listed},
+    }
 
 
 @st.composite
@@ -335,19 +439,35 @@ def _split_strategy(draw: Draw) -> Case:
 
 @st.composite
 def _split_boundary(draw: Draw) -> Case:
-    keys = {name: SPLIT_KEYS[name] for name in ("loadBalancerNamespaceBundleMaxMsgRate", "loadBalancerNamespaceBundleMaxBandwidthMbytes")}
+    keys = {
+        name: SPLIT_KEYS[name]
+        for name in (
+            "loadBalancerNamespaceBundleMaxMsgRate",
+            "loadBalancerNamespaceBundleMaxBandwidthMbytes",
+        )
+    }
     keys |= {"flowOrQpsDifferenceThresholdPercentage": [0, 10, 20, 100]}
     algorithm = draw(st.sampled_from(ALGORITHMS))
     lower = draw(st.one_of(st.just(0), st.integers(0, 0xFFFFFFF0)))
     upper = draw(st.one_of(st.just(0xFFFFFFFF), st.integers(lower + 1, 0xFFFFFFFF)))
     bundle = f"t/n0/0x{lower:08x}_0x{upper:08x}"
     known = draw(_topics([bundle]))
-    case: Case = {"kind": "split_boundary", "algorithm": algorithm, "bundle": bundle, "config": draw(config(**keys))}
-    case |= {"config": {key: value for key, value in case["config"].items() if key not in WEIGHTS}, "topics": known["topics"][bundle]}
+    case: Case = {
+        "kind": "split_boundary",
+        "algorithm": algorithm,
+        "bundle": bundle,
+        "config": draw(config(**keys)),
+    }
+    case |= {
+        "config": {key: value for key, value in case["config"].items() if key not in WEIGHTS},
+        "topics": known["topics"][bundle],
+    }
     if algorithm == "flow_or_qps_equally_divide":
         case["topicStats"] = known["topicStats"]
     if algorithm == "specified_positions_divide":
-        case["positions"] = draw(st.lists(st.one_of(st.integers(lower, upper), st.integers(0, 0xFFFFFFFF)), max_size=4))
+        case["positions"] = draw(
+            st.lists(st.one_of(st.integers(lower, upper), st.integers(0, 0xFFFFFFFF)), max_size=4)
+        )
         case["force"] = draw(st.booleans())
     return case
 
@@ -357,21 +477,42 @@ def _top_bundles(draw: Draw) -> Case:
     """Figures far apart: the reference's quick-select orders by chance what its comparator takes for equal. k = 0 fails there."""
     names = draw(names_of_bundles(0, 12))
     sizes = draw(st.permutations(range(1, 1 + len(names))))
-    bundles = {name: [size * 1_000_000, size * 2_000_000, size * 1000, size * 77] for name, size in zip(names, sizes, strict=True)}
+    bundles = {
+        name: [size * 1_000_000, size * 2_000_000, size * 1000, size * 77]
+        for name, size in zip(names, sizes, strict=True)
+    }
     policies = draw(st.sampled_from([{}, {"loadBalancerSheddingBundlesWithPoliciesEnabled": True}]))
     spaces = st.lists(st.sampled_from(["t/n0", "t/n1", "t/n2"]), unique=True)
-    case: Case = {"kind": "top_bundles", "of": "stats", "k": draw(st.sampled_from([1, 3, 5, 50])), "config": policies, "bundles": bundles}
+    case: Case = {
+        "kind": "top_bundles",
+        "of": "stats",
+        "k": draw(st.sampled_from([1, 3, 5, 50])),
+        "config": policies,
+        "bundles": bundles,
+    }
     return case | {"isolatedNamespaces": draw(spaces), "antiAffinityNamespaces": draw(spaces)}
 
 
 @st.composite
 def _topic_hash(draw: Draw) -> Case:
-    local = st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Cc"), exclude_characters="/"), min_size=1, max_size=12)
+    local = st.text(
+        st.characters(codec="utf-8", exclude_categories=("Cs", "Cc"), exclude_characters="/"),
+        min_size=1,
+        max_size=12,
+    )
     prefix = st.sampled_from(["persistent://t/n0/", "non-persistent://t/n0/", "t/n0/"])
     cuts = draw(st.lists(st.integers(1, 0xFFFFFFFE), max_size=6, unique=True))
     boundaries = [f"0x{cut:08x}" for cut in sorted({0, 0xFFFFFFFF, *cuts})]
     topics = draw(
-        st.lists(st.builds(lambda begin, end: begin + end, prefix, local.filter(lambda name: name.strip() == name)), min_size=1, max_size=8)
+        st.lists(
+            st.builds(
+                lambda begin, end: begin + end,
+                prefix,
+                local.filter(lambda name: name.strip() == name),
+            ),
+            min_size=1,
+            max_size=8,
+        )
     )
     return {"kind": "topic_hash", "topics": topics, "boundaries": boundaries}
 
@@ -384,24 +525,46 @@ def _report_needed(draw: Draw) -> Case:
     names = draw(names_of_bundles(0, 4))
     last = local(names)
     now = last if draw(st.booleans()) else local(draw(st.sampled_from([names, names[1:], []])))
-    keys = config(loadBalancerReportUpdateThresholdPercentage=[1, 5, 10, 30], loadBalancerReportUpdateMaxIntervalMinutes=[1, 15])
+    keys = config(
+        loadBalancerReportUpdateThresholdPercentage=[1, 5, 10, 30],
+        loadBalancerReportUpdateMaxIntervalMinutes=[1, 15],
+    )
     ago = draw(st.sampled_from([0, 1000, 59_000, 61_000, 899_000, 901_000, 3_600_000]))
-    return {"kind": "report_needed", "config": draw(keys), "last": last, "local": now, "lastUpdateAgoMs": ago}
+    return {
+        "kind": "report_needed",
+        "config": draw(keys),
+        "last": last,
+        "local": now,
+        "lastUpdateAgoMs": ago,
+    }
 
 
 @st.composite
 def _broker_average(draw: Draw) -> Case:
     names = draw(names_of_bundles(0, 8))
     data = {name: draw(bundle_data) for name in names if draw(st.integers(0, 3))}
-    return {"kind": "broker_average", "bundles": names, "bundleData": data, "defaultStats": [50_000, 50_000, 50, 50]}
+    return {
+        "kind": "broker_average",
+        "bundles": names,
+        "bundleData": data,
+        "defaultStats": [50_000, 50_000, 50, 50],
+    }
 
 
-samples = st.lists(four.flatmap(lambda values: st.integers(0, 900).map(lambda topics: [*values, topics])), min_size=1, max_size=12)
+samples = st.lists(
+    four.flatmap(lambda values: st.integers(0, 900).map(lambda topics: [*values, topics])),
+    min_size=1,
+    max_size=12,
+)
 history = config(loadBalancerHistoryResourcePercentage=[0, 0.2, 0.5, 0.9, 1])
 
 KINDS: dict[str, st.SearchStrategy[Case]] = {
     "message_average": st.fixed_dictionaries(
-        {"kind": st.just("message_average"), "maxSamples": st.sampled_from([1, 2, 3, 10, 1000]), "samples": st.lists(four, max_size=12)},
+        {
+            "kind": st.just("message_average"),
+            "maxSamples": st.sampled_from([1, 2, 3, 10, 1000]),
+            "samples": st.lists(four, max_size=12),
+        },
         optional={"defaultStats": st.just([50_000, 50_000, 50, 50])},
     ),
     "bundle_average": st.fixed_dictionaries(
@@ -419,9 +582,13 @@ KINDS: dict[str, st.SearchStrategy[Case]] = {
             "config": config(),
             "rounds": st.lists(
                 st.builds(
-                    lambda used, stats, clean: used | {"lastStats": stats} | ({"cleanDeltas": True} if clean else {}),
+                    lambda used, stats, clean: (
+                        used | {"lastStats": stats} | ({"cleanDeltas": True} if clean else {})
+                    ),
                     resources(),
-                    names_of_bundles(0, 5).flatmap(lambda names: st.fixed_dictionaries({name: session_stats for name in names})),
+                    names_of_bundles(0, 5).flatmap(
+                        lambda names: st.fixed_dictionaries({name: session_stats for name in names})
+                    ),
                     st.booleans(),
                 ),
                 min_size=1,
@@ -434,11 +601,18 @@ KINDS: dict[str, st.SearchStrategy[Case]] = {
             "kind": st.just("broker_load"),
             "config": history,
             "rounds": st.lists(
-                st.one_of(st.builds(lambda used, sums: used | sums, resources(), totals), st.just({"clear": True})), min_size=1, max_size=6
+                st.one_of(
+                    st.builds(lambda used, sums: used | sums, resources(), totals),
+                    st.just({"clear": True}),
+                ),
+                min_size=1,
+                max_size=6,
             ),
         }
     ),
-    "overload": _shedder("overload", {"loadBalancerBrokerOverloadedThresholdPercentage": [30, 60, 75, 80, 85, 95]}),
+    "overload": _shedder(
+        "overload", {"loadBalancerBrokerOverloadedThresholdPercentage": [30, 60, 75, 80, 85, 95]}
+    ),
     "threshold": _shedder(
         "threshold",
         {
@@ -460,7 +634,9 @@ KINDS: dict[str, st.SearchStrategy[Case]] = {
         },
     ),
     "avg": _shedder("avg", AVG_KEYS, whole_steps).map(_without_weights),
-    "place_avg": _shedder("place_avg", AVG_KEYS, whole_steps).map(_without_weights).flatmap(_placing),
+    "place_avg": _shedder("place_avg", AVG_KEYS, whole_steps)
+    .map(_without_weights)
+    .flatmap(_placing),
     "place_least_long_term": _placement("place_least_long_term").flatmap(_preallocating),
     "place_least_resource": _placement("place_least_resource"),
     "place_least_resource_ext": _placement("place_least_resource_ext", extensible=True),
@@ -488,7 +664,13 @@ def cases(kind: str, count: int, begin: int) -> list[Case]:
     found: list[Case] = []
 
     @hypothesis.seed(begin)
-    @hypothesis.settings(max_examples=count, phases=[Phase.generate], database=None, deadline=None, suppress_health_check=[*HealthCheck])
+    @hypothesis.settings(
+        max_examples=count,
+        phases=[Phase.generate],
+        database=None,
+        deadline=None,
+        suppress_health_check=[*HealthCheck],
+    )
     @hypothesis.given(KINDS[kind])
     def collect(case: Case) -> None:
         found.append(case)

@@ -50,7 +50,11 @@ def order_of_averages(short: Rates, long: Rates) -> tuple[Floats, ...]:
     return tuple(
         limited(np.trunc(column / step))
         for span in (short, long)
-        for column, step in ((span.throughput_in, THROUGHPUT_STEP), (span.throughput_out, THROUGHPUT_STEP), (span.rate, RATE_STEP))
+        for column, step in (
+            (span.throughput_in, THROUGHPUT_STEP),
+            (span.throughput_out, THROUGHPUT_STEP),
+            (span.rate, RATE_STEP),
+        )
     )
 
 

@@ -26,7 +26,9 @@ def answer(case: Case) -> dict[str, Any]:
     line: dict[str, Any] = {"id": case.get("id"), "kind": case.get("kind")}
     adapter = ADAPTERS.get(str(case.get("kind")))
     if adapter is None:
-        return line | {"error": f"unknown kind {case.get('kind')!r}; expected one of {', '.join(sorted(ADAPTERS))}"}
+        return line | {
+            "error": f"unknown kind {case.get('kind')!r}; expected one of {', '.join(sorted(ADAPTERS))}"
+        }
     try:
         return line | {"result": _finite(adapter(case))}
     except Exception as error:

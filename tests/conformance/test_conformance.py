@@ -40,14 +40,18 @@ def test_every_case_of_a_kind_is_decided_as_the_reference_did(kind: str) -> None
         found = [*differences(wanted, answer(case))]
         if found:
             different.append(f"{case['id']}: {found[0]}")
-    assert not different, f"{len(different)} of {len(pairs)} differ:\n" + "\n".join(different[:SHOWN])
+    assert not different, f"{len(different)} of {len(pairs)} differ:\n" + "\n".join(
+        different[:SHOWN]
+    )
 
 
 def test_every_adapter_has_recorded_cases() -> None:
     assert sorted(ADAPTERS) == KINDS
 
 
-def run(lines: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> tuple[int, list[dict[str, Any]], str]:
+def run(
+    lines: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> tuple[int, list[dict[str, Any]], str]:
     monkeypatch.setattr(sys, "stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
     code = main()
     streams = capsys.readouterr()
@@ -68,14 +72,22 @@ def test_the_runner_answers_line_by_line_in_the_order_of_the_input(
     ("case", "word"),
     [
         ({"id": 7, "kind": "fortune_telling"}, "fortune_telling"),
-        ({"id": 7, "kind": "threshold", "config": {"loadBalancerNoSuchKey": 1}, "rounds": []}, "loadBalancerNoSuchKey"),
+        (
+            {"id": 7, "kind": "threshold", "config": {"loadBalancerNoSuchKey": 1}, "rounds": []},
+            "loadBalancerNoSuchKey",
+        ),
         ({"id": 7, "kind": "threshold", "config": {}}, "rounds"),
     ],
 )
 def test_a_case_that_cannot_be_answered_gets_an_error_and_the_next_one_its_result(
-    case: dict[str, Any], word: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    case: dict[str, Any],
+    word: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    code, (failed, next_one), _ = run([json.dumps(case), json.dumps(recorded("threshold", "cases")[0])], monkeypatch, capsys)
+    code, (failed, next_one), _ = run(
+        [json.dumps(case), json.dumps(recorded("threshold", "cases")[0])], monkeypatch, capsys
+    )
     assert code == 0
     assert failed["id"] == 7
     assert word in failed["error"]
@@ -92,19 +104,34 @@ def test_a_line_that_is_no_json_object_stops_the_runner_with_exit_code_2(
 
 
 def test_an_infinity_is_answered_as_the_string_that_the_format_asks_for() -> None:
-    case = {"id": 1, "kind": "message_average", "maxSamples": 2, "samples": [[1e308, 0, 0, 0], [1e309, 0, 0, 0]]}
+    case = {
+        "id": 1,
+        "kind": "message_average",
+        "maxSamples": 2,
+        "samples": [[1e308, 0, 0, 0], [1e309, 0, 0, 0]],
+    }
     assert answer(case)["result"][2]["msgThroughputIn"] == "Infinity"
 
 
 Change = Callable[[dict[str, Any]], dict[str, Any]]
-ANSWER = {"usage": {"b": 0.5}, "unloads": [["x", "b"]], "percentUsage": {"cpu": 33.333332}, "brokerOrder": ["b"], "n": 1, "flag": True}
+ANSWER = {
+    "usage": {"b": 0.5},
+    "unloads": [["x", "b"]],
+    "percentUsage": {"cpu": 33.333332},
+    "brokerOrder": ["b"],
+    "n": 1,
+    "flag": True,
+}
 
 
 @pytest.mark.parametrize(
     "change",
     [
         pytest.param(lambda a: a | {"usage": {"b": 0.5 * (1 + 1e-10)}}, id="a number within 1e-9"),
-        pytest.param(lambda a: a | {"percentUsage": {"cpu": 33.3333320000001}}, id="a percentage within one float32"),
+        pytest.param(
+            lambda a: a | {"percentUsage": {"cpu": 33.3333320000001}},
+            id="a percentage within one float32",
+        ),
         pytest.param(lambda a: a | {"brokerOrder": []}, id="another order of ties"),
         pytest.param(lambda a: a | {"n": 1.0}, id="an integer written as a float"),
     ],
@@ -117,7 +144,10 @@ def test_the_comparison_takes_as_equal(change: Change) -> None:
     "change",
     [
         pytest.param(lambda a: a | {"usage": {"b": 0.5 * (1 + 1e-8)}}, id="a number off by 1e-8"),
-        pytest.param(lambda a: a | {"percentUsage": {"cpu": 33.33334}}, id="a percentage off by more than a float32"),
+        pytest.param(
+            lambda a: a | {"percentUsage": {"cpu": 33.33334}},
+            id="a percentage off by more than a float32",
+        ),
         pytest.param(lambda a: a | {"usage": {}}, id="a missing key"),
         pytest.param(lambda a: a | {"more": 1}, id="a key too many"),
         pytest.param(lambda a: a | {"unloads": []}, id="a missing entry"),
@@ -131,6 +161,8 @@ def test_the_comparison_takes_as_different(change: Change) -> None:
 
 
 def test_an_expected_error_asks_for_any_error() -> None:
-    assert [*differences({"id": 1, "error": "exception"}, {"id": 1, "error": "ValueError: other words"})] == []
+    assert [
+        *differences({"id": 1, "error": "exception"}, {"id": 1, "error": "ValueError: other words"})
+    ] == []
     assert [*differences({"id": 1, "error": "exception"}, {"id": 1, "result": []})] != []
     assert [*differences([{"error": "exception"}], [{"error": "x"}])] == []

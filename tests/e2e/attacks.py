@@ -25,16 +25,33 @@ WILD, FUZZ = "wild", "fuzz"
 PARTITIONS = 3
 MALLORY = "mallory:8080"
 HOUR_MS = 3_600_000
-NASTY = ("[/]", "[bold red]x[/bold]", "\x1b[2J\x1b]0;title\x07", "\u202egnp.exe", "a\x00b", "a" * 200, "'; drop table rounds; --")
+NASTY = (
+    "[/]",
+    "[bold red]x[/bold]",
+    "\x1b[2J\x1b]0;title\x07",
+    "\u202egnp.exe",
+    "a\x00b",
+    "a" * 200,
+    "'; drop table rounds; --",
+)
 
 
 class Attacker:
     """Sends, and remembers what must be refused: `asked` are ids of commands, `spoilt` are places of records (partition, offset)."""
 
     def __init__(self, bootstrap: str, topics: TopicSettings, chance: Random) -> None:
-        self._bootstrap, self._topics, self._chance, self._numbers = bootstrap, topics, chance, itertools.count()
+        self._bootstrap, self._topics, self._chance, self._numbers = (
+            bootstrap,
+            topics,
+            chance,
+            itertools.count(),
+        )
         self._producer = KafkaProducer(
-            bootstrap_servers=bootstrap, max_request_size=LARGEST_RECORD_BYTES, linger_ms=5, enable_idempotence=False, acks="all"
+            bootstrap_servers=bootstrap,
+            max_request_size=LARGEST_RECORD_BYTES,
+            linger_ms=5,
+            enable_idempotence=False,
+            acks="all",
         )  # an idempotent one may stand still after Kafka's death
         self.inputs = 0
         self.asked: dict[str, str] = {}  # id → "refused", or "answered" where either answer will do
@@ -47,12 +64,24 @@ class Attacker:
 
     def spoilt(self) -> set[tuple[int, int]]:
         """Where the records lie that must be rejected."""
-        return {(at.partition, at.offset) for at in (future.get(timeout=60) for future in self._spoilt)} | self._bombs
+        return {
+            (at.partition, at.offset) for at in (future.get(timeout=60) for future in self._spoilt)
+        } | self._bombs
 
-    def send(self, key: bytes | None, value: bytes | None, kind: str = "", *, spoilt: bool = False, partition: int | None = None) -> None:
+    def send(
+        self,
+        key: bytes | None,
+        value: bytes | None,
+        kind: str = "",
+        *,
+        spoilt: bool = False,
+        partition: int | None = None,
+    ) -> None:
         """A record to the reports topic."""
         headers = [("kind", kind.encode())] if kind else []
-        future = self._producer.send(self._topics.reports, key=key, value=value, headers=headers, partition=partition)
+        future = self._producer.send(
+            self._topics.reports, key=key, value=value, headers=headers, partition=partition
+        )
         self.inputs += 1
         if spoilt:
             self._spoilt.append(future)
@@ -73,7 +102,12 @@ class Attacker:
 
     def bomb(self, partition: int) -> None:
         """A record that is small in Kafka and larger than the job's memory when it is decompressed."""
-        offset = bombs.send(self._bootstrap, self._topics.reports, partition, bombs.bomb(f"{WILD}/bomb:8080".encode()))
+        offset = bombs.send(
+            self._bootstrap,
+            self._topics.reports,
+            partition,
+            bombs.bomb(f"{WILD}/bomb:8080".encode()),
+        )
         self._bombs.add((partition, offset))
         self.inputs += 1
 
@@ -89,7 +123,11 @@ class Attacker:
             ("t/" + "(a?)" * 1_000, "refused"),
             ("t/(", "refused"),
         ):
-            self.ask("set-policies", expected, isolation=[{"name": "costly", "namespaces": [pattern], "primary": [".*"]}])
+            self.ask(
+                "set-policies",
+                expected,
+                isolation=[{"name": "costly", "namespaces": [pattern], "primary": [".*"]}],
+            )
         self.ask("set-policies", "answered", remove_isolation=["costly"])
 
     def many_bundles(self) -> None:
@@ -98,7 +136,10 @@ class Attacker:
             self.ask("create-namespace", namespace="t/huge", bundles=bundles)
         self.ask("create-namespace", "answered", namespace="t/large", bundles=1_024)
         boundaries = [0, *range(1, 2**14 + 1), 0xFFFFFFFF]
-        self.ask("import-namespaces", content={"namespaces": [{"name": "t/huge", "boundaries": boundaries}]})
+        self.ask(
+            "import-namespaces",
+            content={"namespaces": [{"name": "t/huge", "boundaries": boundaries}]},
+        )
 
     def spoilt_reports(self) -> None:
         """Good reports with something done to them by chance; each is taken or rejected as the decoder says of it alone."""
@@ -108,9 +149,16 @@ class Attacker:
         for _ in range(400):
             one = hostile(self._chance, next(self._numbers), 20_000)
             key = None if one.key is None else one.key.replace(one.cluster.encode(), FUZZ.encode())
-            ((cluster, _), block), *_ = decoded([record(key, one.value, 0, one.kind)], known).items()
-            rejected = any(event["kind"] == "rejected" for event in block["events"]) and one.value != OF_NOBODY
-            future = self._producer.send(self._topics.reports, key=key, value=one.value, headers=list(one.headers))
+            ((cluster, _), block), *_ = decoded(
+                [record(key, one.value, 0, one.kind)], known
+            ).items()
+            rejected = (
+                any(event["kind"] == "rejected" for event in block["events"])
+                and one.value != OF_NOBODY
+            )
+            future = self._producer.send(
+                self._topics.reports, key=key, value=one.value, headers=list(one.headers)
+            )
             self.inputs += 1
             if rejected and cluster == FUZZ:
                 self._spoilt.append(future)
@@ -118,7 +166,9 @@ class Attacker:
     def flood(self) -> None:
         """Heartbeats of one key, into every partition: whoever shares it must not be taken for dead."""
         for number in range(60_000):
-            self.send(f"{WILD}/loud:8080".encode(), b"{}", "heartbeat", partition=number % PARTITIONS)
+            self.send(
+                f"{WILD}/loud:8080".encode(), b"{}", "heartbeat", partition=number % PARTITIONS
+            )
 
     def made_up_clusters(self) -> None:
         """Records of one byte under as many names."""
@@ -131,9 +181,16 @@ class Attacker:
             for outcome in ("failed", "refused"):
                 self.forge(cluster, f"{cluster}:{number}:0", outcome)
 
-    def forge(self, cluster: str, decision_id: str, outcome: str, bundle: str | None = None) -> None:
+    def forge(
+        self, cluster: str, decision_id: str, outcome: str, bundle: str | None = None
+    ) -> None:
         """One of them."""
-        ack = {"decision_id": decision_id, "outcome": outcome, "reason": "so I say", "bundle": bundle}
+        ack = {
+            "decision_id": decision_id,
+            "outcome": outcome,
+            "reason": "so I say",
+            "bundle": bundle,
+        }
         self.send(f"{cluster}/{MALLORY}".encode(), json.dumps(ack).encode(), "ack")
 
     def forge_answer(self, decision: Decision) -> None:
@@ -159,17 +216,29 @@ class Attacker:
     def flood_of_commands(self) -> None:
         """Lookups of what is not there."""
         for number in range(1_500):
-            self.ask("assign", namespace=f"nobody/knows-{number}", topic=f"persistent://nobody/knows-{number}/topic")
+            self.ask(
+                "assign",
+                namespace=f"nobody/knows-{number}",
+                topic=f"persistent://nobody/knows-{number}/topic",
+            )
 
     def extreme_numbers(self) -> None:
         """In settings, in commands that JSON has no words for, in reports."""
-        for values in ({"unloading_timeout_ms": 2**63 - 1}, {"heartbeat_timeout_ms": 2**70}, {"threshold_percent": -1e308}):
+        for values in (
+            {"unloading_timeout_ms": 2**63 - 1},
+            {"heartbeat_timeout_ms": 2**70},
+            {"threshold_percent": -1e308},
+        ):
             self.ask("set-config", values=values)
         for text in ("NaN", "Infinity", "1e999", "-1e999"):
             name = f"attack-{next(self._numbers)}"
             self.asked[name] = "refused"
-            self.raw(f'{{"id": "{name}", "kind": "set-config", "values": {{"threshold_percent": {text}}}}}'.encode())
-        for number, rate in enumerate(("1e308", "1.7976931348623157e308", "5e-324", "1e999", "-1", "NaN")):
+            self.raw(
+                f'{{"id": "{name}", "kind": "set-config", "values": {{"threshold_percent": {text}}}}}'.encode()
+            )
+        for number, rate in enumerate(
+            ("1e308", "1.7976931348623157e308", "5e-324", "1e999", "-1", "NaN")
+        ):
             stats = f'{{"acme/extreme/0x00000000_0xffffffff": {{"msgRateIn": {rate}, "msgThroughputIn": {rate}}}}}'
             value = f'{{"cpu": {{"usage": 5, "limit": 100}}, "lastStats": {stats}, "loadReportType": "LocalBrokerData"}}'
             self.send(f"{FUZZ}/extreme-{number}:8080".encode(), value.encode(), spoilt=number > 2)
@@ -178,7 +247,11 @@ class Attacker:
         """Markup, escape sequences, bidirectional text, NUL: of brokers, bundles, namespaces."""
         for name in NASTY:
             stats = {f"{name}/n/0x00000000_0xffffffff": {"msgRateIn": 1.0}}
-            value = {"cpu": {"usage": 5.0, "limit": 100.0}, "lastStats": stats, "loadReportType": "LocalBrokerData"}
+            value = {
+                "cpu": {"usage": 5.0, "limit": 100.0},
+                "lastStats": stats,
+                "loadReportType": "LocalBrokerData",
+            }
             self.send(f"{FUZZ}/{name}".encode(), json.dumps(value).encode())
             self.ask("drain-broker", broker=name)
             self.ask("unload", namespace=f"{name.replace('/', '').replace(' ', '')}/n")

@@ -36,7 +36,10 @@ def report(broker: int, number: int) -> dict[str, Any]:
     rate = (400.0 if hot else 40.0) + number % 7
     lost = number // LOST_ROUNDS % BUNDLES if number % LOST_ROUNDS == 0 else None
     mine = [at for at in range(BUNDLES) if (at + number // 2) % BROKERS == broker and at != lost]
-    stats = {bundle(at): {"msgRateIn": rate + at, "msgThroughputIn": 1000 * (rate + at), "topics": 5} for at in mine}
+    stats = {
+        bundle(at): {"msgRateIn": rate + at, "msgThroughputIn": 1000 * (rate + at), "topics": 5}
+        for at in mine
+    }
     return {
         "cpu": {"usage": 90.0 if hot else 15.0 + number % 3, "limit": 100.0},
         "msgThroughputIn": sum(one["msgThroughputIn"] for one in stats.values()),

@@ -48,10 +48,17 @@ def send(bootstrap: str, topic: str, partition: int, payload: bytes, records: in
     """Send a payload that is compressed already as one batch of so many records. Returns the offset of the first."""
     stand_in = os.urandom(2 * len(payload) // records)
     producer = KafkaProducer(
-        bootstrap_servers=bootstrap, compression_type="zstd", linger_ms=10_000, batch_size=4 * len(payload), max_request_size=10 * MB
+        bootstrap_servers=bootstrap,
+        compression_type="zstd",
+        linger_ms=10_000,
+        batch_size=4 * len(payload),
+        max_request_size=10 * MB,
     )
     with mock.patch("kafka.record.default_records.zstd_encode", lambda _: payload):
-        sent = [producer.send(topic, key=b"k", value=stand_in, partition=partition) for _ in range(records)]
+        sent = [
+            producer.send(topic, key=b"k", value=stand_in, partition=partition)
+            for _ in range(records)
+        ]
         producer.flush()
         producer.close()
     return int(sent[0].get().offset)

@@ -22,7 +22,10 @@ from lb_stream.contracts.decisions import Decision
 BROKERS = ("b1:8080", "b2:8080", "b3:8080")
 BUNDLES = 7
 WIDTH = 0x1_0000_0000 // BUNDLES
-NAMES = tuple(f"acme/orders/0x{at * WIDTH:08x}_0x{0xFFFFFFFF if at == BUNDLES - 1 else (at + 1) * WIDTH:08x}" for at in range(BUNDLES))
+NAMES = tuple(
+    f"acme/orders/0x{at * WIDTH:08x}_0x{0xFFFFFFFF if at == BUNDLES - 1 else (at + 1) * WIDTH:08x}"
+    for at in range(BUNDLES)
+)
 HOT, COOL = 55.0, 20.0
 """The bundle that leaves makes nobody else hot."""
 
@@ -33,7 +36,9 @@ class Known:
 
     step: int = 0
     hot: str | None = None
-    owned: dict[str, list[str]] = field(default_factory=lambda: {name: list(NAMES[at::3]) for at, name in enumerate(BROKERS)})
+    owned: dict[str, list[str]] = field(
+        default_factory=lambda: {name: list(NAMES[at::3]) for at, name in enumerate(BROKERS)}
+    )
     changes: dict[str, int] = field(default_factory=lambda: dict.fromkeys(BROKERS, 1))
     changed_at: dict[str, int] = field(default_factory=lambda: dict.fromkeys(BROKERS, 0))
     obeyed: list[tuple[str, str]] = field(default_factory=list)  # broker and decision
@@ -69,7 +74,10 @@ class CalmCluster:
         """The same until something changes. Loads are powers of two, so that one bundle is enough and no two brokers are alike."""
         step, owned = self.known.changed_at[broker], self.known.owned[broker]
         rates = {name: 10.0 * 2 ** ((NAMES.index(name) + step) % BUNDLES) for name in owned}
-        stats = {name: {"msgRateIn": rate, "msgThroughputIn": 1e5 * rate, "topics": 3} for name, rate in rates.items()}
+        stats = {
+            name: {"msgRateIn": rate, "msgThroughputIn": 1e5 * rate, "topics": 3}
+            for name, rate in rates.items()
+        }
         return {
             "cpu": {"usage": HOT if broker == self.known.hot else COOL, "limit": 100.0},
             "msgRateIn": sum(rates.values()),
@@ -111,10 +119,17 @@ class CalmBroker:
 class CalmAgent(Agent):
     """Reads the decisions from their beginning and does none twice, so that none is missed while the agent is dead."""
 
-    def __init__(self, config: AgentConfig, cluster: CalmCluster, told: Callable[[Decision, str | None, Verdict | None], None]) -> None:
+    def __init__(
+        self,
+        config: AgentConfig,
+        cluster: CalmCluster,
+        told: Callable[[Decision, str | None, Verdict | None], None],
+    ) -> None:
         super().__init__(config, [CalmBroker(cluster, name) for name in BROKERS], on_decision=told)
         self._cluster = cluster
-        self.seen.done.update({(broker, decision): 2**62 for broker, decision in cluster.known.obeyed})
+        self.seen.done.update(
+            {(broker, decision): 2**62 for broker, decision in cluster.known.obeyed}
+        )
 
     def _take(self, value: bytes | None, appended_ms: int) -> str | None:
         self._cluster.obeying = json.loads(value or b"{}").get("decision_id", "")
@@ -131,11 +146,21 @@ def main() -> None:
         parser.add_argument(name)
     given = parser.parse_args()
     topics = (given.reports, given.decisions, given.ownership)
-    config = AgentConfig(given.bootstrap, given.cluster, *topics, report_interval_s=0.5, heartbeat_interval_s=2.0, start="earliest")
+    config = AgentConfig(
+        given.bootstrap,
+        given.cluster,
+        *topics,
+        report_interval_s=0.5,
+        heartbeat_interval_s=2.0,
+        start="earliest",
+    )
 
     def told(decision: Decision, broker: str | None, verdict: Verdict | None) -> None:
         if broker is not None and verdict is not None and verdict.action != "ignore":
-            print(f"{time.time():.1f} {broker} {verdict.action} {verdict.reason} {decision.decision_id} {decision.bundle}", flush=True)
+            print(
+                f"{time.time():.1f} {broker} {verdict.action} {verdict.reason} {decision.decision_id} {decision.bundle}",
+                flush=True,
+            )
 
     agent = CalmAgent(config, CalmCluster(Path(given.folder)), told)
     agent.start()

@@ -36,16 +36,44 @@ def good(number: int, cluster: str) -> Wild:
     """A modular or simple report that can be taken."""
     broker = f"w{number}:8080"
     stats = {
-        f"wild/w{number}/0x{at << 28:08x}_0x{(at + 1) << 28:08x}": {"msgRateIn": 1.5 * at, "msgThroughputIn": 10.0 * at, "topics": at}
+        f"wild/w{number}/0x{at << 28:08x}_0x{(at + 1) << 28:08x}": {
+            "msgRateIn": 1.5 * at,
+            "msgThroughputIn": 10.0 * at,
+            "topics": at,
+        }
         for at in range(3)
     }
-    identity = {"webServiceUrl": f"http://{broker}", "brokerVersionString": "4.0.7", "startTimestamp": NOW_MS}
-    resources = {"cpu": {"usage": 20.0, "limit": 400.0}, "bandwidthIn": {"usage": 1.0, "limit": 1e6}}
+    identity = {
+        "webServiceUrl": f"http://{broker}",
+        "brokerVersionString": "4.0.7",
+        "startTimestamp": NOW_MS,
+    }
+    resources = {
+        "cpu": {"usage": 20.0, "limit": 400.0},
+        "bandwidthIn": {"usage": 1.0, "limit": 1e6},
+    }
     if number % 4:
-        report = {**resources, "lastStats": stats, "lastUpdate": NOW_MS, "numTopics": 3, "loadReportType": "LocalBrokerData"}
+        report = {
+            **resources,
+            "lastStats": stats,
+            "lastUpdate": NOW_MS,
+            "numTopics": 3,
+            "loadReportType": "LocalBrokerData",
+        }
     else:
-        report = {"systemResourceUsage": resources, "bundleStats": stats, "timestamp": NOW_MS, "loadReportType": "LoadReport"}
-    return Wild("nothing", cluster, broker, f"{cluster}/{broker}".encode(), json.dumps(report | identity).encode())
+        report = {
+            "systemResourceUsage": resources,
+            "bundleStats": stats,
+            "timestamp": NOW_MS,
+            "loadReportType": "LoadReport",
+        }
+    return Wild(
+        "nothing",
+        cluster,
+        broker,
+        f"{cluster}/{broker}".encode(),
+        json.dumps(report | identity).encode(),
+    )
 
 
 def hostile(random: Random, number: int, largest: int, way: str = "") -> Wild:
@@ -63,7 +91,9 @@ def _fields(wild: Wild) -> dict[str, Any]:
 def _leaves(fields: Any, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
     if not isinstance(fields, dict):
         return [path]
-    return [leaf for name, value in fields.items() for leaf in _leaves(value, (*path, name))] + ([path] if path else [])
+    return [leaf for name, value in fields.items() for leaf in _leaves(value, (*path, name))] + (
+        [path] if path else []
+    )
 
 
 def _put(wild: Wild, random: Random, values: list[Any]) -> Wild:
@@ -80,7 +110,9 @@ def _put(wild: Wild, random: Random, values: list[Any]) -> Wild:
 def _raw(wild: Wild, random: Random, raws: list[str]) -> Wild:
     """As `_put`, with JSON text that Python would not write."""
     marked = _put(wild, random, ["HERE"])
-    return replace(marked, value=(marked.value or b"").replace(b'"HERE"', random.choice(raws).encode()))
+    return replace(
+        marked, value=(marked.value or b"").replace(b'"HERE"', random.choice(raws).encode())
+    )
 
 
 def _cut(random: Random, wild: Wild, largest: int) -> Wild:
@@ -101,7 +133,10 @@ def _large_text(random: Random, wild: Wild, largest: int) -> Wild:
 
 
 def _unknown_fields(random: Random, wild: Wild, largest: int) -> Wild:
-    added = {f"unknown{at}": random.choice([None, 1, "x" * 1_000, [1, {"a": []}], {}]) for at in range(random.choice((1, 100)))}
+    added = {
+        f"unknown{at}": random.choice([None, 1, "x" * 1_000, [1, {"a": []}], {}])
+        for at in range(random.choice((1, 100)))
+    }
     return replace(wild, value=json.dumps(_fields(wild) | added).encode())
 
 
@@ -116,7 +151,12 @@ def _unicode(random: Random, wild: Wild, largest: int) -> Wild:
     value = bytearray(wild.value or b"")
     for _ in range(random.choice((1, 3))):
         value[random.randrange(len(value))] = random.randrange(128, 256)
-    return replace(wild, value=random.choice((bytes(value), _raw(wild, random, ['"\\ud800"', '"\\udc00\\ud800"']).value)))
+    return replace(
+        wild,
+        value=random.choice(
+            (bytes(value), _raw(wild, random, ['"\\ud800"', '"\\udc00\\ud800"']).value)
+        ),
+    )
 
 
 def _types(random: Random, wild: Wild, largest: int) -> Wild:
@@ -124,7 +164,18 @@ def _types(random: Random, wild: Wild, largest: int) -> Wild:
 
 
 def _overflow(random: Random, wild: Wild, largest: int) -> Wild:
-    beyond = ["1e999", "-1e999", "NaN", "Infinity", "9" * 400, "9" * 5_000, "-9223372036854775809", "9223372036854775808", "1e308", "-0.0"]
+    beyond = [
+        "1e999",
+        "-1e999",
+        "NaN",
+        "Infinity",
+        "9" * 400,
+        "9" * 5_000,
+        "-9223372036854775809",
+        "9223372036854775808",
+        "1e308",
+        "-0.0",
+    ]
     return _raw(wild, random, beyond)
 
 
@@ -141,7 +192,9 @@ def _flipped(random: Random, wild: Wild, largest: int) -> Wild:
     value = bytearray(wild.value or b"")
     for _ in range(random.choice((1, 2, 20))):
         at = random.randrange(len(value))
-        value[at : at + random.choice((0, 1, 2))] = random.choice((b"", b'"', b"{", bytes([random.randrange(256)])))
+        value[at : at + random.choice((0, 1, 2))] = random.choice(
+            (b"", b'"', b"{", bytes([random.randrange(256)]))
+        )
     return replace(wild, value=bytes(value))
 
 
@@ -150,7 +203,17 @@ def _noise(random: Random, wild: Wild, largest: int) -> Wild:
 
 
 def _other_json(random: Random, wild: Wild, largest: int) -> Wild:
-    others = (b"[]", b"1", b"null", b'"x"', b"{}", OF_NOBODY, b'{"cpu": {}} {"cpu": {}}', b" ", b'{"cpu": null}')
+    others = (
+        b"[]",
+        b"1",
+        b"null",
+        b'"x"',
+        b"{}",
+        OF_NOBODY,
+        b'{"cpu": {}} {"cpu": {}}',
+        b" ",
+        b'{"cpu": null}',
+    )
     return replace(wild, value=random.choice(others))
 
 
@@ -159,15 +222,41 @@ def _nothing_in_it(random: Random, wild: Wild, largest: int) -> Wild:
 
 
 def _headers(random: Random, wild: Wild, largest: int) -> Wild:
-    kinds = (b"rumour", b"", b"\xff\xfe", b"REPORT", b"report", b"heartbeat", b"ack", b"goodbye", b"x" * 10_000)
-    headers = [("kind", random.choice(kinds)) for _ in range(random.choice((1, 2)))] + [("Kind", b"ack"), ("trace", b"\x00")]
+    kinds = (
+        b"rumour",
+        b"",
+        b"\xff\xfe",
+        b"REPORT",
+        b"report",
+        b"heartbeat",
+        b"ack",
+        b"goodbye",
+        b"x" * 10_000,
+    )
+    headers = [("kind", random.choice(kinds)) for _ in range(random.choice((1, 2)))] + [
+        ("Kind", b"ack"),
+        ("trace", b"\x00"),
+    ]
     return replace(wild, headers=tuple(headers))
 
 
 def _agent(random: Random, wild: Wild, largest: int) -> Wild:
     ack = b'{"decision_id": "x:1:0", "outcome": "released"}'
-    values = (ack, b"{}", b"", b'{"sent_ms": 1}', b'{"sent_ms": "soon"}', b'{"decision_id": 1}', b"[", b"\xff")
-    return replace(wild, value=random.choice(values), headers=(("kind", random.choice((b"heartbeat", b"ack", b"goodbye"))),))
+    values = (
+        ack,
+        b"{}",
+        b"",
+        b'{"sent_ms": 1}',
+        b'{"sent_ms": "soon"}',
+        b'{"decision_id": 1}',
+        b"[",
+        b"\xff",
+    )
+    return replace(
+        wild,
+        value=random.choice(values),
+        headers=(("kind", random.choice((b"heartbeat", b"ack", b"goodbye"))),),
+    )
 
 
 def _key(random: Random, wild: Wild, largest: int) -> Wild:

@@ -8,9 +8,18 @@ from kafka import KafkaConsumer, TopicPartition
 LONGEST_S = 30
 
 
-def _assigned(bootstrap: str, topic: str, **login: Any) -> tuple[KafkaConsumer, list[TopicPartition]]:
-    consumer = KafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest", isolation_level="read_committed", **login)
-    partitions = [TopicPartition(topic, number) for number in sorted(consumer.partitions_for_topic(topic))]
+def _assigned(
+    bootstrap: str, topic: str, **login: Any
+) -> tuple[KafkaConsumer, list[TopicPartition]]:
+    consumer = KafkaConsumer(
+        bootstrap_servers=bootstrap,
+        auto_offset_reset="earliest",
+        isolation_level="read_committed",
+        **login,
+    )
+    partitions = [
+        TopicPartition(topic, number) for number in sorted(consumer.partitions_for_topic(topic))
+    ]
     consumer.assign(partitions)
     return consumer, partitions
 
@@ -30,6 +39,8 @@ def committed(bootstrap: str, topic: str, **login: Any) -> list[Any]:
     deadline = time.monotonic() + LONGEST_S
     while any(consumer.position(partition) < ends[partition] for partition in partitions):
         assert time.monotonic() < deadline, f"{topic} could not be read to its end"
-        found += [record for records in consumer.poll(timeout_ms=200).values() for record in records]
+        found += [
+            record for records in consumer.poll(timeout_ms=200).values() for record in records
+        ]
     consumer.close()
     return found

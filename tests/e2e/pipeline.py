@@ -45,7 +45,11 @@ class Pipeline:
         return self._store("checkpoint")
 
     def _store(self, name: str) -> Store:
-        options = {key.removeprefix(OPTION): str(value) for key, value in self.settings.items() if key.startswith(OPTION)}
+        options = {
+            key.removeprefix(OPTION): str(value)
+            for key, value in self.settings.items()
+            if key.startswith(OPTION)
+        }
         return Store.at(str(self.settings.get(f"stream.{name}", self.folder / name)), options)
 
     def create_topics(self, **partitions: int) -> None:
@@ -57,7 +61,9 @@ class Pipeline:
         producer = KafkaProducer(bootstrap_servers=self.bootstrap, linger_ms=20)
         for key, value, kind in records:
             kinds = [("kind", kind.encode())] if kind else []
-            producer.send(self.topics.reports, key=key, value=value, headers=[("trace", b"0af7"), *kinds])
+            producer.send(
+                self.topics.reports, key=key, value=value, headers=[("trace", b"0af7"), *kinds]
+            )
         producer.flush()
         producer.close()
 
@@ -68,10 +74,16 @@ class Pipeline:
             "stream.tables": self.tables,
             "stream.checkpoint": self.checkpoint,
             "stream.pipeline_id": self.topics.reports[:80],
-            **{f"topics.{name}": getattr(self.topics, name) for name in ("reports", "commands", "results", "decisions", "ownership")},
+            **{
+                f"topics.{name}": getattr(self.topics, name)
+                for name in ("reports", "commands", "results", "decisions", "ownership")
+            },
             **self.settings,
         }
-        arguments = [*extra, *(part for name, value in settings.items() for part in ("--set", f"{name}={value}"))]
+        arguments = [
+            *extra,
+            *(part for name, value in settings.items() for part in ("--set", f"{name}={value}")),
+        ]
         return submit_command(arguments, driver_memory="1g", short_lived=self.short_lived)
 
     def run_once(self, longest_s: float = LONGEST_RUN_S) -> None:
@@ -85,7 +97,13 @@ class Pipeline:
         """The started job; killed (SIGKILL) when it still runs at the end."""
         command, environment = self.command(*extra)
         with (self.folder / "job.log").open("ab") as log:
-            job = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+            job = subprocess.Popen(
+                command,
+                env=environment,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
         try:
             yield job
         finally:
@@ -97,7 +115,9 @@ class Pipeline:
         """SIGKILL for spark-submit's JVM and for the Python driver that it started: both are in the job's own process group."""
         os.killpg(job.pid, signal.SIGKILL)
         job.wait()
-        wait_until(lambda: not _group_lives(job.pid), "the killed job's processes to end", timeout_s=30)
+        wait_until(
+            lambda: not _group_lives(job.pid), "the killed job's processes to end", timeout_s=30
+        )
 
     def log(self) -> str:
         """All that the job has printed."""
@@ -112,7 +132,11 @@ class Pipeline:
         """A table as it is now; no rows when it isn't there yet."""
         at = self.tables / name
         there = DeltaTable.is_deltatable(at.uri, at.delta_options)
-        return DeltaTable(at.uri, storage_options=at.delta_options).to_pyarrow_table() if there else pa.table({})
+        return (
+            DeltaTable(at.uri, storage_options=at.delta_options).to_pyarrow_table()
+            if there
+            else pa.table({})
+        )
 
     def decisions(self) -> list[Decision]:
         """All that a consumer with read_committed sees."""

@@ -47,14 +47,18 @@ class Bundle:
     topics: int = 0
     latest: list[float] = field(default_factory=lambda: [0.0] * 4)
     samples: dict[str, int] = field(default_factory=lambda: {"short": 0, "long": 0})
-    average: dict[str, list[float]] = field(default_factory=lambda: {span: [50_000.0, 50_000.0, 50.0, 50.0] for span in MOST_SAMPLES})
+    average: dict[str, list[float]] = field(
+        default_factory=lambda: {span: [50_000.0, 50_000.0, 50.0, 50.0] for span in MOST_SAMPLES}
+    )
 
     def sample(self, stats: Mapping[str, Any]) -> None:
         """Take one sample into both averages."""
         self.topics, self.latest = stats["topics"], [stats[name] for name in FOUR]
         for span, most in MOST_SAMPLES.items():
             n = self.samples[span] = min(self.samples[span] + 1, most)
-            self.average[span] = [((n - 1) * v + s) / n for v, s in zip(self.average[span], self.latest, strict=True)]
+            self.average[span] = [
+                ((n - 1) * v + s) / n for v, s in zip(self.average[span], self.latest, strict=True)
+            ]
 
 
 @dataclass
@@ -71,12 +75,17 @@ class Cluster:
 
     def batch(self, records: Iterable[Record], now_ms: int) -> bool:
         """Take one micro-batch; whether it brought a new sample. Within a batch records count by append time, partition, offset."""
-        before, owned = self.samples, {name for name, bundle in self.bundles.items() if bundle.owner is not None}
+        before, owned = (
+            self.samples,
+            {name for name, bundle in self.bundles.items() if bundle.owner is not None},
+        )
         for record in sorted(records, key=lambda one: (one.append_ms, one.partition, one.offset)):
             self._take(record)
         for name, bundle in list(self.bundles.items()):
             late = now_ms - bundle.since_ms >= self.bundle_retention_ms
-            if bundle.owner is None and name not in owned and late:  # a round must have seen that it is nobody's
+            if (
+                bundle.owner is None and name not in owned and late
+            ):  # a round must have seen that it is nobody's
                 del self.bundles[name]
                 self.forgotten.append(name)
         return self.samples > before
@@ -157,17 +166,34 @@ def usages(cluster: Cluster, pending: Iterable[Mapping[str, Any]] = ()) -> dict[
     broker, over those that carry anything. A bundle that has been split carries nothing.
     """
     reports = {name: cluster.brokers[name].report for name in sorted(cluster.brokers)}
-    usage = {name: {resource: report[resource]["usage"] for resource in RESOURCES} for name, report in reports.items()}
+    usage = {
+        name: {resource: report[resource]["usage"] for resource in RESOURCES}
+        for name, report in reports.items()
+    }
     arrivals = []
     for move in pending:
-        bundle = cluster.bundles.get(move["bundle"], Bundle())  # on its way: known, though its retention may be over
-        busy = [report for report in reports.values() if throughput(report) > 0] if bundle.owner is None else [reports[bundle.owner]]
+        bundle = cluster.bundles.get(
+            move["bundle"], Bundle()
+        )  # on its way: known, though its retention may be over
+        busy = (
+            [report for report in reports.values() if throughput(report) > 0]
+            if bundle.owner is None
+            else [reports[bundle.owner]]
+        )
         carried = sum(map(throughput, busy)) / len(busy) if busy else 0.0
-        share = min((bundle.average["short"][0] + bundle.average["short"][1]) / carried, 1.0) if carried > 0 else 0.0
+        share = (
+            min((bundle.average["short"][0] + bundle.average["short"][1]) / carried, 1.0)
+            if carried > 0
+            else 0.0
+        )
         if bundle.owner is None and is_split(cluster, move["bundle"]):
             share = 0.0
         for resource in RESOURCES:
-            amount = share * (sum(max(report[resource]["usage"], 0.0) for report in busy) / len(busy)) if busy else 0.0
+            amount = (
+                share * (sum(max(report[resource]["usage"], 0.0) for report in busy) / len(busy))
+                if busy
+                else 0.0
+            )
             if bundle.owner is not None:
                 usage[bundle.owner][resource] -= amount
             if move["destination"] in usage:
@@ -177,7 +203,16 @@ def usages(cluster: Cluster, pending: Iterable[Mapping[str, Any]] = ()) -> dict[
     greatest = {}
     for name, report in reports.items():
         moved = {
-            resource: max(usage[name][resource], 0.0) if report[resource]["usage"] > 0 else usage[name][resource] for resource in RESOURCES
+            resource: max(usage[name][resource], 0.0)
+            if report[resource]["usage"] > 0
+            else usage[name][resource]
+            for resource in RESOURCES
         }
-        greatest[name] = max(percent(moved[resource], report[resource]["limit"]) * WEIGHTS[resource] for resource in RESOURCES) / 100.0
+        greatest[name] = (
+            max(
+                percent(moved[resource], report[resource]["limit"]) * WEIGHTS[resource]
+                for resource in RESOURCES
+            )
+            / 100.0
+        )
     return greatest

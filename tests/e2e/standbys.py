@@ -79,7 +79,9 @@ class Job:
     def said_at(self, words: str) -> float | None:
         """When it said something last, s since the epoch."""
         lines = [line for line in self.log().splitlines() if words in line]
-        return datetime.strptime(lines[-1][:23], "%Y-%m-%d %H:%M:%S,%f").timestamp() if lines else None
+        return (
+            datetime.strptime(lines[-1][:23], "%Y-%m-%d %H:%M:%S,%f").timestamp() if lines else None
+        )
 
 
 @dataclass
@@ -99,7 +101,13 @@ class Stage:
         pipeline = replace(self.first, folder=folder, settings=settings)
         command, environment = pipeline.command(*options)
         with (folder / "job.log").open("ab") as log:
-            process = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+            process = subprocess.Popen(
+                command,
+                env=environment,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
         self.jobs.append(Job(pipeline, process))
         return self.jobs[-1]
 
@@ -112,12 +120,18 @@ class Stage:
 
     def await_warm(self, job: Job) -> None:
         """Wait until a job could take over at once."""
-        wait_until(lambda: job.is_warm or not job.lives, "a job that stands by to be warm", LONGEST_S)
+        wait_until(
+            lambda: job.is_warm or not job.lives, "a job that stands by to be warm", LONGEST_S
+        )
         assert job.lives, job.log()[-3000:]
 
     def await_leader(self, job: Job, times: int = 1) -> None:
         """Wait until a job reads, for the so-many-th time."""
-        wait_until(lambda: job.log().count("continuing after batch") >= times or not job.lives, "a job to lead", LONGEST_S)
+        wait_until(
+            lambda: job.log().count("continuing after batch") >= times or not job.lives,
+            "a job to lead",
+            LONGEST_S,
+        )
         assert job.lives, job.log()[-3000:]
 
     def unload(self) -> str:
@@ -125,27 +139,41 @@ class Stage:
         producer = KafkaProducer(bootstrap_servers=self.first.bootstrap)
         broker = max(self.cluster.brokers, key=lambda name: len(self.cluster.owned(name)))
         namespace, _, bundle = min(self.cluster.owned(broker)).rpartition("/")
-        command = UnloadCommand(id=str(uuid.uuid4()), namespace=namespace, bundle=bundle, sent_ms=wall_clock_ms())
-        producer.send(self.first.topics.commands, key=CLUSTER.encode(), value=command.to_json().encode()).get(timeout=30)
+        command = UnloadCommand(
+            id=str(uuid.uuid4()), namespace=namespace, bundle=bundle, sent_ms=wall_clock_ms()
+        )
+        producer.send(
+            self.first.topics.commands, key=CLUSTER.encode(), value=command.to_json().encode()
+        ).get(timeout=30)
         producer.close()
         return command.id
 
     def signs(self) -> list[Heard]:
         """All signs that the jobs have given, in order."""
         place = TopicPartition(self.first.topics.commands, 0)
-        with KafkaConsumer(bootstrap_servers=self.first.bootstrap, enable_auto_commit=False) as consumer:
+        with KafkaConsumer(
+            bootstrap_servers=self.first.bootstrap, enable_auto_commit=False
+        ) as consumer:
             consumer.assign([place])
             (end,) = consumer.end_offsets([place]).values()
             consumer.seek_to_beginning(place)
             found = []
             while consumer.position(place) < end:
                 for records in consumer.poll(timeout_ms=500).values():
-                    found += [Heard(sign, record.timestamp) for record in records if (sign := read_sign(record.value)) is not None]
+                    found += [
+                        Heard(sign, record.timestamp)
+                        for record in records
+                        if (sign := read_sign(record.value)) is not None
+                    ]
         return found
 
     def leaders(self) -> list[tuple[int, str]]:
         """Epoch and instance of each tick's sender, in the order in which they came."""
-        ticks = [(one.sign.epoch, one.sign.instance) for one in self.signs() if isinstance(one.sign, Tick) and not one.sign.ends]
+        ticks = [
+            (one.sign.epoch, one.sign.instance)
+            for one in self.signs()
+            if isinstance(one.sign, Tick) and not one.sign.ends
+        ]
         return list(dict.fromkeys(ticks))
 
     @contextmanager
@@ -163,10 +191,18 @@ class Reader:
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._consumer = KafkaConsumer(
-            bootstrap_servers=pipeline.bootstrap, isolation_level="read_committed", enable_auto_commit=False, fetch_max_wait_ms=10
+            bootstrap_servers=pipeline.bootstrap,
+            isolation_level="read_committed",
+            enable_auto_commit=False,
+            fetch_max_wait_ms=10,
         )
         topic = pipeline.topics.decisions
-        self._consumer.assign([TopicPartition(topic, number) for number in self._consumer.partitions_for_topic(topic) or ()])
+        self._consumer.assign(
+            [
+                TopicPartition(topic, number)
+                for number in self._consumer.partitions_for_topic(topic) or ()
+            ]
+        )
         for place, end in self._consumer.end_offsets(self._consumer.assignment()).items():
             self._consumer.seek(place, end)
 
@@ -196,7 +232,13 @@ def staged(bootstrap: str, pipeline: Pipeline) -> Iterator[Stage]:
     cluster = build_cluster(6, 96, "steady", 1, wall_clock_ms())
     topics = pipeline.topics
     config = AgentConfig(
-        bootstrap, CLUSTER, topics.reports, topics.decisions, topics.ownership, report_interval_s=1.0, heartbeat_interval_s=2.0
+        bootstrap,
+        CLUSTER,
+        topics.reports,
+        topics.decisions,
+        topics.ownership,
+        report_interval_s=1.0,
+        heartbeat_interval_s=2.0,
     )
     agent = Agent(config, [SimBroker(cluster, name) for name in cluster.brokers])
     stage = Stage(pipeline, cluster)

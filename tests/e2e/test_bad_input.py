@@ -68,20 +68,67 @@ BAD = (
     Bad("no JSON", b"hello", "value", "hello", "JSON"),
     Bad("JSON cut off", spoilt('"LocalBrokerData"}', ""), "value", '{"cpu": ', "JSON"),
     Bad("JSON, but no object", b"[1, 2]", "value", "[1, 2]", "a JSON object"),
-    Bad("text that isn't UTF-8", b'{"cpu": {}, "brokerVersionString": "\xff"}', "value", '{"cpu": {}', "utf-8"),
+    Bad(
+        "text that isn't UTF-8",
+        b'{"cpu": {}, "brokerVersionString": "\xff"}',
+        "value",
+        '{"cpu": {}',
+        "utf-8",
+    ),
     # In a partition of its own and in the first batch: no report has made its cluster known there yet.
-    Bad("a broker that can't be known", spoilt("5.0", "6.0"), "key", "", "can't be known", key=b"eu/", broker="eu/", cluster="default"),
-    Bad("no key at all", spoilt("5.0", "6.0"), "key", "", "the broker can't be known", key=None, **NOBODY),
-    Bad("a wrong type", spoilt('{"usage": 5.0, "limit": 100.0}', '"hot"'), "cpu", "'hot'", "an object"),
+    Bad(
+        "a broker that can't be known",
+        spoilt("5.0", "6.0"),
+        "key",
+        "",
+        "can't be known",
+        key=b"eu/",
+        broker="eu/",
+        cluster="default",
+    ),
+    Bad(
+        "no key at all",
+        spoilt("5.0", "6.0"),
+        "key",
+        "",
+        "the broker can't be known",
+        key=None,
+        **NOBODY,
+    ),
+    Bad(
+        "a wrong type",
+        spoilt('{"usage": 5.0, "limit": 100.0}', '"hot"'),
+        "cpu",
+        "'hot'",
+        "an object",
+    ),
     Bad("text where a number belongs", spoilt("10.0", '"10"'), RATE, "'10'", "a valid number"),
     Bad("NaN", spoilt("5.0", "NaN"), "cpu.usage", "nan", "a finite number"),
     Bad("Infinity", spoilt("5.0", "Infinity"), "cpu.usage", "inf", "a finite number"),
     Bad("minus Infinity", spoilt("5.0", "-Infinity"), "cpu.usage", "-inf", "a finite number"),
     Bad("a number too great", spoilt("10.0", "1e999"), RATE, "inf", "a finite number"),
     Bad("a negative rate", spoilt("10.0", "-10.0"), RATE, "-10.0", "greater than or equal to 0"),
-    Bad("a malformed bundle name", spoilt("0x00000000_", "0x0_"), "bundle", "acme/b1/0x0_0xffffffff", "<tenant>/<namespace>/0xLLLLLLLL"),
-    Bad("an empty bundle range", spoilt("0x00000000_", "0xffffffff_"), "bundle", "acme/b1/0xffffffff_0xffffffff", "L < H"),
-    Bad("an unknown report type", spoilt("LocalBrokerData", "Horoscope"), "loadReportType", "Horoscope", "LocalBrokerData or LoadReport"),
+    Bad(
+        "a malformed bundle name",
+        spoilt("0x00000000_", "0x0_"),
+        "bundle",
+        "acme/b1/0x0_0xffffffff",
+        "<tenant>/<namespace>/0xLLLLLLLL",
+    ),
+    Bad(
+        "an empty bundle range",
+        spoilt("0x00000000_", "0xffffffff_"),
+        "bundle",
+        "acme/b1/0xffffffff_0xffffffff",
+        "L < H",
+    ),
+    Bad(
+        "an unknown report type",
+        spoilt("LocalBrokerData", "Horoscope"),
+        "loadReportType",
+        "Horoscope",
+        "LocalBrokerData or LoadReport",
+    ),
     Bad(
         "a record of a state channel",
         b'{"state": "Owned", "versionId": 1}',
@@ -89,17 +136,73 @@ BAD = (
         "ownership_event",
         "LocalBrokerData or LoadReport",
     ),
-    Bad("an old report", spoilt("1000001", "1000000"), "lastUpdate", "1000000", "the broker's last report"),
-    Bad("a bad cluster", spoilt("5.0", "6.0"), "key", "e u/b1:8080", "<cluster>/<broker>", key=b"e u/b1:8080", **NOBODY),
-    Bad("a key that isn't UTF-8", spoilt("5.0", "6.0"), "key", "b'\\xff/b1'", "UTF-8", key=b"\xff/b1", **NOBODY),
-    Bad("an unknown kind", b"{}", "kind", "rumour", "one of report, heartbeat, ack, goodbye", kind=b"rumour"),
-    Bad("a kind that isn't UTF-8", b"{}", "kind", "\ufffd", "one of report, heartbeat, ack, goodbye", kind=b"\xff"),
-    Bad("a heartbeat of nobody", b"{}", "key", "eu", "names its broker", key=b"eu/", kind=b"heartbeat", broker=""),
+    Bad(
+        "an old report",
+        spoilt("1000001", "1000000"),
+        "lastUpdate",
+        "1000000",
+        "the broker's last report",
+    ),
+    Bad(
+        "a bad cluster",
+        spoilt("5.0", "6.0"),
+        "key",
+        "e u/b1:8080",
+        "<cluster>/<broker>",
+        key=b"e u/b1:8080",
+        **NOBODY,
+    ),
+    Bad(
+        "a key that isn't UTF-8",
+        spoilt("5.0", "6.0"),
+        "key",
+        "b'\\xff/b1'",
+        "UTF-8",
+        key=b"\xff/b1",
+        **NOBODY,
+    ),
+    Bad(
+        "an unknown kind",
+        b"{}",
+        "kind",
+        "rumour",
+        "one of report, heartbeat, ack, goodbye",
+        kind=b"rumour",
+    ),
+    Bad(
+        "a kind that isn't UTF-8",
+        b"{}",
+        "kind",
+        "\ufffd",
+        "one of report, heartbeat, ack, goodbye",
+        kind=b"\xff",
+    ),
+    Bad(
+        "a heartbeat of nobody",
+        b"{}",
+        "key",
+        "eu",
+        "names its broker",
+        key=b"eu/",
+        kind=b"heartbeat",
+        broker="",
+    ),
     Bad("an acknowledgement of nothing", b"{}", "decision_id", "{}", "Field required", kind=b"ack"),
     Bad("an empty acknowledgement", b"", "value", "", "JSON", kind=b"ack"),
-    Bad("an empty report of nobody", b"", "key", "eu", "withdraws the broker", key=b"eu/", broker=""),
+    Bad(
+        "an empty report of nobody", b"", "key", "eu", "withdraws the broker", key=b"eu/", broker=""
+    ),
     Bad("three megabytes of nothing", b"x" * 3_000_000, "value", "x" * 100, "JSON"),
-    Bad("an unknown command", b'{"id": "1", "kind": "dance"}', "kind", "dance", "one of tick", key=b"", topic="commands", **NOBODY),
+    Bad(
+        "an unknown command",
+        b'{"id": "1", "kind": "dance"}',
+        "kind",
+        "dance",
+        "one of tick",
+        key=b"",
+        topic="commands",
+        **NOBODY,
+    ),
     Bad("an empty command", b"", "value", "", "JSON", key=b"", topic="commands", **NOBODY),
 )
 
@@ -119,11 +222,17 @@ def run(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> Run:
     topics = topics_named("bad-input")
     pipeline = Pipeline(kafka.bootstrap, topics, tmp_path_factory.mktemp("bad-input"), SETTINGS)
     pipeline.create_topics(reports=2)
-    producer = KafkaProducer(bootstrap_servers=kafka.bootstrap, max_request_size=LARGEST_RECORD_BYTES)
+    producer = KafkaProducer(
+        bootstrap_servers=kafka.bootstrap, max_request_size=LARGEST_RECORD_BYTES
+    )
     sent = {}
 
-    def send(topic: str, key: bytes | None, value: bytes | None, kind: bytes | None = None) -> tuple[str, int, int]:
-        done = producer.send(topic, key=key, value=value, headers=[] if kind is None else [("kind", kind)]).get(timeout=30)
+    def send(
+        topic: str, key: bytes | None, value: bytes | None, kind: bytes | None = None
+    ) -> tuple[str, int, int]:
+        done = producer.send(
+            topic, key=key, value=value, headers=[] if kind is None else [("kind", kind)]
+        ).get(timeout=30)
         return done.topic, done.partition, done.offset
 
     good = 0
@@ -142,9 +251,24 @@ def run(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def big_report(number: int) -> dict[str, Any]:
-    stats = {"msgRateIn": 1.0, "msgThroughputIn": 100.0, "msgRateOut": 0.5, "msgThroughputOut": 50.0, "topics": 10}
-    stats |= {"consumerCount": 1, "producerCount": 1, "cacheSize": 0, "aFieldThatNobodyKnows": "x" * 60}
-    return report("big:8080", number, lastStats={f"acme/big/0x{at * 16:08x}_0x{at * 16 + 16:08x}": stats for at in range(BIG)})
+    stats = {
+        "msgRateIn": 1.0,
+        "msgThroughputIn": 100.0,
+        "msgRateOut": 0.5,
+        "msgThroughputOut": 50.0,
+        "topics": 10,
+    }
+    stats |= {
+        "consumerCount": 1,
+        "producerCount": 1,
+        "cacheSize": 0,
+        "aFieldThatNobodyKnows": "x" * 60,
+    }
+    return report(
+        "big:8080",
+        number,
+        lastStats={f"acme/big/0x{at * 16:08x}_0x{at * 16 + 16:08x}": stats for at in range(BIG)},
+    )
 
 
 def rejected(run: Run) -> dict[tuple[str, int, int], list[dict[str, Any]]]:
@@ -163,7 +287,9 @@ def test_every_bad_record_is_one_row_and_no_other_record_is(run: Run) -> None:
 
 
 @pytest.mark.parametrize("bad", BAD, ids=lambda bad: bad.name)
-def test_the_row_of_a_bad_record_says_where_it_is_what_it_held_and_what_was_expected(run: Run, bad: Bad) -> None:
+def test_the_row_of_a_bad_record_says_where_it_is_what_it_held_and_what_was_expected(
+    run: Run, bad: Bad
+) -> None:
     (row,) = rejected(run)[run.sent[bad.name]]
     assert (row["cluster"], row["broker"], row["field"]) == (bad.cluster, bad.broker, bad.field)
     assert row["value"].startswith(bad.shown) if len(bad.shown) > 7 else row["value"] == bad.shown
@@ -173,7 +299,11 @@ def test_the_row_of_a_bad_record_says_where_it_is_what_it_held_and_what_was_expe
 
 def test_the_row_of_a_bad_record_has_the_time_that_kafka_gave_the_record(run: Run) -> None:
     topics = (run.pipeline.topics.reports, run.pipeline.topics.commands)
-    times = {(one.topic, one.partition, one.offset): one.timestamp for topic in topics for one in committed(run.pipeline.bootstrap, topic)}
+    times = {
+        (one.topic, one.partition, one.offset): one.timestamp
+        for topic in topics
+        for one in committed(run.pipeline.bootstrap, topic)
+    }
     assert {position: row["append_ms"] for position, (row,) in rejected(run).items()} == {
         position: times[position] for position in run.sent.values()
     }
@@ -184,7 +314,9 @@ def test_every_good_report_is_counted_those_behind_bad_ones_too(run: Run) -> Non
     for broker in BROKERS:
         row = averages[bundle_of(broker)]
         assert (row["owner"], row["long_samples"]) == (broker, run.good)
-        assert row["long_rate_in_msgs_per_s"] == pytest.approx(sum(10.0 * number for number in range(1, run.good + 1)) / run.good)
+        assert row["long_rate_in_msgs_per_s"] == pytest.approx(
+            sum(10.0 * number for number in range(1, run.good + 1)) / run.good
+        )
     rounds = run.pipeline.table("rounds").to_pylist()
     assert [row["error"] for row in rounds] == [None] * len(rounds)
     assert len({row["log_seq"] for row in rounds}) >= 3
@@ -192,7 +324,11 @@ def test_every_good_report_is_counted_those_behind_bad_ones_too(run: Run) -> Non
 
 def test_a_report_of_more_than_three_megabytes_is_counted_like_any_other(run: Run) -> None:
     assert len(json.dumps(big_report(0))) > 3_000_000
-    counted = [row["long_samples"] for row in run.pipeline.table("bundle_averages").to_pylist() if row["owner"] == "big:8080"]
+    counted = [
+        row["long_samples"]
+        for row in run.pipeline.table("bundle_averages").to_pylist()
+        if row["owner"] == "big:8080"
+    ]
     assert counted == [len(BIG_ONES)] * BIG
 
 

@@ -19,16 +19,26 @@ pytestmark = [pytest.mark.jvm, pytest.mark.e2e]
 
 def report(broker: str, number: int) -> tuple[bytes, bytes, None]:
     stats = {f"acme/{broker[:2]}/0x00000000_0xffffffff": {"msgRateIn": float(number), "topics": 1}}
-    fields = {"cpu": {"usage": 5.0, "limit": 100.0}, "lastStats": stats, "lastUpdate": number, "loadReportType": "LocalBrokerData"}
+    fields = {
+        "cpu": {"usage": 5.0, "limit": 100.0},
+        "lastStats": stats,
+        "lastUpdate": number,
+        "loadReportType": "LocalBrokerData",
+    }
     return f"eu/{broker}".encode(), json.dumps(fields).encode(), None
 
 
 def rows(pipeline: Pipeline) -> list[tuple[Any, ...]]:
     found = pipeline.table("rejected_reports").to_pylist()
-    return sorted((row["partition"], row["offset"], row["cluster"], row["broker"], row["value"]) for row in found)
+    return sorted(
+        (row["partition"], row["offset"], row["cluster"], row["broker"], row["value"])
+        for row in found
+    )
 
 
-def test_a_thousand_megabytes_of_spaces_end_the_job_once_and_no_report_is_lost(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+def test_a_thousand_megabytes_of_spaces_end_the_job_once_and_no_report_is_lost(
+    kafka: EmbeddedKafka, tmp_path: Path
+) -> None:
     topics = topics_named("bombs")
     pipeline = Pipeline(kafka.bootstrap, topics, tmp_path, {"stream.lost_records": "stop"})
     pipeline.create_topics(reports=1)
@@ -38,7 +48,14 @@ def test_a_thousand_megabytes_of_spaces_end_the_job_once_and_no_report_is_lost(k
     large = 1_000 * bombs.MB
     first = bombs.send(kafka.bootstrap, topics.reports, 0, bombs.bomb(b"eu/b9:8080"))
     pipeline.send([report("b1:8080", 3)])
-    good = bombs.compressed([bombs.record(0, *(report("b1:8080", 4)[0], [report("b1:8080", 4)[1]], len(report("b1:8080", 4)[1])))])
+    good = bombs.compressed(
+        [
+            bombs.record(
+                0,
+                *(report("b1:8080", 4)[0], [report("b1:8080", 4)[1]], len(report("b1:8080", 4)[1])),
+            )
+        ]
+    )
     assert bombs.send(kafka.bootstrap, topics.reports, 0, good) == first + 2
     second = bombs.send(kafka.bootstrap, topics.reports, 0, bombs.bomb(b"nobody/b9:8080"))
     pipeline.send([report("b1:8080", 5)])
@@ -46,7 +63,10 @@ def test_a_thousand_megabytes_of_spaces_end_the_job_once_and_no_report_is_lost(k
         assert job.wait(timeout=180) == 3, pipeline.log()[-2000:]
     pipeline.run_once(longest_s=300)
     size = str(large)[:4]
-    assert [row[:4] for row in rows(pipeline)] == [(0, first, "eu", "b9:8080"), (0, second, "eu", "")]
+    assert [row[:4] for row in rows(pipeline)] == [
+        (0, first, "eu", "b9:8080"),
+        (0, second, "eu", ""),
+    ]
     assert all(row[4].startswith(size) for row in rows(pipeline))
     (averages,) = pipeline.table("bundle_averages").to_pylist()
     assert (averages["long_samples"], averages["long_rate_in_msgs_per_s"]) == (5, 3.0)
@@ -54,13 +74,18 @@ def test_a_thousand_megabytes_of_spaces_end_the_job_once_and_no_report_is_lost(k
     third = bombs.send(kafka.bootstrap, topics.reports, 0, bombs.bomb(b"eu/b9:8080"))
     pipeline.send([report("b1:8080", 6)])
     pipeline.run_once(longest_s=300)
-    assert [row[1] for row in rows(pipeline)] == [first, second, third], "the next ones don't end it even once"
+    assert [row[1] for row in rows(pipeline)] == [first, second, third], (
+        "the next ones don't end it even once"
+    )
     assert len(SetAside.read(Store.at(tmp_path / "checkpoint")).records) == 3
 
 
 @pytest.mark.long
 def test_a_record_that_ends_whoever_decodes_it_is_found_and_the_others_are_read(
-    kafka: EmbeddedKafka, topic_names: TopicSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kafka: EmbeddedKafka,
+    topic_names: TopicSettings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pipeline = Pipeline(kafka.bootstrap, topic_names, tmp_path)
     pipeline.create_topics(reports=1)

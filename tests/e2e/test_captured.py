@@ -47,7 +47,12 @@ SETTINGS = {
     "cluster.stored.dry_run": "false",
     "cluster.stored.bundle_retention_ms": RETENTION_MS["stored"],
 }
-COLUMNS = ("throughput_in_bytes_per_s", "throughput_out_bytes_per_s", "rate_in_msgs_per_s", "rate_out_msgs_per_s")
+COLUMNS = (
+    "throughput_in_bytes_per_s",
+    "throughput_out_bytes_per_s",
+    "rate_in_msgs_per_s",
+    "rate_out_msgs_per_s",
+)
 STORED_FIRST = 215
 """Lines of the metadata file in its first half: the reports in it name bundles that those behind it don't."""
 
@@ -60,12 +65,18 @@ class Run:
     records: list[Record]
     published: list[Any]  # Kafka records of the decisions topic
     ends: dict[str, dict[Any, int]]  # topic → its end offsets
-    snapshots: dict[tuple[str, int], tuple[Cluster, bool]]  # cluster, number of round → as it must be then, with a new sample or not
+    snapshots: dict[
+        tuple[str, int], tuple[Cluster, bool]
+    ]  # cluster, number of round → as it must be then, with a new sample or not
     final: dict[str, Cluster]
 
     def rows(self, table: str, *order: str) -> list[dict[str, Any]]:
         found = self.pipeline.table(table)
-        return found.sort_by([(name, "ascending") for name in order]).to_pylist() if order else found.to_pylist()
+        return (
+            found.sort_by([(name, "ascending") for name in order]).to_pylist()
+            if order
+            else found.to_pylist()
+        )
 
 
 @pytest.fixture(scope="module")
@@ -80,9 +91,14 @@ def run(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> Run:
         Record(one.partition, one.offset, one.timestamp, *one.key.decode().split("/", 1), one.value)
         for one in committed(pipeline.bootstrap, topics.reports)
     ]
-    ends = {topic: end_offsets(pipeline.bootstrap, topic) for topic in (topics.reports, topics.decisions, topics.ownership)}
+    ends = {
+        topic: end_offsets(pipeline.bootstrap, topic)
+        for topic in (topics.reports, topics.decisions, topics.ownership)
+    }
     snapshots, final = replayed(pipeline, records)
-    return Run(pipeline, records, committed(pipeline.bootstrap, topics.decisions), ends, snapshots, final)
+    return Run(
+        pipeline, records, committed(pipeline.bootstrap, topics.decisions), ends, snapshots, final
+    )
 
 
 def send_everything(pipeline: Pipeline) -> None:
@@ -96,7 +112,9 @@ def send_everything(pipeline: Pipeline) -> None:
     send_file(pipeline, LOAD_REPORTS, "polled")
     order = random.Random(20).sample
     reports = [one for window in batched(stored_reports(), 6) for one in order(window, len(window))]
-    twice = [one for number, report in enumerate(reports) for one in [report] * (1 + (number % 3 == 0))]
+    twice = [
+        one for number, report in enumerate(reports) for one in [report] * (1 + (number % 3 == 0))
+    ]
     pipeline.send([(f"disturbed/{one.broker}".encode(), one.value, None) for one in twice])
     time.sleep(max(0.0, sent + 1.5 * RETENTION_MS["stored"] / 1_000 - time.monotonic()))
     send_file(pipeline, halves[1], "stored")
@@ -108,22 +126,48 @@ def batched(items: list[Any], size: int) -> Iterator[list[Any]]:
 
 def send_file(pipeline: Pipeline, file: Path, cluster: str) -> None:
     """As a person does it: lbctl reports send FILE."""
-    options = [f"kafka.bootstrap_servers={pipeline.bootstrap}", f"topics.reports={pipeline.topics.reports}"]
-    command = [str(Path(sys.executable).parent / "lbctl"), "reports", "send", str(file), "--cluster", cluster]
-    subprocess.run([*command, *(part for option in options for part in ("--set", option))], check=True, timeout=60)
+    options = [
+        f"kafka.bootstrap_servers={pipeline.bootstrap}",
+        f"topics.reports={pipeline.topics.reports}",
+    ]
+    command = [
+        str(Path(sys.executable).parent / "lbctl"),
+        "reports",
+        "send",
+        str(file),
+        "--cluster",
+        cluster,
+    ]
+    subprocess.run(
+        [*command, *(part for option in options for part in ("--set", option))],
+        check=True,
+        timeout=60,
+    )
 
 
-def replayed(pipeline: Pipeline, records: list[Record]) -> tuple[dict[tuple[str, int], tuple[Cluster, bool]], dict[str, Cluster]]:
+def replayed(
+    pipeline: Pipeline, records: list[Record]
+) -> tuple[dict[tuple[str, int], tuple[Cluster, bool]], dict[str, Cluster]]:
     """The second calculation, over the batches that the log says were read."""
     clusters: dict[str, Cluster] = {}
     snapshots = {}
-    logged = pipeline.table("rounds").sort_by([("log_seq", "ascending"), ("cluster", "ascending")]).to_pylist()
+    logged = (
+        pipeline.table("rounds")
+        .sort_by([("log_seq", "ascending"), ("cluster", "ascending")])
+        .to_pylist()
+    )
     for _, rounds in groupby(logged, key=lambda row: row["log_seq"]):
         batch = list(rounds)
         read = offsets_of(batch, pipeline.topics.reports)
         for row in batch:
             name = row["cluster"]
-            mine = [one for one in records if one.cluster == name and one.partition in read and within(one.offset, read[one.partition])]
+            mine = [
+                one
+                for one in records
+                if one.cluster == name
+                and one.partition in read
+                and within(one.offset, read[one.partition])
+            ]
             cluster = clusters.setdefault(name, Cluster(RETENTION_MS[name]))
             sampled = cluster.batch(mine, row["now_ms"])
             snapshots[name, row["seq"]] = (cluster.copied(), sampled)
@@ -142,43 +186,76 @@ def within(offset: int, bounds: tuple[int, int]) -> bool:
 
 def test_every_captured_report_is_read_once_and_decoded(run: Run) -> None:
     sent = Counter(record.cluster for record in run.records)
-    assert (sent["polled"], sent["stored"]) == (len(lines(LOAD_REPORTS)), len(stored_reports())) == (357, 82)
+    assert (
+        (sent["polled"], sent["stored"])
+        == (len(lines(LOAD_REPORTS)), len(stored_reports()))
+        == (357, 82)
+    )
     rounds = run.rows("rounds", "log_seq", "cluster")
     assert [row["error"] for row in rounds] == [None] * len(rounds)
     assert len({row["log_seq"] for row in rounds}) >= 6  # several batches
     read: dict[int, list[int]] = {}
     for _, batch in groupby(rounds, key=lambda row: row["log_seq"]):
-        for partition, (first, last) in offsets_of(list(batch), run.pipeline.topics.reports).items():
+        for partition, (first, last) in offsets_of(
+            list(batch), run.pipeline.topics.reports
+        ).items():
             read.setdefault(partition, []).extend(range(first, last + 1))
-    ends = {partition.partition: end for partition, end in run.ends[run.pipeline.topics.reports].items() if end}
+    ends = {
+        partition.partition: end
+        for partition, end in run.ends[run.pipeline.topics.reports].items()
+        if end
+    }
     assert read == {partition: list(range(end)) for partition, end in ends.items()}
     rejected = [row for row in run.rows("rejected_reports") if row["cluster"] != "disturbed"]
     assert rejected == []
-    assert (run.final["polled"].samples, run.final["stored"].samples) == (357, 82)  # what the averages below are made of
+    assert (run.final["polled"].samples, run.final["stored"].samples) == (
+        357,
+        82,
+    )  # what the averages below are made of
 
 
-def test_after_every_batch_owners_and_averages_equal_the_second_calculation_to_the_last_bit(run: Run) -> None:
+def test_after_every_batch_owners_and_averages_equal_the_second_calculation_to_the_last_bit(
+    run: Run,
+) -> None:
     uri = str(run.pipeline.folder / "tables" / "bundle_averages")
     compared: set[tuple[str, int]] = set()
     times: dict[str, list[tuple[int, int]]] = {}  # cluster → number and time of its rounds
     for row in run.rows("rounds"):
         times.setdefault(row["cluster"], []).append((row["seq"], row["now_ms"]))
     for version in range(1, DeltaTable(uri).version() + 1):
-        rows = DeltaTable(uri, version=version).to_pyarrow_table().sort_by([("cluster", "ascending"), ("bundle", "ascending")]).to_pylist()
+        rows = (
+            DeltaTable(uri, version=version)
+            .to_pyarrow_table()
+            .sort_by([("cluster", "ascending"), ("bundle", "ascending")])
+            .to_pylist()
+        )
         for name, group in groupby(rows, key=lambda row: row["cluster"]):
             table = list(group)
             (now_ms,) = {row["now_ms"] for row in table}
             # Two batches may have the same time: then the tables' versions come in the order of the rounds.
-            at_once = [seq for seq, at_ms in times[name] if at_ms == now_ms and (name, seq) not in compared]
-            seq = min(at_once) if at_once else max(seq for seq, at_ms in times[name] if at_ms <= now_ms)
+            at_once = [
+                seq for seq, at_ms in times[name] if at_ms == now_ms and (name, seq) not in compared
+            ]
+            seq = (
+                min(at_once)
+                if at_once
+                else max(seq for seq, at_ms in times[name] if at_ms <= now_ms)
+            )
             if (name, seq) not in compared:
                 compared.add((name, seq))
-                assert [in_delta(row) for row in table] == expected_bundles(run.snapshots[name, seq][0]), (name, seq)
-    assert compared >= {key for key, (cluster, sampled) in run.snapshots.items() if sampled and cluster.bundles}
+                assert [in_delta(row) for row in table] == expected_bundles(
+                    run.snapshots[name, seq][0]
+                ), (name, seq)
+    assert compared >= {
+        key for key, (cluster, sampled) in run.snapshots.items() if sampled and cluster.bundles
+    }
 
 
 def in_delta(row: dict[str, Any]) -> dict[str, Any]:
-    four = {span: [row[f"{span}_{column}"] for column in COLUMNS] for span in ("latest", "short", "long")}
+    four = {
+        span: [row[f"{span}_{column}"] for column in COLUMNS]
+        for span in ("latest", "short", "long")
+    }
     names = ("bundle", "owner", "owner_since_ms", "topics", "short_samples", "long_samples")
     return {name: row[name] for name in names} | four
 
@@ -199,10 +276,16 @@ def expected_bundles(cluster: Cluster) -> list[dict[str, Any]]:
     ]
 
 
-def test_a_bundle_that_nobody_names_is_forgotten_after_its_retention_and_kept_before(run: Run) -> None:
+def test_a_bundle_that_nobody_names_is_forgotten_after_its_retention_and_kept_before(
+    run: Run,
+) -> None:
     assert len(run.final["stored"].forgotten) > 0
     assert run.final["polled"].forgotten == []
-    kept = {row["bundle"]: row["owner"] for row in run.rows("bundle_averages") if row["cluster"] == "polled"}
+    kept = {
+        row["bundle"]: row["owner"]
+        for row in run.rows("bundle_averages")
+        if row["cluster"] == "polled"
+    }
     assert None in kept.values()  # parents of splits: named no more, remembered still
     named = {row["bundle"] for row in run.rows("bundle_averages") if row["cluster"] == "stored"}
     assert set(run.final["stored"].forgotten) - run.final["stored"].bundles.keys() - named
@@ -219,13 +302,21 @@ def test_old_reports_are_refused_and_repeated_ones_are_no_samples(run: Run) -> N
         assert (row["topic"], row["append_ms"], row["cluster"], row["broker"]) == (
             run.pipeline.topics.reports, record.append_ms, "disturbed", record.broker,
         )  # fmt: skip
-        assert (row["field"], row["value"]) == ("lastUpdate", str(json.loads(record.value)["lastUpdate"]))
+        assert (row["field"], row["value"]) == (
+            "lastUpdate",
+            str(json.loads(record.value)["lastUpdate"]),
+        )
         assert "the broker's last report" in row["expected"]
 
 
-def test_every_brokers_loads_are_plain_sums_over_its_bundles_in_the_order_of_their_names(run: Run) -> None:
+def test_every_brokers_loads_are_plain_sums_over_its_bundles_in_the_order_of_their_names(
+    run: Run,
+) -> None:
     loads = run.rows("broker_loads", "cluster", "seq", "broker")
-    by_round = {key: list(rows) for key, rows in groupby(loads, key=lambda row: (row["cluster"], row["seq"]))}
+    by_round = {
+        key: list(rows)
+        for key, rows in groupby(loads, key=lambda row: (row["cluster"], row["seq"]))
+    }
     assert set(by_round) >= {key for key, (_, sampled) in run.snapshots.items() if sampled}
     for key, rows in by_round.items():
         cluster = run.snapshots[key][0]
@@ -233,31 +324,48 @@ def test_every_brokers_loads_are_plain_sums_over_its_bundles_in_the_order_of_the
         now = usages(cluster)
         for row in rows:
             broker = cluster.brokers[row["broker"]]
-            assert four_of(row, "latest") == [broker.report[name] for name in FOUR]  # the broker's own sums
+            assert four_of(row, "latest") == [
+                broker.report[name] for name in FOUR
+            ]  # the broker's own sums
             assert four_of(row, "short") == cluster.sums(row["broker"], "short")
             assert four_of(row, "long") == cluster.sums(row["broker"], "long")
-            assert row["bundles"] == sum(bundle.owner == row["broker"] for bundle in cluster.bundles.values())
-            assert (row["topics"], row["reported_ms"]) == (broker.report["numTopics"], broker.reported_ms)
+            assert row["bundles"] == sum(
+                bundle.owner == row["broker"] for bundle in cluster.bundles.values()
+            )
+            assert (row["topics"], row["reported_ms"]) == (
+                broker.report["numTopics"],
+                broker.reported_ms,
+            )
             assert row["usage_ratio"] == now[row["broker"]]
-            assert row["cpu_ratio"] == percent(broker.report["cpu"]["usage"], broker.report["cpu"]["limit"]) / 100.0
+            assert (
+                row["cpu_ratio"]
+                == percent(broker.report["cpu"]["usage"], broker.report["cpu"]["limit"]) / 100.0
+            )
 
 
 def four_of(row: dict[str, Any], span: str) -> list[float]:
     return [row[f"{span}_{column}"] for column in COLUMNS]
 
 
-def test_a_consumer_gets_every_decision_of_the_live_cluster_once_as_it_stands_in_the_table(run: Run) -> None:
+def test_a_consumer_gets_every_decision_of_the_live_cluster_once_as_it_stands_in_the_table(
+    run: Run,
+) -> None:
     table = {row["decision_id"]: row for row in run.rows("decisions")}
     live = {name: row for name, row in table.items() if not row["dry_run"]}
     assert {row["cluster"] for row in live.values()} == {"stored"}
-    assert {"polled", "disturbed"} <= {row["cluster"] for row in table.values()}  # dry runs decide too, and say so in the table only
+    assert {"polled", "disturbed"} <= {
+        row["cluster"] for row in table.values()
+    }  # dry runs decide too, and say so in the table only
     decisions = [read_decision(record.value) for record in run.published]
     assert Counter(one.decision_id for one in decisions) == Counter(list(live))
     assert {one.strategy for one in decisions} >= {"ThresholdShedder"}
     for record, one in zip(run.published, decisions, strict=True):
         headers = dict(record.headers)
         assert record.key.decode() == f"{one.cluster}/{one.bundle}"
-        assert (headers["decision_id"].decode(), headers["epoch"].decode()) == (one.decision_id, str(one.epoch))
+        assert (headers["decision_id"].decode(), headers["epoch"].decode()) == (
+            one.decision_id,
+            str(one.epoch),
+        )
         row = live[one.decision_id]
         for name in (
             "cluster",
@@ -278,20 +386,33 @@ def test_a_consumer_gets_every_decision_of_the_live_cluster_once_as_it_stands_in
 
 
 def test_the_figures_of_every_shedding_decision_can_be_derived_from_the_reports(run: Run) -> None:
-    shed = [row for row in run.rows("decisions") if row["strategy"] == "ThresholdShedder" and row["kind"] == "unload"]
+    shed = [
+        row
+        for row in run.rows("decisions")
+        if row["strategy"] == "ThresholdShedder" and row["kind"] == "unload"
+    ]
     assert {row["cluster"] for row in shed} == set(RETENTION_MS)
     derived = {name: smoothed_usages(run, name) for name in RETENTION_MS}
     for row in shed:
         usage = derived[row["cluster"]][row["seq"]]
         average = sum_in_order(usage) / len(usage)
         explain = Explain.model_validate_json(row["explain"])
-        assert (explain.saw, explain.average, explain.limit) == (usage[row["source"]], average, average + THRESHOLD)
+        assert (explain.saw, explain.average, explain.limit) == (
+            usage[row["source"]],
+            average,
+            average + THRESHOLD,
+        )
         assert explain.saw >= explain.limit
-        assert run.snapshots[row["cluster"], row["seq"]][0].bundles[row["bundle"]].owner == row["source"]
+        assert (
+            run.snapshots[row["cluster"], row["seq"]][0].bundles[row["bundle"]].owner
+            == row["source"]
+        )
         assert row["destination"] not in (None, row["source"])
 
 
-def test_every_broker_above_the_threshold_sheds_or_has_a_refusal_that_says_why_not(run: Run) -> None:
+def test_every_broker_above_the_threshold_sheds_or_has_a_refusal_that_says_why_not(
+    run: Run,
+) -> None:
     shed = {(row["cluster"], row["seq"], row["source"]) for row in run.rows("decisions")}
     refused = {(row["cluster"], row["seq"], row["broker"]) for row in run.rows("refusals")}
     hot = [
@@ -315,12 +436,19 @@ def smoothed_usages(run: Run, cluster: str) -> dict[int, dict[str, float]]:
         state, sampled = run.snapshots[cluster, row["seq"]]
         memory = json.loads(row["memory"])
         ended = {outcome["decision_id"] for outcome in json.loads(row["outcomes"])}
-        ended |= {move["decision_id"] for move in memory["moves"].values()}  # half done: let go, and assigned by a decision of its own
+        ended |= {
+            move["decision_id"] for move in memory["moves"].values()
+        }  # half done: let go, and assigned by a decision of its own
         still_open = [move for move in pending if move["decision_id"] not in ended]
         pending = memory["pending"]
         if sampled and len(state.brokers) > 1:
             now = usages(state, still_open)
-            before = {name: before[name] * HISTORY + (1 - HISTORY) * now[name] if name in before else now[name] for name in sorted(now)}
+            before = {
+                name: before[name] * HISTORY + (1 - HISTORY) * now[name]
+                if name in before
+                else now[name]
+                for name in sorted(now)
+            }
             found[row["seq"]] = before
     return found
 
@@ -335,7 +463,11 @@ def sum_in_order(usage: dict[str, float]) -> float:
 def test_run_again_without_new_reports_the_job_decides_and_publishes_nothing(run: Run) -> None:
     """The last test of this module: it runs the job a second time, on the same checkpoint."""
     # `leaders` and `batches` tell of the job itself; a start may mark the others as up to date, which adds no row.
-    names = sorted(path.name for path in (run.pipeline.folder / "tables").iterdir() if path.name not in ("leaders", "batches"))
+    names = sorted(
+        path.name
+        for path in (run.pipeline.folder / "tables").iterdir()
+        if path.name not in ("leaders", "batches")
+    )
     rows = {name: run.pipeline.table(name).num_rows for name in names}
     run.pipeline.run_once()
     assert {name: run.pipeline.table(name).num_rows for name in names} == rows

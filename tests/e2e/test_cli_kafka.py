@@ -30,7 +30,9 @@ IN_PROCESS = [sys.executable, "-c", "from lb_stream.cli.main import main; main()
 
 def settings(kafka: EmbeddedKafka, names: TopicSettings) -> list[str]:
     """The arguments that lead lbctl to this broker and these topics."""
-    given = {"kafka.bootstrap_servers": kafka.bootstrap} | {f"topics.{name}": topic for name, topic in names}
+    given = {"kafka.bootstrap_servers": kafka.bootstrap} | {
+        f"topics.{name}": topic for name, topic in names
+    }
     return [part for name, value in given.items() for part in ("--set", f"{name}={value}")]
 
 
@@ -38,19 +40,30 @@ def settings(kafka: EmbeddedKafka, names: TopicSettings) -> list[str]:
 def ctl(kafka: EmbeddedKafka, topic_names: TopicSettings, tmp_path: Path) -> Callable[..., Result]:
     """Calls lbctl with this test's own topics, which exist."""
     create_topics(kafka.bootstrap, topic_specs(topic_names))
-    return lambda *arguments, **more: lbctl(*arguments, *settings(kafka, topic_names), cwd=tmp_path, **more)
+    return lambda *arguments, **more: lbctl(
+        *arguments, *settings(kafka, topic_names), cwd=tmp_path, **more
+    )
 
 
 def records(kafka: EmbeddedKafka, topic: str) -> list[Any]:
     """All that is on a topic, in order of arrival."""
-    with KafkaConsumer(topic, bootstrap_servers=kafka.bootstrap, auto_offset_reset="earliest", consumer_timeout_ms=1_000) as consumer:
-        return sorted(consumer, key=lambda record: (record.timestamp, record.partition, record.offset))
+    with KafkaConsumer(
+        topic,
+        bootstrap_servers=kafka.bootstrap,
+        auto_offset_reset="earliest",
+        consumer_timeout_ms=1_000,
+    ) as consumer:
+        return sorted(
+            consumer, key=lambda record: (record.timestamp, record.partition, record.offset)
+        )
 
 
 # --- topics ---
 
 
-def test_topics_are_made_once_and_then_found_fit(kafka: EmbeddedKafka, topic_names: TopicSettings, tmp_path: Path) -> None:
+def test_topics_are_made_once_and_then_found_fit(
+    kafka: EmbeddedKafka, topic_names: TopicSettings, tmp_path: Path
+) -> None:
     given = settings(kafka, topic_names)
     missing = lbctl("topics", "check", "--json", *given, cwd=tmp_path)
     names = [spec.name for spec in topic_specs(topic_names)]
@@ -69,13 +82,23 @@ def test_an_unfit_topic_is_exit_code_2_with_the_command_that_mends_it(
     kafka: EmbeddedKafka, topic_names: TopicSettings, tmp_path: Path
 ) -> None:
     with KafkaAdminClient(bootstrap_servers=kafka.bootstrap) as client:
-        client.create_topics({topic_names.reports: {"num_partitions": 1, "configs": {"message.timestamp.type": "CreateTime"}}})
+        client.create_topics(
+            {
+                topic_names.reports: {
+                    "num_partitions": 1,
+                    "configs": {"message.timestamp.type": "CreateTime"},
+                }
+            }
+        )
         client.wait_for_topics([topic_names.reports])
     given = settings(kafka, topic_names)
     for verb in ("create", "check"):
         result = lbctl("topics", verb, *given, cwd=tmp_path)
         assert (result.code, result.out) == (2, "")
-        assert f"topic {topic_names.reports}: message.timestamp.type is CreateTime, must be LogAppendTime" in result.err
+        assert (
+            f"topic {topic_names.reports}: message.timestamp.type is CreateTime, must be LogAppendTime"
+            in result.err
+        )
         assert "--alter --add-config message.timestamp.type=LogAppendTime" in result.err
     machine = lbctl("topics", "check", "--json", *given, cwd=tmp_path)
     assert machine.code == 2
@@ -101,7 +124,12 @@ def test_captured_and_plain_reports_arrive_byte_for_byte(
     result = ctl("reports", "send", "reports.jsonl.gz", "--cluster", "eu-1", "--json")
     assert result.code == 1
     told = result.objects[0]
-    assert (told["sent"], told["brokers"], told["skipped"], [one["line"] for one in told["failed"]]) == (3, 3, 2, [4, 7])
+    assert (
+        told["sent"],
+        told["brokers"],
+        told["skipped"],
+        [one["line"] for one in told["failed"]],
+    ) == (3, 3, 2, [4, 7])
     arrived = records(kafka, topic_names.reports)
     assert {record.key for record in arrived} == {b"eu-1/b-9:1", b"eu-1/b-8:1", b"eu-1/b-1:8080"}
     assert {record.value for record in arrived} == {ODD}
@@ -112,16 +140,27 @@ def test_lines_that_cannot_be_sent_are_named_and_the_rest_goes_on(
     ctl: Callable[..., Result], kafka: EmbeddedKafka, topic_names: TopicSettings
 ) -> None:
     huge = b'{"name": "b-2:1", "x": "' + b"x" * 11_000_000 + b'"}'
-    result = ctl("reports", "send", "-", "--broker", "b-3:1", stdin=b"\n".join([b"[]", huge, b'{"cpu": {}}']))
+    result = ctl(
+        "reports", "send", "-", "--broker", "b-3:1", stdin=b"\n".join([b"[]", huge, b'{"cpu": {}}'])
+    )
     assert result.code == 1
-    assert result.err.startswith("line 1: not a JSON object: Expected `object`, got `array`\nline 2: ")
+    assert result.err.startswith(
+        "line 1: not a JSON object: Expected `object`, got `array`\nline 2: "
+    )
     assert "The message is" in result.err
-    assert result.out.startswith(f"sent 1 reports of 1 brokers to {topic_names.reports} at {kafka.bootstrap}")
+    assert result.out.startswith(
+        f"sent 1 reports of 1 brokers to {topic_names.reports} at {kafka.bootstrap}"
+    )
     assert [record.key for record in records(kafka, topic_names.reports)] == [b"default/b-3:1"]
 
 
-def test_a_damaged_archive_is_sent_as_far_as_it_can_be_read(ctl: Callable[..., Result], tmp_path: Path) -> None:
-    plain = b"".join(b'{"name": "b-%d:1", "x": "%s"}\n' % (number, os.urandom(500).hex().encode()) for number in range(200))
+def test_a_damaged_archive_is_sent_as_far_as_it_can_be_read(
+    ctl: Callable[..., Result], tmp_path: Path
+) -> None:
+    plain = b"".join(
+        b'{"name": "b-%d:1", "x": "%s"}\n' % (number, os.urandom(500).hex().encode())
+        for number in range(200)
+    )
     packed = gzip.compress(plain)
     (tmp_path / "half.gz").write_bytes(packed[: len(packed) // 2])
     result = ctl("reports", "send", "half.gz", "--json")
@@ -141,19 +180,48 @@ def test_a_pace_keeps_the_reports_distances_in_time(
     ctl: Callable[..., Result], kafka: EmbeddedKafka, topic_names: TopicSettings, pace: int
 ) -> None:
     distance_ms = 400 * pace
-    lines = [json.dumps({"capturedAtMs": 1_000_000 + number * distance_ms, "broker": f"b-{number}:1", "report": {}}) for number in range(4)]
-    assert ctl("reports", "send", "-", "--pace", str(pace), stdin="\n".join(lines).encode()).code == 0
+    lines = [
+        json.dumps(
+            {
+                "capturedAtMs": 1_000_000 + number * distance_ms,
+                "broker": f"b-{number}:1",
+                "report": {},
+            }
+        )
+        for number in range(4)
+    ]
+    assert (
+        ctl("reports", "send", "-", "--pace", str(pace), stdin="\n".join(lines).encode()).code == 0
+    )
     times = [record.timestamp for record in records(kafka, topic_names.reports)]
-    assert [record.key for record in records(kafka, topic_names.reports)] == [f"default/b-{number}:1".encode() for number in range(4)]
+    assert [record.key for record in records(kafka, topic_names.reports)] == [
+        f"default/b-{number}:1".encode() for number in range(4)
+    ]
     assert times == sorted(times)
-    assert 400 < times[3] - times[1] < 7_000  # 800 on an idle machine; the first record may wait for the connection; without the pace 8 000
+    assert (
+        400 < times[3] - times[1] < 7_000
+    )  # 800 on an idle machine; the first record may wait for the connection; without the pace 8 000
 
 
-def test_an_interrupted_sending_says_how_far_it_came(kafka: EmbeddedKafka, topic_names: TopicSettings, tmp_path: Path) -> None:
-    lines = [json.dumps({"capturedAtMs": 1 + number * 600_000, "broker": "b:1", "report": {}}) for number in range(2)]
+def test_an_interrupted_sending_says_how_far_it_came(
+    kafka: EmbeddedKafka, topic_names: TopicSettings, tmp_path: Path
+) -> None:
+    lines = [
+        json.dumps({"capturedAtMs": 1 + number * 600_000, "broker": "b:1", "report": {}})
+        for number in range(2)
+    ]
     (tmp_path / "slow.jsonl").write_text("\n".join(lines))
     create_topics(kafka.bootstrap, topic_specs(topic_names))
-    command = [*IN_PROCESS, "reports", "send", str(tmp_path / "slow.jsonl"), "--pace", "1", "--json", *settings(kafka, topic_names)]
+    command = [
+        *IN_PROCESS,
+        "reports",
+        "send",
+        str(tmp_path / "slow.jsonl"),
+        "--pace",
+        "1",
+        "--json",
+        *settings(kafka, topic_names),
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         deadline = time.monotonic() + 30
         while not records(kafka, topic_names.reports) and time.monotonic() < deadline:
@@ -165,15 +233,23 @@ def test_an_interrupted_sending_says_how_far_it_came(kafka: EmbeddedKafka, topic
 
 
 def test_without_a_pace_reports_go_as_fast_as_they_can(ctl: Callable[..., Result]) -> None:
-    lines = [json.dumps({"capturedAtMs": number * 60_000, "broker": "b:1", "report": {}}) for number in range(100)]
-    assert ctl("reports", "send", "-", "--json", stdin="\n".join(lines).encode()).objects[0]["seconds"] < 10
+    lines = [
+        json.dumps({"capturedAtMs": number * 60_000, "broker": "b:1", "report": {}})
+        for number in range(100)
+    ]
+    assert (
+        ctl("reports", "send", "-", "--json", stdin="\n".join(lines).encode()).objects[0]["seconds"]
+        < 10
+    )
 
 
 def test_a_topic_that_does_not_exist_is_said_before_anything_is_sent(
     kafka: EmbeddedKafka, topic_names: TopicSettings, tmp_path: Path
 ) -> None:
     for command in (("reports", "send", "-"), ("decisions", "--follow")):
-        result = lbctl(*command, *settings(kafka, topic_names), cwd=tmp_path, stdin=b'{"name": "b:1"}\n')
+        result = lbctl(
+            *command, *settings(kafka, topic_names), cwd=tmp_path, stdin=b'{"name": "b:1"}\n'
+        )
         assert (result.code, result.out) == (1, "")
         assert "run `lbctl topics create`" in result.err
 
@@ -181,14 +257,20 @@ def test_a_topic_that_does_not_exist_is_said_before_anything_is_sent(
 # --- decisions --follow ---
 
 
-def publish(kafka: EmbeddedKafka, topic: str, *batches: list[Decision], abort: bool = False) -> None:
+def publish(
+    kafka: EmbeddedKafka, topic: str, *batches: list[Decision], abort: bool = False
+) -> None:
     """One transaction for each batch, as the job does it."""
     with KafkaProducer(bootstrap_servers=kafka.bootstrap, transactional_id=topic) as producer:
         producer.init_transactions()
         for batch in batches:
             producer.begin_transaction()
             for decision in batch:
-                producer.send(topic, key=f"{decision.cluster}/{decision.bundle}".encode(), value=decision.to_json().encode())
+                producer.send(
+                    topic,
+                    key=f"{decision.cluster}/{decision.bundle}".encode(),
+                    value=decision.to_json().encode(),
+                )
             if abort:
                 producer.flush()
                 producer.abort_transaction()
@@ -197,13 +279,22 @@ def publish(kafka: EmbeddedKafka, topic: str, *batches: list[Decision], abort: b
 
 
 def made(seq: int, cluster: str = "eu-1") -> Decision:
-    return example_decision(cluster=cluster, decision_id=f"{cluster}:{seq}:0", seq=seq, bundle=f"a/b/0x{seq:08x}_0xffffffff")
+    return example_decision(
+        cluster=cluster,
+        decision_id=f"{cluster}:{seq}:0",
+        seq=seq,
+        bundle=f"a/b/0x{seq:08x}_0xffffffff",
+    )
 
 
 @contextmanager
-def following(kafka: EmbeddedKafka, names: TopicSettings, *arguments: str) -> Iterator["subprocess.Popen[str]"]:
+def following(
+    kafka: EmbeddedKafka, names: TopicSettings, *arguments: str
+) -> Iterator["subprocess.Popen[str]"]:
     command = [*IN_PROCESS, "decisions", "--follow", *arguments, *settings(kafka, names)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"}) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"}
+    ) as process:
         try:
             yield process
         finally:
@@ -242,25 +333,42 @@ def test_following_one_cluster_is_deaf_to_others_and_passes_over_what_is_no_deci
         assert next_ids(process, 2) == ["eu-1:1:0", "eu-1:2:0"]
 
 
-def test_the_readmes_broker_reports_obeys_and_reports_again(kafka: EmbeddedKafka, topic_names: TopicSettings) -> None:
+def test_the_readmes_broker_reports_obeys_and_reports_again(
+    kafka: EmbeddedKafka, topic_names: TopicSettings
+) -> None:
     create_topics(kafka.bootstrap, topic_specs(topic_names))
     readme = (Path(__file__).parents[2] / "README.md").read_text()
-    (program,) = (block for block in re.findall(r"```python\n(.*?)```", readme, re.DOTALL) if "KafkaConsumer" in block)
-    own = {"lb-load-reports": topic_names.reports, "lb-decisions": topic_names.decisions, "127.0.0.1:9092": kafka.bootstrap}
+    (program,) = (
+        block
+        for block in re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+        if "KafkaConsumer" in block
+    )
+    own = {
+        "lb-load-reports": topic_names.reports,
+        "lb-decisions": topic_names.decisions,
+        "127.0.0.1:9092": kafka.bootstrap,
+    }
     for name, value in own.items():
         program = program.replace(name, value)
     bundle, broker = "shop/orders/0x00000000_0x80000000", "broker-1:8080"
-    unload = example_decision(cluster="shop-cluster", kind="unload", bundle=bundle, source=broker, expected_owner=broker)
+    unload = example_decision(
+        cluster="shop-cluster", kind="unload", bundle=bundle, source=broker, expected_owner=broker
+    )
     with subprocess.Popen([sys.executable, "-c", program]) as process:
         try:
-            sent = KafkaConsumer(topic_names.reports, bootstrap_servers=kafka.bootstrap, auto_offset_reset="earliest")
+            sent = KafkaConsumer(
+                topic_names.reports, bootstrap_servers=kafka.bootstrap, auto_offset_reset="earliest"
+            )
             (first,) = sent.poll(30_000, max_records=1).values()
             assert bundle in json.loads(first[0].value)["bundles"]
             said: list[tuple[str, Any]] = []
             while len(said) < 2:  # it hears only what comes after it has begun to listen
                 publish(kafka, topic_names.decisions, [unload])
                 told = [record for batch in sent.poll(1_000).values() for record in batch]
-                said += [(dict(record.headers)["kind"].decode(), json.loads(record.value)) for record in told]
+                said += [
+                    (dict(record.headers)["kind"].decode(), json.loads(record.value))
+                    for record in told
+                ]
                 assert process.poll() is None
         finally:
             process.terminate()
@@ -278,7 +386,11 @@ def test_the_embedded_broker_is_started_found_used_and_stopped(tmp_path: Path) -
         bootstrap = started.out.strip()
         assert f"export LB_KAFKA__BOOTSTRAP_SERVERS={bootstrap}" in started.err
         again = lbctl("kafka", "start", "--json", cwd=tmp_path)
-        assert (again.code, again.objects[0]["bootstrap_servers"], again.objects[0]["started"]) == (0, bootstrap, False)
+        assert (again.code, again.objects[0]["bootstrap_servers"], again.objects[0]["started"]) == (
+            0,
+            bootstrap,
+            False,
+        )
         assert lbctl("kafka", "status", cwd=tmp_path).out.strip() == bootstrap
         made_topics = lbctl("topics", "create", "--json", cwd=tmp_path)
         assert made_topics.objects[0]["bootstrap_servers"] == bootstrap

@@ -50,7 +50,10 @@ class Operator:
             "stream.tables": self.run.folder / "tables",
             "stream.checkpoint": self.run.folder / "checkpoint",
         }
-        given |= {f"topics.{name}": getattr(topics, name) for name in ("reports", "commands", "results", "decisions", "ownership")}
+        given |= {
+            f"topics.{name}": getattr(topics, name)
+            for name in ("reports", "commands", "results", "decisions", "ownership")
+        }
         more = (part for name, value in given.items() for part in ("--set", f"{name}={value}"))
         return lbctl(*arguments, *more, cwd=self.run.folder, stdin=stdin)
 
@@ -77,22 +80,36 @@ class Operator:
     def send(self, command: dict[str, Any], key: str = CLUSTER) -> None:
         """A command as any program sends it."""
         producer = KafkaProducer(bootstrap_servers=self.run.bootstrap)
-        producer.send(self.run.topics.commands, key=key.encode(), value=json.dumps(command).encode()).get(timeout=30)
+        producer.send(
+            self.run.topics.commands, key=key.encode(), value=json.dumps(command).encode()
+        ).get(timeout=30)
         producer.close()
 
     def answers(self, command_id: str) -> list[tuple[str, str | None]]:
         """Outcome and rule of all that was answered to a command, as the table has it."""
         rows = self.run.table("commands").to_pylist()
-        return [(row["outcome"], row["rule"]) for row in sorted(rows, key=lambda row: row["log_seq"]) if row["id"] == command_id]
+        return [
+            (row["outcome"], row["rule"])
+            for row in sorted(rows, key=lambda row: row["log_seq"])
+            if row["id"] == command_id
+        ]
 
 
 @pytest.fixture
-def operator(kafka: EmbeddedKafka, topic_names: TopicSettings, tmp_path: Path) -> Iterator[Operator]:
+def operator(
+    kafka: EmbeddedKafka, topic_names: TopicSettings, tmp_path: Path
+) -> Iterator[Operator]:
     run = Pipeline(kafka.bootstrap, topic_names, tmp_path, SETTINGS)
     run.create_topics(reports=2, decisions=2, ownership=2)
     cluster = build_cluster(3, 12, "steady", start_ms=wall_clock_ms())
     config = AgentConfig(
-        kafka.bootstrap, CLUSTER, topic_names.reports, topic_names.decisions, topic_names.ownership, 1.0, heartbeat_interval_s=2.0
+        kafka.bootstrap,
+        CLUSTER,
+        topic_names.reports,
+        topic_names.decisions,
+        topic_names.ownership,
+        1.0,
+        heartbeat_interval_s=2.0,
     )
     agent = Agent(config, [SimBroker(cluster, name) for name in cluster.brokers])
     with run.running():
@@ -108,22 +125,39 @@ def watch_then_enable(operator: Operator) -> None:
     """A cluster is only watched until it is enabled."""
     done, rows = operator.done, operator.rows
     assert [row["dry_run"] for row in rows("clusters", "list")] == [True]
-    assert done("namespaces", "unload", NAMESPACE, "-b", RANGE, "-d", B).startswith("dry run, nothing is published")
+    assert done("namespaces", "unload", NAMESPACE, "-b", RANGE, "-d", B).startswith(
+        "dry run, nothing is published"
+    )
     assert "published from now on" in done("clusters", "enable", CLUSTER)
     assert operator.run.decisions() == []
 
 
 def unload(operator: Operator) -> None:
     """Unloads: to a destination, to anybody, of a namespace; and what can't be."""
-    ctl, done, refused, rows, cluster = operator.ctl, operator.done, operator.refused, operator.rows, operator.cluster
-    assert "reports show it" in done("namespaces", "unload", NAMESPACE, "-b", RANGE, "-d", f"http://{B}")
+    ctl, done, refused, rows, cluster = (
+        operator.ctl,
+        operator.done,
+        operator.refused,
+        operator.rows,
+        operator.cluster,
+    )
+    assert "reports show it" in done(
+        "namespaces", "unload", NAMESPACE, "-b", RANGE, "-d", f"http://{B}"
+    )
     assert cluster.owns(B, f"{NAMESPACE}/{RANGE}")
-    assert "inactive_destination" in refused("namespaces", "unload", NAMESPACE, "-b", RANGE, "-d", "nobody:1")
-    assert "destination_is_owner" in refused("namespaces", "unload", NAMESPACE, "-b", RANGE, "-d", B)
+    assert "inactive_destination" in refused(
+        "namespaces", "unload", NAMESPACE, "-b", RANGE, "-d", "nobody:1"
+    )
+    assert "destination_is_owner" in refused(
+        "namespaces", "unload", NAMESPACE, "-b", RANGE, "-d", B
+    )
     assert "unknown_namespace" in refused("namespaces", "unload", "shop/none")
     assert ctl("namespaces", "unload", NAMESPACE, "-d", B).code == 2
     assert done("namespaces", "unload", NAMESPACE).startswith("4 of 4 bundles leave their brokers")
-    wait_until(lambda: {row["state"] for row in rows("namespaces", "bundles", NAMESPACE)} == {"Owned"}, "all bundles to be owned")
+    wait_until(
+        lambda: {row["state"] for row in rows("namespaces", "bundles", NAMESPACE)} == {"Owned"},
+        "all bundles to be owned",
+    )
     assert len(rows("namespaces", "bundles", NAMESPACE)) == 4
 
 
@@ -143,7 +177,9 @@ def split(operator: Operator) -> None:
     done("namespaces", "merge", here[0], "-b", parts[0], "-b", parts[1])
     assert whole in cluster.bundles and f"{here[0]}/{parts[0]}" not in cluster.bundles
     assert "not_adjacent" in refused("namespaces", "merge", here[0], "-b", here[2], "-b", here[2])
-    assert "precondition_failed" in refused("namespaces", "split", NAMESPACE, "-bt", "HOT", "-san", "in_three")
+    assert "precondition_failed" in refused(
+        "namespaces", "split", NAMESPACE, "-bt", "HOT", "-san", "in_three"
+    )
 
 
 def settings(operator: Operator) -> None:
@@ -154,7 +190,11 @@ def settings(operator: Operator) -> None:
     assert "setting" in refused("config", "set", "loadManagerClassName", "org.example.None")
     assert "setting" in refused("config", "set", "loadBalancerEnabled", "false")
     assert rows("config", "overrides") == [
-        {"dry_run": False, "loadBalancerSheddingIntervalMinutes": "2", "loadManagerClassName": "extensible"}
+        {
+            "dry_run": False,
+            "loadBalancerSheddingIntervalMinutes": "2",
+            "loadManagerClassName": "extensible",
+        }
     ]
     done("config", "unset", "loadManagerClassName")
     done("clusters", "limit", CLUSTER, "--in-flight-per-broker", "50")
@@ -164,18 +204,36 @@ def namespaces(operator: Operator) -> None:
     """Namespaces and policies."""
     done, refused, rows, cluster = operator.done, operator.refused, operator.rows, operator.cluster
     assert done("namespaces", "create", "shop/new") == "shop/new has 2 bundles"
-    wait_until(lambda: all(row["owner"] for row in rows("namespaces", "bundles", "shop/new")), "the new bundles to be owned")
+    wait_until(
+        lambda: all(row["owner"] for row in rows("namespaces", "bundles", "shop/new")),
+        "the new bundles to be owned",
+    )
     assert "namespace_exists" in refused("namespaces", "create", "shop/new", "--bundles", "4")
     done("namespaces", "set-policies", "shop/new", "--anti-affinity-group", "apart")
-    done("namespaces", "set-policies", "--isolation", "only-a", "--namespaces", "shop/new", "--primary", "broker-1")
+    done(
+        "namespaces",
+        "set-policies",
+        "--isolation",
+        "only-a",
+        "--namespaces",
+        "shop/new",
+        "--primary",
+        "broker-1",
+    )
     done("namespaces", "unload", "shop/new")
     wait_until(
-        lambda: {row["owner"] for row in rows("namespaces", "bundles", "shop/new")} == {A}, "the isolated namespace to be at broker-1"
+        lambda: {row["owner"] for row in rows("namespaces", "bundles", "shop/new")} == {A},
+        "the isolated namespace to be at broker-1",
     )
     done("namespaces", "set-policies", "--remove-isolation", "only-a")
     done("namespaces", "delete", "shop/new")
-    wait_until(lambda: not any(name.startswith("shop/new/") for name in cluster.owned(A)), "the deleted namespace to leave")
-    (operator.run.folder / "more.json").write_text(json.dumps({"namespaces": [{"name": "shop/idle", "boundaries": [0, 7, 0xFFFFFFFF]}]}))
+    wait_until(
+        lambda: not any(name.startswith("shop/new/") for name in cluster.owned(A)),
+        "the deleted namespace to leave",
+    )
+    (operator.run.folder / "more.json").write_text(
+        json.dumps({"namespaces": [{"name": "shop/idle", "boundaries": [0, 7, 0xFFFFFFFF]}]})
+    )
     assert done("namespaces", "import", "more.json").startswith("1 namespaces with 2 bundles")
 
 
@@ -184,13 +242,23 @@ def lookups(operator: Operator) -> None:
     done, topics, topic = operator.done, operator.run.topics, "persistent://shop/lazy/first"
     done("config", "set", "assign_unowned", "on_lookup")
     done("namespaces", "create", "shop/lazy")
-    with Lookup(LookupConfig(operator.run.bootstrap, topics.ownership, topics.commands, topics.results)) as lookup:
+    with Lookup(
+        LookupConfig(operator.run.bootstrap, topics.ownership, topics.commands, topics.results)
+    ) as lookup:
         first = lookup.find(topic, CLUSTER)
         assert (first.broker, first.asked is not None) == (None, True)
-        wait_until(lambda: lookup.find(topic, CLUSTER).state == "Owned", "the bundle that was looked up to be owned")
+        wait_until(
+            lambda: lookup.find(topic, CLUSTER).state == "Owned",
+            "the bundle that was looked up to be owned",
+        )
         found = lookup.find(topic, CLUSTER)
         assert operator.cluster.owns(found.broker or "", found.bundle or "")
-    served = [name for broker in operator.cluster.brokers for name in operator.cluster.owned(broker) if name.startswith("shop/lazy/")]
+    served = [
+        name
+        for broker in operator.cluster.brokers
+        for name in operator.cluster.owned(broker)
+        if name.startswith("shop/lazy/")
+    ]
     assert served == [found.bundle], "nobody has looked up the other one"
     done("config", "unset", "assign_unowned")
 
@@ -199,7 +267,9 @@ def brokers_and_clusters(operator: Operator) -> None:
     """Brokers and clusters."""
     done, refused, rows, cluster = operator.done, operator.refused, operator.rows, operator.cluster
     assert "unknown_broker" in refused("brokers", "drain", "nobody:1")
-    assert done("brokers", "drain", C) == f"{C} has no bundle any more, and none is on its way to it"
+    assert (
+        done("brokers", "drain", C) == f"{C} has no bundle any more, and none is on its way to it"
+    )
     assert not cluster.owned(C)
     assert [row["drained"] for row in rows("clusters", "list")] == [[C]]
     done("brokers", "undrain", C)
@@ -210,7 +280,9 @@ def brokers_and_clusters(operator: Operator) -> None:
     assert "not published" in done("dry-run", "on", "--all-clusters")
     done("dry-run", "off", "--id", "off-1")
     done("clusters", "disable", CLUSTER)
-    assert "published" in done("dry-run", "off", "--id", "off-1"), "a command that is sent again is answered again"
+    assert "published" in done("dry-run", "off", "--id", "off-1"), (
+        "a command that is sent again is answered again"
+    )
     assert [row["dry_run"] for row in rows("clusters", "list")] == [True], "and not done again"
 
 
@@ -220,9 +292,9 @@ def plan(operator: Operator) -> None:
     wait_until(lambda: rows("plan")[0]["moves"], "moves to the empty broker")
     result = ctl("plan", "--apply", "--yes", "--json")
     *answers, planned = result.objects
-    assert result.code == 0 and [one["outcome"] for one in answers if one["outcome"] != "accepted"] == ["done"] * len(planned["moves"]), (
-        result
-    )
+    assert result.code == 0 and [
+        one["outcome"] for one in answers if one["outcome"] != "accepted"
+    ] == ["done"] * len(planned["moves"]), result
     assert planned["moves"][0]["to"] == C and C not in {move["from"] for move in planned["moves"]}
     assert planned["greatest_after"] < planned["greatest_before"]
     assert all(cluster.owns(one["to"], one["bundle"]) for one in planned["moves"])
@@ -240,11 +312,17 @@ def questions(operator: Operator) -> None:
 def unreadable(operator: Operator) -> None:
     """What can't be read is answered, too."""
     operator.send({"id": "odd-1", "kind": "fly"})
-    operator.send({"id": "odd-2", "kind": "unload", "namespace": "shop/app-01", "destination": "b:1"})
+    operator.send(
+        {"id": "odd-2", "kind": "unload", "namespace": "shop/app-01", "destination": "b:1"}
+    )
     operator.send({"id": "odd-3", "kind": "pause-cluster", "schema_version": 99})
     operator.send({"id": "odd-4", "kind": "pause-cluster"}, key="nowhere")
-    wait_until(lambda: all(operator.answers(f"odd-{number}") for number in (1, 2, 3, 4)), "the answers")
-    assert [operator.answers(f"odd-{number}") for number in (1, 2, 3)] == [[("refused", "unreadable")]] * 3
+    wait_until(
+        lambda: all(operator.answers(f"odd-{number}") for number in (1, 2, 3, 4)), "the answers"
+    )
+    assert [operator.answers(f"odd-{number}") for number in (1, 2, 3)] == [
+        [("refused", "unreadable")]
+    ] * 3
     assert operator.answers("odd-4") == [("refused", "unknown_cluster")]
 
 
@@ -258,7 +336,9 @@ def tables(operator: Operator) -> None:
     decided = {row["decision_id"]: row for row in operator.run.table("decisions").to_pylist()}
     assert {row["reason"] for row in decided.values()} <= {"Admin", "Unowned"}
     assert {name for row in told for name in row["decision_ids"]} <= set(decided)
-    assert len(rows("commands", "--last", "100")) == len({(row["cluster"], row["id"]) for row in told})
+    assert len(rows("commands", "--last", "100")) == len(
+        {(row["cluster"], row["id"]) for row in told}
+    )
 
 
 def replay(operator: Operator) -> None:

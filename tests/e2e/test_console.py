@@ -59,12 +59,20 @@ def scene(kafka: EmbeddedKafka, topic_names: TopicSettings, tmp_path: Path) -> I
         ASKS: build_cluster(3, 12, "hot_spot", start_ms=wall_clock_ms()),
     }
     users = tmp_path / "users.toml"
-    users.write_text(user_lines("ann", PASSWORD, "operator", {}) + user_lines("eve", PASSWORD, "viewer", {}))
+    users.write_text(
+        user_lines("ann", PASSWORD, "operator", {}) + user_lines("eve", PASSWORD, "viewer", {})
+    )
     with ExitStack() as stack:
         stack.enter_context(run.running())
         for name, cluster in clusters.items():
             config = AgentConfig(
-                kafka.bootstrap, name, topic_names.reports, topic_names.decisions, topic_names.ownership, 1.0, heartbeat_interval_s=2.0
+                kafka.bootstrap,
+                name,
+                topic_names.reports,
+                topic_names.decisions,
+                topic_names.ownership,
+                1.0,
+                heartbeat_interval_s=2.0,
             )
             agent = Agent(config, [SimBroker(cluster, broker) for broker in cluster.brokers])
             agent.start()
@@ -81,9 +89,21 @@ def console_of(run: Pipeline, users: Path) -> Iterator[str]:
         "stream.tables": run.folder / "tables",
         "stream.checkpoint": run.folder / "checkpoint",
     }
-    given |= {f"topics.{name}": getattr(run.topics, name) for name in ("reports", "commands", "results", "decisions", "ownership")}
+    given |= {
+        f"topics.{name}": getattr(run.topics, name)
+        for name in ("reports", "commands", "results", "decisions", "ownership")
+    }
     more = [part for name, value in given.items() for part in ("--set", f"{name}={value}")]
-    command = [Path(sys.executable).parent / "lbctl", "console", "--address", "127.0.0.1:0", "--users", users, "--json", *more]
+    command = [
+        Path(sys.executable).parent / "lbctl",
+        "console",
+        "--address",
+        "127.0.0.1:0",
+        "--users",
+        users,
+        "--json",
+        *more,
+    ]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=run.folder, text=True)
     try:
         assert process.stdout is not None
@@ -103,21 +123,32 @@ def page(scene: Scene) -> Iterator[Page]:
         context = browser.new_context(viewport={"width": 1440, "height": 900}, base_url=scene.url)
         context.set_default_timeout(PATIENCE_MS)
         made = context.new_page()
-        made.on("console", lambda said: troubles.append(said.text) if said.type in ("error", "warning") else None)
+        made.on(
+            "console",
+            lambda said: troubles.append(said.text) if said.type in ("error", "warning") else None,
+        )
         made.on("pageerror", lambda error: troubles.append(str(error)))
-        made.on("request", lambda asked: None if asked.url.startswith(scene.url) else troubles.append(asked.url))
+        made.on(
+            "request",
+            lambda asked: None if asked.url.startswith(scene.url) else troubles.append(asked.url),
+        )
         expect.set_options(timeout=PATIENCE_MS)
         yield made
         browser.close()
     assert troubles == []
 
 
-def test_an_operator_watches_explains_approves_drains_takes_back_and_tries_and_a_viewer_may_not(scene: Scene, page: Page) -> None:
+def test_an_operator_watches_explains_approves_drains_takes_back_and_tries_and_a_viewer_may_not(
+    scene: Scene, page: Page
+) -> None:
     page.goto("/")
     for name in scene.clusters:
         expect(page.locator("#clusters")).to_contain_text(name)
     log_in(page, "eve")
-    assert offered(page, link("cluster", name=ACTS)) == [] and offered(page, link("proposals", cluster=ASKS)) == []
+    assert (
+        offered(page, link("cluster", name=ACTS)) == []
+        and offered(page, link("proposals", cluster=ASKS)) == []
+    )
     page.get_by_role("button", name="Log out").click()
     log_in(page, "ann")
     approve(scene, page)

@@ -50,7 +50,18 @@ POINTS = (
 TOPICS = topics_named("exactly-once")
 QUIET_TOPICS = with_own_outputs(TOPICS, lambda purpose: f"exactly-once-quiet-{purpose}")
 # What a batch decided, without the names of this run's files and ids.
-COMPARED = ("batch_id", "log_seq", "cluster", "seq", "now_ms", "decisions", "outcomes", "ownership", "refusals", "error")
+COMPARED = (
+    "batch_id",
+    "log_seq",
+    "cluster",
+    "seq",
+    "now_ms",
+    "decisions",
+    "outcomes",
+    "ownership",
+    "refusals",
+    "error",
+)
 # Each table's rows without what tells how often the job was started.
 PROJECTED = {
     "decisions": {"epoch"},
@@ -73,16 +84,26 @@ class Runs:
     moments: Counter[str] = field(default_factory=Counter)
     brokers: int = 0
     ended_by_broker: int = 0
-    versions: set[int] = field(default_factory=set)  # of the table ownership, those that were looked at
+    versions: set[int] = field(
+        default_factory=set
+    )  # of the table ownership, those that were looked at
     doubled: set[int] = field(default_factory=set)  # and those in which a bundle stands twice
 
     def look_at_owners(self) -> None:
         """Read the versions of the killed job's ownership that are there and new: after a minute the job may remove them."""
         folder = str(self.killed.folder / "tables" / "ownership")
-        there = {int(one["version"]) for one in DeltaTable(folder).history()} if DeltaTable.is_deltatable(folder) else set[int]()
+        there = (
+            {int(one["version"]) for one in DeltaTable(folder).history()}
+            if DeltaTable.is_deltatable(folder)
+            else set[int]()
+        )
         for version in there - self.versions:
             try:
-                rows = DeltaTable(folder, version=version).to_pyarrow_table(columns=["cluster", "bundle"]).to_pylist()
+                rows = (
+                    DeltaTable(folder, version=version)
+                    .to_pyarrow_table(columns=["cluster", "bundle"])
+                    .to_pylist()
+                )
             except (DeltaError, FileNotFoundError):
                 continue  # what it builds on has been removed
             self.versions.add(version)
@@ -103,7 +124,12 @@ def runs(broker: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory, seed: 
     chance = random.Random(seed)
     folder = tmp_path_factory.mktemp("exactly-once")
     killed = Pipeline(broker.bootstrap, TOPICS, folder / "killed", backlog.SETTINGS)
-    quiet = Pipeline(broker.bootstrap, QUIET_TOPICS, folder / "quiet", backlog.SETTINGS | {"stream.pipeline_id": "exactly-once-quiet"})
+    quiet = Pipeline(
+        broker.bootstrap,
+        QUIET_TOPICS,
+        folder / "quiet",
+        backlog.SETTINGS | {"stream.pipeline_id": "exactly-once-quiet"},
+    )
     for pipeline in (killed, quiet):
         pipeline.folder.mkdir()
         pipeline.create_topics(reports=backlog.PARTITIONS)
@@ -114,13 +140,19 @@ def runs(broker: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory, seed: 
     for point in [*POINTS, *[""] * RANDOM_KILLS]:
         before = newest(killed)
         if point:
-            crash_at(killed, point, 1 if point in ("in_catch_up", "after_fence") else chance.choice((1, 2, 3)))
+            crash_at(
+                killed,
+                point,
+                1 if point in ("in_catch_up", "after_fence") else chance.choice((1, 2, 3)),
+            )
             done.points.append(point)
         else:
             done.moments[kill_sometime(killed, chance)] += 1
         done.look_at_owners()
         ends = 1 if newest(killed) > before else ends + 1
-        if ends == ENDS - 1:  # one more, and the batch is taken to be what ends the job: it is cut, and the runs differ
+        if (
+            ends == ENDS - 1
+        ):  # one more, and the batch is taken to be what ends the job: it is cut, and the runs differ
             finish_a_batch(killed)
             ends = 1
     killed.run_once(LONGEST_S)
@@ -201,7 +233,9 @@ def kill_sometime(pipeline: Pipeline, chance: random.Random) -> str:
 
 def python_drivers(jvm: int) -> list[int]:
     """The Python process that spark-submit's JVM has started for the job's own code, if it is there already."""
-    listed = subprocess.run(["ps", "-e", "-o", "pid=,ppid=,args="], capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(
+        ["ps", "-e", "-o", "pid=,ppid=,args="], capture_output=True, text=True, check=True
+    ).stdout
     lines = [line.split(None, 2) for line in listed.splitlines()]
     return [int(pid) for pid, parent, args in lines if int(parent) == jvm and "balance.py" in args]
 
@@ -218,15 +252,23 @@ def log(pipeline: Pipeline) -> dict[str, list[Any]]:
     return columns
 
 
-def test_every_named_point_and_many_moments_have_been_tried(runs: Runs, count: Callable[[str], None]) -> None:
+def test_every_named_point_and_many_moments_have_been_tried(
+    runs: Runs, count: Callable[[str], None]
+) -> None:
     assert set(runs.points) == set(CRASH_POINTS)
     assert runs.moments.total() == RANDOM_KILLS and runs.brokers == BROKER_KILLS
     moments = ", ".join(f"{number} of {victim}" for victim, number in sorted(runs.moments.items()))
-    count(f"exactly once: {len(runs.points)} named crash points; {runs.moments.total()} kills at random moments ({moments})")
-    count(f"exactly once: {runs.brokers} kills of the Kafka broker, of which {runs.ended_by_broker} ended the job")
+    count(
+        f"exactly once: {len(runs.points)} named crash points; {runs.moments.total()} kills at random moments ({moments})"
+    )
+    count(
+        f"exactly once: {runs.brokers} kills of the Kafka broker, of which {runs.ended_by_broker} ended the job"
+    )
 
 
-def test_the_killed_job_has_decided_the_same_bytes(runs: Runs, count: Callable[[str], None]) -> None:
+def test_the_killed_job_has_decided_the_same_bytes(
+    runs: Runs, count: Callable[[str], None]
+) -> None:
     ours, theirs = log(runs.killed), log(runs.quiet)
     for name in COMPARED:
         strip = backlog.without_epoch if name in ("decisions", "ownership") else lambda value: value
@@ -234,31 +276,52 @@ def test_the_killed_job_has_decided_the_same_bytes(runs: Runs, count: Callable[[
     assert set(ours["error"]) == {None}
     assert len(set(ours["epoch"])) > len(POINTS), "it was started again and again"
     size = sum(len(text.encode()) for text in ours["decisions"])
-    count(f"exactly once: {len(ours['seq'])} rounds of {len(set(ours['log_seq']))} batches, {size} bytes of decisions equal")
+    count(
+        f"exactly once: {len(ours['seq'])} rounds of {len(set(ours['log_seq']))} batches, {size} bytes of decisions equal"
+    )
 
 
-def test_a_reader_of_committed_records_sees_each_decision_of_the_log_once(runs: Runs, count: Callable[[str], None]) -> None:
-    seen = [json.loads(record.value) for record in committed(runs.killed.bootstrap, TOPICS.decisions)]
+def test_a_reader_of_committed_records_sees_each_decision_of_the_log_once(
+    runs: Runs, count: Callable[[str], None]
+) -> None:
+    seen = [
+        json.loads(record.value) for record in committed(runs.killed.bootstrap, TOPICS.decisions)
+    ]
     logged = entries(runs.killed, "decisions")
     assert len(logged) > ROUNDS / 2
-    assert Counter(one["decision_id"] for one in seen) == Counter(one["decision_id"] for one in logged)
+    assert Counter(one["decision_id"] for one in seen) == Counter(
+        one["decision_id"] for one in logged
+    )
     assert max(Counter(one["decision_id"] for one in logged).values()) == 1
     for cluster, bundle in {(one["cluster"], one["bundle"]) for one in logged}:
         ours, theirs = (
-            [one["decision_id"] for one in some if (one["cluster"], one["bundle"]) == (cluster, bundle)] for some in (seen, logged)
+            [
+                one["decision_id"]
+                for one in some
+                if (one["cluster"], one["bundle"]) == (cluster, bundle)
+            ]
+            for some in (seen, logged)
         )
         assert ours == theirs, f"the order of {cluster}/{bundle}"
-    count(f"exactly once: {len(logged)} decisions in the log, {len(seen)} seen with read_committed, each once")
+    count(
+        f"exactly once: {len(logged)} decisions in the log, {len(seen)} seen with read_committed, each once"
+    )
 
 
 def test_a_reader_of_ownership_records_sees_each_once_and_in_order(runs: Runs) -> None:
-    seen = [json.loads(record.value) for record in committed(runs.killed.bootstrap, TOPICS.ownership)]
+    seen = [
+        json.loads(record.value) for record in committed(runs.killed.bootstrap, TOPICS.ownership)
+    ]
     logged = entries(runs.killed, "ownership")
 
-    def by_bundle(records: list[dict[str, Any]]) -> dict[tuple[str, str], list[tuple[int, str, Any]]]:
+    def by_bundle(
+        records: list[dict[str, Any]],
+    ) -> dict[tuple[str, str], list[tuple[int, str, Any]]]:
         found: dict[tuple[str, str], list[tuple[int, str, Any]]] = {}
         for one in records:
-            found.setdefault((one["cluster"], one["bundle"]), []).append((one["version"], one["state"], one["owner"]))
+            found.setdefault((one["cluster"], one["bundle"]), []).append(
+                (one["version"], one["state"], one["owner"])
+            )
         return found
 
     assert by_bundle(seen) == by_bundle(logged)
@@ -267,11 +330,17 @@ def test_a_reader_of_ownership_records_sees_each_once_and_in_order(runs: Runs) -
         assert numbers == sorted(set(numbers))
 
 
-def test_no_bundle_has_two_owners_at_any_version_of_the_table(runs: Runs, count: Callable[[str], None]) -> None:
+def test_no_bundle_has_two_owners_at_any_version_of_the_table(
+    runs: Runs, count: Callable[[str], None]
+) -> None:
     assert runs.doubled == set()
     last = DeltaTable(str(runs.killed.folder / "tables" / "ownership")).version()
-    assert len(runs.versions) > last / 4  # the kills are a minute apart, and its last run goes on undisturbed
-    count(f"exactly once: {len(runs.versions)} of {last + 1} versions of the table ownership seen in time, no bundle twice in any")
+    assert (
+        len(runs.versions) > last / 4
+    )  # the kills are a minute apart, and its last run goes on undisturbed
+    count(
+        f"exactly once: {len(runs.versions)} of {last + 1} versions of the table ownership seen in time, no bundle twice in any"
+    )
 
 
 @pytest.mark.parametrize("name", sorted(PROJECTED))

@@ -18,7 +18,12 @@ from tests.spark.test_decode import report
 
 pytestmark = [pytest.mark.jvm, pytest.mark.e2e]
 
-SETTINGS = {"stream.cluster_retention_ms": 3_000, "stream.tick_interval_ms": 200, "stream.keep_views": 200, "dry_run": "false"}
+SETTINGS = {
+    "stream.cluster_retention_ms": 3_000,
+    "stream.tick_interval_ms": 200,
+    "stream.keep_views": 200,
+    "dry_run": "false",
+}
 
 
 def told(run: Pipeline) -> list[bytes | None]:
@@ -81,17 +86,26 @@ def test_a_silent_cluster_is_forgotten_and_begins_anew_when_it_comes_back(
         return run.table("rounds").sort_by("log_seq").to_pylist()
 
     def directory() -> str:
-        names = (path for path in (tmp_path / "checkpoint" / FOLDER).iterdir() if path.suffix == ".json")
+        names = (
+            path for path in (tmp_path / "checkpoint" / FOLDER).iterdir() if path.suffix == ".json"
+        )
         return max(names, key=lambda path: int(path.name.partition("-")[0])).read_text()
 
     with run.running():
         run.send([(b"c1/b1", report(), None)])
-        wait_until(lambda: any(row["memory"] == "" for row in rounds()), "the cluster being forgotten")
+        wait_until(
+            lambda: any(row["memory"] == "" for row in rounds()), "the cluster being forgotten"
+        )
         wait_until(lambda: not len(run.table("bundle_averages")), "its bundles leaving the table")
-        wait_until(lambda: [value is None for value in told(run)] == [False, True], "its bundle's ownership record ending")
+        wait_until(
+            lambda: [value is None for value in told(run)] == [False, True],
+            "its bundle's ownership record ending",
+        )
         assert not len(run.table("ownership"))
         run.send([(b"c1/b1", report(), None)])
-        wait_until(lambda: sum(row["memory"] == "" for row in rounds()) == 2, "it being forgotten again")
+        wait_until(
+            lambda: sum(row["memory"] == "" for row in rounds()) == 2, "it being forgotten again"
+        )
         wait_until(lambda: "c1" not in directory(), "it leaving the directory of clusters")
     every = rounds()
     seqs = [row["seq"] for row in every]
@@ -99,7 +113,12 @@ def test_a_silent_cluster_is_forgotten_and_begins_anew_when_it_comes_back(
     first = [row for row in every if row["memory"]]
     begun = {json.loads(row["memory"])["first_ms"] for row in first}
     assert len(begun) == 2, "it began anew"
-    folders = (f"stream.tables={tmp_path / 'tables'}", f"stream.checkpoint={tmp_path / 'checkpoint'}")
-    answer = CliRunner().invoke(app, ["replay", "--json", *(part for folder in folders for part in ("--set", folder))])
+    folders = (
+        f"stream.tables={tmp_path / 'tables'}",
+        f"stream.checkpoint={tmp_path / 'checkpoint'}",
+    )
+    answer = CliRunner().invoke(
+        app, ["replay", "--json", *(part for folder in folders for part in ("--set", folder))]
+    )
     results = [json.loads(line)["result"] for line in answer.stdout.splitlines()]
     assert results == ["equal"] * len(first), answer.output

@@ -40,7 +40,13 @@ from tests.support.topics import topics_named
 pytestmark = [pytest.mark.jvm, pytest.mark.e2e, pytest.mark.long, pytest.mark.kills]
 
 CALM = ("calm-1", "calm-2")
-VICTIMS = {"a Python worker": 8, "a calm cluster's agent": 7, "the wild cluster's agent": 3, "the whole job": 4, "Kafka": 4}
+VICTIMS = {
+    "a Python worker": 8,
+    "a calm cluster's agent": 7,
+    "the wild cluster's agent": 3,
+    "the whole job": 4,
+    "Kafka": 4,
+}
 KILLS = int(os.environ.get("LB_HOSTILE_KILLS", str(sum(VICTIMS.values()))))
 KILLS_A_STEP = 2
 ATTACKS = 11
@@ -68,8 +74,14 @@ class Watcher:
 
     def __init__(self, pipeline: Pipeline) -> None:
         topics = pipeline.topics
-        self._consumer = KafkaConsumer(bootstrap_servers=pipeline.bootstrap, auto_offset_reset="earliest", isolation_level="read_committed")
-        self._consumer.assign([TopicPartition(topic, 0) for topic in (topics.decisions, topics.ownership)])
+        self._consumer = KafkaConsumer(
+            bootstrap_servers=pipeline.bootstrap,
+            auto_offset_reset="earliest",
+            isolation_level="read_committed",
+        )
+        self._consumer.assign(
+            [TopicPartition(topic, 0) for topic in (topics.decisions, topics.ownership)]
+        )
         self._decisions_topic = topics.decisions
         self.decisions: dict[str, list[Decision]] = defaultdict(list)
         self.units: dict[tuple[str, str], Ownership] = {}
@@ -77,7 +89,9 @@ class Watcher:
     def poll(self) -> list[Decision]:
         """Returns the new decisions."""
         new = []
-        for record in (record for some in self._consumer.poll(timeout_ms=100).values() for record in some):
+        for record in (
+            record for some in self._consumer.poll(timeout_ms=100).values() for record in some
+        ):
             if record.topic == self._decisions_topic:
                 new.append(read_decision(record.value))
                 self.decisions[new[-1].cluster].append(new[-1])
@@ -132,17 +146,44 @@ class Play:
     def _start(self, cluster: str) -> None:
         topics, bootstrap = self.pipeline.topics, self.pipeline.bootstrap
         if cluster in CALM:
-            given = [bootstrap, cluster, topics.reports, topics.decisions, topics.ownership, str(self._folder(cluster))]
+            given = [
+                bootstrap,
+                cluster,
+                topics.reports,
+                topics.decisions,
+                topics.ownership,
+                str(self._folder(cluster)),
+            ]
             command = ["-m", "tests.e2e.calm_brokers", *given]
         else:
             given = {"kafka.bootstrap_servers": bootstrap} | {
-                f"topics.{name}": getattr(topics, name) for name in ("reports", "decisions", "ownership")
+                f"topics.{name}": getattr(topics, name)
+                for name in ("reports", "decisions", "ownership")
             }
             names = [part for name, value in given.items() for part in ("--set", f"{name}={value}")]
-            size = ("--brokers", "3", "--bundles", "24", "--workload", "skewed", "--interval-s", "2")
-            command = ["-c", "from lb_stream.cli.main import main; main()", "sim", "--cluster", cluster, *size, *names]
+            size = (
+                "--brokers",
+                "3",
+                "--bundles",
+                "24",
+                "--workload",
+                "skewed",
+                "--interval-s",
+                "2",
+            )
+            command = [
+                "-c",
+                "from lb_stream.cli.main import main; main()",
+                "sim",
+                "--cluster",
+                cluster,
+                *size,
+                *names,
+            ]
         with (self._folder(cluster) / "agent.log").open("ab") as log:
-            self._agents[cluster] = subprocess.Popen([sys.executable, *command], stdout=log, stderr=subprocess.STDOUT)
+            self._agents[cluster] = subprocess.Popen(
+                [sys.executable, *command], stdout=log, stderr=subprocess.STDOUT
+            )
 
     def tend(self) -> None:
         """Read what is new, forge answers to it, start again what has ended."""
@@ -159,7 +200,11 @@ class Play:
         """Until the job knows every bundle of the calm clusters: the script must find the same averages each time."""
 
         def known() -> bool:
-            owned = Counter(cluster for (cluster, _), unit in self._watcher.units.items() if unit.state == "Owned")
+            owned = Counter(
+                cluster
+                for (cluster, _), unit in self._watcher.units.items()
+                if unit.state == "Owned"
+            )
             return all(owned[cluster] == len(NAMES) for cluster in CALM)
 
         self.until(known, "all bundles of the calm clusters", STEP_S)
@@ -175,7 +220,11 @@ class Play:
 
     def settle(self) -> None:
         """Until the step's moves have arrived in both of them."""
-        self.until(lambda: all(self._watcher.settled(cluster, self.step) for cluster in CALM), f"step {self.step}", STEP_S)
+        self.until(
+            lambda: all(self._watcher.settled(cluster, self.step) for cluster in CALM),
+            f"step {self.step}",
+            STEP_S,
+        )
         self.delays_ms.append(round(1_000 * (time.monotonic() - self._since)))
         print(f"{time.strftime('%H:%M:%S')} step {self.step}: {self.delays_ms[-1]} ms", flush=True)
 
@@ -186,7 +235,11 @@ class Play:
             self.tend()
             return bool(condition())
 
-        wait_until(tended, f"{what}; ends of the job: {self.ends}; its log:\n{self.pipeline.log()[-3000:]}", timeout_s)
+        wait_until(
+            tended,
+            f"{what}; ends of the job: {self.ends}; its log:\n{self.pipeline.log()[-3000:]}",
+            timeout_s,
+        )
 
     def kill(self, victim: str, broker: EmbeddedKafka, chance: random.Random) -> None:
         """SIGKILL; tend() starts it again, but for Kafka, which is started here."""
@@ -200,7 +253,11 @@ class Play:
             self.until(lambda: kill_worker(self.job.pid, chance), "a Python worker to kill", STEP_S)
         else:
             cluster = WILD if "wild" in victim else chance.choice(CALM)
-            self.until(lambda: self._agents[cluster].poll() is None, f"an agent of {cluster} to kill", STEP_S)
+            self.until(
+                lambda: self._agents[cluster].poll() is None,
+                f"an agent of {cluster} to kill",
+                STEP_S,
+            )
             self._agents[cluster].kill()
             self._agents[cluster].wait()
         self.kills[victim] += 1
@@ -211,7 +268,10 @@ class Play:
         for pid in processes(self.job.pid):
             with suppress(OSError):
                 seen["descriptors"] += len(os.listdir(f"/proc/{pid}/fd"))
-                names = [re.sub(r"[\d-]+", "", comm.read_text().strip()) for comm in Path(f"/proc/{pid}/task").glob("*/comm")]
+                names = [
+                    re.sub(r"[\d-]+", "", comm.read_text().strip())
+                    for comm in Path(f"/proc/{pid}/task").glob("*/comm")
+                ]
                 seen.update({"threads": len(names)} | Counter(names))
                 resident = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
                 seen["memory_mib"] += int(resident[1]) // 1024 if resident else 0
@@ -246,7 +306,12 @@ def new_pipeline(broker: EmbeddedKafka, folder: Path, name: str) -> Pipeline:
 
 
 @pytest.fixture(scope="module")
-def runs(broker: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory, last_words: dict[str, Any], seed: int) -> Runs:
+def runs(
+    broker: EmbeddedKafka,
+    tmp_path_factory: pytest.TempPathFactory,
+    last_words: dict[str, Any],
+    seed: int,
+) -> Runs:
     """The same script twice: undisturbed, and with everything done at once."""
     chance, folder = random.Random(seed), tmp_path_factory.mktemp("hostile")
     last_words["seed"] = seed
@@ -258,7 +323,11 @@ def runs(broker: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory, last_w
         assert len(attacks) == ATTACKS
         before: Counter[str] = Counter()
         play.get_ready()
-        play.until(lambda: WILD in pipeline.table("rounds").to_pydict().get("cluster", []), "a round of the wild cluster", STEP_S)
+        play.until(
+            lambda: WILD in pipeline.table("rounds").to_pydict().get("cluster", []),
+            "a round of the wild cluster",
+            STEP_S,
+        )
         for attack in (None, *attacks):
             if attack is not None:
                 attack()
@@ -278,12 +347,16 @@ def runs(broker: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory, last_w
         chance.shuffle(victims)
         for at in range(0, KILLS, KILLS_A_STEP):
             play.begin()
-            for victim in (victims * (1 + KILLS // len(victims)))[at : min(at + KILLS_A_STEP, KILLS)]:
+            for victim in (victims * (1 + KILLS // len(victims)))[
+                at : min(at + KILLS_A_STEP, KILLS)
+            ]:
                 pause = time.monotonic() + chance.uniform(0, 4)
                 play.until(lambda over=pause: time.monotonic() > over, "a moment", STEP_S)
                 print(f"{time.strftime('%H:%M:%S')} kill {victim}", flush=True)
                 play.kill(victim, broker, chance)
-                chance.choice((attacker.costly_policies, attacker.nasty_names, attacker.extreme_numbers))()
+                chance.choice(
+                    (attacker.costly_policies, attacker.nasty_names, attacker.extreme_numbers)
+                )()
             play.settle()
             note(last_words, quiet, play, attacker)
         everything_answered(play, attacker, last_words)
@@ -299,10 +372,20 @@ def runs(broker: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory, last_w
 
 def note(last_words: dict[str, Any], quiet: Play, play: Play, attacker: Attacker) -> None:
     """What has been done so far, for the last line."""
-    delays = {"undisturbed": quiet.delays_ms[1:], "attacked": play.delays_ms[1 : 1 + ATTACKS], "killed": play.delays_ms[1 + ATTACKS :]}
-    last_words |= {"inputs": attacker.inputs, "kills": play.kills.total(), "killed": dict(play.kills)}
+    delays = {
+        "undisturbed": quiet.delays_ms[1:],
+        "attacked": play.delays_ms[1 : 1 + ATTACKS],
+        "killed": play.delays_ms[1 + ATTACKS :],
+    }
+    last_words |= {
+        "inputs": attacker.inputs,
+        "kills": play.kills.total(),
+        "killed": dict(play.kills),
+    }
     last_words["delay_ms_of_others"] = {
-        name: {"median": round(statistics.median(some)), "worst": max(some)} for name, some in delays.items() if some
+        name: {"median": round(statistics.median(some)), "worst": max(some)}
+        for name, some in delays.items()
+        if some
     }
 
 
@@ -318,7 +401,9 @@ def answers(pipeline: Pipeline) -> dict[str, list[str]]:
 def rejected(pipeline: Pipeline) -> set[tuple[int, int]]:
     """Where the records lie that have been rejected."""
     rows = pipeline.table("rejected_reports").to_pylist()
-    return {(row["partition"], row["offset"]) for row in rows if row["topic"] == pipeline.topics.reports}
+    return {
+        (row["partition"], row["offset"]) for row in rows if row["topic"] == pipeline.topics.reports
+    }
 
 
 def everything_answered(play: Play, attacker: Attacker, last_words: dict[str, Any]) -> None:
@@ -332,7 +417,9 @@ def everything_answered(play: Play, attacker: Attacker, last_words: dict[str, An
         given, rows = answers(play.pipeline), rejected(play.pipeline)
         looked = time.monotonic() + 5
         last_words["refused"] = sum("refused" in some for some in given.values()) + len(rows)
-        last_words["unanswered"] = sorted(set(attacker.asked) - set(given))[:5] + sorted(spoilt - rows)[:5]
+        last_words["unanswered"] = (
+            sorted(set(attacker.asked) - set(given))[:5] + sorted(spoilt - rows)[:5]
+        )
         return not last_words["unanswered"]
 
     play.until(complete, f"all answers; missing {last_words.get('unanswered')}", ANSWERS_S)
@@ -347,13 +434,24 @@ def test_what_is_decided_about_the_others_is_what_an_undisturbed_run_decides(run
 
 def decided(pipeline: Pipeline, cluster: str) -> list[str]:
     """All decisions about a cluster, in their order, without what tells when they were made."""
-    found = [json.loads(record.value) for record in committed(pipeline.bootstrap, pipeline.topics.decisions)]
-    return [json.dumps({name: one[name] for name in one if name not in OF_THE_RUN}) for one in found if one["cluster"] == cluster]
+    found = [
+        json.loads(record.value)
+        for record in committed(pipeline.bootstrap, pipeline.topics.decisions)
+    ]
+    return [
+        json.dumps({name: one[name] for name in one if name not in OF_THE_RUN})
+        for one in found
+        if one["cluster"] == cluster
+    ]
 
 
 def test_every_hostile_input_that_asks_for_a_refusal_gets_one(runs: Runs) -> None:
     given = answers(runs.hostile.pipeline)
-    wrong = {name: given[name] for name, wanted in runs.attacker.asked.items() if wanted == "refused" and set(given[name]) != {"refused"}}
+    wrong = {
+        name: given[name]
+        for name, wanted in runs.attacker.asked.items()
+        if wanted == "refused" and set(given[name]) != {"refused"}
+    }
     assert wrong == {}
     assert runs.attacker.spoilt() <= rejected(runs.hostile.pipeline)
 
@@ -361,7 +459,12 @@ def test_every_hostile_input_that_asks_for_a_refusal_gets_one(runs: Runs) -> Non
 def test_nothing_is_lost_and_nothing_comes_twice(runs: Runs) -> None:
     for play in (runs.quiet, runs.hostile):
         rows = play.pipeline.table("rounds").to_pylist()
-        logged = Counter(one["decision_id"] for row in rows for one in json.loads(row["decisions"]) if not one["dry_run"])
+        logged = Counter(
+            one["decision_id"]
+            for row in rows
+            for one in json.loads(row["decisions"])
+            if not one["dry_run"]
+        )
         seen = committed(play.pipeline.bootstrap, play.pipeline.topics.decisions)
         assert Counter(json.loads(record.value)["decision_id"] for record in seen) == logged
         assert max(logged.values()) == 1
@@ -375,10 +478,14 @@ def test_what_nobody_has_is_no_cluster(runs: Runs) -> None:
 
 def test_what_the_job_holds_is_bounded(runs: Runs) -> None:
     grown = {name: runs.after[name] - runs.before[name] for name in MOST_GROWTH}
-    assert {name: more for name, more in grown.items() if more > MOST_GROWTH[name]} == {}, (runs.after - runs.before).most_common(15)
+    assert {name: more for name, more in grown.items() if more > MOST_GROWTH[name]} == {}, (
+        runs.after - runs.before
+    ).most_common(15)
 
 
-def test_no_other_attack_ends_the_job_and_the_bombs_do_once(runs: Runs, last_words: dict[str, Any]) -> None:
+def test_no_other_attack_ends_the_job_and_the_bombs_do_once(
+    runs: Runs, last_words: dict[str, Any]
+) -> None:
     assert last_words["ends_by_attacks"] == 0
     assert Counter(runs.hostile.ends)[OUT_OF_MEMORY] <= 1
 

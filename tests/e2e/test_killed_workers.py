@@ -19,7 +19,17 @@ from tests.support.topics import with_own_outputs
 pytestmark = [pytest.mark.jvm, pytest.mark.e2e, pytest.mark.long, pytest.mark.kills]
 
 ROUNDS, KILLS = 60, 14
-COMPARED = ("log_seq", "cluster", "seq", "now_ms", "decisions", "outcomes", "ownership", "refusals", "error")
+COMPARED = (
+    "log_seq",
+    "cluster",
+    "seq",
+    "now_ms",
+    "decisions",
+    "outcomes",
+    "ownership",
+    "refusals",
+    "error",
+)
 
 
 def test_a_job_whose_workers_are_killed_decides_each_thing_once(
@@ -33,7 +43,12 @@ def test_a_job_whose_workers_are_killed_decides_each_thing_once(
     chance = random.Random(seed)
     others = with_own_outputs(topic_names, unique_topic)
     killed = Pipeline(kafka.bootstrap, topic_names, tmp_path / "killed", backlog.SETTINGS)
-    quiet = Pipeline(kafka.bootstrap, others, tmp_path / "quiet", backlog.SETTINGS | {"stream.pipeline_id": "no-worker-killed"})
+    quiet = Pipeline(
+        kafka.bootstrap,
+        others,
+        tmp_path / "quiet",
+        backlog.SETTINGS | {"stream.pipeline_id": "no-worker-killed"},
+    )
     for pipeline in (killed, quiet):
         pipeline.folder.mkdir()
         pipeline.create_topics(reports=backlog.PARTITIONS)
@@ -48,12 +63,19 @@ def test_a_job_whose_workers_are_killed_decides_each_thing_once(
     assert code == 0, killed.log()[-4000:]
     assert kills, "the backlog is too short"
     quiet.run_once(600)
-    ours, theirs = (one.table("rounds").sort_by([("log_seq", "ascending"), ("cluster", "ascending")]) for one in (killed, quiet))
+    ours, theirs = (
+        one.table("rounds").sort_by([("log_seq", "ascending"), ("cluster", "ascending")])
+        for one in (killed, quiet)
+    )
     for name in COMPARED:
         assert [backlog.without_epoch(str(one)) for one in ours[name].to_pylist()] == [
             backlog.without_epoch(str(one)) for one in theirs[name].to_pylist()
         ], name
-    logged = Counter(entry["decision_id"] for text in ours["decisions"].to_pylist() for entry in json.loads(text))
+    logged = Counter(
+        entry["decision_id"] for text in ours["decisions"].to_pylist() for entry in json.loads(text)
+    )
     assert Counter(decision.decision_id for decision in killed.decisions()) == logged
     begun_anew = killed.log().count("the stream begins anew")
-    count(f"killed workers: {kills} kills, the stream began anew {begun_anew} times, {logged.total()} decisions, each once")
+    count(
+        f"killed workers: {kills} kills, the stream began anew {begun_anew} times, {logged.total()} decisions, each once"
+    )

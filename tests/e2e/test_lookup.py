@@ -45,11 +45,17 @@ class Clock:
 def publish(kafka: EmbeddedKafka, topic_names: TopicSettings) -> Iterator[Callable[..., None]]:
     """Writes one ownership record, as the job does, in a transaction; None is a tombstone."""
     create_topics(kafka.bootstrap, topic_specs(topic_names))
-    producer = KafkaProducer(bootstrap_servers=kafka.bootstrap, transactional_id=topic_names.ownership, acks="all")
+    producer = KafkaProducer(
+        bootstrap_servers=kafka.bootstrap, transactional_id=topic_names.ownership, acks="all"
+    )
     producer.init_transactions()
 
     def write(bundle: str, record: dict[str, Any] | None, cluster: str = "eu") -> None:
-        value = None if record is None else Ownership(cluster=cluster, bundle=bundle, **record).to_json().encode()
+        value = (
+            None
+            if record is None
+            else Ownership(cluster=cluster, bundle=bundle, **record).to_json().encode()
+        )
         producer.begin_transaction()
         producer.send(topic_names.ownership, key=f"{cluster}/{bundle}".encode(), value=value)
         producer.commit_transaction()
@@ -76,7 +82,12 @@ def soon(look: Callable[[], Any], wanted: Callable[[Any], bool]) -> Any:
 
 def asked(kafka: EmbeddedKafka, names: TopicSettings) -> list[tuple[str, Assign]]:
     """All commands on the topic, with their keys."""
-    with KafkaConsumer(names.commands, bootstrap_servers=kafka.bootstrap, auto_offset_reset="earliest", consumer_timeout_ms=1_000) as them:
+    with KafkaConsumer(
+        names.commands,
+        bootstrap_servers=kafka.bootstrap,
+        auto_offset_reset="earliest",
+        consumer_timeout_ms=1_000,
+    ) as them:
         return [(record.key.decode(), Assign.model_validate_json(record.value)) for record in them]
 
 
@@ -89,14 +100,24 @@ def get(url: str) -> tuple[int, dict[str, Any]]:
         return error.code, json.load(error)
 
 
-def test_a_lookup_follows_a_bundle_from_broker_to_broker(config: LookupConfig, publish: Callable[..., None]) -> None:
+def test_a_lookup_follows_a_bundle_from_broker_to_broker(
+    config: LookupConfig, publish: Callable[..., None]
+) -> None:
     publish(MINE, {"state": "Owned", "owner": "a:8080", "since_ms": 5})
     with Lookup(config) as lookup:
         found = lookup.find("shop/orders/new")
         assert (found.cluster, found.topic, found.bundle) == ("eu", TOPIC, MINE)
-        assert (found.broker, found.state, found.version, found.since_ms, found.asked) == ("a:8080", "Owned", 1, 5, None)
+        assert (found.broker, found.state, found.version, found.since_ms, found.asked) == (
+            "a:8080",
+            "Owned",
+            1,
+            5,
+            None,
+        )
         assert 0 <= found.age_ms <= 10_000
-        publish(MINE, {"state": "Releasing", "source": "a:8080", "destination": "b:8080", "version": 2})
+        publish(
+            MINE, {"state": "Releasing", "source": "a:8080", "destination": "b:8080", "version": 2}
+        )
         moving = soon(lambda: lookup.find(TOPIC, "eu"), lambda found: found.state == "Releasing")
         assert (moving.broker, moving.asked) == ("b:8080", None)
         publish(MINE, None)
@@ -105,19 +126,35 @@ def test_a_lookup_follows_a_bundle_from_broker_to_broker(config: LookupConfig, p
 
 
 def test_what_nobody_serves_is_asked_for_once_in_a_while_and_the_answer_is_told(
-    config: LookupConfig, publish: Callable[..., None], kafka: EmbeddedKafka, topic_names: TopicSettings
+    config: LookupConfig,
+    publish: Callable[..., None],
+    kafka: EmbeddedKafka,
+    topic_names: TopicSettings,
 ) -> None:
     publish(MINE, {"state": "Free", "source": "a:8080"})
     clock = Clock()
-    with Lookup(config, clock) as lookup, KafkaProducer(bootstrap_servers=kafka.bootstrap) as balancer:
+    with (
+        Lookup(config, clock) as lookup,
+        KafkaProducer(bootstrap_servers=kafka.bootstrap) as balancer,
+    ):
         first = lookup.find(TOPIC).asked
         assert first is not None
         assert lookup.find(TOPIC).asked == first
         other = lookup.find("persistent://shop/nowhere/x").asked
         assert other is not None
-        said = CommandResult(id=other.id, cluster="eu", kind="assign", outcome="refused", text="no such namespace", at_ms=1)
+        said = CommandResult(
+            id=other.id,
+            cluster="eu",
+            kind="assign",
+            outcome="refused",
+            text="no such namespace",
+            at_ms=1,
+        )
         balancer.send(topic_names.results, key=said.id.encode(), value=said.to_json().encode())
-        told = soon(lambda: lookup.find("persistent://shop/nowhere/x").asked, lambda asked: asked.outcome is not None)
+        told = soon(
+            lambda: lookup.find("persistent://shop/nowhere/x").asked,
+            lambda asked: asked.outcome is not None,
+        )
         assert (told.id, told.outcome, told.text) == (other.id, "refused", "no such namespace")
         server = serve_lookups("127.0.0.1:0", lookup)
         assert get(f"{server.url}/lookup?topic=shop/nowhere/x")[0] == 404
@@ -138,9 +175,13 @@ def test_what_nobody_serves_is_asked_for_once_in_a_while_and_the_answer_is_told(
     ]
 
 
-def test_which_cluster_must_be_said_where_there_are_two_and_must_be_one_of_them(config: LookupConfig, publish: Callable[..., None]) -> None:
+def test_which_cluster_must_be_said_where_there_are_two_and_must_be_one_of_them(
+    config: LookupConfig, publish: Callable[..., None]
+) -> None:
     with Lookup(config) as lookup:
-        with pytest.raises(ValueError, match="expected one of those with bundles, and there are none yet"):
+        with pytest.raises(
+            ValueError, match="expected one of those with bundles, and there are none yet"
+        ):
             lookup.find(TOPIC)
         publish(MINE, {"state": "Owned", "owner": "a:8080"})
         publish(MINE, {"state": "Owned", "owner": "z:8080"}, cluster="us")
@@ -151,7 +192,9 @@ def test_which_cluster_must_be_said_where_there_are_two_and_must_be_one_of_them(
                 lookup.find(TOPIC, wrong)
 
 
-def test_an_answer_that_may_be_out_of_date_is_not_given(config: LookupConfig, publish: Callable[..., None]) -> None:
+def test_an_answer_that_may_be_out_of_date_is_not_given(
+    config: LookupConfig, publish: Callable[..., None]
+) -> None:
     publish(MINE, {"state": "Owned", "owner": "a:8080"})
     lookup, clock = Lookup(config), Clock()
     with pytest.raises(Stale, match="was last read to its end never"):
@@ -170,7 +213,9 @@ def test_an_answer_that_may_be_out_of_date_is_not_given(config: LookupConfig, pu
 
 
 def test_a_topic_that_is_not_there_is_named(config: LookupConfig) -> None:
-    with pytest.raises(LookupFailed, match=f"topic {config.ownership_topic} does not exist: create it"):
+    with pytest.raises(
+        LookupFailed, match=f"topic {config.ownership_topic} does not exist: create it"
+    ):
         Lookup(config).start()
 
 
@@ -180,18 +225,38 @@ def test_clients_are_answered_over_http_by_a_server_of_its_own(
     publish(MINE, {"state": "Owned", "owner": "a:8080"})
     given = [f"kafka.bootstrap_servers={config.bootstrap_servers}"]
     given += [f"topics.{name}={topic}" for name, topic in topic_names]
-    call = [sys.executable, "-c", "from lb_stream.cli.main import main; main()", "lookup-server", "--address", "127.0.0.1:0", "--json"]
-    server = subprocess.Popen(call + [part for one in given for part in ("--set", one)], stdout=subprocess.PIPE, text=True)
+    call = [
+        sys.executable,
+        "-c",
+        "from lb_stream.cli.main import main; main()",
+        "lookup-server",
+        "--address",
+        "127.0.0.1:0",
+        "--json",
+    ]
+    server = subprocess.Popen(
+        call + [part for one in given for part in ("--set", one)], stdout=subprocess.PIPE, text=True
+    )
     try:
         assert server.stdout is not None
         url = json.loads(server.stdout.readline())["url"]
         status, found = get(f"{url}/lookup?topic={TOPIC}")
-        assert (status, found["broker"], found["bundle"], found["cluster"]) == (200, "a:8080", MINE, "eu")
+        assert (status, found["broker"], found["bundle"], found["cluster"]) == (
+            200,
+            "a:8080",
+            MINE,
+            "eu",
+        )
         assert get(f"{url}/lookup?topic=shop/orders/new&cluster=eu")[1]["topic"] == TOPIC
         status, unknown = get(f"{url}/lookup?topic=shop/nowhere/x")
         assert (status, unknown["broker"], unknown["asked"]["outcome"]) == (202, None, None)
         status, health = get(f"{url}/health")
-        assert (status, health["clusters"], health["bundles"], health["max_age_ms"]) == (200, ["eu"], 1, 10_000)
+        assert (status, health["clusters"], health["bundles"], health["max_age_ms"]) == (
+            200,
+            ["eu"],
+            1,
+            10_000,
+        )
         assert 0 <= health["age_ms"] <= 10_000
         for path, code, words in (
             ("/", 404, "nothing here; there is: /lookup"),

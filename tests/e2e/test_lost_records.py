@@ -19,9 +19,13 @@ BUNDLE = "acme/orders/0x00000000_0xffffffff"
 
 def reports(first: int, count: int, padding: int = 0) -> list[tuple[bytes, bytes, None]]:
     """Reports no. `first` and following of one broker. `padding`: bytes that nobody reads."""
-    stats = [{BUNDLE: {"msgRateIn": 1.0 * number, "topics": 1}} for number in range(first, first + count)]
+    stats = [
+        {BUNDLE: {"msgRateIn": 1.0 * number, "topics": 1}} for number in range(first, first + count)
+    ]
     common = {"loadReportType": "LocalBrokerData", "padding": "x" * padding}
-    values = [{"lastUpdate": first + at, "lastStats": one, **common} for at, one in enumerate(stats)]
+    values = [
+        {"lastUpdate": first + at, "lastStats": one, **common} for at, one in enumerate(stats)
+    ]
     return [(b"eu/b1:8080", json.dumps(value).encode(), None) for value in values]
 
 
@@ -58,7 +62,9 @@ def pipeline(kafka: EmbeddedKafka, topic_names: TopicSettings, tmp_path: Path) -
     return pipeline
 
 
-def test_a_job_that_has_missed_records_says_which_and_goes_on_behind_them_when_told_to(pipeline: Pipeline) -> None:
+def test_a_job_that_has_missed_records_says_which_and_goes_on_behind_them_when_told_to(
+    pipeline: Pipeline,
+) -> None:
     message = fails(pipeline)
     assert f"topic {pipeline.topics.reports}, partition 0: offsets 10 to 13, 4 records" in message
     assert "--set stream.lost_records=skip" in message
@@ -76,20 +82,32 @@ def test_a_new_checkpoint_misses_them_no_more_silently(pipeline: Pipeline) -> No
     pipeline.settings = settings | {"stream.lost_records": "skip"}
     pipeline.run_once()
     assert samples(pipeline) == 6
-    assert sorted(pipeline.table("rounds")["log_seq"].to_pylist()) == list(range(len(pipeline.table("rounds"))))
+    assert sorted(pipeline.table("rounds")["log_seq"].to_pylist()) == list(
+        range(len(pipeline.table("rounds")))
+    )
 
 
-def test_topics_that_were_made_anew_are_told_from_deleted_records(pipeline: Pipeline, unique_topic: Callable[..., str]) -> None:
+def test_topics_that_were_made_anew_are_told_from_deleted_records(
+    pipeline: Pipeline, unique_topic: Callable[..., str]
+) -> None:
     admin = KafkaAdminClient(bootstrap_servers=pipeline.bootstrap)
     admin.delete_topics([pipeline.topics.reports])
-    wait_until(lambda: pipeline.topics.reports not in admin.list_topics(), "the topic's end", timeout_s=30)
+    wait_until(
+        lambda: pipeline.topics.reports not in admin.list_topics(), "the topic's end", timeout_s=30
+    )
     admin.close()
     pipeline.create_topics(reports=1)
     pipeline.send(reports(31, 3))
     message = fails(pipeline)
-    assert f"topic {pipeline.topics.reports}, partition 0: next is offset 10, and it ends at 3" in message
+    assert (
+        f"topic {pipeline.topics.reports}, partition 0: next is offset 10, and it ends at 3"
+        in message
+    )
     assert "--set stream.checkpoint=FOLDER" in message
-    pipeline.settings = SETTINGS | {"stream.checkpoint": pipeline.folder / "another-checkpoint", "stream.lost_records": "skip"}
+    pipeline.settings = SETTINGS | {
+        "stream.checkpoint": pipeline.folder / "another-checkpoint",
+        "stream.lost_records": "skip",
+    }
     pipeline.run_once()
     assert samples(pipeline) == 3
 
@@ -97,13 +115,23 @@ def test_topics_that_were_made_anew_are_told_from_deleted_records(pipeline: Pipe
 def test_records_that_are_deleted_under_a_running_job_end_it_with_the_same_message(
     kafka: EmbeddedKafka, topic_names: TopicSettings, tmp_path: Path
 ) -> None:
-    pipeline = Pipeline(kafka.bootstrap, topic_names, tmp_path, SETTINGS | {"stream.max_offsets_per_trigger": 20})
+    pipeline = Pipeline(
+        kafka.bootstrap, topic_names, tmp_path, SETTINGS | {"stream.max_offsets_per_trigger": 20}
+    )
     pipeline.create_topics(reports=1)
-    pipeline.send(reports(1, 600, padding=100_000))  # Spark's client fetches 10 MB ahead, and has those even when they are deleted
+    pipeline.send(
+        reports(1, 600, padding=100_000)
+    )  # Spark's client fetches 10 MB ahead, and has those even when they are deleted
     with pipeline.running() as job:
-        wait_until(lambda: pipeline.table("rounds").num_rows > 1 or job.poll() is not None, "rounds in the log")
+        wait_until(
+            lambda: pipeline.table("rounds").num_rows > 1 or job.poll() is not None,
+            "rounds in the log",
+        )
         delete_before(pipeline, 590)
         assert job.wait(timeout=LONGEST_RUN_S) == 1
     message = pipeline.message()
-    assert f"topic {pipeline.topics.reports}, partition 0: offsets " in message and " to 589, " in message
+    assert (
+        f"topic {pipeline.topics.reports}, partition 0: offsets " in message
+        and " to 589, " in message
+    )
     assert "--set stream.lost_records=skip" in message

@@ -27,9 +27,16 @@ def send(kafka: EmbeddedKafka, topic: str, *given: tuple[tuple[str, str], Any, b
             producer.send(topic, key="/".join(key).encode(), value=data, headers=[("kind", kind)])
 
 
-def test_the_documented_tables_come_from_the_topic(kafka: EmbeddedKafka, topic_names: TopicSettings, tmp_path: Path) -> None:
+def test_the_documented_tables_come_from_the_topic(
+    kafka: EmbeddedKafka, topic_names: TopicSettings, tmp_path: Path
+) -> None:
     create_topics(kafka.bootstrap, topic_specs(topic_names))
-    given = ["--set", f"kafka.bootstrap_servers={kafka.bootstrap}", "--set", f"topics.reports={topic_names.reports}"]
+    given = [
+        "--set",
+        f"kafka.bootstrap_servers={kafka.bootstrap}",
+        "--set",
+        f"topics.reports={topic_names.reports}",
+    ]
     empty = lbctl("monitor", "--classic", "--once", *given, cwd=tmp_path)
     assert empty.code == 0 and "no broker has reported" in empty.err
     send(
@@ -45,22 +52,45 @@ def test_the_documented_tables_come_from_the_topic(kafka: EmbeddedKafka, topic_n
     )
     result = lbctl("monitor", "--classic", "--once", "--cluster", "eu-1", *given, cwd=tmp_path)
     lines = result.out.splitlines()
-    assert (result.code, lines[: len(OURS["simple"]) + 1]) == (0, ["Load Report for broker-3.eu.example:8080:", *OURS["simple"]])
-    assert [line for line in lines if line.startswith("Broker Data")] == ["Broker Data for broker-7.eu.example:8080:"]
+    assert (result.code, lines[: len(OURS["simple"]) + 1]) == (
+        0,
+        ["Load Report for broker-3.eu.example:8080:", *OURS["simple"]],
+    )
+    assert [line for line in lines if line.startswith("Broker Data")] == [
+        "Broker Data for broker-7.eu.example:8080:"
+    ]
     assert [line.split("|")[2].strip() for line in lines[-4:-1]] == [THREE[1], SEVEN[1], "TOTAL"]
 
 
-def test_it_goes_on_with_every_change_until_ctrl_c(kafka: EmbeddedKafka, topic_names: TopicSettings, tmp_path: Path) -> None:
+def test_it_goes_on_with_every_change_until_ctrl_c(
+    kafka: EmbeddedKafka, topic_names: TopicSettings, tmp_path: Path
+) -> None:
     create_topics(kafka.bootstrap, topic_specs(topic_names))
     send(kafka, topic_names.reports, (SEVEN, MODULAR, b"report"))
     given = [f"kafka.bootstrap_servers={kafka.bootstrap}", f"topics.reports={topic_names.reports}"]
-    command = [sys.executable, "-u", "-c", "from lb_stream.cli.main import main; main()", "monitor", "--classic"]
+    command = [
+        sys.executable,
+        "-u",
+        "-c",
+        "from lb_stream.cli.main import main; main()",
+        "monitor",
+        "--classic",
+    ]
     command += [part for one in given for part in ("--set", one)]
-    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ))
+    process = subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=dict(os.environ),
+    )
     assert process.stdout is not None
     try:
         seen = [process.stdout.readline().rstrip("\n") for _ in range(len(OURS["modular"]) + 1 + 5)]
-        assert seen[0] == "Broker Data for broker-7.eu.example:8080:" and seen[-2].startswith("||TOTAL")
+        assert seen[0] == "Broker Data for broker-7.eu.example:8080:" and seen[-2].startswith(
+            "||TOTAL"
+        )
         send(kafka, topic_names.reports, (SEVEN, MODULAR | {"numTopics": 77}, b"report"))
         more = [process.stdout.readline().rstrip("\n") for _ in range(len(OURS["modular"]) + 1)]
         assert more[0] == seen[0] and more[5].split("|")[3].strip() == "77"

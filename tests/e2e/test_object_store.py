@@ -55,31 +55,46 @@ def run(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory, seed: in
     retrieve(extras=["s3"])
     with s3_server() as server:
         settings = backlog.SETTINGS | server.settings("lb")
-        pipeline = Pipeline(kafka.bootstrap, TOPICS, tmp_path_factory.mktemp("object-store"), settings)
+        pipeline = Pipeline(
+            kafka.bootstrap, TOPICS, tmp_path_factory.mktemp("object-store"), settings
+        )
         pipeline.create_topics(reports=backlog.PARTITIONS)
         pipeline.send(backlog.records(ROUNDS))
         for batches in KILLED_AFTER:
             with pipeline.running("--once") as job:
-                wait_until(lambda least=batches: finished(pipeline) >= least or job.poll() is not None, "batches in the bucket", LONGEST_S)
+                wait_until(
+                    lambda least=batches: finished(pipeline) >= least or job.poll() is not None,
+                    "batches in the bucket",
+                    LONGEST_S,
+                )
                 time.sleep(chance.uniform(0, 1))
                 assert job.poll() is None, pipeline.log()[-4000:]
                 pipeline.kill(job)
         pipeline.run_once(LONGEST_S)
-        logged = [one["decision_id"] for text in pipeline.table("rounds")["decisions"].to_pylist() for one in json.loads(text)]
+        logged = [
+            one["decision_id"]
+            for text in pipeline.table("rounds")["decisions"].to_pylist()
+            for one in json.loads(text)
+        ]
         yield Run(pipeline, server.requests(), logged)
 
 
 def test_every_round_is_decided_once_although_the_job_was_killed(run: Run) -> None:
     rounds = run.pipeline.table("rounds").sort_by("log_seq")
-    assert Counter(zip(rounds["batch_id"].to_pylist(), rounds["cluster"].to_pylist(), strict=True)) == {
-        (batch, cluster): 1 for batch in range(ROUNDS) for cluster in backlog.CLUSTERS
-    }
-    assert sorted(set(rounds["epoch"].to_pylist())) == list(range(1, len(KILLED_AFTER) + 2)), "each start leads in an epoch of its own"
+    assert Counter(
+        zip(rounds["batch_id"].to_pylist(), rounds["cluster"].to_pylist(), strict=True)
+    ) == {(batch, cluster): 1 for batch in range(ROUNDS) for cluster in backlog.CLUSTERS}
+    assert sorted(set(rounds["epoch"].to_pylist())) == list(range(1, len(KILLED_AFTER) + 2)), (
+        "each start leads in an epoch of its own"
+    )
     assert finished(run.pipeline) == ROUNDS
 
 
 def test_a_decision_is_in_topic_log_and_table_and_nowhere_twice(run: Run) -> None:
-    published = [json.loads(record.value)["decision_id"] for record in committed(run.pipeline.bootstrap, TOPICS.decisions)]
+    published = [
+        json.loads(record.value)["decision_id"]
+        for record in committed(run.pipeline.bootstrap, TOPICS.decisions)
+    ]
     projected = run.pipeline.table("decisions")["decision_id"].to_pylist()
     assert len(set(run.logged)) == len(run.logged) > ROUNDS
     assert sorted(published) == sorted(projected) == sorted(run.logged)

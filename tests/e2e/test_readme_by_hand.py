@@ -22,7 +22,11 @@ BLOCKS = blocks("README.md")
 (OWN_KAFKA,) = (block for block in BLOCKS if "LB_KAFKA__BOOTSTRAP_SERVERS" in block)
 PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 """As `source .venv/bin/activate` leaves it."""
-CLEAN = {name: value for name, value in os.environ.items() if not name.startswith("LB_") or name == "LB_JARS_DIR"} | {"PATH": PATH}
+CLEAN = {
+    name: value
+    for name, value in os.environ.items()
+    if not name.startswith("LB_") or name == "LB_JARS_DIR"
+} | {"PATH": PATH}
 
 
 def commands(block: str) -> list[list[str]]:
@@ -31,7 +35,15 @@ def commands(block: str) -> list[list[str]]:
 
 def done(command: list[str], folder: Path, **environment: str) -> str:
     """What a command prints that ends by itself, and well."""
-    result = subprocess.run(command, cwd=folder, env=CLEAN | environment, capture_output=True, text=True, timeout=120, check=False)
+    result = subprocess.run(
+        command,
+        cwd=folder,
+        env=CLEAN | environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert result.returncode == 0, (command, result.stdout, result.stderr)
     return result.stdout
 
@@ -40,7 +52,9 @@ def done(command: list[str], folder: Path, **environment: str) -> str:
 def running(command: list[str], folder: Path, output: Path) -> Iterator["subprocess.Popen[bytes]"]:
     """A command in a terminal of its own; what it says goes to a file."""
     with output.open("wb") as out:
-        process = subprocess.Popen(command, cwd=folder, env=CLEAN, stdout=out, stderr=out, start_new_session=True)
+        process = subprocess.Popen(
+            command, cwd=folder, env=CLEAN, stdout=out, stderr=out, start_new_session=True
+        )
         try:
             yield process
         finally:
@@ -56,11 +70,15 @@ def running(command: list[str], folder: Path, output: Path) -> Iterator["subproc
 OUTCOMES = ["lbctl", "sql", "select outcome from outcomes"]
 
 
-def until_said(pattern: str, output: Path, processes: list["subprocess.Popen[bytes]"], within_s: float) -> None:
+def until_said(
+    pattern: str, output: Path, processes: list["subprocess.Popen[bytes]"], within_s: float
+) -> None:
     deadline = time.monotonic() + within_s
     while not re.search(pattern, output.read_text(), re.MULTILINE):
         said = {file.name: file.read_text()[-2000:] for file in output.parent.glob("*.txt")}
-        assert all(process.poll() is None for process in processes) and time.monotonic() < deadline, said
+        assert (
+            all(process.poll() is None for process in processes) and time.monotonic() < deadline
+        ), said
         time.sleep(0.2)
 
 
@@ -71,23 +89,52 @@ def test_the_way_by_hand_leads_to_decisions_that_brokers_obey(tmp_path: Path) ->
         address = done(start, tmp_path).strip()
         assert re.fullmatch(r"127\.0\.0\.1:\d+", address), "prints host:port"
         done(create, tmp_path)
-        balance += ["--set", "stream.metrics_address=127.0.0.1:0"]  # another job may be on this machine
-        job_said, brokers_said, seen = (tmp_path / f"{name}.txt" for name in ("job", "brokers", "follow"))
-        with running(brokers, tmp_path, brokers_said) as sim, running(balance, tmp_path, job_said) as job:
+        balance += [
+            "--set",
+            "stream.metrics_address=127.0.0.1:0",
+        ]  # another job may be on this machine
+        job_said, brokers_said, seen = (
+            tmp_path / f"{name}.txt" for name in ("job", "brokers", "follow")
+        )
+        with (
+            running(brokers, tmp_path, brokers_said) as sim,
+            running(balance, tmp_path, job_said) as job,
+        ):
             with running(follow, tmp_path, seen) as reader:
-                until_said(r"^\d\d:\d\d:\d\d test \S+ unload shop/\S+ .*\(above_average", seen, [sim, job, reader], 180)
-                until_said(r"^\d\d:\d\d:\d\d test \S+ assign shop/\S+ .*\(released", seen, [sim, job, reader], 60)
+                until_said(
+                    r"^\d\d:\d\d:\d\d test \S+ unload shop/\S+ .*\(above_average",
+                    seen,
+                    [sim, job, reader],
+                    180,
+                )
+                until_said(
+                    r"^\d\d:\d\d:\d\d test \S+ assign shop/\S+ .*\(released",
+                    seen,
+                    [sim, job, reader],
+                    60,
+                )
             assert reader.returncode == 130, "Ctrl-C ends it"
-            deadline = time.monotonic() + 90  # a move is confirmed when its destination reports the bundle
+            deadline = (
+                time.monotonic() + 90
+            )  # a move is confirmed when its destination reports the bundle
             while "confirmed" not in done(OUTCOMES, tmp_path) and time.monotonic() < deadline:
                 time.sleep(1)
             os.killpg(job.pid, signal.SIGINT)  # Ctrl-C reaches the JVM and the driver
             assert job.wait(60) in (0, 130), job_said.read_text()[-2000:]
-            assert not re.search(r"Traceback|^\tat ", job_said.read_text(), re.MULTILINE), job_said.read_text()[-4000:]
+            assert not re.search(r"Traceback|^\tat ", job_said.read_text(), re.MULTILINE), (
+                job_said.read_text()[-4000:]
+            )
         assert "confirmed" in done(OUTCOMES, tmp_path), "the tables are where the README's are"
         own_kafka(tmp_path / "elsewhere", address)
     finally:
-        subprocess.run(["lbctl", "kafka", "stop"], cwd=tmp_path, env=CLEAN, capture_output=True, timeout=60, check=False)
+        subprocess.run(
+            ["lbctl", "kafka", "stop"],
+            cwd=tmp_path,
+            env=CLEAN,
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
 
 
 def own_kafka(folder: Path, address: str) -> None:
@@ -101,5 +148,7 @@ def own_kafka(folder: Path, address: str) -> None:
     for command in (observe, act):
         assert "spark-submit" in done([*command, "--print"], folder, **given)
     dry = ["lbctl", "config", "explain", "dry_run", "bootstrap_servers"]
-    assert f'bootstrap_servers = "{address}"' in done(dry, folder, **given) and 'mode = "observe"' in done(dry, folder, **given)
+    assert f'bootstrap_servers = "{address}"' in done(
+        dry, folder, **given
+    ) and 'mode = "observe"' in done(dry, folder, **given)
     assert 'mode = "act"' in done([*dry, *act[2:]], folder, **given)

@@ -32,9 +32,15 @@ def reports() -> list[tuple[bytes, bytes, None]]:
     records = []
     for number in range(ROUNDS):
         for broker in range(BROKERS):
-            names = [f"acme/n{broker}/0x{at * 0x20000000:08x}_0x{min((at + 1) * 0x20000000, 0xFFFFFFFF):08x}" for at in range(BUNDLES)]
+            names = [
+                f"acme/n{broker}/0x{at * 0x20000000:08x}_0x{min((at + 1) * 0x20000000, 0xFFFFFFFF):08x}"
+                for at in range(BUNDLES)
+            ]
             rate = (400.0 if broker == 0 else 40.0) + number
-            stats = {name: {"msgRateIn": rate + at, "msgThroughputIn": 1000 * (rate + at), "topics": 5} for at, name in enumerate(names)}
+            stats = {
+                name: {"msgRateIn": rate + at, "msgThroughputIn": 1000 * (rate + at), "topics": 5}
+                for at, name in enumerate(names)
+            }
             value = {
                 "cpu": {"usage": 80.0 if broker == 0 else 10.0 + number, "limit": 100.0},
                 "msgThroughputIn": sum(one["msgThroughputIn"] for one in stats.values()),
@@ -47,18 +53,35 @@ def reports() -> list[tuple[bytes, bytes, None]]:
 
 
 # What a round decided, without the names of this run's folders and ids.
-COMPARED = ("batch_id", "log_seq", "cluster", "seq", "now_ms", "decisions", "outcomes", "ownership", "refusals", "error")
+COMPARED = (
+    "batch_id",
+    "log_seq",
+    "cluster",
+    "seq",
+    "now_ms",
+    "decisions",
+    "outcomes",
+    "ownership",
+    "refusals",
+    "error",
+)
 
 
 def without_epoch(text: str) -> str:
     """The epoch tells how often the job was started: the one thing that a kill may change."""
     rows = json.loads(text)
-    return json.dumps([{name: value for name, value in row.items() if name != "epoch"} for row in rows])
+    return json.dumps(
+        [{name: value for name, value in row.items() if name != "epoch"} for row in rows]
+    )
 
 
 @pytest.mark.kills
 def test_a_run_that_was_killed_twice_decides_the_same_bytes_and_publishes_each_decision_once(
-    kafka: EmbeddedKafka, topic_names: TopicSettings, unique_topic: Callable[..., str], tmp_path: Path, seed: int
+    kafka: EmbeddedKafka,
+    topic_names: TopicSettings,
+    unique_topic: Callable[..., str],
+    tmp_path: Path,
+    seed: int,
 ) -> None:
     chance = random.Random(seed)
     killed = Pipeline(kafka.bootstrap, topic_names, tmp_path / "killed", SETTINGS)
@@ -66,13 +89,23 @@ def test_a_run_that_was_killed_twice_decides_the_same_bytes_and_publishes_each_d
     killed.create_topics(reports=1)
     killed.send(reports())
     quiet_topics = with_own_outputs(topic_names, unique_topic)
-    quiet = Pipeline(kafka.bootstrap, quiet_topics, tmp_path / "quiet", SETTINGS | {"stream.pipeline_id": "undisturbed"})
+    quiet = Pipeline(
+        kafka.bootstrap,
+        quiet_topics,
+        tmp_path / "quiet",
+        SETTINGS | {"stream.pipeline_id": "undisturbed"},
+    )
     quiet.folder.mkdir()
     quiet.create_topics(reports=1)
 
     for logged in (1, 3):
         with killed.running("--once") as job:
-            wait_until(lambda least=logged: killed.table("rounds").num_rows > least or job.poll() is not None, "rounds in the log")
+            wait_until(
+                lambda least=logged: (
+                    killed.table("rounds").num_rows > least or job.poll() is not None
+                ),
+                "rounds in the log",
+            )
             time.sleep(chance.uniform(0, 0.3))
             assert job.poll() is None, killed.log()[-4000:]
             killed.kill(job)
@@ -85,15 +118,24 @@ def test_a_run_that_was_killed_twice_decides_the_same_bytes_and_publishes_each_d
     for name in COMPARED:
         ours, theirs = logged_rows[name].to_pylist(), undisturbed[name].to_pylist()
         if name in ("decisions", "ownership"):
-            ours, theirs = [without_epoch(text) for text in ours], [without_epoch(text) for text in theirs]
+            ours, theirs = (
+                [without_epoch(text) for text in ours],
+                [without_epoch(text) for text in theirs],
+            )
         assert ours == theirs, name
 
-    ids = [entry["decision_id"] for text in logged_rows["decisions"].to_pylist() for entry in json.loads(text)]
+    ids = [
+        entry["decision_id"]
+        for text in logged_rows["decisions"].to_pylist()
+        for entry in json.loads(text)
+    ]
     assert len(ids) > 0
     assert sorted(decision.decision_id for decision in killed.decisions()) == sorted(ids)
     assert sorted(killed.table("decisions")["decision_id"].to_pylist()) == sorted(ids)
 
     figures = [name for name in killed.table("bundle_averages").column_names]
-    ours, theirs = (one.table("bundle_averages").sort_by("bundle").select(figures) for one in (killed, quiet))
+    ours, theirs = (
+        one.table("bundle_averages").sort_by("bundle").select(figures) for one in (killed, quiet)
+    )
     assert ours.equals(theirs)
     assert set(ours["long_samples"].to_pylist()) == {ROUNDS}

@@ -57,11 +57,23 @@ class Denials:
         self._admin = KafkaAdminClient(bootstrap_servers=bootstrap)
 
     def deny(self, topic: str, operation: ACLOperation) -> None:
-        self._admin.create_acls([ACL("User:ANONYMOUS", "*", operation, ACLPermissionType.DENY, ResourcePattern(ResourceType.TOPIC, topic))])
+        self._admin.create_acls(
+            [
+                ACL(
+                    "User:ANONYMOUS",
+                    "*",
+                    operation,
+                    ACLPermissionType.DENY,
+                    ResourcePattern(ResourceType.TOPIC, topic),
+                )
+            ]
+        )
 
     def end(self) -> None:
         everything = ResourcePatternFilter(ResourceType.TOPIC, None, ACLResourcePatternType.ANY)
-        self._admin.delete_acls([ACLFilter(None, None, ACLOperation.ANY, ACLPermissionType.ANY, everything)])
+        self._admin.delete_acls(
+            [ACLFilter(None, None, ACLOperation.ANY, ACLPermissionType.ANY, everything)]
+        )
         self._admin.close()
 
 
@@ -76,7 +88,9 @@ def settings(kafka: EmbeddedKafka) -> Settings:
     return Settings.model_validate({"kafka": {"bootstrap_servers": kafka.bootstrap}})
 
 
-def test_topics_that_may_not_be_described_are_not_taken_for_lost_ones(guarded: EmbeddedKafka, rights: Denials) -> None:
+def test_topics_that_may_not_be_described_are_not_taken_for_lost_ones(
+    guarded: EmbeddedKafka, rights: Denials
+) -> None:
     wanted = {(TOPICS.reports, 0): 0, (TOPICS.commands, 0): 0}
     assert check_none_lost(settings(guarded), wanted, new_checkpoint=False) == ""
     with pytest.raises(LostRecords, match="was-there, partition 0"):
@@ -87,17 +101,29 @@ def test_topics_that_may_not_be_described_are_not_taken_for_lost_ones(guarded: E
     assert "stream.checkpoint" not in str(error.value)
 
 
-def test_a_job_that_may_not_describe_its_topics_says_so_before_it_starts_spark(guarded: EmbeddedKafka, rights: Denials) -> None:
+def test_a_job_that_may_not_describe_its_topics_says_so_before_it_starts_spark(
+    guarded: EmbeddedKafka, rights: Denials
+) -> None:
     rights.deny(TOPICS.commands, ACLOperation.DESCRIBE)
-    command = [sys.executable, PROJECT / "jobs" / "balance.py", "--set", f"kafka.bootstrap_servers={guarded.bootstrap}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=PROJECT, check=False)
+    command = [
+        sys.executable,
+        PROJECT / "jobs" / "balance.py",
+        "--set",
+        f"kafka.bootstrap_servers={guarded.bootstrap}",
+    ]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=120, cwd=PROJECT, check=False
+    )
     assert done.returncode == 1
     assert re.fullmatch(
-        rf"balance.py: Kafka at {guarded.bootstrap} refuses User:ANONYMOUS: missing Read on topic {TOPICS.commands}.*\n", done.stderr
+        rf"balance.py: Kafka at {guarded.bootstrap} refuses User:ANONYMOUS: missing Read on topic {TOPICS.commands}.*\n",
+        done.stderr,
     )
 
 
-def test_a_batch_that_may_not_be_published_is_no_absence_of_kafka(guarded: EmbeddedKafka, rights: Denials) -> None:
+def test_a_batch_that_may_not_be_published_is_no_absence_of_kafka(
+    guarded: EmbeddedKafka, rights: Denials
+) -> None:
     outbox = Outbox(settings(guarded))
     try:
         outbox.fence()
@@ -109,8 +135,12 @@ def test_a_batch_that_may_not_be_published_is_no_absence_of_kafka(guarded: Embed
         outbox.close()
 
 
-def test_what_sparks_client_says_of_a_missing_right_is_found_in_its_text(guarded: EmbeddedKafka) -> None:
+def test_what_sparks_client_says_of_a_missing_right_is_found_in_its_text(
+    guarded: EmbeddedKafka,
+) -> None:
     text = "Job aborted\nCaused by: org.apache.kafka.common.errors.TopicAuthorizationException: Not authorized to access topics: [x]\n at y"
     given = settings(guarded)
-    assert "refuses User:ANONYMOUS: missing a right (Not authorized to access topics: [x])." in str(denied_in(given, text))
+    assert "refuses User:ANONYMOUS: missing a right (Not authorized to access topics: [x])." in str(
+        denied_in(given, text)
+    )
     assert denied_in(given, "org.apache.kafka.common.errors.TimeoutException: Timeout") is None

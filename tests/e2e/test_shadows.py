@@ -25,17 +25,27 @@ SHADOWS = {
 
 
 def test_a_job_with_shadows_that_is_killed_decides_and_publishes_what_one_without_them_does(
-    kafka: EmbeddedKafka, topic_names: TopicSettings, unique_topic: Callable[..., str], tmp_path: Path
+    kafka: EmbeddedKafka,
+    topic_names: TopicSettings,
+    unique_topic: Callable[..., str],
+    tmp_path: Path,
 ) -> None:
     watched = Pipeline(kafka.bootstrap, topic_names, tmp_path / "watched", SETTINGS | SHADOWS)
     own = with_own_outputs(topic_names, unique_topic)
-    alone = Pipeline(kafka.bootstrap, own, tmp_path / "alone", SETTINGS | {"stream.pipeline_id": "without-shadows"})
+    alone = Pipeline(
+        kafka.bootstrap,
+        own,
+        tmp_path / "alone",
+        SETTINGS | {"stream.pipeline_id": "without-shadows"},
+    )
     for pipeline in (watched, alone):
         pipeline.folder.mkdir()
         pipeline.create_topics(reports=1)
     watched.send(reports())
     for point in ("in_decide:2", "between_projections:1"):
-        with replace(watched, settings=watched.settings | {"stream.crash_at": point}).running("--once") as job:
+        with replace(watched, settings=watched.settings | {"stream.crash_at": point}).running(
+            "--once"
+        ) as job:
             assert job.wait(timeout=180) != 0, f"{point} was never reached"
     watched.run_once()
     alone.run_once()
@@ -43,7 +53,10 @@ def test_a_job_with_shadows_that_is_killed_decides_and_publishes_what_one_withou
     ours, theirs = (pipeline.table("rounds").sort_by("log_seq") for pipeline in (watched, alone))
     for name in COMPARED:
         same = [
-            [without_epoch(text) if text and text.startswith("[") else text for text in map(str, rows[name].to_pylist())]
+            [
+                without_epoch(text) if text and text.startswith("[") else text
+                for text in map(str, rows[name].to_pylist())
+            ]
             for rows in (ours, theirs)
         ]
         assert same[0] == same[1], name
@@ -58,7 +71,16 @@ def test_a_job_with_shadows_that_is_killed_decides_and_publishes_what_one_withou
     ]
     assert {"done"} <= {row["outcome"] for row in looks} <= {"done", "skipped"}
     assert alone.table("shadow_rounds").num_rows == 0
-    places = ("--set", f"stream.tables={watched.folder}/tables", "--set", f"stream.checkpoint={watched.folder}/checkpoint")
+    places = (
+        "--set",
+        f"stream.tables={watched.folder}/tables",
+        "--set",
+        f"stream.checkpoint={watched.folder}/checkpoint",
+    )
     replayed = lbctl("replay", "--json", *places, cwd=tmp_path)
     assert {one["result"] for one in replayed.objects} == {"equal"}, json.dumps(replayed.objects[0])
-    assert [row["policy"] for row in lbctl("shadow", "--json", *places, cwd=tmp_path).objects] == ["real", "avg", "tight"]
+    assert [row["policy"] for row in lbctl("shadow", "--json", *places, cwd=tmp_path).objects] == [
+        "real",
+        "avg",
+        "tight",
+    ]

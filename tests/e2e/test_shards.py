@@ -14,7 +14,15 @@ from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from lb_stream.store import Store
 from lb_stream.stream.shards.directory import read_directory
 from tests.e2e.pipeline import Pipeline
-from tests.e2e.test_restart import BROKERS, BUNDLES, COMPARED, ROUNDS, SETTINGS, reports, without_epoch
+from tests.e2e.test_restart import (
+    BROKERS,
+    BUNDLES,
+    COMPARED,
+    ROUNDS,
+    SETTINGS,
+    reports,
+    without_epoch,
+)
 from tests.support.topics import with_own_outputs
 
 pytestmark = [pytest.mark.jvm, pytest.mark.e2e]
@@ -23,12 +31,19 @@ BATCHES = ROUNDS * BROKERS // SETTINGS["stream.max_offsets_per_trigger"]
 
 
 def test_shards_do_not_show_and_every_round_can_be_replayed(
-    kafka: EmbeddedKafka, topic_names: TopicSettings, unique_topic: Callable[..., str], tmp_path: Path
+    kafka: EmbeddedKafka,
+    topic_names: TopicSettings,
+    unique_topic: Callable[..., str],
+    tmp_path: Path,
 ) -> None:
     runs = []
     for name, shard_bundles in (("whole", 1_000), ("sliced", 4)):
         topics = with_own_outputs(topic_names, unique_topic)
-        settings = SETTINGS | {"stream.pipeline_id": name, "stream.shard_bundles": shard_bundles, "stream.keep_views": 50}
+        settings = SETTINGS | {
+            "stream.pipeline_id": name,
+            "stream.shard_bundles": shard_bundles,
+            "stream.keep_views": 50,
+        }
         settings |= {"stream.history_resolution_ms": 1}
         run = Pipeline(kafka.bootstrap, topics, tmp_path / name, settings)
         run.folder.mkdir()
@@ -41,21 +56,38 @@ def test_shards_do_not_show_and_every_round_can_be_replayed(
     one, many = (run.table("rounds").sort_by("log_seq") for run in runs)
     for name in COMPARED:
         ours, theirs = one[name].to_pylist(), many[name].to_pylist()
-        assert [without_epoch(text) for text in ours] == [without_epoch(text) for text in theirs] if name == "decisions" else ours == theirs
-    shards = [read_directory(Store.at(runs[1].folder / "checkpoint"), batch, epoch=1).get("c1") for batch in range(BATCHES)]
-    assert [slices.shards for slices in shards if slices] == [8] * (BATCHES - 1), "24 bundles, 4 in each"
+        assert (
+            [without_epoch(text) for text in ours] == [without_epoch(text) for text in theirs]
+            if name == "decisions"
+            else ours == theirs
+        )
+    shards = [
+        read_directory(Store.at(runs[1].folder / "checkpoint"), batch, epoch=1).get("c1")
+        for batch in range(BATCHES)
+    ]
+    assert [slices.shards for slices in shards if slices] == [8] * (BATCHES - 1), (
+        "24 bundles, 4 in each"
+    )
 
     columns = [name for name in one_table(runs[0]).column_names if name != "part"]
     assert one_table(runs[0]).select(columns).equals(one_table(runs[1]).select(columns))
     assert len(one_table(runs[1])) == BROKERS * BUNDLES
     for name, subject in (("bundle_history", "bundle"), ("broker_history", "broker")):
-        one, many = (run.table(name).sort_by([("slot_ms", "ascending"), (subject, "ascending")]) for run in runs)
+        one, many = (
+            run.table(name).sort_by([("slot_ms", "ascending"), (subject, "ascending")])
+            for run in runs
+        )
         assert one.equals(many)
         assert len(set(one["slot_ms"].to_pylist())) > 2
 
     for run in runs:
-        folders = (f"stream.tables={run.folder / 'tables'}", f"stream.checkpoint={run.folder / 'checkpoint'}")
-        answer = CliRunner().invoke(app, ["replay", "--json", *(part for folder in folders for part in ("--set", folder))])
+        folders = (
+            f"stream.tables={run.folder / 'tables'}",
+            f"stream.checkpoint={run.folder / 'checkpoint'}",
+        )
+        answer = CliRunner().invoke(
+            app, ["replay", "--json", *(part for folder in folders for part in ("--set", folder))]
+        )
         assert answer.exit_code == 0, answer.output
         results = [json.loads(line) for line in answer.stdout.splitlines()]
         assert [result["result"] for result in results] == ["equal"] * BATCHES

@@ -41,21 +41,47 @@ class Stage:
 
     def agent(self, **changes: object) -> Agent:
         settings = {"report_interval_s": 60.0, "heartbeat_interval_s": 60.0} | changes
-        config = AgentConfig(self.kafka.bootstrap, "eu-1", self.topics.reports, self.topics.decisions, self.topics.ownership, **settings)
+        config = AgentConfig(
+            self.kafka.bootstrap,
+            "eu-1",
+            self.topics.reports,
+            self.topics.decisions,
+            self.topics.ownership,
+            **settings,
+        )
         return Agent(config, [SimBroker(self.cluster, name) for name in self.cluster.brokers])
 
     def bundle_of(self, broker: str) -> str:
         return min(self.cluster.owned(broker))
 
     def decide(
-        self, kind: str, bundle: str, source: str | None, destination: str | None, *, abort: bool = False, **changes: object
+        self,
+        kind: str,
+        bundle: str,
+        source: str | None,
+        destination: str | None,
+        *,
+        abort: bool = False,
+        **changes: object,
     ) -> Decision:
         """Publish one decision in a transaction of its own, as the balancer does."""
-        fields = {"cluster": "eu-1", "kind": kind, "bundle": bundle, "source": source, "destination": destination}
-        fields |= {"decision_id": f"eu-1:{time.monotonic_ns()}:0", "expires_ms": wall_clock_ms() + 60_000, **changes}
+        fields = {
+            "cluster": "eu-1",
+            "kind": kind,
+            "bundle": bundle,
+            "source": source,
+            "destination": destination,
+        }
+        fields |= {
+            "decision_id": f"eu-1:{time.monotonic_ns()}:0",
+            "expires_ms": wall_clock_ms() + 60_000,
+            **changes,
+        }
         decision = example_decision(**fields)
         self.maker.begin_transaction()
-        self.maker.send(self.topics.decisions, key=f"eu-1/{bundle}".encode(), value=decision.to_json().encode())
+        self.maker.send(
+            self.topics.decisions, key=f"eu-1/{bundle}".encode(), value=decision.to_json().encode()
+        )
         if abort:
             self.maker.flush()
             self.maker.abort_transaction()
@@ -65,8 +91,13 @@ class Stage:
 
     def records(self) -> list[tuple[str, str, dict, int]]:
         """All of the reports topic: (broker, kind, JSON object, partition), each partition in order."""
-        with KafkaConsumer(bootstrap_servers=self.kafka.bootstrap, enable_auto_commit=False) as consumer:
-            partitions = [TopicPartition(self.topics.reports, number) for number in consumer.partitions_for_topic(self.topics.reports)]
+        with KafkaConsumer(
+            bootstrap_servers=self.kafka.bootstrap, enable_auto_commit=False
+        ) as consumer:
+            partitions = [
+                TopicPartition(self.topics.reports, number)
+                for number in consumer.partitions_for_topic(self.topics.reports)
+            ]
             consumer.assign(partitions)
             ends = consumer.end_offsets(partitions)
             consumer.seek_to_beginning(*partitions)
@@ -81,7 +112,11 @@ class Stage:
             return found
 
     def of(self, broker: str, *kinds: str) -> list[tuple[str, dict]]:
-        return [(kind, value) for name, kind, value, _ in self.records() if name == broker and kind in kinds]
+        return [
+            (kind, value)
+            for name, kind, value, _ in self.records()
+            if name == broker and kind in kinds
+        ]
 
     def acks(self, broker: str) -> list[Ack]:
         return [Ack.model_validate(value) for _, value in self.of(broker, "ack")]
@@ -98,12 +133,18 @@ def until(condition: Callable[[], object], within_s: float = 15.0) -> None:
 @pytest.fixture
 def stage(kafka: EmbeddedKafka, topic_names: TopicSettings) -> Iterator[Stage]:
     create_topics(kafka.bootstrap, topic_specs(topic_names))
-    with KafkaProducer(bootstrap_servers=kafka.bootstrap, transactional_id=topic_names.decisions) as maker:
+    with KafkaProducer(
+        bootstrap_servers=kafka.bootstrap, transactional_id=topic_names.decisions
+    ) as maker:
         maker.init_transactions()
-        yield Stage(kafka, topic_names, build_cluster(3, 12, "hot_spot", start_ms=wall_clock_ms()), maker)
+        yield Stage(
+            kafka, topic_names, build_cluster(3, 12, "hot_spot", start_ms=wall_clock_ms()), maker
+        )
 
 
-def test_a_move_is_acknowledged_by_both_brokers_and_each_report_that_shows_it_comes_after(stage: Stage) -> None:
+def test_a_move_is_acknowledged_by_both_brokers_and_each_report_that_shows_it_comes_after(
+    stage: Stage,
+) -> None:
     bundle, agent = stage.bundle_of(A), stage.agent()
     agent.start()
     unload = stage.decide("unload", bundle, A, B)
@@ -113,15 +154,31 @@ def test_a_move_is_acknowledged_by_both_brokers_and_each_report_that_shows_it_co
     until(lambda: stage.cluster.owns(B, bundle))
     agent.stop()
     (_, first), (kind, ack), (_, second) = stage.of(A, "report", "ack")
-    assert kind == "ack" and (ack["decision_id"], ack["outcome"]) == (unload.decision_id, "released")
-    assert bundle in first["bundles"] and bundle not in second["bundles"] and second["lastBundleLosses"] == [bundle]
+    assert kind == "ack" and (ack["decision_id"], ack["outcome"]) == (
+        unload.decision_id,
+        "released",
+    )
+    assert (
+        bundle in first["bundles"]
+        and bundle not in second["bundles"]
+        and second["lastBundleLosses"] == [bundle]
+    )
     (_, first), (kind, ack), (_, second) = stage.of(B, "report", "ack")
-    assert kind == "ack" and (ack["decision_id"], ack["outcome"]) == (assign.decision_id, "acquired")
-    assert bundle not in first["bundles"] and bundle in second["bundles"] and second["lastBundleGains"] == [bundle]
+    assert kind == "ack" and (ack["decision_id"], ack["outcome"]) == (
+        assign.decision_id,
+        "acquired",
+    )
+    assert (
+        bundle not in first["bundles"]
+        and bundle in second["bundles"]
+        and second["lastBundleGains"] == [bundle]
+    )
     assert stage.of(C, "report", "ack")[0][0] == "report" and len(stage.of(C, "report", "ack")) == 1
 
 
-def test_several_decisions_read_together_make_one_report_after_all_their_acknowledgements(stage: Stage) -> None:
+def test_several_decisions_read_together_make_one_report_after_all_their_acknowledgements(
+    stage: Stage,
+) -> None:
     bundles = stage.cluster.owned(A)
     decisions = [stage.decide("unload", bundle, A, B) for bundle in bundles]
     agent = stage.agent(start="earliest")
@@ -129,7 +186,9 @@ def test_several_decisions_read_together_make_one_report_after_all_their_acknowl
     until(lambda: not stage.cluster.owned(A))
     agent.stop()
     told = stage.of(A, "report", "ack")
-    assert {value["decision_id"] for kind, value in told if kind == "ack"} == {decision.decision_id for decision in decisions}
+    assert {value["decision_id"] for kind, value in told if kind == "ack"} == {
+        decision.decision_id for decision in decisions
+    }
     assert told[-1][0] == "report" and told[-1][1]["bundles"] == []
     left = [set(value["bundles"]) for kind, value in told if kind == "report"]
     released = 0
@@ -153,19 +212,40 @@ def test_an_aborted_decision_is_never_obeyed(stage: Stage) -> None:
 def test_a_hook_vetoes_a_move_and_another_one_is_told_of_a_confirmed_one(stage: Stage) -> None:
     vetoed, moved = stage.cluster.owned(A)[:2]
     with webhook() as server:
-        server.reply = lambda call: (200, json.dumps({"allow": call.fields["bundle"] != vetoed, "reason": "a release is on"}).encode())
-        agent = stage.agent(hooks=HookConfig(server.url("/before"), server.url("/after"), timeout_s=30.0))
+        server.reply = lambda call: (
+            200,
+            json.dumps(
+                {"allow": call.fields["bundle"] != vetoed, "reason": "a release is on"}
+            ).encode(),
+        )
+        agent = stage.agent(
+            hooks=HookConfig(server.url("/before"), server.url("/after"), timeout_s=30.0)
+        )
         agent.start()
         refused, released = (stage.decide("unload", bundle, A, B) for bundle in (vetoed, moved))
         until(lambda: len(stage.acks(A)) == 2)
-        record = Ownership(cluster="eu-1", bundle=moved, state="Owned", owner=B, version=released.expected_version + 2)
+        record = Ownership(
+            cluster="eu-1",
+            bundle=moved,
+            state="Owned",
+            owner=B,
+            version=released.expected_version + 2,
+        )
         stage.maker.begin_transaction()
-        stage.maker.send(stage.topics.ownership, key=f"eu-1/{moved}".encode(), value=record.to_json().encode())
+        stage.maker.send(
+            stage.topics.ownership, key=f"eu-1/{moved}".encode(), value=record.to_json().encode()
+        )
         stage.maker.commit_transaction()
         *asked, told = server.wait_for(3)
         agent.stop()
-    assert {(call.path, call.fields["decision_id"]) for call in asked} == {("/before", one.decision_id) for one in (refused, released)}
-    assert (told.path, told.fields["decision_id"], told.fields["owner"]) == ("/after", released.decision_id, B)
+    assert {(call.path, call.fields["decision_id"]) for call in asked} == {
+        ("/before", one.decision_id) for one in (refused, released)
+    }
+    assert (told.path, told.fields["decision_id"], told.fields["owner"]) == (
+        "/after",
+        released.decision_id,
+        B,
+    )
     assert {ack.decision_id: (ack.outcome, ack.reason) for ack in stage.acks(A)} == {
         refused.decision_id: ("refused", "vetoed by the hook: a release is on"), released.decision_id: ("released", ""),
     }  # fmt: skip
@@ -184,7 +264,10 @@ def test_what_must_not_be_done_is_refused_with_the_reason_and_changes_nothing(st
     acks = stage.acks(A)
     assert {ack.outcome for ack in acks} == {"refused"} and stage.cluster.owners() == owners
     reasons = " / ".join(ack.reason for ack in acks)
-    assert all(part in reasons for part in ("is not served here", "expired", "epoch 4 is over, 5 has been seen"))
+    assert all(
+        part in reasons
+        for part in ("is not served here", "expired", "epoch 4 is over, 5 has been seen")
+    )
 
 
 def test_a_transfer_is_released_by_its_source(stage: Stage) -> None:
@@ -211,7 +294,9 @@ def test_a_decision_that_comes_twice_is_done_once(stage: Stage) -> None:
     assert sorted(ack.decision_id for ack in stage.acks(A)) == ["eu-1:1:0", "eu-1:1:1"]
 
 
-def test_decisions_of_another_cluster_and_records_that_are_none_are_passed_over(stage: Stage) -> None:
+def test_decisions_of_another_cluster_and_records_that_are_none_are_passed_over(
+    stage: Stage,
+) -> None:
     bundle, other = stage.cluster.owned(A)[:2]
     agent = stage.agent()
     agent.start()
@@ -234,15 +319,26 @@ def test_a_broker_that_fails_says_so_and_the_others_go_on(stage: Stage) -> None:
     agent = stage.agent()
     agent.adapters[A] = Broken(stage.cluster, A)
     agent.start()
-    failing, working = stage.decide("unload", stage.bundle_of(A), A, B), stage.decide("unload", stage.bundle_of(B), B, C)
+    failing, working = (
+        stage.decide("unload", stage.bundle_of(A), A, B),
+        stage.decide("unload", stage.bundle_of(B), B, C),
+    )
     until(lambda: stage.acks(A) and stage.acks(B))
     agent.stop()
     (ack,) = stage.acks(A)
-    assert (ack.decision_id, ack.outcome, ack.reason) == (failing.decision_id, "failed", "OSError: disk full")
-    assert [(ack.decision_id, ack.outcome) for ack in stage.acks(B)] == [(working.decision_id, "released")]
+    assert (ack.decision_id, ack.outcome, ack.reason) == (
+        failing.decision_id,
+        "failed",
+        "OSError: disk full",
+    )
+    assert [(ack.decision_id, ack.outcome) for ack in stage.acks(B)] == [
+        (working.decision_id, "released")
+    ]
 
 
-def test_reports_and_heartbeats_come_at_their_intervals_and_a_goodbye_at_the_end(stage: Stage) -> None:
+def test_reports_and_heartbeats_come_at_their_intervals_and_a_goodbye_at_the_end(
+    stage: Stage,
+) -> None:
     agent = stage.agent(report_interval_s=0.2, heartbeat_interval_s=0.5)
     agent.start()
     time.sleep(1.6)
@@ -256,16 +352,26 @@ def test_reports_and_heartbeats_come_at_their_intervals_and_a_goodbye_at_the_end
         assert 5 <= kinds.count("report") <= 10 and 3 <= kinds.count("heartbeat") <= 5
         models = {"report": ModularLoadReport, "heartbeat": Heartbeat, "goodbye": Goodbye}
         assert all(models[kind].model_validate_json(json.dumps(value)) for kind, value in mine)
-        assert len({partition for name, _, _, partition in records if name == broker}) == 1, "one key, one order"
+        assert len({partition for name, _, _, partition in records if name == broker}) == 1, (
+            "one key, one order"
+        )
 
 
-@pytest.mark.parametrize(("start", "obeyed"), [("latest", []), ("earliest", [0, 1]), ("offsets", [1])])
+@pytest.mark.parametrize(
+    ("start", "obeyed"), [("latest", []), ("earliest", [0, 1]), ("offsets", [1])]
+)
 def test_an_agent_begins_where_it_is_told_to(stage: Stage, start: str, obeyed: list[int]) -> None:
     bundle = stage.bundle_of(A)
     stage.decide("unload", bundle, A, B, decision_id="eu-1:1:0")
     with KafkaConsumer(bootstrap_servers=stage.kafka.bootstrap) as consumer:
-        partitions = [TopicPartition(stage.topics.decisions, number) for number in consumer.partitions_for_topic(stage.topics.decisions)]
-        ends = {partition.partition: offset for partition, offset in consumer.end_offsets(partitions).items()}
+        partitions = [
+            TopicPartition(stage.topics.decisions, number)
+            for number in consumer.partitions_for_topic(stage.topics.decisions)
+        ]
+        ends = {
+            partition.partition: offset
+            for partition, offset in consumer.end_offsets(partitions).items()
+        }
     stage.decide("unload", bundle, A, B, decision_id="eu-1:1:1")
     agent = stage.agent(start=ends if start == "offsets" else start)
     agent.start()
@@ -284,7 +390,9 @@ def test_an_agent_is_heard_again_after_kafka_was_away_for_longer_than_its_record
     with EmbeddedKafka(tmp_path) as broker:
         create_topics(broker.bootstrap, topic_specs(topic_names))
         names = (topic_names.reports, topic_names.decisions, topic_names.ownership)
-        config = AgentConfig(broker.bootstrap, "eu-1", *names, report_interval_s=0.02, heartbeat_interval_s=1.0)
+        config = AgentConfig(
+            broker.bootstrap, "eu-1", *names, report_interval_s=0.02, heartbeat_interval_s=1.0
+        )
         cluster = build_cluster(3, 12, "hot_spot", start_ms=wall_clock_ms())
         agent = Agent(config, [SimBroker(cluster, name) for name in cluster.brokers])
         agent.start()
@@ -293,11 +401,21 @@ def test_an_agent_is_heard_again_after_kafka_was_away_for_longer_than_its_record
             time.sleep(chance.uniform(4, 7))  # longer than DELIVERY_MS
             broker.start()
             back_ms = wall_clock_ms()
-            with KafkaConsumer(topic_names.reports, bootstrap_servers=broker.bootstrap, auto_offset_reset="earliest") as consumer:
+            with KafkaConsumer(
+                topic_names.reports,
+                bootstrap_servers=broker.bootstrap,
+                auto_offset_reset="earliest",
+            ) as consumer:
                 heard: set[bytes] = set()
 
-                def all_heard(consumer: KafkaConsumer = consumer, since_ms: int = back_ms + 4_000, heard: set[bytes] = heard) -> bool:
-                    records = [record for some in consumer.poll(timeout_ms=100).values() for record in some]
+                def all_heard(
+                    consumer: KafkaConsumer = consumer,
+                    since_ms: int = back_ms + 4_000,
+                    heard: set[bytes] = heard,
+                ) -> bool:
+                    records = [
+                        record for some in consumer.poll(timeout_ms=100).values() for record in some
+                    ]
                     heard |= {record.key for record in records if record.timestamp > since_ms}
                     return len(heard) == len(cluster.brokers)
 
@@ -307,7 +425,9 @@ def test_an_agent_is_heard_again_after_kafka_was_away_for_longer_than_its_record
 
 def test_a_missing_topic_is_told_at_once_with_what_to_do(stage: Stage) -> None:
     for wrong in ({"reports": "no-such-topic"}, {"decisions": "no-such-topic"}):
-        topics = TopicSettings(**{"reports": stage.topics.reports, "decisions": stage.topics.decisions, **wrong})
+        topics = TopicSettings(
+            **{"reports": stage.topics.reports, "decisions": stage.topics.decisions, **wrong}
+        )
         agent = Stage(stage.kafka, topics, stage.cluster, stage.maker).agent()
         with pytest.raises(AgentError, match="topic no-such-topic does not exist: create it"):
             agent.start()
@@ -324,7 +444,9 @@ def run_sim(stage: Stage, *arguments: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_simulated_cluster_runs_until_it_is_told_to_stop(stage: Stage, number: signal.Signals) -> None:
+def test_the_simulated_cluster_runs_until_it_is_told_to_stop(
+    stage: Stage, number: signal.Signals
+) -> None:
     process = run_sim(stage, "--interval-s", "0.2", "--goodbye")
     until(lambda: stage.of(C, "report"))
     stage.decide("unload", stage.bundle_of(A), A, B)
@@ -346,4 +468,6 @@ def test_the_simulated_cluster_stops_by_itself_when_its_time_is_up(stage: Stage)
 def test_the_simulated_cluster_says_what_is_missing(stage: Stage) -> None:
     process = run_sim(stage, "--set", "topics.decisions=no-such-topic")
     output, _ = process.communicate(timeout=20)
-    assert process.returncode == 1 and output.endswith("lbctl: topic no-such-topic does not exist: create it (`lbctl topics create`)\n")
+    assert process.returncode == 1 and output.endswith(
+        "lbctl: topic no-such-topic does not exist: create it (`lbctl topics create`)\n"
+    )

@@ -31,7 +31,13 @@ LOOKS, EACH = 48, 3
 SETTINGS = backlog.SETTINGS | {"stream.metrics_address": ""}
 UPKEEP = UpkeepSettings(keep_replaced_files_hours=0.01)
 
-MOST_IN_A_THOUSAND = {"descriptors": 20, "threads": 20, "JVM's live kB": 10_000, "Python's resident kB": 30_000, "old files": 150}
+MOST_IN_A_THOUSAND = {
+    "descriptors": 20,
+    "threads": 20,
+    "JVM's live kB": 10_000,
+    "Python's resident kB": 30_000,
+    "old files": 150,
+}
 """Growth within a thousand batches. With a socket for each task, descriptors grew by 2,000; files by 9,000."""
 OLD_S = 300.0
 """What is replaced is kept for half a minute, what Spark may go back to for a hundred batches: no more and no fewer files are older."""
@@ -57,7 +63,9 @@ def look(job: Pipeline, jvm: int) -> dict[str, float]:
                 resident = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
                 seen["Python's resident kB"] += int(resident[1]) if resident else 0
     folders = (found for part in ("tables", "checkpoint") for found in os.walk(job.folder / part))
-    seen["old files"] = sum(old(Path(folder, name)) for folder, _, names in folders for name in names)
+    seen["old files"] = sum(
+        old(Path(folder, name)) for folder, _, names in folders for name in names
+    )
     return dict(seen)
 
 
@@ -77,7 +85,11 @@ def growth(batches: Sequence[int], seen: Sequence[Mapping[str, float]], name: st
 
 
 def test_what_a_job_holds_and_leaves_on_the_disk_does_not_grow_with_its_batches(
-    kafka: EmbeddedKafka, topic_names: TopicSettings, tmp_path: Path, count: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+    kafka: EmbeddedKafka,
+    topic_names: TopicSettings,
+    tmp_path: Path,
+    count: Callable[[str], None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:+PrintClassHistogram")
     job = Pipeline(kafka.bootstrap, topic_names, tmp_path, SETTINGS, short_lived=False)
@@ -91,7 +103,11 @@ def test_what_a_job_holds_and_leaves_on_the_disk_does_not_grow_with_its_batches(
             return max((int(path.name) for path in commits if path.name.isdigit()), default=-1)
 
         for goal in np.linspace(0, BATCHES - 1, LOOKS, dtype=int).tolist():
-            wait_until(lambda least=goal: newest() >= least or process.poll() is not None, f"batch {goal}", timeout_s=600)
+            wait_until(
+                lambda least=goal: newest() >= least or process.poll() is not None,
+                f"batch {goal}",
+                timeout_s=600,
+            )
             assert process.poll() is None, job.log()[-4000:]
             for _ in maintain(Store.at(tmp_path / "tables"), UPKEEP, time.time_ns() // 1_000_000):
                 pass
@@ -101,5 +117,7 @@ def test_what_a_job_holds_and_leaves_on_the_disk_does_not_grow_with_its_batches(
     grown = {name: growth(batches, seen, name) for name in MOST_IN_A_THOUSAND}
     for name, slope in grown.items():
         first, last = seen[len(seen) // 2][name], seen[-1][name]
-        count(f"soak: {name} {first:,.0f} → {last:,.0f}, {slope:+,.0f} in a thousand of {batches[-1] + 1} batches")
+        count(
+            f"soak: {name} {first:,.0f} → {last:,.0f}, {slope:+,.0f} in a thousand of {batches[-1] + 1} batches"
+        )
     assert {name: slope for name, slope in grown.items() if slope > MOST_IN_A_THOUSAND[name]} == {}

@@ -25,7 +25,9 @@ pytestmark = [pytest.mark.jvm, pytest.mark.e2e, pytest.mark.long]
 
 @pytest.fixture
 def stage(kafka: EmbeddedKafka, topic_names: TopicSettings, tmp_path: Path) -> Iterator[Stage]:
-    with staged(kafka.bootstrap, new_pipeline(kafka.bootstrap, topic_names, tmp_path / "jobs")) as found:
+    with staged(
+        kafka.bootstrap, new_pipeline(kafka.bootstrap, topic_names, tmp_path / "jobs")
+    ) as found:
         yield found
 
 
@@ -51,10 +53,16 @@ def assert_every_decision_is_made_once(stage: Stage) -> None:
     texts = first.table("rounds").to_pydict()["decisions"]
     logged = Counter(entry["decision_id"] for text in texts for entry in json.loads(text))
     assert logged and max(logged.values()) == 1
-    published = [json.loads(record.value) for record in committed(first.bootstrap, first.topics.decisions)]
+    published = [
+        json.loads(record.value) for record in committed(first.bootstrap, first.topics.decisions)
+    ]
     assert Counter(one["decision_id"] for one in published) == logged
     assert Counter(first.table("decisions")["decision_id"].to_pylist()) == logged
-    rounds = sorted(zip(*(first.table("rounds")[name].to_pylist() for name in ("log_seq", "epoch")), strict=True))
+    rounds = sorted(
+        zip(
+            *(first.table("rounds")[name].to_pylist() for name in ("log_seq", "epoch")), strict=True
+        )
+    )
     epochs = [epoch for _, epoch in rounds]
     assert epochs == sorted(epochs)
 
@@ -67,7 +75,9 @@ def assert_one_led_at_a_time(stage: Stage) -> None:
 
 
 @pytest.mark.kills
-def test_of_two_that_stand_by_one_takes_over_when_the_leader_is_killed(stage: Stage, seed: int) -> None:
+def test_of_two_that_stand_by_one_takes_over_when_the_leader_is_killed(
+    stage: Stage, seed: int
+) -> None:
     leader = stage.start("--standby")
     stage.await_leader(leader)
     others = [stage.start("--standby") for _ in range(2)]
@@ -97,11 +107,17 @@ def lbctl(stage: Stage, *arguments: str) -> "subprocess.CompletedProcess[str]":
     }
     given = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
     return subprocess.run(
-        [str(Path(sys.executable).with_name("lbctl")), *arguments, *given], capture_output=True, text=True, check=False, timeout=LONGEST_S
+        [str(Path(sys.executable).with_name("lbctl")), *arguments, *given],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LONGEST_S,
     )
 
 
-def test_a_paused_leader_stands_by_when_it_wakes_up_and_leads_again_when_it_is_handed_over_to(stage: Stage, kafka: EmbeddedKafka) -> None:
+def test_a_paused_leader_stands_by_when_it_wakes_up_and_leads_again_when_it_is_handed_over_to(
+    stage: Stage, kafka: EmbeddedKafka
+) -> None:
     first = stage.start("--standby")
     stage.await_leader(first)
     second = stage.start("--standby")
@@ -134,7 +150,10 @@ def test_a_paused_leader_stands_by_when_it_wakes_up_and_leads_again_when_it_is_h
 
 def hand_over(stage: Stage, to: Job) -> dict[str, object]:
     """As an operator does it, once the other one is known to stand by."""
-    until(lambda: to.instance in lbctl(stage, "leader").stderr, "the other one to say that it stands by")
+    until(
+        lambda: to.instance in lbctl(stage, "leader").stderr,
+        "the other one to say that it stands by",
+    )
     done = lbctl(stage, "leader", "hand-over", "--to", to.instance, "--json")
     assert done.returncode == 0, done.stderr
     last = [one for one in stage.signs() if isinstance(one.sign, Tick) and one.sign.ends]
@@ -148,4 +167,7 @@ def away(kafka: EmbeddedKafka, seconds: float) -> None:
     os.kill(kafka.pid, signal.SIGSTOP)
     time.sleep(seconds)
     os.kill(kafka.pid, signal.SIGCONT)
-    until(lambda: kafka.answers(int(kafka.bootstrap.rpartition(":")[2])), "Kafka to name its broker again")
+    until(
+        lambda: kafka.answers(int(kafka.bootstrap.rpartition(":")[2])),
+        "Kafka to name its broker again",
+    )

@@ -31,12 +31,16 @@ pytestmark = [pytest.mark.jvm, pytest.mark.e2e, pytest.mark.long, pytest.mark.ki
 MINUTES = float(os.environ.get("LB_SOAK_MINUTES", "5"))
 STANDSTILL_S = 20.0
 """Longer than Spark waits for a Python worker to connect back."""
-SETTINGS = UNTIMED | dict.fromkeys(("unloading_timeout_ms", "heartbeat_timeout_ms", "silent_after_ms"), 3_600_000)
+SETTINGS = UNTIMED | dict.fromkeys(
+    ("unloading_timeout_ms", "heartbeat_timeout_ms", "silent_after_ms"), 3_600_000
+)
 
 
 def stand_still(job: int) -> None:
     """Every Python worker, and their daemon, for longer than Spark waits."""
-    wait_until(lambda: bool(workers(job)), "a Python worker: Spark ends those that are idle", STEP_S)
+    wait_until(
+        lambda: bool(workers(job)), "a Python worker: Spark ends those that are idle", STEP_S
+    )
     stopped = workers(job)
     for number in (signal.SIGSTOP, signal.SIGCONT):
         for pid in stopped:
@@ -62,7 +66,9 @@ def broker(tmp_path: Path) -> Iterator[EmbeddedKafka]:
     started.stop()
 
 
-def test_what_passes_never_ends_the_job(broker: EmbeddedKafka, tmp_path: Path, seed: int, count: Callable[[str], None]) -> None:
+def test_what_passes_never_ends_the_job(
+    broker: EmbeddedKafka, tmp_path: Path, seed: int, count: Callable[[str], None]
+) -> None:
     chance, done = random.Random(seed), Counter[str]()
     pipeline = Pipeline(broker.bootstrap, topics_named("stays-up"), tmp_path / "job", SETTINGS)
     pipeline.folder.mkdir()
@@ -73,7 +79,9 @@ def test_what_passes_never_ends_the_job(broker: EmbeddedKafka, tmp_path: Path, s
             assert job.poll() is None, pipeline.log()[-4000:]
 
         troubles: dict[str, Callable[[], Any]] = {
-            "a Python worker killed": lambda: wait_until(lambda: kill_worker(job.pid, chance), "a Python worker to kill", STEP_S),
+            "a Python worker killed": lambda: wait_until(
+                lambda: kill_worker(job.pid, chance), "a Python worker to kill", STEP_S
+            ),
             "all Python workers standing still": lambda: stand_still(job.pid),
             "Kafka killed": lambda: restart(broker),
         }
@@ -85,16 +93,24 @@ def test_what_passes_never_ends_the_job(broker: EmbeddedKafka, tmp_path: Path, s
                 troubles[name]()
                 done[name] += 1
                 play.a_move()
-                print(f"{time.strftime('%H:%M:%S')} {name}: the next move after {play.delays_ms[-1]} ms", flush=True)
+                print(
+                    f"{time.strftime('%H:%M:%S')} {name}: the next move after {play.delays_ms[-1]} ms",
+                    flush=True,
+                )
         lives()
         end_session(job.pid, job.poll, grace_s=STEP_S)
         assert job.wait() == 0, pipeline.log()[-4000:]
     leaders = pipeline.table("leaders")
     assert len(set(leaders["pid"].to_pylist())) == 1, "one process from the beginning to the end"
-    epochs = [json.loads(record.value)["epoch"] for record in committed(pipeline.bootstrap, pipeline.topics.decisions)]
+    epochs = [
+        json.loads(record.value)["epoch"]
+        for record in committed(pipeline.bootstrap, pipeline.topics.decisions)
+    ]
     assert epochs == sorted(epochs) and len(set(leaders["epoch"].to_pylist())) == leaders.num_rows
     topic = decided(pipeline)
-    assert topic == logged(pipeline) == Counter(pipeline.table("decisions")["decision_id"].to_pylist())
+    assert (
+        topic == logged(pipeline) == Counter(pipeline.table("decisions")["decision_id"].to_pylist())
+    )
     assert max(topic.values()) == 1
     begun = f"begun anew {leaders.num_rows - 1} times, slowest move {max(play.delays_ms)} ms"
     count(f"stays up: {dict(done)}, {begun}, {topic.total()} decisions, each once")

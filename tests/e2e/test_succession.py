@@ -27,8 +27,14 @@ LONGEST_S = 120.0
 def settings(kafka: EmbeddedKafka, topic_names: TopicSettings) -> Settings:
     create_topics(kafka.bootstrap, topic_specs(topic_names))
     topics = {name: getattr(topic_names, name) for name in TopicSettings.model_fields}
-    stream = {"pipeline_id": topic_names.reports[:80], "tick_interval_ms": 200, "failover_after_ms": 3_000}
-    return Settings.model_validate({"kafka": {"bootstrap_servers": kafka.bootstrap}, "topics": topics, "stream": stream})
+    stream = {
+        "pipeline_id": topic_names.reports[:80],
+        "tick_interval_ms": 200,
+        "failover_after_ms": 3_000,
+    }
+    return Settings.model_validate(
+        {"kafka": {"bootstrap_servers": kafka.bootstrap}, "topics": topics, "stream": stream}
+    )
 
 
 @pytest.fixture
@@ -49,7 +55,11 @@ def members(settings: Settings, clock: Clock) -> Iterator[list[Member]]:
             one.ready = True
             one.start()
             started.callback(one.stop)
-        wait_until(lambda: all(one.standing.tick is not None and one.away is None for one in found), "both to hear the leader", LONGEST_S)
+        wait_until(
+            lambda: all(one.standing.tick is not None and one.away is None for one in found),
+            "both to hear the leader",
+            LONGEST_S,
+        )
         yield found
 
 
@@ -85,7 +95,10 @@ def test_when_the_leader_ends_one_of_two_is_called(
     wait_until(lambda: any(called(members)), "one of them to be called", LONGEST_S)
     time.sleep(2)  # the other one has looked some times since
     assert sorted(called(members)) == [False, True]
-    assert ends is stops_in_order or claims(settings)[0] - last.append_ms >= settings.stream.failover_after_ms
+    assert (
+        ends is stops_in_order
+        or claims(settings)[0] - last.append_ms >= settings.stream.failover_after_ms
+    )
 
 
 def test_while_kafka_is_away_nobody_concludes_anything(
@@ -94,10 +107,16 @@ def test_while_kafka_is_away_nobody_concludes_anything(
     assert kafka.pid is not None
     os.kill(kafka.pid, signal.SIGSTOP)
     try:
-        wait_until(lambda: all(one.away is not None for one in members), "both to miss Kafka", LONGEST_S)
+        wait_until(
+            lambda: all(one.away is not None for one in members), "both to miss Kafka", LONGEST_S
+        )
         time.sleep(settings.stream.failover_after_ms / 1000)
     finally:
         os.kill(kafka.pid, signal.SIGCONT)
     before = members[0].standing.tick
-    wait_until(lambda: all(one.away is None and one.standing.tick != before for one in members), "the leader to be heard again", LONGEST_S)
+    wait_until(
+        lambda: all(one.away is None and one.standing.tick != before for one in members),
+        "the leader to be heard again",
+        LONGEST_S,
+    )
     assert called(members) == [False, False] and claims(settings) == []

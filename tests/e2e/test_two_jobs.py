@@ -63,7 +63,13 @@ def assert_decisions_are_published_once(first: Pipeline) -> None:
     """Each decision of the log is on the topic once, and in its table once."""
     logged = Counter(ids(first))
     assert logged and max(logged.values()) == 1
-    assert Counter(json.loads(record.value)["decision_id"] for record in committed(first.bootstrap, first.topics.decisions)) == logged
+    assert (
+        Counter(
+            json.loads(record.value)["decision_id"]
+            for record in committed(first.bootstrap, first.topics.decisions)
+        )
+        == logged
+    )
     assert Counter(first.table("decisions")["decision_id"].to_pylist()) == logged
 
 
@@ -76,7 +82,14 @@ def assert_nothing_is_doubled(first: Pipeline) -> None:
 
 def is_told(message: str) -> bool:
     """Whether a job says that another one is there."""
-    return any(words in message for words in ("another job of the pipeline", "another job reads with the checkpoint", "is run already by"))
+    return any(
+        words in message
+        for words in (
+            "another job of the pipeline",
+            "another job reads with the checkpoint",
+            "is run already by",
+        )
+    )
 
 
 def ends(job: "subprocess.Popen[bytes]", pipeline: Pipeline) -> str:
@@ -88,18 +101,29 @@ def ends(job: "subprocess.Popen[bytes]", pipeline: Pipeline) -> str:
 def finishes(job: "subprocess.Popen[bytes]", pipeline: Pipeline, first: Pipeline) -> None:
     """Send the second half of the backlog: the job that is left reads it, and ends when it is asked to."""
     first.send(backlog.records(2 * ROUNDS)[ROUNDS * backlog.RECORDS_A_ROUND :])
-    wait_until(lambda: has_read(first, 2 * ROUNDS) or job.poll() is not None, "the second half of the backlog")
+    wait_until(
+        lambda: has_read(first, 2 * ROUNDS) or job.poll() is not None,
+        "the second half of the backlog",
+    )
     assert job.poll() is None, pipeline.log()[-3000:]
     job.terminate()
     assert job.wait(timeout=60) in (0, 143)
 
 
-def test_a_second_job_is_refused_before_spark_starts_and_one_that_is_to_take_over_waits_for_the_first_ones_end(first: Pipeline) -> None:
+def test_a_second_job_is_refused_before_spark_starts_and_one_that_is_to_take_over_waits_for_the_first_ones_end(
+    first: Pipeline,
+) -> None:
     second = beside(first)
     with first.running() as old:
-        wait_until(lambda: has_read(first, ROUNDS) or old.poll() is not None, "the first half of the backlog")
+        wait_until(
+            lambda: has_read(first, ROUNDS) or old.poll() is not None,
+            "the first half of the backlog",
+        )
         with second.running() as refused:
-            assert "is run already by process" in ends(refused, second) and "epoch 1" in second.message()
+            assert (
+                "is run already by process" in ends(refused, second)
+                and "epoch 1" in second.message()
+            )
             assert "epoch 2" not in second.log() and old.poll() is None
         with second.running("--take-over") as new:
             assert "another job of the pipeline" in ends(old, first)
@@ -111,7 +135,10 @@ def test_a_second_job_is_refused_before_spark_starts_and_one_that_is_to_take_ove
 @pytest.mark.kills
 def test_after_a_kill_the_next_start_is_not_refused(first: Pipeline, seed: int) -> None:
     with first.running() as old:
-        wait_until(lambda: has_read(first, ROUNDS) or old.poll() is not None, "the first half of the backlog")
+        wait_until(
+            lambda: has_read(first, ROUNDS) or old.poll() is not None,
+            "the first half of the backlog",
+        )
         time.sleep(random.Random(seed).uniform(0, 3))
         first.kill(old)
     with first.running() as new:
@@ -122,17 +149,30 @@ def test_after_a_kill_the_next_start_is_not_refused(first: Pipeline, seed: int) 
 def test_of_two_jobs_that_start_at_once_on_one_checkpoint_one_is_left(first: Pipeline) -> None:
     second = beside(first)
     with first.running() as one, second.running() as other:
-        wait_until(lambda: one.poll() is not None or other.poll() is not None, "one of the jobs to stop")
-        (loser, its), (winner, own) = sorted(((one, first), (other, second)), key=lambda job: job[0].poll() is None)
+        wait_until(
+            lambda: one.poll() is not None or other.poll() is not None, "one of the jobs to stop"
+        )
+        (loser, its), (winner, own) = sorted(
+            ((one, first), (other, second)), key=lambda job: job[0].poll() is None
+        )
         assert is_told(ends(loser, its))
         finishes(winner, own, first)
     assert_nothing_is_doubled(first)
 
 
-def test_a_job_with_other_tables_under_the_same_id_stops_and_leaves_the_first_one_alone(first: Pipeline) -> None:
-    second = beside(first, tables=str(first.folder / "other-tables"), checkpoint=str(first.folder / "other-checkpoint"))
+def test_a_job_with_other_tables_under_the_same_id_stops_and_leaves_the_first_one_alone(
+    first: Pipeline,
+) -> None:
+    second = beside(
+        first,
+        tables=str(first.folder / "other-tables"),
+        checkpoint=str(first.folder / "other-checkpoint"),
+    )
     with first.running() as old:
-        wait_until(lambda: has_read(first, ROUNDS) or old.poll() is not None, "the first half of the backlog")
+        wait_until(
+            lambda: has_read(first, ROUNDS) or old.poll() is not None,
+            "the first half of the backlog",
+        )
         with second.running() as new:
             assert "is run already by process" in ends(new, second)
         finishes(old, first, first)
@@ -142,12 +182,18 @@ def test_a_job_with_other_tables_under_the_same_id_stops_and_leaves_the_first_on
 def test_a_job_with_another_checkpoint_takes_over_where_the_log_ends(first: Pipeline) -> None:
     second = beside(first, checkpoint=str(first.folder / "other-checkpoint"))
     with first.running() as old:
-        wait_until(lambda: has_read(first, ROUNDS) or old.poll() is not None, "the first half of the backlog")
+        wait_until(
+            lambda: has_read(first, ROUNDS) or old.poll() is not None,
+            "the first half of the backlog",
+        )
         with second.running("--take-over") as new:
             assert is_told(ends(old, first))
             first.send(backlog.records(2 * ROUNDS)[ROUNDS * backlog.RECORDS_A_ROUND :])
             decided = len(ids(first))
-            wait_until(lambda: len(ids(first)) > decided or new.poll() is not None, "decisions of the second job")
+            wait_until(
+                lambda: len(ids(first)) > decided or new.poll() is not None,
+                "decisions of the second job",
+            )
             assert new.poll() is None, second.log()[-3000:]
             new.terminate()
             assert new.wait(timeout=60) in (0, 143)

@@ -46,8 +46,12 @@ class Load:
             for cluster in backlog.CLUSTERS:
                 for broker in range(backlog.BROKERS):
                     value = json.dumps(backlog.report(broker, number)).encode()
-                    with suppress(KafkaError):  # away for longer than the client waits: the next report comes in a second
-                        self._producer.send(self._topic, key=f"{cluster}/b{broker}".encode(), value=value)
+                    with suppress(
+                        KafkaError
+                    ):  # away for longer than the client waits: the next report comes in a second
+                        self._producer.send(
+                            self._topic, key=f"{cluster}/b{broker}".encode(), value=value
+                        )
                         self.sent += 1
 
     def __enter__(self) -> Self:
@@ -84,8 +88,22 @@ class Play:
 
     def _started(self) -> subprocess.Popen[bytes]:
         topics = self.pipeline.topics
-        given = [self.pipeline.bootstrap, CALM, topics.reports, topics.decisions, topics.ownership, str(self._folder)]
-        command = ["setpriv", "--pdeathsig=KILL", sys.executable, "-m", "tests.e2e.calm_brokers", *given]  # it ends with this process
+        given = [
+            self.pipeline.bootstrap,
+            CALM,
+            topics.reports,
+            topics.decisions,
+            topics.ownership,
+            str(self._folder),
+        ]
+        command = [
+            "setpriv",
+            "--pdeathsig=KILL",
+            sys.executable,
+            "-m",
+            "tests.e2e.calm_brokers",
+            *given,
+        ]  # it ends with this process
         with (self._folder / "agent.log").open("ab") as log:
             return subprocess.Popen(command, cwd=PROJECT, stdout=log, stderr=log)
 
@@ -93,7 +111,11 @@ class Play:
         """Until the job knows every bundle."""
 
         def known() -> bool:
-            owned = [unit for (cluster, _), unit in self._watcher.units.items() if cluster == CALM and unit.state == "Owned"]
+            owned = [
+                unit
+                for (cluster, _), unit in self._watcher.units.items()
+                if cluster == CALM and unit.state == "Owned"
+            ]
             return len(owned) == len(NAMES)
 
         self.until(known, "all bundles", STEP_S)
@@ -123,7 +145,10 @@ class Play:
 
 def decided(pipeline: Pipeline) -> Counter[str]:
     """Ids of the decisions on the topic, and how often each is there."""
-    return Counter(json.loads(record.value)["decision_id"] for record in committed(pipeline.bootstrap, pipeline.topics.decisions))
+    return Counter(
+        json.loads(record.value)["decision_id"]
+        for record in committed(pipeline.bootstrap, pipeline.topics.decisions)
+    )
 
 
 def logged(pipeline: Pipeline) -> Counter[str]:

@@ -28,7 +28,9 @@ class Average:
     def take(self, sample: Iterable[float]) -> None:
         self.samples = min(self.samples + 1, self.most)
         n = float(self.samples)
-        self.values = [((n - 1.0) * value + new) / n for value, new in zip(self.values, sample, strict=True)]
+        self.values = [
+            ((n - 1.0) * value + new) / n for value, new in zip(self.values, sample, strict=True)
+        ]
 
 
 @dataclass
@@ -93,7 +95,9 @@ class Model:
         broker = self.brokers.setdefault(report.broker, Broker(report, report.append_ms))
         broker.last, broker.left, broker.sampled = report, False, broker.sampled or is_new
         for name, stats in report.bundles.items():
-            bundle = self.bundles.setdefault(name, Bundle(Average(self.config.short_samples), Average(self.config.long_samples)))
+            bundle = self.bundles.setdefault(
+                name, Bundle(Average(self.config.short_samples), Average(self.config.long_samples))
+            )
             if bundle.owner != report.broker:
                 bundle.owner, bundle.owner_since_ms = report.broker, report.append_ms
             bundle.reported_ms = report.append_ms
@@ -106,15 +110,25 @@ class Model:
                 bundle.owner, bundle.owner_since_ms = None, report.append_ms
 
     def _forget(self, now_ms: int) -> None:
-        for name in [name for name, broker in self.brokers.items() if now_ms - broker.seen_ms >= self.config.broker_retention_ms]:
+        for name in [
+            name
+            for name, broker in self.brokers.items()
+            if now_ms - broker.seen_ms >= self.config.broker_retention_ms
+        ]:
             del self.brokers[name]
             for bundle in self.bundles.values():
                 if bundle.owner == name:
                     bundle.owner, bundle.owner_since_ms, bundle.owner_forgotten = None, now_ms, True
         for name, bundle in [*self.bundles.items()]:
             retention_ms = self.config.bundle_retention_ms
-            lost_now = bundle.owner_before is not None or bundle.owner_forgotten  # a round must see that first
-            if bundle.owner is None and now_ms - bundle.owner_since_ms >= retention_ms and not (lost_now and retention_ms):
+            lost_now = (
+                bundle.owner_before is not None or bundle.owner_forgotten
+            )  # a round must see that first
+            if (
+                bundle.owner is None
+                and now_ms - bundle.owner_since_ms >= retention_ms
+                and not (lost_now and retention_ms)
+            ):
                 del self.bundles[name]
 
     def bundle_rows(self) -> list[dict[str, Any]]:
@@ -151,7 +165,11 @@ class Model:
 
 
 def _content(report: Report) -> str:
-    return f"{report.append_ms}/{report.at}/{report.broker}" if report.content is None else report.content
+    return (
+        f"{report.append_ms}/{report.at}/{report.broker}"
+        if report.content is None
+        else report.content
+    )
 
 
 def _last_update(report: Report) -> int:
@@ -164,10 +182,20 @@ def bundle_rows(shards: Iterable[Shard]) -> list[dict[str, Any]]:
     for shard in shards:
         names = shard.brokers["name"].to_pylist()
         for row in shard.bundles.to_pylist():
-            averages = {span: [row[f"{span}_samples"], *(row[f"{span}_{value}"] for value in FOUR)] for span in ("short", "long")}
-            kept = {name: row[name] for name in ("name", "owner_since_ms", "reported_ms", "gained", "topics")}
+            averages = {
+                span: [row[f"{span}_samples"], *(row[f"{span}_{value}"] for value in FOUR)]
+                for span in ("short", "long")
+            }
+            kept = {
+                name: row[name]
+                for name in ("name", "owner_since_ms", "reported_ms", "gained", "topics")
+            }
             owner = None if row["owner"] < 0 else names[row["owner"]]
-            rows.append(kept | averages | {"owner": owner, "latest": [row[f"latest_{value}"] for value in FOUR]})
+            rows.append(
+                kept
+                | averages
+                | {"owner": owner, "latest": [row[f"latest_{value}"] for value in FOUR]}
+            )
     return sorted(rows, key=lambda row: row["name"])
 
 

@@ -17,7 +17,9 @@ from tests.support.build import Event, Report, batch_of
 
 BROKERS = ("b-1:8080", "b-2:8080", "b-10:8080", "ä:8080")
 BUNDLES = tuple(
-    f"t/{namespace}/0x{lower:08x}_0x{lower + (1 << 29):08x}" for namespace in ("m", "n") for lower in range(0, 6 << 29, 1 << 29)
+    f"t/{namespace}/0x{lower:08x}_0x{lower + (1 << 29):08x}"
+    for namespace in ("m", "n")
+    for lower in range(0, 6 << 29, 1 << 29)
 )
 SYSTEM_BUNDLES = tuple(f"pulsar/{broker}/0x00000000_0xffffffff" for broker in BROKERS[:2])
 PARTITION = {broker: zlib.crc32(broker.encode()) % 2 for broker in BROKERS}
@@ -28,7 +30,10 @@ Record = Report | Event
 
 def _statistics(random: Random) -> BundleStats:
     """Rates and throughputs over many magnitudes, some of them round numbers, some 0."""
-    four = [random.choice([0.0, 0.1, 100.0, random.uniform(0, 10) ** random.randint(1, 9)]) for _ in range(4)]
+    four = [
+        random.choice([0.0, 0.1, 100.0, random.uniform(0, 10) ** random.randint(1, 9)])
+        for _ in range(4)
+    ]
     return BundleStats(
         msg_rate_in=four[0],
         msg_throughput_in=four[1],
@@ -46,7 +51,9 @@ gaps_ms = st.sampled_from([0, 0, 1, 100, 999, 1_000, 5_000, 31_000, 40_000, 90_0
 
 
 @st.composite
-def records(draw: st.DrawFn, most: int = 12, bundles: Sequence[str] = BUNDLES[:5], old_ones: bool = True) -> list[Record]:
+def records(
+    draw: st.DrawFn, most: int = 12, bundles: Sequence[str] = BUNDLES[:5], old_ones: bool = True
+) -> list[Record]:
     """Reports and signs of life in the order in which they count: append time, partition, offset."""
     sent: list[Record] = []
     now_ms = 1_000_000
@@ -81,11 +88,15 @@ def cuts(draw: st.DrawFn, sent: Sequence[Record]) -> list[Sequence[Record]]:
     return [sent[begin:end] for begin, end in zip([0, *places], [*places, len(sent)], strict=True)]
 
 
-fold_configs = st.builds(FoldConfig, short_samples=st.integers(1, 4), long_samples=st.integers(1, 6))
+fold_configs = st.builds(
+    FoldConfig, short_samples=st.integers(1, 4), long_samples=st.integers(1, 6)
+)
 
 
 def block_of(
-    batch: Sequence[Record], shuffle: Callable[[list[Any]], Any] | None = None, keep: Callable[[str], bool] | None = None
+    batch: Sequence[Record],
+    shuffle: Callable[[list[Any]], Any] | None = None,
+    keep: Callable[[str], bool] | None = None,
 ) -> Batch:
     """The columnar form of one batch, its rows in any order."""
     reports: list[Report] = [record for record in batch if isinstance(record, Report)]
@@ -109,9 +120,18 @@ class Shards:
     def empty(count: int, config: FoldConfig) -> Shards:
         return Shards(count, config, [Shard.empty()] * count)
 
-    def take(self, batch: Sequence[Record], now_ms: int | None = None, shuffle: Callable[[list[Any]], Any] | None = None) -> None:
+    def take(
+        self,
+        batch: Sequence[Record],
+        now_ms: int | None = None,
+        shuffle: Callable[[list[Any]], Any] | None = None,
+    ) -> None:
         """Fold one batch into every shard."""
-        self.now_ms = max([self.now_ms if now_ms is None else now_ms, *(record.append_ms for record in batch)])
+        self.now_ms = max(
+            [self.now_ms if now_ms is None else now_ms, *(record.append_ms for record in batch)]
+        )
         for number in range(self.count):
             mine = lambda name, number=number: zlib.crc32(name.encode()) % self.count == number  # noqa: E731
-            self.shards[number], _ = fold(self.shards[number], block_of(batch, shuffle, mine), self.now_ms, self.config)
+            self.shards[number], _ = fold(
+                self.shards[number], block_of(batch, shuffle, mine), self.now_ms, self.config
+            )

@@ -51,7 +51,9 @@ steps = st.tuples(
     st.lists(orders, max_size=3),
     st.booleans(),  # whether brokers obey
     st.sampled_from([1_000, 20_000, 70_000, 130_000]),
-    st.sampled_from([(90.0, 20.0, 20.0), (90.0, 85.0, 10.0), (40.0, 40.0, 40.0), (20.0, 95.0, 30.0)]),
+    st.sampled_from(
+        [(90.0, 20.0, 20.0), (90.0, 85.0, 10.0), (40.0, 40.0, 40.0), (20.0, 95.0, 30.0)]
+    ),
     st.none() | st.sampled_from(BROKERS),  # who doesn't report
     st.integers(0, 2_000),  # topics of the first bundle
 )
@@ -63,7 +65,13 @@ class Played:
     def __init__(self, settings: dict[str, Any]) -> None:
         self.config = cluster_config(SETTINGS | settings)
         self.owned = {"a": set(BUNDLES[:6]), "b": set(BUNDLES[6:8]), "c": set(BUNDLES[8:])}
-        self.shard, self.memory, self.now_ms, self.sent, self.ids = Shard.empty(), Memory(), 1_000_000, 0, list[str]()
+        self.shard, self.memory, self.now_ms, self.sent, self.ids = (
+            Shard.empty(),
+            Memory(),
+            1_000_000,
+            0,
+            list[str](),
+        )
 
     def order(self, kind: str, *given: Any) -> Received:
         self.sent += 1
@@ -84,14 +92,25 @@ class Played:
                 fields = {"values": {"mode": given[0]}}
         return Received.of(COMMANDS[kind](id=f"c{self.sent}", by="User:ann", **fields), self.now_ms)
 
-    def round(self, commands: list[Received], wait_ms: int, usage: tuple[float, ...], silent: str | None, topics: int) -> Round:
+    def round(
+        self,
+        commands: list[Received],
+        wait_ms: int,
+        usage: tuple[float, ...],
+        silent: str | None,
+        topics: int,
+    ) -> Round:
         self.now_ms += wait_ms
         reports = [
             Report(
                 name,
                 self.now_ms,
                 {
-                    bundle: BundleStats(msg_throughput_in=2e6 + 1e6 * place, msg_rate_in=50.0, topics=topics if bundle == BUNDLES[0] else 3)
+                    bundle: BundleStats(
+                        msg_throughput_in=2e6 + 1e6 * place,
+                        msg_rate_in=50.0,
+                        topics=topics if bundle == BUNDLES[0] else 3,
+                    )
                     for place, bundle in enumerate(sorted(owned))
                 },
                 {"cpu": (usage[at], 100.0)},
@@ -103,26 +122,41 @@ class Played:
         self.shard, _ = fold(self.shard, batch_of(reports), self.now_ms, self.config.fold)
         view = view_of("c", [self.shard], self.now_ms, self.config.balancer.weights)
         again = decide(view, self.memory, Inbox(commands=tuple(commands)), self.config)
-        made = decide(view, Memory.from_json(self.memory.to_json()), Inbox(commands=tuple(commands)), self.config)
-        assert made.decisions == again.decisions and made.proposals == again.proposals and made.memory.to_json() == again.memory.to_json()
+        made = decide(
+            view,
+            Memory.from_json(self.memory.to_json()),
+            Inbox(commands=tuple(commands)),
+            self.config,
+        )
+        assert (
+            made.decisions == again.decisions
+            and made.proposals == again.proposals
+            and made.memory.to_json() == again.memory.to_json()
+        )
         self.memory = made.memory
         self.ids += [one.proposal.proposal_id for one in made.proposals if one.state == "waiting"]
         return made
 
     def obey(self, made: Round) -> None:
         for one in made.decisions:
-            if one.dry_run or (one.source is not None and not self.owned[one.source].issuperset(one.bundles)):
+            if one.dry_run or (
+                one.source is not None and not self.owned[one.source].issuperset(one.bundles)
+            ):
                 continue
             if one.kind == "assign":
                 self.owned[str(one.destination)].add(one.bundle)
             elif one.kind == "split":
-                self.owned[str(one.source)] = self.owned[str(one.source)].difference(one.bundles).union(one.children)
+                self.owned[str(one.source)] = (
+                    self.owned[str(one.source)].difference(one.bundles).union(one.children)
+                )
             else:
                 self.owned[str(one.source)].remove(one.bundle)
 
 
 @given(st.lists(steps, min_size=1, max_size=7), STRATEGIES, RULES)
-def test_no_proposal_is_decided_twice_and_none_is_lost(played_steps: list[Any], strategy: dict[str, Any], rule: str) -> None:
+def test_no_proposal_is_decided_twice_and_none_is_lost(
+    played_steps: list[Any], strategy: dict[str, Any], rule: str
+) -> None:
     played = Played({**strategy, "auto_approve": rule})
     waiting, over, decided = set[str](), set[str](), set[str]()
     for wanted, obeys, wait_ms, usage, silent, topics in played_steps:
@@ -139,19 +173,41 @@ def test_no_proposal_is_decided_twice_and_none_is_lost(played_steps: list[Any], 
             else:
                 waiting.discard(name)
                 over.add(name)
-        assert waiting == {one.proposal_id for one in made.memory.proposals}, "what has not ended waits, and nothing else does"
-        assert len(waiting) <= MOST and all(one.expires_ms > played.now_ms for one in made.memory.proposals)
-        assert len({one.bundle for one in made.memory.proposals}) == len(waiting), "one proposal about one bundle"
+        assert waiting == {one.proposal_id for one in made.memory.proposals}, (
+            "what has not ended waits, and nothing else does"
+        )
+        assert len(waiting) <= MOST and all(
+            one.expires_ms > played.now_ms for one in made.memory.proposals
+        )
+        assert len({one.bundle for one in made.memory.proposals}) == len(waiting), (
+            "one proposal about one bundle"
+        )
 
-        approved = {one.decision_id: one.proposal.proposal_id for one in made.proposals if one.state == "approved"}
-        by_approval = {one.decision_id: one.proposal_id for one in made.decisions if one.proposal_id is not None}
-        assert approved == by_approval and not decided & set(approved.values()), "one decision for one approval"
+        approved = {
+            one.decision_id: one.proposal.proposal_id
+            for one in made.proposals
+            if one.state == "approved"
+        }
+        by_approval = {
+            one.decision_id: one.proposal_id
+            for one in made.decisions
+            if one.proposal_id is not None
+        }
+        assert approved == by_approval and not decided & set(approved.values()), (
+            "one decision for one approval"
+        )
         decided |= set(approved.values())
-        mode = cluster_config(SETTINGS | {name: value for name, value in made.memory.orders.settings.items()}).balancer.mode
+        mode = cluster_config(
+            SETTINGS | {name: value for name, value in made.memory.orders.settings.items()}
+        ).balancer.mode
         if mode == "approve":
-            assert all(one.approved_by for one in made.decisions if one.rule not in NEEDS_NOBODY), "nothing else goes out without a yes"
+            assert all(one.approved_by for one in made.decisions if one.rule not in NEEDS_NOBODY), (
+                "nothing else goes out without a yes"
+            )
         rejected = {(one.bundle, one.is_move) for one in made.memory.orders.rejections}
         new = [one.proposal for one in made.proposals if one.state == "waiting"]
-        assert not {(one.bundle, one.is_move) for one in new} & rejected, "what was rejected is not proposed again"
+        assert not {(one.bundle, one.is_move) for one in new} & rejected, (
+            "what was rejected is not proposed again"
+        )
         answered = {answer.id for answer in made.results}
         assert {one.head["id"] for one in commands} <= answered

@@ -16,14 +16,27 @@ from lb_stream.stream.shards.directory import ShardMap
 from tests.e2e.hostile import CLUSTERS, Wild, good, hostile
 from tests.spark.test_decode import decoded, record
 
-CONFIG = DecodeConfig(default_cluster="home", commands_topic="commands", known={"steady": ShardMap(2), CLUSTERS[0]: ShardMap(4)})
-ALL_KNOWN = DecodeConfig("home", "commands", {name: ShardMap(2) for name in ("home", "steady", *CLUSTERS)})
-STEADY = [record(f"steady/{name}".encode(), good(at, "steady").value, 1_000 + at) for at, name in enumerate(("b1:8080", "b2:8080"))]
+CONFIG = DecodeConfig(
+    default_cluster="home",
+    commands_topic="commands",
+    known={"steady": ShardMap(2), CLUSTERS[0]: ShardMap(4)},
+)
+ALL_KNOWN = DecodeConfig(
+    "home", "commands", {name: ShardMap(2) for name in ("home", "steady", *CLUSTERS)}
+)
+STEADY = [
+    record(f"steady/{name}".encode(), good(at, "steady").value, 1_000 + at)
+    for at, name in enumerate(("b1:8080", "b2:8080"))
+]
 
 wild_ones = st.lists(st.randoms(use_true_random=False), min_size=1, max_size=6).map(
     lambda chances: [hostile(chance, at, largest=20_000) for at, chance in enumerate(chances)]
 )
-noise = st.lists(st.tuples(st.none() | st.binary(max_size=20), st.none() | st.binary(max_size=60)), min_size=1, max_size=6)
+noise = st.lists(
+    st.tuples(st.none() | st.binary(max_size=20), st.none() | st.binary(max_size=60)),
+    min_size=1,
+    max_size=6,
+)
 
 
 def raw(wild: list[Wild]) -> list[dict[str, Any]]:
@@ -49,13 +62,19 @@ def readable(one: Wild) -> bool:
     try:
         cluster, _, broker = (one.key or b"").decode().rpartition("/")
         fields = json.loads(one.value or b"")
-        model = (REPORT_KINDS | LOAD_DATA_KINDS)[report_kind(fields) or ""].model_validate_json(one.value or b"")
+        model = (REPORT_KINDS | LOAD_DATA_KINDS)[report_kind(fields) or ""].model_validate_json(
+            one.value or b""
+        )
         stats = getattr(model, "last_stats", None) or getattr(model, "bundle_stats", {})
         for name in [*stats, *(getattr(model, "bundles", None) or ())]:
             parse_bundle(name)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, ValidationError):
         return False
-    named = broker or getattr(model, "name", None) or (getattr(model, "web_service_url", None) or "").partition("//")[2]
+    named = (
+        broker
+        or getattr(model, "name", None)
+        or (getattr(model, "web_service_url", None) or "").partition("//")[2]
+    )
     return 0 < len(named or "") <= LONGEST_BROKER and (not cluster or cluster in CLUSTERS)
 
 
@@ -71,13 +90,19 @@ def only_unread_fields_are_bad(value: bytes) -> bool:
 @given(wild_ones)
 def test_each_record_is_taken_once_or_rejected_once(wild: list[Wild]) -> None:
     found = accounted(raw(wild))
-    assert {offset: len(fates) for offset, fates in found.items()} == dict.fromkeys(found, 1), Counter(one.done for one in wild)
+    assert {offset: len(fates) for offset, fates in found.items()} == dict.fromkeys(found, 1), (
+        Counter(one.done for one in wild)
+    )
 
 
 @given(noise)
-def test_each_record_of_plain_noise_is_taken_once_or_rejected_once(noise: list[tuple[bytes | None, bytes | None]]) -> None:
+def test_each_record_of_plain_noise_is_taken_once_or_rejected_once(
+    noise: list[tuple[bytes | None, bytes | None]],
+) -> None:
     records = [record(key, value, offset) for offset, (key, value) in enumerate(noise)]
-    made_up = {offset for offset, (_, value) in enumerate(noise) if not value}  # a goodbye in the name of nobody says nothing
+    made_up = {
+        offset for offset, (_, value) in enumerate(noise) if not value
+    }  # a goodbye in the name of nobody says nothing
     assert all(len(fates) == 1 or offset in made_up for offset, fates in accounted(records).items())
 
 
@@ -87,7 +112,12 @@ def test_a_report_is_taken_when_the_published_model_takes_it(wild: list[Wild]) -
         one = wild[offset]
         if one.kind in (None, "report") and one.value:
             taken, expected = fates == ["report"], readable(one)
-            assert taken == expected or (taken and only_unread_fields_are_bad(one.value)), (one.done, fates, one.key, one.value[:500])
+            assert taken == expected or (taken and only_unread_fields_are_bad(one.value)), (
+                one.done,
+                fates,
+                one.key,
+                one.value[:500],
+            )
 
 
 @given(wild_ones)
@@ -96,7 +126,10 @@ def test_what_others_send_is_decoded_as_if_the_bad_ones_were_not_there(wild: lis
     for shard, block in decoded(STEADY, CONFIG).items():
         if shard[0] == "steady":
             others = [event for event in among[shard]["events"] if event["kind"] != "clock"]
-            assert (among[shard]["reports"], among[shard]["samples"]) == (block["reports"], block["samples"])
+            assert (among[shard]["reports"], among[shard]["samples"]) == (
+                block["reports"],
+                block["samples"],
+            )
             assert others == [event for event in block["events"] if event["kind"] != "clock"]
 
 

@@ -12,7 +12,17 @@ from hypothesis import strategies as st
 from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.model.blocks import BUNDLE_SCHEMA, Shard, from_bytes, to_bytes
 from tests.properties.model import Model, broker_rows, bundle_rows
-from tests.properties.strategies import BROKERS, BUNDLES, SHARD_COUNTS, Record, Shards, cuts, fold_configs, records, statistics
+from tests.properties.strategies import (
+    BROKERS,
+    BUNDLES,
+    SHARD_COUNTS,
+    Record,
+    Shards,
+    cuts,
+    fold_configs,
+    records,
+    statistics,
+)
 from tests.support.build import Event, Report, batch_of
 
 OF_THE_BATCH = {"gained", "appeared", "sampled"}
@@ -53,7 +63,10 @@ def test_the_order_of_a_batchs_rows_does_not_show(sent: list[Record], seed: int)
     one.take(sent)
     other.take(sent, shuffle=Random(seed).shuffle)
     for left, right in zip(one.shards, other.shards, strict=True):
-        assert [to_bytes(left.brokers), to_bytes(left.bundles)] == [to_bytes(right.brokers), to_bytes(right.bundles)]
+        assert [to_bytes(left.brokers), to_bytes(left.bundles)] == [
+            to_bytes(right.brokers),
+            to_bytes(right.bundles),
+        ]
 
 
 @given(st.lists(st.tuples(st.integers(0, 3_000), statistics), min_size=1, max_size=6), st.data())
@@ -68,15 +81,28 @@ def test_within_a_partition_offsets_give_the_order_even_if_its_clock_runs_backwa
     model.batch(history, 3_000)
     for batch in data.draw(cuts(history)):
         shards.take(batch, now_ms=3_000, shuffle=Random(1).shuffle)
-    timeless = [{name: value for name, value in row.items() if name != "gained"} for row in bundle_rows(shards.shards)]
-    assert timeless == [{name: value for name, value in row.items() if name != "gained"} for row in model.bundle_rows()]
+    timeless = [
+        {name: value for name, value in row.items() if name != "gained"}
+        for row in bundle_rows(shards.shards)
+    ]
+    assert timeless == [
+        {name: value for name, value in row.items() if name != "gained"}
+        for row in model.bundle_rows()
+    ]
 
 
-@given(st.data(), records(), st.sampled_from([0, 1, 1_000, 40_000]), st.sampled_from([1_000, 60_000, 86_400_000]))
+@given(
+    st.data(),
+    records(),
+    st.sampled_from([0, 1, 1_000, 40_000]),
+    st.sampled_from([1_000, 60_000, 86_400_000]),
+)
 def test_bundles_and_brokers_are_forgotten_when_the_definition_says(
     data: st.DataObject, sent: list[Record], bundle_retention_ms: int, broker_retention_ms: int
 ) -> None:
-    config = FoldConfig(bundle_retention_ms=bundle_retention_ms, broker_retention_ms=broker_retention_ms)
+    config = FoldConfig(
+        bundle_retention_ms=bundle_retention_ms, broker_retention_ms=broker_retention_ms
+    )
     shards, model = Shards.empty(2, config), Model(config)
     for batch in data.draw(cuts(sent)):
         shards.take(batch)
@@ -89,9 +115,13 @@ def test_bundles_and_brokers_are_forgotten_when_the_definition_says(
 def test_the_refused_reports_are_those_that_the_definition_refuses(sent: list[Record]) -> None:
     model = Model(FoldConfig())
     model.batch(sent, sent[-1].append_ms)
-    reports, events = ([record for record in sent if isinstance(record, kind)] for kind in (Report, Event))
+    reports, events = (
+        [record for record in sent if isinstance(record, kind)] for kind in (Report, Event)
+    )
     _, refused = fold(Shard.empty(), batch_of(reports, events), sent[-1].append_ms, FoldConfig())
-    assert [(row["broker"], row["offset"]) for row in refused.to_pylist()] == [(report.broker, report.at) for report in model.refused]
+    assert [(row["broker"], row["offset"]) for row in refused.to_pylist()] == [
+        (report.broker, report.at) for report in model.refused
+    ]
 
 
 @given(records())
@@ -100,12 +130,19 @@ def test_a_shard_survives_being_written_down(sent: list[Record]) -> None:
     shards.take(sent)
     shard = shards.shards[0]
     again = Shard(from_bytes(to_bytes(shard.brokers)), from_bytes(to_bytes(shard.bundles)))
-    assert (again.brokers.equals(shard.brokers), again.bundles.equals(shard.bundles)) == (True, True)
+    assert (again.brokers.equals(shard.brokers), again.bundles.equals(shard.bundles)) == (
+        True,
+        True,
+    )
     assert again.bundles.schema == BUNDLE_SCHEMA
-    assert shard.bundles["name"].to_pylist() == sorted(shard.bundles["name"].to_pylist(), key=str.encode)
+    assert shard.bundles["name"].to_pylist() == sorted(
+        shard.bundles["name"].to_pylist(), key=str.encode
+    )
 
 
-def test_a_report_with_the_content_of_the_last_one_is_no_new_sample_but_confirms_ownership() -> None:
+def test_a_report_with_the_content_of_the_last_one_is_no_new_sample_but_confirms_ownership() -> (
+    None
+):
     stats = {BUNDLES[0]: None} | dict.fromkeys(BUNDLES[1:2], example())
     first = Report(BROKERS[0], 1_000, stats, content="x")
     shard, _ = fold(Shard.empty(), batch_of([first]), 1_000, FoldConfig())
@@ -123,7 +160,12 @@ def example() -> object:
 
 
 def test_an_empty_batch_changes_nothing_lasting() -> None:
-    shard, _ = fold(Shard.empty(), batch_of([Report(BROKERS[0], 1_000, {BUNDLES[0]: None})]), 1_000, FoldConfig())
+    shard, _ = fold(
+        Shard.empty(),
+        batch_of([Report(BROKERS[0], 1_000, {BUNDLES[0]: None})]),
+        1_000,
+        FoldConfig(),
+    )
     again, refused = fold(shard, batch_of([]), 1_001, FoldConfig())
     assert lasting_bytes(again) == lasting_bytes(shard)
     assert isinstance(refused, pa.Table)

@@ -27,29 +27,42 @@ def scenarios(draw: st.DrawFn, events: bool = True) -> Scenario:
     names = [f"acme/n{draw(st.integers(0, 3))}" for _ in range(bundles)]
     some = st.lists(row, min_size=1, max_size=brokers, unique=True).map(tuple)
     isolation = Isolation("walls", ("acme/n0",), draw(some), draw(some), draw(st.integers(0, 2)))
-    happening = st.tuples(st.integers(0, 599), row, st.sampled_from(KINDS), st.sampled_from((0.25, 0.5, 1.0)))
+    happening = st.tuples(
+        st.integers(0, 599), row, st.sampled_from(KINDS), st.sampled_from((0.25, 0.5, 1.0))
+    )
     return small_scenario(
         draw(st.lists(row, min_size=bundles, max_size=bundles)),
         brokers,
-        capacities=draw(st.lists(st.sampled_from((500.0, 1000.0, 3000.0)), min_size=brokers, max_size=brokers)),
+        capacities=draw(
+            st.lists(st.sampled_from((500.0, 1000.0, 3000.0)), min_size=brokers, max_size=brokers)
+        ),
         loads=draw(st.lists(st.integers(0, 900), min_size=bundles, max_size=bundles)),
         namespaces=names,
-        events=tuple(event(*one) for one in sorted(draw(st.lists(happening, max_size=6)))) if events else (),
+        events=tuple(event(*one) for one in sorted(draw(st.lists(happening, max_size=6))))
+        if events
+        else (),
         policies=ScenarioPolicies(
-            (isolation,) if draw(st.booleans()) else (), (AntiAffinity("apart", ("acme/n1", "acme/n2")),), ("acme/n3",), {"acme/n1": 2}
+            (isolation,) if draw(st.booleans()) else (),
+            (AntiAffinity("apart", ("acme/n1", "acme/n2")),),
+            ("acme/n3",),
+            {"acme/n1": 2},
         ),
     )
 
 
 @given(scenario=scenarios(events=False), data=st.data())
-def test_no_allowed_assignment_has_a_greatest_usage_below_the_bound(scenario: Scenario, data: Any) -> None:
+def test_no_allowed_assignment_has_a_greatest_usage_below_the_bound(
+    scenario: Scenario, data: Any
+) -> None:
     rules, state, demand = Rules.of(scenario), BrokerState.of(scenario), Demand.at(scenario, 0)
     state.drained[data.draw(st.integers(0, len(scenario.brokers) - 1))] = data.draw(st.booleans())
     state.factor[:] = data.draw(st.sampled_from((0.5, 1.0)))
     allowed, owner = rules.allowed(state.up) & state.available, scenario.bundles.start_owner.copy()
     for row, policy in enumerate(rules.policy.tolist()):
         stays = rules.pinned[row] and not state.drained[owner[row]]
-        assume(allowed[policy, owner[row]] if stays else allowed[policy].any())  # rules that can't be kept bind nobody
+        assume(
+            allowed[policy, owner[row]] if stays else allowed[policy].any()
+        )  # rules that can't be kept bind nobody
         if not stays:
             owner[row] = data.draw(st.sampled_from(np.flatnonzero(allowed[policy]).tolist()))
     usage = usage_of(scenario.brokers, owner, demand, state.factor)[state.available].max()
@@ -61,10 +74,17 @@ def test_what_can_have_happened_is_measured_and_adds_up(scenario: Scenario, seed
     done = measured(scenario, random_trace(scenario, seed, moves=20))
     figures, gaps, series = done.figures, done.gaps, done.series
     assert figures["moves"] == int(series.moves.sum()) == int(gaps.moved.sum())
-    assert figures["undone"] <= figures["moves"] - figures["moves_drain"] and 0 <= figures["redundant"] <= figures["moves"]
-    assert figures["violation_count"] == sum(value for name, value in figures["violations"].items() if not name.endswith("_s"))
+    assert (
+        figures["undone"] <= figures["moves"] - figures["moves_drain"]
+        and 0 <= figures["redundant"] <= figures["moves"]
+    )
+    assert figures["violation_count"] == sum(
+        value for name, value in figures["violations"].items() if not name.endswith("_s")
+    )
     assert 0.0 <= figures["balanced_share"] <= 1.0 and figures["thrash"] >= -1e-9
-    assert (gaps.length_s >= 0).all() and figures["orphans_at_end"] == int((gaps.destination < 0).sum())
+    assert (gaps.length_s >= 0).all() and figures["orphans_at_end"] == int(
+        (gaps.destination < 0).sum()
+    )
     assert np.isnan(series.usage).sum() == sum(not up for up in _up(scenario).ravel())
     assert series.orphaned.max() <= series.unserved.max() <= len(scenario.bundles)
 
@@ -78,12 +98,16 @@ def _up(scenario: Scenario) -> np.ndarray:
 
 
 @given(scenario=scenarios(), seed=st.integers(0, 10_000), data=st.data())
-def test_an_effect_of_its_own_decision_cannot_come_twice_or_from_nowhere(scenario: Scenario, seed: int, data: Any) -> None:
+def test_an_effect_of_its_own_decision_cannot_come_twice_or_from_nowhere(
+    scenario: Scenario, seed: int, data: Any
+) -> None:
     lines = random_trace(scenario, seed, moves=20)
     effects = [at for at, line in enumerate(lines) if line["event"] != "decision"]
     assume(effects)
     at = data.draw(st.sampled_from(effects))
-    decision = next(place for place, line in enumerate(lines) if line.get("id") == lines[at]["decision"])
+    decision = next(
+        place for place, line in enumerate(lines) if line.get("id") == lines[at]["decision"]
+    )
     for spoiled in ([*lines[: at + 1], *lines[at:]], lines[:decision] + lines[decision + 1 :]):
         with pytest.raises(TraceError):
             measured(scenario, spoiled)
@@ -92,9 +116,17 @@ def test_an_effect_of_its_own_decision_cannot_come_twice_or_from_nowhere(scenari
 @given(scenario=scenarios(), seed=st.integers(0, 10_000))
 def test_the_names_of_brokers_and_bundles_make_no_difference(scenario: Scenario, seed: int) -> None:
     lines = random_trace(scenario, seed, moves=10)
-    other = replace(scenario, brokers=replace(scenario.brokers, names=tuple(f"x-{name}" for name in scenario.brokers.names)))
+    other = replace(
+        scenario,
+        brokers=replace(
+            scenario.brokers, names=tuple(f"x-{name}" for name in scenario.brokers.names)
+        ),
+    )
     renamed = [
-        {key: f"x-{value}" if key in ("source", "destination", "broker") and value else value for key, value in one.items()}
+        {
+            key: f"x-{value}" if key in ("source", "destination", "broker") and value else value
+            for key, value in one.items()
+        }
         for one in lines
     ]
     assert measured(scenario, lines).figures == measured(other, renamed).figures

@@ -17,7 +17,18 @@ from tests.properties.strategies import Shards
 from tests.support.build import Report
 
 WEIGHTS = {"cpu": 1.0}
-BOUNDS = [0, 0x9, 0xA, 0x0FFFFFFF, 0x40000000, 0x7FFFFFFF, 0x80000000, 0xA0000000, 0xFFFFFFFE, 0xFFFFFFFF]
+BOUNDS = [
+    0,
+    0x9,
+    0xA,
+    0x0FFFFFFF,
+    0x40000000,
+    0x7FFFFFFF,
+    0x80000000,
+    0xA0000000,
+    0xFFFFFFFE,
+    0xFFFFFFFF,
+]
 
 bundles = st.builds(
     lambda namespace, bounds: f"{namespace}/0x{min(bounds):08x}_0x{max(bounds):08x}",
@@ -30,7 +41,12 @@ owned = st.dictionaries(bundles, st.sampled_from(["a:1", "b:1"]), max_size=12)
 def view_with(owners: Mapping[str, str]) -> ClusterView:
     """Both brokers' whole reports of one moment."""
     reports = [
-        Report(broker, 1_000, {name: BundleStats() for name, owner in owners.items() if owner == broker}, offset=offset)
+        Report(
+            broker,
+            1_000,
+            {name: BundleStats() for name, owner in owners.items() if owner == broker},
+            offset=offset,
+        )
         for offset, broker in enumerate(("a:1", "b:1"))
     ]
     shards = Shards.empty(1, FoldConfig(10, 1000))
@@ -55,6 +71,8 @@ def test_overlaps_are_those_of_every_two_bundles(owners: dict[str, str]) -> None
     for row, name in enumerate(view.bundles.names.to_pylist()):
         others = [other for other in owners if overlap(name, other)]
         assert found.reshaping[row] == bool(others)
-        assert found.moving[row] == any(not holds(other, name) for other in others), "one inside another may move"
+        assert found.moving[row] == any(not holds(other, name) for other in others), (
+            "one inside another may move"
+        )
         assert (row in found.beside) == bool(others)
         assert not others or view.bundles.name(found.beside[row]) in others

@@ -63,22 +63,41 @@ def said_of(done: Round, broker: str) -> bool:
 def numbers_of(name: str, config: Any, done: Round) -> dict[str, Numbers]:
     """What `lbctl explain --why-not` would say of each living broker's figures after the pass."""
     brokers = done.view.brokers
-    columns = (brokers.names, brokers.usage, brokers.latest.throughput, brokers.latest.rate, brokers.alive)
+    columns = (
+        brokers.names,
+        brokers.usage,
+        brokers.latest.throughput,
+        brokers.latest.rate,
+        brokers.alive,
+    )
     loads = [
-        {"broker": broker, "usage_ratio": float(usage), "bytes_per_s": float(flow), "msgs_per_s": float(rate)}
+        {
+            "broker": broker,
+            "usage_ratio": float(usage),
+            "bytes_per_s": float(flow),
+            "msgs_per_s": float(rate),
+        }
         for broker, usage, flow, rate, alive in zip(*columns, strict=True)
         if alive
     ]
     remembered = done.memory.strategies.get(name, {})
-    found = {load["broker"]: numbers(name, config, remembered, loads, load["broker"]) for load in loads}
+    found = {
+        load["broker"]: numbers(name, config, remembered, loads, load["broker"]) for load in loads
+    }
     return {broker: figures for broker, figures in found.items() if figures is not None}
 
 
 @pytest.mark.parametrize("name", shedder.names)
 @given(steps=lives(), chosen=settings)
-def test_a_pass_over_an_uneven_cluster_leaves_a_decision_or_a_refusal(name: str, steps: list[Step], chosen: Mapping[str, Any]) -> None:
+def test_a_pass_over_an_uneven_cluster_leaves_a_decision_or_a_refusal(
+    name: str, steps: list[Step], chosen: Mapping[str, Any]
+) -> None:
     manager = traits_of(shedder[name]).manager
-    own = {"shedding_strategy": name, "load_manager": "modular" if manager == "any" else manager, "shedding_interval_ms": 0}
+    own = {
+        "shedding_strategy": name,
+        "load_manager": "modular" if manager == "any" else manager,
+        "shedding_interval_ms": 0,
+    }
     config = cluster_config({**EVERY_ROUND, **chosen, **own})
     for _, _, done in played(steps, config):
         if done.memory.last_shed_ms != done.now_ms or not done.view.brokers.sampled.any():
@@ -89,7 +108,11 @@ def test_a_pass_over_an_uneven_cluster_leaves_a_decision_or_a_refusal(name: str,
         sampled = done.view.brokers.sampled if traits_of(config.shedder).paces_itself else alive
         if alive.any() and (usage >= usage[alive].mean() + UNEVEN)[alive & sampled].any():
             assert done.decisions or done.refusals
-        beyond = [broker for broker, figures in numbers_of(name, config.shedder_config, done).items() if figures.beyond]
+        beyond = [
+            broker
+            for broker, figures in numbers_of(name, config.shedder_config, done).items()
+            if figures.beyond
+        ]
         if traits_of(config.shedder).paces_itself:
             continue  # its numbers are learned: what keeps a broker hot is refused by name, as below for the others
         assert not beyond or done.decisions or done.refusals, beyond
@@ -100,5 +123,7 @@ def test_a_pass_over_an_uneven_cluster_leaves_a_decision_or_a_refusal(name: str,
 
 def test_a_strategy_that_says_nothing_is_refused_in_figures() -> None:
     rule = REFUSES["nothing_proposed"]
-    assert rule.unit == "ratio" and not rule.place, "the strategy's own numbers say more of what keeps a bundle"
+    assert rule.unit == "ratio" and not rule.place, (
+        "the strategy's own numbers say more of what keeps a bundle"
+    )
     assert np.isclose(UNEVEN, 0.1)

@@ -13,7 +13,12 @@ SHEDDERS: list[dict[str, Any]] = [
     {"shedding_strategy": "OverloadShedder", "overloaded_threshold_percent": 40},
     {"shedding_strategy": "ThresholdShedder", "min_throughput_mb": 0},
     {"shedding_strategy": "UniformLoadShedder"},
-    {"shedding_strategy": "AvgShedder", "placement_strategy": "AvgShedder", "hit_count_high": 1, "hit_count_low": 1},
+    {
+        "shedding_strategy": "AvgShedder",
+        "placement_strategy": "AvgShedder",
+        "hit_count_high": 1,
+        "hit_count_low": 1,
+    },
     {"shedding_strategy": "LeastMoves", "least_moves_patience_ms": 0, "least_moves_certainty": 0.0},
     {"load_manager": "extensible", "hit_count_threshold": 0},
 ]
@@ -23,10 +28,15 @@ CLOSE = 2e-3  # figures in the memory have four digits, usages single precision
 
 
 def cluster_of(given_loads: list[list[int]], settings: dict[str, Any]) -> ApprovingCluster:
-    return ApprovingCluster({f"b{row}": [float(load) for load in some] for row, some in enumerate(given_loads)}, **settings)
+    return ApprovingCluster(
+        {f"b{row}": [float(load) for load in some] for row, some in enumerate(given_loads)},
+        **settings,
+    )
 
 
-def done(usage: dict[str, float], cluster: ApprovingCluster, proposal: Proposal) -> dict[str, float]:
+def done(
+    usage: dict[str, float], cluster: ApprovingCluster, proposal: Proposal
+) -> dict[str, float]:
     """The usages once a move has been made, as far as it is known where the bundle goes."""
     carried = cluster.owned[proposal.source][proposal.bundle] / 100.0
     usage = usage | {proposal.source: usage[proposal.source] - carried}
@@ -64,7 +74,14 @@ def test_a_plan_makes_the_max_worse_at_none_of_its_steps_and_says_what_is_so(
     assert greatest <= first + CLOSE, "as a whole"
 
 
-LITTLE_INTO_LITTLE = [[20], [1, 1, 1, 6, 1, 21], [21], [5, 17, 25, 25], [10, 1, 23, 25, 25], [1, 17, 25, 25]]
+LITTLE_INTO_LITTLE = [
+    [20],
+    [1, 1, 1, 6, 1, 21],
+    [21],
+    [5, 17, 25, 25],
+    [10, 1, 23, 25, 25],
+    [1, 17, 25, 25],
+]
 
 
 @example(LITTLE_INTO_LITTLE, SHEDDERS[4], set(), True)
@@ -85,11 +102,15 @@ def test_whichever_of_them_are_approved_the_max_is_none_the_worse(
             usage = done(usage, cluster, names[decision.proposal_id])
     assert max(usage.values()) <= max(cluster.usage.values()) + CLOSE
     if whole:
-        assert answer.outcome == "accepted" and answer.rule is None, "a plan can be approved as a whole"
+        assert answer.outcome == "accepted" and answer.rule is None, (
+            "a plan can be approved as a whole"
+        )
 
 
 @given(loads, strategies, st.sampled_from(["kind=move", "max_mb=8", "max_mb=15 per_hour=2"]))
-def test_a_rule_makes_the_max_none_the_worse(given_loads: list[list[int]], settings: dict[str, Any], rule: str) -> None:
+def test_a_rule_makes_the_max_none_the_worse(
+    given_loads: list[list[int]], settings: dict[str, Any], rule: str
+) -> None:
     cluster = cluster_of(given_loads, settings | {"auto_approve": rule})
     for _ in range(3):
         made = cluster.round()
@@ -106,7 +127,9 @@ def test_a_rule_makes_the_max_none_the_worse(given_loads: list[list[int]], setti
 
 
 @given(loads, strategies)
-def test_what_waits_in_a_steady_cluster_stays_what_one_pass_wants(given_loads: list[list[int]], settings: dict[str, Any]) -> None:
+def test_what_waits_in_a_steady_cluster_stays_what_one_pass_wants(
+    given_loads: list[list[int]], settings: dict[str, Any]
+) -> None:
     cluster = cluster_of(given_loads, settings)
     most = 0
     for _ in range(8):

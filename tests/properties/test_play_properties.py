@@ -15,7 +15,14 @@ from lb_stream.sim.play.player import Game
 from lb_stream.sim.scenario.scenario import Event, Fault, Isolation, Scenario, ScenarioPolicies
 from tests.unit.sim.play.scenes import scene
 
-POLICIES = ("none", "ThresholdShedder", "OverloadShedder", "UniformLoadShedder", "AvgShedder", "TransferShedder")
+POLICIES = (
+    "none",
+    "ThresholdShedder",
+    "OverloadShedder",
+    "UniformLoadShedder",
+    "AvgShedder",
+    "TransferShedder",
+)
 KNOWN_DEAD_S = 60.0
 """A broker that has been down for so long is known to be: heartbeats end 30 s before, and a round is 10 s away."""
 PINNED, WALLED = "t/n0", "t/n1"
@@ -28,13 +35,24 @@ class Cluster(RuleBasedStateMachine):
         policy=st.sampled_from(POLICIES),
         owners=st.lists(st.integers(0, 2), min_size=3, max_size=9),
         rates=st.lists(st.floats(0, 60_000, width=32), min_size=9, max_size=9),
-        faults=st.lists(st.tuples(st.sampled_from(("lost_decisions", "lost_acks", "stale_reports")), st.integers(0, 2)), max_size=2),
+        faults=st.lists(
+            st.tuples(
+                st.sampled_from(("lost_decisions", "lost_acks", "stale_reports")), st.integers(0, 2)
+            ),
+            max_size=2,
+        ),
     )
-    def begin(self, policy: str, owners: list[int], rates: list[float], faults: list[tuple[str, int]]) -> None:
+    def begin(
+        self, policy: str, owners: list[int], rates: list[float], faults: list[tuple[str, int]]
+    ) -> None:
         owners[1] = 2  # within its wall
-        policies = ScenarioPolicies(isolation=(Isolation("wall", (WALLED,), (2,), (), 1),), pinned_namespaces=(PINNED,))
+        policies = ScenarioPolicies(
+            isolation=(Isolation("wall", (WALLED,), (2,), (), 1),), pinned_namespaces=(PINNED,)
+        )
         given = tuple(Fault(kind, (broker,), 50.0, 200.0, 40.0) for kind, broker in faults)  # type: ignore[arg-type]
-        self.scenario: Scenario = scene(owners, ticks=40, rates=rates[: len(owners)], policies=policies, faults=given)
+        self.scenario: Scenario = scene(
+            owners, ticks=40, rates=rates[: len(owners)], policies=policies, faults=given
+        )
         self.game = Game(self.scenario, read_policy(policy))
         self.events: list[Event] = []
         self.down_s: dict[int, float] = {}
@@ -91,7 +109,9 @@ class Cluster(RuleBasedStateMachine):
                 since = self.down_s.get(broker)
                 assert since is None or line["t"] - since < KNOWN_DEAD_S, line
                 if line["kind"] == "unload" and line["bundle"].startswith(f"{PINNED}/"):
-                    assert broker in self.drained or line["t"] <= self.given_back_s[broker] + 1.0, line
+                    assert broker in self.drained or line["t"] <= self.given_back_s[broker] + 1.0, (
+                        line
+                    )
         self.seen = len(self.game.lines)
 
     @invariant()

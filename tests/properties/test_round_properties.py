@@ -28,13 +28,26 @@ from lb_stream.core.placement import placement, simple_placement
 from lb_stream.core.placement.base import Targets
 from lb_stream.core.round.decide import Inbox, Round, decide
 from lb_stream.core.shedding import shedder
-from tests.properties.strategies import BROKERS, BUNDLES, PARTITION, SYSTEM_BUNDLES, Record, Shards, statistics, usages
+from tests.properties.strategies import (
+    BROKERS,
+    BUNDLES,
+    PARTITION,
+    SYSTEM_BUNDLES,
+    Record,
+    Shards,
+    statistics,
+    usages,
+)
 from tests.support.build import Event, Report
 
 NOBODY = {"assign": (), "unload": (), "split": (None,)}
 """A bundle that is being split may have lost its owner already, its children not being reported yet."""
 
-EVERY_ROUND = {"loadBalancerSheddingIntervalMinutes": 0, "loadBalancerBundleUnloadMinThroughputThreshold": 0, "dry_run": False}
+EVERY_ROUND = {
+    "loadBalancerSheddingIntervalMinutes": 0,
+    "loadBalancerBundleUnloadMinThroughputThreshold": 0,
+    "dry_run": False,
+}
 
 
 @dataclass(frozen=True)
@@ -62,13 +75,32 @@ def lives(draw: st.DrawFn, most: int = 6) -> list[Step]:
                 batch.append(Event(kind, broker, **place))
                 continue
             # Two brokers may name one bundle only by mistake: rarely.
-            free = [name for name in (*BUNDLES, *SYSTEM_BUNDLES) if name not in taken] if draw(st.integers(0, 9)) else BUNDLES
-            named = draw(st.lists(st.sampled_from(list(free)), unique=True, max_size=6)) if free else []
+            free = (
+                [name for name in (*BUNDLES, *SYSTEM_BUNDLES) if name not in taken]
+                if draw(st.integers(0, 9))
+                else BUNDLES
+            )
+            named = (
+                draw(st.lists(st.sampled_from(list(free)), unique=True, max_size=6)) if free else []
+            )
             taken |= set(named)
             batch.append(
-                Report(broker, bundles={name: draw(statistics) for name in named}, resources={"cpu": (draw(usages), 100.0)}, **place)
+                Report(
+                    broker,
+                    bundles={name: draw(statistics) for name in named},
+                    resources={"cpu": (draw(usages), 100.0)},
+                    **place,
+                )
             )
-        acks = draw(st.lists(st.tuples(st.integers(0, 5), st.sampled_from(["released", "acquired", "refused", "failed"])), max_size=2))
+        acks = draw(
+            st.lists(
+                st.tuples(
+                    st.integers(0, 5),
+                    st.sampled_from(["released", "acquired", "refused", "failed"]),
+                ),
+                max_size=2,
+            )
+        )
         steps.append(Step(batch, tuple(acks), draw(st.sampled_from([True, True, True, False]))))
     return steps
 
@@ -79,7 +111,9 @@ configs = st.fixed_dictionaries(
         "profile": st.sampled_from(["default", "pulsar-4.0", "documented"]),
         "shedding_strategy": st.sampled_from(shedder.names),
         "load_manager": st.sampled_from(["modular", "modular", "simple", "extensible"]),
-        "placement_strategy": st.sampled_from([name for name in placement.names if name not in shedder.names]),
+        "placement_strategy": st.sampled_from(
+            [name for name in placement.names if name not in shedder.names]
+        ),
         "simple_placement_strategy": st.sampled_from(simple_placement.names),
         "max_moves_in_flight": st.integers(0, 3),
         "max_moves_in_flight_per_broker": st.integers(0, 2),
@@ -102,7 +136,11 @@ configs = st.fixed_dictionaries(
 
 
 def played(
-    steps: Sequence[Step], config: ClusterConfig, memory: Memory | None = None, shards: int = 1, shuffle: Any = None
+    steps: Sequence[Step],
+    config: ClusterConfig,
+    memory: Memory | None = None,
+    shards: int = 1,
+    shuffle: Any = None,
 ) -> Iterator[tuple[ClusterView, Memory, Round]]:
     """The rounds of a life: (what the round saw, the memory it started from, the round)."""
     state = Shards.empty(shards, config.fold)
@@ -116,7 +154,11 @@ def played(
 
 
 def inbox_of(step: Step, memory: Memory) -> Inbox:
-    acks = [Ack(decision_id=memory.pending[at].decision_id, outcome=said) for at, said in step.acks if at < len(memory.pending)]
+    acks = [
+        Ack(decision_id=memory.pending[at].decision_id, outcome=said)
+        for at, said in step.acks
+        if at < len(memory.pending)
+    ]
     return Inbox(tuple(acks), step.caught_up)
 
 
@@ -151,7 +193,10 @@ def test_every_decision_can_be_obeyed(steps: list[Step], config: ClusterConfig) 
             if one.kind in ("unload", "transfer"):
                 assert one.source == one.expected_owner == owner_of(view, one.bundle)
                 assert one.source in alive
-                preselected = config.balancer.load_manager == "modular" and config.balancer.modular_preselect_destination
+                preselected = (
+                    config.balancer.load_manager == "modular"
+                    and config.balancer.modular_preselect_destination
+                )
                 assert (one.destination is not None) == (preselected or one.kind == "transfer")
             elif one.kind == "split":
                 assert one.source == one.expected_owner == owner_of(view, one.bundle)
@@ -163,7 +208,9 @@ def test_every_decision_can_be_obeyed(steps: list[Step], config: ClusterConfig) 
                 assert one.source is one.expected_owner is None
                 assert owner_of(view, one.bundle) not in alive
                 assert one.destination is not None
-        assert [one.decision_id for one in done.decisions] == [f"c:{memory.seq + 1}:{place}" for place in range(len(done.decisions))]
+        assert [one.decision_id for one in done.decisions] == [
+            f"c:{memory.seq + 1}:{place}" for place in range(len(done.decisions))
+        ]
 
 
 @given(lives(), configs)
@@ -171,12 +218,18 @@ def test_no_bundle_is_in_two_decisions_at_once(steps: list[Step], config: Cluste
     for _, memory, done in played(steps, config):
         pending = Counter(one.bundle for one in done.memory.pending)
         assert set(pending.values()) <= {1}
-        still_open = {one.decision_id for one in done.memory.pending} & {one.decision_id for one in memory.pending}
-        assert {one.decision_id for one in done.memory.pending} == still_open | {one.decision_id for one in done.decisions}
+        still_open = {one.decision_id for one in done.memory.pending} & {
+            one.decision_id for one in memory.pending
+        }
+        assert {one.decision_id for one in done.memory.pending} == still_open | {
+            one.decision_id for one in done.decisions
+        }
         ended = [one.decision_id for one in done.outcomes]
         half_done = [one.decision_id for one in done.memory.moves.values()]
         before = [one.decision_id for one in (*memory.pending, *memory.moves.values())]
-        assert sorted([*ended, *still_open, *half_done]) == sorted(before), "every decision ends once"
+        assert sorted([*ended, *still_open, *half_done]) == sorted(before), (
+            "every decision ends once"
+        )
 
 
 @given(lives(), configs)
@@ -184,9 +237,15 @@ def test_no_bundle_goes_to_a_broker_that_is_silent_and_what_was_released_is_reme
     steps: list[Step], config: ClusterConfig
 ) -> None:
     for view, memory, done in played(steps, config):
-        speaking = dict(zip(done.view.brokers.names, done.view.brokers.speaking.tolist(), strict=True))
+        speaking = dict(
+            zip(done.view.brokers.names, done.view.brokers.speaking.tolist(), strict=True)
+        )
         for one in done.decisions:
-            assert one.kind not in ("assign", "unload") or one.destination is None or speaking[one.destination]
+            assert (
+                one.kind not in ("assign", "unload")
+                or one.destination is None
+                or speaking[one.destination]
+            )
         for bundle in {*memory.released} - {*done.memory.released}:
             row = int(view.bundles.rows_of([bundle])[0])
             overlaps = row >= 0 and row in superseded(view, [row])
@@ -194,8 +253,13 @@ def test_no_bundle_goes_to_a_broker_that_is_silent_and_what_was_released_is_reme
 
 
 @given(lives(), configs)
-def test_no_round_sheds_an_overload_onto_another_broker(steps: list[Step], config: ClusterConfig) -> None:
-    if config.balancer.load_manager != "modular" or not config.balancer.modular_preselect_destination:
+def test_no_round_sheds_an_overload_onto_another_broker(
+    steps: list[Step], config: ClusterConfig
+) -> None:
+    if (
+        config.balancer.load_manager != "modular"
+        or not config.balancer.modular_preselect_destination
+    ):
         return  # their shedders choose destinations by themselves, or nobody does before the release
     threshold = config.balancer.overloaded_threshold_percent / 100.0
     for _, _, done in played(steps, config):
@@ -208,49 +272,78 @@ def test_no_round_sheds_an_overload_onto_another_broker(steps: list[Step], confi
             if one.kind == "unload":
                 source = view.brokers.usage[int(view.bundles.owner[row])]
                 after = targets.with_bundle(row, np.array([destination]))[0]
-                assert after <= max(threshold, source) or after == targets.usage[destination] <= source
+                assert (
+                    after <= max(threshold, source) or after == targets.usage[destination] <= source
+                )
             targets.add(row, destination)
 
 
 @given(lives(), configs)
 def test_moves_under_way_stay_within_their_limits(steps: list[Step], config: ClusterConfig) -> None:
     for _, _, done in played(steps, config):
-        sources = Counter(one.source for one in done.memory.pending if one.kind in ("unload", "transfer"))
+        sources = Counter(
+            one.source for one in done.memory.pending if one.kind in ("unload", "transfer")
+        )
         assert sources.total() <= config.balancer.max_moves_in_flight
         assert max(sources.values(), default=0) <= config.balancer.max_moves_in_flight_per_broker
 
 
 @given(lives(), configs)
-def test_splits_never_take_a_namespace_past_its_maximum(steps: list[Step], config: ClusterConfig) -> None:
+def test_splits_never_take_a_namespace_past_its_maximum(
+    steps: list[Step], config: ClusterConfig
+) -> None:
     for _, _, done in played(steps, config):
         names = done.view.bundles.names.to_pylist()
-        splits = Counter(namespace_of(one.bundle) for one in done.memory.pending if one.kind == "split")
-        for namespace in {namespace_of(one.bundle) for one in done.decisions if one.kind == "split"}:
-            bundles = sum(namespace_of(name) == namespace for name in names)  # the generated ones don't overlap
-            if config.balancer.load_manager == "modular":  # the simple one looks at the maximum before the look only
+        splits = Counter(
+            namespace_of(one.bundle) for one in done.memory.pending if one.kind == "split"
+        )
+        for namespace in {
+            namespace_of(one.bundle) for one in done.decisions if one.kind == "split"
+        }:
+            bundles = sum(
+                namespace_of(name) == namespace for name in names
+            )  # the generated ones don't overlap
+            if (
+                config.balancer.load_manager == "modular"
+            ):  # the simple one looks at the maximum before the look only
                 assert bundles + splits[namespace] <= config.splitting.namespace_max_bundles
         assert splits.total() <= config.splitting.max_splits_in_flight
 
 
 @given(lives(), configs)
-def test_a_bundle_that_was_unloaded_is_left_alone_for_the_grace_period(steps: list[Step], config: ClusterConfig) -> None:
+def test_a_bundle_that_was_unloaded_is_left_alone_for_the_grace_period(
+    steps: list[Step], config: ClusterConfig
+) -> None:
     for _, memory, done in played(steps, config):
         since = done.now_ms - config.balancer.shedding_grace_period_ms
         lately = {bundle for bundle, at_ms in memory.recently_unloaded.items() if at_ms >= since}
         assert not lately & {one.bundle for one in done.decisions if one.kind == "unload"}
-        waiting = {bundle: retry.kind for bundle, retry in done.memory.retries.items() if done.now_ms < retry.not_before_ms}
+        waiting = {
+            bundle: retry.kind
+            for bundle, retry in done.memory.retries.items()
+            if done.now_ms < retry.not_before_ms
+        }
         assert not [one for one in done.decisions if one.bundle in waiting and one.kind != "assign"]
-        assert not [one for one in done.decisions if waiting.get(one.bundle) == "assign"], "only failed assignments delay an assignment"
+        assert not [one for one in done.decisions if waiting.get(one.bundle) == "assign"], (
+            "only failed assignments delay an assignment"
+        )
 
 
 @given(lives(), configs, st.sampled_from([2, 4]), st.integers())
-def test_neither_shards_nor_the_order_of_records_show_in_a_round(steps: list[Step], config: ClusterConfig, shards: int, seed: int) -> None:
+def test_neither_shards_nor_the_order_of_records_show_in_a_round(
+    steps: list[Step], config: ClusterConfig, shards: int, seed: int
+) -> None:
     plain = [as_json(done) for _, _, done in played(steps, config)]
-    assert [as_json(done) for _, _, done in played(steps, config, shards=shards, shuffle=Random(seed).shuffle)] == plain
+    assert [
+        as_json(done)
+        for _, _, done in played(steps, config, shards=shards, shuffle=Random(seed).shuffle)
+    ] == plain
 
 
 @given(lives(), configs)
-def test_a_replay_from_the_written_memory_makes_the_same_round(steps: list[Step], config: ClusterConfig) -> None:
+def test_a_replay_from_the_written_memory_makes_the_same_round(
+    steps: list[Step], config: ClusterConfig
+) -> None:
     for step, (view, memory, done) in zip(steps, played(steps, config), strict=True):
         written = Memory.from_json(memory.to_json())
         assert written == memory
@@ -260,7 +353,9 @@ def test_a_replay_from_the_written_memory_makes_the_same_round(steps: list[Step]
 
 
 @given(lives(), configs)
-def test_a_dry_run_decides_the_same_but_remembers_and_publishes_nothing(steps: list[Step], config: ClusterConfig) -> None:
+def test_a_dry_run_decides_the_same_but_remembers_and_publishes_nothing(
+    steps: list[Step], config: ClusterConfig
+) -> None:
     dry = replace(config, balancer=config.balancer.model_copy(update={"mode": "observe"}))
     (_, _, first), *_ = played(steps, config)
     rounds = [done for _, _, done in played(steps, dry)]
@@ -271,7 +366,9 @@ def test_a_dry_run_decides_the_same_but_remembers_and_publishes_nothing(steps: l
         assert (done.ownership, done.outcomes, done.memory.pending) == ((), (), ())
         assert (done.memory.versions, done.memory.published_to) == ({}, "")
         bundles = done.view.bundles
-        moved_by_others |= {bundles.name(row) for row in np.flatnonzero(bundles.gained & ~bundles.appeared)}
+        moved_by_others |= {
+            bundles.name(row) for row in np.flatnonzero(bundles.gained & ~bundles.appeared)
+        }
         assert done.memory.recently_unloaded.keys() <= moved_by_others
 
 
@@ -288,7 +385,9 @@ def test_settings_may_change_between_any_two_rounds(steps: list[Step], data: st.
         done = decide(view, memory, inbox_of(step, memory), config)
         memory = Memory.from_json(done.memory.to_json())
         assert memory.strategies.keys() <= {config.shedder.name, config.placement.name}
-        assert len({one.bundle for one in memory.pending}) == len(memory.pending), "no bundle is in two decisions at once"
+        assert len({one.bundle for one in memory.pending}) == len(memory.pending), (
+            "no bundle is in two decisions at once"
+        )
         for record in done.ownership:
             assert record.version >= versions.get(record.bundle, 1)
             versions[record.bundle] = 1 if record.state == "Init" else record.version
@@ -299,9 +398,15 @@ def undry(one: Decision) -> Decision:
 
 
 @given(lives(), configs, st.sampled_from([1, 5_000]))
-def test_every_ownership_record_may_follow_the_one_before_it(steps: list[Step], config: ClusterConfig, most: int) -> None:
-    retention_ms = max(1, config.balancer.bundle_retention_ms)  # 0 is for comparisons: nobody sees such a bundle go
-    config = replace(config, balancer=config.balancer.model_copy(update={"bundle_retention_ms": retention_ms}))
+def test_every_ownership_record_may_follow_the_one_before_it(
+    steps: list[Step], config: ClusterConfig, most: int
+) -> None:
+    retention_ms = max(
+        1, config.balancer.bundle_retention_ms
+    )  # 0 is for comparisons: nobody sees such a bundle go
+    config = replace(
+        config, balancer=config.balancer.model_copy(update={"bundle_retention_ms": retention_ms})
+    )
     units: dict[str, ServiceUnit] = {}
     with mock.patch.object(ledger, "MOST_PUBLISHED", most):
         for _, _, done in played(steps, config):
@@ -311,35 +416,59 @@ def test_every_ownership_record_may_follow_the_one_before_it(steps: list[Step], 
                 if record.state == "Init":
                     del units[record.bundle]
                     continue
-                unit = ServiceUnit(record.state, record.destination, record.source, record.version, record.force)
+                unit = ServiceUnit(
+                    record.state, record.destination, record.source, record.version, record.force
+                )
                 before = units.get(record.bundle)
                 if unit != before:  # when very many are new, all are told anew
-                    store: Store = "metadata_store" if most > 1 else "system_topic"  # what moves before its turn has no record yet
+                    store: Store = (
+                        "metadata_store" if most > 1 else "system_topic"
+                    )  # what moves before its turn has no record yet
                     assert accepts(before, unit, store)
-                    assert not (record.force and accepts(before, replace(unit, force=False), "metadata_store")), "only what must be"
+                    assert not (
+                        record.force
+                        and accepts(before, replace(unit, force=False), "metadata_store")
+                    ), "only what must be"
                 if record.decision_id in ids:
                     assert record.version == ids[record.decision_id].expected_version + 1
                 units[record.bundle] = unit
             for bundle, unit in units.items():
                 owner = owner_of(done.view, bundle)
-                if unit.state == "Owned" and bundle not in {one.bundle for one in done.memory.pending}:
+                if unit.state == "Owned" and bundle not in {
+                    one.bundle for one in done.memory.pending
+                }:
                     assert owner in (unit.destination, None)
 
 
 @given(lives(), configs)
-def test_what_strategies_see_carries_every_pending_move_out(steps: list[Step], config: ClusterConfig) -> None:
+def test_what_strategies_see_carries_every_pending_move_out(
+    steps: list[Step], config: ClusterConfig
+) -> None:
     for view, memory, done in played(steps, config):
         seen = done.view
-        before_round = [one for one in done.memory.pending if one.decision_id not in {decision.decision_id for decision in done.decisions}]
+        before_round = [
+            one
+            for one in done.memory.pending
+            if one.decision_id not in {decision.decision_id for decision in done.decisions}
+        ]
         for one in before_round:
             row = int(seen.bundles.rows_of([one.bundle])[0])
             if row >= 0:
                 assert seen.bundles.in_flight[row]
                 expected = one.source if one.kind == "split" else one.destination
-                assert owner_of(seen, one.bundle) in (expected if expected in seen.brokers.names else None, *NOBODY[one.kind])
+                assert owner_of(seen, one.bundle) in (
+                    expected if expected in seen.brokers.names else None,
+                    *NOBODY[one.kind],
+                )
         assert np.count_nonzero(seen.bundles.in_flight) <= len(before_round)
         assert (seen.brokers.usage >= 0).all()
         assert (seen.brokers.topics >= 0).all()
-        moving = {one.bundle for one in memory.pending if one.kind != "split" and done.now_ms < one.expires_ms} | memory.reserved.keys()
+        moving = {
+            one.bundle
+            for one in memory.pending
+            if one.kind != "split" and done.now_ms < one.expires_ms
+        } | memory.reserved.keys()
         moving |= {*memory.released}
-        assert {*seen.bundles.names.to_pylist()} == {*view.bundles.names.to_pylist()} | moving  # what is forgotten on its way isn't lost
+        assert {*seen.bundles.names.to_pylist()} == {
+            *view.bundles.names.to_pylist()
+        } | moving  # what is forgotten on its way isn't lost

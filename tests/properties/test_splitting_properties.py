@@ -12,7 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lb_stream.core.config.cluster_config import ClusterConfig, cluster_config
-from lb_stream.core.model.names import BundleRange, bundle_name, namespace_codes, namespace_of, parse_bundle
+from lb_stream.core.model.names import (
+    BundleRange,
+    bundle_name,
+    namespace_codes,
+    namespace_of,
+    parse_bundle,
+)
 from lb_stream.core.model.topics import Ring
 from lb_stream.core.splitting import (
     Cut,
@@ -33,14 +39,23 @@ from lb_stream.core.splitting.trigger import REASONS
 FULL = 0xFFFFFFFF
 
 hashes = st.integers(0, FULL) | st.integers(0, 9)
-ranges = st.tuples(hashes, hashes).filter(lambda pair: pair[0] != pair[1]).map(lambda pair: BundleRange("t/n", min(pair), max(pair)))
+ranges = (
+    st.tuples(hashes, hashes)
+    .filter(lambda pair: pair[0] != pair[1])
+    .map(lambda pair: BundleRange("t/n", min(pair), max(pair)))
+)
 
 
 @st.composite
 def topics(draw: st.DrawFn, of: BundleRange) -> Topics:
     """Topics within the range, some of them at one hash, some without load or statistics."""
     inside = st.integers(of.lower, of.upper - 1) | st.sampled_from([of.lower, of.upper - 1])
-    rows = draw(st.lists(st.tuples(inside, st.sampled_from([0.0, 1.0, 30.0, 90.0, 500.0]), st.booleans()), max_size=12))
+    rows = draw(
+        st.lists(
+            st.tuples(inside, st.sampled_from([0.0, 1.0, 30.0, 90.0, 500.0]), st.booleans()),
+            max_size=12,
+        )
+    )
     columns = list(zip(*rows, strict=True)) or [(), (), ()]
     rate = np.array(columns[1], np.float64)
     return Topics(np.array(columns[0], np.int64), rate, rate * 1e6, np.array(columns[2], np.bool_))
@@ -68,18 +83,28 @@ def parts_of(parent: BundleRange, children: tuple[str, ...]) -> None:
 
 
 @given(ranges, st.lists(hashes, max_size=5))
-def test_children_partition_their_parent_for_any_boundaries(parent: BundleRange, positions: list[int]) -> None:
+def test_children_partition_their_parent_for_any_boundaries(
+    parent: BundleRange, positions: list[int]
+) -> None:
     done = cut(parent, positions)
-    fits = len(set(positions)) == len(positions) > 0 and all(parent.lower < one < parent.upper for one in positions)
+    fits = len(set(positions)) == len(positions) > 0 and all(
+        parent.lower < one < parent.upper for one in positions
+    )
     assert isinstance(done, Cut) == fits
     if isinstance(done, Cut):
         assert done.boundaries == tuple(sorted(positions))
         parts_of(parent, done.children)
 
 
-@given(st.data(), ranges, st.sampled_from(ALGORITHMS), algorithm_settings, st.lists(hashes, max_size=4))
+@given(
+    st.data(), ranges, st.sampled_from(ALGORITHMS), algorithm_settings, st.lists(hashes, max_size=4)
+)
 def test_children_partition_their_parent_for_every_algorithm(
-    data: st.DataObject, parent: BundleRange, algorithm: str, settings: dict[str, Any], positions: list[int]
+    data: st.DataObject,
+    parent: BundleRange,
+    algorithm: str,
+    settings: dict[str, Any],
+    positions: list[int],
 ) -> None:
     config = cluster_config(settings)
     inside = data.draw(topics(parent))
@@ -111,7 +136,9 @@ def test_a_ring_stays_whole_however_often_it_is_cut(data: st.DataObject, bundles
 
 
 @given(st.integers(1, 40), st.lists(hashes, min_size=1))
-def test_every_hash_has_exactly_the_bundle_whose_range_it_is_in(bundles: int, wanted: list[int]) -> None:
+def test_every_hash_has_exactly_the_bundle_whose_range_it_is_in(
+    bundles: int, wanted: list[int]
+) -> None:
     ring = Ring.new("t/n", bundles)
     for one, row in zip(wanted, ring.rows(np.array(wanted, np.int64)).tolist(), strict=True):
         _, lower, upper = parse_bundle(ring.name(row))
@@ -133,7 +160,10 @@ figures = st.tuples(
 )
 looks = st.dictionaries(st.sampled_from(NAMES), figures, max_size=len(NAMES))
 trigger_configs = st.fixed_dictionaries(
-    {"bundle_max_topics": st.just(100), "bundle_max_bandwidth_mb": st.sampled_from([1, 2048, 4096])},
+    {
+        "bundle_max_topics": st.just(100),
+        "bundle_max_bandwidth_mb": st.sampled_from([1, 2048, 4096]),
+    },
     optional={
         "bundle_max_sessions": st.sampled_from([-1, 0, 10]),
         "bundle_max_msgs_per_s": st.sampled_from([50, 30_000]),
@@ -148,7 +178,12 @@ trigger_configs = st.fixed_dictionaries(
 
 def columns(stats: dict[str, tuple[int, int, float, float]]) -> SplitLoads:
     kinds = (np.int64, np.int64, np.float64, np.float64)
-    return SplitLoads(*(np.array([row[place] for row in stats.values()], kind) for place, kind in enumerate(kinds)))
+    return SplitLoads(
+        *(
+            np.array([row[place] for row in stats.values()], kind)
+            for place, kind in enumerate(kinds)
+        )
+    )
 
 
 def reason_of(row: tuple[int, int, float, float], config: ClusterConfig) -> str | None:
@@ -166,13 +201,22 @@ def reason_of(row: tuple[int, int, float, float], config: ClusterConfig) -> str 
     return next((name for name, holds in checks if holds), None)
 
 
-@given(looks, trigger_configs, st.dictionaries(st.sampled_from(["t/n", "t/n1", "t/m"]), st.integers(1, 6)))
+@given(
+    looks,
+    trigger_configs,
+    st.dictionaries(st.sampled_from(["t/n", "t/n1", "t/m"]), st.integers(1, 6)),
+)
 def test_the_modular_trigger_is_the_definition_bundle_by_bundle(
     stats: dict[str, tuple[int, int, float, float]], config: ClusterConfig, counts: dict[str, int]
 ) -> None:
     codes, namespaces = namespace_codes(pa.array([*stats], pa.string()))
     bundle_counts = np.array([counts.get(name, 1) for name in namespaces], np.int64)
-    found = split_task(columns(stats), np.ones(len(stats), np.bool_), lambda rows: (codes[rows], bundle_counts), config.splitting)
+    found = split_task(
+        columns(stats),
+        np.ones(len(stats), np.bool_),
+        lambda rows: (codes[rows], bundle_counts),
+        config.splitting,
+    )
     expected, full, chosen = [], [], Counter[str]()
     for name, row in stats.items():
         reason, namespace = reason_of(row, config), namespace_of(name)
@@ -184,26 +228,41 @@ def test_the_modular_trigger_is_the_definition_bundle_by_bundle(
         else:
             full.append(name)
     names = [*stats]
-    assert [(names[at], REASONS[why]) for at, why in zip(found.rows.tolist(), found.reasons.tolist(), strict=True)] == expected
+    assert [
+        (names[at], REASONS[why])
+        for at, why in zip(found.rows.tolist(), found.reasons.tolist(), strict=True)
+    ] == expected
     assert [names[at] for at in found.full.tolist()] == full
     for namespace, taken in chosen.items():
         assert counts.get(namespace, 1) + taken <= config.splitting.namespace_max_bundles
 
 
-@given(looks, trigger_configs, st.dictionaries(st.sampled_from(["t/n", "t/n1", "t/m"]), st.integers(1, 6)))
+@given(
+    looks,
+    trigger_configs,
+    st.dictionaries(st.sampled_from(["t/n", "t/n1", "t/m"]), st.integers(1, 6)),
+)
 def test_the_simple_trigger_is_the_definition_bundle_by_bundle(
     stats: dict[str, tuple[int, int, float, float]], config: ClusterConfig, counts: dict[str, int]
 ) -> None:
     codes, namespaces = namespace_codes(pa.array([*stats], pa.string()))
     bundle_counts = np.array([counts.get(name, 1) for name in namespaces], np.int64)
-    found = split_simple(columns(stats), np.ones(len(stats), np.bool_), lambda rows: (codes[rows], bundle_counts), config.splitting)
+    found = split_simple(
+        columns(stats),
+        np.ones(len(stats), np.bool_),
+        lambda rows: (codes[rows], bundle_counts),
+        config.splitting,
+    )
     most = config.splitting.namespace_max_bundles
     expected = [
         (name, reason_of(row, config))
         for name, row in stats.items()
         if row[0] > 1 and reason_of(row, config) and counts.get(namespace_of(name), 1) < most
     ]
-    assert [([*stats][at], REASONS[why]) for at, why in zip(found.rows.tolist(), found.reasons.tolist(), strict=True)] == expected
+    assert [
+        ([*stats][at], REASONS[why])
+        for at, why in zip(found.rows.tolist(), found.reasons.tolist(), strict=True)
+    ] == expected
     assert (found.full_bundles >= most).all()
 
 
@@ -214,7 +273,12 @@ class Scalar:
         self.config, self.hits = config.splitting, dict[str, int]()
 
     def look(
-        self, stats: dict[str, Any], not_owned: set[str], counts: dict[str, int], splitting: list[str], whole: ClusterConfig
+        self,
+        stats: dict[str, Any],
+        not_owned: set[str],
+        counts: dict[str, int],
+        splitting: list[str],
+        whole: ClusterConfig,
     ) -> list[tuple[str, str]]:
         decided: list[tuple[str, str]] = []
         chosen = Counter[str]()
@@ -251,12 +315,21 @@ class Scalar:
 
 
 @given(
-    st.lists(st.tuples(looks, st.sets(st.sampled_from(NAMES), max_size=3), st.lists(st.sampled_from(NAMES), max_size=2)), max_size=5),
+    st.lists(
+        st.tuples(
+            looks,
+            st.sets(st.sampled_from(NAMES), max_size=3),
+            st.lists(st.sampled_from(NAMES), max_size=2),
+        ),
+        max_size=5,
+    ),
     trigger_configs,
     st.dictionaries(st.sampled_from(["t/n", "t/n1", "t/m"]), st.integers(1, 6)),
 )
 def test_the_extensible_trigger_is_the_definition_look_by_look(
-    rounds: list[tuple[dict[str, Any], set[str], list[str]]], config: ClusterConfig, counts: dict[str, int]
+    rounds: list[tuple[dict[str, Any], set[str], list[str]]],
+    config: ClusterConfig,
+    counts: dict[str, int],
 ) -> None:
     scalar, memory = Scalar(config), SplitMemory()
     nothing = Topics.of([])

@@ -53,12 +53,19 @@ class World:
 
 
 STEPS = st.lists(
-    st.tuples(st.integers(20, 4_000), st.sampled_from(["look", "look", "look", "away", "tick", "end"]), st.integers(2, 4)), max_size=120
+    st.tuples(
+        st.integers(20, 4_000),
+        st.sampled_from(["look", "look", "look", "away", "tick", "end"]),
+        st.integers(2, 4),
+    ),
+    max_size=120,
 )
 
 
 @given(STEPS)
-def test_two_never_begin_within_the_time_of_one_claim_and_never_while_the_leader_ticks(steps: list[tuple[int, str, int]]) -> None:
+def test_two_never_begin_within_the_time_of_one_claim_and_never_while_the_leader_ticks(
+    steps: list[tuple[int, str, int]],
+) -> None:
     world = World({pid: follower(pid) for pid in (2, 3, 4)})
     ticks: list[int] = []
     ends: list[int] = []
@@ -73,20 +80,37 @@ def test_two_never_begin_within_the_time_of_one_claim_and_never_while_the_leader
         else:
             world.look(pid, cut_off=what == "away")
     claims = {one.append_ms: one.sign.pid for one in world.topic if isinstance(one.sign, Claim)}
-    made = sorted(max(at for at, who in claims.items() if who == pid and at <= began) for began, pid in world.begun)
-    assert all(after - before >= CLAIM_MS or any(before < at <= after for at in (*ticks, *ends)) for before, after in pairwise(made))
+    made = sorted(
+        max(at for at, who in claims.items() if who == pid and at <= began)
+        for began, pid in world.begun
+    )
+    assert all(
+        after - before >= CLAIM_MS or any(before < at <= after for at in (*ticks, *ends))
+        for before, after in pairwise(made)
+    )
     for at in made:
         last = max([moment for moment in ticks if moment < at], default=None)
         over = any(last is None or last <= moment <= at for moment in ends)
         assert last is None or over or at - last >= SILENCE
 
 
-@given(st.lists(st.tuples(st.integers(2, 6), st.integers(0, 190)), min_size=2, max_size=5, unique_by=lambda one: one[0]))
-def test_of_jobs_that_look_steadily_exactly_one_takes_over_soon_after_the_last_tick(jobs: list[tuple[int, int]]) -> None:
+@given(
+    st.lists(
+        st.tuples(st.integers(2, 6), st.integers(0, 190)),
+        min_size=2,
+        max_size=5,
+        unique_by=lambda one: one[0],
+    )
+)
+def test_of_jobs_that_look_steadily_exactly_one_takes_over_soon_after_the_last_tick(
+    jobs: list[tuple[int, int]],
+) -> None:
     world = World({pid: follower(pid) for pid, _ in jobs})
     world.say(tick(world.now))
     begin = world.now
-    moments = sorted((begin + late + 200 * number, pid) for pid, late in jobs for number in range(40))
+    moments = sorted(
+        (begin + late + 200 * number, pid) for pid, late in jobs for number in range(40)
+    )
     for moment, pid in moments:
         world.now = max(world.now + 1, moment)
         world.look(pid, cut_off=False)

@@ -41,10 +41,26 @@ def scenes(draw: st.DrawFn) -> Scene:
     brokers, count, lists = random.randint(0, 6), 0, []
     for _ in range(brokers):
         mine = random.choice([0, 1, 2, 4, 7])
-        loads = np.array(sorted(random.choice([*FLOWS, random.uniform(0, 5e7)]) for _ in range(mine)))
-        lists.append(Top(np.arange(count, count + mine), loads, np.array([random.random() < 0.85 for _ in range(mine)], np.bool_)))
+        loads = np.array(
+            sorted(random.choice([*FLOWS, random.uniform(0, 5e7)]) for _ in range(mine))
+        )
+        lists.append(
+            Top(
+                np.arange(count, count + mine),
+                loads,
+                np.array([random.random() < 0.85 for _ in range(mine)], np.bool_),
+            )
+        )
         count += mine
-    flow = np.array([max(float(top.throughput.sum()) * random.choice([1.0, 1.0, 2.0]), random.choice([0.0, 5e7])) for top in lists])
+    flow = np.array(
+        [
+            max(
+                float(top.throughput.sum()) * random.choice([1.0, 1.0, 2.0]),
+                random.choice([0.0, 5e7]),
+            )
+            for top in lists
+        ]
+    )
     names = tuple(f"b{at}:1" for at in range(brokers))
     store = LoadStore(
         names,
@@ -65,18 +81,34 @@ def scenes(draw: st.DrawFn) -> Scene:
         overloaded=random.choice([0.5, 0.85]),
         counts_gain=random.random() < 0.5,
     )
-    forbidden = frozenset((bundle, broker) for bundle in range(count) for broker in range(brokers) if random.random() < 0.1)
-    unloaded = {name: NOW_MS - random.choice([0, 100_000, 200_000]) for name in (*names, "gone:1") if random.random() < 0.08}
+    forbidden = frozenset(
+        (bundle, broker)
+        for bundle in range(count)
+        for broker in range(brokers)
+        if random.random() < 0.1
+    )
+    unloaded = {
+        name: NOW_MS - random.choice([0, 100_000, 200_000])
+        for name in (*names, "gone:1")
+        if random.random() < 0.08
+    }
     return Scene(store, tuple(lists), limits, random.choice([0, 1, 2, 5]), unloaded, forbidden)
 
 
 @given(scenes())
-def test_every_move_is_of_a_reported_bundle_to_somebody_who_may_have_it_and_no_bundle_moves_twice(scene: Scene) -> None:
+def test_every_move_is_of_a_reported_bundle_to_somebody_who_may_have_it_and_no_bundle_moves_twice(
+    scene: Scene,
+) -> None:
     cycle = scene.run()
     assert len({move.bundle for move in cycle.moves}) == len(cycle.moves)
     for move in cycle.moves:
         assert move.bundle in scene.lists[move.source].bundles
-        assert scene.lists[move.source].throughput[list(scene.lists[move.source].bundles).index(move.bundle)] > 0
+        assert (
+            scene.lists[move.source].throughput[
+                list(scene.lists[move.source].bundles).index(move.bundle)
+            ]
+            > 0
+        )
         assert move.destination != move.source
         assert (move.destination is not None) == scene.limits.transfer
         if move.destination is not None:
@@ -84,13 +116,17 @@ def test_every_move_is_of_a_reported_bundle_to_somebody_who_may_have_it_and_no_b
 
 
 @given(scenes())
-def test_a_source_keeps_one_of_its_top_bundles_and_those_that_were_unloaded_lately(scene: Scene) -> None:
+def test_a_source_keeps_one_of_its_top_bundles_and_those_that_were_unloaded_lately(
+    scene: Scene,
+) -> None:
     cycle = scene.run()
     sources = {(move.source, move.destination) for move in cycle.moves}
     for source, destination in sources:
         top = scene.lists[source]
         gone = [move.bundle for move in cycle.moves if move.source == source]
-        returns = any(other == (destination, source) for other in sources)  # what comes back in exchange knows no such limits
+        returns = any(
+            other == (destination, source) for other in sources
+        )  # what comes back in exchange knows no such limits
         if not returns:
             assert len(gone) < len(top.bundles)
             assert all(top.may_leave[list(top.bundles).index(bundle)] for bundle in gone)
@@ -108,8 +144,14 @@ def test_a_pass_says_why_it_did_nothing_or_starts_the_count_anew(scene: Scene) -
     if cycle.moves:
         assert cycle.skip is None and cycle.hits == 0
         assert {move.why.reason for move in cycle.moves} <= {"Overloaded", "Underloaded"}
-        assert all(move.why.saw > move.why.limit for move in cycle.moves if move.why.reason == "Overloaded")
-        assert all(move.why.saw < move.why.limit for move in cycle.moves if move.why.reason == "Underloaded")
+        assert all(
+            move.why.saw > move.why.limit for move in cycle.moves if move.why.reason == "Overloaded"
+        )
+        assert all(
+            move.why.saw < move.why.limit
+            for move in cycle.moves
+            if move.why.reason == "Underloaded"
+        )
     elif cycle.skip in ("CoolDown", "OutDatedData", "NoBrokers") or cycle.average is None:
         assert cycle.hits == scene.hits and cycle.std is None
     else:
@@ -129,15 +171,29 @@ def exchanges(draw: st.DrawFn) -> Scene:
         Top(np.arange(len(heavy), count), light, np.ones(len(light), np.bool_)),
     )
     flow = np.array([heavy.sum(), light.sum()])
-    store = LoadStore(("b0:1", "b1:1"), np.array([0.9, random.uniform(0.2, 0.7)]), flow, flow, np.full(2, NOW_MS), lambda row: lists[row])
-    limits = replace(scene.limits, target_std=0.0, hit_count_threshold=0, transfer=True, max_brokers=1)
+    store = LoadStore(
+        ("b0:1", "b1:1"),
+        np.array([0.9, random.uniform(0.2, 0.7)]),
+        flow,
+        flow,
+        np.full(2, NOW_MS),
+        lambda row: lists[row],
+    )
+    limits = replace(
+        scene.limits, target_std=0.0, hit_count_threshold=0, transfer=True, max_brokers=1
+    )
     return Scene(store, lists, limits, 0, {}, frozenset())
 
 
 @given(exchanges())
-def test_an_exchange_leaves_the_source_with_less_and_nobody_with_more_than_the_source_had(scene: Scene) -> None:
+def test_an_exchange_leaves_the_source_with_less_and_nobody_with_more_than_the_source_had(
+    scene: Scene,
+) -> None:
     moves = replace(scene, limits=replace(scene.limits, counts_gain=True)).run().moves
-    gone, back = [one.bundle for one in moves if one.source == 0], [one.bundle for one in moves if one.source == 1]
+    gone, back = (
+        [one.bundle for one in moves if one.source == 0],
+        [one.bundle for one in moves if one.source == 1],
+    )
     event(f"{len(gone)} go, {len(back)} come back")
     flow = np.concatenate([top.throughput for top in scene.lists])
     change = float(flow[gone].sum() - flow[back].sum())

@@ -21,7 +21,12 @@ from lb_stream.core.model.topics import topic_hash
 PULSAR_CLUSTER = "testbed"
 NAMESPACE = "shop/orders"
 FULL_RANGE = "0x00000000_0xffffffff"
-ALGORITHMS = ("range_equally_divide", "topic_count_equally_divide", "specified_positions_divide", "flow_or_qps_equally_divide")
+ALGORITHMS = (
+    "range_equally_divide",
+    "topic_count_equally_divide",
+    "specified_positions_divide",
+    "flow_or_qps_equally_divide",
+)
 MANAGERS = {
     "modular": "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl",
     "extensible": "org.apache.pulsar.broker.loadbalance.extensions.ExtensibleLoadManagerImpl",
@@ -51,7 +56,9 @@ class FakeCluster:
     manager: str = "modular"
     clients: bool = True
     leader: int = 0
-    boundaries: list[int] = field(default_factory=lambda: [0, 0x40000000, 0x80000000, 0xC0000000, 0xFFFFFFFF])
+    boundaries: list[int] = field(
+        default_factory=lambda: [0, 0x40000000, 0x80000000, 0xC0000000, 0xFFFFFFFF]
+    )
     owners: dict[str, int | None] = field(default_factory=dict)
     topics: dict[str, int] = field(default_factory=dict)
     runtimes: list[dict[str, str]] = field(default_factory=list)
@@ -110,7 +117,14 @@ class FakeCluster:
             case ("GET", "brokers", "configuration", "runtime"):
                 return 200, self.runtimes[call.broker], {}
             case ("GET", "brokers", "leaderBroker"):
-                return 200, {"serviceUrl": f"http://{self.names[self.leader]}", "brokerId": self.names[self.leader]}, {}
+                return (
+                    200,
+                    {
+                        "serviceUrl": f"http://{self.names[self.leader]}",
+                        "brokerId": self.names[self.leader],
+                    },
+                    {},
+                )
             case ("GET", "brokers", _):
                 return 200, self.names, {}
             case ("GET", "brokers", _, broker, "ownedNamespaces"):
@@ -132,17 +146,28 @@ class FakeCluster:
             case ("GET", "tenants"):
                 return 200, ["shop", "gone"], {}
             case ("GET", "namespaces", tenant):
-                own = [NAMESPACE, "shop/elsewhere", "shop/deleted", f"shop/{PULSAR_CLUSTER}/{self.names[0]}"]
+                own = [
+                    NAMESPACE,
+                    "shop/elsewhere",
+                    "shop/deleted",
+                    f"shop/{PULSAR_CLUSTER}/{self.names[0]}",
+                ]
                 return 200, own if tenant == "shop" else [], {}
             case ("GET", "namespaces", "shop", name):
                 clusters = {"orders": [PULSAR_CLUSTER], "elsewhere": ["other"]}.get(name)
                 found = {"bundles": self._bundles(), "replication_clusters": clusters}
-                return (200, found, {}) if clusters else (404, {"reason": "Namespace does not exist"}, {})
+                return (
+                    (200, found, {})
+                    if clusters
+                    else (404, {"reason": "Namespace does not exist"}, {})
+                )
             case ("GET", "namespaces", "shop", "orders", "antiAffinity"):
                 return (204, b"", {}) if self.group is None else (200, self.group, {})
             case ("GET", "namespaces", "shop", "orders", "bundles"):
                 return 200, self._bundles(), {}
-            case ("PUT", "namespaces", tenant, name, bounds, act) if f"{tenant}/{name}" == NAMESPACE:
+            case ("PUT", "namespaces", tenant, name, bounds, act) if (
+                f"{tenant}/{name}" == NAMESPACE
+            ):
                 return self._unload(call, bounds) if act == "unload" else self._split(call, bounds)
             case ("PUT", "namespaces", *_):
                 return 404, {"reason": "Namespace not found"}, {}
@@ -152,38 +177,78 @@ class FakeCluster:
         if broker != call.broker:
             return self._to(broker, call)
         status = {"broker_assignment": "shared", "is_controlled": False, "is_active": True}
-        return 200, dict.fromkeys((f"{NAMESPACE}/{name}" for name in self.owned(broker)), status), {}
+        return (
+            200,
+            dict.fromkeys((f"{NAMESPACE}/{name}" for name in self.owned(broker)), status),
+            {},
+        )
 
     def _lookup(self, call: Call, topic: str) -> Reply:
         """It has the bundle placed when nobody serves it. A modular broker sends it on to the owner, or to who is to be that."""
         point = topic_hash(f"non-persistent://{NAMESPACE}/{topic}")
-        bounds = next(name for name, (low, high) in zip(self.ranges, pairwise(self.boundaries), strict=True) if low <= point < high)
+        bounds = next(
+            name
+            for name, (low, high) in zip(self.ranges, pairwise(self.boundaries), strict=True)
+            if low <= point < high
+        )
         owner = self.owners.get(bounds)
         if owner is None and (owner := self.affinity.get(bounds, call.broker)) == call.broker:
             self.owners[bounds] = owner
             self.affinity.pop(bounds, None)
         if owner != call.broker and self.manager == "modular":
             return self._to(owner, call, authoritative="true")
-        return 200, {"brokerUrl": f"pulsar://x:{owner}", "httpUrl": f"http://{self.names[owner]}", "brokerUrlSsl": ""}, {}
+        return (
+            200,
+            {
+                "brokerUrl": f"pulsar://x:{owner}",
+                "httpUrl": f"http://{self.names[owner]}",
+                "brokerUrlSsl": "",
+            },
+            {},
+        )
 
     def _report(self, broker: int) -> Reply:
         if self.manager == "extensible":
             return 500, {"reason": "java.lang.UnsupportedOperationException"}, {}
-        stats = {f"{NAMESPACE}/{name}": {"msgRateIn": 10.0, "topics": self.topics.get(name, 2)} for name in self.reported[broker]}
+        stats = {
+            f"{NAMESPACE}/{name}": {"msgRateIn": 10.0, "topics": self.topics.get(name, 2)}
+            for name in self.reported[broker]
+        }
         # Numbers as Java writes them, which no Python would.
-        head = (
-            b'{"webServiceUrl":"http://x:8080","cpu":{"usage":1.5214729790815713E-7,"limit":100.0},"lastUpdate":1795270116153,"lastStats":'
+        head = b'{"webServiceUrl":"http://x:8080","cpu":{"usage":1.5214729790815713E-7,"limit":100.0},"lastUpdate":1795270116153,"lastStats":'
+        return (
+            200,
+            head
+            + json.dumps(stats).encode()
+            + b',"bundles":'
+            + json.dumps(list(stats)).encode()
+            + b"}",
+            {},
         )
-        return 200, head + json.dumps(stats).encode() + b',"bundles":' + json.dumps(list(stats)).encode() + b"}", {}
 
     def _topic_stats(self, broker: int) -> Reply:
         """Topics in order of their hashes: `topics` of each reported bundle, each with 10 msg/s in, 20 out, 3 producers, 2 consumers."""
-        figures = {"producerCount": 3, "averageMsgSize": 100.0, "msgRateIn": 10.0, "msgRateOut": 20.0}
-        figures |= {"msgThroughputIn": 1000.0, "msgThroughputOut": 2000.0, "publishers": [], "replication": {}}
+        figures = {
+            "producerCount": 3,
+            "averageMsgSize": 100.0,
+            "msgRateIn": 10.0,
+            "msgRateOut": 20.0,
+        }
+        figures |= {
+            "msgThroughputIn": 1000.0,
+            "msgThroughputOut": 2000.0,
+            "publishers": [],
+            "replication": {},
+        }
         subscriptions = {"s1": {"consumers": [{}, {}], "msgBacklog": 0}, "s2": {"consumers": []}}
-        found: dict[str, Any] = {"pulsar/testbed": {}, f"pulsar/{self.names[broker]}": {FULL_RANGE: {"persistent": {"p": figures}}}}
+        found: dict[str, Any] = {
+            "pulsar/testbed": {},
+            f"pulsar/{self.names[broker]}": {FULL_RANGE: {"persistent": {"p": figures}}},
+        }
         for name in self.reported[broker]:
-            topics = {topic: figures | {"subscriptions": subscriptions} for topic in self.topics_of(name)}
+            topics = {
+                topic: figures | {"subscriptions": subscriptions} for topic in self.topics_of(name)
+            }
             found.setdefault(NAMESPACE, {})[name] = {"persistent": topics}
         return 200, found, {}
 
@@ -195,32 +260,66 @@ class FakeCluster:
         return list(islice(inside, self.topics.get(bounds, 2)))
 
     def _bundles(self) -> dict[str, Any]:
-        return {"boundaries": [f"0x{bound:08x}" for bound in self.boundaries], "numBundles": len(self.boundaries) - 1}
+        return {
+            "boundaries": [f"0x{bound:08x}" for bound in self.boundaries],
+            "numBundles": len(self.boundaries) - 1,
+        }
 
     def _isolation(self) -> Reply:
         if not self.group:
-            return 404, {"reason": f"NamespaceIsolationPolicies for cluster {PULSAR_CLUSTER} does not exist"}, {}
-        failover = {"parameters": {"min_limit": "2", "usage_threshold": "80"}, "policy_type": "min_available"}
-        policy = {"namespaces": ["shop/.*"], "primary": ["127.*"], "secondary": ["10.*"], "auto_failover_policy": failover}
+            return (
+                404,
+                {
+                    "reason": f"NamespaceIsolationPolicies for cluster {PULSAR_CLUSTER} does not exist"
+                },
+                {},
+            )
+        failover = {
+            "parameters": {"min_limit": "2", "usage_threshold": "80"},
+            "policy_type": "min_available",
+        }
+        policy = {
+            "namespaces": ["shop/.*"],
+            "primary": ["127.*"],
+            "secondary": ["10.*"],
+            "auto_failover_policy": failover,
+        }
         return 200, {"p1": policy}, {}
 
     def _to(self, broker: int, call: Call, **more: str) -> Reply:
         query = "&".join(f"{name}={value}" for name, value in (call.query | more).items())
-        return 307, b"", {"Location": f"http://{self.names[broker]}{call.path}{'?' + query if query else ''}"}
+        return (
+            307,
+            b"",
+            {"Location": f"http://{self.names[broker]}{call.path}{'?' + query if query else ''}"},
+        )
 
     def _checked(self, bounds: str) -> Reply | None:
         if "_" not in bounds or not bounds.startswith("0x"):
             return 500, b"<html>Internal Server Error</html>", {}
-        return None if bounds in self.ranges else (412, {"reason": f"Invalid upper boundary for bundle {NAMESPACE}/{bounds}"}, {})
+        return (
+            None
+            if bounds in self.ranges
+            else (412, {"reason": f"Invalid upper boundary for bundle {NAMESPACE}/{bounds}"}, {})
+        )
 
     def _unload(self, call: Call, bounds: str) -> Reply:
         destination = call.query.get("destinationBroker")
         if refused := self._checked(bounds):
             return refused
         if destination is not None and destination not in self.names:
-            return 409, {"reason": "Not allowed unload namespace bundle to inactive destination broker"}, {}
+            return (
+                409,
+                {"reason": "Not allowed unload namespace bundle to inactive destination broker"},
+                {},
+            )
         owner = self.owners.get(bounds)
-        if destination and self.manager == "modular" and not call.query.get("authoritative") and call.broker != self.leader:
+        if (
+            destination
+            and self.manager == "modular"
+            and not call.query.get("authoritative")
+            and call.broker != self.leader
+        ):
             return self._to(self.leader, call)
         if destination and self.manager == "modular":
             self.affinity[bounds] = self.names.index(destination)
@@ -240,9 +339,15 @@ class FakeCluster:
         algorithm = call.query.get("splitAlgorithmName", ALGORITHMS[0])
         if refused := self._checked(bounds):
             return refused
-        if algorithm not in ALGORITHMS or (algorithm == "specified_positions_divide" and not call.body):
+        if algorithm not in ALGORITHMS or (
+            algorithm == "specified_positions_divide" and not call.body
+        ):
             return 412, {"reason": f"Unsupported split algorithm or no positions: {algorithm}"}, {}
-        if algorithm == "flow_or_qps_equally_divide" != self.runtimes[call.broker]["defaultNamespaceBundleSplitAlgorithm"]:
+        if (
+            algorithm
+            == "flow_or_qps_equally_divide"
+            != self.runtimes[call.broker]["defaultNamespaceBundleSplitAlgorithm"]
+        ):
             return 500, b"", {}
         low, high = (int(bound, 16) for bound in bounds.split("_"))
         positions = [one for one in call.body or () if low < one < high]
@@ -253,7 +358,11 @@ class FakeCluster:
             return (500, b"", {}) if self.manager == "extensible" else (204, b"", {})
         owner = self.owners.pop(bounds, None)
         self.boundaries = sorted({*self.boundaries, *cuts})
-        self.owners |= {f"0x{a:08x}_0x{b:08x}": owner for a, b in pairwise(self.boundaries) if low <= a and b <= high}
+        self.owners |= {
+            f"0x{a:08x}_0x{b:08x}": owner
+            for a, b in pairwise(self.boundaries)
+            if low <= a and b <= high
+        }
         return 204, b"", {}
 
 
@@ -277,7 +386,9 @@ def fake_cluster(brokers: int = 3, **state: Any) -> Iterator[FakeCluster]:
     cluster = FakeCluster(**state)
     for number in range(brokers):
         server = _Quiet(("127.0.0.1", 0), _handler(cluster, number))
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+        threading.Thread(
+            target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
+        ).start()
         cluster.servers.append(server)
     cluster.runtimes = [
         {
@@ -310,12 +421,16 @@ def _handler(cluster: FakeCluster, broker: int) -> type[BaseHTTPRequestHandler]:
             content = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             query = {name: values[0] for name, values in parse_qs(parts.query).items()}
             body = json.loads(content) if content else None
-            call = Call(broker, self.command, parts.path, query, body, self.headers.get("Authorization"))
+            call = Call(
+                broker, self.command, parts.path, query, body, self.headers.get("Authorization")
+            )
             cluster.calls.append(call)
             status, value, headers = cluster.answer(call)
             self.send_response(status)
             chunks: Iterable[bytes] = (
-                value if isinstance(value, Iterator) else [value if isinstance(value, bytes) else json.dumps(value).encode()]
+                value
+                if isinstance(value, Iterator)
+                else [value if isinstance(value, bytes) else json.dumps(value).encode()]
             )
             for name, text in headers.items():
                 self.send_header(name, text)

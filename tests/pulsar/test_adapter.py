@@ -8,7 +8,14 @@ from typing import Any
 
 import pytest
 
-from lb_stream.agent import BrokerError, MeasuringAdapter, ProbingAdapter, Refused, SplittingAdapter, TransferringAdapter
+from lb_stream.agent import (
+    BrokerError,
+    MeasuringAdapter,
+    ProbingAdapter,
+    Refused,
+    SplittingAdapter,
+    TransferringAdapter,
+)
 from lb_stream.agent.pulsar.admin import AdminError
 from lb_stream.agent.pulsar.guard import Guard
 from lb_stream.core.model.topics import topic_hash
@@ -44,8 +51,15 @@ class Clock:
 
 def test_an_adapter_reports_splits_hands_over_and_can_be_probed(cluster: FakeCluster) -> None:
     adapter = cluster.adapter(0)
-    assert all(isinstance(adapter, kind) for kind in (SplittingAdapter, TransferringAdapter, ProbingAdapter))
-    assert (adapter.name, adapter.manager, adapter.pulsar_cluster) == (cluster.names[0], "modular", "testbed")
+    assert all(
+        isinstance(adapter, kind)
+        for kind in (SplittingAdapter, TransferringAdapter, ProbingAdapter)
+    )
+    assert (adapter.name, adapter.manager, adapter.pulsar_cluster) == (
+        cluster.names[0],
+        "modular",
+        "testbed",
+    )
 
 
 def test_the_report_is_sent_byte_for_byte(cluster: FakeCluster) -> None:
@@ -54,20 +68,31 @@ def test_the_report_is_sent_byte_for_byte(cluster: FakeCluster) -> None:
     assert list(json.loads(report)["lastStats"]) == [cluster.bundle(0), cluster.bundle(3)]
 
 
-def test_an_address_that_answers_for_another_broker_is_named_with_those_that_are_active(cluster: FakeCluster) -> None:
-    with pytest.raises(BrokerError, match=rf"no active broker broker-1:8080; active: .*{cluster.names[0]}.*--broker"):
+def test_an_address_that_answers_for_another_broker_is_named_with_those_that_are_active(
+    cluster: FakeCluster,
+) -> None:
+    with pytest.raises(
+        BrokerError,
+        match=rf"no active broker broker-1:8080; active: .*{cluster.names[0]}.*--broker",
+    ):
         cluster.adapter(0, broker="broker-1:8080").report()
 
 
 def test_what_is_no_report_is_an_error_that_shows_it(cluster: FakeCluster) -> None:
-    cluster.before = lambda call: (200, b"<html>proxy</html>", {}) if call.path.endswith("load-report") else None
+    cluster.before = lambda call: (
+        (200, b"<html>proxy</html>", {}) if call.path.endswith("load-report") else None
+    )
     with pytest.raises(BrokerError, match="expected a JSON object, got '<html>proxy</html>'"):
         cluster.adapter(0).report()
 
 
-def test_a_broker_with_a_load_manager_of_somebody_elses_is_an_error_that_names_it(cluster: FakeCluster) -> None:
+def test_a_broker_with_a_load_manager_of_somebody_elses_is_an_error_that_names_it(
+    cluster: FakeCluster,
+) -> None:
     cluster.runtimes[0]["loadManagerClassName"] = "org.example.OwnManager"
-    with pytest.raises(BrokerError, match=r"'org\.example\.OwnManager': expected one of ModularLoadManagerImpl"):
+    with pytest.raises(
+        BrokerError, match=r"'org\.example\.OwnManager': expected one of ModularLoadManagerImpl"
+    ):
         cluster.adapter(0).report()
 
 
@@ -86,21 +111,33 @@ LOAD = b'{"weightedMaxEMA":0.5,"msgRateIn":1.0,"reportedAt":7}'
 
 
 def top_bundles(*names: str) -> bytes:
-    return json.dumps({"topBundlesLoadData": [{"bundleName": name, "stats": {"topics": 2}} for name in names]}).encode()
+    return json.dumps(
+        {"topBundlesLoadData": [{"bundleName": name, "stats": {"topics": 2}} for name in names]}
+    ).encode()
 
 
-def test_an_extensible_brokers_reports_come_from_its_load_data_and_name_all_of_its_bundles(extensible: FakeCluster) -> None:
-    adapter = extensible.adapter(0, load_data=Waiting(LOAD, top_bundles(extensible.bundle(0)), b"no JSON"))
+def test_an_extensible_brokers_reports_come_from_its_load_data_and_name_all_of_its_bundles(
+    extensible: FakeCluster,
+) -> None:
+    adapter = extensible.adapter(
+        0, load_data=Waiting(LOAD, top_bundles(extensible.bundle(0)), b"no JSON")
+    )
     load, *others = adapter.report()
-    assert json.loads(load) == json.loads(LOAD) | {"bundles": [extensible.bundle(0), extensible.bundle(3)]}
+    assert json.loads(load) == json.loads(LOAD) | {
+        "bundles": [extensible.bundle(0), extensible.bundle(3)]
+    }
     assert others == [top_bundles(extensible.bundle(0)), b"no JSON"], "as the broker wrote them"
     assert adapter.report() == [], "nothing is new"
-    assert not any(call.path.endswith("load-report") for call in extensible.calls)  # it would answer 500
+    assert not any(
+        call.path.endswith("load-report") for call in extensible.calls
+    )  # it would answer 500
     with pytest.raises(BrokerError, match="its load data is read from topics"):
         extensible.adapter(1).report()
 
 
-def test_an_extensible_brokers_load_is_told_again_when_it_has_other_bundles(extensible: FakeCluster) -> None:
+def test_an_extensible_brokers_load_is_told_again_when_it_has_other_bundles(
+    extensible: FakeCluster,
+) -> None:
     adapter = extensible.adapter(0, load_data=Waiting(LOAD))
     adapter.report()
     adapter.transfer(extensible.bundle(0), extensible.names[1])
@@ -111,15 +148,21 @@ def test_an_extensible_brokers_load_is_told_again_when_it_has_other_bundles(exte
 
 
 def test_top_bundles_that_have_gone_are_not_told(extensible: FakeCluster) -> None:
-    named = top_bundles(extensible.bundle(1), extensible.bundle(0))  # its statistics know 1 still, which has gone
+    named = top_bundles(
+        extensible.bundle(1), extensible.bundle(0)
+    )  # its statistics know 1 still, which has gone
     (told,) = extensible.adapter(0, load_data=Waiting(named)).report()
     assert json.loads(told) == json.loads(top_bundles(extensible.bundle(0)))
 
 
-def test_load_data_waits_while_the_broker_cannot_be_asked_for_its_bundles(extensible: FakeCluster) -> None:
+def test_load_data_waits_while_the_broker_cannot_be_asked_for_its_bundles(
+    extensible: FakeCluster,
+) -> None:
     waiting = Waiting(LOAD)
     adapter = extensible.adapter(0, load_data=waiting)
-    extensible.before = lambda call: (500, b"", {}) if call.path.endswith("ownedNamespaces") else None
+    extensible.before = lambda call: (
+        (500, b"", {}) if call.path.endswith("ownedNamespaces") else None
+    )
     with pytest.raises(AdminError, match="ownedNamespaces answers 500"):
         adapter.report()
     assert waiting.records == [LOAD]
@@ -130,7 +173,9 @@ def test_a_broker_lives_while_it_answers(cluster: FakeCluster) -> None:
     assert adapter.alive()
     cluster.before = lambda call: (401, b"", {}) if call.path.endswith("ready") else None
     assert adapter.alive()
-    cluster.before = lambda call: (500, b"", {}) if call.path.endswith("ready") else None  # not started yet
+    cluster.before = lambda call: (
+        (500, b"", {}) if call.path.endswith("ready") else None
+    )  # not started yet
     assert not adapter.alive()
     cluster.stop(1)
     assert not adapter.alive()
@@ -142,7 +187,9 @@ def test_a_broker_that_comes_back_with_other_settings_is_asked_anew(cluster: Fak
     clock = Clock()
     adapter = cluster.adapter(0, clock=clock)
     assert adapter.manager == "modular"
-    cluster.runtimes[0]["loadManagerClassName"] = cluster.runtimes[0]["loadManagerClassName"].replace("Modular", "Simple")
+    cluster.runtimes[0]["loadManagerClassName"] = cluster.runtimes[0][
+        "loadManagerClassName"
+    ].replace("Modular", "Simple")
     assert adapter.manager == "modular"
     clock.now_s += 10
     assert adapter.manager == "simple"
@@ -152,7 +199,9 @@ def test_a_broker_that_comes_back_with_other_settings_is_asked_anew(cluster: Fak
 
 
 @pytest.mark.parametrize("asked", [0, 1])
-def test_an_unload_with_a_destination_goes_by_the_leader_to_the_owner_and_arrives(cluster: FakeCluster, asked: int) -> None:
+def test_an_unload_with_a_destination_goes_by_the_leader_to_the_owner_and_arrives(
+    cluster: FakeCluster, asked: int
+) -> None:
     bundle, here = cluster.bundle(asked), cluster.adapter(asked)
     cluster.leader = 2
     here.transfer(bundle, cluster.names[2])
@@ -161,16 +210,22 @@ def test_an_unload_with_a_destination_goes_by_the_leader_to_the_owner_and_arrive
     assert all(call.query["destinationBroker"] == cluster.names[2] for call in cluster.acts())
 
 
-def test_the_destination_knows_that_it_has_the_bundle_and_nobody_else_takes_it(cluster: FakeCluster) -> None:
+def test_the_destination_knows_that_it_has_the_bundle_and_nobody_else_takes_it(
+    cluster: FakeCluster,
+) -> None:
     cluster.adapter(0).transfer(cluster.bundle(0), cluster.names[1])
     cluster.adapter(1).acquire(cluster.bundle(0))
     with pytest.raises(Refused, match="Pulsar places bundles when clients look their topics up"):
         cluster.adapter(2).acquire(cluster.bundle(0))
 
 
-def test_a_transfer_to_where_the_bundle_is_is_refused_without_asking_pulsar(extensible: FakeCluster) -> None:
+def test_a_transfer_to_where_the_bundle_is_is_refused_without_asking_pulsar(
+    extensible: FakeCluster,
+) -> None:
     with pytest.raises(Refused, match="which has it"):
-        extensible.adapter(0).transfer(extensible.bundle(0), extensible.names[0])  # Pulsar would answer 500
+        extensible.adapter(0).transfer(
+            extensible.bundle(0), extensible.names[0]
+        )  # Pulsar would answer 500
     assert not extensible.acts()
 
 
@@ -181,7 +236,9 @@ def test_a_transfer_to_where_the_bundle_is_is_refused_without_asking_pulsar(exte
         ("shop/nowhere/0x00000000_0x40000000", r"404 \(Namespace not found\)"),
     ],
 )
-def test_what_pulsar_refuses_is_a_refusal_with_its_reason(cluster: FakeCluster, bundle: str, reason: str) -> None:
+def test_what_pulsar_refuses_is_a_refusal_with_its_reason(
+    cluster: FakeCluster, bundle: str, reason: str
+) -> None:
     with pytest.raises(Refused, match=reason):
         cluster.adapter(0).transfer(bundle, cluster.names[1])
     assert cluster.owners[cluster.ranges[0]] == 0
@@ -189,7 +246,9 @@ def test_what_pulsar_refuses_is_a_refusal_with_its_reason(cluster: FakeCluster, 
 
 def test_a_brokers_own_bundle_is_never_touched(cluster: FakeCluster) -> None:
     with pytest.raises(Refused, match="belongs to the broker in its name"):
-        cluster.adapter(0).transfer(f"pulsar/{cluster.names[0]}/0x00000000_0xffffffff", cluster.names[1])
+        cluster.adapter(0).transfer(
+            f"pulsar/{cluster.names[0]}/0x00000000_0xffffffff", cluster.names[1]
+        )
     assert not cluster.acts()
 
 
@@ -201,7 +260,9 @@ def test_an_unload_without_a_destination_that_comes_back_has_failed(cluster: Fak
     assert cluster.owners[cluster.ranges[1]] is None
 
 
-def test_an_unload_whose_answer_is_lost_is_done_when_the_bundle_has_gone(cluster: FakeCluster) -> None:
+def test_an_unload_whose_answer_is_lost_is_done_when_the_bundle_has_gone(
+    cluster: FakeCluster,
+) -> None:
     def hang_up(call: Call) -> Reply | None:
         if call.method == "PUT" and call.broker == 0:
             cluster.owners[cluster.ranges[0]] = 1
@@ -213,7 +274,9 @@ def test_an_unload_whose_answer_is_lost_is_done_when_the_bundle_has_gone(cluster
     assert len(cluster.acts()) == 1
 
 
-def test_an_unload_whose_answer_is_lost_has_failed_when_the_bundle_is_still_here_and_is_not_sent_twice(cluster: FakeCluster) -> None:
+def test_an_unload_whose_answer_is_lost_has_failed_when_the_bundle_is_still_here_and_is_not_sent_twice(
+    cluster: FakeCluster,
+) -> None:
     def hang_up(call: Call) -> Reply | None:
         if call.method == "PUT":
             raise ConnectionResetError
@@ -234,16 +297,22 @@ def test_an_unload_that_is_answered_and_not_done_has_failed(cluster: FakeCluster
 # --- reports after acts ---
 
 
-def test_a_report_that_still_names_what_was_given_up_is_kept_back_until_the_statistics_are_new(cluster: FakeCluster) -> None:
+def test_a_report_that_still_names_what_was_given_up_is_kept_back_until_the_statistics_are_new(
+    cluster: FakeCluster,
+) -> None:
     adapter = cluster.adapter(0)
     adapter.transfer(cluster.bundle(0), cluster.names[1])
     assert adapter.report() == []
     cluster.take_statistics()
     report = adapter.report()
-    assert isinstance(report, bytes) and list(json.loads(report)["lastStats"]) == [cluster.bundle(3)]
+    assert isinstance(report, bytes) and list(json.loads(report)["lastStats"]) == [
+        cluster.bundle(3)
+    ]
 
 
-def test_a_report_that_does_not_name_yet_what_was_taken_is_kept_back_too(cluster: FakeCluster) -> None:
+def test_a_report_that_does_not_name_yet_what_was_taken_is_kept_back_too(
+    cluster: FakeCluster,
+) -> None:
     cluster.adapter(0).transfer(cluster.bundle(0), cluster.names[1])
     adapter = cluster.adapter(1)
     adapter.acquire(cluster.bundle(0))
@@ -267,7 +336,10 @@ def test_a_report_that_names_a_split_bundle_is_kept_back_too(cluster: FakeCluste
     cluster.take_statistics()
     report = adapter.report()
     assert isinstance(report, bytes)
-    assert sorted(json.loads(report)["lastStats"]) == [*(f"{NAMESPACE}/{half}" for half in HALVES), cluster.bundle(4)]
+    assert sorted(json.loads(report)["lastStats"]) == [
+        *(f"{NAMESPACE}/{half}" for half in HALVES),
+        cluster.bundle(4),
+    ]
 
 
 # --- splits ---
@@ -278,7 +350,12 @@ def test_a_report_that_names_a_split_bundle_is_kept_back_too(cluster: FakeCluste
     [
         ([0x20000000], "topic_count_equally_divide", "range_equally_divide", None),
         ([0x10000000], "topic_count_equally_divide", "specified_positions_divide", [0x10000000]),
-        ([0x10000000, 0x30000000], "flow_or_qps_equally_divide", "specified_positions_divide", [0x10000000, 0x30000000]),
+        (
+            [0x10000000, 0x30000000],
+            "flow_or_qps_equally_divide",
+            "specified_positions_divide",
+            [0x10000000, 0x30000000],
+        ),
         ([], "topic_count_equally_divide", "topic_count_equally_divide", None),
         ([], "", "range_equally_divide", None),
     ],
@@ -301,7 +378,10 @@ def test_a_split_that_is_answered_204_and_not_done_has_failed(cluster: FakeClust
         return None
 
     cluster.before = pass_time
-    with pytest.raises(BrokerError, match=r"answers 204 to a split of .* and has not split it; has it only one topic"):
+    with pytest.raises(
+        BrokerError,
+        match=r"answers 204 to a split of .* and has not split it; has it only one topic",
+    ):
         cluster.adapter(0, clock=clock).split(cluster.bundle(0), [], "topic_count_equally_divide")
 
 
@@ -318,7 +398,9 @@ def test_a_bundle_that_was_split_meanwhile_is_refused(cluster: FakeCluster) -> N
         cluster.adapter(0).split(bundle, [], "range_equally_divide")
 
 
-def test_a_split_whose_answer_is_lost_is_done_when_the_bundle_is_no_more(cluster: FakeCluster) -> None:
+def test_a_split_whose_answer_is_lost_is_done_when_the_bundle_is_no_more(
+    cluster: FakeCluster,
+) -> None:
     def hang_up(call: Call) -> Reply | None:
         if call.method == "PUT":
             cluster._split(call, cluster.ranges[0])
@@ -331,7 +413,9 @@ def test_a_split_whose_answer_is_lost_is_done_when_the_bundle_is_no_more(cluster
 
 
 def test_a_split_by_flow_is_refused_where_that_is_not_pulsars_default(cluster: FakeCluster) -> None:
-    with pytest.raises(Refused, match="set defaultNamespaceBundleSplitAlgorithm=flow_or_qps_equally_divide"):
+    with pytest.raises(
+        Refused, match="set defaultNamespaceBundleSplitAlgorithm=flow_or_qps_equally_divide"
+    ):
         cluster.adapter(0).split(cluster.bundle(0), [], "flow_or_qps_equally_divide")
     assert not cluster.acts()
     cluster.runtimes[0]["defaultNamespaceBundleSplitAlgorithm"] = "flow_or_qps_equally_divide"
@@ -340,41 +424,70 @@ def test_a_split_by_flow_is_refused_where_that_is_not_pulsars_default(cluster: F
 
 def test_an_extensible_cluster_is_not_asked_for_more_than_one_cut(extensible: FakeCluster) -> None:
     with pytest.raises(Refused, match="one place at a time, 2 are asked for"):
-        extensible.adapter(0).split(extensible.bundle(0), [0x10000000, 0x30000000], "flow_or_qps_equally_divide")
+        extensible.adapter(0).split(
+            extensible.bundle(0), [0x10000000, 0x30000000], "flow_or_qps_equally_divide"
+        )
     assert not extensible.acts()
 
 
 # --- which bundles are too large ---
 
 
-def test_an_extensible_broker_tells_all_of_its_bundles_and_their_topics(extensible: FakeCluster) -> None:
+def test_an_extensible_broker_tells_all_of_its_bundles_and_their_topics(
+    extensible: FakeCluster,
+) -> None:
     extensible.topics[extensible.ranges[0]] = 5
     adapter = extensible.adapter(0)
     assert isinstance(adapter, MeasuringAdapter)
     found = adapter.stats()
     assert sorted(found) == [extensible.bundle(0), extensible.bundle(3)], "not the broker's own"
     five = found[extensible.bundle(0)]
-    assert (five.topics, five.msg_rate_in, five.msg_rate_out, five.msg_throughput_in, five.msg_throughput_out) == (5, 50, 100, 5000, 10_000)
+    assert (
+        five.topics,
+        five.msg_rate_in,
+        five.msg_rate_out,
+        five.msg_throughput_in,
+        five.msg_throughput_out,
+    ) == (5, 50, 100, 5000, 10_000)
     assert (five.producer_count, five.consumer_count) == (15, 10)
     topics = adapter.topics(extensible.bundle(0))
-    assert sorted(topics.hashes) == sorted(topic_hash(name) for name in extensible.topics_of(extensible.ranges[0]))
-    assert (topics.rate.tolist(), topics.throughput.tolist(), topics.known.all()) == ([30.0] * 5, [3000.0] * 5, True)
+    assert sorted(topics.hashes) == sorted(
+        topic_hash(name) for name in extensible.topics_of(extensible.ranges[0])
+    )
+    assert (topics.rate.tolist(), topics.throughput.tolist(), topics.known.all()) == (
+        [30.0] * 5,
+        [3000.0] * 5,
+        True,
+    )
 
 
-def test_a_bundle_that_has_gone_since_the_statistics_were_taken_is_not_told(extensible: FakeCluster) -> None:
+def test_a_bundle_that_has_gone_since_the_statistics_were_taken_is_not_told(
+    extensible: FakeCluster,
+) -> None:
     extensible.owners[extensible.ranges[0]] = 1
     assert list(extensible.adapter(0).stats()) == [extensible.bundle(3)]
 
 
-def test_of_a_modular_broker_the_leader_sees_all_bundles_and_the_agent_asks_for_no_split(cluster: FakeCluster) -> None:
+def test_of_a_modular_broker_the_leader_sees_all_bundles_and_the_agent_asks_for_no_split(
+    cluster: FakeCluster,
+) -> None:
     assert cluster.adapter(0).stats() == {}
     assert not any(call.path.endswith("broker-stats/topics") for call in cluster.calls)
 
 
-@pytest.mark.parametrize("answer", [[], {"shop/orders": []}, {"shop/orders": {"0x00000000_0x40000000": {"persistent": {"t": 3}}}}])
-def test_statistics_of_another_form_are_an_error_that_says_so(extensible: FakeCluster, answer: object) -> None:
-    extensible.before = lambda call: (200, answer, {}) if call.path.endswith("broker-stats/topics") else None
-    with pytest.raises(BrokerError, match=r"broker-stats/topics: expected namespaces, in them bundles"):
+@pytest.mark.parametrize(
+    "answer",
+    [[], {"shop/orders": []}, {"shop/orders": {"0x00000000_0x40000000": {"persistent": {"t": 3}}}}],
+)
+def test_statistics_of_another_form_are_an_error_that_says_so(
+    extensible: FakeCluster, answer: object
+) -> None:
+    extensible.before = lambda call: (
+        (200, answer, {}) if call.path.endswith("broker-stats/topics") else None
+    )
+    with pytest.raises(
+        BrokerError, match=r"broker-stats/topics: expected namespaces, in them bundles"
+    ):
         extensible.adapter(0).stats()
 
 
@@ -388,14 +501,20 @@ ACTS: dict[str, Callable[[Any, str, str], None]] = {
 
 
 @pytest.mark.parametrize("act", sorted(ACTS))
-@pytest.mark.parametrize("key", ["loadBalancerSheddingEnabled", "loadBalancerAutoBundleSplitEnabled"])
+@pytest.mark.parametrize(
+    "key", ["loadBalancerSheddingEnabled", "loadBalancerAutoBundleSplitEnabled"]
+)
 @pytest.mark.parametrize("where", [0, 2], ids=["here", "at the leader"])
-def test_nothing_is_done_while_pulsar_balances_by_itself(cluster: FakeCluster, act: str, key: str, where: int) -> None:
+def test_nothing_is_done_while_pulsar_balances_by_itself(
+    cluster: FakeCluster, act: str, key: str, where: int
+) -> None:
     cluster.leader, cluster.runtimes[where][key] = 2, "true"
     with pytest.raises(Refused) as refused:
         ACTS[act](cluster.adapter(0), cluster.bundle(0), cluster.names[1])
     assert f"is on at {cluster.names[where]} ({key} = true)" in str(refused.value)
-    assert f"pulsar-admin brokers update-dynamic-config --config {key} --value false" in str(refused.value)
+    assert f"pulsar-admin brokers update-dynamic-config --config {key} --value false" in str(
+        refused.value
+    )
     assert not cluster.acts()
 
 
@@ -420,7 +539,9 @@ def test_settings_that_change_count_within_ten_seconds(cluster: FakeCluster) -> 
         adapter.transfer(cluster.bundle(3), cluster.names[1])
 
 
-def test_settings_that_are_forgotten_while_they_are_looked_at_count_all_the_same(cluster: FakeCluster) -> None:
+def test_settings_that_are_forgotten_while_they_are_looked_at_count_all_the_same(
+    cluster: FakeCluster,
+) -> None:
     cluster.runtimes[0]["loadBalancerSheddingEnabled"] = "true"
     adapter = cluster.adapter(0)
     admin = cluster.adapter(0)._admin
@@ -451,21 +572,36 @@ def test_nothing_is_done_while_the_leader_cannot_be_asked(cluster: FakeCluster) 
 def test_namespaces_bundles_and_policies_are_read(cluster: FakeCluster) -> None:
     cluster.group = "payments"
     found = cluster.adapter(0).namespaces()
-    (namespace,) = found.namespaces  # not those of other clusters, of brokers, nor one that was deleted meanwhile
+    (namespace,) = (
+        found.namespaces
+    )  # not those of other clusters, of brokers, nor one that was deleted meanwhile
     assert namespace.bundles == [cluster.bundle(number) for number in range(4)]
     assert namespace.anti_affinity_group == "payments"
     (policy,) = found.isolation
-    assert (policy.name, policy.namespaces, policy.primary, policy.secondary) == ("p1", ["shop/.*"], ["127.*"], ["10.*"])
+    assert (policy.name, policy.namespaces, policy.primary, policy.secondary) == (
+        "p1",
+        ["shop/.*"],
+        ["127.*"],
+        ["10.*"],
+    )
     assert (policy.min_available, policy.usage_threshold_percent) == (2, 80.0)
     assert found.failure_domains == dict.fromkeys(cluster.names[:2], "east")
 
 
 def test_a_cluster_without_policies_has_none(cluster: FakeCluster) -> None:
     found = cluster.adapter(0).namespaces()
-    assert (found.isolation, found.failure_domains, found.namespaces[0].anti_affinity_group) == ([], {}, None)
+    assert (found.isolation, found.failure_domains, found.namespaces[0].anti_affinity_group) == (
+        [],
+        {},
+        None,
+    )
 
 
-def test_boundaries_that_are_no_whole_ring_are_an_error_that_names_the_namespace(cluster: FakeCluster) -> None:
+def test_boundaries_that_are_no_whole_ring_are_an_error_that_names_the_namespace(
+    cluster: FakeCluster,
+) -> None:
     cluster.boundaries = [0, 0x40000000]
-    with pytest.raises(BrokerError, match=f"namespace {NAMESPACE}: .*rise strictly from 0 to 4294967295"):
+    with pytest.raises(
+        BrokerError, match=f"namespace {NAMESPACE}: .*rise strictly from 0 to 4294967295"
+    ):
         cluster.adapter(0).namespaces()

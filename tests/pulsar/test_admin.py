@@ -35,16 +35,29 @@ def pauses() -> list[float]:
     return []
 
 
-def client(cluster: FakeCluster, pauses: list[float] | None = None, number: int = 0, **settings: Any) -> AdminClient:
+def client(
+    cluster: FakeCluster, pauses: list[float] | None = None, number: int = 0, **settings: Any
+) -> AdminClient:
     kept = [] if pauses is None else pauses
-    return AdminClient(AdminSettings(f"http://{cluster.names[number]}", **settings), sleep=kept.append)
+    return AdminClient(
+        AdminSettings(f"http://{cluster.names[number]}", **settings), sleep=kept.append
+    )
 
 
 # --- settings ---
 
 
 @pytest.mark.parametrize(
-    "url", ["broker:8080", "ftp://b:1", "http://", "http://b:x", "http://b:99999", "http://b:1/admin", "http://me@b:1"]
+    "url",
+    [
+        "broker:8080",
+        "ftp://b:1",
+        "http://",
+        "http://b:x",
+        "http://b:99999",
+        "http://b:1/admin",
+        "http://me@b:1",
+    ],
 )
 def test_an_address_that_is_none_is_refused_with_the_form_it_should_have(url: str) -> None:
     with pytest.raises(ValueError, match=r"expected https?://HOST:PORT or"):
@@ -53,7 +66,12 @@ def test_an_address_that_is_none_is_refused_with_the_form_it_should_have(url: st
 
 @pytest.mark.parametrize(
     ("url", "broker"),
-    [("http://b-1:8080", "b-1:8080"), ("http://b-1/", "b-1:80"), ("https://b-1", "b-1:443"), ("http://[::1]:8080", "[::1]:8080")],
+    [
+        ("http://b-1:8080", "b-1:8080"),
+        ("http://b-1/", "b-1:80"),
+        ("https://b-1", "b-1:443"),
+        ("http://[::1]:8080", "[::1]:8080"),
+    ],
 )
 def test_a_brokers_name_is_host_and_port_of_its_address(url: str, broker: str) -> None:
     assert AdminSettings(url).broker == broker
@@ -73,27 +91,37 @@ def test_contradictions_are_refused_and_a_token_is_not_shown() -> None:
 
 
 @pytest.mark.parametrize("status", [429, 502, 503, 504])
-def test_a_read_is_repeated_with_growing_pauses_while_the_trouble_passes(cluster: FakeCluster, pauses: list[float], status: int) -> None:
+def test_a_read_is_repeated_with_growing_pauses_while_the_trouble_passes(
+    cluster: FakeCluster, pauses: list[float], status: int
+) -> None:
     cluster.before = lambda call: (status, b"", {}) if len(cluster.calls) < 3 else None
     assert client(cluster, pauses).get(READY).status == 200
     assert (len(cluster.calls), pauses) == (3, [0.2, 0.4])
 
 
-def test_a_read_is_given_up_after_its_attempts_with_the_last_answer(cluster: FakeCluster, pauses: list[float]) -> None:
+def test_a_read_is_given_up_after_its_attempts_with_the_last_answer(
+    cluster: FakeCluster, pauses: list[float]
+) -> None:
     cluster.before = lambda call: (503, {"reason": "starting"}, {})
     answer = client(cluster, pauses, attempts=2).get(READY)
     assert (answer.status, answer.reason, len(cluster.calls)) == (503, "starting", 2)
 
 
-def test_what_pulsar_will_never_do_is_asked_for_once(cluster: FakeCluster, pauses: list[float]) -> None:
+def test_what_pulsar_will_never_do_is_asked_for_once(
+    cluster: FakeCluster, pauses: list[float]
+) -> None:
     cluster.before = lambda call: (500, b"", {})
     assert client(cluster, pauses).get(READY).status == 500
     assert (len(cluster.calls), pauses) == (1, [])
 
 
-def test_nobody_there_is_an_error_that_says_so_after_all_attempts(cluster: FakeCluster, pauses: list[float]) -> None:
+def test_nobody_there_is_an_error_that_says_so_after_all_attempts(
+    cluster: FakeCluster, pauses: list[float]
+) -> None:
     cluster.stop(1)
-    with pytest.raises(AdminError, match=rf"GET http://{cluster.names[1]}{READY}: Connection refused") as error:
+    with pytest.raises(
+        AdminError, match=rf"GET http://{cluster.names[1]}{READY}: Connection refused"
+    ) as error:
         client(cluster, pauses, number=1).get(READY)
     assert (error.value.status, pauses) == (0, [0.2, 0.4])
 
@@ -108,7 +136,9 @@ def test_a_change_is_never_repeated(cluster: FakeCluster, pauses: list[float], s
 # --- time ---
 
 
-def test_an_answer_that_does_not_come_is_waited_for_no_longer_than_allowed(cluster: FakeCluster) -> None:
+def test_an_answer_that_does_not_come_is_waited_for_no_longer_than_allowed(
+    cluster: FakeCluster,
+) -> None:
     over = threading.Event()
 
     def hang(call: Call) -> Reply | None:
@@ -154,13 +184,22 @@ def test_redirects_do_not_prolong_the_time(cluster: FakeCluster) -> None:
 
 def test_method_body_and_token_go_along_with_a_redirect(cluster: FakeCluster) -> None:
     cluster.before = lambda call: (
-        (307, b"", {"Location": f"http://{cluster.names[1]}{call.path}?authoritative=true"}) if call.broker == 0 else (204, b"", {})
+        (307, b"", {"Location": f"http://{cluster.names[1]}{call.path}?authoritative=true"})
+        if call.broker == 0
+        else (204, b"", {})
     )
-    answer = client(cluster, token="t0").put(UNLOAD, {"destinationBroker": cluster.names[2]}, [1, 2])
+    answer = client(cluster, token="t0").put(
+        UNLOAD, {"destinationBroker": cluster.names[2]}, [1, 2]
+    )
     assert answer.hops == (f"http://{cluster.names[0]}", f"http://{cluster.names[1]}")
     first, second = cluster.calls
-    assert first.query == {"destinationBroker": cluster.names[2]} and second.query == {"authoritative": "true"}
-    assert all((call.method, call.body, call.authorization) == ("PUT", [1, 2], "Bearer t0") for call in (first, second))
+    assert first.query == {"destinationBroker": cluster.names[2]} and second.query == {
+        "authoritative": "true"
+    }
+    assert all(
+        (call.method, call.body, call.authorization) == ("PUT", [1, 2], "Bearer t0")
+        for call in (first, second)
+    )
 
 
 def test_a_redirect_without_a_host_stays_with_the_same_broker(cluster: FakeCluster) -> None:
@@ -176,7 +215,11 @@ def test_a_redirect_to_what_is_no_address_is_told(cluster: FakeCluster, location
 
 
 def test_a_circle_of_redirects_ends(cluster: FakeCluster) -> None:
-    cluster.before = lambda call: (307, b"", {"Location": f"http://{cluster.names[1 - call.broker]}{call.path}"})
+    cluster.before = lambda call: (
+        307,
+        b"",
+        {"Location": f"http://{cluster.names[1 - call.broker]}{call.path}"},
+    )
     with pytest.raises(AdminError, match="sent on more than 5 times"):
         client(cluster).put(UNLOAD)
     assert len(cluster.calls) == 6
@@ -199,10 +242,19 @@ def test_a_token_file_is_read_again_for_every_call(cluster: FakeCluster, tmp_pat
     assert [call.authorization for call in cluster.calls] == ["Bearer first", "Bearer second"]
 
 
-@pytest.mark.parametrize(("status", "advice"), [(401, "give a token"), (403, "must be a superuser")])
+@pytest.mark.parametrize(
+    ("status", "advice"), [(401, "give a token"), (403, "must be a superuser")]
+)
 def test_who_may_not_ask_is_told_what_to_do(cluster: FakeCluster, status: int, advice: str) -> None:
-    cluster.before = lambda call: (status, {"reason": "This operation requires super-user access"}, {})
-    with pytest.raises(AdminError, match=rf"answers {status} \(This operation requires super-user access\): .*{advice}"):
+    cluster.before = lambda call: (
+        status,
+        {"reason": "This operation requires super-user access"},
+        {},
+    )
+    with pytest.raises(
+        AdminError,
+        match=rf"answers {status} \(This operation requires super-user access\): .*{advice}",
+    ):
         client(cluster).get_json("/admin/v2/tenants")
 
 
@@ -222,8 +274,26 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("openssl is needed to make certificates")
     folder = tmp_path_factory.mktemp("certificates")
     for name, subject in (("server", "localhost"), ("client", "agent")):
-        command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={subject}"]
-        files = ["-addext", f"subjectAltName=DNS:{subject}", "-keyout", f"{name}.key", "-out", f"{name}.pem"]
+        command = [
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "rsa:2048",
+            "-nodes",
+            "-days",
+            "2",
+            "-subj",
+            f"/CN={subject}",
+        ]
+        files = [
+            "-addext",
+            f"subjectAltName=DNS:{subject}",
+            "-keyout",
+            f"{name}.key",
+            "-out",
+            f"{name}.pem",
+        ]
         subprocess.run([*command, *files], cwd=folder, check=True, capture_output=True, timeout=60)
     return folder
 
@@ -254,7 +324,9 @@ def tls_port(certificates: Path) -> Iterator[int]:
     context.verify_mode = ssl.CERT_REQUIRED
     server = Server(("127.0.0.1", 0), Handler)
     server.socket = context.wrap_socket(server.socket, server_side=True)
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+    threading.Thread(
+        target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
+    ).start()
     yield server.server_port
     server.shutdown()
     server.server_close()
@@ -266,22 +338,35 @@ def tls(host: str, port: int, **settings: Any) -> AdminClient:
 
 def test_both_sides_show_certificates(certificates: Path, tls_port: int) -> None:
     own = {"cert_file": certificates / "client.pem", "key_file": certificates / "client.key"}
-    assert tls("localhost", tls_port, ca_file=certificates / "server.pem", **own).get("/").body == b"ok"
+    assert (
+        tls("localhost", tls_port, ca_file=certificates / "server.pem", **own).get("/").body
+        == b"ok"
+    )
     with pytest.raises(AdminError, match="certificate verify failed"):
         tls("localhost", tls_port, **own).get("/")
     with pytest.raises(AdminError, match=r"(?i)certificate required|reset|closed|eof"):
         tls("localhost", tls_port, ca_file=certificates / "server.pem").get("/")
 
 
-def test_a_certificate_must_be_of_the_host_unless_that_is_switched_off(certificates: Path, tls_port: int) -> None:
-    own = {"cert_file": certificates / "client.pem", "key_file": certificates / "client.key", "ca_file": certificates / "server.pem"}
+def test_a_certificate_must_be_of_the_host_unless_that_is_switched_off(
+    certificates: Path, tls_port: int
+) -> None:
+    own = {
+        "cert_file": certificates / "client.pem",
+        "key_file": certificates / "client.key",
+        "ca_file": certificates / "server.pem",
+    }
     with pytest.raises(AdminError, match=r"not valid for '127\.0\.0\.1'"):
         tls("127.0.0.1", tls_port, **own).get("/")
     assert tls("127.0.0.1", tls_port, verify_hostname=False, **own).get("/").status == 200
 
 
 def test_a_token_is_not_taken_from_https_to_http(certificates: Path, tls_port: int) -> None:
-    own = {"cert_file": certificates / "client.pem", "key_file": certificates / "client.key", "ca_file": certificates / "server.pem"}
+    own = {
+        "cert_file": certificates / "client.pem",
+        "key_file": certificates / "client.key",
+        "ca_file": certificates / "server.pem",
+    }
     with pytest.raises(AdminError, match="sent on to http://localhost:9, which is less safe"):
         tls("localhost", tls_port, **own).get("/away")
 
@@ -304,7 +389,11 @@ def test_a_host_that_never_takes_the_connection_is_given_up_after_the_time_to_co
             one.connect_ex(("127.0.0.1", port))
         begun = time.monotonic()
         with pytest.raises(AdminError, match="no answer in time"):
-            AdminClient(AdminSettings(f"http://127.0.0.1:{port}", connect_timeout_s=0.3, read_timeout_s=60, attempts=1)).get(READY)
+            AdminClient(
+                AdminSettings(
+                    f"http://127.0.0.1:{port}", connect_timeout_s=0.3, read_timeout_s=60, attempts=1
+                )
+            ).get(READY)
         assert time.monotonic() - begun < BUSY_S
         for one in waiting:
             one.close()

@@ -61,11 +61,18 @@ def agent(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> Callable[[in
 
 
 def decision(cluster: FakeCluster, bundle: int = 0, **changes: object) -> Decision:
-    fields = {"source": cluster.names[0], "destination": cluster.names[1], "bundle": cluster.bundle(bundle), "expires_ms": FAR_MS}
+    fields = {
+        "source": cluster.names[0],
+        "destination": cluster.names[1],
+        "bundle": cluster.bundle(bundle),
+        "expires_ms": FAR_MS,
+    }
     return example_decision(**fields | changes)
 
 
-def test_an_unload_is_carried_out_by_pulsar_and_its_assignment_finds_it_done(cluster: FakeCluster, agent: Callable[[int], Told]) -> None:
+def test_an_unload_is_carried_out_by_pulsar_and_its_assignment_finds_it_done(
+    cluster: FakeCluster, agent: Callable[[int], Told]
+) -> None:
     assert agent(0).take(decision(cluster)).outcome == "released"
     assert cluster.owners[cluster.ranges[0]] == 1
     assignment = decision(cluster, kind="assign", source=None, decision_id="eu-1:43:0")
@@ -73,41 +80,69 @@ def test_an_unload_is_carried_out_by_pulsar_and_its_assignment_finds_it_done(clu
     assert len(cluster.acts()) == 1  # the assignment only looks
 
 
-def test_an_unload_that_names_no_destination_and_comes_back_is_told_as_failed(cluster: FakeCluster, agent: Callable[[int], Told]) -> None:
+def test_an_unload_that_names_no_destination_and_comes_back_is_told_as_failed(
+    cluster: FakeCluster, agent: Callable[[int], Told]
+) -> None:
     told = agent(0)
     ack = told.take(decision(cluster, destination=None))
     assert ack.outcome == "failed" and "given it back" in ack.reason
     assert told.done == [Verdict("release", ack.reason)]
 
 
-def test_a_bundle_that_is_served_elsewhere_is_not_unloaded(cluster: FakeCluster, agent: Callable[[int], Told]) -> None:
+def test_a_bundle_that_is_served_elsewhere_is_not_unloaded(
+    cluster: FakeCluster, agent: Callable[[int], Told]
+) -> None:
     ack = agent(0).take(decision(cluster, bundle=1))
     assert (ack.outcome, ack.reason) == ("refused", f"{cluster.bundle(1)} is not served here")
     assert not cluster.acts()  # Pulsar would unload it all the same
 
 
-def test_a_refusal_is_told_with_its_reason_and_nothing_has_changed(cluster: FakeCluster, agent: Callable[[int], Told]) -> None:
+def test_a_refusal_is_told_with_its_reason_and_nothing_has_changed(
+    cluster: FakeCluster, agent: Callable[[int], Told]
+) -> None:
     cluster.runtimes[0]["loadBalancerSheddingEnabled"] = "true"
     told = agent(0)
     ack = told.take(decision(cluster))
-    assert ack.outcome == "refused" and "--config loadBalancerSheddingEnabled --value false" in ack.reason
+    assert (
+        ack.outcome == "refused"
+        and "--config loadBalancerSheddingEnabled --value false" in ack.reason
+    )
     assert told.done == [Verdict("refuse", ack.reason)]
 
 
-def test_a_split_is_asked_for_with_the_decisions_word_on_its_children(cluster: FakeCluster, agent: Callable[[int], Told]) -> None:
+def test_a_split_is_asked_for_with_the_decisions_word_on_its_children(
+    cluster: FakeCluster, agent: Callable[[int], Told]
+) -> None:
     split = decision(
-        cluster, kind="split", destination=None, boundaries=[0x20000000], algorithm="range_equally_divide", unload_children=True
+        cluster,
+        kind="split",
+        destination=None,
+        boundaries=[0x20000000],
+        algorithm="range_equally_divide",
+        unload_children=True,
     )
     assert agent(0).take(split).outcome == "split"
     assert [call.query["unload"] for call in cluster.acts()] == ["true"]
 
 
-def test_pulsars_brokers_do_not_say_that_they_can_merge_and_refuse_it(cluster: FakeCluster, agent: Callable[[int], Told]) -> None:
+def test_pulsars_brokers_do_not_say_that_they_can_merge_and_refuse_it(
+    cluster: FakeCluster, agent: Callable[[int], Told]
+) -> None:
     told = agent(0)
     told.agent.reporter.beat(told.adapter.name)
-    assert [(kind, "merges" in json.loads(value)) for kind, value in told.sent] == [("heartbeat", False)]
+    assert [(kind, "merges" in json.loads(value)) for kind, value in told.sent] == [
+        ("heartbeat", False)
+    ]
     told.sent.clear()
-    ack = told.take(decision(cluster, kind="merge", destination=None, neighbour=cluster.bundle(3), children=[cluster.bundle(0)]))
+    ack = told.take(
+        decision(
+            cluster,
+            kind="merge",
+            destination=None,
+            neighbour=cluster.bundle(3),
+            children=[cluster.bundle(0)],
+        )
+    )
     assert (ack.outcome, ack.reason, cluster.acts()) == ("refused", "this broker can't merge", [])
 
 
@@ -121,7 +156,9 @@ def test_a_broker_that_cannot_be_asked_is_told_as_failed_without_a_traceback(
     assert [record.exc_info for record in caplog.records] == [None]
 
 
-def test_reports_are_sent_as_the_broker_wrote_them(cluster: FakeCluster, agent: Callable[[int], Told]) -> None:
+def test_reports_are_sent_as_the_broker_wrote_them(
+    cluster: FakeCluster, agent: Callable[[int], Told]
+) -> None:
     told = agent(0)
     told.agent.reporter.report(told.adapter.name)
     ((kind, value),) = told.sent
@@ -129,7 +166,9 @@ def test_reports_are_sent_as_the_broker_wrote_them(cluster: FakeCluster, agent: 
     assert told.reports == [json.loads(value)]
 
 
-def test_a_report_that_is_kept_back_sends_nothing(cluster: FakeCluster, agent: Callable[[int], Told]) -> None:
+def test_a_report_that_is_kept_back_sends_nothing(
+    cluster: FakeCluster, agent: Callable[[int], Told]
+) -> None:
     told = agent(0)
     told.take(decision(cluster))
     told.agent.reporter.report(told.adapter.name)
@@ -148,7 +187,9 @@ def test_a_broker_that_does_not_answer_gets_no_heartbeat_and_one_line_in_the_log
             told.agent.reporter.beat(told.adapter.name)
             told.agent.reporter.report(told.adapter.name)
     assert len(told.sent) == 1
-    assert [record.getMessage() for record in caplog.records] == [f"{told.adapter.name} does not answer: no heartbeat is sent for it"]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{told.adapter.name} does not answer: no heartbeat is sent for it"
+    ]
 
 
 def test_heartbeats_tell_what_pulsar_balances_by_itself_as_it_was_when_the_last_report_was_made(
@@ -175,12 +216,19 @@ def test_the_round_hears_of_brokers_that_balance_by_themselves_and_of_those_that
     beats = {"a:1": ["loadBalancerSheddingEnabled"], "b:1": [], "c:1": []}
     events = [
         {"kind": "heartbeat", "broker": broker, "append_ms": 1, "partition": 0, "offset": at}
-        | {"payload": agent_record("heartbeat", Heartbeat(sent_ms=1, balances=keys).to_json().encode())}
+        | {
+            "payload": agent_record(
+                "heartbeat", Heartbeat(sent_ms=1, balances=keys).to_json().encode()
+            )
+        }
         for at, (broker, keys) in enumerate(beats.items())
     ]
     events.append(events[0] | {"broker": "d:1", "payload": agent_record("heartbeat", b"")})
     arrived = Arrived("eu-1", [], events, (), [], heard=True)
-    assert arrived.balances(Memory(balances={"b:1": ("key",)})) == {"a:1": ("loadBalancerSheddingEnabled",), "b:1": ()}
+    assert arrived.balances(Memory(balances={"b:1": ("key",)})) == {
+        "a:1": ("loadBalancerSheddingEnabled",),
+        "b:1": (),
+    }
 
 
 def test_a_too_large_bundle_of_an_extensible_broker_is_asked_to_be_split_and_the_split_is_carried_out(
@@ -193,9 +241,18 @@ def test_a_too_large_bundle_of_an_extensible_broker_is_asked_to_be_split_and_the
         watch = SplitWatch(config.splitting, config.split_algorithms)
         for asks in ([], [("ask", cluster.bundle(3), "Topics", [0xDFFFFFFF])]):
             told.agent.reporter.ask_for_splits(told.adapter, watch)
-            assert [(kind, ask.bundle, ask.reason, ask.boundaries) for kind, ask in sent_asks(told)] == asks
+            assert [
+                (kind, ask.bundle, ask.reason, ask.boundaries) for kind, ask in sent_asks(told)
+            ] == asks
         ask = sent_asks(told)[0][1]
-        split = decision(cluster, 3, kind="split", destination=None, boundaries=ask.boundaries, algorithm=ask.algorithm)
+        split = decision(
+            cluster,
+            3,
+            kind="split",
+            destination=None,
+            boundaries=ask.boundaries,
+            algorithm=ask.algorithm,
+        )
         assert told.take(split).outcome == "split" and 0xDFFFFFFF in cluster.boundaries
 
 
@@ -210,9 +267,15 @@ def test_bundles_that_cannot_be_looked_at_are_one_line_in_the_log(
     with fake_cluster(manager="extensible") as cluster:
         told = Told(cluster, 0, monkeypatch)
         cluster.before = lambda call: (403, b"", {}) if call.path.endswith("topics") else None
-        told.agent.reporter.ask_for_splits(told.adapter, SplitWatch(config.splitting, config.split_algorithms))
+        told.agent.reporter.ask_for_splits(
+            told.adapter, SplitWatch(config.splitting, config.split_algorithms)
+        )
     (line,) = caplog.records
-    assert line.exc_info is None and "broker-stats/topics answers 403: the token's role must be a superuser" in line.getMessage()
+    assert (
+        line.exc_info is None
+        and "broker-stats/topics answers 403: the token's role must be a superuser"
+        in line.getMessage()
+    )
     assert told.sent == []
 
 
@@ -224,5 +287,9 @@ def test_the_bundles_of_a_broker_that_does_not_answer_are_not_looked_at(
         told = Told(cluster, 2, monkeypatch)
         cluster.stop(2)
         told.agent.reporter.beat(told.adapter.name)
-        told.agent.reporter.ask_for_splits(told.adapter, SplitWatch(config.splitting, config.split_algorithms))
-    assert [record.getMessage() for record in caplog.records] == [f"{told.adapter.name} does not answer: no heartbeat is sent for it"]
+        told.agent.reporter.ask_for_splits(
+            told.adapter, SplitWatch(config.splitting, config.split_algorithms)
+        )
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{told.adapter.name} does not answer: no heartbeat is sent for it"
+    ]

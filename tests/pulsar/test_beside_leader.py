@@ -16,8 +16,14 @@ from tests.support.lbctl_runner import lbctl
 
 pytestmark = [pytest.mark.long, pytest.mark.e2e]
 
-BUNDLES, A_PASS, MOVES = 64, 3, 10  # hardly two topics in a bundle: more moves than ten before the leader finds it even
-RATES = {f"t{number:02d}": 3.0 + number for number in range(24)}  # all different, so that the heaviest bundles are too
+BUNDLES, A_PASS, MOVES = (
+    64,
+    3,
+    10,
+)  # hardly two topics in a bundle: more moves than ten before the leader finds it even
+RATES = {
+    f"t{number:02d}": 3.0 + number for number in range(24)
+}  # all different, so that the heaviest bundles are too
 LEADER = {
     "loadBalancerSheddingEnabled": "true",
     "loadBalancerSheddingGracePeriodMinutes": "30",
@@ -38,29 +44,52 @@ BESIDE = {
 
 
 def test_what_we_would_have_moved_is_what_a_live_leader_moves_or_the_command_says_why_not(
-    kafka: EmbeddedKafka, topic_names: TopicSettings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    kafka: EmbeddedKafka,
+    topic_names: TopicSettings,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     if reason := missing():
         pytest.skip(reason)
-    uniform = {"SHEDDER": "org.apache.pulsar.broker.loadbalance.impl.UniformLoadShedder", "LB_LOG": "debug"}
+    uniform = {
+        "SHEDDER": "org.apache.pulsar.broker.loadbalance.impl.UniformLoadShedder",
+        "LB_LOG": "debug",
+    }
     pipeline = Pipeline(kafka.bootstrap, topic_names, tmp_path, BESIDE)
     pipeline.create_topics()
-    with started_bed(SCRIPTS, tmp_path / "pulsar", base_port=29000, settings=LEADER, environment=uniform) as bed:
+    with started_bed(
+        SCRIPTS, tmp_path / "pulsar", base_port=29000, settings=LEADER, environment=uniform
+    ) as bed:
         bed.create_namespace(BUNDLES)
         conf = ("--broker-conf", str(bed.broker_conf))
         with bed.traffic(RATES), pipeline.running(*conf), agents(bed, pipeline):
             loads = tmp_path / "tables" / "broker_loads"
-            wait_until(lambda: loads.exists() and pipeline.table(loads.name).num_rows > 0, "rounds", 400)
+            wait_until(
+                lambda: loads.exists() and pipeline.table(loads.name).num_rows > 0, "rounds", 400
+            )
             crowd_onto_the_first_broker(bed)
 
             def moved() -> int:
                 return sum(len(one.moves) for one in read_passes(bed.logs))
 
             before = moved()
-            wait_until(lambda: moved() - before >= MOVES, f"the leader to move {MOVES} bundles", 700)
+            wait_until(
+                lambda: moved() - before >= MOVES, f"the leader to move {MOVES} bundles", 700
+            )
         given = ("--set", f"stream.tables={tmp_path / 'tables'}", *conf)
-        result = lbctl("compare", *(part for log in bed.logs for part in ("--with-log", str(log))), "--json", *given, cwd=tmp_path)
-        told = lbctl("compare", *(part for log in bed.logs for part in ("--with-log", str(log))), *given, cwd=tmp_path).out
+        result = lbctl(
+            "compare",
+            *(part for log in bed.logs for part in ("--with-log", str(log))),
+            "--json",
+            *given,
+            cwd=tmp_path,
+        )
+        told = lbctl(
+            "compare",
+            *(part for log in bed.logs for part in ("--with-log", str(log))),
+            *given,
+            cwd=tmp_path,
+        ).out
     with capsys.disabled():
         print(told)
     totals = result.objects[0]["totals"]

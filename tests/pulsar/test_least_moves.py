@@ -14,7 +14,15 @@ import pytest
 
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from tests.e2e.pipeline import Pipeline, wait_until
-from tests.pulsar.test_real_cluster import SCRIPTS, agents, bring, looked_up, max_over_mean, missing, rows
+from tests.pulsar.test_real_cluster import (
+    SCRIPTS,
+    agents,
+    bring,
+    looked_up,
+    max_over_mean,
+    missing,
+    rows,
+)
 from tests.pulsar.testbed import BASE_PORT, BROKERS, Bed, started_bed
 from tests.support import nics
 from tests.support.topics import topics_by
@@ -87,13 +95,21 @@ def shared_out(loads: Mapping[str, float], brokers: Mapping[str, float]) -> dict
 
 def usages(bed: Bed) -> list[float]:
     """The part of its bandwidth that each broker says clients' messages take."""
-    return [report["bandwidthIn"]["usage"] / report["bandwidthIn"]["limit"] for report in bed.reports().values()]
+    return [
+        report["bandwidthIn"]["usage"] / report["bandwidthIn"]["limit"]
+        for report in bed.reports().values()
+    ]
 
 
 def unloads(pipeline: Pipeline) -> int:
     """Not those that were refused, as when the destination didn't answer: their bundles stayed."""
-    refused = {row["decision_id"] for row in rows(pipeline, "outcomes") if row["outcome"] == "refused"}
-    return sum(row["kind"] in ("unload", "transfer") and row["decision_id"] not in refused for row in rows(pipeline, "decisions"))
+    refused = {
+        row["decision_id"] for row in rows(pipeline, "outcomes") if row["outcome"] == "refused"
+    }
+    return sum(
+        row["kind"] in ("unload", "transfer") and row["decision_id"] not in refused
+        for row in rows(pipeline, "decisions")
+    )
 
 
 def settled(bed: Bed, pipeline: Pipeline) -> Settled:
@@ -157,12 +173,20 @@ def played(bed: Bed, event: Event, pipeline: Pipeline) -> Settled:
     def measured() -> bool:
         now = usages(bed)
         total = sum(now)
-        return len(now) == BROKERS and total > 1.5 and all(abs(one / total - share) < 0.03 for one, share in zip(now, shares, strict=True))
+        return (
+            len(now) == BROKERS
+            and total > 1.5
+            and all(abs(one / total - share) < 0.03 for one, share in zip(now, shares, strict=True))
+        )
 
     with ExitStack() as stack:
         traffic = Traffic(bed, stack)
         traffic.become(hot)
-        wait_until(lambda: None not in looked_up(bed, 1, TOPICS).values(), "all topics to have an owner", 120)
+        wait_until(
+            lambda: None not in looked_up(bed, 1, TOPICS).values(),
+            "all topics to have an owner",
+            120,
+        )
         bring(bed, owners, TOPICS)
         time.sleep(FRESH_S)
         wait_until(measured, "brokers to have measured that", 240)
@@ -184,10 +208,15 @@ def bed(tmp_path: Path) -> Iterator[Bed]:
     if reason := missing() or nics.missing():
         pytest.skip(reason)
     ports = {number: BASE_PORT + 100 + number for number in range(1, BROKERS + 1)}
-    settings = {"loadBalancerOverrideBrokerNicSpeedGbps": str(NIC_GBPS), "statsUpdateFrequencyInSecs": "10"}
+    settings = {
+        "loadBalancerOverrideBrokerNicSpeedGbps": str(NIC_GBPS),
+        "statsUpdateFrequencyInSecs": "10",
+    }
     with (
         nics.cards(tmp_path / "cards", ports) as environment,
-        started_bed(SCRIPTS, tmp_path / "pulsar", settings=settings, environment=environment) as started,
+        started_bed(
+            SCRIPTS, tmp_path / "pulsar", settings=settings, environment=environment
+        ) as started,
     ):
         started.create_namespace(BUNDLES)
         yield started
@@ -195,18 +224,31 @@ def bed(tmp_path: Path) -> Iterator[Bed]:
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.name.replace(" ", "-"))
 def test_brokers_are_evener_with_least_moves_than_with_threshold_shedder_for_no_more_unloads(
-    event: Event, bed: Bed, kafka: EmbeddedKafka, unique_topic: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    event: Event,
+    bed: Bed,
+    kafka: EmbeddedKafka,
+    unique_topic: Callable[..., str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     found = dict[str, Settled]()
     for strategy in ("ThresholdShedder", "LeastMoves"):
         folder = tmp_path / strategy
         folder.mkdir()
-        pipeline = Pipeline(kafka.bootstrap, topics_by(unique_topic), folder, {**SETTINGS, "shedding_strategy": strategy})
+        pipeline = Pipeline(
+            kafka.bootstrap,
+            topics_by(unique_topic),
+            folder,
+            {**SETTINGS, "shedding_strategy": strategy},
+        )
         pipeline.create_topics()
         found[strategy] = run = played(bed, event, pipeline)
         with capsys.disabled():
             usage = f"usage at most {run.highest:.0%} and at the end {run.last:.0%}"
-            print(f"\n{event.name}: {strategy}: max/mean {run.max_over_mean:.3f}, {usage}, {run.unloads} unloads", flush=True)
+            print(
+                f"\n{event.name}: {strategy}: max/mean {run.max_over_mean:.3f}, {usage}, {run.unloads} unloads",
+                flush=True,
+            )
     threshold, least = found["ThresholdShedder"], found["LeastMoves"]
     assert threshold.unloads, "ThresholdShedder does nothing, so there is nothing to compare with"
     assert least.unloads <= threshold.unloads

@@ -12,7 +12,14 @@ import pytest
 
 from lb_stream.agent import BrokerError
 from lb_stream.agent.pulsar.admin import AdminClient, AdminSettings
-from lb_stream.agent.pulsar.load_topics import KEPT, TOPICS, LoadDataTopics, client_library, discover, service_url
+from lb_stream.agent.pulsar.load_topics import (
+    KEPT,
+    TOPICS,
+    LoadDataTopics,
+    client_library,
+    discover,
+    service_url,
+)
 from tests.pulsar.fake_cluster import FakeCluster, fake_cluster
 
 SETTINGS = AdminSettings("http://broker-1:8080")
@@ -41,7 +48,13 @@ class Library(types.ModuleType):
 
         class Client:
             def __init__(self, address: str, **options: Any) -> None:
-                self.address, self.options, self.listeners, self.closed, self.acknowledged = address, options, {}, False, 0
+                self.address, self.options, self.listeners, self.closed, self.acknowledged = (
+                    address,
+                    options,
+                    {},
+                    False,
+                    0,
+                )
                 library.clients.append(self)
 
             def subscribe(self, topic: str, name: str, message_listener: Any) -> None:
@@ -75,7 +88,11 @@ def test_each_broker_gets_its_own_records_as_they_were_written_and_once(library:
     assert topics.take("a:1") == []
     (client,) = library.clients
     assert client.address == ADDRESS and set(client.listeners) == set(TOPICS)
-    for topic, key, data in ((TOPICS[0], "a:1", b'{"cpu": 1.0E-7}'), (TOPICS[1], "b:1", b"{}"), (TOPICS[1], "a:1", b"[2]")):
+    for topic, key, data in (
+        (TOPICS[0], "a:1", b'{"cpu": 1.0E-7}'),
+        (TOPICS[1], "b:1", b"{}"),
+        (TOPICS[1], "a:1", b"[2]"),
+    ):
         client.write(topic, key, data)
     assert topics.take("a:1") == [b'{"cpu": 1.0E-7}', b"[2]"]
     assert (topics.take("a:1"), topics.take("b:1"), client.acknowledged) == ([], [b"{}"], 3)
@@ -99,7 +116,9 @@ def test_of_what_nobody_takes_the_newest_is_kept(library: Library) -> None:
 def test_topics_that_cannot_be_read_are_named_and_tried_again(library: Library) -> None:
     library.fails = True
     topics = LoadDataTopics(lambda: ADDRESS, SETTINGS)
-    with pytest.raises(BrokerError, match=rf"{TOPICS[0]} at {ADDRESS} can't be read: RuntimeError: TopicNotFound"):
+    with pytest.raises(
+        BrokerError, match=rf"{TOPICS[0]} at {ADDRESS} can't be read: RuntimeError: TopicNotFound"
+    ):
         topics.take("a:1")
     assert library.clients[0].closed
     library.fails = False
@@ -116,19 +135,35 @@ def test_it_disconnects_when_it_is_closed(library: Library) -> None:
 
 def test_access_settings_go_to_the_client(library: Library, tmp_path: Path) -> None:
     file = tmp_path / "token"
-    LoadDataTopics(lambda: ADDRESS, AdminSettings("https://b:1", token_file=file, ca_file=tmp_path / "ca", verify_hostname=False)).take("x")
-    LoadDataTopics(lambda: ADDRESS, AdminSettings("https://b:1", cert_file=tmp_path / "c", key_file=tmp_path / "k")).take("x")
+    LoadDataTopics(
+        lambda: ADDRESS,
+        AdminSettings(
+            "https://b:1", token_file=file, ca_file=tmp_path / "ca", verify_hostname=False
+        ),
+    ).take("x")
+    LoadDataTopics(
+        lambda: ADDRESS,
+        AdminSettings("https://b:1", cert_file=tmp_path / "c", key_file=tmp_path / "k"),
+    ).take("x")
     first, second = (client.options for client in library.clients)
-    assert (first["tls_trust_certs_file_path"], first["tls_validate_hostname"]) == (str(tmp_path / "ca"), False)
+    assert (first["tls_trust_certs_file_path"], first["tls_validate_hostname"]) == (
+        str(tmp_path / "ca"),
+        False,
+    )
     kind, supplier = first["authentication"]
     file.write_text("renewed\n")
     assert (kind, supplier()) == ("token", "renewed")
     assert second["authentication"] == ("tls", str(tmp_path / "c"), str(tmp_path / "k"))
 
 
-def test_a_missing_package_is_named_with_the_extra_that_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_named_with_the_extra_that_brings_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "pulsar", None)
-    with pytest.raises(BrokerError, match=r"pulsar-client, which is not installed: pip install 'lb_stream\[pulsar\]'"):
+    with pytest.raises(
+        BrokerError,
+        match=r"pulsar-client, which is not installed: pip install 'lb_stream\[pulsar\]'",
+    ):
         client_library()
 
 
@@ -141,12 +176,18 @@ def cluster() -> Iterator[FakeCluster]:
         yield started
 
 
-def test_the_address_for_clients_is_found_at_the_first_broker_that_answers(cluster: FakeCluster) -> None:
+def test_the_address_for_clients_is_found_at_the_first_broker_that_answers(
+    cluster: FakeCluster,
+) -> None:
     cluster.stop(0)
-    admins = [AdminClient(AdminSettings(f"http://{name}"), sleep=lambda _: None) for name in cluster.names]
+    admins = [
+        AdminClient(AdminSettings(f"http://{name}"), sleep=lambda _: None) for name in cluster.names
+    ]
     assert discover(admins) == "pulsar://127.0.0.1:6651"
     cluster.stop(1)
-    with pytest.raises(BrokerError, match=r"nobody tells where clients are taken: .*Connection refused"):
+    with pytest.raises(
+        BrokerError, match=r"nobody tells where clients are taken: .*Connection refused"
+    ):
         discover(admins)
 
 
@@ -154,4 +195,7 @@ def test_the_address_is_as_safe_as_the_admin_address() -> None:
     runtime = {"brokerServicePort": "Optional[6650]", "brokerServicePortTls": "Optional[6651]"}
     assert service_url(AdminSettings("https://[::1]:8443"), runtime) == "pulsar+ssl://[::1]:6651"
     with pytest.raises(BrokerError, match="--service-url"):
-        service_url(AdminSettings("https://b:8443"), {"brokerServicePort": "6650", "brokerServicePortTls": "Optional.empty"})
+        service_url(
+            AdminSettings("https://b:8443"),
+            {"brokerServicePort": "6650", "brokerServicePortTls": "Optional.empty"},
+        )

@@ -38,7 +38,9 @@ def hook(cluster: FakeCluster, owner: int | None, times: int = 1, dies: int | No
         left[0] -= 1
         cluster.owners[cluster.ranges[0]] = owner
         if owner is None:
-            cluster.affinity[cluster.ranges[0]] = cluster.names.index(call.query["destinationBroker"])
+            cluster.affinity[cluster.ranges[0]] = cluster.names.index(
+                call.query["destinationBroker"]
+            )
         if dies is not None:
             cluster.stop(dies)
         return 204, b"", {}
@@ -46,38 +48,57 @@ def hook(cluster: FakeCluster, owner: int | None, times: int = 1, dies: int | No
     cluster.before = unloaded
 
 
-def test_a_bundle_stays_where_it_is_when_its_destination_does_not_answer(cluster: FakeCluster) -> None:
+def test_a_bundle_stays_where_it_is_when_its_destination_does_not_answer(
+    cluster: FakeCluster,
+) -> None:
     cluster.stop(1)
-    with pytest.raises(Refused, match=f"{cluster.names[1]} does not answer: {cluster.bundle(0)} stays at {cluster.names[0]}"):
+    with pytest.raises(
+        Refused,
+        match=f"{cluster.names[1]} does not answer: {cluster.bundle(0)} stays at {cluster.names[0]}",
+    ):
         cluster.adapter(0).transfer(cluster.bundle(0), cluster.names[1])
     assert not cluster.acts() and cluster.owners[cluster.ranges[0]] == 0
 
 
 def test_a_destination_that_wants_a_token_answers(cluster: FakeCluster) -> None:
-    cluster.before = lambda call: (401, b"", {}) if call.broker == 1 and call.path.endswith("ready") else None
+    cluster.before = lambda call: (
+        (401, b"", {}) if call.broker == 1 and call.path.endswith("ready") else None
+    )
     cluster.adapter(0).transfer(cluster.bundle(0), cluster.names[1])
     assert cluster.owners[cluster.ranges[0]] == 1
 
 
-def test_a_destination_that_answers_and_is_not_active_is_refused_with_pulsars_reason(cluster: FakeCluster) -> None:
-    with pytest.raises(Refused, match=r"409 \(Not allowed unload namespace bundle to inactive destination broker\)"):
-        cluster.adapter(0).transfer(cluster.bundle(0), cluster.names[1].replace("127.0.0.1", "localhost"))
+def test_a_destination_that_answers_and_is_not_active_is_refused_with_pulsars_reason(
+    cluster: FakeCluster,
+) -> None:
+    with pytest.raises(
+        Refused, match=r"409 \(Not allowed unload namespace bundle to inactive destination broker\)"
+    ):
+        cluster.adapter(0).transfer(
+            cluster.bundle(0), cluster.names[1].replace("127.0.0.1", "localhost")
+        )
     assert cluster.owners[cluster.ranges[0]] == 0
 
 
-def test_a_bundle_that_nobody_uses_is_placed_at_its_destination_at_once(cluster: FakeCluster) -> None:
+def test_a_bundle_that_nobody_uses_is_placed_at_its_destination_at_once(
+    cluster: FakeCluster,
+) -> None:
     cluster.clients = False
     cluster.adapter(0).transfer(cluster.bundle(0), cluster.names[1])
     assert cluster.owners[cluster.ranges[0]] == 1
 
 
-def test_a_bundle_that_another_lookup_has_placed_elsewhere_is_asked_for_once_more(cluster: FakeCluster) -> None:
+def test_a_bundle_that_another_lookup_has_placed_elsewhere_is_asked_for_once_more(
+    cluster: FakeCluster,
+) -> None:
     hook(cluster, owner=2)
     cluster.adapter(0).transfer(cluster.bundle(0), cluster.names[1])
     assert cluster.owners[cluster.ranges[0]] == 1
 
 
-def test_a_bundle_that_is_placed_elsewhere_again_is_a_failure_that_says_where(cluster: FakeCluster) -> None:
+def test_a_bundle_that_is_placed_elsewhere_again_is_a_failure_that_says_where(
+    cluster: FakeCluster,
+) -> None:
     def to_the_third(call: Call) -> Reply | None:
         if call.method == "PUT" and call.broker == cluster.owners[cluster.ranges[0]]:
             cluster.owners[cluster.ranges[0]] = 2
@@ -85,11 +106,16 @@ def test_a_bundle_that_is_placed_elsewhere_again_is_a_failure_that_says_where(cl
         return None
 
     cluster.before = to_the_third
-    with pytest.raises(BrokerError, match=f"was unloaded to {cluster.names[1]} twice, and {cluster.names[2]} has it"):
+    with pytest.raises(
+        BrokerError,
+        match=f"was unloaded to {cluster.names[1]} twice, and {cluster.names[2]} has it",
+    ):
         cluster.adapter(0).transfer(cluster.bundle(0), cluster.names[1])
 
 
-def test_a_bundle_whose_destination_dies_during_the_unload_is_taken_back(cluster: FakeCluster) -> None:
+def test_a_bundle_whose_destination_dies_during_the_unload_is_taken_back(
+    cluster: FakeCluster,
+) -> None:
     hook(cluster, owner=None, dies=1)
     text = f"was unloaded to {cluster.names[1]}, which does not answer any more: {cluster.names[0]} has it"
     with pytest.raises(BrokerError, match=text):
@@ -97,7 +123,9 @@ def test_a_bundle_whose_destination_dies_during_the_unload_is_taken_back(cluster
     assert cluster.owners[cluster.ranges[0]] == 0
 
 
-def test_a_dead_destination_that_an_extensible_cluster_still_names_is_told_as_such(extensible: FakeCluster) -> None:
+def test_a_dead_destination_that_an_extensible_cluster_still_names_is_told_as_such(
+    extensible: FakeCluster,
+) -> None:
     hook(extensible, owner=1, dies=1)
     text = f"was unloaded to {extensible.names[1]}, which does not answer any more: nobody serves it before Pulsar takes that one for dead"
     with pytest.raises(BrokerError, match=text) as failure:
@@ -105,13 +133,19 @@ def test_a_dead_destination_that_an_extensible_cluster_still_names_is_told_as_su
     assert not isinstance(failure.value, Refused), "the bundle has left its place"
 
 
-def test_where_lookups_tell_nothing_a_bundle_that_has_gone_counts_as_handed_over(cluster: FakeCluster) -> None:
-    cluster.before = lambda call: (404, {"reason": "Topic not found"}, {}) if call.path.startswith("/lookup/") else None
+def test_where_lookups_tell_nothing_a_bundle_that_has_gone_counts_as_handed_over(
+    cluster: FakeCluster,
+) -> None:
+    cluster.before = lambda call: (
+        (404, {"reason": "Topic not found"}, {}) if call.path.startswith("/lookup/") else None
+    )
     cluster.adapter(0).transfer(cluster.bundle(0), cluster.names[1])
     assert cluster.owners[cluster.ranges[0]] == 1
 
 
-def test_the_owner_of_a_bundle_that_no_name_falls_into_is_not_looked_up(cluster: FakeCluster) -> None:
+def test_the_owner_of_a_bundle_that_no_name_falls_into_is_not_looked_up(
+    cluster: FakeCluster,
+) -> None:
     peers = Peers(cluster.adapter(0)._admin, cluster.names[0])
     assert peers.owner(parse_bundle("shop/orders/0x00000000_0x00000001")) is None
     assert not cluster.calls
@@ -128,8 +162,12 @@ def test_the_owner_of_a_bundle_that_no_name_falls_into_is_not_looked_up(cluster:
         ("http://[::1]:8080", "[::1]:8080", "[::2]:8080", "http://[::2]:8080"),
     ],
 )
-def test_another_broker_is_asked_at_the_port_that_differs_from_its_id_as_our_own_does(url: str, own: str, broker: str, asked: str) -> None:
-    assert Peers(AdminClient(AdminSettings(url)), own)._client(broker).settings == replace(AdminSettings(url), url=asked)
+def test_another_broker_is_asked_at_the_port_that_differs_from_its_id_as_our_own_does(
+    url: str, own: str, broker: str, asked: str
+) -> None:
+    assert Peers(AdminClient(AdminSettings(url)), own)._client(broker).settings == replace(
+        AdminSettings(url), url=asked
+    )
     assert urlsplit(asked).port
 
 
@@ -150,36 +188,55 @@ class Clock:
         return self.now_s
 
 
-def test_an_agent_that_was_restarted_does_not_take_a_bundle_back_that_it_has_given_up(cluster: FakeCluster) -> None:
+def test_an_agent_that_was_restarted_does_not_take_a_bundle_back_that_it_has_given_up(
+    cluster: FakeCluster,
+) -> None:
     cluster.adapter(0).transfer(cluster.bundle(0), cluster.names[1])
     anew = cluster.adapter(0)
     assert anew.report() == []
     cluster.take_statistics()
     report = anew.report()
-    assert isinstance(report, bytes) and list(json.loads(report)["lastStats"]) == [cluster.bundle(3)]
+    assert isinstance(report, bytes) and list(json.loads(report)["lastStats"]) == [
+        cluster.bundle(3)
+    ]
 
 
-def test_a_bundle_that_an_operator_has_unloaded_by_hand_is_not_taken_back(cluster: FakeCluster) -> None:
+def test_a_bundle_that_an_operator_has_unloaded_by_hand_is_not_taken_back(
+    cluster: FakeCluster,
+) -> None:
     adapter = cluster.adapter(0)
     assert isinstance(adapter.report(), bytes)
     cluster.owners[cluster.ranges[0]] = 2
     assert adapter.report() == []
 
 
-def test_where_the_statistics_stay_old_the_report_is_sent_without_what_has_gone(cluster: FakeCluster) -> None:
+def test_where_the_statistics_stay_old_the_report_is_sent_without_what_has_gone(
+    cluster: FakeCluster,
+) -> None:
     clock = Clock()
     adapter = cluster.adapter(0, clock=clock)
     cluster.owners[cluster.ranges[0]] = 2
-    for now_s, sent in ((100.0, False), (114.9, False), (115.0, True), (115.1, False), (130.1, True)):
+    for now_s, sent in (
+        (100.0, False),
+        (114.9, False),
+        (115.0, True),
+        (115.1, False),
+        (130.1, True),
+    ):
         clock.now_s = now_s
         report = adapter.report()
         assert isinstance(report, bytes) == sent, now_s
         if isinstance(report, bytes):
             fields = json.loads(report)
-            assert list(fields["lastStats"]) == fields["bundles"] == [cluster.bundle(3)] and fields["lastUpdate"] == 1795270116153
+            assert (
+                list(fields["lastStats"]) == fields["bundles"] == [cluster.bundle(3)]
+                and fields["lastUpdate"] == 1795270116153
+            )
 
 
-def test_a_bundle_without_topics_that_came_by_a_decision_is_named_though_no_statistics_do(cluster: FakeCluster) -> None:
+def test_a_bundle_without_topics_that_came_by_a_decision_is_named_though_no_statistics_do(
+    cluster: FakeCluster,
+) -> None:
     clock = Clock()
     cluster.owners[cluster.ranges[0]] = 1
     adapter = cluster.adapter(1, clock=clock)

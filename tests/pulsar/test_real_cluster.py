@@ -74,13 +74,34 @@ def agents(bed: Bed, pipeline: Pipeline, **settings: object) -> Iterator[subproc
     urls = [part for name in bed.names for part in ("--admin-url", f"http://{name}")]
     named = {name: getattr(pipeline.topics, name) for name in ("reports", "decisions", "ownership")}
     topics = [part for name, topic in named.items() for part in ("--set", f"topics.{name}={topic}")]
-    command = [sys.executable, "-c", "from lb_stream.cli.main import main; main()", "agent", "pulsar", *urls, "--cluster", CLUSTER]
-    command += ["--kafka", pipeline.bootstrap, "--report-interval", "2", "--heartbeat-interval", "2", *topics]
+    command = [
+        sys.executable,
+        "-c",
+        "from lb_stream.cli.main import main; main()",
+        "agent",
+        "pulsar",
+        *urls,
+        "--cluster",
+        CLUSTER,
+    ]
+    command += [
+        "--kafka",
+        pipeline.bootstrap,
+        "--report-interval",
+        "2",
+        "--heartbeat-interval",
+        "2",
+        *topics,
+    ]
     command += [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
     with (pipeline.folder / "agents.log").open("ab") as log:
         process = subprocess.Popen(command, cwd=PROJECT, stdout=log, stderr=log)
     try:
-        wait_until(lambda: process.poll() is not None or "speaking for" in agent_log(pipeline), "the agents to be there", 60)
+        wait_until(
+            lambda: process.poll() is not None or "speaking for" in agent_log(pipeline),
+            "the agents to be there",
+            60,
+        )
         assert process.poll() is None, agent_log(pipeline)
         yield process
         assert process.poll() is None, agent_log(pipeline)
@@ -105,16 +126,26 @@ def rows(pipeline: Pipeline, table: str) -> list[dict[str, Any]]:
 
 def confirmed(pipeline: Pipeline, kind: str) -> list[dict[str, Any]]:
     """Decisions of a kind that a report has confirmed, with `detail`, oldest first."""
-    outcomes = {row["decision_id"]: row for row in rows(pipeline, "outcomes") if row["outcome"] == "confirmed"}
+    outcomes = {
+        row["decision_id"]: row
+        for row in rows(pipeline, "outcomes")
+        if row["outcome"] == "confirmed"
+    }
     found = [
-        row | {"detail": outcomes[row["decision_id"]]["detail"]} for row in rows(pipeline, "decisions") if row["decision_id"] in outcomes
+        row | {"detail": outcomes[row["decision_id"]]["detail"]}
+        for row in rows(pipeline, "decisions")
+        if row["decision_id"] in outcomes
     ]
     return sorted((row for row in found if row["kind"] == kind), key=lambda row: row["issued_ms"])
 
 
 def owners(pipeline: Pipeline) -> dict[str, str | None]:
     """Bundle of the traffic's namespace → owner, by our table."""
-    return {row["bundle"]: row["owner"] for row in rows(pipeline, "ownership") if row["bundle"].startswith(f"{NAMESPACE}/")}
+    return {
+        row["bundle"]: row["owner"]
+        for row in rows(pipeline, "ownership")
+        if row["bundle"].startswith(f"{NAMESPACE}/")
+    }
 
 
 def looked_up(bed: Bed, asked: int, topics: Sequence[str] = TOPICS) -> dict[str, str | None]:
@@ -133,20 +164,33 @@ def bring(bed: Bed, owners: Mapping[str, str], topics: Sequence[str] = TOPICS) -
     answers: list[object] = []
 
     def brought() -> bool:
-        elsewhere = {bundle for bundle, owner in looked_up(bed, 1, topics).items() if owner != owners[bundle]}
+        elsewhere = {
+            bundle for bundle, owner in looked_up(bed, 1, topics).items() if owner != owners[bundle]
+        }
         for bundle in elsewhere:
             namespace, _, bounds = bundle.rpartition("/")
-            answers.append(admin.put(f"/admin/v2/namespaces/{namespace}/{bounds}/unload", {"destinationBroker": owners[bundle]}))
+            answers.append(
+                admin.put(
+                    f"/admin/v2/namespaces/{namespace}/{bounds}/unload",
+                    {"destinationBroker": owners[bundle]},
+                )
+            )
         return not elsewhere
 
     try:
         wait_until(brought, "each bundle to be at its broker", 180)
     except AssertionError as error:
-        raise AssertionError(f"{error}: {looked_up(bed, 1, topics)}; the last answers {answers[-3:]}") from None
+        raise AssertionError(
+            f"{error}: {looked_up(bed, 1, topics)}; the last answers {answers[-3:]}"
+        ) from None
 
 
 def test_our_decisions_balance_a_real_cluster_and_our_table_follows_it(
-    bed: Bed, kafka: EmbeddedKafka, topic_names: TopicSettings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    bed: Bed,
+    kafka: EmbeddedKafka,
+    topic_names: TopicSettings,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     pipeline = Pipeline(kafka.bootstrap, topic_names, tmp_path, SETTINGS)
     pipeline.create_topics()
@@ -164,12 +208,21 @@ def test_our_decisions_balance_a_real_cluster_and_our_table_follows_it(
 
     with ExitStack() as stack:
         stack.enter_context(bed.traffic(rates))
-        wait_until(lambda: sum(report["numTopics"] for report in bed.reports().values()) >= len(TOPICS), "traffic in the reports", 90)
+        wait_until(
+            lambda: sum(report["numTopics"] for report in bed.reports().values()) >= len(TOPICS),
+            "traffic in the reports",
+            90,
+        )
         crowd_onto_the_first_broker(bed)
-        wait_until(lambda: max_over_mean(bed) > 2.5, "the first broker to report all of the load", 60)
+        wait_until(
+            lambda: max_over_mean(bed) > 2.5, "the first broker to report all of the load", 60
+        )
         uneven = max_over_mean(bed)
         tell(f"{sum(rates.values()):.0f} msg/s, all at {bed.names[0]}: max/mean {uneven:.2f}")
-        hooks = {"hooks.before_move": (server := stack.enter_context(webhook())).url("/before"), "hooks.after_move": server.url("/after")}
+        hooks = {
+            "hooks.before_move": (server := stack.enter_context(webhook())).url("/before"),
+            "hooks.after_move": server.url("/after"),
+        }
         server.reply = first_vetoed(server)
         with pipeline.running(), agents(bed, pipeline, **hooks) as speaking:
             check_moves(bed, pipeline, tell)
@@ -187,15 +240,27 @@ def check_moves(bed: Bed, pipeline: Pipeline, tell: Any) -> None:
     def moved() -> bool:
         for move in confirmed(pipeline, "unload"):
             topics = [topic for topic in TOPICS if bed.bundle_of(topic) == move["bundle"]]
-            if topics and bed.owner_of(topics[0]) == move["destination"] and owners(pipeline).get(move["bundle"]) == move["destination"]:
-                served.append(f"{move['bundle']} {move['source']} -> {move['destination']} ({move['detail']})")
+            if (
+                topics
+                and bed.owner_of(topics[0]) == move["destination"]
+                and owners(pipeline).get(move["bundle"]) == move["destination"]
+            ):
+                served.append(
+                    f"{move['bundle']} {move['source']} -> {move['destination']} ({move['detail']})"
+                )
                 return True
         return False
 
     try:
-        wait_until(moved, "a bundle that our decision moved to be served and reported by its destination", 150)
+        wait_until(
+            moved,
+            "a bundle that our decision moved to be served and reported by its destination",
+            150,
+        )
     except AssertionError as error:
-        raise AssertionError(f"{error}\nagents: {agent_log(pipeline)}\njob: {pipeline.log()[-4000:]}") from None
+        raise AssertionError(
+            f"{error}\nagents: {agent_log(pipeline)}\njob: {pipeline.log()[-4000:]}"
+        ) from None
     tell(f"moved: {served[0]}")
 
 
@@ -204,7 +269,9 @@ def first_vetoed(server: Webhook) -> Callable[[Call], tuple[int, bytes]]:
 
     def reply(call: Call) -> tuple[int, bytes]:
         first = next(each for each in server.calls if each.path == "/before")
-        return 200, json.dumps({"allow": call.fields["decision_id"] != first.fields["decision_id"], "reason": VETO}).encode()
+        return 200, json.dumps(
+            {"allow": call.fields["decision_id"] != first.fields["decision_id"], "reason": VETO}
+        ).encode()
 
     return reply
 
@@ -218,16 +285,28 @@ def check_hooks(pipeline: Pipeline, server: Webhook, tell: Any) -> None:
     wait_until(lambda: bool(paths("/after")), "a move to be told", 60)
     vetoed, *allowed = paths("/before")
     told = paths("/after")[0]
-    wait_until(lambda: told in {move["decision_id"] for move in confirmed(pipeline, "unload")}, f"{told} in the tables", 30)
-    details = {row["decision_id"]: (row["outcome"], row["detail"]) for row in rows(pipeline, "outcomes")}
-    assert details[vetoed][0] == "refused" and f"vetoed by the hook: {VETO}" in details[vetoed][1], details[vetoed]
+    wait_until(
+        lambda: told in {move["decision_id"] for move in confirmed(pipeline, "unload")},
+        f"{told} in the tables",
+        30,
+    )
+    details = {
+        row["decision_id"]: (row["outcome"], row["detail"]) for row in rows(pipeline, "outcomes")
+    }
+    assert (
+        details[vetoed][0] == "refused" and f"vetoed by the hook: {VETO}" in details[vetoed][1]
+    ), details[vetoed]
     assert told in allowed and vetoed not in paths("/after")
     tell(f"hooks: {vetoed} vetoed, {told} told")
 
 
 def check_split(bed: Bed, pipeline: Pipeline, hot: str, tell: Any) -> None:
     """The hot bundle was split because we decided so, and its children are in our table."""
-    wait_until(lambda: any(split["bundle"] == hot for split in confirmed(pipeline, "split")), f"a split of {hot} to be confirmed", 120)
+    wait_until(
+        lambda: any(split["bundle"] == hot for split in confirmed(pipeline, "split")),
+        f"a split of {hot} to be confirmed",
+        120,
+    )
     split = next(split for split in confirmed(pipeline, "split") if split["bundle"] == hot)
     cuts = [child[-10:] for child in split["children"][:-1]]
     assert set(cuts) <= set(bed.boundaries()) and hot.rpartition("/")[2] not in looked_up(bed, 1)
@@ -236,21 +315,55 @@ def check_split(bed: Bed, pipeline: Pipeline, hot: str, tell: Any) -> None:
 
 def unload(pipeline: Pipeline, bundle: str, destination: str, *more: str) -> Result:
     """What an operator orders."""
-    given = {"kafka.bootstrap_servers": pipeline.bootstrap, "stream.tables": pipeline.folder / "tables"}
-    given |= {f"topics.{name}": getattr(pipeline.topics, name) for name in ("reports", "commands", "results", "decisions", "ownership")}
+    given = {
+        "kafka.bootstrap_servers": pipeline.bootstrap,
+        "stream.tables": pipeline.folder / "tables",
+    }
+    given |= {
+        f"topics.{name}": getattr(pipeline.topics, name)
+        for name in ("reports", "commands", "results", "decisions", "ownership")
+    }
     settings = [part for name, value in given.items() for part in ("--set", f"{name}={value}")]
     namespace, _, bounds = bundle.rpartition("/")
-    command = ["namespaces", "unload", namespace, "-b", bounds, "-d", destination, "--cluster", CLUSTER, *more]
+    command = [
+        "namespaces",
+        "unload",
+        namespace,
+        "-b",
+        bounds,
+        "-d",
+        destination,
+        "--cluster",
+        CLUSTER,
+        *more,
+    ]
     return lbctl(*command, *settings, cwd=pipeline.folder)
 
 
-def kill_a_destination(bed: Bed, pipeline: Pipeline, speaking: subprocess.Popen[bytes], number: int, topic: str, tell: Any) -> None:
+def kill_a_destination(
+    bed: Bed,
+    pipeline: Pipeline,
+    speaking: subprocess.Popen[bytes],
+    number: int,
+    topic: str,
+    tell: Any,
+) -> None:
     """A broker is killed when a bundle has been decided to move to it, and before the agents have read that: the bundle stays."""
-    bundle, destination, asked = bed.bundle_of(topic), bed.names[number - 1], 1 if number != 1 else 3
+    bundle, destination, asked = (
+        bed.bundle_of(topic),
+        bed.names[number - 1],
+        1 if number != 1 else 3,
+    )
 
     def made() -> list[dict[str, Any]]:
-        moves = (row for row in rows(pipeline, "decisions") if row["kind"] in ("unload", "transfer") and row["bundle"] == bundle)
-        return [row for row in moves if row["destination"] == destination and row["reason"] == "Admin"]
+        moves = (
+            row
+            for row in rows(pipeline, "decisions")
+            if row["kind"] in ("unload", "transfer") and row["bundle"] == bundle
+        )
+        return [
+            row for row in moves if row["destination"] == destination and row["reason"] == "Admin"
+        ]
 
     source, before = bed.owner_of(topic), len(made())
     assert source not in (None, destination)
@@ -264,13 +377,21 @@ def kill_a_destination(bed: Bed, pipeline: Pipeline, speaking: subprocess.Popen[
     decision_id = made()[-1]["decision_id"]
 
     def outcome() -> dict[str, Any] | None:
-        return next((row for row in rows(pipeline, "outcomes") if row["decision_id"] == decision_id), None)
+        return next(
+            (row for row in rows(pipeline, "outcomes") if row["decision_id"] == decision_id), None
+        )
 
     wait_until(lambda: outcome() is not None, f"what became of {decision_id}", 90)
     found = outcome()
-    assert found is not None and found["outcome"] == "refused" and f"{destination} does not answer" in found["detail"], found
+    assert (
+        found is not None
+        and found["outcome"] == "refused"
+        and f"{destination} does not answer" in found["detail"]
+    ), found
     assert bed.owner_of(topic, asked) == source, "it was unloaded all the same"
-    tell(f"{bundle} to {destination}, which was killed meanwhile: {found['outcome']} ({found['detail']})")
+    tell(
+        f"{bundle} to {destination}, which was killed meanwhile: {found['outcome']} ({found['detail']})"
+    )
 
 
 def check_crash(bed: Bed, pipeline: Pipeline, speaking: subprocess.Popen[bytes], tell: Any) -> None:
@@ -295,5 +416,9 @@ def check_crash(bed: Bed, pipeline: Pipeline, speaking: subprocess.Popen[bytes],
     try:
         wait_until(agree, "our table to say what lookups say", 180)
     except AssertionError as error:
-        raise AssertionError(f"{error}\nlookups {looked_up(bed, 3)}\nours {owners(pipeline)}\n{agent_log(pipeline)}") from None
-    tell(f"{len(lost)} bundles of the killed broker have new owners, known to us after {time.monotonic() - killed:.0f} s")
+        raise AssertionError(
+            f"{error}\nlookups {looked_up(bed, 3)}\nours {owners(pipeline)}\n{agent_log(pipeline)}"
+        ) from None
+    tell(
+        f"{len(lost)} bundles of the killed broker have new owners, known to us after {time.monotonic() - killed:.0f} s"
+    )

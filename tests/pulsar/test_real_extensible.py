@@ -18,7 +18,17 @@ from lb_stream.contracts.settings import TopicSettings
 from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from tests.e2e.pipeline import Pipeline, wait_until
-from tests.pulsar.test_real_cluster import SCRIPTS, agent_log, agents, confirmed, kill_a_destination, missing, owners, rows, unload
+from tests.pulsar.test_real_cluster import (
+    SCRIPTS,
+    agent_log,
+    agents,
+    confirmed,
+    kill_a_destination,
+    missing,
+    owners,
+    rows,
+    unload,
+)
 from tests.pulsar.testbed import NAMESPACE, PULSAR_CLUSTER, Bed, started_bed
 
 pytestmark = [pytest.mark.long, pytest.mark.e2e]
@@ -47,15 +57,22 @@ def operated(bed: Bed) -> dict[str, PulsarAdapter]:
     return {name: PulsarAdapter(bed.admin(number)) for number, name in enumerate(bed.names, 1)}
 
 
-def test_the_load_data_of_every_broker_is_heard_and_a_transfer_and_a_split_are_carried_out(bed: Bed) -> None:
+def test_the_load_data_of_every_broker_is_heard_and_a_transfer_and_a_split_are_carried_out(
+    bed: Bed,
+) -> None:
     load_data = LoadDataTopics(lambda: bed.service_url, bed.admin(1).settings)
-    brokers = {name: PulsarAdapter(bed.admin(number), load_data=load_data) for number, name in enumerate(bed.names, 1)}
+    brokers = {
+        name: PulsarAdapter(bed.admin(number), load_data=load_data)
+        for number, name in enumerate(bed.names, 1)
+    }
     kinds: dict[str, set[str | None]] = {name: set() for name in brokers}
 
     def heard() -> bool:
         for name, adapter in brokers.items():
             kinds[name] |= {report_kind(json.loads(value)) for value in adapter.report()}  # type: ignore[arg-type]
-        return all("broker_load" in found for found in kinds.values()) and any("top_bundles" in found for found in kinds.values())
+        return all("broker_load" in found for found in kinds.values()) and any(
+            "top_bundles" in found for found in kinds.values()
+        )
 
     with bed.traffic(dict.fromkeys(TOPICS, 20.0)):
         wait_until(lambda: all(bed.owner_of(topic) for topic in TOPICS), "owners of all topics", 90)
@@ -70,7 +87,9 @@ def test_the_load_data_of_every_broker_is_heard_and_a_transfer_and_a_split_are_c
         brokers[destination].acquire(bundle)
         assert bed.owner_of(TOPICS[0]) == destination
         brokers[destination].split(bundle, [], "range_equally_divide")
-        assert bed.bundle_of(TOPICS[0]) != bundle and brokers[destination].owns(bed.bundle_of(TOPICS[0]))
+        assert bed.bundle_of(TOPICS[0]) != bundle and brokers[destination].owns(
+            bed.bundle_of(TOPICS[0])
+        )
         with pytest.raises(Refused, match="412"):
             brokers[destination].split(bundle, [], "range_equally_divide")
         with pytest.raises(AdminError, match="500"):
@@ -78,23 +97,33 @@ def test_the_load_data_of_every_broker_is_heard_and_a_transfer_and_a_split_are_c
     load_data.close()
 
 
-def test_statistics_of_all_topics_find_a_too_large_bundle_and_its_split_is_carried_out(bed: Bed) -> None:
+def test_statistics_of_all_topics_find_a_too_large_bundle_and_its_split_is_carried_out(
+    bed: Bed,
+) -> None:
     config = cluster_config({"bundle_max_topics": 1, "split_hit_count": 0})
     watch = SplitWatch(config.splitting, config.split_algorithms)
     asked: list[tuple[PulsarAdapter, SplitAsk]] = []
 
     def look() -> bool:
         for adapter in operated(bed).values():
-            asked.extend((adapter, ask) for ask in watch.look(adapter) if ask.bundle.startswith(f"{NAMESPACE}/"))
+            asked.extend(
+                (adapter, ask)
+                for ask in watch.look(adapter)
+                if ask.bundle.startswith(f"{NAMESPACE}/")
+            )
         return any(adapter.stats()[ask.bundle].msg_rate_in > 0 for adapter, ask in asked[-1:])
 
     with bed.traffic(dict.fromkeys(TOPICS, 20.0)):
         wait_until(look, "a bundle with two topics and traffic in a broker's statistics", 90)
         adapter, ask = asked[-1]
-        path = f"/admin/v2/namespaces/{NAMESPACE}/{ask.bundle.rpartition('/')[2]}/topicHashPositions"
+        path = (
+            f"/admin/v2/namespaces/{NAMESPACE}/{ask.bundle.rpartition('/')[2]}/topicHashPositions"
+        )
         positions = bed.admin().get_json(path)["topicHashPositions"]
         assert sorted(adapter.topics(ask.bundle).hashes) == sorted(positions.values())
-        sent_to = [name for name in positions if name.rpartition("/")[2] in TOPICS]  # Pulsar may have one of its own in the namespace
+        sent_to = [
+            name for name in positions if name.rpartition("/")[2] in TOPICS
+        ]  # Pulsar may have one of its own in the namespace
         assert adapter.stats()[ask.bundle].producer_count >= len(sent_to) > 0
         adapter.split(ask.bundle, ask.boundaries, ask.algorithm)
     assert f"0x{ask.boundaries[0]:08x}" in bed.boundaries()
@@ -120,7 +149,11 @@ def wait_for_owner(bed: Bed) -> str:
 
 
 def test_the_whole_loop_splits_and_unloads_and_follows_a_crash(
-    bed: Bed, kafka: EmbeddedKafka, topic_names: TopicSettings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    bed: Bed,
+    kafka: EmbeddedKafka,
+    topic_names: TopicSettings,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     splitting = {"bundle_max_topics": 1, "split_hit_count": 0, "split_interval_ms": 5000}
     room_for_one = {"namespace_max_bundles": len(bed.boundaries())}
@@ -134,15 +167,28 @@ def test_the_whole_loop_splits_and_unloads_and_follows_a_crash(
 
     def agree() -> bool:
         """Whether our table says what Pulsar's lookups say, of the bundles with traffic."""
-        truth, ours = {bed.bundle_of(topic): bed.owner_of(topic) for topic in TOPICS}, owners(pipeline)
-        return None not in truth.values() and all(ours.get(bundle) == owner for bundle, owner in truth.items())
+        truth, ours = (
+            {bed.bundle_of(topic): bed.owner_of(topic) for topic in TOPICS},
+            owners(pipeline),
+        )
+        return None not in truth.values() and all(
+            ours.get(bundle) == owner for bundle, owner in truth.items()
+        )
 
     def shown() -> str:
         return f"{owners(pipeline)}\nagents: {agent_log(pipeline)}\njob: {pipeline.log()[-3000:]}"
 
-    with bed.traffic(dict.fromkeys(TOPICS, 20.0)), pipeline.running(), agents(bed, pipeline, **splitting) as speaking:
+    with (
+        bed.traffic(dict.fromkeys(TOPICS, 20.0)),
+        pipeline.running(),
+        agents(bed, pipeline, **splitting) as speaking,
+    ):
         try:
-            wait_until(lambda: bool(confirmed(pipeline, "split")), "a split that an agent asked for to be confirmed", 150)
+            wait_until(
+                lambda: bool(confirmed(pipeline, "split")),
+                "a split that an agent asked for to be confirmed",
+                150,
+            )
             split = confirmed(pipeline, "split")[0]
             assert {child[-10:] for child in split["children"][:-1]} <= set(bed.boundaries())
             tell(f"split: {split['bundle']} into {len(split['children'])} ({split['detail']})")
@@ -150,28 +196,61 @@ def test_the_whole_loop_splits_and_unloads_and_follows_a_crash(
             bundle, source = bed.bundle_of(TOPICS[0]), bed.owner_of(TOPICS[0])
             destination = bed.names[1] if source != bed.names[1] else bed.names[2]
             # A broker whose load stays as it is writes it once a minute.
-            wait_until(lambda: {row["broker"] for row in rows(pipeline, "broker_loads")} >= set(bed.names), "the load of all brokers", 90)
+            wait_until(
+                lambda: {row["broker"] for row in rows(pipeline, "broker_loads")} >= set(bed.names),
+                "the load of all brokers",
+                90,
+            )
             done = unload(pipeline, bundle, destination)
             assert done.code == 0 and bed.owner_of(TOPICS[0]) == destination, done
-            wait_until(lambda: bool(confirmed(pipeline, "transfer")) and agree(), "the transfer to be confirmed", 90)
-            tell(f"moved: {bundle} {source} -> {destination} ({confirmed(pipeline, 'transfer')[0]['detail']}); lbctl: {done.out.strip()}")
-            elsewhere = next(topic for topic in TOPICS if bed.owner_of(topic) not in (None, destination))
-            kill_a_destination(bed, pipeline, speaking, bed.names.index(destination) + 1, elsewhere, tell)
+            wait_until(
+                lambda: bool(confirmed(pipeline, "transfer")) and agree(),
+                "the transfer to be confirmed",
+                90,
+            )
+            tell(
+                f"moved: {bundle} {source} -> {destination} ({confirmed(pipeline, 'transfer')[0]['detail']}); lbctl: {done.out.strip()}"
+            )
+            elsewhere = next(
+                topic for topic in TOPICS if bed.owner_of(topic) not in (None, destination)
+            )
+            kill_a_destination(
+                bed, pipeline, speaking, bed.names.index(destination) + 1, elsewhere, tell
+            )
             killed = time.monotonic()
-            wait_until(lambda: destination not in owners(pipeline).values() and agree(), "our table to follow the crash", 180)
-            tell(f"the killed broker's bundles have new owners, known to us after {time.monotonic() - killed:.0f} s")
+            wait_until(
+                lambda: destination not in owners(pipeline).values() and agree(),
+                "our table to follow the crash",
+                180,
+            )
+            tell(
+                f"the killed broker's bundles have new owners, known to us after {time.monotonic() - killed:.0f} s"
+            )
         except AssertionError as error:
             raise AssertionError(f"{error}\nours: {shown()}") from None
 
 
 def test_namespaces_bundles_and_policies_of_the_cluster_are_imported(bed: Bed) -> None:
     """The last one: with a domain of its own gone, Pulsar finds no broker for a namespace with an anti-affinity group."""
-    failover = {"policy_type": "min_available", "parameters": {"min_limit": "2", "usage_threshold": "80"}}
-    policy = {"namespaces": ["other/.*"], "primary": ["127.0.0.1"], "secondary": ["10.*"], "auto_failover_policy": failover}
+    failover = {
+        "policy_type": "min_available",
+        "parameters": {"min_limit": "2", "usage_threshold": "80"},
+    }
+    policy = {
+        "namespaces": ["other/.*"],
+        "primary": ["127.0.0.1"],
+        "secondary": ["10.*"],
+        "auto_failover_policy": failover,
+    }
     bed.post(f"clusters/{PULSAR_CLUSTER}/namespaceIsolationPolicies/p1", policy)
     bed.post(f"clusters/{PULSAR_CLUSTER}/failureDomains/east", {"brokers": bed.names[:2]})
     adapter = operated(bed)[bed.names[0]]
-    assert next(one for one in adapter.namespaces().namespaces if one.name == NAMESPACE).anti_affinity_group is None
+    assert (
+        next(
+            one for one in adapter.namespaces().namespaces if one.name == NAMESPACE
+        ).anti_affinity_group
+        is None
+    )
     bed.post(f"namespaces/{NAMESPACE}/antiAffinity", b"payments")
     found = adapter.namespaces()
     namespace = next(one for one in found.namespaces if one.name == NAMESPACE)
@@ -180,5 +259,8 @@ def test_namespaces_bundles_and_policies_of_the_cluster_are_imported(bed: Bed) -
     assert [(one.name, one.namespaces, one.primary, one.secondary) for one in found.isolation] == [
         ("p1", ["other/.*"], ["127.0.0.1"], ["10.*"])
     ]
-    assert (found.isolation[0].min_available, found.isolation[0].usage_threshold_percent) == (2, 80.0)
+    assert (found.isolation[0].min_available, found.isolation[0].usage_threshold_percent) == (
+        2,
+        80.0,
+    )
     assert found.failure_domains == dict.fromkeys(bed.names[:2], "east")

@@ -47,7 +47,9 @@ class Bed:
 
     @property
     def service_url(self) -> str:
-        return "pulsar://" + ",".join(f"127.0.0.1:{self.base_port + 100 + number}" for number in range(1, BROKERS + 1))
+        return "pulsar://" + ",".join(
+            f"127.0.0.1:{self.base_port + 100 + number}" for number in range(1, BROKERS + 1)
+        )
 
     def admin(self, number: int = 1) -> AdminClient:
         return AdminClient(AdminSettings(f"http://{self.names[number - 1]}"))
@@ -57,7 +59,9 @@ class Bed:
         environment = {
             **os.environ,
             "RUN_DIR": str(self.folder),
-            "CLASSPATH_FILE": str(PROJECT / ".make" / "pulsar.classpath"),  # kept: looking it up takes Maven a while
+            "CLASSPATH_FILE": str(
+                PROJECT / ".make" / "pulsar.classpath"
+            ),  # kept: looking it up takes Maven a while
             "BASE_PORT": str(self.base_port),
             "EXTRA_CONF": str(self.folder / "extra.conf"),
             "USE_CGROUPS": "no",
@@ -65,9 +69,16 @@ class Bed:
         }
         with (self.folder / "cluster.log").open("ab") as log:
             done = subprocess.run(
-                ["bash", str(self.scripts / "cluster.sh"), *command], env=environment, stdout=log, stderr=log, timeout=START_S, check=False
+                ["bash", str(self.scripts / "cluster.sh"), *command],
+                env=environment,
+                stdout=log,
+                stderr=log,
+                timeout=START_S,
+                check=False,
             )
-        assert done.returncode == 0, f"cluster.sh {' '.join(command)}: {(self.folder / 'cluster.log').read_text()[-3000:]}"
+        assert done.returncode == 0, (
+            f"cluster.sh {' '.join(command)}: {(self.folder / 'cluster.log').read_text()[-3000:]}"
+        )
 
     @property
     def broker_conf(self) -> Path:
@@ -95,11 +106,15 @@ class Bed:
 
     def bundle_of(self, topic: str, asked: int = 1) -> str:
         """The bundle that a topic is in now."""
-        return f"{NAMESPACE}/" + self.admin(asked).get(f"/lookup/v2/topic/persistent/{NAMESPACE}/{topic}/bundle").body.decode().strip('"')
+        return f"{NAMESPACE}/" + self.admin(asked).get(
+            f"/lookup/v2/topic/persistent/{NAMESPACE}/{topic}/bundle"
+        ).body.decode().strip('"')
 
     def boundaries(self, asked: int = 1) -> list[str]:
         """Where the namespace is cut now."""
-        return list(self.admin(asked).get_json(f"/admin/v2/namespaces/{NAMESPACE}/bundles")["boundaries"])
+        return list(
+            self.admin(asked).get_json(f"/admin/v2/namespaces/{NAMESPACE}/bundles")["boundaries"]
+        )
 
     def reports(self) -> dict[str, dict[str, Any]]:
         """Broker → its load report now, of those that answer."""
@@ -115,7 +130,9 @@ class Bed:
         """What an operator sets. `body`: bytes go as they are, anything else as JSON."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         url = f"http://{self.names[0]}/admin/v2/{path}"
-        request = urllib.request.Request(url, data, {"Content-Type": "application/json"}, method="POST")
+        request = urllib.request.Request(
+            url, data, {"Content-Type": "application/json"}, method="POST"
+        )
         with urllib.request.urlopen(request, timeout=30) as answer:
             assert answer.status in (200, 204), (path, answer.status)
 
@@ -132,13 +149,22 @@ class Bed:
     @contextmanager
     def traffic(self, rates: dict[str, float], size: int = 512) -> Iterator[None]:
         """Producers of so many messages/s for each topic, of `size` bytes each, in a process of their own, while the block runs."""
-        command = [sys.executable, "-m", "tests.pulsar.traffic", self.service_url, NAMESPACE, str(size)]
+        command = [
+            sys.executable,
+            "-m",
+            "tests.pulsar.traffic",
+            self.service_url,
+            NAMESPACE,
+            str(size),
+        ]
         command += [f"{topic}={rate}" for topic, rate in rates.items()]
         with (self.folder / "traffic.log").open("ab") as log:
             process = subprocess.Popen(command, cwd=PROJECT, stdout=log, stderr=log)
         try:
             yield
-            assert process.poll() is None, f"the traffic ended: {(self.folder / 'traffic.log').read_text()[-2000:]}"
+            assert process.poll() is None, (
+                f"the traffic ended: {(self.folder / 'traffic.log').read_text()[-2000:]}"
+            )
         finally:
             process.terminate()
             try:
@@ -159,7 +185,9 @@ def started_bed(
 ) -> Iterator[Bed]:
     """Start it, stop it. `settings` go over SETTINGS, `environment` is that of its scripts."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "extra.conf").write_text("".join(f"{key}={value}\n" for key, value in {**SETTINGS, **settings}.items()))
+    (folder / "extra.conf").write_text(
+        "".join(f"{key}={value}\n" for key, value in {**SETTINGS, **settings}.items())
+    )
     bed = Bed(scripts, folder, base_port, manager, environment)
     try:
         bed.run("start", manager)

@@ -47,12 +47,18 @@ def test_each_test_of_a_vector_reads_its_file(row: Row) -> None:
 
 
 def test_the_rows_of_vectors_are_the_files_that_there_are() -> None:
-    assert {row.name for row in of("vectors")} == {file.stem for file in VECTORS.glob("*.json")} - NOT_OF_A_SYSTEM
+    assert {row.name for row in of("vectors")} == {
+        file.stem for file in VECTORS.glob("*.json")
+    } - NOT_OF_A_SYSTEM
 
 
 def test_the_rows_of_keys_are_keys_with_a_case_of_their_own() -> None:
     assert {row.name for row in of("keys")} <= known_keys().keys()
-    assert [row.name for row in of("keys") if not any(test.endswith(f"[{row.name}]") for test in row.tests)] == []
+    assert [
+        row.name
+        for row in of("keys")
+        if not any(test.endswith(f"[{row.name}]") for test in row.tests)
+    ] == []
 
 
 def reads(test: str, vector: str) -> bool:
@@ -89,7 +95,10 @@ def parts_of(file: str) -> dict[str, ast.stmt]:
 
 
 def test_a_row_without_a_test_and_a_test_that_is_not_there_are_told_each_in_a_line() -> None:
-    rows = [Row("s", "empty", "x", ()), Row("s", "full", "x", ("f.py::test_a", "f.py::test_b[2]", "f.py::test_c"))]
+    rows = [
+        Row("s", "empty", "x", ()),
+        Row("s", "full", "x", ("f.py::test_a", "f.py::test_b[2]", "f.py::test_c")),
+    ]
     told = faults_of(rows, {"f.py::test_a[1]", "f.py::test_b[1]", "f.py::test_c"})
     assert told == [
         "[s] empty: no test shows it; name one in tests/checklist.toml",
@@ -108,11 +117,15 @@ def test_a_row_without_a_test_and_a_test_that_is_not_there_are_told_each_in_a_li
         ("heap memory", "f.py::test_memory", ["heap"]),
     ],
 )
-def test_a_name_says_a_subject_by_its_words_in_any_form(subject: str, test: str, lacks: list[str]) -> None:
+def test_a_name_says_a_subject_by_its_words_in_any_form(
+    subject: str, test: str, lacks: list[str]
+) -> None:
     assert unsaid(subject, test) == lacks
 
 
-@pytest.mark.parametrize("content", ["x = 3", "x = { says = 'y' }", "x = { tests = ['a'], more = 1 }", "x = [3]"])
+@pytest.mark.parametrize(
+    "content", ["x = 3", "x = { says = 'y' }", "x = { tests = ['a'], more = 1 }", "x = [3]"]
+)
 def test_what_is_no_row_is_refused(content: str) -> None:
     with pytest.raises(ValueError, match=r"\[s\] x = .*: expected a list of tests"):
         read_rows(f"[s]\n{content}\n")
@@ -125,12 +138,19 @@ def test_printing_the_list_fails_with_the_line_that_says_why(
     file = tmp_path / "checklist.toml"
     monkeypatch.setattr(checklist, "LIST", file)
     monkeypatch.setattr(
-        checklist, "collect", lambda files: {f"{here}::test_what_is_no_row_is_refused[x = 3]"} if [*files] == [here] else None
+        checklist,
+        "collect",
+        lambda files: (
+            {f"{here}::test_what_is_no_row_is_refused[x = 3]"} if [*files] == [here] else None
+        ),
     )
     file.write_text(f'[s]\nx = ["{here}::test_what_is_no_row_is_refused"]\n')
     assert main([]) == 0
     printed = capsys.readouterr()
-    assert "test_what_is_no_row_is_refused" in printed.out.replace("\n", "") and "1 systems, 1 tests, each of them there" in printed.out
+    assert (
+        "test_what_is_no_row_is_refused" in printed.out.replace("\n", "")
+        and "1 systems, 1 tests, each of them there" in printed.out
+    )
     assert main(["--json"]) == 0
     assert [json.loads(line)["name"] for line in capsys.readouterr().out.splitlines()] == ["x"]
     file.write_text(f'[s]\nx = ["{here}::test_gone", "tests/unit/test_gone.py::test_gone"]\n')

@@ -17,10 +17,14 @@ for line in PAGE.read_text().splitlines():
 
 
 def test_the_page_is_up_to_date() -> None:
-    assert PAGE.read_text() == page(), "run `python -m docs.tools.configuration_page` and look at the diff"
+    assert PAGE.read_text() == page(), (
+        "run `python -m docs.tools.configuration_page` and look at the diff"
+    )
 
 
-def test_check_says_whether_the_page_differs_and_writes_nothing(capsys, tmp_path, monkeypatch) -> None:
+def test_check_says_whether_the_page_differs_and_writes_nothing(
+    capsys, tmp_path, monkeypatch
+) -> None:
     assert main(["--check"]) == 0 and "is up to date" in capsys.readouterr().out
     old = tmp_path / "configuration.md"
     old.write_text("old")
@@ -31,7 +35,12 @@ def test_check_says_whether_the_page_differs_and_writes_nothing(capsys, tmp_path
     assert main(["--wrong"]) == 2
 
 
-@pytest.mark.parametrize("name", sorted({name for model in (*all_models(), *job_sections().values()) for name in model.model_fields}))
+@pytest.mark.parametrize(
+    "name",
+    sorted(
+        {name for model in (*all_models(), *job_sections().values()) for name in model.model_fields}
+    ),
+)
 def test_every_key_stands_on_the_page_with_meaning_and_reader(name: str) -> None:
     if name.startswith("load") or name == "topicBundleAssignmentStrategy":
         assert f"| `{name}` |" in PAGE.read_text()
@@ -52,18 +61,59 @@ def test_units_and_factors_are_those_of_the_models() -> None:
             extra = metadata(model, name)
             if name in ROWS and extra["factor"] != 1:
                 assert ROWS[name][2] == "ms"
-                assert f"`{extra['pulsar']}` × {extra['factor']:,}".replace(",", " ") in ROWS[name][4]
+                assert (
+                    f"`{extra['pulsar']}` × {extra['factor']:,}".replace(",", " ") in ROWS[name][4]
+                )
 
 
 @pytest.mark.parametrize(
     ("name", "cells"),
     [
-        ("threshold_percent", ["10", "%", "number, 0 to 100", "`loadBalancerBrokerThresholdShedderPercentage`", "yes"]),
-        ("shedding_interval_ms", ["60 000", "ms", "whole number, 0 or more", "`loadBalancerSheddingIntervalMinutes` × 60 000", "yes"]),
+        (
+            "threshold_percent",
+            [
+                "10",
+                "%",
+                "number, 0 to 100",
+                "`loadBalancerBrokerThresholdShedderPercentage`",
+                "yes",
+            ],
+        ),
+        (
+            "shedding_interval_ms",
+            [
+                "60 000",
+                "ms",
+                "whole number, 0 or more",
+                "`loadBalancerSheddingIntervalMinutes` × 60 000",
+                "yes",
+            ],
+        ),
         ("lower_boundary", ["`false`", "", "true, false", "`lowerBoundarySheddingEnabled`", ""]),
-        ("memory_weight", ["not set", "", "number, 0 or more", "`loadBalancerMemoryResourceWeight`", "yes"]),
-        ("bundle_max_topics", ["1 000", "topics", "whole number, 0 or more", "`loadBalancerNamespaceBundleMaxTopics`", "yes"]),
-        ("bundle_max_sessions", ["1 000", "sessions", "whole number", "`loadBalancerNamespaceBundleMaxSessions`", "yes"]),
+        (
+            "memory_weight",
+            ["not set", "", "number, 0 or more", "`loadBalancerMemoryResourceWeight`", "yes"],
+        ),
+        (
+            "bundle_max_topics",
+            [
+                "1 000",
+                "topics",
+                "whole number, 0 or more",
+                "`loadBalancerNamespaceBundleMaxTopics`",
+                "yes",
+            ],
+        ),
+        (
+            "bundle_max_sessions",
+            [
+                "1 000",
+                "sessions",
+                "whole number",
+                "`loadBalancerNamespaceBundleMaxSessions`",
+                "yes",
+            ],
+        ),
         ("lost_records", ['`"stop"`', "", "`stop`, `skip`", "", ""]),
     ],
 )

@@ -28,7 +28,10 @@ UNSEEN = {"lb_stream_last_round_timestamp_seconds", "lb_stream_self_balancing_br
 
 
 METRICS = Metrics("p", "1", 1, dict, RoundFigures(Store.at("nowhere")))
-COLLECTED = [*METRICS.registry.collect(), *BrokerMetrics(RoundFigures(Store.at("nowhere")), dict).registry.collect()]
+COLLECTED = [
+    *METRICS.registry.collect(),
+    *BrokerMetrics(RoundFigures(Store.at("nowhere")), dict).registry.collect(),
+]
 SAMPLES = {family.name + ending: family for family in COLLECTED for ending in ENDINGS[family.type]}
 LABELS = {family.name: set(getattr(family, "_labelnames", ())) for family in COLLECTED} | {
     metric._name: set(metric._labelnames)
@@ -44,13 +47,17 @@ def panels() -> list[dict[str, Any]]:
 
 
 def dashboard_expressions() -> list[str]:
-    variables = [one["definition"] for one in DASHBOARD["templating"]["list"] if one["type"] == "query"]
+    variables = [
+        one["definition"] for one in DASHBOARD["templating"]["list"] if one["type"] == "query"
+    ]
     return [target["expr"] for panel in panels() for target in panel["targets"]] + variables
 
 
 def alert_expressions() -> list[str]:
     """The text of each `expr`, of one line or folded."""
-    folded = re.sub(r">-\n((?: {10,}.*\n)+)", lambda found: " ".join(found[1].split()) + "\n", ALERTS)
+    folded = re.sub(
+        r">-\n((?: {10,}.*\n)+)", lambda found: " ".join(found[1].split()) + "\n", ALERTS
+    )
     return re.findall(r"^ +expr: (.+)$", folded, re.MULTILINE)
 
 
@@ -79,7 +86,11 @@ def test_the_dashboard_can_be_imported_and_nothing_lies_upon_anything() -> None:
     taken: set[tuple[int, int]] = set()
     for panel in DASHBOARD["panels"]:
         at = panel["gridPos"]
-        cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
+        cells = {
+            (x, y)
+            for x in range(at["x"], at["x"] + at["w"])
+            for y in range(at["y"], at["y"] + at["h"])
+        }
         assert at["x"] + at["w"] <= 24 and not cells & taken, panel["title"]
         taken |= cells
     assert [panel["title"] for panel in panels() if not panel["targets"]] == []
@@ -87,8 +98,14 @@ def test_the_dashboard_can_be_imported_and_nothing_lies_upon_anything() -> None:
 
 def test_the_manual_tells_of_every_metric_and_of_no_other() -> None:
     told = set(re.findall(r"`((?:lb_stream|pulsar_lb)_\w+)`", OPERATING))
-    served = {family.name + ("_total" if family.type == "counter" else "") for family in SAMPLES.values() if family.name in OURS}
-    of_others = {family.name for family in standby_metrics(Member(Settings(), leads=False)).collect()}
+    served = {
+        family.name + ("_total" if family.type == "counter" else "")
+        for family in SAMPLES.values()
+        if family.name in OURS
+    }
+    of_others = {
+        family.name for family in standby_metrics(Member(Settings(), leads=False)).collect()
+    }
     assert told == served | {name for name in of_others if name.startswith("lb_stream")}
 
 
@@ -101,5 +118,12 @@ def test_the_sample_scrape_asks_where_the_job_serves() -> None:
 
 def test_there_is_an_alert_for_each_thing_that_must_not_go_unseen() -> None:
     named = re.findall(r"- alert: (\w+)", ALERTS)
-    assert {"BalancerStuck", "BalancerLags", "ClusterSuspended", "RoundsFail", "ReportsRejected", "DecisionsExpire"} <= set(named)
+    assert {
+        "BalancerStuck",
+        "BalancerLags",
+        "ClusterSuspended",
+        "RoundsFail",
+        "ReportsRejected",
+        "DecisionsExpire",
+    } <= set(named)
     assert len(named) == len(set(named)) == len(alert_expressions())

@@ -24,7 +24,11 @@ ENTRYPOINT = DEPLOY / "entrypoint.sh"
 
 
 def one(kind: str, name: str = "lb-stream") -> dict[str, Any]:
-    (found,) = (document for document in MANIFEST if (document["kind"], document["metadata"]["name"]) == (kind, name))
+    (found,) = (
+        document
+        for document in MANIFEST
+        if (document["kind"], document["metadata"]["name"]) == (kind, name)
+    )
     return found
 
 
@@ -38,17 +42,37 @@ def pods() -> list[dict[str, Any]]:
 
 def test_the_manifest_holds_what_the_job_needs_each_once() -> None:
     kinds = [document["kind"] for document in MANIFEST]
-    assert kinds == ["ServiceAccount", "Role", "RoleBinding", "PersistentVolumeClaim", "ConfigMap", "Service", "Deployment", "CronJob"]
+    assert kinds == [
+        "ServiceAccount",
+        "Role",
+        "RoleBinding",
+        "PersistentVolumeClaim",
+        "ConfigMap",
+        "Service",
+        "Deployment",
+        "CronJob",
+    ]
     versions = {document["kind"]: document["apiVersion"] for document in MANIFEST}
-    assert versions["Deployment"] == "apps/v1" and versions["CronJob"] == "batch/v1" and versions["Role"] == "rbac.authorization.k8s.io/v1"
+    assert (
+        versions["Deployment"] == "apps/v1"
+        and versions["CronJob"] == "batch/v1"
+        and versions["Role"] == "rbac.authorization.k8s.io/v1"
+    )
 
 
 @pytest.mark.parametrize("pod", pods(), ids=["driver", "upkeep"])
-def test_every_mount_has_its_volume_and_every_volume_its_claim_or_configuration(pod: dict[str, Any]) -> None:
+def test_every_mount_has_its_volume_and_every_volume_its_claim_or_configuration(
+    pod: dict[str, Any],
+) -> None:
     (container,) = pod["containers"]
     volumes = {volume["name"]: volume for volume in pod["volumes"]}
-    assert {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]} == {"data": "/data", "config": "/etc/lb-stream"}
-    assert one("PersistentVolumeClaim", volumes["data"]["persistentVolumeClaim"]["claimName"])["spec"]["accessModes"] == ["ReadWriteMany"]
+    assert {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]} == {
+        "data": "/data",
+        "config": "/etc/lb-stream",
+    }
+    assert one("PersistentVolumeClaim", volumes["data"]["persistentVolumeClaim"]["claimName"])[
+        "spec"
+    ]["accessModes"] == ["ReadWriteMany"]
     assert "lb.toml" in one("ConfigMap", volumes["config"]["configMap"]["name"])["data"]
     assert container["image"] == f"lb-stream:{VERSION}"
     assert "--config=/etc/lb-stream/lb.toml" in container["args"]
@@ -59,16 +83,31 @@ def test_the_drivers_options_fit_the_rest_of_the_manifest() -> None:
     pod = one("Deployment")["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     arguments = container["args"]
-    conf = dict(part.removeprefix("--conf=").split("=", 1) for part in arguments if part.startswith("--conf="))
+    conf = dict(
+        part.removeprefix("--conf=").split("=", 1)
+        for part in arguments
+        if part.startswith("--conf=")
+    )
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
-    assert (int(conf["spark.driver.port"]), int(conf["spark.blockManager.port"])) == (ports["driver"], ports["blocks"])
+    assert (int(conf["spark.driver.port"]), int(conf["spark.blockManager.port"])) == (
+        ports["driver"],
+        ports["blocks"],
+    )
     assert conf["spark.kubernetes.container.image"] == container["image"]
     volume = "spark.kubernetes.executor.volumes.persistentVolumeClaim.data"
-    assert conf[f"{volume}.options.claimName"] == "lb-stream" and conf[f"{volume}.mount.path"] == "/data"
-    variables = {variable["name"]: variable["valueFrom"]["fieldRef"]["fieldPath"] for variable in container["env"]}
+    assert (
+        conf[f"{volume}.options.claimName"] == "lb-stream"
+        and conf[f"{volume}.mount.path"] == "/data"
+    )
+    variables = {
+        variable["name"]: variable["valueFrom"]["fieldRef"]["fieldPath"]
+        for variable in container["env"]
+    }
     assert set(re.findall(r"\$\((\w+)\)", " ".join(arguments))) == set(variables)
     assert arguments[0] == "submit" and "--deploy-mode=client" in arguments
-    assert one("Deployment")["spec"]["replicas"] == 1 and one("Deployment")["spec"]["strategy"] == {"type": "Recreate"}
+    assert one("Deployment")["spec"]["replicas"] == 1 and one("Deployment")["spec"]["strategy"] == {
+        "type": "Recreate"
+    }
     assert pod["serviceAccountName"] == one("RoleBinding")["subjects"][0]["name"] == "lb-stream"
     cores = int(conf["spark.executor.instances"]) * int(conf["spark.executor.cores"])
     assert settings_of_the_manifest().stream.shuffle_partitions == cores
@@ -84,15 +123,25 @@ def settings_of_the_manifest() -> Any:
 def test_the_manifests_settings_are_settings_and_lie_on_the_volume() -> None:
     stream = settings_of_the_manifest().stream
     assert stream.tables.startswith("/data/") and stream.checkpoint.startswith("/data/")
-    port = next(port["port"] for port in one("Service")["spec"]["ports"] if port["name"] == "metrics")
+    port = next(
+        port["port"] for port in one("Service")["spec"]["ports"] if port["name"] == "metrics"
+    )
     assert stream.metrics_address == f"0.0.0.0:{port}"
     probes = one("Deployment")["spec"]["template"]["spec"]["containers"][0]
-    assert probes["startupProbe"]["httpGet"] == probes["livenessProbe"]["httpGet"] == {"path": "/health", "port": "metrics"}
+    assert (
+        probes["startupProbe"]["httpGet"]
+        == probes["livenessProbe"]["httpGet"]
+        == {"path": "/health", "port": "metrics"}
+    )
 
 
 def test_labels_select_the_drivers_pod() -> None:
     deployment = one("Deployment")["spec"]
-    assert one("Service")["spec"]["selector"] == deployment["selector"]["matchLabels"] == deployment["template"]["metadata"]["labels"]
+    assert (
+        one("Service")["spec"]["selector"]
+        == deployment["selector"]["matchLabels"]
+        == deployment["template"]["metadata"]["labels"]
+    )
 
 
 # --- the image ---
@@ -100,8 +149,14 @@ def test_labels_select_the_drivers_pod() -> None:
 
 def test_everything_that_the_image_copies_is_there_and_let_through() -> None:
     lines = (DEPLOY / "Dockerfile").read_text().replace("\\\n", " ").splitlines()
-    let_through = {line[1:] for line in (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines() if line.startswith("!")}
-    sources = [source for line in lines if line.startswith("COPY ") for source in line.split()[1:-1]]
+    let_through = {
+        line[1:]
+        for line in (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines()
+        if line.startswith("!")
+    }
+    sources = [
+        source for line in lines if line.startswith("COPY ") for source in line.split()[1:-1]
+    ]
     assert len(sources) >= 8
     for source in sources:
         assert (PROJECT / source).exists(), source
@@ -117,7 +172,10 @@ def test_the_images_variables_are_settings() -> None:
     text = (DEPLOY / "Dockerfile").read_text().replace("\\\n", " ")
     variables = dict(re.findall(r"\b(LB_[A-Z_]+)=(\S+)", text.partition("ENV ")[2].splitlines()[0]))
     settings = load_settings(environment=variables)
-    assert (settings.stream.tables, settings.stream.metrics_address) == ("/data/tables", "0.0.0.0:9474")
+    assert (settings.stream.tables, settings.stream.metrics_address) == (
+        "/data/tables",
+        "0.0.0.0:9474",
+    )
     assert len(variables) == 3
 
 
@@ -128,18 +186,31 @@ def image(tmp_path: Path) -> Path:
     (home / "conf" / "deploy").mkdir(parents=True)
     shutil.copy(ENTRYPOINT, home / "conf" / "deploy")
     spark = tmp_path / "spark"
-    programs = {home / ".venv/bin/lbctl": "", tmp_path / "java/bin/java": "", spark / "bin/spark-submit": "", spark / "bin/spark-class": ""}
+    programs = {
+        home / ".venv/bin/lbctl": "",
+        tmp_path / "java/bin/java": "",
+        spark / "bin/spark-submit": "",
+        spark / "bin/spark-class": "",
+    }
     programs[home / ".venv/bin/python"] = f'[ "$1" = -c ] && echo {spark} && exit; '
     for path, first in programs.items():
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f'#!/bin/sh\n{first}echo "$(basename "$0")"; for one in "$@"; do echo "$one"; done\n')
+        path.write_text(
+            f'#!/bin/sh\n{first}echo "$(basename "$0")"; for one in "$@"; do echo "$one"; done\n'
+        )
         path.chmod(0o755)
     return home
 
 
 def called(image: Path, *arguments: str, **variables: str) -> list[str]:
     environment = {"PATH": os.environ["PATH"], "JAVA_HOME": str(image.parent / "java"), **variables}
-    run = subprocess.run([image / "conf/deploy/entrypoint.sh", *arguments], env=environment, capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        [image / "conf/deploy/entrypoint.sh", *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     return run.stdout.splitlines()
 
 
@@ -150,19 +221,36 @@ def test_the_entrypoint_starts_the_job_spark_submit_or_any_command(image: Path) 
     submit = called(image, "submit", "--master=x", "jobs/balance.py")
     assert submit[0] == "spark-submit" and submit[-2:] == ["--master=x", "jobs/balance.py"]
     assert submit[submit.index("--properties-file") + 1] == "conf/spark-defaults.conf"
-    classes = f"{image}/.jars/spark/*:{image}/.jars/s3/*:{image}/conf"  # conf for its log4j2.properties
+    classes = (
+        f"{image}/.jars/spark/*:{image}/.jars/s3/*:{image}/conf"  # conf for its log4j2.properties
+    )
     assert submit[submit.index("--driver-class-path") + 1] == classes
     assert submit[submit.index("--conf") + 1] == f"spark.executor.extraClassPath={classes}"
     elsewhere = called(image, "submit", LB_JARS_DIR="/srv/jars")
-    assert elsewhere[elsewhere.index("--driver-class-path") + 1] == f"/srv/jars/spark/*:/srv/jars/s3/*:{image}/conf"
+    assert (
+        elsewhere[elsewhere.index("--driver-class-path") + 1]
+        == f"/srv/jars/spark/*:/srv/jars/s3/*:{image}/conf"
+    )
 
 
-def test_the_entrypoint_starts_master_and_worker_with_its_own_spark_and_a_short_log(image: Path) -> None:
-    names = {"master": "org.apache.spark.deploy.master.Master", "worker": "org.apache.spark.deploy.worker.Worker"}
+def test_the_entrypoint_starts_master_and_worker_with_its_own_spark_and_a_short_log(
+    image: Path,
+) -> None:
+    names = {
+        "master": "org.apache.spark.deploy.master.Master",
+        "worker": "org.apache.spark.deploy.worker.Worker",
+    }
     for way, name in names.items():
-        assert called(image, way, "--host", "10.0.0.2") == ["spark-class", name, "--host", "10.0.0.2"]
+        assert called(image, way, "--host", "10.0.0.2") == [
+            "spark-class",
+            name,
+            "--host",
+            "10.0.0.2",
+        ]
     spark_class = image.parent / "spark" / "bin" / "spark-class"
-    spark_class.write_text('#!/bin/sh\necho "$SPARK_DAEMON_JAVA_OPTS"; echo "$SPARK_WORKER_DIR"; echo "$SPARK_HOME"\n')
+    spark_class.write_text(
+        '#!/bin/sh\necho "$SPARK_DAEMON_JAVA_OPTS"; echo "$SPARK_WORKER_DIR"; echo "$SPARK_HOME"\n'
+    )
     options, folder, home = called(image, "worker")
     assert options.strip() == f"-Dlog4j2.configurationFile=file:{image}/conf/log4j2.properties"
     assert (folder, home) == (f"{image}/.lb/worker", str(image.parent / "spark"))
@@ -173,7 +261,11 @@ def test_the_page_has_the_lines_that_the_test_of_a_cluster_runs() -> None:
     lines = documented_lines()
     ways = {name: line.split()[:2] for name, line in lines.items()}
     program = "conf/deploy/entrypoint.sh"
-    assert ways == {"master": [program, "master"], "worker": [program, "worker"], "driver": [program, "submit"]}
+    assert ways == {
+        "master": [program, "master"],
+        "worker": [program, "worker"],
+        "driver": [program, "submit"],
+    }
 
 
 def test_the_entrypoint_starts_an_executor_as_kubernetes_asks(image: Path) -> None:
@@ -201,9 +293,13 @@ def test_sparks_executor_knows_the_options_that_it_is_given() -> None:
     jars = Path(pyspark.__file__).parent / "jars" / "*"
     name = re.search(r"org\.apache\.spark\.\S*Executor\S*", ENTRYPOINT.read_text())
     assert name
-    run = subprocess.run([find_java().path, "-cp", str(jars), name[0]], capture_output=True, text=True, check=False)
+    run = subprocess.run(
+        [find_java().path, "-cp", str(jars), name[0]], capture_output=True, text=True, check=False
+    )
     known = set(re.findall(r"^\s+(--\w[\w-]*)", run.stdout + run.stderr, re.MULTILINE))
-    given = set(re.findall(r"--\w[\w-]*", ENTRYPOINT.read_text().partition(name[0])[2].partition(";;")[0]))
+    given = set(
+        re.findall(r"--\w[\w-]*", ENTRYPOINT.read_text().partition(name[0])[2].partition(";;")[0])
+    )
     assert given and given <= known
 
 
@@ -213,8 +309,15 @@ def test_sparks_executor_knows_the_options_that_it_is_given() -> None:
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
 def test_systemd_takes_the_units(tmp_path: Path) -> None:
     for name in UNITS[:3]:
-        (tmp_path / name).write_text((DEPLOY / name).read_text().replace("/opt/lb-stream", str(PROJECT)))
-    run = subprocess.run(["systemd-analyze", "verify", *tmp_path.iterdir()], capture_output=True, text=True, check=False)
+        (tmp_path / name).write_text(
+            (DEPLOY / name).read_text().replace("/opt/lb-stream", str(PROJECT))
+        )
+    run = subprocess.run(
+        ["systemd-analyze", "verify", *tmp_path.iterdir()],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (run.returncode, run.stdout + run.stderr) == (0, "")
 
 

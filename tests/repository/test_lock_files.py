@@ -8,12 +8,16 @@ import pytest
 
 PROJECT = Path(__file__).parents[2]
 LOCK = (PROJECT / "requirements.lock").read_text()
-BESIDE = {name: (PROJECT / f"requirements-{name}.lock").read_text() for name in ("pulsar", "kubernetes")}
+BESIDE = {
+    name: (PROJECT / f"requirements-{name}.lock").read_text() for name in ("pulsar", "kubernetes")
+}
 
 
 def test_no_line_names_an_index_or_a_path() -> None:
     for line in "".join([LOCK, *BESIDE.values()]).splitlines():
-        assert re.fullmatch(r"[a-z0-9-]+==[\w.]+( ; [\w .<>='!]+)? \\|    --hash=sha256:[0-9a-f]{64}( \\)?", line), line
+        assert re.fullmatch(
+            r"[a-z0-9-]+==[\w.]+( ; [\w .<>='!]+)? \\|    --hash=sha256:[0-9a-f]{64}( \\)?", line
+        ), line
 
 
 def test_every_direct_dependency_is_locked_at_its_pinned_version() -> None:

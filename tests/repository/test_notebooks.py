@@ -34,11 +34,17 @@ def _no_figures_of_others() -> Iterator[None]:
 
 
 def test_there_is_a_line_about_every_notebook() -> None:
-    assert set(re.findall(r"^\| \[(\w+)\.py\]", (FOLDER / "README.md").read_text(), re.MULTILINE)) == set(NOTEBOOKS) == set(PLOTS)
+    assert (
+        set(re.findall(r"^\| \[(\w+)\.py\]", (FOLDER / "README.md").read_text(), re.MULTILINE))
+        == set(NOTEBOOKS)
+        == set(PLOTS)
+    )
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
-def test_a_notebook_runs_by_itself_and_draws(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_notebook_runs_by_itself_and_draws(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     runpy.run_path(str(NOTEBOOKS[name]))
     assert re.search(SAID[name], capsys.readouterr().out)
     figures = plt.get_fignums()
@@ -48,8 +54,13 @@ def test_a_notebook_runs_by_itself_and_draws(name: str, tmp_path: Path, capsys: 
         file = tmp_path / f"{name}-{number}.png"
         figure.savefig(file, dpi=80)
         pixels = imread(file)[..., :3].reshape(-1, 3)
-        assert len(np.unique(pixels, axis=0)) > 20, "a plot has lines in colours, and letters with soft edges"
-        assert all(axes.get_title() and (axes.lines or axes.collections or axes.patches) for axes in figure.axes)
+        assert len(np.unique(pixels, axis=0)) > 20, (
+            "a plot has lines in colours, and letters with soft edges"
+        )
+        assert all(
+            axes.get_title() and (axes.lines or axes.collections or axes.patches)
+            for axes in figure.axes
+        )
 
 
 def test_an_unload_in_tables_of_ones_own_is_followed_as_the_notebook_says(tmp_path: Path) -> None:
@@ -62,9 +73,13 @@ def test_an_unload_in_tables_of_ones_own_is_followed_as_the_notebook_says(tmp_pa
     assert len(plt.figure(plt.get_fignums()[0]).axes[0].lines) > 8
 
 
-def test_the_recorded_source_falls_further_than_expected_as_the_notebook_says(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_recorded_source_falls_further_than_expected_as_the_notebook_says(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     runpy.run_path(str(NOTEBOOKS["follow_an_unload"]))
-    ((expected, reported),) = re.findall(r"expected usage (\d\.\d\d), reported (\d\.\d\d)", capsys.readouterr().out)
+    ((expected, reported),) = re.findall(
+        r"expected usage (\d\.\d\d), reported (\d\.\d\d)", capsys.readouterr().out
+    )
     assert float(reported) < float(expected) - 0.1
 
 

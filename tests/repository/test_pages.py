@@ -18,7 +18,9 @@ CITED = re.compile(r'docs/([\w/-]+\.md) "([^"]+)"')
 
 def tracked(pattern: str = "*") -> list[Path]:
     """The files that git knows and that are still there."""
-    told = subprocess.run(["git", "ls-files", "-z", pattern], cwd=PROJECT, capture_output=True, text=True, check=True).stdout
+    told = subprocess.run(
+        ["git", "ls-files", "-z", pattern], cwd=PROJECT, capture_output=True, text=True, check=True
+    ).stdout
     return [path for name in told.split("\0") if name and (path := PROJECT / name).is_file()]
 
 
@@ -50,35 +52,66 @@ def test_lines_of_code_and_of_tables_are_no_prose() -> None:
 
 
 def test_no_file_cites_what_the_repository_does_not_have() -> None:
-    texts = {path: path.read_bytes().decode("utf-8", "replace") for path in tracked() if path != Path(__file__)}
+    texts = {
+        path: path.read_bytes().decode("utf-8", "replace")
+        for path in tracked()
+        if path != Path(__file__)
+    }
     assert len(texts) > 500
-    assert [str(path.relative_to(PROJECT)) for path, text in texts.items() if ELSEWHERE.search(text)] == []
+    assert [
+        str(path.relative_to(PROJECT)) for path, text in texts.items() if ELSEWHERE.search(text)
+    ] == []
 
 
-@pytest.mark.parametrize("text", ["Source: spec/shedding.md §3.", "X ?= ../shared/run.sh", "see spec/README.md"])
+@pytest.mark.parametrize(
+    "text", ["Source: spec/shedding.md §3.", "X ?= ../shared/run.sh", "see spec/README.md"]
+)
 def test_a_citation_of_another_folder_is_found(text: str) -> None:
     assert ELSEWHERE.search(text)
 
 
 def test_every_section_that_a_docstring_cites_is_on_its_page() -> None:
-    cited = {found for path in tracked("*.py") if path != Path(__file__) for found in CITED.findall(path.read_text(encoding="utf-8"))}
+    cited = {
+        found
+        for path in tracked("*.py")
+        if path != Path(__file__)
+        for found in CITED.findall(path.read_text(encoding="utf-8"))
+    }
     assert len(cited) > 15
-    headings = {page: re.findall(r"^#+ (.+)$", (PROJECT / "docs" / page).read_text(encoding="utf-8"), re.MULTILINE) for page, _ in cited}
+    headings = {
+        page: re.findall(
+            r"^#+ (.+)$", (PROJECT / "docs" / page).read_text(encoding="utf-8"), re.MULTILINE
+        )
+        for page, _ in cited
+    }
     assert sorted((page, section) for page, section in cited if section not in headings[page]) == []
 
 
 def test_every_module_and_page_that_a_page_names_is_there() -> None:
     there = [str(path.relative_to(PROJECT)) for path in tracked()]
     named = {
-        (page.name, name) for page in tracked("*.md") for name in re.findall(r"[\w/-]+\.(?:py|md)\b", page.read_text(encoding="utf-8"))
+        (page.name, name)
+        for page in tracked("*.md")
+        for name in re.findall(r"[\w/-]+\.(?:py|md)\b", page.read_text(encoding="utf-8"))
     }
     assert len(named) > 50
-    assert sorted((page, name) for page, name in named if not any(f"/{path}".endswith(f"/{name.lstrip('/')}") for path in there)) == []
+    assert (
+        sorted(
+            (page, name)
+            for page, name in named
+            if not any(f"/{path}".endswith(f"/{name.lstrip('/')}") for path in there)
+        )
+        == []
+    )
 
 
 def docstring_lines(text: str) -> set[int]:
     """The lines (from 1) of every text that stands by itself: docstrings, and what is said below an attribute."""
-    alone = [node.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)]
+    alone = [
+        node.value
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    ]
     return {line for one in alone for line in range(one.lineno, (one.end_lineno or one.lineno) + 1)}
 
 

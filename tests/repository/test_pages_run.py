@@ -47,7 +47,9 @@ def test_every_command_of_the_page_runs_in_its_order(line: str, folder: Path) ->
 def test_the_page_leaves_the_files_that_it_names(folder: Path) -> None:
     assert (folder / "my-drain.png").read_bytes().startswith(b"\x89PNG")
     assert "<html" in (folder / "zipf.html").read_text()[:200]
-    assert '"event":"header"' in (folder / "zipf.jsonl").read_text().replace(" ", "").splitlines()[0]
+    assert (
+        '"event":"header"' in (folder / "zipf.jsonl").read_text().replace(" ", "").splitlines()[0]
+    )
 
 
 def test_the_scenario_file_of_the_page_makes_a_folder_that_can_be_played(tmp_path: Path) -> None:

@@ -37,11 +37,23 @@ BEGIN, END = "<!-- begin: written by tests/repository/test_queries.py -->", "<!-
 
 def arguments(name: str) -> list[str]:
     given = PARAMETERS.get(name, {})
-    return ["sql", "--file", f"docs/queries/{name}.sql", *(part for key, value in given.items() for part in ("--param", f"{key}={value}"))]
+    return [
+        "sql",
+        "--file",
+        f"docs/queries/{name}.sql",
+        *(part for key, value in given.items() for part in ("--param", f"{key}={value}")),
+    ]
 
 
 def ask(recorded: Recorder, name: str, *more: str, width: int = 80) -> Any:
-    return lbctl(*arguments(name), *more, "--set", f"stream.tables={recorded.root}", cwd=DOCS.parent, env={"COLUMNS": str(width)})
+    return lbctl(
+        *arguments(name),
+        *more,
+        "--set",
+        f"stream.tables={recorded.root}",
+        cwd=DOCS.parent,
+        env={"COLUMNS": str(width)},
+    )
 
 
 def answered(recorded: Recorder, name: str) -> list[dict[str, Any]]:
@@ -72,13 +84,26 @@ def shown(recorded: Recorder, name: str) -> str:
     more = [f"… {len(lines) - 2 - SHOWN_ROWS} more"] if len(lines) > SHOWN_ROWS + 2 else []
     answer = "\n".join([*lines[: SHOWN_ROWS + 2], *more])
     command = f"`lbctl sql --file docs/queries/{name}.sql{given}`"
-    return f"\n{question.removeprefix('-- ')}\n{command}\n```sql\n{query}```\n```text\n{answer}\n```\n"
+    return (
+        f"\n{question.removeprefix('-- ')}\n{command}\n```sql\n{query}```\n```text\n{answer}\n```\n"
+    )
 
 
 def test_the_decisions_of_a_round_are_told_in_their_order(tmp_path: Path) -> None:
-    fill(tmp_path, DECISIONS, [decided(example_decision(decision_id=f"demo:6:{number}", cluster="demo", seq=6)) for number in range(12)])
-    result = lbctl(*arguments("round_decided"), "--json", "--set", f"stream.tables={tmp_path}", cwd=DOCS.parent)
-    assert [row["decision_id"] for row in result.objects] == [f"demo:6:{number}" for number in range(12)]
+    fill(
+        tmp_path,
+        DECISIONS,
+        [
+            decided(example_decision(decision_id=f"demo:6:{number}", cluster="demo", seq=6))
+            for number in range(12)
+        ],
+    )
+    result = lbctl(
+        *arguments("round_decided"), "--json", "--set", f"stream.tables={tmp_path}", cwd=DOCS.parent
+    )
+    assert [row["decision_id"] for row in result.objects] == [
+        f"demo:6:{number}" for number in range(12)
+    ]
 
 
 # --- what they answer is what the run did ---
@@ -91,20 +116,31 @@ def test_who_owns_it_is_whom_the_model_has_it_at(recorded: Recorder) -> None:
 
 
 def test_why_it_was_unloaded_is_what_was_decided(recorded: Recorder) -> None:
-    unloads = [made for one in recorded.rounds for made in one.decisions if made.bundle == BUNDLE and made.kind == "unload"]
+    unloads = [
+        made
+        for one in recorded.rounds
+        for made in one.decisions
+        if made.bundle == BUNDLE and made.kind == "unload"
+    ]
     rows = answered(recorded, "why_unloaded")
     assert [(row["decision_id"], row["rule"], row["outcome"]) for row in rows] == [
         (one.decision_id, one.rule, "confirmed") for one in unloads
     ]
-    assert [row["saw"] for row in rows] == pytest.approx([one.explain.saw for one in unloads], abs=0.0005)
+    assert [row["saw"] for row in rows] == pytest.approx(
+        [one.explain.saw for one in unloads], abs=0.0005
+    )
 
 
 def test_the_load_now_is_the_last_rounds(recorded: Recorder) -> None:
     brokers = recorded.rounds[-1].view.brokers
     rows = {row["broker"]: row for row in answered(recorded, "load_now")}
     assert sorted(rows) == list(brokers.names)
-    assert [rows[name]["usage_percent"] for name in brokers.names] == pytest.approx((100 * brokers.usage).tolist(), abs=0.05)
-    assert [rows[name]["short_mb_per_s"] for name in brokers.names] == pytest.approx((brokers.short.throughput / 1e6).tolist(), abs=0.005)
+    assert [rows[name]["usage_percent"] for name in brokers.names] == pytest.approx(
+        (100 * brokers.usage).tolist(), abs=0.05
+    )
+    assert [rows[name]["short_mb_per_s"] for name in brokers.names] == pytest.approx(
+        (brokers.short.throughput / 1e6).tolist(), abs=0.005
+    )
 
 
 def test_the_moves_of_the_hour_are_the_unloads(recorded: Recorder) -> None:
@@ -126,7 +162,9 @@ def test_the_imbalance_of_each_round_is_that_of_its_view(recorded: Recorder) -> 
 def test_what_a_round_saw_and_decided_is_in_the_recorded_round(recorded: Recorder) -> None:
     made = recorded.rounds[5]
     assert [row["broker"] for row in answered(recorded, "round")] == list(made.view.brokers.names)
-    assert [row["decision_id"] for row in answered(recorded, "round_decided")] == [one.decision_id for one in made.decisions]
+    assert [row["decision_id"] for row in answered(recorded, "round_decided")] == [
+        one.decision_id for one in made.decisions
+    ]
 
 
 def test_a_move_that_was_undone_is_found(tmp_path: Path) -> None:
@@ -134,13 +172,32 @@ def test_a_move_that_was_undone_is_found(tmp_path: Path) -> None:
     from lb_stream.contracts.tables import DECISIONS
     from tests.unit.cli.inspect.test_tables import decided, fill
 
-    way = [("unload", "a", "b", 1), ("assign", None, "b", 2), ("unload", "b", "a", 4), ("assign", None, "a", 5), ("unload", "a", "c", 9)]
+    way = [
+        ("unload", "a", "b", 1),
+        ("assign", None, "b", 2),
+        ("unload", "b", "a", 4),
+        ("assign", None, "a", 5),
+        ("unload", "a", "c", 9),
+    ]
     made = [
-        example_decision(decision_id=f"eu-1:{seq}:0", seq=seq, kind=kind, source=source, destination=to) for kind, source, to, seq in way
+        example_decision(
+            decision_id=f"eu-1:{seq}:0", seq=seq, kind=kind, source=source, destination=to
+        )
+        for kind, source, to, seq in way
     ]
     fill(tmp_path / "tables", DECISIONS, [decided(one) for one in made])
-    rows = lbctl("sql", "--file", str(FOLDER / "returned.sql"), "--json", "--set", "stream.tables=tables", cwd=tmp_path).objects
-    assert [(row["broker"], row["left_in"], row["back_in"], row["rounds"]) for row in rows] == [("a", 1, 5, 4)]
+    rows = lbctl(
+        "sql",
+        "--file",
+        str(FOLDER / "returned.sql"),
+        "--json",
+        "--set",
+        "stream.tables=tables",
+        cwd=tmp_path,
+    ).objects
+    assert [(row["broker"], row["left_in"], row["back_in"], row["rounds"]) for row in rows] == [
+        ("a", 1, 5, 4)
+    ]
 
 
 # --- files and parameters ---
@@ -153,11 +210,16 @@ def test_a_move_that_was_undone_is_found(tmp_path: Path) -> None:
         (("select 1", "--file", "x.sql"), "give a query, a file"),
         (("--file", "missing.sql"), "missing.sql: No such file or directory"),
         (("select :a",), "the query has parameters that were not given: --param a=…"),
-        (("select :a", "--param", "a=1", "--param", "b=1"), "the query has no parameter b: it has a"),
+        (
+            ("select :a", "--param", "a=1", "--param", "b=1"),
+            "the query has no parameter b: it has a",
+        ),
         (("select 1", "--param", "a"), "--param a: expected NAME=VALUE"),
     ],
 )
-def test_a_wrong_call_says_what_was_expected(recorded: Recorder, tmp_path: Path, given: tuple[str, ...], words: str) -> None:
+def test_a_wrong_call_says_what_was_expected(
+    recorded: Recorder, tmp_path: Path, given: tuple[str, ...], words: str
+) -> None:
     result = lbctl("sql", *given, "--set", f"stream.tables={recorded.root}", cwd=tmp_path)
     assert (result.code, result.out) == (2, "")
     assert words in result.err
@@ -167,7 +229,10 @@ def test_a_wrong_call_says_what_was_expected(recorded: Recorder, tmp_path: Path,
     ("query", "text"),
     [
         ("select :a, ':b', 1::int -- :c", "select $a, ':b', 1::int -- :c"),
-        ("select l[1:n], \"x:y\", '''' || :a /* :d */", "select l[1:n], \"x:y\", '''' || $a /* :d */"),
+        (
+            "select l[1:n], \"x:y\", '''' || :a /* :d */",
+            "select l[1:n], \"x:y\", '''' || $a /* :d */",
+        ),
         ("where x=:a and y<=:a", "where x=$a and y<=$a"),
     ],
 )
@@ -177,11 +242,21 @@ def test_only_parameters_are_taken_for_parameters(query: str, text: str) -> None
 
 def test_numbers_are_numbers_and_the_rest_is_text() -> None:
     given = ["a=1", "b=1.5", "c=x=y", "d=", "e=true", "f=null", "g=007"]
-    assert parameter_values(given) == {"a": 1, "b": 1.5, "c": "x=y", "d": "", "e": "true", "f": "null", "g": "007"}
+    assert parameter_values(given) == {
+        "a": 1,
+        "b": 1.5,
+        "c": "x=y",
+        "d": "",
+        "e": "true",
+        "f": "null",
+        "g": "007",
+    }
     with pytest.raises(QueryError):
         parameter_values(["1a=2"])
 
 
 def test_the_readme_and_the_page_name_only_files_that_are_there() -> None:
-    named = re.findall(r"docs/queries/(\w+)\.sql", PAGE.read_text() + (DOCS.parent / "README.md").read_text())
+    named = re.findall(
+        r"docs/queries/(\w+)\.sql", PAGE.read_text() + (DOCS.parent / "README.md").read_text()
+    )
     assert sorted(set(named) - set(ORDER)) == []

@@ -19,7 +19,16 @@ from lb_stream.store import Store
 from tests.support.lbctl_runner import lbctl
 
 PROJECT = Path(__file__).parents[2]
-PAGES = sorted([*PROJECT.glob("*.md"), *(page for name in ("docs", "schemas", "notebooks") for page in (PROJECT / name).rglob("*.md"))])
+PAGES = sorted(
+    [
+        *PROJECT.glob("*.md"),
+        *(
+            page
+            for name in ("docs", "schemas", "notebooks")
+            for page in (PROJECT / name).rglob("*.md")
+        ),
+    ]
+)
 README = (PROJECT / "README.md").read_text()
 TABLES_PAGE = (PROJECT / "docs" / "tables.md").read_text()
 
@@ -28,12 +37,21 @@ PATH = re.compile(r"(?<![\w./-])(?:conf|docs|jobs|lb_stream|notebooks|schemas|te
 
 
 def lines_in_sh(text: str) -> list[str]:
-    return [line for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL) for line in block.splitlines() if line]
+    return [
+        line
+        for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
+        for line in block.splitlines()
+        if line
+    ]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(PROJECT)))
 def test_every_link_to_a_file_leads_to_one(page: Path) -> None:
-    targets = [target.partition("#")[0] for target in re.findall(r"\]\(([^)]+)\)", page.read_text()) if "://" not in target]
+    targets = [
+        target.partition("#")[0]
+        for target in re.findall(r"\]\(([^)]+)\)", page.read_text())
+        if "://" not in target
+    ]
     assert [target for target in targets if target and not (page.parent / target).exists()] == []
 
 
@@ -41,20 +59,28 @@ def commands_of(page: Path) -> list[str]:
     """What a page says can be typed, in blocks and within sentences, without comments."""
     text = page.read_text().replace("\\\n", " ")
     blocks = re.findall(r"```\w*\n(.*?)```", text, re.DOTALL)
-    lines = [line.strip() for block in blocks for line in block.splitlines()] + re.findall(r"^    (\w.*)", text, re.MULTILINE)
+    lines = [line.strip() for block in blocks for line in block.splitlines()] + re.findall(
+        r"^    (\w.*)", text, re.MULTILINE
+    )
     lines += re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
     return [part.strip() for line in lines for part in line.split(" && ")]
 
 
 def said(first: str) -> list[str]:
     """Every command on any page that begins with this word, once."""
-    return sorted({line for page in PAGES for line in commands_of(page) if re.match(rf"{first} [a-z-]", line)})
+    return sorted(
+        {line for page in PAGES for line in commands_of(page) if re.match(rf"{first} [a-z-]", line)}
+    )
 
 
 @pytest.mark.parametrize("line", said("lbctl"))
-def test_every_lbctl_command_on_a_page_is_one_that_lbctl_understands(line: str, tmp_path: Path) -> None:
+def test_every_lbctl_command_on_a_page_is_one_that_lbctl_understands(
+    line: str, tmp_path: Path
+) -> None:
     arguments = [one for one in shlex.split(line, comments=True)[1:] if not one.startswith(">")]
-    result = lbctl(*(one for one in arguments if one != "--version"), "--help", cwd=tmp_path)  # it says the version and ends
+    result = lbctl(
+        *(one for one in arguments if one != "--version"), "--help", cwd=tmp_path
+    )  # it says the version and ends
     assert (result.code, result.err) == (0, "")
     options = [argument for argument in arguments if re.match(r"--?[a-z]", argument)]
     assert [option for option in options if not re.search(rf"{option}\b", result.out)] == []
@@ -64,16 +90,34 @@ def test_every_program_and_target_on_a_page_is_there() -> None:
     targets = re.findall(r"^([a-z-]+):", (PROJECT / "Makefile").read_text(), re.MULTILINE)
     made = {re.split(r"[\s,.:]", line)[1] for line in said("make")}
     assert sorted(made - set(targets)) == [] and {"demo", "test", "bench-stream"} <= made
-    run = [shlex.split(line, comments=True)[1:] for first in (r"python", r"\.venv/bin/python") for line in said(first)]
+    run = [
+        shlex.split(line, comments=True)[1:]
+        for first in (r"python", r"\.venv/bin/python")
+        for line in said(first)
+    ]
     modules = {arguments[1] for arguments in run if arguments[0] == "-m"}
     assert [name for name in sorted(modules) if find_spec(name) is None] == []
-    assert [arguments[0] for arguments in run if arguments[0] != "-m" and not (PROJECT / arguments[0]).is_file()] == []
+    assert [
+        arguments[0]
+        for arguments in run
+        if arguments[0] != "-m" and not (PROJECT / arguments[0]).is_file()
+    ] == []
 
 
 def test_every_path_in_a_page_is_one_of_a_file() -> None:
     named = {(page.name, path) for page in PAGES for path in PATH.findall(page.read_text())}
-    others = {"docs/decisions/NNNN", "lb_stream/recorded"}  # a pattern, and the name of an application in an answer
-    assert sorted((page, path) for page, path in named if path not in others and not (PROJECT / path).exists()) == []
+    others = {
+        "docs/decisions/NNNN",
+        "lb_stream/recorded",
+    }  # a pattern, and the name of an application in an answer
+    assert (
+        sorted(
+            (page, path)
+            for page, path in named
+            if path not in others and not (PROJECT / path).exists()
+        )
+        == []
+    )
     assert len(named) > 50
 
 
@@ -87,12 +131,16 @@ def test_every_make_line_of_the_readme_names_a_target() -> None:
 def test_there_are_as_many_recorded_decisions_as_the_readme_says() -> None:
     files = (PROJECT / "tests" / "conformance" / "data").glob("*.decisions.jsonl.gz")
     (said_there,) = re.findall(r"([\d ]+) recorded\s+decisions\s+of\s+the\s+reference", README)
-    assert int(said_there.replace(" ", "")) == sum(len(gzip.decompress(file.read_bytes()).splitlines()) for file in files)
+    assert int(said_there.replace(" ", "")) == sum(
+        len(gzip.decompress(file.read_bytes()).splitlines()) for file in files
+    )
 
 
 def test_every_query_of_the_documentation_runs(tmp_path: Path) -> None:
     write_deltalake(str(tmp_path / TABLES[0].name), TABLES[0].schema.empty_table())
-    queries = re.findall(r"```sql\n(.*?)```", TABLES_PAGE, re.DOTALL) + re.findall(r'lbctl sql "(.*?)"', README)
+    queries = re.findall(r"```sql\n(.*?)```", TABLES_PAGE, re.DOTALL) + re.findall(
+        r'lbctl sql "(.*?)"', README
+    )
     lake = open_lake(Store.at(tmp_path))
     for query in queries:
         text, values = with_parameters(query, dict.fromkeys(re.findall(r" :([a-z]+)", query), 1))
@@ -101,4 +149,6 @@ def test_every_query_of_the_documentation_runs(tmp_path: Path) -> None:
 
 
 def test_every_table_is_described() -> None:
-    assert re.findall(r"^\| `(\w+)` \|", TABLES_PAGE, re.MULTILINE) == [spec.name for spec in TABLES]
+    assert re.findall(r"^\| `(\w+)` \|", TABLES_PAGE, re.MULTILINE) == [
+        spec.name for spec in TABLES
+    ]

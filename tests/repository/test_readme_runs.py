@@ -32,7 +32,10 @@ README = (PROJECT / "README.md").read_text()
 BLOCKS = blocks("README.md")
 (AFTER_DEMO,) = (block for block in BLOCKS if "activate" in block)
 NAME, KEY = "broker-1:8080", "shop-cluster/broker-1:8080"
-LEFT, RIGHT, OTHER = (f"shop/orders/{ends}" for ends in ("0x00000000_0x80000000", "0x80000000_0xffffffff", "0x20000000_0x40000000"))
+LEFT, RIGHT, OTHER = (
+    f"shop/orders/{ends}"
+    for ends in ("0x00000000_0x80000000", "0x80000000_0xffffffff", "0x20000000_0x40000000")
+)
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +53,9 @@ LINES = [line for line in AFTER_DEMO.splitlines() if line.startswith("lbctl")]
 def test_every_command_after_the_demo_runs(line: str, folder: Path) -> None:
     result = lbctl(*shlex.split(line, comments=True)[1:], cwd=folder)
     assert result.code == 0, result.err
-    assert len((result.out + result.err).splitlines()) >= 3 or "page.html" in result.out + result.err
+    assert (
+        len((result.out + result.err).splitlines()) >= 3 or "page.html" in result.out + result.err
+    )
 
 
 def test_the_report_was_written_where_the_readme_says(folder: Path) -> None:
@@ -61,7 +66,9 @@ def test_the_report_was_written_where_the_readme_says(folder: Path) -> None:
 def test_an_explanation_begins_as_the_readme_shows(folder: Path) -> None:
     (shown,) = re.findall(r"```text\n(.*?)```", README, re.DOTALL)
     explained = lbctl("explain", "demo:6:0", cwd=folder).out
-    assert [line.rstrip() for line in explained.splitlines()[: len(shown.splitlines())]] == shown.splitlines()
+    assert [
+        line.rstrip() for line in explained.splitlines()[: len(shown.splitlines())]
+    ] == shown.splitlines()
 
 
 def test_the_environment_that_the_readme_activates_is_the_one_that_make_makes() -> None:
@@ -71,12 +78,23 @@ def test_the_environment_that_the_readme_activates_is_the_one_that_make_makes() 
 
 # --- a broker of one's own ---
 
-(PROGRAM,) = (block for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "KafkaConsumer" in block)
+(PROGRAM,) = (
+    block
+    for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    if "KafkaConsumer" in block
+)
 
 
 def test_the_readmes_broker_says_within_seconds_that_no_kafka_answers() -> None:
     nobody = os.environ | {"LB_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:9"}
-    result = subprocess.run([sys.executable, "-c", PROGRAM], env=nobody, capture_output=True, text=True, timeout=120, check=False)
+    result = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        env=nobody,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert result.returncode == 1 and "Traceback" not in result.stderr
     assert "127.0.0.1:9: name your Kafka by LB_KAFKA__BOOTSTRAP_SERVERS=HOST:PORT" in result.stderr
 
@@ -94,10 +112,21 @@ class FakeKafka(ModuleType):
             def __init__(_self, bootstrap_servers: str, bootstrap_timeout_ms: int) -> None:
                 assert bootstrap_timeout_ms == 10_000
 
-            def send(_self, topic: str, value: bytes, key: bytes, headers: list[tuple[str, bytes]]) -> None:
-                self.sent.append(SimpleNamespace(topic=topic, value=value, key=key.decode(), kind=dict(headers)["kind"].decode()))
+            def send(
+                _self, topic: str, value: bytes, key: bytes, headers: list[tuple[str, bytes]]
+            ) -> None:
+                self.sent.append(
+                    SimpleNamespace(
+                        topic=topic,
+                        value=value,
+                        key=key.decode(),
+                        kind=dict(headers)["kind"].decode(),
+                    )
+                )
 
-        def consumer(topic: str, bootstrap_servers: str, isolation_level: str) -> Iterator[SimpleNamespace]:
+        def consumer(
+            topic: str, bootstrap_servers: str, isolation_level: str
+        ) -> Iterator[SimpleNamespace]:
             self.read.append((topic, isolation_level))
             return iter(values)
 
@@ -110,9 +139,20 @@ def played(monkeypatch: pytest.MonkeyPatch) -> FakeKafka:
     ours: dict[str, Any] = {"cluster": "shop-cluster"}
     decisions = [
         example_decision(**ours, kind="unload", bundle=RIGHT, source="broker-2:8080"),
-        example_decision(**ours, kind="unload", bundle=LEFT, source=NAME, decision_id="shop-cluster:7:0"),
-        example_decision(**ours, kind="assign", bundle=OTHER, source=None, destination=NAME, decision_id="shop-cluster:8:0"),
-        example_decision(**ours, kind="assign", bundle=RIGHT, source=None, destination="broker-3:8080"),
+        example_decision(
+            **ours, kind="unload", bundle=LEFT, source=NAME, decision_id="shop-cluster:7:0"
+        ),
+        example_decision(
+            **ours,
+            kind="assign",
+            bundle=OTHER,
+            source=None,
+            destination=NAME,
+            decision_id="shop-cluster:8:0",
+        ),
+        example_decision(
+            **ours, kind="assign", bundle=RIGHT, source=None, destination="broker-3:8080"
+        ),
     ]
     kafka = FakeKafka(decisions)
     monkeypatch.setitem(sys.modules, "kafka", kafka)
@@ -121,7 +161,9 @@ def played(monkeypatch: pytest.MonkeyPatch) -> FakeKafka:
     return kafka
 
 
-def test_the_readmes_broker_obeys_what_is_addressed_to_it_and_reports_at_once(played: FakeKafka) -> None:
+def test_the_readmes_broker_obeys_what_is_addressed_to_it_and_reports_at_once(
+    played: FakeKafka,
+) -> None:
     assert played.read == [("lb-decisions", "read_committed")]
     assert {(one.topic, one.key) for one in played.sent} == {("lb-load-reports", KEY)}
     story = [(one.kind, json.loads(one.value)) for one in played.sent]
@@ -132,7 +174,15 @@ def test_the_readmes_broker_obeys_what_is_addressed_to_it_and_reports_at_once(pl
     ]
     bundles = [set(value["bundles"]) for kind, value in story if kind == "report"]
     assert bundles == [{LEFT, RIGHT}, {LEFT, RIGHT}, {RIGHT}, {OTHER, RIGHT}, {OTHER, RIGHT}]
-    assert [kind for kind, _ in story] == ["report", "report", "ack", "report", "ack", "report", "report"]
+    assert [kind for kind, _ in story] == [
+        "report",
+        "report",
+        "ack",
+        "report",
+        "ack",
+        "report",
+        "report",
+    ]
 
 
 def test_what_the_readmes_broker_sends_fits_the_published_schemas(played: FakeKafka) -> None:

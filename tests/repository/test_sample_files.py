@@ -16,12 +16,17 @@ def test_every_key_of_the_sample_broker_conf_is_read() -> None:
     assert keys and keys <= set(known_keys())
 
 
-@pytest.mark.parametrize("given", [{"broker_conf": CONF / "broker.conf"}, {"toml": CONF / "default.toml"}])
+@pytest.mark.parametrize(
+    "given", [{"broker_conf": CONF / "broker.conf"}, {"toml": CONF / "default.toml"}]
+)
 def test_a_sample_leads_to_the_defaults(given: dict[str, Path]) -> None:
     loaded = load_settings(**given, environment={})
     settings = getattr(loaded, "settings", loaded)
     sample, default = cluster_config(settings.of_cluster("any")), cluster_config({})
-    assert (sample.shedder.name, sample.placement.name) == (default.shedder.name, default.placement.name)
+    assert (sample.shedder.name, sample.placement.name) == (
+        default.shedder.name,
+        default.placement.name,
+    )
     assert sample.shedder_config == default.shedder_config
     assert sample.placement_config == default.placement_config
     assert sample.splitting == default.splitting

@@ -35,35 +35,58 @@ def shown(value: Any) -> str:
         return "not set"
     if isinstance(value, bool | str):
         return json.dumps(value)
-    return f"{value:,g}".replace(",", " ") if isinstance(value, float) else f"{value:,}".replace(",", " ")
+    return (
+        f"{value:,g}".replace(",", " ")
+        if isinstance(value, float)
+        else f"{value:,}".replace(",", " ")
+    )
 
 
 def section(heading: str) -> str:
-    found = re.search(rf"^### {re.escape(heading)}\n(.*?)(?=^##|\Z)", PROSE, re.DOTALL | re.MULTILINE)
+    found = re.search(
+        rf"^### {re.escape(heading)}\n(.*?)(?=^##|\Z)", PROSE, re.DOTALL | re.MULTILINE
+    )
     assert found, heading
     return found[1]
 
 
 def keys_of(text: str) -> list[str]:
     """The keys on the lines that begin with `Keys:`."""
-    return re.findall(r"`(\w+)`", " ".join(re.findall(r"^Keys: (.*?)\n\n", text, re.DOTALL | re.MULTILINE)))
+    return re.findall(
+        r"`(\w+)`", " ".join(re.findall(r"^Keys: (.*?)\n\n", text, re.DOTALL | re.MULTILINE))
+    )
 
 
-@pytest.mark.parametrize(("name", "value"), GIVEN, ids=[f"{name}-{number}" for number, (name, _) in enumerate(GIVEN)])
+@pytest.mark.parametrize(
+    ("name", "value"), GIVEN, ids=[f"{name}-{number}" for number, (name, _) in enumerate(GIVEN)]
+)
 def test_every_default_is_the_models(name: str, value: str) -> None:
-    defaults = {shown(model.model_fields[name].default) for model in all_models() if name in model.model_fields}
+    defaults = {
+        shown(model.model_fields[name].default)
+        for model in all_models()
+        if name in model.model_fields
+    }
     assert defaults == {value}
 
 
-SHEDDERS = [name for name in shedder.names if shedder[name].function.__module__.startswith("lb_stream.")]
+SHEDDERS = [
+    name for name in shedder.names if shedder[name].function.__module__.startswith("lb_stream.")
+]
 
 
 @pytest.mark.parametrize("name", SHEDDERS)
-def test_a_shedders_section_lists_all_of_its_keys_with_defaults_and_has_an_example(name: str) -> None:
+def test_a_shedders_section_lists_all_of_its_keys_with_defaults_and_has_an_example(
+    name: str,
+) -> None:
     model = shedder[name].config
     assert sorted(keys_of(section(name))) == sorted(model.model_fields)
-    assert {key for key, _ in re.findall(rf"`(\w+)` ({VALUE})", section(name))} >= set(model.model_fields)
-    assert any(name in example or f"load_manager={cluster_config_word(name)}" in example for example in EXAMPLES)
+    assert {key for key, _ in re.findall(rf"`(\w+)` ({VALUE})", section(name))} >= set(
+        model.model_fields
+    )
+    assert any(
+        name in example or f"load_manager={cluster_config_word(name)}" in example
+        for example in EXAMPLES
+    )
     assert f"(#{name.lower()})" in PAGE.partition("## Figures")[0]
 
 
@@ -80,7 +103,9 @@ def test_the_placements_with_two_faces_list_the_keys_of_both() -> None:
     name = "LeastResourceUsageWithWeight"
     both = [*placement[name].config.model_fields, *extensible_placement[name].config.model_fields]
     assert sorted(keys_of(section(name))) == sorted(both)
-    assert sorted(keys_of(section("The simple manager's three"))) == sorted(simple_placement["leastLoadedServer"].config.model_fields)
+    assert sorted(keys_of(section("The simple manager's three"))) == sorted(
+        simple_placement["leastLoadedServer"].config.model_fields
+    )
 
 
 def test_no_strategy_is_missing() -> None:
@@ -90,7 +115,9 @@ def test_no_strategy_is_missing() -> None:
                 assert re.search(rf"\b{name}\b", PROSE), name
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=[example.splitlines()[0][:60] for example in EXAMPLES])
+@pytest.mark.parametrize(
+    "example", EXAMPLES, ids=[example.splitlines()[0][:60] for example in EXAMPLES]
+)
 def test_every_example_comes_out_as_it_says(example: str, tmp_path: Path) -> None:
     file = tmp_path / "example.txt"
     file.write_text(example)
@@ -103,28 +130,40 @@ def test_constants_are_those_of_the_code() -> None:
     said = {
         "threshold + 0.05)": threshold.MARGIN == overload.MARGIN == 0.05,
         "threshold · 0.5": threshold.LOWER_BOUNDARY_FACTOR == 0.5,
-        "`uniform_need_allowance`: 1 000": PROFILES["pulsar-4.0"]["uniform_need_allowance"] == 1_000,
+        "`uniform_need_allowance`: 1 000": PROFILES["pulsar-4.0"]["uniform_need_allowance"]
+        == 1_000,
         "below 75 %": transfer_cycle.SWAP_LEAVES == 0.75,
         "within 5 points": simple.POINTS == 5,
         "with 2 topics or more": trigger.FEWEST_TOPICS == 2,
         "50 msg/s and 50 000 bytes/s each way": DEFAULT_FOUR == (50_000.0, 50_000.0, 50.0, 50.0),
-        "`max_unload_ratio` of 0.5": SHEDDER_PROFILES["documented"]["AvgShedder"] == {"max_unload_ratio": 0.5},
+        "`max_unload_ratio` of 0.5": SHEDDER_PROFILES["documented"]["AvgShedder"]
+        == {"max_unload_ratio": 0.5},
     }
     words = " ".join(PROSE.split())
-    assert {text: text in words and holds for text, holds in said.items()} == dict.fromkeys(said, True)
+    assert {text: text in words and holds for text, holds in said.items()} == dict.fromkeys(
+        said, True
+    )
 
 
 def test_what_is_said_of_the_smoothing_holds() -> None:
     history, limit = 0.9, 10
-    assert "jump by 30 points shows as 3 after one pass and passes the threshold in the 4th" in " ".join(PROSE.split())
+    assert (
+        "jump by 30 points shows as 3 after one pass and passes the threshold in the 4th"
+        in " ".join(PROSE.split())
+    )
     seen = [30 * (1 - history**number) for number in range(1, 5)]
     assert seen[0] == pytest.approx(3) and seen[2] < limit <= seen[3]
 
 
 def test_what_is_said_of_the_weights_holds() -> None:
-    today, older = cluster_config({}).balancer.weights, cluster_config({"usage_profile": "2.x"}).balancer.weights
+    today, older = (
+        cluster_config({}).balancer.weights,
+        cluster_config({"usage_profile": "2.x"}).balancer.weights,
+    )
     assert (today["direct_memory"], "memory" in today) == (0.0, False)
-    assert older == dict.fromkeys(("cpu", "direct_memory", "bandwidth_in", "bandwidth_out", "memory"), 1.0)
+    assert older == dict.fromkeys(
+        ("cpu", "direct_memory", "bandwidth_in", "bandwidth_out", "memory"), 1.0
+    )
 
 
 def test_half_of_the_target_counts_as_underloaded_up_to_a_half() -> None:
@@ -135,8 +174,20 @@ def test_half_of_the_target_counts_as_underloaded_up_to_a_half() -> None:
 
 def test_every_rule_and_filter_named_is_one_of_the_code() -> None:
     known = {name for model in (*all_models(), NamespaceConfig) for name in model.model_fields}
-    rules = {word for word in re.findall(r"`([a-z_0-9]+)`", PROSE) if word not in known and not word.startswith("lb")}
+    rules = {
+        word
+        for word in re.findall(r"`([a-z_0-9]+)`", PROSE)
+        if word not in known and not word.startswith("lb")
+    }
     assert [rule for rule in sorted(rules) if f'"{rule}"' not in SOURCE] == []
-    table = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \| [^|]* \|$", PROSE.partition("## Placement")[2].partition("###")[0], re.MULTILINE)
+    table = re.findall(
+        r"^\| ((?:`\w+`(?:, )?)+) \| [^|]* \|$",
+        PROSE.partition("## Placement")[2].partition("###")[0],
+        re.MULTILINE,
+    )
     named = {word for row in table for word in re.findall(r"`(\w+)`", row)}
-    assert named == {one.rule.name for one in vars(filters).values() if isinstance(one, type) and hasattr(one, "rule")}
+    assert named == {
+        one.rule.name
+        for one in vars(filters).values()
+        if isinstance(one, type) and hasattr(one, "rule")
+    }

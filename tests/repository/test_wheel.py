@@ -30,9 +30,13 @@ class Installed:
 
     def run(self, *arguments: str | Path) -> str:
         """What a program of the installed package prints."""
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("LB_")} | {"PYTHONPATH": str(self.packages)}
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith("LB_")
+        } | {"PYTHONPATH": str(self.packages)}
         command = [sys.executable, *map(str, arguments)]
-        done = subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, cwd=self.folder, env=environment, capture_output=True, text=True, check=False
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -44,8 +48,16 @@ class Installed:
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     names = ("source", "packages", "empty")
     source, packages, folder = (tmp_path_factory.mktemp(name) for name in names)
-    for name in ("lb_stream", "conf"):  # a copy, because the build leaves its folders beside the sources
-        shutil.copytree(PROJECT / name, source / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in (
+        "lb_stream",
+        "conf",
+    ):  # a copy, because the build leaves its folders beside the sources
+        shutil.copytree(
+            PROJECT / name,
+            source / name,
+            symlinks=True,
+            ignore=shutil.ignore_patterns("__pycache__"),
+        )
     for name in ("pyproject.toml", "LICENSE", ".gitignore"):
         shutil.copy(PROJECT / name, source)
     git = ("git", "-C", source, "-c", "user.name=test", "-c", "user.email=test@example.org")
@@ -82,14 +94,25 @@ def test_lbctl_says_its_version_its_settings_and_how_to_fetch_jars(installed: In
 
 def test_the_files_that_ship_are_those_of_the_clone(installed: Installed) -> None:
     shipped = installed.packages / "lb_stream" / "conf"
-    needed = {"default.toml", "local.toml", "spark-defaults.conf", "log4j2.properties", "kafka-log4j2.properties", "ivy.xml"}
+    needed = {
+        "default.toml",
+        "local.toml",
+        "spark-defaults.conf",
+        "log4j2.properties",
+        "kafka-log4j2.properties",
+        "ivy.xml",
+    }
     names = {path.name for path in shipped.iterdir()}
     assert names == {path.name for path in (PROJECT / "conf").iterdir() if path.is_file()}
     assert names >= needed | {"ivysettings.xml", "jars.sha256"}
-    assert all((shipped / name).read_bytes() == (PROJECT / "conf" / name).read_bytes() for name in names)
+    assert all(
+        (shipped / name).read_bytes() == (PROJECT / "conf" / name).read_bytes() for name in names
+    )
 
 
-def test_every_file_is_found_from_an_empty_folder_and_the_jars_belong_there(installed: Installed) -> None:
+def test_every_file_is_found_from_an_empty_folder_and_the_jars_belong_there(
+    installed: Installed,
+) -> None:
     code = (
         "import json, lb_stream.cli.demo.run as demo\n"
         "from lb_stream.io.local import embedded_kafka, jars\n"
@@ -101,9 +124,15 @@ def test_every_file_is_found_from_an_empty_folder_and_the_jars_belong_there(inst
         "print(json.dumps([list(map(str, files)), str(jars.default_folder()), len(lock.expected())]))"
     )
     files, jars, count = json.loads(installed.run("-c", code))
-    assert [file for file in files if not Path(file).is_file() or not file.startswith(str(installed.packages))] == []
+    assert [
+        file
+        for file in files
+        if not Path(file).is_file() or not file.startswith(str(installed.packages))
+    ] == []
     assert jars == str(installed.folder / ".jars") and count > 50
 
 
 def test_the_job_begins_as_spark_submit_would_start_it(installed: Installed) -> None:
-    assert "--take-over" in installed.run(installed.packages / "lb_stream" / "job" / "balance.py", "--help")
+    assert "--take-over" in installed.run(
+        installed.packages / "lb_stream" / "job" / "balance.py", "--help"
+    )

@@ -13,7 +13,11 @@ DEFAULTS = Path(__file__).parents[2] / "conf" / "spark-defaults.conf"
 
 def _of_the_job(name: str) -> str:
     """What the job's properties say."""
-    lines = (line.split(None, 1) for line in DEFAULTS.read_text().splitlines() if line and not line.startswith("#"))
+    lines = (
+        line.split(None, 1)
+        for line in DEFAULTS.read_text().splitlines()
+        if line and not line.startswith("#")
+    )
     return dict((key, value.strip()) for key, value in lines)[name]
 
 
@@ -28,7 +32,9 @@ def spark() -> Iterator[SparkSession]:
         "spark.sql.adaptive.enabled": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.broadcast.UDFCompressionThreshold": _of_the_job("spark.broadcast.UDFCompressionThreshold"),
+        "spark.broadcast.UDFCompressionThreshold": _of_the_job(
+            "spark.broadcast.UDFCompressionThreshold"
+        ),
     }.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()

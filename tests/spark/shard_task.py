@@ -34,10 +34,19 @@ class State:
         self.value = None
 
 
-def folded(checkpoint: Path, epoch: int, rates: Sequence[float], state: State | None = None, batch: int = BATCH) -> Row:
+def folded(
+    checkpoint: Path,
+    epoch: int,
+    rates: Sequence[float],
+    state: State | None = None,
+    batch: int = BATCH,
+) -> Row:
     """What the task emits in a batch in which broker b1 reports one bundle with these rates, one after another."""
     stats = [{BUNDLE: {"msgRateIn": rate, "topics": 3}} for rate in rates]
-    records = [record(b"eu/b1", report(lastStats=one), 100 * batch + offset) for offset, one in enumerate(stats)]
+    records = [
+        record(b"eu/b1", report(lastStats=one), 100 * batch + offset)
+        for offset, one in enumerate(stats)
+    ]
     return emitted(checkpoint, epoch, records, state, batch)
 
 
@@ -63,4 +72,8 @@ def emitted(
 
 def rates(checkpoint: Path, shard: Row) -> list[float]:
     """The latest rates in the blocks that a task has named."""
-    return read_shard(Store.at(checkpoint), (shard.brokers, shard.names, shard.values)).bundles["latest_rate_in_msgs_per_s"].to_pylist()
+    return (
+        read_shard(Store.at(checkpoint), (shard.brokers, shard.names, shard.values))
+        .bundles["latest_rate_in_msgs_per_s"]
+        .to_pylist()
+    )

@@ -35,50 +35,93 @@ def window() -> Window:
     return Window("lab", past["from_ms"], past["to_ms"], scenario_of(History(**past)).scenario)
 
 
-def test_each_trial_is_a_task_and_its_row_is_that_of_one_process(spark: SparkSession, tmp_path: Path) -> None:
+def test_each_trial_is_a_task_and_its_row_is_that_of_one_process(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     windows = [window()]
     policies = [read_policy(name) for name in POLICIES]
     told: list[tuple[int, int]] = []
-    rows = try_all(spark, send(spark, windows), policies, lambda done, total: told.append((done, total)))
+    rows = try_all(
+        spark, send(spark, windows), policies, lambda done, total: told.append((done, total))
+    )
     assert rows == [tried(windows[0], policy) for policy in policies]
     assert (told[0], {total for _, total in told}) == ((0, 2), {2})
     first, again = (keep(Store.at(tmp_path), windows, policies, rows) for _ in range(2))
     assert first[0]["run"] == again[0]["run"]
-    kept = DeltaTable(str(tmp_path / "backtests")).to_pyarrow_table().select(["policy", "measures"]).to_pylist()
+    kept = (
+        DeltaTable(str(tmp_path / "backtests"))
+        .to_pyarrow_table()
+        .select(["policy", "measures"])
+        .to_pylist()
+    )
     assert kept == [{name: row[name] for name in ("policy", "measures")} for row in (*rows, *rows)]
 
 
-def test_spark_makes_the_scenario_that_duckdb_makes_of_the_tables_and_plays_it_alike(tmp_path: Path) -> None:
+def test_spark_makes_the_scenario_that_duckdb_makes_of_the_tables_and_plays_it_alike(
+    tmp_path: Path,
+) -> None:
     """The whole command: Delta tables with all that a past consists of, asked through Spark, played, kept. Here without any of that."""
     tables = tmp_path / "tables"
     write_past(tables)
     past = past_of(lake_asker(open_lake(Store.at(tables), whole=False)), "eu")
-    windows = [Window("eu", past["from_ms"], past["to_ms"], scenario_of(History(**past), 30.0).scenario)]
+    windows = [
+        Window("eu", past["from_ms"], past["to_ms"], scenario_of(History(**past), 30.0).scenario)
+    ]
     policies = [read_policy(name) for name in POLICIES]
-    expected = [tried(windows[0], policy) | {"run": run_name(windows, policies)} for policy in policies]
+    expected = [
+        tried(windows[0], policy) | {"run": run_name(windows, policies)} for policy in policies
+    ]
     assert [row["error"] for row in expected] == [None, None]
     asked = ["--cluster", "eu", *(part for name in POLICIES for part in ("--policy", name))]
     command = [str(LBCTL), "backtest", "--tables", "tables", "--driver-memory", "1g", *asked]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=1800, check=False)
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=1800, check=False
+    )
     assert done.returncode == 0, done.stderr
-    kept = DeltaTable(str(tables / "backtests")).to_pyarrow_table().drop_columns("made_ms").to_pylist()
+    kept = (
+        DeltaTable(str(tables / "backtests")).to_pyarrow_table().drop_columns("made_ms").to_pylist()
+    )
     assert [{name: row[name] for name in expected[0]} for row in kept] == expected
 
 
 def test_a_search_plays_its_trials_on_spark_and_finds_what_one_process_finds(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr("lb_stream.backtest.main._windows", lambda *_: [window()])
     monkeypatch.setattr("lb_stream.backtest.job.SPARK", {})
     monkeypatch.setattr(SparkSession, "stop", lambda _: None)  # the session is all tests'
     searched = ["low_threshold_points=2|15", "hit_count_low=1..8", "min_unload_msgs_per_s=1..1000"]
     options = [part for one in searched for part in ("--search", one)]
-    assert main(["--tables", str(tmp_path), "--policy", "AvgShedder", "--suggest", *options, "--trials", "10", "--seed", "3"]) == 0
+    assert (
+        main(
+            [
+                "--tables",
+                str(tmp_path),
+                "--policy",
+                "AvgShedder",
+                "--suggest",
+                *options,
+                "--trials",
+                "10",
+                "--seed",
+                "3",
+            ]
+        )
+        == 0
+    )
     result = json.loads(capsys.readouterr().out.splitlines()[-1])
     made = result["suggestion"]
     assert made["trials"] == len(result["rows"]) == 10
     space = read_space(read_policy("AvgShedder"), searched)
-    here = search(space, lambda policies: compared([tried(window(), policy) for policy in policies]), 10, seed=3)
+    here = search(
+        space,
+        lambda policies: compared([tried(window(), policy) for policy in policies]),
+        10,
+        seed=3,
+    )
     assert made == suggestion(space, here, "moves", 5)
     kept = DeltaTable(str(tmp_path / "backtests")).to_pyarrow_table().to_pylist()
     assert sorted(row["policy"] for row in kept) == sorted(one.policy.name for one in here)

@@ -15,7 +15,13 @@ from lb_stream.store import Store
 from lb_stream.stream.batch import Balancer
 from lb_stream.stream.decide import ROUND_SCHEMA
 from lb_stream.stream.ports import Logged
-from lb_stream.stream.shards.directory import NEW, ShardMap, asked_in, read_directory, write_directory
+from lb_stream.stream.shards.directory import (
+    NEW,
+    ShardMap,
+    asked_in,
+    read_directory,
+    write_directory,
+)
 from lb_stream.stream.shards.slicing import table_part
 
 BLOCKS = (("b:0:8", "n:0:8", "v:0:8"),)
@@ -23,8 +29,17 @@ ROUND = {"cluster": "eu", "seq": 4, "memory": "{}", "now_ms": 1_000, "blocks": j
 ROUND |= {"bundles": 9, "sampled": True, "idle": False}
 ROUNDS = pa.Table.from_pylist([ROUND], ROUND_SCHEMA)
 IDLE = pa.Table.from_pylist([ROUND | {"sampled": False, "idle": True}], ROUND_SCHEMA)
-CLOCK = json.dumps([{"topic": "reports", "partition": 0, "first": 3, "last": 4, "append_ms": 1_000}])
-SHARD = {"cluster": "eu", "shard": 0, "clock": CLOCK, "brokers": "b:0:8", "names": "n:0:8", "values": "v:0:8"}
+CLOCK = json.dumps(
+    [{"topic": "reports", "partition": 0, "first": 3, "last": 4, "append_ms": 1_000}]
+)
+SHARD = {
+    "cluster": "eu",
+    "shard": 0,
+    "clock": CLOCK,
+    "brokers": "b:0:8",
+    "names": "n:0:8",
+    "values": "v:0:8",
+}
 
 
 class World:
@@ -51,7 +66,9 @@ class World:
         return Logged(self.last_seq + 1, rounds)
 
     def remember(self, rounds: pa.Table) -> None:
-        self.memories |= dict(zip(rounds["cluster"].to_pylist(), rounds["memory"].to_pylist(), strict=True))
+        self.memories |= dict(
+            zip(rounds["cluster"].to_pylist(), rounds["memory"].to_pylist(), strict=True)
+        )
 
     def tidy(self) -> None:
         self.calls.append("tidy")
@@ -120,7 +137,9 @@ BEFORE = {"eu": NEW, "us": ShardMap(2)}
 
 def run(world: World, folder: Path, before: Mapping[str, ShardMap] = BEFORE) -> dict[str, ShardMap]:
     """One batch, number 5. Returns what batch 6 will know of clusters and shards."""
-    settings = Settings(stream=StreamSettings(tables=str(folder / "tables"), checkpoint=str(folder)))
+    settings = Settings(
+        stream=StreamSettings(tables=str(folder / "tables"), checkpoint=str(folder))
+    )
     write_directory(Store.at(folder), 5, 2, before)
     Balancer(settings, world, world, world, world, epoch=2, observer=world)(world, 5)  # type: ignore[arg-type]
     return read_directory(Store.at(folder), 6, epoch=2)
@@ -129,18 +148,45 @@ def run(world: World, folder: Path, before: Mapping[str, ShardMap] = BEFORE) -> 
 AFTER = {"eu": ShardMap(1, BLOCKS, since_ms=1_000, history_ms=1_000), "us": ShardMap(2)}
 
 
-def test_a_new_batch_is_decided_logged_published_and_projected_in_this_order(tmp_path: Path) -> None:
+def test_a_new_batch_is_decided_logged_published_and_projected_in_this_order(
+    tmp_path: Path,
+) -> None:
     world = World(None)
     assert run(world, tmp_path) == AFTER
     part = table_part("eu", 0, 1)
-    assert world.calls == ["read 5", "decide", "log 5: 1", "publish 7", "project 7", f"averages 5: {part}", "tidy"]
-    assert world.phases == ["begin 5", "decide", "log", "publish", "averages", "project", "finish 7"]
+    assert world.calls == [
+        "read 5",
+        "decide",
+        "log 5: 1",
+        "publish 7",
+        "project 7",
+        f"averages 5: {part}",
+        "tidy",
+    ]
+    assert world.phases == [
+        "begin 5",
+        "decide",
+        "log",
+        "publish",
+        "averages",
+        "project",
+        "finish 7",
+    ]
 
 
-def test_a_batch_that_is_in_the_log_is_never_decided_again_but_its_state_is_still_computed(tmp_path: Path) -> None:
+def test_a_batch_that_is_in_the_log_is_never_decided_again_but_its_state_is_still_computed(
+    tmp_path: Path,
+) -> None:
     world = World(Logged(3, ROUNDS))
     assert run(world, tmp_path) == AFTER
-    assert world.calls == ["read 5", "run", "publish 3", "project 3", f"averages 5: {table_part('eu', 0, 1)}", "tidy"]
+    assert world.calls == [
+        "read 5",
+        "run",
+        "publish 3",
+        "project 3",
+        f"averages 5: {table_part('eu', 0, 1)}",
+        "tidy",
+    ]
 
 
 def test_a_round_in_which_nothing_happened_is_not_logged(tmp_path: Path) -> None:
@@ -163,7 +209,9 @@ def test_a_projection_that_fails_is_heard_of_though_the_averages_fail_too(tmp_pa
 
 def test_what_a_batch_was_told_of_clusters_stays_when_it_is_run_again(tmp_path: Path) -> None:
     run(World(Logged(3, ROUNDS)), tmp_path)
-    other = pa.Table.from_pylist([ROUND | {"blocks": json.dumps([["other:0:1"] * 3])}], ROUND_SCHEMA)
+    other = pa.Table.from_pylist(
+        [ROUND | {"blocks": json.dumps([["other:0:1"] * 3])}], ROUND_SCHEMA
+    )
     assert run(World(None, other), tmp_path) == AFTER
 
 
@@ -172,33 +220,48 @@ def test_the_next_batch_knows_who_has_been_asked_for_what(tmp_path: Path) -> Non
         Pending("eu:1:0", "transfer", "t/n/0x0_0x1", "b1", "b2", 0, 60_000, 2),
         Pending("eu:1:1", "assign", "t/n/0x1_0x2", None, "b2", 0, 60_000, 2),
     ]
-    rounds = pa.Table.from_pylist([ROUND | {"memory": Memory(pending=tuple(pending)).to_json()}], ROUND_SCHEMA)
+    rounds = pa.Table.from_pylist(
+        [ROUND | {"memory": Memory(pending=tuple(pending)).to_json()}], ROUND_SCHEMA
+    )
     asked = {"eu:1:0": ("b1", "t/n/0x0_0x1"), "eu:1:1": ("b2", "t/n/0x1_0x2")}
     assert run(World(None, rounds), tmp_path / "first")["eu"].asked == asked
     assert run(World(Logged(3, rounds)), tmp_path / "again")["eu"].asked == asked
     before = {"eu": ShardMap(1, BLOCKS, 0, asked=asked)}
-    assert run(World(None, IDLE), tmp_path / "idle", before)["eu"].asked == asked, "nothing is logged where nothing happens"
+    assert run(World(None, IDLE), tmp_path / "idle", before)["eu"].asked == asked, (
+        "nothing is logged where nothing happens"
+    )
     assert asked_in('{"pending": 1') == {}, "such a cluster's rounds fail, no others'"
 
 
 def test_a_forgotten_cluster_leaves_the_directory(tmp_path: Path) -> None:
     gone = ROUND | {"memory": "", "blocks": "[]", "sampled": False}
     part = table_part("eu", 0, 1)
-    for world in (World(None, pa.Table.from_pylist([gone], ROUND_SCHEMA)), World(Logged(3, pa.Table.from_pylist([gone], ROUND_SCHEMA)))):
+    for world in (
+        World(None, pa.Table.from_pylist([gone], ROUND_SCHEMA)),
+        World(Logged(3, pa.Table.from_pylist([gone], ROUND_SCHEMA))),
+    ):
         world.shard = SHARD | dict.fromkeys(("brokers", "names", "values"))
-        assert run(world, tmp_path, {"eu": ShardMap(1, BLOCKS, 0, leaving=True), "us": ShardMap(2)}) == {"us": ShardMap(2)}
+        assert run(
+            world, tmp_path, {"eu": ShardMap(1, BLOCKS, 0, leaving=True), "us": ShardMap(2)}
+        ) == {"us": ShardMap(2)}
         assert f"averages 5: {part}" in world.calls
         assert ("recorded ['eu']" in world.calls) == ("decide" in world.calls), "their records end"
 
 
 def test_a_cluster_that_is_silent_for_its_time_leaves_with_the_next_batch(tmp_path: Path) -> None:
-    settings = Settings(stream=StreamSettings(tables=str(tmp_path / "tables"), checkpoint=str(tmp_path), cluster_retention_ms=1_000))
+    settings = Settings(
+        stream=StreamSettings(
+            tables=str(tmp_path / "tables"), checkpoint=str(tmp_path), cluster_retention_ms=1_000
+        )
+    )
     world = World(None, IDLE)
     write_directory(Store.at(tmp_path), 5, 2, {"eu": ShardMap(1, BLOCKS, since_ms=0)})
     balancer = Balancer(settings, world, world, world, world, epoch=2, observer=world)  # type: ignore[arg-type]
     seen = []
     for batch, now_ms in enumerate((1_000, 1_999, 2_000), start=5):
-        world._rounds = pa.Table.from_pylist([ROUND | {"sampled": False, "idle": True, "now_ms": now_ms}], ROUND_SCHEMA)
+        world._rounds = pa.Table.from_pylist(
+            [ROUND | {"sampled": False, "idle": True, "now_ms": now_ms}], ROUND_SCHEMA
+        )
         balancer(world, batch)  # type: ignore[arg-type]
         seen.append(read_directory(Store.at(tmp_path), batch + 1, epoch=2)["eu"].leaving)
     assert seen == [False, False, True], "the job itself has listened for as long"

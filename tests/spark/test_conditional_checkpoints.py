@@ -71,27 +71,45 @@ def done() -> tuple[dict[str, Any], list[Request], dict[str, str]]:
         ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         assert ran.returncode == 0, ran.stderr[-4_000:]
         asked = server.requests()
-        there = {entry.name: bytes(store.get(f"{at}/{entry.name}")).decode() for at in ("offsets", "state/0/0") for entry in store.list(at)}
+        there = {
+            entry.name: bytes(store.get(f"{at}/{entry.name}")).decode()
+            for at in ("offsets", "state/0/0")
+            for entry in store.list(at)
+        }
     return json.loads(ran.stdout.splitlines()[-1]), asked, there
 
 
-def test_of_two_that_write_one_plan_the_second_is_refused_and_the_first_stays(done: tuple[Any, list[Request], dict[str, str]]) -> None:
+def test_of_two_that_write_one_plan_the_second_is_refused_and_the_first_stays(
+    done: tuple[Any, list[Request], dict[str, str]],
+) -> None:
     told, asked, _ = done
     assert told["second"] != "written" and told["there"] == "heir"
-    assert [one.status for one in asked if one.kind == "PUT" and one.key.endswith("offsets/7")] == [200, 412]
+    assert [one.status for one in asked if one.kind == "PUT" and one.key.endswith("offsets/7")] == [
+        200,
+        412,
+    ]
 
 
-def test_what_is_given_up_was_never_there_and_what_may_be_replaced_is(done: tuple[Any, list[Request], dict[str, str]]) -> None:
+def test_what_is_given_up_was_never_there_and_what_may_be_replaced_is(
+    done: tuple[Any, list[Request], dict[str, str]],
+) -> None:
     told, _, there = done
     assert (told["at_first"], told["exists"], told["listed"]) == (False, [True, False, True], ["9"])
     assert there == {"9": "next", "3.changelog": "two"}
     assert told["folder"], "a folder of the state, whose name is a number, too"
 
 
-def test_a_file_is_one_request_and_a_look_for_a_plan_another_one(done: tuple[Any, list[Request], dict[str, str]]) -> None:
+def test_a_file_is_one_request_and_a_look_for_a_plan_another_one(
+    done: tuple[Any, list[Request], dict[str, str]],
+) -> None:
     _, asked, _ = done
-    of = {name: Counter(one.kind for one in asked if one.key.endswith(name)) for name in ("offsets/7", "3.changelog", "offsets/8")}
-    assert of["offsets/7"] == {"HEAD": 3, "PUT": 2, "GET": 1, "DELETE": 1}, "one HEAD and the GET to read it"
+    of = {
+        name: Counter(one.kind for one in asked if one.key.endswith(name))
+        for name in ("offsets/7", "3.changelog", "offsets/8")
+    }
+    assert of["offsets/7"] == {"HEAD": 3, "PUT": 2, "GET": 1, "DELETE": 1}, (
+        "one HEAD and the GET to read it"
+    )
     assert of["3.changelog"] == {"PUT": 2}
     assert of["offsets/8"] == {"HEAD": 1}
     assert not [one for one in asked if one.kind == "PUT-COPY"]

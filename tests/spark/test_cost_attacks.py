@@ -26,30 +26,60 @@ def modular(**fields: Any) -> bytes:
 ATTACKS: dict[str, Callable[[int], bytes]] = {
     "lists in lists": lambda n: b"[" * n + b"]" * n,
     "objects in objects": lambda n: b'{"a":' * n + b"1" + b"}" * n,
-    "a list in a report": lambda n: modular()[:-1] + b', "protocols": ' + b"[" * n + b"]" * n + b"}",
-    "an integer without end": lambda n: b'{"lastUpdate": ' + b"9" * n + b', "loadReportType": "LocalBrokerData"}',
-    "a fraction without end": lambda n: b'{"msgRateIn": 0.' + b"9" * n + b', "loadReportType": "LocalBrokerData"}',
-    "an exponent without end": lambda n: b'{"msgRateIn": 1e' + b"9" * n + b', "loadReportType": "LocalBrokerData"}',
-    "a small exponent": lambda n: b'{"msgRateIn": 1e-' + b"9" * n + b', "loadReportType": "LocalBrokerData"}',
+    "a list in a report": lambda n: (
+        modular()[:-1] + b', "protocols": ' + b"[" * n + b"]" * n + b"}"
+    ),
+    "an integer without end": lambda n: (
+        b'{"lastUpdate": ' + b"9" * n + b', "loadReportType": "LocalBrokerData"}'
+    ),
+    "a fraction without end": lambda n: (
+        b'{"msgRateIn": 0.' + b"9" * n + b', "loadReportType": "LocalBrokerData"}'
+    ),
+    "an exponent without end": lambda n: (
+        b'{"msgRateIn": 1e' + b"9" * n + b', "loadReportType": "LocalBrokerData"}'
+    ),
+    "a small exponent": lambda n: (
+        b'{"msgRateIn": 1e-' + b"9" * n + b', "loadReportType": "LocalBrokerData"}'
+    ),
     "a text without end": lambda n: modular(webServiceUrl="http://" + "x" * n),
-    "escapes": lambda n: b'{"webServiceUrl": "' + b"\\u0041" * n + b'", "loadReportType": "LocalBrokerData"}',
+    "escapes": lambda n: (
+        b'{"webServiceUrl": "' + b"\\u0041" * n + b'", "loadReportType": "LocalBrokerData"}'
+    ),
     "many keys": lambda n: json.dumps({f"k{at}": at for at in range(n)}).encode(),
-    "one key many times": lambda n: b"{" + b'"lastStats": {}, ' * n + b'"loadReportType": "LocalBrokerData"}',
-    "one bundle many times": lambda n: b'{"lastStats": {' + b'"a/b/0x0_0x1": {}, ' * n + b'"c": {}}, "loadReportType": "LocalBrokerData"}',
+    "one key many times": lambda n: (
+        b"{" + b'"lastStats": {}, ' * n + b'"loadReportType": "LocalBrokerData"}'
+    ),
+    "one bundle many times": lambda n: (
+        b'{"lastStats": {'
+        + b'"a/b/0x0_0x1": {}, ' * n
+        + b'"c": {}}, "loadReportType": "LocalBrokerData"}'
+    ),
     "many bundles": lambda n: modular(lastStats=stats(n)),
     "many wrong bundles": lambda n: modular(lastStats={str(at): {} for at in range(n)}),
-    "many wrong numbers": lambda n: modular(lastStats={str(at): {"msgRateIn": "x"} for at in range(n)}),
+    "many wrong numbers": lambda n: modular(
+        lastStats={str(at): {"msgRateIn": "x"} for at in range(n)}
+    ),
     "many gains": lambda n: modular(lastBundleGains=["x"] * n, bundles=["y"] * n),
-    "a simple report": lambda n: json.dumps({"systemResourceUsage": {}, "bundleStats": stats(n)}).encode(),
+    "a simple report": lambda n: json.dumps(
+        {"systemResourceUsage": {}, "bundleStats": stats(n)}
+    ).encode(),
     "load data": lambda n: json.dumps({"weightedMaxEMA": 1.0, "bundles": [*stats(n)]}).encode(),
-    "top bundles": lambda n: json.dumps({"topBundlesLoadData": [{"bundleName": "a", "stats": {}}] * n}).encode(),
-    "wrong top bundles": lambda n: json.dumps({"topBundlesLoadData": [{"bundleName": 1, "stats": 3}] * n}).encode(),
+    "top bundles": lambda n: json.dumps(
+        {"topBundlesLoadData": [{"bundleName": "a", "stats": {}}] * n}
+    ).encode(),
+    "wrong top bundles": lambda n: json.dumps(
+        {"topBundlesLoadData": [{"bundleName": 1, "stats": 3}] * n}
+    ).encode(),
     "spaces": lambda n: b" " * n,
 }
 POLICIES: dict[str, Callable[[int], dict[str, Any]]] = {
     "create-namespace": lambda n: {"namespace": "a/" + "b" * n, "bundles": n},
-    "import-namespaces": lambda n: {"content": {"namespaces": [{"name": "a/b", "boundaries": [*range(n), 0xFFFFFFFF]}]}},
-    "set-policies": lambda n: {"isolation": [{"name": "p", "namespaces": ["(a+)+$"] * n, "primary": ["(x|x)*"] * n}]},
+    "import-namespaces": lambda n: {
+        "content": {"namespaces": [{"name": "a/b", "boundaries": [*range(n), 0xFFFFFFFF]}]}
+    },
+    "set-policies": lambda n: {
+        "isolation": [{"name": "p", "namespaces": ["(a+)+$"] * n, "primary": ["(x|x)*"] * n}]
+    },
     "set-config": lambda n: {"values": {f"k{at}": at for at in range(n)}},
     "split": lambda n: {"namespace": "a/b", "bundle": "HOT", "boundaries": [*range(n)]},
 }
@@ -61,7 +91,9 @@ def taken(value: bytes, kind: str | None, topic: str) -> tuple[int, list[int]]:
     blocks: dict[tuple[str, int], Any] = {}
     count = calls(lambda: blocks.update(decoded(raw)))
     assert "good" in [row["name"] for block in blocks.values() for row in block["reports"]]
-    return count, [len("".join(words)) for block in blocks.values() for _, *words in rejections(block)]
+    return count, [
+        len("".join(words)) for block in blocks.values() for _, *words in rejections(block)
+    ]
 
 
 @pytest.mark.parametrize("attack", ATTACKS)

@@ -32,10 +32,23 @@ RECORDS = pa.schema(
 
 
 def record(
-    key: bytes | None, value: bytes | None, offset: int, kind: str | None = None, topic: str = "reports", partition: int = 0
+    key: bytes | None,
+    value: bytes | None,
+    offset: int,
+    kind: str | None = None,
+    topic: str = "reports",
+    partition: int = 0,
 ) -> dict[str, Any]:
     """One raw record, appended a millisecond after the one of the offset before."""
-    return {"key": key, "value": value, "kind": kind, "topic": topic, "partition": partition, "offset": offset, "append_ms": 1_000 + offset}
+    return {
+        "key": key,
+        "value": value,
+        "kind": kind,
+        "topic": topic,
+        "partition": partition,
+        "offset": offset,
+        "append_ms": 1_000 + offset,
+    }
 
 
 def report(**fields: Any) -> bytes:
@@ -46,14 +59,21 @@ def report(**fields: Any) -> bytes:
 
 def rows_of(records: list[dict[str, Any]], config: DecodeConfig = CONFIG) -> list[dict[str, Any]]:
     """What a task makes of some records, the clock's rows among it."""
-    return [row for batch in decode([pa.RecordBatch.from_pylist(records, RECORDS)], config) for row in batch.to_pylist()]
+    return [
+        row
+        for batch in decode([pa.RecordBatch.from_pylist(records, RECORDS)], config)
+        for row in batch.to_pylist()
+    ]
 
 
-def decoded(records: list[dict[str, Any]], config: DecodeConfig = CONFIG) -> dict[tuple[str, int], dict[str, Any]]:
+def decoded(
+    records: list[dict[str, Any]], config: DecodeConfig = CONFIG
+) -> dict[tuple[str, int], dict[str, Any]]:
     """(cluster, shard) → its reports, samples and events as lists of rows."""
     return {
         (row["cluster"], row["shard"]): {
-            name: from_bytes(row[name]).to_pylist() if row[name] else [] for name in ("reports", "samples", "events")
+            name: from_bytes(row[name]).to_pylist() if row[name] else []
+            for name in ("reports", "samples", "events")
         }
         for row in rows_of(records, config)
         if row["cluster"] != EVERYBODY
@@ -62,15 +82,33 @@ def decoded(records: list[dict[str, Any]], config: DecodeConfig = CONFIG) -> dic
 
 def rejections(block: dict[str, Any]) -> list[tuple[int, str, str, str]]:
     """(offset, field, value, expected) of the rejected events."""
-    events = [(event["offset"], json.loads(event["payload"])) for event in block["events"] if event["kind"] == "rejected"]
+    events = [
+        (event["offset"], json.loads(event["payload"]))
+        for event in block["events"]
+        if event["kind"] == "rejected"
+    ]
     return [(offset, shown["field"], shown["value"], shown["expected"]) for offset, shown in events]
 
 
 def test_a_report_becomes_a_row_and_a_sample() -> None:
-    block = decoded([record(b"eu/b1:8080", report(cpu={"usage": 50.0, "limit": 200.0}), 7)])["eu", 0]
+    block = decoded([record(b"eu/b1:8080", report(cpu={"usage": 50.0, "limit": 200.0}), 7)])[
+        "eu", 0
+    ]
     (row,), (sample,) = block["reports"], block["samples"]
-    assert (row["name"], row["offset"], row["append_ms"], row["cpu_usage"], row["cpu_limit"]) == ("b1:8080", 7, 1_007, 50.0, 200.0)
-    assert (sample["name"], sample["report"], sample["has_stats"], sample["latest_rate_in_msgs_per_s"], sample["topics"]) == (
+    assert (row["name"], row["offset"], row["append_ms"], row["cpu_usage"], row["cpu_limit"]) == (
+        "b1:8080",
+        7,
+        1_007,
+        50.0,
+        200.0,
+    )
+    assert (
+        sample["name"],
+        sample["report"],
+        sample["has_stats"],
+        sample["latest_rate_in_msgs_per_s"],
+        sample["topics"],
+    ) == (
         BUNDLE,
         0,
         True,
@@ -91,21 +129,39 @@ def test_a_report_without_a_key_is_known_by_its_own_address() -> None:
 def test_both_forms_give_the_same_columns() -> None:
     resources = {"cpu": {"usage": 8.0, "limit": 16.0}}
     modular = report_record(
-        json.dumps({"lastStats": {BUNDLE: {"msgRateIn": 4.0}}, "msgRateIn": 4.0, "numBundles": 1, **resources}).encode(), "b"
+        json.dumps(
+            {
+                "lastStats": {BUNDLE: {"msgRateIn": 4.0}},
+                "msgRateIn": 4.0,
+                "numBundles": 1,
+                **resources,
+            }
+        ).encode(),
+        "b",
     )
-    simple = report_record(json.dumps({"bundleStats": {BUNDLE: {"msgRateIn": 4.0}}, "systemResourceUsage": resources}).encode(), "b")
+    simple = report_record(
+        json.dumps(
+            {"bundleStats": {BUNDLE: {"msgRateIn": 4.0}}, "systemResourceUsage": resources}
+        ).encode(),
+        "b",
+    )
     assert modular.stats[BUNDLE].msg_rate_in == simple.stats[BUNDLE].msg_rate_in == 4.0
     different = {name for name in modular.fields if modular.fields[name] != simple.fields[name]}
     # A simple report that names no memory has not measured it: -1/-1 there, 0/0 in a modular one.
     assert different == {"kind"} | {
-        f"{r}_{part}" for r in ("memory", "direct_memory", "bandwidth_in", "bandwidth_out") for part in ("usage", "limit")
+        f"{r}_{part}"
+        for r in ("memory", "direct_memory", "bandwidth_in", "bandwidth_out")
+        for part in ("usage", "limit")
     }
 
 
 def test_a_bundle_that_is_owned_but_not_measured_is_a_sample_without_statistics() -> None:
     other = "acme/orders/0x80000000_0xffffffff"
     block = decoded([record(b"eu/b1", report(bundles=[BUNDLE, other]), 0)])["eu", 0]
-    assert [(sample["name"], sample["has_stats"]) for sample in block["samples"]] == [(BUNDLE, True), (other, False)]
+    assert [(sample["name"], sample["has_stats"]) for sample in block["samples"]] == [
+        (BUNDLE, True),
+        (other, False),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -114,7 +170,11 @@ def test_a_bundle_that_is_owned_but_not_measured_is_a_sample_without_statistics(
         (b"not json", "value", "JSON"),
         (b"[]", "value", "JSON object"),
         (b'{"loadReportType": "Nonsense"}', "loadReportType", "LocalBrokerData or LoadReport"),
-        (b'{"state": "Owned", "versionId": 1, "loadReportType": "LocalBrokerData"}', "loadReportType", "LocalBrokerData or LoadReport"),
+        (
+            b'{"state": "Owned", "versionId": 1, "loadReportType": "LocalBrokerData"}',
+            "loadReportType",
+            "LocalBrokerData or LoadReport",
+        ),
         (b'{"lastStats": {}, "cpu": {"usage": "high"}}', "cpu.usage", "valid number"),
         (b'{"lastStats": {}, "cpu": {"usage": NaN}}', "cpu.usage", "finite"),
         (b'{"lastStats": {}, "cpu": {"usage": Infinity}}', "cpu.usage", "finite"),
@@ -131,7 +191,9 @@ def test_a_bundle_that_is_owned_but_not_measured_is_a_sample_without_statistics(
         (b'{"lastStats": {"acme/orders/0x80000000_0x00000000": {}}}', "bundle", "L < H"),
     ],
 )
-def test_a_bad_report_is_rejected_with_its_field_and_what_was_expected(value: bytes, field: str, expected: str) -> None:
+def test_a_bad_report_is_rejected_with_its_field_and_what_was_expected(
+    value: bytes, field: str, expected: str
+) -> None:
     block = decoded([record(b"eu/b1", value, 3), record(b"eu/b2", report(), 4)])["eu", 0]
     ((offset, seen_field, _, seen_expected),) = rejections(block)
     assert (offset, seen_field) == (3, field)
@@ -161,31 +223,50 @@ def test_bad_keys_kinds_and_commands_are_rejected_in_the_default_cluster() -> No
     assert block["reports"] == []
 
 
-HEARD = [record(b"eu/b1", report(), 5), record(b"", b'{"kind": "tick", "id": "t1"}', 9, topic="commands")]
+HEARD = [
+    record(b"eu/b1", report(), 5),
+    record(b"", b'{"kind": "tick", "id": "t1"}', 9, topic="commands"),
+]
 
 
 @pytest.mark.parametrize("partitions", [1, 2, 7])
 def test_every_partition_of_the_next_stage_hears_once_how_far_was_read(partitions: int) -> None:
     known = {f"c{number}": ShardMap() for number in range(20)}
-    rows = [row for row in rows_of(HEARD, DecodeConfig("home", "commands", known, partitions)) if row["clock"]]
-    assert sorted(partition(row["cluster"], row["slot"], partitions) for row in rows) == list(range(partitions))
+    rows = [
+        row
+        for row in rows_of(HEARD, DecodeConfig("home", "commands", known, partitions))
+        if row["clock"]
+    ]
+    assert sorted(partition(row["cluster"], row["slot"], partitions) for row in rows) == list(
+        range(partitions)
+    )
     assert {row["cluster"] for row in rows} == {EVERYBODY} and min(known) > EVERYBODY
     for row in rows:
-        clocks = [(seen["topic"], seen["append_ms"], seen["first"], seen["last"]) for seen in json.loads(row["clock"])]
+        clocks = [
+            (seen["topic"], seen["append_ms"], seen["first"], seen["last"])
+            for seen in json.loads(row["clock"])
+        ]
         assert clocks == [("reports", 1_005, 5, 5), ("commands", 1_009, 9, 9)]
 
 
 def test_only_the_first_task_calls_the_clusters_of_which_nothing_has_come() -> None:
     known = {"eu": ShardMap(2), "us": ShardMap(1)}
-    called = {first: set(decoded(HEARD, DecodeConfig("home", "commands", known, first=first))) for first in (True, False)}
+    called = {
+        first: set(decoded(HEARD, DecodeConfig("home", "commands", known, first=first)))
+        for first in (True, False)
+    }
     assert called == {True: {("eu", 0), ("eu", 1), ("us", 0)}, False: {("eu", 0), ("eu", 1)}}
-    assert set(decoded([], DecodeConfig("home", "commands", known))) == called[True], "if it has read nothing, another task has"
+    assert set(decoded([], DecodeConfig("home", "commands", known))) == called[True], (
+        "if it has read nothing, another task has"
+    )
 
 
 def test_each_shard_gets_all_reports_and_its_own_samples() -> None:
     names = [f"acme/orders/0x{number:08x}_0x{number + 1:08x}" for number in range(40)]
     value = json.dumps({"lastStats": {name: {} for name in names}}).encode()
-    blocks = decoded([record(b"eu/b1", value, 0)], DecodeConfig("home", "commands", {"eu": ShardMap(4)}))
+    blocks = decoded(
+        [record(b"eu/b1", value, 0)], DecodeConfig("home", "commands", {"eu": ShardMap(4)})
+    )
     shards = name_hashes(pa.chunked_array([names])) & 3
     for shard in range(4):
         assert len(blocks["eu", shard]["reports"]) == 1
@@ -219,7 +300,9 @@ def test_a_report_whose_broker_cannot_be_known_is_refused() -> None:
 
 
 def test_ten_thousand_made_up_names_make_no_cluster_and_a_hundred_rows() -> None:
-    blocks = decoded([record(f"made-up-{number}/b".encode(), b"x", number) for number in range(10_000)], KNOWN)
+    blocks = decoded(
+        [record(f"made-up-{number}/b".encode(), b"x", number) for number in range(10_000)], KNOWN
+    )
     assert set(blocks) == {("eu", 0), ("home", 0)}
     told = rejections(blocks["home", 0])
     assert len(told) == MOST_STRANGERS + 1
@@ -232,16 +315,36 @@ def test_ten_thousand_made_up_names_make_no_cluster_and_a_hundred_rows() -> None
 def test_a_name_becomes_a_clusters_with_its_first_report_and_with_nothing_else(kind: str) -> None:
     ack = b'{"decision_id": "x:1:0", "outcome": "released"}'
     assert ("us", 0) not in decoded([record(b"us/b", ack, 0, kind)], KNOWN)
-    assert ("us", 0) not in decoded([record(b"us/b", b'{"lastStats": {"acme/orders": {}}}', 0)], KNOWN), "a report that is rejected is none"
-    together = decoded([record(b"us/b", b"x", 0), record(b"us/b", report(), 1), record(b"us/b", b"{}", 2, "heartbeat")], KNOWN)["us", 0]
-    assert (len(together["reports"]), sorted(event["kind"] for event in together["events"])) == (1, ["heartbeat", "rejected"])
+    assert ("us", 0) not in decoded(
+        [record(b"us/b", b'{"lastStats": {"acme/orders": {}}}', 0)], KNOWN
+    ), "a report that is rejected is none"
+    together = decoded(
+        [
+            record(b"us/b", b"x", 0),
+            record(b"us/b", report(), 1),
+            record(b"us/b", b"{}", 2, "heartbeat"),
+        ],
+        KNOWN,
+    )["us", 0]
+    assert (len(together["reports"]), sorted(event["kind"] for event in together["events"])) == (
+        1,
+        ["heartbeat", "rejected"],
+    )
 
 
 def test_only_clusters_whose_names_are_allowed_are_served() -> None:
     config = DecodeConfig("home", "commands", {"eu": ShardMap()}, allowed="eu|us-[0-9]+")
     pause = b'{"id": "p", "kind": "pause-cluster"}'
-    records = [record(b"us-1/b", report(), 0), record(b"us/b", report(), 1), record(b"us", pause, 2, topic="commands")]
+    records = [
+        record(b"us-1/b", report(), 0),
+        record(b"us/b", report(), 1),
+        record(b"us", pause, 2, topic="commands"),
+    ]
     blocks = decoded(records, config)
     assert set(blocks) == {("eu", 0), ("home", 0), ("us-1", 0)}
-    assert rejections(blocks["home", 0]) == [(1, "key", "us", "a cluster that matches stream.allowed_clusters = eu|us-[0-9]+")]
-    assert [event["kind"] for event in blocks["eu", 0]["events"]] == ["rejected", "command"], "the command is answered"
+    assert rejections(blocks["home", 0]) == [
+        (1, "key", "us", "a cluster that matches stream.allowed_clusters = eu|us-[0-9]+")
+    ]
+    assert [event["kind"] for event in blocks["eu", 0]["events"]] == ["rejected", "command"], (
+        "the command is answered"
+    )

@@ -25,29 +25,78 @@ def events_and_reports(key: bytes | None, value: bytes | None) -> tuple[list[dic
         "offset": pa.array([7, 8], pa.int64()),
         "append_ms": pa.array([1, 2], pa.int64()),
     }
-    blocks = [row for batch in decode([pa.record_batch(columns)], DecodeConfig("home", "commands", {})) for row in batch.to_pylist()]
-    events = [event for block in blocks if block["events"] for event in from_bytes(block["events"]).to_pylist()]
-    rejected = [json.loads(event["payload"]) for event in events if event["kind"] == "rejected" and event["offset"] == 7]
+    blocks = [
+        row
+        for batch in decode([pa.record_batch(columns)], DecodeConfig("home", "commands", {}))
+        for row in batch.to_pylist()
+    ]
+    events = [
+        event
+        for block in blocks
+        if block["events"]
+        for event in from_bytes(block["events"]).to_pylist()
+    ]
+    rejected = [
+        json.loads(event["payload"])
+        for event in events
+        if event["kind"] == "rejected" and event["offset"] == 7
+    ]
     return rejected, sum(len(from_bytes(block["reports"])) for block in blocks if block["reports"])
 
 
 @pytest.mark.parametrize(
     ("key", "value", "field"),
     [
-        pytest.param(b"home/b", b'{"cpu": {}, "brokerVersionString": "\xff\xfe"}', "value", id="text that isn't UTF-8"),
-        pytest.param(b"home/b", b'{"loadReportType": "\\ud800"}', "loadReportType", id="half a surrogate pair as type"),
-        pytest.param(b"home/b", b'{"\\ud800": 1}', "loadReportType", id="half a surrogate pair as field"),
-        pytest.param(b"home/b", b'{"cpu": "\\ud800"}', "value", id="half a surrogate pair as value"),
-        pytest.param(b"home/", b'{"cpu": {}, "webServiceUrl": "http://[::1"}', "key", id="an address that doesn't end"),
-        pytest.param(b"home/b", b'{"cpu": {}, "protocols": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "value", id="nested without end"),
-        pytest.param(b"home/b", b'{"cpu": {}, "numTopics": ' + b"9" * 5_000 + b"}", "value", id="a number of 5000 digits"),
+        pytest.param(
+            b"home/b",
+            b'{"cpu": {}, "brokerVersionString": "\xff\xfe"}',
+            "value",
+            id="text that isn't UTF-8",
+        ),
+        pytest.param(
+            b"home/b",
+            b'{"loadReportType": "\\ud800"}',
+            "loadReportType",
+            id="half a surrogate pair as type",
+        ),
+        pytest.param(
+            b"home/b", b'{"\\ud800": 1}', "loadReportType", id="half a surrogate pair as field"
+        ),
+        pytest.param(
+            b"home/b", b'{"cpu": "\\ud800"}', "value", id="half a surrogate pair as value"
+        ),
+        pytest.param(
+            b"home/",
+            b'{"cpu": {}, "webServiceUrl": "http://[::1"}',
+            "key",
+            id="an address that doesn't end",
+        ),
+        pytest.param(
+            b"home/b",
+            b'{"cpu": {}, "protocols": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+            "value",
+            id="nested without end",
+        ),
+        pytest.param(
+            b"home/b",
+            b'{"cpu": {}, "numTopics": ' + b"9" * 5_000 + b"}",
+            "value",
+            id="a number of 5000 digits",
+        ),
         pytest.param(b"home/b", b"x" * 3_000_000, "value", id="three megabytes of nothing"),
-        pytest.param(b"home/b", b'{"lastStats": {"a/' + b"o" * 6_000_000 + b'/0x00000000_0x80000000": {}}}', "bundle", id="endless bundle"),
+        pytest.param(
+            b"home/b",
+            b'{"lastStats": {"a/' + b"o" * 6_000_000 + b'/0x00000000_0x80000000": {}}}',
+            "bundle",
+            id="endless bundle",
+        ),
         pytest.param(b"home/", b"", "key", id="an empty report of nobody"),
         pytest.param(None, None, "key", id="nothing at all"),
     ],
 )
-def test_a_hostile_record_is_rejected_once_and_harms_no_other(key: bytes | None, value: bytes | None, field: str) -> None:
+def test_a_hostile_record_is_rejected_once_and_harms_no_other(
+    key: bytes | None, value: bytes | None, field: str
+) -> None:
     (rejected,), reports = events_and_reports(key, value)
     assert rejected["field"] == field
     assert rejected["expected"]
@@ -57,12 +106,16 @@ def test_a_hostile_record_is_rejected_once_and_harms_no_other(key: bytes | None,
 
 def test_counts_that_together_exceed_what_a_column_holds_are_cut_off() -> None:
     bundles = {f"acme/orders/0x{at:08x}_0x{at + 1:08x}": {"topics": 2**63 - 1} for at in range(2)}
-    rejected, reports = events_and_reports(b"home/b", json.dumps({"systemResourceUsage": {}, "bundleStats": bundles}).encode())
+    rejected, reports = events_and_reports(
+        b"home/b", json.dumps({"systemResourceUsage": {}, "bundleStats": bundles}).encode()
+    )
     assert rejected == []
     assert reports == 2
 
 
-def test_a_decoder_that_fails_at_a_record_rejects_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_decoder_that_fails_at_a_record_rejects_the_record(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def broken(value: bytes, broker: str) -> None:
         if broker == "b":
             raise ZeroDivisionError("a fault of ours")
@@ -87,8 +140,17 @@ def test_a_decoder_that_fails_at_a_record_rejects_the_record(monkeypatch: pytest
         ({"boundaries": list(range(1_001))}, "boundaries"),
     ],
 )
-def test_a_request_that_a_round_would_fail_at_is_rejected_as_a_record(given: dict[str, Any], field: str) -> None:
-    ask = {"bundle": "acme/orders/0x00000000_0x80000000", "reason": "Topics", "boundaries": [7], "algorithm": "x", "saw": 2.0, "limit": 1.0}
+def test_a_request_that_a_round_would_fail_at_is_rejected_as_a_record(
+    given: dict[str, Any], field: str
+) -> None:
+    ask = {
+        "bundle": "acme/orders/0x00000000_0x80000000",
+        "reason": "Topics",
+        "boundaries": [7],
+        "algorithm": "x",
+        "saw": 2.0,
+        "limit": 1.0,
+    }
     agent_record("ask", json.dumps(ask).encode())
     with pytest.raises(Rejection) as refused:
         agent_record("ask", json.dumps(ask | given).encode())
@@ -103,7 +165,16 @@ def test_a_command_that_names_an_endless_namespace_is_rejected() -> None:
 
 
 def test_a_command_that_cuts_a_bundle_into_endless_parts_is_rejected() -> None:
-    command = {"id": "1", "kind": "split", "namespace": "acme/orders", "bundle": "LARGEST", "algorithm": "specified_positions_divide"}
-    assert command_record(json.dumps(command | {"boundaries": list(range(1_000))}).encode()) is not None
+    command = {
+        "id": "1",
+        "kind": "split",
+        "namespace": "acme/orders",
+        "bundle": "LARGEST",
+        "algorithm": "specified_positions_divide",
+    }
+    assert (
+        command_record(json.dumps(command | {"boundaries": list(range(1_000))}).encode())
+        is not None
+    )
     with pytest.raises(Rejection, match="boundaries = 1001 of them"):
         command_record(json.dumps(command | {"boundaries": list(range(1_001))}).encode())

@@ -35,7 +35,9 @@ def troubles(emitted: Row) -> list[str]:
 
 @pytest.mark.parametrize("cut", CUTS)
 @pytest.mark.parametrize("which", ["", "-names"])
-def test_a_shard_whose_file_cannot_be_read_says_so_once_and_begins_anew(tmp_path: Path, cut: str, which: str) -> None:
+def test_a_shard_whose_file_cannot_be_read_says_so_once_and_begins_anew(
+    tmp_path: Path, cut: str, which: str
+) -> None:
     state = State()
     folded(tmp_path, 1, [10.0], state)
     (file,) = (tmp_path / FOLDER).glob(f"*cafe0123{which}.arrow")
@@ -61,7 +63,8 @@ def test_a_block_behind_the_end_of_its_file_is_no_block(tmp_path: Path) -> None:
 def written(folder: Path, name: str, brokers: list[str], at_ms: int) -> tuple[str, str, str]:
     """A shard that has heard these brokers."""
     reports = [
-        Report(broker, at_ms, {f"acme/{broker}/0x00000000_0xffffffff": BundleStats()}, offset=at) for at, broker in enumerate(brokers)
+        Report(broker, at_ms, {f"acme/{broker}/0x00000000_0xffffffff": BundleStats()}, offset=at)
+        for at, broker in enumerate(brokers)
     ]
     shard = fold(Shard.empty(), batch_of(reports, []), at_ms, FoldConfig())[0]
     writer = BlockWriter(Store.at(folder), name)
@@ -71,7 +74,9 @@ def written(folder: Path, name: str, brokers: list[str], at_ms: int) -> tuple[st
     return brokers_at, names, values
 
 
-def test_nothing_is_decided_before_a_shard_that_began_anew_has_heard_all_brokers_that_speak(tmp_path: Path) -> None:
+def test_nothing_is_decided_before_a_shard_that_began_anew_has_heard_all_brokers_that_speak(
+    tmp_path: Path,
+) -> None:
     timeout_ms = cluster_config({}).balancer.report_timeout_ms
 
     def complete(blocks: list[tuple[str, str, str]], now_ms: int) -> ClusterView:
@@ -79,7 +84,10 @@ def test_nothing_is_decided_before_a_shard_that_began_anew_has_heard_all_brokers
         raise_incomplete(shards, now_ms - timeout_ms)
         return cluster_view("eu", shards, blocks, now_ms, {"cpu": 1.0}, {})
 
-    heard, fresh = written(tmp_path, "a.arrow", ["b1", "b2"], 1_000), written(tmp_path, "b.arrow", ["b1"], 1_000)
+    heard, fresh = (
+        written(tmp_path, "a.arrow", ["b1", "b2"], 1_000),
+        written(tmp_path, "b.arrow", ["b1"], 1_000),
+    )
     with pytest.raises(RuntimeError, match="not known before these brokers report: b2"):
         complete([heard, fresh], 2_000)
     later_ms = 1_001 + timeout_ms

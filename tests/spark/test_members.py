@@ -35,10 +35,23 @@ def sent(batch: int, clusters: Iterable[str] = NAMES) -> list[dict[str, Any]]:
     found = []
     for name in clusters:
         for broker in range(3):
-            own = [bundle for at, bundle in enumerate(BUNDLES[: batch + 4]) if (at * (at < 2) * batch + at) % 3 == broker]
-            stats = {bundle: {"msgRateIn": float(batch + place)} for place, bundle in enumerate(own)}
+            own = [
+                bundle
+                for at, bundle in enumerate(BUNDLES[: batch + 4])
+                if (at * (at < 2) * batch + at) % 3 == broker
+            ]
+            stats = {
+                bundle: {"msgRateIn": float(batch + place)} for place, bundle in enumerate(own)
+            }
             at = 100 * batch + len(found)
-            found.append(record(f"{name}/b{broker}".encode(), report(lastStats=stats, lastUpdate=at), at, partition=broker % 2))
+            found.append(
+                record(
+                    f"{name}/b{broker}".encode(),
+                    report(lastStats=stats, lastUpdate=at),
+                    at,
+                    partition=broker % 2,
+                )
+            )
     return found
 
 
@@ -63,7 +76,9 @@ class Job:
         for task, piece in enumerate(pieces):
             config = DecodeConfig("home", "commands", known, first=task == 0)
             given = [pa.RecordBatch.from_pylist(piece, RECORDS)] if piece else []
-            rows += [Row(**row) for one in decode(given, config, samples.put) for row in one.to_pylist()]
+            rows += [
+                Row(**row) for one in decode(given, config, samples.put) for row in one.to_pylist()
+            ]
         samples.close()
         state = SimpleNamespace(
             get=lambda: self.states.get(here[0]),
@@ -79,13 +94,20 @@ class Job:
             told = task.fold(key, iter([row for row in rows if (row.cluster, row.slot) == key]))
             found |= {row.cluster: row for row in told}
         task.close()
-        self.directory = {name: ShardMap(1, (blocks(row),)) for name, row in found.items() if row.brokers is not None}
+        self.directory = {
+            name: ShardMap(1, (blocks(row),))
+            for name, row in found.items()
+            if row.brokers is not None
+        }
         return found
 
     def content(self, row: Row) -> list[bytes]:
         """All that is told of a cluster and lies in its blocks, as bytes."""
         shard = read_shard(Store.at(self.folder), blocks(row))
-        tables = [table.take(pa.array(range(len(table)), pa.int64())) for table in (shard.brokers, shard.bundles)]
+        tables = [
+            table.take(pa.array(range(len(table)), pa.int64()))
+            for table in (shard.brokers, shard.bundles)
+        ]
         return [*map(to_bytes, tables), row.clock.encode(), row.events]
 
 
@@ -94,25 +116,40 @@ def blocks(row: Row) -> tuple[str, str, str]:
 
 
 def troubles(row: Row) -> list[str]:
-    return [event["payload"] for event in from_bytes(row.events).to_pylist() if event["kind"] == "error"]
+    return [
+        event["payload"] for event in from_bytes(row.events).to_pylist() if event["kind"] == "error"
+    ]
 
 
 @pytest.mark.parametrize("bundles_at_once", [1, 12, 1_000])
-def test_clusters_folded_together_are_what_each_is_by_itself(tmp_path: Path, bundles_at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clusters_folded_together_are_what_each_is_by_itself(
+    tmp_path: Path, bundles_at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(averages, "TOGETHER", bundles_at_once)
     configs = {"c2": FoldConfig(short_samples=2), "c3": FoldConfig(sample_mode="reference")}
-    together, alone = Job(tmp_path / "a", configs=configs), Job(tmp_path / "b", together=False, configs=configs)
+    together, alone = (
+        Job(tmp_path / "a", configs=configs),
+        Job(tmp_path / "b", together=False, configs=configs),
+    )
     for batch in range(5):
         records = sent(batch, NAMES[: 2 + batch])
         one, other = together.batch(batch, records), alone.batch(batch, records)
-        assert {name: together.content(row) for name, row in one.items()} == {name: alone.content(row) for name, row in other.items()}
+        assert {name: together.content(row) for name, row in one.items()} == {
+            name: alone.content(row) for name, row in other.items()
+        }
 
 
-def test_clusters_of_one_shard_whose_blocks_are_known_need_one_row_and_no_state(tmp_path: Path) -> None:
+def test_clusters_of_one_shard_whose_blocks_are_known_need_one_row_and_no_state(
+    tmp_path: Path,
+) -> None:
     job = Job(tmp_path)
     job.batch(0, sent(0))
     config = DecodeConfig("home", "commands", job.directory, partitions=3)
-    rows = [row for one in decode([pa.RecordBatch.from_pylist(sent(1), RECORDS)], config) for row in one.to_pylist()]
+    rows = [
+        row
+        for one in decode([pa.RecordBatch.from_pylist(sent(1), RECORDS)], config)
+        for row in one.to_pylist()
+    ]
     assert {row["cluster"] for row in rows} == {EVERYBODY}
     members = [from_bytes(row["members"]) for row in rows if row["members"] is not None]
     assert all(one.schema == MEMBER_SCHEMA for one in members)
@@ -129,13 +166,18 @@ def test_what_a_state_says_of_a_cluster_of_one_shard_is_not_asked(tmp_path: Path
     assert troubles(job.batch(1, sent(1))["eu"]) == []
     job.directory["eu"] = replace(job.directory["eu"], leaving=True)
     heard = job.batch(2, sent(2, ["eu", "c1"]))
-    assert troubles(heard["eu"]) == [] and len(read_shard(Store.at(tmp_path), blocks(heard["eu"])).bundles) == 6
+    assert (
+        troubles(heard["eu"]) == []
+        and len(read_shard(Store.at(tmp_path), blocks(heard["eu"])).bundles) == 6
+    )
     job.directory["eu"] = replace(job.directory["eu"], leaving=True)
     assert job.batch(3, sent(3, ["c1"]))["eu"].brokers is None
     assert ("eu", 0) not in job.states and "eu" not in job.directory
 
 
-def test_a_cluster_whose_block_is_gone_begins_anew_and_the_others_do_not_notice(tmp_path: Path) -> None:
+def test_a_cluster_whose_block_is_gone_begins_anew_and_the_others_do_not_notice(
+    tmp_path: Path,
+) -> None:
     whole, job = Job(tmp_path / "a"), Job(tmp_path / "b")
     for one in (whole, job):
         one.batch(0, sent(0))
@@ -158,7 +200,9 @@ def test_a_cluster_that_cannot_be_folded_stays_as_it_was_and_the_others_do_not_n
         one.batch(0, sent(0))
     before, expected = job.directory["eu"], whole.batch(1, sent(1))
 
-    def broken(shard: Shard, batch: Batch, now_ms: int, config: FoldConfig) -> tuple[Shard, pa.Table]:
+    def broken(
+        shard: Shard, batch: Batch, now_ms: int, config: FoldConfig
+    ) -> tuple[Shard, pa.Table]:
         if config.short_samples == 7:
             raise ValueError("no")
         return fold(shard, batch, now_ms, config)

@@ -31,7 +31,12 @@ def tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pat
     for spec in TABLES:
         path = root.parent / f"{spec.name}.parquet"
         known = DeltaTable.is_deltatable(str(root / spec.name))
-        pq.write_table(dataset(Table(Store.at(root / spec.name))).to_table() if known else spec.schema.empty_table(), path)
+        pq.write_table(
+            dataset(Table(Store.at(root / spec.name))).to_table()
+            if known
+            else spec.schema.empty_table(),
+            path,
+        )
         spark.read.parquet(str(path)).createOrReplaceTempView(spec.name)
     return root
 
@@ -48,7 +53,10 @@ def test_spark_and_duckdb_answer_alike(spark: SparkSession, tables: Path, name: 
 
 def plain(row: dict[str, Any]) -> dict[str, Any]:
     """Times without zones (both are in UTC), floats to nine digits: sums may be taken in another order."""
-    return {name: value.replace(tzinfo=None) if isinstance(value, datetime) else digits(value) for name, value in row.items()}
+    return {
+        name: value.replace(tzinfo=None) if isinstance(value, datetime) else digits(value)
+        for name, value in row.items()
+    }
 
 
 def digits(value: Any) -> Any:

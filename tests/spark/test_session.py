@@ -10,9 +10,19 @@ from lb_stream.stream.ports import Stopped
 pytestmark = pytest.mark.jvm
 
 
-def test_a_checkpoint_that_spark_cannot_write_is_said_in_one_line_with_what_to_do(spark: SparkSession) -> None:
-    for known in ("/some/folder", "file:///some/folder", "hdfs://name-node/folder", "viewfs://fleet/folder"):
+def test_a_checkpoint_that_spark_cannot_write_is_said_in_one_line_with_what_to_do(
+    spark: SparkSession,
+) -> None:
+    for known in (
+        "/some/folder",
+        "file:///some/folder",
+        "hdfs://name-node/folder",
+        "viewfs://fleet/folder",
+    ):
         check_checkpoint(spark, Store.at(known))
-    with pytest.raises(Stopped, match=r"s3://b/folder: Spark has no file system for s3a:// .* `lbctl jars fetch --with s3`") as error:
+    with pytest.raises(
+        Stopped,
+        match=r"s3://b/folder: Spark has no file system for s3a:// .* `lbctl jars fetch --with s3`",
+    ) as error:
         check_checkpoint(spark, Store.at("s3://b/folder"))
     assert "\n" not in str(error.value)

@@ -28,7 +28,13 @@ PAUSE = b'{"id": "p", "kind": "pause-cluster"}'
 
 @pytest.mark.parametrize(
     ("cluster", "east", "west"),
-    [("eu", True, False), ("eu-1", False, True), ("us-1", True, False), ("us-91", False, True), ("ap", False, True)],
+    [
+        ("eu", True, False),
+        ("eu-1", False, True),
+        ("us-1", True, False),
+        ("us-91", False, True),
+        ("ap", False, True),
+    ],
 )
 def test_expressions_match_whole_names(cluster: str, east: bool, west: bool) -> None:
     assert (EAST.has(cluster), WEST.has(cluster)) == (east, west)
@@ -52,12 +58,26 @@ def test_every_record_is_taken_by_one_pipeline_or_rejected_by_one() -> None:
         name: decoded(records, replace(CONFIG, known=dict.fromkeys(known, ShardMap()), share=share))
         for name, share, known in (("east", EAST, ["eu"]), ("west", WEST, ["ap", "home"]))
     }
-    assert {name: {cluster for cluster, _ in one} for name, one in blocks.items()} == {"east": {"eu"}, "west": {"ap", "home"}}
-    taken = {name: sorted(row["offset"] for block in one.values() for row in block["reports"]) for name, one in blocks.items()}
-    refused = {name: sorted(told[0] for block in one.values() for told in rejections(block)) for name, one in blocks.items()}
+    assert {name: {cluster for cluster, _ in one} for name, one in blocks.items()} == {
+        "east": {"eu"},
+        "west": {"ap", "home"},
+    }
+    taken = {
+        name: sorted(row["offset"] for block in one.values() for row in block["reports"])
+        for name, one in blocks.items()
+    }
+    refused = {
+        name: sorted(told[0] for block in one.values() for told in rejections(block))
+        for name, one in blocks.items()
+    }
     assert (taken, refused) == ({"east": [0], "west": [1, 2]}, {"east": [3], "west": [4, 5, 6, 9]})
     answered = {
-        name: sorted(event["offset"] for block in one.values() for event in block["events"] if event["kind"] == "command")
+        name: sorted(
+            event["offset"]
+            for block in one.values()
+            for event in block["events"]
+            if event["kind"] == "command"
+        )
         for name, one in blocks.items()
     }
     assert answered == {"east": [7], "west": [8, 9]}
@@ -70,23 +90,37 @@ def test_a_command_to_all_clusters_is_done_by_each_pipeline_in_its_own() -> None
 
 
 def test_strangers_are_told_in_a_cluster_of_the_pipeline() -> None:
-    blocks = decoded([record(b"us-2/b", b"broken", 0)], replace(CONFIG, known={"eu": ShardMap()}, share=EAST))
-    assert {cluster for cluster, _ in blocks} == {"eu"} and [told[0] for told in rejections(blocks["eu", 0])] == [0]
+    blocks = decoded(
+        [record(b"us-2/b", b"broken", 0)], replace(CONFIG, known={"eu": ShardMap()}, share=EAST)
+    )
+    assert {cluster for cluster, _ in blocks} == {"eu"} and [
+        told[0] for told in rejections(blocks["eu", 0])
+    ] == [0]
 
 
-def test_what_was_known_of_a_cluster_before_another_pipeline_had_it_is_not_believed(tmp_path: Path) -> None:
+def test_what_was_known_of_a_cluster_before_another_pipeline_had_it_is_not_believed(
+    tmp_path: Path,
+) -> None:
     state, known = State(), replace(CONFIG, known={"eu": ShardMap()})
     one, other = (record(b"eu/" + broker, report(), 1) for broker in (b"b1", b"b2"))
     emitted(tmp_path, 1, [one], state, batch=4)
     again = emitted(tmp_path, 1, [other], state, batch=5, config=known)
     assert len(rates(tmp_path, again)) == 1 and brokers(tmp_path, again) == 2
     back = emitted(tmp_path, 1, [other], state, batch=6, config=CONFIG)
-    assert brokers(tmp_path, back) == 1, "its other broker may have gone in the meantime: that is not known here"
-    assert state.value is not None and brokers(tmp_path, emitted(tmp_path, 1, [one], state, batch=7, config=known)) == 2
+    assert brokers(tmp_path, back) == 1, (
+        "its other broker may have gone in the meantime: that is not known here"
+    )
+    assert (
+        state.value is not None
+        and brokers(tmp_path, emitted(tmp_path, 1, [one], state, batch=7, config=known)) == 2
+    )
 
 
 @pytest.mark.parametrize("key", ["clusters", "clusters_except"])
 def test_an_expression_that_takes_more_than_linear_time_is_refused(key: str) -> None:
     with pytest.raises(ValueError, match="can't be matched in linear time"):
         StreamSettings.model_validate({key: r"(?=a)b"})
-    assert json.loads(StreamSettings.model_validate({key: "eu|us-.*"}).model_dump_json())[key] == "eu|us-.*"
+    assert (
+        json.loads(StreamSettings.model_validate({key: "eu|us-.*"}).model_dump_json())[key]
+        == "eu|us-.*"
+    )

@@ -11,18 +11,46 @@ from lb_stream.core.averages.cluster_view import name_order, view_of
 from lb_stream.core.model.blocks import Shard
 from lb_stream.store import Store
 from lb_stream.stream.averages import hand_over, names_block, read_shard
-from lb_stream.stream.shards.block_files import Blocks, BlockWriter, file_of, read_block, remove_unused
-from lb_stream.stream.shards.directory import NEW, ShardMap, forget_directories, read_directory, write_directory
-from lb_stream.stream.shards.slicing import ClusterBlocks, Due, due_parts, name_hashes, next_slices, table_part, wanted_shards
+from lb_stream.stream.shards.block_files import (
+    Blocks,
+    BlockWriter,
+    file_of,
+    read_block,
+    remove_unused,
+)
+from lb_stream.stream.shards.directory import (
+    NEW,
+    ShardMap,
+    forget_directories,
+    read_directory,
+    write_directory,
+)
+from lb_stream.stream.shards.slicing import (
+    ClusterBlocks,
+    Due,
+    due_parts,
+    name_hashes,
+    next_slices,
+    table_part,
+    wanted_shards,
+)
 from tests.support.build import Report, batch_of
 
-FOUR_BUNDLES = [f"acme/orders/0x{at:x}0000000_0x{at + 4:x}0000000" for at in (0, 4, 8)] + ["acme/orders/0xc0000000_0xffffffff"]
+FOUR_BUNDLES = [f"acme/orders/0x{at:x}0000000_0x{at + 4:x}0000000" for at in (0, 4, 8)] + [
+    "acme/orders/0xc0000000_0xffffffff"
+]
 
 
 def folded() -> Shard:
     """Two brokers with two bundles each."""
     reports = [
-        Report(f"b{at}", 1_000, {name: BundleStats(msgRateIn=10.0 + at) for name in FOUR_BUNDLES[at::2]}, offset=at) for at in (0, 1)
+        Report(
+            f"b{at}",
+            1_000,
+            {name: BundleStats(msgRateIn=10.0 + at) for name in FOUR_BUNDLES[at::2]},
+            offset=at,
+        )
+        for at in (0, 1)
     ]
     return fold(Shard.empty(), batch_of(reports, []), 1_000, FoldConfig())[0]
 
@@ -40,18 +68,39 @@ def written(folder: Path, name: str, shard: Shard) -> Blocks:
 
 @pytest.mark.parametrize(
     ("bundles", "shards", "wanted"),
-    [(0, 1, 1), (150, 1, 1), (151, 1, 2), (1_000, 1, 16), (301, 2, 4), (300, 2, 2), (49, 2, 1), (50, 2, 2), (1_600, 16, 16)],
+    [
+        (0, 1, 1),
+        (150, 1, 1),
+        (151, 1, 2),
+        (1_000, 1, 16),
+        (301, 2, 4),
+        (300, 2, 2),
+        (49, 2, 1),
+        (50, 2, 2),
+        (1_600, 16, 16),
+    ],
 )
-def test_the_number_of_shards_follows_the_clusters_size_with_some_play(bundles: int, shards: int, wanted: int) -> None:
+def test_the_number_of_shards_follows_the_clusters_size_with_some_play(
+    bundles: int, shards: int, wanted: int
+) -> None:
     assert wanted_shards(bundles, shards, shard_bundles=100) == wanted
 
 
 @pytest.mark.parametrize(("old", "new"), [(1, 4), (4, 1), (2, 4), (4, 2), (8, 2)])
-def test_no_bundle_is_lost_or_doubled_when_shards_hand_over(tmp_path: Path, old: int, new: int) -> None:
+def test_no_bundle_is_lost_or_doubled_when_shards_hand_over(
+    tmp_path: Path, old: int, new: int
+) -> None:
     whole = folded()
     start = [written(tmp_path, "0-0-a.arrow", whole)]
     kept = Store.at(tmp_path)
-    before = start if old == 1 else [written(tmp_path, f"1-{at}-a.arrow", hand_over(kept, start, at, old)) for at in range(old)]
+    before = (
+        start
+        if old == 1
+        else [
+            written(tmp_path, f"1-{at}-a.arrow", hand_over(kept, start, at, old))
+            for at in range(old)
+        ]
+    )
     after = [hand_over(kept, before, at, new) for at in range(new)]
     for number, shard in enumerate(after):
         assert set((name_hashes(shard.bundles["name"]) & (new - 1)).tolist()) <= {number}
@@ -63,7 +112,10 @@ def test_no_bundle_is_lost_or_doubled_when_shards_hand_over(tmp_path: Path, old:
 
 
 def test_an_order_of_names_that_is_known_already_gives_the_same_view(tmp_path: Path) -> None:
-    shards = [hand_over(Store.at(tmp_path), [written(tmp_path, "0-0-a.arrow", folded())], at, 2) for at in (0, 1)]
+    shards = [
+        hand_over(Store.at(tmp_path), [written(tmp_path, "0-0-a.arrow", folded())], at, 2)
+        for at in (0, 1)
+    ]
     order = name_order([shard.bundles["name"] for shard in shards])
     one, other = (view_of("eu", shards, 1_000, {"cpu": 1.0}, given) for given in (order, None))
     assert one.bundles.names.equals(other.bundles.names)
@@ -80,10 +132,17 @@ def test_a_block_is_read_as_it_was_written_and_only_from_a_closed_file(tmp_path:
     assert [read_block(Store.at(tmp_path), reference) for reference in references] == tables
 
 
-def test_files_that_no_kept_batch_names_are_removed_but_not_those_of_the_batch_under_way(tmp_path: Path) -> None:
+def test_files_that_no_kept_batch_names_are_removed_but_not_those_of_the_batch_under_way(
+    tmp_path: Path,
+) -> None:
     blocks = [written(tmp_path, f"{batch:03d}-0-a.arrow", folded()) for batch in range(4)]
     for batch in (1, 2, 3):
-        write_directory(Store.at(tmp_path), batch, 1, {"eu": ShardMap(1, (blocks[0 if batch == 2 else batch - 1],))})
+        write_directory(
+            Store.at(tmp_path),
+            batch,
+            1,
+            {"eu": ShardMap(1, (blocks[0 if batch == 2 else batch - 1],))},
+        )
     used = forget_directories(Store.at(tmp_path), 2)
     assert used == {file_of(blocks[0][0]), file_of(blocks[2][0])}
     assert remove_unused(Store.at(tmp_path), used, 2) == 1
@@ -101,16 +160,27 @@ def blocks_of(*names: str) -> tuple[Blocks, ...]:
 
 def test_a_failed_hand_over_is_tried_again() -> None:
     before = ShardMap(2, blocks_of("old"), 1)
-    assert next_slices(before, ClusterBlocks(1, (*blocks_of("new"), ("", "", "")), True), 100) == before
-    assert next_slices(before, ClusterBlocks(1, blocks_of("new", "new2"), True, bundles=120), 100) == ShardMap(
-        2, blocks_of("new", "new2"), 1
+    assert (
+        next_slices(before, ClusterBlocks(1, (*blocks_of("new"), ("", "", "")), True), 100)
+        == before
     )
+    assert next_slices(
+        before, ClusterBlocks(1, blocks_of("new", "new2"), True, bundles=120), 100
+    ) == ShardMap(2, blocks_of("new", "new2"), 1)
 
 
 def test_a_cluster_that_is_sliced_anew_leaves_its_old_part_of_the_table_to_the_others() -> None:
-    small, neighbour = "eu", next(f"c{at}" for at in range(1_000) if table_part(f"c{at}", 0, 1) == table_part("eu", 0, 1))
+    small, neighbour = (
+        "eu",
+        next(
+            f"c{at}" for at in range(1_000) if table_part(f"c{at}", 0, 1) == table_part("eu", 0, 1)
+        ),
+    )
     shared = table_part("eu", 0, 1)
-    views = {small: ClusterBlocks(5, blocks_of("e0", "e1"), True), neighbour: ClusterBlocks(5, blocks_of("n"), False)}
+    views = {
+        small: ClusterBlocks(5, blocks_of("e0", "e1"), True),
+        neighbour: ClusterBlocks(5, blocks_of("n"), False),
+    }
     due = due_parts({small: ShardMap(2, blocks_of("e")), neighbour: NEW}, views)
     assert list(due) == sorted(["eu.0", "eu.1", shared])
     assert due[shared] == [Due(neighbour, 0, 5, blocks_of("n")[0])]

@@ -4,7 +4,9 @@ import socket
 from types import SimpleNamespace
 
 import pytest
-from pyspark.sql.streaming.stateful_processor_api_client import StatefulProcessorHandleState as HandleState
+from pyspark.sql.streaming.stateful_processor_api_client import (
+    StatefulProcessorHandleState as HandleState,
+)
 
 from lb_stream.stream.task import state_socket
 from lb_stream.stream.task.state_socket import leave_closing_to_spark

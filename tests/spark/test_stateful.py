@@ -24,11 +24,16 @@ ROCKS = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvide
 NAMES = ("zz", "Zz", "0a", "a_b", "a-b")
 
 
-def test_every_cluster_hears_the_clock_before_anything_else(spark: SparkSession, tmp_path: Path) -> None:
+def test_every_cluster_hears_the_clock_before_anything_else(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     checkpoint, arrived = tmp_path / "checkpoint", tmp_path / "arrived"
     settings = Settings(stream=StreamSettings(checkpoint=str(checkpoint), shuffle_partitions=1))
     write_directory(Store.at(checkpoint), 0, 1, {"silent": ShardMap(), "large": ShardMap(4)})
-    records = [record(f"{name}/b1".encode(), report(), at, partition=at % 2) for at, name in enumerate((*NAMES, "large"))]
+    records = [
+        record(f"{name}/b1".encode(), report(), at, partition=at % 2)
+        for at, name in enumerate((*NAMES, "large"))
+    ]
     arrived.mkdir()
     pq.write_table(pa.Table.from_pylist(records, RECORDS), arrived / "records.parquet")
     found: list[dict[str, Any]] = []
@@ -41,7 +46,11 @@ def test_every_cluster_hears_the_clock_before_anything_else(spark: SparkSession,
     try:
         raw = spark.readStream.schema(RECORD_DDL).parquet(str(arrived))
         shards = raw.transform(to_blocks(settings, epoch=1)).transform(to_shards(settings, epoch=1))
-        writer = shards.writeStream.outputMode("update").option("checkpointLocation", str(checkpoint)).foreachBatch(take)
+        writer = (
+            shards.writeStream.outputMode("update")
+            .option("checkpointLocation", str(checkpoint))
+            .foreachBatch(take)
+        )
         writer.trigger(availableNow=True).start().awaitTermination()
     finally:
         spark.conf.set(PROVIDER, str(before))
@@ -51,7 +60,19 @@ def test_every_cluster_hears_the_clock_before_anything_else(spark: SparkSession,
     )
     clocks = {row["clock"] for row in found if row["shard"] == 0}
     (clock,) = clocks
-    assert [(seen["partition"], seen["first"], seen["last"]) for seen in json.loads(clock)] == [(0, 0, 4), (1, 1, 5)]
-    places = {row["cluster"]: (row["brokers"], row["names"], row["values"]) for row in found if row["shard"] == 0}
-    brokers = {name: read_shard(Store.at(checkpoint), blocks).brokers["name"].to_pylist() for name, blocks in places.items()}
-    assert brokers == {name: [] if name == "silent" else ["b1"] for name in ("silent", "large", *NAMES)}
+    assert [(seen["partition"], seen["first"], seen["last"]) for seen in json.loads(clock)] == [
+        (0, 0, 4),
+        (1, 1, 5),
+    ]
+    places = {
+        row["cluster"]: (row["brokers"], row["names"], row["values"])
+        for row in found
+        if row["shard"] == 0
+    }
+    brokers = {
+        name: read_shard(Store.at(checkpoint), blocks).brokers["name"].to_pylist()
+        for name, blocks in places.items()
+    }
+    assert brokers == {
+        name: [] if name == "silent" else ["b1"] for name in ("silent", "large", *NAMES)
+    }

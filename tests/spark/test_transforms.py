@@ -25,19 +25,32 @@ RECORD_DDL = "key binary, value binary, kind string, topic string, partition int
 
 
 def report(usage: float) -> bytes:
-    return json.dumps({"cpu": {"usage": usage, "limit": 100.0}, "lastStats": {}, "loadReportType": "LocalBrokerData"}).encode()
+    return json.dumps(
+        {
+            "cpu": {"usage": usage, "limit": 100.0},
+            "lastStats": {},
+            "loadReportType": "LocalBrokerData",
+        }
+    ).encode()
 
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
     """Folders of this test's own; no cluster is known before the first batch."""
     write_directory(Store.at(tmp_path / "checkpoint"), 0, 1, {})
-    return Settings(stream=StreamSettings(tables=str(tmp_path / "tables"), checkpoint=str(tmp_path / "checkpoint")))
+    return Settings(
+        stream=StreamSettings(
+            tables=str(tmp_path / "tables"), checkpoint=str(tmp_path / "checkpoint")
+        )
+    )
 
 
 def records(spark: SparkSession, rows: list[tuple[bytes, bytes]]) -> DataFrame:
     """Raw records of one partition, in the order given."""
-    data = [(key, value, None, "lb-load-reports", 0, offset, 1_000 + offset) for offset, (key, value) in enumerate(rows)]
+    data = [
+        (key, value, None, "lb-load-reports", 0, offset, 1_000 + offset)
+        for offset, (key, value) in enumerate(rows)
+    ]
     return spark.createDataFrame(data, RECORD_DDL)
 
 
@@ -46,10 +59,16 @@ def shards(spark: SparkSession, settings: Settings, blocks: DataFrame) -> DataFr
     rows = []
     clock, *rest = sorted(blocks.collect(), key=lambda block: (block.cluster, block.slot))
     for block in (block for block in rest if block.cluster != EVERYBODY):
-        batch = Batch(from_bytes(bytes(block.reports)), from_bytes(bytes(block.samples)), Batch.empty().events)
+        batch = Batch(
+            from_bytes(bytes(block.reports)), from_bytes(bytes(block.samples)), Batch.empty().events
+        )
         folded, _ = fold(Shard.empty(), batch, 2_000, FoldConfig())
         writer = BlockWriter(Store.at(settings.stream.checkpoint), f"{block.cluster}.arrow")
-        parts = (folded.brokers, names_block(folded.bundles["name"]), folded.bundles.drop_columns("name"))
+        parts = (
+            folded.brokers,
+            names_block(folded.bundles["name"]),
+            folded.bundles.drop_columns("name"),
+        )
         references = [writer.put(part) for part in parts]
         writer.close()
         rows.append((block.cluster, block.shard, clock.clock, *references, to_bytes(batch.events)))
@@ -58,23 +77,47 @@ def shards(spark: SparkSession, settings: Settings, blocks: DataFrame) -> DataFr
 
 def test_blocks_are_keyed_by_cluster_and_shard(spark: SparkSession, settings: Settings) -> None:
     raw = records(spark, [(b"eu/b1", report(50)), (b"us/b1", report(60)), (b"eu/b2", b"broken")])
-    keys = raw.transform(to_blocks(settings, epoch=1)).where(f"cluster <> '{EVERYBODY}'").select("cluster", "shard")
-    assert_df_equality(keys, spark.createDataFrame([("eu", 0), ("us", 0)], keys.schema), ignore_row_order=True)
+    keys = (
+        raw.transform(to_blocks(settings, epoch=1))
+        .where(f"cluster <> '{EVERYBODY}'")
+        .select("cluster", "shard")
+    )
+    assert_df_equality(
+        keys, spark.createDataFrame([("eu", 0), ("us", 0)], keys.schema), ignore_row_order=True
+    )
 
 
-def test_each_cluster_gets_its_own_round_and_one_clusters_trouble_stays_its_own(spark: SparkSession, settings: Settings) -> None:
+def test_each_cluster_gets_its_own_round_and_one_clusters_trouble_stays_its_own(
+    spark: SparkSession, settings: Settings
+) -> None:
     raw = records(spark, [(b"eu/b1", report(50)), (b"us/b1", report(60)), (b"zz/b1", report(70))])
-    context = BatchContext(settings, "test-0", log_seq=0, epoch=1, caught_up=True, memories={"zz": "not json"})
-    rounds = shards(spark, settings, raw.transform(to_blocks(settings, epoch=1))).transform(to_rounds(context)).collect()
-    made = {row.cluster: (row.seq, "JSONDecodeError" in (row.error or ""), row.memory) for row in rounds}
+    context = BatchContext(
+        settings, "test-0", log_seq=0, epoch=1, caught_up=True, memories={"zz": "not json"}
+    )
+    rounds = (
+        shards(spark, settings, raw.transform(to_blocks(settings, epoch=1)))
+        .transform(to_rounds(context))
+        .collect()
+    )
+    made = {
+        row.cluster: (row.seq, "JSONDecodeError" in (row.error or ""), row.memory) for row in rounds
+    }
     assert made["zz"] == (0, True, "not json")
     assert [made[cluster][:2] for cluster in ("eu", "us")] == [(1, False), (1, False)]
 
 
-def test_what_clusters_remember_leaves_no_file_behind_however_much_it_is(spark: SparkSession, settings: Settings) -> None:
+def test_what_clusters_remember_leaves_no_file_behind_however_much_it_is(
+    spark: SparkSession, settings: Settings
+) -> None:
     memories = {f"c{number}": os.urandom(50_000).hex() for number in range(20)}
-    context = BatchContext(settings, "test-0", log_seq=0, epoch=1, caught_up=True, memories=memories)
-    views = shards(spark, settings, records(spark, [(b"eu/b1", report(50))]).transform(to_blocks(settings, epoch=1)))
+    context = BatchContext(
+        settings, "test-0", log_seq=0, epoch=1, caught_up=True, memories=memories
+    )
+    views = shards(
+        spark,
+        settings,
+        records(spark, [(b"eu/b1", report(50))]).transform(to_blocks(settings, epoch=1)),
+    )
     before = set(os.listdir(spark.sparkContext._temp_dir))
     assert views.transform(to_rounds(context)).toArrow()["cluster"].to_pylist() == ["eu"]
     assert set(os.listdir(spark.sparkContext._temp_dir)) == before

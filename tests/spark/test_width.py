@@ -18,8 +18,18 @@ from lb_stream.stream.source import read_records
 from tests.spark.test_decode import BUNDLE, KNOWN, RECORDS, record, report
 
 SENT = [
-    *(record(f"eu/b{at % 3}".encode(), report(lastStats={BUNDLE: {"msgRateIn": float(at)}}, lastUpdate=at), at) for at in range(9)),
-    *(record(f"eu/b{at % 3}".encode(), b'{"sent_ms": 1}', at, kind="heartbeat") for at in range(9, 14)),
+    *(
+        record(
+            f"eu/b{at % 3}".encode(),
+            report(lastStats={BUNDLE: {"msgRateIn": float(at)}}, lastUpdate=at),
+            at,
+        )
+        for at in range(9)
+    ),
+    *(
+        record(f"eu/b{at % 3}".encode(), b'{"sent_ms": 1}', at, kind="heartbeat")
+        for at in range(9, 14)
+    ),
     record(b"eu/b1", None, 14),
 ]
 
@@ -27,16 +37,26 @@ SENT = [
 def whole(pieces: list[list[dict[str, Any]]]) -> tuple[list[dict[str, Any]], list[Any]]:
     """The clock, and brokers and bundles of the shard, after a batch that several tasks have decoded."""
     rows = [
-        Row(**row) for piece in pieces for one in decode([pa.RecordBatch.from_pylist(piece, RECORDS)], KNOWN) for row in one.to_pylist()
+        Row(**row)
+        for piece in pieces
+        for one in decode([pa.RecordBatch.from_pylist(piece, RECORDS)], KNOWN)
+        for row in one.to_pylist()
     ]
-    clock = one_clock(seen for row in rows if row.cluster == EVERYBODY for seen in json.loads(row.clock))
-    batch = _gather([row for row in rows if row.cluster == "eu"], lambda reference: pytest.fail(f"{reference}: they are few"))
+    clock = one_clock(
+        seen for row in rows if row.cluster == EVERYBODY for seen in json.loads(row.clock)
+    )
+    batch = _gather(
+        [row for row in rows if row.cluster == "eu"],
+        lambda reference: pytest.fail(f"{reference}: they are few"),
+    )
     shard, refused = fold(Shard.empty(), batch, 2_000, FoldConfig())
     return clock, [shard.brokers.to_pylist(), shard.bundles.to_pylist(), refused.to_pylist()]
 
 
 @pytest.mark.parametrize("cuts", [(4,), (1, 2, 13), (9, 10), (8, 3)])
-def test_a_partition_that_several_tasks_have_read_is_taken_as_if_one_had(cuts: tuple[int, ...]) -> None:
+def test_a_partition_that_several_tasks_have_read_is_taken_as_if_one_had(
+    cuts: tuple[int, ...],
+) -> None:
     ends = [0, *sorted(cuts), len(SENT)]
     pieces = [SENT[begin:end] for begin, end in pairwise(ends)]
     if cuts != tuple(sorted(cuts)):
@@ -72,7 +92,9 @@ class Reader:
 
 
 @pytest.mark.parametrize(("tasks", "option"), [(0, None), (7, "7")])
-def test_kafka_partitions_bound_the_number_of_tasks_unless_more_are_wanted(tasks: int, option: str | None) -> None:
+def test_kafka_partitions_bound_the_number_of_tasks_unless_more_are_wanted(
+    tasks: int, option: str | None
+) -> None:
     settings = Settings.model_validate({"stream": {"decode_tasks": tasks}})
     given: Any = read_records(Reader(), settings, {}, "earliest")  # type: ignore[arg-type]
     assert given.get("minPartitions") == option

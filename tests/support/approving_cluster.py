@@ -29,11 +29,23 @@ class ApprovingCluster:
     """Brokers whose usage is what their bundles carry, 1 at 100 MB/s. Moves are made when a test says so."""
 
     def __init__(self, loads: dict[str, list[float]], **settings: Any) -> None:
-        base = {"mode": "approve", "shedding_interval_ms": MINUTE_MS, "split_enabled": False, "history_ratio": 0.0}
+        base = {
+            "mode": "approve",
+            "shedding_interval_ms": MINUTE_MS,
+            "split_enabled": False,
+            "history_ratio": 0.0,
+        }
         self.config = cluster_config({**base, **OVERLOAD, **settings})
         numbers = iter(range(250))
-        self.owned = {name: {bundle(next(numbers)): load for load in some} for name, some in loads.items()}
-        self.shard, self.memory, self.now_ms, self.sent = Shard.empty(), Memory(), 1_700_000_000_000, 0
+        self.owned = {
+            name: {bundle(next(numbers)): load for load in some} for name, some in loads.items()
+        }
+        self.shard, self.memory, self.now_ms, self.sent = (
+            Shard.empty(),
+            Memory(),
+            1_700_000_000_000,
+            0,
+        )
 
     def say(self, kind: str, **fields: Any) -> Received:
         self.sent += 1
@@ -46,13 +58,19 @@ class ApprovingCluster:
             Report(
                 name,
                 self.now_ms,
-                {one: BundleStats(msg_throughput_in=load * MB, msg_rate_in=load * 1_000) for one, load in some.items()},
+                {
+                    one: BundleStats(msg_throughput_in=load * MB, msg_rate_in=load * 1_000)
+                    for one, load in some.items()
+                },
                 {"cpu": (sum(some.values()), 100.0)},
                 offset=self.now_ms + at,
             )
             for at, (name, some) in enumerate(self.owned.items())
         ]
-        beats = [Event("heartbeat", name, self.now_ms, offset=self.now_ms + 50 + at) for at, name in enumerate(self.owned)]
+        beats = [
+            Event("heartbeat", name, self.now_ms, offset=self.now_ms + 50 + at)
+            for at, name in enumerate(self.owned)
+        ]
         self.shard, _ = fold(self.shard, batch_of(reports, beats), self.now_ms, self.config.fold)
         view = view_of("c", [self.shard], self.now_ms, self.config.balancer.weights)
         made = decide(view, self.memory, Inbox(commands=commands), self.config)
@@ -60,13 +78,19 @@ class ApprovingCluster:
         assert self.memory.to_json() == made.memory.to_json()
         return made
 
-    def approve(self, *ids: str, after_ms: int = 1_000, **fields: Any) -> tuple[Round, CommandAnswer]:
-        made = self.round(self.say("approve-proposals", proposals=list(ids), **fields), after_ms=after_ms)
+    def approve(
+        self, *ids: str, after_ms: int = 1_000, **fields: Any
+    ) -> tuple[Round, CommandAnswer]:
+        made = self.round(
+            self.say("approve-proposals", proposals=list(ids), **fields), after_ms=after_ms
+        )
         return made, made.results[0]
 
     def carry_out(self, decision: Decision) -> None:
         """One move is made."""
-        self.owned[str(decision.destination)][decision.bundle] = self.owned[str(decision.source)].pop(decision.bundle)
+        self.owned[str(decision.destination)][decision.bundle] = self.owned[
+            str(decision.source)
+        ].pop(decision.bundle)
 
     def obey(self, made: Round) -> None:
         """The moves of a round are made at once, and confirmed."""

@@ -8,7 +8,15 @@ from typing import Any
 import pyarrow as pa
 
 from lb_stream.contracts.reports import BundleStats
-from lb_stream.core.model.blocks import EVENT_SCHEMA, FOUR, REPORT_FIELDS, REPORT_SCHEMA, RESOURCES, SAMPLE_SCHEMA, Batch
+from lb_stream.core.model.blocks import (
+    EVENT_SCHEMA,
+    FOUR,
+    REPORT_FIELDS,
+    REPORT_SCHEMA,
+    RESOURCES,
+    SAMPLE_SCHEMA,
+    Batch,
+)
 
 IDLE = {name: (0.0, 100.0) for name in RESOURCES}
 
@@ -81,7 +89,11 @@ def _stats(stats: BundleStats | None) -> dict[str, Any]:
 
 
 def _report_row(report: Report) -> dict[str, Any]:
-    content = f"{report.append_ms}/{report.at}/{report.broker}" if report.content is None else report.content
+    content = (
+        f"{report.append_ms}/{report.at}/{report.broker}"
+        if report.content is None
+        else report.content
+    )
     known = [stats for stats in report.bundles.values() if stats is not None]
     sums = [sum(values) for values in zip(*map(four, known), strict=True)] or [0.0] * 4
     numbers = {column.name: 0 for column in REPORT_FIELDS if pa.types.is_integer(column.type)}
@@ -94,7 +106,9 @@ def _report_row(report: Report) -> dict[str, Any]:
         "kind": "modular",
         "digest": hashlib.blake2b(content.encode(), digest_size=8).digest(),
         "start_timestamp_ms": report.start_timestamp_ms,
-        "last_update_ms": report.append_ms if report.last_update_ms is None else report.last_update_ms,
+        "last_update_ms": report.append_ms
+        if report.last_update_ms is None
+        else report.last_update_ms,
         "topics": sum(stats.topics for stats in known),
         "bundles": len(report.bundles),
         "persistent_topics": True,

@@ -62,22 +62,35 @@ def random_case(seed: int, brokers: int = 0, bundles: int = 0) -> Case:
     They were even once; then a third of the bundles became some other load.
     """
     rng = np.random.default_rng(seed)
-    brokers, bundles, resources = brokers or int(rng.integers(3, 6)), bundles or int(rng.integers(8, 22)), int(rng.integers(1, 4))
-    demand = rng.lognormal(0.0, rng.uniform(0.3, 1.0), (bundles, 1)) * rng.lognormal(0.0, 0.3, (bundles, resources))
+    brokers, bundles, resources = (
+        brokers or int(rng.integers(3, 6)),
+        bundles or int(rng.integers(8, 22)),
+        int(rng.integers(1, 4)),
+    )
+    demand = rng.lognormal(0.0, rng.uniform(0.3, 1.0), (bundles, 1)) * rng.lognormal(
+        0.0, 0.3, (bundles, resources)
+    )
     capacity = rng.choice([1.0, rng.choice([1.0, 2.0])], (brokers, 1)) * np.ones(resources)
     owner, load = np.zeros(bundles, np.intp), np.zeros_like(capacity)
     for bundle in np.argsort(-demand.sum(axis=1)).tolist():
         owner[bundle] = np.argmin(((load + demand[bundle]) / capacity).max(axis=1))
         load[owner[bundle]] += demand[bundle]
     demand[rng.random(bundles) < 1 / 4] *= rng.uniform(0.3, 2.5)
-    target = max((demand.sum(axis=0) / capacity.sum(axis=0)).max(), (demand.max(axis=0) / capacity.max(axis=0)).max())
+    target = max(
+        (demand.sum(axis=0) / capacity.sum(axis=0)).max(),
+        (demand.max(axis=0) / capacity.max(axis=0)).max(),
+    )
     clients = rng.lognormal(0.0, 1.0, bundles)
     allowed = rng.random((bundles, brokers)) > 0.1
     allowed[np.arange(bundles), owner] = True
-    return Case(demand, 1.0 / (target * capacity), owner, 0.5 + 0.5 * clients / clients.mean(), allowed)
+    return Case(
+        demand, 1.0 / (target * capacity), owner, 0.5 + 0.5 * clients / clients.mean(), allowed
+    )
 
 
-def bring_all_down(plan: Plan, sources: Rows, rows: Callable[[int], Rows], searched: int = SEARCHED) -> None:
+def bring_all_down(
+    plan: Plan, sources: Rows, rows: Callable[[int], Rows], searched: int = SEARCHED
+) -> None:
     """One pass over the sources, the fullest first, as the shedder makes it. `rows`: a broker's bundles that may move."""
     bundles = {broker: rows(broker) for broker in range(len(plan.share))}
     for number, source in enumerate(heaviest_first(sources, plan.share.max(axis=1)).tolist()):
@@ -87,7 +100,9 @@ def bring_all_down(plan: Plan, sources: Rows, rows: Callable[[int], Rows], searc
 def sources_of(case: Case, settings: LeastMovesConfig = SETTINGS) -> Bools:
     """(brokers): those that a pass relieves."""
     peak = case.share.max(axis=1)
-    found: Bools = (peak > settings.least_moves_enough) & (peak.max() > settings.least_moves_trigger)
+    found: Bools = (peak > settings.least_moves_enough) & (
+        peak.max() > settings.least_moves_trigger
+    )
     return found
 
 
@@ -111,7 +126,11 @@ def planned(case: Case, settings: LeastMovesConfig = SETTINGS) -> Plan:
         disruption=Disruption.none(len(case.demand)),
         welcome=np.full(len(case.per_unit), len(case.demand)),
     )
-    bring_all_down(plan, np.flatnonzero(sources_of(case, settings)), lambda broker: np.flatnonzero(case.owner == broker))
+    bring_all_down(
+        plan,
+        np.flatnonzero(sources_of(case, settings)),
+        lambda broker: np.flatnonzero(case.owner == broker),
+    )
     return plan
 
 
@@ -127,7 +146,10 @@ def compare(case: Case, settings: LeastMovesConfig = SETTINGS) -> Compared:
         moves=len(plan.moves),
         cost=float(case.cost[[one.bundle for one in plan.moves]].sum()),
         relieved=bool((plan.share[sources] <= max(enough, destination) + ROUNDING).all()),
-        bound=sum(at_first.fewest(source, np.flatnonzero(case.owner == source)) for source in np.flatnonzero(sources).tolist()),
+        bound=sum(
+            at_first.fewest(source, np.flatnonzero(case.owner == source))
+            for source in np.flatnonzero(sources).tolist()
+        ),
         fewest=best[0],
         least_cost=best[1],
         needed=None if needed is None else needed[0],
@@ -146,11 +168,16 @@ def fewest_moves(case: Case, ceiling: Floats) -> tuple[int, float] | None:
     change[broker, :, each] = case.demand[bundle] * case.per_unit[broker]
     change[case.owner[bundle], :, each] = -case.demand[bundle] * case.per_unit[case.owner[bundle]]
     room = (ceiling - case.share + ROUNDING).ravel()
-    rows, most = np.vstack([once, change.reshape(len(room), -1)]), np.concatenate([np.ones(len(once)), room])
+    rows, most = (
+        np.vstack([once, change.reshape(len(room), -1)]),
+        np.concatenate([np.ones(len(once)), room]),
+    )
     count = _minimum(np.ones(len(bundle)), rows, most)
     if count is None:
         return None
-    cost = _minimum(case.cost[bundle], np.vstack([rows, np.ones(len(bundle))]), np.append(most, round(count)))
+    cost = _minimum(
+        case.cost[bundle], np.vstack([rows, np.ones(len(bundle))]), np.append(most, round(count))
+    )
     assert cost is not None
     return round(count), cost
 

@@ -25,9 +25,15 @@ class Result:
         return [json.loads(line) for line in self.out.splitlines()]
 
 
-def lbctl(*arguments: str, cwd: Path, env: dict[str, str] | None = None, stdin: bytes = b"") -> Result:
+def lbctl(
+    *arguments: str, cwd: Path, env: dict[str, str] | None = None, stdin: bytes = b""
+) -> Result:
     """What one call of lbctl did. No variable LB_* of the machine is seen; the screen is 80 columns wide."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("LB_") or name == "LB_JARS_DIR"}
+    clean = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("LB_") or name == "LB_JARS_DIR"
+    }
     out, err, entry = io.StringIO(), io.StringIO(), io.TextIOWrapper(io.BytesIO(stdin))
     with (
         contextlib.chdir(cwd),

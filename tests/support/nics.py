@@ -16,7 +16,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 EVERY_S = 1.0
-CARD = {"type": "1", "operstate": "up", "speed": "1000", "statistics/rx_bytes": "0", "statistics/tx_bytes": "0"}
+CARD = {
+    "type": "1",
+    "operstate": "up",
+    "speed": "1000",
+    "statistics/rx_bytes": "0",
+    "statistics/tx_bytes": "0",
+}
 """What Pulsar reads of one, under its name. The speed is that of an override in the broker's settings."""
 JAVA = """#!/bin/sh
 for last; do :; done
@@ -34,9 +40,19 @@ def missing() -> str:
     """Why there can be none here; empty when there can."""
     for tool in ("ss", "unshare"):
         if shutil.which(tool) is None:
-            return f"{tool}, with which each broker gets a network card of its own, is not installed"
-    tried = subprocess.run(["unshare", "--mount", "mount", "--bind", "/sys/class", "/sys/class"], capture_output=True, check=False)
-    return f"no mount namespaces, for network cards of brokers' own, can be made here: {tried.stderr!r}" if tried.returncode else ""
+            return (
+                f"{tool}, with which each broker gets a network card of its own, is not installed"
+            )
+    tried = subprocess.run(
+        ["unshare", "--mount", "mount", "--bind", "/sys/class", "/sys/class"],
+        capture_output=True,
+        check=False,
+    )
+    return (
+        f"no mount namespaces, for network cards of brokers' own, can be made here: {tried.stderr!r}"
+        if tried.returncode
+        else ""
+    )
 
 
 @contextmanager
@@ -47,7 +63,9 @@ def cards(folder: Path, ports: Mapping[int, int]) -> Iterator[dict[str, str]]:
             _write(folder / str(number) / "eth0" / name, content)
     (folder / "bin").mkdir()
     java = folder / "bin" / "java"
-    java.write_text(JAVA.replace("@CARDS@", str(folder)).replace("@JAVA@", str(shutil.which("java"))))
+    java.write_text(
+        JAVA.replace("@CARDS@", str(folder)).replace("@JAVA@", str(shutil.which("java")))
+    )
     java.chmod(0o755)
     stop = threading.Event()
     counter = threading.Thread(target=_count, args=(folder, ports, stop), daemon=True)
@@ -64,15 +82,25 @@ def _count(folder: Path, ports: Mapping[int, int], stop: threading.Event) -> Non
     seen: dict[tuple[str, str], tuple[int, int]] = {}
     totals = {number: [0, 0] for number in ports}
     number_of = {port: number for number, port in ports.items()}
-    question = ["ss", "-tinHO", "state", "established", " or ".join(f"sport = :{port}" for port in ports.values())]
+    question = [
+        "ss",
+        "-tinHO",
+        "state",
+        "established",
+        " or ".join(f"sport = :{port}" for port in ports.values()),
+    ]
     while not stop.wait(EVERY_S):
         now: dict[tuple[str, str], tuple[int, int]] = {}
-        for line in subprocess.run(question, capture_output=True, text=True, check=True).stdout.splitlines():
+        for line in subprocess.run(
+            question, capture_output=True, text=True, check=True
+        ).stdout.splitlines():
             _, _, here, there = line.split()[:4]
             counts = {name: int(count) for name, count in COUNTED.findall(line)}
             now[here, there] = counts.get("bytes_received", 0), counts.get("bytes_sent", 0)
             number = number_of[int(here.rpartition(":")[2])]
-            for way, (count, before) in enumerate(zip(now[here, there], seen.get((here, there), (0, 0)), strict=True)):
+            for way, (count, before) in enumerate(
+                zip(now[here, there], seen.get((here, there), (0, 0)), strict=True)
+            ):
                 totals[number][way] += count - before if count >= before else count
         seen = now
         for number, (received, sent) in totals.items():

@@ -18,7 +18,9 @@ Policy = tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], int]
 class Broker:
     """One broker as it reports."""
 
-    usage: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # resource → usage, limit
+    usage: Mapping[str, tuple[float, float]] = field(
+        default_factory=dict
+    )  # resource → usage, limit
     topics: int = 0
     persistent: bool = True
     non_persistent: bool = True
@@ -45,7 +47,10 @@ class Cluster:
     own_counts: bool = True  # in an anti-affinity group, as in the reference; else only others
 
     def bundles_of(self, broker: str, namespace: str) -> int:
-        return sum(owner == broker and namespace_of(bundle) == namespace for bundle, owner in self.owners.items())
+        return sum(
+            owner == broker and namespace_of(bundle) == namespace
+            for bundle, owner in self.owners.items()
+        )
 
 
 def namespace_of(bundle: str) -> str:
@@ -59,7 +64,10 @@ class FilterFailed(Exception):
 def by_policies(cluster: Cluster, bundle: str, brokers: Iterable[str]) -> set[str]:
     """§4.1."""
     namespace = namespace_of(bundle)
-    policy = next((one for one in cluster.policies if any(re.fullmatch(name, namespace) for name in one[0])), None)
+    policy = next(
+        (one for one in cluster.policies if any(re.fullmatch(name, namespace) for name in one[0])),
+        None,
+    )
     if policy is not None:
         primaries = {name for name in brokers if _any(policy[1], name)}
         secondaries = {name for name in brokers if _any(policy[2], name)} - primaries
@@ -74,7 +82,9 @@ def _any(patterns: Iterable[str], broker: str) -> bool:
     return any(re.fullmatch(pattern, broker[: broker.rindex(":")]) for pattern in patterns)
 
 
-def by_group(cluster: Cluster, bundle: str, brokers: set[str], count: Mapping[str, int] | None) -> set[str]:
+def by_group(
+    cluster: Cluster, bundle: str, brokers: set[str], count: Mapping[str, int] | None
+) -> set[str]:
     """§4.3."""
     if count is None or not brokers:
         return brokers
@@ -100,7 +110,11 @@ def group_count(cluster: Cluster, bundle: str) -> dict[str, int] | None:
     count = {}
     for broker in cluster.brokers:
         mine = [namespace_of(name) for name, owner in cluster.owners.items() if owner == broker]
-        mine = [namespace for namespace in mine if cluster.groups.get(namespace, "").lower() == group.lower()]
+        mine = [
+            namespace
+            for namespace in mine
+            if cluster.groups.get(namespace, "").lower() == group.lower()
+        ]
         if not cluster.own_counts:
             mine = [namespace for namespace in mine if namespace != namespace_of(bundle)]
         count[broker] = len(mine) if cluster.manager == "extensible" else len(set(mine))
@@ -137,7 +151,9 @@ def candidates(cluster: Cluster, bundle: str) -> set[str]:
     allowed = by_policies(cluster, bundle, alive)
     if cluster.manager == "simple":
         return _fewest(cluster, bundle, allowed)
-    left = {name for name in allowed if cluster.brokers[name].topics <= cluster.max_topics} or allowed
+    left = {
+        name for name in allowed if cluster.brokers[name].topics <= cluster.max_topics
+    } or allowed
     left = by_group(cluster, bundle, left, count)
     if cluster.evenly or namespace_of(bundle) == "pulsar/system":
         left = _fewest(cluster, bundle, left)
@@ -159,7 +175,9 @@ def unload_helps(cluster: Cluster, bundle: str, current: str) -> bool:
     count = group_count(cluster, bundle)
     if count is None or (cluster.own_counts and not any(count.values())):
         return True
-    allowed = by_policies(cluster, bundle, [name for name, broker in cluster.brokers.items() if broker.alive])
+    allowed = by_policies(
+        cluster, bundle, [name for name, broker in cluster.brokers.items() if broker.alive]
+    )
     if not cluster.own_counts:
         return any(count[name] <= count[current] for name in allowed if name != current)
     if not allowed:
@@ -205,10 +223,15 @@ class SimpleManager:
 
     def percents(self, broker: str) -> dict[str, float]:
         """Estimated load of each resource, 0..100."""
-        loaded = Quota.total(self.quotas[bundle] for bundle, owner in self.cluster.owners.items() if owner == broker)
+        loaded = Quota.total(
+            self.quotas[bundle] for bundle, owner in self.cluster.owners.items() if owner == broker
+        )
         coming = Quota.total(self.quotas[bundle] for bundle in self.preallocated.get(broker, ()))
         parts = {
-            "cpu": ((loaded.rate_in + loaded.rate_out) * self.cpu_factor, (coming.rate_in + coming.rate_out) * self.cpu_factor),
+            "cpu": (
+                (loaded.rate_in + loaded.rate_out) * self.cpu_factor,
+                (coming.rate_in + coming.rate_out) * self.cpu_factor,
+            ),
             "memory": (loaded.memory, coming.memory),
             "bandwidth_in": (loaded.bandwidth_in / 128, coming.bandwidth_in / 128),
             "bandwidth_out": (loaded.bandwidth_out / 128, coming.bandwidth_out / 128),
@@ -216,7 +239,9 @@ class SimpleManager:
         percents = {}
         for name, (allocated, more) in parts.items():
             used, limit = self.cluster.brokers[broker].usage[name]
-            percents[name] = min(100.0, 100.0 * (max(used, allocated) + more) / limit) if limit > 0 else 0.0
+            percents[name] = (
+                min(100.0, 100.0 * (max(used, allocated) + more) / limit) if limit > 0 else 0.0
+            )
         used, limit = self.cluster.brokers[broker].usage["direct_memory"]
         percents["direct_memory"] = min(100.0, 100.0 * used / limit) if limit > 0 else 0.0
         return percents
@@ -225,7 +250,9 @@ class SimpleManager:
         return max(self.percents(broker).values())
 
     def rate(self, broker: str) -> float:
-        mine = [bundle for bundle, owner in self.cluster.owners.items() if owner == broker] + self.preallocated.get(broker, [])
+        mine = [
+            bundle for bundle, owner in self.cluster.owners.items() if owner == broker
+        ] + self.preallocated.get(broker, [])
         return sum(self.quotas[bundle].rate_in + self.quotas[bundle].rate_out for bundle in mine)
 
     def capacity(self, broker: str) -> int:
@@ -243,7 +270,12 @@ class SimpleManager:
 
     def ranked(self, brokers: Iterable[str], strategy: str) -> list[str]:
         """In the order of their rank, then by name."""
-        rank = {name: math.trunc(self.load(name) if strategy == "leastLoadedServer" else self.rate(name)) for name in brokers}
+        rank = {
+            name: math.trunc(
+                self.load(name) if strategy == "leastLoadedServer" else self.rate(name)
+            )
+            for name in brokers
+        }
         return sorted(brokers, key=lambda name: (rank[name], name))
 
     def lower(self, one: str, other: str) -> bool:
@@ -265,7 +297,9 @@ class SimpleManager:
             if self.is_idle(name):
                 idle = idle or name
             elif selected is None or (
-                self.lower(name, selected) if strategy == "leastLoadedServer" else self.rate(name) < self.rate(selected)
+                self.lower(name, selected)
+                if strategy == "leastLoadedServer"
+                else self.rate(name) < self.rate(selected)
             ):
                 selected = name
         chosen = selected
@@ -275,7 +309,9 @@ class SimpleManager:
         elif bounded and self.load(selected) >= 100:
             chosen = brokers[self.cursor % len(brokers)]
         elif bounded and self.load(selected) > self.overloaded:
-            chosen = max(brokers, key=lambda name: int(self.capacity(name) * (100 - self.load(name)) / 100))
+            chosen = max(
+                brokers, key=lambda name: int(self.capacity(name) * (100 - self.load(name)) / 100)
+            )
         self.cursor += 1
         assert chosen is not None
         self.preallocated.setdefault(chosen, []).append(bundle)
@@ -284,6 +320,10 @@ class SimpleManager:
     def weights(self, bundle: str) -> dict[str, int]:
         """weightedRandomSelection: the room of each candidate."""
         return {
-            name: int(self.capacity(name) * ((100 - self.load(name)) / 100) * ((100 - self.load(name)) / 100))
+            name: int(
+                self.capacity(name)
+                * ((100 - self.load(name)) / 100)
+                * ((100 - self.load(name)) / 100)
+            )
             for name in sorted(candidates(self.cluster, bundle))
         }

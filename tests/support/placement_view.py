@@ -38,34 +38,60 @@ def view_of_cluster(cluster: Cluster, simple: SimpleManager | None = None) -> Cl
     """Rows sorted by name. Bundles have default averages and no topics."""
     names = sorted(cluster.brokers)
     brokers = {
-        name: {THEIR_NAMES[resource]: pair for resource, pair in cluster.brokers[name].usage.items()}
-        | {"numTopics": cluster.brokers[name].topics, "bundles": [b for b in sorted(cluster.owners) if cluster.owners[b] == name]}
+        name: {
+            THEIR_NAMES[resource]: pair for resource, pair in cluster.brokers[name].usage.items()
+        }
+        | {
+            "numTopics": cluster.brokers[name].topics,
+            "bundles": [b for b in sorted(cluster.owners) if cluster.owners[b] == name],
+        }
         for name in names
     }
     data = {bundle: {"short": [0, 0, 0, 0]} for bundle in sorted(cluster.owners)}
     loads = {"brokers": brokers, "bundleData": data, "bundleOrder": sorted(cluster.owners)}
     view = view_of_loads(loads, {"cpu": 1.0})
     policies = Policies(
-        tuple(IsolationPolicy(*policy) for policy in cluster.policies), cluster.groups, cluster.domains, cluster.non_persistent
+        tuple(IsolationPolicy(*policy) for policy in cluster.policies),
+        cluster.groups,
+        cluster.domains,
+        cluster.non_persistent,
     )
     columns = replace(
         view.brokers,
         persistent_topics=np.array([cluster.brokers[name].persistent for name in names], np.bool_),
-        non_persistent_topics=np.array([cluster.brokers[name].non_persistent for name in names], np.bool_),
+        non_persistent_topics=np.array(
+            [cluster.brokers[name].non_persistent for name in names], np.bool_
+        ),
         versions=tuple(cluster.brokers[name].version for name in names),
-        load_managers=tuple(CLASSES.get(cluster.brokers[name].manager, cluster.brokers[name].manager) for name in names),
+        load_managers=tuple(
+            CLASSES.get(cluster.brokers[name].manager, cluster.brokers[name].manager)
+            for name in names
+        ),
         alive=np.array([cluster.brokers[name].alive for name in names], np.bool_),
     )
-    return replace(view, brokers=columns, policies=policies, quotas=None if simple is None else _learned(simple))
+    return replace(
+        view,
+        brokers=columns,
+        policies=policies,
+        quotas=None if simple is None else _learned(simple),
+    )
 
 
 def _learned(simple: SimpleManager) -> Learned:
-    rows = np.array([astuple(simple.quotas[bundle]) for bundle in sorted(simple.quotas)], float).reshape(-1, len(VALUES))
+    rows = np.array(
+        [astuple(simple.quotas[bundle]) for bundle in sorted(simple.quotas)], float
+    ).reshape(-1, len(VALUES))
     columns = {name: rows[:, column].copy() for column, name in enumerate(VALUES)}
-    return Learned(Quotas(columns), dict(zip(VALUES, astuple(simple.default), strict=True)), Factors(cpu=simple.cpu_factor))
+    return Learned(
+        Quotas(columns),
+        dict(zip(VALUES, astuple(simple.default), strict=True)),
+        Factors(cpu=simple.cpu_factor),
+    )
 
 
-def state_of(view: ClusterView, config: ClusterConfig, seed: int | None = 1, memory: Memory | None = None) -> RoundState:
+def state_of(
+    view: ClusterView, config: ClusterConfig, seed: int | None = 1, memory: Memory | None = None
+) -> RoundState:
     """A round about to place bundles."""
     return RoundState.of(RoundInputs.of(view, config, seed, memory))
 

@@ -31,18 +31,24 @@ from tests.support.sim_loop import ClosedLoop
 
 START_MS = 1_767_225_600_000
 """2026-01-01 00:00 UTC: the same rounds at every run."""
-DEMO: Mapping[str, Any] = load(Path(__file__).parents[2] / "conf" / "local.toml", None, ()).settings.of_cluster("demo")
+DEMO: Mapping[str, Any] = load(
+    Path(__file__).parents[2] / "conf" / "local.toml", None, ()
+).settings.of_cluster("demo")
 """The demo's settings."""
 
 
 class Recorder:
     """Runs one cluster (named demo) and writes every round as the stream would."""
 
-    def __init__(self, root: Path, loop: ClosedLoop, settings: Mapping[str, Any], pipeline: str = "lb_stream") -> None:
+    def __init__(
+        self, root: Path, loop: ClosedLoop, settings: Mapping[str, Any], pipeline: str = "lb_stream"
+    ) -> None:
         self.root, self.loop, self.settings = root, loop, settings
         self.rounds: list[Round] = []
         self._checkpoint = root.parent / f"{root.name}-checkpoint"
-        self._stream = Settings.model_validate({"stream": {"tables": str(root), "checkpoint": str(self._checkpoint)}})
+        self._stream = Settings.model_validate(
+            {"stream": {"tables": str(root), "checkpoint": str(self._checkpoint)}}
+        )
         self._log = open_table(Store.at(root), ROUNDS)
         self._projections = Projections(Store.at(root), pipeline)
         self._log_seq, self._app = -1, f"{pipeline}/recorded"
@@ -52,7 +58,9 @@ class Recorder:
         """So many rounds, with their history, and the averages after the last one."""
         for _ in range(steps):
             self._write(self.loop.step(step_ms))
-            if slot := next_slot(self._history_ms, self.loop.now_ms, self._stream.stream.history_resolution_ms):
+            if slot := next_slot(
+                self._history_ms, self.loop.now_ms, self._stream.stream.history_resolution_ms
+            ):
                 self._write_parts(slot)
                 self._history_ms = self.loop.now_ms
         self._write_parts(None)
@@ -61,7 +69,9 @@ class Recorder:
         assert self.loop.view is not None
         self.rounds.append(made)
         self._log_seq += 1
-        context = BatchContext(self._stream, f"batch-{self._log_seq}", self._log_seq, made.memory.epoch, True, {})
+        context = BatchContext(
+            self._stream, f"batch-{self._log_seq}", self._log_seq, made.memory.epoch, True, {}
+        )
         taken = FigureFiles(context, "0-0")
         taken.loads(self.loop.view, made)
         inputs = {"offsets": {}, "caught_up": True, "settings": self.settings, "acks": []}
@@ -70,22 +80,36 @@ class Recorder:
             "now_ms": made.now_ms, "inputs": canonical_json(inputs), "files": "{}", "blocks": "[]", "error": None, "idle": False,
         } | NOTHING | logged(made)  # fmt: skip
         taken.write([row])
-        rounds = pa.Table.from_pylist([{name: row[name] for name in ROUNDS.schema.names}], ROUNDS.schema)
+        rounds = pa.Table.from_pylist(
+            [{name: row[name] for name in ROUNDS.schema.names}], ROUNDS.schema
+        )
         write_deltalake(self._log, rounds, mode="append")
         self._projections.project(Logged(self._log_seq, rounds))
 
     def _write_parts(self, slot: Slot | None) -> None:
         name = f"{self._log_seq}-{slot is None}"
         writer, shard = BlockWriter(Store.at(self._checkpoint), f"{name}-blocks"), self.loop.shard
-        blocks = (writer.put(shard.brokers), writer.put(names_block(shard.bundles["name"])), writer.put(shard.bundles.drop_columns("name")))
+        blocks = (
+            writer.put(shard.brokers),
+            writer.put(names_block(shard.bundles["name"])),
+            writer.put(shard.bundles.drop_columns("name")),
+        )
         writer.close()
         entries = [Due("demo", 0, self.loop.now_ms, blocks, slot)]
-        files = part_files("demo-0", entries, Store.at(self.root), Store.at(self._checkpoint), f"averages-{name}")
+        files = part_files(
+            "demo-0", entries, Store.at(self.root), Store.at(self._checkpoint), f"averages-{name}"
+        )
         self._projections.put_parts(f"demo-{name}", self._log_seq, {"demo-0": files})
 
 
 def record(
-    root: Path, steps: int = 60, *, brokers: int = 6, bundles: int = 48, workload: str = "hot_spot", settings: Mapping[str, Any] = {}
+    root: Path,
+    steps: int = 60,
+    *,
+    brokers: int = 6,
+    bundles: int = 48,
+    workload: str = "hot_spot",
+    settings: Mapping[str, Any] = {},
 ) -> Recorder:
     """Tables of one run under the demo's settings."""
     given = json.loads(json.dumps(dict(DEMO) | {"mode": "act"} | dict(settings)))
@@ -106,4 +130,8 @@ def batches(root: Path, rounds: int) -> None:
         }
         for number in range(rounds)
     ]  # fmt: skip
-    write_deltalake(open_table(Store.at(root), BATCHES), pa.Table.from_pylist(rows, BATCHES.schema), mode="append")
+    write_deltalake(
+        open_table(Store.at(root), BATCHES),
+        pa.Table.from_pylist(rows, BATCHES.schema),
+        mode="append",
+    )

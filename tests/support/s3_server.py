@@ -83,12 +83,16 @@ class Buckets:
 
     def put(self, key: str, body: bytes, conditions: Mapping[str, str]) -> S3Object:
         """Keep an object, if the conditions hold."""
-        made = S3Object(body, f'"{hashlib.md5(body, usedforsecurity=False).hexdigest()}"', time.time())
+        made = S3Object(
+            body, f'"{hashlib.md5(body, usedforsecurity=False).hexdigest()}"', time.time()
+        )
         with self.lock:
             there = self.objects.get(key)
             if conditions.get("if-none-match") == "*" and there is not None:
                 raise Refused(412, "PreconditionFailed")
-            if (wanted := conditions.get("if-match")) is not None and (there is None or there.etag.strip('"') != wanted.strip('"')):
+            if (wanted := conditions.get("if-match")) is not None and (
+                there is None or there.etag.strip('"') != wanted.strip('"')
+            ):
                 raise Refused(412, "PreconditionFailed")
             self.objects[key] = made
         return made
@@ -142,7 +146,9 @@ class Handler(BaseHTTPRequestHandler):
         elif "uploadId" in query:
             self._answered("PUT-PART", lambda: self._put_part(query, body))
         elif source := self.headers.get("x-amz-copy-source"):
-            self._answered("PUT-COPY", lambda: self._copy(f"{bucket}/{key}", unquote(source).lstrip("/")))
+            self._answered(
+                "PUT-COPY", lambda: self._copy(f"{bucket}/{key}", unquote(source).lstrip("/"))
+            )
         else:
             self._answered("PUT", lambda: self._put(f"{bucket}/{key}", body))
 
@@ -172,7 +178,11 @@ class Handler(BaseHTTPRequestHandler):
             raw = b"".join(self._chunks())
         else:
             raw = self.rfile.read(int(self.headers.get("content-length") or 0))
-        return unsigned(raw) if self.headers.get("x-amz-content-sha256", "").startswith("STREAMING") else raw
+        return (
+            unsigned(raw)
+            if self.headers.get("x-amz-content-sha256", "").startswith("STREAMING")
+            else raw
+        )
 
     def _chunks(self) -> Iterator[bytes]:
         while size := int(self.rfile.readline().split(b";")[0], 16):
@@ -180,7 +190,9 @@ class Handler(BaseHTTPRequestHandler):
             self.rfile.readline()
         self.rfile.readline()
 
-    def _answered(self, kind: str, answer: Callable[[], tuple[int, Mapping[str, str], bytes]]) -> None:
+    def _answered(
+        self, kind: str, answer: Callable[[], tuple[int, Mapping[str, str], bytes]]
+    ) -> None:
         key = unquote(urlsplit(self.path).path).lstrip("/")
         try:
             if kind == "PUT" and self.buckets.fails(key, "before"):
@@ -199,7 +211,9 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         if self.command != "HEAD":
-            with suppress(BrokenPipeError, ConnectionResetError):  # whoever asked may have heard enough
+            with suppress(
+                BrokenPipeError, ConnectionResetError
+            ):  # whoever asked may have heard enough
                 self.wfile.write(body)
 
     def _said(self, what: str, query: Mapping[str, str]) -> None:
@@ -217,7 +231,11 @@ class Handler(BaseHTTPRequestHandler):
 
     def _get(self, key: str) -> tuple[int, Mapping[str, str], bytes]:
         found = self.buckets.get(key)
-        headers = {"ETag": found.etag, "Last-Modified": formatdate(found.changed_s, usegmt=True), "Accept-Ranges": "bytes"}
+        headers = {
+            "ETag": found.etag,
+            "Last-Modified": formatdate(found.changed_s, usegmt=True),
+            "Accept-Ranges": "bytes",
+        }
         size = len(found.body)
         if self.command == "HEAD":
             return 200, headers | {"Content-Length": str(size)}, b""
@@ -226,17 +244,30 @@ class Handler(BaseHTTPRequestHandler):
             last = min(int(asked[2]), size - 1) if asked[1] and asked[2] else size - 1
             if first >= size:
                 raise Refused(416, "InvalidRange")
-            return 206, headers | {"Content-Range": f"bytes {first}-{last}/{size}"}, found.body[first : last + 1]
+            return (
+                206,
+                headers | {"Content-Range": f"bytes {first}-{last}/{size}"},
+                found.body[first : last + 1],
+            )
         return 200, headers, found.body
 
     def _put(self, key: str, body: bytes) -> tuple[int, Mapping[str, str], bytes]:
-        made = self.buckets.put(key, body, {name.lower(): value for name, value in self.headers.items()})
+        made = self.buckets.put(
+            key, body, {name.lower(): value for name, value in self.headers.items()}
+        )
         return 200, {"ETag": made.etag}, b""
 
     def _copy(self, key: str, source: str) -> tuple[int, Mapping[str, str], bytes]:
         made = self.buckets.put(key, self.buckets.get(source).body, {})
         when = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(made.changed_s))
-        return 200, {}, xml("CopyObjectResult", f"<ETag>{escape(made.etag)}</ETag><LastModified>{when}</LastModified>")
+        return (
+            200,
+            {},
+            xml(
+                "CopyObjectResult",
+                f"<ETag>{escape(made.etag)}</ETag><LastModified>{when}</LastModified>",
+            ),
+        )
 
     def _delete(self, key: str, query: Mapping[str, str]) -> tuple[int, Mapping[str, str], bytes]:
         if "uploadId" in query:
@@ -246,10 +277,19 @@ class Handler(BaseHTTPRequestHandler):
         return 204, {}, b""
 
     def _delete_many(self, bucket: str, body: bytes) -> tuple[int, Mapping[str, str], bytes]:
-        keys = [one.text or "" for one in ElementTree.fromstring(body).iter() if one.tag.endswith("Key")]
+        keys = [
+            one.text or "" for one in ElementTree.fromstring(body).iter() if one.tag.endswith("Key")
+        ]
         for key in keys:
             self.buckets.delete(f"{bucket}/{key}")
-        return 200, {}, xml("DeleteResult", "".join(f"<Deleted><Key>{escape(key)}</Key></Deleted>" for key in keys))
+        return (
+            200,
+            {},
+            xml(
+                "DeleteResult",
+                "".join(f"<Deleted><Key>{escape(key)}</Key></Deleted>" for key in keys),
+            ),
+        )
 
     def _begin_upload(self, bucket: str, key: str) -> tuple[int, Mapping[str, str], bytes]:
         number = uuid.uuid4().hex
@@ -257,14 +297,18 @@ class Handler(BaseHTTPRequestHandler):
         said = f"<Bucket>{escape(bucket)}</Bucket><Key>{escape(key)}</Key><UploadId>{number}</UploadId>"
         return 200, {}, xml("InitiateMultipartUploadResult", said)
 
-    def _put_part(self, query: Mapping[str, str], body: bytes) -> tuple[int, Mapping[str, str], bytes]:
+    def _put_part(
+        self, query: Mapping[str, str], body: bytes
+    ) -> tuple[int, Mapping[str, str], bytes]:
         self.buckets.uploads[query["uploadId"]][int(query["partNumber"])] = body
         return 200, {"ETag": f'"{hashlib.md5(body, usedforsecurity=False).hexdigest()}"'}, b""
 
     def _complete(self, key: str, query: Mapping[str, str]) -> tuple[int, Mapping[str, str], bytes]:
         parts = self.buckets.uploads.pop(query["uploadId"])
         body = b"".join(parts[number] for number in sorted(parts))
-        made = self.buckets.put(key, body, {name.lower(): value for name, value in self.headers.items()})
+        made = self.buckets.put(
+            key, body, {name.lower(): value for name, value in self.headers.items()}
+        )
         bucket, _, name = key.partition("/")
         said = f"<Bucket>{escape(bucket)}</Bucket><Key>{escape(name)}</Key><ETag>{escape(made.etag)}</ETag>"
         return 200, {}, xml("CompleteMultipartUploadResult", said)
@@ -274,13 +318,17 @@ class Handler(BaseHTTPRequestHandler):
         if query.keys() & {"location", "versioning", "uploads", "acl"}:
             return 200, {}, xml(f"{next(iter(query)).capitalize()}Result", "")
         prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
-        after = query.get("continuation-token") or query.get("start-after") or query.get("marker") or ""
+        after = (
+            query.get("continuation-token") or query.get("start-after") or query.get("marker") or ""
+        )
         most = min(int(query.get("max-keys", MOST_LISTED)), MOST_LISTED)
         shown, folders, last, cut = [], list[str](), "", False
         for full in self.buckets.names(f"{bucket}/{prefix}"):
             key = full[len(bucket) + 1 :]
             folder = (
-                prefix + key[len(prefix) :].partition(delimiter)[0] + delimiter if delimiter and delimiter in key[len(prefix) :] else ""
+                prefix + key[len(prefix) :].partition(delimiter)[0] + delimiter
+                if delimiter and delimiter in key[len(prefix) :]
+                else ""
             )
             if key <= after or (folder and (folder in folders or after.startswith(folder))):
                 continue
@@ -295,14 +343,21 @@ class Handler(BaseHTTPRequestHandler):
         return 200, {}, xml("ListBucketResult", _listed(query, shown, folders, last if cut else ""))
 
 
-def _listed(query: Mapping[str, str], shown: list[tuple[str, S3Object | None]], folders: list[str], next_: str) -> str:
+def _listed(
+    query: Mapping[str, str],
+    shown: list[tuple[str, S3Object | None]],
+    folders: list[str],
+    next_: str,
+) -> str:
     coded = (lambda text: escape(quote(text))) if query.get("encoding-type") == "url" else escape
     said = [
         f"<Prefix>{coded(query.get('prefix', ''))}</Prefix><MaxKeys>{MOST_LISTED}</MaxKeys><KeyCount>{len(shown) + len(folders)}</KeyCount>"
     ]
     said.append(f"<IsTruncated>{str(bool(next_)).lower()}</IsTruncated>")
     if next_:
-        said.append(f"<NextContinuationToken>{coded(next_)}</NextContinuationToken><NextMarker>{coded(next_)}</NextMarker>")
+        said.append(
+            f"<NextContinuationToken>{coded(next_)}</NextContinuationToken><NextMarker>{coded(next_)}</NextMarker>"
+        )
     for key, one in shown:
         if one is not None:
             when = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(one.changed_s))
@@ -310,7 +365,9 @@ def _listed(query: Mapping[str, str], shown: list[tuple[str, S3Object | None]], 
                 f"<Contents><Key>{coded(key)}</Key><LastModified>{when}</LastModified><ETag>{escape(one.etag)}</ETag>"
                 f"<Size>{len(one.body)}</Size><StorageClass>STANDARD</StorageClass></Contents>"
             )
-    said += [f"<CommonPrefixes><Prefix>{coded(folder)}</Prefix></CommonPrefixes>" for folder in folders]
+    said += [
+        f"<CommonPrefixes><Prefix>{coded(folder)}</Prefix></CommonPrefixes>" for folder in folders
+    ]
     return "".join(said)
 
 
@@ -340,7 +397,10 @@ class S3Server:
     def settings(self, bucket: str) -> dict[str, str]:
         """Settings of a job that keeps all that it has in a bucket."""
         options = {f"stream.store_options.{name}": value for name, value in self.options.items()}
-        return options | {"stream.tables": f"s3://{bucket}/tables", "stream.checkpoint": f"s3://{bucket}/checkpoint"}
+        return options | {
+            "stream.tables": f"s3://{bucket}/tables",
+            "stream.checkpoint": f"s3://{bucket}/checkpoint",
+        }
 
     @property
     def options(self) -> dict[str, str]:
@@ -365,8 +425,23 @@ class S3Server:
 @contextmanager
 def s3_server(host: str = "127.0.0.1", port: int = 0) -> Iterator[S3Server]:
     """A server of one's own, in a process of its own, until the block ends. Port 0: any free one."""
-    command = [sys.executable, "-m", "tests.support.s3_server", "--host", host, "--port", str(port), "--until-eof"]
-    with subprocess.Popen(command, cwd=Path(__file__).parents[2], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    command = [
+        sys.executable,
+        "-m",
+        "tests.support.s3_server",
+        "--host",
+        host,
+        "--port",
+        str(port),
+        "--until-eof",
+    ]
+    with subprocess.Popen(
+        command,
+        cwd=Path(__file__).parents[2],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
         assert process.stdout is not None
         try:
             yield S3Server(process.stdout.readline().split()[0])
@@ -376,15 +451,26 @@ def s3_server(host: str = "127.0.0.1", port: int = 0) -> Iterator[S3Server]:
 
 def main() -> None:
     """Run until somebody ends it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=9000)
-    parser.add_argument("--until-eof", action="store_true", help="end when nobody can write to stdin any more: who started it is gone")
+    parser.add_argument(
+        "--until-eof",
+        action="store_true",
+        help="end when nobody can write to stdin any more: who started it is gone",
+    )
     options = parser.parse_args()
-    server = ThreadingHTTPServer((options.host, options.port), type("Own", (Handler,), {"buckets": Buckets()}))
+    server = ThreadingHTTPServer(
+        (options.host, options.port), type("Own", (Handler,), {"buckets": Buckets()})
+    )
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, name="s3", daemon=True).start()
-    print(f"http://{options.host}:{server.server_address[1]} access key {ACCESS_KEY}, secret key {SECRET_KEY}", flush=True)
+    print(
+        f"http://{options.host}:{server.server_address[1]} access key {ACCESS_KEY}, secret key {SECRET_KEY}",
+        flush=True,
+    )
     if options.until_eof:
         sys.stdin.read()
     else:

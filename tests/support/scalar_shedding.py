@@ -26,12 +26,20 @@ class PlainBroker:
     def usage(self) -> float:
         """Of the four resources with default weights (direct memory: 0)."""
         return (
-            max(self.percent("cpu"), 0.0 * self.percent("direct_memory"), self.percent("bandwidth_in"), self.percent("bandwidth_out")) / 100
+            max(
+                self.percent("cpu"),
+                0.0 * self.percent("direct_memory"),
+                self.percent("bandwidth_in"),
+                self.percent("bandwidth_out"),
+            )
+            / 100
         )
 
     def throughput(self) -> float:
         """Bytes/s in and out."""
-        return sum(one.msg_throughput_in for one in self.bundles.values()) + sum(one.msg_throughput_out for one in self.bundles.values())
+        return sum(one.msg_throughput_in for one in self.bundles.values()) + sum(
+            one.msg_throughput_out for one in self.bundles.values()
+        )
 
 
 def both_ways(stats: BundleStats) -> float:
@@ -67,7 +75,9 @@ class PlainRangeThreshold:
         for name in sorted(brokers):
             if self.smoothed[name] < average + self.threshold:
                 continue
-            need = brokers[name].throughput() * (self.smoothed[name] - average - self.threshold + 0.05)
+            need = brokers[name].throughput() * (
+                self.smoothed[name] - average - self.threshold + 0.05
+            )
             if need < self.least_mb * MB or len(brokers[name].bundles) <= 1:
                 continue
             found[name] = heaviest_until(brokers[name], need, recently)
@@ -88,7 +98,11 @@ class PlainRangeThreshold:
     def _sample(self, brokers: dict[str, PlainBroker]) -> float:
         for name, broker in brokers.items():
             now = broker.usage()
-            self.smoothed[name] = self.smoothed[name] * self.history + (1 - self.history) * now if name in self.smoothed else now
+            self.smoothed[name] = (
+                self.smoothed[name] * self.history + (1 - self.history) * now
+                if name in self.smoothed
+                else now
+            )
         total = 0.0
         for name in sorted(brokers):
             total += self.smoothed[name]
@@ -96,24 +110,36 @@ class PlainRangeThreshold:
 
 
 def simple_manager_sheds(
-    brokers: dict[str, PlainBroker], overloaded: float, comfort: float, recently: set[str], forbidden: set[tuple[str, str]]
+    brokers: dict[str, PlainBroker],
+    overloaded: float,
+    comfort: float,
+    recently: set[str],
+    forbidden: set[tuple[str, str]],
 ) -> dict[str, list[str]]:
     """SimpleLoadManager's own shedding. `forbidden`: (bundle, broker) that policies rule out."""
     four = ("cpu", "direct_memory", "bandwidth_in", "bandwidth_out")
     found = {}
     for name in sorted(brokers):
         broker = brokers[name]
-        if not any(broker.percent(resource) > overloaded for resource in four) or len(broker.bundles) <= 1:
+        if (
+            not any(broker.percent(resource) > overloaded for resource in four)
+            or len(broker.bundles) <= 1
+        ):
             continue
         bottleneck, greatest = "", -np.inf
         for resource in ("cpu", "memory", "bandwidth_in", "bandwidth_out"):
             if broker.percent(resource) > greatest:
                 bottleneck, greatest = resource, broker.percent(resource)
-        first = min(broker.bundles, key=lambda bundle: (-simple_weight(broker.bundles[bundle], bottleneck), bundle))
+        first = min(
+            broker.bundles,
+            key=lambda bundle: (-simple_weight(broker.bundles[bundle], bottleneck), bundle),
+        )
         room = [
             other
             for other in brokers
-            if other != name and all(brokers[other].percent(resource) < comfort for resource in four) and (first, other) not in forbidden
+            if other != name
+            and all(brokers[other].percent(resource) < comfort for resource in four)
+            and (first, other) not in forbidden
         ]
         if room and first not in recently:
             found[name] = [first]
@@ -125,7 +151,10 @@ def simple_weight(stats: BundleStats, bottleneck: str) -> int:
         return half_up((stats.msg_rate_in + stats.msg_rate_out) / 100)
     if bottleneck == "memory":
         return (stats.topics + stats.producer_count + stats.consumer_count) // 500
-    return half_up((stats.msg_throughput_in if bottleneck == "bandwidth_in" else stats.msg_throughput_out) / 100_000)
+    return half_up(
+        (stats.msg_throughput_in if bottleneck == "bandwidth_in" else stats.msg_throughput_out)
+        / 100_000
+    )
 
 
 def half_up(value: float) -> int:
@@ -135,7 +164,13 @@ def half_up(value: float) -> int:
 
 # --- quotas of the simple manager ---
 
-QUOTA = {"rate_in": 40.0, "rate_out": 120.0, "bandwidth_in": 100_000.0, "bandwidth_out": 300_000.0, "memory": 80.0}
+QUOTA = {
+    "rate_in": 40.0,
+    "rate_out": 120.0,
+    "bandwidth_in": 100_000.0,
+    "bandwidth_out": 300_000.0,
+    "memory": 80.0,
+}
 
 
 def quota_value(name: str, old: float, sample: float, elapsed_ms: float) -> float:
@@ -169,7 +204,12 @@ def plain_groups(stats: BundleStats) -> int:
 
 
 def factors_after(
-    cpu: float, memory: float, bundles: list[BundleStats], cpu_used: float, memory_used: float, elapsed_ms: int
+    cpu: float,
+    memory: float,
+    bundles: list[BundleStats],
+    cpu_used: float,
+    memory_used: float,
+    elapsed_ms: int,
 ) -> tuple[float, float]:
     rate = sum(one.msg_rate_in + one.msg_rate_out for one in bundles)
     groups = sum(plain_groups(one) for one in bundles)

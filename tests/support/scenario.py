@@ -97,7 +97,12 @@ def run(path: Path) -> tuple[str, str]:
     cluster = Cluster()
     played = []
     for block in parse(text):
-        printed = [line for command in block.given if not command.startswith("#") for line in cluster.do(command)]
+        printed = [
+            line
+            for command in block.given
+            if not command.startswith("#")
+            for line in cluster.do(command)
+        ]
         played.append("\n".join([*block.given, RULER, *(printed or ["nothing"])]))
     return text, "\n\n".join(played) + "\n"
 
@@ -127,11 +132,17 @@ class Cluster:
     owned: dict[str, dict[str, float]] = field(default_factory=dict)  # broker → bundle → bytes/s
     loads: dict[str, float] = field(default_factory=dict)
     topics: dict[str, int] = field(default_factory=dict)
-    capacity: dict[str, float] = field(default_factory=dict)  # broker → bytes/s at which its usage is 1
+    capacity: dict[str, float] = field(
+        default_factory=dict
+    )  # broker → bytes/s at which its usage is 1
     silent: set[str] = field(default_factory=set)
     unhearing: set[str] = field(default_factory=set)
-    starts: dict[str, int] = field(default_factory=dict)  # broker → start of its process, by its own clock
-    unread: set[str] = field(default_factory=set)  # ids of decisions that a broker's new process has not read
+    starts: dict[str, int] = field(
+        default_factory=dict
+    )  # broker → start of its process, by its own clock
+    unread: set[str] = field(
+        default_factory=set
+    )  # ids of decisions that a broker's new process has not read
     balancing: dict[str, tuple[str, ...]] = field(default_factory=dict)
     merging: dict[str, bool] = field(default_factory=dict)
     busy: set[str] = field(default_factory=set)  # they don't report in the next round
@@ -173,7 +184,11 @@ class Cluster:
             self.usage[name] = self._usage(name)
 
     def _usage(self, broker: str) -> float:
-        return sum(self.owned[broker].values()) / self.capacity[broker] if broker in self.capacity else self.usage[broker]
+        return (
+            sum(self.owned[broker].values()) / self.capacity[broker]
+            if broker in self.capacity
+            else self.usage[broker]
+        )
 
     def _bundles(self, words: list[str]) -> None:
         broker = words[0].removesuffix(":")
@@ -184,7 +199,9 @@ class Cluster:
                 name = bundle_name(short)
                 load, _, topics = load.partition(",")
                 self.loads[name] = float(load.removesuffix("MB")) * MB if load else self.loads[name]
-                self.topics[name] = int(topics.removesuffix("topics")) if topics else self.topics.get(name, 0)
+                self.topics[name] = (
+                    int(topics.removesuffix("topics")) if topics else self.topics.get(name, 0)
+                )
                 self.owned[broker][name] = self.loads[name]
 
     def _silent(self, words: list[str]) -> None:
@@ -194,7 +211,14 @@ class Cluster:
         self.silent -= set(words)
 
     def _restarts(self, words: list[str]) -> None:
-        behind_ms = sum(int(word.removeprefix("clock=-").removesuffix("h")) for word in words if word.startswith("clock=")) * 3_600_000
+        behind_ms = (
+            sum(
+                int(word.removeprefix("clock=-").removesuffix("h"))
+                for word in words
+                if word.startswith("clock=")
+            )
+            * 3_600_000
+        )
         names = {word for word in words if "=" not in word}
         self.starts |= dict.fromkeys(names, self.now_ms - behind_ms)
         self.unread |= {one.decision_id for one in self.memory.pending if one.asked in names}
@@ -206,14 +230,18 @@ class Cluster:
         self.unhearing -= set(words)
 
     def _balances(self, words: list[str]) -> None:
-        self.balancing = {name: () for name in self.usage} | {name: ("loadBalancerSheddingEnabled",) for name in words if name != "none"}
+        self.balancing = {name: () for name in self.usage} | {
+            name: ("loadBalancerSheddingEnabled",) for name in words if name != "none"
+        }
 
     def _merges(self, words: list[str]) -> None:
         self.merging = {name: name in words for name in self.usage}
 
     def _goodbye(self, words: list[str]) -> None:
         self.silent |= set(words)
-        self.events += [Event("goodbye", name, self.now_ms, offset=self._next_offset()) for name in words]
+        self.events += [
+            Event("goodbye", name, self.now_ms, offset=self._next_offset()) for name in words
+        ]
 
     def _wait(self, words: list[str]) -> None:
         self.now_ms += int(float(words[0].removesuffix("s")) * 1000)
@@ -224,13 +252,17 @@ class Cluster:
         self.shard = Shard.empty() if "averages=lost" in words else self.shard
 
     def _obey(self, words: list[str]) -> None:
-        wanted = {bundle_name(word) for word in words} or {one.bundle for one in self.memory.pending if self._heard(one)}
+        wanted = {bundle_name(word) for word in words} or {
+            one.bundle for one in self.memory.pending if self._heard(one)
+        }
         for one in self.memory.pending:
             if one.bundle in wanted and one.kind in ("unload", "transfer"):
                 self.owned[str(one.source)].pop(one.bundle)
             elif one.bundle in wanted and one.kind == "assign":
                 self.topics.setdefault(one.bundle, 0)  # of a bundle that a command has made
-                self.owned[str(one.destination)][one.bundle] = self.loads.setdefault(one.bundle, 0.0)
+                self.owned[str(one.destination)][one.bundle] = self.loads.setdefault(
+                    one.bundle, 0.0
+                )
             elif one.bundle in wanted and one.kind == "split":
                 self._split(one.bundle, str(one.source), self.decided[one.decision_id].children)
             elif one.bundle in wanted and one.kind == "merge":
@@ -241,7 +273,9 @@ class Cluster:
         broker = str(one.destination if one.kind == "assign" else one.source)
         if one.decision_id in self.unread:
             return False
-        return broker not in self.silent | self.unhearing and (one.kind == "assign" or one.bundle in self.owned[broker])
+        return broker not in self.silent | self.unhearing and (
+            one.kind == "assign" or one.bundle in self.owned[broker]
+        )
 
     def _loop(self, words: list[str]) -> Iterator[str]:
         seconds = [word.partition("=")[2] for word in words[1:]]
@@ -254,8 +288,13 @@ class Cluster:
             refused.update(one.rule for one in self.last.refusals)
             self._obey([])
             self._wait(seconds or ["0s"])
-        told = ", ".join(f"{count} x {kind}" for kind, count in sorted(decided.items())) or "nothing decided"
-        yield told + "".join(f", {rule} in {count} rounds" for rule, count in sorted(refused.items()))
+        told = (
+            ", ".join(f"{count} x {kind}" for kind, count in sorted(decided.items()))
+            or "nothing decided"
+        )
+        yield told + "".join(
+            f", {rule} in {count} rounds" for rule, count in sorted(refused.items())
+        )
         speaking = [name for name in self.usage if name not in self.silent]
         yield "usage " + " ".join(f"{name}={self._usage(name):.2f}" for name in speaking)
         served = {bundle for name in speaking for bundle in self.owned[name]}
@@ -279,21 +318,39 @@ class Cluster:
         for one in self.memory.pending:
             if one.bundle in map(bundle_name, words):
                 acquired = one.kind == "assign"
-                ack = {"decision_id": one.decision_id, "outcome": "acquired" if acquired else "released", "bundle": one.bundle}
+                ack = {
+                    "decision_id": one.decision_id,
+                    "outcome": "acquired" if acquired else "released",
+                    "bundle": one.bundle,
+                }
                 broker = str(one.destination if acquired else one.source)
-                self.events.append(Event("ack", broker, self.now_ms, offset=self._next_offset(), payload=json.dumps(ack)))
+                self.events.append(
+                    Event(
+                        "ack",
+                        broker,
+                        self.now_ms,
+                        offset=self._next_offset(),
+                        payload=json.dumps(ack),
+                    )
+                )
                 self.busy.add(broker)
         self._obey(words)
 
     def _refuse(self, words: list[str]) -> None:
         pending = next(one for one in self.memory.pending if one.bundle == bundle_name(words[0]))
-        self.acks.append(Ack(decision_id=pending.decision_id, outcome="refused", reason=" ".join(words[1:])))
+        self.acks.append(
+            Ack(decision_id=pending.decision_id, outcome="refused", reason=" ".join(words[1:]))
+        )
 
     def _shed(self, words: list[str]) -> Iterator[str]:
-        config = cluster_config(self.settings | {"shedding_strategy": words[0]} | _settings(words[1:]))
+        config = cluster_config(
+            self.settings | {"shedding_strategy": words[0]} | _settings(words[1:])
+        )
         view = self._next_view(config)
         eligible = np.array(~view.bundles.system)
-        unloads, _ = config.shedder.function(ShedContext.of(view, config.shedder_config, config.shedder.memory({}), eligible))
+        unloads, _ = config.shedder.function(
+            ShedContext.of(view, config.shedder_config, config.shedder.memory({}), eligible)
+        )
         for one in unloads.proposals:
             figures = f"saw={one.saw:.2f} average={one.average:.2f} limit={one.limit:.2f}"
             yield f"unload {short_name(view.bundles.name(one.bundle))} from {view.brokers.names[one.source]}  reason={one.rule} {figures}"
@@ -302,9 +359,21 @@ class Cluster:
     def _round(self, _words: list[str]) -> Iterator[str]:
         config = cluster_config({"dry_run": False} | self.settings)
         view = self._next_view(config)
-        inbox = Inbox(tuple(self.acks), self.caught_up, tuple(self.commands), balances=self.balancing, merging=self.merging)
+        inbox = Inbox(
+            tuple(self.acks),
+            self.caught_up,
+            tuple(self.commands),
+            balances=self.balancing,
+            merging=self.merging,
+        )
         done = decide(view, self.memory, inbox, config)
-        self.last, self.memory, self.acks, self.caught_up, self.commands = done, done.memory, [], True, []
+        self.last, self.memory, self.acks, self.caught_up, self.commands = (
+            done,
+            done.memory,
+            [],
+            True,
+            [],
+        )
         self.decided |= {one.decision_id: one for one in done.decisions}
         yield from _printed(done)
 
@@ -326,19 +395,28 @@ class Cluster:
     def _isolate(self, words: list[str]) -> None:
         given = {name: value for name, _, value in (word.partition("=") for word in words[1:])}
         secondary = (given["secondary"],) if "secondary" in given else ()
-        policy = IsolationPolicy((words[0],), (given["primary"],), secondary, int(given.get("min", 1)))
+        policy = IsolationPolicy(
+            (words[0],), (given["primary"],), secondary, int(given.get("min", 1))
+        )
         self.policies = replace(self.policies, isolation=(*self.policies.isolation, policy))
 
     def _group(self, words: list[str]) -> None:
-        self.policies = replace(self.policies, anti_affinity=dict(word.split("=") for word in words))
+        self.policies = replace(
+            self.policies, anti_affinity=dict(word.split("=") for word in words)
+        )
 
     def _domain(self, words: list[str]) -> None:
-        self.policies = replace(self.policies, failure_domains=dict(word.split("=") for word in words))
+        self.policies = replace(
+            self.policies, failure_domains=dict(word.split("=") for word in words)
+        )
 
     def _why(self, _words: list[str]) -> Iterator[str]:
         assert self.last is not None
         for one in self.last.decisions:
-            shown = [f"{each.broker} {each.refused_by or _number(each.score)}" for each in one.explain.candidates]
+            shown = [
+                f"{each.broker} {each.refused_by or _number(each.score)}"
+                for each in one.explain.candidates
+            ]
             yield f"{short_name(one.bundle)}: {', '.join(shown)}"
 
     def _records(self, _words: list[str]) -> Iterator[str]:
@@ -347,7 +425,11 @@ class Cluster:
             words = [short_name(one.bundle), f"v{one.version}", one.state]
             words += [f"owner={one.owner}"] if one.owner else []
             words += [f"source={one.source}"] if one.source else []
-            words += [f"destination={one.destination}"] if one.destination not in (None, one.owner) else []
+            words += (
+                [f"destination={one.destination}"]
+                if one.destination not in (None, one.owner)
+                else []
+            )
             words += ["children=" + ",".join(map(short_name, one.children))] if one.children else []
             words += [f"epoch={one.epoch}"] if one.epoch else []
             yield " ".join([*words, "forced"] if one.force else words)
@@ -374,36 +456,66 @@ class Cluster:
         """Every broker that isn't silent sends a heartbeat and a report, a millisecond later than the last one."""
         self.now_ms += 1
         reports = [
-            Report(name, self.now_ms, self._stats(name), {"cpu": (usage * 100, 100.0)}, offset=self._next_offset())
+            Report(
+                name,
+                self.now_ms,
+                self._stats(name),
+                {"cpu": (usage * 100, 100.0)},
+                offset=self._next_offset(),
+            )
             for name, usage in {name: self._usage(name) for name in self.usage}.items()
             if name not in self.silent | self.busy
         ]
-        reports = [replace(one, start_timestamp_ms=self.starts.get(one.broker, one.start_timestamp_ms)) for one in reports]
-        beats = [Event("heartbeat", report.broker, self.now_ms, offset=self._next_offset()) for report in reports]
-        self.shard, _ = fold(self.shard, batch_of(reports, [*self.events, *beats]), self.now_ms, config.fold)
+        reports = [
+            replace(one, start_timestamp_ms=self.starts.get(one.broker, one.start_timestamp_ms))
+            for one in reports
+        ]
+        beats = [
+            Event("heartbeat", report.broker, self.now_ms, offset=self._next_offset())
+            for report in reports
+        ]
+        self.shard, _ = fold(
+            self.shard, batch_of(reports, [*self.events, *beats]), self.now_ms, config.fold
+        )
         self.events, self.busy = [], set()
-        return replace(view_of("demo", [self.shard], self.now_ms, config.balancer.weights), policies=self.policies)
+        return replace(
+            view_of("demo", [self.shard], self.now_ms, config.balancer.weights),
+            policies=self.policies,
+        )
 
     def _stats(self, broker: str) -> dict[str, BundleStats]:
         return {
-            name: BundleStats(msg_throughput_in=load, msg_rate_in=load / MB * MSGS_PER_S_OF_A_MB, topics=self.topics[name])
+            name: BundleStats(
+                msg_throughput_in=load,
+                msg_rate_in=load / MB * MSGS_PER_S_OF_A_MB,
+                topics=self.topics[name],
+            )
             for name, load in self.owned[broker].items()
         }
 
 
 def _settings(words: list[str]) -> dict[str, Any]:
     pairs = (word.partition("=") for word in words)
-    return {name: json.loads(value) if re.fullmatch(r"[\d.]+|true|false", value) else value for name, _, value in pairs}
+    return {
+        name: json.loads(value) if re.fullmatch(r"[\d.]+|true|false", value) else value
+        for name, _, value in pairs
+    }
 
 
 def _shortened(text: str) -> str:
     """A message with short names of bundles in it."""
-    return re.sub(r"[^\s/]+/[^\s/]+/0x[0-9a-f]{8}_0x[0-9a-f]{8}", lambda found: short_name(found[0]), text)
+    return re.sub(
+        r"[^\s/]+/[^\s/]+/0x[0-9a-f]{8}_0x[0-9a-f]{8}", lambda found: short_name(found[0]), text
+    )
 
 
 def _printed(done: Round) -> Iterator[str]:
     for answer in done.results:
-        words = [answer.outcome, *(["again"] if answer.repeated else []), *([f"by {answer.rule}"] if answer.rule else [])]
+        words = [
+            answer.outcome,
+            *(["again"] if answer.repeated else []),
+            *([f"by {answer.rule}"] if answer.rule else []),
+        ]
         yield f"{answer.kind} {answer.id} is {' '.join(words)}: {_shortened(answer.text)}"
     for outcome in done.outcomes:
         yield f"{outcome.outcome} {outcome.decision_id} {short_name(outcome.bundle)}: {outcome.detail}"
@@ -413,14 +525,28 @@ def _printed(done: Round) -> Iterator[str]:
         words += ["from", one.source] if one.source else []
         words += ["to", one.destination] if one.destination else []
         words += ["into", *map(short_name, one.children)] if one.children else []
-        words += ["", f"id={one.decision_id}", f"rule={one.rule}", *(["reason=Admin"] if one.reason == "Admin" else [])]
+        words += [
+            "",
+            f"id={one.decision_id}",
+            f"rule={one.rule}",
+            *(["reason=Admin"] if one.reason == "Admin" else []),
+        ]
         if one.explain.unit == "ratio":
             figures = one.explain.model_dump(include={"saw", "average", "limit", "expected_after"})
             words += [f"{name}={value:.2f}" for name, value in figures.items() if value is not None]
         if one.kind == "split":
             seen = one.explain
-            words += [f"reason={one.reason} saw={_number(seen.saw)} limit={_number(seen.limit)} {seen.unit}"] if seen.unit else []
-            words += [f"algorithm={one.algorithm}", *(["unload_children"] if one.unload_children else [])]
+            words += (
+                [
+                    f"reason={one.reason} saw={_number(seen.saw)} limit={_number(seen.limit)} {seen.unit}"
+                ]
+                if seen.unit
+                else []
+            )
+            words += [
+                f"algorithm={one.algorithm}",
+                *(["unload_children"] if one.unload_children else []),
+            ]
         yield " ".join([*words, "dry_run"] if one.dry_run else words)
     yield from map(_refused, done.refusals)
 
@@ -428,7 +554,10 @@ def _printed(done: Round) -> Iterator[str]:
 def _refused(one: Refusal) -> str:
     words = ["not done:", one.rule, *([one.broker] if one.broker else [])]
     if one.least is not None:
-        words.append(f"saw={_number(one.least)}" + (f"..{_number(one.greatest)}" if one.greatest != one.least else ""))
+        words.append(
+            f"saw={_number(one.least)}"
+            + (f"..{_number(one.greatest)}" if one.greatest != one.least else "")
+        )
     if one.limit is not None:
         words.append(f"limit={_number(one.limit)}")
     words += [one.unit] if one.unit else []

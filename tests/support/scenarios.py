@@ -35,9 +35,12 @@ def recolumned(path: Path, columns: Mapping[str, Any]) -> None:
     """Give a Parquet file these columns beside or in place of its own; None takes one away."""
     table = pq.read_table(path)
     kept = {name: table[name] for name in table.column_names} | {
-        name: values if values is None or isinstance(values, pa.Array) else pa.array(values) for name, values in columns.items()
+        name: values if values is None or isinstance(values, pa.Array) else pa.array(values)
+        for name, values in columns.items()
     }
-    pq.write_table(pa.table({name: values for name, values in kept.items() if values is not None}), path)
+    pq.write_table(
+        pa.table({name: values for name, values in kept.items() if values is not None}), path
+    )
 
 
 def same(one: Any, other: Any) -> bool:
@@ -45,7 +48,10 @@ def same(one: Any, other: Any) -> bool:
     if type(one) is not type(other):
         return False
     if dataclasses.is_dataclass(one):
-        return all(same(getattr(one, field.name), getattr(other, field.name)) for field in dataclasses.fields(one))
+        return all(
+            same(getattr(one, field.name), getattr(other, field.name))
+            for field in dataclasses.fields(one)
+        )
     if isinstance(one, np.ndarray):
         return one.dtype == other.dtype and np.array_equal(one, other)
     return bool(one == other)

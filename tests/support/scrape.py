@@ -11,4 +11,7 @@ def scrape(url: str) -> dict[tuple[str, ...], float]:
         assert answer.headers["Content-Type"].startswith("text/plain; version=")
         families = text_string_to_metric_families(answer.read().decode())
         samples = [sample for family in families for sample in family.samples]
-    return {(sample.name, *(sample.labels[name] for name in sorted(sample.labels))): sample.value for sample in samples}
+    return {
+        (sample.name, *(sample.labels[name] for name in sorted(sample.labels))): sample.value
+        for sample in samples
+    }

@@ -75,7 +75,11 @@ class SecureKafka(EmbeddedKafka):
     def certified(self, name: str) -> dict[str, Any]:
         """Those of one who shows a certificate of the name `CN=<name>,O=lb-stream`."""
         made = self.authority.sign(name)
-        files = {"ssl_cafile": str(self.authority.certificate), "ssl_certfile": str(made.chain), "ssl_keyfile": str(made.key)}
+        files = {
+            "ssl_cafile": str(self.authority.certificate),
+            "ssl_certfile": str(made.chain),
+            "ssl_keyfile": str(made.key),
+        }
         return {"security_protocol": "SSL", "ssl_password": KEY_PASSWORD, **files}
 
     def admin(self, **more: Any) -> KafkaAdminClient:
@@ -85,34 +89,48 @@ class SecureKafka(EmbeddedKafka):
     def properties(self, port: int, controller_port: int) -> dict[str, str | int]:
         """Every listener speaks TLS; the controller and the broker know each other by certificate."""
         listeners = {"SASL_SSL": port, "SSL": self._mtls_port}
-        return server_properties(self.data_dir, port, controller_port) | {
-            "listeners": ",".join(f"{name}://{HOST}:{number}" for name, number in {**listeners, "CONTROLLER": controller_port}.items()),
-            "advertised.listeners": ",".join(f"{name}://{HOST}:{number}" for name, number in listeners.items()),
-            "listener.security.protocol.map": "SASL_SSL:SASL_SSL,SSL:SSL,CONTROLLER:SSL",
-            "inter.broker.listener.name": "SSL",
-            "sasl.enabled.mechanisms": "SCRAM-SHA-512,OAUTHBEARER",
-            "listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config": f"{SCRAM} required;",
-            "listener.name.sasl_ssl.oauthbearer.sasl.jaas.config": f"{BEARER} required;",
-            "listener.name.sasl_ssl.oauthbearer.sasl.server.callback.handler.class": (
-                f"{SECURITY}.oauthbearer.OAuthBearerValidatorCallbackHandler"
-            ),
-            "listener.name.sasl_ssl.oauthbearer.sasl.oauthbearer.jwks.endpoint.url": self.issuer.keys.as_uri(),
-            "ssl.keystore.type": "PKCS12",
-            "ssl.keystore.location": str(self._store),
-            "ssl.keystore.password": KEY_PASSWORD,
-            "ssl.key.password": KEY_PASSWORD,
-            "ssl.truststore.type": "PEM",
-            "ssl.truststore.location": str(self.authority.certificate),
-            "listener.name.ssl.ssl.client.auth": "required",
-            "listener.name.controller.ssl.client.auth": "required",
-            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-            "broker.session.timeout.ms": 60_000,  # nobody kills it: on a busy machine it must not be taken for dead
-            "super.users": ";".join(f"User:CN={name},O=lb-stream" for name in ("broker", ADMIN)),
-        }
+        return (
+            server_properties(self.data_dir, port, controller_port)
+            | {
+                "listeners": ",".join(
+                    f"{name}://{HOST}:{number}"
+                    for name, number in {**listeners, "CONTROLLER": controller_port}.items()
+                ),
+                "advertised.listeners": ",".join(
+                    f"{name}://{HOST}:{number}" for name, number in listeners.items()
+                ),
+                "listener.security.protocol.map": "SASL_SSL:SASL_SSL,SSL:SSL,CONTROLLER:SSL",
+                "inter.broker.listener.name": "SSL",
+                "sasl.enabled.mechanisms": "SCRAM-SHA-512,OAUTHBEARER",
+                "listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config": f"{SCRAM} required;",
+                "listener.name.sasl_ssl.oauthbearer.sasl.jaas.config": f"{BEARER} required;",
+                "listener.name.sasl_ssl.oauthbearer.sasl.server.callback.handler.class": (
+                    f"{SECURITY}.oauthbearer.OAuthBearerValidatorCallbackHandler"
+                ),
+                "listener.name.sasl_ssl.oauthbearer.sasl.oauthbearer.jwks.endpoint.url": self.issuer.keys.as_uri(),
+                "ssl.keystore.type": "PKCS12",
+                "ssl.keystore.location": str(self._store),
+                "ssl.keystore.password": KEY_PASSWORD,
+                "ssl.key.password": KEY_PASSWORD,
+                "ssl.truststore.type": "PEM",
+                "ssl.truststore.location": str(self.authority.certificate),
+                "listener.name.ssl.ssl.client.auth": "required",
+                "listener.name.controller.ssl.client.auth": "required",
+                "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+                "broker.session.timeout.ms": 60_000,  # nobody kills it: on a busy machine it must not be taken for dead
+                "super.users": ";".join(
+                    f"User:CN={name},O=lb-stream" for name in ("broker", ADMIN)
+                ),
+            }
+        )
 
     def format_options(self) -> list[str]:
         """The SCRAM users are there from the first start on."""
-        return [part for user, word in self._passwords.items() for part in ("--add-scram", f"SCRAM-SHA-512=[name={user},password={word}]")]
+        return [
+            part
+            for user, word in self._passwords.items()
+            for part in ("--add-scram", f"SCRAM-SHA-512=[name={user},password={word}]")
+        ]
 
     def jvm_options(self) -> list[str]:
         """The file with the keys that have signed tokens must be allowed to the JVM."""
@@ -141,15 +159,25 @@ class Acls:
     def allow(self, principal: str, *rights: Right) -> None:
         """Give rights."""
         patterns = [(right, ResourcePattern(_kind(right), right.name)) for right in rights]
-        self._client.create_acls([ACL(principal, "*", _operation(right), ACLPermissionType.ALLOW, pattern) for right, pattern in patterns])
+        self._client.create_acls(
+            [
+                ACL(principal, "*", _operation(right), ACLPermissionType.ALLOW, pattern)
+                for right, pattern in patterns
+            ]
+        )
         self._wait(principal, lambda there: set(rights) <= there)
 
     def take(self, principal: str, *rights: Right) -> None:
         """Take rights away again."""
         literal = ACLResourcePatternType.LITERAL
-        patterns = [(right, ResourcePatternFilter(_kind(right), right.name, literal)) for right in rights]
+        patterns = [
+            (right, ResourcePatternFilter(_kind(right), right.name, literal)) for right in rights
+        ]
         self._client.delete_acls(
-            [ACLFilter(principal, "*", _operation(right), ACLPermissionType.ALLOW, pattern) for right, pattern in patterns]
+            [
+                ACLFilter(principal, "*", _operation(right), ACLPermissionType.ALLOW, pattern)
+                for right, pattern in patterns
+            ]
         )
         self._wait(principal, lambda there: not set(rights) & there)
 
@@ -169,14 +197,22 @@ class Acls:
     def _wait(self, principal: str, done: Callable[[set[Right]], bool]) -> None:
         """The broker's own copy follows the controller's a moment later."""
         everything = ResourcePatternFilter(ResourceType.ANY, None, ACLResourcePatternType.ANY)
-        wanted, end = ACLFilter(principal, None, ACLOperation.ANY, ACLPermissionType.ANY, everything), time.monotonic() + LONGEST_S
+        wanted, end = (
+            ACLFilter(principal, None, ACLOperation.ANY, ACLPermissionType.ANY, everything),
+            time.monotonic() + LONGEST_S,
+        )
         while not done({_right(acl) for acl in self._client.describe_acls(wanted)[0]}):
-            assert time.monotonic() < end, f"the rights of {principal} have not changed within {LONGEST_S} s"
+            assert time.monotonic() < end, (
+                f"the rights of {principal} have not changed within {LONGEST_S} s"
+            )
             time.sleep(0.1)
 
 
 def _right(acl: ACL) -> Right:
-    words = (acl.operation.name.title().replace("_", ""), acl.resource_pattern.resource_type.name.lower().replace("_", "-"))
+    words = (
+        acl.operation.name.title().replace("_", ""),
+        acl.resource_pattern.resource_type.name.lower().replace("_", "-"),
+    )
     return Right(*words, acl.resource_pattern.resource_name)
 
 

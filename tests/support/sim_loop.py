@@ -26,7 +26,13 @@ from lb_stream.core.round.decide import Inbox, Round, decide
 from lb_stream.sim import SimBroker, SimCluster
 from lb_stream.sim.cluster import max_over_mean
 
-CAMEL = {"cpu": "cpu", "memory": "memory", "direct_memory": "directMemory", "bandwidth_in": "bandwidthIn", "bandwidth_out": "bandwidthOut"}
+CAMEL = {
+    "cpu": "cpu",
+    "memory": "memory",
+    "direct_memory": "directMemory",
+    "bandwidth_in": "bandwidthIn",
+    "bandwidth_out": "bandwidthOut",
+}
 FOUR = {
     "latest_throughput_in_bytes_per_s": "msgThroughputIn",
     "latest_throughput_out_bytes_per_s": "msgThroughputOut",
@@ -35,7 +41,9 @@ FOUR = {
 }
 
 
-def batch_of(reports: list[tuple[str, Mapping[str, Any]]], append_ms: int, first_offset: int) -> Batch:
+def batch_of(
+    reports: list[tuple[str, Mapping[str, Any]]], append_ms: int, first_offset: int
+) -> Batch:
     """One micro-batch of modular reports (broker, JSON object), all appended at one time, in the given order."""
     report_rows, sample_rows = [], []
     for number, (broker, report) in enumerate(reports):
@@ -49,7 +57,9 @@ def batch_of(reports: list[tuple[str, Mapping[str, Any]]], append_ms: int, first
             "load_manager": report["loadManagerClassName"],
         }  # fmt: skip
         for resource in RESOURCES:
-            row |= {f"{resource}_{part}": report[CAMEL[resource]][part] for part in ("usage", "limit")}
+            row |= {
+                f"{resource}_{part}": report[CAMEL[resource]][part] for part in ("usage", "limit")
+            }
         report_rows.append(row | {ours: report[theirs] for ours, theirs in FOUR.items()})
         sample_rows += [
             {
@@ -59,7 +69,9 @@ def batch_of(reports: list[tuple[str, Mapping[str, Any]]], append_ms: int, first
             for bundle, stats in report["lastStats"].items()
         ]  # fmt: skip
     return Batch(
-        pa.Table.from_pylist(report_rows, REPORT_SCHEMA), pa.Table.from_pylist(sample_rows, SAMPLE_SCHEMA), EVENT_SCHEMA.empty_table()
+        pa.Table.from_pylist(report_rows, REPORT_SCHEMA),
+        pa.Table.from_pylist(sample_rows, SAMPLE_SCHEMA),
+        EVENT_SCHEMA.empty_table(),
     )
 
 
@@ -84,18 +96,29 @@ class ClosedLoop:
     def __post_init__(self) -> None:
         self.config = cluster_config({"dry_run": False, **self.settings})
         self.merging = dict.fromkeys(self.cluster.brokers, True)
-        self.brokers = {name: SimBroker(self.cluster, name, clock=lambda: self.now_ms) for name in self.cluster.brokers}
+        self.brokers = {
+            name: SimBroker(self.cluster, name, clock=lambda: self.now_ms)
+            for name in self.cluster.brokers
+        }
 
     def step(self, step_ms: int = 1000) -> Round:
         """Every broker reports, the balancer decides, the brokers obey and report at once (in the next step's batch)."""
         self.now_ms += step_ms
-        reports = [*self.at_once, *((name, broker.report()) for name, broker in self.brokers.items())]
+        reports = [
+            *self.at_once,
+            *((name, broker.report()) for name, broker in self.brokers.items()),
+        ]
         batch = batch_of(reports, self.now_ms, self.offset)
         self.offset += len(reports)
         self.shard, refused = fold(self.shard, batch, self.now_ms, self.config.fold)
         assert not len(refused), "a report of the model was taken for an old one"
         self.view = view = view_of("demo", [self.shard], self.now_ms, self.config.balancer.weights)
-        made = decide(view, self.memory, Inbox(tuple(self.acks), commands=tuple(self.commands), merging=self.merging), self.config)
+        made = decide(
+            view,
+            self.memory,
+            Inbox(tuple(self.acks), commands=tuple(self.commands), merging=self.merging),
+            self.config,
+        )
         self.memory = Memory.from_json(made.memory.to_json())
         self.outcomes += made.outcomes
         self.at_once, self.acks, self.commands = [], [], []
@@ -107,7 +130,9 @@ class ClosedLoop:
         self.decisions.append(decision)
         self.seen.note_epoch(decision)
         broker = self.brokers[addressee(decision) or ""]
-        verdict = judge(broker.name, self.seen, decision, all(map(broker.owns, decision.bundles)), self.now_ms)
+        verdict = judge(
+            broker.name, self.seen, decision, all(map(broker.owns, decision.bundles)), self.now_ms
+        )
         self.seen.note_done(broker.name, decision, self.now_ms)
         if verdict.action == "release":
             broker.release(decision.bundle)
@@ -118,7 +143,9 @@ class ClosedLoop:
         elif verdict.action == "merge":
             broker.merge(decision.bundles, decision.children[0])
         else:
-            self.acks.append(Ack(decision_id=decision.decision_id, outcome="refused", reason=verdict.reason))
+            self.acks.append(
+                Ack(decision_id=decision.decision_id, outcome="refused", reason=verdict.reason)
+            )
         self.at_once.append((broker.name, json.loads(canonical_json(broker.report()))))
 
     def run(self, seconds: int) -> list[int]:
@@ -127,4 +154,6 @@ class ClosedLoop:
 
     def unevenness(self) -> float:
         """Greatest over mean true throughput of the brokers."""
-        return max_over_mean(load.throughput_bytes_per_s for load in self.cluster.loads(self.now_ms).values())
+        return max_over_mean(
+            load.throughput_bytes_per_s for load in self.cluster.loads(self.now_ms).values()
+        )

@@ -6,7 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from lb_stream.sim.scenario.scenario import Event, Fault, MoveTimes, Scenario, ScenarioBrokers, ScenarioBundles, ScenarioPolicies
+from lb_stream.sim.scenario.scenario import (
+    Event,
+    Fault,
+    MoveTimes,
+    Scenario,
+    ScenarioBrokers,
+    ScenarioBundles,
+    ScenarioPolicies,
+)
 
 
 def small_scenario(
@@ -54,14 +62,36 @@ def deaf(broker: int, from_s: float, to_s: float) -> Fault:
     return Fault("lost_decisions", (broker,), from_s, to_s)
 
 
-def move(scenario: Scenario, bundle: int, source: int, destination: int, t_s: float, name: str = "m") -> list[dict[str, Any]]:
+def move(
+    scenario: Scenario, bundle: int, source: int, destination: int, t_s: float, name: str = "m"
+) -> list[dict[str, Any]]:
     """Unload, released, assign, acquired: a move as it should be, begun at this moment."""
     names, brokers = scenario.bundles.names, scenario.brokers.names
     release_s, acquire_s = scenario.move.release_s, scenario.move.acquire_s
     one, left = {"bundle": names[bundle]}, t_s + release_s
     return [
-        {"t": t_s, "event": "decision", "id": f"{name}1", "kind": "unload", **one, "source": brokers[source]},
+        {
+            "t": t_s,
+            "event": "decision",
+            "id": f"{name}1",
+            "kind": "unload",
+            **one,
+            "source": brokers[source],
+        },
         {"t": left, "event": "released", **one, "broker": brokers[source], "decision": f"{name}1"},
-        {"t": left, "event": "decision", "id": f"{name}2", "kind": "assign", **one, "destination": brokers[destination]},
-        {"t": left + acquire_s, "event": "acquired", **one, "broker": brokers[destination], "decision": f"{name}2"},
+        {
+            "t": left,
+            "event": "decision",
+            "id": f"{name}2",
+            "kind": "assign",
+            **one,
+            "destination": brokers[destination],
+        },
+        {
+            "t": left + acquire_s,
+            "event": "acquired",
+            **one,
+            "broker": brokers[destination],
+            "decision": f"{name}2",
+        },
     ]

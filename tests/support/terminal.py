@@ -15,7 +15,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-_CONTROL = re.compile(r"\x1b\[(\??[0-9;]*)([A-Za-z])|\x1b[()][A-Z0-9]|[\r\n]|[^\x1b\r\n]+", re.DOTALL)
+_CONTROL = re.compile(
+    r"\x1b\[(\??[0-9;]*)([A-Za-z])|\x1b[()][A-Z0-9]|[\r\n]|[^\x1b\r\n]+", re.DOTALL
+)
 _UNFINISHED = re.compile(r"\x1b(\[\??[0-9;]*)?$")
 
 
@@ -65,7 +67,9 @@ class Screen:
             self._cells[self._row] = [" "] * self.columns
         elif command == "m":
             codes = re.findall(r"\d+", arguments)
-            self.coloured = self.coloured or any(code[0] in "349" and len(code) > 1 for code in codes)
+            self.coloured = self.coloured or any(
+                code[0] in "349" and len(code) > 1 for code in codes
+            )
         elif command in ("h", "l"):
             if arguments == "?1049":
                 self.alternate = command == "h"
@@ -82,7 +86,9 @@ class Screen:
 class Session:
     """A program that runs on a terminal."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]", side: int, columns: int, rows: int) -> None:
+    def __init__(
+        self, process: "subprocess.Popen[bytes]", side: int, columns: int, rows: int
+    ) -> None:
         self.process, self._side, self.screen = process, side, Screen(columns, rows)
         self._open = True
 
@@ -120,14 +126,28 @@ class Session:
 
 
 @contextmanager
-def on_terminal(command: Sequence[str], columns: int, rows: int, cwd: Path, env: Mapping[str, str] = {}) -> Iterator[Session]:
+def on_terminal(
+    command: Sequence[str], columns: int, rows: int, cwd: Path, env: Mapping[str, str] = {}
+) -> Iterator[Session]:
     """Run a command on a terminal of its own; it is ended at last."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-    clean = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR")}
+    clean = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR")
+    }
 
     whole = clean | {"TERM": "xterm-256color"} | dict(env)
-    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=cwd, env=whole, start_new_session=True)
+    process = subprocess.Popen(
+        command,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        cwd=cwd,
+        env=whole,
+        start_new_session=True,
+    )
     os.close(theirs)
     try:
         yield Session(process, ours, columns, rows)

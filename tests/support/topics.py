@@ -17,4 +17,6 @@ def topics_by(name: Callable[[str], str]) -> TopicSettings:
 
 def with_own_outputs(read: TopicSettings, name: Callable[[str], str]) -> TopicSettings:
     """The same reports and commands; what is written goes to topics of its own."""
-    return read.model_copy(update={purpose: name(purpose) for purpose in ("results", "decisions", "ownership")})
+    return read.model_copy(
+        update={purpose: name(purpose) for purpose in ("results", "decisions", "ownership")}
+    )

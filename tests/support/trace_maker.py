@@ -25,8 +25,14 @@ class _Maker:
     def __init__(self, scenario: Scenario, chance: random.Random, sensible: bool) -> None:
         self.sensible, self.throughput = sensible, scenario.loads_at(0)[2:].sum(axis=0)
         self.scenario, self.chance, self.number, self.order = scenario, chance, count(), count()
-        self.brokers, self.owner = range(len(scenario.brokers)), scenario.bundles.start_owner.tolist()
-        self.up, self.up_since = scenario.brokers.up.tolist(), [float("-inf")] * len(scenario.brokers)
+        self.brokers, self.owner = (
+            range(len(scenario.brokers)),
+            scenario.bundles.start_owner.tolist(),
+        )
+        self.up, self.up_since = (
+            scenario.brokers.up.tolist(),
+            [float("-inf")] * len(scenario.brokers),
+        )
         self.drained: set[int] = set()
         self.due: list[tuple[float, int, Any]] = []
         self.deaf = [one for one in scenario.faults if one.kind == "lost_decisions"]
@@ -40,9 +46,18 @@ class _Maker:
         for event in self.scenario.events:
             self.later(event.t_s, lambda event=event: self.happens(event), first=True)
         for _ in range(moves):
-            bundle = None if self.sensible else self.chance.choice(few) if self.chance.random() < 0.5 else self.chance.randrange(len(rows))
+            bundle = (
+                None
+                if self.sensible
+                else self.chance.choice(few)
+                if self.chance.random() < 0.5
+                else self.chance.randrange(len(rows))
+            )
             self.later(
-                round(self.chance.uniform(0, self.scenario.end_s / (4 if self.sensible else 1) - 1), self.chance.randrange(3)),
+                round(
+                    self.chance.uniform(0, self.scenario.end_s / (4 if self.sensible else 1) - 1),
+                    self.chance.randrange(3),
+                ),
                 lambda bundle=bundle: self.unload(bundle),
             )
         while self.due:
@@ -62,17 +77,24 @@ class _Maker:
             for bundle in np.flatnonzero(np.array(self.owner) == event.broker).tolist():
                 self.owner[bundle] = -1
                 if self.chance.random() < 0.8:
-                    self.later(self.now + self.chance.uniform(1, 100), lambda bundle=bundle: self.assign(bundle))
+                    self.later(
+                        self.now + self.chance.uniform(1, 100),
+                        lambda bundle=bundle: self.assign(bundle),
+                    )
         elif event.kind == "undrain":
             self.drained.discard(event.broker)
         elif event.kind == "drain":
             self.drained.add(event.broker)
             for bundle in np.flatnonzero(np.array(self.owner) == event.broker).tolist():
-                self.later(self.now + self.chance.uniform(0, 60), lambda bundle=bundle: self.unload(bundle))
+                self.later(
+                    self.now + self.chance.uniform(0, 60), lambda bundle=bundle: self.unload(bundle)
+                )
 
     def unload(self, bundle: int | None) -> Iterator[Line]:
         if bundle is None:
-            bundle = self.chance.choice(np.flatnonzero(np.array(self.owner) == self.by_throughput()[-1]).tolist())
+            bundle = self.chance.choice(
+                np.flatnonzero(np.array(self.owner) == self.by_throughput()[-1]).tolist()
+            )
         source = self.owner[bundle]
         if source >= 0:
             yield from self.decided("unload", bundle, source, self.scenario.move.release_s)
@@ -84,17 +106,28 @@ class _Maker:
     def by_throughput(self) -> list[int]:
         """Available brokers, the one that carries least first."""
         carried = np.bincount(np.array(self.owner) + 1, self.throughput, len(self.brokers) + 1)[1:]
-        return sorted((one for one in self.brokers if self.up[one] and one not in self.drained), key=lambda one: carried[one])
+        return sorted(
+            (one for one in self.brokers if self.up[one] and one not in self.drained),
+            key=lambda one: carried[one],
+        )
 
     def decided(self, kind: str, bundle: int, broker: int, takes_s: float) -> Iterator[Line]:
         names, made_s, identity = self.scenario.brokers.names, self.now, f"d:{next(self.number)}"
-        line: Line = {"t": made_s, "event": "decision", "id": identity, "kind": kind, "bundle": self.scenario.bundles.names[bundle]}
+        line: Line = {
+            "t": made_s,
+            "event": "decision",
+            "id": identity,
+            "kind": kind,
+            "bundle": self.scenario.bundles.names[bundle],
+        }
         if kind == "assign":
             line["destination"] = names[broker]
         else:
             line |= {"source": names[broker], "destination": self.chance.choice([None, *names])}
         yield line
-        heard = self.up[broker] and not any(broker in one.brokers and one.from_s <= made_s < one.to_s for one in self.deaf)
+        heard = self.up[broker] and not any(
+            broker in one.brokers and one.from_s <= made_s < one.to_s for one in self.deaf
+        )
 
         def effect() -> Iterator[Line]:
             here = heard and self.up[broker] and self.up_since[broker] <= made_s
@@ -106,6 +139,9 @@ class _Maker:
                 self.owner[bundle] = broker
                 yield {"t": self.now, "event": "acquired", **done}
             if self.owner[bundle] < 0 and (self.sensible or self.chance.random() < 0.9):
-                self.later(self.now + self.chance.choice([0] if self.sensible else [0, 1, 30, 90]), lambda: self.assign(bundle))
+                self.later(
+                    self.now + self.chance.choice([0] if self.sensible else [0, 1, 30, 90]),
+                    lambda: self.assign(bundle),
+                )
 
         self.later(made_s + takes_s + self.chance.choice([0, 0, 0.5]), effect)

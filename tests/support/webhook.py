@@ -47,7 +47,9 @@ class Webhook:
     def wait_for(self, count: int, timeout_s: float = 300.0) -> list[Call]:
         """So many calls, once they have come."""
         with self.came:
-            assert self.came.wait_for(lambda: len(self.calls) >= count, timeout_s), f"{len(self.calls)} calls came, {count} were awaited"
+            assert self.came.wait_for(lambda: len(self.calls) >= count, timeout_s), (
+                f"{len(self.calls)} calls came, {count} were awaited"
+            )
             return list(self.calls)
 
 
@@ -57,7 +59,11 @@ def webhook() -> Iterator[Webhook]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            call = Call(self.path, dict(self.headers.items()), self.rfile.read(int(self.headers["Content-Length"])))
+            call = Call(
+                self.path,
+                dict(self.headers.items()),
+                self.rfile.read(int(self.headers["Content-Length"])),
+            )
             with made.came:
                 made.calls.append(call)
                 made.came.notify_all()

@@ -30,13 +30,27 @@ def decision(cluster: str) -> dict[str, Any]:
 
 def ownership(cluster: str, bundle: str, owner: str | None, version: int = 1) -> dict[str, Any]:
     """An ownership record as the log has it."""
-    record = {"cluster": cluster, "bundle": bundle, "state": "Owned", "owner": owner, "source": None, "destination": None}
+    record = {
+        "cluster": cluster,
+        "bundle": bundle,
+        "state": "Owned",
+        "owner": owner,
+        "source": None,
+        "destination": None,
+    }
     return record | {"version": version, "since_ms": 0, "epoch": 1, "decision_id": None}
 
 
 def advice(cluster: str, bundle: str, owner: str = "b-0") -> dict[str, Any]:
     """An entry of merge advice as the log has it; without an owner: it is advised no more."""
-    return {"cluster": cluster, "namespace": "t/n", "bundle": bundle, "neighbour": f"{bundle}+1", "owner": owner, "since_ms": 7}
+    return {
+        "cluster": cluster,
+        "namespace": "t/n",
+        "bundle": bundle,
+        "neighbour": f"{bundle}+1",
+        "owner": owner,
+        "since_ms": 7,
+    }
 
 
 class Job:
@@ -62,7 +76,9 @@ class Job:
         advice: Sequence[Mapping[str, Any]] = (),
     ) -> pa.Table:
         """One round for each cluster; what is decided is the first cluster's. `loads`: rows of broker_loads in a file beside the log."""
-        empty: dict[str, Any] = {field.name: "[]" if pa.types.is_string(field.type) else None for field in ROUND_SCHEMA} | {"error": None}
+        empty: dict[str, Any] = {
+            field.name: "[]" if pa.types.is_string(field.type) else None for field in ROUND_SCHEMA
+        } | {"error": None}
         now_ms = batch * MINUTE_MS if now_ms is None else now_ms
         rows = [
             empty
@@ -72,13 +88,21 @@ class Job:
                 "epoch": 1,
                 "now_ms": now_ms,
                 "memory": json.dumps({"seq": batch + 1, "padding": [batch] * 50}),
-                "inputs": json.dumps({"offsets": {"r": {"0": [batch, batch]}} if offsets is None else offsets, "settings": {}}),
+                "inputs": json.dumps(
+                    {
+                        "offsets": {"r": {"0": [batch, batch]}} if offsets is None else offsets,
+                        "settings": {},
+                    }
+                ),
                 "files": "{}",
                 "shadow_memory": "{}",
             }
             for cluster in clusters
         ]
-        made = [dict(one) | {"decision_id": f"a:{batch + 1}:{number}", "issued_ms": now_ms} for number, one in enumerate(decisions)]
+        made = [
+            dict(one) | {"decision_id": f"a:{batch + 1}:{number}", "issued_ms": now_ms}
+            for number, one in enumerate(decisions)
+        ]
         rows[0]["decisions"] = json.dumps(made)
         rows[0]["ownership"] = json.dumps([dict(one) for one in ownership])
         rows[0]["merge_advice"] = json.dumps([dict(one) for one in advice])
@@ -87,9 +111,23 @@ class Job:
         return pa.Table.from_pylist(rows, ROUND_SCHEMA)
 
     def _loads(self, batch: int, count: int, now_ms: int) -> dict[str, Any]:
-        given = {"cluster": "a", "seq": batch + 1, "now_ms": now_ms, "alive": True, "log_seq": self.log.last_seq + 1}
-        rows = [{field.name: None for field in BROKER_LOADS.schema} | given | {"broker": f"b-{number}"} for number in range(count)]
-        return write_file(self.root / "tables", BROKER_LOADS, pa.Table.from_pylist(rows, BROKER_LOADS.schema), f"u-1-{batch:09d}-1-0")
+        given = {
+            "cluster": "a",
+            "seq": batch + 1,
+            "now_ms": now_ms,
+            "alive": True,
+            "log_seq": self.log.last_seq + 1,
+        }
+        rows = [
+            {field.name: None for field in BROKER_LOADS.schema} | given | {"broker": f"b-{number}"}
+            for number in range(count)
+        ]
+        return write_file(
+            self.root / "tables",
+            BROKER_LOADS,
+            pa.Table.from_pylist(rows, BROKER_LOADS.schema),
+            f"u-1-{batch:09d}-1-0",
+        )
 
 
 class JobInBucket(Job):

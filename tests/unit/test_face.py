@@ -17,13 +17,22 @@ from tests.support.recorded_tables import Recorder
 
 PROJECT = Path(__file__).parents[2]
 REPORTS = PROJECT / "tests" / "data" / "modular-load-reports.jsonl.gz"
-EXAMPLE = textwrap.dedent(re.findall(r"((?:^    .*\n|^\n)+)", str(lb_stream.__doc__), re.MULTILINE)[1]).strip()
+EXAMPLE = textwrap.dedent(
+    re.findall(r"((?:^    .*\n|^\n)+)", str(lb_stream.__doc__), re.MULTILINE)[1]
+).strip()
 LOADED = "\nimport sys\nprint(sorted({name.partition('.')[0] for name in sys.modules} & {'pyspark', 'py4j', 'kafka'}))"
 
 
 def run(code: str) -> list[str]:
     """What a new Python without Java on its path prints."""
-    found = subprocess.run([sys.executable, "-c", code], cwd=PROJECT, env={"PATH": "/nowhere"}, capture_output=True, text=True, check=False)
+    found = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=PROJECT,
+        env={"PATH": "/nowhere"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert found.returncode == 0, found.stderr
     return found.stdout.splitlines()
 
@@ -31,14 +40,19 @@ def run(code: str) -> list[str]:
 def test_the_example_of_the_package_runs_as_it_stands_without_java_spark_or_kafka() -> None:
     *told, loaded = run(EXAMPLE + LOADED)
     assert [line.partition(" ")[0] for line in told] == list(lb_stream.shedder.names)
-    assert next(line for line in told if line.startswith("UniformLoadShedder")) == "UniformLoadShedder [] ['min_unload']"
+    assert (
+        next(line for line in told if line.startswith("UniformLoadShedder"))
+        == "UniformLoadShedder [] ['min_unload']"
+    )
     assert any(re.match(r"ThresholdShedder \[\('lab/", line) for line in told)
     assert loaded == "[]"
     assert len([line for line in EXAMPLE.splitlines() if line]) == 5
 
 
 def test_every_strategy_of_the_package_is_named_before_any_settings_are_read() -> None:
-    *_, shedders, placements = run("import lb_stream\nprint(lb_stream.shedder.names)\nprint(lb_stream.placement.names)")
+    *_, shedders, placements = run(
+        "import lb_stream\nprint(lb_stream.shedder.names)\nprint(lb_stream.placement.names)"
+    )
     assert "'LeastMoves'" in shedders and "'LeastMoves'" in placements
 
 
@@ -69,8 +83,13 @@ def test_plain_reports_of_brokers_are_read_too(tmp_path: Path) -> None:
     assert len(view.brokers.names) == 1 and len(view.bundles) > 0 and view.cluster == "shop"
 
 
-@pytest.mark.parametrize(("text", "told"), [("", "no load report"), ("nonsense\n", "line 1: not a JSON object"), (None, "can't be read")])
-def test_a_file_without_reports_is_refused_with_the_reason(tmp_path: Path, text: str | None, told: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [("", "no load report"), ("nonsense\n", "line 1: not a JSON object"), (None, "can't be read")],
+)
+def test_a_file_without_reports_is_refused_with_the_reason(
+    tmp_path: Path, text: str | None, told: str
+) -> None:
     file = tmp_path / "reports.jsonl"
     if text is not None:
         file.write_text(text)
@@ -78,7 +97,9 @@ def test_a_file_without_reports_is_refused_with_the_reason(tmp_path: Path, text:
         lb_stream.load_reports(file)
 
 
-def test_an_unknown_cluster_strategy_or_setting_is_refused_with_those_there_are(recorded: Recorder) -> None:
+def test_an_unknown_cluster_strategy_or_setting_is_refused_with_those_there_are(
+    recorded: Recorder,
+) -> None:
     with pytest.raises(QueryError, match=f"expected one of {recorded.rounds[-1].cluster}"):
         lb_stream.load_tables(recorded.root, "nobody")
     view = lb_stream.load_tables(recorded.root)
@@ -94,9 +115,15 @@ WRONG: list[tuple[dict[str, object], str]] = [
     ({"cpu": {"usage": "NaN", "limit": 100.0}}, r"cpu.usage = 'NaN': expected .*number"),
     ({"lastStats": {BUNDLE: STATS | {"msgRateOut": -0.5}}}, r"msgRateOut = -0.5: expected greater"),
     ({"lastStats": {BUNDLE: STATS | {"topics": -2}}}, r"topics = -2: expected greater"),
-    ({"lastStats": {"shop/orders/0x0_0x1": STATS}}, r"bundle = shop/orders/0x0_0x1: expected <tenant>"),
+    (
+        {"lastStats": {"shop/orders/0x0_0x1": STATS}},
+        r"bundle = shop/orders/0x0_0x1: expected <tenant>",
+    ),
     ({"bundles": ["shop/orders"]}, r"bundle = shop/orders: expected <tenant>"),
-    ({"loadReportType": "Sundry"}, r"loadReportType = Sundry: expected LocalBrokerData or LoadReport"),
+    (
+        {"loadReportType": "Sundry"},
+        r"loadReportType = Sundry: expected LocalBrokerData or LoadReport",
+    ),
     ({"lastUpdate": 500}, r"lastUpdate = 500: expected >= 1000, the broker's last report"),
 ]
 

@@ -20,8 +20,25 @@ FLOORS: tuple[dict[str, tuple[str, ...]], ...] = (
     {"contracts": ("contracts.columns", "contracts")},
     {
         "core": (
-            *("core", "core.model", "core.averages", "core.reporting", "core.placement", "core.shedding", "core.splitting", "core.filters"),
-            *("core.least_moves", "core.config", "core.observing", "core.ownership", "core.commands", "core.disruption", "core.round"),
+            *(
+                "core",
+                "core.model",
+                "core.averages",
+                "core.reporting",
+                "core.placement",
+                "core.shedding",
+                "core.splitting",
+                "core.filters",
+            ),
+            *(
+                "core.least_moves",
+                "core.config",
+                "core.observing",
+                "core.ownership",
+                "core.commands",
+                "core.disruption",
+                "core.round",
+            ),
             "core.shadow",
         ),
         "access": ("access",),
@@ -29,7 +46,16 @@ FLOORS: tuple[dict[str, tuple[str, ...]], ...] = (
     {"store": ("store",)},
     {"stream": ("stream.task", "stream.shards", "stream")},
     {
-        "io": ("io", "io.messages", "io.local", "io.kafka", "io.tables", "io.leadership", "io.metrics", "io.lookup"),
+        "io": (
+            "io",
+            "io.messages",
+            "io.local",
+            "io.kafka",
+            "io.tables",
+            "io.leadership",
+            "io.metrics",
+            "io.lookup",
+        ),
         "agent": ("agent", "agent.pulsar"),
     },
     {
@@ -37,10 +63,23 @@ FLOORS: tuple[dict[str, tuple[str, ...]], ...] = (
         "query": ("query", "query.past", "query.present", "query.screens"),
         "sim": ("sim.scenario", "sim.families", "sim.measures", "sim", "sim.play"),
     },
-    {"backtest": ("backtest",), "console": ("console.who", "console.sources", "console"), "notify": ("notify",)},
+    {
+        "backtest": ("backtest",),
+        "console": ("console.who", "console.sources", "console"),
+        "notify": ("notify",),
+    },
     {
         "cli": (
-            *("cli.shared", "cli.inspect", "cli.operate", "cli.run", "cli.demo", "cli.report", "cli.scenario", "cli.simulate"),
+            *(
+                "cli.shared",
+                "cli.inspect",
+                "cli.operate",
+                "cli.run",
+                "cli.demo",
+                "cli.report",
+                "cli.scenario",
+                "cli.simulate",
+            ),
             *("cli.backtest", "cli.notify", "cli.monitor", "cli"),
         )
     },
@@ -50,7 +89,10 @@ FLOORS: tuple[dict[str, tuple[str, ...]], ...] = (
 def modules() -> dict[str, Path]:
     """Every module of the package by its dotted name."""
     paths = sorted(PACKAGE.rglob("*.py"))
-    return {".".join(path.relative_to(PROJECT).with_suffix("").parts).removesuffix(".__init__"): path for path in paths}
+    return {
+        ".".join(path.relative_to(PROJECT).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in paths
+    }
 
 
 MODULES = modules()
@@ -94,7 +136,11 @@ def reachable(name: str) -> dict[str, str]:
 
 def room_of(name: str) -> str:
     """The folder that a module is in, without `lb_stream.`."""
-    return (name if MODULES[name].name == "__init__.py" else name.rpartition(".")[0]).removeprefix("lb_stream").removeprefix(".")
+    return (
+        (name if MODULES[name].name == "__init__.py" else name.rpartition(".")[0])
+        .removeprefix("lb_stream")
+        .removeprefix(".")
+    )
 
 
 def allowed() -> dict[str, set[str]]:
@@ -121,7 +167,10 @@ def against_the_arrows(names: Iterable[str]) -> list[tuple[str, str, str]]:
 
 def circles() -> list[list[str]]:
     """Modules that import each other, by whatever way round; each circle once. An import for the type checker alone counts as well."""
-    waiting = {name: {other for other in imported(name) if other in MODULES and other != name} for name in MODULES}
+    waiting = {
+        name: {other for other in imported(name) if other in MODULES and other != name}
+        for name in MODULES
+    }
     while done := {name for name, others in waiting.items() if not others}:
         waiting = {name: others - done for name, others in waiting.items() if name not in done}
     # What is left is in a circle, or leads to one; walking on from any of them ends in one.
@@ -138,7 +187,11 @@ def circles() -> list[list[str]]:
 
 def crowded() -> dict[str, int]:
     """Rooms with too many modules, `__init__` counted → how many they have."""
-    return {room: count for room, count in Counter(map(room_of, MODULES)).items() if count > MOST_MODULES}
+    return {
+        room: count
+        for room, count in Counter(map(room_of, MODULES)).items()
+        if count > MOST_MODULES
+    }
 
 
 def in_room(room: str) -> list[str]:
@@ -147,7 +200,11 @@ def in_room(room: str) -> list[str]:
 
 @pytest.mark.parametrize("name", [name for name in MODULES if name.startswith("lb_stream.core")])
 def test_the_core_knows_no_engine_clock_chance_log_or_environment(name: str) -> None:
-    wrong = {other: by for other, by in reachable(name).items() if other.partition(".")[0] in CORE_FORBIDDEN}
+    wrong = {
+        other: by
+        for other, by in reachable(name).items()
+        if other.partition(".")[0] in CORE_FORBIDDEN
+    }
     assert not wrong, f"{name} reaches {wrong}"
 
 
@@ -195,7 +252,9 @@ def write(house: dict[str, Path], folder: Path, name: str, text: str) -> None:
     house[f"lb_stream.{name}"] = path
 
 
-def test_the_walk_sees_imports_inside_functions_and_through_other_modules(house: dict[str, Path], tmp_path: Path) -> None:
+def test_the_walk_sees_imports_inside_functions_and_through_other_modules(
+    house: dict[str, Path], tmp_path: Path
+) -> None:
     write(house, tmp_path, "a", "def late():\n    from lb_stream.b import thing\n")
     write(house, tmp_path, "b", "import os.path\nthing = 1\n")
     assert reachable("lb_stream.a") == {"lb_stream.b": "lb_stream.a", "os.path": "lb_stream.b"}
@@ -210,7 +269,9 @@ def test_the_walk_sees_imports_inside_functions_and_through_other_modules(house:
         ("sim.cluster", "job.pipeline"),
     ],
 )
-def test_an_arrow_that_runs_up_or_across_is_found(house: dict[str, Path], tmp_path: Path, name: str, other: str) -> None:
+def test_an_arrow_that_runs_up_or_across_is_found(
+    house: dict[str, Path], tmp_path: Path, name: str, other: str
+) -> None:
     write(house, tmp_path, name, f"def late():\n    from lb_stream.{other} import thing\n")
     write(house, tmp_path, other, "from lb_stream.contracts.base import thing\n")
     write(house, tmp_path, "contracts.base", "thing = 1\n")

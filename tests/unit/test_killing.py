@@ -34,7 +34,9 @@ def job() -> Iterator["subprocess.Popen[bytes]"]:
     """A process in the place of a job's JVM, whose child is in the place of the workers' daemon."""
     environment = os.environ | {"DAEMON": DAEMON, "WORKERS": WORKERS}
     command = [sys.executable, "-c", JOB]
-    leader = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, start_new_session=True)
+    leader = subprocess.Popen(
+        command, env=environment, stdin=subprocess.PIPE, start_new_session=True
+    )
     yield leader
     for pid in processes(leader.pid):
         with suppress(ProcessLookupError):
@@ -56,7 +58,9 @@ def test_workers_are_found_after_their_daemon_was_killed(job: "subprocess.Popen[
     daemon = daemon_of(job.pid)
     forked = [pid for pid in workers(job.pid) if pid != daemon]
     os.kill(daemon, signal.SIGKILL)
-    wait_until(lambda: all(parent(pid) != daemon for pid in forked), "the workers to have another parent")
+    wait_until(
+        lambda: all(parent(pid) != daemon for pid in forked), "the workers to have another parent"
+    )
     assert workers(job.pid) == forked
 
 

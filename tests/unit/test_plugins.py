@@ -34,7 +34,9 @@ except SettingError as error:
 
 def pip(*arguments: str) -> None:
     options = ["--quiet", "--no-deps", "--no-index", "--disable-pip-version-check"]
-    subprocess.run([sys.executable, "-m", "pip", arguments[0], *options, *arguments[1:]], check=True)
+    subprocess.run(
+        [sys.executable, "-m", "pip", arguments[0], *options, *arguments[1:]], check=True
+    )
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +61,13 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(code: str, *paths: Path) -> str:
     """What a new Python prints that has these folders on its path."""
     path = ":".join(map(str, (*paths, PROJECT)))
-    return subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": path}, capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env={"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
 
 
 def test_the_example_is_a_package_of_its_own_that_depends_on_this_one(wheel: Path) -> None:
@@ -67,7 +75,12 @@ def test_the_example_is_a_package_of_its_own_that_depends_on_this_one(wheel: Pat
         texts = {Path(name).name: file.read(name).decode() for name in file.namelist()}
     assert wheel.name == "drain_example-1.0-py3-none-any.whl"
     assert "Requires-Dist: lb_stream" in texts["METADATA"]
-    assert texts["entry_points.txt"].split() == ["[lb_stream.shedders]", "DrainShedder", "=", "drain_example"]
+    assert texts["entry_points.txt"].split() == [
+        "[lb_stream.shedders]",
+        "DrainShedder",
+        "=",
+        "drain_example",
+    ]
 
 
 def test_an_installed_strategy_is_chosen_by_name_and_knows_its_own_keys(installed: Path) -> None:
@@ -99,18 +112,26 @@ print(why_decided("name_unwanted", "old-1", {"saw": 0.5, "unit": "ratio"}))
 
 
 def test_an_installed_strategys_rule_is_told_in_its_own_words(installed: Path) -> None:
-    assert run(TELL, installed) == "the name of old-1 says that it is to be emptied; it was at 50.0% usage"
+    assert (
+        run(TELL, installed)
+        == "the name of old-1 says that it is to be emptied; it was at 50.0% usage"
+    )
     assert run(TELL) == "rule name_unwanted: saw 50.0%"
 
 
 def test_a_strategy_of_a_plug_in_imports_nothing_but_its_public_interface() -> None:
     tree = ast.parse((EXAMPLE / "drain_example.py").read_text())
-    assert {one.module for one in ast.walk(tree) if isinstance(one, ast.ImportFrom)} == {"__future__", "lb_stream.plugins"}
+    assert {one.module for one in ast.walk(tree) if isinstance(one, ast.ImportFrom)} == {
+        "__future__",
+        "lb_stream.plugins",
+    }
 
 
 def named_in(annotation: Any) -> Iterator[str]:
     """The names of this project's types in an annotation."""
-    if getattr(annotation, "__module__", "").startswith("lb_stream.") and isinstance(annotation, type):
+    if getattr(annotation, "__module__", "").startswith("lb_stream.") and isinstance(
+        annotation, type
+    ):
         yield annotation.__name__
     for part in get_args(annotation):
         yield from named_in(part)
@@ -129,17 +150,32 @@ CONTEXTS = (plugins.ShedContext, plugins.PlacementContext, plugins.SplitContext)
 ANSWERS = (plugins.Unloads, plugins.Best, plugins.Boundaries)
 
 
-@pytest.mark.parametrize("model", (*CONTEXTS, *ANSWERS, plugins.Unload, plugins.Range, plugins.Targets))
+@pytest.mark.parametrize(
+    "model", (*CONTEXTS, *ANSWERS, plugins.Unload, plugins.Range, plugins.Targets)
+)
 def test_every_type_that_a_strategy_meets_is_part_of_the_public_interface(model: Any) -> None:
     hints = get_type_hints(model)
-    met = {name for field in fields(model) if not field.name.startswith("_") for name in named_in(hints[field.name])}
+    met = {
+        name
+        for field in fields(model)
+        if not field.name.startswith("_")
+        for name in named_in(hints[field.name])
+    }
     assert met <= set(plugins.__all__)
 
 
-def test_the_public_interface_says_of_each_kind_where_it_is_found_and_what_it_is_asked_with() -> None:
-    rows = re.findall(r"^\| \S.*? \| `(\w+)` \| `([\w.]+)` \| `(\w+)` \|", str(plugins.__doc__), re.MULTILINE)
-    assert {(name, getattr(plugins, name).group) for name, _, _ in rows} == {(name, group) for name, group, _ in rows}
-    assert {context for _, _, context in rows} == {model.__name__ for model in CONTEXTS} and len(rows) == 4
+def test_the_public_interface_says_of_each_kind_where_it_is_found_and_what_it_is_asked_with() -> (
+    None
+):
+    rows = re.findall(
+        r"^\| \S.*? \| `(\w+)` \| `([\w.]+)` \| `(\w+)` \|", str(plugins.__doc__), re.MULTILINE
+    )
+    assert {(name, getattr(plugins, name).group) for name, _, _ in rows} == {
+        (name, group) for name, group, _ in rows
+    }
+    assert {context for _, _, context in rows} == {model.__name__ for model in CONTEXTS} and len(
+        rows
+    ) == 4
 
 
 OTHERS = """
@@ -175,8 +211,12 @@ def test_an_unknown_strategy_is_told_those_there_are_plug_ins_included(installed
     assert "DrainShedder" not in run(MISSING)
 
 
-def test_a_plug_in_that_cannot_be_loaded_says_why_and_harms_nobody_else(installed: Path, tmp_path: Path) -> None:
-    broken = distribution(tmp_path / "broken", "[lb_stream.shedders]\nNoSuchShedder = no_such_module\n")
+def test_a_plug_in_that_cannot_be_loaded_says_why_and_harms_nobody_else(
+    installed: Path, tmp_path: Path
+) -> None:
+    broken = distribution(
+        tmp_path / "broken", "[lb_stream.shedders]\nNoSuchShedder = no_such_module\n"
+    )
     assert run(USE, installed, broken) == "DrainShedder old-"
     assert "no_such_module" in run(MISSING, broken)
 
@@ -184,6 +224,11 @@ def test_a_plug_in_that_cannot_be_loaded_says_why_and_harms_nobody_else(installe
 def test_a_plug_in_written_for_another_interface_says_so_when_it_is_loaded(tmp_path: Path) -> None:
     folder = distribution(tmp_path / "old", "[lb_stream.shedders]\nNoSuchShedder = old_shedder\n")
     module = "from lb_stream.plugins import KeyModel, shedder\nold = lambda view, config, memory, eligible: None\n"
-    (folder / "old_shedder.py").write_text(module + "shedder('NoSuchShedder', config=KeyModel)(old)\n")
+    (folder / "old_shedder.py").write_text(
+        module + "shedder('NoSuchShedder', config=KeyModel)(old)\n"
+    )
     told = run(MISSING, folder)
-    assert "expected a function of one context (docs/plugins.md): missing a required argument: 'config'" in told
+    assert (
+        "expected a function of one context (docs/plugins.md): missing a required argument: 'config'"
+        in told
+    )

@@ -34,12 +34,19 @@ def _exceeding(text: str) -> Iterator[tuple[str, int]]:
         # The parameters of a command are the page that its --help shows: there may be many.
         command = function.name in commands or any(map(_registers, function.decorator_list))
         given = function.args
-        parameters = [*given.posonlyargs, *given.args, *filter(None, (given.vararg, given.kwarg)), *given.kwonlyargs]
+        parameters = [
+            *given.posonlyargs,
+            *given.args,
+            *filter(None, (given.vararg, given.kwarg)),
+            *given.kwonlyargs,
+        ]
         if not command and len(parameters) > MOST_PARAMETERS:
             yield f"parameters of {name}", len(parameters)
 
 
-def _functions(node: ast.AST, within: str) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+def _functions(
+    node: ast.AST, within: str
+) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
     """All functions, also those inside others, by their dotted names."""
     for child in ast.iter_child_nodes(node):
         named = isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
@@ -51,7 +58,11 @@ def _functions(node: ast.AST, within: str) -> Iterator[tuple[str, ast.FunctionDe
 
 def _registers(node: ast.AST) -> bool:
     """Whether this is `app.command(…)` or `app.callback(…)`."""
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("command", "callback")
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in ("command", "callback")
+    )
 
 
 def _registered(tree: ast.AST) -> Iterator[str]:

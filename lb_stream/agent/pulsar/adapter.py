@@ -41,7 +41,11 @@ RETURN_S = 1.0
 """How long an unload without a destination is watched: Pulsar's own placement mostly gives the bundle back, in a quarter of a second."""
 LOOK_EVERY_S = 0.1
 
-RANGE, POSITIONS, FLOW = "range_equally_divide", "specified_positions_divide", "flow_or_qps_equally_divide"
+RANGE, POSITIONS, FLOW = (
+    "range_equally_divide",
+    "specified_positions_divide",
+    "flow_or_qps_equally_divide",
+)
 
 
 class LoadData(Protocol):
@@ -72,7 +76,9 @@ class PulsarAdapter:
         self._load_data, self._clock, self._sleep = load_data, clock, sleep
         self._known = False
         self._told = BundlesTold()
-        self._measured: dict[str, Measured] = {}  # by bundle, when the statistics of all topics were last asked for
+        self._measured: dict[
+            str, Measured
+        ] = {}  # by bundle, when the statistics of all topics were last asked for
         self._peers, self._check = Peers(admin, self._broker), ReportCheck(clock)
 
     @property
@@ -87,7 +93,9 @@ class PulsarAdapter:
         try:
             return MANAGER_CLASSES[given.rpartition(".")[2]]
         except KeyError:
-            raise BrokerError(f"{self.name} runs the load manager {given!r}: expected one of {', '.join(MANAGER_CLASSES)}") from None
+            raise BrokerError(
+                f"{self.name} runs the load manager {given!r}: expected one of {', '.join(MANAGER_CLASSES)}"
+            ) from None
 
     @property
     def pulsar_cluster(self) -> str:
@@ -121,7 +129,9 @@ class PulsarAdapter:
         self._introduce()
         if self.manager == "extensible":
             if self._load_data is None:
-                raise BrokerError(f"{self.name} is of an extensible cluster: its load data is read from topics, and nobody reads them here")
+                raise BrokerError(
+                    f"{self.name} is of an extensible cluster: its load data is read from topics, and nobody reads them here"
+                )
             owned = self._owned()  # first: what is taken and not passed on is lost
             return self._told.records(self._load_data.take(self.name), owned)
         answer = self._admin.get(LOAD_REPORT)
@@ -129,7 +139,9 @@ class PulsarAdapter:
             self._forget()
             raise self._admin.refusal("GET", LOAD_REPORT, answer)
         if not answer.body.lstrip().startswith(b"{"):
-            raise BrokerError(f"GET {answer.hops[-1]}{LOAD_REPORT}: expected a JSON object, got {answer.reason[:80]!r}")
+            raise BrokerError(
+                f"GET {answer.hops[-1]}{LOAD_REPORT}: expected a JSON object, got {answer.reason[:80]!r}"
+            )
         report = self._check.checked(answer.body, self._owned(), self.statistics_s + STALE_S)
         return [] if report is None else report
 
@@ -144,7 +156,9 @@ class PulsarAdapter:
         if self.manager != "extensible":
             return {}
         self._measured, owned = read_bundles(self._admin), self._owned()
-        return {bundle: measured.stats for bundle, measured in self._measured.items() if bundle in owned}
+        return {
+            bundle: measured.stats for bundle, measured in self._measured.items() if bundle in owned
+        }
 
     def topics(self, bundle: str) -> Topics:
         """The topics of one of the bundles that `stats` has just named."""
@@ -179,22 +193,30 @@ class PulsarAdapter:
         if owner not in (None, destination):
             raise BrokerError(f"{bundle} was unloaded to {destination} twice, and {owner} has it")
         if not self._soon(lambda: not self.owns(bundle)):
-            raise BrokerError(f"{bundle} is still at {self.name} {SETTLE_S:.0f} s after it was unloaded to {destination}")
+            raise BrokerError(
+                f"{bundle} is still at {self.name} {SETTLE_S:.0f} s after it was unloaded to {destination}"
+            )
 
     def release(self, bundle: str) -> None:
         """Unload a bundle; Pulsar places it at the next lookup. Raises BrokerError when it has come back here at once."""
         self._unload(bundle, {})
         self._sleep(RETURN_S)
         if self.owns(bundle):
-            raise BrokerError(f"{bundle} was unloaded, and Pulsar's own placement has given it back to {self.name}: name a destination")
+            raise BrokerError(
+                f"{bundle} was unloaded, and Pulsar's own placement has given it back to {self.name}: name a destination"
+            )
 
     def acquire(self, bundle: str) -> None:
         """Look whether the bundle is here, and do nothing else: a Pulsar broker can't be told to take one. Raises Refused when it isn't."""
         if not self._soon(lambda: self.owns(bundle), RETURN_S):
-            raise Refused("Pulsar places bundles when clients look their topics up (set assign_unowned = on_lookup)")
+            raise Refused(
+                "Pulsar places bundles when clients look their topics up (set assign_unowned = on_lookup)"
+            )
         self._check.taken(bundle)
 
-    def split(self, bundle: str, boundaries: Sequence[int], algorithm: str, unload_children: bool = False) -> None:
+    def split(
+        self, bundle: str, boundaries: Sequence[int], algorithm: str, unload_children: bool = False
+    ) -> None:
         """Split a bundle at the boundaries, or by the algorithm when there are none, and look whether it was done.
 
         The extensible manager leaves the children where they are, whatever `unload_children` says. Raises Refused or BrokerError.
@@ -210,7 +232,9 @@ class PulsarAdapter:
             return  # the answer was lost, its effect was not
         self._raise_unless_done(path, answer, bundle)
         if not self._soon(lambda: self._is_split(parent)):  # a 204 proves nothing
-            raise BrokerError(f"{self.name} answers {answer.status} to a split of {bundle} and has not split it; has it only one topic?")
+            raise BrokerError(
+                f"{self.name} answers {answer.status} to a split of {bundle} and has not split it; has it only one topic?"
+            )
 
     # --- details ---
 
@@ -220,7 +244,11 @@ class PulsarAdapter:
     def _owned(self) -> set[str]:
         path = f"/admin/v2/brokers/{quote(self.pulsar_cluster)}/{quote(self.name, safe=':')}/ownedNamespaces"
         owned = self._admin.get_json(path)
-        return {bundle for bundle, state in owned.items() if (state or {}).get("is_active", True) and not is_system_bundle(bundle)}
+        return {
+            bundle
+            for bundle, state in owned.items()
+            if (state or {}).get("is_active", True) and not is_system_bundle(bundle)
+        }
 
     def _forget(self) -> None:
         self.guard.forget()
@@ -233,7 +261,9 @@ class PulsarAdapter:
         active = self._admin.get_json(f"/admin/v2/brokers/{quote(self.pulsar_cluster)}")
         if self.name not in active:
             names = ", ".join(sorted(map(str, active))) or "none"
-            raise BrokerError(f"{self._admin.settings.url} knows no active broker {self.name}; active: {names}: name it with --broker")
+            raise BrokerError(
+                f"{self._admin.settings.url} knows no active broker {self.name}; active: {names}: name it with --broker"
+            )
         self._known = True
 
     def _checked(self, bundle: str) -> BundleRange:
@@ -273,39 +303,61 @@ class PulsarAdapter:
         back = None
         with suppress(AdminError):
             back = self._peers.owner(parsed)
-        now = f"{back} has it" if back not in (None, destination) else "nobody serves it before Pulsar takes that one for dead"
-        raise BrokerError(f"{bundle} was unloaded to {destination}, which does not answer any more: {now}")
+        now = (
+            f"{back} has it"
+            if back not in (None, destination)
+            else "nobody serves it before Pulsar takes that one for dead"
+        )
+        raise BrokerError(
+            f"{bundle} was unloaded to {destination}, which does not answer any more: {now}"
+        )
 
     def _unload_again(self, bundle: str, destination: str, why: str) -> None:
         """Unload a bundle a second time, because it went elsewhere. It has left its source already, so a refusal counts as a failure."""
         try:
             self._unload(bundle, {"destinationBroker": destination})
         except BrokerError as error:
-            raise BrokerError(f"{bundle} was unloaded, {why}, and could not be unloaded to {destination}: {error}") from error
+            raise BrokerError(
+                f"{bundle} was unloaded, {why}, and could not be unloaded to {destination}: {error}"
+            ) from error
 
     def _raise_unless_done(self, path: str, answer: AdminResponse, bundle: str) -> None:
         if answer.status in (200, 204):
             return
-        if answer.status in (404, 409, 412):  # no such namespace, destination not active, no such bundle (any more)
-            raise Refused(f"Pulsar refuses for {bundle}: {answer.status} ({answer.reason or 'no reason given'})")
+        if answer.status in (
+            404,
+            409,
+            412,
+        ):  # no such namespace, destination not active, no such bundle (any more)
+            raise Refused(
+                f"Pulsar refuses for {bundle}: {answer.status} ({answer.reason or 'no reason given'})"
+            )
         self._forget()
         raise self._admin.refusal("PUT", path, answer)
 
-    def _cut(self, parent: BundleRange, boundaries: list[int], algorithm: str) -> tuple[dict[str, str], list[int] | None]:
+    def _cut(
+        self, parent: BundleRange, boundaries: list[int], algorithm: str
+    ) -> tuple[dict[str, str], list[int] | None]:
         """The query and body that make Pulsar cut where it is wanted. Raises Refused for what it can't do."""
         if boundaries == [parent.lower + (parent.upper - parent.lower) // 2]:
             return {"splitAlgorithmName": RANGE}, None
         if boundaries:
             if len(boundaries) > 1 and self.manager == "extensible":
-                raise Refused(f"the extensible manager cuts a bundle at one place at a time, {len(boundaries)} are asked for")
+                raise Refused(
+                    f"the extensible manager cuts a bundle at one place at a time, {len(boundaries)} are asked for"
+                )
             return {"splitAlgorithmName": POSITIONS}, boundaries
         default = str(self._runtime().get("defaultNamespaceBundleSplitAlgorithm", RANGE))
         if algorithm == FLOW != default:
-            raise Refused(f"Pulsar splits by {FLOW} only where that is the default: set defaultNamespaceBundleSplitAlgorithm={FLOW}")
+            raise Refused(
+                f"Pulsar splits by {FLOW} only where that is the default: set defaultNamespaceBundleSplitAlgorithm={FLOW}"
+            )
         return {"splitAlgorithmName": algorithm or default}, None
 
     def _is_split(self, parent: BundleRange) -> bool:
-        return (parent.lower, parent.upper) not in pairwise(bundle_boundaries(self._admin, parent.namespace))
+        return (parent.lower, parent.upper) not in pairwise(
+            bundle_boundaries(self._admin, parent.namespace)
+        )
 
     def _soon(self, condition: Callable[[], bool], within_s: float = SETTLE_S) -> bool:
         end = self._clock() + within_s

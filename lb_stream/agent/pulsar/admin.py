@@ -74,8 +74,13 @@ class AdminSettings:
         if self.token is not None and self.token_file is not None:
             raise ValueError("token and token file: expected one of them, both are given")
         if self.key_file is not None and self.cert_file is None:
-            raise ValueError(f"client key = {self.key_file}: expected a client certificate beside it")
-        if min(self.connect_timeout_s, self.read_timeout_s, self.act_timeout_s) <= 0 or self.attempts < 1:
+            raise ValueError(
+                f"client key = {self.key_file}: expected a client certificate beside it"
+            )
+        if (
+            min(self.connect_timeout_s, self.read_timeout_s, self.act_timeout_s) <= 0
+            or self.attempts < 1
+        ):
             raise ValueError("time-outs and attempts: expected more than 0")
 
     @property
@@ -111,13 +116,19 @@ class AdminResponse:
 class AdminClient:
     """One broker's admin API. Any thread may call it: it holds nothing between calls."""
 
-    def __init__(self, settings: AdminSettings, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(
+        self, settings: AdminSettings, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
         """Raises ValueError when a certificate can't be used. `sleep` waits between repetitions."""
         self.settings = settings
         self._sleep = sleep
-        self._tls = _tls_context(settings)  # for redirects too: a broker without TLS may name one with it
+        self._tls = _tls_context(
+            settings
+        )  # for redirects too: a broker without TLS may name one with it
 
-    def get(self, path: str, query: Mapping[str, str] | None = None, timeout_s: float | None = None) -> AdminResponse:
+    def get(
+        self, path: str, query: Mapping[str, str] | None = None, timeout_s: float | None = None
+    ) -> AdminResponse:
         """Read something: repeated with growing pauses while nobody answers or the answer is one of a passing trouble.
 
         Returns whatever status came last. Raises AdminError when nobody answered in time.
@@ -136,7 +147,9 @@ class AdminClient:
             self._sleep(pause_s)
         raise AssertionError("the last attempt returns or raises")
 
-    def get_json(self, path: str, query: Mapping[str, str] | None = None, timeout_s: float | None = None) -> Any:
+    def get_json(
+        self, path: str, query: Mapping[str, str] | None = None, timeout_s: float | None = None
+    ) -> Any:
         """Read a JSON value. Raises AdminError for any status but 200, and for what is no JSON."""
         return self.parsed(path, self.get(path, query, timeout_s))
 
@@ -147,11 +160,18 @@ class AdminClient:
         try:
             return json.loads(answer.body)
         except ValueError:
-            raise AdminError(f"GET {answer.hops[-1]}{path}: expected JSON, got {answer.reason[:80]!r}", answer.status) from None
+            raise AdminError(
+                f"GET {answer.hops[-1]}{path}: expected JSON, got {answer.reason[:80]!r}",
+                answer.status,
+            ) from None
 
-    def put(self, path: str, query: Mapping[str, str] | None = None, body: Any = None) -> AdminResponse:
+    def put(
+        self, path: str, query: Mapping[str, str] | None = None, body: Any = None
+    ) -> AdminResponse:
         """Change something. Sent once: whether it was done is unknown when the answer fails to come. Raises AdminError then."""
-        return self._follow("PUT", path, query, body, time.monotonic() + self.settings.act_timeout_s)
+        return self._follow(
+            "PUT", path, query, body, time.monotonic() + self.settings.act_timeout_s
+        )
 
     def refusal(self, method: str, path: str, answer: AdminResponse) -> AdminError:
         """The error for an answer that isn't what was hoped for."""
@@ -160,11 +180,16 @@ class AdminClient:
             403: ": the token's role must be a superuser of the cluster",
         }.get(answer.status, "")
         reason = f" ({answer.reason})" if answer.reason else ""
-        return AdminError(f"{method} {answer.hops[-1]}{path} answers {answer.status}{reason}{advice}", answer.status)
+        return AdminError(
+            f"{method} {answer.hops[-1]}{path} answers {answer.status}{reason}{advice}",
+            answer.status,
+        )
 
     # --- one call ---
 
-    def _follow(self, method: str, path: str, query: Mapping[str, str] | None, body: Any, deadline: float) -> AdminResponse:
+    def _follow(
+        self, method: str, path: str, query: Mapping[str, str] | None, body: Any, deadline: float
+    ) -> AdminResponse:
         """Ask, and ask whom the answer points at, until one has more to say than that."""
         target = path + ("?" + urlencode(query, safe=":") if query else "")
         address, hops = self.settings.url.rstrip("/"), list[str]()
@@ -177,34 +202,54 @@ class AdminClient:
                 parts = urlsplit(urljoin(address + target, location))
                 _ = parts.port
             except ValueError:
-                raise AdminError(f"{method} {address}{path}: sent on to {location!r}, which is no address", status) from None
+                raise AdminError(
+                    f"{method} {address}{path}: sent on to {location!r}, which is no address",
+                    status,
+                ) from None
             following = f"{parts.scheme}://{parts.netloc}"
             if len(hops) > MOST_HOPS:
-                raise AdminError(f"{method} {hops[0]}{path}: sent on more than {MOST_HOPS} times, last to {following}", status)
-            if parts.scheme not in _PORTS or (address.startswith("https:") and parts.scheme != "https"):
-                raise AdminError(f"{method} {address}{path}: sent on to {following}, which is less safe; not followed", status)
+                raise AdminError(
+                    f"{method} {hops[0]}{path}: sent on more than {MOST_HOPS} times, last to {following}",
+                    status,
+                )
+            if parts.scheme not in _PORTS or (
+                address.startswith("https:") and parts.scheme != "https"
+            ):
+                raise AdminError(
+                    f"{method} {address}{path}: sent on to {following}, which is less safe; not followed",
+                    status,
+                )
             address, target = following, parts.path + (f"?{parts.query}" if parts.query else "")
 
-    def _once(self, method: str, address: str, target: str, body: Any, deadline: float) -> tuple[int, str | None, bytes]:
+    def _once(
+        self, method: str, address: str, target: str, body: Any, deadline: float
+    ) -> tuple[int, str | None, bytes]:
         called = f"{method} {address}{target.partition('?')[0]}"
         connection = self._connection(address, deadline, called)
         try:
             connection.connect()
             sock = connection.sock
             sock.settimeout(_left(deadline, called))
-            connection.request(method, target, None if body is None else json.dumps(body).encode(), self._headers())
+            connection.request(
+                method, target, None if body is None else json.dumps(body).encode(), self._headers()
+            )
             response = connection.getresponse()
             content = bytearray()
             while chunk := response.read1(_CHUNK_BYTES):
                 content += chunk
                 if len(content) > LARGEST_ANSWER_BYTES:
-                    raise AdminError(f"{called}: the answer is larger than {LARGEST_ANSWER_BYTES} bytes", response.status)
+                    raise AdminError(
+                        f"{called}: the answer is larger than {LARGEST_ANSWER_BYTES} bytes",
+                        response.status,
+                    )
                 sock.settimeout(_left(deadline, called))
             return response.status, response.getheader("Location"), bytes(content)
         except TimeoutError:
             raise AdminError(f"{called}: no answer in time") from None
         except (OSError, http.client.HTTPException) as error:
-            raise AdminError(f"{called}: {getattr(error, 'strerror', None) or error or type(error).__name__}") from error
+            raise AdminError(
+                f"{called}: {getattr(error, 'strerror', None) or error or type(error).__name__}"
+            ) from error
         finally:
             connection.close()
 
@@ -212,11 +257,17 @@ class AdminClient:
         parts = urlsplit(address)
         timeout_s = min(self.settings.connect_timeout_s, _left(deadline, called))
         if parts.scheme == "https":
-            return http.client.HTTPSConnection(parts.hostname or "", parts.port, timeout=timeout_s, context=self._tls)
+            return http.client.HTTPSConnection(
+                parts.hostname or "", parts.port, timeout=timeout_s, context=self._tls
+            )
         return http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=timeout_s)
 
     def _headers(self) -> dict[str, str]:
-        headers = {"Accept": "application/json", "Content-Type": "application/json", "Connection": "close"}
+        headers = {
+            "Accept": "application/json",
+            "Content-Type": "application/json",
+            "Connection": "close",
+        }
         if token := read_token(self.settings):
             headers["Authorization"] = f"Bearer {token}"
         return headers
@@ -241,8 +292,12 @@ def _tls_context(settings: AdminSettings) -> ssl.SSLContext:
         if settings.cert_file is not None:
             context.load_cert_chain(settings.cert_file, settings.key_file)
     except (OSError, ssl.SSLError) as error:
-        files = ", ".join(str(file) for file in (settings.ca_file, settings.cert_file, settings.key_file) if file)
-        raise ValueError(f"certificates {files}: expected PEM files that belong together ({error})") from None
+        files = ", ".join(
+            str(file) for file in (settings.ca_file, settings.cert_file, settings.key_file) if file
+        )
+        raise ValueError(
+            f"certificates {files}: expected PEM files that belong together ({error})"
+        ) from None
     context.check_hostname = settings.verify_hostname  # the certificate itself is always checked
     return context
 

@@ -14,7 +14,10 @@ from lb_stream.agent.pulsar.admin import AdminClient, AdminError
 RUNTIME = "/admin/v2/brokers/configuration/runtime"
 LEADER = "/admin/v2/brokers/leaderBroker"
 
-OWN_BALANCING = {"loadBalancerSheddingEnabled": "shedding", "loadBalancerAutoBundleSplitEnabled": "splitting"}
+OWN_BALANCING = {
+    "loadBalancerSheddingEnabled": "shedding",
+    "loadBalancerAutoBundleSplitEnabled": "splitting",
+}
 """Keys that must be false; both are dynamic, and true where nobody has set them."""
 
 CHECKED_FOR_S = 10.0
@@ -88,25 +91,35 @@ class Guard:
         found = {key: broker for key in own_balancing(self.runtime())}
         leader = self._leader()
         if leader is not None:
-            found |= {key: leader.settings.broker for key in own_balancing(_object(leader, RUNTIME)) if key not in found}
+            found |= {
+                key: leader.settings.broker
+                for key in own_balancing(_object(leader, RUNTIME))
+                if key not in found
+            }
         return found
 
     def _leader(self) -> AdminClient | None:
         """The leader's admin API; None when this broker leads, or names an address that is less safe than ours: then our settings count."""
         settings = self._admin.settings
         address = str(_object(self._admin, LEADER).get("serviceUrl", ""))
-        if not address.startswith(("http:", "https:")) or (settings.url.startswith("https:") and address.startswith("http:")):
+        if not address.startswith(("http:", "https:")) or (
+            settings.url.startswith("https:") and address.startswith("http:")
+        ):
             return None
         try:
             parts = urlsplit(address)
             other = replace(settings, url=f"{parts.scheme}://{parts.netloc}")
         except ValueError:
-            raise AdminError(f"GET {settings.url}{LEADER}: serviceUrl = {address!r} is no address") from None
+            raise AdminError(
+                f"GET {settings.url}{LEADER}: serviceUrl = {address!r} is no address"
+            ) from None
         return None if other.broker == settings.broker else AdminClient(other)
 
 
 def _object(admin: AdminClient, path: str) -> dict[str, Any]:
     value = admin.get_json(path)
     if not isinstance(value, dict):
-        raise AdminError(f"GET {admin.settings.url}{path}: expected a JSON object, got {type(value).__name__}")
+        raise AdminError(
+            f"GET {admin.settings.url}{path}: expected a JSON object, got {type(value).__name__}"
+        )
     return value

@@ -50,13 +50,21 @@ class LeaderPass:
 
 _TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)[.,](\d{3})\d*(Z|[+-]\d\d:?\d\d)?")
 _CALM = re.compile(r"Shedder - \[(\S+)\] broker is not overloaded")
-_TOO_LITTLE = re.compile(r"Shedder - \[(\S+)\] broker is planning to shed throughput .* less than minimumThroughputThreshold")
-_HOT = re.compile(r"Attempting to shed load on (\S+), which has .*? ([\d.]+)% > ([\d.]+)% \+ [\d.]+%")
+_TOO_LITTLE = re.compile(
+    r"Shedder - \[(\S+)\] broker is planning to shed throughput .* less than minimumThroughputThreshold"
+)
+_HOT = re.compile(
+    r"Attempting to shed load on (\S+), which has .*? ([\d.]+)% > ([\d.]+)% \+ [\d.]+%"
+)
 _RATE = re.compile(r"Broker (?:https?://)?(\S+) has long term message rate ([\d.E]+)")
 _PLACING = re.compile(r"\d+ brokers being considered for assignment of ")
-_UNLOAD = re.compile(r"\[\w+\] Unloading bundle: (\S+) from broker (\S+?)(?: to dest broker (\S+))?\s*$")
+_UNLOAD = re.compile(
+    r"\[\w+\] Unloading bundle: (\S+) from broker (\S+?)(?: to dest broker (\S+))?\s*$"
+)
 _TRANSFERS = re.compile(r"Unload decision result: \[")
-_TRANSFER = re.compile(r"Unload\[sourceBroker=([^,]+), serviceUnit=([^,]+), destBroker=Optional(?:\[([^\]]+)\]|\.empty)")
+_TRANSFER = re.compile(
+    r"Unload\[sourceBroker=([^,]+), serviceUnit=([^,]+), destBroker=Optional(?:\[([^\]]+)\]|\.empty)"
+)
 _REPORT = re.compile(r"Writing local data to metadata store because ")
 _SPLIT = re.compile(r"BundleSplitStrategy - The bundle (\S+) is considered to be unload")
 
@@ -70,7 +78,9 @@ def read_passes(paths: Iterable[Path]) -> list[LeaderPass]:
     for path in paths:
         found = list(_timed(path))
         if not found:
-            raise ValueError(f"{path}: no line with a time as 2026-11-21T08:24:21.333Z or 2026-11-21T08:24:21,333+0000")
+            raise ValueError(
+                f"{path}: no line with a time as 2026-11-21T08:24:21.333Z or 2026-11-21T08:24:21,333+0000"
+            )
         lines += found
     return passes_of(sorted(lines, key=lambda line: line[0]))
 
@@ -104,15 +114,22 @@ def passes_of(lines: Iterable[tuple[int, str]]) -> list[LeaderPass]:
             current().moves.append(LeaderMove(at_ms, found[1], found[2], found[3], rates))
             rates = {}
         elif _TRANSFERS.search(line):
-            moves = [LeaderMove(at_ms, unit, source, to or None, {}) for source, unit, to in _TRANSFER.findall(line)]
+            moves = [
+                LeaderMove(at_ms, unit, source, to or None, {})
+                for source, unit, to in _TRANSFER.findall(line)
+            ]
             current().moves += moves
     return passes
 
 
-def _pass_at(passes: list[LeaderPass], at_ms: int, splits: Mapping[str, int], reported_ms: int | None) -> LeaderPass:
+def _pass_at(
+    passes: list[LeaderPass], at_ms: int, splits: Mapping[str, int], reported_ms: int | None
+) -> LeaderPass:
     """The pass that a line of this time belongs to: the last one, or a new one."""
     if not passes or at_ms - passes[-1].last_ms > PAUSE_MS:
-        lately = frozenset(bundle for bundle, since_ms in splits.items() if at_ms - since_ms <= SPLIT_LASTS_MS)
+        lately = frozenset(
+            bundle for bundle, since_ms in splits.items() if at_ms - since_ms <= SPLIT_LASTS_MS
+        )
         passes.append(LeaderPass(at_ms, lately, reported_ms=reported_ms))
     passes[-1].last_ms = at_ms
     return passes[-1]

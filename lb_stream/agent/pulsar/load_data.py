@@ -49,7 +49,11 @@ def _owned_only(record: bytes, fields: dict[str, Any], owned: Set[str]) -> bytes
     """Statistics of owned bundles only: the broker's name a bundle for some time after it has gone, and its new owner must keep it."""
     named = fields["topBundlesLoadData"] or []
     kept = [one for one in named if isinstance(one, dict) and one.get("bundleName") in owned]
-    return record if len(kept) == len(named) else canonical_json({**fields, "topBundlesLoadData": kept}).encode()
+    return (
+        record
+        if len(kept) == len(named)
+        else canonical_json({**fields, "topBundlesLoadData": kept}).encode()
+    )
 
 
 def _fields(record: bytes) -> dict[str, Any]:

@@ -58,9 +58,15 @@ def service_url(settings: AdminSettings, runtime: dict[str, Any]) -> str:
     """Where the broker with these settings in force takes clients, on the host of its admin address. Raises BrokerError."""
     host = urlsplit(settings.url).hostname or ""
     tls = settings.url.startswith("https:")
-    port = str(runtime.get("brokerServicePortTls" if tls else "brokerServicePort") or "").removeprefix("Optional[").removesuffix("]")
+    port = (
+        str(runtime.get("brokerServicePortTls" if tls else "brokerServicePort") or "")
+        .removeprefix("Optional[")
+        .removesuffix("]")
+    )
     if not port.isdigit():
-        raise BrokerError(f"{settings.broker} tells no port for clients: name its address with --service-url")
+        raise BrokerError(
+            f"{settings.broker} tells no port for clients: name its address with --service-url"
+        )
     return f"{'pulsar+ssl' if tls else 'pulsar'}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
@@ -94,13 +100,26 @@ class LoadDataTopics:
 
     def _connect(self) -> Any:
         pulsar, address = client_library(), self._address()
-        client = pulsar.Client(address, logger=logging.getLogger("pulsar"), operation_timeout_seconds=OPERATION_S, **self._options(pulsar))
+        client = pulsar.Client(
+            address,
+            logger=logging.getLogger("pulsar"),
+            operation_timeout_seconds=OPERATION_S,
+            **self._options(pulsar),
+        )
         try:
             for topic in TOPICS:
-                client.subscribe(topic, f"lb-agent-{socket.gethostname()}-{os.getpid()}", message_listener=self._keep)
-        except Exception as error:  # (the client's own errors have no common class across its versions)
+                client.subscribe(
+                    topic,
+                    f"lb-agent-{socket.gethostname()}-{os.getpid()}",
+                    message_listener=self._keep,
+                )
+        except (
+            Exception
+        ) as error:  # (the client's own errors have no common class across its versions)
             client.close()
-            raise BrokerError(f"{topic} at {address} can't be read: {type(error).__name__}: {error}") from error
+            raise BrokerError(
+                f"{topic} at {address} can't be read: {type(error).__name__}: {error}"
+            ) from error
         return client
 
     def _options(self, pulsar: Any) -> dict[str, Any]:
@@ -108,7 +127,9 @@ class LoadDataTopics:
         if settings.token is not None or settings.token_file is not None:
             options["authentication"] = pulsar.AuthenticationToken(lambda: read_token(settings))
         elif settings.cert_file is not None:
-            options["authentication"] = pulsar.AuthenticationTLS(str(settings.cert_file), str(settings.key_file or settings.cert_file))
+            options["authentication"] = pulsar.AuthenticationTLS(
+                str(settings.cert_file), str(settings.key_file or settings.cert_file)
+            )
         if settings.ca_file is not None:
             options["tls_trust_certs_file_path"] = str(settings.ca_file)
         return options | {"tls_validate_hostname": settings.verify_hostname}

@@ -49,7 +49,11 @@ def _namespace(admin: AdminClient, name: str, cluster: str) -> Namespace | None:
         return None
     group = _text(admin, f"{NAMESPACES}/{quote(name)}/antiAffinity")
     try:
-        return Namespace(name=name, boundaries=_boundaries(policies.get("bundles"), name), anti_affinity_group=group or None)
+        return Namespace(
+            name=name,
+            boundaries=_boundaries(policies.get("bundles"), name),
+            anti_affinity_group=group or None,
+        )
     except ValidationError as error:
         first = error.errors()[0]
         raise BrokerError(f"namespace {name}: expected {expected_by(first)}") from None
@@ -59,7 +63,9 @@ def _boundaries(given: Any, namespace: str) -> list[int]:
     try:
         return [int(bound, 16) for bound in given["boundaries"]]
     except (TypeError, KeyError, ValueError):
-        raise BrokerError(f"bundles of {namespace}: expected boundaries as hexadecimal numbers, got {str(given)[:80]}") from None
+        raise BrokerError(
+            f"bundles of {namespace}: expected boundaries as hexadecimal numbers, got {str(given)[:80]}"
+        ) from None
 
 
 def _isolation(given: dict[str, Any]) -> list[NamespaceIsolation]:
@@ -83,7 +89,11 @@ def _isolation(given: dict[str, Any]) -> list[NamespaceIsolation]:
 
 
 def _domains(given: dict[str, Any]) -> dict[str, str]:
-    return {broker: domain for domain, one in sorted(given.items()) for broker in sorted(one.get("brokers") or ())}
+    return {
+        broker: domain
+        for domain, one in sorted(given.items())
+        for broker in sorted(one.get("brokers") or ())
+    }
 
 
 def _optional(admin: AdminClient, path: str) -> Any:

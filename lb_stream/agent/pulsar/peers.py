@@ -46,11 +46,17 @@ class Peers:
         topic = _topic_in(bundle)
         if topic is None:
             return None
-        answer = self._admin.get(f"/lookup/v2/topic/non-persistent/{quote(bundle.namespace)}/{topic}")
+        answer = self._admin.get(
+            f"/lookup/v2/topic/non-persistent/{quote(bundle.namespace)}/{topic}"
+        )
         if answer.status != 200:
             return None
         found = self._admin.parsed("", answer)
-        urls = [urlsplit(str(found.get(name) or "")).netloc for name in ("httpUrl", "httpUrlTls")] if isinstance(found, dict) else []
+        urls = (
+            [urlsplit(str(found.get(name) or "")).netloc for name in ("httpUrl", "httpUrlTls")]
+            if isinstance(found, dict)
+            else []
+        )
         names = [netloc for netloc in urls if netloc]
         return self._broker if self._broker in names else next(iter(names), None)
 
@@ -64,7 +70,9 @@ class Peers:
             own = urlsplit(settings.url)
             if self._broker.rpartition(":")[2] != settings.broker.rpartition(":")[2]:
                 port = settings.broker.rpartition(":")[2]
-            self._known[broker] = AdminClient(replace(settings, url=f"{own.scheme}://{host}:{port}"))
+            self._known[broker] = AdminClient(
+                replace(settings, url=f"{own.scheme}://{host}:{port}")
+            )
         return self._known[broker]
 
 
@@ -72,5 +80,9 @@ def _topic_in(bundle: BundleRange) -> str | None:
     """The name of a topic that would be in the bundle. It is only looked up: nothing is made by that, nor need it be there."""
     upper = FULL_RANGE_END + 1 if bundle.upper == FULL_RANGE_END else bundle.upper
     names = (f"lb-lookup-{number}" for number in range(MOST_NAMES))
-    inside = (name for name in names if bundle.lower <= topic_hash(f"non-persistent://{bundle.namespace}/{name}") < upper)
+    inside = (
+        name
+        for name in names
+        if bundle.lower <= topic_hash(f"non-persistent://{bundle.namespace}/{name}") < upper
+    )
     return next(inside, None)

@@ -21,7 +21,9 @@ class ReportCheck:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._held_since: float | None = None
-        self._taken: set[str] = set()  # bundles that came by a decision, and that no report has named yet
+        self._taken: set[str] = (
+            set()
+        )  # bundles that came by a decision, and that no report has named yet
 
     def taken(self, bundle: str) -> None:
         """Note that a bundle has come by a decision: the next report must name it. Statistics leave out a bundle without topics."""
@@ -33,7 +35,12 @@ class ReportCheck:
         Its load is that of its statistics in any case: a report that is held back comes with figures that know of the change, too.
         """
         fields = json.loads(report)
-        named = {name for field in NAMING for name in (fields.get(field) or ()) if not is_system_bundle(name)}
+        named = {
+            name
+            for field in NAMING
+            for name in (fields.get(field) or ())
+            if not is_system_bundle(name)
+        }
         self._taken = (self._taken & owned) - named
         if named <= owned and not self._taken:
             self._held_since = None

@@ -35,8 +35,14 @@ def read_bundles(admin: AdminClient) -> dict[str, Measured]:
     """
     found = admin.get_json(TOPIC_STATS)
     try:
-        named = {f"{namespace}/{bounds}": kinds for namespace, bundles in found.items() for bounds, kinds in bundles.items()}
-        return {name: _measured(kinds) for name, kinds in named.items() if not is_system_bundle(name)}
+        named = {
+            f"{namespace}/{bounds}": kinds
+            for namespace, bundles in found.items()
+            for bounds, kinds in bundles.items()
+        }
+        return {
+            name: _measured(kinds) for name, kinds in named.items() if not is_system_bundle(name)
+        }
     except (AttributeError, TypeError, ValueError) as error:
         text = f"GET {admin.settings.url}{TOPIC_STATS}: expected namespaces, in them bundles, in them topics: {type(error).__name__}"
         raise BrokerError(text) from error
@@ -52,11 +58,18 @@ def _measured(kinds: Mapping[str, Mapping[str, Any]]) -> Measured:
         msg_throughput_in=_sum(every, "msgThroughputIn"),
         msg_throughput_out=_sum(every, "msgThroughputOut"),
         producer_count=int(_sum(every, "producerCount")),
-        consumer_count=sum(len(one.get("consumers") or ()) for figures in every for one in (figures.get("subscriptions") or {}).values()),
+        consumer_count=sum(
+            len(one.get("consumers") or ())
+            for figures in every
+            for one in (figures.get("subscriptions") or {}).values()
+        ),
         topics=len(every),
     )
     rates = {
-        name: (_sum([figures], "msgRateIn", "msgRateOut"), _sum([figures], "msgThroughputIn", "msgThroughputOut"))
+        name: (
+            _sum([figures], "msgRateIn", "msgRateOut"),
+            _sum([figures], "msgThroughputIn", "msgThroughputOut"),
+        )
         for name, figures in topics.items()
     }
     return Measured(stats, rates)

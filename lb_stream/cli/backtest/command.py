@@ -20,14 +20,32 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 Policies = Annotated[
-    list[str], typer.Option("--policy", "-p", metavar="NAME|FILE", help="Shedder+Placement, one name for both, none, a settings file.")
+    list[str],
+    typer.Option(
+        "--policy",
+        "-p",
+        metavar="NAME|FILE",
+        help="Shedder+Placement, one name for both, none, a settings file.",
+    ),
 ]
-Clusters = Annotated[list[str] | None, typer.Option("--cluster", metavar="NAME", help="May be given again; default: the only one.")]
+Clusters = Annotated[
+    list[str] | None,
+    typer.Option("--cluster", metavar="NAME", help="May be given again; default: the only one."),
+]
 OpenLoop = Annotated[
-    bool, typer.Option("--open-loop", help="Only compare decisions, in the rounds of the log whose views are kept; without Spark.")
+    bool,
+    typer.Option(
+        "--open-loop",
+        help="Only compare decisions, in the rounds of the log whose views are kept; without Spark.",
+    ),
 ]
 Checkpoint = Annotated[
-    str | None, typer.Option("--checkpoint", metavar="FOLDER", help="The job's, for --open-loop; default: beside the tables.")
+    str | None,
+    typer.Option(
+        "--checkpoint",
+        metavar="FOLDER",
+        help="The job's, for --open-loop; default: beside the tables.",
+    ),
 ]
 _DONE = re.compile(r"(\d+) of (\d+) trials\n")
 
@@ -42,17 +60,45 @@ def register(app: typer.Typer) -> None:
 
 def backtest(
     policy: Policies,
-    tables: Annotated[str, typer.Option("--tables", metavar="FOLDER", help="The job's tables; results go there.")] = ".lb/tables",
-    reports: Annotated[Path | None, typer.Option("--reports", metavar="FILE", help="Load reports instead of the tables' history.")] = None,
+    tables: Annotated[
+        str, typer.Option("--tables", metavar="FOLDER", help="The job's tables; results go there.")
+    ] = ".lb/tables",
+    reports: Annotated[
+        Path | None,
+        typer.Option(
+            "--reports", metavar="FILE", help="Load reports instead of the tables' history."
+        ),
+    ] = None,
     cluster: Clusters = None,
-    from_: Annotated[str | None, typer.Option("--from", metavar="TIME", help="As 2026-11-21T13:00; default: where history begins.")] = None,
-    to: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Default: where history ends.")] = None,
-    window: Annotated[float, typer.Option("--window", metavar="HOURS", help="Cut the time into windows; 0: one.", min=0.0)] = 0.0,
-    tick: Annotated[float, typer.Option("--tick", metavar="SECONDS", help="Length of a tick.")] = 30.0,
-    driver_memory: Annotated[str, typer.Option("--driver-memory", metavar="SIZE", help="Heap of Spark's JVM.")] = "2g",
+    from_: Annotated[
+        str | None,
+        typer.Option(
+            "--from", metavar="TIME", help="As 2026-11-21T13:00; default: where history begins."
+        ),
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="TIME", help="Default: where history ends.")
+    ] = None,
+    window: Annotated[
+        float,
+        typer.Option(
+            "--window", metavar="HOURS", help="Cut the time into windows; 0: one.", min=0.0
+        ),
+    ] = 0.0,
+    tick: Annotated[
+        float, typer.Option("--tick", metavar="SECONDS", help="Length of a tick.")
+    ] = 30.0,
+    driver_memory: Annotated[
+        str, typer.Option("--driver-memory", metavar="SIZE", help="Heap of Spark's JVM.")
+    ] = "2g",
     open_loop: OpenLoop = False,
     checkpoint: Checkpoint = None,
-    html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="A page with pictures, which needs nothing else.")] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            "--html", metavar="FILE", help="A page with pictures, which needs nothing else."
+        ),
+    ] = None,
     suggest: suggestion.Suggest = False,
     search: suggestion.Search = None,
     trials: suggestion.Trials = 48,
@@ -76,14 +122,30 @@ def backtest(
     suggestion.check(suggest, [read_policy(one) for one in policy], search or (), out)
     between = range_given(from_, to)
     if open_loop:
-        _only_closed({"--reports": reports, "--window": window, "--html": html, "--suggest": suggest})
+        _only_closed(
+            {"--reports": reports, "--window": window, "--html": html, "--suggest": suggest}
+        )
         raise typer.Exit(decide_again(tables, checkpoint, cluster or [], policy, between, json))
     _check_past(tables, reports, cluster or [None])
-    given = {"--tables": tables, "--reports": reports, "--from": from_, "--to": to, "--window": window, "--tick": tick}
+    given = {
+        "--tables": tables,
+        "--reports": reports,
+        "--from": from_,
+        "--to": to,
+        "--window": window,
+        "--tick": tick,
+    }
     given |= {"--trials": trials, "--seed": seed, "--choose": choose.value, "--within": within}
-    arguments = ["--suggest"] * suggest + [part for option, value in given.items() if value is not None for part in (option, str(value))]
+    arguments = ["--suggest"] * suggest + [
+        part
+        for option, value in given.items()
+        if value is not None
+        for part in (option, str(value))
+    ]
     lists = {"--cluster": cluster or (), "--policy": policy, "--search": search or ()}
-    arguments += [part for option, values in lists.items() for value in values for part in (option, value)]
+    arguments += [
+        part for option, values in lists.items() for value in values for part in (option, value)
+    ]
     result, code = _run(*submit_command(arguments, driver_memory, BACKTEST))
     if result is not None:
         _show(result, out, json)
@@ -113,7 +175,10 @@ def _check_past(tables: str, reports: Path | None, clusters: Sequence[str | None
         return
     folder = Store.at(tables, setting="--tables")
     if existing_table(folder, BUNDLE_HISTORY) is None:
-        raise CommandError(f"{tables} has no bundle_history: expected a job's tables in --tables FOLDER, or --reports FILE", 2)
+        raise CommandError(
+            f"{tables} has no bundle_history: expected a job's tables in --tables FOLDER, or --reports FILE",
+            2,
+        )
     with open_lake(folder, whole=False) as lake:
         for cluster in clusters:
             the_recorded(lake_asker(lake), cluster)
@@ -170,11 +235,21 @@ def _show(result: dict[str, Any], out: Path | None, json: bool) -> None:
     rows = result["rows"]
     if json:
         for row in rows:
-            emit_json(row | {name: json_.loads(row[name] or "null") for name in ("measures", "settings")})
+            emit_json(
+                row | {name: json_.loads(row[name] or "null") for name in ("measures", "settings")}
+            )
         return
     heads = tuple(SHOWN.values())
-    emit_rich(table(("policy", *heads), [(one["policy"], *cells(one)) for one in compared(rows)], right=heads))
+    emit_rich(
+        table(
+            ("policy", *heads),
+            [(one["policy"], *cells(one)) for one in compared(rows)],
+            right=heads,
+        )
+    )
     note(f"run {result['run']} in the table backtests; means over {windows_told(rows)}")
     for row in rows:
         if row["error"] is not None:
-            note(f"{row['policy']}, {row['cluster']} from {utc(row['from_ms'])}: {row['error'].splitlines()[-1]}")
+            note(
+                f"{row['policy']}, {row['cluster']} from {utc(row['from_ms'])}: {row['error'].splitlines()[-1]}"
+            )

@@ -56,15 +56,21 @@ def decide_again(
             require_cluster(lake, cluster)
     begin, end = between
     wanted: Sequence[str | None] = clusters or [None]
-    found = [starts(stream, Wanted(since_ms=begin, until_ms=end, cluster=cluster)) for cluster in wanted]
+    found = [
+        starts(stream, Wanted(since_ms=begin, until_ms=end, cluster=cluster)) for cluster in wanted
+    ]
     total = sum(rounds for rounds, _ in found)
     seen: list[bool] = []
     with progress("deciding") as told:
-        logged = _noted(chain.from_iterable(each for _, each in found), seen, lambda: told("", len(seen), total))
+        logged = _noted(
+            chain.from_iterable(each for _, each in found), seen, lambda: told("", len(seen), total)
+        )
         rows = open_loop(logged, [read_policy(one) for one in policies])
     gone = f"{seen.count(False)} of {total} rounds have no view any more: stream.keep_views says for how many batches views stay"
     if not rows:
-        raise CommandError(f"nothing to decide again: {gone if total else 'no round of this time is in the log'}")
+        raise CommandError(
+            f"nothing to decide again: {gone if total else 'no round of this time is in the log'}"
+        )
     kept = keep_rows(folder, rows)
     _show(kept, json)
     if not all(seen):
@@ -72,7 +78,9 @@ def decide_again(
     return int(any(row["error"] is not None for row in kept))
 
 
-def _noted(rounds: Iterable[Logged], seen: list[bool], tell: Callable[[], None]) -> Iterator[Logged]:
+def _noted(
+    rounds: Iterable[Logged], seen: list[bool], tell: Callable[[], None]
+) -> Iterator[Logged]:
     """The same rounds; `seen` gets of each whether its view is there."""
     for row, start in rounds:
         yield row, start
@@ -83,15 +91,24 @@ def _noted(rounds: Iterable[Logged], seen: list[bool], tell: Callable[[], None])
 def _show(rows: Sequence[dict[str, Any]], json: bool) -> None:
     if json:
         for row in rows:
-            emit_json(row | {name: json_.loads(row[name] or "null") for name in ("measures", "settings")})
+            emit_json(
+                row | {name: json_.loads(row[name] or "null") for name in ("measures", "settings")}
+            )
         return
     heads = tuple(HEADS.values())
     for cluster in dict.fromkeys(row["cluster"] for row in rows):
-        mine = [(row, json_.loads(row["measures"] or "null")) for row in rows if row["cluster"] == cluster]
+        mine = [
+            (row, json_.loads(row["measures"] or "null"))
+            for row in rows
+            if row["cluster"] == cluster
+        ]
         span = f"{cluster}, {utc(mine[0][0]['from_ms'])} to {utc(mine[0][0]['to_ms'])}"
         then = next((f": {one['rounds']} rounds, {one['moves_then']} moves and {one['assignments_then']} assignments decided then"
                      for _, one in mine if one), "")  # fmt: skip
-        cells = [(row["policy"], *("-" if one is None else str(one[name]) for name in HEADS)) for row, one in mine]
+        cells = [
+            (row["policy"], *("-" if one is None else str(one[name]) for name in HEADS))
+            for row, one in mine
+        ]
         emit_rich(span + then, table(("policy", *heads), cells, right=heads))
     note(f"run {rows[0]['run']} in the table backtests, loop open")
     for row in rows:

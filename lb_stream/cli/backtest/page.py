@@ -31,19 +31,39 @@ def page(run: str, rows: Sequence[Row]) -> str:
     """The whole page, of the rows of one run of `backtests`."""
     means = compared(rows)
     clusters = sorted({row["cluster"] for row in rows})
-    title = f"Back-test of {clusters[0]}" if len(clusters) == 1 else f"Back-test of {len(clusters)} clusters"
+    title = (
+        f"Back-test of {clusters[0]}"
+        if len(clusters) == 1
+        else f"Back-test of {len(clusters)} clusters"
+    )
     said = f"{windows_told(rows)}; run {run} in the table backtests. Times in UTC; figures are means over windows."
-    failed = [[row["policy"], _where(row), row["error"].splitlines()[-1]] for row in rows if row["error"] is not None]
+    failed = [
+        [row["policy"], _where(row), row["error"].splitlines()[-1]]
+        for row in rows
+        if row["error"] is not None
+    ]
     body = [
         f'<h1>{in_html(title)}</h1><p class="soft">{in_html(said)}</p>\n',
-        table("policies", "Policies, the evenest first", ["policy", *SHOWN.values()], [[one["policy"], *cells(one)] for one in means], ""),
+        table(
+            "policies",
+            "Policies, the evenest first",
+            ["policy", *SHOWN.values()],
+            [[one["policy"], *cells(one)] for one in means],
+            "",
+        ),
         _scatter(means, rows),
-        table("failed", "Trials that failed", ["policy", "window", "why"], failed, "") if failed else "",
+        table("failed", "Trials that failed", ["policy", "window", "why"], failed, "")
+        if failed
+        else "",
     ]
     charts: list[dict[str, Any]] = []
     order = [one["policy"] for one in means]
     for cluster in clusters:
-        section, points = _cluster(cluster, order, [row for row in rows if row["cluster"] == cluster and row["error"] is None])
+        section, points = _cluster(
+            cluster,
+            order,
+            [row for row in rows if row["cluster"] == cluster and row["error"] is None],
+        )
         body.append(section)
         charts += points
     return document(title, "lbctl backtest", [*body, under_pointer(charts)])
@@ -71,38 +91,108 @@ def _scatter(means: Sequence[Row], rows: Sequence[Row]) -> str:
     """Each policy's mean, and its windows where there are several."""
     points: dict[str, list[tuple[float, float, str]]] = {}
     for one in means:
-        own = [row for row in rows if row["policy"] == one["policy"] and row["max_over_bound_median"] is not None]
+        own = [
+            row
+            for row in rows
+            if row["policy"] == one["policy"] and row["max_over_bound_median"] is not None
+        ]
         if one["max_over_bound_median"] is not None:
-            points[one["policy"]] = [_point(one, one["policy"]), *(_point(row, _where(row)) for row in own if len(own) > 1)]
+            points[one["policy"]] = [
+                _point(one, one["policy"]),
+                *(_point(row, _where(row)) for row in own if len(own) > 1),
+            ]
     if not points:
         return ""
     words = "Down and to the left is better. Large: the mean of a policy; small: its windows. 1: nobody could be more even."
-    return chart("Imbalance against moves", words, scatter_chart("scatter", "imbalance against moves", points, "moves", "max ÷ bound"))
+    return chart(
+        "Imbalance against moves",
+        words,
+        scatter_chart("scatter", "imbalance against moves", points, "moves", "max ÷ bound"),
+    )
 
 
 def _point(one: Row, name: str) -> tuple[float, float, str]:
     moves, ratio = float(one["moves"]), float(one["max_over_bound_median"])
-    return moves, ratio, f"{name}: max/bound {ratio:.3f}, {moves:,.0f} moves, {one['client_seconds_lost']:,.0f} client-seconds lost"
+    return (
+        moves,
+        ratio,
+        f"{name}: max/bound {ratio:.3f}, {moves:,.0f} moves, {one['client_seconds_lost']:,.0f} client-seconds lost",
+    )
 
 
-def _cluster(cluster: str, order: Sequence[str], rows: Sequence[Row]) -> tuple[str, list[dict[str, Any]]]:
+def _cluster(
+    cluster: str, order: Sequence[str], rows: Sequence[Row]
+) -> tuple[str, list[dict[str, Any]]]:
     """What is told of one cluster, window by window, and what its chart shows under the pointer."""
     times = sorted({row["from_ms"] for row in rows})
     at = {(row["policy"], row["from_ms"]): row for row in rows}
     name, several = in_html(cluster), len(times) > 1
-    parts = [f"<section{f' data-cluster={chr(34)}{name}{chr(34)}' if several else ''}><h2>{name}</h2>"]
+    parts = [
+        f"<section{f' data-cluster={chr(34)}{name}{chr(34)}' if several else ''}><h2>{name}</h2>"
+    ]
     points = []
     if several:
-        lines = {one: [at[one, time]["max_over_bound_median"] if (one, time) in at else None for time in times] for one in order}
-        drawn = line_chart(f"windows-{name}", "imbalance", times, lines | {"balanced": [BALANCED] * len(times)}, "", low=1.0, ranked=False)
-        parts.append(chart("Imbalance, window by window", "The median of max ÷ bound of each window, at its begin.", drawn))
+        lines = {
+            one: [
+                at[one, time]["max_over_bound_median"] if (one, time) in at else None
+                for time in times
+            ]
+            for one in order
+        }
+        drawn = line_chart(
+            f"windows-{name}",
+            "imbalance",
+            times,
+            lines | {"balanced": [BALANCED] * len(times)},
+            "",
+            low=1.0,
+            ranked=False,
+        )
+        parts.append(
+            chart(
+                "Imbalance, window by window",
+                "The median of max ÷ bound of each window, at its begin.",
+                drawn,
+            )
+        )
         heads = [f"window from {utc(time)}, max/bound" for time in times]
-        points.append({"cluster": cluster, "times_ms": times, "heads": heads, "loads": lines, "divisor": 1, "unit": ""})
+        points.append(
+            {
+                "cluster": cluster,
+                "times_ms": times,
+                "heads": heads,
+                "loads": lines,
+                "divisor": 1,
+                "unit": "",
+            }
+        )
     shown = [at[one, time] for time in times for one in order if (one, time) in at]
     told = [[utc(row["from_ms"]), row["policy"], *cells(row)] for row in shown]
-    measures = side_by_side({row["policy"]: json.loads(row["measures"]) for row in shown}) if shown and not several else []
-    parts.append(table(f"windows-{cluster}", "Windows", ["from", "policy", *SHOWN.values()], told, "no trial was done") if several else "")
+    measures = (
+        side_by_side({row["policy"]: json.loads(row["measures"]) for row in shown})
+        if shown and not several
+        else []
+    )
     parts.append(
-        table(f"measures-{cluster}", "All measures", ["measure", *(row["policy"] for row in shown)], measures, "") if measures else ""
+        table(
+            f"windows-{cluster}",
+            "Windows",
+            ["from", "policy", *SHOWN.values()],
+            told,
+            "no trial was done",
+        )
+        if several
+        else ""
+    )
+    parts.append(
+        table(
+            f"measures-{cluster}",
+            "All measures",
+            ["measure", *(row["policy"] for row in shown)],
+            measures,
+            "",
+        )
+        if measures
+        else ""
     )
     return "".join([*parts, "</section>\n"]), points

@@ -37,7 +37,12 @@ class Choose(StrEnum):
     imbalance = "imbalance"
 
 
-Suggest = Annotated[bool, typer.Option("--suggest", help="Search for better settings of the one --policy.", rich_help_panel=_PANEL)]
+Suggest = Annotated[
+    bool,
+    typer.Option(
+        "--suggest", help="Search for better settings of the one --policy.", rich_help_panel=_PANEL
+    ),
+]
 Search = Annotated[
     list[str] | None,
     typer.Option(
@@ -47,24 +52,54 @@ Search = Annotated[
         rich_help_panel=_PANEL,
     ),
 ]
-Trials = Annotated[int, typer.Option("--trials", metavar="NUMBER", help="Policies to play.", min=2, rich_help_panel=_PANEL)]
-Seed = Annotated[int, typer.Option("--seed", metavar="NUMBER", help="The same one finds the same.", min=0, rich_help_panel=_PANEL)]
+Trials = Annotated[
+    int,
+    typer.Option(
+        "--trials", metavar="NUMBER", help="Policies to play.", min=2, rich_help_panel=_PANEL
+    ),
+]
+Seed = Annotated[
+    int,
+    typer.Option(
+        "--seed",
+        metavar="NUMBER",
+        help="The same one finds the same.",
+        min=0,
+        rich_help_panel=_PANEL,
+    ),
+]
 ChooseBy = Annotated[
-    Choose, typer.Option("--choose", help="Which one of the front: the one with the least of this.", rich_help_panel=_PANEL)
+    Choose,
+    typer.Option(
+        "--choose",
+        help="Which one of the front: the one with the least of this.",
+        rich_help_panel=_PANEL,
+    ),
 ]
 Within = Annotated[
     float,
     typer.Option(
-        "--within", metavar="PERCENT", help="The chosen one is so near to the least imbalance, at least.", min=0.0, rich_help_panel=_PANEL
+        "--within",
+        metavar="PERCENT",
+        help="The chosen one is so near to the least imbalance, at least.",
+        min=0.0,
+        rich_help_panel=_PANEL,
     ),
 ]
 Out = Annotated[
     Path | None,
-    typer.Option("--out", metavar="FILE.toml", help="Write the chosen settings, for --policy and --config.", rich_help_panel=_PANEL),
+    typer.Option(
+        "--out",
+        metavar="FILE.toml",
+        help="Write the chosen settings, for --policy and --config.",
+        rich_help_panel=_PANEL,
+    ),
 ]
 
 
-def check(suggest: bool, policies: Sequence[Policy], searched: Sequence[str], out: Path | None) -> None:
+def check(
+    suggest: bool, policies: Sequence[Policy], searched: Sequence[str], out: Path | None
+) -> None:
     """Before the long part. Raises SettingError, SuggestError for what can't be searched; CommandError for a file that can't be written."""
     from lb_stream.backtest.suggest import the_space
 
@@ -74,16 +109,23 @@ def check(suggest: bool, policies: Sequence[Policy], searched: Sequence[str], ou
     if not suggest:
         raise CommandError("--out is for --suggest: give both", 2)
     if out.suffix != ".toml":
-        raise CommandError(f"--out {out}: expected a name that ends with .toml, as --policy and --config read it", 2)
+        raise CommandError(
+            f"--out {out}: expected a name that ends with .toml, as --policy and --config read it",
+            2,
+        )
     if out.exists() or not out.parent.is_dir():
-        raise CommandError(f"--out {out}: expected a file that isn't there yet, in a folder that is", 2)
+        raise CommandError(
+            f"--out {out}: expected a file that isn't there yet, in a folder that is", 2
+        )
 
 
 def show(result: Mapping[str, Any], out: Path | None, json: bool) -> None:
     """Print the front, and write the chosen settings. Raises CommandError where every trial failed."""
     made = result["suggestion"]
     if made["chosen"] is None:
-        raise CommandError(f"no trial of {made['trials']} could be played: {result['rows'][0]['error'].splitlines()[-1]}")
+        raise CommandError(
+            f"no trial of {made['trials']} could be played: {result['rows'][0]['error'].splitlines()[-1]}"
+        )
     chosen = next(one for one in made["front"] if one["number"] == made["chosen"])
     if json:
         emit_json({"run": result["run"], **made})
@@ -102,8 +144,15 @@ def _table(made: Mapping[str, Any]) -> RenderableType:
     """The front; above it the policy that it began with, if that is beaten. Rules broken only where some are."""
     beaten = all(one["number"] for one in made["front"])
     shown = [made["start"]] * beaten + made["front"]
-    heads = {name: head for name, head in HEADS.items() if name != CONSTRAINT or any(one["measures"].get(name) for one in shown)}
-    rows = [[_number(one, made["chosen"]), *(_figure(one, name) for name in heads), _changed(one)] for one in shown]
+    heads = {
+        name: head
+        for name, head in HEADS.items()
+        if name != CONSTRAINT or any(one["measures"].get(name) for one in shown)
+    }
+    rows = [
+        [_number(one, made["chosen"]), *(_figure(one, name) for name in heads), _changed(one)]
+        for one in shown
+    ]
     return table(("", *heads.values(), "settings changed"), rows, right=tuple(heads.values()))
 
 
@@ -120,13 +169,24 @@ def _figure(one: Mapping[str, Any], name: str) -> str:
 
 def _changed(one: Mapping[str, Any]) -> Text:
     """The settings that differ, each on a line of its own."""
-    return styled(*(f"{name} = {as_toml(value)}" for name, value in one["changes"].items()) if one["number"] else ("as it is",))
+    return styled(
+        *(f"{name} = {as_toml(value)}" for name, value in one["changes"].items())
+        if one["number"]
+        else ("as it is",)
+    )
 
 
 def settings_file(run: str, made: Mapping[str, Any], chosen: Mapping[str, Any]) -> str:
     """The chosen settings as a TOML file that --policy and --config read."""
-    figures = [f"# {head}: {_figure(chosen, name)}, was {_figure(made['start'], name)}" for name, head in HEADS.items()]
-    settings = [f"{name} = {as_toml(value)}" for name, value in chosen["settings"].items() if value is not None]
+    figures = [
+        f"# {head}: {_figure(chosen, name)}, was {_figure(made['start'], name)}"
+        for name, head in HEADS.items()
+    ]
+    settings = [
+        f"{name} = {as_toml(value)}"
+        for name, value in chosen["settings"].items()
+        if value is not None
+    ]
     head = f"# {chosen['policy']} of {made['trials']} tried by lbctl backtest --suggest, run {run}: {made['why']}."
     return "\n".join([head, *figures, "[balancer]", *settings, ""])
 

@@ -16,33 +16,68 @@ from lb_stream.io.local.locks import locked
 
 
 def command(
-    shedder: Annotated[str, typer.Option("--shedder", metavar="NAME", help="Which strategy unloads hot brokers.")] = "LeastMoves",
-    brokers: Annotated[int, typer.Option("--brokers", min=2, max=100, help="Simulated brokers.")] = 6,
-    bundles: Annotated[int, typer.Option("--bundles", min=1, max=10_000, help="Bundles that they serve.")] = 96,
+    shedder: Annotated[
+        str, typer.Option("--shedder", metavar="NAME", help="Which strategy unloads hot brokers.")
+    ] = "LeastMoves",
+    brokers: Annotated[
+        int, typer.Option("--brokers", min=2, max=100, help="Simulated brokers.")
+    ] = 6,
+    bundles: Annotated[
+        int, typer.Option("--bundles", min=1, max=10_000, help="Bundles that they serve.")
+    ] = 96,
     workload: Annotated[
         str,
         typer.Option(
-            "--workload", metavar="NAME", help="hot_spot: one broker carries three times its load; skewed: few bundles carry much; steady."
+            "--workload",
+            metavar="NAME",
+            help="hot_spot: one broker carries three times its load; skewed: few bundles carry much; steady.",
         ),
     ] = "hot_spot",
     seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same cluster.")] = 1,
-    max_rounds: Annotated[int, typer.Option("--max-rounds", min=1, help="Give up after so many rounds of the balancer.")] = 400,
-    max_seconds: Annotated[int, typer.Option("--max-seconds", min=10, help="Give up after so long.")] = 240,
+    max_rounds: Annotated[
+        int,
+        typer.Option("--max-rounds", min=1, help="Give up after so many rounds of the balancer."),
+    ] = 400,
+    max_seconds: Annotated[
+        int, typer.Option("--max-seconds", min=10, help="Give up after so long.")
+    ] = 240,
     keep: Annotated[
         bool, typer.Option("--keep", help="Leave everything running until Ctrl-C, to be looked at.")
     ] = False,
     set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of the job, over conf/local.toml; may be given again.")
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="A setting of the job, over conf/local.toml; may be given again.",
+        ),
     ] = None,
     json_only: Annotated[
-        bool, typer.Option("--json", help="Only the figures on stdout, as one JSON object; progress goes to stderr.")
+        bool,
+        typer.Option(
+            "--json",
+            help="Only the figures on stdout, as one JSON object; progress goes to stderr.",
+        ),
     ] = False,
 ) -> None:
     """Show the whole thing: a real Kafka broker, the real job, simulated brokers of which one runs hot, until they are balanced.
 
     Takes about a minute. Ctrl-C ends it at any time and leaves nothing running. Everything it writes is in .lb/demo.
     """
-    raise typer.Exit(demo(shedder, brokers, bundles, workload, seed, max_rounds, max_seconds, keep, json_only, set_ or ()))
+    raise typer.Exit(
+        demo(
+            shedder,
+            brokers,
+            bundles,
+            workload,
+            seed,
+            max_rounds,
+            max_seconds,
+            keep,
+            json_only,
+            set_ or (),
+        )
+    )
 
 
 def demo(
@@ -68,7 +103,18 @@ def demo(
 
     if workload not in WORKLOADS:
         raise CommandError(f"--workload {workload}: expected one of {', '.join(WORKLOADS)}", code=2)
-    plan = Plan(shedder, brokers, bundles, workload, seed, most_rounds, most_seconds, keep, json_only, tuple(settings))
+    plan = Plan(
+        shedder,
+        brokers,
+        bundles,
+        workload,
+        seed,
+        most_rounds,
+        most_seconds,
+        keep,
+        json_only,
+        tuple(settings),
+    )
     with StopRequest() as stop, _only_one(FOLDER):
         try:
             return DemoRun(plan, stop, started).run()
@@ -88,5 +134,7 @@ def _only_one(folder: Path) -> Iterator[None]:
         try:
             stack.enter_context(locked(folder / "lock", wait=False))
         except BlockingIOError:
-            raise CommandError(f"another demo runs in {folder.resolve()}: wait for it, or run this one in another folder") from None
+            raise CommandError(
+                f"another demo runs in {folder.resolve()}: wait for it, or run this one in another folder"
+            ) from None
         yield

@@ -68,7 +68,11 @@ class Plan:
 
     def job_arguments(self, bootstrap: str) -> list[str]:
         """The job's command line."""
-        return ["--config", str(CONFIG), *(part for one in self.overrides(bootstrap) for part in ("--set", one))]
+        return [
+            "--config",
+            str(CONFIG),
+            *(part for one in self.overrides(bootstrap) for part in ("--set", one)),
+        ]
 
     def overrides(self, bootstrap: str) -> list[str]:
         """What the demo sets over conf/local.toml, and what the user sets over that."""
@@ -98,7 +102,9 @@ class DemoRun:
         shedding_s = float(settings.of_cluster(CLUSTER).get("shedding_interval_ms", 60_000)) / 1000
         self.kafka = EmbeddedKafka(FOLDER / "kafka", port=free_port())
         self.console = Console(stderr=plan.json_only, highlight=False)
-        self.watch = Watch(FOLDER / "tables", CLUSTER, calm_s=max(5.0, CALM_PASSES * shedding_s), started=started)
+        self.watch = Watch(
+            FOLDER / "tables", CLUSTER, calm_s=max(5.0, CALM_PASSES * shedding_s), started=started
+        )
         self.at_rest_s = max(AT_REST_S, 2 * CALM_PASSES * shedding_s)
 
     def run(self) -> int:
@@ -162,9 +168,16 @@ class DemoRun:
 
     def _start_brokers(self, stack: ExitStack, bootstrap: str) -> Agent:
         plan, watch = self.plan, self.watch
-        cluster = build_cluster(plan.brokers, plan.bundles, plan.workload, plan.seed, wall_clock_ms())
+        cluster = build_cluster(
+            plan.brokers, plan.bundles, plan.workload, plan.seed, wall_clock_ms()
+        )
         config = AgentConfig(bootstrap, CLUSTER, report_interval_s=REPORT_INTERVAL_S)
-        agent = Agent(config, [SimBroker(cluster, name) for name in cluster.brokers], watch.on_report, watch.on_decision)
+        agent = Agent(
+            config,
+            [SimBroker(cluster, name) for name in cluster.brokers],
+            watch.on_report,
+            watch.on_decision,
+        )
         try:
             agent.start()
         except AgentError as error:
@@ -186,9 +199,17 @@ class DemoRun:
                 if watch.calm(self.at_rest_s):
                     return f"the balancer has come to rest, but the brokers are not even ({plan.shedder} sees no reason to go on)"
             if watch.rounds >= plan.most_rounds or watch.elapsed_s() >= plan.most_seconds:
-                limit = f"{plan.most_rounds} rounds" if watch.rounds >= plan.most_rounds else f"{plan.most_seconds:.0f} seconds"
+                limit = (
+                    f"{plan.most_rounds} rounds"
+                    if watch.rounds >= plan.most_rounds
+                    else f"{plan.most_seconds:.0f} seconds"
+                )
                 self._await_confirmations(view, agent, job)
-                return "" if self._balanced() and not watch.unconfirmed() else f"not balanced after {limit}"
+                return (
+                    ""
+                    if self._balanced() and not watch.unconfirmed()
+                    else f"not balanced after {limit}"
+                )
 
     def _await_confirmations(self, view: View, agent: Agent, job: Job) -> None:
         deadline = time.monotonic() + LAST_CONFIRMATIONS_S
@@ -199,7 +220,11 @@ class DemoRun:
     def _phase(self, job: Job) -> str:
         watch = self.watch
         if watch.rounds:
-            return "balanced; watching whether it stays so" if self._balanced() and not watch.unconfirmed() else "balancing"
+            return (
+                "balanced; watching whether it stays so"
+                if self._balanced() and not watch.unconfirmed()
+                else "balancing"
+            )
         said = job.log_tail(200)
         return next((awaited for mark, awaited in STAGES if mark in said), "Spark is starting")
 
@@ -217,14 +242,24 @@ class DemoRun:
     def _check(self, agent: Agent, job: Job) -> None:
         """Raises CommandError when something that must run does not."""
         code = job.exit_code()
-        if code is not None and not self.started_again and "UnknownTopicOrPartition" in job.log_tail(200):
+        if (
+            code is not None
+            and not self.started_again
+            and "UnknownTopicOrPartition" in job.log_tail(200)
+        ):
             self._start_again(job)  # it had looked for the topics before they were there
         elif code is not None:
-            raise CommandError(f"the job has ended (exit code {code}). The end of its output, {FOLDER / 'job.log'}:\n\n{job.log_tail()}\n")
+            raise CommandError(
+                f"the job has ended (exit code {code}). The end of its output, {FOLDER / 'job.log'}:\n\n{job.log_tail()}\n"
+            )
         if self.watch.failed_in_a_row >= HOPELESS_ROUNDS:
-            raise CommandError(f"the balancer's rounds fail (all of them: table rounds, column error):\n\n{self.watch.error}")
+            raise CommandError(
+                f"the balancer's rounds fail (all of them: table rounds, column error):\n\n{self.watch.error}"
+            )
         if self.kafka.pid is None:
-            raise CommandError(f"Kafka has ended. The end of its log, {self.kafka.log_file}:\n\n{self.kafka.log_tail()}\n")
+            raise CommandError(
+                f"Kafka has ended. The end of its log, {self.kafka.log_file}:\n\n{self.kafka.log_tail()}\n"
+            )
         if not agent.running:
             raise CommandError(f"the simulated brokers have stopped: {agent.failure}")
 
@@ -255,9 +290,14 @@ class DemoRun:
         console.print()
         seconds = watch.elapsed_s()
         decisions, confirmed = len(watch.made), watch.confirmed()
-        console.print(f"{decisions} decisions in {watch.rounds} rounds, {confirmed} confirmed, {seconds:.0f} s", soft_wrap=True)
+        console.print(
+            f"{decisions} decisions in {watch.rounds} rounds, {confirmed} confirmed, {seconds:.0f} s",
+            soft_wrap=True,
+        )
         if watch.error:
-            console.print(f"a round failed: {watch.error}", style="red", soft_wrap=True, markup=False)
+            console.print(
+                f"a round failed: {watch.error}", style="red", soft_wrap=True, markup=False
+            )
         console.print(f"[red]{verdict}[/]" if verdict else "[green]balanced[/]", soft_wrap=True)
         console.print(f"\nThe tables are in {FOLDER / 'tables'}. Ask them:", soft_wrap=True)
         for query in queries():
@@ -271,7 +311,9 @@ class DemoRun:
             "balanced": not verdict,
             "seconds_setup": _number(os.environ.get("LB_SETUP_SECONDS", "0")),
             "seconds": round(seconds, 1),
-            "seconds_to_first_decision": None if first_decision_s is None else round(first_decision_s, 1),
+            "seconds_to_first_decision": None
+            if first_decision_s is None
+            else round(first_decision_s, 1),
         }
         print(json.dumps(figures), flush=True)
         return 1 if verdict else 0

@@ -37,7 +37,11 @@ class View(Protocol):
 
 def make_view(console: Console, watch: Watch) -> View:
     """The live table where it can be drawn, lines elsewhere."""
-    return LiveView(console, watch) if console.is_terminal and not console.is_dumb_terminal else PlainView(console, watch)
+    return (
+        LiveView(console, watch)
+        if console.is_terminal and not console.is_dumb_terminal
+        else PlainView(console, watch)
+    )
 
 
 class LiveView:
@@ -52,7 +56,9 @@ class LiveView:
         self._console.print(_timed(self._watch.elapsed_s(), Text(text)), soft_wrap=True)
 
     def update(self, watch: Watch, phase: str) -> None:
-        self._live.update(live_screen(watch, phase, self._console.width, self._console.height), refresh=True)
+        self._live.update(
+            live_screen(watch, phase, self._console.width, self._console.height), refresh=True
+        )
 
     def close(self) -> None:
         self._live.stop()
@@ -100,7 +106,11 @@ def live_screen(watch: Watch, phase: str, width: int, height: int) -> Renderable
     figures = watch.figures()
     parts: list[RenderableType] = [Text(""), _line(Text(phase, "bold"))]
     if figures:
-        parts += [_line(Text(" · ".join(summary(watch)))), Text(""), _broker_table(figures, width, max(3, height - 10))]
+        parts += [
+            _line(Text(" · ".join(summary(watch)))),
+            Text(""),
+            _broker_table(figures, width, max(3, height - 10)),
+        ]
     if watch.error:
         parts.append(_line(Text(f"a round failed: {watch.error.splitlines()[-1]}", "red")))
     made = watch.decisions()[-max(2, height - len(figures) - 9) :]
@@ -136,12 +146,28 @@ def _broker_table(figures: Sequence[BrokerFigures], width: int, most: int) -> Ta
     mean = sum(counted) / max(1, len(counted))
     for one in shown:
         ratio = one.throughput_bytes_per_s / mean if mean > 0 else 0.0
-        bar = Text("█" * max(0, min(bar_width, round(bar_width * ratio / 2.5))), "red" if ratio > BALANCED else "green")
+        bar = Text(
+            "█" * max(0, min(bar_width, round(bar_width * ratio / 2.5))),
+            "red" if ratio > BALANCED else "green",
+        )
         rate = [f"{one.rate_msgs_per_s:,.0f}"] if width >= WIDE else []
-        cells = [short(one.name), str(one.bundles), *rate, f"{one.throughput_bytes_per_s / 1e6:.1f}", f"{one.cpu_ratio:.0%}"]
+        cells = [
+            short(one.name),
+            str(one.bundles),
+            *rate,
+            f"{one.throughput_bytes_per_s / 1e6:.1f}",
+            f"{one.cpu_ratio:.0%}",
+        ]
         table.add_row(*cells, bar)
     if len(shown) < len(figures):
-        table.add_row(f"and {len(figures) - len(shown)} more", "", *([""] if width >= WIDE else []), "", "", "")
+        table.add_row(
+            f"and {len(figures) - len(shown)} more",
+            "",
+            *([""] if width >= WIDE else []),
+            "",
+            "",
+            "",
+        )
     return table
 
 
@@ -161,7 +187,15 @@ def comparison(before: Sequence[BrokerFigures], after: Sequence[BrokerFigures]) 
             f"{one.cpu_ratio:.0%}", f"{then.cpu_ratio:.0%}",
         )  # fmt: skip
     table.add_section()
-    table.add_row("max/mean", "", "", f"{unevenness(list(before)):.2f}", f"{unevenness(list(after)):.2f}", "", "")
+    table.add_row(
+        "max/mean",
+        "",
+        "",
+        f"{unevenness(list(before)):.2f}",
+        f"{unevenness(list(after)):.2f}",
+        "",
+        "",
+    )
     return table
 
 
@@ -172,7 +206,9 @@ def short(broker: str) -> str:
 
 def _decision_line(made: Made) -> Text:
     """One line that fits 80 columns: when, how it stands, what."""
-    mark, style = {None: ("…", "yellow"), "confirmed": ("✓", "green")}.get(made.outcome, ("✗", "red"))
+    mark, style = {None: ("…", "yellow"), "confirmed": ("✓", "green")}.get(
+        made.outcome, ("✗", "red")
+    )
     decision = made.decision
     way = " → ".join(short(broker) for broker in (decision.source, decision.destination) if broker)
     took = "" if made.took_ms is None else f"  {made.took_ms / 1000:.1f} s"
@@ -195,7 +231,11 @@ def _what(made: Made) -> str:
 def _how_it_ended(made: Made) -> str:
     if made.outcome is None:
         return "made"
-    return made.outcome if made.took_ms is None else f"{made.outcome} after {made.took_ms / 1000:.1f} s"
+    return (
+        made.outcome
+        if made.took_ms is None
+        else f"{made.outcome} after {made.took_ms / 1000:.1f} s"
+    )
 
 
 def _reason(made: Made) -> str:

@@ -126,7 +126,9 @@ class Watch:
         """A broker has reported."""
         self.reports[broker] = report
 
-    def on_decision(self, decision: Decision, _broker: str | None, _verdict: Verdict | None) -> None:
+    def on_decision(
+        self, decision: Decision, _broker: str | None, _verdict: Verdict | None
+    ) -> None:
         """A decision was read from the topic, and obeyed; the reports that show it come after."""
         if not self.made:
             self.before = self.figures()
@@ -192,7 +194,9 @@ class Watch:
         made = self.decisions()
         last_s = max((one.at_s for one in made), default=self.first_round_s)
         last_seq = max((one.decision.seq for one in made), default=self.first_seq)
-        return self.last_seq - last_seq >= CALM_ROUNDS and self.elapsed_s() - last_s >= (self.calm_s if for_s is None else for_s)
+        return self.last_seq - last_seq >= CALM_ROUNDS and self.elapsed_s() - last_s >= (
+            self.calm_s if for_s is None else for_s
+        )
 
 
 def unevenness(figures: list[BrokerFigures]) -> float:

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Format, Json, Output, Set, effective
+from lb_stream.cli.shared.options import (
+    BrokerConf,
+    Cluster,
+    ConfigFile,
+    Format,
+    Json,
+    Output,
+    Set,
+    effective,
+)
 from lb_stream.cli.shared.output import emit_rich, emit_rows, note, styled, table
 from lb_stream.io.messages.times import clock
 
@@ -34,7 +43,9 @@ def register(app: typer.Typer) -> None:
 
 def commands(
     last: Annotated[int, typer.Option("--last", "-n", metavar="N", help="How many.", min=0)] = 20,
-    command_id: Annotated[str | None, typer.Option("--id", metavar="ID", help="Only the command with this id.")] = None,
+    command_id: Annotated[
+        str | None, typer.Option("--id", metavar="ID", help="Only the command with this id.")
+    ] = None,
     cluster: Cluster = None,
     config: ConfigFile = None,
     broker_conf: BrokerConf = None,
@@ -82,7 +93,10 @@ def _table(rows: list[dict[str, Any]]) -> Any:
 
 
 def _shown(arguments: dict[str, Any]) -> str:
-    text = " ".join(f"{name}={value if isinstance(value, str) else json_.dumps(value)}" for name, value in arguments.items())
+    text = " ".join(
+        f"{name}={value if isinstance(value, str) else json_.dumps(value)}"
+        for name, value in arguments.items()
+    )
     return text if len(text) <= 120 else text[:119] + "…"
 
 

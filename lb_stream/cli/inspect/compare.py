@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Json, Set, effective, time_given
+from lb_stream.cli.shared.options import (
+    BrokerConf,
+    Cluster,
+    ConfigFile,
+    Json,
+    Set,
+    effective,
+    time_given,
+)
 from lb_stream.cli.shared.output import CommandError, emit, emit_json
 from lb_stream.io.messages.times import clock
 
@@ -28,9 +36,16 @@ def register(app: typer.Typer) -> None:
 def compare(
     with_log: Annotated[
         list[Path],
-        typer.Option("--with-log", metavar="FILE", help="The leader's log, plain or .gz; again for each broker that may have led."),
+        typer.Option(
+            "--with-log",
+            metavar="FILE",
+            help="The leader's log, plain or .gz; again for each broker that may have led.",
+        ),
     ],
-    since: Annotated[str | None, typer.Option("--since", metavar="TIME", help="Only moves since then, as 2026-11-21T13:00.")] = None,
+    since: Annotated[
+        str | None,
+        typer.Option("--since", metavar="TIME", help="Only moves since then, as 2026-11-21T13:00."),
+    ] = None,
     cluster: Cluster = None,
     config: ConfigFile = None,
     broker_conf: BrokerConf = None,
@@ -57,7 +72,9 @@ def compare(
         raise CommandError(f"{error.filename}: {error.strerror or error}", 2) from None
     except ValueError as error:
         raise CommandError(str(error), 2) from None
-    found = compared(open_lake(tables), one, passes, 0 if begin is None else int(begin.timestamp() * 1000))
+    found = compared(
+        open_lake(tables), one, passes, 0 if begin is None else int(begin.timestamp() * 1000)
+    )
     if json:
         emit_json(found.to_dict())
     else:
@@ -74,10 +91,17 @@ def _told(pair: Pair) -> str:
         ours = "no such move" if pair.alike else "no pass that moved anything"
     else:
         ours = _move(pair.ours["bundle"], pair.ours["source"], pair.ours["destination"])
-    leader = "no such move" if pair.leader is None else _move(pair.leader.bundle, pair.leader.source, pair.leader.destination)
+    leader = (
+        "no such move"
+        if pair.leader is None
+        else _move(pair.leader.bundle, pair.leader.source, pair.leader.destination)
+    )
     lines = [f"{clock(pair.at_ms)}  leader  {leader}", f"ours    {ours}"]
     if pair.differs:
-        lines += [f"alike   {', '.join(pair.alike) or 'nothing'}", *(f"why     {one.text}" for one in pair.why)]
+        lines += [
+            f"alike   {', '.join(pair.alike) or 'nothing'}",
+            *(f"why     {one.text}" for one in pair.why),
+        ]
         lines += [] if pair.why else ["why     neither the log nor the tables say"]
     return f"\n{' ' * (len(clock(pair.at_ms)) + 2)}".join(lines) + "\n"
 
@@ -88,16 +112,22 @@ def _move(bundle: str, source: str, destination: str | None) -> str:
 
 def _totals(found: Comparison) -> str:
     """The figures in sentences."""
-    counts: dict[str, Any] = {level: found.alike(level) for level in ("pass", "source", "bundle", "destination")}
+    counts: dict[str, Any] = {
+        level: found.alike(level) for level in ("pass", "source", "bundle", "destination")
+    }
     if not found.moves:
         words = "no move of the leader's in the log while the job watched"
     else:
-        words = f"{found.moves} moves of the leader's: alike in " + ", ".join(f"{name} {count}" for name, count in counts.items())
+        words = f"{found.moves} moves of the leader's: alike in " + ", ".join(
+            f"{name} {count}" for name, count in counts.items()
+        )
     lines = [f"{found.cluster}, sample_mode {found.sample_mode}: {words}"]
     if found.only_ours:
         lines.append(f"{found.only_ours} moves are ours only")
     if found.unexplained:
         lines.append(f"{found.unexplained} differences that neither the log nor the tables explain")
     if found.unwatched:
-        lines.append(f"{found.unwatched} moves of the leader's, when the job had no round yet or no more, are left out")
+        lines.append(
+            f"{found.unwatched} moves of the leader's, when the job had no round yet or no more, are left out"
+        )
     return "\n".join(lines) + "\n"

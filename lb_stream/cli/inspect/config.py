@@ -13,9 +13,16 @@ from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Effective, Json
 from lb_stream.cli.shared.output import emit, emit_json
 from lb_stream.cli.shared.settings_text import as_key, as_toml, hidden
 
-app = typer.Typer(name="config", help="Settings: those in force, and those of a running cluster.", no_args_is_help=True)
+app = typer.Typer(
+    name="config",
+    help="Settings: those in force, and those of a running cluster.",
+    no_args_is_help=True,
+)
 
-app.command("explain", epilog="Example: lbctl config explain --broker-conf broker.conf; lbctl config explain threshold_percent")(explain)
+app.command(
+    "explain",
+    epilog="Example: lbctl config explain --broker-conf broker.conf; lbctl config explain threshold_percent",
+)(explain)
 
 
 @app.callback()
@@ -25,7 +32,10 @@ def _group() -> None:
 
 @app.command(epilog="Example: lbctl config show --broker-conf broker.conf --explain > lb.toml")
 def show(
-    explain: Annotated[bool, typer.Option("--explain", help="What each key means, its unit, and Pulsar's name for it.")] = False,
+    explain: Annotated[
+        bool,
+        typer.Option("--explain", help="What each key means, its unit, and Pulsar's name for it."),
+    ] = False,
     config: ConfigFile = None,
     broker_conf: BrokerConf = None,
     set_: Set = None,
@@ -37,13 +47,27 @@ def show(
     given = effective(config, broker_conf, set_)
     sections = _sections(given)
     if json:
-        clusters = {name.partition(".")[2]: keys for name, keys in sections.items() if name.startswith("cluster.")}
-        clusters = {name: keys | {SHADOW: own} if (own := given.settings.shadows_of(name)) else keys for name, keys in clusters.items()}
+        clusters = {
+            name.partition(".")[2]: keys
+            for name, keys in sections.items()
+            if name.startswith("cluster.")
+        }
+        clusters = {
+            name: keys | {SHADOW: own} if (own := given.settings.shadows_of(name)) else keys
+            for name, keys in clusters.items()
+        }
         origins = {".".join(path): origin for path, origin in given.origins.items()}
         general = {name: keys for name, keys in sections.items() if not name.startswith("cluster.")}
         emit_json(general | {"cluster": clusters, "origins": origins})
         return
-    emit("\n".join([*(_toml(name, keys, given, explain) for name, keys in sections.items()), *_shadows(given)]))
+    emit(
+        "\n".join(
+            [
+                *(_toml(name, keys, given, explain) for name, keys in sections.items()),
+                *_shadows(given),
+            ]
+        )
+    )
 
 
 def _sections(given: Effective) -> dict[str, dict[str, Any]]:
@@ -63,7 +87,10 @@ def _shadows(given: Effective) -> Iterator[str]:
     for cluster in given.settings.cluster:
         for name, own in given.settings.shadows_of(cluster).items():
             place = ("cluster", cluster, SHADOW, name)
-            lines = [f"{as_key(key)} = {as_toml(value)}  # {given.origins.get((*place, key), '')}" for key, value in own.items()]
+            lines = [
+                f"{as_key(key)} = {as_toml(value)}  # {given.origins.get((*place, key), '')}"
+                for key, value in own.items()
+            ]
             yield "\n".join([f"[cluster.{json_.dumps(cluster)}.{SHADOW}.{name}]", *lines]) + "\n"
 
 

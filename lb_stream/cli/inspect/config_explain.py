@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Effective, Json, Set, effective
+from lb_stream.cli.shared.options import (
+    BrokerConf,
+    Cluster,
+    ConfigFile,
+    Effective,
+    Json,
+    Set,
+    effective,
+)
 from lb_stream.cli.shared.output import CommandError, emit, emit_json, emit_rich, note, table
 from lb_stream.cli.shared.settings_text import as_toml, hidden
 
@@ -16,8 +24,17 @@ if TYPE_CHECKING:
     from lb_stream.contracts.keys import KeyModel
     from lb_stream.core.config.cluster_config import ClusterConfig
 
-Keys = Annotated[list[str] | None, typer.Argument(metavar="[KEY]...", help="Only these, under our names or Pulsar's; none: all.")]
-All = Annotated[bool, typer.Option("--all", help="Also those that nobody reads under these settings, and that nobody has given.")]
+Keys = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[KEY]...", help="Only these, under our names or Pulsar's; none: all."),
+]
+All = Annotated[
+    bool,
+    typer.Option(
+        "--all",
+        help="Also those that nobody reads under these settings, and that nobody has given.",
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +57,11 @@ class ExplainedSetting:
     @property
     def in_vain(self) -> bool:
         """Somebody has given it, and nobody reads it."""
-        return bool(self.why_unread) and self.given_by != "default" and not self.given_by.startswith("profile ")
+        return (
+            bool(self.why_unread)
+            and self.given_by != "default"
+            and not self.given_by.startswith("profile ")
+        )
 
 
 def explain(
@@ -61,10 +82,20 @@ def explain(
     from lb_stream.core.config.key_usage import NOBODY
 
     found = list(explained(given, cluster or ""))
-    chosen = _chosen(found, keys) if keys else [one for one in found if all_ or one.read_by or one.in_vain]
+    chosen = (
+        _chosen(found, keys)
+        if keys
+        else [one for one in found if all_ or one.read_by or one.in_vain]
+    )
     vain = [one for one in chosen if one.in_vain]
     if json:
-        emit_json({"cluster": cluster, "settings": [asdict(one) for one in chosen], "in_vain": [one.key for one in vain]})
+        emit_json(
+            {
+                "cluster": cluster,
+                "settings": [asdict(one) for one in chosen],
+                "in_vain": [one.key for one in vain],
+            }
+        )
         return
     if keys:
         emit("\n".join(_paragraph(one) for one in chosen))
@@ -74,7 +105,9 @@ def explain(
         emit_rich(made)
     for one in vain:
         if one.readers != (NOBODY,):  # of these the settings themselves have told already
-            note(f"warning: {one.section}.{one.key} ({one.given_by}) is read by nobody: {one.why_unread}")
+            note(
+                f"warning: {one.section}.{one.key} ({one.given_by}) is read by nobody: {one.why_unread}"
+            )
 
 
 def explained(given: Effective, cluster: str) -> Iterator[ExplainedSetting]:
@@ -85,7 +118,9 @@ def explained(given: Effective, cluster: str) -> Iterator[ExplainedSetting]:
         values = hidden(section, getattr(given.settings, section).model_dump())
         for name in model.model_fields:
             extra, field = metadata(model, name), model.model_fields[name]
-            origins = [origin for path, origin in given.origins.items() if path[:2] == (section, name)]
+            origins = [
+                origin for path, origin in given.origins.items() if path[:2] == (section, name)
+            ]
             yield ExplainedSetting(
                 section, name, "", values[name], extra["unit"], field.default, ", ".join(dict.fromkeys(origins)) or "default",
                 extra["dynamic"], str(field.description), (job_reader(section),), (job_reader(section),), "",
@@ -99,34 +134,57 @@ def job_sections() -> dict[str, type[KeyModel]]:
     from lb_stream.contracts.settings import Settings
 
     models = {name: field.annotation for name, field in Settings.model_fields.items()}
-    return {name: model for name, model in models.items() if isinstance(model, type) and issubclass(model, KeyModel)}
+    return {
+        name: model
+        for name, model in models.items()
+        if isinstance(model, type) and issubclass(model, KeyModel)
+    }
 
 
 def job_reader(section: str) -> str:
     """Who reads such a section."""
-    return {"upkeep": "lbctl tables maintain", "notify": "lbctl notify", "hooks": "lbctl agent"}.get(section, "the job")
+    return {
+        "upkeep": "lbctl tables maintain",
+        "notify": "lbctl notify",
+        "hooks": "lbctl agent",
+    }.get(section, "the job")
 
 
 def _of_balancer(given: Effective, cluster: str) -> Iterator[ExplainedSetting]:
     from lb_stream.contracts.balancer import PROFILES, SHEDDER_PROFILES, NamespaceConfig
     from lb_stream.contracts.keys import metadata
     from lb_stream.core.config.cluster_config import all_models, cluster_config
-    from lb_stream.core.config.key_usage import BALANCER, EVERY_CLUSTER, key_usage, reading, why_unread
+    from lb_stream.core.config.key_usage import (
+        BALANCER,
+        EVERY_CLUSTER,
+        key_usage,
+        reading,
+        why_unread,
+    )
     from lb_stream.core.config.namespaces import PREFIX, nested
     from lb_stream.io.local.configuration import effective as in_force
 
-    values, checked = in_force(given.settings, cluster), cluster_config(given.settings.of_cluster(cluster))
+    values, checked = (
+        in_force(given.settings, cluster),
+        cluster_config(given.settings.of_cluster(cluster)),
+    )
     profile = checked.balancer.profile
     of_profile = PROFILES[profile] | SHEDDER_PROFILES.get(profile, {}).get(checked.shedder.name, {})
     own = given.settings.of_cluster(cluster)
     for name, model in _models(all_models(), checked).items():
         extra, field = metadata(model, name), model.model_fields[name]
-        origin = given.origins.get(("cluster", cluster, name)) or given.origins.get(("balancer", name))
+        origin = given.origins.get(("cluster", cluster, name)) or given.origins.get(
+            ("balancer", name)
+        )
         if origin is None:
             origin = f"profile {profile}" if name in of_profile else "default"
         if name == "report_timeout_ms" and origin == "default" and values[name] != field.default:
             origin = "two report_max_interval_ms"
-        value = values[name] if name in values else _typed(model, name, own.get(name, of_profile.get(name, field.default)))
+        value = (
+            values[name]
+            if name in values
+            else _typed(model, name, own.get(name, of_profile.get(name, field.default)))
+        )
         read_by = reading(name, checked)
         yield ExplainedSetting(
             "balancer", name, extra["pulsar"] or "", value, extra["unit"], field.default, origin, extra["dynamic"],
@@ -171,13 +229,18 @@ def _chosen(found: Sequence[ExplainedSetting], keys: Sequence[str]) -> list[Expl
 
     names: dict[str, ExplainedSetting] = {}
     for one in found:
-        names |= {one.key: one, f"{one.section}.{one.key}": one} | ({one.pulsar: one} if one.pulsar else {})
+        names |= {one.key: one, f"{one.section}.{one.key}": one} | (
+            {one.pulsar: one} if one.pulsar else {}
+        )
     names |= {old: names[ours] for old, ours in (OLD_SPELLINGS | {DRY_RUN: "mode"}).items()}
     chosen = []
     for key in keys:
         if key not in names:
             nearest = ", ".join(get_close_matches(key, names, n=3, cutoff=0.0))
-            raise CommandError(f"there is no setting {key}: nearest are {nearest} (`lbctl config explain --all` lists them)", 2)
+            raise CommandError(
+                f"there is no setting {key}: nearest are {nearest} (`lbctl config explain --all` lists them)",
+                2,
+            )
         chosen.append(names[key])
     return chosen
 
@@ -201,7 +264,8 @@ def _paragraph(one: ExplainedSetting) -> str:
     default = "not set" if one.default is None else as_toml(one.default)
     lines = [
         f"{one.section}.{one.key} = {_shown(one)}",
-        f"  given by   {one.given_by}" + (f" (default: {default})" if one.given_by != "default" else ""),
+        f"  given by   {one.given_by}"
+        + (f" (default: {default})" if one.given_by != "default" else ""),
         f"  meaning    {one.meaning}",
         f"  in Pulsar  {one.pulsar}" if one.pulsar else "  in Pulsar  no such key",
         f"  may change {'by a command, while the job runs' if one.dynamic else 'at a start only'}",

@@ -7,8 +7,28 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Effective, Format, Json, Output, Set, effective
-from lb_stream.cli.shared.output import CommandError, console, emit_json, emit_line, emit_rich, emit_rows, note, styled, table
+from lb_stream.cli.shared.options import (
+    BrokerConf,
+    Cluster,
+    ConfigFile,
+    Effective,
+    Format,
+    Json,
+    Output,
+    Set,
+    effective,
+)
+from lb_stream.cli.shared.output import (
+    CommandError,
+    console,
+    emit_json,
+    emit_line,
+    emit_rich,
+    emit_rows,
+    note,
+    styled,
+    table,
+)
 from lb_stream.io.messages.times import clock
 
 if TYPE_CHECKING:
@@ -36,9 +56,17 @@ def register(app: typer.Typer) -> None:
 
 def decisions(
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Read the topic and print decisions as they come; Ctrl-C ends it.")
+        bool,
+        typer.Option(
+            "--follow",
+            "-f",
+            help="Read the topic and print decisions as they come; Ctrl-C ends it.",
+        ),
     ] = False,
-    last: Annotated[int, typer.Option("--last", "-n", metavar="N", help="How many decisions of the past.", min=0)] = 20,
+    last: Annotated[
+        int,
+        typer.Option("--last", "-n", metavar="N", help="How many decisions of the past.", min=0),
+    ] = 20,
     cluster: Cluster = None,
     config: ConfigFile = None,
     broker_conf: BrokerConf = None,
@@ -50,7 +78,9 @@ def decisions(
     given = effective(config, broker_conf, set_)
     if follow:
         if output is Format.csv:
-            raise CommandError("--follow --output csv: expected table or json: decisions are nested", 2)
+            raise CommandError(
+                "--follow --output csv: expected table or json: decisions are nested", 2
+            )
         _follow(given, cluster, last, json or output is Format.json)
         return
     from lb_stream.cli.shared.staleness import warn_if_stale
@@ -64,7 +94,11 @@ def decisions(
     if emit_rows(rows, output, json):
         return
     if not rows:
-        note("none of the past: --last N" if last == 0 else "nothing has been decided yet" + (f" for cluster {cluster}" if cluster else ""))
+        note(
+            "none of the past: --last N"
+            if last == 0
+            else "nothing has been decided yet" + (f" for cluster {cluster}" if cluster else "")
+        )
     else:
         emit_rich(_table(rows, several=len(cluster_names(lake)) > 1))
 
@@ -141,7 +175,9 @@ def _follow(given: Effective, cluster: str | None, last: int, json: bool) -> Non
             try:
                 decision = read_decision(record.value).model_dump(mode="json")
             except ValidationError as error:
-                note(f"{topic} partition {record.partition} offset {record.offset} holds no decision: {error.errors()[0]['msg']}")
+                note(
+                    f"{topic} partition {record.partition} offset {record.offset} holds no decision: {error.errors()[0]['msg']}"
+                )
                 continue
             if json:
                 emit_json(decision)

@@ -16,7 +16,16 @@ from lb_stream.cli.shared.options import (
     Set,
     effective,
 )
-from lb_stream.cli.shared.output import CommandError, emit, emit_json, emit_line, emit_rich, note, styled, table
+from lb_stream.cli.shared.output import (
+    CommandError,
+    emit,
+    emit_json,
+    emit_line,
+    emit_rich,
+    note,
+    styled,
+    table,
+)
 from lb_stream.io.messages.figures import figure
 from lb_stream.io.messages.times import clock
 
@@ -31,18 +40,53 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the command to lbctl."""
-    app.command("explain", epilog="Example: lbctl explain eu-1:42:0 · lbctl explain --why-not acme/orders/0x00000000_0x40000000")(explain)
+    app.command(
+        "explain",
+        epilog="Example: lbctl explain eu-1:42:0 · lbctl explain --why-not acme/orders/0x00000000_0x40000000",
+    )(explain)
 
 
 def explain(
-    decision: Annotated[str | None, typer.Argument(metavar="[DECISION]", help="A decision's id, CLUSTER:SEQ:ORDINAL; or `last`.")] = None,
-    bundle: Annotated[str | None, typer.Option("--bundle", metavar="BUNDLE", help="What was decided about a bundle.")] = None,
-    broker: Annotated[str | None, typer.Option("--broker", metavar="BROKER", help="What left a broker, came to it, was refused.")] = None,
-    round_: Annotated[str | None, typer.Option("--round", metavar="CLUSTER:SEQ", help="What a round saw, decided and refused.")] = None,
-    why_not: Annotated[
-        str | None, typer.Option("--why-not", metavar="BUNDLE|BROKER", help="What keeps a bundle where it is, or a broker hot.")
+    decision: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[DECISION]", help="A decision's id, CLUSTER:SEQ:ORDINAL; or `last`."
+        ),
     ] = None,
-    last: Annotated[int, typer.Option("--last", "-n", metavar="N", min=1, help="With --bundle and --broker: how many decisions.")] = 10,
+    bundle: Annotated[
+        str | None,
+        typer.Option("--bundle", metavar="BUNDLE", help="What was decided about a bundle."),
+    ] = None,
+    broker: Annotated[
+        str | None,
+        typer.Option(
+            "--broker", metavar="BROKER", help="What left a broker, came to it, was refused."
+        ),
+    ] = None,
+    round_: Annotated[
+        str | None,
+        typer.Option(
+            "--round", metavar="CLUSTER:SEQ", help="What a round saw, decided and refused."
+        ),
+    ] = None,
+    why_not: Annotated[
+        str | None,
+        typer.Option(
+            "--why-not",
+            metavar="BUNDLE|BROKER",
+            help="What keeps a bundle where it is, or a broker hot.",
+        ),
+    ] = None,
+    last: Annotated[
+        int,
+        typer.Option(
+            "--last",
+            "-n",
+            metavar="N",
+            min=1,
+            help="With --bundle and --broker: how many decisions.",
+        ),
+    ] = 10,
     cluster: Cluster = None,
     config: ConfigFile = None,
     broker_conf: BrokerConf = None,
@@ -50,7 +94,13 @@ def explain(
     json: Json = False,
 ) -> None:
     """Explain a decision from the tables: why, from which candidates, what it was expected to do and what it did; or why there was none."""
-    asked = {"DECISION": decision, "--bundle": bundle, "--broker": broker, "--round": round_, "--why-not": why_not}
+    asked = {
+        "DECISION": decision,
+        "--bundle": bundle,
+        "--broker": broker,
+        "--round": round_,
+        "--why-not": why_not,
+    }
     if sum(value is not None for value in asked.values()) != 1:
         raise CommandError(f"say what to explain: one of {', '.join(asked)}", code=2)
     from lb_stream.query.cluster_state import require_cluster
@@ -96,7 +146,11 @@ def _told(found: Explained) -> list[RenderableType]:
     facts = [
         ("decision", f"{row['decision_id']}, {row['kind']}, {clock(row['issued_ms'])}"),
         ("strategy", f"{row['strategy']}, rule {row['rule']}, reason {row['reason']}"),
-        *((name, figure(explain[name], unit)) for name in ("saw", "average", "limit") if explain.get(name) is not None),
+        *(
+            (name, figure(explain[name], unit))
+            for name in ("saw", "average", "limit")
+            if explain.get(name) is not None
+        ),
         ("outcome", _outcome(row)),
         *((("has cost", _cost(row, found.cost)),) if found.cost else ()),
         *_of_plan(explain),
@@ -107,13 +161,26 @@ def _told(found: Explained) -> list[RenderableType]:
         facts.append(("follows", found.follows))
     if found.followed_by:
         facts.append(("followed by", found.followed_by))
-    lines: list[RenderableType] = [found.sentence, "", *(f"{name:<12} {value}" for name, value in facts)]
+    lines: list[RenderableType] = [
+        found.sentence,
+        "",
+        *(f"{name:<12} {value}" for name, value in facts),
+    ]
     if any(part.before or part.after for part in found.parts):
         heading = "The brokers as that round saw them, and once its moves had ended:"
         lines += ["", styled((heading, "bold")), _loads(found.parts, unit)]
         if explain.get("expected_after") is not None:
-            counted = f", with all {found.moves} moves of the round from it" if found.moves > 1 else ""
-            lines.append(styled((f"(expected: by {row['strategy']}'s own measure, which may be smoothed{counted})", "dim")))
+            counted = (
+                f", with all {found.moves} moves of the round from it" if found.moves > 1 else ""
+            )
+            lines.append(
+                styled(
+                    (
+                        f"(expected: by {row['strategy']}'s own measure, which may be smoothed{counted})",
+                        "dim",
+                    )
+                )
+            )
     if explain.get("candidates"):
         heading = f"Candidates, the lowest score first{_of(unit)}:"
         lines += ["", styled((heading, "bold")), _candidates(row, explain["candidates"])]
@@ -164,10 +231,19 @@ def _loads(parts: tuple[Part, ...], unit: str | None) -> RenderableType:
     rows = []
     for part in parts:
         expected = "" if part.expected is None else figure(part.expected, unit)
-        before, after = (_figures(load) if load else ("?",) * 4 for load in (part.before, part.after))
+        before, after = (
+            _figures(load) if load else ("?",) * 4 for load in (part.before, part.after)
+        )
         rows.append((part.broker, part.role, "usage", before[0], expected, after[0]))
-        rows += [("", "", name, before[at], "", after[at]) for at, name in enumerate(("MB/s", "msg/s", "bundles"), start=1)]
-    return table(("broker", "as", "", "before", "expected", "after"), rows, right=("before", "expected", "after"))
+        rows += [
+            ("", "", name, before[at], "", after[at])
+            for at, name in enumerate(("MB/s", "msg/s", "bundles"), start=1)
+        ]
+    return table(
+        ("broker", "as", "", "before", "expected", "after"),
+        rows,
+        right=("before", "expected", "after"),
+    )
 
 
 def _candidates(row: Row, candidates: list[Row]) -> RenderableType:
@@ -178,7 +254,16 @@ def _candidates(row: Row, candidates: list[Row]) -> RenderableType:
         mark = "chosen" if one["broker"] == row["destination"] and one["refused_by"] is None else ""
         score = "-" if one["score"] is None else f"{one['score']:.6g}"
         rows.append(
-            (one["broker"], score, mark or (f"{one['refused_by']}: {why_taken_out(one['refused_by'])}" if one["refused_by"] else ""))
+            (
+                one["broker"],
+                score,
+                mark
+                or (
+                    f"{one['refused_by']}: {why_taken_out(one['refused_by'])}"
+                    if one["refused_by"]
+                    else ""
+                ),
+            )
         )
     return table(("broker", "score", ""), rows, right=("score",))
 
@@ -188,18 +273,24 @@ def _about(lake: Lake, column: str, value: str, cluster: str | None, last: int, 
 
     rows = decisions_about(lake, column, value, cluster, last)
     condition = "list_contains(subjects, $1)" if column == "bundle" else "broker = $1"
-    refusals = refusals_about(lake, f"{condition} AND ($2 IS NULL OR cluster = $2)", [value, cluster])
+    refusals = refusals_about(
+        lake, f"{condition} AND ($2 IS NULL OR cluster = $2)", [value, cluster]
+    )
     found = [explained(lake, row) for row in rows]
     if column == "broker" and not found and not refusals:
         require_broker(lake, value, cluster)
     if json:
-        emit_json({column: value, "decisions": [one.to_dict() for one in found], "refusals": refusals})
+        emit_json(
+            {column: value, "decisions": [one.to_dict() for one in found], "refusals": refusals}
+        )
         return
     if not found and not refusals:
         hint = f"; why not: lbctl explain --why-not {value}" if column == "bundle" else ""
         note(f"nothing was decided about {value}, and nothing refused{hint}")
     for one in found:
-        emit_line(f"{clock(one.decision['issued_ms'])} {one.decision['decision_id']}: {one.sentence}")
+        emit_line(
+            f"{clock(one.decision['issued_ms'])} {one.decision['decision_id']}: {one.sentence}"
+        )
         emit("\n")
     _show_refusals(refusals)
     if len(found) == last:
@@ -210,14 +301,30 @@ def _show_refusals(refusals: list[Row]) -> None:
     if refusals:
         emit_rich(
             "Refused:",
-            table(("rule", "broker", "times", "last", "saw", "limit", "why"), [_refusal(row) for row in refusals], right=("times",)),
+            table(
+                ("rule", "broker", "times", "last", "saw", "limit", "why"),
+                [_refusal(row) for row in refusals],
+                right=("times",),
+            ),
         )
 
 
 def _refusal(row: Row) -> tuple[str, ...]:
-    saw = [figure(value, row["unit"]) for value in dict.fromkeys((row["least"], row["greatest"])) if value is not None]
+    saw = [
+        figure(value, row["unit"])
+        for value in dict.fromkeys((row["least"], row["greatest"]))
+        if value is not None
+    ]
     limit = "-" if row["limit"] is None else figure(row["limit"], row["unit"])
-    return (row["rule"], row["broker"] or "-", str(row["times"]), f"round {row['last_seq']}", " to ".join(saw) or "-", limit, row["why"])
+    return (
+        row["rule"],
+        row["broker"] or "-",
+        str(row["times"]),
+        f"round {row['last_seq']}",
+        " to ".join(saw) or "-",
+        limit,
+        row["why"],
+    )
 
 
 def _round(lake: Lake, text: str, json: bool) -> None:
@@ -231,14 +338,28 @@ def _round(lake: Lake, text: str, json: bool) -> None:
     if json:
         emit_json(found)
         return
-    caught_up = "" if found["inputs"].get("caught_up", True) else ", still reading what was there at the start"
-    emit_line(f"Round {number} of {cluster} at {clock(found['now_ms'])}, epoch {found['epoch']}, batch {found['batch_id']}{caught_up}")
+    caught_up = (
+        ""
+        if found["inputs"].get("caught_up", True)
+        else ", still reading what was there at the start"
+    )
+    emit_line(
+        f"Round {number} of {cluster} at {clock(found['now_ms'])}, epoch {found['epoch']}, batch {found['batch_id']}{caught_up}"
+    )
     if found["error"]:
         emit(f"It failed, nothing was decided:\n{found['error']}\n")
     if found["brokers"]:
-        rows = [(one["broker"], "" if one["alive"] else "dead", *_figures(one)) for one in found["brokers"]]
+        rows = [
+            (one["broker"], "" if one["alive"] else "dead", *_figures(one))
+            for one in found["brokers"]
+        ]
         emit_rich(
-            "\nIt saw:", table(("broker", "", "usage", "MB/s", "msg/s", "bundles"), rows, right=("usage", "MB/s", "msg/s", "bundles"))
+            "\nIt saw:",
+            table(
+                ("broker", "", "usage", "MB/s", "msg/s", "bundles"),
+                rows,
+                right=("usage", "MB/s", "msg/s", "bundles"),
+            ),
         )
     if found["outcomes"]:
         emit("\nWhat had been decided before and ended in it:\n")

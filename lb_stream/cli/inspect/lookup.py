@@ -24,7 +24,9 @@ def register(app: typer.Typer) -> None:
 
 
 def lookup(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Its name, with or without persistent://.")],
+    topic: Annotated[
+        str, typer.Argument(metavar="TOPIC", help="Its name, with or without persistent://.")
+    ],
     cluster: Cluster = None,
     config: ConfigFile = None,
     broker_conf: BrokerConf = None,
@@ -41,7 +43,11 @@ def lookup(
     from lb_stream.query.past.names import similar_namespaces
 
     try:
-        full, namespace, hashed = full_topic_name(topic), namespace_of_topic(topic), topic_hash(topic)
+        full, namespace, hashed = (
+            full_topic_name(topic),
+            namespace_of_topic(topic),
+            topic_hash(topic),
+        )
     except ValueError as error:
         raise CommandError(str(error), 2) from None
     best: dict[str, tuple[Any, dict[str, Any]]] = {}
@@ -51,7 +57,11 @@ def lookup(
     for row in records(run(lake, _LOOKUP, [namespace, cluster])):
         _, lower, upper = parse_bundle(row["bundle"])
         if lower <= hashed < upper or hashed == upper == 0xFFFFFFFF:
-            rank = (row["owner"] is None, row.pop("rank"), upper - lower)  # of a split bundle's remains and its child the child
+            rank = (
+                row["owner"] is None,
+                row.pop("rank"),
+                upper - lower,
+            )  # of a split bundle's remains and its child the child
             if row["cluster"] not in best or rank < best[row["cluster"]][0]:
                 best[row["cluster"]] = (rank, row)
     if not best:
@@ -61,7 +71,10 @@ def lookup(
     for name, (_, row) in sorted(best.items()):
         if json:
             emit_json(
-                {"cluster": name, "topic": full, "hash": hashed} | {key: row[key] for key in ("bundle", "state", "owner", "since_ms")}
+                {"cluster": name, "topic": full, "hash": hashed}
+                | {key: row[key] for key in ("bundle", "state", "owner", "since_ms")}
             )
         else:
-            emit_line(f"{name}: {row['owner'] or 'nobody'} has {row['bundle']} ({row['state']}, hash 0x{hashed:08x})")
+            emit_line(
+                f"{name}: {row['owner'] or 'nobody'} has {row['bundle']} ({row['state']}, hash 0x{hashed:08x})"
+            )

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Json, Set, effective, time_given
+from lb_stream.cli.shared.options import (
+    BrokerConf,
+    Cluster,
+    ConfigFile,
+    Json,
+    Set,
+    effective,
+    time_given,
+)
 from lb_stream.cli.shared.output import CommandError, emit_json, emit_rich, note, styled, table
 from lb_stream.io.messages.times import clock
 
@@ -20,14 +28,27 @@ LONGEST_SHOWN = 160
 def register(app: typer.Typer) -> None:
     """Add the command to lbctl."""
     codes = "Exit codes: 0 all that could be replayed are equal, 1 one differs or none could be."
-    app.command("replay", epilog=f"Example: lbctl replay --since 2026-11-21T13:00 · {codes}")(replay)
+    app.command("replay", epilog=f"Example: lbctl replay --since 2026-11-21T13:00 · {codes}")(
+        replay
+    )
 
 
 def replay(
     batch: Annotated[
-        int | None, typer.Option("--batch", metavar="N", help="Only the rounds of this batch (batch_id in rounds).", min=0)
+        int | None,
+        typer.Option(
+            "--batch",
+            metavar="N",
+            help="Only the rounds of this batch (batch_id in rounds).",
+            min=0,
+        ),
     ] = None,
-    since: Annotated[str | None, typer.Option("--since", metavar="TIME", help="Only rounds since then, as 2026-11-21T13:00.")] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--since", metavar="TIME", help="Only rounds since then, as 2026-11-21T13:00."
+        ),
+    ] = None,
     cluster: Cluster = None,
     config: ConfigFile = None,
     broker_conf: BrokerConf = None,
@@ -50,37 +71,59 @@ def replay(
 
     stream = effective(config, broker_conf, set_).stream
     if existing_table(tables_of(stream), ROUNDS) is None:
-        raise CommandError(f"no log in {stream.tables}: name the tables' folder with --set stream.tables=FOLDER")
+        raise CommandError(
+            f"no log in {stream.tables}: name the tables' folder with --set stream.tables=FOLDER"
+        )
     at = time_given(since)
-    total, each = replayed(stream, Wanted(batch, None if at is None else int(at.timestamp() * 1000), cluster))
+    total, each = replayed(
+        stream, Wanted(batch, None if at is None else int(at.timestamp() * 1000), cluster)
+    )
     rounds = list(track(each, description="replaying", total=total, console=Console(stderr=True)))
     counts = Counter(one.result for one in rounds)
     if json:
         for one in rounds:
             emit_json(_record(one))
     elif rounds:
-        emit_rich(table(("batch", "round", "at", "decisions", "result"), [_row(one) for one in rounds if one.result != "view gone"]))
+        emit_rich(
+            table(
+                ("batch", "round", "at", "decisions", "result"),
+                [_row(one) for one in rounds if one.result != "view gone"],
+            )
+        )
     words = ", ".join(f"{count} {result}" for result, count in sorted(counts.items()))
     note(f"{len(rounds)} rounds: {words or 'none in the log'}")
     if counts["view gone"]:
-        note("where the view is gone a round can't be replayed: stream.keep_views says for how many batches views stay")
+        note(
+            "where the view is gone a round can't be replayed: stream.keep_views says for how many batches views stay"
+        )
     if counts["different"] or not counts["equal"]:
         raise typer.Exit(1)
 
 
 def _record(one: Any) -> dict[str, Any]:
     names = ("cluster", "seq", "batch_id", "log_seq", "now_ms", "decisions", "result")
-    differences = {name: {"logged": then, "replayed": now} for name, (then, now) in one.differences.items()}
+    differences = {
+        name: {"logged": then, "replayed": now} for name, (then, now) in one.differences.items()
+    }
     return {name: getattr(one, name) for name in names} | {"differences": differences}
 
 
 def _row(one: Any) -> tuple[str | Text, ...]:
     shown = [f"{name}: {_where(then, now)}" for name, (then, now) in one.differences.items()]
-    return str(one.batch_id), f"{one.cluster}:{one.seq}", clock(one.now_ms), str(one.decisions), styled(one.result, *shown)
+    return (
+        str(one.batch_id),
+        f"{one.cluster}:{one.seq}",
+        clock(one.now_ms),
+        str(one.decisions),
+        styled(one.result, *shown),
+    )
 
 
 def _where(then: str, now: str) -> str:
     """The first place where two texts differ."""
-    at = next((at for at, (left, right) in enumerate(zip(then, now, strict=False)) if left != right), min(len(then), len(now)))
+    at = next(
+        (at for at, (left, right) in enumerate(zip(then, now, strict=False)) if left != right),
+        min(len(then), len(now)),
+    )
     begin = max(at - 20, 0)
     return f"…{then[begin : begin + LONGEST_SHOWN // 2]}… is now …{now[begin : begin + LONGEST_SHOWN // 2]}…"

@@ -6,7 +6,17 @@ from typing import Annotated, Any
 
 import typer
 
-from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Format, Json, Output, Set, effective, time_given
+from lb_stream.cli.shared.options import (
+    BrokerConf,
+    Cluster,
+    ConfigFile,
+    Format,
+    Json,
+    Output,
+    Set,
+    effective,
+    time_given,
+)
 from lb_stream.cli.shared.output import emit_rich, emit_rows, note, table
 from lb_stream.io.messages.times import clock
 
@@ -30,16 +40,34 @@ _QUERY = """
     FROM wanted LEFT JOIN beside USING (cluster, log_seq)
     GROUP BY cluster, policy ORDER BY cluster, policy <> 'real', policy
 """
-COLUMNS = ("policy", "rounds", "passes", "moves", "MB/s", "max usage", "p95", "max/mean", "skipped", "failed")
+COLUMNS = (
+    "policy",
+    "rounds",
+    "passes",
+    "moves",
+    "MB/s",
+    "max usage",
+    "p95",
+    "max/mean",
+    "skipped",
+    "failed",
+)
 
 
 def register(app: typer.Typer) -> None:
     """Add the command to lbctl."""
-    app.command("shadow", epilog="Example: lbctl shadow --cluster eu-1 --since 2026-11-21T13:00")(shadow)
+    app.command("shadow", epilog="Example: lbctl shadow --cluster eu-1 --since 2026-11-21T13:00")(
+        shadow
+    )
 
 
 def shadow(
-    since: Annotated[str | None, typer.Option("--since", metavar="TIME", help="Only rounds since then, as 2026-11-21T13:00.")] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--since", metavar="TIME", help="Only rounds since then, as 2026-11-21T13:00."
+        ),
+    ] = None,
     cluster: Cluster = None,
     config: ConfigFile = None,
     broker_conf: BrokerConf = None,
@@ -62,22 +90,39 @@ def shadow(
     lake = open_lake(given.tables)
     require_cluster(lake, cluster)
     warn_if_stale(given, lake)
-    rows = records(run(lake, _QUERY, [cluster, 0 if begin is None else int(begin.timestamp() * 1000)]))
+    rows = records(
+        run(lake, _QUERY, [cluster, 0 if begin is None else int(begin.timestamp() * 1000)])
+    )
     if emit_rows(rows, output, json):
         return
     if not rows:
-        note("no shadow has looked at a round" + (f" since {since}" if since else " yet: name some in [cluster.NAME.shadow.SHADOW]"))
+        note(
+            "no shadow has looked at a round"
+            + (f" since {since}" if since else " yet: name some in [cluster.NAME.shadow.SHADOW]")
+        )
     for name in dict.fromkeys(row["cluster"] for row in rows):
         mine = [row for row in rows if row["cluster"] == name]
         first, last = min(row["first_ms"] for row in mine), max(row["last_ms"] for row in mine)
-        emit_rich(f"{name}, {clock(first)} to {clock(last)}", table(COLUMNS, list(map(_row, mine)), right=COLUMNS[1:]), *_sentences(mine))
+        emit_rich(
+            f"{name}, {clock(first)} to {clock(last)}",
+            table(COLUMNS, list(map(_row, mine)), right=COLUMNS[1:]),
+            *_sentences(mine),
+        )
 
 
 def _row(row: dict[str, Any]) -> tuple[str, ...]:
     usages = (_percent(row[name]) for name in ("max_usage", "max_usage_p95"))
     counts = (str(row[name]) for name in ("rounds", "passes", "moves"))
     over = "-" if row["max_over_mean"] is None else f"{row['max_over_mean']:.2f}"
-    return row["policy"], *counts, f"{row['moved_bytes_per_s'] / 1e6:.1f}", *usages, over, str(row["skipped"]), str(row["failed"])
+    return (
+        row["policy"],
+        *counts,
+        f"{row['moved_bytes_per_s'] / 1e6:.1f}",
+        *usages,
+        over,
+        str(row["skipped"]),
+        str(row["failed"]),
+    )
 
 
 def _sentences(rows: list[dict[str, Any]]) -> list[str]:
@@ -93,11 +138,17 @@ def _sentences(rows: list[dict[str, Any]]) -> list[str]:
             said.append(f"{name}: has not come to the end of any round")
         else:
             usage = f"greatest usage {_percent(row['max_usage'])} on average, really {_percent(row['really_max_usage'])} in the same rounds"
-            said.append(f"{name}: {row['strategies']}; {usage}; {row['elsewhere']} bundles elsewhere than really by now")
+            said.append(
+                f"{name}: {row['strategies']}; {usage}; {row['elsewhere']} bundles elsewhere than really by now"
+            )
         if row["skipped"]:
-            said.append(f"{name}: skipped in {row['skipped']} rounds: shadows need more time than stream.shadow_share_percent gives them")
+            said.append(
+                f"{name}: skipped in {row['skipped']} rounds: shadows need more time than stream.shadow_share_percent gives them"
+            )
         if row["failed"]:
-            said.append(f"{name}: failed in {row['failed']} rounds, last with {row['last_failure']}")
+            said.append(
+                f"{name}: failed in {row['failed']} rounds, last with {row['last_failure']}"
+            )
     return said
 
 

@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Format, Json, Set, effective
-from lb_stream.cli.shared.output import CommandError, console, emit, emit_csv, emit_rich, emit_rows, note, styled, table
+from lb_stream.cli.shared.output import (
+    CommandError,
+    console,
+    emit,
+    emit_csv,
+    emit_rich,
+    emit_rows,
+    note,
+    styled,
+    table,
+)
 from lb_stream.io.messages.shown import shown
 
 if TYPE_CHECKING:
@@ -23,15 +33,39 @@ SHOWN_ROWS = 1_000
 
 def register(app: typer.Typer) -> None:
     """Add the command to lbctl."""
-    app.command("sql", epilog='Example: lbctl sql "select outcome, count(*) as n from outcomes group by all" · Tables: docs/tables.md')(sql)
+    app.command(
+        "sql",
+        epilog='Example: lbctl sql "select outcome, count(*) as n from outcomes group by all" · Tables: docs/tables.md',
+    )(sql)
 
 
 def sql(
-    query: Annotated[str | None, typer.Argument(metavar="[QUERY]", help="A query in DuckDB's SQL; - reads it from stdin.")] = None,
-    file: Annotated[Path | None, typer.Option("--file", metavar="FILE", help="A query in a file, such as those in docs/queries.")] = None,
-    param: Annotated[list[str] | None, typer.Option("--param", metavar="NAME=VALUE", help="A value for :NAME in it.")] = None,
-    describe: Annotated[str | None, typer.Option("--describe", metavar="TABLE", help="Instead: what each column of a table is.")] = None,
-    output: Annotated[Format, typer.Option("--output", "-o", "--format", help="A table, JSON (one object a line), or CSV.")] = Format.table,
+    query: Annotated[
+        str | None,
+        typer.Argument(metavar="[QUERY]", help="A query in DuckDB's SQL; - reads it from stdin."),
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            "--file", metavar="FILE", help="A query in a file, such as those in docs/queries."
+        ),
+    ] = None,
+    param: Annotated[
+        list[str] | None,
+        typer.Option("--param", metavar="NAME=VALUE", help="A value for :NAME in it."),
+    ] = None,
+    describe: Annotated[
+        str | None,
+        typer.Option(
+            "--describe", metavar="TABLE", help="Instead: what each column of a table is."
+        ),
+    ] = None,
+    output: Annotated[
+        Format,
+        typer.Option(
+            "--output", "-o", "--format", help="A table, JSON (one object a line), or CSV."
+        ),
+    ] = Format.table,
     config: ConfigFile = None,
     broker_conf: BrokerConf = None,
     set_: Set = None,
@@ -45,12 +79,19 @@ def sql(
     from lb_stream.query.sql_file import parameter_values, read_query, with_parameters
 
     if [query, file, describe].count(None) != 2:
-        raise CommandError("give a query, a file that holds one: --file FILE, or a table to describe: --describe TABLE", code=2)
+        raise CommandError(
+            "give a query, a file that holds one: --file FILE, or a table to describe: --describe TABLE",
+            code=2,
+        )
     if describe is not None:
         _describe(describe, "json" if json else output)
         return
-    text = read_query(file) if file is not None else sys.stdin.read() if query == "-" else str(query)
-    text = text.encode(errors="surrogateescape").decode(errors="replace")  # what stands for bytes that an ASCII locale can't read
+    text = (
+        read_query(file) if file is not None else sys.stdin.read() if query == "-" else str(query)
+    )
+    text = text.encode(errors="surrogateescape").decode(
+        errors="replace"
+    )  # what stands for bytes that an ASCII locale can't read
     text, values = with_parameters(text, parameter_values(param or ()))
     lake = open_lake(effective(config, broker_conf, set_).tables, whole=False)
     add_views(lake)
@@ -82,15 +123,31 @@ def _rows(result: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
 
 def _show(columns: list[str], result: duckdb.DuckDBPyConnection) -> None:
     rows = result.fetchmany(SHOWN_ROWS)
-    numbers = [name for index, name in enumerate(columns) if rows and all(isinstance(row[index], int | float | None) for row in rows)]
+    numbers = [
+        name
+        for index, name in enumerate(columns)
+        if rows and all(isinstance(row[index], int | float | None) for row in rows)
+    ]
     cells = [[_cell(value) for value in row] for row in rows]
-    width = sum(max(len(line) for row in [columns, *cells] for line in row[index].split("\n")) + 2 for index in range(len(columns)))
+    width = sum(
+        max(len(line) for row in [columns, *cells] for line in row[index].split("\n")) + 2
+        for index in range(len(columns))
+    )
     if width - 2 <= console().width:
-        emit_rich(table(columns, [[styled(*cell.split("\n")) for cell in row] for row in cells], right=numbers))
+        emit_rich(
+            table(
+                columns,
+                [[styled(*cell.split("\n")) for cell in row] for row in cells],
+                right=numbers,
+            )
+        )
     else:
         _show_upright(columns, cells)
     more = 0 if len(rows) < SHOWN_ROWS else sum(1 for _ in _rows(result))
-    note(f"({len(rows)} row{'' if len(rows) == 1 else 's'})" + (f", {more} more: add a limit, or --format csv" if more else ""))
+    note(
+        f"({len(rows)} row{'' if len(rows) == 1 else 's'})"
+        + (f", {more} more: add a limit, or --format csv" if more else "")
+    )
 
 
 def _show_upright(columns: list[str], cells: list[list[str]]) -> None:
@@ -98,7 +155,9 @@ def _show_upright(columns: list[str], cells: list[list[str]]) -> None:
     room = max(map(len, columns))
     lines = []
     for number, row in enumerate(cells, start=1):
-        lines.append(f"-- {number} " + "-" * max(0, min(console().width, 80) - len(str(number)) - 4))
+        lines.append(
+            f"-- {number} " + "-" * max(0, min(console().width, 80) - len(str(number)) - 4)
+        )
         lines += [f"{name:<{room}}  {value}" for name, value in zip(columns, row, strict=True)]
     emit("\n".join(lines) + "\n" if lines else "")
 

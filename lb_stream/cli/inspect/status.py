@@ -36,7 +36,9 @@ def register(app: typer.Typer) -> None:
     )(status)
 
 
-def status(config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set = None, json: Json = False) -> None:
+def status(
+    config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set = None, json: Json = False
+) -> None:
     """Say whether the job is up and its clusters are well, and what to do: from the tables, Kafka and the job's process."""
     given = effective(config, broker_conf, set_)
     from lb_stream.core.health import EXIT_CODES, verdict
@@ -52,7 +54,13 @@ def status(config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set 
         if facts.clusters:
             emit_rich("", clusters_table(facts.clusters))
         if found.findings:
-            emit("\n" + "".join(f"{one.state + ':':<10}{one.what}\n{'':<10}{one.advice}\n" for one in found.findings))
+            emit(
+                "\n"
+                + "".join(
+                    f"{one.state + ':':<10}{one.what}\n{'':<10}{one.advice}\n"
+                    for one in found.findings
+                )
+            )
     if EXIT_CODES[found.state]:
         raise typer.Exit(EXIT_CODES[found.state])
 
@@ -66,8 +74,14 @@ def _lines(facts: Facts) -> list[tuple[str, str]]:
         up = {True: "up", False: "NOT RUNNING", None: "unknown"}[job.running]
         lines += [
             ("job", f"{up}: {job.seen}"),
-            ("leader", f"{job.host}, process {job.pid}, epoch {job.epoch}, since {clock(job.since_ms)}"),
-            ("batch", f"the last one in the tables began {ago(job.last_batch_ms)}; lag {job.lag_records or 0} records"),
+            (
+                "leader",
+                f"{job.host}, process {job.pid}, epoch {job.epoch}, since {clock(job.since_ms)}",
+            ),
+            (
+                "batch",
+                f"the last one in the tables began {ago(job.last_batch_ms)}; lag {job.lag_records or 0} records",
+            ),
         ]
     if facts.standbys:
         lines.append(("standbys", told_standbys(facts.standbys)))
@@ -80,14 +94,24 @@ def _lines(facts: Facts) -> list[tuple[str, str]]:
 
 def told_standbys(standbys: Iterable[StandbyFacts]) -> str:
     """The jobs that stand by, in words."""
-    return ", ".join(f"{one.instance}{'' if one.warm else ' (not warm yet)'}" for one in standbys) or "nobody"
+    return (
+        ", ".join(f"{one.instance}{'' if one.warm else ' (not warm yet)'}" for one in standbys)
+        or "nobody"
+    )
 
 
 def clusters_table(clusters: tuple[ClusterFacts, ...]) -> RenderableType:
     """A line for each cluster."""
     columns = ("cluster", "state", "brokers", "bundles", "pending", "last round")
     rows = [
-        (one.cluster, told_state(one), told_brokers(one), one.bundles, one.pending, f"{one.seq}, {ago(one.last_round_ms)}")
+        (
+            one.cluster,
+            told_state(one),
+            told_brokers(one),
+            one.bundles,
+            one.pending,
+            f"{one.seq}, {ago(one.last_round_ms)}",
+        )
         for one in clusters
     ]
     return table(columns, rows, right=columns[3:5])
@@ -100,5 +124,9 @@ def told_state(one: ClusterFacts) -> Text:
 
 def told_brokers(one: ClusterFacts) -> str:
     """How many live, of how many, and what else is to be said of them."""
-    others = [f"{len(names)} {word}" for names, word in ((one.silent, "silent"), (one.drained, "drained")) if names]
+    others = [
+        f"{len(names)} {word}"
+        for names, word in ((one.silent, "silent"), (one.drained, "drained"))
+        if names
+    ]
     return ", ".join([f"{one.brokers - len(one.silent) - len(one.gone)}/{one.brokers}", *others])

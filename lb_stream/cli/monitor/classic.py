@@ -77,7 +77,9 @@ class ClassicMonitor:
         if not record.value:
             return self._forget(record.key)
         before = self._last.get(record.key)
-        report = read_report(record.value) if before is None or before.value != record.value else None
+        report = (
+            read_report(record.value) if before is None or before.value != record.value else None
+        )
         if before is not None:
             self._last[record.key] = replace(before, append_ms=record.append_ms)
         if report is None:
@@ -91,7 +93,10 @@ class ClassicMonitor:
         return [
             key
             for key, last in list(self._last.items())
-            if key in standing and not standing[key].alive and last.append_ms <= standing[key].seen_ms and self._forget(key)
+            if key in standing
+            and not standing[key].alive
+            and last.append_ms <= standing[key].seen_ms
+            and self._forget(key)
         ]
 
     def _forget(self, key: Key) -> Change | None:
@@ -114,11 +119,18 @@ class ClassicMonitor:
 
     def shown_at_change(self, key: Key) -> bool:
         """Whether the broker's table is printed when its record changes; else with those of all brokers."""
-        return isinstance(self._reports[key], SimpleLoadReport) or not self.manner(key[0]).extensible
+        return (
+            isinstance(self._reports[key], SimpleLoadReport) or not self.manner(key[0]).extensible
+        )
 
     def overview(self) -> list[str]:
         """The tables of extensible brokers, and that of all brokers."""
-        lines = [line for key in sorted(self._reports) if not self.shown_at_change(key) for line in self.table(key)]
+        lines = [
+            line
+            for key in sorted(self._reports)
+            if not self.shown_at_change(key)
+            for line in self.table(key)
+        ]
         return [*lines, *all_brokers_table([self._row(key) for key in sorted(self._reports)])]
 
     def brokers(self) -> list[Key]:
@@ -132,7 +144,9 @@ class ClassicMonitor:
             rate = sum((one.msg_rate_in + one.msg_rate_out for one in stats), 0.0)
             allocated = report.allocated_msg_rate_in + report.allocated_msg_rate_out
             throughput = system.bandwidth_in.usage + system.bandwidth_out.usage
-            return BrokerRow(self._name(key), len(stats), rate, allocated, throughput, max_percent(system, "2.x"))
+            return BrokerRow(
+                self._name(key), len(stats), rate, allocated, throughput, max_percent(system, "2.x")
+            )
         latest, known = _latest(report), self._standing.get(key)
         return BrokerRow(
             self._name(key),
@@ -145,7 +159,9 @@ class ClassicMonitor:
 
     def _name(self, key: Key) -> str:
         """The broker's, after its cluster's where there are several."""
-        return shown(key[1] if len({cluster for cluster, _ in self._reports}) == 1 else "/".join(key))
+        return shown(
+            key[1] if len({cluster for cluster, _ in self._reports}) == 1 else "/".join(key)
+        )
 
 
 def read_report(value: bytes) -> ModularLoadReport | SimpleLoadReport | None:
@@ -163,18 +179,32 @@ def read_report(value: bytes) -> ModularLoadReport | SimpleLoadReport | None:
 
 
 def _latest(report: ModularLoadReport) -> Four:
-    return Four(report.msg_throughput_in, report.msg_throughput_out, report.msg_rate_in, report.msg_rate_out)
+    return Four(
+        report.msg_throughput_in, report.msg_throughput_out, report.msg_rate_in, report.msg_rate_out
+    )
 
 
-def records(options: Mapping[str, Any], topic: str, since_ms: int, default_cluster: str, cluster: str | None) -> Iterator[Record | None]:
+def records(
+    options: Mapping[str, Any], topic: str, since_ms: int, default_cluster: str, cluster: str | None
+) -> Iterator[Record | None]:
     """Reports on the topic since a time, then every new one, for ever. None now and then: nothing new, or all has been read."""
     from kafka import KafkaConsumer, TopicPartition
 
     from lb_stream.contracts.base import LARGEST_RECORD_BYTES
 
-    fetch = {"max_partition_fetch_bytes": LARGEST_RECORD_BYTES, "fetch_max_bytes": 5 * LARGEST_RECORD_BYTES}
-    with closing(KafkaConsumer(**fetch | dict(options), isolation_level="read_committed", enable_auto_commit=False)) as consumer:
-        partitions = [TopicPartition(topic, number) for number in sorted(consumer.partitions_for_topic(topic) or ())]
+    fetch = {
+        "max_partition_fetch_bytes": LARGEST_RECORD_BYTES,
+        "fetch_max_bytes": 5 * LARGEST_RECORD_BYTES,
+    }
+    with closing(
+        KafkaConsumer(
+            **fetch | dict(options), isolation_level="read_committed", enable_auto_commit=False
+        )
+    ) as consumer:
+        partitions = [
+            TopicPartition(topic, number)
+            for number in sorted(consumer.partitions_for_topic(topic) or ())
+        ]
         consumer.assign(partitions)
         ends = _seek(consumer, partitions, since_ms)
         caught_up = False
@@ -183,19 +213,34 @@ def records(options: Mapping[str, Any], topic: str, since_ms: int, default_clust
                 for record in some:
                     key = _key(record.key, default_cluster)
                     kind = dict(record.headers or ()).get("kind", b"report")
-                    if key is not None and cluster in (None, key[0]) and kind in (b"report", b"goodbye"):
-                        yield Record(key, record.value or b"" if kind == b"report" else b"", record.timestamp, caught_up)
-            caught_up = caught_up or all(consumer.position(partition) >= end for partition, end in ends.items())
+                    if (
+                        key is not None
+                        and cluster in (None, key[0])
+                        and kind in (b"report", b"goodbye")
+                    ):
+                        yield Record(
+                            key,
+                            record.value or b"" if kind == b"report" else b"",
+                            record.timestamp,
+                            caught_up,
+                        )
+            caught_up = caught_up or all(
+                consumer.position(partition) >= end for partition, end in ends.items()
+            )
             if caught_up:
                 yield None
 
 
-def _seek(consumer: KafkaConsumer, partitions: list[TopicPartition], since_ms: int) -> dict[TopicPartition, int]:
+def _seek(
+    consumer: KafkaConsumer, partitions: list[TopicPartition], since_ms: int
+) -> dict[TopicPartition, int]:
     """Go to the first record at or after a time in each partition. Returns where each ends now."""
     ends: dict[TopicPartition, int] = consumer.end_offsets(partitions)
     found = consumer.offsets_for_times(dict.fromkeys(partitions, since_ms))
     for partition in partitions:
-        consumer.seek(partition, found[partition].offset if found.get(partition) else ends[partition])
+        consumer.seek(
+            partition, found[partition].offset if found.get(partition) else ends[partition]
+        )
     return ends
 
 
@@ -225,7 +270,9 @@ def watch(
                 tell(f"broker {change}: {'/'.join(record.key)}")
             if change != "lost" and monitor.shown_at_change(record.key):
                 say(monitor.table(record.key))
-        if record is not None or (shown_s is not None and time.monotonic() - shown_s < OVERVIEW_EVERY_S):
+        if record is not None or (
+            shown_s is not None and time.monotonic() - shown_s < OVERVIEW_EVERY_S
+        ):
             continue
         for key in monitor.learn(standing()):
             tell(shown(f"broker lost: {'/'.join(key)}"))

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Effective, Json, Set, effective
+from lb_stream.cli.shared.options import (
+    BrokerConf,
+    Cluster,
+    ConfigFile,
+    Effective,
+    Json,
+    Set,
+    effective,
+)
 from lb_stream.cli.shared.output import CommandError, console, emit, emit_json, emit_rich, note
 from lb_stream.query import QueryError
 
@@ -19,21 +27,43 @@ if TYPE_CHECKING:
     from lb_stream.query.snapshot import Snapshot
     from lb_stream.store import Store
 
-_FOUR = ("throughput_in_bytes_per_s", "throughput_out_bytes_per_s", "rate_in_msgs_per_s", "rate_out_msgs_per_s")
-_STANDING = ("alive", "seen_ms", *(f"{span}_{value}" for span in ("short", "long") for value in _FOUR))
+_FOUR = (
+    "throughput_in_bytes_per_s",
+    "throughput_out_bytes_per_s",
+    "rate_in_msgs_per_s",
+    "rate_out_msgs_per_s",
+)
+_STANDING = (
+    "alive",
+    "seen_ms",
+    *(f"{span}_{value}" for span in ("short", "long") for value in _FOUR),
+)
 
 
 def register(app: typer.Typer) -> None:
     """Add the command to lbctl."""
-    app.command("monitor", epilog="Example: lbctl monitor · Ctrl-C ends it · piped, it prints once")(monitor)
+    app.command(
+        "monitor", epilog="Example: lbctl monitor · Ctrl-C ends it · piped, it prints once"
+    )(monitor)
 
 
 def monitor(
     classic: Annotated[
-        bool, typer.Option("--classic", help="Pulsar's broker monitor tables, from the reports topic: at every change, all each minute.")
+        bool,
+        typer.Option(
+            "--classic",
+            help="Pulsar's broker monitor tables, from the reports topic: at every change, all each minute.",
+        ),
     ] = False,
-    once: Annotated[bool, typer.Option("--once", help="Print how things stand now, then end.")] = False,
-    interval: Annotated[float, typer.Option("--interval", metavar="S", min=0.2, help="Seconds between two looks at the tables.")] = 2.0,
+    once: Annotated[
+        bool, typer.Option("--once", help="Print how things stand now, then end.")
+    ] = False,
+    interval: Annotated[
+        float,
+        typer.Option(
+            "--interval", metavar="S", min=0.2, help="Seconds between two looks at the tables."
+        ),
+    ] = 2.0,
     cluster: Cluster = None,
     config: ConfigFile = None,
     broker_conf: BrokerConf = None,
@@ -43,7 +73,9 @@ def monitor(
     """Show brokers, averages, pending moves, decisions, refusals and the job's timings, live; once when piped or with --json."""
     given = effective(config, broker_conf, set_)
     if classic and json:
-        raise CommandError("--classic prints tables for people; lbctl monitor --json has the figures", code=2)
+        raise CommandError(
+            "--classic prints tables for people; lbctl monitor --json has the figures", code=2
+        )
     if classic:
         _classic(given, cluster, once)
         return
@@ -77,10 +109,20 @@ def _look(given: Effective, cluster: str | None) -> Snapshot:
     said = stale(facts)
     states = tuple(one for one in facts.clusters if cluster in (None, one.cluster))
     if cluster and not states:
-        raise CommandError(unknown_cluster(cluster, [one.cluster for one in facts.clusters]), code=2)
+        raise CommandError(
+            unknown_cluster(cluster, [one.cluster for one in facts.clusters]), code=2
+        )
     trouble = f"NOT UP TO DATE: {said}" if said and facts.demo_end is None else said
     named = {one.cluster: one for one in states}
-    brokers = [row | {"state": named[row["cluster"]].state_of(row["broker"]) if row["cluster"] in named else ""} for row in shown.brokers]
+    brokers = [
+        row
+        | {
+            "state": named[row["cluster"]].state_of(row["broker"])
+            if row["cluster"] in named
+            else ""
+        }
+        for row in shown.brokers
+    ]
     return replace(shown, states=states, brokers=brokers, trouble=trouble)
 
 
@@ -105,12 +147,22 @@ def _live(given: Effective, cluster: str | None, interval_s: float) -> None:
             if due:
                 try:
                     shown = _look(given, cluster)
-                except (CommandError, QueryError, DeltaError, OSError) as error:  # upkeep may take a file away that is just being read
-                    shown = replace(shown, trouble=f"the tables can't be read just now: {str(error).splitlines()[0]}")
+                except (
+                    CommandError,
+                    QueryError,
+                    DeltaError,
+                    OSError,
+                ) as error:  # upkeep may take a file away that is just being read
+                    shown = replace(
+                        shown,
+                        trouble=f"the tables can't be read just now: {str(error).splitlines()[0]}",
+                    )
                 read_s = time.monotonic()
             if due or size != screen.size:
                 size = screen.size
-                live.update(Group(*render(shown, size[0], size[1], _unicode(screen.encoding))), refresh=True)
+                live.update(
+                    Group(*render(shown, size[0], size[1], _unicode(screen.encoding))), refresh=True
+                )
             time.sleep(min(0.1, interval_s))
 
 
@@ -124,15 +176,23 @@ def _classic(given: Effective, cluster: str | None, once: bool) -> None:
 
     bootstrap, topic, settings = given.bootstrap, given.settings.topics.reports, given.settings
     options = given.client_options(bootstrap)
-    since_ms = int(time.time() * 1000) - _of(given, cluster or settings.stream.default_cluster)["report_timeout_ms"]
+    since_ms = (
+        int(time.time() * 1000)
+        - _of(given, cluster or settings.stream.default_cluster)["report_timeout_ms"]
+    )
     rights = given.rights("Read", topic)
     with kafka_at(bootstrap, given, rights), StopRequest() as stop:
         require_topics(bootstrap, given, rights)
         read = records(options, topic, since_ms, settings.stream.default_cluster, cluster)
         shown, tables = ClassicMonitor(lambda name: _manner(given, name)), given.tables
-        watch(shown, takewhile(lambda _: not stop, read), lambda: _standing(tables), _say, note, once)
+        watch(
+            shown, takewhile(lambda _: not stop, read), lambda: _standing(tables), _say, note, once
+        )
         if not shown.brokers():
-            note(f"no broker has reported on {topic} at {bootstrap} lately" + (f" from cluster {cluster}" if cluster else ""))
+            note(
+                f"no broker has reported on {topic} at {bootstrap} lately"
+                + (f" from cluster {cluster}" if cluster else "")
+            )
 
 
 def _say(lines: list[str]) -> None:
@@ -164,4 +224,7 @@ def _standing(tables: Store) -> Mapping[Key, BrokerStanding]:
         rows = run(open_lake(tables), newest_loads(*_STANDING)).fetchall()
     except QueryError:  # no tables yet: the job hasn't run
         return {}
-    return {(row[0], row[1]): BrokerStanding(Four(*row[4:8]), Four(*row[8:12]), row[2], row[3] or 0) for row in rows}
+    return {
+        (row[0], row[1]): BrokerStanding(Four(*row[4:8]), Four(*row[8:12]), row[2], row[3] or 0)
+        for row in rows
+    }

@@ -19,7 +19,13 @@ from lb_stream.query.snapshot import PHASES, Rows, Snapshot, unevenness
 
 WIDE = 120
 """From so many columns on there are message rates too, and sections stand side by side."""
-RESOURCES = (("cpu", "cpu"), ("memory", "memory"), ("direct_memory", "direct"), ("bandwidth_in", "bw in"), ("bandwidth_out", "bw out"))
+RESOURCES = (
+    ("cpu", "cpu"),
+    ("memory", "memory"),
+    ("direct_memory", "direct"),
+    ("bandwidth_in", "bw in"),
+    ("bandwidth_out", "bw out"),
+)
 HOT_RATIO, WARM_RATIO = 0.85, 0.6
 """Only for colours; what is too hot is the strategy's business."""
 BAR_CELLS = (10, 6, 4, 3, 2)
@@ -53,13 +59,23 @@ def render(snapshot: Snapshot, width: int, height: int | None, unicode: bool = T
     snapshot, wide = _with_short_names(_with_shown_names(snapshot)), width >= WIDE
     head = _head(snapshot, width if height is not None else None, unicode)
     decided = _decisions(snapshot, width // 2 - 1 if wide else width, unicode)
-    left, right = [_pending(snapshot, unicode), decided], [_refusals(snapshot, unicode), _timings(snapshot, unicode)]
+    left, right = (
+        [_pending(snapshot, unicode), decided],
+        [_refusals(snapshot, unicode), _timings(snapshot, unicode)],
+    )
     free = None if height is None else height - len(head) - 1
     most = None if free is None else min(len(snapshot.brokers), max(3, free // 2 - 1))
     table = _brokers(snapshot, width, unicode, most)
     if height is None or free is None or most is None:
         sections = [table, *left, *right]
-        return [*head, *(line for one in sections for line in (Text(""), Text(one.heading, "bold"), *one.lines))]
+        return [
+            *head,
+            *(
+                line
+                for one in sections
+                for line in (Text(""), Text(one.heading, "bold"), *one.lines)
+            ),
+        ]
     brokers = table.fitted(1 + most, width)
     below = free - len(brokers) - 1
     lines = [*(_cut(line, width) for line in head), Text(""), *brokers, Text("")]
@@ -67,12 +83,17 @@ def render(snapshot: Snapshot, width: int, height: int | None, unicode: bool = T
         half = (width - 2) // 2
         lines += _beside(_stacked(left, below, half), _stacked(right, below, half), half)
     else:
-        lines += _stacked([left[0], decided, right[0]] if snapshot.pending else [decided, right[0]], below, width)
+        lines += _stacked(
+            [left[0], decided, right[0]] if snapshot.pending else [decided, right[0]], below, width
+        )
     return lines[:height]
 
 
 def _with_shown_names(snapshot: Snapshot) -> Snapshot:
-    return replace(snapshot, **{each.name: shown_within(getattr(snapshot, each.name)) for each in fields(snapshot)})
+    return replace(
+        snapshot,
+        **{each.name: shown_within(getattr(snapshot, each.name)) for each in fields(snapshot)},
+    )
 
 
 def _with_short_names(snapshot: Snapshot) -> Snapshot:
@@ -83,9 +104,15 @@ def _with_short_names(snapshot: Snapshot) -> Snapshot:
 
     def told(rows: Rows) -> Rows:
         names = ("broker", "source", "destination", "last_broker")
-        return [row | {name: row[name].removesuffix(shared) for name in names if row.get(name)} for row in rows]
+        return [
+            row | {name: row[name].removesuffix(shared) for name in names if row.get(name)}
+            for row in rows
+        ]
 
-    parts: dict[str, Any] = {name: told(getattr(snapshot, name)) for name in ("brokers", "pending", "decisions", "refusals")}
+    parts: dict[str, Any] = {
+        name: told(getattr(snapshot, name))
+        for name in ("brokers", "pending", "decisions", "refusals")
+    }
     return replace(snapshot, **parts)
 
 
@@ -94,7 +121,11 @@ def _shared_end(names: Sequence[str]) -> str:
     if not names:
         return ""
     shared = min(names, key=len)[1:]
-    while shared and (shared[0] not in ".:" or not all(name.endswith(shared) for name in names) or _is_bare(shared)):
+    while shared and (
+        shared[0] not in ".:"
+        or not all(name.endswith(shared) for name in names)
+        or _is_bare(shared)
+    ):
         shared = shared[1:]
     return shared if len(names) > 1 else shared[shared.rfind(":") :] if ":" in shared else ""
 
@@ -123,17 +154,29 @@ def _head(snapshot: Snapshot, width: int | None, unicode: bool) -> list[Text]:
         ends = (f"{clock(row['now_ms'])}, {ago(row['now_ms'])}", ago(row["now_ms"]))
         state = next((one for one in snapshot.states if one.cluster == row["cluster"]), None)
         if state is not None and state.state != "live":
-            words = [state.state + (f" ({state.suspended_by})" if state.suspended_by else ""), *words]
-        told = [Text.assemble((row["cluster"], "bold"), " ", dot.join([*words, end])) for end in ends]
+            words = [
+                state.state + (f" ({state.suspended_by})" if state.suspended_by else ""),
+                *words,
+            ]
+        told = [
+            Text.assemble((row["cluster"], "bold"), " ", dot.join([*words, end])) for end in ends
+        ]
         lines.append(told[0] if width is None or cell_len(told[0].plain) <= width else told[1])
         if row["error"]:
-            lines.append(Text(f"its last round failed: {row['error'].strip().splitlines()[-1]}", "red"))
+            lines.append(
+                Text(f"its last round failed: {row['error'].strip().splitlines()[-1]}", "red")
+            )
     if len(snapshot.clusters) > 3:
-        lines.append(Text(f"and {len(snapshot.clusters) - 3} more clusters: --cluster NAME shows one", "dim"))
+        lines.append(
+            Text(f"and {len(snapshot.clusters) - 3} more clusters: --cluster NAME shows one", "dim")
+        )
     if not snapshot.clusters:
         lines.append(Text("no round has been logged yet", "bold"))
     if timings := snapshot.timings:
-        words = [f"batches of {_ms(timings['whole'])}, at most {_ms(timings['whole_max'])}", f"last {ago(timings['started_ms'])}"]
+        words = [
+            f"batches of {_ms(timings['whole'])}, at most {_ms(timings['whole_max'])}",
+            f"last {ago(timings['started_ms'])}",
+        ]
         behind = timings["lag_records"] or 0
         lines.append(Text(dot.join([*words, f"lag {behind} records"]), "red" if behind else ""))
     return lines
@@ -142,35 +185,66 @@ def _head(snapshot: Snapshot, width: int | None, unicode: bool) -> list[Text]:
 def _brokers(snapshot: Snapshot, width: int, unicode: bool, most: int | None) -> Section:
     """In the order of their names when all have room; else the busiest first."""
     wide, several = width >= WIDE, len(snapshot.clusters) > 1
-    names = [f"{row['cluster']}/{row['broker']}" if several else row["broker"] for row in snapshot.brokers]
+    names = [
+        f"{row['cluster']}/{row['broker']}" if several else row["broker"]
+        for row in snapshot.brokers
+    ]
     rates = 8 if wide else 6
-    longest = max((len(f"{name} {row.get('state') or ''}".rstrip()) for name, row in zip(names, snapshot.brokers, strict=True)), default=8)
+    longest = max(
+        (
+            len(f"{name} {row.get('state') or ''}".rstrip())
+            for name, row in zip(names, snapshot.brokers, strict=True)
+        ),
+        default=8,
+    )
     room = width - rates * (6 if wide else 3) - 8
     cells = next((one for one in BAR_CELLS if longest + 5 * (one + 5) <= room), BAR_CELLS[-1])
     name_width = max(8, longest if most is None else min(longest, room - 5 * (cells + 5)))
-    heading = f"{'broker':<{name_width}}" + "".join(f" {title[: cells + 2] + ' %':<{cells + 4}}" for _, title in RESOURCES)
+    heading = f"{'broker':<{name_width}}" + "".join(
+        f" {title[: cells + 2] + ' %':<{cells + 4}}" for _, title in RESOURCES
+    )
     heading += "".join(f"{title:>{rates}}" for title in ("MB/s", "short", "long"))
     heading += "".join(f"{title:>{rates}}" for title in ("msg/s", "short", "long")) if wide else ""
     order = list(range(len(names)))
     if most is not None and most < len(names):
         order.sort(key=lambda at: (-(snapshot.brokers[at]["usage_ratio"] or 0.0), names[at]))
-    lines = [_broker(snapshot.brokers[at], names[at], name_width, cells, rates, wide, unicode) for at in order]
+    lines = [
+        _broker(snapshot.brokers[at], names[at], name_width, cells, rates, wide, unicode)
+        for at in order
+    ]
     return Section(f"{heading} {'bundles':>7}", lines, len(lines))
 
 
-def _broker(row: dict[str, Any], name: str, name_width: int, cells: int, rates: int, wide: bool, unicode: bool) -> Text:
+def _broker(
+    row: dict[str, Any],
+    name: str,
+    name_width: int,
+    cells: int,
+    rates: int,
+    wide: bool,
+    unicode: bool,
+) -> Text:
     word = row.get("state") or ("" if row["alive"] else "dead")
     if word:
         name = f"{name[: max(1, name_width - len(word) - 1)]} {word}"
-    line = Text(_fitted(name, name_width, unicode), "red" if not row["alive"] else "yellow" if word else "")
+    line = Text(
+        _fitted(name, name_width, unicode), "red" if not row["alive"] else "yellow" if word else ""
+    )
     for resource, _ in RESOURCES:
         ratio = row[f"{resource}_ratio"] or 0.0
         style = "red" if ratio >= HOT_RATIO else "yellow" if ratio >= WARM_RATIO else "green"
-        line.append(" ").append(bar(ratio, cells, unicode), style).append(f" {min(999, round(100 * ratio)):>3}")
+        line.append(" ").append(bar(ratio, cells, unicode), style).append(
+            f" {min(999, round(100 * ratio)):>3}"
+        )
     figures = [(row[f"{span}_bytes_per_s"] or 0.0) / 1e6 for span in ("latest", "short", "long")]
     line.append("".join(f"{_number(value):>{rates}}" for value in figures))
     if wide:
-        line.append("".join(f"{_number(row[f'{span}_msgs_per_s'] or 0.0):>{rates}}" for span in ("latest", "short", "long")))
+        line.append(
+            "".join(
+                f"{_number(row[f'{span}_msgs_per_s'] or 0.0):>{rates}}"
+                for span in ("latest", "short", "long")
+            )
+        )
     return line.append(f" {row['bundles'] or 0:>7}")
 
 
@@ -203,7 +277,11 @@ def _whose(snapshot: Snapshot, row: dict[str, Any]) -> str:
 def _decision(row: dict[str, Any], begin: str, whose: str, width: int, unicode: bool) -> Text:
     """Time, how it ended, whose and what; the rule where there is room."""
     arrow = "→" if unicode else "->"
-    marks = {None: ("…", "yellow"), "confirmed": ("✓", "green")} if unicode else {None: (".", "yellow"), "confirmed": ("+", "green")}
+    marks = (
+        {None: ("…", "yellow"), "confirmed": ("✓", "green")}
+        if unicode
+        else {None: (".", "yellow"), "confirmed": ("+", "green")}
+    )
     mark, style = marks.get(row["outcome"], ("✗" if unicode else "x", "red"))
     if row["dry_run"]:
         mark, style = "~", "dim"
@@ -228,14 +306,26 @@ def _refusals(snapshot: Snapshot, unicode: bool) -> Section:
     lines = []
     for row in snapshot.refusals:
         where = _where_refused(snapshot, row)
-        saw = [_number(value) for value in dict.fromkeys((row["least"], row["greatest"])) if value is not None]
+        saw = [
+            _number(value)
+            for value in dict.fromkeys((row["least"], row["greatest"]))
+            if value is not None
+        ]
         between = "–" if unicode else ".."
         figures = f", saw {between.join(saw)}" if saw else ""
         figures += f", limit {_number(row['limit'])}" if row["limit"] is not None else ""
-        lines.append(Text(f"{row['times']:>6} × {row['rule']}  {where}{figures} {row['unit'] if figures else ''}".rstrip()))
+        lines.append(
+            Text(
+                f"{row['times']:>6} × {row['rule']}  {where}{figures} {row['unit'] if figures else ''}".rstrip()
+            )
+        )
     if not unicode:
         lines = [Text(line.plain.replace("×", "x")) for line in lines]
-    return Section("refusals in ten minutes, by rule" if lines else "no refusals in ten minutes", lines, len(lines))
+    return Section(
+        "refusals in ten minutes, by rule" if lines else "no refusals in ten minutes",
+        lines,
+        len(lines),
+    )
 
 
 def _where_refused(snapshot: Snapshot, row: dict[str, Any]) -> str:
@@ -257,8 +347,13 @@ def _timings(snapshot: Snapshot, unicode: bool) -> Section:
         return Section("no batches yet", [], 0)
     known = [(phase, timings[phase]) for phase in PHASES if timings[phase] is not None]
     greatest = max((value for _, value in known), default=0.0) or 1.0
-    lines = [Text(f"{phase:<9}{_ms(value):>9} ").append(bar(value / greatest, 20, unicode), "cyan") for phase, value in known]
-    return Section(f"a batch, median of {timings['batches']}: {_ms(timings['whole'])}", lines, len(lines))
+    lines = [
+        Text(f"{phase:<9}{_ms(value):>9} ").append(bar(value / greatest, 20, unicode), "cyan")
+        for phase, value in known
+    ]
+    return Section(
+        f"a batch, median of {timings['batches']}: {_ms(timings['whole'])}", lines, len(lines)
+    )
 
 
 # --- lines ---
@@ -322,8 +417,16 @@ def _number(value: float) -> str:
     for least, divisor, letter in ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k")):
         if size >= least:
             return f"{value / divisor:.{1 if size / divisor < 100 else 0}f}{letter}"
-    return f"{value:.0f}" if size >= 100 or value == int(value) else f"{value:.1f}" if size >= 10 else f"{value:.2f}"
+    return (
+        f"{value:.0f}"
+        if size >= 100 or value == int(value)
+        else f"{value:.1f}"
+        if size >= 10
+        else f"{value:.2f}"
+    )
 
 
 def _ms(value: float | None) -> str:
-    return "-" if value is None else f"{value / 1000:.1f} s" if value >= 10_000 else f"{value:.0f} ms"
+    return (
+        "-" if value is None else f"{value / 1000:.1f} s" if value >= 10_000 else f"{value:.0f} ms"
+    )

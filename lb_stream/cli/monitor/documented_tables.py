@@ -13,7 +13,12 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from lb_stream.contracts.base import RESOURCES
-from lb_stream.contracts.reports import ModularLoadReport, ResourceUsage, SimpleLoadReport, SystemResourceUsage
+from lb_stream.contracts.reports import (
+    ModularLoadReport,
+    ResourceUsage,
+    SimpleLoadReport,
+    SystemResourceUsage,
+)
 from lb_stream.core.model.resources import percent
 
 Value = str | int | float | None
@@ -69,13 +74,23 @@ def broker_table(rows: Iterable[Sequence[Value]]) -> list[str]:
     """A broker's table of rows, each a label and six values. The headings come from the label."""
     lines = []
     for label, *values in rows:
-        lines += [_line((label, *HEADINGS[str(label)]), BROKER_WIDTHS), _line(("", *values), BROKER_WIDTHS)]
+        lines += [
+            _line((label, *HEADINGS[str(label)]), BROKER_WIDTHS),
+            _line(("", *values), BROKER_WIDTHS),
+        ]
     return _framed(lines, "=", BROKER_WIDTHS)
 
 
-def modular_table(report: ModularLoadReport, short: Four | None, long: Four | None, usage_profile: UsageProfile = "4.0") -> list[str]:
+def modular_table(
+    report: ModularLoadReport,
+    short: Four | None,
+    long: Four | None,
+    usage_profile: UsageProfile = "4.0",
+) -> list[str]:
     """A modular broker: its report and its short- and long-term averages (None: not known)."""
-    latest = Four(report.msg_throughput_in, report.msg_throughput_out, report.msg_rate_in, report.msg_rate_out)
+    latest = Four(
+        report.msg_throughput_in, report.msg_throughput_out, report.msg_rate_in, report.msg_rate_out
+    )
     counts = (report.num_topics, report.num_bundles, report.num_producers, report.num_consumers)
     return broker_table(
         [
@@ -91,10 +106,18 @@ def modular_table(report: ModularLoadReport, short: Four | None, long: Four | No
 def simple_table(report: SimpleLoadReport) -> list[str]:
     """A simple broker. Counts and rates come from its bundles' statistics; heap memory counts in MAX % in every version."""
     stats, system = report.bundle_stats.values(), report.system_resource_usage
-    counts = (sum(s.topics for s in stats), len(stats), sum(s.producer_count for s in stats), sum(s.consumer_count for s in stats))
+    counts = (
+        sum(s.topics for s in stats),
+        len(stats),
+        sum(s.producer_count for s in stats),
+        sum(s.consumer_count for s in stats),
+    )
     rates = (sum((s.msg_rate_in for s in stats), 0.0), sum((s.msg_rate_out for s in stats), 0.0))
     allocated = Four(
-        report.allocated_bandwidth_in, report.allocated_bandwidth_out, report.allocated_msg_rate_in, report.allocated_msg_rate_out
+        report.allocated_bandwidth_in,
+        report.allocated_bandwidth_out,
+        report.allocated_msg_rate_in,
+        report.allocated_msg_rate_out,
     )
     cpu, memory, bandwidth_in, bandwidth_out = shares = (
         allocated_percent(report.allocated_cpu, system.cpu),
@@ -107,14 +130,20 @@ def simple_table(report: SimpleLoadReport) -> list[str]:
             ("COUNT", *counts, len(report.bundle_gains), len(report.bundle_losses)),
             ("RAW SYSTEM", *_system(system, "2.x")),
             ("ALLOC SYSTEM", cpu, memory, None, bandwidth_in, bandwidth_out, max(shares)),
-            ("RAW MSG", *_messages(Four(system.bandwidth_in.usage, system.bandwidth_out.usage, *rates))),
+            (
+                "RAW MSG",
+                *_messages(Four(system.bandwidth_in.usage, system.bandwidth_out.usage, *rates)),
+            ),
             ("ALLOC MSG", *_messages(allocated)),
         ]
     )
 
 
 def extensible_table(
-    resources: ModularLoadReport | SystemResourceUsage, bundles: int | None, latest: Four | None, usage_profile: UsageProfile = "4.0"
+    resources: ModularLoadReport | SystemResourceUsage,
+    bundles: int | None,
+    latest: Four | None,
+    usage_profile: UsageProfile = "4.0",
 ) -> list[str]:
     """An extensible broker: of the counts, only the bundles are known."""
     return broker_table(
@@ -140,23 +169,36 @@ def all_brokers_table(rows: Sequence[BrokerRow]) -> list[str]:
     return _framed([_line(cells, ALL_WIDTHS) for cells in (ALL_BROKERS, *shown)], "*", ALL_WIDTHS)
 
 
-def max_percent(resources: ModularLoadReport | SystemResourceUsage, usage_profile: UsageProfile = "4.0") -> float:
+def max_percent(
+    resources: ModularLoadReport | SystemResourceUsage, usage_profile: UsageProfile = "4.0"
+) -> float:
     """The greatest usage in per cent: of all five resources under 2.x, without heap memory under 4.0."""
-    return max(value for name, value in _percents(resources).items() if name != "memory" or usage_profile == "2.x")
+    return max(
+        value
+        for name, value in _percents(resources).items()
+        if name != "memory" or usage_profile == "2.x"
+    )
 
 
 def allocated_percent(allocated: float, resource: ResourceUsage) -> float:
     """What is allocated of a resource's limit, at most 100. Bandwidths are bytes/s over kbit/s, unconverted, as documented."""
-    return 100 * min(1.0, allocated / resource.limit) if resource.limit > 0 and allocated >= 0 else 0.0
+    return (
+        100 * min(1.0, allocated / resource.limit) if resource.limit > 0 and allocated >= 0 else 0.0
+    )
 
 
 def _percents(resources: ModularLoadReport | SystemResourceUsage) -> dict[str, float]:
     pairs: list[ResourceUsage] = [getattr(resources, name) for name in RESOURCES]
-    found = percent(np.array([pair.usage for pair in pairs], float), np.array([pair.limit for pair in pairs], float))
+    found = percent(
+        np.array([pair.usage for pair in pairs], float),
+        np.array([pair.limit for pair in pairs], float),
+    )
     return dict(zip(RESOURCES, found.tolist(), strict=True))
 
 
-def _system(resources: ModularLoadReport | SystemResourceUsage, usage_profile: UsageProfile) -> tuple[float, ...]:
+def _system(
+    resources: ModularLoadReport | SystemResourceUsage, usage_profile: UsageProfile
+) -> tuple[float, ...]:
     return (*_percents(resources).values(), max_percent(resources, usage_profile))
 
 
@@ -164,8 +206,17 @@ def _messages(four: Four | None) -> tuple[float | None, ...]:
     """Rates and KB/s, each in, out and in all; the sums are taken before anything is rounded."""
     if four is None:
         return (None,) * 6
-    throughputs = (four.throughput_in, four.throughput_out, four.throughput_in + four.throughput_out)
-    return (four.rate_in, four.rate_out, four.rate_in + four.rate_out, *map(_kilobytes, throughputs))
+    throughputs = (
+        four.throughput_in,
+        four.throughput_out,
+        four.throughput_in + four.throughput_out,
+    )
+    return (
+        four.rate_in,
+        four.rate_out,
+        four.rate_in + four.rate_out,
+        *map(_kilobytes, throughputs),
+    )
 
 
 def _kilobytes(throughput: float | None) -> float | None:
@@ -180,7 +231,9 @@ def _text(value: Value) -> str:
 
 def _line(values: Iterable[Value], widths: Sequence[int]) -> str:
     """Cells cut and padded to their widths, a space after each."""
-    cells = (f"{_text(value)[:width]:<{width}} " for value, width in zip(values, widths, strict=True))
+    cells = (
+        f"{_text(value)[:width]:<{width}} " for value, width in zip(values, widths, strict=True)
+    )
     return f"||{'|'.join(cells)}||"
 
 

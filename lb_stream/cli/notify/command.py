@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Effective, Json, Set, effective
-from lb_stream.cli.shared.output import CommandError, emit, emit_json, emit_line, emit_rich, note, table
+from lb_stream.cli.shared.output import (
+    CommandError,
+    emit,
+    emit_json,
+    emit_line,
+    emit_rich,
+    note,
+    table,
+)
 
 if TYPE_CHECKING:
     from lb_stream.notify.memory import State
@@ -27,7 +35,9 @@ app = typer.Typer(
 )
 
 STEP_S = 1.0
-_WATCH_CODES = "Exit codes: 0 ended, 1 --once and it couldn't look, or not all was taken, 2 wrong settings"
+_WATCH_CODES = (
+    "Exit codes: 0 ended, 1 --once and it couldn't look, or not all was taken, 2 wrong settings"
+)
 
 
 @app.callback()
@@ -37,7 +47,12 @@ def _group() -> None:
 
 @app.command(epilog=f"Example: lbctl notify watch --config lb.toml · {_WATCH_CODES}")
 def watch(
-    once: Annotated[bool, typer.Option("--once", help="Look once, send what is due, end: for whoever calls it regularly.")] = False,
+    once: Annotated[
+        bool,
+        typer.Option(
+            "--once", help="Look once, send what is due, end: for whoever calls it regularly."
+        ),
+    ] = False,
     config: ConfigFile = None,
     broker_conf: BrokerConf = None,
     set_: Set = None,
@@ -89,14 +104,23 @@ def _state(path: Path, pipeline: str, held: ExitStack) -> State:
         held.enter_context(locked(path.with_name(f"{path.name}.lock"), wait=False))
         return memory.read(path, pipeline)
     except BlockingIOError:
-        raise CommandError(f"another lbctl notify watch uses {path}: end it, or give this one its own: notify.state_file") from None
+        raise CommandError(
+            f"another lbctl notify watch uses {path}: end it, or give this one its own: notify.state_file"
+        ) from None
     except OSError as error:
-        raise CommandError(f"notify.state_file = {path}: expected a file that can be written ({error})", 2) from None
+        raise CommandError(
+            f"notify.state_file = {path}: expected a file that can be written ({error})", 2
+        ) from None
 
 
-@app.command(epilog="Example: lbctl notify test --config lb.toml --target ops · Exit codes: 0 all took it, 1 one didn't, 2 a wrong setting")
+@app.command(
+    epilog="Example: lbctl notify test --config lb.toml --target ops · Exit codes: 0 all took it, 1 one didn't, 2 a wrong setting"
+)
 def test(
-    target: Annotated[list[str] | None, typer.Option("--target", metavar="NAME", help="Only this one; may be given again.")] = None,
+    target: Annotated[
+        list[str] | None,
+        typer.Option("--target", metavar="NAME", help="Only this one; may be given again."),
+    ] = None,
     config: ConfigFile = None,
     broker_conf: BrokerConf = None,
     set_: Set = None,
@@ -110,21 +134,37 @@ def test(
             raise CommandError(f"--target {name}: expected one of {', '.join(known)}", 2)
     chosen = [one for one in found if not target or one.name in target]
     pipeline, timeout_s = given.settings.stream.pipeline_id, given.settings.notify.timeout_ms / 1000
-    said = f"{pipeline}: a test", "Sent by `lbctl notify test`. Troubles of this pipeline would be told here."
+    said = (
+        f"{pipeline}: a test",
+        "Sent by `lbctl notify test`. Troubles of this pipeline would be told here.",
+    )
     with ThreadPoolExecutor(max_workers=len(chosen)) as pool:
         answers = list(pool.map(lambda one: one.send(*said, False, timeout_s), chosen))
     if json:
         for one, answer in zip(chosen, answers, strict=True):
-            emit_json({"target": one.name, "service": one.service, "taken": answer.taken, "said": answer.said, "took_ms": answer.took_ms})
+            emit_json(
+                {
+                    "target": one.name,
+                    "service": one.service,
+                    "taken": answer.taken,
+                    "said": answer.said,
+                    "took_ms": answer.took_ms,
+                }
+            )
     else:
-        rows = [(one.name, one.service, f"{answer.took_ms / 1000:.1f} s", answer.said) for one, answer in zip(chosen, answers, strict=True)]
+        rows = [
+            (one.name, one.service, f"{answer.took_ms / 1000:.1f} s", answer.said)
+            for one, answer in zip(chosen, answers, strict=True)
+        ]
         emit_rich(table(("target", "service", "took", "answer"), rows, right=("took",)))
     if not all(answer.taken for answer in answers):
         raise typer.Exit(1)
 
 
 @app.command(epilog="Example: lbctl notify now --config lb.toml")
-def now(config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set = None, json: Json = False) -> None:
+def now(
+    config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set = None, json: Json = False
+) -> None:
     """Show the troubles that there are now, and what to do about them. Nobody is told."""
     given = effective(config, broker_conf, set_)
     from dataclasses import asdict
@@ -143,11 +183,16 @@ def now(config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set = N
 
 def _targets(given: Effective) -> tuple[Target, ...]:
     if find_spec("apprise") is None:
-        raise CommandError("notifications need one more package: pip install 'lb_stream[notify]'", 2)
+        raise CommandError(
+            "notifications need one more package: pip install 'lb_stream[notify]'", 2
+        )
     from lb_stream.notify.targets import targets
 
     if not (found := targets(given.settings.notify)):
-        raise CommandError("there is no target: give one, as --set notify.targets.NAME=ADDRESS, or in [notify.targets] of --config", 2)
+        raise CommandError(
+            "there is no target: give one, as --set notify.targets.NAME=ADDRESS, or in [notify.targets] of --config",
+            2,
+        )
     return found
 
 
@@ -155,7 +200,15 @@ def _tell(target: Target, title: str, answer: Answer, failed: list[str], json: b
     """One line for each answer; `failed` gets the names of targets that took none."""
     failed += [] if answer.taken else [target.name]
     if json:
-        emit_json({"target": target.name, "title": title, "taken": answer.taken, "said": answer.said, "took_ms": answer.took_ms})
+        emit_json(
+            {
+                "target": target.name,
+                "title": title,
+                "taken": answer.taken,
+                "said": answer.said,
+                "took_ms": answer.took_ms,
+            }
+        )
     else:
         emit_line(f"{target.name}: {title}: {answer.said}")
 

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lb_stream.cli.operate import dynamic_config
-from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Format, Json, Output, Set, effective
+from lb_stream.cli.shared.options import (
+    BrokerConf,
+    Cluster,
+    ConfigFile,
+    Format,
+    Json,
+    Output,
+    Set,
+    effective,
+)
 from lb_stream.cli.shared.outlook import Preview, show_preview
 from lb_stream.cli.shared.output import emit_rich, emit_rows, note, styled, table
 from lb_stream.cli.shared.sending import Sending, sends
@@ -19,7 +28,12 @@ if TYPE_CHECKING:
 
     from lb_stream.core.health import ClusterFacts
 
-_FOUR = ("latest_throughput_in_bytes_per_s", "latest_throughput_out_bytes_per_s", "latest_rate_in_msgs_per_s", "latest_rate_out_msgs_per_s")
+_FOUR = (
+    "latest_throughput_in_bytes_per_s",
+    "latest_throughput_out_bytes_per_s",
+    "latest_rate_in_msgs_per_s",
+    "latest_rate_out_msgs_per_s",
+)
 _OTHERS = ("alive", "active", "usage_ratio", "bundles", "topics")
 _TIMES = ("seen_ms", "reported_ms", "seq", "now_ms")
 _QUERY = """
@@ -77,14 +91,21 @@ def show(
     newest = newest_loads(*_OTHERS, *_TIMES, *_FOUR, where="$1 IS NULL OR cluster = $1")
     query = _QUERY.format(newest=newest, active=ACTIVE)
     named = {one.cluster: one for one in cluster_facts(lake)}
-    rows = [row | {"state": _state(named.get(row["cluster"]), row)} for row in records(run(lake, query, [cluster]))]
+    rows = [
+        row | {"state": _state(named.get(row["cluster"]), row)}
+        for row in records(run(lake, query, [cluster]))
+    ]
     if emit_rows(rows, output, json):
         return
     if not rows:
         note("no broker has reported yet" + (f" from cluster {cluster}" if cluster else ""))
     for name, group in groupby(rows, key=lambda row: row["cluster"]):
         members = list(group)
-        emit_rich(_summary(name, members), table(_COLUMNS, [_cells(row) for row in members], right=_COLUMNS[2:6]), "")
+        emit_rich(
+            _summary(name, members),
+            table(_COLUMNS, [_cells(row) for row in members], right=_COLUMNS[2:6]),
+            "",
+        )
 
 
 def _state(facts: ClusterFacts | None, row: dict[str, Any]) -> str:
@@ -93,7 +114,9 @@ def _state(facts: ClusterFacts | None, row: dict[str, Any]) -> str:
 
 def _cells(row: dict[str, Any]) -> tuple[str | Text, ...]:
     dead = not row["alive"] or row["state"] == "silent"
-    alive = styled((", ".join(filter(None, ("no" if dead else "yes", row["state"]))), "red" if dead else ""))
+    alive = styled(
+        (", ".join(filter(None, ("no" if dead else "yes", row["state"]))), "red" if dead else "")
+    )
     figures = (
         f"{row['usage_ratio'] or 0:.0%}",
         f"{(row['bytes_per_s'] or 0) / 1e6:.2f}",
@@ -116,7 +139,10 @@ def _summary(cluster: str, rows: list[dict[str, Any]]) -> Text:
 
 BrokerArgument = Annotated[
     str,
-    typer.Argument(metavar="BROKER", help="host:port, as in its reports; its host, or the first label of it, where only one broker fits."),
+    typer.Argument(
+        metavar="BROKER",
+        help="host:port, as in its reports; its host, or the first label of it, where only one broker fits.",
+    ),
 ]
 
 

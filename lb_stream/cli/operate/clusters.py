@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Format, Json, Output, Set, effective
+from lb_stream.cli.shared.options import (
+    BrokerConf,
+    ConfigFile,
+    Format,
+    Json,
+    Output,
+    Set,
+    effective,
+)
 from lb_stream.cli.shared.outlook import Preview, show_preview
 from lb_stream.cli.shared.output import CommandError, emit_rich, emit_rows, note
 from lb_stream.cli.shared.sending import Sending, sends
@@ -32,7 +40,10 @@ class Mode(StrEnum):
 Named = Annotated[str, typer.Argument(metavar="CLUSTER", help="The cluster.")]
 
 
-NamedOrAll = Annotated[str | None, typer.Argument(metavar="[CLUSTER]", help="The cluster; not needed where there is only one.")]
+NamedOrAll = Annotated[
+    str | None,
+    typer.Argument(metavar="[CLUSTER]", help="The cluster; not needed where there is only one."),
+]
 
 
 @app.callback()
@@ -42,7 +53,11 @@ def _group() -> None:
 
 @app.command("list", epilog="Example: lbctl clusters list")
 def list_(
-    config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set = None, json: Json = False, output: Output = Format.table
+    config: ConfigFile = None,
+    broker_conf: BrokerConf = None,
+    set_: Set = None,
+    json: Json = False,
+    output: Output = Format.table,
 ) -> None:
     """Show each cluster: whether its decisions are published, what is suspended, paused and drained, its brokers and bundles."""
     given = effective(config, broker_conf, set_)
@@ -76,10 +91,32 @@ def _rows(
 
 
 def _fields(one: ClusterFacts, manager: str) -> dict[str, Any]:
-    told = {name: getattr(one, name) for name in ("mode", "dry_run", "paused", "suspended_by", "error", "drained", "silent", "gone")}
-    figures = {name: getattr(one, name) for name in ("brokers", "bundles", "pending", "proposals", "last_round_ms")}
+    told = {
+        name: getattr(one, name)
+        for name in (
+            "mode",
+            "dry_run",
+            "paused",
+            "suspended_by",
+            "error",
+            "drained",
+            "silent",
+            "gone",
+        )
+    }
+    figures = {
+        name: getattr(one, name)
+        for name in ("brokers", "bundles", "pending", "proposals", "last_round_ms")
+    }
     alive = one.brokers - len(one.silent) - len(one.gone)
-    return {"cluster": one.cluster, "load_manager": manager, "state": one.state, **told, "brokers_alive": alive, **figures}
+    return {
+        "cluster": one.cluster,
+        "load_manager": manager,
+        "state": one.state,
+        **told,
+        "brokers_alive": alive,
+        **figures,
+    }
 
 
 @app.command(epilog="Example: lbctl clusters enable eu-1")
@@ -104,7 +141,13 @@ def disable(send: Sending) -> None:
 @app.command(epilog="Example: lbctl clusters mode eu-1 approve")
 @sends(cluster=Named)
 def mode(
-    wanted: Annotated[Mode, typer.Argument(metavar="observe|approve|act", help="Decisions are logged only; wait for approval; go out.")],
+    wanted: Annotated[
+        Mode,
+        typer.Argument(
+            metavar="observe|approve|act",
+            help="Decisions are logged only; wait for approval; go out.",
+        ),
+    ],
     preview: Preview = False,
     *,
     send: Sending,
@@ -139,7 +182,9 @@ def resume(preview: Preview = False, *, send: Sending) -> None:
 @app.command("declare-dead", epilog="Example: lbctl clusters declare-dead eu-1")
 @sends(cluster=Named)
 def declare_dead(
-    broker: Annotated[str | None, typer.Option("--broker", metavar="HOST:PORT", help="This one only.")] = None,
+    broker: Annotated[
+        str | None, typer.Option("--broker", metavar="HOST:PORT", help="This one only.")
+    ] = None,
     preview: Preview = False,
     *,
     send: Sending,
@@ -162,10 +207,14 @@ def _silent(send: Sending, broker: str | None) -> tuple[str, ...]:
 
     with open_lake(send.given.tables) as lake:
         require_cluster(lake, send.cluster)
-        (silent,) = [one.silent for one in cluster_facts(lake) if one.cluster == send.cluster] or [()]
+        (silent,) = [one.silent for one in cluster_facts(lake) if one.cluster == send.cluster] or [
+            ()
+        ]
     if not silent or broker not in (None, *silent):
         told = ", ".join(silent) or "nobody"
-        raise CommandError(f"it would be refused (speaks): {broker or 'every broker'} has been heard lately; silent is {told}")
+        raise CommandError(
+            f"it would be refused (speaks): {broker or 'every broker'} has been heard lately; silent is {told}"
+        )
     return silent if broker is None else (broker,)
 
 
@@ -187,14 +236,34 @@ def forget(*, send: Sending) -> None:
 @app.command(epilog="Example: lbctl clusters limit eu-1 --in-flight 50 --per-minute 100")
 @sends(cluster=Named)
 def limit(
-    in_flight: Annotated[int | None, typer.Option("--in-flight", metavar="N", min=0, help="Moves under way at one time.")] = None,
-    per_broker: Annotated[int | None, typer.Option("--in-flight-per-broker", metavar="N", min=0, help="... out of one broker.")] = None,
-    per_minute: Annotated[int | None, typer.Option("--per-minute", metavar="N", min=0, help="Moves in a minute.")] = None,
+    in_flight: Annotated[
+        int | None,
+        typer.Option("--in-flight", metavar="N", min=0, help="Moves under way at one time."),
+    ] = None,
+    per_broker: Annotated[
+        int | None,
+        typer.Option("--in-flight-per-broker", metavar="N", min=0, help="... out of one broker."),
+    ] = None,
+    per_minute: Annotated[
+        int | None, typer.Option("--per-minute", metavar="N", min=0, help="Moves in a minute.")
+    ] = None,
     mb_per_minute: Annotated[
-        float | None, typer.Option("--mb-per-minute", metavar="MB/S", min=0, help="Traffic of the bundles that move in a minute.")
+        float | None,
+        typer.Option(
+            "--mb-per-minute",
+            metavar="MB/S",
+            min=0,
+            help="Traffic of the bundles that move in a minute.",
+        ),
     ] = None,
     dwell_s: Annotated[
-        float | None, typer.Option("--dwell", metavar="S", min=0, help="How long a bundle stays where it came to before it is shed.")
+        float | None,
+        typer.Option(
+            "--dwell",
+            metavar="S",
+            min=0,
+            help="How long a bundle stays where it came to before it is shed.",
+        ),
     ] = None,
     preview: Preview = False,
     *,

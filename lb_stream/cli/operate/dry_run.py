@@ -7,7 +7,11 @@ import typer
 from lb_stream.cli.shared.outlook import Preview, show_preview
 from lb_stream.cli.shared.sending import Sending, sends
 
-app = typer.Typer(name="dry-run", help="Whether decisions are only made and logged, or published too.", hidden=True)
+app = typer.Typer(
+    name="dry-run",
+    help="Whether decisions are only made and logged, or published too.",
+    hidden=True,
+)
 
 
 @app.callback()

@@ -22,8 +22,15 @@ Pairs = Annotated[
     ),
 ]
 Key = Annotated[str, typer.Argument(metavar="KEY", help="The key, under Pulsar's name or ours.")]
-PulsarKey = Annotated[str, typer.Option("--config", metavar="KEY", help="The key, under Pulsar's name or ours.")]
-PulsarValue = Annotated[str, typer.Option("--value", metavar="VALUE", help="Its new value, as it would stand in broker.conf.")]
+PulsarKey = Annotated[
+    str, typer.Option("--config", metavar="KEY", help="The key, under Pulsar's name or ours.")
+]
+PulsarValue = Annotated[
+    str,
+    typer.Option(
+        "--value", metavar="VALUE", help="Its new value, as it would stand in broker.conf."
+    ),
+]
 
 
 def register_config(app: typer.Typer) -> None:
@@ -95,7 +102,11 @@ def delete(key: PulsarKey, *, send: Sending) -> None:
 
 
 def overrides(
-    cluster: Cluster = None, config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set = None, json: Json = False
+    cluster: Cluster = None,
+    config: ConfigFile = None,
+    broker_conf: BrokerConf = None,
+    set_: Set = None,
+    json: Json = False,
 ) -> None:
     """Show what commands have set, as a JSON object. No loadManagerClassName in it: the job's own is in use."""
     from lb_stream.query.cluster_state import the_only
@@ -107,7 +118,9 @@ def overrides(
         emit(json_.dumps(values, indent=2, ensure_ascii=False) + "\n")
 
 
-def settable(config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set = None, json: Json = False) -> None:
+def settable(
+    config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set = None, json: Json = False
+) -> None:
     """List the settings that can be changed while the job runs; --json tells what each means."""
     effective(config, broker_conf, set_)
     from lb_stream.core.commands.settings import dynamic_keys

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lb_stream.cli.inspect.status import told_standbys
-from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Effective, Json, Set, effective, kafka_at, require_topics
+from lb_stream.cli.shared.options import (
+    BrokerConf,
+    ConfigFile,
+    Effective,
+    Json,
+    Set,
+    effective,
+    kafka_at,
+    require_topics,
+)
 from lb_stream.cli.shared.output import CommandError, emit_json, emit_line, note
 from lb_stream.cli.shared.sending import principal
 from lb_stream.io.messages.times import ago, clock
@@ -34,7 +43,13 @@ app = typer.Typer(
 
 
 @app.callback()
-def leader(context: typer.Context, config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set = None, json: Json = False) -> None:
+def leader(
+    context: typer.Context,
+    config: ConfigFile = None,
+    broker_conf: BrokerConf = None,
+    set_: Set = None,
+    json: Json = False,
+) -> None:
     """Show who leads, and who stands by where Kafka answers."""
     if context.invoked_subcommand is not None:
         return
@@ -51,21 +66,37 @@ def leader(context: typer.Context, config: ConfigFile = None, broker_conf: Broke
     row, dead = rows[0], warn_if_stale(given, lake)
     standbys = who_stands_by(given.settings, given.bootstrap)
     if json:
-        emit_json(row | {"standbys": None if standbys is None else [one.instance for one in standbys]})
+        emit_json(
+            row | {"standbys": None if standbys is None else [one.instance for one in standbys]}
+        )
         return
     who = f"{row['host']} (process {row['pid']})"
-    emit_line(f"{who} {'led' if dead else 'leads'} {row['pipeline']}, epoch {row['epoch']}, since {clock(row['since_ms'])}")
-    note(f"its last logged round: {ago(row['last_round_ms'])}; lag {row['lag_records'] or 0} records")
-    note("who stands by is not known: Kafka doesn't answer" if standbys is None else f"standing by: {told_standbys(standbys)}")
+    emit_line(
+        f"{who} {'led' if dead else 'leads'} {row['pipeline']}, epoch {row['epoch']}, since {clock(row['since_ms'])}"
+    )
+    note(
+        f"its last logged round: {ago(row['last_round_ms'])}; lag {row['lag_records'] or 0} records"
+    )
+    note(
+        "who stands by is not known: Kafka doesn't answer"
+        if standbys is None
+        else f"standing by: {told_standbys(standbys)}"
+    )
 
 
 @app.command("hand-over", epilog="Example: lbctl leader hand-over --to lb-2.example:4711")
 def hand_over(
     to: Annotated[
-        str, typer.Option("--to", metavar="HOST:PID", help="Who is to lead, as `lbctl leader` names it; its host will do. Else: anybody.")
+        str,
+        typer.Option(
+            "--to",
+            metavar="HOST:PID",
+            help="Who is to lead, as `lbctl leader` names it; its host will do. Else: anybody.",
+        ),
     ] = "",
     timeout: Annotated[
-        float, typer.Option("--timeout", metavar="S", min=0.1, help="Seconds to wait for the new leader.")
+        float,
+        typer.Option("--timeout", metavar="S", min=0.1, help="Seconds to wait for the new leader."),
     ] = DEFAULT_TIMEOUT_S,
     config: ConfigFile = None,
     broker_conf: BrokerConf = None,
@@ -79,10 +110,14 @@ def hand_over(
     from lb_stream.io.leadership.signs import SignSender, sent_by_us
 
     bootstrap = given.bootstrap
-    settings = given.settings.model_copy(update={"kafka": given.settings.kafka.model_copy(update={"bootstrap_servers": bootstrap})})
+    settings = given.settings.model_copy(
+        update={"kafka": given.settings.kafka.model_copy(update={"bootstrap_servers": bootstrap})}
+    )
     commands = settings.topics.commands
     with kafka_at(bootstrap, given):
-        require_topics(bootstrap, given, [*given.rights("Read", commands), *given.rights("Write", commands)])
+        require_topics(
+            bootstrap, given, [*given.rights("Read", commands), *given.rights("Write", commands)]
+        )
         with closing(Ticks(settings)) as ticks, closing(SignSender(settings)) as sender:
             epoch = _leading(given, ticks)
             heir = _heir(ticks, to)
@@ -91,11 +126,23 @@ def hand_over(
             new = _next_leader(ticks, epoch, timeout)
     took_s = time.monotonic() - began
     if new is None:
-        raise CommandError(f"nobody else leads after {timeout:g} s: lbctl status, and the leader's log, say more")
+        raise CommandError(
+            f"nobody else leads after {timeout:g} s: lbctl status, and the leader's log, say more"
+        )
     if json:
-        emit_json({"pipeline": new.pipeline, "epoch": new.epoch, "host": new.host, "pid": new.pid, "seconds": round(took_s, 3)})
+        emit_json(
+            {
+                "pipeline": new.pipeline,
+                "epoch": new.epoch,
+                "host": new.host,
+                "pid": new.pid,
+                "seconds": round(took_s, 3),
+            }
+        )
     else:
-        emit_line(f"{new.host} (process {new.pid}) leads {new.pipeline}, epoch {new.epoch}, after {took_s:.1f} s")
+        emit_line(
+            f"{new.host} (process {new.pid}) leads {new.pipeline}, epoch {new.epoch}, after {took_s:.1f} s"
+        )
 
 
 def _leading(given: Effective, ticks: Ticks) -> int:
@@ -105,7 +152,9 @@ def _leading(given: Effective, ticks: Ticks) -> int:
     ticks.last()
     tick = ticks.next(silence_ms(given.settings))
     if tick is None:
-        raise CommandError(f"nobody leads {given.settings.stream.pipeline_id}: its clock doesn't tick (lbctl status)")
+        raise CommandError(
+            f"nobody leads {given.settings.stream.pipeline_id}: its clock doesn't tick (lbctl status)"
+        )
     return tick.sign.epoch
 
 
@@ -113,7 +162,9 @@ def _heir(ticks: Ticks, to: str) -> str:
     """The instance that is meant; empty: any. Raises CommandError when none is there."""
     standbys = ticks.bystanders.now
     if not standbys:
-        raise CommandError("nobody stands by: start a second job, lbctl balance --standby, and wait until it is warm")
+        raise CommandError(
+            "nobody stands by: start a second job, lbctl balance --standby, and wait until it is warm"
+        )
     meant = [name for name in standbys if to in (name, name.rpartition(":")[0])]
     if to and len(meant) != 1:
         raise CommandError(f"--to {to}: expected one of {', '.join(standbys)}", 2)

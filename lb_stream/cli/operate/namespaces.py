@@ -10,16 +10,31 @@ from typing import Annotated, Any
 import typer
 
 from lb_stream.cli.shared.aliases import also
-from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Format, Json, Output, Set, effective
+from lb_stream.cli.shared.options import (
+    BrokerConf,
+    Cluster,
+    ConfigFile,
+    Format,
+    Json,
+    Output,
+    Set,
+    effective,
+)
 from lb_stream.cli.shared.outlook import Preview, preview_orders
 from lb_stream.cli.shared.output import CommandError, emit_rich, emit_rows, note, styled, table
 from lb_stream.cli.shared.sending import Sending, sends
 from lb_stream.cli.shared.spans import span_ms
 
-app = typer.Typer(name="namespaces", help="Namespaces and their bundles: unload, split, merge, make, isolate.", no_args_is_help=True)
+app = typer.Typer(
+    name="namespaces",
+    help="Namespaces and their bundles: unload, split, merge, make, isolate.",
+    no_args_is_help=True,
+)
 
 Namespace = Annotated[str, typer.Argument(metavar="TENANT/NAMESPACE", help="The namespace.")]
-OptionalNamespace = Annotated[str | None, typer.Argument(metavar="[TENANT/NAMESPACE]", help="The namespace, for its group.")]
+OptionalNamespace = Annotated[
+    str | None, typer.Argument(metavar="[TENANT/NAMESPACE]", help="The namespace, for its group.")
+]
 
 
 @app.callback()
@@ -27,15 +42,30 @@ def _group() -> None:
     """Namespaces and their bundles."""
 
 
-@app.command(epilog="Example: lbctl namespaces unload shop/orders -b 0x00000000_0x40000000 -d broker-2.eu:8080")
+@app.command(
+    epilog="Example: lbctl namespaces unload shop/orders -b 0x00000000_0x40000000 -d broker-2.eu:8080"
+)
 @sends()
 def unload(
     namespace: Namespace,
     bundle: Annotated[
-        str | None, typer.Option("--bundle", "-b", metavar="RANGE", help="0xLLLLLLLL_0xHHHHHHHH; without it every bundle of the namespace.")
+        str | None,
+        typer.Option(
+            "--bundle",
+            "-b",
+            metavar="RANGE",
+            help="0xLLLLLLLL_0xHHHHHHHH; without it every bundle of the namespace.",
+        ),
     ] = None,
     destination: Annotated[
-        str | None, typer.Option("--destinationBroker", "--destination", "-d", metavar="BROKER", help="Who takes it; only with --bundle.")
+        str | None,
+        typer.Option(
+            "--destinationBroker",
+            "--destination",
+            "-d",
+            metavar="BROKER",
+            help="Who takes it; only with --bundle.",
+        ),
     ] = None,
     queue: Annotated[
         bool,
@@ -65,35 +95,72 @@ def unload(
 
 
 @also(app, "split-bundle", of="namespaces split")
-@app.command("split", epilog="Example: lbctl namespaces split -b LARGEST -san topic_count_equally_divide -u shop/orders")
+@app.command(
+    "split",
+    epilog="Example: lbctl namespaces split -b LARGEST -san topic_count_equally_divide -u shop/orders",
+)
 @sends()
 def split_bundle(
     namespace: Namespace,
-    bundle: Annotated[str | None, typer.Option("--bundle", "-b", metavar="RANGE", help="0xLLLLLLLL_0xHHHHHHHH, LARGEST or HOT.")] = None,
+    bundle: Annotated[
+        str | None,
+        typer.Option(
+            "--bundle", "-b", metavar="RANGE", help="0xLLLLLLLL_0xHHHHHHHH, LARGEST or HOT."
+        ),
+    ] = None,
     bundle_type: Annotated[
         str | None,
         typer.Option(
-            "--bundle-type", "-bt", metavar="TYPE", help="LARGEST: with most topics; HOT: with most traffic. Instead of --bundle."
+            "--bundle-type",
+            "-bt",
+            metavar="TYPE",
+            help="LARGEST: with most topics; HOT: with most traffic. Instead of --bundle.",
         ),
     ] = None,
     topic: Annotated[
-        str | None, typer.Option("--topic", metavar="TOPIC", help="The bundle that this topic is in. Instead of --bundle.")
+        str | None,
+        typer.Option(
+            "--topic",
+            metavar="TOPIC",
+            help="The bundle that this topic is in. Instead of --bundle.",
+        ),
     ] = None,
     algorithm: Annotated[
-        str | None, typer.Option("--split-algorithm-name", "-san", metavar="NAME", help="How; without it the cluster's own algorithm.")
+        str | None,
+        typer.Option(
+            "--split-algorithm-name",
+            "-san",
+            metavar="NAME",
+            help="How; without it the cluster's own algorithm.",
+        ),
     ] = None,
     boundaries: Annotated[
         str | None,
-        typer.Option("--split-boundaries", "-sb", metavar="N,N…", help="Where, for specified_positions_divide: hashes, decimal or 0x…"),
+        typer.Option(
+            "--split-boundaries",
+            "-sb",
+            metavar="N,N…",
+            help="Where, for specified_positions_divide: hashes, decimal or 0x…",
+        ),
     ] = None,
-    unload_: Annotated[bool, typer.Option("--unload", "-u", help="Unload the children afterwards.")] = False,
+    unload_: Annotated[
+        bool, typer.Option("--unload", "-u", help="Unload the children afterwards.")
+    ] = False,
     *,
     send: Sending,
 ) -> None:
     """Split a bundle; waits until reports show its children. Thresholds and the namespace's maximum of bundles don't count."""
     if [bundle, bundle_type, topic].count(None) != 2:
-        raise CommandError("which bundle? One of -b RANGE, -b LARGEST, -b HOT, -bt LARGEST, -bt HOT, --topic TOPIC", 2)
-    fields: dict[str, Any] = {"bundle": bundle, "bundle_type": bundle_type, "topic": topic, "algorithm": algorithm}
+        raise CommandError(
+            "which bundle? One of -b RANGE, -b LARGEST, -b HOT, -bt LARGEST, -bt HOT, --topic TOPIC",
+            2,
+        )
+    fields: dict[str, Any] = {
+        "bundle": bundle,
+        "bundle_type": bundle_type,
+        "topic": topic,
+        "algorithm": algorithm,
+    }
     send("split", namespace=namespace, boundaries=_numbers(boundaries), unload=unload_, **fields)
 
 
@@ -101,7 +168,9 @@ def _numbers(text: str | None) -> list[int]:
     try:
         return [int(part, 0) for part in (text or "").replace(",", " ").split()]
     except ValueError:
-        raise CommandError(f"-sb {text}: expected numbers with commas between, such as 0x20000000,0x40000000", 2) from None
+        raise CommandError(
+            f"-sb {text}: expected numbers with commas between, such as 0x20000000,0x40000000", 2
+        ) from None
 
 
 @also(app, "merge-bundles", of="namespaces merge")
@@ -110,10 +179,23 @@ def _numbers(text: str | None) -> list[int]:
 def merge_bundles(
     namespace: Namespace,
     bundles: Annotated[
-        list[str] | None, typer.Option("--bundle", "-b", metavar="RANGE", help="0xLLLLLLLL_0xHHHHHHHH; given twice, for two neighbours.")
+        list[str] | None,
+        typer.Option(
+            "--bundle",
+            "-b",
+            metavar="RANGE",
+            help="0xLLLLLLLL_0xHHHHHHHH; given twice, for two neighbours.",
+        ),
     ] = None,
     advised: Annotated[
-        int | None, typer.Option("--advised", metavar="N", min=1, max=100, help="Instead: N of the pairs that merge-advice shows, at most.")
+        int | None,
+        typer.Option(
+            "--advised",
+            metavar="N",
+            min=1,
+            max=100,
+            help="Instead: N of the pairs that merge-advice shows, at most.",
+        ),
     ] = None,
     *,
     send: Sending,
@@ -125,12 +207,19 @@ def merge_bundles(
 
 
 @also(app, "pin-bundle", of="namespaces pin")
-@app.command("pin", epilog="Example: lbctl namespaces pin shop/orders -b 0x00000000_0x40000000 --for 2h")
+@app.command(
+    "pin", epilog="Example: lbctl namespaces pin shop/orders -b 0x00000000_0x40000000 --for 2h"
+)
 @sends()
 def pin_bundle(
     namespace: Namespace,
-    bundle: Annotated[str, typer.Option("--bundle", "-b", metavar="RANGE", help="0xLLLLLLLL_0xHHHHHHHH.")],
-    span: Annotated[str, typer.Option("--for", metavar="TIME", help="How long, e.g. 30m, 2h, 1d; 0s: no longer.")] = "1h",
+    bundle: Annotated[
+        str, typer.Option("--bundle", "-b", metavar="RANGE", help="0xLLLLLLLL_0xHHHHHHHH.")
+    ],
+    span: Annotated[
+        str,
+        typer.Option("--for", metavar="TIME", help="How long, e.g. 30m, 2h, 1d; 0s: no longer."),
+    ] = "1h",
     *,
     send: Sending,
 ) -> None:
@@ -143,7 +232,14 @@ def pin_bundle(
 def create(
     namespace: Namespace,
     bundles: Annotated[
-        int | None, typer.Option("--bundles", "-b", metavar="N", min=1, help="How many; without it namespace_default_bundles.")
+        int | None,
+        typer.Option(
+            "--bundles",
+            "-b",
+            metavar="N",
+            min=1,
+            help="How many; without it namespace_default_bundles.",
+        ),
     ] = None,
     *,
     send: Sending,
@@ -162,7 +258,12 @@ def delete(namespace: Namespace, *, send: Sending) -> None:
 @app.command("import", epilog="Example: lbctl namespaces import namespaces.json --cluster eu-1")
 @sends()
 def import_(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `lbctl agent namespaces` prints; - reads it from stdin.")],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE", help="What `lbctl agent namespaces` prints; - reads it from stdin."
+        ),
+    ],
     *,
     send: Sending,
 ) -> None:
@@ -174,17 +275,33 @@ def import_(
     send("import-namespaces", content=content)
 
 
-@app.command("set-policies", epilog="Example: lbctl namespaces set-policies shop/orders --anti-affinity-group payment")
+@app.command(
+    "set-policies",
+    epilog="Example: lbctl namespaces set-policies shop/orders --anti-affinity-group payment",
+)
 @sends(all_clusters=True)
 def set_policies(
     namespace: OptionalNamespace = None,
     group: Annotated[
         str | None,
-        typer.Option("--anti-affinity-group", "-g", metavar="GROUP", help='Keep it apart from the others of the group; "": of none.'),
+        typer.Option(
+            "--anti-affinity-group",
+            "-g",
+            metavar="GROUP",
+            help='Keep it apart from the others of the group; "": of none.',
+        ),
     ] = None,
-    isolation: Annotated[str | None, typer.Option("--isolation", metavar="POLICY", help="Set the isolation policy of this name.")] = None,
+    isolation: Annotated[
+        str | None,
+        typer.Option(
+            "--isolation", metavar="POLICY", help="Set the isolation policy of this name."
+        ),
+    ] = None,
     namespaces: Annotated[
-        list[str] | None, typer.Option("--namespaces", metavar="REGEX", help="... for these namespaces; may be given again.")
+        list[str] | None,
+        typer.Option(
+            "--namespaces", metavar="REGEX", help="... for these namespaces; may be given again."
+        ),
     ] = None,
     primary: Annotated[
         list[str] | None,
@@ -195,16 +312,24 @@ def set_policies(
         ),
     ] = None,
     secondary: Annotated[
-        list[str] | None, typer.Option("--secondary", metavar="REGEX", help="... and these when too few of them are there.")
+        list[str] | None,
+        typer.Option(
+            "--secondary", metavar="REGEX", help="... and these when too few of them are there."
+        ),
     ] = None,
-    min_available: Annotated[int, typer.Option("--min-available", metavar="N", min=0, help="... that is, fewer than N.")] = 1,
+    min_available: Annotated[
+        int, typer.Option("--min-available", metavar="N", min=0, help="... that is, fewer than N.")
+    ] = 1,
     remove_isolation: Annotated[
-        list[str] | None, typer.Option("--remove-isolation", metavar="POLICY", help="Take an isolation policy away.")
+        list[str] | None,
+        typer.Option("--remove-isolation", metavar="POLICY", help="Take an isolation policy away."),
     ] = None,
     failure_domain: Annotated[
         list[str] | None,
         typer.Option(
-            "--failure-domain", metavar="BROKER=DOMAIN", help="Put a broker into a domain; BROKER= takes it out. May be given again."
+            "--failure-domain",
+            metavar="BROKER=DOMAIN",
+            help="Put a broker into a domain; BROKER= takes it out. May be given again.",
         ),
     ] = None,
     *,
@@ -219,12 +344,22 @@ def set_policies(
     if isolation is not None:
         if not namespaces or not primary:
             raise CommandError("--isolation needs --namespaces and --primary", 2)
-        policy = {"name": isolation, "namespaces": namespaces, "primary": primary, "secondary": secondary or []}
+        policy = {
+            "name": isolation,
+            "namespaces": namespaces,
+            "primary": primary,
+            "secondary": secondary or [],
+        }
         fields["isolation"] = [policy | {"min_available": min_available}]
     elif namespaces or primary or secondary:
-        raise CommandError("--namespaces, --primary and --secondary are parts of the policy that --isolation names", 2)
+        raise CommandError(
+            "--namespaces, --primary and --secondary are parts of the policy that --isolation names",
+            2,
+        )
     if failure_domain:
-        fields["failure_domains"] = {send.broker(broker): domain for broker, domain in map(_domain, failure_domain)}
+        fields["failure_domains"] = {
+            send.broker(broker): domain for broker, domain in map(_domain, failure_domain)
+        }
     send("set-policies", **fields, remove_isolation=remove_isolation or None)
 
 
@@ -273,8 +408,17 @@ def bundles(
     query = _BUNDLES.format(bundles=loaded_bundles(lake, here.cluster))
     rows = records(run(lake, query, [here.cluster, namespace]))
     if not rows and namespace in here.orders.namespaces:
-        empty = {"state": "unowned", "owner": None, "topics": None, "long_msgs_per_s": None, "long_bytes_per_s": None}
-        rows = [{"bundle": name} | empty for name in ring_of(namespace, here.orders.namespaces[namespace]).names]
+        empty = {
+            "state": "unowned",
+            "owner": None,
+            "topics": None,
+            "long_msgs_per_s": None,
+            "long_bytes_per_s": None,
+        }
+        rows = [
+            {"bundle": name} | empty
+            for name in ring_of(namespace, here.orders.namespaces[namespace]).names
+        ]
     if not rows:
         near = similar_namespaces(lake, namespace, here.cluster)
         note(f"no bundle of a namespace {namespace} is known in {here.cluster}{near}")
@@ -298,7 +442,10 @@ _RATIOS = ("topics_ratio", "sessions_ratio", "rate_ratio", "bandwidth_ratio")
 
 @app.command("merge-advice", epilog="Example: lbctl namespaces merge-advice shop/orders")
 def merge_advice(
-    namespace: Annotated[str | None, typer.Argument(metavar="[TENANT/NAMESPACE]", help="Only bundles of this namespace.")] = None,
+    namespace: Annotated[
+        str | None,
+        typer.Argument(metavar="[TENANT/NAMESPACE]", help="Only bundles of this namespace."),
+    ] = None,
     cluster: Cluster = None,
     config: ConfigFile = None,
     broker_conf: BrokerConf = None,
@@ -330,12 +477,18 @@ def merge_advice(
         return
     for name in dict.fromkeys(row["cluster"] for row in rows):
         cells = [
-            (styled(row["bundle"], row["neighbour"], row["owner"]), *map(_percent, (row[one] for one in _RATIOS)), ago(row["since_ms"]))
+            (
+                styled(row["bundle"], row["neighbour"], row["owner"]),
+                *map(_percent, (row[one] for one in _RATIOS)),
+                ago(row["since_ms"]),
+            )
             for row in rows
             if row["cluster"] == name
         ]
         columns = ("bundles, owner", "topics", "sessions", "msg/s", "MB/s", "since")
-        emit_rich(f"{name}, pairs of bundles that could be one: {len(cells)}. Of each limit they come to so much together:")
+        emit_rich(
+            f"{name}, pairs of bundles that could be one: {len(cells)}. Of each limit they come to so much together:"
+        )
         emit_rich(table(columns, cells, right=columns[1:5]))
 
 

@@ -6,8 +6,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Json, Try, balancers_and_own, effective
-from lb_stream.cli.shared.output import CommandError, emit_json, emit_line, emit_rich, note, styled, table
+from lb_stream.cli.shared.options import (
+    BrokerConf,
+    Cluster,
+    ConfigFile,
+    Json,
+    Try,
+    balancers_and_own,
+    effective,
+)
+from lb_stream.cli.shared.output import (
+    CommandError,
+    emit_json,
+    emit_line,
+    emit_rich,
+    note,
+    styled,
+    table,
+)
 from lb_stream.cli.shared.sending import DEFAULT_TIMEOUT_S, Sending, Timeout, send_together
 from lb_stream.io.messages.figures import figure
 from lb_stream.io.messages.times import clock
@@ -24,13 +40,21 @@ _COLUMNS = ("bundle", "from", "to", "cost", "gain", "second best")
 def register(app: typer.Typer) -> None:
     """Add the command to lbctl."""
     example = "Example: lbctl plan --cluster eu-1 --moves 20 --apply"
-    app.command(epilog=f"{example} · Exit codes: 0 shown, or all done; 1 a move was not done; 2 wrong usage.")(plan)
+    app.command(
+        epilog=f"{example} · Exit codes: 0 shown, or all done; 1 a move was not done; 2 wrong usage."
+    )(plan)
 
 
 def plan(
-    moves: Annotated[int, typer.Option("--moves", "-n", metavar="N", min=1, help="The first N at most.")] = MOVES,
+    moves: Annotated[
+        int, typer.Option("--moves", "-n", metavar="N", min=1, help="The first N at most.")
+    ] = MOVES,
     apply: Annotated[
-        bool, typer.Option("--apply", help="Send them as commands, after a question, each when the one before is done.")
+        bool,
+        typer.Option(
+            "--apply",
+            help="Send them as commands, after a question, each when the one before is done.",
+        ),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="With --apply: don't ask.")] = False,
     cluster: Cluster = None,
@@ -62,8 +86,12 @@ def plan(
         if stale:
             raise CommandError("nothing is sent: these are not the loads of now")
         if found.dry_run:
-            raise CommandError(f"nothing is sent: {found.cluster} is in a dry run, its moves would not be carried out (dry_run)")
-        if not yes and not typer.confirm(f"Send {_counted(len(found.moves))} to {found.cluster}?", err=True):
+            raise CommandError(
+                f"nothing is sent: {found.cluster} is in a dry run, its moves would not be carried out (dry_run)"
+            )
+        if not yes and not typer.confirm(
+            f"Send {_counted(len(found.moves))} to {found.cluster}?", err=True
+        ):
             note("nothing was sent")
             raise typer.Exit(1)
         done = _send(Sending(given, found.cluster, False, False, timeout, None, json), found)
@@ -103,7 +131,9 @@ def _counted(moves: int) -> str:
 
 
 def _show(found: NextMoves) -> None:
-    own = "" if found.strategy == found.own_strategy else f" (its own strategy: {found.own_strategy})"
+    own = (
+        "" if found.strategy == found.own_strategy else f" (its own strategy: {found.own_strategy})"
+    )
     emit_line(f"{found.cluster} at {clock(found.at_ms)}, by {found.strategy}{own}")
     if found.moves:
         emit_rich(table(_COLUMNS, [_cells(one) for one in found.moves], right=("cost", "gain")), "")
@@ -117,12 +147,21 @@ def _show(found: NextMoves) -> None:
 def _cells(move: dict[str, Any]) -> tuple[str | Text, ...]:
     """Below each broker its usage before and after this move, below the second best what it would have, below the cost the clients'."""
     with_it = filter(None, (f"{_usage(move['second_usage'])} with it", move["why_not"]))
-    second = styled(move["second"], ", ".join(with_it)) if move["second"] else move["why_not"] or "-"
+    second = (
+        styled(move["second"], ", ".join(with_it)) if move["second"] else move["why_not"] or "-"
+    )
     brokers = (
-        styled(move[side] or "to be found", f"{_usage(move[f'{name}_before'])} → {_usage(move[f'{name}_after'])}" if move[side] else "")
+        styled(
+            move[side] or "to be found",
+            f"{_usage(move[f'{name}_before'])} → {_usage(move[f'{name}_after'])}"
+            if move[side]
+            else "",
+        )
         for side, name in (("from", "source"), ("to", "destination"))
     )
-    clients = "" if move["client_seconds"] is None else figure(round(move["client_seconds"]), "client-s")
+    clients = (
+        "" if move["client_seconds"] is None else figure(round(move["client_seconds"]), "client-s")
+    )
     cost = styled("-" if move["cost"] is None else f"{move['cost']:.2f}", clients)
     return (move["bundle"], *brokers, cost, _usage(move["gain"]), second)
 
@@ -139,5 +178,9 @@ def _summary(found: NextMoves) -> str:
         told += f", {found.fewest} at least are needed"
     if found.greatest_before is None:
         return f"{told}: no broker carries anything"
-    change = f"{found.greatest_before:.2f} → {found.greatest_after:.2f}" if shown else f"{found.greatest_before:.2f}"
+    change = (
+        f"{found.greatest_before:.2f} → {found.greatest_after:.2f}"
+        if shown
+        else f"{found.greatest_before:.2f}"
+    )
     return f"{told}. Greatest usage ÷ even load: {change} ({found.fullest})"

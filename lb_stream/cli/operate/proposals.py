@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Format, Json, Output, Set, effective
+from lb_stream.cli.shared.options import (
+    BrokerConf,
+    Cluster,
+    ConfigFile,
+    Format,
+    Json,
+    Output,
+    Set,
+    effective,
+)
 from lb_stream.cli.shared.outlook import Preview, preview_orders
 from lb_stream.cli.shared.output import CommandError, emit_rich, emit_rows, note, styled, table
 from lb_stream.cli.shared.sending import Sending, send_together, sends
@@ -23,19 +32,33 @@ if TYPE_CHECKING:
 
 _ID = re.compile(r"(.+):\d+:p\d+")
 _COLOURS = {"waiting": "yellow", "approved": "green", "rejected": "red"}
-Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Proposals, as lbctl proposals shows them.")]
+Ids = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[ID]...", help="Proposals, as lbctl proposals shows them."),
+]
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands to lbctl."""
     app.command("proposals", epilog="Example: lbctl proposals --cluster eu-1")(proposals)
     example = "Example: lbctl approve --plan eu-1:4711 · lbctl approve eu-1:4711:p0"
-    app.command("approve", epilog=f"{example} · Exit codes: 0 all moved, 1 something was not, 2 wrong usage.")(approve)
-    app.command("reject", epilog='Example: lbctl reject eu-1:4711:p0 --why "its topics go tonight" --for 12h')(reject)
+    app.command(
+        "approve",
+        epilog=f"{example} · Exit codes: 0 all moved, 1 something was not, 2 wrong usage.",
+    )(approve)
+    app.command(
+        "reject",
+        epilog='Example: lbctl reject eu-1:4711:p0 --why "its topics go tonight" --for 12h',
+    )(reject)
 
 
 def proposals(
-    last: Annotated[int, typer.Option("--last", "-n", metavar="N", min=0, help="Show the last N that wait no more, too.")] = 0,
+    last: Annotated[
+        int,
+        typer.Option(
+            "--last", "-n", metavar="N", min=0, help="Show the last N that wait no more, too."
+        ),
+    ] = 0,
     cluster: Cluster = None,
     config: ConfigFile = None,
     broker_conf: BrokerConf = None,
@@ -53,12 +76,17 @@ def proposals(
     lake = open_lake(given.tables)
     require_cluster(lake, cluster)
     warn_if_stale(given, lake)
-    rows = [*(ended_proposals(lake, cluster, last) if last else ()), *waiting_proposals(lake, cluster)]
+    rows = [
+        *(ended_proposals(lake, cluster, last) if last else ()),
+        *waiting_proposals(lake, cluster),
+    ]
     if emit_rows(rows, output, json):
         return
     if not rows:
         of = f" in {cluster}" if cluster else ""
-        note(f"nothing waits for approval{of}; clusters whose mode is approve propose: lbctl clusters list")
+        note(
+            f"nothing waits for approval{of}; clusters whose mode is approve propose: lbctl clusters list"
+        )
     else:
         _show(rows)
 
@@ -70,7 +98,9 @@ def approve(
         str | None,
         typer.Option("--plan", metavar="PLAN", help="All moves of this plan that wait now."),
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="All that wait now. Shows them and asks.")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="All that wait now. Shows them and asks.")
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="With --all: don't ask.")] = False,
     even_if_worse: Annotated[
         bool,
@@ -125,16 +155,25 @@ def _preview(send: Sending, ids: Iterable[str] | None) -> None:
         waiting = {row["proposal_id"]: row for row in waiting_proposals(lake, send.cluster)}
     wanted = list(waiting if ids is None else dict.fromkeys(ids))
     if unknown := [one for one in wanted if one not in waiting]:
-        raise CommandError(f"{unknown[0]}: nothing waits under this id; lbctl proposals shows what does", 2)
+        raise CommandError(
+            f"{unknown[0]}: nothing waits under this id; lbctl proposals shows what does", 2
+        )
     if not wanted:
         raise CommandError("nothing waits for approval")
     rows = [waiting[one] for one in wanted]
     if len(clusters := sorted({row["cluster"] for row in rows})) > 1:
-        raise CommandError(f"--preview plays one cluster, these are of {', '.join(clusters)}: name one with --cluster", 2)
+        raise CommandError(
+            f"--preview plays one cluster, these are of {', '.join(clusters)}: name one with --cluster",
+            2,
+        )
     if splits := [row["proposal_id"] for row in rows if row["kind"] not in MOVES]:
-        raise CommandError(f"{splits[0]} is no move: bundles aren't split in a played present; name the others", 2)
+        raise CommandError(
+            f"{splits[0]} is no move: bundles aren't split in a played present; name the others", 2
+        )
     moves = [
-        dict(zip(("namespace", "bundle"), row["bundle"].rsplit("/", 1), strict=True)) | {"destination": row["destination"]} for row in rows
+        dict(zip(("namespace", "bundle"), row["bundle"].rsplit("/", 1), strict=True))
+        | {"destination": row["destination"]}
+        for row in rows
     ]
     preview_orders(replace(send, cluster=clusters[0]), "unload", moves, waits=True)
 
@@ -142,9 +181,16 @@ def _preview(send: Sending, ids: Iterable[str] | None) -> None:
 @sends()
 def reject(
     ids: Ids = None,
-    why: Annotated[str, typer.Option("--why", metavar="TEXT", help="Why; it is shown whenever somebody asks.")] = "",
+    why: Annotated[
+        str, typer.Option("--why", metavar="TEXT", help="Why; it is shown whenever somebody asks.")
+    ] = "",
     span: Annotated[
-        str, typer.Option("--for", metavar="TIME", help="How long nothing of its kind is proposed about its bundle: 30m, 2h, 7d; 0s: not.")
+        str,
+        typer.Option(
+            "--for",
+            metavar="TIME",
+            help="How long nothing of its kind is proposed about its bundle: 30m, 2h, 7d; 0s: not.",
+        ),
     ] = "2h",
     *,
     send: Sending,
@@ -153,7 +199,9 @@ def reject(
     if not ids:
         raise CommandError("expected the IDs of proposals, as lbctl proposals shows them", 2)
     if not why.strip():
-        raise CommandError("--why: expected why, in a few words: it is what --why-not tells others", 2)
+        raise CommandError(
+            "--why: expected why, in a few words: it is what --why-not tells others", 2
+        )
     _send(send, "reject-proposals", ids, {"why": why.strip(), "for_ms": span_ms("--for", span)})
 
 
@@ -163,11 +211,16 @@ def _send(send: Sending, kind: str, ids: Iterable[str], fields: Mapping[str, Any
     for one in ids:
         found = _ID.fullmatch(one)
         if found is None:
-            raise CommandError(f"{one}: expected CLUSTER:ROUND:pNUMBER, as lbctl proposals shows it", 2)
+            raise CommandError(
+                f"{one}: expected CLUSTER:ROUND:pNUMBER, as lbctl proposals shows it", 2
+            )
         if send.cluster not in (None, found[1]):
             raise CommandError(f"{one} is of {found[1]}, not of {send.cluster}", 2)
         by_cluster[found[1]].append(one)
-    done = [send_together(replace(send, cluster=name), kind, [{"proposals": some, **fields}]) for name, some in sorted(by_cluster.items())]
+    done = [
+        send_together(replace(send, cluster=name), kind, [{"proposals": some, **fields}])
+        for name, some in sorted(by_cluster.items())
+    ]
     if not all(done):
         raise typer.Exit(1)
 
@@ -212,7 +265,11 @@ def _describe_plan(plan: dict[str, Any]) -> str:
 
 
 def _cells(row: dict[str, Any]) -> tuple[str | Text, ...]:
-    way = "split" if row["kind"] == "split" else f"{row['source']} → {row['destination'] or 'to be found'}"
+    way = (
+        "split"
+        if row["kind"] == "split"
+        else f"{row['source']} → {row['destination'] or 'to be found'}"
+    )
     with_ = "" if row["together"] == row["proposal_id"] else f"; together with {row['together']}"
     megabytes = "-" if row["bytes_per_s"] is None else f"{row['bytes_per_s'] / 1e6:.2f}"
     state = styled((row["state"], _COLOURS.get(row["state"], "")), _state(row))

@@ -20,18 +20,34 @@ if TYPE_CHECKING:
 def register(app: typer.Typer) -> None:
     """Add the command to lbctl."""
     example = "Example: lbctl undo eu-1:4711:1 · lbctl undo --since 10m --cluster eu-1"
-    app.command(epilog=f"{example} · Exit codes: 0 all done, or only shown; 1 something was not; 2 wrong usage.")(undo)
+    app.command(
+        epilog=f"{example} · Exit codes: 0 all done, or only shown; 1 something was not; 2 wrong usage."
+    )(undo)
 
 
 def undo(
-    name: Annotated[str | None, typer.Argument(metavar="ID", help="The id of a decision or of a command.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="ID", help="The id of a decision or of a command.")
+    ] = None,
     since: Annotated[
-        str | None, typer.Option("--since", metavar="TIME", help="All moves and commands of the last so long, e.g. 90s, 10m, 1h.")
+        str | None,
+        typer.Option(
+            "--since",
+            metavar="TIME",
+            help="All moves and commands of the last so long, e.g. 90s, 10m, 1h.",
+        ),
     ] = None,
     pin: Annotated[
-        str, typer.Option("--pin", metavar="TIME", help="How long balancing is to leave them where they then are; 0s: not at all.")
+        str,
+        typer.Option(
+            "--pin",
+            metavar="TIME",
+            help="How long balancing is to leave them where they then are; 0s: not at all.",
+        ),
     ] = "1h",
-    preview: Annotated[bool, typer.Option("--preview", help="Show what would be sent, and send nothing.")] = False,
+    preview: Annotated[
+        bool, typer.Option("--preview", help="Show what would be sent, and send nothing.")
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
     cluster: Cluster = None,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
@@ -111,7 +127,11 @@ def _show(found: Undo, pinned: str | None) -> None:
     if found.moves:
         rows = [(one["bundle"], one["from"], one["to"]) for one in found.moves]
         emit_rich(table(("bundle", "from", "back to"), rows), "")
-        emit_line("They are not pinned: balancing may move them again." if pinned is None else f"They are pinned there for {pinned}.")
+        emit_line(
+            "They are not pinned: balancing may move them again."
+            if pinned is None
+            else f"They are pinned there for {pinned}."
+        )
     for order in found.afterwards:
         emit_line(f"{_describe(order)}, when they are back: it may end publishing")
     for what, why in found.left:

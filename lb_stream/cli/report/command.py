@@ -21,12 +21,27 @@ def register(app: typer.Typer) -> None:
 
 
 def report(
-    out: Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", help="Where the page is written; - is stdout.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="FILE", help="Where the page is written; - is stdout."),
+    ] = None,
     hours: Annotated[
-        float | None, typer.Option("--hours", metavar="H", min=0.001, help="Only so long before the last round; else all there is.")
+        float | None,
+        typer.Option(
+            "--hours",
+            metavar="H",
+            min=0.001,
+            help="Only so long before the last round; else all there is.",
+        ),
     ] = None,
     within: Annotated[
-        int, typer.Option("--within", metavar="ROUNDS", min=1, help="A move that is undone within so many counts as come back.")
+        int,
+        typer.Option(
+            "--within",
+            metavar="ROUNDS",
+            min=1,
+            help="A move that is undone within so many counts as come back.",
+        ),
     ] = 100,
     cluster: Cluster = None,
     config: ConfigFile = None,
@@ -39,7 +54,9 @@ def report(
     --json prints the figures instead.
     """
     if (out is None) != json:
-        raise CommandError("say where the page goes, --out FILE, or ask for the figures with --json", code=2)
+        raise CommandError(
+            "say where the page goes, --out FILE, or ask for the figures with --json", code=2
+        )
     given = effective(config, broker_conf, set_)
     from lb_stream.cli.report.page import page
     from lb_stream.query.lake import open_lake, records, run
@@ -49,7 +66,10 @@ def report(
     lake = open_lake(given.tables)
     known = clusters(lake)
     if cluster is not None and cluster not in known:
-        raise CommandError(f"no round of {cluster} is in the log: {', '.join(known[:MOST_CLUSTERS]) or 'it is empty'}", code=2)
+        raise CommandError(
+            f"no round of {cluster} is in the log: {', '.join(known[:MOST_CLUSTERS]) or 'it is empty'}",
+            code=2,
+        )
     chosen = [cluster] if cluster is not None else known[:MOST_CLUSTERS]
     if not chosen:
         raise CommandError("no round has been logged yet: there is nothing to report on")
@@ -63,7 +83,9 @@ def report(
         for one in figures:
             emit_json(one.to_dict())
         return
-    text = page(figures, len(known) - len(chosen) if cluster is None else 0, int(time.time() * 1000))
+    text = page(
+        figures, len(known) - len(chosen) if cluster is None else 0, int(time.time() * 1000)
+    )
     _write(out, text, chosen)
 
 

@@ -8,7 +8,16 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Format, Json, Output, Set, effective
+from lb_stream.cli.shared.options import (
+    BrokerConf,
+    Cluster,
+    ConfigFile,
+    Format,
+    Json,
+    Output,
+    Set,
+    effective,
+)
 from lb_stream.cli.shared.output import emit_line, emit_rich, emit_rows, note, table
 from lb_stream.cli.shared.spans import span_ms
 
@@ -25,7 +34,12 @@ def register(app: typer.Typer) -> None:
 def cost(
     by: Annotated[By, typer.Option("--by", help="Whose moves are added up.")] = "tenant",
     each: Annotated[Each, typer.Option("--each", help="Over which span of time (UTC).")] = "week",
-    since: Annotated[str, typer.Option("--since", metavar="TIME", help="Only moves of the last so long, e.g. 12h, 28d.")] = "28d",
+    since: Annotated[
+        str,
+        typer.Option(
+            "--since", metavar="TIME", help="Only moves of the last so long, e.g. 12h, 28d."
+        ),
+    ] = "28d",
     cluster: Cluster = None,
     config: ConfigFile = None,
     broker_conf: BrokerConf = None,
@@ -50,7 +64,12 @@ def cost(
     if not rows:
         note(f"no move has been confirmed within {since}" + (f" in {cluster}" if cluster else ""))
         return
-    columns = ("cluster", *((each,) if each != "total" else ()), *((by,) if by != "total" else ()), *_RIGHT)
+    columns = (
+        "cluster",
+        *((each,) if each != "total" else ()),
+        *((by,) if by != "total" else ()),
+        *_RIGHT,
+    )
     emit_rich(table(columns, [_cells(row, by, each) for row in rows], right=_RIGHT), "")
     if told := untold(rows):
         emit_line(told)
@@ -60,11 +79,19 @@ def untold(rows: Sequence[Mapping[str, Any]]) -> str:
     """What the tables don't know of these moves' costs, as a sentence; empty when they know all."""
     moves = sum(row["moves"] for row in rows)
     unknown = moves - sum(row["known"] for row in rows)
-    return f"Of {unknown} of {moves} moves bundle_history doesn't tell clients and traffic." if unknown else ""
+    return (
+        f"Of {unknown} of {moves} moves bundle_history doesn't tell clients and traffic."
+        if unknown
+        else ""
+    )
 
 
 def _cells(row: Mapping[str, Any], by: By, each: Each) -> tuple[str, ...]:
-    named = (row["cluster"], *((row["span"],) if each != "total" else ()), *((row["whose"],) if by != "total" else ()))
+    named = (
+        row["cluster"],
+        *((row["span"],) if each != "total" else ()),
+        *((row["whose"],) if by != "total" else ()),
+    )
     return (*named, *cost_cells(row))
 
 

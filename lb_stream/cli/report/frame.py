@@ -123,7 +123,11 @@ def under_pointer(charts: Sequence[Mapping[str, Any]]) -> str:
 
 def _json(value: Any) -> str:
     """JSON that ends no script element, whatever names hold."""
-    return json.dumps(shown_within(value), allow_nan=False, separators=(",", ":")).replace("<", "\\u003c").replace("\u2028", "\\u2028")
+    return (
+        json.dumps(shown_within(value), allow_nan=False, separators=(",", ":"))
+        .replace("<", "\\u003c")
+        .replace("\u2028", "\\u2028")
+    )
 
 
 def chart(title: str, words: str, drawn: str) -> str:
@@ -135,12 +139,17 @@ def tiles(shown: Sequence[tuple[str, str]]) -> str:
     """Figures, marked up, each with what it is."""
     return (
         '<div class="tiles">'
-        + "".join(f'<div class="tile"><b>{value}</b><span>{in_html(text)}</span></div>' for value, text in shown)
+        + "".join(
+            f'<div class="tile"><b>{value}</b><span>{in_html(text)}</span></div>'
+            for value, text in shown
+        )
         + "</div>"
     )
 
 
-def table(name: str, title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], empty: str) -> str:
+def table(
+    name: str, title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], empty: str
+) -> str:
     heading = f"<h3>{in_html(title)}</h3>" if title else ""
     if not rows:
         return f'{heading}<p class="soft">{in_html(empty)}</p>'
@@ -150,7 +159,12 @@ def table(name: str, title: str, columns: Sequence[str], rows: Sequence[Sequence
         kind = "number" if number else "short" if len(str(value)) <= SHORT else ""
         return f"<{tag}{f' class={kind}' if kind else ''}>{in_html(str(value))}</{tag}>"
 
-    head = "".join(cell("th", column, number) for column, number in zip(columns, numbers, strict=True))
-    body = "".join(f"<tr>{''.join(cell('td', value, number) for value, number in zip(row, numbers, strict=True))}</tr>" for row in rows)
+    head = "".join(
+        cell("th", column, number) for column, number in zip(columns, numbers, strict=True)
+    )
+    body = "".join(
+        f"<tr>{''.join(cell('td', value, number) for value, number in zip(row, numbers, strict=True))}</tr>"
+        for row in rows
+    )
     opened = f'{heading}<div class="scroll"><table data-table="{in_html(name)}">'
     return f"{opened}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"

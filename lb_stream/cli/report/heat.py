@@ -6,13 +6,45 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
-from lb_stream.cli.report.svg import BOTTOM, LABEL_HEIGHT, RIGHT, TOP, WIDTH, open_svg, short_names, time_axis, time_scale
+from lb_stream.cli.report.svg import (
+    BOTTOM,
+    LABEL_HEIGHT,
+    RIGHT,
+    TOP,
+    WIDTH,
+    open_svg,
+    short_names,
+    time_axis,
+    time_scale,
+)
 from lb_stream.io.messages.shown import in_html
 
 LIMITS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.85, 1.0)
 """The greatest usage of each colour but the last. Above 0.85 a broker is overloaded, above 1 it can't do what is asked of it."""
-_LIGHT = ("#eef3f8", "#dbe8f4", "#c1d9ee", "#a2c6e5", "#7fb0da", "#5b97cc", "#3c7cb8", "#245f9b", "#f0912b", "#c8261e")
-_DARK = ("#202a35", "#22354a", "#274661", "#2d5879", "#356b92", "#4080ac", "#5097c8", "#70b5e8", "#f0a33a", "#ff5b4d")
+_LIGHT = (
+    "#eef3f8",
+    "#dbe8f4",
+    "#c1d9ee",
+    "#a2c6e5",
+    "#7fb0da",
+    "#5b97cc",
+    "#3c7cb8",
+    "#245f9b",
+    "#f0912b",
+    "#c8261e",
+)
+_DARK = (
+    "#202a35",
+    "#22354a",
+    "#274661",
+    "#2d5879",
+    "#356b92",
+    "#4080ac",
+    "#5097c8",
+    "#70b5e8",
+    "#f0a33a",
+    "#ff5b4d",
+)
 
 
 def _colours(colours: Sequence[str]) -> str:
@@ -21,7 +53,10 @@ def _colours(colours: Sequence[str]) -> str:
 
 HEAT_STYLE = (
     f":root {{ {_colours(_LIGHT)} }}\n@media (prefers-color-scheme: dark) {{ :root {{ {_colours(_DARK)} }} }}\n"
-    + "".join(f".h{at} {{ stroke: var(--h{at}); }} .scale .h{at} {{ background: var(--h{at}); }}\n" for at in range(len(_LIGHT)))
+    + "".join(
+        f".h{at} {{ stroke: var(--h{at}); }} .scale .h{at} {{ background: var(--h{at}); }}\n"
+        for at in range(len(_LIGHT))
+    )
     + f".heat path {{ fill: none; stroke-width: {LABEL_HEIGHT - 1}; }} .heat path.drained {{ stroke: var(--ink); stroke-width: 1.5; }}\n"
     + ".scale i { display: inline-block; width: 18px; height: 11px; margin: 0 1px -1px 0; } .scale i.from { margin-left: 12px; }\n"
 )
@@ -49,15 +84,22 @@ def heat_map(
     labels, short = [], short_names(rows)
     for number, (name, line) in enumerate(rows.items()):
         middle = TOP + LABEL_HEIGHT * (number + 0.5)
-        colours = [None if value is None else f"h{bisect_left(LIMITS, round(value, 6))}" for value in line]
+        colours = [
+            None if value is None else f"h{bisect_left(LIMITS, round(value, 6))}" for value in line
+        ]
         for kinds in (colours, ["drained" if one else None for one in drained.get(name, ())]):
             for kind, first, last in _runs(kinds):
-                paths.setdefault(kind, []).append(f"M{edges[first]:.1f} {middle:g}H{edges[last]:.1f}")
+                paths.setdefault(kind, []).append(
+                    f"M{edges[first]:.1f} {middle:g}H{edges[last]:.1f}"
+                )
         value = f" {line[-1]:.0%}" if line and line[-1] is not None else ""
         place = f'x="{WIDTH - RIGHT + 8}" y="{middle + 4:g}"'
-        labels.append(f'<text class="axis" {place}><title>{in_html(name)}</title>{in_html(short[name] + value)}</text>')
+        labels.append(
+            f'<text class="axis" {place}><title>{in_html(name)}</title>{in_html(short[name] + value)}</text>'
+        )
     drawn = [
-        f'<path class="{kind}" d="{"".join(parts)}"/>' for kind, parts in sorted(paths.items(), key=lambda one: (one[0] == "drained", one))
+        f'<path class="{kind}" d="{"".join(parts)}"/>'
+        for kind, parts in sorted(paths.items(), key=lambda one: (one[0] == "drained", one))
     ]
     cursor = f'<line class="cursor" x1="0" x2="0" y1="{TOP}" y2="{height - BOTTOM}" visibility="hidden"/></svg>'
     return "".join(

@@ -24,25 +24,44 @@ _DASHED = " Dashed: the limit that the last move was decided by, in its strategy
 
 def page(figures: Sequence[ClusterFigures], left_out: int, made_ms: int) -> str:
     """The whole page. `left_out`: clusters for which there is no room."""
-    begin = min((one.rounds["begin_ms"] for one in figures if one.rounds["begin_ms"]), default=made_ms)
+    begin = min(
+        (one.rounds["begin_ms"] for one in figures if one.rounds["begin_ms"]), default=made_ms
+    )
     end = max((one.rounds["end_ms"] for one in figures if one.rounds["end_ms"]), default=made_ms)
-    title = f"Balance of {figures[0].cluster}" if len(figures) == 1 else f"Balance of {len(figures)} clusters"
-    more = f'<p class="soft">{left_out} more clusters are not shown: --cluster NAME shows one.</p>' if left_out else ""
+    title = (
+        f"Balance of {figures[0].cluster}"
+        if len(figures) == 1
+        else f"Balance of {len(figures)} clusters"
+    )
+    more = (
+        f'<p class="soft">{left_out} more clusters are not shown: --cluster NAME shows one.</p>'
+        if left_out
+        else ""
+    )
     when = f'<p class="soft">{_time(begin)} to {_time(end)}, times in UTC; written {_time(made_ms)}.</p>{more}'
     sections = [_section(one, len(figures) > 1) for one in figures]
     script = under_pointer([_under_pointer(one) for one in figures])
-    return document(title, "lbctl report", [f"<h1>{in_html(title)}</h1>{when}\n", *sections, script])
+    return document(
+        title, "lbctl report", [f"<h1>{in_html(title)}</h1>{when}\n", *sections, script]
+    )
 
 
 def _under_pointer(one: ClusterFigures) -> Row:
     """What the script needs."""
-    figures = {name: getattr(one, name) for name in ("cluster", "times_ms", "seqs", "loads", "max_over_mean", "std_over_mean")}
+    figures = {
+        name: getattr(one, name)
+        for name in ("cluster", "times_ms", "seqs", "loads", "max_over_mean", "std_over_mean")
+    }
     return figures | {"heads": _heads(one), "divisor": 1e6, "unit": " MB/s"}
 
 
 def _heads(one: ClusterFigures) -> list[str]:
     """What is said of each point beside its loads."""
-    made, heads, before = sorted(row["seq"] for row in one.decisions), [], one.seqs[0] - 1 if one.seqs else 0
+    made, heads, before = (
+        sorted(row["seq"] for row in one.decisions),
+        [],
+        one.seqs[0] - 1 if one.seqs else 0,
+    )
     for seq, at_ms, ratio in zip(one.seqs, one.times_ms, one.max_over_mean, strict=True):
         decisions = bisect_right(made, seq) - bisect_right(made, before)
         parts = [f"round {seq}", _time(at_ms)[11:]]
@@ -56,25 +75,67 @@ def _section(one: ClusterFigures, several: bool) -> str:
     heading = f"<h2>{in_html(one.cluster)}</h2>" if several else ""
     if not one.times_ms:
         return f'<section data-cluster="{in_html(one.cluster)}">{heading}<p>No broker has reported in this time.</p></section>\n'
-    grey = f" The {COLOURS} with the highest peaks have a colour." if len(one.loads) > COLOURS else ""
+    grey = (
+        f" The {COLOURS} with the highest peaks have a colour." if len(one.loads) > COLOURS else ""
+    )
     if one.brokers > len(one.loads):
         grey += f" The {len(one.loads)} busiest of {one.brokers} brokers are drawn."
-    per_point = f" Each point is the mean of {one.rounds_per_point} rounds." if one.rounds_per_point > 1 else ""
-    megabytes = {name: [None if value is None else value / 1e6 for value in line] for name, line in one.loads.items()}
+    per_point = (
+        f" Each point is the mean of {one.rounds_per_point} rounds."
+        if one.rounds_per_point > 1
+        else ""
+    )
+    megabytes = {
+        name: [None if value is None else value / 1e6 for value in line]
+        for name, line in one.loads.items()
+    }
     spread = {"max ÷ mean": one.max_over_mean, "std ÷ mean": one.std_over_mean}
-    percents = {name: [None if value is None else 100 * value for value in line] for name, line in one.usages.items()}
+    percents = {
+        name: [None if value is None else 100 * value for value in line]
+        for name, line in one.usages.items()
+    }
     number, times = in_html(one.cluster), one.times_ms
-    moves, plain = [mark for kind, marks in _marks(one).items() if kind in MOVES for mark in marks], Over(longest_ms=one.longest_ms)
-    loads = line_chart(f"loads-{number}", "load of each broker", times, megabytes, "MB/s", over=replace(plain, marks=moves))
-    marked, limits = _MARKED if moves else "", {name: 100 * value for name, value in one.limits.items()}
+    moves, plain = (
+        [mark for kind, marks in _marks(one).items() if kind in MOVES for mark in marks],
+        Over(longest_ms=one.longest_ms),
+    )
+    loads = line_chart(
+        f"loads-{number}",
+        "load of each broker",
+        times,
+        megabytes,
+        "MB/s",
+        over=replace(plain, marks=moves),
+    )
+    marked, limits = (
+        _MARKED if moves else "",
+        {name: 100 * value for name, value in one.limits.items()},
+    )
     dashed = _DASHED if limits else ""
-    usage = line_chart(f"usage-{number}", "usage of each broker", times, percents, "%", over=replace(plain, marks=moves, limits=limits))
+    usage = line_chart(
+        f"usage-{number}",
+        "usage of each broker",
+        times,
+        percents,
+        "%",
+        over=replace(plain, marks=moves, limits=limits),
+    )
     uneven = line_chart(f"spread-{number}", "imbalance", times, spread, "", height=170, over=plain)
-    marks = mark_chart(f"decisions-{number}", "decisions over time", times, _marks(one), one.longest_ms)
+    marks = mark_chart(
+        f"decisions-{number}", "decisions over time", times, _marks(one), one.longest_ms
+    )
     parts = [
         f'<section data-cluster="{number}">{heading}{_tiles(one)}',
-        chart("Load of each broker, MB/s", f"Throughput in and out, as reported.{marked}{grey}{per_point}", loads),
-        chart("Usage of each broker, %", f"Of the resource that it is shortest of.{dashed}{marked}{grey}{per_point}", usage),
+        chart(
+            "Load of each broker, MB/s",
+            f"Throughput in and out, as reported.{marked}{grey}{per_point}",
+            loads,
+        ),
+        chart(
+            "Usage of each broker, %",
+            f"Of the resource that it is shortest of.{dashed}{marked}{grey}{per_point}",
+            usage,
+        ),
         chart(
             "Imbalance of throughput",
             "The busiest broker over the mean (1 is perfect); standard deviation over the mean "
@@ -99,15 +160,29 @@ def _tiles(one: ClusterFigures) -> str:
     confirmed = sum(row["outcome"] == "confirmed" for row in real)
     first, last = one.first_last or ({}, {})
     shown = [
-        (f"{one.rounds['rounds'] or 0}", "rounds" + (f", {one.rounds['failed']} failed" if one.rounds["failed"] else "")),
+        (
+            f"{one.rounds['rounds'] or 0}",
+            "rounds" + (f", {one.rounds['failed']} failed" if one.rounds["failed"] else ""),
+        ),
         (f"{one.brokers}", "brokers"),
         (
             f"{len(one.decisions)}",
-            "decisions" + ("" if len(real) == len(one.decisions) else f", {len(one.decisions) - len(real)} in dry runs"),
+            "decisions"
+            + (
+                ""
+                if len(real) == len(one.decisions)
+                else f", {len(one.decisions) - len(real)} in dry runs"
+            ),
         ),
         (f"{confirmed}", f"confirmed of {len(real)}"),
-        (f"{_two(first.get('max_over_mean'))} → {_two(last.get('max_over_mean'))}", "max ÷ mean, first → last"),
-        (f"{_two(first.get('std_over_mean'))} → {_two(last.get('std_over_mean'))}", "std ÷ mean, first → last"),
+        (
+            f"{_two(first.get('max_over_mean'))} → {_two(last.get('max_over_mean'))}",
+            "max ÷ mean, first → last",
+        ),
+        (
+            f"{_two(first.get('std_over_mean'))} → {_two(last.get('std_over_mean'))}",
+            "std ÷ mean, first → last",
+        ),
         (f"{len(one.thrash.returned)}", f"moves came back within {one.thrash.within} rounds"),
         (f"{one.thrash.redundant} of {one.thrash.moves}", "moves redundant"),
     ]
@@ -121,9 +196,16 @@ def _style_of(row: Row) -> str:
 
 
 def _key(one: ClusterFigures) -> str:
-    words = {"confirmed": "confirmed", "failed": "refused, expired, superseded or failed", "open": "open", "dry": "dry run"}
+    words = {
+        "confirmed": "confirmed",
+        "failed": "refused, expired, superseded or failed",
+        "open": "open",
+        "dry": "dry run",
+    }
     used = {_style_of(row) for row in one.decisions}
-    return "".join(f'<span class="{name}"><i></i></span>{text}' for name, text in words.items() if name in used)
+    return "".join(
+        f'<span class="{name}"><i></i></span>{text}' for name, text in words.items() if name in used
+    )
 
 
 def _marks(one: ClusterFigures) -> dict[str, list[tuple[int, str, str]]]:
@@ -135,13 +217,21 @@ def _marks(one: ClusterFigures) -> dict[str, list[tuple[int, str, str]]]:
 
 
 def _what(row: Row) -> str:
-    return f"{row['kind']} {row['bundle']} " + " → ".join(name for name in (row["source"], row["destination"]) if name)
+    return f"{row['kind']} {row['bundle']} " + " → ".join(
+        name for name in (row["source"], row["destination"]) if name
+    )
 
 
 def _reasons(one: ClusterFigures) -> str:
     ends = [name for name in ENDS if any(row[name] for row in one.reasons)]
     columns = ["kind", "reason", "rule", "decisions", *ends]
-    return table("reasons", "Reasons", columns, [[row[name] for name in columns] for row in one.reasons], "nothing was decided")
+    return table(
+        "reasons",
+        "Reasons",
+        columns,
+        [[row[name] for name in columns] for row in one.reasons],
+        "nothing was decided",
+    )
 
 
 def _thrash(one: ClusterFigures) -> str:
@@ -155,24 +245,49 @@ def _thrash(one: ClusterFigures) -> str:
         note += f" {thrash.operators_moves} moves of operators (drains, unloads) count for neither."
     rows = [[row["bundle"], " → ".join(row["brokers"]), row["moves"]] for row in thrash.cycles]
     cycles = table("cycles", "", ["bundle", "cycle", "moves"], rows, "") if rows else ""
-    back = [[row["bundle"], row["broker"], row["left_in"], row["back_in"]] for row in thrash.returned]
-    returned = table("returned", "", ["bundle", "came back to", "left in round", "back in round"], back, "") if back else ""
+    back = [
+        [row["bundle"], row["broker"], row["left_in"], row["back_in"]] for row in thrash.returned
+    ]
+    returned = (
+        table(
+            "returned", "", ["bundle", "came back to", "left in round", "back in round"], back, ""
+        )
+        if back
+        else ""
+    )
     return f'<h3>Thrashing</h3><p class="soft">{note}</p>{returned}{cycles}'
 
 
 def _costs(one: ClusterFigures) -> str:
-    rows = sorted(one.costs, key=lambda row: str(row["span"]), reverse=True)  # dearest first within a week, as they came
-    told = [[row["span"], row["whose"], row["moves"], *cost_cells(row)[1:]] for row in rows[:MOST_COSTS]]
+    rows = sorted(
+        one.costs, key=lambda row: str(row["span"]), reverse=True
+    )  # dearest first within a week, as they came
+    told = [
+        [row["span"], row["whose"], row["moves"], *cost_cells(row)[1:]] for row in rows[:MOST_COSTS]
+    ]
     columns = ["week", "tenant", "moves", "unserved", "clients", "client-seconds", "MB/s moved"]
-    shown = table("costs", "What moves have cost, by week and tenant", columns, told, "no move has been confirmed")
+    shown = table(
+        "costs",
+        "What moves have cost, by week and tenant",
+        columns,
+        told,
+        "no move has been confirmed",
+    )
     notes = [untold(rows)] if rows else []
-    notes += [f"{len(rows) - MOST_COSTS} earlier or cheaper rows are not shown: lbctl cost has them."] if len(rows) > MOST_COSTS else []
+    notes += (
+        [f"{len(rows) - MOST_COSTS} earlier or cheaper rows are not shown: lbctl cost has them."]
+        if len(rows) > MOST_COSTS
+        else []
+    )
     return shown + "".join(f'<p class="soft">{in_html(note)}</p>' for note in notes if note)
 
 
 def _bundles(one: ClusterFigures, number: str) -> str:
     owners = short_names({row["owner"] for row in one.bundles if row["owner"]})
-    bars = [(row["bundle"], owners.get(row["owner"], "nobody"), (row["short_bytes_per_s"] or 0.0) / 1e6) for row in one.bundles]
+    bars = [
+        (row["bundle"], owners.get(row["owner"], "nobody"), (row["short_bytes_per_s"] or 0.0) / 1e6)
+        for row in one.bundles
+    ]
     if not bars:
         return ""
     drawn = bar_chart(f"bundles-{number}", "heaviest bundles", bars, "MB/s")
@@ -189,8 +304,17 @@ def _held_up(one: ClusterFigures) -> str:
 
 
 def _refusals(one: ClusterFigures) -> str:
-    rows = [[row["rule"], row["times"], row["brokers"], _time(row["last_ms"]), row["why"]] for row in one.refusals]
-    return table("refusals", "Considered and not done", ["rule", "times", "brokers", "last", "why"], rows, "nothing was refused")
+    rows = [
+        [row["rule"], row["times"], row["brokers"], _time(row["last_ms"]), row["why"]]
+        for row in one.refusals
+    ]
+    return table(
+        "refusals",
+        "Considered and not done",
+        ["rule", "times", "brokers", "last", "why"],
+        rows,
+        "nothing was refused",
+    )
 
 
 def _decisions(one: ClusterFigures) -> str:
@@ -207,9 +331,21 @@ def _decisions(one: ClusterFigures) -> str:
         ]
         for row in reversed(one.decisions[-MOST_DECISIONS:])
     ]
-    title = f"The last {len(rows)} decisions" if len(one.decisions) > len(rows) else "All decisions, the last first"
+    title = (
+        f"The last {len(rows)} decisions"
+        if len(one.decisions) > len(rows)
+        else "All decisions, the last first"
+    )
     return (
-        table("all", title, ["id", "time", "kind", "bundle", "from", "to", "rule", "outcome"], rows, "nothing was decided") if rows else ""
+        table(
+            "all",
+            title,
+            ["id", "time", "kind", "bundle", "from", "to", "rule", "outcome"],
+            rows,
+            "nothing was decided",
+        )
+        if rows
+        else ""
     )
 
 

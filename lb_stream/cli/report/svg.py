@@ -37,7 +37,11 @@ class Scale:
     def __call__(self, value: float) -> float:
         """Where a value lies."""
         span = self.high - self.low
-        return self.start if span == 0 else self.start + (value - self.low) / span * (self.end - self.start)
+        return (
+            self.start
+            if span == 0
+            else self.start + (value - self.low) / span * (self.end - self.start)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,12 @@ NOTHING = Over()
 
 def time_scale(times_ms: Sequence[int]) -> Scale:
     """The common time axis of a cluster's charts."""
-    return Scale(times_ms[0], times_ms[-1] if times_ms[-1] > times_ms[0] else times_ms[0] + 1, LEFT, WIDTH - RIGHT)
+    return Scale(
+        times_ms[0],
+        times_ms[-1] if times_ms[-1] > times_ms[0] else times_ms[0] + 1,
+        LEFT,
+        WIDTH - RIGHT,
+    )
 
 
 def nice_ticks(low: float, high: float, most: int = 5) -> list[float]:
@@ -67,7 +76,10 @@ def nice_ticks(low: float, high: float, most: int = 5) -> list[float]:
     step = 10 ** math.floor(math.log10((high - low) / most))
     step = next(step * factor for factor in (1, 2, 5, 10) if (high - low) / (step * factor) <= most)
     first = math.floor(low / step)
-    return [round((first + at) * step, 12) for at in range(math.ceil((high - first * step) / step - 1e-9) + 1)]
+    return [
+        round((first + at) * step, 12)
+        for at in range(math.ceil((high - first * step) / step - 1e-9) + 1)
+    ]
 
 
 def line_chart(
@@ -89,29 +101,52 @@ def line_chart(
     order = sorted(lines, key=lambda name: (-_peak(lines[name]), name)) if ranked else list(lines)
     colour = {name: f"c{at}" for at, name in enumerate(order[:COLOURS])}
     axes = _grid(x, y, ticks, times_ms, height, unit, over.longest_ms)
-    parts = [open_svg(identity, title, height, f'data-low="{y.low:g}" data-high="{y.high:g}"'), *axes]
+    parts = [
+        open_svg(identity, title, height, f'data-low="{y.low:g}" data-high="{y.high:g}"'),
+        *axes,
+    ]
     for name in reversed(order):
-        kind, paths = colour.get(name, "rest"), "".join(_paths(lines[name], times_ms, x, y, over.longest_ms))
+        kind, paths = (
+            colour.get(name, "rest"),
+            "".join(_paths(lines[name], times_ms, x, y, over.longest_ms)),
+        )
         parts.append(f'<g class="line {kind}" data-name="{in_html(name)}">{paths}</g>')
     for value in over.limits.values():
-        parts.append(f'<line class="limit" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}"/>')
+        parts.append(
+            f'<line class="limit" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}"/>'
+        )
     for at_ms, style, text in over.marks:
         at, foot = x(at_ms), height - BOTTOM
         corners = f"{at:.1f},{foot - 9} {at - 4:.1f},{foot} {at + 4:.1f},{foot}"
-        parts.append(f'<polygon class="mark {style}" points="{corners}"><title>{in_html(text)}</title></polygon>')
+        parts.append(
+            f'<polygon class="mark {style}" points="{corners}"><title>{in_html(text)}</title></polygon>'
+        )
     ends = {name: lines[name][-1] for name in order if name in colour}
-    parts += _names_beside({**{name: value for name, value in ends.items() if value is not None}, **over.limits}, colour, y, height)
-    parts.append(f'<line class="cursor" x1="0" x2="0" y1="{TOP}" y2="{height - BOTTOM}" visibility="hidden"/></svg>')
+    parts += _names_beside(
+        {**{name: value for name, value in ends.items() if value is not None}, **over.limits},
+        colour,
+        y,
+        height,
+    )
+    parts.append(
+        f'<line class="cursor" x1="0" x2="0" y1="{TOP}" y2="{height - BOTTOM}" visibility="hidden"/></svg>'
+    )
     return "".join(parts)
 
 
-def _names_beside(values: Mapping[str, float], colour: Mapping[str, str], y: Scale, height: int) -> list[str]:
+def _names_beside(
+    values: Mapping[str, float], colour: Mapping[str, str], y: Scale, height: int
+) -> list[str]:
     """Names with their last values at the right of a chart, each at its height as far as there is room."""
     short, parts = short_names([name for name in values if name in colour]), []
-    for name, at in _spread({name: y(value) for name, value in values.items()}, TOP, height - BOTTOM).items():
+    for name, at in _spread(
+        {name: y(value) for name, value in values.items()}, TOP, height - BOTTOM
+    ).items():
         text = in_html(f"{short.get(name, name)} {_figure(values[name])}")
         place = f'x="{WIDTH - RIGHT + 8}" y="{at + 4:.1f}"'
-        parts.append(f'<text class="name {colour.get(name, "axis")}" {place}><title>{in_html(name)}</title>{text}</text>')
+        parts.append(
+            f'<text class="name {colour.get(name, "axis")}" {place}><title>{in_html(name)}</title>{text}</text>'
+        )
     return parts
 
 
@@ -119,7 +154,13 @@ def _peak(line: Sequence[float | None]) -> float:
     return max((value for value in line if value is not None), default=0.0)
 
 
-def _paths(line: Sequence[float | None], times_ms: Sequence[int], x: Scale, y: Scale, longest_ms: int | None) -> list[str]:
+def _paths(
+    line: Sequence[float | None],
+    times_ms: Sequence[int],
+    x: Scale,
+    y: Scale,
+    longest_ms: int | None,
+) -> list[str]:
     """One polyline for each stretch without a gap; a lonely point is a dot."""
     stretches: list[list[tuple[float, float]]] = [[]]
     behind = {end for _, end in _gaps(times_ms, longest_ms)}
@@ -144,7 +185,11 @@ def _gaps(times_ms: Sequence[int], longest_ms: int | None) -> list[tuple[int, in
 
 
 def mark_chart(
-    identity: str, title: str, times_ms: Sequence[int], rows: Mapping[str, Sequence[tuple[int, str, str]]], longest_ms: int | None = None
+    identity: str,
+    title: str,
+    times_ms: Sequence[int],
+    rows: Mapping[str, Sequence[tuple[int, str, str]]],
+    longest_ms: int | None = None,
 ) -> str:
     """Marks on the time axis, a row for each kind. A mark: when, its class, what it says when pointed at."""
     height = TOP + 22 * max(1, len(rows)) + BOTTOM
@@ -152,29 +197,58 @@ def mark_chart(
     parts = [open_svg(identity, title, height), *time_axis(x, times_ms, height, longest_ms)]
     for number, (kind, marks) in enumerate(rows.items()):
         top = TOP + 22 * number
-        parts.append(f'<text class="axis" x="{LEFT - 8}" y="{top + 13}" text-anchor="end">{in_html(kind)}</text>')
-        parts.append(f'<text class="axis" x="{WIDTH - RIGHT + 8}" y="{top + 13}">{len(marks)}</text>')
+        parts.append(
+            f'<text class="axis" x="{LEFT - 8}" y="{top + 13}" text-anchor="end">{in_html(kind)}</text>'
+        )
+        parts.append(
+            f'<text class="axis" x="{WIDTH - RIGHT + 8}" y="{top + 13}">{len(marks)}</text>'
+        )
         for at_ms, style, text in marks:
             place = f'x1="{x(at_ms):.1f}" x2="{x(at_ms):.1f}" y1="{top}" y2="{top + 17}"'
-            parts.append(f'<line class="mark {style}" {place}><title>{in_html(text)}</title></line>')
-    return "".join([*parts, f'<line class="cursor" x1="0" x2="0" y1="{TOP}" y2="{height - BOTTOM}" visibility="hidden"/></svg>'])
+            parts.append(
+                f'<line class="mark {style}" {place}><title>{in_html(text)}</title></line>'
+            )
+    return "".join(
+        [
+            *parts,
+            f'<line class="cursor" x1="0" x2="0" y1="{TOP}" y2="{height - BOTTOM}" visibility="hidden"/></svg>',
+        ]
+    )
 
 
-def scatter_chart(identity: str, title: str, points: Mapping[str, Sequence[tuple[float, float, str]]], across: str, up: str) -> str:
+def scatter_chart(
+    identity: str,
+    title: str,
+    points: Mapping[str, Sequence[tuple[float, float, str]]],
+    across: str,
+    up: str,
+) -> str:
     """Points, each with what it says when pointed at; the first of a name is large, and the name stands beside the chart at its height.
 
     A point: how far to the right, how far up, its text. `across`, `up`: what the axes are. Each name has some points.
     """
     height, every = 300, [point for some in points.values() for point in some]
-    right, high = nice_ticks(0.0, max((at for at, _, _ in every), default=0.0) or 1.0), max((at for _, at, _ in every), default=1.0)
+    right, high = (
+        nice_ticks(0.0, max((at for at, _, _ in every), default=0.0) or 1.0),
+        max((at for _, at, _ in every), default=1.0),
+    )
     low = min((at for _, at, _ in every), default=0.0)
     ticks = nice_ticks(low, high if high > low else low + 0.1)
-    x, y = Scale(0.0, right[-1], LEFT, WIDTH - RIGHT), Scale(ticks[0], ticks[-1], height - BOTTOM - LABEL_HEIGHT, TOP)
+    x, y = (
+        Scale(0.0, right[-1], LEFT, WIDTH - RIGHT),
+        Scale(ticks[0], ticks[-1], height - BOTTOM - LABEL_HEIGHT, TOP),
+    )
     parts = [open_svg(identity, title, height), *_levels(y, ticks)]
     for tick in right:
-        parts.append(f'<line class="grid" x1="{x(tick):.1f}" x2="{x(tick):.1f}" y1="{y.end}" y2="{y.start}"/>')
-        parts.append(f'<text class="axis" x="{x(tick):.1f}" y="{y.start + 18}" text-anchor="middle">{_figure(tick)}</text>')
-    parts.append(f'<text class="axis" x="{(LEFT + WIDTH - RIGHT) / 2}" y="{height - 2}" text-anchor="middle">{in_html(across)}</text>')
+        parts.append(
+            f'<line class="grid" x1="{x(tick):.1f}" x2="{x(tick):.1f}" y1="{y.end}" y2="{y.start}"/>'
+        )
+        parts.append(
+            f'<text class="axis" x="{x(tick):.1f}" y="{y.start + 18}" text-anchor="middle">{_figure(tick)}</text>'
+        )
+    parts.append(
+        f'<text class="axis" x="{(LEFT + WIDTH - RIGHT) / 2}" y="{height - 2}" text-anchor="middle">{in_html(across)}</text>'
+    )
     parts.append(_upright(up, y.start / 2))
     colour = {name: f"c{at}" if at < COLOURS else "rest" for at, name in enumerate(points)}
     for name, some in points.items():
@@ -182,10 +256,18 @@ def scatter_chart(identity: str, title: str, points: Mapping[str, Sequence[tuple
             f'<circle cx="{x(to):.1f}" cy="{y(at):.1f}" r="{3 if number else 6}"><title>{in_html(text)}</title></circle>'
             for number, (to, at, text) in enumerate(some)
         ]
-        parts.append(f'<g class="line {colour[name]}" data-name="{in_html(name)}">{"".join(dots)}</g>')
-    for name, at in _spread({name: y(some[0][1]) for name, some in points.items() if colour[name] != "rest"}, TOP, y.start).items():
+        parts.append(
+            f'<g class="line {colour[name]}" data-name="{in_html(name)}">{"".join(dots)}</g>'
+        )
+    for name, at in _spread(
+        {name: y(some[0][1]) for name, some in points.items() if colour[name] != "rest"},
+        TOP,
+        y.start,
+    ).items():
         place = f'x="{WIDTH - RIGHT + 8}" y="{at + 4:.1f}"'
-        parts.append(f'<text class="name {colour[name]}" {place}><title>{in_html(name)}</title>{in_html(_middle_out(name, 18))}</text>')
+        parts.append(
+            f'<text class="name {colour[name]}" {place}><title>{in_html(name)}</title>{in_html(_middle_out(name, 18))}</text>'
+        )
     return "".join([*parts, "</svg>"])
 
 
@@ -198,13 +280,21 @@ def bar_chart(identity: str, title: str, bars: Sequence[tuple[str, str, float]],
     for tick in ticks:
         at = f"{left + x(tick):.1f}"
         parts.append(f'<line class="grid" x1="{at}" x2="{at}" y1="0" y2="{foot}"/>')
-        parts.append(f'<text class="axis" x="{at}" y="{height - 8}" text-anchor="middle">{_figure(tick)}</text>')
-    parts.append(f'<text class="axis" x="{left - 16}" y="{height - 8}" text-anchor="end">{in_html(unit)}</text>')
+        parts.append(
+            f'<text class="axis" x="{at}" y="{height - 8}" text-anchor="middle">{_figure(tick)}</text>'
+        )
+    parts.append(
+        f'<text class="axis" x="{left - 16}" y="{height - 8}" text-anchor="end">{in_html(unit)}</text>'
+    )
     for number, (name, word, value) in enumerate(bars):
         top = 20 * number + 4
         label = f"<title>{in_html(name)}</title>{in_html(_middle_out(name, 46))}"
-        parts.append(f'<text class="axis" x="{left - 8}" y="{top + 12}" text-anchor="end">{label}</text>')
-        parts.append(f'<rect class="bar" x="{left}" y="{top}" width="{max(1.0, x(value)):.1f}" height="15" rx="2"/>')
+        parts.append(
+            f'<text class="axis" x="{left - 8}" y="{top + 12}" text-anchor="end">{label}</text>'
+        )
+        parts.append(
+            f'<rect class="bar" x="{left}" y="{top}" width="{max(1.0, x(value)):.1f}" height="15" rx="2"/>'
+        )
         parts.append(
             f'<text class="axis" x="{left + x(value) + 8:.1f}" y="{top + 12}">{_figure(value)} {in_html(unit)}, {in_html(word)}</text>'
         )
@@ -216,7 +306,15 @@ def open_svg(identity: str, title: str, height: int, more: str = "") -> str:
     return f'<svg id="{in_html(identity)}" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{in_html(title)}" {more}>'
 
 
-def _grid(x: Scale, y: Scale, ticks: Sequence[float], times_ms: Sequence[int], height: int, unit: str, longest_ms: int | None) -> list[str]:
+def _grid(
+    x: Scale,
+    y: Scale,
+    ticks: Sequence[float],
+    times_ms: Sequence[int],
+    height: int,
+    unit: str,
+    longest_ms: int | None,
+) -> list[str]:
     named = [_upright(unit, (TOP + y.start) / 2)] if unit else []
     return [*time_axis(x, times_ms, height, longest_ms), *_levels(y, ticks), *named]
 
@@ -235,21 +333,58 @@ def _levels(y: Scale, ticks: Sequence[float]) -> list[str]:
     ]
 
 
-def time_axis(x: Scale, times_ms: Sequence[int], height: int, longest_ms: int | None = None) -> list[str]:
+def time_axis(
+    x: Scale, times_ms: Sequence[int], height: int, longest_ms: int | None = None
+) -> list[str]:
     """At most six times of day in UTC, with the date where the axis is longer than a day; times without points are grey."""
     begin, end = int(x.low), int(x.high)
-    form = "%H:%M:%S" if end - begin < 3_600_000 else "%H:%M" if end - begin < 86_400_000 else "%m-%d %H:%M"
-    steps = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400)
-    step = 1000 * next((one for one in steps if (end - begin) / 1000 / one <= 6), -(-(end - begin) // 6_000 // 86_400) * 86_400 or 86_400)
+    form = (
+        "%H:%M:%S"
+        if end - begin < 3_600_000
+        else "%H:%M"
+        if end - begin < 86_400_000
+        else "%m-%d %H:%M"
+    )
+    steps = (
+        1,
+        2,
+        5,
+        10,
+        15,
+        30,
+        60,
+        120,
+        300,
+        600,
+        900,
+        1800,
+        3600,
+        7200,
+        10_800,
+        21_600,
+        43_200,
+        86_400,
+    )
+    step = 1000 * next(
+        (one for one in steps if (end - begin) / 1000 / one <= 6),
+        -(-(end - begin) // 6_000 // 86_400) * 86_400 or 86_400,
+    )
     parts = []
     for first, last in _gaps(times_ms, longest_ms):
-        told = " to ".join(datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S") for at_ms in (first, last))
+        told = " to ".join(
+            datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+            for at_ms in (first, last)
+        )
         place = f'x="{x(first):.1f}" y="{TOP}" width="{x(last) - x(first):.1f}" height="{height - BOTTOM - TOP}"'
         parts.append(f'<rect class="gap" {place}><title>no points from {told}</title></rect>')
     for at_ms in range(-(-begin // step) * step, end + 1, step):
         text = datetime.fromtimestamp(at_ms / 1000, UTC).strftime(form)
-        parts.append(f'<line class="grid" x1="{x(at_ms):.1f}" x2="{x(at_ms):.1f}" y1="{TOP}" y2="{height - BOTTOM}"/>')
-        parts.append(f'<text class="axis" x="{x(at_ms):.1f}" y="{height - 8}" text-anchor="middle">{text}</text>')
+        parts.append(
+            f'<line class="grid" x1="{x(at_ms):.1f}" x2="{x(at_ms):.1f}" y1="{TOP}" y2="{height - BOTTOM}"/>'
+        )
+        parts.append(
+            f'<text class="axis" x="{x(at_ms):.1f}" y="{height - 8}" text-anchor="middle">{text}</text>'
+        )
     return parts
 
 
@@ -273,7 +408,9 @@ def short_names(names: Collection[str]) -> dict[str, str]:
     hosts = {name: name.rpartition(":")[0] or name for name in names}
     while any(len(host) > BESIDE for host in hosts.values()):
         shorter = {name: host.rpartition(".") for name, host in hosts.items()}
-        if len({tail for _, _, tail in shorter.values()}) > 1 or not all(rest for rest, _, _ in shorter.values()):
+        if len({tail for _, _, tail in shorter.values()}) > 1 or not all(
+            rest for rest, _, _ in shorter.values()
+        ):
             break
         hosts = {name: rest for name, (rest, _, _) in shorter.items()}
     return {name: _middle_out(host, BESIDE) for name, host in hosts.items()}
@@ -285,4 +422,10 @@ def _middle_out(name: str, most: int) -> str:
 
 
 def _figure(value: float) -> str:
-    return f"{value:.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+    return (
+        f"{value:.0f}"
+        if abs(value) >= 100 or value == int(value)
+        else f"{value:.1f}"
+        if abs(value) >= 10
+        else f"{value:.2f}"
+    )

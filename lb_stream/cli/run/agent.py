@@ -27,7 +27,17 @@ from lb_stream.cli.run.agent_options import (
     TokenFile,
     VerifyHostname,
 )
-from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Effective, Json, Set, cluster_name, effective, kafka_at, require_topics
+from lb_stream.cli.shared.options import (
+    BrokerConf,
+    ConfigFile,
+    Effective,
+    Json,
+    Set,
+    cluster_name,
+    effective,
+    kafka_at,
+    require_topics,
+)
 from lb_stream.cli.shared.output import (
     CommandError,
     emit,
@@ -55,7 +65,9 @@ app = typer.Typer(
 STEP_S = 0.2
 SLOW_STATISTICS_S = 20.0
 """Statistics that are older than this, twice and some more, outlast a decision under default settings."""
-OTHER_SETTINGS = "these brokers run with other settings: give the job and the agents their --broker-conf"
+OTHER_SETTINGS = (
+    "these brokers run with other settings: give the job and the agents their --broker-conf"
+)
 
 
 @app.callback()
@@ -63,13 +75,33 @@ def _group() -> None:
     """Agents of brokers that are not ours."""
 
 
-@app.command(epilog="Example: lbctl agent pulsar --admin-url http://broker-1:8080 --cluster eu-1 --kafka kafka-1:9092")
+@app.command(
+    epilog="Example: lbctl agent pulsar --admin-url http://broker-1:8080 --cluster eu-1 --kafka kafka-1:9092"
+)
 def pulsar(
     admin_url: AdminUrls,
-    cluster: Annotated[str, typer.Option("--cluster", metavar="NAME", help="What the balancer calls the cluster.", callback=cluster_name)],
+    cluster: Annotated[
+        str,
+        typer.Option(
+            "--cluster",
+            metavar="NAME",
+            help="What the balancer calls the cluster.",
+            callback=cluster_name,
+        ),
+    ],
     broker: BrokerIds = None,
-    kafka: Annotated[str | None, typer.Option("--kafka", metavar="HOST:PORT", help="Short for --set kafka.bootstrap_servers=…")] = None,
-    check: Annotated[bool, typer.Option("--check", help="Say what is found and whether it is fit, change nothing, end.")] = False,
+    kafka: Annotated[
+        str | None,
+        typer.Option(
+            "--kafka", metavar="HOST:PORT", help="Short for --set kafka.bootstrap_servers=…"
+        ),
+    ] = None,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check", help="Say what is found and whether it is fit, change nothing, end."
+        ),
+    ] = False,
     service_url: ServiceUrl = None,
     token: Token = None,
     token_file: TokenFile = None,
@@ -92,11 +124,28 @@ def pulsar(
     An agent acts only while Pulsar's own shedding and splitting are off, and says which command turns them off. It sends no heartbeat for
     a broker that doesn't answer. With --check the exit code is 1 when something must be changed first.
     """
-    given = effective(config, broker_conf, [*(set_ or ()), *([f"kafka.bootstrap_servers={kafka}"] if kafka else ())])
-    access = (token, token_file, ca_file, cert_file, key_file, verify_hostname, connect_timeout, read_timeout, act_timeout)
+    given = effective(
+        config,
+        broker_conf,
+        [*(set_ or ()), *([f"kafka.bootstrap_servers={kafka}"] if kafka else ())],
+    )
+    access = (
+        token,
+        token_file,
+        ca_file,
+        cert_file,
+        key_file,
+        verify_hostname,
+        connect_timeout,
+        read_timeout,
+        act_timeout,
+    )
     settings = [_settings(url, *access) for url in admin_url]
     if broker and len(broker) != len(settings):
-        raise CommandError(f"--broker is given {len(broker)} times, --admin-url {len(settings)} times: expected as many, or none", 2)
+        raise CommandError(
+            f"--broker is given {len(broker)} times, --admin-url {len(settings)} times: expected as many, or none",
+            2,
+        )
     clients = _clients(settings)
     load_data = _load_data(clients, service_url)
     adapters = _adapters(clients, broker, load_data)
@@ -112,7 +161,12 @@ def pulsar(
 
 @app.command(epilog="Example: lbctl agent namespaces --admin-url http://broker-1:8080 --json")
 def namespaces(
-    admin_url: Annotated[str, typer.Option("--admin-url", metavar="URL", help="Any broker's admin API, http(s)://HOST:PORT.")],
+    admin_url: Annotated[
+        str,
+        typer.Option(
+            "--admin-url", metavar="URL", help="Any broker's admin API, http(s)://HOST:PORT."
+        ),
+    ],
     token: Token = None,
     token_file: TokenFile = None,
     ca_file: CaFile = None,
@@ -130,7 +184,18 @@ def namespaces(
     from lb_stream.agent.adapter import BrokerError
 
     effective(config, broker_conf, set_)
-    settings = _settings(admin_url, token, token_file, ca_file, cert_file, key_file, verify_hostname, connect_timeout, read_timeout, 20.0)
+    settings = _settings(
+        admin_url,
+        token,
+        token_file,
+        ca_file,
+        cert_file,
+        key_file,
+        verify_hostname,
+        connect_timeout,
+        read_timeout,
+        20.0,
+    )
     try:
         found = _adapters(_clients([settings]))[0].namespaces()
     except BrokerError as error:
@@ -139,11 +204,15 @@ def namespaces(
         emit_json(found.model_dump(mode="json"))
         return
     for one in found.namespaces:
-        group = f", anti-affinity group {one.anti_affinity_group}" if one.anti_affinity_group else ""
+        group = (
+            f", anti-affinity group {one.anti_affinity_group}" if one.anti_affinity_group else ""
+        )
         emit(f"{one.name}: {len(one.bundles)} bundles{group}\n")
     for policy in found.isolation:
         secondary = f", else {', '.join(policy.secondary)}" if policy.secondary else ""
-        emit(f"isolation {policy.name}: {', '.join(policy.namespaces)} on {', '.join(policy.primary)}{secondary}\n")
+        emit(
+            f"isolation {policy.name}: {', '.join(policy.namespaces)} on {', '.join(policy.primary)}{secondary}\n"
+        )
     for name, domain in found.failure_domains.items():
         emit(f"failure domain {domain}: {name}\n")
 
@@ -199,11 +268,16 @@ def _clients(settings: Sequence[AdminSettings]) -> list[AdminClient]:
 
 
 def _adapters(
-    clients: Sequence[AdminClient], brokers: Sequence[str] | None = None, load_data: LoadDataTopics | None = None
+    clients: Sequence[AdminClient],
+    brokers: Sequence[str] | None = None,
+    load_data: LoadDataTopics | None = None,
 ) -> list[PulsarAdapter]:
     from lb_stream.agent.pulsar.adapter import PulsarAdapter
 
-    return [PulsarAdapter(client, name, load_data) for client, name in zip(clients, brokers or repeat(None, len(clients)), strict=True)]
+    return [
+        PulsarAdapter(client, name, load_data)
+        for client, name in zip(clients, brokers or repeat(None, len(clients)), strict=True)
+    ]
 
 
 def _load_data(clients: Sequence[AdminClient], service_url: str | None) -> LoadDataTopics:
@@ -221,9 +295,15 @@ def _check(adapters: Sequence[PulsarAdapter], given: Effective, cluster: str, js
     for adapter in adapters:
         row: dict[str, Any] = {"broker": adapter.name, "alive": adapter.alive()}
         try:
-            row |= {"cluster": adapter.pulsar_cluster, "manager": adapter.manager, "troubles": list(adapter.guard.troubles())}
+            row |= {
+                "cluster": adapter.pulsar_cluster,
+                "manager": adapter.manager,
+                "troubles": list(adapter.guard.troubles()),
+            }
             row["statistics_every_s"] = adapter.statistics_s
-            row["settings"] = {one.pulsar: str(one) for one in otherwise(adapter.guard.runtime(), given, cluster)}
+            row["settings"] = {
+                one.pulsar: str(one) for one in otherwise(adapter.guard.runtime(), given, cluster)
+            }
             adapter.report()
         except BrokerError as error:
             row.setdefault("troubles", []).append(str(error))
@@ -231,8 +311,15 @@ def _check(adapters: Sequence[PulsarAdapter], given: Effective, cluster: str, js
         if json:
             emit_json(row)
             continue
-        state = f"{row['manager']} manager of cluster {row['cluster']}" if "manager" in row else "unknown"
-        emit(f"{adapter.name}: {state}: {'fit' if not row['troubles'] else 'not fit'}\n" + "".join(f"  {one}\n" for one in row["troubles"]))
+        state = (
+            f"{row['manager']} manager of cluster {row['cluster']}"
+            if "manager" in row
+            else "unknown"
+        )
+        emit(
+            f"{adapter.name}: {state}: {'fit' if not row['troubles'] else 'not fit'}\n"
+            + "".join(f"  {one}\n" for one in row["troubles"])
+        )
         if row.get("statistics_every_s", 0) > SLOW_STATISTICS_S:
             late_s, needed_ms = row["statistics_every_s"], 2500 * row["statistics_every_s"]
             emit(
@@ -245,7 +332,13 @@ def _check(adapters: Sequence[PulsarAdapter], given: Effective, cluster: str, js
     return int(unfit)
 
 
-def _serve(adapters: Sequence[PulsarAdapter], given: Effective, cluster: str, intervals_s: tuple[float | None, float], json: bool) -> None:
+def _serve(
+    adapters: Sequence[PulsarAdapter],
+    given: Effective,
+    cluster: str,
+    intervals_s: tuple[float | None, float],
+    json: bool,
+) -> None:
     """Run an agent for each broker, so that one that hangs holds no other up, until a signal comes or one of them ends."""
     import logging
 
@@ -271,7 +364,9 @@ def _serve(adapters: Sequence[PulsarAdapter], given: Effective, cluster: str, in
         ownership_topic=topics.ownership,
         sparing=ReportThrottle.of_manager(balancing.reporting, balancing.balancer),
         # Whatever the balancer's manager is: a Pulsar broker tells its bundles only when its own manager is the extensible one.
-        split_watch=(lambda: SplitWatch(balancing.splitting, balancing.split_algorithms)) if balancing.splitting.split_enabled else None,
+        split_watch=(lambda: SplitWatch(balancing.splitting, balancing.split_algorithms))
+        if balancing.splitting.split_enabled
+        else None,
         report_interval_s=intervals_s[0] or balancing.reporting.report_min_interval_ms / 1000,
         heartbeat_interval_s=intervals_s[1],
         client_options=given.settings.kafka.options,
@@ -284,7 +379,9 @@ def _serve(adapters: Sequence[PulsarAdapter], given: Effective, cluster: str, in
                 _warn(adapter)
                 agents.append(Agent(config, [adapter], on_decision=partial(_tell, json=json)))
                 agents[-1].start()
-            note(f"speaking for {', '.join(adapter.name for adapter in adapters)} in cluster {cluster}; Ctrl-C ends it")
+            note(
+                f"speaking for {', '.join(adapter.name for adapter in adapters)} in cluster {cluster}; Ctrl-C ends it"
+            )
             while not stop and all(agent.running for agent in agents):
                 time.sleep(STEP_S)
         except AgentError as error:
@@ -315,11 +412,23 @@ def _tell(decision: Decision, broker: str | None, verdict: Verdict | None, json:
     if json:
         fields = ("decision_id", "kind", "bundle", "source", "destination")
         emit_json(
-            {"broker": broker, "action": verdict.action, "reason": verdict.reason} | {name: getattr(decision, name) for name in fields}
+            {"broker": broker, "action": verdict.action, "reason": verdict.reason}
+            | {name: getattr(decision, name) for name in fields}
         )
         return
-    done = {"release": "has unloaded", "acquire": "has", "split": "has split", "merge": "has merged"}.get(verdict.action)
+    done = {
+        "release": "has unloaded",
+        "acquire": "has",
+        "split": "has split",
+        "merge": "has merged",
+    }.get(verdict.action)
     if done is None or verdict.reason:
         done = f"{'refuses to' if done is None else 'could not'} {decision.kind}"
-    to = f" to {decision.destination}" if verdict.action == "release" and decision.destination else ""
-    emit_line(f"{broker} {done} {decision.bundle}{to}{f': {verdict.reason}' if verdict.reason else ''}")
+    to = (
+        f" to {decision.destination}"
+        if verdict.action == "release" and decision.destination
+        else ""
+    )
+    emit_line(
+        f"{broker} {done} {decision.bundle}{to}{f': {verdict.reason}' if verdict.reason else ''}"
+    )

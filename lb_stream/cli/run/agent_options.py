@@ -10,14 +10,28 @@ import typer
 _ACCESS, _TIMES = "Access to the admin API", "Intervals and time-outs"
 
 AdminUrls = Annotated[
-    list[str], typer.Option("--admin-url", metavar="URL", help="A broker's admin API, http(s)://HOST:PORT; again for each other broker.")
+    list[str],
+    typer.Option(
+        "--admin-url",
+        metavar="URL",
+        help="A broker's admin API, http(s)://HOST:PORT; again for each other broker.",
+    ),
 ]
 BrokerIds = Annotated[
     list[str] | None,
-    typer.Option("--broker", metavar="HOST:PORT", help="The broker's id where it isn't the address's HOST:PORT; one for each address."),
+    typer.Option(
+        "--broker",
+        metavar="HOST:PORT",
+        help="The broker's id where it isn't the address's HOST:PORT; one for each address.",
+    ),
 ]
 ServiceUrl = Annotated[
-    str | None, typer.Option("--service-url", metavar="URL", help="pulsar(+ssl)://HOST:PORT, for an extensible cluster's load data.")
+    str | None,
+    typer.Option(
+        "--service-url",
+        metavar="URL",
+        help="pulsar(+ssl)://HOST:PORT, for an extensible cluster's load data.",
+    ),
 ]
 Token = Annotated[
     str | None,
@@ -28,16 +42,39 @@ Token = Annotated[
 ]  # fmt: skip
 TokenFile = Annotated[
     Path | None,
-    typer.Option("--token-file", metavar="FILE", help="A file with the token, read again for every call.", rich_help_panel=_ACCESS),
+    typer.Option(
+        "--token-file",
+        metavar="FILE",
+        help="A file with the token, read again for every call.",
+        rich_help_panel=_ACCESS,
+    ),
 ]
 CaFile = Annotated[
-    Path | None, typer.Option("--ca-file", metavar="FILE", help="Certificate authorities instead of the system's.", rich_help_panel=_ACCESS)
+    Path | None,
+    typer.Option(
+        "--ca-file",
+        metavar="FILE",
+        help="Certificate authorities instead of the system's.",
+        rich_help_panel=_ACCESS,
+    ),
 ]
-CertFile = Annotated[Path | None, typer.Option("--cert-file", metavar="FILE", help="The client's certificate.", rich_help_panel=_ACCESS)]
-KeyFile = Annotated[Path | None, typer.Option("--key-file", metavar="FILE", help="Its key.", rich_help_panel=_ACCESS)]
+CertFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--cert-file", metavar="FILE", help="The client's certificate.", rich_help_panel=_ACCESS
+    ),
+]
+KeyFile = Annotated[
+    Path | None,
+    typer.Option("--key-file", metavar="FILE", help="Its key.", rich_help_panel=_ACCESS),
+]
 VerifyHostname = Annotated[
     bool,
-    typer.Option("--verify-hostname/--no-verify-hostname", help="Whether a certificate must be of that host.", rich_help_panel=_ACCESS),
+    typer.Option(
+        "--verify-hostname/--no-verify-hostname",
+        help="Whether a certificate must be of that host.",
+        rich_help_panel=_ACCESS,
+    ),
 ]
 ReportInterval = Annotated[
     float | None,
@@ -47,12 +84,35 @@ ReportInterval = Annotated[
     ),
 ]  # fmt: skip
 HeartbeatInterval = Annotated[
-    float, typer.Option("--heartbeat-interval", metavar="S", min=0.5, help="Seconds between heartbeats.", rich_help_panel=_TIMES)
+    float,
+    typer.Option(
+        "--heartbeat-interval",
+        metavar="S",
+        min=0.5,
+        help="Seconds between heartbeats.",
+        rich_help_panel=_TIMES,
+    ),
 ]
 ConnectTimeout = Annotated[
-    float, typer.Option("--connect-timeout", metavar="S", min=0.1, help="Seconds to connect.", rich_help_panel=_TIMES)
+    float,
+    typer.Option(
+        "--connect-timeout",
+        metavar="S",
+        min=0.1,
+        help="Seconds to connect.",
+        rich_help_panel=_TIMES,
+    ),
 ]
-ReadTimeout = Annotated[float, typer.Option("--read-timeout", metavar="S", min=0.1, help="Seconds for an answer.", rich_help_panel=_TIMES)]
+ReadTimeout = Annotated[
+    float,
+    typer.Option(
+        "--read-timeout",
+        metavar="S",
+        min=0.1,
+        help="Seconds for an answer.",
+        rich_help_panel=_TIMES,
+    ),
+]
 ActTimeout = Annotated[
     float,
     typer.Option(

@@ -36,7 +36,10 @@ def hooks_of(given: Effective) -> HookConfig:
     from lb_stream.io.local.settings_files import secret_of
 
     own = given.settings.hooks
-    before, after, secret = (secret_of(("hooks", name), getattr(own, name)) for name in ("before_move", "after_move", "secret"))
+    before, after, secret = (
+        secret_of(("hooks", name), getattr(own, name))
+        for name in ("before_move", "after_move", "secret")
+    )
     try:
         return HookConfig(before, after, own.timeout_ms / 1000, own.unanswered, secret)
     except ValueError as error:
@@ -50,12 +53,31 @@ def otherwise(runtime: Mapping[str, Any], given: Effective, cluster: str) -> Ite
     from lb_stream.core.config.key_usage import AGENTS, reading
     from lb_stream.io.local.configuration import effective, same_value
 
-    checked, ours, theirs = cluster_config(given.settings.of_cluster(cluster)), effective(given.settings, cluster), _typed(runtime)
-    for name, pulsar in {name: metadata(model, name)["pulsar"] for model in all_models() for name in model.model_fields}.items():
-        if pulsar not in runtime or name in EXPECTED or name not in theirs or set(reading(name, checked)) <= {AGENTS}:
+    checked, ours, theirs = (
+        cluster_config(given.settings.of_cluster(cluster)),
+        effective(given.settings, cluster),
+        _typed(runtime),
+    )
+    for name, pulsar in {
+        name: metadata(model, name)["pulsar"]
+        for model in all_models()
+        for name in model.model_fields
+    }.items():
+        if (
+            pulsar not in runtime
+            or name in EXPECTED
+            or name not in theirs
+            or set(reading(name, checked)) <= {AGENTS}
+        ):
             continue
-        origin = given.origins.get(("cluster", cluster, name)) or given.origins.get(("balancer", name)) or "default"
-        if (origin == "default" or origin.endswith(f", {pulsar}")) and not same_value(theirs[name], ours[name]):
+        origin = (
+            given.origins.get(("cluster", cluster, name))
+            or given.origins.get(("balancer", name))
+            or "default"
+        )
+        if (origin == "default" or origin.endswith(f", {pulsar}")) and not same_value(
+            theirs[name], ours[name]
+        ):
             yield Otherwise(str(pulsar), theirs[name], name, ours[name], origin)
 
 
@@ -66,7 +88,11 @@ def _typed(runtime: Mapping[str, Any]) -> dict[str, Any]:
     from lb_stream.core.config.cluster_config import all_models, canonical
     from lb_stream.io.local.configuration import effective
 
-    known = {name: value for name, value in runtime.items() if name in pulsar_names(*all_models()) and value not in (None, "")}
+    known = {
+        name: value
+        for name, value in runtime.items()
+        if name in pulsar_names(*all_models()) and value not in (None, "")
+    }
     try:
         return effective(Settings(balancer=canonical(known)))
     except SettingError:

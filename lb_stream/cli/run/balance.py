@@ -22,14 +22,23 @@ LOOK_S = 0.1
 
 def register(app: typer.Typer) -> None:
     """Add the command to lbctl."""
-    app.command("balance", epilog="Example: lbctl balance --config conf/default.toml --set dry_run=false")(balance)
+    app.command(
+        "balance", epilog="Example: lbctl balance --config conf/default.toml --set dry_run=false"
+    )(balance)
 
 
 def balance(
     once: Annotated[bool, typer.Option("--once", help="Read what is there now, then end.")] = False,
-    show: Annotated[bool, typer.Option("--print", help="Print the spark-submit command instead of running it.")] = False,
+    show: Annotated[
+        bool, typer.Option("--print", help="Print the spark-submit command instead of running it.")
+    ] = False,
     driver_memory: Annotated[
-        str, typer.Option("--driver-memory", metavar="SIZE", help="Heap of Spark's JVM: enough for a million bundles; 1g does for 100 000.")
+        str,
+        typer.Option(
+            "--driver-memory",
+            metavar="SIZE",
+            help="Heap of Spark's JVM: enough for a million bundles; 1g does for 100 000.",
+        ),
     ] = "3g",
     take_over: Annotated[
         bool,
@@ -40,7 +49,10 @@ def balance(
     ] = False,
     standby: Annotated[
         bool,
-        typer.Option("--standby", help="Lead when nobody does. Until then stand by, warm, and take over when the leader's ticks stop."),
+        typer.Option(
+            "--standby",
+            help="Lead when nobody does. Until then stand by, warm, and take over when the leader's ticks stop.",
+        ),
     ] = False,
     config: ConfigFile = None,
     broker_conf: BrokerConf = None,
@@ -56,8 +68,14 @@ def balance(
     bootstrap = given.bootstrap
     if bootstrap != given.settings.kafka.bootstrap_servers:
         set_ = [*(set_ or []), f"kafka.bootstrap_servers={bootstrap}"]
-    flags = [flag for flag, wanted in (("--once", once), ("--take-over", take_over), ("--standby", standby)) if wanted]
-    command, environment = submit_command([*_arguments(config, broker_conf, set_), *flags], driver_memory=driver_memory)
+    flags = [
+        flag
+        for flag, wanted in (("--once", once), ("--take-over", take_over), ("--standby", standby))
+        if wanted
+    ]
+    command, environment = submit_command(
+        [*_arguments(config, broker_conf, set_), *flags], driver_memory=driver_memory
+    )
     if not show:
         _require_kafka(bootstrap)
         raise typer.Exit(_run(command, environment))
@@ -65,7 +83,15 @@ def balance(
     if json:
         emit_json({"command": [hide(part) for part in command], "environment": changed})
     else:
-        emit(" ".join([*(f"{name}={shlex.quote(value)}" for name, value in changed.items()), hide(shlex.join(command))]) + "\n")
+        emit(
+            " ".join(
+                [
+                    *(f"{name}={shlex.quote(value)}" for name, value in changed.items()),
+                    hide(shlex.join(command)),
+                ]
+            )
+            + "\n"
+        )
 
 
 def _require_kafka(bootstrap: str) -> None:
@@ -86,16 +112,29 @@ def _run(command: list[str], environment: dict[str, str]) -> int:
     from lb_stream.job.process import end_session
 
     with StopRequest() as stop:
-        process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=end_with_parent)  # noqa: PLW1509 (no threads yet)
+        process = subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=end_with_parent,  # noqa: PLW1509 (no threads yet)
+        )
         while process.poll() is None and not stop:
             time.sleep(LOOK_S)
         if stop:
-            note("stopping: the batch under way is finished, or run again at the next start (once more: at once)")
+            note(
+                "stopping: the batch under way is finished, or run again at the next start (once more: at once)"
+            )
             end_session(process.pid, process.poll, GRACE_S, hurry=lambda: stop.times > 1)
         code = process.wait()
     return code if code >= 0 else 128 - code
 
 
 def _arguments(config: Path | None, broker_conf: Path | None, set_: list[str] | None) -> list[str]:
-    files = [part for option, file in (("--config", config), ("--broker-conf", broker_conf)) if file for part in (option, str(file))]
+    files = [
+        part
+        for option, file in (("--config", config), ("--broker-conf", broker_conf))
+        if file
+        for part in (option, str(file))
+    ]
     return [*files, *(part for one in set_ or () for part in ("--set", one))]

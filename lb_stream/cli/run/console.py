@@ -32,19 +32,36 @@ app = typer.Typer(
 @app.callback()
 def console(
     context: typer.Context,
-    address: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where to listen; port 0: any that is free.")] = "127.0.0.1:8090",
+    address: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Where to listen; port 0: any that is free.")
+    ] = "127.0.0.1:8090",
     name: Annotated[
-        list[str] | None, typer.Option("--name", metavar="HOST", help="A name that browsers reach it by, beside this machine's own.")
+        list[str] | None,
+        typer.Option(
+            "--name",
+            metavar="HOST",
+            help="A name that browsers reach it by, beside this machine's own.",
+        ),
     ] = None,
     users: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Who may act: names, hashed passwords, roles. Without it nobody may; all may look.")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Who may act: names, hashed passwords, roles. Without it nobody may; all may look.",
+        ),
     ] = None,
     user_header: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Instead of a login: the header in which a proxy names its user, e.g. X-Forwarded-User."),
+        typer.Option(
+            metavar="NAME",
+            help="Instead of a login: the header in which a proxy names its user, e.g. X-Forwarded-User.",
+        ),
     ] = None,
     proxy: Annotated[
-        list[str] | None, typer.Option(metavar="ADDRESS", help="From whom --user-header is believed. Default: this machine.")
+        list[str] | None,
+        typer.Option(
+            metavar="ADDRESS", help="From whom --user-header is believed. Default: this machine."
+        ),
     ] = None,
     config: ConfigFile = None,
     broker_conf: BrokerConf = None,
@@ -60,7 +77,9 @@ def console(
     _serve(address, tuple(name or ()), effective(config, broker_conf, set_), access, json)
 
 
-def _serve(address: str, names: tuple[str, ...], given: Effective, access: Access, json: bool) -> None:
+def _serve(
+    address: str, names: tuple[str, ...], given: Effective, access: Access, json: bool
+) -> None:
     import logging
 
     from lb_stream.console.serve import Served, yield_to_others
@@ -129,10 +148,23 @@ def _sends(given: Effective) -> SendOrder:
 
 @app.command(epilog="Example: lbctl console user alice --role operator >> users.toml")
 def user(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="As whom they log in, and as whom commands name them.")],
-    role: Annotated[str, typer.Option(metavar="ROLE", help="viewer, operator or admin: in every cluster that isn't named.")] = "operator",
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="As whom they log in, and as whom commands name them."),
+    ],
+    role: Annotated[
+        str,
+        typer.Option(
+            metavar="ROLE", help="viewer, operator or admin: in every cluster that isn't named."
+        ),
+    ] = "operator",
     in_cluster: Annotated[
-        list[str] | None, typer.Option("--in", metavar="CLUSTER=ROLE", help="Another role in one cluster; can be given several times.")
+        list[str] | None,
+        typer.Option(
+            "--in",
+            metavar="CLUSTER=ROLE",
+            help="Another role in one cluster; can be given several times.",
+        ),
     ] = None,
     no_password: Annotated[
         bool, typer.Option("--no-password", help="For --user-header: the proxy checks passwords.")
@@ -142,7 +174,11 @@ def user(
     from lb_stream.console.who.users import UsersError, user_lines
 
     clusters = dict(one.partition("=")[::2] for one in in_cluster or ())
-    password = None if no_password else typer.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+    password = (
+        None
+        if no_password
+        else typer.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+    )
     try:
         emit(user_lines(name, password, role, clusters))
     except UsersError as error:

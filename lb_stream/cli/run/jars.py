@@ -19,7 +19,9 @@ class Extra(StrEnum):
     S3 = "s3"
 
 
-app = typer.Typer(name="jars", help="The jars of Spark's connectors and of Kafka.", no_args_is_help=True)
+app = typer.Typer(
+    name="jars", help="The jars of Spark's connectors and of Kafka.", no_args_is_help=True
+)
 
 
 @app.callback()
@@ -29,7 +31,10 @@ def _group() -> None:
 
 @app.command(epilog="Example: lbctl jars fetch --with s3")
 def fetch(
-    extras: Annotated[list[Extra] | None, typer.Option("--with", help="s3: those for a checkpoint in a bucket (13 MB), too.")] = None,
+    extras: Annotated[
+        list[Extra] | None,
+        typer.Option("--with", help="s3: those for a checkpoint in a bucket (13 MB), too."),
+    ] = None,
     archive: Annotated[
         bool,
         typer.Option(
@@ -54,15 +59,25 @@ def fetch(
     folder, there = default_folder(), fetched_extras()
     rows: list[tuple[str, str, str, int]] = []
     for dependency in ET.parse(Lock().ivy).iter("dependency"):
-        name, version, used_by = dependency.attrib["name"], dependency.attrib["rev"], dependency.attrib["conf"].split("->")[0]
+        name, version, used_by = (
+            dependency.attrib["name"],
+            dependency.attrib["rev"],
+            dependency.attrib["conf"].split("->")[0],
+        )
         if used_by in EXTRAS and used_by not in there:
             continue
         size = (folder / used_by / f"{name}-{version}.jar").stat().st_size
         rows.append((used_by, name, version, size))
-    rows += [("s3", jar.stem, "compiled here", jar.stat().st_size) for jar in (folder / "s3").glob(f"{NAME}-*.jar")]
+    rows += [
+        ("s3", jar.stem, "compiled here", jar.stat().st_size)
+        for jar in (folder / "s3").glob(f"{NAME}-*.jar")
+    ]
     rows.sort()
     if json:
-        jars = [{"used_by": used_by, "name": name, "version": version, "bytes": size} for used_by, name, version, size in rows]
+        jars = [
+            {"used_by": used_by, "name": name, "version": version, "bytes": size}
+            for used_by, name, version, size in rows
+        ]
         place = archived and str(archived)
         emit_json({"folder": str(folder), "fetched": fetched, "jars": jars, "archive": place})
         return

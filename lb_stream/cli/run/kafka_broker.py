@@ -9,7 +9,11 @@ import typer
 from lb_stream.cli.shared.options import KAFKA_FOLDER, DataFolder, Json
 from lb_stream.cli.shared.output import emit, emit_json, note
 
-app = typer.Typer(name="kafka", help="A real Kafka broker on this machine, for trying things out.", no_args_is_help=True)
+app = typer.Typer(
+    name="kafka",
+    help="A real Kafka broker on this machine, for trying things out.",
+    no_args_is_help=True,
+)
 
 USUAL_PORT = 9092
 """Where most people's Kafka is, and examples look for one."""
@@ -49,9 +53,13 @@ def start(
     except KafkaAlreadyRunning as present:
         bootstrap, fresh = present.bootstrap, False
     if json:
-        emit_json({"bootstrap_servers": bootstrap, "pid": broker.pid, "data": str(data), "started": fresh})
+        emit_json(
+            {"bootstrap_servers": bootstrap, "pid": broker.pid, "data": str(data), "started": fresh}
+        )
         return
-    note(f"{'started' if fresh else 'it runs already'}; the job finds it by: export LB_KAFKA__BOOTSTRAP_SERVERS={bootstrap}")
+    note(
+        f"{'started' if fresh else 'it runs already'}; the job finds it by: export LB_KAFKA__BOOTSTRAP_SERVERS={bootstrap}"
+    )
     emit(bootstrap + "\n")
 
 
@@ -74,7 +82,13 @@ def status(data: DataFolder = KAFKA_FOLDER, json: Json = False) -> None:
 
     running = EmbeddedKafka.running(data)
     if json:
-        emit_json({"bootstrap_servers": running and running.bootstrap, "pid": running and running.pid, "data": str(data)})
+        emit_json(
+            {
+                "bootstrap_servers": running and running.bootstrap,
+                "pid": running and running.pid,
+                "data": str(data),
+            }
+        )
     elif running:
         note(f"runs on {data}, pid {running.pid}")
         emit(running.bootstrap + "\n")

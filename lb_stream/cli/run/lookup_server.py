@@ -15,16 +15,33 @@ STEP_S = 0.2
 
 def register(app: typer.Typer) -> None:
     """Add the command to lbctl."""
-    app.command("lookup-server", epilog="Example: lbctl lookup-server --address 127.0.0.1:8095")(lookup_server)
+    app.command("lookup-server", epilog="Example: lbctl lookup-server --address 127.0.0.1:8095")(
+        lookup_server
+    )
 
 
 def lookup_server(
-    address: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where to listen; port 0: any that is free.")] = "127.0.0.1:8095",
-    max_age: Annotated[float, typer.Option(metavar="S", min=1, help="Answer nothing when Kafka was last heard of so long ago.")] = 10.0,
+    address: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Where to listen; port 0: any that is free.")
+    ] = "127.0.0.1:8095",
+    max_age: Annotated[
+        float,
+        typer.Option(
+            metavar="S", min=1, help="Answer nothing when Kafka was last heard of so long ago."
+        ),
+    ] = 10.0,
     asks: Annotated[
-        float, typer.Option("--asks-per-second", metavar="N", min=0, help="Commands a second for known bundles, and as many for others.")
+        float,
+        typer.Option(
+            "--asks-per-second",
+            metavar="N",
+            min=0,
+            help="Commands a second for known bundles, and as many for others.",
+        ),
     ] = 20.0,
-    ask: Annotated[bool, typer.Option(help="Ask the balancer for an owner of what nobody serves.")] = True,
+    ask: Annotated[
+        bool, typer.Option(help="Ask the balancer for an owner of what nobody serves.")
+    ] = True,
     config: ConfigFile = None,
     broker_conf: BrokerConf = None,
     set_: Set = None,
@@ -52,9 +69,13 @@ def lookup_server(
                 try:
                     server = serve_lookups(address, lookup)
                 except (OSError, ValueError, OverflowError) as error:
-                    raise CommandError(f"--address {address}: {error}: give another HOST:PORT", 2) from None
+                    raise CommandError(
+                        f"--address {address}: {error}: give another HOST:PORT", 2
+                    ) from None
                 clusters, bundles = lookup.known()
-                note(f"bundles known: {bundles}; clusters: {', '.join(clusters) or 'none yet'}; Ctrl-C ends it")
+                note(
+                    f"bundles known: {bundles}; clusters: {', '.join(clusters) or 'none yet'}; Ctrl-C ends it"
+                )
                 if json:
                     emit_json({"url": server.url})
                 else:

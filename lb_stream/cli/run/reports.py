@@ -15,13 +15,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Effective, Json, Set, cluster_name, effective, kafka_at, require_topics
+from lb_stream.cli.shared.options import (
+    BrokerConf,
+    ConfigFile,
+    Effective,
+    Json,
+    Set,
+    cluster_name,
+    effective,
+    kafka_at,
+    require_topics,
+)
 from lb_stream.cli.shared.output import CommandError, emit, emit_json, note
 
 if TYPE_CHECKING:
     from lb_stream.io.local.report_lines import Report
 
-app = typer.Typer(name="reports", help="Load reports from files to the topic.", no_args_is_help=True)
+app = typer.Typer(
+    name="reports", help="Load reports from files to the topic.", no_args_is_help=True
+)
 
 SHOWN_FAILURES = 20
 
@@ -33,15 +45,33 @@ def _group() -> None:
 
 @app.command(epilog="Example: lbctl reports send captured.jsonl.gz --cluster eu-1 --pace 10")
 def send(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="JSON lines, also gzipped; - is stdin.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="JSON lines, also gzipped; - is stdin.")
+    ],
     cluster: Annotated[
-        str | None, typer.Option("--cluster", metavar="NAME", help="The brokers' cluster (stream.default_cluster).", callback=cluster_name)
+        str | None,
+        typer.Option(
+            "--cluster",
+            metavar="NAME",
+            help="The brokers' cluster (stream.default_cluster).",
+            callback=cluster_name,
+        ),
     ] = None,
     pace: Annotated[
         float | None,
-        typer.Option("--pace", metavar="FACTOR", min=0.001, help="1 keeps the reports' distances in time, 10 is ten times as fast."),
+        typer.Option(
+            "--pace",
+            metavar="FACTOR",
+            min=0.001,
+            help="1 keeps the reports' distances in time, 10 is ten times as fast.",
+        ),
     ] = None,
-    broker: Annotated[str | None, typer.Option("--broker", metavar="HOST:PORT", help="Whose a report is that doesn't say itself.")] = None,
+    broker: Annotated[
+        str | None,
+        typer.Option(
+            "--broker", metavar="HOST:PORT", help="Whose a report is that doesn't say itself."
+        ),
+    ] = None,
     config: ConfigFile = None,
     broker_conf: BrokerConf = None,
     set_: Set = None,
@@ -62,7 +92,15 @@ def send(
         _sender(bootstrap, given, topic, tally) as post,
     ):
         try:
-            _send_all(lines, cluster or given.settings.stream.default_cluster, broker, pace, tally, post, advance)
+            _send_all(
+                lines,
+                cluster or given.settings.stream.default_cluster,
+                broker,
+                pace,
+                tally,
+                post,
+                advance,
+            )
         except KeyboardInterrupt:
             code = 130
     tally.seconds = round(time.monotonic() - began, 3)
@@ -86,7 +124,13 @@ Post = Callable[[int, str, bytes], None]
 
 
 def _send_all(
-    lines: Iterator[bytes], cluster: str, broker: str | None, pace: float | None, tally: Tally, post: Post, advance: Callable[[], None]
+    lines: Iterator[bytes],
+    cluster: str,
+    broker: str | None,
+    pace: float | None,
+    tally: Tally,
+    post: Post,
+    advance: Callable[[], None],
 ) -> None:
     from lb_stream.io.local.report_lines import Unsendable, read_line
 
@@ -138,7 +182,13 @@ def _sender(bootstrap: str, given: Effective, topic: str, tally: Tally) -> Itera
 
     from lb_stream.contracts.base import LARGEST_RECORD_BYTES
 
-    settings = {"acks": "all", "compression_type": "zstd", "linger_ms": 5, "max_request_size": LARGEST_RECORD_BYTES, "max_block_ms": 10_000}
+    settings = {
+        "acks": "all",
+        "compression_type": "zstd",
+        "linger_ms": 5,
+        "max_request_size": LARGEST_RECORD_BYTES,
+        "max_block_ms": 10_000,
+    }
     require_topics(bootstrap, given, given.rights("Write", topic))
     with KafkaProducer(**(settings | given.client_options(bootstrap))) as producer:
 
@@ -151,7 +201,9 @@ def _sender(bootstrap: str, given: Effective, topic: str, tally: Tally) -> Itera
                 tally.failures.append((number, str(error)))
 
             try:
-                future = producer.send(topic, key=key.encode(), value=value, headers=[("kind", b"report")])
+                future = producer.send(
+                    topic, key=key.encode(), value=value, headers=[("kind", b"report")]
+                )
             except KafkaError as error:  # too large, no broker
                 lost(error)
             else:
@@ -189,7 +241,13 @@ def _progress(size: int | None, position: Callable[[], int]) -> Iterator[Callabl
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-    columns = (TextColumn("sending"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[lines]} lines"), TimeElapsedColumn())
+    columns = (
+        TextColumn("sending"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[lines]} lines"),
+        TimeElapsedColumn(),
+    )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=size, lines=0)
         count = 0
@@ -206,7 +264,13 @@ def _report(tally: Tally, topic: str, bootstrap: str, json: bool) -> None:
     failures = sorted(tally.failures)
     if json:
         failed = [{"line": number, "why": why} for number, why in failures]
-        result = {"sent": tally.sent, "brokers": len(tally.brokers), "skipped": tally.skipped, "failed": failed, "seconds": tally.seconds}
+        result = {
+            "sent": tally.sent,
+            "brokers": len(tally.brokers),
+            "skipped": tally.skipped,
+            "failed": failed,
+            "seconds": tally.seconds,
+        }
         emit_json({"topic": topic, "bootstrap_servers": bootstrap} | result)
         return
     for number, why in failures[:SHOWN_FAILURES]:
@@ -215,4 +279,6 @@ def _report(tally: Tally, topic: str, bootstrap: str, json: bool) -> None:
         note(f"and {len(failures) - SHOWN_FAILURES} more: --json names all")
     skipped = f"; lines that hold none: {tally.skipped}" if tally.skipped else ""
     unsent = f"; lines that could not be sent: {len(failures)}" if failures else ""
-    emit(f"sent {tally.sent} reports of {len(tally.brokers)} brokers to {topic} at {bootstrap} in {tally.seconds:.1f} s{skipped}{unsent}\n")
+    emit(
+        f"sent {tally.sent} reports of {len(tally.brokers)} brokers to {topic} at {bootstrap} in {tally.seconds:.1f} s{skipped}{unsent}\n"
+    )

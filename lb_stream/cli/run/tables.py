@@ -20,12 +20,18 @@ def _group() -> None:
 
 
 app.command(epilog="Example: lbctl tables maintain --every 1h")(maintain)
-app.command(name="take-over", epilog="Example: lbctl tables take-over eu-1 --from /srv/lb-east/tables --config west.toml")(take_over)
+app.command(
+    name="take-over",
+    epilog="Example: lbctl tables take-over eu-1 --from /srv/lb-east/tables --config west.toml",
+)(take_over)
 
 
 @app.command(epilog="Example: lbctl tables rebuild ownership decisions")
 def rebuild(
-    names: Annotated[list[str] | None, typer.Argument(metavar="TABLE", help="Which ones; all that follow from the log.")] = None,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="TABLE", help="Which ones; all that follow from the log."),
+    ] = None,
     config: ConfigFile = None,
     broker_conf: BrokerConf = None,
     set_: Set = None,
@@ -51,10 +57,15 @@ def rebuild(
                 emit_json(asdict(one))
     if not json:
         columns = ("table", "rows", "batches of the log", "taken over", "lost", "s")
-        cells = [(one.table, one.rows, one.batches, one.taken_over, one.lost, f"{one.seconds:.1f}") for one in done]
+        cells = [
+            (one.table, one.rows, one.batches, one.taken_over, one.lost, f"{one.seconds:.1f}")
+            for one in done
+        ]
         emit_rich(table(columns, cells, right=columns[1:]))
     if any(one.lost for one in done):
-        note("lost: rows that the log names, whose files are gone and that were not in the table either")
+        note(
+            "lost: rows that the log names, whose files are gone and that were not in the table either"
+        )
 
 
 def _checked(names: list[str], known: list[str]) -> list[str]:
@@ -65,7 +76,9 @@ def _checked(names: list[str], known: list[str]) -> list[str]:
     for name in names:
         if name not in known:
             why = reasons.get(name, "it does not follow from the log")
-            raise CommandError(f"{name} can't be rebuilt ({why}); those that can: {', '.join(known)}", code=2)
+            raise CommandError(
+                f"{name} can't be rebuilt ({why}); those that can: {', '.join(known)}", code=2
+            )
     return names
 
 
@@ -80,8 +93,16 @@ def _progress(json: bool) -> Any:
     @contextmanager
     def bars() -> Iterator[Any]:
         console = Console(stderr=True)
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("batches"), TimeElapsedColumn())
-        with Progress(*columns, console=console, transient=True, disable=json or not console.is_terminal) as shown:
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("batches"),
+            TimeElapsedColumn(),
+        )
+        with Progress(
+            *columns, console=console, transient=True, disable=json or not console.is_terminal
+        ) as shown:
             tasks: dict[str, Any] = {}
 
             def report(name: str, done: int, total: int) -> None:

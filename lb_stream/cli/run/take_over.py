@@ -12,7 +12,14 @@ from lb_stream.cli.shared.output import CommandError, emit, emit_json
 
 def take_over(
     cluster: Annotated[str, typer.Argument(metavar="CLUSTER", help="Which one.")],
-    source: Annotated[str, typer.Option("--from", metavar="FOLDER", help="The tables of the pipeline that had it (its stream.tables).")],
+    source: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="FOLDER",
+            help="The tables of the pipeline that had it (its stream.tables).",
+        ),
+    ],
     config: ConfigFile = None,
     broker_conf: BrokerConf = None,
     set_: Set = None,
@@ -34,13 +41,24 @@ def take_over(
     settings = effective(config, broker_conf, set_).settings
     stream, topics = settings.stream, (settings.topics.reports, settings.topics.commands)
     if not Share.of(stream).has(cluster):
-        raise CommandError(f"the settings of the pipeline {stream.pipeline_id!r} leave {cluster} out: set stream.clusters first", code=2)
+        raise CommandError(
+            f"the settings of the pipeline {stream.pipeline_id!r} leave {cluster} out: set stream.clusters first",
+            code=2,
+        )
     try:
-        done = taken_over(cluster, Store.at(source, stream.store_options, "TABLES"), tables_of(stream), stream.pipeline_id, topics)
+        done = taken_over(
+            cluster,
+            Store.at(source, stream.store_options, "TABLES"),
+            tables_of(stream),
+            stream.pipeline_id,
+            topics,
+        )
     except TakeOverError as error:
         raise CommandError(str(error)) from error
     except COMMIT_TROUBLES as error:
-        raise CommandError(f"somebody else writes to the log in {stream.tables} ({error}): stop the job, then once more") from error
+        raise CommandError(
+            f"somebody else writes to the log in {stream.tables} ({error}): stop the job, then once more"
+        ) from error
     if json:
         emit_json(asdict(done))
         return

@@ -7,11 +7,15 @@ import typer
 from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Json, Set, effective, kafka_at
 from lb_stream.cli.shared.output import CommandError, emit, emit_json
 
-app = typer.Typer(name="topics", help="The topics that the balancer reads and writes.", no_args_is_help=True)
+app = typer.Typer(
+    name="topics", help="The topics that the balancer reads and writes.", no_args_is_help=True
+)
 
 
 @app.command(epilog="Example: lbctl topics create --set kafka.bootstrap_servers=127.0.0.1:9092")
-def create(config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set = None, json: Json = False) -> None:
+def create(
+    config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set = None, json: Json = False
+) -> None:
     """Make the topics that are missing; one that exists with unfit settings is named with the command that mends it (exit code 2)."""
     from lb_stream.access.preflight import require
     from lb_stream.access.roles import names_in, rights_of
@@ -21,16 +25,30 @@ def create(config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set 
     bootstrap = given.bootstrap
     specs = topic_specs(given.settings.topics)
     with kafka_at(bootstrap, given):
-        require(bootstrap, given.settings.kafka.options, rights_of("create", names_in(given.settings)))
+        require(
+            bootstrap, given.settings.kafka.options, rights_of("create", names_in(given.settings))
+        )
         made = create_topics(bootstrap, specs, given.settings.kafka.options)
     if json:
-        emit_json({"bootstrap_servers": bootstrap, "made": made, "existed": [spec.name for spec in specs if spec.name not in made]})
+        emit_json(
+            {
+                "bootstrap_servers": bootstrap,
+                "made": made,
+                "existed": [spec.name for spec in specs if spec.name not in made],
+            }
+        )
         return
-    emit("".join(f"{spec.name}: {'made' if spec.name in made else 'exists, fit'}\n" for spec in specs))
+    emit(
+        "".join(
+            f"{spec.name}: {'made' if spec.name in made else 'exists, fit'}\n" for spec in specs
+        )
+    )
 
 
 @app.command(epilog="Example: lbctl topics check --json")
-def check(config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set = None, json: Json = False) -> None:
+def check(
+    config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set = None, json: Json = False
+) -> None:
     """Check the topics and change nothing: exit code 1 when one is missing, 2 when one is unfit."""
     from lb_stream.access.preflight import require
     from lb_stream.io.kafka.topics import TopicMismatch, inspect_topics, topic_specs
@@ -39,11 +57,21 @@ def check(config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set =
     bootstrap = given.bootstrap
     specs = topic_specs(given.settings.topics)
     with kafka_at(bootstrap, given):
-        require(bootstrap, given.settings.kafka.options, given.rights("DescribeConfigs", *(spec.name for spec in specs)))
+        require(
+            bootstrap,
+            given.settings.kafka.options,
+            given.rights("DescribeConfigs", *(spec.name for spec in specs)),
+        )
         missing, mismatches = inspect_topics(bootstrap, specs, given.settings.kafka.options)
     if json:
         unfit = [
-            {"topic": one.topic, "setting": one.setting, "found": one.found, "expected": one.expected, "mend": one.mend}
+            {
+                "topic": one.topic,
+                "setting": one.setting,
+                "found": one.found,
+                "expected": one.expected,
+                "mend": one.mend,
+            }
             for one in mismatches
         ]
         emit_json({"bootstrap_servers": bootstrap, "missing": missing, "unfit": unfit})
@@ -51,5 +79,7 @@ def check(config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set =
     if mismatches:
         raise TopicMismatch(mismatches)
     if missing:
-        raise CommandError(f"missing at {bootstrap}: {', '.join(missing)}: run `lbctl topics create`")
+        raise CommandError(
+            f"missing at {bootstrap}: {', '.join(missing)}: run `lbctl topics create`"
+        )
     emit("".join(f"{spec.name}: fit\n" for spec in specs))

@@ -19,9 +19,18 @@ if TYPE_CHECKING:
 
 
 def maintain(
-    once: Annotated[bool, typer.Option("--once", help="Keep the tables once, then end (the default).")] = False,
-    every: Annotated[str | None, typer.Option("--every", metavar="TIME", help="Again and again until Ctrl-C, e.g. 30m, 1h, 1d.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing, say what would be done.")] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="Keep the tables once, then end (the default).")
+    ] = False,
+    every: Annotated[
+        str | None,
+        typer.Option(
+            "--every", metavar="TIME", help="Again and again until Ctrl-C, e.g. 30m, 1h, 1d."
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Change nothing, say what would be done.")
+    ] = False,
     config: ConfigFile = None,
     broker_conf: BrokerConf = None,
     set_: Set = None,
@@ -77,7 +86,9 @@ def keep(folder: Store, settings: UpkeepSettings, dry_run: bool, json: bool) -> 
         if json:
             emit_json(asdict(one) | {"dry_run": dry_run})
     if not done:
-        raise NoTables(f"no tables in {folder} yet: the job writes them; --set stream.tables=FOLDER names others")
+        raise NoTables(
+            f"no tables in {folder} yet: the job writes them; --set stream.tables=FOLDER names others"
+        )
     if not json:
         show(done, dry_run)
     if failed := [one for one in done if one.failed]:

@@ -10,12 +10,24 @@ import typer
 from lb_stream.cli.scenario import from_history
 from lb_stream.cli.scenario.from_history import Force, check_free
 from lb_stream.cli.shared.options import Json
-from lb_stream.cli.shared.output import CommandError, emit, emit_json, emit_line, emit_rich, note, table
+from lb_stream.cli.shared.output import (
+    CommandError,
+    emit,
+    emit_json,
+    emit_line,
+    emit_rich,
+    note,
+    table,
+)
 
 if TYPE_CHECKING:
     from lb_stream.cli.scenario.facts import ScenarioFacts
 
-app = typer.Typer(name="scenario", help="Scenarios for the simulator: make, check and show them.", no_args_is_help=True)
+app = typer.Typer(
+    name="scenario",
+    help="Scenarios for the simulator: make, check and show them.",
+    no_args_is_help=True,
+)
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The scenario's folder.")]
 MOST_BROKERS = 20
@@ -26,17 +38,32 @@ def _group() -> None:
     """Scenarios for the simulator: a cluster, its loads over time, what happens to it, the rules that hold. See docs/simulation.md."""
 
 
-@app.command(epilog="Example: lbctl scenario new --family drain --set cluster.brokers=30 --set load.usage=0.6 my-drain")
+@app.command(
+    epilog="Example: lbctl scenario new --family drain --set cluster.brokers=30 --set load.usage=0.6 my-drain"
+)
 def new(
-    paths: Annotated[list[Path] | None, typer.Argument(metavar="[FILE.toml] DIR", help="What to make, and where.")] = None,
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[FILE.toml] DIR", help="What to make, and where."),
+    ] = None,
     family: Annotated[
-        str | None, typer.Option("--family", metavar="NAME", help="Begin with this family: see lbctl scenario families.")
+        str | None,
+        typer.Option(
+            "--family", metavar="NAME", help="Begin with this family: see lbctl scenario families."
+        ),
     ] = None,
     set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One key, above family and file; may be given again.")
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="One key, above family and file; may be given again."
+        ),
     ] = None,
     print_: Annotated[
-        bool, typer.Option("--print", help="Print the family's file, or one with every key, instead: a file of your own to begin with.")
+        bool,
+        typer.Option(
+            "--print",
+            help="Print the family's file, or one with every key, instead: a file of your own to begin with.",
+        ),
     ] = False,
     force: Force = False,
     json: Json = False,
@@ -52,10 +79,15 @@ def new(
         emit(preset(family or TEMPLATE))
         return
     if not paths or len(paths) > 2:
-        raise CommandError("name a folder for the scenario, and before it a TOML file if there is one: [FILE.toml] DIR", 2)
+        raise CommandError(
+            "name a folder for the scenario, and before it a TOML file if there is one: [FILE.toml] DIR",
+            2,
+        )
     *files, folder = paths
     if not (files or family or set_):
-        raise CommandError("say what to make: a TOML file before DIR (--print shows one), or --family NAME", 2)
+        raise CommandError(
+            "say what to make: a TOML file before DIR (--print shows one), or --family NAME", 2
+        )
     check_free(folder, force)
     scenario = make_from(files[0] if files else None, family or "", set_ or ())
     write_scenario(scenario, folder)
@@ -84,7 +116,15 @@ def check(folder: Folder, json: Json = False) -> None:
         facts = ScenarioFacts(read_scenario(folder))
     except ScenarioError as error:
         if json:
-            emit_json({"folder": str(folder), "ok": False, "error": str(error), "file": error.file, "field": error.field})
+            emit_json(
+                {
+                    "folder": str(folder),
+                    "ok": False,
+                    "error": str(error),
+                    "file": error.file,
+                    "field": error.field,
+                }
+            )
         raise
     _tell(folder, facts, json)
 
@@ -92,8 +132,13 @@ def check(folder: Folder, json: Json = False) -> None:
 @app.command(epilog="Example: lbctl scenario show my-drain --png my-drain.png")
 def show(
     folder: Folder,
-    png: Annotated[Path | None, typer.Option("--png", metavar="FILE", help="Write a picture.")] = None,
-    html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write a page that needs nothing else.")] = None,
+    png: Annotated[
+        Path | None, typer.Option("--png", metavar="FILE", help="Write a picture.")
+    ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Write a page that needs nothing else."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Show what a scenario is: brokers and their load at the start, what happens when, and how uneven it gets if nothing is moved."""
@@ -137,7 +182,11 @@ def _tell(folder: Path, facts: ScenarioFacts, json: bool) -> None:
     emit_line(f"{folder}: {said['name']}, {said['length_s'] / 60:g} minutes, {size}")
     if said["why"]:
         emit_line(said["why"])
-    parts = {**said["events"], **said["faults"], **{name: count for name, count in said["policies"].items() if count}}
+    parts = {
+        **said["events"],
+        **said["faults"],
+        **{name: count for name, count in said["policies"].items() if count},
+    }
     if parts:
         emit_line("with " + ", ".join(f"{count} {name}" for name, count in parts.items()))
     for one in said["notes"]:
@@ -159,11 +208,19 @@ def _show(details: dict[str, Any]) -> None:
     if len(rows) > MOST_BROKERS:
         emit_line(f"and {len(rows) - MOST_BROKERS} more brokers (--json has all)")
     happens = [(one["t_s"], f"{one['t_s']:g}", one["what"]) for one in details["events"]]
-    happens += [(one["from_s"], f"{one['from_s']:g} to {one['to_s']:g}", one["what"]) for one in details["faults"]]
+    happens += [
+        (one["from_s"], f"{one['from_s']:g} to {one['to_s']:g}", one["what"])
+        for one in details["faults"]
+    ]
     if happens:
-        emit_rich("", table(("s", "what happens"), [cells[1:] for cells in sorted(happens)], right=("s",)))
+        emit_rich(
+            "", table(("s", "what happens"), [cells[1:] for cells in sorted(happens)], right=("s",))
+        )
     names = ("t_s", "greatest", "mean", "bound", "orphaned")
-    unmoved = [(f"{one['t_s']:g}", *(f"{one[name]:.2f}" for name in names[1:4]), one["orphaned"]) for one in details["unmoved"]]
+    unmoved = [
+        (f"{one['t_s']:g}", *(f"{one[name]:.2f}" for name in names[1:4]), one["orphaned"])
+        for one in details["unmoved"]
+    ]
     heads = ("s", "busiest", "mean", "bound", "bundles without owner")
     emit_rich("", "If nothing is moved:", table(heads, unmoved, right=heads))
 

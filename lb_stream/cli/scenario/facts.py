@@ -71,20 +71,30 @@ class ScenarioFacts:
             ],
             "at_start": self.brokers(),
             "events": [{"t_s": one.t_s, "what": self.event(one)} for one in self.scenario.events],
-            "faults": [{"from_s": one.from_s, "to_s": one.to_s, "what": self.fault(one)} for one in self.scenario.faults],
+            "faults": [
+                {"from_s": one.from_s, "to_s": one.to_s, "what": self.fault(one)}
+                for one in self.scenario.faults
+            ],
         }
 
     def scenario_ticks(self) -> list[int]:
         """The ticks from which it is judged and settled."""
-        return [self.scenario.tick_of(t_s) for t_s in (self.scenario.judge_from_s, self.scenario.settled_from_s)]
+        return [
+            self.scenario.tick_of(t_s)
+            for t_s in (self.scenario.judge_from_s, self.scenario.settled_from_s)
+        ]
 
     def brokers(self) -> list[dict[str, Any]]:
         """Each broker at the start, the busiest first."""
         given = self.scenario
         count = len(given.brokers)
         place = given.bundles.start_owner + 1
-        rate_in, rate_out, bytes_in, bytes_out = (np.bincount(place, load, count + 1)[1:] for load in given.loads_at(0))
-        cpu = (rate_in + rate_out) / given.brokers.cpu_msgs_per_s + (bytes_in + bytes_out) / given.brokers.cpu_bytes_per_s
+        rate_in, rate_out, bytes_in, bytes_out = (
+            np.bincount(place, load, count + 1)[1:] for load in given.loads_at(0)
+        )
+        cpu = (rate_in + rate_out) / given.brokers.cpu_msgs_per_s + (
+            bytes_in + bytes_out
+        ) / given.brokers.cpu_bytes_per_s
         columns = {
             "usage": np.nan_to_num(self.series.usage[0]),
             "cpu": cpu,
@@ -106,12 +116,16 @@ class ScenarioFacts:
     def event(self, one: Event) -> str:
         """An event in words."""
         broker = self.scenario.brokers.names[one.broker]
-        return f"{one.kind} {broker}" + (f" to {one.factor:g} of its cpu" if one.kind == "slow" else "")
+        return f"{one.kind} {broker}" + (
+            f" to {one.factor:g} of its cpu" if one.kind == "slow" else ""
+        )
 
     def fault(self, one: Fault) -> str:
         """A fault in words."""
         names = ", ".join(self.scenario.brokers.names[row] for row in one.brokers)
-        return f"{one.kind} at {names}" + (f", {one.delay_s:g} s old" if one.kind == "stale_reports" else "")
+        return f"{one.kind} at {names}" + (
+            f", {one.delay_s:g} s old" if one.kind == "stale_reports" else ""
+        )
 
     def notes(self) -> list[str]:
         """What is allowed and is hardly meant."""
@@ -121,20 +135,28 @@ class ScenarioFacts:
         silent = [
             name
             for name, phase_s in zip(given.brokers.names, phase.tolist(), strict=True)
-            if not (np.abs((ticks - phase_s + TOLERANCE_S) % given.report_interval_s) < 2 * TOLERANCE_S).any()
+            if not (
+                np.abs((ticks - phase_s + TOLERANCE_S) % given.report_interval_s) < 2 * TOLERANCE_S
+            ).any()
         ]
         if silent:
             when = "no tick is at report_phase_s + n · report_interval_s"
-            notes.append(f"{len(silent)} brokers never report by their rhythm, {silent[0]} first: {when}")
+            notes.append(
+                f"{len(silent)} brokers never report by their rhythm, {silent[0]} first: {when}"
+            )
         known = set(map(namespace_of, given.bundles.names))
         rules = given.policies
         walls: list[Isolation | AntiAffinity] = [*rules.isolation, *rules.anti_affinity]
         named = {name for one in walls for name in one.namespaces}
         unknown = sorted((named | {*rules.pinned_namespaces, *rules.budgets}) - known)
         if unknown:
-            notes.append(f"policies name {len(unknown)} namespaces without a bundle, {unknown[0]} first")
+            notes.append(
+                f"policies name {len(unknown)} namespaces without a bundle, {unknown[0]} first"
+            )
         if self.series.isolation[0]:
-            notes.append(f"{int(self.series.isolation[0])} bundles start where isolation doesn't allow them")
+            notes.append(
+                f"{int(self.series.isolation[0])} bundles start where isolation doesn't allow them"
+            )
         if late := [one for one in given.faults if one.to_s > given.end_s + TOLERANCE_S]:
             notes.append(f"{len(late)} faults last beyond the end, at {given.end_s:g} s")
         return notes

@@ -13,33 +13,67 @@ from lb_stream.cli.shared.output import CommandError, emit_json, emit_line, note
 if TYPE_CHECKING:
     from lb_stream.sim.scenario.from_history import MadeScenario
 
-Tables = Annotated[str, typer.Argument(metavar="TABLES", help="The folder of a job's tables (stream.tables).")]
-Reports = Annotated[Path, typer.Argument(metavar="FILE", help="Load reports, one on a line, as brokers emit them or captured; also .gz.")]
-Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The scenario's folder, made or written anew.")]
-From = Annotated[str | None, typer.Option("--from", metavar="TIME", help="Begin, as 2026-11-21T13:00. Default: where history begins.")]
-To = Annotated[str | None, typer.Option("--to", metavar="TIME", help="End. Default: where history ends.")]
-Tick = Annotated[float, typer.Option("--tick", metavar="SECONDS", help="Length of a tick: the history's resolution is a multiple of it.")]
+Tables = Annotated[
+    str, typer.Argument(metavar="TABLES", help="The folder of a job's tables (stream.tables).")
+]
+Reports = Annotated[
+    Path,
+    typer.Argument(
+        metavar="FILE",
+        help="Load reports, one on a line, as brokers emit them or captured; also .gz.",
+    ),
+]
+Folder = Annotated[
+    Path, typer.Argument(metavar="DIR", help="The scenario's folder, made or written anew.")
+]
+From = Annotated[
+    str | None,
+    typer.Option(
+        "--from", metavar="TIME", help="Begin, as 2026-11-21T13:00. Default: where history begins."
+    ),
+]
+To = Annotated[
+    str | None, typer.Option("--to", metavar="TIME", help="End. Default: where history ends.")
+]
+Tick = Annotated[
+    float,
+    typer.Option(
+        "--tick",
+        metavar="SECONDS",
+        help="Length of a tick: the history's resolution is a multiple of it.",
+    ),
+]
 Force = Annotated[bool, typer.Option("--force", help="Write over the scenario that is in DIR.")]
 
 
 def check_free(folder: Path, force: bool) -> None:
     """Raises CommandError where there is something that must not be written over."""
     if folder.exists() and not (folder.is_dir() and (force or not any(folder.iterdir()))):
-        raise CommandError(f"{folder}: there is something already; --force writes over a scenario", 2)
+        raise CommandError(
+            f"{folder}: there is something already; --force writes over a scenario", 2
+        )
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands to `lbctl scenario`."""
     example = "lbctl scenario from-tables .lb/tables friday --from 2026-11-20T08:00Z --to 2026-11-20T20:00Z"
     app.command("from-tables", epilog=f"Example: {example}")(from_tables)
-    app.command("from-reports", epilog="Example: lbctl scenario from-reports captured.jsonl.gz captured")(from_reports)
+    app.command(
+        "from-reports", epilog="Example: lbctl scenario from-reports captured.jsonl.gz captured"
+    )(from_reports)
 
 
 def from_tables(
     tables: Tables,
     folder: Folder,
     cluster: Annotated[
-        str | None, typer.Option("--cluster", metavar="NAME", help="Whose history; not needed for the only one.", callback=cluster_name)
+        str | None,
+        typer.Option(
+            "--cluster",
+            metavar="NAME",
+            help="Whose history; not needed for the only one.",
+            callback=cluster_name,
+        ),
     ] = None,
     from_: From = None,
     to: To = None,
@@ -67,11 +101,20 @@ def from_tables(
 def from_reports(
     file: Reports,
     folder: Folder,
-    cluster: Annotated[str, typer.Option("--cluster", metavar="NAME", help="What to call it.", callback=cluster_name)] = "recorded",
-    broker: Annotated[str | None, typer.Option("--broker", metavar="HOST:PORT", help="Whose a report is that doesn't say.")] = None,
+    cluster: Annotated[
+        str,
+        typer.Option("--cluster", metavar="NAME", help="What to call it.", callback=cluster_name),
+    ] = "recorded",
+    broker: Annotated[
+        str | None,
+        typer.Option("--broker", metavar="HOST:PORT", help="Whose a report is that doesn't say."),
+    ] = None,
     from_: From = None,
     to: To = None,
-    resolution: Annotated[float, typer.Option("--resolution", metavar="SECONDS", help="How often loads change.", min=1.0)] = 60.0,
+    resolution: Annotated[
+        float,
+        typer.Option("--resolution", metavar="SECONDS", help="How often loads change.", min=1.0),
+    ] = 60.0,
     tick: Tick = 10.0,
     force: Force = False,
     set_: Set = None,
@@ -88,7 +131,11 @@ def from_reports(
 
     check_free(folder, force)
     settings = effective(None, None, set_).settings.of_cluster(cluster)
-    past = History(**past_of_reports(file, cluster, broker, round(resolution * 1000), *range_given(from_, to), settings))
+    past = History(
+        **past_of_reports(
+            file, cluster, broker, round(resolution * 1000), *range_given(from_, to), settings
+        )
+    )
     _write(scenario_of(past, tick), folder, json)
 
 
@@ -97,10 +144,23 @@ def _write(made: MadeScenario, folder: Path, json: bool) -> None:
 
     scenario = made.scenario
     write_scenario(scenario, folder)
-    known: dict[str, Any] = {"brokers": len(scenario.brokers), "bundles": len(scenario.bundles), "seconds": scenario.end_s}
+    known: dict[str, Any] = {
+        "brokers": len(scenario.brokers),
+        "bundles": len(scenario.bundles),
+        "seconds": scenario.end_s,
+    }
     if json:
-        emit_json({"scenario": str(folder), **known, "events": len(scenario.events), "notes": list(made.notes)})
+        emit_json(
+            {
+                "scenario": str(folder),
+                **known,
+                "events": len(scenario.events),
+                "notes": list(made.notes),
+            }
+        )
         return
     for line in made.notes:
         note(line)
-    emit_line(f"{folder}: {known['brokers']} brokers, {known['bundles']:,} bundles, {scenario.end_s:,.0f} s")
+    emit_line(
+        f"{folder}: {known['brokers']} brokers, {known['bundles']:,} bundles, {scenario.end_s:,.0f} s"
+    )

@@ -23,12 +23,19 @@ def page(facts: ScenarioFacts) -> str:
     marks: dict[str, list[tuple[int, str, str]]] = {}
     for event in given.events:
         text = f"{event.t_s:g} s: {facts.event(event)}"
-        marks.setdefault(event.kind, []).append((round(event.t_s * 1000), _STYLE_OF.get(event.kind, "confirmed"), text))
+        marks.setdefault(event.kind, []).append(
+            (round(event.t_s * 1000), _STYLE_OF.get(event.kind, "confirmed"), text)
+        )
     for fault in given.faults:
         for t_s, word in ((fault.from_s, "begins"), (min(fault.to_s, given.end_s), "ends")):
-            marks.setdefault(fault.kind, []).append((round(t_s * 1000), "open", f"{t_s:g} s: {facts.fault(fault)} {word}"))
+            marks.setdefault(fault.kind, []).append(
+                (round(t_s * 1000), "open", f"{t_s:g} s: {facts.fault(fault)} {word}")
+            )
     rows = facts.brokers()
-    bars = [(row["broker"], f"{row['bundles']} bundles" + ("" if row["up"] else ", down"), row["usage"]) for row in rows[:MOST_BARS]]
+    bars = [
+        (row["broker"], f"{row['bundles']} bundles" + ("" if row["up"] else ", down"), row["usage"])
+        for row in rows[:MOST_BARS]
+    ]
     summary = facts.summary()
     figures = [
         (f"{summary['brokers_up']} of {summary['brokers']}", "brokers are up"),
@@ -37,14 +44,24 @@ def page(facts: ScenarioFacts) -> str:
         (f"{series.greatest[0]:.2f}", "usage of the busiest broker at the start"),
         (f"{series.bound[0]:.2f}", "its bound: no allowed assignment does with less"),
     ]
-    more = f'<p class="soft">The {MOST_BARS} busiest of {len(rows)} brokers.</p>' if len(rows) > MOST_BARS else ""
+    more = (
+        f'<p class="soft">The {MOST_BARS} busiest of {len(rows)} brokers.</p>'
+        if len(rows) > MOST_BARS
+        else ""
+    )
     return document(
         given.name,
         "lbctl scenario show",
         [
             f'<h1>{in_html(given.name)}</h1><p class="soft">{in_html(given.why)}</p>\n{tiles(figures)}',
-            chart("Usage if nothing is moved", "1 is full.", line_chart("usage", "Usage over time", times_ms, lines, "usage")),
-            chart("What happens", "", mark_chart("marks", "Events and faults", times_ms, marks)) if marks else "",
+            chart(
+                "Usage if nothing is moved",
+                "1 is full.",
+                line_chart("usage", "Usage over time", times_ms, lines, "usage"),
+            ),
+            chart("What happens", "", mark_chart("marks", "Events and faults", times_ms, marks))
+            if marks
+            else "",
             "<h3>What each broker is asked for at the start</h3>",
             f'<div class="scroll">{bar_chart("start", "At the start", bars, "usage")}</div>{more}',
             *(f'<p class="open">{in_html(note)}</p>' for note in facts.notes()),

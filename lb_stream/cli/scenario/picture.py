@@ -18,7 +18,13 @@ TITLE_WIDTH = 130
 BOUND = "bound: no allowed assignment to brokers that are not drained does with less"
 MOST_NAMES = 40
 """Brokers that have room for their names."""
-_COLOURS = {"greatest": "#d1540a", "mean": "#0b6fb8", "bound": "#1c2430", "event": "#c23b3b", "fault": "#b7791f"}
+_COLOURS = {
+    "greatest": "#d1540a",
+    "mean": "#0b6fb8",
+    "bound": "#1c2430",
+    "event": "#c23b3b",
+    "fault": "#b7791f",
+}
 
 
 def draw(facts: ScenarioFacts, path: Path) -> None:
@@ -26,7 +32,9 @@ def draw(facts: ScenarioFacts, path: Path) -> None:
     try:
         from matplotlib.figure import Figure
     except ModuleNotFoundError:
-        raise CommandError("--png needs matplotlib: pip install 'lb_stream[pictures]'; --html needs nothing", 2) from None
+        raise CommandError(
+            "--png needs matplotlib: pip install 'lb_stream[pictures]'; --html needs nothing", 2
+        ) from None
     figure = Figure(figsize=(12, 8), layout="constrained")
     over_time, brokers = figure.subplots(2, 1, height_ratios=[3, 2])
     title = fill(f"{facts.scenario.name}: {facts.scenario.why}", TITLE_WIDTH)
@@ -41,23 +49,58 @@ def _over_time(axes: Axes, facts: ScenarioFacts) -> None:
     series, minutes = facts.series, facts.series.t_s / 60
     mean, label = series.available_mean, "mean of the brokers that are not drained"
     axes.plot(minutes, mean, color=_COLOURS["mean"], label=label, linewidth=4, alpha=0.35)
-    axes.plot(minutes, series.greatest, color=_COLOURS["greatest"], label="busiest broker", linewidth=1.6)
+    axes.plot(
+        minutes, series.greatest, color=_COLOURS["greatest"], label="busiest broker", linewidth=1.6
+    )
     axes.plot(minutes, series.bound, color=_COLOURS["bound"], label=BOUND, linestyle="--")
-    top = 1.3 * max(float(series.greatest.max()), float(series.bound.max()), 1e-9)  # events have their names above the lines
-    axes.set(xlim=(0, facts.scenario.end_s / 60), ylim=(0, top), xlabel="minutes", ylabel="usage, 1 is full")
+    top = 1.3 * max(
+        float(series.greatest.max()), float(series.bound.max()), 1e-9
+    )  # events have their names above the lines
+    axes.set(
+        xlim=(0, facts.scenario.end_s / 60),
+        ylim=(0, top),
+        xlabel="minutes",
+        ylabel="usage, 1 is full",
+    )
     axes.set_title("If nothing is moved", loc="left", fontsize=10)
     axes.axhline(1, color="#999999", linewidth=0.8)
     for one in facts.scenario.faults:
-        axes.axvspan(one.from_s / 60, min(one.to_s, facts.scenario.end_s) / 60, color=_COLOURS["fault"], alpha=0.12, linewidth=0)
+        axes.axvspan(
+            one.from_s / 60,
+            min(one.to_s, facts.scenario.end_s) / 60,
+            color=_COLOURS["fault"],
+            alpha=0.12,
+            linewidth=0,
+        )
         word = f"{one.kind}, {len(one.brokers)} brokers"
-        axes.annotate(word, (one.from_s / 60, 0), (3, 4), textcoords="offset points", fontsize=7, color=_COLOURS["fault"])
+        axes.annotate(
+            word,
+            (one.from_s / 60, 0),
+            (3, 4),
+            textcoords="offset points",
+            fontsize=7,
+            color=_COLOURS["fault"],
+        )
     for at, (t_s, word) in enumerate(_together(facts)):
         axes.axvline(t_s / 60, color=_COLOURS["event"], linewidth=0.9, alpha=0.7)
         place = (3, -10 - 10 * (at % 4))
-        axes.annotate(word, (t_s / 60, top), place, textcoords="offset points", fontsize=7, color=_COLOURS["event"], parse_math=False)
-    for t_s, word in ((facts.scenario.judge_from_s, "judged"), (facts.scenario.settled_from_s, "settled")):
+        axes.annotate(
+            word,
+            (t_s / 60, top),
+            place,
+            textcoords="offset points",
+            fontsize=7,
+            color=_COLOURS["event"],
+            parse_math=False,
+        )
+    for t_s, word in (
+        (facts.scenario.judge_from_s, "judged"),
+        (facts.scenario.settled_from_s, "settled"),
+    ):
         axes.axvline(t_s / 60, color="#999999", linewidth=0.8, linestyle=":")
-        axes.annotate(word, (t_s / 60, 0), (3, 16), textcoords="offset points", fontsize=7, color="#777777")
+        axes.annotate(
+            word, (t_s / 60, 0), (3, 16), textcoords="offset points", fontsize=7, color="#777777"
+        )
     axes.legend(fontsize=8, loc="lower right")
 
 
@@ -67,20 +110,36 @@ def _together(facts: ScenarioFacts) -> list[tuple[float, str]]:
     for one in facts.scenario.events:
         host = facts.scenario.brokers.names[one.broker].rpartition(":")[0]
         found.setdefault(one.t_s, []).append(f"{one.kind} {host}")
-    return [(t_s, words[0] + (f" and {len(words) - 1} more" if len(words) > 1 else "")) for t_s, words in found.items()]
+    return [
+        (t_s, words[0] + (f" and {len(words) - 1} more" if len(words) > 1 else ""))
+        for t_s, words in found.items()
+    ]
 
 
 def _at_start(axes: Axes, facts: ScenarioFacts) -> None:
     """Each broker's demand, the busiest first."""
     rows = facts.brokers()
     places = np.arange(len(rows))
-    axes.bar(places, [row["usage"] for row in rows], color=_COLOURS["mean"], width=0.8 if len(rows) <= MOST_NAMES else 1.0)
+    axes.bar(
+        places,
+        [row["usage"] for row in rows],
+        color=_COLOURS["mean"],
+        width=0.8 if len(rows) <= MOST_NAMES else 1.0,
+    )
     axes.axhline(1, color="#999999", linewidth=0.8)
-    axes.axhline(float(facts.series.bound[0]), color=_COLOURS["bound"], linestyle="--", linewidth=1.2)
-    axes.set_title("At the start: what each broker is asked for, of what it can carry; -- the bound", loc="left", fontsize=10)
+    axes.axhline(
+        float(facts.series.bound[0]), color=_COLOURS["bound"], linestyle="--", linewidth=1.2
+    )
+    axes.set_title(
+        "At the start: what each broker is asked for, of what it can carry; -- the bound",
+        loc="left",
+        fontsize=10,
+    )
     axes.set(ylabel="usage", xlim=(-0.6, len(rows) - 0.4))
     if len(rows) <= MOST_NAMES:
-        labels = [row["broker"].rpartition(":")[0] + ("" if row["up"] else " (down)") for row in rows]
+        labels = [
+            row["broker"].rpartition(":")[0] + ("" if row["up"] else " (down)") for row in rows
+        ]
         axes.set_xticks(places, labels, rotation=45, ha="right", fontsize=7, parse_math=False)
     else:
         axes.set_xlabel(f"{len(rows)} brokers")

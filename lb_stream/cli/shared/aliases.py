@@ -8,7 +8,9 @@ from typing import Any
 import typer
 
 
-def also(app: typer.Typer, *names: str, of: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def also(
+    app: typer.Typer, *names: str, of: str
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Let `app` take the command under these names, too. `of`: how it is called now, which the help of the others says."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -45,12 +45,19 @@ def fitting(name: str, known: Sequence[str]) -> str:
         if len(fit) == 1:
             return fit[0]
         if fit:
-            raise CommandError(f"broker {name}: expected one of those that it fits: {_named(fit)}", 2)
+            raise CommandError(
+                f"broker {name}: expected one of those that it fits: {_named(fit)}", 2
+            )
     if not known:
-        raise CommandError(f"broker {name}: expected host:port: no tables tell here which brokers there are", 2)
+        raise CommandError(
+            f"broker {name}: expected host:port: no tables tell here which brokers there are", 2
+        )
     shorts = {short: one for one in reversed(known) for short in parts[one][1:]}
     near = list(dict.fromkeys(shorts[one] for one in get_close_matches(name, shorts, n=3)))
-    raise CommandError(f"broker {name}: expected a broker's name, or its host without domain and port; nearest: {_named(near or known)}", 2)
+    raise CommandError(
+        f"broker {name}: expected a broker's name, or its host without domain and port; nearest: {_named(near or known)}",
+        2,
+    )
 
 
 def _parts(whole: str) -> tuple[str, str, str]:

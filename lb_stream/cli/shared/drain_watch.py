@@ -47,7 +47,9 @@ class DrainWatch:
 
     def _line(self) -> str:
         with open_lake(self._tables) as lake:
-            owned = [row["bundle"] for row in records(run(lake, _LEFT, [self._cluster, self._broker]))]
+            owned = [
+                row["bundle"] for row in records(run(lake, _LEFT, [self._cluster, self._broker]))
+            ]
             (now,) = standing_in(lake, self._cluster)
             refused = records(run(lake, _REFUSED, [self._cluster, self._broker, now.now_ms]))
         left = [bundle for bundle in owned if not is_system_bundle(bundle)]
@@ -67,7 +69,15 @@ class DrainWatch:
 def _remaining(left: list[str], now: Standing, rule: str | None) -> str:
     """Some of those that remain, and why: those that aren't on their way first."""
     moving = {one.bundle: f"on its way until {clock(one.expires_ms)}" for one in now.memory.pending}
-    waiting = {name: f"its last decision failed: again at {clock(retry.not_before_ms)}" for name, retry in now.memory.retries.items()}
-    why = {name: moving.get(name) or waiting.get(name) or (why_refused(rule) if rule else "its turn comes") for name in left}
+    waiting = {
+        name: f"its last decision failed: again at {clock(retry.not_before_ms)}"
+        for name, retry in now.memory.retries.items()
+    }
+    why = {
+        name: moving.get(name)
+        or waiting.get(name)
+        or (why_refused(rule) if rule else "its turn comes")
+        for name in left
+    }
     shown = sorted(left, key=lambda name: name in moving)[:MOST_NAMED]
     return "".join(f"; {name}: {why[name]}" for name in shown)

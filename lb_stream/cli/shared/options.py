@@ -28,20 +28,48 @@ EMBEDDED_FOLDERS = (KAFKA_FOLDER, Path(".lb/demo/kafka"))
 _PANEL = "Settings"
 _BALANCER = "balancer."
 ConfigFile = Annotated[
-    Path | None, typer.Option("--config", metavar="FILE", help="Settings in a TOML file (see lbctl config show).", rich_help_panel=_PANEL)
+    Path | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="Settings in a TOML file (see lbctl config show).",
+        rich_help_panel=_PANEL,
+    ),
 ]
 BrokerConf = Annotated[
-    Path | None, typer.Option("--broker-conf", metavar="FILE", help="A Pulsar broker.conf: below --config.", rich_help_panel=_PANEL)
+    Path | None,
+    typer.Option(
+        "--broker-conf",
+        metavar="FILE",
+        help="A Pulsar broker.conf: below --config.",
+        rich_help_panel=_PANEL,
+    ),
 ]
 Set = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="One setting, above all files; may be given again.", rich_help_panel=_PANEL),
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="One setting, above all files; may be given again.",
+        rich_help_panel=_PANEL,
+    ),
 ]
 Try = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="A balancer's setting to try, Pulsar's name or ours; others are lbctl's own."),
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="A balancer's setting to try, Pulsar's name or ours; others are lbctl's own.",
+    ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Output for programs: JSON on stdout and nothing else.", rich_help_panel=_PANEL)]
+Json = Annotated[
+    bool,
+    typer.Option(
+        "--json",
+        help="Output for programs: JSON on stdout and nothing else.",
+        rich_help_panel=_PANEL,
+    ),
+]
 
 
 class Format(StrEnum):
@@ -54,9 +82,16 @@ class Format(StrEnum):
 
 Output = Annotated[
     Format,
-    typer.Option("--output", "-o", help="Rows as a table, as JSON (one object a line; as --json), or as CSV.", rich_help_panel=_PANEL),
+    typer.Option(
+        "--output",
+        "-o",
+        help="Rows as a table, as JSON (one object a line; as --json), or as CSV.",
+        rich_help_panel=_PANEL,
+    ),
 ]
-DataFolder = Annotated[Path, typer.Option("--data", metavar="FOLDER", help="The broker's data folder.")]
+DataFolder = Annotated[
+    Path, typer.Option("--data", metavar="FOLDER", help="The broker's data folder.")
+]
 
 
 def cluster_name(value: str | None) -> str | None:
@@ -73,7 +108,9 @@ def time_given(text: str | None) -> datetime | None:
     try:
         return datetime.fromisoformat(text)
     except ValueError:
-        raise typer.BadParameter(f"{text!r}: expected a time as 2026-11-21T13:00, local unless it ends with Z or +01:00") from None
+        raise typer.BadParameter(
+            f"{text!r}: expected a time as 2026-11-21T13:00, local unless it ends with Z or +01:00"
+        ) from None
 
 
 def _ms(option: str, text: str | None) -> int | None:
@@ -92,7 +129,10 @@ def range_given(from_: str | None, to: str | None) -> tuple[int | None, int | No
     return begin, end
 
 
-Cluster = Annotated[str | None, typer.Option("--cluster", metavar="NAME", help="Only this cluster.", callback=cluster_name)]
+Cluster = Annotated[
+    str | None,
+    typer.Option("--cluster", metavar="NAME", help="Only this cluster.", callback=cluster_name),
+]
 
 
 def balancers_and_own(given: list[str] | None) -> tuple[dict[str, str], list[str]]:
@@ -127,10 +167,19 @@ class Effective:
     def stream(self) -> StreamSettings:
         """The stream's settings with the tables' folder that is read, and the checkpoint that belongs to it."""
         stream = self.settings.stream
-        if ("stream", "tables") in self.origins or Path(stream.tables).exists() or not DEMO_TABLES.exists():
+        if (
+            ("stream", "tables") in self.origins
+            or Path(stream.tables).exists()
+            or not DEMO_TABLES.exists()
+        ):
             return stream
         note(f"reading the demo's tables in {DEMO_TABLES} (others: --set stream.tables=FOLDER)")
-        return stream.model_copy(update={"tables": str(DEMO_TABLES), "checkpoint": str(DEMO_TABLES.parent / "checkpoint")})
+        return stream.model_copy(
+            update={
+                "tables": str(DEMO_TABLES),
+                "checkpoint": str(DEMO_TABLES.parent / "checkpoint"),
+            }
+        )
 
     @property
     def bootstrap(self) -> str:
@@ -140,7 +189,9 @@ class Effective:
 
             for folder in EMBEDDED_FOLDERS:
                 if running := EmbeddedKafka.running(folder):
-                    note(f"using the broker in {folder} at {running.bootstrap} (another: --set kafka.bootstrap_servers=HOST:PORT)")
+                    note(
+                        f"using the broker in {folder} at {running.bootstrap} (another: --set kafka.bootstrap_servers=HOST:PORT)"
+                    )
                     return running.bootstrap
         return self.settings.kafka.bootstrap_servers
 
@@ -148,7 +199,11 @@ class Effective:
         """Arguments of every kafka-python client."""
         from lb_stream.access.clients import SOON, kafka_python
 
-        return {"bootstrap_servers": bootstrap.split(","), **SOON, **kafka_python(self.settings.kafka.options)}
+        return {
+            "bootstrap_servers": bootstrap.split(","),
+            **SOON,
+            **kafka_python(self.settings.kafka.options),
+        }
 
     def rights(self, operation: str, *topics: str) -> list[Right]:
         """One and the same right to some topics."""
@@ -157,7 +212,9 @@ class Effective:
         return [Right(operation, "topic", topic) for topic in topics]
 
 
-def effective(config: Path | None, broker_conf: Path | None, arguments: list[str] | None) -> Effective:
+def effective(
+    config: Path | None, broker_conf: Path | None, arguments: list[str] | None
+) -> Effective:
     """Read the settings. Raises SettingError."""
     from lb_stream.io.without_pandas import keep_pandas_out
 
@@ -178,7 +235,9 @@ def kafka_at(bootstrap: str, given: Effective, rights: Sequence[Right] = ()) -> 
     """
     from lb_stream.io.kafka.reachable import unanswered
 
-    advice = "start one with `lbctl kafka start`, or name yours: --set kafka.bootstrap_servers=HOST:PORT"
+    advice = (
+        "start one with `lbctl kafka start`, or name yours: --set kafka.bootstrap_servers=HOST:PORT"
+    )
     if (reasons := unanswered(bootstrap)) is not None:
         raise CommandError(f"no Kafka broker answers ({reasons}): {advice}")
     import logging

@@ -20,11 +20,21 @@ PARTS = 100
 WORSE = 0.0005
 """A max usage that differs by no more than this is the same: it is shown with three digits."""
 Preview = Annotated[
-    bool, typer.Option("--preview", help="Send nothing: show what would come of it, played from the present for half an hour.")
+    bool,
+    typer.Option(
+        "--preview",
+        help="Send nothing: show what would come of it, played from the present for half an hour.",
+    ),
 ]
 
 
-def show_outlook(given: Effective, cluster: str | None, change: Change, minutes: float = MINUTES, json: bool = False) -> None:
+def show_outlook(
+    given: Effective,
+    cluster: str | None,
+    change: Change,
+    minutes: float = MINUTES,
+    json: bool = False,
+) -> None:
     """Play the present of a cluster (None: the only one) as it is and changed, and print both.
 
     Raises typer.Exit(1) when the change doesn't fit, or is an approval that leaves the busiest
@@ -41,24 +51,39 @@ def show_outlook(given: Effective, cluster: str | None, change: Change, minutes:
         history = History(**present_of(lake_asker(lake), cluster))
     name = history.cluster
     with progress("simulating", every=PARTS) as told:
-        found, notes = outlook(history, change, minutes, lambda part: told(name, int(part * PARTS), PARTS))
+        found, notes = outlook(
+            history, change, minutes, lambda part: told(name, int(part * PARTS), PARTS)
+        )
     answers = found[CHANGED].answers
     if answers and all(one.outcome == "refused" for one in answers):
         raise CommandError(f"it would be refused ({answers[0].rule}): {answers[0].text}")
     if json:
         figures = {label: {**one.figures, "moved": one.moves} for label, one in found.items()}
-        said = {"answers": [{name: getattr(one, name) for name in ("outcome", "rule", "text")} for one in answers]} if answers else {}
+        said = (
+            {
+                "answers": [
+                    {name: getattr(one, name) for name in ("outcome", "rule", "text")}
+                    for one in answers
+                ]
+            }
+            if answers
+            else {}
+        )
         emit_json({"cluster": name, "minutes": minutes, **figures, **said})
     else:
         for line in notes:
             note(line)
         for one in answers:
-            emit_line(f"{one.outcome}{f' ({one.rule})' if one.rule and one.outcome != 'done' else ''}: {one.text}")
+            emit_line(
+                f"{one.outcome}{f' ({one.rule})' if one.rule and one.outcome != 'done' else ''}: {one.text}"
+            )
         _show(name, minutes, found)
     if change.waits and (worse := _worse(found)):
         note(worse)
         raise typer.Exit(1)
-    if not found[CHANGED].figures["fits"] or any(one.outcome in ("refused", "failed") for one in answers):
+    if not found[CHANGED].figures["fits"] or any(
+        one.outcome in ("refused", "failed") for one in answers
+    ):
         raise typer.Exit(1)
 
 
@@ -76,23 +101,31 @@ def _worse(found: Mapping[str, Outlook]) -> str:
     )
 
 
-def preview_orders(send: Sending, kind: str, several: Sequence[Mapping[str, Any]], waits: bool = False) -> None:
+def preview_orders(
+    send: Sending, kind: str, several: Sequence[Mapping[str, Any]], waits: bool = False
+) -> None:
     """Show what would come of commands of one kind. Raises as `show_outlook`; CommandError (2) for one that can't be."""
     from lb_stream.io.kafka.orders import BadOrder, order
     from lb_stream.sim.play.outlook import Change
 
     try:
-        orders = [order(kind, one, "preview", f"preview:{number}") for number, one in enumerate(several)]
+        orders = [
+            order(kind, one, "preview", f"preview:{number}") for number, one in enumerate(several)
+        ]
     except BadOrder as error:
         raise CommandError(str(error), 2) from None
-    timeless = [one.model_copy(update={"sent_ms": 0}) for one in orders]  # the played time is another one
+    timeless = [
+        one.model_copy(update={"sent_ms": 0}) for one in orders
+    ]  # the played time is another one
     show_preview(send, Change(orders=timeless, waits=waits))
 
 
 def show_preview(send: Sending, change: Change) -> None:
     """`show_outlook` for a command that would be sent so. Raises CommandError for all clusters at once."""
     if send.all_clusters:
-        raise CommandError("--preview plays one cluster: name it with --cluster, without --all-clusters", 2)
+        raise CommandError(
+            "--preview plays one cluster: name it with --cluster, without --all-clusters", 2
+        )
     show_outlook(send.given, send.cluster, change, json=send.json)
 
 
@@ -105,13 +138,32 @@ def _show(cluster: str, minutes: float, found: Mapping[str, Outlook]) -> None:
         for name, title in FIGURES.items()
         if any(one.figures[name] is not None for one in found.values())
     ]
-    emit_rich(f"{cluster}, the next {minutes:g} minutes with the load of now", table(["", *labels], rows, right=labels), "")
+    emit_rich(
+        f"{cluster}, the next {minutes:g} minutes with the load of now",
+        table(["", *labels], rows, right=labels),
+        "",
+    )
     changed = found[labels[-1]]
     if not changed.figures["fits"]:
-        emit_rich("It doesn't fit: a broker is asked for more than it has, or keeps bundles that should leave.")
+        emit_rich(
+            "It doesn't fit: a broker is asked for more than it has, or keeps bundles that should leave."
+        )
     if changed.moves:
         first = changed.moves[:MOST_MOVES]
-        moves = [[f"{one['t_s']:g}", one["bundle"], one["from"], one["to"] or "nobody", str(one["clients"])] for one in first]
-        emit_rich(table(["after s", "bundle", "from", "to", "clients"], moves, right=["after s", "clients"]))
+        moves = [
+            [
+                f"{one['t_s']:g}",
+                one["bundle"],
+                one["from"],
+                one["to"] or "nobody",
+                str(one["clients"]),
+            ]
+            for one in first
+        ]
+        emit_rich(
+            table(
+                ["after s", "bundle", "from", "to", "clients"], moves, right=["after s", "clients"]
+            )
+        )
         if len(changed.moves) > MOST_MOVES:
             emit_rich(f"and {len(changed.moves) - MOST_MOVES} more")

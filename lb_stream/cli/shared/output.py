@@ -30,13 +30,28 @@ INTERRUPTED = 130
 ASCII = "lbctl-ascii"
 """How letters are written that a terminal's encoding lacks: arrows and the like by others that look alike, names by their numbers."""
 
-_ALIKE = {"→": "->", "←": "<-", "…": "...", "·": "-", "×": "x", "÷": "/", "–": "-", "—": "-", "✓": "+", "✗": "x", "█": "#"}
+_ALIKE = {
+    "→": "->",
+    "←": "<-",
+    "…": "...",
+    "·": "-",
+    "×": "x",
+    "÷": "/",
+    "–": "-",
+    "—": "-",
+    "✓": "+",
+    "✗": "x",
+    "█": "#",
+}
 
 
 def _alike(error: UnicodeError) -> tuple[str, int]:
     assert isinstance(error, UnicodeEncodeError)
     letters = error.object[error.start : error.end]
-    return "".join(_ALIKE.get(letter) or letter.encode("ascii", "backslashreplace").decode() for letter in letters), error.end
+    return "".join(
+        _ALIKE.get(letter) or letter.encode("ascii", "backslashreplace").decode()
+        for letter in letters
+    ), error.end
 
 
 codecs.register_error(ASCII, _alike)
@@ -116,7 +131,13 @@ def emit_rows(rows: Iterable[Mapping[str, Any]], form: str, as_json: bool = Fals
 def emit_csv(rows: Iterable[Sequence[Any]]) -> None:
     """Lines of CSV, as they are for a program; a terminal is shown what it would obey."""
     text = io.StringIO()
-    cells = ([json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value for value in row] for row in rows)
+    cells = (
+        [
+            json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value
+            for value in row
+        ]
+        for row in rows
+    )
     csv.writer(text, lineterminator="\n").writerows(cells)
     (emit if sys.stdout.isatty() else emit_data)(text.getvalue())
 
@@ -157,7 +178,9 @@ def styled(*lines: str | tuple[str, str]) -> Text:
     return Text("\n").join(Text(shown(text), style) for text, style in pairs)
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, right: Sequence[str] = ()) -> RenderableType:
+def table(
+    columns: Sequence[str], rows: Sequence[Sequence[Any]], *, right: Sequence[str] = ()
+) -> RenderableType:
     """A plain table; columns named in `right` are right-aligned. Cells that `styled` has not made are plain values."""
     from rich import box
     from rich.table import Table

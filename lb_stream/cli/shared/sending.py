@@ -15,7 +15,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Effective, Json, Set, cluster_name, effective, kafka_at, require_topics
+from lb_stream.cli.shared.options import (
+    BrokerConf,
+    ConfigFile,
+    Effective,
+    Json,
+    Set,
+    cluster_name,
+    effective,
+    kafka_at,
+    require_topics,
+)
 from lb_stream.cli.shared.output import CommandError, emit, emit_json, emit_line, note
 
 if TYPE_CHECKING:
@@ -33,20 +43,45 @@ ToCluster = Annotated[
         rich_help_panel=_PANEL,
     ),
 ]
-AllClusters = Annotated[bool, typer.Option("--all-clusters", help="Every cluster that the balancer knows.", rich_help_panel=_PANEL)]
-NoWait = Annotated[bool, typer.Option("--no-wait", help="Send it, and don't wait for what comes of it.", rich_help_panel=_PANEL)]
+AllClusters = Annotated[
+    bool,
+    typer.Option(
+        "--all-clusters", help="Every cluster that the balancer knows.", rich_help_panel=_PANEL
+    ),
+]
+NoWait = Annotated[
+    bool,
+    typer.Option(
+        "--no-wait", help="Send it, and don't wait for what comes of it.", rich_help_panel=_PANEL
+    ),
+]
 Timeout = Annotated[
-    float, typer.Option("--timeout", metavar="S", min=0.1, help="Seconds to wait for what comes of it.", rich_help_panel=_PANEL)
+    float,
+    typer.Option(
+        "--timeout",
+        metavar="S",
+        min=0.1,
+        help="Seconds to wait for what comes of it.",
+        rich_help_panel=_PANEL,
+    ),
 ]
 Id = Annotated[
     str | None,
     typer.Option(
-        "--id", metavar="ID", help="The command's id: one that is sent again with the same id isn't done twice.", rich_help_panel=_PANEL
+        "--id",
+        metavar="ID",
+        help="The command's id: one that is sent again with the same id isn't done twice.",
+        rich_help_panel=_PANEL,
     ),
 ]
 SettingsFile = Annotated[
     Path | None,
-    typer.Option("--settings", metavar="FILE", help="Settings in a TOML file (elsewhere: --config).", rich_help_panel="Settings"),
+    typer.Option(
+        "--settings",
+        metavar="FILE",
+        help="Settings in a TOML file (elsewhere: --config).",
+        rich_help_panel="Settings",
+    ),
 ]
 DEFAULT_TIMEOUT_S = 120.0
 OTHERS_S = 1.0
@@ -87,19 +122,27 @@ class Sending:
         return only_cluster(self.given, self.cluster)
 
 
-def sends(*, all_clusters: bool = False, cluster: Any = ToCluster, config: Any = ConfigFile) -> Callable[[CliCommand], CliCommand]:
+def sends(
+    *, all_clusters: bool = False, cluster: Any = ToCluster, config: Any = ConfigFile
+) -> Callable[[CliCommand], CliCommand]:
     """Give a command the options by which commands are sent, in place of its parameter `send`, which gets the Sending that they make.
 
     `all_clusters`: it may go to all of them. `cluster`: an argument in place of the option; `config`: the same option, spelled otherwise.
     """
 
     def decorate(command: CliCommand) -> CliCommand:
-        own = {name: each for name, each in signature(command, eval_str=True).parameters.items() if name != "send"}
+        own = {
+            name: each
+            for name, each in signature(command, eval_str=True).parameters.items()
+            if name != "send"
+        }
         shared = dict(signature(_sending, eval_str=True).parameters)
         shared["config"] = shared["config"].replace(annotation=config)
         if cluster is not ToCluster:
             default = None if all_clusters else Parameter.empty  # one of the two is needed
-            shared["cluster"] = Parameter("cluster", Parameter.KEYWORD_ONLY, annotation=cluster, default=default)
+            shared["cluster"] = Parameter(
+                "cluster", Parameter.KEYWORD_ONLY, annotation=cluster, default=default
+            )
         if not all_clusters:
             del shared["all_clusters"]
 
@@ -108,8 +151,12 @@ def sends(*, all_clusters: bool = False, cluster: Any = ToCluster, config: Any =
             send = _sending(**{name: given.pop(name) for name in shared})
             command(**given, send=send)
 
-        first = {} if cluster is ToCluster else {"cluster": shared["cluster"]}  # an argument comes before a command's own
-        parameters = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in (first | own | shared).values()]
+        first = (
+            {} if cluster is ToCluster else {"cluster": shared["cluster"]}
+        )  # an argument comes before a command's own
+        parameters = [
+            each.replace(kind=Parameter.KEYWORD_ONLY) for each in (first | own | shared).values()
+        ]
         with_options.__signature__ = signature(command).replace(parameters=parameters)  # type: ignore[attr-defined]
         with_options.__annotations__ = {each.name: each.annotation for each in parameters}
         return with_options
@@ -128,7 +175,15 @@ def _sending(
     set_: Set = None,
     json: Json = False,
 ) -> Sending:
-    return Sending(effective(config, broker_conf, set_), cluster, all_clusters, no_wait, timeout, command_id, json)
+    return Sending(
+        effective(config, broker_conf, set_),
+        cluster,
+        all_clusters,
+        no_wait,
+        timeout,
+        command_id,
+        json,
+    )
 
 
 def only_cluster(given: Effective, named: str | None) -> str:
@@ -183,7 +238,10 @@ def send_all(
             )
         if absence:
             note(f"no job answers now: {absence}. One that starts within five minutes does it")
-        answers = [open_.enter_context(closing(Answers(options, topics.results, command.id))) for command in commands]
+        answers = [
+            open_.enter_context(closing(Answers(options, topics.results, command.id)))
+            for command in commands
+        ]
         if at_once:
             send_in_one_append(options, topics.commands, key, commands)
         for command in commands:
@@ -245,7 +303,9 @@ def _progress(how: Sending, command: Command, key: str) -> Callable[[], None]:
     return DrainWatch(how.given.tables, key, broker_of(command.broker)).look
 
 
-def _wait(how: Sending, command: Command, answers: Answers, progress: Callable[[], None]) -> dict[str, CommandResult]:
+def _wait(
+    how: Sending, command: Command, answers: Answers, progress: Callable[[], None]
+) -> dict[str, CommandResult]:
     """Cluster → its last answer. Raises CommandError when none comes, or one is still open, at the end of the time."""
     last: dict[str, CommandResult] = {}
     end, others = time.monotonic() + how.timeout_s, 0.0
@@ -254,14 +314,22 @@ def _wait(how: Sending, command: Command, answers: Answers, progress: Callable[[
             others = others or time.monotonic() + (OTHERS_S if how.all_clusters else 0.0)
             last[answer.cluster] = answer
             if answer.outcome == "accepted":
-                note(f"accepted{' by ' + answer.cluster if how.all_clusters else ''}: {answer.text}")
+                note(
+                    f"accepted{' by ' + answer.cluster if how.all_clusters else ''}: {answer.text}"
+                )
         if last:
             progress()
-        if last and time.monotonic() >= others and all(answer.outcome != "accepted" for answer in last.values()):
+        if (
+            last
+            and time.monotonic() >= others
+            and all(answer.outcome != "accepted" for answer in last.values())
+        ):
             return dict(sorted(last.items()))
     if last:
         waiting = sorted(name for name, answer in last.items() if answer.outcome == "accepted")
-        raise CommandError(f"{', '.join(waiting)}: not done after {how.timeout_s:g} s; it goes on: lbctl commands --id {command.id}")
+        raise CommandError(
+            f"{', '.join(waiting)}: not done after {how.timeout_s:g} s; it goes on: lbctl commands --id {command.id}"
+        )
     raise CommandError(
         f"no answer after {how.timeout_s:g} s: is the job running (lbctl status), and does it know the cluster? "
         f"The command {command.id} stays on the topic and is done when the job reads it"

@@ -33,5 +33,9 @@ def as_key(name: str) -> str:
 def as_toml(value: Any) -> str:
     """A value as TOML writes it."""
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{json.dumps(name)} = {as_toml(item)}" for name, item in value.items()) + "}"
+        return (
+            "{"
+            + ", ".join(f"{json.dumps(name)} = {as_toml(item)}" for name, item in value.items())
+            + "}"
+        )
     return json.dumps(value, ensure_ascii=False)

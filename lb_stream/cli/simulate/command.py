@@ -64,7 +64,12 @@ def simulate(
             help="Decisions and effects, as JSON lines. Of several: FILE-SCENARIO-POLICY.",
         ),
     ] = None,
-    html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="A page with pictures, which needs nothing else.")] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            "--html", metavar="FILE", help="A page with pictures, which needs nothing else."
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Play scenarios with policies: reports, rounds, moves, as a cluster would; then measure imbalance, moves, clients' time lost, rules.
@@ -77,7 +82,11 @@ def simulate(
 
     scenarios = _by_name("--scenario", (scenario_at(one) for one in scenario))
     policies = _by_name("--policy", (read_policy(one) for one in policy))
-    runs = _play_all(scenarios, policies, {} if trace is None else _traces(trace, list(scenarios), list(policies)))
+    runs = _play_all(
+        scenarios,
+        policies,
+        {} if trace is None else _traces(trace, list(scenarios), list(policies)),
+    )
     if html is not None:
         from lb_stream.cli.simulate.page import page
 
@@ -89,7 +98,11 @@ def simulate(
         _show(runs)
 
 
-def _play_all(scenarios: Mapping[str, Scenario], policies: Mapping[str, Policy], traces: Mapping[tuple[str, str], Path]) -> Runs:
+def _play_all(
+    scenarios: Mapping[str, Scenario],
+    policies: Mapping[str, Policy],
+    traces: Mapping[tuple[str, str], Path],
+) -> Runs:
     """Every policy in every scenario; where a trace is wanted, it is written as soon as it is there."""
     from lb_stream.io.local.progress import progress
     from lb_stream.sim.measures import measured
@@ -99,14 +112,21 @@ def _play_all(scenarios: Mapping[str, Scenario], policies: Mapping[str, Policy],
     plays = len(scenarios) * len(policies)
     with progress("simulating", every=PARTS) as told:
         for done, (name, label) in enumerate(product(scenarios, policies)):
-            played = play(scenarios[name], policies[label], _part(told, f"{name} {label}", done, plays))
+            played = play(
+                scenarios[name], policies[label], _part(told, f"{name} {label}", done, plays)
+            )
             if (name, label) in traces:
-                _write(traces[name, label], (json_module.dumps(line) + "\n" for line in (played.header, *played.lines)))
+                _write(
+                    traces[name, label],
+                    (json_module.dumps(line) + "\n" for line in (played.header, *played.lines)),
+                )
             runs[name][label] = measured(scenarios[name], played.lines)
     return runs
 
 
-def _part(told: Callable[[str, int, int], None], what: str, done: int, plays: int) -> Callable[[float], None]:
+def _part(
+    told: Callable[[str, int, int], None], what: str, done: int, plays: int
+) -> Callable[[float], None]:
     """Tells of a play's progress, 0..1, within that of all plays."""
     return lambda part: told(what, int((done + part) * PARTS), plays * PARTS)
 
@@ -116,17 +136,23 @@ def _by_name(option: str, given: Iterable[Named]) -> dict[str, Named]:
     found: dict[str, Named] = {}
     for one in given:
         if one.name in found:
-            raise CommandError(f"{option}: there are two of the name {one.name}, expected each once", code=2)
+            raise CommandError(
+                f"{option}: there are two of the name {one.name}, expected each once", code=2
+            )
         found[one.name] = one
     return found
 
 
-def _traces(trace: Path, scenarios: Sequence[str], policies: Sequence[str]) -> dict[tuple[str, str], Path]:
+def _traces(
+    trace: Path, scenarios: Sequence[str], policies: Sequence[str]
+) -> dict[tuple[str, str], Path]:
     """Where each trace goes: to the file itself, or beside it, if there are several."""
     if len(scenarios) * len(policies) == 1:
         return {(scenarios[0], policies[0]): trace}
     return {
-        (one, other): trace.with_name(re.sub(r"[^\w.+-]", "_", f"{trace.stem}-{one}-{other}") + trace.suffix)
+        (one, other): trace.with_name(
+            re.sub(r"[^\w.+-]", "_", f"{trace.stem}-{one}-{other}") + trace.suffix
+        )
         for one in scenarios
         for other in policies
     }
@@ -142,7 +168,9 @@ def _write(path: Path, parts: Iterable[str]) -> None:
 
 def _nested(runs: Runs) -> Any:
     """The measures, by scenario and policy where there are several."""
-    by_policy = {name: {label: one.figures for label, one in of.items()} for name, of in runs.items()}
+    by_policy = {
+        name: {label: one.figures for label, one in of.items()} for name, of in runs.items()
+    }
     if all(len(of) == 1 for of in by_policy.values()):
         by_policy = {name: next(iter(of.values())) for name, of in by_policy.items()}
     return by_policy if len(by_policy) > 1 else next(iter(by_policy.values()))
@@ -155,6 +183,13 @@ def _show(runs: Runs) -> None:
 
     for name, of in runs.items():
         numbers = [str(at) for at in range(1, len(of) + 1)]
-        verdicts = [f"{number}  {label}: {verdict(one)}" for number, (label, one) in zip(numbers, of.items(), strict=True)]
-        rows = side_by_side({number: one.figures for number, one in zip(numbers, of.values(), strict=True)})
-        emit_rich("\n".join([name, *verdicts, ""]), table(["measure", *numbers], rows, right=numbers), "")
+        verdicts = [
+            f"{number}  {label}: {verdict(one)}"
+            for number, (label, one) in zip(numbers, of.items(), strict=True)
+        ]
+        rows = side_by_side(
+            {number: one.figures for number, one in zip(numbers, of.values(), strict=True)}
+        )
+        emit_rich(
+            "\n".join([name, *verdicts, ""]), table(["measure", *numbers], rows, right=numbers), ""
+        )

@@ -17,11 +17,19 @@ MOST_BROKEN = 50
 def side_by_side(figures: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
     """A row for each measure, a column for each policy. Rules that nobody broke are left out; – is no figure."""
     flat = [
-        {name: value for name, value in (*one.items(), *one["violations"].items()) if name not in ("scenario", "violations")}
+        {
+            name: value
+            for name, value in (*one.items(), *one["violations"].items())
+            if name not in ("scenario", "violations")
+        }
         for one in figures.values()
     ]
     rules = {rule for one in figures.values() for rule in one["violations"]}
-    return [[name, *(figure(one[name]) for one in flat)] for name in flat[0] if name not in rules or any(one[name] for one in flat)]
+    return [
+        [name, *(figure(one[name]) for one in flat)]
+        for name in flat[0]
+        if name not in rules or any(one[name] for one in flat)
+    ]
 
 
 def figure(value: float | None) -> str:
@@ -38,7 +46,9 @@ def lost(one: Measured) -> list[dict[str, Any]]:
     unsent = throughput_of(one.scenario, gaps) * gaps.length_s
     causes = [
         "moves" if moved else f"{names[source]} went down at {since:g} s"
-        for moved, source, since in zip(gaps.moved.tolist(), gaps.source.tolist(), gaps.since_s.tolist(), strict=True)
+        for moved, source, since in zip(
+            gaps.moved.tolist(), gaps.source.tolist(), gaps.since_s.tolist(), strict=True
+        )
     ]
     return [
         {
@@ -76,6 +86,11 @@ def broken(one: Measured) -> list[dict[str, Any]]:
     """The first effects that broke a rule."""
     brokers, bundles = one.scenario.brokers.names, one.scenario.bundles.names
     return [
-        {"at, s": f"{each.t_s:g}", "rule": BROKEN[each.rule], "bundle": bundles[each.bundle], "broker": brokers[each.broker]}
+        {
+            "at, s": f"{each.t_s:g}",
+            "rule": BROKEN[each.rule],
+            "bundle": bundles[each.bundle],
+            "broker": brokers[each.broker],
+        }
         for each in one.history.breaks[:MOST_BROKEN]
     ]

@@ -27,7 +27,11 @@ Runs = Mapping[str, Mapping[str, Measured]]
 
 def page(runs: Runs) -> str:
     """The whole page: scenario → policy → what came of it."""
-    title = f"Simulation of {next(iter(runs))}" if len(runs) == 1 else f"Simulation of {len(runs)} scenarios"
+    title = (
+        f"Simulation of {next(iter(runs))}"
+        if len(runs) == 1
+        else f"Simulation of {len(runs)} scenarios"
+    )
     when = "<p class=\"soft\">Times since the scenario's start, h:min:s. Usage is what is asked of a broker's scarcest resource.</p>\n"
     body, charts = [f"<h1>{in_html(title)}</h1>{when}"], []
     for name, of in runs.items():
@@ -48,9 +52,15 @@ def _compared(name: str, of: Mapping[str, Measured]) -> str:
     unserved = {label: _thinned(one.series.unserved) for label, one in of.items()}
     some = any(one.series.unserved.any() for one in of.values())
     moves = {label: _thinned(_moves_in_the_last_minute(one)) for label, one in of.items()}
-    verdicts = [[label, "lost" if said.lost else "held", said.why] for label, one in of.items() for said in (verdict(one),)]
+    verdicts = [
+        [label, "lost" if said.lost else "held", said.why]
+        for label, one in of.items()
+        for said in (verdict(one),)
+    ]
     figures = side_by_side({label: one.figures for label, one in of.items()})
-    judged, settled = (f"{value:g} s" for value in (first.scenario.judge_from_s, first.scenario.settled_from_s))
+    judged, settled = (
+        f"{value:g} s" for value in (first.scenario.judge_from_s, first.scenario.settled_from_s)
+    )
     number = in_html(name)
     parts = [
         f'<section data-cluster="{number}"><h2>{number}</h2><p>{in_html(first.scenario.why)}</p>',
@@ -62,8 +72,18 @@ def _compared(name: str, of: Mapping[str, Measured]) -> str:
             "reach. 1: nobody could do better; also while drained brokers carry bundles yet.",
             line_chart(f"over-{number}", "imbalance", times, over, "", low=1.0, ranked=False),
         ),
-        chart("Moves per minute", "Bundles released in the minute before.", _low_chart(f"moves-{name}", "moves", times, moves)),
-        chart("Bundles without an owner", "", _low_chart(f"unserved-{name}", "unserved", times, unserved)) if some else "",
+        chart(
+            "Moves per minute",
+            "Bundles released in the minute before.",
+            _low_chart(f"moves-{name}", "moves", times, moves),
+        ),
+        chart(
+            "Bundles without an owner",
+            "",
+            _low_chart(f"unserved-{name}", "unserved", times, unserved),
+        )
+        if some
+        else "",
         table(f"measures-{name}", "Measures", ["measure", *of], figures, ""),
         "</section>\n",
     ]
@@ -75,23 +95,50 @@ def _one(identity: str, label: str, one: Measured) -> str:
     series, figures, chosen = one.series, one.figures, _chosen(one)
     names = one.scenario.brokers.names
     usage = {names[row]: _thinned(series.usage[:, row]) for row in chosen}
-    drained = {names[row]: [bool(some) for some in _thinned((~series.available & ~np.isnan(series.usage))[:, row])] for row in chosen}
-    heat = heat_map(f"heat-{in_html(identity)}", f"usage of brokers, {label}", _times(one), usage, drained)
-    left_out = f" The {len(chosen)} with the greatest mean usage of {len(names)} brokers are drawn." if len(chosen) < len(names) else ""
+    drained = {
+        names[row]: [
+            bool(some) for some in _thinned((~series.available & ~np.isnan(series.usage))[:, row])
+        ]
+        for row in chosen
+    }
+    heat = heat_map(
+        f"heat-{in_html(identity)}", f"usage of brokers, {label}", _times(one), usage, drained
+    )
+    left_out = (
+        f" The {len(chosen)} with the greatest mean usage of {len(names)} brokers are drawn."
+        if len(chosen) < len(names)
+        else ""
+    )
     worst = figures["max_over_bound_median"]
     shown = [
         ("–" if worst is None else f"{worst:.2f}", "max ÷ bound, median once settled"),
-        ("never" if figures["time_to_balance_s"] is None else f"{figures['time_to_balance_s']:g} s", "until balance held"),
-        (f"{figures['moves']}", f"moves, {figures['undone']} undone, {figures['redundant']} redundant"),
+        (
+            "never"
+            if figures["time_to_balance_s"] is None
+            else f"{figures['time_to_balance_s']:g} s",
+            "until balance held",
+        ),
+        (
+            f"{figures['moves']}",
+            f"moves, {figures['undone']} undone, {figures['redundant']} redundant",
+        ),
         (f"{figures['client_seconds_lost']:,.0f} s", "lost by clients"),
-        (f"{figures['overload_s_85']:,.0f} s", f"of brokers above 85 %, {figures['overload_s_100']:,.0f} s above 100 %"),
+        (
+            f"{figures['overload_s_85']:,.0f} s",
+            f"of brokers above 85 %, {figures['overload_s_100']:,.0f} s above 100 %",
+        ),
         (f"{figures['violation_count'] + figures['budget_breaches']}", "rules and budgets broken"),
     ]
     parts = [
         f'<section data-cluster="{in_html(identity)}"><h2>{in_html(label)}</h2>',
         f'<p class="soft">{in_html(one.scenario.name)}, {in_html(str(verdict(one)))}</p>{tiles(shown)}',
         chart("Usage of brokers", HEAT_KEY + left_out, heat),
-        _table(f"lost-{identity}", "What was lost, and why", lost(one), "no bundle was ever without an owner"),
+        _table(
+            f"lost-{identity}",
+            "What was lost, and why",
+            lost(one),
+            "no bundle was ever without an owner",
+        ),
         _budgets(identity, one),
         _table(f"broken-{identity}", "Rules broken", rules, "") if (rules := broken(one)) else "",
         "</section>\n",
@@ -99,18 +146,27 @@ def _one(identity: str, label: str, one: Measured) -> str:
     return "".join(parts)
 
 
-def _low_chart(identity: str, title: str, times: Sequence[int], lines: Mapping[str, Sequence[float | None]]) -> str:
+def _low_chart(
+    identity: str, title: str, times: Sequence[int], lines: Mapping[str, Sequence[float | None]]
+) -> str:
     return line_chart(in_html(identity), title, times, lines, "", height=170, ranked=False)
 
 
 def _budgets(identity: str, one: Measured) -> str:
     if not one.scenario.policies.budgets:
         return ""
-    return _table(f"budgets-{identity}", "Budgets of moves", budgets(one), "no bundle of a namespace with a budget moved")
+    return _table(
+        f"budgets-{identity}",
+        "Budgets of moves",
+        budgets(one),
+        "no bundle of a namespace with a budget moved",
+    )
 
 
 def _table(name: str, title: str, rows: Sequence[Mapping[str, Any]], empty: str) -> str:
-    return table(name, title, list(rows[0]) if rows else [], [list(row.values()) for row in rows], empty)
+    return table(
+        name, title, list(rows[0]) if rows else [], [list(row.values()) for row in rows], empty
+    )
 
 
 def _chosen(one: Measured) -> list[int]:
@@ -131,7 +187,9 @@ def _times(one: Measured) -> list[int]:
 
 def _thinned(line: Column) -> list[float | None]:
     """The greatest value of each point's ticks, to three decimals; None where there is none."""
-    points = np.maximum.reduceat(np.asarray(line, np.float64), np.arange(0, len(line), _group(len(line))))
+    points = np.maximum.reduceat(
+        np.asarray(line, np.float64), np.arange(0, len(line), _group(len(line)))
+    )
     return [None if math.isnan(value) else round(value, 3) for value in points.tolist()]
 
 
@@ -148,8 +206,20 @@ def _points(identity: str, one: Measured) -> dict[str, Any]:
         f"{at_ms / 1000:g} s, max/bound {ratio:.2f}, {int(count or 0)} bundles without an owner"
         for at_ms, ratio, count in zip(_times(one), over, unserved, strict=True)
     ]
-    loads = {names[row]: [None if value is None else round(value, 2) for value in _thinned(series.usage[:, row])] for row in _chosen(one)}
-    return {"cluster": identity, "times_ms": _times(one), "heads": heads, "loads": loads, "divisor": 1, "unit": ""}
+    loads = {
+        names[row]: [
+            None if value is None else round(value, 2) for value in _thinned(series.usage[:, row])
+        ]
+        for row in _chosen(one)
+    }
+    return {
+        "cluster": identity,
+        "times_ms": _times(one),
+        "heads": heads,
+        "loads": loads,
+        "divisor": 1,
+        "unit": "",
+    }
 
 
 def _compared_points(name: str, of: Mapping[str, Measured]) -> dict[str, Any]:
@@ -157,4 +227,11 @@ def _compared_points(name: str, of: Mapping[str, Measured]) -> dict[str, Any]:
     times = _times(next(iter(of.values())))
     loads = {label: _thinned(one.series.shown_over_bound) for label, one in of.items()}
     heads = [f"{at_ms / 1000:g} s, max/bound" for at_ms in times]
-    return {"cluster": name, "times_ms": times, "heads": heads, "loads": loads, "divisor": 1, "unit": ""}
+    return {
+        "cluster": name,
+        "times_ms": times,
+        "heads": heads,
+        "loads": loads,
+        "divisor": 1,
+        "unit": "",
+    }

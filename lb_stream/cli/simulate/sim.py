@@ -51,9 +51,7 @@ ClusterName = Annotated[
     ),
 ]
 Brokers = Annotated[int, typer.Option(min=1, help="Simulated brokers.")]
-Bundles = Annotated[
-    int, typer.Option(min=1, help="Bundles, dealt to the brokers in turn.")
-]
+Bundles = Annotated[int, typer.Option(min=1, help="Bundles, dealt to the brokers in turn.")]
 WorkloadName = Annotated[
     Workload,
     typer.Option(
@@ -63,15 +61,11 @@ WorkloadName = Annotated[
 ]
 HotAt = Annotated[
     float,
-    typer.Option(
-        "--hot-at-s", metavar="S", min=0, help="hot_spot begins after so many seconds."
-    ),
+    typer.Option("--hot-at-s", metavar="S", min=0, help="hot_spot begins after so many seconds."),
 ]
 Interval = Annotated[
     float,
-    typer.Option(
-        "--interval-s", metavar="S", min=0.01, help="Seconds between a broker's reports."
-    ),
+    typer.Option("--interval-s", metavar="S", min=0.01, help="Seconds between a broker's reports."),
 ]
 Heartbeat = Annotated[
     float,
@@ -79,9 +73,7 @@ Heartbeat = Annotated[
 ]
 FormName = Annotated[Form, typer.Option(help="Whose JSON form the reports have.")]
 Seed = Annotated[int, typer.Option(help="The same seed gives the same cluster.")]
-Minutes = Annotated[
-    float, typer.Option(metavar="M", min=0, help="Stop after so long; 0: never.")
-]
+Minutes = Annotated[float, typer.Option(metavar="M", min=0, help="Stop after so long; 0: never.")]
 Goodbye = Annotated[
     bool,
     typer.Option(
@@ -153,7 +145,9 @@ def sim(
         client_options=given.settings.kafka.options,
     )
     played = build_cluster(brokers, bundles, workload.value, seed, wall_clock_ms(), hot_at)
-    note(f"{brokers} brokers with {bundles} bundles, cluster {cluster}, at {bootstrap}; Ctrl-C ends it")
+    note(
+        f"{brokers} brokers with {bundles} bundles, cluster {cluster}, at {bootstrap}; Ctrl-C ends it"
+    )
     _play(given, played, form, agent, Status(quiet, json), minutes, goodbye)
 
 

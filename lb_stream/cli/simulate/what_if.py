@@ -7,22 +7,37 @@ from typing import Annotated
 import typer
 
 from lb_stream.cli.shared.broker_names import full_name
-from lb_stream.cli.shared.options import BrokerConf, Cluster, ConfigFile, Json, Try, balancers_and_own, effective
+from lb_stream.cli.shared.options import (
+    BrokerConf,
+    Cluster,
+    ConfigFile,
+    Json,
+    Try,
+    balancers_and_own,
+    effective,
+)
 from lb_stream.cli.shared.outlook import MINUTES, show_outlook
 from lb_stream.cli.shared.output import CommandError
 
 
 def register(app: typer.Typer) -> None:
     """Add the command to lbctl."""
-    example = "Example: lbctl what-if --cluster eu-1 --set shedding_strategy=AvgShedder --minutes 60"
+    example = (
+        "Example: lbctl what-if --cluster eu-1 --set shedding_strategy=AvgShedder --minutes 60"
+    )
     app.command("what-if", epilog=f"{example} · Exit codes: 0 it fits, 1 it doesn't.")(what_if)
 
 
 def what_if(
     cluster: Cluster = None,
     set_: Try = None,
-    drain: Annotated[list[str] | None, typer.Option("--drain", metavar="BROKER", help="Empty this broker: does it fit?")] = None,
-    minutes: Annotated[float, typer.Option("--minutes", metavar="M", min=1.0, max=1440.0, help="How long to play.")] = MINUTES,
+    drain: Annotated[
+        list[str] | None,
+        typer.Option("--drain", metavar="BROKER", help="Empty this broker: does it fit?"),
+    ] = None,
+    minutes: Annotated[
+        float, typer.Option("--minutes", metavar="M", min=1.0, max=1440.0, help="How long to play.")
+    ] = MINUTES,
     config: ConfigFile = None,
     broker_conf: BrokerConf = None,
     json: Json = False,
@@ -33,7 +48,9 @@ def what_if(
     """
     tried, own = balancers_and_own(set_)
     if not tried and not drain:
-        raise CommandError("nothing to try: expected --set KEY=VALUE of a balancer's setting, or --drain BROKER", 2)
+        raise CommandError(
+            "nothing to try: expected --set KEY=VALUE of a balancer's setting, or --drain BROKER", 2
+        )
     given = effective(config, broker_conf, own)
     from lb_stream.sim.play.outlook import Change
 

@@ -46,8 +46,16 @@ class Listener:
         """Whether an entry belongs on its page."""
         if self.cluster and row["cluster"] != self.cluster:
             return False
-        kinds = {"all": True, "commands": row["entry"] == "command", "decisions": row["entry"] == "decision", "moves": row["kind"] in MOVES}
-        said = " ".join(str(row.get(name) or "") for name in ("id", "kind", "bundle", "source", "destination", "rule", "text"))
+        kinds = {
+            "all": True,
+            "commands": row["entry"] == "command",
+            "decisions": row["entry"] == "decision",
+            "moves": row["kind"] in MOVES,
+        }
+        said = " ".join(
+            str(row.get(name) or "")
+            for name in ("id", "kind", "bundle", "source", "destination", "rule", "text")
+        )
         return kinds.get(self.what, True) and self.text.lower() in said.lower()
 
     def put(self, html: str) -> None:
@@ -87,7 +95,9 @@ class Hub:
         with self._lock:
             those = [one for one in self._listeners if one.wants(row)]
         if those:
-            told = json.dumps({"id": row["id"], "cluster": row["cluster"], "html": self._render(row)})
+            told = json.dumps(
+                {"id": row["id"], "cluster": row["cluster"], "html": self._render(row)}
+            )
             for one in those:
                 one.put(told)
 
@@ -96,7 +106,11 @@ class Follower:
     """Reads the topics of decisions and answers as agents do, committed records only, from their ends on, until it is stopped."""
 
     def __init__(self, options: dict[str, Any], decisions: str, results: str, tell: Tell) -> None:
-        self._options, self._topics, self._tell = options, {decisions: decision_row, results: _answer}, tell
+        self._options, self._topics, self._tell = (
+            options,
+            {decisions: decision_row, results: _answer},
+            tell,
+        )
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="console-follower", daemon=True)
 
@@ -118,9 +132,15 @@ class Follower:
             self._stop.wait(AGAIN_S)
 
     def _follow(self) -> None:
-        with closing(KafkaConsumer(**self._options, isolation_level="read_committed", enable_auto_commit=False)) as consumer:
+        with closing(
+            KafkaConsumer(
+                **self._options, isolation_level="read_committed", enable_auto_commit=False
+            )
+        ) as consumer:
             partitions = [
-                TopicPartition(topic, number) for topic in self._topics for number in sorted(consumer.partitions_for_topic(topic) or ())
+                TopicPartition(topic, number)
+                for topic in self._topics
+                for number in sorted(consumer.partitions_for_topic(topic) or ())
             ]
             if not partitions:
                 return  # no topics yet
@@ -136,14 +156,25 @@ class Follower:
         for record in some:
             try:
                 yield self._topics[topic](record.value)
-            except (ValidationError, ValueError, TypeError):  # anybody may have written it; the tables have what is real
-                logger.info("%s, partition %s, offset %s: not shown: can't be read", topic, record.partition, record.offset)
+            except (
+                ValidationError,
+                ValueError,
+                TypeError,
+            ):  # anybody may have written it; the tables have what is real
+                logger.info(
+                    "%s, partition %s, offset %s: not shown: can't be read",
+                    topic,
+                    record.partition,
+                    record.offset,
+                )
 
 
 def decision_row(value: bytes) -> Row:
     """A decision, as its topic has it, as a row of the feed. Raises ValidationError, ValueError."""
     one = read_decision(value)
-    row = one.model_dump(mode="json", exclude={"explain"}) | {"explain": one.explain.model_dump(mode="json")}
+    row = one.model_dump(mode="json", exclude={"explain"}) | {
+        "explain": one.explain.model_dump(mode="json")
+    }
     row |= {"entry": "decision", "id": one.decision_id, "at_ms": one.issued_ms}
     return with_why(row | dict.fromkeys(("outcome", "detail", "took_ms")))
 
@@ -151,7 +182,14 @@ def decision_row(value: bytes) -> Row:
 def _answer(value: bytes) -> Row:
     """As a row of the feed."""
     one = CommandResult.model_validate_json(value)
-    row = {"entry": "command", "id": one.id, "cluster": one.cluster, "kind": one.kind, "at_ms": one.at_ms, "outcome": one.outcome}
+    row = {
+        "entry": "command",
+        "id": one.id,
+        "cluster": one.cluster,
+        "kind": one.kind,
+        "at_ms": one.at_ms,
+        "outcome": one.outcome,
+    }
     return row | {"text": one.text, "rule": one.rule, "by": None, "arguments": {}, "dry_run": False}
 
 

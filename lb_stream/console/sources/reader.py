@@ -90,10 +90,20 @@ class Look:
 class Reader:
     """Gives the newest look there is. `kafka` None: Kafka is not asked."""
 
-    def __init__(self, tables: Store, settings: Settings, bootstrap: str | None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        tables: Store,
+        settings: Settings,
+        bootstrap: str | None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.settings = settings
         self._tables, self._clock = tables, clock
-        self._kafka = None if bootstrap is None else settings.kafka.model_copy(update={"bootstrap_servers": bootstrap})
+        self._kafka = (
+            None
+            if bootstrap is None
+            else settings.kafka.model_copy(update={"bootstrap_servers": bootstrap})
+        )
         self._look: Look | None = None
         self._making = threading.Lock()
         self._asked: Facts | None = None
@@ -144,7 +154,9 @@ class Reader:
         except QueryError as error:
             facts = gather_from(None, self._tables, self.settings)
             return Look(None, self._with_kafka(facts, now_s), now_s, str(error))
-        return Look(lake, self._with_kafka(gather_from(lake, self._tables, self.settings), now_s), now_s)
+        return Look(
+            lake, self._with_kafka(gather_from(lake, self._tables, self.settings), now_s), now_s
+        )
 
     def _with_kafka(self, facts: Facts, now_s: float) -> Facts:
         """With what Kafka said lately; asked anew beside this, so that no page waits for it."""
@@ -152,7 +164,9 @@ class Reader:
             return facts
         if now_s - self._asked_s > KAFKA_EVERY_S:
             self._asked_s = now_s
-            thread = threading.Thread(target=self._ask_kafka, args=(facts,), name="kafka-look", daemon=True)
+            thread = threading.Thread(
+                target=self._ask_kafka, args=(facts,), name="kafka-look", daemon=True
+            )
             thread.start()
             if self._asked is None:
                 thread.join(timeout=REFRESH_S)
@@ -167,6 +181,8 @@ class Reader:
         assert self._kafka is not None
         with self._asking:
             try:
-                self._asked = with_kafka(facts, self.settings.model_copy(update={"kafka": self._kafka}))
+                self._asked = with_kafka(
+                    facts, self.settings.model_copy(update={"kafka": self._kafka})
+                )
             except (KafkaError, Refusal) as error:  # a right or a login is missing
                 self._asked = replace(facts, kafka=str(error))

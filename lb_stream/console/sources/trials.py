@@ -71,13 +71,19 @@ class Trials:
                 if sum(one.ended_s is None for one in self._trials.values()) >= MOST_OPEN:
                     raise TooMany
                 trial = self._trials[key] = Trial()
-                threading.Thread(target=self._run, args=(trial, compute), name="trial", daemon=True).start()
+                threading.Thread(
+                    target=self._run, args=(trial, compute), name="trial", daemon=True
+                ).start()
         trial.ended.wait(AT_ONCE_S)
         return trial
 
     def _forget(self) -> None:
         now_s = self._clock()
-        self._trials = {key: one for key, one in self._trials.items() if one.ended_s is None or now_s - one.ended_s < KEPT_S}
+        self._trials = {
+            key: one
+            for key, one in self._trials.items()
+            if one.ended_s is None or now_s - one.ended_s < KEPT_S
+        }
         ended = [key for key, one in self._trials.items() if one.ended_s is not None]
         for key in ended[: max(0, len(ended) - MOST_KEPT)]:
             del self._trials[key]

@@ -80,7 +80,9 @@ class Tries:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._lock = clock, threading.Lock()
-        self._wrong: dict[str, tuple[int, float]] = {}  # name → how many, until when none is looked at
+        self._wrong: dict[
+            str, tuple[int, float]
+        ] = {}  # name → how many, until when none is looked at
 
     def wait_s(self, name: str) -> float:
         """How long until a password for this name is looked at again; 0: now."""

@@ -32,7 +32,9 @@ class User(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    password: str | None = Field(None, description="an Argon2 hash: `lbctl console user NAME` makes one")
+    password: str | None = Field(
+        None, description="an Argon2 hash: `lbctl console user NAME` makes one"
+    )
     role: Role = "viewer"
     clusters: dict[str, Role] = Field({}, description="cluster → another role there")
 
@@ -40,7 +42,10 @@ class User(BaseModel):
     @classmethod
     def _hashed(cls, value: str | None) -> str | None:
         if value is not None and not value.startswith("$argon2"):
-            raise PydanticCustomError("hash", "expected an Argon2 hash, not the password itself: `lbctl console user NAME` makes one")
+            raise PydanticCustomError(
+                "hash",
+                "expected an Argon2 hash, not the password itself: `lbctl console user NAME` makes one",
+            )
         return value
 
     def may(self, role: Role, cluster: str) -> bool:
@@ -125,5 +130,9 @@ def user_lines(name: str, password: str | None, role: str, clusters: Mapping[str
     if user.password is not None:
         lines.append(f'password = "{user.password}"')
     if clusters:
-        lines.append("clusters = { " + ", ".join(f'"{cluster}" = "{one}"' for cluster, one in clusters.items()) + " }")
+        lines.append(
+            "clusters = { "
+            + ", ".join(f'"{cluster}" = "{one}"' for cluster, one in clusters.items())
+            + " }"
+        )
     return "\n".join(lines) + "\n"

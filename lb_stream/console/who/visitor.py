@@ -32,7 +32,9 @@ class Access:
     tries: Tries
 
     @classmethod
-    def of(cls, users: Path | None, header: str | None = None, proxies: tuple[str, ...] = ()) -> Access:
+    def of(
+        cls, users: Path | None, header: str | None = None, proxies: tuple[str, ...] = ()
+    ) -> Access:
         """Raises UsersError; ValueError for a proxy that is no address."""
         known = frozenset(str(ipaddress.ip_address(one)) for one in proxies or ("127.0.0.1", "::1"))
         return cls(None if users is None else Users(users), header, known, Sessions(), Tries())
@@ -96,10 +98,18 @@ def _known(request: Request, access: Access) -> tuple[str, str]:
 
 async def form_of(request: Request) -> dict[str, str]:
     """The fields of a form that a page of this console's has sent. Raises HTTPException for another site's, or one that is too large."""
-    site, origin = request.headers.get("sec-fetch-site", "same-origin"), request.headers.get("origin")
-    if site not in ("same-origin", "none") or (origin is not None and urlsplit(origin).netloc != request.headers.get("host")):
+    site, origin = (
+        request.headers.get("sec-fetch-site", "same-origin"),
+        request.headers.get("origin"),
+    )
+    if site not in ("same-origin", "none") or (
+        origin is not None and urlsplit(origin).netloc != request.headers.get("host")
+    ):
         raise HTTPException(403, "this form comes from another site: open this console's own page")
-    if request.headers.get("content-type", "").partition(";")[0] != "application/x-www-form-urlencoded":
+    if (
+        request.headers.get("content-type", "").partition(";")[0]
+        != "application/x-www-form-urlencoded"
+    ):
         raise HTTPException(415, "expected a form (application/x-www-form-urlencoded)")
     body = b""
     async for part in request.stream():
@@ -116,5 +126,7 @@ def require_proof(request: Request, form: dict[str, str]) -> Visitor:
     """Who has sent a form that was made for them. Raises HTTPException(403)."""
     access, (key, name) = access_of(request), _known(request, access_of(request))
     if not name or not access.sessions.proves(key, form.get("proof", "")):
-        raise HTTPException(403, "you are not logged in any more, or the page is an old one: nothing was done")
+        raise HTTPException(
+            403, "you are not logged in any more, or the page is an old one: nothing was done"
+        )
     return visitor(request)

@@ -197,8 +197,14 @@ _BY_NAME = {
 _RESOURCES = r"(?P<resource>cpu|memory|direct_memory|bandwidth_in|bandwidth_out)"
 _FAMILIES = (
     (r"(?P<when>latest|short|long)_samples", "reports that the {when} holds"),
-    (r"(?P<when>latest|short|long)_throughput_(?P<way>in|out)_bytes_per_s", "traffic {way}, {when}, bytes/s"),
-    (r"(?P<when>latest|short|long)_rate_(?P<way>in|out)_msgs_per_s", "messages {way}, {when}, messages/s"),
+    (
+        r"(?P<when>latest|short|long)_throughput_(?P<way>in|out)_bytes_per_s",
+        "traffic {way}, {when}, bytes/s",
+    ),
+    (
+        r"(?P<when>latest|short|long)_rate_(?P<way>in|out)_msgs_per_s",
+        "messages {way}, {when}, messages/s",
+    ),
     (r"throughput_(?P<way>in|out)_bytes_per_s", "traffic {way}, bytes/s"),
     (r"rate_(?P<way>in|out)_msgs_per_s", "messages {way}, messages/s"),
     (rf"{_RESOURCES}_ratio", "usage ÷ limit of {resource}"),
@@ -206,7 +212,10 @@ _FAMILIES = (
         rf"{_RESOURCES}_(?P<part>usage|limit)",
         "{part} of {resource}, as reported: cpu in % of a core, memories in MiB, bandwidths in kbit/s",
     ),
-    (r"(?P<what>topics|sessions|rate|bandwidth)_ratio", "what both have together ÷ the limit of {what} at which a split begins"),
+    (
+        r"(?P<what>topics|sessions|rate|bandwidth)_ratio",
+        "what both have together ÷ the limit of {what} at which a split begins",
+    ),
 )
 _WHEN = {"latest": "as reported last", "short": "short-term average", "long": "long-term average"}
 
@@ -220,7 +229,12 @@ def comment(table: str, column: str) -> str:
     for pattern, told in _FAMILIES:
         if found := re.fullmatch(pattern, column):
             values = found.groupdict()
-            return told.format(**{name: _WHEN.get(value, value.replace("_", " ")) for name, value in values.items()})
+            return told.format(
+                **{
+                    name: _WHEN.get(value, value.replace("_", " "))
+                    for name, value in values.items()
+                }
+            )
     raise KeyError(f"{table}.{column}: say what it is, in lb_stream/contracts/columns/comments.py")
 
 

@@ -9,7 +9,18 @@ SUFFIX = "_at"
 _MS = "_ms"
 DURATIONS = frozenset(
     {
-        *("took_ms", "whole_ms", "offsets_ms", "planning_ms", "wal_ms", "decide_ms", "log_ms", "publish_ms", "project_ms", "averages_ms"),
+        *(
+            "took_ms",
+            "whole_ms",
+            "offsets_ms",
+            "planning_ms",
+            "wal_ms",
+            "decide_ms",
+            "log_ms",
+            "publish_ms",
+            "project_ms",
+            "averages_ms",
+        ),
         *("next_ms", "commit_ms", "state_updates_ms", "state_commit_ms"),
     }
 )
@@ -35,5 +46,9 @@ def view_columns(schema: pa.Schema, quote: str) -> list[str]:
     columns = []
     for name in schema.names:
         column = f"{quote}{name}{quote}"
-        columns.append(f"timestamp_millis({column}) AS {quote}{shown_as(name)}{quote}" if is_time(name) else column)
+        columns.append(
+            f"timestamp_millis({column}) AS {quote}{shown_as(name)}{quote}"
+            if is_time(name)
+            else column
+        )
     return columns

@@ -33,17 +33,25 @@ def follow_acks(shard: Shard, batch: Batch) -> Shard:
     acks = _naming_bundles(batch)
     if not acks:
         return shard
-    rows = pc.index_in(pa.array([ack["bundle"] for ack in acks], pa.string()), value_set=one_array(shard.bundles["name"])).to_pylist()
+    rows = pc.index_in(
+        pa.array([ack["bundle"] for ack in acks], pa.string()),
+        value_set=one_array(shard.bundles["name"]),
+    ).to_pylist()
     number = {name: at for at, name in enumerate(shard.brokers["name"].to_pylist())}
     columns = {
-        name: shard.bundles[name].to_numpy(zero_copy_only=False).copy() for name in ("owner", "owner_since_ms", "reported_ms", "gained")
+        name: shard.bundles[name].to_numpy(zero_copy_only=False).copy()
+        for name in ("owner", "owner_since_ms", "reported_ms", "gained")
     }
     for ack, row in zip(acks, rows, strict=True):
         broker = number.get(ack["broker"])
         if row is None or broker is None:
             continue
         owner, acquired = int(columns["owner"][row]), ack["outcome"] == "acquired"
-        if acquired and owner not in (-1, broker) and columns["reported_ms"][row] > ack["append_ms"]:
+        if (
+            acquired
+            and owner not in (-1, broker)
+            and columns["reported_ms"][row] > ack["append_ms"]
+        ):
             continue  # somebody else has named it since
         if owner != broker if acquired else owner == broker:
             columns["owner"][row] = broker if acquired else -1

@@ -12,7 +12,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lb_stream.core.averages.samples import Ints
-from lb_stream.core.model.blocks import BROKER_SCHEMA, EVENT_SCHEMA, NO_EVENTS, REPORT_FIELDS, Batch, one_array
+from lb_stream.core.model.blocks import (
+    BROKER_SCHEMA,
+    EVENT_SCHEMA,
+    NO_EVENTS,
+    REPORT_FIELDS,
+    Batch,
+    one_array,
+)
 
 CLOCK_CORRECTED_MS = 3_600_000
 """A report whose lastUpdate lies this far or farther behind the broker's previous one is no old report: its clock was set back."""
@@ -27,7 +34,17 @@ def heard(batch: Batch) -> bool:
 
 
 # What decides about a report; the rest of it is only carried along, as columns.
-_DECISIVE = ("name", "topic", "partition", "offset", "append_ms", "digest", "start_timestamp_ms", "last_update_ms", "no_load")
+_DECISIVE = (
+    "name",
+    "topic",
+    "partition",
+    "offset",
+    "append_ms",
+    "digest",
+    "start_timestamp_ms",
+    "last_update_ms",
+    "no_load",
+)
 _CARRIED = [field.name for field in REPORT_FIELDS]
 
 
@@ -69,17 +86,31 @@ class _Records:
 
     @staticmethod
     def of(known: pa.Table, batch: Batch) -> _Records:
-        lives = batch.events.filter(pc.is_in(batch.events["kind"], value_set=pa.array(SIGNS_OF_LIFE)))
+        lives = batch.events.filter(
+            pc.is_in(batch.events["kind"], value_set=pa.array(SIGNS_OF_LIFE))
+        )
         names = pa.concat_arrays([*batch.reports["name"].chunks, *lives["broker"].chunks])
         number = pc.index_in(names, value_set=one_array(known["name"]))
         new_names = pc.unique(names.filter(pc.is_null(number)))
         if len(new_names):
-            number = pc.coalesce(number, pc.add(pc.index_in(names, value_set=new_names), pa.scalar(len(known), pa.int32())))
+            number = pc.coalesce(
+                number,
+                pc.add(pc.index_in(names, value_set=new_names), pa.scalar(len(known), pa.int32())),
+            )
         partition, offset, append_ms = (
-            np.concatenate([batch.reports[name].to_numpy(), lives[name].to_numpy()]) for name in ("partition", "offset", "append_ms")
+            np.concatenate([batch.reports[name].to_numpy(), lives[name].to_numpy()])
+            for name in ("partition", "offset", "append_ms")
         )
         order = _in_order(partition, offset, append_ms)
-        return _Records(number.to_numpy().astype(np.int64), partition, append_ms, order, lives["kind"], len(batch.reports), new_names)
+        return _Records(
+            number.to_numpy().astype(np.int64),
+            partition,
+            append_ms,
+            order,
+            lives["kind"],
+            len(batch.reports),
+            new_names,
+        )
 
 
 def fold_brokers(known: pa.Table, batch: Batch) -> tuple[pa.Table, Ints, TakenReports]:
@@ -88,9 +119,13 @@ def fold_brokers(known: pa.Table, batch: Batch) -> tuple[pa.Table, Ints, TakenRe
     Returns it, where each known broker's row is in it (with -1 at the end, for nobody), and what came of the reports.
     """
     records = _Records.of(known, batch)
-    taken = _take_reports(known, batch.reports, records.order[records.order < records.reports], records.broker)
+    taken = _take_reports(
+        known, batch.reports, records.order[records.order < records.reports], records.broker
+    )
     new = len(records.new_names)
-    reported = np.append(np.arange(len(known)), np.full(new, -1))  # row of the known brokers and then of the reports
+    reported = np.append(
+        np.arange(len(known)), np.full(new, -1)
+    )  # row of the known brokers and then of the reports
     reported[records.broker[taken.loads]] = len(known) + taken.loads  # the last one stays
     lives = _lives(known, records, taken)
     order = np.flatnonzero(reported >= 0)  # without those that have reported nothing yet
@@ -100,7 +135,11 @@ def fold_brokers(known: pa.Table, batch: Batch) -> tuple[pa.Table, Ints, TakenRe
     row_of = np.full(len(known) + new + 1, -1)
     row_of[order] = np.arange(len(order))
     taken = replace(taken, broker=row_of[records.broker[taken.accepted]])
-    return _broker_table(known, batch.reports, lives, reported[order]), np.append(row_of[: len(known)], -1), taken
+    return (
+        _broker_table(known, batch.reports, lives, reported[order]),
+        np.append(row_of[: len(known)], -1),
+        taken,
+    )
 
 
 def _lives(known: pa.Table, records: _Records, taken: TakenReports) -> dict[str, Any]:
@@ -117,7 +156,9 @@ def _lives(known: pa.Table, records: _Records, taken: TakenReports) -> dict[str,
         values = column.to_numpy(zero_copy_only=False)
         return np.concatenate([values, np.zeros(new, values.dtype)])
 
-    seen_ms, reported_ms, partition, heartbeats, left = map(padded, ("seen_ms", "reported_ms", "partition", "heartbeats", "left"))
+    seen_ms, reported_ms, partition, heartbeats, left = map(
+        padded, ("seen_ms", "reported_ms", "partition", "heartbeats", "left")
+    )
     np.maximum.at(seen_ms, broker[lived], records.append_ms[lived])
     reported_ms[broker[taken.loads]] = records.append_ms[taken.loads]
     partition[broker[lived]] = records.partition[lived]
@@ -125,7 +166,9 @@ def _lives(known: pa.Table, records: _Records, taken: TakenReports) -> dict[str,
     for flags, kind in ((beats, "heartbeat"), (goodbyes, "goodbye")):
         flags[records.reports :] = pc.equal(records.kind, kind).to_numpy(zero_copy_only=False)
     heartbeats[broker[lived[beats[lived]]]] = True
-    decisive[records.reports :] = decisive[taken.loads] = True  # a report is no goodbye, and neither is another sign of life
+    decisive[records.reports :] = decisive[taken.loads] = (
+        True  # a report is no goodbye, and neither is another sign of life
+    )
     last = lived[decisive[lived]]
     left[broker[last]] = goodbyes[last]
     sampled = np.zeros(len(known) + new, np.bool_)
@@ -148,20 +191,38 @@ def _take_reports(known: pa.Table, reports: pa.Table, order: Ints, broker: Ints)
     """
     no_load = reports["no_load"].fill_null(False).to_numpy(zero_copy_only=False).astype(np.bool_)
     broker = broker[: len(reports)]
-    alone = (np.bincount(broker)[broker] == 1) & (broker < len(known)) & ~no_load if len(broker) else no_load
+    alone = (
+        (np.bincount(broker)[broker] == 1) & (broker < len(known)) & ~no_load
+        if len(broker)
+        else no_load
+    )
     rows = np.flatnonzero(alone)
     its = pa.array(broker[rows])
     accepted, fresh = alone.copy(), np.zeros(len(reports), np.bool_)
-    gap = known["last_update_ms"].to_numpy()[broker[rows]] - reports["last_update_ms"].to_numpy()[rows]
-    same_start = known["start_timestamp_ms"].to_numpy()[broker[rows]] == reports["start_timestamp_ms"].to_numpy()[rows]
+    gap = (
+        known["last_update_ms"].to_numpy()[broker[rows]]
+        - reports["last_update_ms"].to_numpy()[rows]
+    )
+    same_start = (
+        known["start_timestamp_ms"].to_numpy()[broker[rows]]
+        == reports["start_timestamp_ms"].to_numpy()[rows]
+    )
     accepted[rows] = ~(same_start & (gap > 0) & (gap < CLOCK_CORRECTED_MS))
-    same = pc.equal(known["digest"].take(its), reports["digest"].take(pa.array(rows))).fill_null(False)
+    same = pc.equal(known["digest"].take(its), reports["digest"].take(pa.array(rows))).fill_null(
+        False
+    )
     fresh[rows] = accepted[rows] & ~same.to_numpy().astype(np.bool_)
-    expected = {at: _expected(int(known["last_update_ms"][int(broker[at])].as_py())) for at in rows[~accepted[rows]].tolist()}
+    expected = {
+        at: _expected(int(known["last_update_ms"][int(broker[at])].as_py()))
+        for at in rows[~accepted[rows]].tolist()
+    }
     if len(rows) < len(reports):
         _take_one_by_one(known, reports, order[~alone[order]], broker, accepted, fresh, expected)
     refused = order[~accepted[order]]
-    events = [_refusal(report, expected[at]) for at, report in zip(refused.tolist(), _rows(reports, refused), strict=True)]
+    events = [
+        _refusal(report, expected[at])
+        for at, report in zip(refused.tolist(), _rows(reports, refused), strict=True)
+    ]
     taken = order[accepted[order]]
     told = pa.Table.from_pylist(events, EVENT_SCHEMA) if events else NO_EVENTS
     return TakenReports(taken, order[fresh[order]], taken[~no_load[taken]], told, broker[taken])
@@ -196,7 +257,10 @@ def _take_one_by_one(
 
 def _is_old(before: dict[str, Any], report: dict[str, Any]) -> bool:
     gap: int = before["last_update_ms"] - report["last_update_ms"]
-    return before["start_timestamp_ms"] == report["start_timestamp_ms"] and 0 < gap < CLOCK_CORRECTED_MS
+    return (
+        before["start_timestamp_ms"] == report["start_timestamp_ms"]
+        and 0 < gap < CLOCK_CORRECTED_MS
+    )
 
 
 def _rows(table: pa.Table, rows: Ints) -> list[dict[str, Any]]:
@@ -204,14 +268,22 @@ def _rows(table: pa.Table, rows: Ints) -> list[dict[str, Any]]:
     if not len(rows):
         return []
     given = set(table.column_names)
-    found: list[dict[str, Any]] = table.select([name for name in _DECISIVE if name in given]).take(pa.array(rows)).to_pylist()
+    found: list[dict[str, Any]] = (
+        table.select([name for name in _DECISIVE if name in given]).take(pa.array(rows)).to_pylist()
+    )
     return found
 
 
-def _broker_table(known: pa.Table, reports: pa.Table, lives: dict[str, Any], reported: Ints) -> pa.Table:
+def _broker_table(
+    known: pa.Table, reports: pa.Table, lives: dict[str, Any], reported: Ints
+) -> pa.Table:
     """Brokers as given, with what they reported from that row of the known ones and then of the reports."""
-    carried = pa.concat_tables([known.select(_CARRIED), reports.select(_CARRIED)]).take(pa.array(reported))
-    columns = {name: carried[name] if name in _CARRIED else lives[name] for name in BROKER_SCHEMA.names}
+    carried = pa.concat_tables([known.select(_CARRIED), reports.select(_CARRIED)]).take(
+        pa.array(reported)
+    )
+    columns = {
+        name: carried[name] if name in _CARRIED else lives[name] for name in BROKER_SCHEMA.names
+    }
     return pa.table(columns, schema=BROKER_SCHEMA).combine_chunks()
 
 
@@ -220,7 +292,11 @@ def _expected(last_update_ms: int) -> str:
 
 
 def _refusal(report: dict[str, Any], expected: str) -> dict[str, Any]:
-    given = ("key", report["name"]) if report["no_load"] else ("lastUpdate", str(report["last_update_ms"]))
+    given = (
+        ("key", report["name"])
+        if report["no_load"]
+        else ("lastUpdate", str(report["last_update_ms"]))
+    )
     payload = {"field": given[0], "value": given[1], "expected": expected}
     position = {name: report[name] for name in ("topic", "partition", "offset", "append_ms")}
     return {"kind": "rejected", "broker": report["name"], "payload": json.dumps(payload)} | position

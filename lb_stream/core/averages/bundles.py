@@ -10,7 +10,15 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lb_stream.core.averages.brokers import TakenReports
-from lb_stream.core.averages.rows import as_last_time, in_rank_order, is_first, look_up, place_in_group, renumbered, sorted_by_bundle
+from lb_stream.core.averages.rows import (
+    as_last_time,
+    in_rank_order,
+    is_first,
+    look_up,
+    place_in_group,
+    renumbered,
+    sorted_by_bundle,
+)
 from lb_stream.core.averages.samples import DEFAULT_FOUR, Floats, FoldConfig, Ints, fold_samples
 from lb_stream.core.model.blocks import BUNDLE_SCHEMA, FOUR, STATS_SCHEMA, Batch, one_array
 from lb_stream.core.model.names import SYSTEM_PATTERN
@@ -37,10 +45,14 @@ class Columns:
         news = {name: np.zeros(len(bundles) + added, np.bool_) for name in NEWS}
         if not added:
             return Columns(one_array(bundles["name"]), values | news)
-        values = {name: np.concatenate([old, np.zeros(added, old.dtype)]) for name, old in values.items()} | news
+        values = {
+            name: np.concatenate([old, np.zeros(added, old.dtype)]) for name, old in values.items()
+        } | news
         values["owner"][len(bundles) :] = -1
         values["appeared"][len(bundles) :] = True
-        values["system"][len(bundles) :] = pc.match_substring_regex(new_names, SYSTEM_PATTERN).to_numpy(zero_copy_only=False)
+        values["system"][len(bundles) :] = pc.match_substring_regex(
+            new_names, SYSTEM_PATTERN
+        ).to_numpy(zero_copy_only=False)
         for span in ("short", "long"):
             for column, default in zip(FOUR, DEFAULT_FOUR, strict=True):
                 values[f"{span}_{column}"][len(bundles) :] = default
@@ -64,11 +76,21 @@ class Columns:
             self.writable(name)[at] = column
 
     def table(self) -> pa.Table:
-        columns = [self.name if field.name == "name" else pa.array(self.values[field.name], field.type) for field in BUNDLE_SCHEMA]
+        columns = [
+            self.name if field.name == "name" else pa.array(self.values[field.name], field.type)
+            for field in BUNDLE_SCHEMA
+        ]
         return pa.table(columns, schema=BUNDLE_SCHEMA)
 
 
-def fold_bundles(bundles: pa.Table, brokers: pa.Table, row_of: Ints, batch: Batch, taken: TakenReports, config: FoldConfig) -> pa.Table:
+def fold_bundles(
+    bundles: pa.Table,
+    brokers: pa.Table,
+    row_of: Ints,
+    batch: Batch,
+    taken: TakenReports,
+    config: FoldConfig,
+) -> pa.Table:
     """Take the samples of accepted reports into the bundle table: averages from new samples, ownership from all."""
     reports, broker_of_rank = batch.reports, taken.broker
     append_of_rank = reports["append_ms"].to_numpy()[taken.accepted]
@@ -78,7 +100,11 @@ def fold_bundles(bundles: pa.Table, brokers: pa.Table, row_of: Ints, batch: Batc
     samples, rank_of = in_rank_order(batch.samples, rank)
     names = one_array(samples["name"])
     owner = renumbered(bundles["owner"].to_numpy(), row_of)
-    as_before = as_last_time(names, rank_of, broker_of_rank, bundles, owner, len(brokers)) if whole.all() else None
+    as_before = (
+        as_last_time(names, rank_of, broker_of_rank, bundles, owner, len(brokers))
+        if whole.all()
+        else None
+    )
     if as_before is not None:
         row, by_bundle = as_before
         columns = Columns.of(bundles, owner, names[:0])
@@ -103,9 +129,13 @@ def fold_bundles(bundles: pa.Table, brokers: pa.Table, row_of: Ints, batch: Batc
             is_counted[:] = False
             if len(taken.fresh):
                 is_counted[last[last >= 0]] = True
-                _resample(columns, (last < 0) & ~brokers["left"].to_numpy(zero_copy_only=False), config)
+                _resample(
+                    columns, (last < 0) & ~brokers["left"].to_numpy(zero_copy_only=False), config
+                )
         if not (is_counted[:-1].all() and pc.all(samples["has_stats"]).as_py()):
-            kept = (is_counted[rank_of] & samples["has_stats"].to_numpy(zero_copy_only=False))[by_bundle]
+            kept = (is_counted[rank_of] & samples["has_stats"].to_numpy(zero_copy_only=False))[
+                by_bundle
+            ]
             row, by_bundle = row[kept], by_bundle[kept]
         _average(columns, row, samples, by_bundle, config)
     table = columns.table()
@@ -132,11 +162,15 @@ def _own(
     turns = np.bincount(broker_of_rank[whole], minlength=most)  # of each broker in this batch
     first_of_broker = np.cumsum(turns) - turns
     turn_of_rank = np.empty(len(by_broker), np.int64)
-    turn_of_rank[by_broker] = np.cumsum(whole[by_broker]) - first_of_broker[broker_of_rank[by_broker]]
+    turn_of_rank[by_broker] = (
+        np.cumsum(whole[by_broker]) - first_of_broker[broker_of_rank[by_broker]]
+    )
     by_broker = by_broker[whole[by_broker]]
 
     owner, turn = broker_of_rank.take(rank), turn_of_rank.take(rank)
-    again = np.flatnonzero(~is_first(row))  # bundles that several reports name: what the one before said
+    again = np.flatnonzero(
+        ~is_first(row)
+    )  # bundles that several reports name: what the one before said
     at = slice(None) if len(row) == len(before) and not len(again) else row
     owner_before = before[at].astype(owner.dtype)
     owner_before[again] = owner[again - 1]
@@ -180,8 +214,13 @@ def _average(
         chosen = slice(None) if wave is None else wave == k
         picked = places[chosen]
         at = slice(None) if len(picked) == len(columns.name) else rows[chosen]
-        block = iter(np.empty((len(sampled) + 2 * len(FOUR), len(picked))))  # in one piece: large enough for large pages of memory
-        taken = {name: column.take(picked, out=next(block).view(column.dtype), mode="clip") for name, column in sampled.items()}
+        block = iter(
+            np.empty((len(sampled) + 2 * len(FOUR), len(picked)))
+        )  # in one piece: large enough for large pages of memory
+        taken = {
+            name: column.take(picked, out=next(block).view(column.dtype), mode="clip")
+            for name, column in sampled.items()
+        }
         for name, column in taken.items():
             columns.put(name, at, column)
         for span, most in (("short", config.short_samples), ("long", config.long_samples)):
@@ -189,7 +228,11 @@ def _average(
             before = n - 1.0
             for name in FOUR:
                 average = columns.values[f"{span}_{name}"][at]
-                columns.put(f"{span}_{name}", at, fold_samples(n, before, average, taken[f"latest_{name}"], next(block)))
+                columns.put(
+                    f"{span}_{name}",
+                    at,
+                    fold_samples(n, before, average, taken[f"latest_{name}"], next(block)),
+                )
 
 
 def _counted(columns: Columns, name: str, at: Ints | slice, most: int) -> Floats | np.float64:

@@ -28,11 +28,15 @@ class NameOrder:
 
 def name_order(shards: Sequence[pa.ChunkedArray]) -> NameOrder:
     """Merge the sorted names of several shards."""
-    joined = pa.concat_arrays([chunk for names in shards for chunk in names.chunks] or [pa.array([], pa.string())])
+    joined = pa.concat_arrays(
+        [chunk for names in shards for chunk in names.chunks] or [pa.array([], pa.string())]
+    )
     order = pc.sort_indices(joined)
     rows = np.empty(len(joined), np.int64)
     rows[order.to_numpy()] = np.arange(len(joined))
-    return NameOrder(joined.take(order), tuple(np.split(rows, np.cumsum([len(names) for names in shards])[:-1])))
+    return NameOrder(
+        joined.take(order), tuple(np.split(rows, np.cumsum([len(names) for names in shards])[:-1]))
+    )
 
 
 def view_of(
@@ -53,8 +57,14 @@ def view_of(
     clock_ms = _clocks(brokers["partition"], times, now_ms)
     owners = [shard.bundles["owner"].to_numpy() for shard in shards]
     if brokers is not shards[0].brokers:
-        rows = (pc.index_in(shard.brokers["name"], value_set=one_array(brokers["name"])).to_numpy() for shard in shards)
-        owners = [np.append(row.astype(np.int32), np.int32(-1))[owner] for row, owner in zip(rows, owners, strict=True)]
+        rows = (
+            pc.index_in(shard.brokers["name"], value_set=one_array(brokers["name"])).to_numpy()
+            for shard in shards
+        )
+        owners = [
+            np.append(row.astype(np.int32), np.int32(-1))[owner]
+            for row, owner in zip(rows, owners, strict=True)
+        ]
     if len(shards) == 1:
         columns = dict(zip(shards[0].bundles.schema.names, shards[0].bundles.columns, strict=True))
         bundles = _bundles(one_array(columns["name"]), owners[0], columns.__getitem__)
@@ -62,7 +72,9 @@ def view_of(
     known = order or name_order([shard.bundles["name"] for shard in shards])
 
     def merged(name: str) -> pa.ChunkedArray:
-        return pa.chunked_array([_merged([shard.bundles[name].to_numpy() for shard in shards], known.rows)])
+        return pa.chunked_array(
+            [_merged([shard.bundles[name].to_numpy() for shard in shards], known.rows)]
+        )
 
     bundles = _bundles(known.names, _merged(owners, known.rows), merged)
     return ClusterView(cluster, now_ms, _brokers(brokers, clock_ms, bundles, weights), bundles)
@@ -81,9 +93,13 @@ def _all_brokers(shards: Sequence[Shard]) -> pa.Table:
     first, *others = (shard.brokers for shard in shards)
     if all(brokers.equals(first) for brokers in others):
         return first
-    brokers = pa.concat_tables([first, *others]).sort_by([("name", "ascending"), ("seen_ms", "descending")])
+    brokers = pa.concat_tables([first, *others]).sort_by(
+        [("name", "ascending"), ("seen_ms", "descending")]
+    )
     names = brokers["name"].to_numpy(zero_copy_only=False)
-    return brokers.filter(pa.array(np.append(True, names[1:] != names[:-1]) if len(names) else np.empty(0, np.bool_)))
+    return brokers.filter(
+        pa.array(np.append(True, names[1:] != names[:-1]) if len(names) else np.empty(0, np.bool_))
+    )
 
 
 def _merged(parts: Sequence[NDArray[Any]], rows: Sequence[Ints]) -> NDArray[Any]:
@@ -103,8 +119,13 @@ def _texts(column: pa.ChunkedArray) -> tuple[str, ...]:
     return tuple(text or "" for text in column.to_pylist())
 
 
-def _brokers(brokers: pa.Table, clock_ms: Ints, bundles: Bundles, weights: Mapping[str, float]) -> Brokers:
-    resources = {name: (brokers[f"{name}_usage"].to_numpy(), brokers[f"{name}_limit"].to_numpy()) for name in RESOURCES}
+def _brokers(
+    brokers: pa.Table, clock_ms: Ints, bundles: Bundles, weights: Mapping[str, float]
+) -> Brokers:
+    resources = {
+        name: (brokers[f"{name}_usage"].to_numpy(), brokers[f"{name}_limit"].to_numpy())
+        for name in RESOURCES
+    }
     return Brokers(
         names=tuple(brokers["name"].to_pylist()),
         usage=max_weighted_usage(resources, weights),
@@ -133,9 +154,14 @@ def _brokers(brokers: pa.Table, clock_ms: Ints, bundles: Bundles, weights: Mappi
     )
 
 
-def _bundles(names: pa.StringArray, owner: NDArray[np.int32], column: Callable[[str], pa.ChunkedArray]) -> Bundles:
+def _bundles(
+    names: pa.StringArray, owner: NDArray[np.int32], column: Callable[[str], pa.ChunkedArray]
+) -> Bundles:
     """`column`: name of a column → the column, its rows as the names."""
-    latest, short, long = (Rates(*(column(f"{span}_{value}").to_numpy() for value in FOUR)) for span in ("latest", "short", "long"))
+    latest, short, long = (
+        Rates(*(column(f"{span}_{value}").to_numpy() for value in FOUR))
+        for span in ("latest", "short", "long")
+    )
     return Bundles(
         names=names,
         owner=owner,

@@ -26,10 +26,18 @@ def fold(shard: Shard, batch: Batch, now_ms: int, config: FoldConfig) -> tuple[S
     """
     if not len(batch.reports):
         lives = pc.any(pc.is_in(batch.events["kind"], value_set=pa.array(SIGNS_OF_LIFE))).as_py()
-        brokers = fold_brokers(shard.brokers, batch)[0] if lives or pc.any(shard.brokers["sampled"]).as_py() else shard.brokers
+        brokers = (
+            fold_brokers(shard.brokers, batch)[0]
+            if lives or pc.any(shard.brokers["sampled"]).as_py()
+            else shard.brokers
+        )
         news = pc.any(shard.bundles["gained"]).as_py() or pc.any(shard.bundles["appeared"]).as_py()
         none = np.zeros(len(shard.bundles), np.bool_)
-        bundles = with_columns(shard.bundles, {"gained": none, "appeared": none}) if news else shard.bundles
+        bundles = (
+            with_columns(shard.bundles, {"gained": none, "appeared": none})
+            if news
+            else shard.bundles
+        )
         return _forget(follow_acks(Shard(brokers, bundles), batch), now_ms, config), NO_EVENTS
     brokers, row_of, taken = fold_brokers(shard.brokers, batch)
     bundles = fold_bundles(shard.bundles, brokers, row_of, batch, taken, config)
@@ -56,11 +64,20 @@ def _forget(shard: Shard, now_ms: int, config: FoldConfig) -> Shard:
         lost = (owner < 0) & (before >= 0)
         since = np.where(lost, now_ms, shard.bundles["owner_since_ms"].to_numpy())
         gained = lost | shard.bundles["gained"].to_numpy(zero_copy_only=False)
-        shard = Shard(brokers, with_columns(shard.bundles, {"owner": owner, "owner_since_ms": since, "gained": gained}))
+        shard = Shard(
+            brokers,
+            with_columns(
+                shard.bundles, {"owner": owner, "owner_since_ms": since, "gained": gained}
+            ),
+        )
     gone = shard.bundles["owner"].to_numpy() < 0
     if not gone.any():
         return shard
     if config.bundle_retention_ms:  # a round must have seen that it is nobody's
         gone &= ~shard.bundles["gained"].to_numpy(zero_copy_only=False)
-    expired = gone & (now_ms - shard.bundles["owner_since_ms"].to_numpy() >= config.bundle_retention_ms)
-    return Shard(shard.brokers, shard.bundles.filter(pa.array(~expired))) if expired.any() else shard
+    expired = gone & (
+        now_ms - shard.bundles["owner_since_ms"].to_numpy() >= config.bundle_retention_ms
+    )
+    return (
+        Shard(shard.brokers, shard.bundles.filter(pa.array(~expired))) if expired.any() else shard
+    )

@@ -19,7 +19,12 @@ def renumbered(owner: NDArray[np.int32], row_of: Ints) -> NDArray[np.int32]:
 
 
 def as_last_time(
-    names: pa.Array, rank: Ints, broker_of_rank: Ints, bundles: pa.Table, owner: NDArray[np.int32], brokers: int
+    names: pa.Array,
+    rank: Ints,
+    broker_of_rank: Ints,
+    bundles: pa.Table,
+    owner: NDArray[np.int32],
+    brokers: int,
 ) -> tuple[Ints, Ints] | None:
     """The rows of all samples' bundles, sorted, and the sample of each, if every report names what its broker owns, in the old order.
 
@@ -28,7 +33,10 @@ def as_last_time(
     """
     whose = np.add(owner, 1, dtype=np.intp)  # nobody's come first
     samples = np.bincount(rank, minlength=len(broker_of_rank))  # of each report
-    first, named = np.full(brokers + 1, -1), np.zeros(brokers + 1, np.int64)  # of each broker, nobody before them
+    first, named = (
+        np.full(brokers + 1, -1),
+        np.zeros(brokers + 1, np.int64),
+    )  # of each broker, nobody before them
     first[broker_of_rank + 1], named[broker_of_rank + 1] = np.cumsum(samples) - samples, samples
     reports = first >= 0
     owned = np.bincount(whose, minlength=brokers + 1)
@@ -81,7 +89,12 @@ def place_in_group(first: NDArray[np.bool_]) -> NDArray[np.int32]:
 
 
 def look_up(
-    names: pa.Array, place: NDArray[np.int32], rank: Ints, broker_of_rank: Ints, bundles: pa.Table, owner: NDArray[np.int32]
+    names: pa.Array,
+    place: NDArray[np.int32],
+    rank: Ints,
+    broker_of_rank: Ints,
+    bundles: pa.Table,
+    owner: NDArray[np.int32],
 ) -> tuple[Ints, pa.Array]:
     """The row of each sample's bundle, and the names not known so far: their rows follow the known ones.
 
@@ -90,13 +103,26 @@ def look_up(
     """
     known = one_array(bundles["name"])
     nowhere = len(known)
-    before, group = bundles["place"].to_numpy(), np.add(owner, 1, dtype=np.intp)  # nobody's come first
-    owned = np.bincount(group, minlength=broker_of_rank.max(initial=-1) + 2)  # how many each broker has
+    before, group = (
+        bundles["place"].to_numpy(),
+        np.add(owner, 1, dtype=np.intp),
+    )  # nobody's come first
+    owned = np.bincount(
+        group, minlength=broker_of_rank.max(initial=-1) + 2
+    )  # how many each broker has
     first = np.cumsum(owned) - owned  # of a broker's places in one list of all brokers' places
     row_at = np.full(nowhere + 1, -1, np.int64)
-    row_at[_or(nowhere, first.take(group) + before, before < owned.take(group))] = np.arange(nowhere)
+    row_at[_or(nowhere, first.take(group) + before, before < owned.take(group))] = np.arange(
+        nowhere
+    )
     row_at[nowhere] = -1
-    row = row_at.take(_or(nowhere, first[broker_of_rank + 1].take(rank) + place, place < owned[broker_of_rank + 1].take(rank)))
+    row = row_at.take(
+        _or(
+            nowhere,
+            first[broker_of_rank + 1].take(rank) + place,
+            place < owned[broker_of_rank + 1].take(rank),
+        )
+    )
     unknown = row < 0
     as_before = pc.equal(known.take(pa.array(row, mask=unknown if unknown.any() else None)), names)
     if as_before.true_count == len(names):

@@ -30,7 +30,13 @@ class FoldConfig:
     sample_mode: Literal["per_report", "reference"] = "per_report"
 
 
-def fold_samples(n: Floats | np.float64, before: Floats | np.float64, average: Floats, sample: Floats, into: Floats) -> Floats:
+def fold_samples(
+    n: Floats | np.float64,
+    before: Floats | np.float64,
+    average: Floats,
+    sample: Floats,
+    into: Floats,
+) -> Floats:
     """One step of the average: ((n-1)·v + s) / n, in that order of operations. `n`: samples, this one included, capped; `before`: n-1.
 
     The result is written `into` an array of its size, which is returned.

@@ -29,14 +29,20 @@ _MARK = 8
 _LIVES = pa.array(SIGNS_OF_LIFE)
 
 
-def fold_together(shards: Sequence[Shard], batches: Sequence[Batch], now_ms: int, config: FoldConfig) -> list[Folded]:
+def fold_together(
+    shards: Sequence[Shard], batches: Sequence[Batch], now_ms: int, config: FoldConfig
+) -> list[Folded]:
     """What `fold` returns for each shard, all of different clusters, and its batch.
 
     A shard whose batch has no report or sign of life, or a report that is refused, is folded by itself. So are all in the mode `reference`:
     there one new report counts for its whole cluster.
     """
     found: list[Folded | None] = [None] * len(shards)
-    joint = [] if config.sample_mode == "reference" else [at for at, batch in enumerate(batches) if heard(batch)]
+    joint = (
+        []
+        if config.sample_mode == "reference"
+        else [at for at, batch in enumerate(batches) if heard(batch)]
+    )
     if len(joint) > 1:
         members = _Members.of([shards[at] for at in joint], [batches[at] for at in joint])
         folded, refused = fold(members.shard(), members.batch(), now_ms, config)
@@ -44,7 +50,10 @@ def fold_together(shards: Sequence[Shard], batches: Sequence[Batch], now_ms: int
         for number, shard in enumerate(members.apart(folded)):
             if number not in alone:
                 found[joint[number]] = shard, NO_EVENTS
-    return [one or fold(shard, batch, now_ms, config) for one, shard, batch in zip(found, shards, batches, strict=True)]
+    return [
+        one or fold(shard, batch, now_ms, config)
+        for one, shard, batch in zip(found, shards, batches, strict=True)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +68,9 @@ class _Members:
     @staticmethod
     def of(shards: Sequence[Shard], batches: Sequence[Batch]) -> _Members:
         begins = np.array([0, *accumulate(len(shard.brokers) for shard in shards)], np.int64)
-        tables = [shard.brokers for shard in shards] + [table for batch in batches for table in (batch.reports, batch.events)]
+        tables = [shard.brokers for shard in shards] + [
+            table for batch in batches for table in (batch.reports, batch.events)
+        ]
         chunks = [chunk for table in tables for chunk in table["partition"].chunks]
         most = pc.max(pa.chunked_array(chunks, pa.int32())).as_py()
         return _Members(shards, batches, begins, (most or 0) + 1)
@@ -70,7 +81,14 @@ class _Members:
         bundles = self._marked([shard.bundles for shard in self.shards])
         owner = bundles["owner"].to_numpy()
         begins = np.repeat(self.brokers[:-1], [len(shard.bundles) for shard in self.shards])
-        return Shard(brokers, _with(bundles, "owner", pa.array(np.where(owner < 0, owner, owner + begins).astype(np.int32))))
+        return Shard(
+            brokers,
+            _with(
+                bundles,
+                "owner",
+                pa.array(np.where(owner < 0, owner, owner + begins).astype(np.int32)),
+            ),
+        )
 
     def batch(self) -> Batch:
         """All batches as one: their reports, samples and signs of life."""
@@ -78,13 +96,18 @@ class _Members:
         samples = self._marked([batch.samples for batch in self.batches])
         before = np.cumsum([0, *(len(batch.reports) for batch in self.batches)])[:-1]
         begins = np.repeat(before, [len(batch.samples) for batch in self.batches])
-        samples = _with(samples, "report", pa.array((samples["report"].to_numpy() + begins).astype(np.int32)))
+        samples = _with(
+            samples, "report", pa.array((samples["report"].to_numpy() + begins).astype(np.int32))
+        )
         return Batch(reports, samples, self._lives())
 
     def apart(self, folded: Shard) -> list[Shard]:
         """Each shard's own part of what their fold as one has come to."""
         of_broker, of_bundle = self._bounds(folded.brokers), self._bounds(folded.bundles)
-        brokers, bundles = self._own_brokers(folded.brokers, of_broker), _with_own_owners(folded.bundles, of_broker, of_bundle)
+        brokers, bundles = (
+            self._own_brokers(folded.brokers, of_broker),
+            _with_own_owners(folded.bundles, of_broker, of_bundle),
+        )
         appeared = bundles["appeared"].to_numpy(zero_copy_only=False)
         found = []
         for number, shard in enumerate(self.shards):
@@ -95,7 +118,11 @@ class _Members:
                 own = _with_own_names(own, new)
             else:
                 own = own.set_column(0, BUNDLE_SCHEMA.field(0), shard.bundles["name"])
-                own = own if len(self.batches[number].reports) or not own.equals(shard.bundles) else shard.bundles
+                own = (
+                    own
+                    if len(self.batches[number].reports) or not own.equals(shard.bundles)
+                    else shard.bundles
+                )
             first, last = of_broker[number : number + 2].tolist()
             found.append(Shard(brokers.slice(first, last - first), own))
         return found
@@ -103,7 +130,10 @@ class _Members:
     def _bounds(self, table: pa.Table) -> Ints:
         """Where the rows of each shard begin in a table that is sorted by name, and its length at the end."""
         names = one_array(table["name"])
-        begins = [bisect_left(range(len(names)), _mark(number), key=lambda at: str(names[at])) for number in range(len(self.shards))]
+        begins = [
+            bisect_left(range(len(names)), _mark(number), key=lambda at: str(names[at]))
+            for number in range(len(self.shards))
+        ]
         return np.array([*begins, len(names)], np.int64)
 
     def _own_brokers(self, brokers: pa.Table, bounds: Ints) -> pa.Table:
@@ -118,22 +148,39 @@ class _Members:
         """The tables behind one another, each with names and partitions of its own."""
         joined = pa.concat_tables(tables).combine_chunks()
         lengths = [len(table) for table in tables]
-        marks = pa.array([_mark(number) for number in range(len(tables))]).take(pa.array(np.repeat(np.arange(len(tables)), lengths)))
-        joined = _with(joined, name, pc.binary_join_element_wise(marks, one_array(joined[name]), ""))
+        marks = pa.array([_mark(number) for number in range(len(tables))]).take(
+            pa.array(np.repeat(np.arange(len(tables)), lengths))
+        )
+        joined = _with(
+            joined, name, pc.binary_join_element_wise(marks, one_array(joined[name]), "")
+        )
         if "partition" in joined.column_names:
             added = np.repeat(np.arange(len(tables)) * self.partitions, lengths)
-            joined = _with(joined, "partition", pc.add(joined["partition"], pa.array(added, pa.int32())))
+            joined = _with(
+                joined, "partition", pc.add(joined["partition"], pa.array(added, pa.int32()))
+            )
         return joined
 
     def _lives(self) -> pa.Table:
         """All shards' signs of life."""
-        own = [batch.events.filter(pc.is_in(batch.events["kind"], value_set=_LIVES)) for batch in self.batches]
+        own = [
+            batch.events.filter(pc.is_in(batch.events["kind"], value_set=_LIVES))
+            for batch in self.batches
+        ]
         lives = self._marked(own, "broker")
         acks = pc.equal(lives["kind"], "ack")
         if not pc.any(acks).as_py():
             return lives
-        rows = zip(lives["kind"].to_pylist(), lives["broker"].to_pylist(), lives["payload"].to_pylist(), strict=True)
-        payloads = [_marked_ack(payload, broker[:_MARK]) if kind == "ack" else payload for kind, broker, payload in rows]
+        rows = zip(
+            lives["kind"].to_pylist(),
+            lives["broker"].to_pylist(),
+            lives["payload"].to_pylist(),
+            strict=True,
+        )
+        payloads = [
+            _marked_ack(payload, broker[:_MARK]) if kind == "ack" else payload
+            for kind, broker, payload in rows
+        ]
         return _with(lives, "payload", pa.array(payloads, pa.string()))
 
 
@@ -160,7 +207,9 @@ def _with_own_owners(bundles: pa.Table, of_broker: Ints, of_bundle: Ints) -> pa.
     """Bundles with their owners as rows of their own shard's brokers."""
     owner = bundles["owner"].to_numpy()
     begins = np.repeat(of_broker[:-1], np.diff(of_bundle))
-    return _with(bundles, "owner", pa.array(np.where(owner < 0, owner, owner - begins).astype(np.int32)))
+    return _with(
+        bundles, "owner", pa.array(np.where(owner < 0, owner, owner - begins).astype(np.int32))
+    )
 
 
 def _with_own_names(bundles: pa.Table, new: Ints) -> pa.Table:
@@ -168,6 +217,8 @@ def _with_own_names(bundles: pa.Table, new: Ints) -> pa.Table:
     names = _unmarked(bundles["name"])
     if len(new):
         system = bundles["system"].to_numpy(zero_copy_only=False)
-        system[new] = pc.match_substring_regex(names.take(pa.array(new)), SYSTEM_PATTERN).to_numpy(zero_copy_only=False)
+        system[new] = pc.match_substring_regex(names.take(pa.array(new)), SYSTEM_PATTERN).to_numpy(
+            zero_copy_only=False
+        )
         bundles = _with(bundles, "system", pa.array(system))
     return _with(bundles, "name", names)

@@ -37,7 +37,9 @@ from lb_stream.core.observing.known_bundles import compact, missing, with_bundle
 from lb_stream.core.observing.liveness import silent
 
 
-def obey_standing(desk: CommandResponder, view: ClusterView, commands: Iterable[Received], config: ClusterConfig) -> tuple[Received, ...]:
+def obey_standing(
+    desk: CommandResponder, view: ClusterView, commands: Iterable[Received], config: ClusterConfig
+) -> tuple[Received, ...]:
     """Do the commands whose effect stays. Returns the others, which are still to be done."""
     rest = []
     for received in desk.new(commands):
@@ -50,7 +52,9 @@ def obey_standing(desk: CommandResponder, view: ClusterView, commands: Iterable[
     return tuple(rest)
 
 
-def apply_operator_state(view: ClusterView, orders: OperatorState, wanted: bool = True) -> ClusterView:
+def apply_operator_state(
+    view: ClusterView, orders: OperatorState, wanted: bool = True
+) -> ClusterView:
     """The view with the orders' policies, and with the bundles of their namespaces that it lacks, if these are wanted."""
     view = with_bundles(view, missing(view, orders.namespaces)) if wanted else view
     return view if orders == NO_ORDERS else replace(view, policies=orders.policies(view.policies))
@@ -69,9 +73,17 @@ def forget_ended(desk: CommandResponder, view: ClusterView) -> None:
     if left != desk.orders.deleted:
         desk.change(deleted=left)
     if any(until_ms <= view.now_ms for until_ms in desk.orders.pins.values()):
-        desk.change(pins={name: until_ms for name, until_ms in desk.orders.pins.items() if until_ms > view.now_ms})
+        desk.change(
+            pins={
+                name: until_ms
+                for name, until_ms in desk.orders.pins.items()
+                if until_ms > view.now_ms
+            }
+        )
     if any(one.until_ms <= view.now_ms for one in desk.orders.rejections):
-        desk.change(rejections=tuple(one for one in desk.orders.rejections if one.until_ms > view.now_ms))
+        desk.change(
+            rejections=tuple(one for one in desk.orders.rejections if one.until_ms > view.now_ms)
+        )
 
 
 def broker_of(given: str) -> str:
@@ -108,22 +120,45 @@ def _size(view: ClusterView, namespace: str) -> int:
     return int(rows.stop - rows.start)
 
 
-def _pause(desk: CommandResponder, received: Received, command: PauseCluster, view: ClusterView, config: ClusterConfig) -> None:
+def _pause(
+    desk: CommandResponder,
+    received: Received,
+    command: PauseCluster,
+    view: ClusterView,
+    config: ClusterConfig,
+) -> None:
     text = "paused: nothing is shed or split until it is resumed"
     text = "paused already" if desk.orders.paused else text
     desk.answer(received, "done", text + desk.still_under_way() + desk.still_queued())
     desk.change(paused=True)
 
 
-def _resume(desk: CommandResponder, received: Received, command: ResumeCluster, view: ClusterView, config: ClusterConfig) -> None:
+def _resume(
+    desk: CommandResponder,
+    received: Received,
+    command: ResumeCluster,
+    view: ClusterView,
+    config: ClusterConfig,
+) -> None:
     desk.answer(received, "done", "resumed" if desk.orders.paused else "was not paused")
     desk.change(paused=False)
 
 
-def _drain(desk: CommandResponder, received: Received, command: DrainBroker, view: ClusterView, config: ClusterConfig) -> None:
+def _drain(
+    desk: CommandResponder,
+    received: Received,
+    command: DrainBroker,
+    view: ClusterView,
+    config: ClusterConfig,
+) -> None:
     broker = broker_of(command.broker)
     if broker not in view.brokers.names:
-        desk.answer(received, "refused", f"no broker {broker} has reported; there are {named(view.brokers.names)}", "unknown_broker")
+        desk.answer(
+            received,
+            "refused",
+            f"no broker {broker} has reported; there are {named(view.brokers.names)}",
+            "unknown_broker",
+        )
         return
     begun = broker in desk.orders.drained
     desk.change(drained=tuple(sorted({*desk.orders.drained, broker})))
@@ -148,22 +183,47 @@ def _drain(desk: CommandResponder, received: Received, command: DrainBroker, vie
         desk.change(waiting=(*desk.orders.waiting, Waiting(received.head, text, broker=broker)))
 
 
-def _undrain(desk: CommandResponder, received: Received, command: UndrainBroker, view: ClusterView, config: ClusterConfig) -> None:
+def _undrain(
+    desk: CommandResponder,
+    received: Received,
+    command: UndrainBroker,
+    view: ClusterView,
+    config: ClusterConfig,
+) -> None:
     broker = broker_of(command.broker)
     if broker not in desk.orders.drained:
         text = f"{broker} is not being drained; those that are: {named(desk.orders.drained)}"
-        desk.answer(received, "refused", text, "unknown_broker" if broker not in view.brokers.names else "not_drained")
+        desk.answer(
+            received,
+            "refused",
+            text,
+            "unknown_broker" if broker not in view.brokers.names else "not_drained",
+        )
         return
     desk.change(drained=tuple(name for name in desk.orders.drained if name != broker))
     desk.undrained |= {broker}
     desk.answer(received, "done", f"{broker} may take bundles again")
 
 
-def _pin(desk: CommandResponder, received: Received, command: PinBundles, view: ClusterView, config: ClusterConfig) -> None:
-    unknown = [name for name, row in zip(command.bundles, view.bundles.rows_of(command.bundles).tolist(), strict=True) if row < 0]
+def _pin(
+    desk: CommandResponder,
+    received: Received,
+    command: PinBundles,
+    view: ClusterView,
+    config: ClusterConfig,
+) -> None:
+    unknown = [
+        name
+        for name, row in zip(
+            command.bundles, view.bundles.rows_of(command.bundles).tolist(), strict=True
+        )
+        if row < 0
+    ]
     if not command.for_ms:
         free = [name for name in dict.fromkeys(command.bundles) if name in desk.orders.pins]
-        desk.change(pins={name: until_ms for name, until_ms in desk.orders.pins.items() if name not in free})
+        desk.change(
+            pins={name: until_ms for name, until_ms in desk.orders.pins.items() if name not in free}
+        )
         desk.answer(received, "done", f"no longer pinned: {named(free)}")
         return
     pins = {**desk.orders.pins, **dict.fromkeys(command.bundles, view.now_ms + command.for_ms)}
@@ -175,21 +235,40 @@ def _pin(desk: CommandResponder, received: Received, command: PinBundles, view: 
         desk.answer(received, "refused", text, "too_many_pins")
     else:
         desk.change(pins=dict(sorted(pins.items())))
-        desk.answer(received, "done", f"balancing leaves where they are for {command.for_ms / 60_000:g} min: {named(command.bundles)}")
+        desk.answer(
+            received,
+            "done",
+            f"balancing leaves where they are for {command.for_ms / 60_000:g} min: {named(command.bundles)}",
+        )
 
 
-def _declare_dead(desk: CommandResponder, received: Received, command: DeclareDead, view: ClusterView, config: ClusterConfig) -> None:
+def _declare_dead(
+    desk: CommandResponder,
+    received: Received,
+    command: DeclareDead,
+    view: ClusterView,
+    config: ClusterConfig,
+) -> None:
     overdue = silent(view, config.balancer)
     names = [name for name, late in zip(view.brokers.names, overdue.tolist(), strict=True) if late]
     broker = None if command.broker is None else broker_of(command.broker)
     if broker is not None and broker not in view.brokers.names:
-        desk.answer(received, "refused", f"no broker {broker} has reported; there are {named(view.brokers.names)}", "unknown_broker")
+        desk.answer(
+            received,
+            "refused",
+            f"no broker {broker} has reported; there are {named(view.brokers.names)}",
+            "unknown_broker",
+        )
     elif not names or broker not in (None, *names):
         text = f"{broker or 'every broker'} has been heard lately; silent for too long are {named(names)}: drain a broker that speaks"
         desk.answer(received, "refused", text, "speaks")
     else:
         desk.declared |= frozenset(names if broker is None else [broker])
-        desk.answer(received, "done", f"taken for dead: {named(sorted(desk.declared))}; their bundles go to others")
+        desk.answer(
+            received,
+            "done",
+            f"taken for dead: {named(sorted(desk.declared))}; their bundles go to others",
+        )
 
 
 def _forget(
@@ -213,12 +292,28 @@ def _forget(
     desk.answer(received, "done", text)
 
 
-def _create(desk: CommandResponder, received: Received, command: CreateNamespace, view: ClusterView, config: ClusterConfig) -> None:
+def _create(
+    desk: CommandResponder,
+    received: Received,
+    command: CreateNamespace,
+    view: ClusterView,
+    config: ClusterConfig,
+) -> None:
     name, orders = command.namespace, desk.orders
     if is_system_bundle(f"{name}/0x00000000_0xffffffff"):
-        desk.answer(received, "refused", f"{name} would be a heartbeat or SLA-monitor namespace: brokers make those", "system_namespace")
+        desk.answer(
+            received,
+            "refused",
+            f"{name} would be a heartbeat or SLA-monitor namespace: brokers make those",
+            "system_namespace",
+        )
     elif name in orders.deleted:
-        desk.answer(received, "refused", f"{name} is being deleted: try again when none of its bundles is known any more", "being_deleted")
+        desk.answer(
+            received,
+            "refused",
+            f"{name} is being deleted: try again when none of its bundles is known any more",
+            "being_deleted",
+        )
     elif name in orders.namespaces or _size(view, name):
         desk.answer(received, "refused", f"there is a namespace {name} already", "namespace_exists")
     else:
@@ -227,14 +322,25 @@ def _create(desk: CommandResponder, received: Received, command: CreateNamespace
         desk.answer(received, "done", f"{name} has {count} bundle{'s' if count > 1 else ''}")
 
 
-def _delete(desk: CommandResponder, received: Received, command: DeleteNamespace, view: ClusterView, config: ClusterConfig) -> None:
+def _delete(
+    desk: CommandResponder,
+    received: Received,
+    command: DeleteNamespace,
+    view: ClusterView,
+    config: ClusterConfig,
+) -> None:
     name, orders = command.namespace, desk.orders
     rows = view.bundles.rows_of_namespace(name)
     topics = topics_of(view, rows)
     if name not in orders.namespaces and rows.start == rows.stop:
         desk.answer(received, "refused", f"there is no namespace {name}", "unknown_namespace")
     elif topics:
-        desk.answer(received, "refused", f"{name} has {topics} topics: delete these first", "namespace_not_empty")
+        desk.answer(
+            received,
+            "refused",
+            f"{name} has {topics} topics: delete these first",
+            "namespace_not_empty",
+        )
     else:
         kept = {other: cut for other, cut in orders.namespaces.items() if other != name}
         left = served_of(view, name) | about_namespace(name, desk.pending)
@@ -248,18 +354,38 @@ def _delete(desk: CommandResponder, received: Received, command: DeleteNamespace
             desk.change(waiting=(*desk.orders.waiting, Waiting(received.head, text)))
 
 
-def _import(desk: CommandResponder, received: Received, command: ImportNamespaces, view: ClusterView, config: ClusterConfig) -> None:
+def _import(
+    desk: CommandResponder,
+    received: Received,
+    command: ImportNamespaces,
+    view: ClusterView,
+    config: ClusterConfig,
+) -> None:
     content, orders = command.content, desk.orders
     isolation = {policy.name: policy.model_dump(mode="json") for policy in content.isolation}
     if _malformed(desk, received, isolation):
         return
-    groups = {name: group for name, group in orders.anti_affinity.items() if name not in {one.name for one in content.namespaces}}
+    groups = {
+        name: group
+        for name, group in orders.anti_affinity.items()
+        if name not in {one.name for one in content.namespaces}
+    }
     desk.change(
-        namespaces={**orders.namespaces, **{one.name: compact(one.boundaries) for one in content.namespaces}},
-        anti_affinity=groups | {one.name: one.anti_affinity_group for one in content.namespaces if one.anti_affinity_group},
+        namespaces={
+            **orders.namespaces,
+            **{one.name: compact(one.boundaries) for one in content.namespaces},
+        },
+        anti_affinity=groups
+        | {
+            one.name: one.anti_affinity_group
+            for one in content.namespaces
+            if one.anti_affinity_group
+        },
         isolation=isolation,
         failure_domains=content.failure_domains,
-        deleted=tuple(name for name in orders.deleted if name not in {one.name for one in content.namespaces}),
+        deleted=tuple(
+            name for name in orders.deleted if name not in {one.name for one in content.namespaces}
+        ),
     )
     bundles = sum(len(one.boundaries) - 1 for one in content.namespaces)
     text = f"{len(content.namespaces)} namespaces with {bundles} bundles, {len(isolation)} isolation policies, "
@@ -268,7 +394,13 @@ def _import(desk: CommandResponder, received: Received, command: ImportNamespace
     desk.answer(received, "done", text)
 
 
-def _set_policies(desk: CommandResponder, received: Received, command: SetPolicies, view: ClusterView, config: ClusterConfig) -> None:
+def _set_policies(
+    desk: CommandResponder,
+    received: Received,
+    command: SetPolicies,
+    view: ClusterView,
+    config: ClusterConfig,
+) -> None:
     orders = desk.orders
     unknown = [name for name in command.remove_isolation if name not in orders.isolation]
     if unknown:
@@ -278,15 +410,26 @@ def _set_policies(desk: CommandResponder, received: Received, command: SetPolici
     given = {policy.name: policy.model_dump(mode="json") for policy in command.isolation}
     if _malformed(desk, received, given):
         return
-    isolation = {name: policy for name, policy in orders.isolation.items() if name not in command.remove_isolation} | given
+    isolation = {
+        name: policy
+        for name, policy in orders.isolation.items()
+        if name not in command.remove_isolation
+    } | given
     desk.change(
         isolation=isolation,
         anti_affinity=_changed(orders.anti_affinity, command.anti_affinity),
-        failure_domains=_changed(orders.failure_domains, {broker_of(name): domain for name, domain in command.failure_domains.items()}),
+        failure_domains=_changed(
+            orders.failure_domains,
+            {broker_of(name): domain for name, domain in command.failure_domains.items()},
+        ),
     )
     after = desk.orders
     text = f"in force: isolation policies {named(after.isolation)}; {len(after.anti_affinity)} namespaces in anti-affinity groups"
-    note = "" if not after.failure_domains or config.balancer.failure_domains_enabled else ", which count only with failureDomainsEnabled"
+    note = (
+        ""
+        if not after.failure_domains or config.balancer.failure_domains_enabled
+        else ", which count only with failureDomainsEnabled"
+    )
     text += f"; {len(after.failure_domains)} brokers in failure domains{note}"
     text += _describe_matches(desk, view, config, given, command.failure_domains)
     desk.answer(received, "done", text)
@@ -315,7 +458,9 @@ def _describe_matches(
     return "".join(f"; {text}" for text in found)
 
 
-def _malformed(desk: CommandResponder, received: Received, policies: dict[str, dict[str, Any]]) -> bool:
+def _malformed(
+    desk: CommandResponder, received: Received, policies: dict[str, dict[str, Any]]
+) -> bool:
     try:
         for policy in policies.values():
             isolation_policy(policy).check()
@@ -330,7 +475,9 @@ def _changed(before: Any, changes: dict[str, str | None]) -> dict[str, str]:
     return {name: value for name, value in merged.items() if value}
 
 
-_ACTIONS: dict[type, Callable[[CommandResponder, Received, Any, ClusterView, ClusterConfig], None]] = {
+_ACTIONS: dict[
+    type, Callable[[CommandResponder, Received, Any, ClusterView, ClusterConfig], None]
+] = {
     PauseCluster: _pause,
     ResumeCluster: _resume,
     DrainBroker: _drain,

@@ -62,7 +62,9 @@ def update_command_progress(desk: CommandResponder, now: Progress) -> None:
     if tuple(waiting) != desk.orders.waiting:
         desk.change(waiting=tuple(waiting))
     done = [pending for pending, outcome in now.settled.ended if outcome.outcome == "confirmed"]
-    split, merged = ([one.bundle for one in done if one.kind == kind] for kind in ("split", "merge"))
+    split, merged = (
+        [one.bundle for one in done if one.kind == kind] for kind in ("split", "merge")
+    )
     if (split or merged) and desk.orders.namespaces:
         desk.change(namespaces=joined(cut_anew(desk.orders.namespaces, now.view, split), merged))
 

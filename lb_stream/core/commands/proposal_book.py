@@ -30,9 +30,13 @@ class ProposalNews:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON-able fields."""
-        own = {name: getattr(self, name) for name in ("state", "by", "why", "until_ms", "decision_id")}
+        own = {
+            name: getattr(self, name) for name in ("state", "by", "why", "until_ms", "decision_id")
+        }
         one = fields_of(self.proposal)
-        return one | {"children": list(one["children"]), "boundaries": list(one["boundaries"])} | own
+        return (
+            one | {"children": list(one["children"]), "boundaries": list(one["boundaries"])} | own
+        )
 
 
 @dataclass(slots=True)
@@ -50,7 +54,15 @@ class ProposalBook:
         """Those that are approved and rejected with it, itself among them."""
         return [other for other in self.waiting if other.together == one.together]
 
-    def end(self, one: Proposal, state: State, *, by: str = "", why: str = "", until_ms: int | None = None) -> list[Proposal]:
+    def end(
+        self,
+        one: Proposal,
+        state: State,
+        *,
+        by: str = "",
+        why: str = "",
+        until_ms: int | None = None,
+    ) -> list[Proposal]:
         """Tell what has become of a proposal and of those that belong to it; they wait no more. Returns all of them."""
         ended = self.take(one)
         self.news += [ProposalNews(other, state, by, why, until_ms) for other in ended]

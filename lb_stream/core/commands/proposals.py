@@ -11,7 +11,13 @@ from lb_stream.core.model.operator_state import OperatorState, Rejection
 from lb_stream.core.model.view import ClusterView
 
 
-def reject(desk: CommandResponder, received: Received, command: RejectProposals, view: ClusterView, config: ClusterConfig) -> None:
+def reject(
+    desk: CommandResponder,
+    received: Received,
+    command: RejectProposals,
+    view: ClusterView,
+    config: ClusterConfig,
+) -> None:
     """End proposals and remember that; or change for how long an earlier rejection holds. A rejection that is over can be ended, too."""
     earlier = {one.proposal_id: one for one in desk.orders.rejections}
     found = {name: desk.book.find(name) for name in dict.fromkeys(command.proposals)}
@@ -20,25 +26,47 @@ def reject(desk: CommandResponder, received: Received, command: RejectProposals,
         desk.answer(received, "refused", unknown_proposals(unknown), "unknown_proposal")
         return
     until_ms, by = view.now_ms + command.for_ms, str(received.head["by"])
-    waiting = [other for one in found.values() if one is not None for other in desk.book.together(one)]
+    waiting = [
+        other for one in found.values() if one is not None for other in desk.book.together(one)
+    ]
     named_again = {one.together for name, one in earlier.items() if name in found}
     again = [one for one in desk.orders.rejections if one.together in named_again]
     about = {(one.bundle, one.is_move): (one.proposal_id, one.together) for one in again}
     about |= {(one.bundle, one.is_move): (one.proposal_id, one.together) for one in waiting}
     others = [one for one in desk.orders.rejections if (one.bundle, one.is_move) not in about]
-    new = [Rejection(*ids, bundle, is_move, until_ms, by, command.why) for (bundle, is_move), ids in about.items()]
+    new = [
+        Rejection(*ids, bundle, is_move, until_ms, by, command.why)
+        for (bundle, is_move), ids in about.items()
+    ]
     after = [*others, *new] if command.for_ms else others
     if len(after) > MOST_REJECTIONS:
         held = f"{len(desk.orders.rejections)} rejections hold, {MOST_REJECTIONS} at most"
-        desk.answer(received, "refused", f"{held}: exclude a namespace (shedding_excluded_namespaces)", "too_many_rejections")
+        desk.answer(
+            received,
+            "refused",
+            f"{held}: exclude a namespace (shedding_excluded_namespaces)",
+            "too_many_rejections",
+        )
         return
     desk.change(rejections=tuple(sorted(after, key=lambda one: (one.bundle, one.is_move))))
     for one in waiting:
-        if desk.book.find(one.proposal_id) is not None:  # else it has ended with the one that it belongs to
+        if (
+            desk.book.find(one.proposal_id) is not None
+        ):  # else it has ended with the one that it belongs to
             desk.book.end(one, "rejected", by=by, why=command.why, until_ms=until_ms)
     bundles = named(sorted({bundle for bundle, _ in about}))
-    span = f"for {command.for_ms / 60_000:g} min nothing like it is proposed" if command.for_ms else "it may be proposed again"
-    desk.answer(received, "done", f"{span}: {bundles}" if about else f"nothing holds any more that {named(unknown)} was rejected for")
+    span = (
+        f"for {command.for_ms / 60_000:g} min nothing like it is proposed"
+        if command.for_ms
+        else "it may be proposed again"
+    )
+    desk.answer(
+        received,
+        "done",
+        f"{span}: {bundles}"
+        if about
+        else f"nothing holds any more that {named(unknown)} was rejected for",
+    )
 
 
 def unknown_proposals(names: list[str]) -> str:
@@ -47,21 +75,31 @@ def unknown_proposals(names: list[str]) -> str:
     return f"no proposal {named(names)} {verb}: lbctl proposals shows those that do, with --last what has become of others"
 
 
-def end_proposals(book: ProposalBook, view: ClusterView, config: ClusterConfig, orders: OperatorState) -> None:
+def end_proposals(
+    book: ProposalBook, view: ClusterView, config: ClusterConfig, orders: OperatorState
+) -> None:
     """End the proposals whose time is over, and those that can't come about any more. `view`: as reported, with the dead marked.
 
     Of brokers that nobody has heard yet (the job has lost its averages, or taken the cluster over) nothing is known: those wait.
     """
     if not book.waiting:
         return
-    rows = dict(zip((one.bundle for one in book.waiting), view.bundles.rows_of(one.bundle for one in book.waiting).tolist(), strict=True))
+    rows = dict(
+        zip(
+            (one.bundle for one in book.waiting),
+            view.bundles.rows_of(one.bundle for one in book.waiting).tolist(),
+            strict=True,
+        )
+    )
     for one in tuple(book.waiting):
         ended = _why_ended(one, rows[one.bundle], view, config, orders)
         if ended is not None and book.find(one.proposal_id) is not None:
             book.end(one, ended[0], why=ended[1])
 
 
-def _why_ended(one: Proposal, row: int, view: ClusterView, config: ClusterConfig, orders: OperatorState) -> tuple[State, str] | None:
+def _why_ended(
+    one: Proposal, row: int, view: ClusterView, config: ClusterConfig, orders: OperatorState
+) -> tuple[State, str] | None:
     if config.balancer.mode != "approve":
         return "withdrawn", f"the cluster's mode is {config.balancer.mode}"
     if not config.balancer.enabled:
@@ -80,5 +118,8 @@ def _why_ended(one: Proposal, row: int, view: ClusterView, config: ClusterConfig
         return None
     if one.destination in orders.drained:
         return "stale", f"{one.destination} is being drained"
-    dead = one.destination in view.brokers.names and not view.brokers.alive[view.brokers.names.index(one.destination)]
+    dead = (
+        one.destination in view.brokers.names
+        and not view.brokers.alive[view.brokers.names.index(one.destination)]
+    )
     return ("stale", f"{one.destination} is not alive") if dead else None

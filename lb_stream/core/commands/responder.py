@@ -76,7 +76,10 @@ class Received:
         length = len(canonical_json(arguments))
         if length > LONGEST_TEXT:
             arguments = {"digest": self.digest, "characters": length}
-        return {name: str(self.record.get(name, "")) for name in ("id", "kind", "by")} | {"at_ms": self.at_ms, "arguments": arguments}
+        return {name: str(self.record.get(name, "")) for name in ("id", "kind", "by")} | {
+            "at_ms": self.at_ms,
+            "arguments": arguments,
+        }
 
     @property
     def sent_ms(self) -> int:
@@ -87,11 +90,18 @@ class Received:
     def digest(self) -> str:
         """The same for commands that say the same, whenever and by whom they are sent."""
         said = dict(self.rejected) if self.rejected is not None else self.command.arguments
-        return blake2b(canonical_json([self.record.get("kind", ""), said]).encode(errors="replace"), digest_size=8).hexdigest()
+        return blake2b(
+            canonical_json([self.record.get("kind", ""), said]).encode(errors="replace"),
+            digest_size=8,
+        ).hexdigest()
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON-able fields."""
-        return {"at_ms": self.at_ms, "record": dict(self.record), "rejected": None if self.rejected is None else dict(self.rejected)}
+        return {
+            "at_ms": self.at_ms,
+            "record": dict(self.record),
+            "rejected": None if self.rejected is None else dict(self.rejected),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +121,9 @@ class CommandAnswer:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON-able fields."""
-        return {name: getattr(self, name) for name in self.__slots__} | {"decision_ids": list(self.decision_ids)}
+        return {name: getattr(self, name) for name in self.__slots__} | {
+            "decision_ids": list(self.decision_ids)
+        }
 
 
 _REMEMBERED = ("id", "at_ms", "outcome", "text", "rule", "decision_ids")
@@ -131,7 +143,9 @@ class CommandResponder:
     answers: list[CommandAnswer] = field(default_factory=list)
     declared: frozenset[str] = frozenset()  # brokers that an operator takes for dead
     undrained: frozenset[str] = frozenset()  # brokers whose drain has ended in this round
-    _new: dict[str, dict[str, Any]] = field(default_factory=dict)  # id → what is remembered beside the answer
+    _new: dict[str, dict[str, Any]] = field(
+        default_factory=dict
+    )  # id → what is remembered beside the answer
 
     def new(self, commands: Iterable[Received]) -> Iterable[Received]:
         """Those that are to be done, one after another. Answered at once: those that have come before, are too old, or can't be read."""
@@ -141,9 +155,14 @@ class CommandResponder:
                 self._again(received, before)
                 continue
             if (old := self._untimely(received)) is not None:
-                self.answers.append(CommandAnswer(**head, outcome="refused", text=old, rule="too_old"))
+                self.answers.append(
+                    CommandAnswer(**head, outcome="refused", text=old, rule="too_old")
+                )
                 continue
-            self._new[head["id"]] = {"digest": received.digest, "sent_ms": min(received.sent_ms, received.at_ms)}
+            self._new[head["id"]] = {
+                "digest": received.digest,
+                "sent_ms": min(received.sent_ms, received.at_ms),
+            }
             if received.rejected is not None:
                 wrong = received.rejected
                 text = f"{wrong['field']} = {wrong['value']}: expected {wrong['expected']}"
@@ -155,10 +174,16 @@ class CommandResponder:
         """Answer a command whose id has been seen: as before, if it says the same."""
         if before.get("digest") not in (None, "", received.digest):
             text = f"the id {before['id']} belongs to another command, which was {before['outcome']}: give each command an id of its own"
-            self.answers.append(CommandAnswer(**received.head, outcome="refused", text=text, rule="id_used"))
+            self.answers.append(
+                CommandAnswer(**received.head, outcome="refused", text=text, rule="id_used")
+            )
             return
         said = {name: before[name] for name in ("outcome", "text", "rule")}
-        self.answers.append(CommandAnswer(**received.head | said, decision_ids=tuple(before["decision_ids"]), repeated=True))
+        self.answers.append(
+            CommandAnswer(
+                **received.head | said, decision_ids=tuple(before["decision_ids"]), repeated=True
+            )
+        )
 
     def _untimely(self, received: Received) -> str | None:
         """Why a command is none of now, if so. Both times are in records: a replay finds the same."""
@@ -172,28 +197,53 @@ class CommandResponder:
         return None
 
     def answer(
-        self, received: Received, outcome: CommandOutcome, text: str, rule: str | None = None, decision_ids: Iterable[str] = ()
+        self,
+        received: Received,
+        outcome: CommandOutcome,
+        text: str,
+        rule: str | None = None,
+        decision_ids: Iterable[str] = (),
     ) -> None:
         """Answer a command."""
         self.say(received.head, outcome, text, rule, decision_ids)
 
     def say(
-        self, head: Mapping[str, Any], outcome: CommandOutcome, text: str, rule: str | None = None, decision_ids: Iterable[str] = ()
+        self,
+        head: Mapping[str, Any],
+        outcome: CommandOutcome,
+        text: str,
+        rule: str | None = None,
+        decision_ids: Iterable[str] = (),
     ) -> None:
         """Answer the command with that id, kind, by, at_ms and arguments."""
-        answer = CommandAnswer(**head, outcome=outcome, text=cut(text, LONGEST_TEXT), rule=rule, decision_ids=tuple(decision_ids))
+        answer = CommandAnswer(
+            **head,
+            outcome=outcome,
+            text=cut(text, LONGEST_TEXT),
+            rule=rule,
+            decision_ids=tuple(decision_ids),
+        )
         self.answers.append(answer)
         if answer.kind == "assign":  # done twice it is done once, and lookups are many
             return
         known = self._new.get(answer.id) or self._remembered(answer.id) or {}
         said = {name: value for name, value in answer.to_dict().items() if name in _REMEMBERED}
-        said |= {"text": cut(text, LONGEST_REMEMBERED), "decision_ids": said["decision_ids"][:MOST_IDS]}
+        said |= {
+            "text": cut(text, LONGEST_REMEMBERED),
+            "decision_ids": said["decision_ids"][:MOST_IDS],
+        }
         said |= {name: known[name] for name in ("digest", "sent_ms") if name in known}
         others = [one for one in self.orders.answers if one["id"] != answer.id]
-        lately = [one for one in others if one.get("at_ms", answer.at_ms) > answer.at_ms - REMEMBERED_MS]
+        lately = [
+            one for one in others if one.get("at_ms", answer.at_ms) > answer.at_ms - REMEMBERED_MS
+        ]
         least = max(len(lately) + 1 - MOST_REMEMBERED, 0)
-        forgotten_ms = max([self.orders.forgotten_ms, *(one.get("sent_ms", 0) for one in lately[:least])])
-        self.orders = replace(self.orders, answers=(*lately[least:], said), forgotten_ms=forgotten_ms)
+        forgotten_ms = max(
+            [self.orders.forgotten_ms, *(one.get("sent_ms", 0) for one in lately[:least])]
+        )
+        self.orders = replace(
+            self.orders, answers=(*lately[least:], said), forgotten_ms=forgotten_ms
+        )
 
     def still_under_way(self) -> str:
         """What an answer adds about earlier decisions: a command takes none of them back."""
@@ -220,13 +270,20 @@ class CommandResponder:
 
 def refuse_all(commands: Iterable[Received], text: str, rule: str) -> tuple[CommandAnswer, ...]:
     """The answers of a round that can't be had."""
-    return tuple(CommandAnswer(**received.head, outcome="refused", text=text, rule=rule) for received in commands)
+    return tuple(
+        CommandAnswer(**received.head, outcome="refused", text=text, rule=rule)
+        for received in commands
+    )
 
 
 def named(names: Iterable[str], of: int = MOST_NAMED) -> str:
     """Some names, for a message."""
     every = list(names)
-    return ", ".join(every[:of]) + (f" and {len(every) - of} more" if len(every) > of else "") if every else "none"
+    return (
+        ", ".join(every[:of]) + (f" and {len(every) - of} more" if len(every) > of else "")
+        if every
+        else "none"
+    )
 
 
 def cut(text: str, most: int) -> str:

@@ -14,7 +14,12 @@ from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.commands import Command, DeleteConfig, DryRun, SetConfig
 from lb_stream.contracts.keys import SettingError, metadata
 from lb_stream.core.commands.responder import CommandResponder, Received, named
-from lb_stream.core.config.cluster_config import ClusterConfig, all_models, canonical, cluster_config
+from lb_stream.core.config.cluster_config import (
+    ClusterConfig,
+    all_models,
+    canonical,
+    cluster_config,
+)
 from lb_stream.core.config.managers import CLASS_KEYS
 from lb_stream.core.config.namespaces import PREFIX
 from lb_stream.core.config.reading import DRY_RUN, expected, lay_over
@@ -24,7 +29,10 @@ PUBLISHED = "decisions are published from now on"
 
 
 def take_settings(
-    desk: CommandResponder, commands: Iterable[Received], config: ClusterConfig, balances: Mapping[str, Sequence[str]]
+    desk: CommandResponder,
+    commands: Iterable[Received],
+    config: ClusterConfig,
+    balances: Mapping[str, Sequence[str]],
 ) -> tuple[ClusterConfig, tuple[Received, ...]]:
     """Do the commands that are about settings. Returns the settings in force and the other commands, which are still to be done.
 
@@ -33,7 +41,9 @@ def take_settings(
     """
     rest = []
     for received in commands:
-        if received.rejected is None and isinstance(received.command, SetConfig | DeleteConfig | DryRun):
+        if received.rejected is None and isinstance(
+            received.command, SetConfig | DeleteConfig | DryRun
+        ):
             for _ in desk.new((received,)):
                 _take(desk, received, received.command, config.given, balances)
         else:
@@ -81,7 +91,10 @@ def dynamic_keys() -> dict[str, str]:
             extra = metadata(model, name)
             if extra["dynamic"]:
                 found[str(extra["pulsar"] or name)] = str(field.description)
-    found |= {f"{PREFIX}TENANT/NAMESPACE.{name}": str(field.description) for name, field in NamespaceConfig.model_fields.items()}
+    found |= {
+        f"{PREFIX}TENANT/NAMESPACE.{name}": str(field.description)
+        for name, field in NamespaceConfig.model_fields.items()
+    }
     return dict(sorted(found.items()))
 
 
@@ -94,7 +107,11 @@ def _beside(balances: Mapping[str, Sequence[str]]) -> str:
 
 
 def _take(
-    desk: CommandResponder, received: Received, command: Command, given: Mapping[str, Any], balances: Mapping[str, Sequence[str]]
+    desk: CommandResponder,
+    received: Received,
+    command: Command,
+    given: Mapping[str, Any],
+    balances: Mapping[str, Sequence[str]],
 ) -> None:
     settings = dict(desk.orders.settings)
     try:
@@ -110,7 +127,12 @@ def _take(
             case DeleteConfig():
                 after = _without(settings, [our_name(command.key, "")])
                 if len(after) == len(settings):
-                    desk.answer(received, "refused", f"no command has set {command.key}; set are: {named(settings)}", rule="not_set")
+                    desk.answer(
+                        received,
+                        "refused",
+                        f"no command has set {command.key}; set are: {named(settings)}",
+                        rule="not_set",
+                    )
                     return
                 cluster_config(in_force(given, after))
                 text = f"{command.key} is the job's own setting again"
@@ -129,29 +151,40 @@ def _stops(values: Mapping[str, Any]) -> bool:
     return switched_off or values.get("mode") == "observe"
 
 
-def _dry_run(settings: dict[str, Any], on: bool, given: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+def _dry_run(
+    settings: dict[str, Any], on: bool, given: Mapping[str, Any]
+) -> tuple[dict[str, Any], str]:
     """The settings with a dry run begun or ended. A commanded need for approval is kept meanwhile: the end of a dry run doesn't lift it."""
     kept = {"mode": "approve"} if settings.get("mode") == "approve" else {}
-    after = _set(settings, kept | ({DRY_RUN: True} if on else {} if kept else {DRY_RUN: False}), given)[0]
+    after = _set(
+        settings, kept | ({DRY_RUN: True} if on else {} if kept else {DRY_RUN: False}), given
+    )[0]
     if on:
         return after, "decisions are made and logged, and not published"
     waits = in_force(given, after).get("mode") == "approve"
-    return after, PUBLISHED + ("; what balancing wants waits for approval (mode = approve)" if waits else "")
+    return after, PUBLISHED + (
+        "; what balancing wants waits for approval (mode = approve)" if waits else ""
+    )
 
 
-def _set(settings: dict[str, Any], values: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+def _set(
+    settings: dict[str, Any], values: Mapping[str, Any], given: Mapping[str, Any]
+) -> tuple[dict[str, Any], str]:
     """The settings with all the values, and what is said to that. Raises SettingError for one that can't be."""
     before = cluster_config_or_none(in_force(given, settings))
     ours = [_checked(name, value) for name, value in values.items()]
     after = _without(settings, ours) | dict(values)
     try:
-        config = cluster_config(in_force(given, after), dynamic=not set(ours).isdisjoint(CLASS_KEYS.values()))
+        config = cluster_config(
+            in_force(given, after), dynamic=not set(ours).isdisjoint(CLASS_KEYS.values())
+        )
     except SettingError as error:
         name = dict(zip(ours, values, strict=True)).get(error.key, error.key)
         raise SettingError(name, values.get(name, error.value), error.expected) from None
     known = () if before is None else before.warnings
     said = [
-        f"{name} = {value!r}{_was(name, own, in_force(given, settings))}" for own, (name, value) in zip(ours, values.items(), strict=True)
+        f"{name} = {value!r}{_was(name, own, in_force(given, settings))}"
+        for own, (name, value) in zip(ours, values.items(), strict=True)
     ]
     said += [one for one in config.warnings if one not in known]
     return after, "; ".join(said)
@@ -185,7 +218,9 @@ def our_name(name: str, value: Any) -> str:
     try:
         (found,) = canonical({name: value})
     except SettingError:
-        (found,) = canonical({name: 0})  # of a value that is translated the name may be right all the same
+        (found,) = canonical(
+            {name: 0}
+        )  # of a value that is translated the name may be right all the same
     return found
 
 
@@ -199,9 +234,13 @@ def _checked(name: str, value: Any) -> str:
         if ours not in model.model_fields:
             continue
         if not metadata(model, ours)["dynamic"]:
-            raise SettingError(name, value, "a dynamic key (this one: in the job's settings, and start it anew)")
+            raise SettingError(
+                name, value, "a dynamic key (this one: in the job's settings, and start it anew)"
+            )
         try:
-            if ours not in CLASS_KEYS.values():  # what a class name comes to is found with all settings in sight
+            if (
+                ours not in CLASS_KEYS.values()
+            ):  # what a class name comes to is found with all settings in sight
                 model(**{ours: own_value})
         except ValidationError as error:
             raise SettingError(name, value, expected(error.errors()[0])) from None

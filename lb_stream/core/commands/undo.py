@@ -20,7 +20,9 @@ class CannotUndo(Exception):
     """Why a command can't be taken back, and what may be done instead."""
 
 
-def taken_back_by(kind: str, arguments: Mapping[str, Any], before: OperatorState, now_ms: int) -> list[Order]:
+def taken_back_by(
+    kind: str, arguments: Mapping[str, Any], before: OperatorState, now_ms: int
+) -> list[Order]:
     """The commands that take one back, none if it has changed nothing. `before`: what was in force when it came. Raises CannotUndo.
 
     Moves that it made are not among them.
@@ -28,7 +30,9 @@ def taken_back_by(kind: str, arguments: Mapping[str, Any], before: OperatorState
     if kind not in _BY_KIND:
         raise CannotUndo(_INSTEAD.get(kind, f"nothing takes {kind} back"))
     if "digest" in arguments and "characters" in arguments:
-        raise CannotUndo(f"its arguments, {arguments['characters']} characters, were too long to be kept")
+        raise CannotUndo(
+            f"its arguments, {arguments['characters']} characters, were too long to be kept"
+        )
     return _BY_KIND[kind](arguments, before, now_ms)
 
 
@@ -253,16 +257,25 @@ def _settings(names: Sequence[str], before: OperatorState) -> list[Order]:
         had[our_name(name, value)][name] = value
     ours = [our_name(name, "") for name in names]
     again = {name: value for own in ours for name, value in had.get(own, {}).items()}
-    deleted = [{"kind": "delete-config", "key": name} for name, own in zip(names, ours, strict=True) if own not in had]
+    deleted = [
+        {"kind": "delete-config", "key": name}
+        for name, own in zip(names, ours, strict=True)
+        if own not in had
+    ]
     return ([{"kind": "set-config", "values": again}] if again else []) + deleted
 
 
 def _policies(arguments: Mapping[str, Any], before: OperatorState, now_ms: int) -> list[Order]:
-    named = [*(one["name"] for one in arguments.get("isolation", ())), *arguments.get("remove_isolation", ())]
+    named = [
+        *(one["name"] for one in arguments.get("isolation", ())),
+        *arguments.get("remove_isolation", ()),
+    ]
     order: Order = {
         "isolation": [dict(before.isolation[name]) for name in named if name in before.isolation],
         "remove_isolation": [name for name in named if name not in before.isolation],
-        "anti_affinity": {name: before.anti_affinity.get(name) for name in arguments.get("anti_affinity", ())},
+        "anti_affinity": {
+            name: before.anti_affinity.get(name) for name in arguments.get("anti_affinity", ())
+        },
         "failure_domains": {
             name: before.failure_domains.get(name)
             for name in map(broker_of, arguments.get("failure_domains", ()))
@@ -275,7 +288,10 @@ def _pins(arguments: Mapping[str, Any], before: OperatorState, now_ms: int) -> l
     left_ms = defaultdict[int, list[str]](list)
     for name in arguments["bundles"]:
         left_ms[max(before.pins.get(name, 0) - now_ms, 0)].append(name)
-    return [{"kind": "pin-bundles", "bundles": names, "for_ms": for_ms} for for_ms, names in sorted(left_ms.items())]
+    return [
+        {"kind": "pin-bundles", "bundles": names, "for_ms": for_ms}
+        for for_ms, names in sorted(left_ms.items())
+    ]
 
 
 def _rejections(arguments: Mapping[str, Any], before: OperatorState, now_ms: int) -> list[Order]:
@@ -284,8 +300,13 @@ def _rejections(arguments: Mapping[str, Any], before: OperatorState, now_ms: int
     had = {one.proposal_id: one for one in before.rejections}
     for name in arguments["proposals"]:
         one = had.get(name)
-        left_ms[(max(one.until_ms - now_ms, 0), one.why) if one is not None else (0, "undone")].append(name)
-    return [{"kind": "reject-proposals", "proposals": names, "why": why, "for_ms": for_ms} for (for_ms, why), names in left_ms.items()]
+        left_ms[
+            (max(one.until_ms - now_ms, 0), one.why) if one is not None else (0, "undone")
+        ].append(name)
+    return [
+        {"kind": "reject-proposals", "proposals": names, "why": why, "for_ms": for_ms}
+        for (for_ms, why), names in left_ms.items()
+    ]
 
 
 _BY_KIND: dict[str, Callable[[Mapping[str, Any], OperatorState, int], list[Order]]] = {

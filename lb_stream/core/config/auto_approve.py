@@ -30,11 +30,15 @@ class AutoApproval:
     kinds: tuple[DecisionKind, ...] = ()
     reasons: tuple[str, ...] = ()  # Pulsar's words or this project's rules, lower case
     most_bytes_per_s: float | None = None
-    hours: tuple[int, int] | None = None  # from, until; over midnight where the first is the later one
+    hours: tuple[int, int] | None = (
+        None  # from, until; over midnight where the first is the later one
+    )
     zone: ZoneInfo | None = None
     per_hour: int | None = None  # approvals in any hour
 
-    def allows(self, kind: DecisionKind, reasons: Iterable[str], bytes_per_s: float, now_ms: int) -> bool:
+    def allows(
+        self, kind: DecisionKind, reasons: Iterable[str], bytes_per_s: float, now_ms: int
+    ) -> bool:
         """Whether it approves such a decision now, its budget apart. `reasons`: all words that say why it is made."""
         if self.kinds and kind not in self.kinds:
             return False
@@ -69,7 +73,9 @@ def auto_approval(text: str) -> AutoApproval:
     for word in text.split():
         name, equals, value = word.partition("=")
         if not equals or not value or name in given:
-            raise ValueError(f"{word} is no name=value" if name not in given else f"{name} is there twice")
+            raise ValueError(
+                f"{word} is no name=value" if name not in given else f"{name} is there twice"
+            )
         given[name] = value
     if unknown := given.keys() - {"kind", "reason", "max_mb", "hours", "zone", "per_hour"}:
         raise ValueError(f"it has {min(unknown)}")

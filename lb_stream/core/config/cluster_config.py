@@ -41,7 +41,9 @@ class ClusterConfig:
     splitting: SplittingConfig
     split_algorithms: Algorithms
     reporting: ReportConfig
-    namespaces: Mapping[str, NamespaceConfig] = field(default_factory=dict)  # those with settings of their own, by name
+    namespaces: Mapping[str, NamespaceConfig] = field(
+        default_factory=dict
+    )  # those with settings of their own, by name
     warnings: tuple[str, ...] = ()
     given: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
@@ -49,10 +51,22 @@ class ClusterConfig:
     def fold(self) -> FoldConfig:
         """The settings of the averages."""
         own = self.balancer
-        return FoldConfig(own.short_samples, own.long_samples, own.bundle_retention_ms, own.broker_retention_ms, own.sample_mode)
+        return FoldConfig(
+            own.short_samples,
+            own.long_samples,
+            own.bundle_retention_ms,
+            own.broker_retention_ms,
+            own.sample_mode,
+        )
 
 
-REGISTRIES: tuple[Registry[Any], ...] = (shedder, placement, simple_placement, extensible_placement, split_algorithm)
+REGISTRIES: tuple[Registry[Any], ...] = (
+    shedder,
+    placement,
+    simple_placement,
+    extensible_placement,
+    split_algorithm,
+)
 """Every kind of strategy."""
 
 
@@ -114,7 +128,8 @@ def cluster_config(values: Mapping[str, Any], *, dynamic: bool = False) -> Clust
         with suppress(UnknownStrategyError):
             split_algorithm[name]  # loads it if it is a plug-in's
     algorithms = Algorithms(
-        splitting.split_algorithm, {name: build(split_algorithm[name].config, given) for name in split_algorithm.names}
+        splitting.split_algorithm,
+        {name: build(split_algorithm[name].config, given) for name in split_algorithm.names},
     )
     return ClusterConfig(
         balancer=balancer,
@@ -126,7 +141,12 @@ def cluster_config(values: Mapping[str, Any], *, dynamic: bool = False) -> Clust
         split_algorithms=algorithms,
         reporting=reporting,
         namespaces=_namespaces(given),
-        warnings=(*resolved.warnings, *placement_warnings, *algorithms.warnings, *told(build(UnreadKeys, given), given)),
+        warnings=(
+            *resolved.warnings,
+            *placement_warnings,
+            *algorithms.warnings,
+            *told(build(UnreadKeys, given), given),
+        ),
         given=values,
     )
 
@@ -150,6 +170,8 @@ def _placement(balancer: BalancerConfig) -> tuple[Strategy[Placement], tuple[str
                 return simple_placement[name], ()
             except UnknownStrategyError as error:
                 other = simple_placement["weightedRandomSelection"]
-                return other, (f"simple_placement_strategy = {name!r}: expected {error.expected}; {other.name} is used instead",)
+                return other, (
+                    f"simple_placement_strategy = {name!r}: expected {error.expected}; {other.name} is used instead",
+                )
         case _:
             return placement[balancer.placement_strategy], ()

@@ -40,17 +40,23 @@ def _manager(*names: str) -> Callable[[ClusterConfig], bool]:
 _MODULAR = Condition("the modular manager", _manager("modular"))
 _SIMPLE = Condition("the simple manager", _manager("simple"))
 _NOT_SIMPLE = Condition("the modular and the extensible manager", _manager("modular", "extensible"))
-_SHEDDING = Condition("every cluster with shedding_enabled", lambda config: config.balancer.shedding_enabled)
+_SHEDDING = Condition(
+    "every cluster with shedding_enabled", lambda config: config.balancer.shedding_enabled
+)
 _SPLITS = Condition(
     "every cluster with split_enabled, and the simple manager without (it tells of what it doesn't split)",
     lambda config: config.splitting.split_enabled or config.balancer.load_manager == "simple",
 )
-_MERGES = Condition("every cluster with merge_advice_enabled", lambda config: config.splitting.merge_advice_enabled)
+_MERGES = Condition(
+    "every cluster with merge_advice_enabled", lambda config: config.splitting.merge_advice_enabled
+)
 _LIMITS = Condition(
     "every cluster with split_enabled or merge_advice_enabled, and the simple manager without",
     lambda config: _SPLITS.holds(config) or _MERGES.holds(config),
 )
-_APPROVE = Condition("every cluster whose mode is approve", lambda config: config.balancer.mode == "approve")
+_APPROVE = Condition(
+    "every cluster whose mode is approve", lambda config: config.balancer.mode == "approve"
+)
 _CHILDREN = Condition(
     "the modular and the simple manager with split_enabled",
     lambda config: config.splitting.split_enabled and config.balancer.load_manager != "extensible",
@@ -89,12 +95,19 @@ CONDITIONS = {
     ),
     "prefer_later_versions": _NOT_SIMPLE,
     "preallocation_release": Condition(
-        "every cluster with count_pending_moves off", lambda config: not config.balancer.count_pending_moves
+        "every cluster with count_pending_moves off",
+        lambda config: not config.balancer.count_pending_moves,
     ),
-    "memory_weight": Condition("every cluster under usage_profile 2.x", lambda config: config.balancer.usage_profile == "2.x"),
+    "memory_weight": Condition(
+        "every cluster under usage_profile 2.x",
+        lambda config: config.balancer.usage_profile == "2.x",
+    ),
     "modular_preselect_destination": Condition(
         "the modular manager, unless the shedder itself chooses destinations",
-        lambda config: config.balancer.load_manager == "modular" and not traits_of(config.shedder).chooses_destination,
+        lambda config: (
+            config.balancer.load_manager == "modular"
+            and not traits_of(config.shedder).chooses_destination
+        ),
     ),
     **dict.fromkeys(("proposal_expires_ms", "max_proposals", "auto_approve"), _APPROVE),
     "unload_split_bundles": _CHILDREN,
@@ -158,7 +171,9 @@ def reading(name: str, config: ClusterConfig) -> tuple[str, ...]:
     ]
     used = config.split_algorithms.named()
     chosen.append((used.name, split_algorithm[used.name].config))
-    found += dict.fromkeys(one for one, model in chosen if model is not SplittingConfig and name in model.model_fields)
+    found += dict.fromkeys(
+        one for one, model in chosen if model is not SplittingConfig and name in model.model_fields
+    )
     if name in ReportConfig.model_fields:
         found += [AGENTS, *([BALANCER] * (name == SILENCE))]
     return tuple(found)

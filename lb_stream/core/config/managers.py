@@ -23,7 +23,10 @@ from lb_stream.core.shedding.base import Shedder, traits_of
 Manager = Literal["modular", "simple", "extensible"]
 
 MANAGERS: tuple[Manager, ...] = ("modular", "simple", "extensible")
-DEFAULTS = {"shedding_strategy": "ThresholdShedder", "placement_strategy": "LeastLongTermMessageRate"}
+DEFAULTS = {
+    "shedding_strategy": "ThresholdShedder",
+    "placement_strategy": "LeastLongTermMessageRate",
+}
 OWN_SHEDDER = {"simple": "SimpleLoadManager", "extensible": "TransferShedder"}
 BOTH = "AvgShedder"
 """As a placement strategy, AvgShedder needs AvgShedder as the shedder too."""
@@ -34,7 +37,10 @@ CLASS_KEYS = {
     "loadBalancerLoadPlacementStrategy": "placement_strategy",
 }
 """Pulsar's keys whose values are class names → ours."""
-_REGISTRIES: dict[str, Registry[Any]] = {"shedding_strategy": shedder, "placement_strategy": placement}
+_REGISTRIES: dict[str, Registry[Any]] = {
+    "shedding_strategy": shedder,
+    "placement_strategy": placement,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +57,11 @@ def in_pulsars_words(key: str, value: Any) -> Any:
     if key not in CLASS_KEYS or not isinstance(value, str) or "." in value:
         return value
     ours = CLASS_KEYS[key]
-    known = value in (*MANAGERS, *MANAGER_CLASSES) if ours == "load_manager" else isinstance(_find(ours, value), Strategy)
+    known = (
+        value in (*MANAGERS, *MANAGER_CLASSES)
+        if ours == "load_manager"
+        else isinstance(_find(ours, value), Strategy)
+    )
     return value if known else f".{value}"
 
 
@@ -75,9 +85,15 @@ def resolve(given: Mapping[str, Any], dynamic: bool = False) -> Resolved:
     chosen, place = found["shedding_strategy"], found["placement_strategy"]
     if isinstance(chosen, Strategy) and manager == "modular":
         if chosen.name == BOTH and isinstance(place, Strategy) and place.name != BOTH:
-            warnings.append(f"shedding_strategy = {BOTH!r} without placement_strategy = {BOTH!r}: bundles go where {place.name} says")
+            warnings.append(
+                f"shedding_strategy = {BOTH!r} without placement_strategy = {BOTH!r}: bundles go where {place.name} says"
+            )
         return Resolved(manager, chosen, tuple(warnings))
-    if isinstance(chosen, Strategy) and manager == "extensible" and traits_of(chosen).manager in ("extensible", "any"):
+    if (
+        isinstance(chosen, Strategy)
+        and manager == "extensible"
+        and traits_of(chosen).manager in ("extensible", "any")
+    ):
         return Resolved(manager, chosen, tuple(warnings))
     own = shedder[OWN_SHEDDER[manager]]
     if "shedding_strategy" in given and chosen is not own and not warnings:
@@ -97,7 +113,9 @@ def _manager(given: Mapping[str, Any], dynamic: bool) -> tuple[Manager, list[str
     pulsars = isinstance(name, str) and (not name.strip() or "." in name)
     if not pulsars or _refuses(given, dynamic):
         raise SettingError("load_manager", _shown(name), allowed)
-    return "simple", [f"load_manager = {_shown(name)!r}: expected {allowed}; the simple manager runs instead"]
+    return "simple", [
+        f"load_manager = {_shown(name)!r}: expected {allowed}; the simple manager runs instead"
+    ]
 
 
 def _refuses(given: Mapping[str, Any], dynamic: bool) -> bool:
@@ -114,15 +132,25 @@ def _find(key: str, name: Any) -> Strategy[Any] | UnknownStrategyError:
         return error
 
 
-def _trouble(names: Mapping[str, str], found: Mapping[str, Strategy[Any] | UnknownStrategyError]) -> SettingError | None:
+def _trouble(
+    names: Mapping[str, str], found: Mapping[str, Strategy[Any] | UnknownStrategyError]
+) -> SettingError | None:
     """Why Pulsar could not build its modular manager, if so. Raises SettingError when that is said in our words."""
     for key, strategy in found.items():
         if isinstance(strategy, UnknownStrategyError):
             return SettingError(key, _shown(names[key]), strategy.expected)
     shed, place = (names[key].rpartition(".")[2] for key in DEFAULTS)
     chosen = found["shedding_strategy"]
-    if "." in names["shedding_strategy"] and isinstance(chosen, Strategy) and traits_of(chosen).manager == "extensible":
-        return SettingError("shedding_strategy", _shown(names["shedding_strategy"]), "one of the modular manager's, as Pulsar has them")
+    if (
+        "." in names["shedding_strategy"]
+        and isinstance(chosen, Strategy)
+        and traits_of(chosen).manager == "extensible"
+    ):
+        return SettingError(
+            "shedding_strategy",
+            _shown(names["shedding_strategy"]),
+            "one of the modular manager's, as Pulsar has them",
+        )
     if place != BOTH or shed == BOTH:
         return None
     others = ", ".join(name for name in placement.names if name != BOTH)

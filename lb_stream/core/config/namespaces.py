@@ -20,15 +20,25 @@ def namespace_key(name: str, value: Any) -> tuple[str, str]:
     """The namespace and its own key of a key that begins with PREFIX. Raises SettingError."""
     namespace, _, own = name.removeprefix(PREFIX).rpartition(".")
     if own not in NamespaceConfig.model_fields:
-        raise SettingError(name, value, f"{PREFIX}TENANT/NAMESPACE.KEY with one of the keys {', '.join(NamespaceConfig.model_fields)}")
+        raise SettingError(
+            name,
+            value,
+            f"{PREFIX}TENANT/NAMESPACE.KEY with one of the keys {', '.join(NamespaceConfig.model_fields)}",
+        )
     if not _NAMESPACE.fullmatch(namespace) or len(namespace) > LONGEST_NAMESPACE:
-        raise SettingError(name, value, f"a namespace as tenant/namespace between {PREFIX!r} and {own!r}")
+        raise SettingError(
+            name, value, f"a namespace as tenant/namespace between {PREFIX!r} and {own!r}"
+        )
     return namespace, own
 
 
 def flat(namespaces: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Sections, namespace → key → value, as keys of the cluster."""
-    return {f"{PREFIX}{namespace}.{name}": value for namespace, keys in namespaces.items() for name, value in keys.items()}
+    return {
+        f"{PREFIX}{namespace}.{name}": value
+        for namespace, keys in namespaces.items()
+        for name, value in keys.items()
+    }
 
 
 def nested(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

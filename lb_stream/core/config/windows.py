@@ -95,7 +95,11 @@ def closed(limits: Limited, now_ms: int) -> Closed | None:
     if not limits.disruption_windows:
         return None
     opens = [_opens(text, now_ms // MINUTE_MS) for text in limits.disruption_windows]
-    return None if None in opens else Closed(Refuses.OUTSIDE_WINDOW, min(filter(None, opens)) * MINUTE_MS, "")
+    return (
+        None
+        if None in opens
+        else Closed(Refuses.OUTSIDE_WINDOW, min(filter(None, opens)) * MINUTE_MS, "")
+    )
 
 
 def check_windows(limits: Limited, prefix: str = "") -> None:
@@ -131,7 +135,11 @@ def window_of(text: str) -> Window:
     if len(words) not in (6, 7):
         raise ValueError(f"it has {len(words)} words")
     length = _LENGTH.fullmatch(words[5])
-    minutes = sum(int(number or 0) * unit for number, unit in zip(length.groups(), (60, 1), strict=True)) if length else 0
+    minutes = (
+        sum(int(number or 0) * unit for number, unit in zip(length.groups(), (60, 1), strict=True))
+        if length
+        else 0
+    )
     if not minutes:
         raise ValueError(f"{words[5]} is no length such as 7h, 90min or 1h30min")
     window = Window(" ".join(words[:5]), minutes, zone_of(words[6] if len(words) == 7 else "UTC"))

@@ -48,12 +48,29 @@ class Budget:
     def refusal(self, bundles: Collection[str], moves: int = 1) -> Refusal:
         """What is said of bundles that may not move; `moves`: how many would have to together."""
         until_ms, saw = self.room_ms(moves), [len(self.until_ms)]
-        return refusal(Refuses.MOVES_PER_HOUR, None, bundles, saw=saw, limit=self.most, namespace=self.namespace, until_ms=until_ms)
+        return refusal(
+            Refuses.MOVES_PER_HOUR,
+            None,
+            bundles,
+            saw=saw,
+            limit=self.most,
+            namespace=self.namespace,
+            until_ms=until_ms,
+        )
 
 
-def budgets(namespaces: Mapping[str, NamespaceConfig], memory: Memory, decisions: Iterable[Decision], now_ms: int) -> dict[str, Budget]:
+def budgets(
+    namespaces: Mapping[str, NamespaceConfig],
+    memory: Memory,
+    decisions: Iterable[Decision],
+    now_ms: int,
+) -> dict[str, Budget]:
     """Namespace → its budget, of those that have one. `decisions`: those of this round, which count already."""
-    most = {name: own.moves_per_hour for name, own in namespaces.items() if own.moves_per_hour is not None}
+    most = {
+        name: own.moves_per_hour
+        for name, own in namespaces.items()
+        if own.moves_per_hour is not None
+    }
     if not most:
         return {}
     until: dict[str, list[int]] = defaultdict(list)
@@ -69,7 +86,9 @@ def budgets(namespaces: Mapping[str, NamespaceConfig], memory: Memory, decisions
     return {name: Budget(name, limit, tuple(sorted(until[name]))) for name, limit in most.items()}
 
 
-def counting(decisions: Iterable[Decision], limited: Collection[str], memory: Memory) -> list[Decision]:
+def counting(
+    decisions: Iterable[Decision], limited: Collection[str], memory: Memory
+) -> list[Decision]:
     """The decisions that count in a budget: moves out of brokers that aren't being drained, of namespaces that have one."""
     return [
         one
@@ -86,7 +105,9 @@ def limited_namespaces(namespaces: Mapping[str, NamespaceConfig]) -> frozenset[s
     return frozenset(name for name, own in namespaces.items() if own.moves_per_hour is not None)
 
 
-def spent_after(memory: Memory, settled: Settled, limited: Collection[str], now_ms: int) -> tuple[Spent, tuple[str, ...]]:
+def spent_after(
+    memory: Memory, settled: Settled, limited: Collection[str], now_ms: int
+) -> tuple[Spent, tuple[str, ...]]:
     """`spent` and `spending` once these decisions have ended. A refused one costs nothing; one that may have been obeyed counts.
 
     A move out of a drained broker counts if the drain ended before it did. A namespace without a budget is remembered until its moves
@@ -95,8 +116,16 @@ def spent_after(memory: Memory, settled: Settled, limited: Collection[str], now_
     spending, ended = set(memory.spending), Counter[tuple[str, int]]()
     for pending, outcome in settled.ended:
         namespace = namespace_of(pending.bundle)
-        left_undrained = namespace in limited and outcome.released_ms is not None and pending.source not in memory.orders.drained
-        if pending.kind in MOVES and outcome.outcome != "refused" and (pending.decision_id in spending or left_undrained):
+        left_undrained = (
+            namespace in limited
+            and outcome.released_ms is not None
+            and pending.source not in memory.orders.drained
+        )
+        if (
+            pending.kind in MOVES
+            and outcome.outcome != "refused"
+            and (pending.decision_id in spending or left_undrained)
+        ):
             ended[namespace, _until(min(now_ms, pending.expires_ms))] += 1
     for name, entries in memory.spent.items():
         for until_ms, moves in entries:

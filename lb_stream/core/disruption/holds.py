@@ -32,9 +32,15 @@ class Holds:
     closed: Mapping[str, Closed]  # the same of namespaces
 
     @staticmethod
-    def of(config: ClusterConfig, memory: Memory, decisions: Iterable[Decision], now_ms: int) -> Holds:
+    def of(
+        config: ClusterConfig, memory: Memory, decisions: Iterable[Decision], now_ms: int
+    ) -> Holds:
         """As things stand. `decisions`: those of this round, which count already."""
-        shut = {name: found for name, own in config.namespaces.items() if (found := closed(own, now_ms)) is not None}
+        shut = {
+            name: found
+            for name, own in config.namespaces.items()
+            if (found := closed(own, now_ms)) is not None
+        }
         left = budgets(config.namespaces, memory, decisions, now_ms)
         return Holds(config.namespaces, memory, left, closed(config.balancer, now_ms), shut)
 
@@ -43,7 +49,11 @@ class Holds:
         bundles = view.bundles
         if not self.namespaces and not self.memory.orders.pins and not self._rejected:
             return Disruption.none(len(bundles))
-        held, weight, budget = np.zeros(len(bundles), np.bool_), np.ones(len(bundles)), np.full(len(bundles), -1, np.int32)
+        held, weight, budget = (
+            np.zeros(len(bundles), np.bool_),
+            np.ones(len(bundles)),
+            np.full(len(bundles), -1, np.int32),
+        )
         left = np.array([one.left for one in self.budgets.values()], np.int64)
         row_of = {name: row for row, name in enumerate(self.budgets)}
         for name, own in self.namespaces.items():
@@ -62,7 +72,9 @@ class Holds:
         found = [self._named(rule, bundles) for rule, bundles in self._by_name if bundles]
         for name in self.namespaces:
             mine = view.bundles.rows_of_namespace(name)
-            some = view.bundles.names[mine.start : min(mine.stop, mine.start + MOST_SUBJECTS)].to_pylist()
+            some = view.bundles.names[
+                mine.start : min(mine.stop, mine.start + MOST_SUBJECTS)
+            ].to_pylist()
             refused = self._refusal(name, some, 1) if some else None
             found += [replace(refused, count=mine.stop - mine.start)] if refused is not None else []
         return found
@@ -75,7 +87,9 @@ class Holds:
             if some := {name: held[name] for name in bundles if name in held}:
                 return self._named(rule, some)
         for namespace, moves in Counter(map(namespace_of, bundles)).items():
-            found = self._refusal(namespace, [one for one in bundles if namespace_of(one) == namespace], moves)
+            found = self._refusal(
+                namespace, [one for one in bundles if namespace_of(one) == namespace], moves
+            )
             if found is not None:
                 return found
         return None
@@ -98,10 +112,14 @@ class Holds:
         shut, budget = self.closed.get(namespace), self.budgets.get(namespace)
         if shut is not None:
             return refusal(shut.rule, None, bundles, namespace=namespace, until_ms=shut.until_ms)
-        return budget.refusal(bundles, moves) if budget is not None and budget.left < moves else None
+        return (
+            budget.refusal(bundles, moves) if budget is not None and budget.left < moves else None
+        )
 
     def take(self, decisions: Iterable[Decision]) -> None:
         """Count what has been decided since."""
         for one in counting(decisions, self.budgets, self.memory):
             budget = self.budgets[namespace_of(one.bundle)]
-            self.budgets[budget.namespace] = replace(budget, until_ms=(*budget.until_ms, one.expires_ms + HOUR_MS))
+            self.budgets[budget.namespace] = replace(
+                budget, until_ms=(*budget.until_ms, one.expires_ms + HOUR_MS)
+            )

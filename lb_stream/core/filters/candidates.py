@@ -96,12 +96,17 @@ class Candidates:
         if others is None or owner < 0:
             return rows, steps
         apart = rows[others[rows] <= others[owner]]
-        return apart, steps if len(apart) == len(rows) else (*steps, (AntiAffinity.rule.name, rows, apart))
+        return apart, steps if len(apart) == len(rows) else (
+            *steps,
+            (AntiAffinity.rule.name, rows, apart),
+        )
 
     def evenly(self, bundle: int, rows: Rows, targets: Targets) -> tuple[Rows, Steps]:
         """Those of the given brokers that even distribution prefers."""
         asked = self._asked(bundle, targets)
-        return _filtered([one for one in self._others if isinstance(one, EvenDistribution)], rows, asked)
+        return _filtered(
+            [one for one in self._others if isinstance(one, EvenDistribution)], rows, asked
+        )
 
     def allowed(self, bundle: int, targets: Targets) -> Rows:
         """All brokers that policies allow."""
@@ -117,7 +122,14 @@ class Candidates:
         """The policy that doesn't allow a broker to have a bundle, if any."""
         asked = self._asked(bundle, targets)
         _, steps = _filtered(self._policies, asked.rows, asked)
-        return next((name for name, before, after in steps if (before == broker).any() and not (after == broker).any()), None)
+        return next(
+            (
+                name
+                for name, before, after in steps
+                if (before == broker).any() and not (after == broker).any()
+            ),
+            None,
+        )
 
     def unload_helps(self, bundle: int, current: int, allowed: Rows) -> bool:
         """Whether an unload of the bundle leaves its anti-affinity group no closer together.
@@ -140,7 +152,9 @@ class Candidates:
     def _asked(self, bundle: int, targets: Targets) -> FilterContext:
         if not self._policies:
             self._policies, self._others = self._pipeline()
-        return FilterContext(self._reachable(), bundle, namespace_of(self.view.bundles.name(bundle)), targets.topics)
+        return FilterContext(
+            self._reachable(), bundle, namespace_of(self.view.bundles.name(bundle)), targets.topics
+        )
 
     def _pipeline(self) -> tuple[tuple[Filter, ...], tuple[Filter, ...]]:
         """The filters for policies and the others, each in the manager's order."""
@@ -155,9 +169,20 @@ class Candidates:
         own_class = LoadManagerClass(view, config.load_manager)
         version = (LaterVersion(view),) if config.prefer_later_versions else ()
         if config.load_manager == "extensible":
-            return policies, (own_class, MaxTopics(config.broker_max_topics, strict=True), *version, *group)
+            return policies, (
+                own_class,
+                MaxTopics(config.broker_max_topics, strict=True),
+                *version,
+                *group,
+            )
         even = EvenDistribution(census, everywhere=config.distribute_bundles_evenly)
-        return policies, (MaxTopics(config.broker_max_topics, strict=False), *group, even, own_class, *version)
+        return policies, (
+            MaxTopics(config.broker_max_topics, strict=False),
+            *group,
+            even,
+            own_class,
+            *version,
+        )
 
     def _modular(self, rows: Rows, asked: FilterContext) -> Pool:
         """Policies, then the others. When the step for topics leaves nobody it is undone, when the last leaves nobody or fails all are."""
@@ -206,7 +231,9 @@ class Candidates:
     def _note(self, rule: Rule, brokers: Rows) -> None:
         """A filter that failed is a refusal row, once in a round."""
         if not any(one.rule == rule.name for one in self.refusals) and len(brokers):
-            self.refusals.append(refusal(rule, None, [self.view.brokers.names[row] for row in brokers.tolist()]))
+            self.refusals.append(
+                refusal(rule, None, [self.view.brokers.names[row] for row in brokers.tolist()])
+            )
 
 
 def _filtered(filters: Iterable[Filter], rows: Rows, asked: FilterContext) -> tuple[Rows, Steps]:

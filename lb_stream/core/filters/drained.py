@@ -15,7 +15,9 @@ class Drained:
     rule = TakesOut.DRAINED
 
     def __init__(self, view: ClusterView) -> None:
-        self._drained = [row for row, name in enumerate(view.brokers.names) if name in view.policies.drained]
+        self._drained = [
+            row for row, name in enumerate(view.brokers.names) if name in view.policies.drained
+        ]
 
     def keep(self, context: FilterContext) -> Rows:
         """Those that are not."""

@@ -13,7 +13,9 @@ from lb_stream.core.model.view import ClusterView, Rows
 
 _NUMBER = r"(?:0|[1-9][0-9]{0,9})"
 _PRE = r"(?:0|[1-9][0-9]{0,9}|[0-9]*[A-Za-z-][0-9A-Za-z-]*)"
-_VERSION = re.compile(rf"({_NUMBER})\.({_NUMBER})\.({_NUMBER})(?:-({_PRE}(?:\.{_PRE})*))?(?:\+([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?")
+_VERSION = re.compile(
+    rf"({_NUMBER})\.({_NUMBER})\.({_NUMBER})(?:-({_PRE}(?:\.{_PRE})*))?(?:\+([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?"
+)
 _MOST = 2**31 - 1
 
 
@@ -26,12 +28,19 @@ def version_key(text: str) -> tuple[Any, ...] | None:
     if max(numbers) > _MOST:
         return None
     pre, build = match.group(4, 5)
-    return numbers, (1,) if pre is None else (0, *_identifiers(pre)), (0,) if build is None else (1, *_identifiers(build))
+    return (
+        numbers,
+        (1,) if pre is None else (0, *_identifiers(pre)),
+        (0,) if build is None else (1, *_identifiers(build)),
+    )
 
 
 def _identifiers(text: str) -> list[tuple[int, int, str]]:
     """Numbers before words, numbers by value, words by their characters."""
-    return [(0, int(one), "") if one.isdigit() and len(one) < 11 else (1, 0, one) for one in text.split(".")]
+    return [
+        (0, int(one), "") if one.isdigit() and len(one) < 11 else (1, 0, one)
+        for one in text.split(".")
+    ]
 
 
 class LaterVersion:
@@ -41,7 +50,10 @@ class LaterVersion:
 
     def __init__(self, view: ClusterView) -> None:
         keys = {text: version_key(text) for text in dict.fromkeys(view.brokers.versions)}
-        order = {key: rank for rank, key in enumerate(sorted({key for key in keys.values() if key is not None}))}
+        order = {
+            key: rank
+            for rank, key in enumerate(sorted({key for key in keys.values() if key is not None}))
+        }
         ranks = {text: -1 if key is None else order[key] for text, key in keys.items()}
         self._rank = np.array([ranks[text] for text in view.brokers.versions], np.int64)
 

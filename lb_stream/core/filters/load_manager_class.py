@@ -17,8 +17,12 @@ class LoadManagerClass:
 
     def __init__(self, view: ClusterView, manager: str) -> None:
         classes = view.brokers.load_managers
-        self._same = np.array([MANAGER_CLASSES.get(name.rpartition(".")[2]) == manager for name in classes], np.bool_)
-        if not any(name for name, alive in zip(classes, view.brokers.alive.tolist(), strict=True) if alive):
+        self._same = np.array(
+            [MANAGER_CLASSES.get(name.rpartition(".")[2]) == manager for name in classes], np.bool_
+        )
+        if not any(
+            name for name, alive in zip(classes, view.brokers.alive.tolist(), strict=True) if alive
+        ):
             self._same[:] = True
 
     def keep(self, context: FilterContext) -> Rows:

@@ -44,25 +44,35 @@ class Preallocations:
     """All of them, in the order in which they were given. A bundle may have been given to one broker after another."""
 
     entries: tuple[Preallocated, ...] = ()
-    given: Mapping[str, str] = field(default_factory=dict)  # bundle → broker that a second placement of it answers
+    given: Mapping[str, str] = field(
+        default_factory=dict
+    )  # bundle → broker that a second placement of it answers
 
-    def given_to(self, row: int, broker: int, targets: Targets, candidates: Candidates) -> Preallocations:
+    def given_to(
+        self, row: int, broker: int, targets: Targets, candidates: Candidates
+    ) -> Preallocations:
         """And the bundle in that row given to that broker, and counted there. Given to it anew, it counts once."""
         name = targets.view.brokers.names[broker]
         new = Preallocated.of(targets.view, row, name)
-        before = tuple(one for one in self.entries if (one.bundle, one.broker) == (new.bundle, name))
+        before = tuple(
+            one for one in self.entries if (one.bundle, one.broker) == (new.bundle, name)
+        )
         count(before, targets, candidates, sign=-1)
         count((new,), targets, candidates)
         kept = tuple(one for one in self.entries if one not in before)
         return Preallocations((*kept, new), {**self.given, new.bundle: name})
 
-    def updated(self, view: ClusterView, release: Release, leader_owned: Collection[str] = ()) -> Preallocations:
+    def updated(
+        self, view: ClusterView, release: Release, leader_owned: Collection[str] = ()
+    ) -> Preallocations:
         """After new reports, which `view` shows. O(entries).
 
         `reference`: only bundles that the leader itself owns stay, until their broker reports them, and no second placement
         remembers the first. `on_report`: each stays until its broker reports it, somebody else owns it, or its broker is dead.
         """
-        brokers = {name: row for row, name in enumerate(view.brokers.names) if view.brokers.alive[row]}
+        brokers = {
+            name: row for row, name in enumerate(view.brokers.names) if view.brokers.alive[row]
+        }
         rows = view.bundles.rows_of(one.bundle for one in self.entries).tolist()
         kept: list[Preallocated] = []
         for one, row in zip(self.entries, rows, strict=True):
@@ -74,7 +84,10 @@ class Preallocations:
         if release == "reference":
             return Preallocations(tuple(kept))
         names = {one.bundle for one in kept}
-        return Preallocations(tuple(kept), {bundle: broker for bundle, broker in self.given.items() if bundle in names})
+        return Preallocations(
+            tuple(kept),
+            {bundle: broker for bundle, broker in self.given.items() if bundle in names},
+        )
 
 
 def _followed(one: Preallocated, view: ClusterView, row: int) -> Preallocated:
@@ -83,15 +96,31 @@ def _followed(one: Preallocated, view: ClusterView, row: int) -> Preallocated:
     return Preallocated.of(view, row, one.broker)
 
 
-def waiting(view: ClusterView, pending: Sequence[Pending], release: Release) -> tuple[Preallocated, ...]:
+def waiting(
+    view: ClusterView, pending: Sequence[Pending], release: Release
+) -> tuple[Preallocated, ...]:
     """The pending assignments that placement still counts, when it alone does: until the next reports, and then by `release`."""
-    assigned = [(one.bundle, one.destination) for one in pending if one.kind == "assign" and one.destination is not None]
+    assigned = [
+        (one.bundle, one.destination)
+        for one in pending
+        if one.kind == "assign" and one.destination is not None
+    ]
     rows = view.bundles.rows_of(bundle for bundle, _ in assigned).tolist()
-    entries = tuple(Preallocated.of(view, row, broker) for row, (_, broker) in zip(rows, assigned, strict=True) if row >= 0)
-    return Preallocations(entries).updated(view, release).entries if view.brokers.sampled.any() else entries
+    entries = tuple(
+        Preallocated.of(view, row, broker)
+        for row, (_, broker) in zip(rows, assigned, strict=True)
+        if row >= 0
+    )
+    return (
+        Preallocations(entries).updated(view, release).entries
+        if view.brokers.sampled.any()
+        else entries
+    )
 
 
-def count(entries: Iterable[Preallocated], targets: Targets, candidates: Candidates, sign: int = 1) -> None:
+def count(
+    entries: Iterable[Preallocated], targets: Targets, candidates: Candidates, sign: int = 1
+) -> None:
     """Count the given bundles at their brokers (or, with sign -1, no more): in the rates and topics there, and in the filters' counts."""
     rows = {name: row for row, name in enumerate(targets.view.brokers.names)}
     for one in entries:

@@ -14,12 +14,20 @@ class TopicKind:
     rule = TakesOut.TOPIC_KIND
 
     def __init__(self, view: ClusterView, isolation: Isolation) -> None:
-        self._brokers, self._marked, self._isolation = view.brokers, view.policies.non_persistent, isolation
+        self._brokers, self._marked, self._isolation = (
+            view.brokers,
+            view.policies.non_persistent,
+            isolation,
+        )
 
     def keep(self, context: FilterContext) -> Rows:
         """Those that serve the bundle's kind."""
         rows = context.rows
         if self._isolation.policy_of(context.namespace) is not None:
             return rows
-        serves = self._brokers.non_persistent_topics if context.namespace in self._marked else self._brokers.persistent_topics
+        serves = (
+            self._brokers.non_persistent_topics
+            if context.namespace in self._marked
+            else self._brokers.persistent_topics
+        )
         return rows[serves[rows]]

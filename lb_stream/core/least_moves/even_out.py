@@ -30,7 +30,9 @@ class Change(NamedTuple):
     """Moves that are to be made otherwise, and how full that leaves the fullest broker that they concern."""
 
     peak: float
-    moves: tuple[tuple[int, int, int], ...] = ()  # the move's number in the plan, its bundle, its destination
+    moves: tuple[
+        tuple[int, int, int], ...
+    ] = ()  # the move's number in the plan, its bundle, its destination
 
 
 def even_out(plan: Plan, others: Callable[[], dict[int, Rows]], moved: Bools) -> None:
@@ -72,9 +74,13 @@ class _Evening:
 
     def __post_init__(self) -> None:
         moves = self.plan.moves
-        self.bundle, self.source, self.destination = (np.array(one, np.intp) for one in list(zip(*moves, strict=True))[:3])
+        self.bundle, self.source, self.destination = (
+            np.array(one, np.intp) for one in list(zip(*moves, strict=True))[:3]
+        )
         exchanged = np.array([one.with_next for one in moves])
-        self.single = ~(exchanged | np.append(False, exchanged[:-1]))  # the others are decided in pairs
+        self.single = ~(
+            exchanged | np.append(False, exchanged[:-1])
+        )  # the others are decided in pairs
         self.planned_cost = self.plan.cost[self.bundle]
 
     @cached_property
@@ -93,14 +99,18 @@ class _Evening:
         """For each move of a broker the best change that leaves all whom it concerns less full than this."""
         everybody = np.arange(len(self.plan.share))
         for number in np.flatnonzero(self.single & (self.destination == broker)).tolist():
-            yield from self._best(number, self.bundle[[number]], everybody[everybody != broker], below)
+            yield from self._best(
+                number, self.bundle[[number]], everybody[everybody != broker], below
+            )
             yield from self._trade(number, below)
             yield from self._best(number, self._stand_ins(number), np.array([broker]), below)
         for number in np.flatnonzero(self.single & (self.source == broker)).tolist():
             full = np.where(self.plan.limit >= 0, self.plan.share.max(axis=1), np.inf)
             coldest = np.argsort(full, kind="stable")[:COLDEST]
             now = self.destination[number]
-            yield from self._best(number, self._stand_ins(number), np.append(coldest[coldest != now], now), below)
+            yield from self._best(
+                number, self._stand_ins(number), np.append(coldest[coldest != now], now), below
+            )
 
     def make(self, change: Change) -> None:
         """Change moves: in the loads and in what is told of them."""
@@ -116,14 +126,23 @@ class _Evening:
             full[[self.source[number], destination]] = np.inf
             second = int(full.argmin())
             share, other = float(plan.share[destination].max()), float(full[second])
-            plan.moves[number] = Move(bundle, int(self.source[number]), destination, share, second if other < np.inf else -1, other)
+            plan.moves[number] = Move(
+                bundle,
+                int(self.source[number]),
+                destination,
+                share,
+                second if other < np.inf else -1,
+                other,
+            )
 
     def let_stay(self) -> None:
         """Let bundles that have moved lately stay where another one can go in their place, and everybody stays even enough."""
         fullest = self.peaks().max()
         for number in np.flatnonzero(self.single & self.moved[self.bundle]).tolist():
             fresh = self._stand_ins(number)
-            fresh = fresh[~self.moved[fresh] & (self.plan.cost[fresh] <= self.plan.cost[self.bundle[number]])]
+            fresh = fresh[
+                ~self.moved[fresh] & (self.plan.cost[fresh] <= self.plan.cost[self.bundle[number]])
+            ]
             below = max(EVEN, min(fullest, self.plan.limit[self.destination[number]]))
             for change in self._best(number, fresh, self.destination[[number]], below):
                 self.make(change)
@@ -133,7 +152,9 @@ class _Evening:
         gives = np.zeros(len(self.plan.share), np.bool_)
         gives[self.source] = True
         late = self.single & gives[self.destination]
-        self.plan.moves[:] = [self.plan.moves[at] for at in np.argsort(late, kind="stable").tolist()]
+        self.plan.moves[:] = [
+            self.plan.moves[at] for at in np.argsort(late, kind="stable").tolist()
+        ]
 
     def _stand_ins(self, number: int) -> Rows:
         """Bundles that could move in the place of one: of the same source and the same budget, not much dearer, worth it."""
@@ -141,12 +162,19 @@ class _Evening:
         rows = self.rows.get(source, NOBODY)
         rows = rows[~plan.moved[rows] & (plan.cost[rows] <= DEARER * self.planned_cost[number])]
         rows = rows[plan.demand[rows].max(axis=1, initial=0.0) > 0]
-        rows = rows[(self.moved[bundle] | ~self.moved[rows]) & (plan.disruption.budget[rows] == plan.disruption.budget[bundle])]
+        rows = rows[
+            (self.moved[bundle] | ~self.moved[rows])
+            & (plan.disruption.budget[rows] == plan.disruption.budget[bundle])
+        ]
         before = plan.share[source] + plan.demand[bundle] * plan.per_unit[source]
-        found: Rows = rows[plan.payback.pay_each(source, before, plan.demand[rows] * plan.per_unit[source], rows)]
+        found: Rows = rows[
+            plan.payback.pay_each(source, before, plan.demand[rows] * plan.per_unit[source], rows)
+        ]
         return found
 
-    def _best(self, number: int, bundles: Rows, destinations: Rows, below: float) -> Iterator[Change]:
+    def _best(
+        self, number: int, bundles: Rows, destinations: Rows, below: float
+    ) -> Iterator[Change]:
         """The best of these bundles, and of these destinations, for a move; nothing if none leaves all whom it concerns less full."""
         if not len(bundles):
             return
@@ -154,24 +182,43 @@ class _Evening:
         old, new = plan.demand[self.bundle[number]], plan.demand[bundles]
         left = (plan.share[source] + (old - new) * plan.per_unit[source]).max(axis=1)
         left[bundles == self.bundle[number]] = -np.inf  # the source is as full as before
-        share = plan.share[destinations] - np.where(destinations == now, 1.0, 0.0)[:, None] * old * plan.per_unit[now]
+        share = (
+            plan.share[destinations]
+            - np.where(destinations == now, 1.0, 0.0)[:, None] * old * plan.per_unit[now]
+        )
         taken = (share[None] + new[:, None] * plan.per_unit[destinations][None]).max(axis=2)
         emptied = float((plan.share[now] - old * plan.per_unit[now]).max())
-        peak = np.maximum(np.maximum(taken, left[:, None]), np.where(destinations == now, -np.inf, emptied))
+        peak = np.maximum(
+            np.maximum(taken, left[:, None]), np.where(destinations == now, -np.inf, emptied)
+        )
         peak[taken > np.maximum(plan.limit, plan.share.max(axis=1))[destinations]] = np.inf
         for at in np.argsort(peak, axis=None, kind="stable")[:TRIED].tolist():
             row, column = divmod(at, len(destinations))
             bundle, destination = int(bundles[row]), int(destinations[column])
             if not peak[row, column] < below:
                 return
-            if destination != source and self._may_take(bundle)[destination] and (destination == now or plan.welcome[destination] > 0):
+            if (
+                destination != source
+                and self._may_take(bundle)[destination]
+                and (destination == now or plan.welcome[destination] > 0)
+            ):
                 yield Change(float(peak[row, column]), ((number, bundle, destination),))
                 return
 
     def _trade(self, number: int, below: float) -> Iterator[Change]:
         """The best other move to exchange destinations with."""
-        plan, bundle, now, source = self.plan, int(self.bundle[number]), int(self.destination[number]), int(self.source[number])
-        theirs = np.flatnonzero(self.single & (self.destination != now) & (self.source != now) & (self.destination != source))
+        plan, bundle, now, source = (
+            self.plan,
+            int(self.bundle[number]),
+            int(self.destination[number]),
+            int(self.source[number]),
+        )
+        theirs = np.flatnonzero(
+            self.single
+            & (self.destination != now)
+            & (self.source != now)
+            & (self.destination != source)
+        )
         there = self.destination[theirs]
         heavier = plan.demand[bundle] - plan.demand[self.bundle[theirs]]
         taken = (plan.share[there] + heavier * plan.per_unit[there]).max(axis=1)
@@ -182,7 +229,10 @@ class _Evening:
             if not peak[at] < below:
                 return
             if self._may_take(bundle)[destination] and self._may_take(int(self.bundle[other]))[now]:
-                yield Change(float(peak[at]), ((number, bundle, destination), (other, int(self.bundle[other]), now)))
+                yield Change(
+                    float(peak[at]),
+                    ((number, bundle, destination), (other, int(self.bundle[other]), now)),
+                )
                 return
 
     def _may_take(self, bundle: int) -> Bools:
@@ -192,7 +242,12 @@ class _Evening:
 
     def _count(self, number: int, sign: int) -> None:
         """Count a move in the loads (1), or take it out of them (-1)."""
-        plan, bundle, source, destination = self.plan, self.bundle[number], self.source[number], self.destination[number]
+        plan, bundle, source, destination = (
+            self.plan,
+            self.bundle[number],
+            self.source[number],
+            self.destination[number],
+        )
         plan.share[source] -= sign * plan.demand[bundle] * plan.per_unit[source]
         plan.share[destination] += sign * plan.demand[bundle] * plan.per_unit[destination]
         plan.welcome[destination] -= sign

@@ -45,9 +45,17 @@ def _level(reported: ClusterView, noise: float) -> tuple[Floats, ...]:
     found = []
     for mean, last in zip(bundles.short.columns, bundles.latest.columns, strict=True):
         own = mean + (last - mean) * _trust(last - mean, mean * noise, RARE_AMONG_MANY)
-        now, then = np.bincount(rows, last, count + 1).astype(np.float64), np.bincount(rows, own, count + 1).astype(np.float64)
+        now, then = (
+            np.bincount(rows, last, count + 1).astype(np.float64),
+            np.bincount(rows, own, count + 1).astype(np.float64),
+        )
         off = np.sqrt(np.bincount(rows, own**2, count + 1)) * noise
-        factor = 1.0 + np.divide((now - then) * _trust(now - then, off, RARE), then, out=np.zeros(count + 1), where=then > 0)
+        factor = 1.0 + np.divide(
+            (now - then) * _trust(now - then, off, RARE),
+            then,
+            out=np.zeros(count + 1),
+            where=then > 0,
+        )
         factor[0] = 1.0
         found.append(own * factor[rows])
     return tuple(found)
@@ -63,7 +71,9 @@ def observe_fleet(view: ClusterView, memory: LeastMovesMemory) -> LeastMovesMemo
     """Learn from the brokers' new reports: what a message and a byte cost, how fast each broker is, how noisy samples are."""
     brokers, bundles = view.brokers, view.bundles
     alive = [brokers.names[row] for row in np.flatnonzero(brokers.alive)]
-    memory = memory.until(view.now_ms).without_forgotten(brokers.names).learn_fleet(alive, view.now_ms)
+    memory = (
+        memory.until(view.now_ms).without_forgotten(brokers.names).learn_fleet(alive, view.now_ms)
+    )
     fresh = brokers.sampled & brokers.alive
     rows = np.flatnonzero(fresh)
     if not len(rows):
@@ -71,26 +81,52 @@ def observe_fleet(view: ClusterView, memory: LeastMovesMemory) -> LeastMovesMemo
     cpu, kinds = _ratio(brokers, "cpu"), _kinds(brokers)
     busy = rows[(cpu[rows] > IDLE) & (cpu[rows] < FULL) & (brokers.latest.rate[rows] > 0)]
     latest = brokers.latest.take(busy)
-    memory = memory.learn_cpu([brokers.names[row] for row in busy], [kinds[row] for row in busy], latest.rate, latest.throughput, cpu[busy])
-    memory = memory.learn_direct(brokers.latest.throughput_in[rows], np.maximum(brokers.resources["direct_memory"][0][rows], 0.0) * MIB)
-    memory = memory.learn_beyond([brokers.names[row] for row in rows], _beyond(brokers)[rows], view.now_ms)
+    memory = memory.learn_cpu(
+        [brokers.names[row] for row in busy],
+        [kinds[row] for row in busy],
+        latest.rate,
+        latest.throughput,
+        cpu[busy],
+    )
+    memory = memory.learn_direct(
+        brokers.latest.throughput_in[rows],
+        np.maximum(brokers.resources["direct_memory"][0][rows], 0.0) * MIB,
+    )
+    memory = memory.learn_beyond(
+        [brokers.names[row] for row in rows], _beyond(brokers)[rows], view.now_ms
+    )
     rank = bundles.owner.astype(np.intp) + 1
     rate, counts = bundles.latest.rate, np.bincount(rank, minlength=len(brokers) + 1)[1:]
     total = np.bincount(rank, rate, len(brokers) + 1)[1:].astype(np.float64)
-    spread = np.divide(np.sqrt(np.bincount(rank, rate**2, len(brokers) + 1)[1:]), total, out=np.zeros(len(brokers)), where=total > 0)
-    return memory.learn_noise([brokers.names[row] for row in rows], total[rows], counts[rows].tolist(), spread[rows])
+    spread = np.divide(
+        np.sqrt(np.bincount(rank, rate**2, len(brokers) + 1)[1:]),
+        total,
+        out=np.zeros(len(brokers)),
+        where=total > 0,
+    )
+    return memory.learn_noise(
+        [brokers.names[row] for row in rows], total[rows], counts[rows].tolist(), spread[rows]
+    )
 
 
 def _beyond(brokers: Brokers) -> Floats:
     """(brokers, in and out): bytes/s that are in use and in no bundle's rates, by the last report."""
     carried = brokers.latest.throughput_in, brokers.latest.throughput_out
-    used = [brokers.resources[name][0] * BYTES_PER_KBIT for name in ("bandwidth_in", "bandwidth_out")]
+    used = [
+        brokers.resources[name][0] * BYTES_PER_KBIT for name in ("bandwidth_in", "bandwidth_out")
+    ]
     return np.maximum(np.stack(used, axis=1) - np.stack(carried, axis=1), 0.0)
 
 
 def _kinds(brokers: Brokers) -> list[str]:
     """What kind of machine each broker is: those with the same limits are taken to be as fast."""
-    limits = np.stack([brokers.resources[name][1] for name in ("bandwidth_in", "bandwidth_out", "memory", "direct_memory")], axis=1)
+    limits = np.stack(
+        [
+            brokers.resources[name][1]
+            for name in ("bandwidth_in", "bandwidth_out", "memory", "direct_memory")
+        ],
+        axis=1,
+    )
     kinds, of_broker = np.unique(limits, axis=0, return_inverse=True)
     names = [":".join(f"{limit:g}" for limit in kind) for kind in kinds.tolist()]
     return [names[at] for at in of_broker.ravel().tolist()]
@@ -108,9 +144,18 @@ def fleet_of(view: ClusterView, reported: ClusterView, memory: LeastMovesMemory)
     bytes_in, bytes_out, rate_in, rate_out = _level(reported, noise)
     rate, volume = rate_in + rate_out, bytes_in + bytes_out
     byte_cost, slope = memory.byte_cost, memory.direct_slope
-    demand = np.stack([rate + byte_cost * volume, bytes_in, bytes_out, slope * bytes_in]).T  # each resource stands together in memory
+    demand = np.stack(
+        [rate + byte_cost * volume, bytes_in, bytes_out, slope * bytes_in]
+    ).T  # each resource stands together in memory
     long = reported.bundles.long
-    usual = np.stack([long.rate + byte_cost * long.throughput, long.throughput_in, long.throughput_out, slope * long.throughput_in]).T
+    usual = np.stack(
+        [
+            long.rate + byte_cost * long.throughput,
+            long.throughput_in,
+            long.throughput_out,
+            slope * long.throughput_in,
+        ]
+    ).T
     count = len(brokers)
     limit = {name: brokers.resources[name][1] for name in RESOURCES}
     capacity, fixed = np.zeros((count, 4)), np.zeros((count, 4))
@@ -123,9 +168,15 @@ def fleet_of(view: ClusterView, reported: ClusterView, memory: LeastMovesMemory)
         capacity[:, at] = np.where(carried < ABSURD * limit[name] * unit, limit[name] * unit, 0.0)
     capacity[:, DIRECT] = limit["direct_memory"] * MIB
     now = _beyond(brokers).tolist()
-    believed = [memory.beyond.get(name, one)[:2] for name, one in zip(brokers.names, now, strict=True)]
+    believed = [
+        memory.beyond.get(name, one)[:2] for name, one in zip(brokers.names, now, strict=True)
+    ]
     fixed[:, [IN, OUT]] = np.array(believed).reshape(count, 2)
-    fixed[:, DIRECT] = np.maximum(np.maximum(brokers.resources["direct_memory"][0], 0.0) * MIB - slope * brokers.latest.throughput_in, 0.0)
+    fixed[:, DIRECT] = np.maximum(
+        np.maximum(brokers.resources["direct_memory"][0], 0.0) * MIB
+        - slope * brokers.latest.throughput_in,
+        0.0,
+    )
     capacity[:, [at for at, name in enumerate(RESOURCES) if not _counts(name, brokers)]] = 0.0
     lasting = np.maximum(demand, np.minimum(usual, PASSING * demand))
     return Fleet(demand, lasting, capacity, fixed, _errors(view, demand[:, CPU], noise))
@@ -141,19 +192,25 @@ def _errors(view: ClusterView, demand: Floats, noise: float) -> Floats:
     bundles, count = view.bundles, len(view.brokers)
     rows = bundles.owner.astype(np.intp) + 1
     total = np.bincount(rows, demand, count + 1)[1:]
-    variance = np.bincount(rows, demand**2 / np.maximum(2.0 * bundles.short_samples - 1.0, 1.0), count + 1)[1:]
+    variance = np.bincount(
+        rows, demand**2 / np.maximum(2.0 * bundles.short_samples - 1.0, 1.0), count + 1
+    )[1:]
     return noise * np.divide(np.sqrt(variance), total, out=np.zeros(count), where=total > 0)
 
 
 def load_of(view: ClusterView, fleet: Fleet) -> Floats:
     """(brokers, resources): what each broker is asked for."""
     rows, count = view.bundles.owner.astype(np.intp) + 1, len(view.brokers)
-    return fleet.fixed + np.stack([np.bincount(rows, column, count + 1)[1:] for column in fleet.demand.T], axis=1)
+    return fleet.fixed + np.stack(
+        [np.bincount(rows, column, count + 1)[1:] for column in fleet.demand.T], axis=1
+    )
 
 
 def fullness(brokers: Brokers) -> Floats:
     """How much of its scarcest resource each broker has reported to use, 0..1 and more."""
-    found: Floats = np.max([_ratio(brokers, name) for name in RESOURCES if _counts(name, brokers)], axis=0)
+    found: Floats = np.max(
+        [_ratio(brokers, name) for name in RESOURCES if _counts(name, brokers)], axis=0
+    )
     return found
 
 

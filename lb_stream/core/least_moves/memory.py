@@ -61,34 +61,53 @@ class LeastMovesMemory:
     """All of it. `own`: broker → how far its speed is from its kind's (logarithm), the variance of that, reports."""
 
     noise: float | None = None  # relative standard error of one sample of one bundle
-    last: Mapping[str, tuple[float, int]] = field(default_factory=dict)  # broker → messages/s and bundles of its last report
+    last: Mapping[str, tuple[float, int]] = field(
+        default_factory=dict
+    )  # broker → messages/s and bundles of its last report
     hot: Mapping[str, int] = field(default_factory=dict)  # broker → since when it has been hot, ms
     serving: tuple[str, ...] = ()  # brokers that were alive in the last round
-    changes: tuple[tuple[int, str], ...] = ()  # when (ms) which broker came or went, the last quarter of an hour's
-    left: Mapping[str, tuple[str, int]] = field(default_factory=dict)  # bundle → the broker that it was moved from, when (ms)
+    changes: tuple[
+        tuple[int, str], ...
+    ] = ()  # when (ms) which broker came or went, the last quarter of an hour's
+    left: Mapping[str, tuple[str, int]] = field(
+        default_factory=dict
+    )  # bundle → the broker that it was moved from, when (ms)
     byte_cost: float = 0.0  # messages that cost as much cpu as one byte
     misfit: float | None = None  # relative error of a broker's cpu by these costs
     kinds: Mapping[str, Kind] = field(default_factory=dict)
     own: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
     kind_of: Mapping[str, str] = field(default_factory=dict)
-    direct_sums: tuple[float, ...] = ()  # of the regression of direct memory on bytes coming in: n, I, I², d, Id
+    direct_sums: tuple[
+        float, ...
+    ] = ()  # of the regression of direct memory on bytes coming in: n, I, I², d, Id
     direct_slope: float = 0.0  # direct memory that a byte/s coming in takes, bytes
     spare: float = 0.0  # moves that touching up may make
     planned_ms: int = 0  # when moves were last planned, or touching up was thought about
     plan_ms: int = 0  # when the last plan was made
     between_ms: int = 0  # how long after the one before
-    beyond: Mapping[str, tuple[float, float, int]] = field(default_factory=dict)  # broker → bytes/s in, out of no bundle; when (ms)
+    beyond: Mapping[str, tuple[float, float, int]] = field(
+        default_factory=dict
+    )  # broker → bytes/s in, out of no bundle; when (ms)
     unserved_ms: float | None = None  # how long a bundle that moves has no owner, about the median
 
     @staticmethod
     def read(data: Mapping[str, Any]) -> LeastMovesMemory:
         """From the JSON object of the last round."""
         given = dict(data)
-        given["kinds"] = {name: Kind(tuple(one["sums"])) for name, one in given.get("kinds", {}).items()}
+        given["kinds"] = {
+            name: Kind(tuple(one["sums"])) for name, one in given.get("kinds", {}).items()
+        }
         given["own"] = {name: tuple(one) for name, one in given.get("own", {}).items()}
-        given["last"] = {name: (float(one[0]), int(one[1])) for name, one in given.get("last", {}).items()}
-        given["left"] = {name: (str(one[0]), int(one[1])) for name, one in given.get("left", {}).items()}
-        given["beyond"] = {name: (float(one[0]), float(one[1]), int(one[2])) for name, one in given.get("beyond", {}).items()}
+        given["last"] = {
+            name: (float(one[0]), int(one[1])) for name, one in given.get("last", {}).items()
+        }
+        given["left"] = {
+            name: (str(one[0]), int(one[1])) for name, one in given.get("left", {}).items()
+        }
+        given["beyond"] = {
+            name: (float(one[0]), float(one[1]), int(one[2]))
+            for name, one in given.get("beyond", {}).items()
+        }
         given["serving"] = tuple(given.get("serving", ()))
         given["changes"] = tuple((int(one[0]), str(one[1])) for one in given.get("changes", ()))
         given["direct_sums"] = tuple(given.get("direct_sums", ()))
@@ -96,7 +115,11 @@ class LeastMovesMemory:
 
     def to_dict(self) -> dict[str, Any]:
         """As the JSON object that `read` takes."""
-        unknown = {name for name in ("unserved_ms", "spare", "planned_ms", "plan_ms", "between_ms", "beyond") if not getattr(self, name)}
+        unknown = {
+            name
+            for name in ("unserved_ms", "spare", "planned_ms", "plan_ms", "between_ms", "beyond")
+            if not getattr(self, name)
+        }
         return {name: _plain(value) for name, value in asdict(self).items() if name not in unknown}
 
     def without_forgotten(self, names: Sequence[str]) -> LeastMovesMemory:
@@ -106,13 +129,25 @@ class LeastMovesMemory:
             return self
         kind_of = _of(self.kind_of, names)
         kinds = {kind: one for kind, one in self.kinds.items() if kind in set(kind_of.values())}
-        kept = replace(self, own=_of(self.own, names), last=_of(self.last, names), beyond=_of(self.beyond, names))
+        kept = replace(
+            self,
+            own=_of(self.own, names),
+            last=_of(self.last, names),
+            beyond=_of(self.beyond, names),
+        )
         return replace(kept, kind_of=kind_of, kinds=kinds)
 
     def until(self, now_ms: int) -> LeastMovesMemory:
         """Without moments that are still to come: where the clock has been set back, they are taken to be now."""
-        timed = *self.hot.values(), *(one[0] for one in self.changes), *(one[1] for one in self.left.values())
-        if max(self.planned_ms, self.plan_ms, *timed, *(one[2] for one in self.beyond.values())) <= now_ms:
+        timed = (
+            *self.hot.values(),
+            *(one[0] for one in self.changes),
+            *(one[1] for one in self.left.values()),
+        )
+        if (
+            max(self.planned_ms, self.plan_ms, *timed, *(one[2] for one in self.beyond.values()))
+            <= now_ms
+        ):
             return self
         return replace(
             self,
@@ -121,7 +156,10 @@ class LeastMovesMemory:
             left={name: (broker, min(when, now_ms)) for name, (broker, when) in self.left.items()},
             planned_ms=min(self.planned_ms, now_ms),
             plan_ms=min(self.plan_ms, now_ms),
-            beyond={name: (into, out, min(when, now_ms)) for name, (into, out, when) in self.beyond.items()},
+            beyond={
+                name: (into, out, min(when, now_ms))
+                for name, (into, out, when) in self.beyond.items()
+            },
         )
 
     def learn_fleet(self, alive: Sequence[str], now_ms: int) -> LeastMovesMemory:
@@ -130,7 +168,9 @@ class LeastMovesMemory:
         changed = sorted(set(alive) ^ set(self.serving)) if self.serving else []
         if not changed and len(kept) == len(self.changes) and self.serving:
             return self
-        return replace(self, serving=tuple(alive), changes=kept + tuple((now_ms, name) for name in changed))
+        return replace(
+            self, serving=tuple(alive), changes=kept + tuple((now_ms, name) for name in changed)
+        )
 
     def calm_at(self) -> int:
         """When (ms) restarts are over: nobody has come or gone for half as long again as the longest pause between them; 0: there are none.
@@ -146,24 +186,45 @@ class LeastMovesMemory:
         alone = len({name for _, name in changes}) == 1
         return moments[-1] + (min(wait, RETURN_MS) if alone else wait)
 
-    def learn_noise(self, names: Sequence[str], rate: Floats, bundles: Sequence[int], spread: Floats) -> LeastMovesMemory:
+    def learn_noise(
+        self, names: Sequence[str], rate: Floats, bundles: Sequence[int], spread: Floats
+    ) -> LeastMovesMemory:
         """Take two reports of the same bundles, one after the other: what they differ by is noise, nearly all of it.
 
         `spread`: what a broker's sum is off, in errors of one bundle.
         """
         before = [self.last.get(name, (0.0, -1)) for name in names]
-        last = {**self.last, **{name: (one, count) for name, one, count in zip(names, rate.tolist(), bundles, strict=True)}}
+        last = {
+            **self.last,
+            **{
+                name: (one, count)
+                for name, one, count in zip(names, rate.tolist(), bundles, strict=True)
+            },
+        }
         was = np.array([one for one, _ in before])
-        same = (np.array([count for _, count in before]) == np.asarray(bundles)) & (was > 0) & (rate > 0) & (spread > 0)
+        same = (
+            (np.array([count for _, count in before]) == np.asarray(bundles))
+            & (was > 0)
+            & (rate > 0)
+            & (spread > 0)
+        )
         if not same.any():
             return replace(self, last=last)
-        off = np.abs(np.log(rate[same] / was[same])) / (spread[same] * 2**0.5 * 0.6745)  # the median of a normal distribution's size
+        off = np.abs(np.log(rate[same] / was[same])) / (
+            spread[same] * 2**0.5 * 0.6745
+        )  # the median of a normal distribution's size
         found = float(np.median(off))
         if not self.noise:
             return replace(self, last=last, noise=found)
-        return replace(self, last=last, noise=self.noise * (1.0 + NOISE_STEP if found > self.noise else 1.0 - NOISE_STEP))
+        return replace(
+            self,
+            last=last,
+            noise=self.noise * (1.0 + NOISE_STEP if found > self.noise else 1.0 - NOISE_STEP),
+        )
 
-    def learn_cpu(self, names: Sequence[str], kinds: Sequence[str], rate: Floats, volume: Floats, cpu: Floats) -> LeastMovesMemory:
+    def learn_cpu(
+        self, names: Sequence[str], kinds: Sequence[str], rate: Floats, volume: Floats, cpu: Floats
+    ) -> LeastMovesMemory:
         """Take reports of brokers that are neither idle nor full: messages/s, bytes/s, the part of the cpu in use."""
         if not len(names):
             return self
@@ -173,25 +234,46 @@ class LeastMovesMemory:
         for kind in dict.fromkeys(kinds):
             mine = np.array([one == kind for one in kinds])
             count = sum(1 for one in self.kind_of.values() if one == kind)
-            known = np.array(found[kind].sums) * KEEP ** (mine.sum() / max(count, mine.sum())) if kind in found else np.zeros(6)
+            known = (
+                np.array(found[kind].sums) * KEEP ** (mine.sum() / max(count, mine.sum()))
+                if kind in found
+                else np.zeros(6)
+            )
             found[kind] = Kind(tuple((known + terms[:, mine].sum(axis=1)).tolist()))
         byte_cost, misfit = fit(tuple(found.values()))
         own = dict(self.own)
         speeds = np.array([found[kind].speed(byte_cost) for kind in kinds])
         off = np.log((r + byte_cost * b) / speeds)
-        for name, one in ((name, one) for name, one, part in zip(names, off.tolist(), cpu.tolist(), strict=True) if part >= BUSY):
+        for name, one in (
+            (name, one)
+            for name, one, part in zip(names, off.tolist(), cpu.tolist(), strict=True)
+            if part >= BUSY
+        ):
             mean, variance, reports = own.get(name, (0.0, 0.0, 0.0))
             share = max(1.0 - KEEP_OWN, 1.0 / (reports + 1.0))
             step = one - mean
-            own[name] = (mean + share * step, (1.0 - share) * (variance + share * step * step), min(reports + 1.0, 1e6))
+            own[name] = (
+                mean + share * step,
+                (1.0 - share) * (variance + share * step * step),
+                min(reports + 1.0, 1e6),
+            )
         return replace(
-            self, byte_cost=byte_cost, misfit=misfit, kinds=found, own=own, kind_of={**self.kind_of, **dict(zip(names, kinds, strict=True))}
+            self,
+            byte_cost=byte_cost,
+            misfit=misfit,
+            kinds=found,
+            own=own,
+            kind_of={**self.kind_of, **dict(zip(names, kinds, strict=True))},
         )
 
     def learn_direct(self, bytes_in: Floats, used: Floats) -> LeastMovesMemory:
         """Regress direct memory (bytes) on what comes in (bytes/s)."""
-        sums = np.array([len(used), bytes_in.sum(), bytes_in @ bytes_in, used.sum(), bytes_in @ used])
-        n, i, ii, d, id_ = known = (np.array(self.direct_sums) * KEEP if self.direct_sums else np.zeros(5)) + sums
+        sums = np.array(
+            [len(used), bytes_in.sum(), bytes_in @ bytes_in, used.sum(), bytes_in @ used]
+        )
+        n, i, ii, d, id_ = known = (
+            np.array(self.direct_sums) * KEEP if self.direct_sums else np.zeros(5)
+        ) + sums
         spread = ii - i * i / n
         slope = max((id_ - i * d / n) / spread, 0.0) if spread > 1e-6 * ii else 0.0
         return replace(self, direct_sums=tuple(known.tolist()), direct_slope=float(slope))
@@ -206,7 +288,10 @@ class LeastMovesMemory:
         for name, now in zip(names, beyond.tolist(), strict=True):
             *known, when_ms = found.get(name, (*now, now_ms))
             share = 1.0 - 0.5 ** ((now_ms - when_ms) / BELIEVED_MS)
-            into, out = (old + (share if new > old else 1.0) * (new - old) for new, old in zip(now, known, strict=True))
+            into, out = (
+                old + (share if new > old else 1.0) * (new - old)
+                for new, old in zip(now, known, strict=True)
+            )
             found[name] = into, out, now_ms
         return replace(self, beyond=found)
 
@@ -214,7 +299,9 @@ class LeastMovesMemory:
         """Take how long bundles had no owner while they moved: about the median is kept, so that a move that hangs changes little."""
         found = max(float(np.median(times_ms)), 1.0)
         known = found if self.unserved_ms is None else self.unserved_ms
-        return replace(self, unserved_ms=known * (1.0 + UNSERVED_STEP * float(np.sign(found - known))))
+        return replace(
+            self, unserved_ms=known * (1.0 + UNSERVED_STEP * float(np.sign(found - known)))
+        )
 
     def after_plan(self, moves: int, fewest: int, spare: float, now_ms: int) -> LeastMovesMemory:
         """Take that so many moves are planned, and how many there must be at least.
@@ -224,10 +311,19 @@ class LeastMovesMemory:
         """
         if not moves:
             return self
-        left, between_ms = spare * fewest - max(moves - fewest, 0), now_ms - self.plan_ms if self.plan_ms else 0
+        left, between_ms = (
+            spare * fewest - max(moves - fewest, 0),
+            now_ms - self.plan_ms if self.plan_ms else 0,
+        )
         if self.plan_ms and spare:
             left = max(left, min(float(moves), AFTER_ANOTHER))
-        return replace(self, spare=max(self.spare, left), planned_ms=now_ms, plan_ms=now_ms, between_ms=between_ms)
+        return replace(
+            self,
+            spare=max(self.spare, left),
+            planned_ms=now_ms,
+            plan_ms=now_ms,
+            between_ms=between_ms,
+        )
 
     def after_touching_up(self, moves: int, now_ms: int) -> LeastMovesMemory:
         """Take that so many moves touch up brokers. None: it is thought about again when as much time has passed as after any."""
@@ -239,7 +335,11 @@ class LeastMovesMemory:
         typical = float(np.median(list(of_kind.values()))) if of_kind else 1.0
         found = np.array([of_kind.get(kind, typical) for kind in kinds])
         for kind in of_kind:
-            known = {name: one for name, one in self.own.items() if one[2] >= ENOUGH and self.kind_of.get(name) == kind}
+            known = {
+                name: one
+                for name, one in self.own.items()
+                if one[2] >= ENOUGH and self.kind_of.get(name) == kind
+            }
             offsets = np.array([mean for mean, _, _ in known.values()] or [0.0])
             usual = float(np.median(offsets))
             spread = float(np.median(np.abs(offsets - usual)))
@@ -270,7 +370,9 @@ def fit(kinds: Sequence[Kind]) -> tuple[float, float]:
     rr, rb, bb, r, b, n = np.array([one.sums for one in kinds]).T
     if not b.sum() > 0 or not r.sum() > 0:
         return 0.0, 0.0
-    unit = r.sum() / b.sum()  # a byte costs that, if bytes and messages explain half of the cpu each
+    unit = (
+        r.sum() / b.sum()
+    )  # a byte costs that, if bytes and messages explain half of the cpu each
     with np.errstate(divide="ignore"):
         messages, volume = (1.0 - SHARES)[:, None], (SHARES * unit)[:, None]
     squares = messages**2 * rr + 2 * messages * volume * rb + volume**2 * bb

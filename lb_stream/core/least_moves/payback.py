@@ -37,13 +37,17 @@ class Payback:
 
     def pay_each(self, broker: int, share: Floats, weight: Floats, bundles: Rows) -> Bools:
         """The same of many bundles, for each as if it were the only one."""
-        worth: Bools = self._cost(bundles) <= self.within_s * self._saved(broker, share, share - weight)
+        worth: Bools = self._cost(bundles) <= self.within_s * self._saved(
+            broker, share, share - weight
+        )
         return worth
 
     def after_s(self, broker: int, share: Floats, weight: Floats, bundles: Rows) -> Floats:
         """In what time moving each of these bundles out of a broker saves what it costs; infinite if it saves nothing."""
         saved = self._saved(broker, share, share - weight)
-        found: Floats = np.divide(self._cost(bundles), saved, out=np.full(len(bundles), np.inf), where=saved > 0)
+        found: Floats = np.divide(
+            self._cost(bundles), saved, out=np.full(len(bundles), np.inf), where=saved > 0
+        )
         return found
 
     def _cost(self, bundles: Rows) -> Floats:
@@ -52,7 +56,9 @@ class Payback:
 
     def _saved(self, broker: int, before: Floats, after: Floats) -> Floats:
         """Client-seconds that a broker's clients save in each second when it is brought down."""
-        saved: Floats = self.clients[broker] * (self._lost(broker, before) - self._lost(broker, after))
+        saved: Floats = self.clients[broker] * (
+            self._lost(broker, before) - self._lost(broker, after)
+        )
         return saved
 
     def _lost(self, broker: int, share: Floats) -> Floats:

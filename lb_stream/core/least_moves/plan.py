@@ -76,7 +76,9 @@ class Plan:
 
     def state(self) -> State:
         """How far it is."""
-        return State(self.share.copy(order="F"), self.disruption, self.welcome.copy(), list(self.moves))
+        return State(
+            self.share.copy(order="F"), self.disruption, self.welcome.copy(), list(self.moves)
+        )
 
     def restore(self, state: State) -> None:
         """Go back to there."""
@@ -85,7 +87,9 @@ class Plan:
         self.moved[:] = False
         self.moved[[one.bundle for one in self.moves]] = True
 
-    def bring_down(self, source: int, rows: Rows, others: Callable[[], dict[int, Rows]], search: bool) -> None:
+    def bring_down(
+        self, source: int, rows: Rows, others: Callable[[], dict[int, Rows]], search: bool
+    ) -> None:
         """Relieve a source by single moves; or, with `search`, by a swap or by making room for a large bundle, where that takes fewer.
 
         `others`: brokers → the bundles of each that may move.
@@ -126,27 +130,38 @@ class Plan:
         """
         return int(self.fewest_by_level(np.array([self.enough]), source, rows, more)[0])
 
-    def fewest_by_level(self, levels: Floats, source: int, rows: Rows, more: Floats | float = 0.0) -> Rows:
+    def fewest_by_level(
+        self, levels: Floats, source: int, rows: Rows, more: Floats | float = 0.0
+    ) -> Rows:
         """The same for each level that the source could be brought below."""
         return self._needed(levels, source, self._covered(source, rows), more)
 
     def _covered(self, source: int, rows: Rows) -> Floats:
         """(bundles, resources): what its largest bundle covers, its two largest, and so on, of each resource."""
-        covered: Floats = np.cumsum(-np.sort(-self.demand[rows] * self.per_unit[source], axis=0), axis=0)
+        covered: Floats = np.cumsum(
+            -np.sort(-self.demand[rows] * self.per_unit[source], axis=0), axis=0
+        )
         return covered
 
     def _needed(self, levels: Floats, source: int, covered: Floats, more: Floats | float) -> Rows:
         """How many of its largest bundles must go for each level."""
         excess = self.share[source] + more * self.per_unit[source] - levels[:, None]
-        needed: Rows = (covered < excess[:, None] - NEGLIGIBLE).sum(axis=1).max(axis=1, initial=-1, where=excess > NEGLIGIBLE) + 1
+        needed: Rows = (covered < excess[:, None] - NEGLIGIBLE).sum(axis=1).max(
+            axis=1, initial=-1, where=excess > NEGLIGIBLE
+        ) + 1
         return needed
 
-    def _attempts(self, source: int, rows: Rows, others: dict[int, Rows]) -> list[tuple[int, Callable[[float], bool]]]:
+    def _attempts(
+        self, source: int, rows: Rows, others: dict[int, Rows]
+    ) -> list[tuple[int, Callable[[float], bool]]]:
         """Ways to begin otherwise than with single moves that fit, the likeliest to be short first, each with the fewest moves it takes.
 
         Each takes the most moves of a plan.
         """
-        after = {bundle: self._after(bundle, source) for bundle in self._weightiest(source, rows)[:PUSHED].tolist()}
+        after = {
+            bundle: self._after(bundle, source)
+            for bundle in self._weightiest(source, rows)[:PUSHED].tolist()
+        }
         stuck = [bundle for bundle, full in after.items() if not (full <= self.limit).any()]
         pushes, enough = list[tuple[int, float, int, int]](), np.array([self.enough])
         covered = dict[int, Floats]()
@@ -156,7 +171,9 @@ class Plan:
                 if full[broker] < np.inf:
                     if broker not in covered:
                         covered[broker] = self._covered(broker, others.get(broker, NOBODY))
-                    made = int(self._needed(enough, broker, covered[broker], self.demand[bundle])[0])
+                    made = int(
+                        self._needed(enough, broker, covered[broker], self.demand[bundle])[0]
+                    )
                     pushes.append((rest + made, float(full[broker]), bundle, broker))
         tried = [
             (1 + least, partial(self.push, bundle, source, broker, others.get(broker, NOBODY)))
@@ -205,12 +222,20 @@ class Plan:
             need = np.where(over, excess, 0.0)
             worth = np.minimum(weight, need).sum(axis=1) / cost
             wishes = ((best, price), (enough & ~best, price), (left & ~enough, -worth))
-            for at in chain.from_iterable(starmap(_first, wishes)):  # one at a time: mostly the first one does
-                left[at] = False  # it moves; or never will: destinations only become fuller, and the source gains less and less
-                if self.payback.pays(source, self.share[source], weight[at], int(rows[at])) and self._move(int(rows[at]), source):
+            for at in chain.from_iterable(
+                starmap(_first, wishes)
+            ):  # one at a time: mostly the first one does
+                left[at] = (
+                    False  # it moves; or never will: destinations only become fuller, and the source gains less and less
+                )
+                if self.payback.pays(
+                    source, self.share[source], weight[at], int(rows[at])
+                ) and self._move(int(rows[at]), source):
                     break
 
-    def exchange(self, source: int, rows: Rows, others: dict[int, Rows], most: float = np.inf) -> bool:
+    def exchange(
+        self, source: int, rows: Rows, others: dict[int, Rows], most: float = np.inf
+    ) -> bool:
         """Swap bundles with cold brokers until that is enough, as long as each swap is worth its two moves; whether any is."""
         begun = len(self.moves)
         lightest, scarce = dict[int, Rows](), -1
@@ -219,23 +244,44 @@ class Plan:
                 lightest, scarce = {}, now
             peaks = np.where(self.limit > 0, self.share.max(axis=1), np.inf)
             peaks[source] = np.inf
-            partners = [one for one in np.argsort(peaks, kind="stable")[:PARTNERS].tolist() if peaks[one] < np.inf and one in others]
+            partners = [
+                one
+                for one in np.argsort(peaks, kind="stable")[:PARTNERS].tolist()
+                if peaks[one] < np.inf and one in others
+            ]
             mine = self._weightiest(source, self._still(rows))
             for one in partners:
                 if one not in lightest:
                     lightest[one] = self._lightest(source, one, self._still(others[one]))
             theirs = [lightest[one] for one in partners]
-            best = self._swap(source, mine, np.repeat(partners, list(map(len, theirs))), np.concatenate([NOBODY, *theirs]))
+            best = self._swap(
+                source,
+                mine,
+                np.repeat(partners, list(map(len, theirs))),
+                np.concatenate([NOBODY, *theirs]),
+            )
             if best is None:
                 break
             bundle, back, broker = best
             del lightest[broker]
             for one, start, end in ((bundle, source, broker), (back, broker, source)):
                 self._take(one, start, end)
-                self.moves.append(Move(one, start, end, float(self.share[end].max()), -1, np.inf, with_next=one == bundle))
+                self.moves.append(
+                    Move(
+                        one,
+                        start,
+                        end,
+                        float(self.share[end].max()),
+                        -1,
+                        np.inf,
+                        with_next=one == bundle,
+                    )
+                )
         return len(self.moves) > begun
 
-    def _swap(self, source: int, mine: Rows, broker: Rows, theirs: Rows) -> tuple[int, int, int] | None:
+    def _swap(
+        self, source: int, mine: Rows, broker: Rows, theirs: Rows
+    ) -> tuple[int, int, int] | None:
         """The swap that leaves the source least full, of one of its own with one of `theirs`, the bundles of each `broker`.
 
         A broker that has too much of something else is a partner, too, and what it is relieved by counts: where some have too much cpu in
@@ -248,19 +294,37 @@ class Plan:
         here, there = (np.full((len(mine), len(theirs)), -np.inf) for _ in range(2))
         for resource in np.flatnonzero(self.per_unit.any(axis=0)).tolist():
             differ = self.demand[mine, resource][:, None] - self.demand[theirs, resource]
-            np.maximum(here, self.share[source, resource] - differ * self.per_unit[source, resource], out=here)
-            np.maximum(there, self.share[broker, resource] + differ * self.per_unit[broker, resource], out=there)
+            np.maximum(
+                here,
+                self.share[source, resource] - differ * self.per_unit[source, resource],
+                out=here,
+            )
+            np.maximum(
+                there,
+                self.share[broker, resource] + differ * self.per_unit[broker, resource],
+                out=there,
+            )
         full = self.share[broker].max(axis=1)
-        worth = (there <= np.maximum(self.limit[broker], full)) & (here <= max(self.enough, float(self.share[source].max()) - WORTH_A_SWAP))
+        worth = (there <= np.maximum(self.limit[broker], full)) & (
+            here <= max(self.enough, float(self.share[source].max()) - WORTH_A_SWAP)
+        )
         relieved = np.minimum(np.maximum(there, self.enough) - full, 0.0)
-        price = np.maximum(here, self.enough) + relieved + 1e-3 * (self.cost[mine][:, None] + self.cost[theirs])
+        price = (
+            np.maximum(here, self.enough)
+            + relieved
+            + 1e-3 * (self.cost[mine][:, None] + self.cost[theirs])
+        )
         price[~worth] = np.inf
         for _ in range(TRIED):
             one, other = np.unravel_index(np.argmin(price), price.shape)
             if price[one, other] == np.inf:
                 return None
             bundle, back, end = int(mine[one]), int(theirs[other]), int(broker[other])
-            if self._fits(bundle, end) and self._fits(back, source) and len(self.disruption.within(np.array([bundle, back]))) == 2:
+            if (
+                self._fits(bundle, end)
+                and self._fits(back, source)
+                and len(self.disruption.within(np.array([bundle, back]))) == 2
+            ):
                 return bundle, back, end
             price[one, other] = np.inf
         return None
@@ -291,7 +355,9 @@ class Plan:
 
     def _within_budget(self, rows: Rows) -> Bools:
         left, budget = self.disruption.left, self.disruption.budget[rows]
-        within: Bools = np.append(left, 1)[budget] > 0 if len(left) else budget < 0  # row -1, no budget, is the last
+        within: Bools = (
+            np.append(left, 1)[budget] > 0 if len(left) else budget < 0
+        )  # row -1, no budget, is the last
         return within
 
     def _after(self, bundle: int, source: int) -> Floats:
@@ -318,7 +384,9 @@ class Plan:
         second = int(after.argmin())
         other = float(after[second])
         self._take(bundle, source, destination)
-        self.moves.append(Move(bundle, source, destination, share, second if other < np.inf else -1, other))
+        self.moves.append(
+            Move(bundle, source, destination, share, second if other < np.inf else -1, other)
+        )
 
 
 def _first(candidates: Bools, key: Floats) -> list[int]:

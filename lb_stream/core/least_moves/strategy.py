@@ -11,7 +11,15 @@ import numpy as np
 from lb_stream.core.least_moves import told
 from lb_stream.core.least_moves.config import LeastMovesConfig
 from lb_stream.core.least_moves.even_out import even_out
-from lb_stream.core.least_moves.fleet import FULL, Fleet, fleet_of, fullness, load_of, observe_fleet, samples_of
+from lb_stream.core.least_moves.fleet import (
+    FULL,
+    Fleet,
+    fleet_of,
+    fullness,
+    load_of,
+    observe_fleet,
+    samples_of,
+)
 from lb_stream.core.least_moves.memory import UNSERVED_MS, LeastMovesMemory
 from lb_stream.core.least_moves.payback import Payback
 from lb_stream.core.least_moves.plan import Plan
@@ -20,7 +28,15 @@ from lb_stream.core.least_moves.touch_up import known_well, touch_up
 from lb_stream.core.model.refusals import Refusal
 from lb_stream.core.model.view import Bools, ClusterView, Floats, Rows
 from lb_stream.core.placement.base import Best, PlacementContext, placement
-from lb_stream.core.shedding.base import PlanFacts, ShedContext, Traits, Unloads, heaviest_first, rows_by_broker, shedder
+from lb_stream.core.shedding.base import (
+    PlanFacts,
+    ShedContext,
+    Traits,
+    Unloads,
+    heaviest_first,
+    rows_by_broker,
+    shedder,
+)
 
 HOUR_MS = 3_600_000
 """A bundle doesn't go back meanwhile to the broker that it has left."""
@@ -44,7 +60,9 @@ MOVED_LATELY = 2.0
 Context = ShedContext[LeastMovesConfig, LeastMovesMemory]
 
 
-def observe(view: ClusterView, _config: LeastMovesConfig, memory: LeastMovesMemory) -> LeastMovesMemory:
+def observe(
+    view: ClusterView, _config: LeastMovesConfig, memory: LeastMovesMemory
+) -> LeastMovesMemory:
     """Learn from every round's reports."""
     return observe_fleet(view, memory)
 
@@ -85,7 +103,9 @@ def shed_least(context: Context) -> tuple[Unloads, LeastMovesMemory]:
     peak = share.max(axis=1)
     hot, surely, memory, refusals = _hot(context, fleet, peak, target)
     usage = np.where(open_, peak * target, np.nan)
-    facts = PlanFacts(0, usage, target, config.least_moves_trigger, told.unsure(memory, _names(view, open_)))
+    facts = PlanFacts(
+        0, usage, target, config.least_moves_trigger, told.unsure(memory, _names(view, open_))
+    )
     known = None if hot.any() else known_well(view, fleet, peak, memory, config)
     if known is None and not hot.any():
         return Unloads((), tuple(refusals), facts), memory
@@ -94,7 +114,9 @@ def shed_least(context: Context) -> tuple[Unloads, LeastMovesMemory]:
     moved_ms[context.movable & ~context.eligible] = view.now_ms  # by operators and drains
     lately = view.now_ms - moved_ms < DEARER_MS
     plan = _plan(context, fleet, target, (share, per_unit), open_, lately, came_from)
-    rested = (moved_ms == NEVER_MS) | (view.now_ms - view.bundles.owner_since_ms >= config.least_moves_dwell_ms)
+    rested = (moved_ms == NEVER_MS) | (
+        view.now_ms - view.bundles.owner_since_ms >= config.least_moves_dwell_ms
+    )
     movable = context.movable & rested
     rows = rows_by_broker(view, np.flatnonzero(hot | (above > config.least_moves_aim)), movable)
 
@@ -111,27 +133,48 @@ def shed_least(context: Context) -> tuple[Unloads, LeastMovesMemory]:
 
     if known is not None:
         sources = touch_up(plan, relieve, known, int(memory.spare))
-        fewest, limit, memory = len(sources), plan.enough, memory.after_touching_up(len(plan.moves), view.now_ms)
+        fewest, limit, memory = (
+            len(sources),
+            plan.enough,
+            memory.after_touching_up(len(plan.moves), view.now_ms),
+        )
         even_out(plan, others, lately)
     else:
         levels = _levels(plan, hot, above, rows, config)
         sources, fewest = _evenly(plan, relieve, levels, config)
         even_out(plan, others, lately)
-        if came_from and (plan.welcome[open_] > 0).all():  # else somebody takes more once what is coming has come
+        if (
+            came_from and (plan.welcome[open_] > 0).all()
+        ):  # else somebody takes more once what is coming has come
             _send_back(context, plan, sources, rows, others)
         limit = config.least_moves_trigger
         refusals += told.left_undone(view, plan, sources, rows, target, config.least_moves_enough)
-        memory = memory.after_plan(len(plan.moves), levels[config.least_moves_enough], config.least_moves_spare, view.now_ms)
+        memory = memory.after_plan(
+            len(plan.moves),
+            levels[config.least_moves_enough],
+            config.least_moves_spare,
+            view.now_ms,
+        )
     proposals = told.proposals(plan, peak, target, limit)
-    return Unloads(proposals, tuple(refusals), replace(facts, fewest=fewest)), replace(memory, left=_left(context, plan))
+    return Unloads(proposals, tuple(refusals), replace(facts, fewest=fewest)), replace(
+        memory, left=_left(context, plan)
+    )
 
 
 def _plan(
-    context: Context, fleet: Fleet, target: Floats, shares: tuple[Floats, Floats], open_: Bools, moved: Bools, came_from: dict[int, str]
+    context: Context,
+    fleet: Fleet,
+    target: Floats,
+    shares: tuple[Floats, Floats],
+    open_: Bools,
+    moved: Bools,
+    came_from: dict[int, str],
 ) -> Plan:
     """The plan before its first move. `shares`: what each broker is asked for, and what one more unit of load adds to that."""
     view, config = context.view, context.config
-    coming = np.bincount(view.bundles.owner[view.bundles.in_flight] + 1, minlength=len(view.brokers) + 1)[1:]
+    coming = np.bincount(
+        view.bundles.owner[view.bundles.in_flight] + 1, minlength=len(view.brokers) + 1
+    )[1:]
     return Plan(
         share=shares[0],
         per_unit=shares[1],
@@ -151,7 +194,9 @@ def _shares(view: ClusterView, fleet: Fleet, target: Floats) -> tuple[Floats, Fl
     """Of each broker and resource: load ÷ (target · capacity), and what one more unit of load adds to that."""
     with np.errstate(divide="ignore"):
         per_unit = np.where(fleet.capacity > 0, 1.0 / (target[:, None] * fleet.capacity), 0.0)
-    per_unit = np.asfortranarray(per_unit)  # each resource stands together: the greatest of a broker's is found four times as fast
+    per_unit = np.asfortranarray(
+        per_unit
+    )  # each resource stands together: the greatest of a broker's is found four times as fast
     return np.asfortranarray(load_of(view, fleet)) * per_unit, per_unit
 
 
@@ -159,20 +204,33 @@ def _names(view: ClusterView, brokers: Bools) -> list[str]:
     return [view.brokers.names[row] for row in np.flatnonzero(brokers).tolist()]
 
 
-def _hot(context: Context, fleet: Fleet, peak: Floats, target: Floats) -> tuple[Bools, Floats, LeastMovesMemory, list[Refusal]]:
+def _hot(
+    context: Context, fleet: Fleet, peak: Floats, target: Floats
+) -> tuple[Bools, Floats, LeastMovesMemory, list[Refusal]]:
     """Brokers to relieve: above the trigger by more than noise, and for long enough. Full ones are relieved at once.
 
     When one is, so are all above what is enough. Then how full each broker is without a doubt, if others are to be relieved, too; and why
     others above the trigger are not.
     """
-    brokers, config, memory, now_ms = context.view.brokers, context.config, context.memory, context.view.now_ms
+    brokers, config, memory, now_ms = (
+        context.view.brokers,
+        context.config,
+        context.memory,
+        context.view.now_ms,
+    )
     trigger = config.least_moves_trigger
     sure = trigger + config.least_moves_certainty * fleet.error * peak
     above = brokers.reachable & (peak > sure)  # others have no target, so they look full
-    since = {brokers.names[row]: memory.hot.get(brokers.names[row], now_ms) for row in np.flatnonzero(above).tolist()}
+    since = {
+        brokers.names[row]: memory.hot.get(brokers.names[row], now_ms)
+        for row in np.flatnonzero(above).tolist()
+    }
     urgent = above & (fullness(brokers) >= FULL) & (samples_of(context.reported) >= KNOWN)
     patience_ms = config.least_moves_patience_ms * max(1.0, (memory.noise or 0.0) / USUAL_NOISE)
-    waited_ms, calm_ms = np.array([now_ms - since.get(name, now_ms) for name in brokers.names]), memory.calm_at()
+    waited_ms, calm_ms = (
+        np.array([now_ms - since.get(name, now_ms) for name in brokers.names]),
+        memory.calm_at(),
+    )
     hot = urgent | (above & (waited_ms >= patience_ms) & (now_ms >= calm_ms))
     surely = np.full(len(brokers), -np.inf)
     if hot.any() and now_ms >= calm_ms:
@@ -180,11 +238,15 @@ def _hot(context: Context, fleet: Fleet, peak: Floats, target: Floats) -> tuple[
         hot |= surely > config.least_moves_enough
     refusals = told.waiting(context.view, above & ~hot, waited_ms, patience_ms, calm_ms)
     unsure = brokers.reachable & (peak > trigger) & ~above
-    refusals += told.within_noise(context.view, np.flatnonzero(unsure & ~hot), peak * target, sure * target)
+    refusals += told.within_noise(
+        context.view, np.flatnonzero(unsure & ~hot), peak * target, sure * target
+    )
     return hot, surely, replace(memory, hot=since), refusals
 
 
-def _levels(plan: Plan, hot: Bools, surely: Floats, rows: dict[int, Rows], config: LeastMovesConfig) -> dict[float, int]:
+def _levels(
+    plan: Plan, hot: Bools, surely: Floats, rows: dict[int, Rows], config: LeastMovesConfig
+) -> dict[float, int]:
     """Levels that brokers may be left at, from what is enough to what is aimed at, and the fewest moves that each takes."""
     levels = np.linspace(config.least_moves_enough, config.least_moves_aim, LEVELS)
     moves = (surely[~hot] > levels[:, None]).sum(axis=1)
@@ -193,7 +255,9 @@ def _levels(plan: Plan, hot: Bools, surely: Floats, rows: dict[int, Rows], confi
     return dict(zip(levels.tolist(), moves.tolist(), strict=True))
 
 
-def _evenly(plan: Plan, relieve: Callable[[float], Rows], fewest: dict[float, int], config: LeastMovesConfig) -> tuple[Rows, int]:
+def _evenly(
+    plan: Plan, relieve: Callable[[float], Rows], fewest: dict[float, int], config: LeastMovesConfig
+) -> tuple[Rows, int]:
     """Relieve brokers to the lowest level whose plan takes no more moves than the fewest there can be and half of `least_moves_spare`.
 
     Where even what is enough takes more than that, to the lowest that takes no more than it does.
@@ -227,11 +291,22 @@ def _evenly(plan: Plan, relieve: Callable[[float], Rows], fewest: dict[float, in
 def _left(context: Context, plan: Plan) -> dict[str, tuple[str, int]]:
     """Bundle → the broker that it was moved from, and when (ms): what still counts of what is remembered, and this plan's moves."""
     view, known_ms = context.view, max(DEARER_MS, context.config.least_moves_dwell_ms)
-    left = {name: one for name, one in context.memory.left.items() if view.now_ms - one[1] < known_ms}
-    return left | {view.bundles.name(one.bundle): (view.brokers.names[one.source], view.now_ms) for one in plan.moves}
+    left = {
+        name: one for name, one in context.memory.left.items() if view.now_ms - one[1] < known_ms
+    }
+    return left | {
+        view.bundles.name(one.bundle): (view.brokers.names[one.source], view.now_ms)
+        for one in plan.moves
+    }
 
 
-def _send_back(context: Context, plan: Plan, sources: Rows, rows: dict[int, Rows], others: Callable[[], dict[int, Rows]]) -> None:
+def _send_back(
+    context: Context,
+    plan: Plan,
+    sources: Rows,
+    rows: dict[int, Rows],
+    others: Callable[[], dict[int, Rows]],
+) -> None:
     """Relieve brokers that the plan leaves above the trigger: now bundles may go back to those that they have left within the hour."""
     plan.enough = context.config.least_moves_enough
     plan.may_take = _may_take(context, {})
@@ -246,8 +321,16 @@ def _moved_lately(view: ClusterView, memory: LeastMovesMemory) -> tuple[Rows, di
     What was planned and not done is no move.
     """
     rows, owner, names = view.bundles.rows_of(memory.left), view.bundles.owner, view.brokers.names
-    planned = [(row, *left) for row, left in zip(rows.tolist(), memory.left.values(), strict=True) if row >= 0]
-    done = [(row, broker, when) for row, broker, when in planned if owner[row] < 0 or names[owner[row]] != broker]
+    planned = [
+        (row, *left)
+        for row, left in zip(rows.tolist(), memory.left.values(), strict=True)
+        if row >= 0
+    ]
+    done = [
+        (row, broker, when)
+        for row, broker, when in planned
+        if owner[row] < 0 or names[owner[row]] != broker
+    ]
     moved_ms = np.full(len(view.bundles), NEVER_MS, np.int64)
     moved_ms[[row for row, _, _ in done]] = [when for _, _, when in done]
     return moved_ms, {row: broker for row, broker, when in done if view.now_ms - when < HOUR_MS}
@@ -267,8 +350,16 @@ def _payback(context: Context, even: Floats) -> Payback:
     bundles, config, learned_ms = context.view.bundles, context.config, context.memory.unserved_ms
     lost_ms = (UNSERVED_MS if learned_ms is None else learned_ms) + config.least_moves_reconnect_ms
     clients = bundles.sessions.astype(np.float64)
-    of_broker = np.bincount(bundles.owner.astype(np.intp) + 1, clients, len(even) + 1)[1:].astype(np.float64)
-    return Payback(of_broker, even, clients * (lost_ms / 1_000), context.disruption.weight, config.least_moves_payback_ms / 1_000)
+    of_broker = np.bincount(bundles.owner.astype(np.intp) + 1, clients, len(even) + 1)[1:].astype(
+        np.float64
+    )
+    return Payback(
+        of_broker,
+        even,
+        clients * (lost_ms / 1_000),
+        context.disruption.weight,
+        config.least_moves_payback_ms / 1_000,
+    )
 
 
 def _may_take(context: Context, came_from: dict[int, str]) -> Callable[[int], Bools]:
@@ -286,7 +377,13 @@ def _may_take(context: Context, came_from: dict[int, str]) -> Callable[[int], Bo
 
 
 @placement("LeastMoves", config=LeastMovesConfig, memory=LeastMovesMemory.read)
-def place_evenly(context: PlacementContext[LeastMovesConfig, LeastMovesMemory]) -> tuple[Best, LeastMovesMemory]:
+def place_evenly(
+    context: PlacementContext[LeastMovesConfig, LeastMovesMemory],
+) -> tuple[Best, LeastMovesMemory]:
     """The broker that is least full with the bundle."""
     after = context.targets.with_bundle(context.bundle, context.candidates)
-    return Best(context.candidates[after == after.min()] if len(after) else context.candidates, after, "ratio"), context.memory
+    return Best(
+        context.candidates[after == after.min()] if len(after) else context.candidates,
+        after,
+        "ratio",
+    ), context.memory

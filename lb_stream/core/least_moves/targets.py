@@ -25,7 +25,9 @@ def targets(view: ClusterView, fleet: Fleet, takers: Callable[[int], Rows], open
     O(groups² · brokers).
     """
     found = np.full(len(view.brokers), NOTHING)
-    groups = dict[bytes, tuple[Bools, Floats, Floats]]()  # who may take → that, the sum of demands, the largest
+    groups = dict[
+        bytes, tuple[Bools, Floats, Floats]
+    ]()  # who may take → that, the sum of demands, the largest
     for mask, rows in _classes(view, takers, open_):
         _, total, largest = groups.get(mask.tobytes(), (mask, np.zeros(KINDS), np.zeros(KINDS)))
         largest = np.maximum(largest, fleet.lasting[rows].max(axis=0, initial=0.0))
@@ -35,7 +37,9 @@ def targets(view: ClusterView, fleet: Fleet, takers: Callable[[int], Rows], open
         best, members, settled = -1.0, free, list[int]()
         for among in [*(one[0] & free for one in waiting), free]:
             inside = [at for at, one in enumerate(waiting) if not (one[0] & free & ~among).any()]
-            usage = _usage(fleet.capacity[among], fleet.fixed[among], [waiting[at][1:] for at in inside])
+            usage = _usage(
+                fleet.capacity[among], fleet.fixed[among], [waiting[at][1:] for at in inside]
+            )
             if usage > best:
                 best, members, settled = usage, among, inside
         found[members] = max(best, NOTHING)
@@ -48,14 +52,19 @@ def _usage(capacity: Floats, fixed: Floats, groups: list[tuple[Floats, Floats]])
     """How full these brokers are with the groups' load spread over them, and at least one of them with the largest bundle."""
     if not len(capacity) or not groups:
         return 0.0
-    total, largest = np.sum([one[0] for one in groups], axis=0), np.max([one[1] for one in groups], axis=0)
+    total, largest = (
+        np.sum([one[0] for one in groups], axis=0),
+        np.max([one[1] for one in groups], axis=0),
+    )
     whole, most = capacity.sum(axis=0), capacity.max(axis=0)
     mean = np.divide(total + fixed.sum(axis=0), whole, out=np.zeros(KINDS), where=whole > 0)
     alone = np.divide(largest, most, out=np.zeros(KINDS), where=most > 0)
     return float(max(mean.max(), min(alone.max(), COMFORT)))
 
 
-def _classes(view: ClusterView, takers: Callable[[int], Rows], open_: Bools) -> Iterator[tuple[Bools, slice]]:
+def _classes(
+    view: ClusterView, takers: Callable[[int], Rows], open_: Bools
+) -> Iterator[tuple[Bools, slice]]:
     """Bundles that the same brokers may have. Only isolation makes any difference here: anti-affinity keeps apart what may go anywhere."""
     everything = slice(0, len(view.bundles))
     if not view.policies.isolation:

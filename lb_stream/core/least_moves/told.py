@@ -63,15 +63,27 @@ def _usages(plan: Plan, target: Floats) -> list[tuple[float, float, float, float
     later = sums[np.searchsorted(among, among, side="right") - 1] - sums if len(among) else sums
     after = np.empty_like(change)
     after[order] = plan.share[among] - later
-    found = np.stack([(after - change).max(axis=1), after.max(axis=1)], axis=1) * target[brokers][:, None]
+    found = (
+        np.stack([(after - change).max(axis=1), after.max(axis=1)], axis=1)
+        * target[brokers][:, None]
+    )
     return [(a, b, c, d) for a, b, c, d in found.reshape(-1, 4).tolist()]
 
 
-def left_undone(view: ClusterView, plan: Plan, sources: Rows, rows: dict[int, Rows], target: Floats, enough: float) -> list[Refusal]:
+def left_undone(
+    view: ClusterView,
+    plan: Plan,
+    sources: Rows,
+    rows: dict[int, Rows],
+    target: Floats,
+    enough: float,
+) -> list[Refusal]:
     """Why sources that have just reported stay above what is enough."""
     found, share, bundles = [], plan.share.max(axis=1), view.bundle_counts(system=False)
     moved = [one.bundle for one in plan.moves]
-    for source in sources[view.brokers.sampled[sources] & (share[sources] > enough + NEGLIGIBLE)].tolist():
+    for source in sources[
+        view.brokers.sampled[sources] & (share[sources] > enough + NEGLIGIBLE)
+    ].tolist():
         name = view.brokers.names[source]
         rest = plan.disruption.within(np.setdiff1d(rows[source], moved))
         if (too_few := too_few_bundles(view, source, int(bundles[source]))) is not None:
@@ -83,28 +95,46 @@ def left_undone(view: ClusterView, plan: Plan, sources: Rows, rows: dict[int, Ro
             found += dear
             if worth or not dear:
                 full = share[source] * target[source]
-                found.append(refusal(Refuses.NO_ROOM, name, saw=[full], limit=float(enough * target[source])))
+                found.append(
+                    refusal(Refuses.NO_ROOM, name, saw=[full], limit=float(enough * target[source]))
+                )
     return found
 
 
-def _by_payback(view: ClusterView, plan: Plan, source: int, rest: Rows) -> tuple[list[Refusal], bool]:
+def _by_payback(
+    view: ClusterView, plan: Plan, source: int, rest: Rows
+) -> tuple[list[Refusal], bool]:
     """Which of a source's bundles that are left don't pay back in time, and whether any does."""
     within_s = plan.payback.within_s
-    after_s = plan.payback.after_s(source, plan.share[source], plan.demand[rest] * plan.per_unit[source], rest)
+    after_s = plan.payback.after_s(
+        source, plan.share[source], plan.demand[rest] * plan.per_unit[source], rest
+    )
     dear, worth = (after_s > within_s) & (after_s < np.inf), bool((after_s <= within_s).any())
     if not dear.any():
         return [], worth
     names = view.bundles.names.take(pa.array(rest[dear])).to_pylist()
-    return [refusal(Refuses.DOES_NOT_PAY_BACK, view.brokers.names[source], names, saw=after_s[dear] / 60, limit=within_s / 60)], worth
+    return [
+        refusal(
+            Refuses.DOES_NOT_PAY_BACK,
+            view.brokers.names[source],
+            names,
+            saw=after_s[dear] / 60,
+            limit=within_s / 60,
+        )
+    ], worth
 
 
-def waiting(view: ClusterView, above: Bools, waited_ms: Floats, needed_ms: float, calm_ms: int) -> list[Refusal]:
+def waiting(
+    view: ClusterView, above: Bools, waited_ms: Floats, needed_ms: float, calm_ms: int
+) -> list[Refusal]:
     """Why brokers that have just reported to be hot (`above`) are not relieved: not for long enough, or others are being restarted."""
     found = []
     for broker in np.flatnonzero(above & view.brokers.sampled).tolist():
         name = view.brokers.names[broker]
         if waited_ms[broker] < needed_ms:
-            found.append(refusal(Refuses.NOT_HOT_FOR_LONG, name, saw=[waited_ms[broker]], limit=needed_ms))
+            found.append(
+                refusal(Refuses.NOT_HOT_FOR_LONG, name, saw=[waited_ms[broker]], limit=needed_ms)
+            )
         elif view.now_ms < calm_ms:
             found.append(refusal(Refuses.RESTARTS, name, until_ms=calm_ms))
     return found
@@ -122,14 +152,30 @@ def within_noise(view: ClusterView, rows: Rows, usage: Floats, limit: Floats) ->
 def unsure(memory: LeastMovesMemory, names: Sequence[str]) -> str:
     """What is not known well yet, and what is taken in its place."""
     moved = f"it has seen no move yet: a bundle that moves is taken to have no owner for {UNSERVED_MS / 1_000:g} s"
-    return "; ".join(filter(None, (_unsure_of_brokers(memory, names), moved if memory.unserved_ms is None else "")))
+    return "; ".join(
+        filter(
+            None, (_unsure_of_brokers(memory, names), moved if memory.unserved_ms is None else "")
+        )
+    )
 
 
 def _unsure_of_brokers(memory: LeastMovesMemory, names: Sequence[str]) -> str:
-    reports = int(np.median([memory.own[name][2] if name in memory.own else 0 for name in names])) if names else 0
+    reports = (
+        int(np.median([memory.own[name][2] if name in memory.own else 0 for name in names]))
+        if names
+        else 0
+    )
     if reports >= ENOUGH and memory.noise is not None:
         return ""
-    noise = f", and a sample of a bundle to be off by {UNKNOWN_NOISE:.0%}" if memory.noise is None else ""
-    seen = {0: f"no report of {BUSY:.0%} of the cpu", 1: "one report"}.get(reports, f"{reports} reports")
+    noise = (
+        f", and a sample of a bundle to be off by {UNKNOWN_NOISE:.0%}"
+        if memory.noise is None
+        else ""
+    )
+    seen = {0: f"no report of {BUSY:.0%} of the cpu", 1: "one report"}.get(
+        reports, f"{reports} reports"
+    )
     taken = f"brokers with the same limits are taken to be equal{noise}"
-    return f"it has learned from {seen} of a broker, {ENOUGH} tell how fast one is: until then {taken}"
+    return (
+        f"it has learned from {seen} of a broker, {ENOUGH} tell how fast one is: until then {taken}"
+    )

@@ -24,7 +24,13 @@ LEVELS, FINEST = 8, 0.0005
 """Levels that are tried between the fullest broker and the aim, and how finely between the last two, where moves run out."""
 
 
-def known_well(view: ClusterView, fleet: Fleet, peak: Floats, memory: LeastMovesMemory, config: LeastMovesConfig) -> Floats | None:
+def known_well(
+    view: ClusterView,
+    fleet: Fleet,
+    peak: Floats,
+    memory: LeastMovesMemory,
+    config: LeastMovesConfig,
+) -> Floats | None:
     """How full each broker is at least, within one standard error; None: it isn't the time to touch up.
 
     That is where no move is left over or on its way, the last plan isn't old enough for its moves to show in the averages, brokers come
@@ -32,9 +38,17 @@ def known_well(view: ClusterView, fleet: Fleet, peak: Floats, memory: LeastMoves
     hour, load is trusted once it has been quiet for as long as between the last two. `peak`: the brokers' shares.
     """
     waited_ms, brokers = view.now_ms - memory.planned_ms, view.brokers
-    if memory.spare < 1 or not config.least_moves_touch_up_ms or waited_ms < config.least_moves_touch_up_ms:
+    if (
+        memory.spare < 1
+        or not config.least_moves_touch_up_ms
+        or waited_ms < config.least_moves_touch_up_ms
+    ):
         return None
-    if view.bundles.in_flight.any() or view.now_ms < memory.calm_at() or not _is_calm(view, fleet, memory):
+    if (
+        view.bundles.in_flight.any()
+        or view.now_ms < memory.calm_at()
+        or not _is_calm(view, fleet, memory)
+    ):
         return None
     if view.now_ms - memory.plan_ms < memory.between_ms < QUIET_MS:
         return None
@@ -44,7 +58,11 @@ def known_well(view: ClusterView, fleet: Fleet, peak: Floats, memory: LeastMoves
 
 def _is_calm(view: ClusterView, fleet: Fleet, memory: LeastMovesMemory) -> bool:
     """Whether each broker's bundles carry together what they do on the short average."""
-    rows, count, mean = view.bundles.owner.astype(np.intp) + 1, len(view.brokers) + 1, view.bundles.short
+    rows, count, mean = (
+        view.bundles.owner.astype(np.intp) + 1,
+        len(view.brokers) + 1,
+        view.bundles.short,
+    )
     now = np.bincount(rows, fleet.demand[:, CPU], count)[1:]
     usual = np.bincount(rows, mean.rate + memory.byte_cost * mean.throughput, count)[1:]
     return bool((np.abs(now - usual) <= CALM * usual)[view.brokers.alive].all())

@@ -14,7 +14,12 @@ from functools import lru_cache
 import pyarrow as pa
 from numpy.typing import NDArray
 
-FOUR = ("throughput_in_bytes_per_s", "throughput_out_bytes_per_s", "rate_in_msgs_per_s", "rate_out_msgs_per_s")
+FOUR = (
+    "throughput_in_bytes_per_s",
+    "throughput_out_bytes_per_s",
+    "rate_in_msgs_per_s",
+    "rate_out_msgs_per_s",
+)
 """The four values that are averaged, in the reference's order."""
 
 RESOURCES = ("cpu", "memory", "direct_memory", "bandwidth_in", "bandwidth_out")
@@ -25,13 +30,22 @@ def _four(prefix: str) -> list[pa.Field]:
 
 
 STATS_SCHEMA = pa.schema(
-    [*_four("latest"), ("topics", pa.int64()), ("producers", pa.int64()), ("consumers", pa.int64()), ("cache_size_bytes", pa.int64())]
+    [
+        *_four("latest"),
+        ("topics", pa.int64()),
+        ("producers", pa.int64()),
+        ("consumers", pa.int64()),
+        ("cache_size_bytes", pa.int64()),
+    ]
 )
 BUNDLE_SCHEMA = pa.schema(
     [
         ("name", pa.string()),
         ("owner", pa.int32()),
-        ("owner_since_ms", pa.int64()),  # append time of the first report in a row that names it at this owner
+        (
+            "owner_since_ms",
+            pa.int64(),
+        ),  # append time of the first report in a row that names it at this owner
         ("reported_ms", pa.int64()),  # append time of the last report that names it
         ("place", pa.int32()),  # its place among this shard's bundles in that report
         ("gained", pa.bool_()),  # the owner changed in this very batch
@@ -49,7 +63,11 @@ REPORT_FIELDS: list[pa.Field] = [
     pa.field("digest", pa.binary(8)),  # of the report's bytes: an equal one is no new sample
     pa.field("start_timestamp_ms", pa.int64()),
     pa.field("last_update_ms", pa.int64()),
-    *[pa.field(f"{resource}_{part}", pa.float64()) for resource in RESOURCES for part in ("usage", "limit")],
+    *[
+        pa.field(f"{resource}_{part}", pa.float64())
+        for resource in RESOURCES
+        for part in ("usage", "limit")
+    ],
     *_four("latest"),
     pa.field("topics", pa.int64()),
     pa.field("bundles", pa.int64()),
@@ -61,17 +79,23 @@ REPORT_FIELDS: list[pa.Field] = [
     pa.field("non_persistent_topics", pa.bool_()),
     pa.field("version", pa.string()),
     pa.field("load_manager", pa.string()),
-    pa.field("load_ema", pa.float64()),  # smoothed usage (ratio) and throughput that the broker reports itself; null: it reports none
+    pa.field(
+        "load_ema", pa.float64()
+    ),  # smoothed usage (ratio) and throughput that the broker reports itself; null: it reports none
     pa.field("throughput_ema_bytes_per_s", pa.float64()),
 ]
 BROKER_SCHEMA = pa.schema(
     [
         pa.field("name", pa.string()),
         pa.field("seen_ms", pa.int64()),  # append time of its last record of any kind
-        pa.field("reported_ms", pa.int64()),  # append time of its last accepted report, 0 before the first
+        pa.field(
+            "reported_ms", pa.int64()
+        ),  # append time of its last accepted report, 0 before the first
         pa.field("heartbeats", pa.bool_()),  # it has ever sent one
         pa.field("left", pa.bool_()),  # it said goodbye
-        pa.field("partition", pa.int32()),  # of the reports' topic, where its last record was; null: not known
+        pa.field(
+            "partition", pa.int32()
+        ),  # of the reports' topic, where its last record was; null: not known
         pa.field("sampled", pa.bool_()),  # a new sample of it was folded in this very batch
         *REPORT_FIELDS,
     ]
@@ -87,17 +111,26 @@ REPORT_SCHEMA = pa.schema(
         pa.field("name", pa.string()),
         *POSITION_FIELDS,
         *REPORT_FIELDS,
-        pa.field("some_bundles", pa.bool_()),  # it names some of the broker's bundles only; null: all
+        pa.field(
+            "some_bundles", pa.bool_()
+        ),  # it names some of the broker's bundles only; null: all
         pa.field("no_load", pa.bool_()),  # it says nothing of the broker itself; null: it does
     ]
 )
 """One row for each report of a batch."""
 
-SAMPLE_SCHEMA = pa.schema([("name", pa.string()), ("report", pa.int32()), ("has_stats", pa.bool_()), *STATS_SCHEMA])
+SAMPLE_SCHEMA = pa.schema(
+    [("name", pa.string()), ("report", pa.int32()), ("has_stats", pa.bool_()), *STATS_SCHEMA]
+)
 """One row for each bundle that a report names; `report` is the row of its report in the block beside it."""
 
 EVENT_SCHEMA = pa.schema(
-    [pa.field("kind", pa.string()), pa.field("broker", pa.string()), *POSITION_FIELDS, pa.field("payload", pa.string())]
+    [
+        pa.field("kind", pa.string()),
+        pa.field("broker", pa.string()),
+        *POSITION_FIELDS,
+        pa.field("payload", pa.string()),
+    ]
 )
 """Everything else that a batch brings: heartbeats, acks, goodbyes, commands, rejected records, and the clock.
 
@@ -106,7 +139,8 @@ offsets that were read of one partition.
 """
 
 NO_BROKERS, NO_BUNDLES, NO_REPORTS, NO_SAMPLES, NO_EVENTS = (
-    schema.empty_table() for schema in (BROKER_SCHEMA, BUNDLE_SCHEMA, REPORT_SCHEMA, SAMPLE_SCHEMA, EVENT_SCHEMA)
+    schema.empty_table()
+    for schema in (BROKER_SCHEMA, BUNDLE_SCHEMA, REPORT_SCHEMA, SAMPLE_SCHEMA, EVENT_SCHEMA)
 )
 """Tables without a row, made once: it takes Arrow longer to make one than to read a block."""
 
@@ -134,7 +168,10 @@ def read_stream(data: pa.Buffer) -> pa.Table:
     """The same from a buffer. Raises ArrowInvalid when it is damaged."""
     try:
         return _read_stream(data)
-    except (OSError, pa.ArrowNotImplementedError) as error:  # so Arrow calls some damage; nothing is read from a disk here
+    except (
+        OSError,
+        pa.ArrowNotImplementedError,
+    ) as error:  # so Arrow calls some damage; nothing is read from a disk here
         raise pa.ArrowInvalid(f"a damaged block: {error}") from error
 
 
@@ -189,7 +226,9 @@ def with_columns(bundles: pa.Table, columns: dict[str, NDArray]) -> pa.Table:  #
     """A shard's bundles with these columns instead of their own."""
     for name, values in columns.items():
         index = BUNDLE_SCHEMA.get_field_index(name)
-        bundles = bundles.set_column(index, BUNDLE_SCHEMA.field(index), pa.array(values, BUNDLE_SCHEMA.field(index).type))
+        bundles = bundles.set_column(
+            index, BUNDLE_SCHEMA.field(index), pa.array(values, BUNDLE_SCHEMA.field(index).type)
+        )
     return bundles
 
 

@@ -172,7 +172,9 @@ class Proposal:
     @staticmethod
     def of(data: Mapping[str, Any]) -> Proposal:
         """What `fields_of` wrote."""
-        return Proposal(**{**data, "children": tuple(data["children"]), "boundaries": tuple(data["boundaries"])})
+        return Proposal(
+            **{**data, "children": tuple(data["children"]), "boundaries": tuple(data["boundaries"])}
+        )
 
     @property
     def is_move(self) -> bool:
@@ -190,35 +192,71 @@ class Memory:
     last_shed_ms: int | None = None
     pending: tuple[Pending, ...] = ()
     recently_unloaded: Mapping[str, int] = field(default_factory=dict)
-    unloaded_brokers: Mapping[str, int] = field(default_factory=dict)  # broker → when a move out of it was last confirmed
+    unloaded_brokers: Mapping[str, int] = field(
+        default_factory=dict
+    )  # broker → when a move out of it was last confirmed
     retries: Mapping[str, Retry] = field(default_factory=dict)
-    reserved: Mapping[str, str] = field(default_factory=dict)  # released bundle → its unload's destination, to which it isn't assigned yet
-    moves: Mapping[str, Move] = field(default_factory=dict)  # bundle → the move that it is in the middle of
-    released: tuple[str, ...] = ()  # bundles that this balancer had released and nobody has taken yet
+    reserved: Mapping[str, str] = field(
+        default_factory=dict
+    )  # released bundle → its unload's destination, to which it isn't assigned yet
+    moves: Mapping[str, Move] = field(
+        default_factory=dict
+    )  # bundle → the move that it is in the middle of
+    released: tuple[
+        str, ...
+    ] = ()  # bundles that this balancer had released and nobody has taken yet
     versions: Mapping[str, int] = field(default_factory=dict)  # of ownership records, where not 1
-    unserved: Mapping[str, Unserved] = field(default_factory=dict)  # bundles whose record says that nobody serves them
-    balances: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # broker → settings by which its cluster balances by itself
+    unserved: Mapping[str, Unserved] = field(
+        default_factory=dict
+    )  # bundles whose record says that nobody serves them
+    balances: Mapping[str, tuple[str, ...]] = field(
+        default_factory=dict
+    )  # broker → settings by which its cluster balances by itself
     clashing: int = 0  # brokers that do so while decisions are published
     merging: tuple[str, ...] = ()  # brokers whose agents say that they can merge bundles
-    untold: tuple[str, ...] = ()  # bundles whose record has changed in a dry run, and is not on the topic
-    published_to: str | None = ""  # the last bundle whose ownership record is on the topic; None: those of all bundles are
-    missed_ms: int | None = None  # since when changes of owners have not been seen, because rounds failed
+    untold: tuple[
+        str, ...
+    ] = ()  # bundles whose record has changed in a dry run, and is not on the topic
+    published_to: str | None = (
+        ""  # the last bundle whose ownership record is on the topic; None: those of all bundles are
+    )
+    missed_ms: int | None = (
+        None  # since when changes of owners have not been seen, because rounds failed
+    )
     dead: tuple[str, ...] = ()  # brokers declared dead
     suspension: Suspension | None = None
-    unsteady_ms: int | None = None  # when it was last in doubt whether silent brokers are silent (extensible manager)
+    unsteady_ms: int | None = (
+        None  # when it was last in doubt whether silent brokers are silent (extensible manager)
+    )
     errors: int = 0  # rounds that failed, in a row
     retry_ms: int = 0  # after too many of them: when the next one is tried
-    strategies: Mapping[str, Any] = field(default_factory=dict)  # strategy → the JSON object that it remembers
-    quotas: Mapping[str, Any] = field(default_factory=dict)  # what the simple manager has learned (core.placement.learn_quotas)
+    strategies: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # strategy → the JSON object that it remembers
+    quotas: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # what the simple manager has learned (core.placement.learn_quotas)
     orders: OperatorState = field(default_factory=OperatorState)  # what operators have laid down
-    moved: tuple[tuple[int, int, float], ...] = ()  # of each round of the last minute with moves: when, how many, their bytes/s
-    assigned: tuple[tuple[int, int], ...] = ()  # of each round of the last minute: when, how many orphans got an owner
-    spent: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)  # namespace → until when how many moves count
+    moved: tuple[
+        tuple[int, int, float], ...
+    ] = ()  # of each round of the last minute with moves: when, how many, their bytes/s
+    assigned: tuple[
+        tuple[int, int], ...
+    ] = ()  # of each round of the last minute: when, how many orphans got an owner
+    spent: Mapping[str, tuple[tuple[int, int], ...]] = field(
+        default_factory=dict
+    )  # namespace → until when how many moves count
     spending: tuple[str, ...] = ()  # decisions of `pending` that count in a budget
-    mergeable: Mapping[str, Mergeable] = field(default_factory=dict)  # bundles that could be one with their neighbours
-    merges_sought_ms: int | None = None  # when such bundles were looked for last; None: nobody looks
+    mergeable: Mapping[str, Mergeable] = field(
+        default_factory=dict
+    )  # bundles that could be one with their neighbours
+    merges_sought_ms: int | None = (
+        None  # when such bundles were looked for last; None: nobody looks
+    )
     proposals: tuple[Proposal, ...] = ()  # those that wait for approval
-    approvals: tuple[tuple[str, int, int], ...] = ()  # rules of auto_approve with a budget: until when how many approvals count
+    approvals: tuple[
+        tuple[str, int, int], ...
+    ] = ()  # rules of auto_approve with a budget: until when how many approvals count
 
     def to_json(self) -> str:
         """Canonical JSON."""
@@ -230,32 +268,58 @@ class Memory:
         data["orders"] = self.orders.to_dict()
         data["suspension"] = None if self.suspension is None else fields_of(self.suspension)
         data["proposals"] = [fields_of(one) for one in self.proposals]
-        for name in ("spent", "spending", "mergeable", "merges_sought_ms", "merging", "proposals", "approvals"):
+        for name in (
+            "spent",
+            "spending",
+            "mergeable",
+            "merges_sought_ms",
+            "merging",
+            "proposals",
+            "approvals",
+        ):
             if not data[name]:
-                del data[name]  # most clusters have no budget, seek no merges, can't merge, and wait for nobody
+                del data[
+                    name
+                ]  # most clusters have no budget, seek no merges, can't merge, and wait for nobody
         return canonical_json(data)
 
     @staticmethod
     def from_json(text: str) -> Memory:
         """The memory that `to_json` wrote."""
         data = json.loads(text)
-        data["pending"] = tuple(Pending(**row | {"children": tuple(row["children"])}) for row in data["pending"])
+        data["pending"] = tuple(
+            Pending(**row | {"children": tuple(row["children"])}) for row in data["pending"]
+        )
         data["moves"] = {bundle: Move(**row) for bundle, row in data.get("moves", {}).items()}
         data["unserved"] = {bundle: Unserved(**row) for bundle, row in data["unserved"].items()}
         data["untold"] = tuple(data["untold"])
-        data["retries"] = {bundle: Retry(**row | {"avoid": tuple(row.get("avoid", ()))}) for bundle, row in data["retries"].items()}
+        data["retries"] = {
+            bundle: Retry(**row | {"avoid": tuple(row.get("avoid", ()))})
+            for bundle, row in data["retries"].items()
+        }
         data["released"] = tuple(data.get("released", ()))
         held = data.get("suspension")
-        data["suspension"] = None if held is None else Suspension(**held | {"brokers": tuple(held["brokers"])})
+        data["suspension"] = (
+            None if held is None else Suspension(**held | {"brokers": tuple(held["brokers"])})
+        )
         data["assigned"] = tuple((at_ms, count) for at_ms, count in data.get("assigned", ()))
-        data["balances"] = {broker: tuple(keys) for broker, keys in data.get("balances", {}).items()}
+        data["balances"] = {
+            broker: tuple(keys) for broker, keys in data.get("balances", {}).items()
+        }
         data["merging"] = tuple(data.get("merging", ()))
         data["dead"] = tuple(data["dead"])
         data["orders"] = OperatorState.of(data["orders"])
-        data["spent"] = {name: tuple((until_ms, moves) for until_ms, moves in rows) for name, rows in data.get("spent", {}).items()}
+        data["spent"] = {
+            name: tuple((until_ms, moves) for until_ms, moves in rows)
+            for name, rows in data.get("spent", {}).items()
+        }
         data["spending"] = tuple(data.get("spending", ()))
-        data["mergeable"] = {bundle: Mergeable(*row) for bundle, row in data.get("mergeable", {}).items()}
+        data["mergeable"] = {
+            bundle: Mergeable(*row) for bundle, row in data.get("mergeable", {}).items()
+        }
         data["proposals"] = tuple(map(Proposal.of, data.get("proposals", ())))
-        data["approvals"] = tuple((rule, until_ms, count) for rule, until_ms, count in data.get("approvals", ()))
+        data["approvals"] = tuple(
+            (rule, until_ms, count) for rule, until_ms, count in data.get("approvals", ())
+        )
         data["moved"] = tuple((at_ms, moves, load) for at_ms, moves, load in data["moved"])
         return Memory(**data)

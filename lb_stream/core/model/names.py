@@ -36,11 +36,15 @@ class BundleRange(NamedTuple):
 def parse_bundle(name: str) -> BundleRange:
     """Split a bundle's name. Raises ValueError, naming what was expected, for any other text."""
     if not re.fullmatch(BUNDLE_PATTERN, name):
-        raise ValueError(f"not a bundle name: {name!r}; expected <tenant>/<namespace>/0xLLLLLLLL_0xHHHHHHHH")
+        raise ValueError(
+            f"not a bundle name: {name!r}; expected <tenant>/<namespace>/0xLLLLLLLL_0xHHHHHHHH"
+        )
     namespace, _, bounds = name.rpartition("/")
     lower, upper = (int(bound, 16) for bound in bounds.split("_"))
     if lower >= upper:
-        raise ValueError(f"empty bundle range: {name!r}; expected a lower bound below the upper one")
+        raise ValueError(
+            f"empty bundle range: {name!r}; expected a lower bound below the upper one"
+        )
     return BundleRange(namespace, lower, upper)
 
 
@@ -50,11 +54,16 @@ class Overlaps:
     def __init__(self, ranges: NDArray[np.int64]) -> None:
         """`ranges`: rows of (lower, upper, time), sorted by lower."""
         self._lowers, self._uppers, self._times = ranges.reshape(-1, 3).T
-        self._reach = np.maximum.accumulate(self._uppers)  # of all up to here: rises, as the uppers of ranges inside others don't
+        self._reach = np.maximum.accumulate(
+            self._uppers
+        )  # of all up to here: rises, as the uppers of ranges inside others don't
 
     def newest(self, lower: int, upper: int) -> int:
         """The greatest time of those that overlap it; -1: none does."""
-        some = slice(int(np.searchsorted(self._reach, lower, "right")), int(np.searchsorted(self._lowers, upper, "left")))
+        some = slice(
+            int(np.searchsorted(self._reach, lower, "right")),
+            int(np.searchsorted(self._lowers, upper, "left")),
+        )
         return int(self._times[some].max(initial=-1, where=self._uppers[some] > lower))
 
     def is_replaced(self, lower: int, upper: int, at_ms: int) -> bool:

@@ -64,15 +64,21 @@ class OperatorState:
     settings: Mapping[str, Any] = field(default_factory=dict)
     paused: bool = False
     drained: tuple[str, ...] = ()
-    isolation: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # name → policy, as contracts.namespaces has it
+    isolation: Mapping[str, Mapping[str, Any]] = field(
+        default_factory=dict
+    )  # name → policy, as contracts.namespaces has it
     anti_affinity: Mapping[str, str] = field(default_factory=dict)
     failure_domains: Mapping[str, str] = field(default_factory=dict)
     namespaces: Mapping[str, int | list[int]] = field(default_factory=dict)
     deleted: tuple[str, ...] = ()  # namespaces whose bundles have not all been forgotten yet
     answers: tuple[Mapping[str, Any], ...] = ()  # the last ones, oldest first
-    forgotten_ms: int = 0  # commands sent until then may have been answered and forgotten, as there were too many
+    forgotten_ms: int = (
+        0  # commands sent until then may have been answered and forgotten, as there were too many
+    )
     waiting: tuple[Waiting, ...] = ()
-    pins: Mapping[str, int] = field(default_factory=dict)  # bundles that balancing leaves where they are → until when (ms)
+    pins: Mapping[str, int] = field(
+        default_factory=dict
+    )  # bundles that balancing leaves where they are → until when (ms)
     rejections: tuple[Rejection, ...] = ()  # what isn't to be proposed again before its time
 
     @staticmethod
@@ -80,9 +86,18 @@ class OperatorState:
         """The orders that `to_dict` wrote."""
         if data == _NO_ORDERS_WRITTEN:
             return NO_ORDERS
-        tuples = {name: tuple(data[name]) for name in ("drained", "deleted", "answers") if name in data}
+        tuples = {
+            name: tuple(data[name]) for name in ("drained", "deleted", "answers") if name in data
+        }
         rejections = tuple(Rejection(**one) for one in data.get("rejections", ()))
-        return OperatorState(**{**data, **tuples, "waiting": tuple(map(Waiting.of, data.get("waiting", ()))), "rejections": rejections})
+        return OperatorState(
+            **{
+                **data,
+                **tuples,
+                "waiting": tuple(map(Waiting.of, data.get("waiting", ()))),
+                "rejections": rejections,
+            }
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """What `of` takes."""
@@ -133,5 +148,9 @@ def isolation_policy(given: Mapping[str, Any]) -> IsolationPolicy:
     """One isolation policy, from its record's fields."""
     policy = NamespaceIsolation.model_validate(dict(given))
     return IsolationPolicy(
-        tuple(policy.namespaces), tuple(policy.primary), tuple(policy.secondary), policy.min_available, policy.usage_threshold_percent
+        tuple(policy.namespaces),
+        tuple(policy.primary),
+        tuple(policy.secondary),
+        policy.min_available,
+        policy.usage_threshold_percent,
     )

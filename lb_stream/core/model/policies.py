@@ -45,8 +45,14 @@ class IsolationPolicy:
         """Raises ValueError for an expression that is invalid or can't be matched in linear time."""
         for pattern in chain(self.namespaces, self.primary, self.secondary):
             if (trouble := trouble_with(pattern)) is not None:
-                shown = pattern if len(pattern) <= LONGEST_EXPRESSION else f"{pattern[:LONGEST_EXPRESSION]}…"
-                raise ValueError(f"isolation policy: {shown!r} is no regular expression that is taken: {trouble}")
+                shown = (
+                    pattern
+                    if len(pattern) <= LONGEST_EXPRESSION
+                    else f"{pattern[:LONGEST_EXPRESSION]}…"
+                )
+                raise ValueError(
+                    f"isolation policy: {shown!r} is no regular expression that is taken: {trouble}"
+                )
 
     def names(self, namespace: str) -> bool:
         """Whether the policy is about that namespace."""
@@ -114,7 +120,9 @@ def _matches(patterns: tuple[str, ...], text: str) -> bool:
 def _matches_one(pattern: str, text: str) -> bool:
     try:
         return matches_whole(pattern, text)
-    except pa.ArrowInvalid:  # laid down before expressions were checked, and in a cluster's memory since
+    except (
+        pa.ArrowInvalid
+    ):  # laid down before expressions were checked, and in a cluster's memory since
         return re.fullmatch(pattern, text) is not None
 
 
@@ -123,9 +131,13 @@ class Policies:
     """All of one cluster's."""
 
     isolation: tuple[IsolationPolicy, ...] = ()  # the first that names a namespace counts
-    anti_affinity: Mapping[str, str] = field(default_factory=dict)  # namespace → group; groups are compared without regard to case
+    anti_affinity: Mapping[str, str] = field(
+        default_factory=dict
+    )  # namespace → group; groups are compared without regard to case
     failure_domains: Mapping[str, str] = field(default_factory=dict)  # broker or its host → domain
-    non_persistent: frozenset[str] = frozenset()  # namespaces whose bundles have had non-persistent topics
+    non_persistent: frozenset[str] = (
+        frozenset()
+    )  # namespaces whose bundles have had non-persistent topics
     drained: frozenset[str] = frozenset()  # brokers that shall have no bundle
 
     def isolation_of(self, namespace: str) -> IsolationPolicy | None:
@@ -144,7 +156,11 @@ class Policies:
 
     def namespaces_of(self, group: str) -> tuple[str, ...]:
         """The namespaces of a group (as `group_of` gives it), sorted."""
-        return tuple(sorted(namespace for namespace in self.anti_affinity if self.group_of(namespace) == group))
+        return tuple(
+            sorted(
+                namespace for namespace in self.anti_affinity if self.group_of(namespace) == group
+            )
+        )
 
 
 NO_POLICIES = Policies()

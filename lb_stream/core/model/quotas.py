@@ -22,7 +22,13 @@ GROUP = 500
 """The number of topics, producers and consumers that together cost one group's memory."""
 
 VALUES = ("rate_in", "rate_out", "bandwidth_in", "bandwidth_out", "memory")
-INITIAL = {"rate_in": 40.0, "rate_out": 120.0, "bandwidth_in": 100_000.0, "bandwidth_out": 300_000.0, "memory": 80.0}
+INITIAL = {
+    "rate_in": 40.0,
+    "rate_out": 120.0,
+    "bandwidth_in": 100_000.0,
+    "bandwidth_out": 300_000.0,
+    "memory": 80.0,
+}
 LIMITS = {
     "rate_in": (5.0, np.inf),
     "rate_out": (5.0, np.inf),
@@ -61,7 +67,12 @@ class Quotas:
 
     def smoothed(self, samples: Quotas, elapsed_ms: int | Ints) -> Quotas:
         """After one more sample of every row, `elapsed_ms` after the last one."""
-        return Quotas({name: smooth(self.columns[name], samples.columns[name], *LIMITS[name], elapsed_ms) for name in VALUES})
+        return Quotas(
+            {
+                name: smooth(self.columns[name], samples.columns[name], *LIMITS[name], elapsed_ms)
+                for name in VALUES
+            }
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,23 +117,32 @@ def groups(connections: Ints) -> Floats:
     return (1 + connections // GROUP).astype(np.float64)
 
 
-def smooth(old: Floats, sample: Floats, least: float, most: float, elapsed_ms: int | Ints) -> Floats:
+def smooth(
+    old: Floats, sample: Floats, least: float, most: float, elapsed_ms: int | Ints
+) -> Floats:
     """(1 - weight) * old + weight * sample, the sample brought within its limits; the weight is the elapsed part of the time it takes."""
     wanted = np.clip(sample, least, most)
     weight = np.clip(elapsed_ms / np.where(wanted >= old, RISE_MS, FALL_MS), 0.0, 1.0)
     return (1.0 - weight) * old + weight * wanted
 
 
-def default_quota(old: Mapping[str, float], figures: BundleFigures, factors: Factors, elapsed_ms: int) -> dict[str, float]:
+def default_quota(
+    old: Mapping[str, float], figures: BundleFigures, factors: Factors, elapsed_ms: int
+) -> dict[str, float]:
     """The quota of bundles that nobody has reported yet: follows the mean over all bundles, once there are enough of them."""
     bundles = len(figures.connections)
     if bundles <= LEAST_BUNDLES:
         return dict(old)
-    means = {name: float(column.sum() / bundles) for name, column in figures.samples(factors).columns.items()}
+    means = {
+        name: float(column.sum() / bundles)
+        for name, column in figures.samples(factors).columns.items()
+    }
     return {name: _smooth_one(old[name], means[name], LIMITS[name], elapsed_ms) for name in VALUES}
 
 
-def learned(old: Factors, figures: BundleFigures, cpu_percent: float, memory_mb: float, elapsed_ms: int) -> Factors:
+def learned(
+    old: Factors, figures: BundleFigures, cpu_percent: float, memory_mb: float, elapsed_ms: int
+) -> Factors:
     """The factors after one more look at the whole cluster: all brokers' cpu usage (percent of a core) and memory usage (MB)."""
     rate = float((figures.rate_in + figures.rate_out).sum())
     all_groups = float(groups(figures.connections).sum())
@@ -138,10 +158,13 @@ def _smooth_one(old: float, sample: float, limits: tuple[float, float], elapsed_
     return float(smooth(np.array([old]), np.array([sample]), *limits, elapsed_ms)[0])
 
 
-def allocated(quotas: Quotas, owner: NDArray[np.integer], brokers: int, factors: Factors) -> dict[str, Floats]:
+def allocated(
+    quotas: Quotas, owner: NDArray[np.integer], brokers: int, factors: Factors
+) -> dict[str, Floats]:
     """Sums of its bundles' quotas for each broker 0..brokers-1 (owner -1: nobody's), and the cpu that their rates cost."""
     owned = owner >= 0
     sums: dict[str, Floats] = {
-        name: np.bincount(owner[owned], column[owned], brokers).astype(np.float64) for name, column in quotas.columns.items()
+        name: np.bincount(owner[owned], column[owned], brokers).astype(np.float64)
+        for name, column in quotas.columns.items()
     }
     return sums | {"cpu": (sums["rate_in"] + sums["rate_out"]) * factors.cpu}

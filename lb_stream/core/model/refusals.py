@@ -30,7 +30,11 @@ class Refusal:
     def to_dict(self) -> dict[str, Any]:
         """As JSON-able fields; without the last two where they say nothing."""
         said = {name: value for name in _LATER if (value := getattr(self, name)) is not None}
-        return {name: value for name, value in fields_of(self).items() if name not in _LATER} | {"subjects": list(self.subjects)} | said
+        return (
+            {name: value for name, value in fields_of(self).items() if name not in _LATER}
+            | {"subjects": list(self.subjects)}
+            | said
+        )
 
 
 _LATER = ("namespace", "until_ms")

@@ -51,7 +51,12 @@ class Registry(Generic[Function]):
         self._strategies: dict[str, Strategy[Function]] = {}
 
     def __call__(
-        self, name: str, *, config: type[KeyModel], memory: Callable[[Mapping[str, Any]], Any] = nothing, traits: Any = None
+        self,
+        name: str,
+        *,
+        config: type[KeyModel],
+        memory: Callable[[Mapping[str, Any]], Any] = nothing,
+        traits: Any = None,
     ) -> Callable[[Function], Function]:
         """Register the decorated function under `name`. Raises TypeError for one that can't be called with a context alone."""
 
@@ -59,7 +64,9 @@ class Registry(Generic[Function]):
             try:
                 signature(function).bind(None)
             except TypeError as error:
-                raise TypeError(f"{self.kind} strategy {name}: expected a function of one context (docs/plugins.md): {error}") from None
+                raise TypeError(
+                    f"{self.kind} strategy {name}: expected a function of one context (docs/plugins.md): {error}"
+                ) from None
             self._strategies[name] = Strategy(name, function, config, memory, traits)
             return function
 
@@ -75,7 +82,9 @@ class Registry(Generic[Function]):
             self._load(simple)
         found = self._strategies.get(simple)
         if found is None:
-            raise UnknownStrategyError(self.kind, name, f"one of {', '.join(sorted({*self.names, *self._plugins()}))}")
+            raise UnknownStrategyError(
+                self.kind, name, f"one of {', '.join(sorted({*self.names, *self._plugins()}))}"
+            )
         return found
 
     def load_plugins(self) -> None:
@@ -92,9 +101,15 @@ class Registry(Generic[Function]):
         try:
             point.load()
         except Exception as error:
-            raise UnknownStrategyError(self.kind, name, f"its plug-in {point.value} to load ({type(error).__name__}: {error})") from error
+            raise UnknownStrategyError(
+                self.kind,
+                name,
+                f"its plug-in {point.value} to load ({type(error).__name__}: {error})",
+            ) from error
         if name not in self._strategies:
-            raise UnknownStrategyError(self.kind, name, f"its plug-in {point.value} to register {name!r}")
+            raise UnknownStrategyError(
+                self.kind, name, f"its plug-in {point.value} to register {name!r}"
+            )
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -8,8 +8,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Place = Literal["operators", "suspension", "limits", "policies", "assigning", "waiting", "strategy", "splitting", ""]
-PLACES: tuple[Place, ...] = ("operators", "suspension", "limits", "policies", "assigning", "waiting", "strategy", "splitting")
+Place = Literal[
+    "operators",
+    "suspension",
+    "limits",
+    "policies",
+    "assigning",
+    "waiting",
+    "strategy",
+    "splitting",
+    "",
+]
+PLACES: tuple[Place, ...] = (
+    "operators",
+    "suspension",
+    "limits",
+    "policies",
+    "assigning",
+    "waiting",
+    "strategy",
+    "splitting",
+)
 """What a bundle or broker may be kept by, in order of precedence."""
 
 
@@ -22,7 +41,9 @@ class Rule:
 
     name: str
     sentence: str
-    unit: str = ""  # of what it saw and its limit; empty: it has none, or that of the placement's score
+    unit: str = (
+        ""  # of what it saw and its limit; empty: it has none, or that of the placement's score
+    )
     place: Place = ""
 
     def __str__(self) -> str:
@@ -53,8 +74,14 @@ class Decides:
         "somebody was below {limit}, the average of {average} less the range, and {source} was the highest with {saw}",
         "ratio",
     )
-    OVERLOADED = Rule("overloaded", "{source} was at {saw} usage, not below the limit of {limit}", "ratio")
-    RATE_DIFFERENCE = Rule("rate_difference", "the busiest broker's message rate was {saw} above the idlest one's, more than {limit}", "%")
+    OVERLOADED = Rule(
+        "overloaded", "{source} was at {saw} usage, not below the limit of {limit}", "ratio"
+    )
+    RATE_DIFFERENCE = Rule(
+        "rate_difference",
+        "the busiest broker's message rate was {saw} above the idlest one's, more than {limit}",
+        "%",
+    )
     THROUGHPUT_MULTIPLE = Rule(
         "throughput_multiple",
         "the busiest broker's throughput was {saw} the idlest one's, more than {limit}",
@@ -75,10 +102,24 @@ class Decides:
         "a broker was at {saw} usage, below {limit}, so that it takes from the fullest, {source}",
         "ratio",
     )
-    IDLE_BROKER = Rule("idle_broker", "a broker carried {saw}, less than {limit}, so that it takes from the fullest, {source}", "bytes/s")
-    OVERLOADED_BROKER = Rule("overloaded_broker", "{source} was at {saw} usage, above {limit} and far above the others", "ratio")
-    OVERLOADED_CPU = Rule("overloaded_cpu", "{source}'s cpu was at {saw}, not below the limit of {limit}", "ratio")
-    OVERLOADED_MEMORY = Rule("overloaded_memory", "{source}'s memory was at {saw}, not below the limit of {limit}", "ratio")
+    IDLE_BROKER = Rule(
+        "idle_broker",
+        "a broker carried {saw}, less than {limit}, so that it takes from the fullest, {source}",
+        "bytes/s",
+    )
+    OVERLOADED_BROKER = Rule(
+        "overloaded_broker",
+        "{source} was at {saw} usage, above {limit} and far above the others",
+        "ratio",
+    )
+    OVERLOADED_CPU = Rule(
+        "overloaded_cpu", "{source}'s cpu was at {saw}, not below the limit of {limit}", "ratio"
+    )
+    OVERLOADED_MEMORY = Rule(
+        "overloaded_memory",
+        "{source}'s memory was at {saw}, not below the limit of {limit}",
+        "ratio",
+    )
     OVERLOADED_BANDWIDTH_IN = Rule(
         "overloaded_bandwidth_in",
         "{source}'s bandwidth in was at {saw}, not below the limit of {limit}",
@@ -89,12 +130,18 @@ class Decides:
         "{source}'s bandwidth out was at {saw}, not below the limit of {limit}",
         "ratio",
     )
-    SPLIT_CHILD = Rule("split_child", "its parent has just been split, and its parts are to be placed anew")
-    RELEASED = Rule("released", "its broker has released it, for the destination that the unload had named")
+    SPLIT_CHILD = Rule(
+        "split_child", "its parent has just been split, and its parts are to be placed anew"
+    )
+    RELEASED = Rule(
+        "released", "its broker has released it, for the destination that the unload had named"
+    )
     REPEATED = Rule(
         "repeated", "its destination was restarted before it took it, and is asked again"
     )
-    UNOWNED = Rule("unowned", "nobody owned it, and this broker scored best ({saw}; the lowest score wins)")
+    UNOWNED = Rule(
+        "unowned", "nobody owned it, and this broker scored best ({saw}; the lowest score wins)"
+    )
     DRAINED = Rule("drained", "{source} is being drained by an operator's command")
     ANTI_AFFINITY = Rule(
         "anti_affinity",
@@ -122,27 +169,58 @@ class Refuses:
     """Why nothing is done."""
 
     PAUSED = Rule("paused", "an operator's command has paused the balancing", place="operators")
-    SINGLE_BROKER = Rule("single_broker", "only one broker lives: there is nobody to move to", "brokers", place="suspension")
-    MOVES_IN_FLIGHT = Rule("moves_in_flight", "as many moves as allowed are under way in the cluster", "moves", place="limits")
+    SINGLE_BROKER = Rule(
+        "single_broker",
+        "only one broker lives: there is nobody to move to",
+        "brokers",
+        place="suspension",
+    )
+    MOVES_IN_FLIGHT = Rule(
+        "moves_in_flight",
+        "as many moves as allowed are under way in the cluster",
+        "moves",
+        place="limits",
+    )
     MOVES_IN_FLIGHT_OF_BROKER = Rule(
         "moves_in_flight_of_broker",
         "as many moves as allowed are under way out of this broker",
         "moves",
         place="limits",
     )
-    MOVES_PER_MINUTE = Rule("moves_per_minute", "as many moves as allowed were begun within the last minute", "moves", place="limits")
-    MOVED_PER_MINUTE = Rule("moved_per_minute", "as much load as allowed was moved within the last minute", "bytes/s", place="limits")
+    MOVES_PER_MINUTE = Rule(
+        "moves_per_minute",
+        "as many moves as allowed were begun within the last minute",
+        "moves",
+        place="limits",
+    )
+    MOVED_PER_MINUTE = Rule(
+        "moved_per_minute",
+        "as much load as allowed was moved within the last minute",
+        "bytes/s",
+        place="limits",
+    )
     FROZEN = Rule("frozen", "balancing moves nothing during a freeze", place="operators")
-    OUTSIDE_WINDOW = Rule("outside_window", "balancing moves bundles only within disruption windows, and none is open", place="operators")
+    OUTSIDE_WINDOW = Rule(
+        "outside_window",
+        "balancing moves bundles only within disruption windows, and none is open",
+        place="operators",
+    )
     PINNED = Rule("pinned", "an operator's command has pinned it to where it is", place="operators")
-    REJECTED = Rule("rejected", "an operator has rejected a proposal of this kind about it", place="operators")
+    REJECTED = Rule(
+        "rejected", "an operator has rejected a proposal of this kind about it", place="operators"
+    )
     RAISES_MAX = Rule(
         "raises_max",
         "approved alone it would make the busiest broker busier than it is",
         "ratio",
         place="strategy",
     )
-    MAX_PROPOSALS = Rule("max_proposals", "as many proposals as allowed wait for approval", "proposals", place="limits")
+    MAX_PROPOSALS = Rule(
+        "max_proposals",
+        "as many proposals as allowed wait for approval",
+        "proposals",
+        place="limits",
+    )
     MOVES_PER_HOUR = Rule(
         "moves_per_hour",
         "as many of its namespace's moves as its budget allows were begun within the last hour",
@@ -161,20 +239,37 @@ class Refuses:
         "ratio",
         place="policies",
     )
-    PLACEMENT_KEEPS_OWNER = Rule("placement_keeps_owner", "placement found no better broker than its owner", place="policies")
+    PLACEMENT_KEEPS_OWNER = Rule(
+        "placement_keeps_owner", "placement found no better broker than its owner", place="policies"
+    )
     NO_OTHER_ALLOWED = Rule("no_other_allowed", "policies allow no other broker", place="policies")
-    ANTI_AFFINITY = Rule("anti_affinity", "its namespace's anti-affinity group would be spread worse", place="policies")
+    ANTI_AFFINITY = Rule(
+        "anti_affinity",
+        "its namespace's anti-affinity group would be spread worse",
+        place="policies",
+    )
     NOT_APART = Rule(
         "not_apart",
         "its broker or failure domain serves others of its anti-affinity group, "
         "and no broker without them may have it and has room for it",
     )
-    BACK_OFF = Rule("back_off", "its last decision failed; it waits before the next", "ms", place="waiting")
-    MIN_BROKERS = Rule("min_brokers", "a new cluster waits for more brokers", "brokers", place="suspension")
+    BACK_OFF = Rule(
+        "back_off", "its last decision failed; it waits before the next", "ms", place="waiting"
+    )
+    MIN_BROKERS = Rule(
+        "min_brokers", "a new cluster waits for more brokers", "brokers", place="suspension"
+    )
     NOT_FINITE = Rule("not_finite", "reported figures are not finite numbers", place="suspension")
-    MIN_THROUGHPUT = Rule("min_throughput", "too little throughput would move", "bytes/s", place="strategy")
+    MIN_THROUGHPUT = Rule(
+        "min_throughput", "too little throughput would move", "bytes/s", place="strategy"
+    )
     MIN_UNLOAD = Rule("min_unload", "too little load would move", "msg/s", place="strategy")
-    SOLE_BUNDLE = Rule("sole_bundle", "the broker has one bundle: moving it would only move the trouble", "bundles", place="strategy")
+    SOLE_BUNDLE = Rule(
+        "sole_bundle",
+        "the broker has one bundle: moving it would only move the trouble",
+        "bundles",
+        place="strategy",
+    )
     NO_BUNDLES = Rule("no_bundles", "the broker has no bundle", "bundles", place="strategy")
     NO_ELIGIBLE_BUNDLE = Rule(
         "no_eligible_bundle",
@@ -200,18 +295,49 @@ class Refuses:
         "the brokers' mean",
         "ratio",
     )
-    RECENTLY_UNLOADED = Rule("recently_unloaded", "it was unloaded within the grace period", place="waiting")
-    NOBODY_COMFORTABLE = Rule("nobody_comfortable", "no other broker has room for it", "%", place="strategy")
-    COOL_DOWN = Rule("cool_down", "the broker was unloaded lately; its figures don't show it yet", "ms", place="strategy")
-    HIT_COUNT = Rule("hit_count", "not uneven for enough rounds in a row yet", "rounds", place="strategy")
-    OUTDATED_DATA = Rule("outdated_data", "the brokers' figures are too old", "ms", place="strategy")
+    RECENTLY_UNLOADED = Rule(
+        "recently_unloaded", "it was unloaded within the grace period", place="waiting"
+    )
+    NOBODY_COMFORTABLE = Rule(
+        "nobody_comfortable", "no other broker has room for it", "%", place="strategy"
+    )
+    COOL_DOWN = Rule(
+        "cool_down",
+        "the broker was unloaded lately; its figures don't show it yet",
+        "ms",
+        place="strategy",
+    )
+    HIT_COUNT = Rule(
+        "hit_count", "not uneven for enough rounds in a row yet", "rounds", place="strategy"
+    )
+    OUTDATED_DATA = Rule(
+        "outdated_data", "the brokers' figures are too old", "ms", place="strategy"
+    )
     NO_BROKERS = Rule("no_brokers", "there are too few brokers", place="strategy")
     NO_LOAD_DATA = Rule("no_load_data", "some broker's figures are missing", place="strategy")
-    NO_BUNDLES_TO_MOVE = Rule("no_bundles_to_move", "no broker names a bundle that could move", place="strategy")
-    NOT_HOT_FOR_LONG = Rule("not_hot_for_long", "the broker has not been hot for long enough yet", "ms", place="strategy")
-    WITHIN_NOISE = Rule("within_noise", "the broker is hot by no more than the noise of its reports explains", "ratio", place="strategy")
-    RESTARTS = Rule("restarts", "brokers come and go one after the other: until that is over only full ones are relieved", place="strategy")
-    NO_ROOM = Rule("no_room", "nobody can be given now what the broker has too much", "ratio", place="strategy")
+    NO_BUNDLES_TO_MOVE = Rule(
+        "no_bundles_to_move", "no broker names a bundle that could move", place="strategy"
+    )
+    NOT_HOT_FOR_LONG = Rule(
+        "not_hot_for_long",
+        "the broker has not been hot for long enough yet",
+        "ms",
+        place="strategy",
+    )
+    WITHIN_NOISE = Rule(
+        "within_noise",
+        "the broker is hot by no more than the noise of its reports explains",
+        "ratio",
+        place="strategy",
+    )
+    RESTARTS = Rule(
+        "restarts",
+        "brokers come and go one after the other: until that is over only full ones are relieved",
+        place="strategy",
+    )
+    NO_ROOM = Rule(
+        "no_room", "nobody can be given now what the broker has too much", "ratio", place="strategy"
+    )
     DOES_NOT_PAY_BACK = Rule(
         "does_not_pay_back",
         "clients would lose more time by the move of these bundles than they would save in the time in which a move must pay back",
@@ -219,7 +345,9 @@ class Refuses:
         place="strategy",
     )
     UNLOADING = Rule("unloading", "earlier moves are still under way", "moves", place="strategy")
-    NO_TOP_BUNDLES = Rule("no_top_bundles", "the broker names no bundle that could move", "bundles", place="strategy")
+    NO_TOP_BUNDLES = Rule(
+        "no_top_bundles", "the broker names no bundle that could move", "bundles", place="strategy"
+    )
     NO_FITTING_BUNDLE = Rule(
         "no_fitting_bundle",
         "every bundle that may move is more than what should: "
@@ -227,7 +355,9 @@ class Refuses:
         "bytes/s",
         place="strategy",
     )
-    NOT_TRANSFERABLE = Rule("not_transferable", "the destination may not have it", "bundles", place="policies")
+    NOT_TRANSFERABLE = Rule(
+        "not_transferable", "the destination may not have it", "bundles", place="policies"
+    )
     BALANCES_ITSELF = Rule(
         "balances_itself",
         "the brokers' own cluster balances, too: agents refuse to act until that is off",
@@ -257,25 +387,58 @@ class Refuses:
         "bundles",
         place="assigning",
     )
-    LEFT_TO_LOOKUP = Rule("left_to_lookup", "the destination that its unload named is gone: the next lookup places it", place="assigning")
-    EVERYTHING_SILENT = Rule("everything_silent", "all brokers are silent: the fault is more likely on this side", "ms", place="suspension")
-    NAMESPACE_MAX_BUNDLES = Rule("namespace_max_bundles", "the namespace has as many bundles as allowed", "bundles", place="splitting")
+    LEFT_TO_LOOKUP = Rule(
+        "left_to_lookup",
+        "the destination that its unload named is gone: the next lookup places it",
+        place="assigning",
+    )
+    EVERYTHING_SILENT = Rule(
+        "everything_silent",
+        "all brokers are silent: the fault is more likely on this side",
+        "ms",
+        place="suspension",
+    )
+    NAMESPACE_MAX_BUNDLES = Rule(
+        "namespace_max_bundles",
+        "the namespace has as many bundles as allowed",
+        "bundles",
+        place="splitting",
+    )
     SPLIT_DISABLED = Rule("split_disabled", "splitting is switched off", place="splitting")
-    SPLITS_IN_FLIGHT = Rule("splits_in_flight", "as many splits as allowed are under way", "splits", place="limits")
-    NOT_ITS_OWNER = Rule("not_its_owner", "another broker owns it than the one that asked to split it", place="splitting")
-    NOT_FREE = Rule("not_free", "a decision about it is under way, or waits after a failure", place="waiting")
-    NEIGHBOUR_IS_SPLITTING = Rule("neighbour_is_splitting", "another bundle of its namespace is being split", place="waiting")
+    SPLITS_IN_FLIGHT = Rule(
+        "splits_in_flight", "as many splits as allowed are under way", "splits", place="limits"
+    )
+    NOT_ITS_OWNER = Rule(
+        "not_its_owner",
+        "another broker owns it than the one that asked to split it",
+        place="splitting",
+    )
+    NOT_FREE = Rule(
+        "not_free", "a decision about it is under way, or waits after a failure", place="waiting"
+    )
+    NEIGHBOUR_IS_SPLITTING = Rule(
+        "neighbour_is_splitting", "another bundle of its namespace is being split", place="waiting"
+    )
     OVERLAPS = Rule(
         "overlaps",
         "another bundle that a broker serves has some of its range: it was split or merged "
         "elsewhere, and reports still name both",
         place="waiting",
     )
-    NO_BOUNDARY = Rule("no_boundary", "no boundary was found that would divide it", place="splitting")
-    RANGE_TOO_NARROW = Rule("range_too_narrow", "its range can't be divided further", place="splitting")
-    BOUNDARY_OUTSIDE = Rule("boundary_outside", "the boundaries lie outside of it", place="splitting")
+    NO_BOUNDARY = Rule(
+        "no_boundary", "no boundary was found that would divide it", place="splitting"
+    )
+    RANGE_TOO_NARROW = Rule(
+        "range_too_narrow", "its range can't be divided further", place="splitting"
+    )
+    BOUNDARY_OUTSIDE = Rule(
+        "boundary_outside", "the boundaries lie outside of it", place="splitting"
+    )
     EMPTY_CHILD = Rule("empty_child", "a boundary is given twice", place="splitting")
-    VERSION_UNKNOWN = Rule("version_unknown", "a broker says no version, or none that can be read: who runs the latest one can't be told")
+    VERSION_UNKNOWN = Rule(
+        "version_unknown",
+        "a broker says no version, or none that can be read: who runs the latest one can't be told",
+    )
 
 
 class TakesOut:

@@ -35,7 +35,9 @@ def full_topic_name(topic: str) -> str:
         return f"persistent://public/default/{parts[0]}"
     if len(parts) == 3:
         return f"persistent://{topic}"
-    raise ValueError(f"not a topic name: {topic!r}; expected <topic>, <tenant>/<namespace>/<topic>, or one of them whole with its domain")
+    raise ValueError(
+        f"not a topic name: {topic!r}; expected <topic>, <tenant>/<namespace>/<topic>, or one of them whole with its domain"
+    )
 
 
 def namespace_of_topic(topic: str) -> str:
@@ -51,7 +53,9 @@ def is_persistent(topic: str) -> bool:
 def _parts(full: str) -> tuple[str, str, str]:
     found = _FULL.fullmatch(full)
     if found is None:
-        raise ValueError(f"not a topic name: {full!r}; expected persistent://<tenant>/<namespace>/<topic>, or non-persistent://…")
+        raise ValueError(
+            f"not a topic name: {full!r}; expected persistent://<tenant>/<namespace>/<topic>, or non-persistent://…"
+        )
     return found[1], found[2], found[3]
 
 
@@ -87,8 +91,15 @@ class Ring:
     @staticmethod
     def of(namespace: str, boundaries: Sequence[int]) -> Ring:
         """A namespace with the given boundaries. Raises ValueError when they leave a hash without a bundle or a bundle without a hash."""
-        if len(boundaries) < 2 or boundaries[0] != 0 or boundaries[-1] != FULL_RANGE_END or any(a >= b for a, b in pairwise(boundaries)):
-            raise ValueError(f"boundaries of {namespace}: expected an ascending list from 0x00000000 to 0xffffffff, got {list(boundaries)}")
+        if (
+            len(boundaries) < 2
+            or boundaries[0] != 0
+            or boundaries[-1] != FULL_RANGE_END
+            or any(a >= b for a, b in pairwise(boundaries))
+        ):
+            raise ValueError(
+                f"boundaries of {namespace}: expected an ascending list from 0x00000000 to 0xffffffff, got {list(boundaries)}"
+            )
         return Ring(namespace, np.array(boundaries, np.int64))
 
     def __len__(self) -> int:
@@ -101,7 +112,10 @@ class Ring:
     @property
     def names(self) -> list[str]:
         """The bundles in the order of their ranges."""
-        return [bundle_name(self.namespace, lower, upper) for lower, upper in pairwise(self.boundaries.tolist())]
+        return [
+            bundle_name(self.namespace, lower, upper)
+            for lower, upper in pairwise(self.boundaries.tolist())
+        ]
 
     def rows(self, hashes: Ints) -> Ints:
         """The row of the bundle of each hash: the greatest boundary that is no greater; 0xffffffff is in the last bundle.

@@ -52,12 +52,22 @@ class Rates:
 
     def row(self, index: int) -> tuple[float, float, float, float]:
         """One row's four values."""
-        return float(self.throughput_in[index]), float(self.throughput_out[index]), float(self.rate_in[index]), float(self.rate_out[index])
+        return (
+            float(self.throughput_in[index]),
+            float(self.throughput_out[index]),
+            float(self.rate_in[index]),
+            float(self.rate_out[index]),
+        )
 
     def sums_by(self, group: NDArray[np.integer], groups: int) -> Rates:
         """Sums over rows of each group 0..groups-1, added in the order of the rows; rows of group -1 count nowhere."""
         rows = np.add(group, 1, dtype=np.intp)  # nobody's first: cheaper than leaving them out
-        return Rates(*(np.bincount(rows, column, groups + 1)[1:].astype(np.float64, copy=False) for column in self.columns))
+        return Rates(
+            *(
+                np.bincount(rows, column, groups + 1)[1:].astype(np.float64, copy=False)
+                for column in self.columns
+            )
+        )
 
     @property
     def columns(self) -> tuple[Floats, Floats, Floats, Floats]:
@@ -93,7 +103,9 @@ class Brokers:
     load_ema: Floats  # smoothed weighted usage that an extensible manager's broker reports; NaN: it has sent no such load data
     throughput_ema: Floats  # smoothed throughput that it reports; NaN likewise
     seen_ms: Ints
-    clock_ms: Ints  # the time in the partition that it speaks in: what is not read yet is no silence
+    clock_ms: (
+        Ints  # the time in the partition that it speaks in: what is not read yet is no silence
+    )
     reported_ms: Ints
     heartbeats: Bools
     left: Bools
@@ -163,7 +175,10 @@ class Bundles:
     def rows_of_namespace(self, namespace: str) -> slice:
         """The rows of one namespace's bundles: they stand together, because rows are sorted by name."""
         names = _Sorted.of(self.names)
-        return slice(bisect_left(names, f"{namespace}/0x".encode()), bisect_left(names, f"{namespace}/0y".encode()))
+        return slice(
+            bisect_left(names, f"{namespace}/0x".encode()),
+            bisect_left(names, f"{namespace}/0y".encode()),
+        )
 
     def rows_of(self, names: Iterable[str]) -> Rows:
         """The rows of the given names, -1 for those not here.
@@ -205,7 +220,10 @@ class _Sorted:
         _, offsets, content = names.buffers()
         if not len(names):
             return _Sorted(np.zeros(1, np.int32), memoryview(b""))
-        return _Sorted(np.frombuffer(offsets, np.int32, len(names) + 1, 4 * names.offset), memoryview(b"" if content is None else content))
+        return _Sorted(
+            np.frombuffer(offsets, np.int32, len(names) + 1, 4 * names.offset),
+            memoryview(b"" if content is None else content),
+        )
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -234,7 +252,9 @@ class ClusterView:
     brokers: Brokers
     bundles: Bundles
     policies: Policies = NO_POLICIES
-    quotas: Learned | None = None  # the simple manager's, rows as the bundles; None: nothing learned yet
+    quotas: Learned | None = (
+        None  # the simple manager's, rows as the bundles; None: nothing learned yet
+    )
 
     @property
     def active(self) -> Bools:
@@ -288,10 +308,14 @@ def with_moves(view: ClusterView, bundles: Rows, destinations: Rows) -> ClusterV
         long=view.bundles.long.sums_by(owner, len(view.brokers)),
         topics=np.maximum(topics, 0),
     )
-    return replace(view, brokers=brokers, bundles=replace(view.bundles, owner=owner, in_flight=in_flight))
+    return replace(
+        view, brokers=brokers, bundles=replace(view.bundles, owner=owner, in_flight=in_flight)
+    )
 
 
-def _moved_resources(brokers: Brokers, sources: Rows, destinations: Rows, throughput: Floats) -> dict[str, tuple[Floats, Floats]]:
+def _moved_resources(
+    brokers: Brokers, sources: Rows, destinations: Rows, throughput: Floats
+) -> dict[str, tuple[Floats, Floats]]:
     leaves, arrives = sources >= 0, destinations >= 0
     amounts, changed = resources_used(brokers, sources, throughput), {}
     for name, (usage, limit) in brokers.resources.items():
@@ -307,12 +331,19 @@ def resources_used(brokers: Brokers, sources: Rows, throughput: Floats) -> dict[
 
     `sources`: their brokers. Those of nobody (-1) are taken to use what they would at the average broker.
     """
-    carried, used = average_broker(brokers) if (sources < 0).any() else (0.0, dict.fromkeys(brokers.resources, 0.0))
+    carried, used = (
+        average_broker(brokers)
+        if (sources < 0).any()
+        else (0.0, dict.fromkeys(brokers.resources, 0.0))
+    )
     total = np.append(brokers.latest.throughput, carried)
     share = np.zeros(len(throughput))
     np.divide(throughput, total[sources], out=share, where=total[sources] > 0)
     share = np.minimum(share, 1.0)
-    return {name: share * np.append(np.maximum(usage, 0.0), used[name])[sources] for name, (usage, _) in brokers.resources.items()}
+    return {
+        name: share * np.append(np.maximum(usage, 0.0), used[name])[sources]
+        for name, (usage, _) in brokers.resources.items()
+    }
 
 
 def average_broker(brokers: Brokers) -> tuple[float, dict[str, float]]:
@@ -320,5 +351,8 @@ def average_broker(brokers: Brokers) -> tuple[float, dict[str, float]]:
     busy = brokers.alive & (brokers.latest.throughput > 0)
     if not busy.any():
         return 0.0, dict.fromkeys(brokers.resources, 0.0)
-    used = {name: float(np.maximum(usage, 0.0)[busy].mean()) for name, (usage, _) in brokers.resources.items()}
+    used = {
+        name: float(np.maximum(usage, 0.0)[busy].mean())
+        for name, (usage, _) in brokers.resources.items()
+    }
     return float(brokers.latest.throughput[busy].mean()), used

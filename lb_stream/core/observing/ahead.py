@@ -12,7 +12,9 @@ from lb_stream.core.model.memory import Pending
 from lb_stream.core.model.view import ClusterView, with_moves
 
 
-def carry_out(view: ClusterView, decisions: Sequence[Pending | Decision], moves_count: bool) -> ClusterView:
+def carry_out(
+    view: ClusterView, decisions: Sequence[Pending | Decision], moves_count: bool
+) -> ClusterView:
     """The view with the given decisions carried out: load must not be decided on twice. Splits and merges move nothing.
 
     If moves don't count, their bundles are only marked as on their way.
@@ -25,7 +27,10 @@ def carry_out(view: ClusterView, decisions: Sequence[Pending | Decision], moves_
     stays = np.array([one.kind in RESHAPES for one in decisions], np.bool_)
     moves = (rows >= 0) & ~stays & moves_count
     view = with_moves(view, rows[moves], destinations[moves])
-    held = np.append(rows[~moves], view.bundles.rows_of(one.neighbour for one in decisions if one.neighbour is not None))
+    held = np.append(
+        rows[~moves],
+        view.bundles.rows_of(one.neighbour for one in decisions if one.neighbour is not None),
+    )
     if not len(held):
         return view
     in_flight = view.bundles.in_flight.copy()

@@ -32,7 +32,10 @@ def follow_moves(
     """
     if not memory.moves and not settled.ended:
         return Arrivals((), {})
-    moves, told = dict(memory.moves), [outcome for _, outcome in settled.ended if outcome.outcome != "released"]
+    moves, told = (
+        dict(memory.moves),
+        [outcome for _, outcome in settled.ended if outcome.outcome != "released"],
+    )
     for pending, outcome in settled.ended:
         if outcome.outcome == "released" and outcome.released_ms is not None:
             moves[pending.bundle] = _half_done(pending, outcome.released_ms, now_ms + timeout_ms)
@@ -43,22 +46,41 @@ def follow_moves(
     }
     failed = {name: outcome for name, outcome in failed.items() if name not in settled.repeated}
     assigned = {one.bundle for one in settled.open if one.kind == "assign"} | settled.repeated
-    dead = {name for name, alive in zip(view.brokers.names, view.brokers.alive.tolist(), strict=True) if not alive}
-    for (bundle, move), row in zip(list(moves.items()), view.bundles.rows_of(moves).tolist(), strict=True):
+    dead = {
+        name
+        for name, alive in zip(view.brokers.names, view.brokers.alive.tolist(), strict=True)
+        if not alive
+    }
+    for (bundle, move), row in zip(
+        list(moves.items()), view.bundles.rows_of(moves).tolist(), strict=True
+    ):
         owner = int(view.bundles.owner[row]) if row >= 0 else -1
         if owner >= 0:
             ending, detail = _taken(move, view.brokers.names[owner])
         elif move.destination in dead:
             ending, detail = "failed", f"it left {move.source}, then {move.destination} was dead"
         elif bundle in failed:
-            ending, detail = "failed", f"it left {move.source}, then {failed[bundle].outcome}: {failed[bundle].detail}"
+            ending, detail = (
+                "failed",
+                f"it left {move.source}, then {failed[bundle].outcome}: {failed[bundle].detail}",
+            )
         elif row < 0 or (bundle not in assigned and now_ms >= move.expires_ms):
             ending, detail = "failed", f"it left {move.source}, and nobody has reported it in time"
         else:
             continue
         since_ms = int(view.bundles.owner_since_ms[row]) if owner >= 0 else now_ms
         at_ms = since_ms if since_ms >= move.issued_ms else now_ms
-        told.append(Outcome(move.decision_id, bundle, ending, detail, at_ms, at_ms - move.issued_ms, move.released_ms))
+        told.append(
+            Outcome(
+                move.decision_id,
+                bundle,
+                ending,
+                detail,
+                at_ms,
+                at_ms - move.issued_ms,
+                move.released_ms,
+            )
+        )
         del moves[bundle]
     return Arrivals(tuple(told), moves)
 

@@ -37,9 +37,14 @@ def exclude_non_finite(view: ClusterView) -> tuple[ClusterView, list[Refusal]]:
     orphans = np.flatnonzero(broken_bundles)[owners < 0].tolist()
     for owner in np.unique(owners[owners >= 0]).tolist():
         wrong.setdefault(owner, []).append("bundles")
-    refusals = [refusal(Refuses.NOT_FINITE, view.brokers.names[broker], figures) for broker, figures in wrong.items()]
+    refusals = [
+        refusal(Refuses.NOT_FINITE, view.brokers.names[broker], figures)
+        for broker, figures in wrong.items()
+    ]
     if orphans:
-        refusals.append(refusal(Refuses.NOT_FINITE, None, [view.bundles.name(row) for row in orphans]))
+        refusals.append(
+            refusal(Refuses.NOT_FINITE, None, [view.bundles.name(row) for row in orphans])
+        )
     excluded = np.zeros(len(view.brokers), np.bool_)
     excluded[list(wrong)] = True
     return replace(view, brokers=_excluding(view.brokers, excluded), bundles=bundles), refusals
@@ -51,29 +56,45 @@ def _mended(bundles: Bundles) -> tuple[Bundles, Bools]:
     with np.errstate(all="ignore"):
         for span in SPANS:
             for column in getattr(bundles, span).columns:
-                if not abs(np.add.reduce(column)) <= GREATEST:  # one pass, where nearly always nothing is wrong
+                if (
+                    not abs(np.add.reduce(column)) <= GREATEST
+                ):  # one pass, where nearly always nothing is wrong
                     broken |= ~(np.abs(column) <= GREATEST)
     if not broken.any():
         return bundles, broken
-    latest, short, long = (_zeroed(rates, broken) for rates in (bundles.latest, bundles.short, bundles.long))
+    latest, short, long = (
+        _zeroed(rates, broken) for rates in (bundles.latest, bundles.short, bundles.long)
+    )
     return replace(bundles, latest=latest, short=short, long=long), broken
 
 
 def _broken(brokers: Brokers) -> Iterator[tuple[int, list[str]]]:
     """Row of each broker with a figure that is no number → which."""
     pairs = chain.from_iterable(brokers.resources.values())
-    columns = [brokers.usage, *pairs, *brokers.latest.columns, *brokers.short.columns, *brokers.long.columns]
+    columns = [
+        brokers.usage,
+        *pairs,
+        *brokers.latest.columns,
+        *brokers.short.columns,
+        *brokers.long.columns,
+    ]
     fine = np.abs(np.array(columns)) <= GREATEST
     if fine.all():
         return
     parts = (f"{name}_{part}" for name in brokers.resources for part in ("usage", "limit"))
     names = ["usage", *parts, *(f"{span}_{name}" for span in SPANS for name in Rates.__slots__)]
     for row in np.flatnonzero(~fine.all(axis=0)).tolist():
-        yield row, [name for name, right in zip(names, fine[:, row].tolist(), strict=True) if not right]
+        yield (
+            row,
+            [name for name, right in zip(names, fine[:, row].tolist(), strict=True) if not right],
+        )
 
 
 def _excluding(brokers: Brokers, rows: Bools) -> Brokers:
-    resources = {name: (np.where(rows, 0.0, usage), np.where(rows, 0.0, limit)) for name, (usage, limit) in brokers.resources.items()}
+    resources = {
+        name: (np.where(rows, 0.0, usage), np.where(rows, 0.0, limit))
+        for name, (usage, limit) in brokers.resources.items()
+    }
     return replace(
         brokers,
         usage=np.where(rows, 0.0, max_weighted_usage(resources, brokers.weights)),

@@ -32,7 +32,9 @@ def ring_of(namespace: str, cut: int | list[int]) -> Ring:
 def compact(boundaries: Sequence[int]) -> int | list[int]:
     """Boundaries in the shortest form that `ring_of` reads."""
     count = len(boundaries) - 1
-    return count if Ring.new("", count).boundaries.tolist() == list(boundaries) else list(boundaries)
+    return (
+        count if Ring.new("", count).boundaries.tolist() == list(boundaries) else list(boundaries)
+    )
 
 
 def missing(view: ClusterView, namespaces: Namespaces) -> list[str]:
@@ -42,10 +44,18 @@ def missing(view: ClusterView, namespaces: Namespaces) -> list[str]:
     """
     if not namespaces:
         return []
-    names = [name for namespace, cut in namespaces.items() for name in _names(namespace, cut if isinstance(cut, int) else tuple(cut))]
+    names = [
+        name
+        for namespace, cut in namespaces.items()
+        for name in _names(namespace, cut if isinstance(cut, int) else tuple(cut))
+    ]
     lacking = [names[at] for at in np.flatnonzero(view.bundles.rows_of(names) < 0).tolist()]
-    known = {namespace: _known(view, namespace) for namespace in {namespace_of(name) for name in lacking}}
-    return sorted(name for name in lacking if known[namespace_of(name)].newest(*parse_bundle(name)[1:]) < 0)
+    known = {
+        namespace: _known(view, namespace) for namespace in {namespace_of(name) for name in lacking}
+    }
+    return sorted(
+        name for name in lacking if known[namespace_of(name)].newest(*parse_bundle(name)[1:]) < 0
+    )
 
 
 @lru_cache(maxsize=1 << 16)
@@ -56,7 +66,10 @@ def _names(namespace: str, cut: int | tuple[int, ...]) -> tuple[str, ...]:
 
 def known_ranges(view: ClusterView, namespace: str) -> list[tuple[int, int]]:
     """(lower, upper) of each bundle of the namespace in the view."""
-    return [parse_bundle(name)[1:] for name in view.bundles.names[view.bundles.rows_of_namespace(namespace)].to_pylist()]
+    return [
+        parse_bundle(name)[1:]
+        for name in view.bundles.names[view.bundles.rows_of_namespace(namespace)].to_pylist()
+    ]
 
 
 def _known(view: ClusterView, namespace: str) -> Overlaps:
@@ -72,7 +85,9 @@ def with_bundles(view: ClusterView, names: Sequence[str]) -> ClusterView:
         order = pc.sort_indices(joined).to_numpy()
     else:
         places = [view.bundles.first_after(name) for name in names]
-        order = np.insert(np.arange(len(view.bundles)), places, np.arange(len(view.bundles), len(joined)))
+        order = np.insert(
+            np.arange(len(view.bundles)), places, np.arange(len(view.bundles), len(joined))
+        )
     fills = {"owner": -1, "owner_since_ms": view.now_ms}
 
     def grown(column: NDArray[Any], fill: float) -> NDArray[Any]:
@@ -83,8 +98,12 @@ def with_bundles(view: ClusterView, names: Sequence[str]) -> ClusterView:
     for field in fields(Bundles):
         value = getattr(view.bundles, field.name)
         if isinstance(value, Rates):
-            defaults = DEFAULT_FOUR if field.name in ("short", "long") else (0.0,) * len(DEFAULT_FOUR)
-            columns[field.name] = Rates(*(grown(column, fill) for column, fill in zip(value.columns, defaults, strict=True)))
+            defaults = (
+                DEFAULT_FOUR if field.name in ("short", "long") else (0.0,) * len(DEFAULT_FOUR)
+            )
+            columns[field.name] = Rates(
+                *(grown(column, fill) for column, fill in zip(value.columns, defaults, strict=True))
+            )
         elif field.name != "names":
             columns[field.name] = grown(value, fills.get(field.name, 0))
     return replace(view, bundles=Bundles(**columns))
@@ -97,7 +116,12 @@ def cut_anew(namespaces: Namespaces, view: ClusterView, parents: Sequence[str]) 
         namespace, lower, upper = parse_bundle(parent)
         if namespace in changed:
             before = set(ring_of(namespace, changed[namespace]).boundaries.tolist())
-            inside = {bound for low, high in known_ranges(view, namespace) if lower <= low and high <= upper for bound in (low, high)}
+            inside = {
+                bound
+                for low, high in known_ranges(view, namespace)
+                if lower <= low and high <= upper
+                for bound in (low, high)
+            }
             if inside and {lower, upper} <= before:
                 changed[namespace] = compact(sorted(before | inside))
     return changed
@@ -109,5 +133,11 @@ def joined(namespaces: Namespaces, firsts: Sequence[str]) -> Namespaces:
     for first in firsts:
         namespace, _, upper = parse_bundle(first)
         if namespace in changed:
-            changed[namespace] = compact([bound for bound in ring_of(namespace, changed[namespace]).boundaries.tolist() if bound != upper])
+            changed[namespace] = compact(
+                [
+                    bound
+                    for bound in ring_of(namespace, changed[namespace]).boundaries.tolist()
+                    if bound != upper
+                ]
+            )
     return changed

@@ -46,7 +46,13 @@ def silent(view: ClusterView, config: BalancerConfig) -> Bools:
     return late
 
 
-def judge(view: ClusterView, memory: Memory, config: BalancerConfig, caught_up: bool, declared: Collection[str] = frozenset()) -> Liveness:
+def judge(
+    view: ClusterView,
+    memory: Memory,
+    config: BalancerConfig,
+    caught_up: bool,
+    declared: Collection[str] = frozenset(),
+) -> Liveness:
     """Declare dead who has been silent for too long or has said goodbye, and silent ones that an operator has `declared` dead.
 
     Silence is measured by the time of the broker's own partition: while others' records keep the job from reading there, its time
@@ -63,7 +69,9 @@ def judge(view: ClusterView, memory: Memory, config: BalancerConfig, caught_up: 
     gone = brokers.left
     if memory.dead or declared:
         gone = gone | ((known_dead | _among(declared, brokers.names)) & (silence >= limit))
-    unsteady = memory.unsteady_ms is not None and view.now_ms - memory.unsteady_ms <= JITTER_GRACE_MS
+    unsteady = (
+        memory.unsteady_ms is not None and view.now_ms - memory.unsteady_ms <= JITTER_GRACE_MS
+    )
     if unsteady and memory.suspension is None:
         limit = limit + JITTER_GRACE_MS
     vanished = (silence >= limit) & ~gone
@@ -77,20 +85,34 @@ def judge(view: ClusterView, memory: Memory, config: BalancerConfig, caught_up: 
         if rule is not None:
             names = [brokers.names[row] for row in np.flatnonzero(fading)]
             why = refusal(rule, None, names, saw=silence[fading], limit=float(limit[fading].min()))
-            suspended, suspension, told = _wait(why, memory.suspension, view.now_ms, config.mass_disappearance_wait_ms)
+            suspended, suspension, told = _wait(
+                why, memory.suspension, view.now_ms, config.mass_disappearance_wait_ms
+            )
             vanished &= suspended is None
     dead = gone | vanished
-    speaking = ~(brokers.heartbeats & (silence >= config.silent_after_ms)) if caught_up else brokers.speaking
+    speaking = (
+        ~(brokers.heartbeats & (silence >= config.silent_after_ms))
+        if caught_up
+        else brokers.speaking
+    )
     unsteady_ms = memory.unsteady_ms if config.load_manager == "extensible" else None
-    if config.load_manager == "extensible" and (not caught_up or (suspended is None) != (memory.suspension is None)):
+    if config.load_manager == "extensible" and (
+        not caught_up or (suspended is None) != (memory.suspension is None)
+    ):
         unsteady_ms = view.now_ms
     names_dead = tuple(brokers.names[row] for row in np.flatnonzero(dead))
-    return Liveness(_marked(view, dead, speaking), names_dead, suspended, told, suspension, unsteady_ms)
+    return Liveness(
+        _marked(view, dead, speaking), names_dead, suspended, told, suspension, unsteady_ms
+    )
 
 
 def _among(some: Collection[str], names: Sequence[str]) -> Bools:
     """Which of the names are among some: mostly none."""
-    return np.array([name in some for name in names], np.bool_) if some else np.zeros(len(names), np.bool_)
+    return (
+        np.array([name in some for name in names], np.bool_)
+        if some
+        else np.zeros(len(names), np.bool_)
+    )
 
 
 def _marked(view: ClusterView, dead: Bools, speaking: Bools) -> ClusterView:
@@ -106,7 +128,9 @@ def _marked(view: ClusterView, dead: Bools, speaking: Bools) -> ClusterView:
 
 
 def _limits(view: ClusterView, config: BalancerConfig) -> Ints:
-    limit: Ints = np.where(view.brokers.heartbeats, config.heartbeat_timeout_ms, config.report_timeout_ms)
+    limit: Ints = np.where(
+        view.brokers.heartbeats, config.heartbeat_timeout_ms, config.report_timeout_ms
+    )
     return limit
 
 
@@ -115,17 +139,37 @@ def _suspicious(fading: Bools, vanished: Bools, gone: Bools, known_dead: Bools) 
     if (gone | vanished | fading).all():
         return Refuses.EVERYTHING_SILENT
     together = np.count_nonzero(fading)
-    return Refuses.MASS_DISAPPEARANCE if together >= MASS_LEAST and together > MASS_SHARE * np.count_nonzero(~known_dead) else None
+    return (
+        Refuses.MASS_DISAPPEARANCE
+        if together >= MASS_LEAST and together > MASS_SHARE * np.count_nonzero(~known_dead)
+        else None
+    )
 
 
 def _wait(
     why: Refusal, before: Suspension | None, now_ms: int, wait_ms: int
 ) -> tuple[Refusal | None, Suspension | None, tuple[Refusal, ...]]:
     """Whether the cluster is (still) suspended, what is to be remembered of that, and what this round says about it."""
-    began = before if before is not None and before.rule == why.rule else Suspension(why.rule, now_ms, now_ms)
+    began = (
+        before
+        if before is not None and before.rule == why.rule
+        else Suspension(why.rule, now_ms, now_ms)
+    )
     waited, bounded = now_ms - began.since_ms, why.rule == Refuses.MASS_DISAPPEARANCE.name
     if bounded and waited >= wait_ms:
-        return None, None, (replace(why, rule=Refuses.MASS_FAILOVER.name, limit=wait_ms, least=waited, greatest=waited),)
+        return (
+            None,
+            None,
+            (
+                replace(
+                    why,
+                    rule=Refuses.MASS_FAILOVER.name,
+                    limit=wait_ms,
+                    least=waited,
+                    greatest=waited,
+                ),
+            ),
+        )
     if now_ms < began.tell_ms:
         return why, began, ()
     next_ms = now_ms + min(max(waited, TELL_LEAST_MS), TELL_MOST_MS)

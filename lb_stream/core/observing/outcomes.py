@@ -64,7 +64,11 @@ class Settled:
     @property
     def released(self) -> list[Pending]:
         """The moves whose bundle has left its source, wherever it is now."""
-        return [pending for pending, outcome in self.ended if pending.kind in MOVES and outcome.released_ms is not None]
+        return [
+            pending
+            for pending, outcome in self.ended
+            if pending.kind in MOVES and outcome.released_ms is not None
+        ]
 
 
 def counting(acks: Iterable[tuple[str, Ack]], memory: Memory) -> tuple[Ack, ...]:
@@ -112,14 +116,20 @@ def settle(view: ClusterView, memory: Memory, acks: tuple[Ack, ...], now_ms: int
             still_open.append(pending)
             continue
         # An owner's death is no report: the bundle is gone from it since this round, not since it came to it.
-        at_ms = since_ms if outcome in ("confirmed", "superseded") and since_ms >= pending.issued_ms else now_ms
+        at_ms = (
+            since_ms
+            if outcome in ("confirmed", "superseded") and since_ms >= pending.issued_ms
+            else now_ms
+        )
         released_ms = pending.released_ms
         if pending.kind in MOVES:
             died_ms = dead.get(pending.source or "", now_ms)
             left_ms = since_ms if since_ms >= pending.issued_ms else died_ms
             released_ms = _left_source(pending, owner, at_ms, left_ms)
         times = at_ms, at_ms - pending.issued_ms, released_ms
-        ended.append((pending, Outcome(pending.decision_id, pending.bundle, outcome, detail, *times)))
+        ended.append(
+            (pending, Outcome(pending.decision_id, pending.bundle, outcome, detail, *times))
+        )
     repeated = (pending for pending, _ in ended if pending.decision_id in restarted)
     again = frozenset(one.bundle for one in repeated if _is_repeated(one, memory.retries))
     return Settled(tuple(ended), tuple(still_open), frozenset(restarted), again)
@@ -161,23 +171,41 @@ def _outcome(
             return "superseded", f"reported by {owner} instead"
     elif pending.kind in RESHAPES:
         if owner is None and replaced:
-            return "confirmed", "its children are reported" if pending.kind == "split" else "the merged bundle is reported"
+            return (
+                "confirmed",
+                "its children are reported"
+                if pending.kind == "split"
+                else "the merged bundle is reported",
+            )
         if owner not in (None, pending.source):
             return "superseded", f"reported by {owner} instead"
     elif owner is None and not heard:
         pass
-    elif owner is None and pending.destination is not None and refusal is not None and refusal.outcome == "failed":
+    elif (
+        owner is None
+        and pending.destination is not None
+        and refusal is not None
+        and refusal.outcome == "failed"
+    ):
         return "failed", f"gone from its source: {refusal.reason}"
     elif owner is None:
         return "confirmed" if pending.destination is None else "released", "gone from its source"
     elif owner != pending.source:
         wanted = pending.destination in (None, owner)
-        return ("confirmed", f"reported by {owner}") if wanted else ("superseded", f"reported by {owner} instead")
+        return (
+            ("confirmed", f"reported by {owner}")
+            if wanted
+            else ("superseded", f"reported by {owner} instead")
+        )
     if not known:
         return "superseded", "no report has named the bundle for the retention time"
     if refusal is not None:
         return "refused", refusal.reason or refusal.outcome
-    return ("expired", "no report confirmed it in time") if now_ms >= pending.expires_ms else (None, "")
+    return (
+        ("expired", "no report confirmed it in time")
+        if now_ms >= pending.expires_ms
+        else (None, "")
+    )
 
 
 def _left_source(pending: Pending, owner: str | None, at_ms: int, left_ms: int) -> int | None:
@@ -216,7 +244,10 @@ def _is_replaced(view: ClusterView, pending: Pending, row: int) -> bool:
     whole = parse_bundle(pending.children[0] if merges else pending.bundle)
     before_ms = int(view.bundles.reported_ms[row]) if row >= 0 else pending.issued_ms
     return any(
-        whole.lower <= lower and upper <= whole.upper and since_ms > before_ms and ((lower, upper) == whole[1:]) == merges
+        whole.lower <= lower
+        and upper <= whole.upper
+        and since_ms > before_ms
+        and ((lower, upper) == whole[1:]) == merges
         for lower, upper, since_ms in ranges(view, whole.namespace)
     )
 
@@ -229,7 +260,9 @@ def after_restart(before: Retry | None, kind: str, now_ms: int) -> Retry:
     return Retry(0, now_ms, kind, before.avoid if before is not None else ())
 
 
-def after_failure(before: Retry | None, kind: str, now_ms: int, timeout_ms: int, destination: str | None = None) -> Retry:
+def after_failure(
+    before: Retry | None, kind: str, now_ms: int, timeout_ms: int, destination: str | None = None
+) -> Retry:
     """When a bundle whose decision failed may be decided again, and which destination is then asked last: the one that failed.
 
     Each failure of one kind in a row doubles the wait; the first failure of an assignment costs none.
@@ -238,4 +271,6 @@ def after_failure(before: Retry | None, kind: str, now_ms: int, timeout_ms: int,
     steps = 2 ** (attempts - 1) - (1 if kind == "assign" else 0)
     failed = () if destination is None or kind != "assign" else (destination,)
     avoid = tuple(name for name in (before.avoid if before else ()) if name not in failed) + failed
-    return Retry(attempts, now_ms + timeout_ms * min(steps, MOST_BACK_OFF), kind, avoid[-MOST_AVOIDED:])
+    return Retry(
+        attempts, now_ms + timeout_ms * min(steps, MOST_BACK_OFF), kind, avoid[-MOST_AVOIDED:]
+    )

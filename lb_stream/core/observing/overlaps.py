@@ -53,11 +53,15 @@ def find_overlaps(view: ClusterView) -> Overlapped:
     one, other = np.concatenate([one, other]), np.concatenate([other, one])
     doubtful = weight[other] >= weight[one]
     one, other = one[doubtful], other[doubtful]
-    inside = (lower[other] <= lower[one]) & (upper[one] <= upper[other]) & (weight[other] == weight[one])
+    inside = (
+        (lower[other] <= lower[one]) & (upper[one] <= upper[other]) & (weight[other] == weight[one])
+    )
     reshaping, moving = (np.zeros(len(bundles), np.bool_) for _ in range(2))
     reshaping[rows[one]] = True
     moving[rows[one[~inside]]] = True
-    return Overlapped(reshaping, moving, dict(zip(rows[one].tolist(), rows[other].tolist(), strict=True)))
+    return Overlapped(
+        reshaping, moving, dict(zip(rows[one].tolist(), rows[other].tolist(), strict=True))
+    )
 
 
 def _of_split_namespaces(bundles: Bundles, served: Rows) -> tuple[Rows, Ints]:
@@ -68,7 +72,8 @@ def _of_split_namespaces(bundles: Bundles, served: Rows) -> tuple[Rows, Ints]:
     lower, upper = _bounds(bundles.names, served)
     at = np.flatnonzero(lower[1:] < upper[:-1])  # also where one namespace ends and the next begins
     before, after = (
-        pc.utf8_slice_codeunits(bundles.names.take(pa.array(served[at + step])), 0, -RANGE_LENGTH) for step in (0, 1)
+        pc.utf8_slice_codeunits(bundles.names.take(pa.array(served[at + step])), 0, -RANGE_LENGTH)
+        for step in (0, 1)
     )
     at = at[pc.equal(before, after).to_numpy(zero_copy_only=False)]
     found: list[Rows] = []
@@ -83,9 +88,7 @@ def _of_split_namespaces(bundles: Bundles, served: Rows) -> tuple[Rows, Ints]:
     return np.concatenate(found), np.concatenate(numbers)
 
 
-def _bounds(
-    names: pa.StringArray, rows: Rows
-) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+def _bounds(names: pa.StringArray, rows: Rows) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     """The digits of both bounds, as numbers of the same order (not of the same value)."""
     if not len(rows):
         return np.empty(0, np.uint64), np.empty(0, np.uint64)

@@ -56,7 +56,9 @@ class Ledger:
         if memory.missed_ms is not None:
             missed = view.bundles.owner_since_ms >= memory.missed_ms - SLACK_MS
             view = replace(view, bundles=replace(view.bundles, gained=view.bundles.gained | missed))
-        return Ledger(view, reported, OwnershipRecords.of(view, memory, dry_run), memory.published_to)
+        return Ledger(
+            view, reported, OwnershipRecords.of(view, memory, dry_run), memory.published_to
+        )
 
     def version(self, bundle: str, row: int) -> int:
         """The version of the record that a decision about a bundle follows; 0: there is none. `row`: the bundle's in the view."""
@@ -81,10 +83,16 @@ class Ledger:
         `ended`: decisions with whether other bundles have taken their bundles' place, and when they ended. `dead_before`: brokers that
         were dead already.
         """
-        busy = {name for pending in (*(one for one, _, _ in ended), *under_way) for name in pending.bundles}
+        busy = {
+            name
+            for pending in (*(one for one, _, _ in ended), *under_way)
+            for name in pending.bundles
+        }
         self._follow_reports(busy)
         each = [(name, *one) for one in ended for name in one[0].bundles]
-        for (name, pending, gone, at_ms), row in zip(each, self.view.bundles.rows_of(name for name, *_ in each).tolist(), strict=True):
+        for (name, pending, gone, at_ms), row in zip(
+            each, self.view.bundles.rows_of(name for name, *_ in each).tolist(), strict=True
+        ):
             self._end(name, pending, row, at_ms, gone)
         self._follow_lives(busy, dead_before)
         if not self.records.dry_run:
@@ -101,13 +109,19 @@ class Ledger:
             return
         owned, told_at_once = bundles.owner >= 0, bundles.gained & (not self.records.new)
         in_turn = np.empty(0, np.intp)
-        if self.published_to is None and not self.records.dry_run and np.count_nonzero(owned & bundles.appeared) > MOST_PUBLISHED:
+        if (
+            self.published_to is None
+            and not self.records.dry_run
+            and np.count_nonzero(owned & bundles.appeared) > MOST_PUBLISHED
+        ):
             self.published_to = ""
         if self.published_to is not None and not self.records.dry_run:
             begin = bundles.first_after(self.published_to) if self.published_to else 0
             waiting = begin + np.flatnonzero(owned[begin:] & ~bundles.system[begin:])
             in_turn = waiting[:MOST_PUBLISHED]
-            self.published_to = bundles.name(int(in_turn[-1])) if len(in_turn) < len(waiting) else None
+            self.published_to = (
+                bundles.name(int(in_turn[-1])) if len(in_turn) < len(waiting) else None
+            )
             told_at_once[begin:] &= ~(owned & bundles.appeared)[begin:]
         for row in np.flatnonzero(_with(told_at_once, in_turn) & ~bundles.system).tolist():
             name, owner = bundles.name(row), self.records.owner(row)
@@ -119,8 +133,16 @@ class Ledger:
                     self.records.released[name], self._rows[name] = (None, since_ms), row
                 elif name not in self.records.unserved:
                     self._lose(name, row, None, since_ms)
-            elif told_at_once[row] or name not in self.records.versions:  # else it has been told before its turn
-                self._gain(name, row, owner, since_ms, moved=bool(told_at_once[row] and not bundles.appeared[row]))
+            elif (
+                told_at_once[row] or name not in self.records.versions
+            ):  # else it has been told before its turn
+                self._gain(
+                    name,
+                    row,
+                    owner,
+                    since_ms,
+                    moved=bool(told_at_once[row] and not bundles.appeared[row]),
+                )
 
     def _follow_lives(self, busy: Collection[str], dead_before: Collection[str]) -> None:
         """Bundles of brokers that have just died, and of those that have come back with them."""
@@ -147,7 +169,9 @@ class Ledger:
         """The bundles that these brokers reported last."""
         if not brokers.any():
             return []
-        rows: list[int] = np.flatnonzero(np.append(brokers, False)[self.reported.bundles.owner] & ~self.reported.bundles.system).tolist()
+        rows: list[int] = np.flatnonzero(
+            np.append(brokers, False)[self.reported.bundles.owner] & ~self.reported.bundles.system
+        ).tolist()
         return rows
 
     def _tell_untold(self, busy: Collection[str]) -> None:
@@ -162,7 +186,9 @@ class Ledger:
             elif name in self.records.unserved and name not in self.records.released:
                 last = self.records.unserved[name]
                 state: OwnershipState = "Deleted" if last.state == "Deleted" else "Free"
-                self.records.write(name, row, Entry.left(state, last.source, last.since_ms), forced=True)
+                self.records.write(
+                    name, row, Entry.left(state, last.source, last.since_ms), forced=True
+                )
 
     def _forget(self, busy: Collection[str], tombstone_delay_ms: int) -> None:
         """Bundles that nobody has served for long: an empty record, and nothing is remembered of them."""
@@ -182,23 +208,47 @@ class Ledger:
         if gone:
             self.records.write(name, row, Entry.left("Deleted", pending.source, at_ms, decision_id))
         elif owner is None:
-            self._lose(name, row, pending.former if pending.kind == "assign" else pending.source, at_ms, decision_id)
+            self._lose(
+                name,
+                row,
+                pending.former if pending.kind == "assign" else pending.source,
+                at_ms,
+                decision_id,
+            )
         elif pending.kind == "assign":
-            self.records.write(name, row, Entry.owned(owner, at_ms, _other(pending.former, owner), decision_id))
+            self.records.write(
+                name, row, Entry.owned(owner, at_ms, _other(pending.former, owner), decision_id)
+            )
         else:
-            if moves and owner == pending.destination:  # its broker has handed the bundle over by itself
-                self.records.write(name, row, Entry("Assigning", None, pending.source, owner, at_ms, decision_id))
-            self.records.write(name, row, Entry.owned(owner, at_ms, _other(pending.source, owner), decision_id))
+            if (
+                moves and owner == pending.destination
+            ):  # its broker has handed the bundle over by itself
+                self.records.write(
+                    name, row, Entry("Assigning", None, pending.source, owner, at_ms, decision_id)
+                )
+            self.records.write(
+                name, row, Entry.owned(owner, at_ms, _other(pending.source, owner), decision_id)
+            )
 
     def _gain(self, name: str, row: int, owner: str, since_ms: int, moved: bool = False) -> None:
         """Somebody serves a bundle that no decision is about. `moved`: another one did before."""
         known = moved or name in self.records.versions or name in self.records.unserved
-        self.records.write(name, row, Entry.owned(owner, since_ms), version=None if known else FIRST_VERSION, forced=known)
+        self.records.write(
+            name,
+            row,
+            Entry.owned(owner, since_ms),
+            version=None if known else FIRST_VERSION,
+            forced=known,
+        )
 
-    def _lose(self, name: str, row: int, source: str | None, since_ms: int, decision_id: str | None = None) -> None:
+    def _lose(
+        self, name: str, row: int, source: str | None, since_ms: int, decision_id: str | None = None
+    ) -> None:
         """Nobody serves a bundle any more. Where the states don't let it be Free yet, a decision of this round may take it on."""
         current = self.records.unit(name, row)
-        if current is not None and accepts(current, ServiceUnit("Free", None, source, current.version + 1), "metadata_store"):
+        if current is not None and accepts(
+            current, ServiceUnit("Free", None, source, current.version + 1), "metadata_store"
+        ):
             self.records.write(name, row, Entry.left("Free", source, since_ms, decision_id))
         else:
             self.records.released[name] = source, since_ms
@@ -218,10 +268,21 @@ class Ledger:
         if decision.kind == "assign":
             source = _other(self._let_go_by(name, row), decision.destination)
         elif self._untold_yet(name) and source is not None:
-            self.records.write(name, row, Entry.owned(source, int(self.view.bundles.owner_since_ms[row])), version=FIRST_VERSION)
+            self.records.write(
+                name,
+                row,
+                Entry.owned(source, int(self.view.bundles.owner_since_ms[row])),
+                version=FIRST_VERSION,
+            )
         owner = None if state == "Assigning" else decision.source
         at_ms, decision_id = decision.issued_ms, decision.decision_id
-        self.records.write(name, row, Entry(state, owner, source, decision.destination, at_ms, decision_id, decision.children))
+        self.records.write(
+            name,
+            row,
+            Entry(
+                state, owner, source, decision.destination, at_ms, decision_id, decision.children
+            ),
+        )
         self.records.released.pop(name, None)
 
     def finish(self) -> None:
@@ -240,7 +301,12 @@ class Ledger:
     def _untold_yet(self, name: str) -> bool:
         """Whether an owned bundle waits for its turn to be told."""
         waits = self.published_to is not None and name.encode() > self.published_to.encode()
-        return waits and name not in self.records.versions and name not in self.records.units and name not in self.records.unserved
+        return (
+            waits
+            and name not in self.records.versions
+            and name not in self.records.units
+            and name not in self.records.unserved
+        )
 
 
 def _other(source: str | None, owner: str | None) -> str | None:

@@ -26,9 +26,22 @@ class Route:
     since_ms: int
 
     @staticmethod
-    def of(bundle: str, state: OwnershipState, owner: str | None, destination: str | None, version: int, since_ms: int) -> Route:
+    def of(
+        bundle: str,
+        state: OwnershipState,
+        owner: str | None,
+        destination: str | None,
+        version: int,
+        since_ms: int,
+    ) -> Route:
         """From an ownership record: the owner also while it splits or merges the bundle; of a bundle on its way whoever is to have it."""
-        return Route(bundle, state, owner if state in ("Owned", "Splitting", "Merging") else destination, version, since_ms)
+        return Route(
+            bundle,
+            state,
+            owner if state in ("Owned", "Splitting", "Merging") else destination,
+            version,
+            since_ms,
+        )
 
     @property
     def unowned(self) -> bool:
@@ -85,4 +98,8 @@ class Routes:
         return sorted(self._clusters)
 
     def __len__(self) -> int:
-        return sum(len(namespace.routes) for namespaces in self._clusters.values() for namespace in namespaces.values())
+        return sum(
+            len(namespace.routes)
+            for namespaces in self._clusters.values()
+            for namespace in namespaces.values()
+        )

@@ -28,12 +28,16 @@ class Entry:
     children: Sequence[str] = ()
 
     @staticmethod
-    def owned(owner: str, since_ms: int, source: str | None = None, decision_id: str | None = None) -> Entry:
+    def owned(
+        owner: str, since_ms: int, source: str | None = None, decision_id: str | None = None
+    ) -> Entry:
         """Somebody serves the bundle."""
         return Entry("Owned", owner, source, owner, since_ms, decision_id)
 
     @staticmethod
-    def left(state: OwnershipState, source: str | None, since_ms: int, decision_id: str | None = None) -> Entry:
+    def left(
+        state: OwnershipState, source: str | None, since_ms: int, decision_id: str | None = None
+    ) -> Entry:
         """Nobody serves it: Free, Deleted or Init. `source`: who did last."""
         return Entry(state, None, source, None, since_ms, decision_id)
 
@@ -54,16 +58,34 @@ class OwnershipRecords:
     untold: set[str]
     units: dict[str, ServiceUnit]  # of this round, and of decisions under way
     told: list[Ownership] = field(default_factory=list)
-    released: dict[str, tuple[str | None, int]] = field(default_factory=dict)  # nobody's, not recorded yet: who let it go, since when
+    released: dict[str, tuple[str | None, int]] = field(
+        default_factory=dict
+    )  # nobody's, not recorded yet: who let it go, since when
 
     @staticmethod
     def of(view: ClusterView, memory: Memory, dry_run: bool) -> OwnershipRecords:
         """Before the round's first record."""
         units = {pending.bundle: _under_way(pending, pending.version) for pending in memory.pending}
-        merged = ((pending, pending.neighbour) for pending in memory.pending if pending.neighbour is not None)
-        units |= {neighbour: _under_way(pending, memory.versions[neighbour]) for pending, neighbour in merged}
+        merged = (
+            (pending, pending.neighbour)
+            for pending in memory.pending
+            if pending.neighbour is not None
+        )
+        units |= {
+            neighbour: _under_way(pending, memory.versions[neighbour])
+            for pending, neighbour in merged
+        }
         new = memory.published_to == ""
-        return OwnershipRecords(view, memory.epoch, dry_run, new, dict(memory.versions), dict(memory.unserved), set(memory.untold), units)
+        return OwnershipRecords(
+            view,
+            memory.epoch,
+            dry_run,
+            new,
+            dict(memory.versions),
+            dict(memory.unserved),
+            set(memory.untold),
+            units,
+        )
 
     def owner(self, row: int) -> str | None:
         """Who has the bundle in that row."""
@@ -74,7 +96,11 @@ class OwnershipRecords:
         if name in self.versions:
             return self.versions[name]
         known = name in self.units or name in self.unserved or self.owner(row) is not None
-        return FIRST_VERSION if known or (name in self.released and not self.view.bundles.appeared[row]) else 0
+        return (
+            FIRST_VERSION
+            if known or (name in self.released and not self.view.bundles.appeared[row])
+            else 0
+        )
 
     def unit(self, name: str, row: int) -> ServiceUnit | None:
         """A bundle's record as it is now."""
@@ -86,17 +112,27 @@ class OwnershipRecords:
         owner, moved = self.owner(row), row >= 0 and bool(self.view.bundles.gained[row])
         if name in self.released and not self.view.bundles.appeared[row]:
             owner = self.released[name][0]
-        elif self.new or (owner is None and name not in self.versions and not (moved and not self.view.bundles.appeared[row])):
+        elif self.new or (
+            owner is None
+            and name not in self.versions
+            and not (moved and not self.view.bundles.appeared[row])
+        ):
             return None
-        return ServiceUnit("Owned", None if moved else owner, None, self.versions.get(name, FIRST_VERSION))
+        return ServiceUnit(
+            "Owned", None if moved else owner, None, self.versions.get(name, FIRST_VERSION)
+        )
 
-    def write(self, name: str, row: int, entry: Entry, *, version: int | None = None, forced: bool = False) -> None:
+    def write(
+        self, name: str, row: int, entry: Entry, *, version: int | None = None, forced: bool = False
+    ) -> None:
         """Add the bundle's next record, or its first of that version."""
         if self.dry_run and self.new:
             return
         current = None if version is not None else self.unit(name, row)
         if version is None:
-            version = FIRST_VERSION if current is None else current.version + (0 if self.dry_run else 1)
+            version = (
+                FIRST_VERSION if current is None else current.version + (0 if self.dry_run else 1)
+            )
         unit = ServiceUnit(entry.state, entry.destination, entry.source, version)
         force = forced or not accepts(current, unit, "metadata_store")
         self.units[name] = unit
@@ -114,7 +150,9 @@ class OwnershipRecords:
 
     def forget(self, name: str) -> None:
         """An empty record; nothing is remembered of the bundle."""
-        self._tell(name, Entry.left("Init", None, self.view.now_ms), self.version(name, -1), force=False)
+        self._tell(
+            name, Entry.left("Init", None, self.view.now_ms), self.version(name, -1), force=False
+        )
         del self.unserved[name]
         self.versions.pop(name, None)
         self.units.pop(name, None)

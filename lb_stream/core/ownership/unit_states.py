@@ -24,11 +24,17 @@ _COMMON: Mapping[OwnershipState, frozenset[OwnershipState]] = {
 TRANSITIONS: Mapping[Store, Mapping[OwnershipState, frozenset[OwnershipState]]] = {
     # A compacted topic can hide steps: after nothing anything may come.
     "system_topic": {
-        "Init": frozenset({"Free", "Owned", "Assigning", "Releasing", "Splitting", "Merging", "Deleted"}),
+        "Init": frozenset(
+            {"Free", "Owned", "Assigning", "Releasing", "Splitting", "Merging", "Deleted"}
+        ),
         "Free": frozenset({"Assigning", "Init"}),
         **_COMMON,
     },
-    "metadata_store": {"Init": frozenset({"Assigning"}), "Free": frozenset({"Assigning"}), **_COMMON},
+    "metadata_store": {
+        "Init": frozenset({"Assigning"}),
+        "Free": frozenset({"Assigning"}),
+        **_COMMON,
+    },
 }
 """Store → state → the states that may follow. What a split or merge makes begins as Owned, version 1, in both stores."""
 
@@ -69,7 +75,9 @@ def _version_follows(current: ServiceUnit | None, new: ServiceUnit, store: Store
         return store == "system_topic" or new.version == FIRST_VERSION
     if current.version == _LAST_VERSION and new.version == _WRAPPED_VERSION:
         return True
-    return current.version < new.version and not (store == "metadata_store" and _left_out(current, new))
+    return current.version < new.version and not (
+        store == "metadata_store" and _left_out(current, new)
+    )
 
 
 def _left_out(current: ServiceUnit, new: ServiceUnit) -> bool:
@@ -83,8 +91,14 @@ def _brokers_agree(current: ServiceUnit, new: ServiceUnit) -> bool:
         case "Owned", ("Splitting" | "Merging"):
             return not new.destination and current.destination == new.source
         case "Owned", "Releasing":
-            return bool(new.source) and current.destination == new.source and current.destination != new.destination
-        case ("Assigning", "Owned") | ("Releasing", "Free") | (("Splitting" | "Merging"), "Deleted"):
+            return (
+                bool(new.source)
+                and current.destination == new.source
+                and current.destination != new.destination
+            )
+        case (
+            ("Assigning", "Owned") | ("Releasing", "Free") | (("Splitting" | "Merging"), "Deleted")
+        ):
             return same
         case "Releasing", "Assigning":
             return bool(new.destination) and same

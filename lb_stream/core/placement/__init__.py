@@ -3,13 +3,26 @@
 Who may take it at all is decided before, by `candidates`. See docs/strategies.md "Placement".
 """
 
-from lb_stream.core.placement.base import Best, Targets, extensible_placement, placement, simple_placement
+from lb_stream.core.placement.base import (
+    Best,
+    Targets,
+    extensible_placement,
+    placement,
+    simple_placement,
+)
 
 # Importing a strategy registers it.
 from lb_stream.core.placement.least_long_term_message_rate import least_long_term_message_rate
-from lb_stream.core.placement.least_resource_usage_with_weight import least_reported_usage, least_resource_usage
+from lb_stream.core.placement.least_resource_usage_with_weight import (
+    least_reported_usage,
+    least_resource_usage,
+)
 from lb_stream.core.placement.round_robin import round_robin
-from lb_stream.core.placement.simple import least_loaded_server, least_msg_per_second, weighted_random_selection
+from lb_stream.core.placement.simple import (
+    least_loaded_server,
+    least_msg_per_second,
+    weighted_random_selection,
+)
 
 __all__ = [
     "Best",

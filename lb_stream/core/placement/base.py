@@ -27,17 +27,28 @@ class Targets:
     load: Floats  # smoothed usage as the extensible manager follows it; NaN: nothing known
     long_rate: Floats
     topics: Ints
-    placed: list[tuple[int, int]] = field(default_factory=list)  # (bundle, destination) of every choice so far
-    _arrived: dict[str, Floats] = field(default_factory=dict)  # resource → what the choices so far bring to each broker
+    placed: list[tuple[int, int]] = field(
+        default_factory=list
+    )  # (bundle, destination) of every choice so far
+    _arrived: dict[str, Floats] = field(
+        default_factory=dict
+    )  # resource → what the choices so far bring to each broker
     _left: dict[str, Floats] = field(default_factory=dict)  # ... and take from it
     _own_bundles: Ints | None = None  # once asked for
-    _average: tuple[float, dict[str, float]] | None = None  # what the average broker carries, and uses of each resource, once asked for
+    _average: tuple[float, dict[str, float]] | None = (
+        None  # what the average broker carries, and uses of each resource, once asked for
+    )
 
     @staticmethod
     def of(view: ClusterView, seed: int | None = 0) -> Targets:
         """The loads before the round's first choice. Moves in flight are in the view already."""
         brokers = view.brokers
-        loads = brokers.usage.copy(), brokers.load_ema.copy(), brokers.long.rate.copy(), brokers.topics.copy()
+        loads = (
+            brokers.usage.copy(),
+            brokers.load_ema.copy(),
+            brokers.long.rate.copy(),
+            brokers.topics.copy(),
+        )
         return Targets(view, seed, *loads)
 
     def reported_own_bundles(self) -> Ints:
@@ -81,7 +92,9 @@ class Targets:
     def without_bundle(self, bundle: int) -> float:
         """The usage of the bundle's broker once it has left, as those will that this round has sent elsewhere."""
         gone = {name: -amount for name, amount in self._amounts(bundle).items()}
-        return float(self._usage(self.view.bundles.owner[[bundle]].astype(np.intp), self._left, gone)[0])
+        return float(
+            self._usage(self.view.bundles.owner[[bundle]].astype(np.intp), self._left, gone)[0]
+        )
 
     def _usage(self, rows: Rows, left: Mapping[str, Floats], more: Mapping[str, float]) -> Floats:
         resources = {}
@@ -98,7 +111,10 @@ class Targets:
         brokers, source = self.view.brokers, int(self.view.bundles.owner[bundle])
         if source >= 0:
             carried = sum(brokers.latest.row(source)[:2])
-            used = {name: max(float(usage[source]), 0.0) for name, (usage, _) in brokers.resources.items()}
+            used = {
+                name: max(float(usage[source]), 0.0)
+                for name, (usage, _) in brokers.resources.items()
+            }
         else:
             self._average = self._average or average_broker(brokers)
             carried, used = self._average
@@ -145,5 +161,7 @@ placement: Registry[Placement] = Registry("placement", "lb_stream.placements")
 simple_placement: Registry[Placement] = Registry("simple placement", "lb_stream.simple_placements")
 """The simple manager's; `simple_placement_strategy` names one."""
 
-extensible_placement: Registry[Placement] = Registry("extensible placement", "lb_stream.extensible_placements")
+extensible_placement: Registry[Placement] = Registry(
+    "extensible placement", "lb_stream.extensible_placements"
+)
 """The extensible manager's: it has one only, of the same name as one of the modular manager's."""

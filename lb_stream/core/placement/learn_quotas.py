@@ -12,11 +12,23 @@ from typing import Any
 
 import numpy as np
 
-from lb_stream.core.model.quotas import FALL_MS, INITIAL, VALUES, BundleFigures, Factors, Learned, Quotas, default_quota, learned
+from lb_stream.core.model.quotas import (
+    FALL_MS,
+    INITIAL,
+    VALUES,
+    BundleFigures,
+    Factors,
+    Learned,
+    Quotas,
+    default_quota,
+    learned,
+)
 from lb_stream.core.model.view import ClusterView
 
 
-def with_quotas(view: ClusterView, remembered: Mapping[str, Any]) -> tuple[ClusterView, dict[str, Any]]:
+def with_quotas(
+    view: ClusterView, remembered: Mapping[str, Any]
+) -> tuple[ClusterView, dict[str, Any]]:
     """The view with what has been learned of it, and the JSON object that the next round starts from.
 
     Something is learned when a broker has sent a new report: of all bundles that somebody serves, over the time since the last one.
@@ -59,7 +71,10 @@ def _learned(view: ClusterView, before: Learned, elapsed_ms: int) -> Learned:
         throughput_out=bundles.latest.throughput_out[served],
         connections=(bundles.topics + bundles.sessions)[served],
     )
-    cpu, memory = (float(np.maximum(view.brokers.resources[name][0][alive], 0.0).sum()) for name in ("cpu", "memory"))
+    cpu, memory = (
+        float(np.maximum(view.brokers.resources[name][0][alive], 0.0).sum())
+        for name in ("cpu", "memory")
+    )
     factors = learned(before.factors, figures, cpu, memory, elapsed_ms)
     default = default_quota(before.default, figures, factors, elapsed_ms)
     some = Quotas({name: column[served] for name, column in before.quotas.columns.items()})
@@ -76,5 +91,7 @@ def _written(view: ClusterView, known: Learned) -> dict[str, Any]:
         "at_ms": view.now_ms,
         "default": dict(known.default),
         "factors": [known.factors.cpu, known.factors.memory],
-        "bundles": {name: list(row) for name, row in zip(view.bundles.names.to_pylist(), rows, strict=True)},
+        "bundles": {
+            name: list(row) for name, row in zip(view.bundles.names.to_pylist(), rows, strict=True)
+        },
     }

@@ -17,12 +17,15 @@ class LeastLongTermMessageRateConfig(KeyModel):
         85, "a broker above this usage is not considered", unit="%", pulsar="loadBalancerBrokerOverloadedThresholdPercentage", ge=0, le=100,
     )  # fmt: skip
     placement_weighting: Literal["none", "documented"] = key(
-        "none", "plain rate, or divided by (threshold - usage) so that brokers with room are preferred"
+        "none",
+        "plain rate, or divided by (threshold - usage) so that brokers with room are preferred",
     )
 
 
 @placement("LeastLongTermMessageRate", config=LeastLongTermMessageRateConfig)
-def least_long_term_message_rate(context: PlacementContext[LeastLongTermMessageRateConfig, None]) -> tuple[Best, None]:
+def least_long_term_message_rate(
+    context: PlacementContext[LeastLongTermMessageRateConfig, None],
+) -> tuple[Best, None]:
     """The candidates with the least long-term rate (messages/s, bundles on their way included).
 
     A broker above the overloaded threshold scores infinite; when all are, all are equally good. Under `documented` the rate is

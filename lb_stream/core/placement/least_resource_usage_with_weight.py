@@ -51,14 +51,18 @@ class LeastResourceConfig(ExtensibleLeastResourceConfig):
 class LeastResourceMemory:
     """Smoothed usage of each broker, a ratio. While a round runs it lies beside the view's brokers, as a column."""
 
-    before: dict[str, float] = field(default_factory=dict)  # as the last round left it; once the column is there it counts instead
+    before: dict[str, float] = field(
+        default_factory=dict
+    )  # as the last round left it; once the column is there it counts instead
     _names: tuple[str, ...] | None = None
     _column: Floats = field(default_factory=lambda: np.empty(0))
 
     @staticmethod
     def read(data: Mapping[str, Any]) -> LeastResourceMemory:
         """From the JSON object of the last round."""
-        return LeastResourceMemory({str(name): float(value) for name, value in data.get("usage", {}).items()})
+        return LeastResourceMemory(
+            {str(name): float(value) for name, value in data.get("usage", {}).items()}
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """As the JSON object that `read` takes."""
@@ -69,7 +73,11 @@ class LeastResourceMemory:
         """Broker → its smoothed usage."""
         if self._names is None:
             return self.before
-        return {name: value for name, value in zip(self._names, self._column.tolist(), strict=True) if not np.isnan(value)}
+        return {
+            name: value
+            for name, value in zip(self._names, self._column.tolist(), strict=True)
+            if not np.isnan(value)
+        }
 
     def beside(self, view: ClusterView) -> Floats:
         """The column for this view's brokers, NaN where nothing is known. Brokers that are not alive, or not there, are forgotten."""
@@ -90,7 +98,12 @@ def least_resource_usage(
     Every call is a sample of every candidate's usage. The past doesn't count for a broker that has reported no bundle or no
     message. The overloaded threshold plays no part.
     """
-    targets, candidates, config, memory = context.targets, context.candidates, context.config, context.memory
+    targets, candidates, config, memory = (
+        context.targets,
+        context.candidates,
+        context.config,
+        context.memory,
+    )
     brokers, column = targets.view.brokers, memory.beside(targets.view)
     now, before = targets.usage[candidates], column[candidates]
     silent = (brokers.latest.rate_in[candidates] == 0) & (brokers.latest.rate_out[candidates] == 0)
@@ -98,11 +111,15 @@ def least_resource_usage(
     starts = np.isnan(before) | silent | (bundles[candidates] == 0)
     usage = np.where(starts, now, before * config.history_ratio + (1 - config.history_ratio) * now)
     column[candidates] = usage
-    return _well_below_average(candidates, usage, np.ones(len(candidates), np.bool_), config), memory
+    return _well_below_average(
+        candidates, usage, np.ones(len(candidates), np.bool_), config
+    ), memory
 
 
 @extensible_placement(NAME, config=ExtensibleLeastResourceConfig)
-def least_reported_usage(context: PlacementContext[ExtensibleLeastResourceConfig, None]) -> tuple[Best, None]:
+def least_reported_usage(
+    context: PlacementContext[ExtensibleLeastResourceConfig, None],
+) -> tuple[Best, None]:
     """The same by the smoothed usages that the manager follows. O(brokers).
 
     Brokers without load data count in no average and are never preferred, but come back when nobody else is.
@@ -111,9 +128,13 @@ def least_reported_usage(context: PlacementContext[ExtensibleLeastResourceConfig
     return _well_below_average(context.candidates, usage, ~np.isnan(usage), context.config), None
 
 
-def _well_below_average(candidates: Rows, usage: Floats, known: Bools, config: ExtensibleLeastResourceConfig) -> Best:
+def _well_below_average(
+    candidates: Rows, usage: Floats, known: Bools, config: ExtensibleLeastResourceConfig
+) -> Best:
     best = candidates[:0]
     if known.any():
-        average = float(np.cumsum(usage[known])[-1] / np.count_nonzero(known))  # summed one by one, as the reference does
+        average = float(
+            np.cumsum(usage[known])[-1] / np.count_nonzero(known)
+        )  # summed one by one, as the reference does
         best = candidates[known & (usage + config.difference <= average)]
     return Best(best if len(best) else candidates, usage, "ratio")

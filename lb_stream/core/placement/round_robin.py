@@ -41,7 +41,9 @@ class RoundRobinMemory:
     @property
     def brokers(self) -> tuple[str, ...]:
         """The names of the brokers that take turns."""
-        return tuple(self._names[row] for row in self._rows.tolist()) if self._changed else self.before
+        return (
+            tuple(self._names[row] for row in self._rows.tolist()) if self._changed else self.before
+        )
 
     def rows(self, view: ClusterView) -> Rows:
         """The brokers that take turns, as rows of this view; -1: not in it."""
@@ -58,7 +60,9 @@ class RoundRobinMemory:
 
 
 @placement("RoundRobinBrokerSelector", config=RoundRobinConfig, memory=RoundRobinMemory.read)
-def round_robin(context: PlacementContext[RoundRobinConfig, RoundRobinMemory]) -> tuple[Best, RoundRobinMemory]:
+def round_robin(
+    context: PlacementContext[RoundRobinConfig, RoundRobinMemory],
+) -> tuple[Best, RoundRobinMemory]:
     """The broker whose turn it is. O(brokers).
 
     Who takes turns is remembered, and found out anew when their number is another than that of the candidates, or the one whose

@@ -64,7 +64,9 @@ class QuotaTally:
         learned = view.quotas or Learned.initial(len(view.bundles))
         owner, in_flight, brokers = view.bundles.owner, view.bundles.in_flight, len(view.brokers)
         loaded = allocated(learned.quotas, np.where(in_flight, -1, owner), brokers, learned.factors)
-        preallocated = allocated(learned.quotas, np.where(in_flight, owner, -1), brokers, learned.factors)
+        preallocated = allocated(
+            learned.quotas, np.where(in_flight, owner, -1), brokers, learned.factors
+        )
         return QuotaTally(view, learned, loaded, preallocated, view.bundle_counts(system=system))
 
     def take(self, choices: list[tuple[int, int]]) -> None:
@@ -127,13 +129,26 @@ class Estimates:
         for name in ("cpu", "memory", "bandwidth_in", "bandwidth_out"):
             usage, limit = resources[name]
             unit = BYTES_PER_KBIT if name.startswith("bandwidth") else 1.0
-            carries = np.maximum(usage[candidates], book.loaded[name][candidates] / unit) + book.preallocated[name][candidates] / unit
+            carries = (
+                np.maximum(usage[candidates], book.loaded[name][candidates] / unit)
+                + book.preallocated[name][candidates] / unit
+            )
             percents[name] = _percent(carries, limit[candidates])
         usage, limit = resources["direct_memory"]
         percents["direct_memory"] = _percent(usage[candidates], limit[candidates])
         load = np.maximum.reduce([*percents.values()])
-        rates = [quotas[name][candidates] for quotas in (book.loaded, book.preallocated) for name in ("rate_in", "rate_out")]
-        return Estimates(percents, load, np.add.reduce(rates), _capacity(book, candidates), (FULL_PERCENT - load) / FULL_PERCENT)
+        rates = [
+            quotas[name][candidates]
+            for quotas in (book.loaded, book.preallocated)
+            for name in ("rate_in", "rate_out")
+        ]
+        return Estimates(
+            percents,
+            load,
+            np.add.reduce(rates),
+            _capacity(book, candidates),
+            (FULL_PERCENT - load) / FULL_PERCENT,
+        )
 
 
 def _percent(value: Floats, limit: Floats) -> Floats:
@@ -142,7 +157,11 @@ def _percent(value: Floats, limit: Floats) -> Floats:
 
 
 def _capacity(book: QuotaTally, candidates: Rows) -> Floats:
-    quota, factors, resources = book.learned.default, book.learned.factors, book.view.brokers.resources
+    quota, factors, resources = (
+        book.learned.default,
+        book.learned.factors,
+        book.view.brokers.resources,
+    )
     limits = {name: limit[candidates] for name, (_, limit) in resources.items()}
     rooms = [
         limits["cpu"] / factors.cpu / (quota["rate_in"] + quota["rate_out"]),
@@ -193,7 +212,9 @@ def weighted_random_selection(context: SimpleContext) -> tuple[Best, SimpleMemor
     order = np.argsort(weight, kind="stable")
     ends = np.cumsum(weight[order])
     drawn = targets.number(targets.view.bundles.name(context.bundle), int(ends[-1]))
-    return _best(candidates, int(order[np.searchsorted(ends, drawn, side="right")]), seen.load, "%"), memory
+    return _best(
+        candidates, int(order[np.searchsorted(ends, drawn, side="right")]), seen.load, "%"
+    ), memory
 
 
 def _best(candidates: Rows, chosen: int | None, scores: Floats, unit: str) -> Best:
@@ -208,7 +229,12 @@ def _least_by_points(seen: Estimates, busy: Rows) -> int | None:
     """
     if not len(busy):
         return None
-    percents = np.stack([seen.load, *(seen.percents[name] for name in ("memory", "cpu", "bandwidth_in", "bandwidth_out"))])[:, busy]
+    percents = np.stack(
+        [
+            seen.load,
+            *(seen.percents[name] for name in ("memory", "cpu", "bandwidth_in", "bandwidth_out")),
+        ]
+    )[:, busy]
     at = 0
     while True:
         difference = percents[:, at + 1 :] - percents[:, at : at + 1]
@@ -221,7 +247,14 @@ def _least_by_points(seen: Estimates, busy: Rows) -> int | None:
 
 
 def _settled(
-    seen: Estimates, order: Rows, busy: Rows, least: int | None, config: SimplePlacementConfig, memory: SimpleMemory, *, bounded: bool
+    seen: Estimates,
+    order: Rows,
+    busy: Rows,
+    least: int | None,
+    config: SimplePlacementConfig,
+    memory: SimpleMemory,
+    *,
+    bounded: bool,
 ) -> int | None:
     """The candidate (position) that takes the bundle; None where there is none. `order` is that of the visit, `busy` have bundles.
 

@@ -38,22 +38,40 @@ class BrokerLoads:
     @staticmethod
     def unknown(brokers: int) -> BrokerLoads:
         """Before the first sample."""
-        return BrokerLoads(np.full(brokers, ASSUMED_FULL), np.zeros(brokers), np.zeros(brokers, np.bool_))
+        return BrokerLoads(
+            np.full(brokers, ASSUMED_FULL), np.zeros(brokers), np.zeros(brokers, np.bool_)
+        )
 
-    def updated(self, usage: Floats, throughput: Floats, history: float, rows: Bools) -> BrokerLoads:
+    def updated(
+        self, usage: Floats, throughput: Floats, history: float, rows: Bools
+    ) -> BrokerLoads:
         """With one more sample in the given rows. `usage` is the weighted maximum, `history` 0..1."""
         load = np.where(self.known, self.load * history + (1 - history) * usage, usage)
-        smoothed = np.where(self.known, self.throughput * history + (1 - history) * throughput, throughput)
-        return BrokerLoads(np.where(rows, load, self.load), np.where(rows, smoothed, self.throughput), self.known | rows)
+        smoothed = np.where(
+            self.known, self.throughput * history + (1 - history) * throughput, throughput
+        )
+        return BrokerLoads(
+            np.where(rows, load, self.load),
+            np.where(rows, smoothed, self.throughput),
+            self.known | rows,
+        )
 
     def reported(self, load: Floats, throughput: Floats) -> BrokerLoads:
         """With what brokers say themselves, where they do (not NaN)."""
         said = ~np.isnan(load)
-        return BrokerLoads(np.where(said, load, self.load), np.where(said, throughput, self.throughput), self.known | said)
+        return BrokerLoads(
+            np.where(said, load, self.load),
+            np.where(said, throughput, self.throughput),
+            self.known | said,
+        )
 
     def cleared(self, rows: Bools) -> BrokerLoads:
         """Without the past of the given rows: their bundles have changed, so it says nothing of what they will carry."""
-        return BrokerLoads(np.where(rows, ASSUMED_FULL, self.load), np.where(rows, 0.0, self.throughput), self.known & ~rows)
+        return BrokerLoads(
+            np.where(rows, ASSUMED_FULL, self.load),
+            np.where(rows, 0.0, self.throughput),
+            self.known & ~rows,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +84,33 @@ class BrokerLoad:
     updated_ms: int = 0  # 0: no sample yet
 
     def updated(
-        self, resources: Mapping[str, tuple[float, float]], throughput: float, weights: Mapping[str, float], history: float, at_ms: int
+        self,
+        resources: Mapping[str, tuple[float, float]],
+        throughput: float,
+        weights: Mapping[str, float],
+        history: float,
+        at_ms: int,
     ) -> BrokerLoad:
         """With one more sample. `resources` maps all five to (usage, limit), `weights` those that count to their weight."""
-        columns = {name: (np.array([usage], float), np.array([limit], float)) for name, (usage, limit) in resources.items()}
-        before = BrokerLoads(np.array([self.load]), np.array([self.throughput]), np.array([self.updated_ms != 0]))
-        after = before.updated(max_weighted_usage(columns, weights), np.array([throughput], float), history, np.ones(1, np.bool_))
-        return BrokerLoad(float(max_weighted_usage(columns, UNWEIGHTED)[0]), float(after.load[0]), float(after.throughput[0]), at_ms)
+        columns = {
+            name: (np.array([usage], float), np.array([limit], float))
+            for name, (usage, limit) in resources.items()
+        }
+        before = BrokerLoads(
+            np.array([self.load]), np.array([self.throughput]), np.array([self.updated_ms != 0])
+        )
+        after = before.updated(
+            max_weighted_usage(columns, weights),
+            np.array([throughput], float),
+            history,
+            np.ones(1, np.bool_),
+        )
+        return BrokerLoad(
+            float(max_weighted_usage(columns, UNWEIGHTED)[0]),
+            float(after.load[0]),
+            float(after.throughput[0]),
+            at_ms,
+        )
 
     def cleared(self) -> BrokerLoad:
         """As before the first sample: on gaining, releasing or splitting a bundle."""

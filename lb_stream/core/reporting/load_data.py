@@ -7,7 +7,13 @@ from collections.abc import Mapping
 import numpy as np
 
 from lb_stream.contracts.base import RESOURCES
-from lb_stream.contracts.reports import BrokerLoadReport, BundleStats, ModularLoadReport, TopBundle, TopBundlesReport
+from lb_stream.contracts.reports import (
+    BrokerLoadReport,
+    BundleStats,
+    ModularLoadReport,
+    TopBundle,
+    TopBundlesReport,
+)
 from lb_stream.core.model.names import is_system_bundle
 from lb_stream.core.model.view import Rates
 from lb_stream.core.reporting.broker_load import BrokerLoad
@@ -32,18 +38,45 @@ def load_data(local: ModularLoadReport, load: BrokerLoad, now_ms: int) -> Broker
     )
 
 
-def measured(local: ModularLoadReport, before: BrokerLoad, weights: Mapping[str, float], history_ratio: float, now_ms: int) -> BrokerLoad:
+def measured(
+    local: ModularLoadReport,
+    before: BrokerLoad,
+    weights: Mapping[str, float],
+    history_ratio: float,
+    now_ms: int,
+) -> BrokerLoad:
     """The smoothed load with one more measurement. `history_ratio`: weight of the past, 0..1."""
-    resources = {name: (getattr(local, name).usage, getattr(local, name).limit) for name in RESOURCES}
-    return before.updated(resources, local.msg_throughput_in + local.msg_throughput_out, weights, history_ratio, now_ms)
+    resources = {
+        name: (getattr(local, name).usage, getattr(local, name).limit) for name in RESOURCES
+    }
+    return before.updated(
+        resources,
+        local.msg_throughput_in + local.msg_throughput_out,
+        weights,
+        history_ratio,
+        now_ms,
+    )
 
 
 def top_bundles(stats: Mapping[str, BundleStats], most: int) -> TopBundlesReport:
     """The heaviest of a broker's bundles, the lowest of them first. Those of the brokers' own namespaces are left out, and idle ones."""
     names = sorted(stats)
-    columns = {field: np.array([getattr(stats[name], field) for name in names], np.float64) for field in FOUR}
-    connections = np.array([stats[name].topics + stats[name].consumer_count + stats[name].producer_count for name in names], np.int64)
+    columns = {
+        field: np.array([getattr(stats[name], field) for name in names], np.float64)
+        for field in FOUR
+    }
+    connections = np.array(
+        [
+            stats[name].topics + stats[name].consumer_count + stats[name].producer_count
+            for name in names
+        ],
+        np.int64,
+    )
     cache_bytes = np.array([stats[name].cache_size for name in names], np.int64)
     allowed = np.array([not is_system_bundle(name) for name in names], np.bool_)
     rows = reported_top(Rates(*columns.values()), connections, cache_bytes, allowed, most)
-    return TopBundlesReport(top_bundles_load_data=[TopBundle(bundle_name=names[row], stats=stats[names[row]]) for row in rows.tolist()])
+    return TopBundlesReport(
+        top_bundles_load_data=[
+            TopBundle(bundle_name=names[row], stats=stats[names[row]]) for row in rows.tolist()
+        ]
+    )

@@ -48,7 +48,9 @@ class Figures:
     def of(report: ModularLoadReport, weights: Mapping[str, float]) -> Figures:
         """The figures of a broker's local data. `weights`: those of its usage, or `broker_load.UNWEIGHTED` for the extensible manager."""
         pairs = {name: getattr(report, name) for name in RESOURCES}
-        columns = {name: (np.array([pair.usage]), np.array([pair.limit])) for name, pair in pairs.items()}
+        columns = {
+            name: (np.array([pair.usage]), np.array([pair.limit])) for name, pair in pairs.items()
+        }
         return Figures(
             usage=float(max_weighted_usage(columns, weights)[0]),
             msgs_per_s=report.msg_rate_in + report.msg_rate_out,
@@ -68,17 +70,28 @@ class SimpleFigures:
     def of(report: SimpleLoadReport, bundles: int) -> SimpleFigures:
         """The figures of a report that names that many bundles."""
         pairs = {name: getattr(report.system_resource_usage, name) for name in RESOURCES}
-        return SimpleFigures(bundles, {name: (pair.usage, pair.limit) for name, pair in pairs.items()})
+        return SimpleFigures(
+            bundles, {name: (pair.usage, pair.limit) for name, pair in pairs.items()}
+        )
 
 
-def simple_report_needed(written: SimpleFigures, now: SimpleFigures, elapsed_ms: int, config: ReportConfig) -> bool:
+def simple_report_needed(
+    written: SimpleFigures, now: SimpleFigures, elapsed_ms: int, config: ReportConfig
+) -> bool:
     """Whether the simple manager's broker writes a report: another number of bundles, or a usage that has changed by more whole percent
     of its limit than the threshold.
     """
     if elapsed_ms > config.report_max_interval_ms:
         return True
-    changes = [100.0 * abs(usage - written.resources[name][0]) / limit for name, (usage, limit) in now.resources.items() if limit > 0]
-    return written.bundles != now.bundles or int(min(100.0, max(changes, default=0.0))) > config.report_threshold_percent
+    changes = [
+        100.0 * abs(usage - written.resources[name][0]) / limit
+        for name, (usage, limit) in now.resources.items()
+        if limit > 0
+    ]
+    return (
+        written.bundles != now.bundles
+        or int(min(100.0, max(changes, default=0.0))) > config.report_threshold_percent
+    )
 
 
 def report_needed(written: Figures, now: Figures, elapsed_ms: int, config: ReportConfig) -> bool:

@@ -39,7 +39,9 @@ def rounded(values: Floats) -> Floats:
 
 def limited(values: Floats) -> Floats:
     """Within what the reference's integers hold; NaN becomes 0."""
-    return np.clip(np.nan_to_num(values, nan=0.0, posinf=LARGEST, neginf=-LARGEST), -LARGEST, LARGEST)
+    return np.clip(
+        np.nan_to_num(values, nan=0.0, posinf=LARGEST, neginf=-LARGEST), -LARGEST, LARGEST
+    )
 
 
 def highest(keys: Sequence[Floats | Ints], most: int) -> Rows:
@@ -48,7 +50,9 @@ def highest(keys: Sequence[Floats | Ints], most: int) -> Rows:
     return order[: max(most, 0)]
 
 
-def reported_top(stats: Rates, connections: Ints, cache_bytes: Ints, allowed: Bools, most: int) -> Rows:
+def reported_top(
+    stats: Rates, connections: Ints, cache_bytes: Ints, allowed: Bools, most: int
+) -> Rows:
     """Positions of the bundles that a broker reports as its top ones, **the lowest of them first**.
 
     Left out: what `allowed` says (system namespaces, those with policies) and bundles without any throughput.

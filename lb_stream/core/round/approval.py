@@ -44,8 +44,15 @@ def waiting_moves(state: RoundState) -> list[Proposal]:
 
 def known(state: RoundState, waiting: Sequence[Proposal]) -> list[Proposal]:
     """Those whose bundles and destinations have been reported. After a job has lost its averages they come back one by one."""
-    names, rows = state.view.brokers.names, state.view.bundles.rows_of(one.bundle for one in waiting).tolist()
-    return [one for one, row in zip(waiting, rows, strict=True) if row >= 0 and (one.destination is None or one.destination in names)]
+    names, rows = (
+        state.view.brokers.names,
+        state.view.bundles.rows_of(one.bundle for one in waiting).tolist(),
+    )
+    return [
+        one
+        for one, row in zip(waiting, rows, strict=True)
+        if row >= 0 and (one.destination is None or one.destination in names)
+    ]
 
 
 def groups_of(proposals: Sequence[Proposal]) -> list[list[Proposal]]:
@@ -208,9 +215,13 @@ def decide_proposed(
         rule=Rule(one.rule, ""),
         strategy=one.strategy,
         explain=explain,
-        division=None if one.is_move else Division(one.children, one.boundaries, one.algorithm, one.unload_children),
+        division=None
+        if one.is_move
+        else Division(one.children, one.boundaries, one.algorithm, one.unload_children),
     )
-    made = state.decisions[-1] = state.decisions[-1].model_copy(update={"approved_by": by, "proposal_id": one.proposal_id})
+    made = state.decisions[-1] = state.decisions[-1].model_copy(
+        update={"approved_by": by, "proposal_id": one.proposal_id}
+    )
     state.desk.book.news.append(ProposalNews(one, "approved", by, decision_id=made.decision_id))
 
 
@@ -239,7 +250,11 @@ def why_refused(
     yet to be found.
     """
     if state.memory.orders.paused:
-        return BundleAnswer("refused", "the balancing is paused: lbctl clusters resume ends that", Refuses.PAUSED.name)
+        return BundleAnswer(
+            "refused",
+            "the balancing is paused: lbctl clusters resume ends that",
+            Refuses.PAUSED.name,
+        )
     for one in group:
         if (busy := state.describe_busy(one.bundle)) is not None:
             return BundleAnswer("refused", busy, "in_flight")
@@ -251,8 +266,14 @@ def why_refused(
     if not group[0].is_move:
         return _split_refused(state, group[0])
     names = state.view.brokers.names
-    if silent := [one.destination for one in group if one.destination and not state.view.brokers.speaking[names.index(one.destination)]]:
-        return BundleAnswer("refused", f"{', '.join(silent)} is silent now; it waits on", "inactive_destination")
+    if silent := [
+        one.destination
+        for one in group
+        if one.destination and not state.view.brokers.speaking[names.index(one.destination)]
+    ]:
+        return BundleAnswer(
+            "refused", f"{', '.join(silent)} is silent now; it waits on", "inactive_destination"
+        )
     rows = [int(row) for row in state.view.bundles.rows_of(one.bundle for one in group)]
     for one, row in zip(group, rows, strict=True):
         wrong = _not_allowed(state, one, row, places)
@@ -279,8 +300,16 @@ def _overlap_refused(state: RoundState, group: Sequence[Proposal]) -> BundleAnsw
 def _said(names: Sequence[str], found: Refusal | None) -> BundleAnswer | None:
     if found is None:
         return None
-    figures = "" if found.least is None or found.limit is None else f" {found.least:.0f}, allowed {found.limit:.0f} {found.unit}"
-    return BundleAnswer("refused", f"{', '.join(names)}: {found.rule.replace('_', ' ')}{figures}; it waits on", found.rule)
+    figures = (
+        ""
+        if found.least is None or found.limit is None
+        else f" {found.least:.0f}, allowed {found.limit:.0f} {found.unit}"
+    )
+    return BundleAnswer(
+        "refused",
+        f"{', '.join(names)}: {found.rule.replace('_', ' ')}{figures}; it waits on",
+        found.rule,
+    )
 
 
 def _not_allowed(state: RoundState, one: Proposal, row: int, places: bool) -> str | None:
@@ -290,7 +319,9 @@ def _not_allowed(state: RoundState, one: Proposal, row: int, places: bool) -> st
     """
     if not state.config.balancer.shedding_enabled:
         return "shedding_enabled is false"
-    if (namespace := namespace_of(one.bundle)) in state.config.balancer.shedding_excluded_namespaces:
+    if (
+        namespace := namespace_of(one.bundle)
+    ) in state.config.balancer.shedding_excluded_namespaces:
         return f"{namespace} is excluded (shedding_excluded_namespaces)"
     if one.destination is None:
         if not places:
@@ -299,11 +330,18 @@ def _not_allowed(state: RoundState, one: Proposal, row: int, places: bool) -> st
         if choice is None:
             return "no broker may take it"
         keeps = choice.destination == int(state.view.bundles.owner[row])
-        return f"{one.source} is the best broker for it by now ({Refuses.PLACEMENT_KEEPS_OWNER})" if keeps else None
+        return (
+            f"{one.source} is the best broker for it by now ({Refuses.PLACEMENT_KEEPS_OWNER})"
+            if keeps
+            else None
+        )
     view, to = state.view, state.view.brokers.names.index(one.destination)
     if (policy := state.candidates.refused_by(row, to, state.targets)) is not None:
         return f"{one.destination} may not have it ({policy})"
-    if view.policies.group_of(namespace) and not (state.candidates.by_rules(row, state.targets)[0] == to).any():
+    if (
+        view.policies.group_of(namespace)
+        and not (state.candidates.by_rules(row, state.targets)[0] == to).any()
+    ):
         return f"{one.destination} may not have it ({Refuses.ANTI_AFFINITY})"
     return None
 
@@ -341,10 +379,24 @@ def _split_refused(state: RoundState, one: Proposal) -> BundleAnswer | None:
     splitting = [other.bundle for other in state.memory.pending if other.kind == "split"]
     splitting += [other.bundle for other in state.decisions if other.kind == "split"]
     if len(splitting) >= config.max_splits_in_flight:
-        return _said([one.bundle], refusal(Refuses.SPLITS_IN_FLIGHT, None, saw=[len(splitting)], limit=config.max_splits_in_flight))
+        return _said(
+            [one.bundle],
+            refusal(
+                Refuses.SPLITS_IN_FLIGHT,
+                None,
+                saw=[len(splitting)],
+                limit=config.max_splits_in_flight,
+            ),
+        )
     namespace = namespace_of(one.bundle)
-    count = int(np.count_nonzero(view.bundles.owner[view.bundles.rows_of_namespace(namespace)] >= 0))
+    count = int(
+        np.count_nonzero(view.bundles.owner[view.bundles.rows_of_namespace(namespace)] >= 0)
+    )
     count += sum(namespace_of(name) == namespace for name in splitting)
     if count + max(1, len(one.children) - 1) > config.namespace_max_bundles:
-        return BundleAnswer("refused", f"{one.bundle} stays whole: {namespace} has {count} bundles, as many as allowed", STALE)
+        return BundleAnswer(
+            "refused",
+            f"{one.bundle} stays whole: {namespace} has {count} bundles, as many as allowed",
+            STALE,
+        )
     return None

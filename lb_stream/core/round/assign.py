@@ -36,7 +36,11 @@ def assign_unowned(state: RoundState) -> None:
     lately, too_many = sum(count for _, count in assigned_lately(state)), list[str]()
     for row in rows.tolist():
         name = view.bundles.name(row)
-        if row in gone or name in decided or (config.assign_unowned == "on_lookup" and not _by_reservation(state, name)):
+        if (
+            row in gone
+            or name in decided
+            or (config.assign_unowned == "on_lookup" and not _by_reservation(state, name))
+        ):
             continue
         if namespace_of(name) in state.memory.orders.deleted:
             continue
@@ -44,22 +48,31 @@ def assign_unowned(state: RoundState) -> None:
         if retry is not None and retry.kind == "assign" and state.now_ms < retry.not_before_ms:
             waiting[name] = retry.not_before_ms - state.now_ms
             continue
-        orphan = name not in state.reserved and name not in ordered and name not in state.inputs.released
+        orphan = (
+            name not in state.reserved and name not in ordered and name not in state.inputs.released
+        )
         if orphan and lately >= config.max_assignments_per_minute:
             too_many.append(name)
             continue
         lately += assign(state, row, name, name in ordered) and orphan
     if too_many:
         limit = config.max_assignments_per_minute
-        state.refusals.append(refusal(Refuses.ASSIGNMENTS_PER_MINUTE, None, too_many, saw=[lately], limit=limit))
+        state.refusals.append(
+            refusal(Refuses.ASSIGNMENTS_PER_MINUTE, None, too_many, saw=[lately], limit=limit)
+        )
     if waiting:
-        state.refusals.append(refusal(Refuses.BACK_OFF, None, waiting, saw=waiting.values(), limit=0))
+        state.refusals.append(
+            refusal(Refuses.BACK_OFF, None, waiting, saw=waiting.values(), limit=0)
+        )
 
 
 def assigned_lately(state: RoundState) -> tuple[tuple[int, int], ...]:
     """Of each round of the last minute, this one included: when, and how many orphans it gave an owner. A dry run's don't count."""
     kept = tuple(entry for entry in state.memory.assigned if state.now_ms - entry[0] < MINUTE_MS)
-    count = sum(one.kind == "assign" and one.reason == UNOWNED and not one.dry_run for one in state.decisions)
+    count = sum(
+        one.kind == "assign" and one.reason == UNOWNED and not one.dry_run
+        for one in state.decisions
+    )
     return (*kept, (state.now_ms, count)) if count else kept
 
 
@@ -104,8 +117,15 @@ def too_few(state: RoundState) -> Refusal | None:
     """A new cluster waits for some brokers, so that the first one doesn't get everything."""
     alive = int(np.count_nonzero(state.view.brokers.alive))
     first_ms = state.now_ms if state.memory.first_ms is None else state.memory.first_ms
-    waits = alive < state.config.balancer.min_brokers and state.now_ms - first_ms < FIRST_ASSIGNMENT_WAIT_MS
-    return refusal(Refuses.MIN_BROKERS, None, saw=[alive], limit=state.config.balancer.min_brokers) if waits else None
+    waits = (
+        alive < state.config.balancer.min_brokers
+        and state.now_ms - first_ms < FIRST_ASSIGNMENT_WAIT_MS
+    )
+    return (
+        refusal(Refuses.MIN_BROKERS, None, saw=[alive], limit=state.config.balancer.min_brokers)
+        if waits
+        else None
+    )
 
 
 def assign(state: RoundState, row: int, name: str, ordered: bool) -> bool:
@@ -130,7 +150,11 @@ def assign(state: RoundState, row: int, name: str, ordered: bool) -> bool:
     if choice is None:
         state.refusals += state.no_candidate(row, None)
         return False
-    explain = Explain(saw=choice.score if np.isfinite(choice.score) else None, unit=choice.unit, candidates=choice.candidates)
+    explain = Explain(
+        saw=choice.score if np.isfinite(choice.score) else None,
+        unit=choice.unit,
+        candidates=choice.candidates,
+    )
     state.decide(
         "assign",
         row,

@@ -31,7 +31,12 @@ class MoveBudget:
         under_way = [one.source for one in state.memory.pending if one.kind in MOVES]
         decided = [one.source for one in state.decisions if one.kind in MOVES]
         lately = moved_lately(state)
-        return MoveBudget(state, Counter(under_way + decided), sum(moves for _, moves, _ in lately), sum(load for _, _, load in lately))
+        return MoveBudget(
+            state,
+            Counter(under_way + decided),
+            sum(moves for _, moves, _ in lately),
+            sum(load for _, _, load in lately),
+        )
 
     @staticmethod
     def unused(state: RoundState) -> MoveBudget:
@@ -44,15 +49,32 @@ class MoveBudget:
         names = [view.bundles.name(bundle) for bundle, _ in moves]
         total = sum(self.in_flight.values())
         if total + len(moves) > config.max_moves_in_flight:
-            return refusal(Refuses.MOVES_IN_FLIGHT, None, names, saw=[total], limit=config.max_moves_in_flight)
+            return refusal(
+                Refuses.MOVES_IN_FLIGHT, None, names, saw=[total], limit=config.max_moves_in_flight
+            )
         limit = config.max_moves_in_flight_per_broker
         for source, count in Counter(view.brokers.names[source] for _, source in moves).items():
             if self.in_flight[source] + count > limit:
-                return refusal(Refuses.MOVES_IN_FLIGHT_OF_BROKER, source, names, saw=[self.in_flight[source]], limit=limit)
+                return refusal(
+                    Refuses.MOVES_IN_FLIGHT_OF_BROKER,
+                    source,
+                    names,
+                    saw=[self.in_flight[source]],
+                    limit=limit,
+                )
         if self.lately + len(moves) > config.max_moves_per_minute:
-            return refusal(Refuses.MOVES_PER_MINUTE, None, names, saw=[self.lately], limit=config.max_moves_per_minute)
+            return refusal(
+                Refuses.MOVES_PER_MINUTE,
+                None,
+                names,
+                saw=[self.lately],
+                limit=config.max_moves_per_minute,
+            )
         most = config.max_moved_mb_per_minute
-        if most is not None and self.load + sum(self._load(bundle) for bundle, _ in moves) > most * MB:
+        if (
+            most is not None
+            and self.load + sum(self._load(bundle) for bundle, _ in moves) > most * MB
+        ):
             return refusal(Refuses.MOVED_PER_MINUTE, None, names, saw=[self.load], limit=most * MB)
         return None
 

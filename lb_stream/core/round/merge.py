@@ -29,7 +29,11 @@ def advise_merges(state: RoundState) -> None:
 def _is_due(state: RoundState, interval_ms: int) -> bool:
     memory = state.memory
     last_ms = memory.first_ms if memory.merges_sought_ms is None else memory.merges_sought_ms
-    return last_ms is not None and state.now_ms - last_ms >= interval_ms and bool(state.view.brokers.sampled.any())
+    return (
+        last_ms is not None
+        and state.now_ms - last_ms >= interval_ms
+        and bool(state.view.brokers.sampled.any())
+    )
 
 
 def merges_after(state: RoundState) -> MergeLook:
@@ -43,8 +47,12 @@ def merges_after(state: RoundState) -> MergeLook:
 
 def advised_pairs(state: RoundState, namespace: str, most: int) -> list[tuple[int, int]]:
     """The rows of the pairs of a namespace that people are advised to merge, in the order of their ranges."""
-    advised = sorted((first, one.neighbour) for first, one in state.memory.mergeable.items() if one.told_ms)
-    names = [name for pair in advised if namespace_of(pair[0]) == namespace for name in pair][: 2 * most]
+    advised = sorted(
+        (first, one.neighbour) for first, one in state.memory.mergeable.items() if one.told_ms
+    )
+    names = [name for pair in advised if namespace_of(pair[0]) == namespace for name in pair][
+        : 2 * most
+    ]
     rows = state.view.bundles.rows_of(names).reshape(-1, 2)
     return [(low, high) for low, high in rows.tolist() if low >= 0 and high >= 0]
 
@@ -69,17 +77,29 @@ def merge(state: RoundState, low: int, high: int) -> BundleAnswer:
     first, second = bundles.name(low), bundles.name(high)
     (namespace, lower, end), (_, begin, upper) = parse_bundle(first), parse_bundle(second)
     if bundles.system[low]:
-        return BundleAnswer("refused", f"{first} is a heartbeat or SLA-monitor bundle: it belongs to its broker", "system_namespace")
+        return BundleAnswer(
+            "refused",
+            f"{first} is a heartbeat or SLA-monitor bundle: it belongs to its broker",
+            "system_namespace",
+        )
     if end != begin:
-        return BundleAnswer("refused", f"{second} does not begin where {first} ends", "not_adjacent")
+        return BundleAnswer(
+            "refused", f"{second} does not begin where {first} ends", "not_adjacent"
+        )
     for name, row in ((first, low), (second, high)):
         if bundles.owner[row] < 0:
-            return BundleAnswer("refused", f"nobody owns {name}: merge it when it is served", "unowned")
+            return BundleAnswer(
+                "refused", f"nobody owns {name}: merge it when it is served", "unowned"
+            )
         if state.overlapped.reshaping[row]:
             return overlap_answer(state, row)
     owner, other = brokers[int(bundles.owner[low])], brokers[int(bundles.owner[high])]
     if owner != other:
-        return BundleAnswer("refused", f"{owner} has {first} and {other} has {second}: move one of them first", "different_owners")
+        return BundleAnswer(
+            "refused",
+            f"{owner} has {first} and {other} has {second}: move one of them first",
+            "different_owners",
+        )
     if owner not in state.memory.merging:
         text = f"{owner} can't merge bundles: its agent's heartbeats don't say that it can (Pulsar has no merge)"
         return BundleAnswer("refused", text, "cannot_merge")
@@ -87,6 +107,16 @@ def merge(state: RoundState, low: int, high: int) -> BundleAnswer:
     state.ledger.version(second, high)  # it will be asked to write that bundle's record, too
     division = Division((merged,), neighbour=second)
     state.decide(
-        "merge", low, owner, None, reason=REASON, rule=Decides.MERGE_COMMAND, strategy=STRATEGY, explain=Explain(unit=""), division=division
+        "merge",
+        low,
+        owner,
+        None,
+        reason=REASON,
+        rule=Decides.MERGE_COMMAND,
+        strategy=STRATEGY,
+        explain=Explain(unit=""),
+        division=division,
     )
-    return BundleAnswer("decided", f"{first} and {second} become {merged.rpartition('/')[2]} at {owner}")
+    return BundleAnswer(
+        "decided", f"{first} and {second} become {merged.rpartition('/')[2]} at {owner}"
+    )

@@ -7,7 +7,11 @@ from dataclasses import dataclass, field, replace
 
 from lb_stream.contracts.decisions import RESHAPES
 from lb_stream.contracts.reports import Ack, SplitAsk
-from lb_stream.core.commands.persistent_commands import apply_operator_state, forget_ended, obey_standing
+from lb_stream.core.commands.persistent_commands import (
+    apply_operator_state,
+    forget_ended,
+    obey_standing,
+)
 from lb_stream.core.commands.proposal_book import ProposalBook
 from lb_stream.core.commands.responder import CommandResponder, Received
 from lb_stream.core.commands.settings import take_settings
@@ -29,8 +33,12 @@ class Inbox:
     caught_up: bool = True
     commands: tuple[Received, ...] = ()
     asks: tuple[tuple[str, SplitAsk], ...] = ()  # which broker asks for which split
-    balances: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # broker → settings by which its cluster balances by itself
-    merging: Mapping[str, bool] = field(default_factory=dict)  # broker → whether its agent can merge bundles, where it says something new
+    balances: Mapping[str, tuple[str, ...]] = field(
+        default_factory=dict
+    )  # broker → settings by which its cluster balances by itself
+    merging: Mapping[str, bool] = field(
+        default_factory=dict
+    )  # broker → whether its agent can merge bundles, where it says something new
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +103,11 @@ def _weighed(view: ClusterView, weights: Mapping[str, float]) -> ClusterView:
 def _who_balances(memory: Memory, inbox: Inbox, view: ClusterView) -> dict[str, tuple[str, ...]]:
     """Brokers whose own cluster balances by itself, as their agents said last, with the settings that make it so."""
     known = {**memory.balances, **inbox.balances}
-    return {broker: known[broker] for broker in sorted(known) if known[broker] and broker in view.brokers.names}
+    return {
+        broker: known[broker]
+        for broker in sorted(known)
+        if known[broker] and broker in view.brokers.names
+    }
 
 
 def _who_merges(memory: Memory, inbox: Inbox, view: ClusterView) -> tuple[str, ...]:
@@ -111,6 +123,20 @@ def _forgotten(view: ClusterView, memory: Memory) -> list[str]:
 
     They aren't lost before the decision about them expires, and those that this balancer had released not before somebody has them.
     """
-    moves = (one.bundle for one in memory.pending if one.kind not in RESHAPES and view.now_ms < one.expires_ms)
-    moving = sorted({*moves, *memory.reserved, *(name for name in memory.released if namespace_of(name) not in memory.orders.deleted)})
-    return [name for name, row in zip(moving, view.bundles.rows_of(moving).tolist(), strict=True) if row < 0]
+    moves = (
+        one.bundle
+        for one in memory.pending
+        if one.kind not in RESHAPES and view.now_ms < one.expires_ms
+    )
+    moving = sorted(
+        {
+            *moves,
+            *memory.reserved,
+            *(name for name in memory.released if namespace_of(name) not in memory.orders.deleted),
+        }
+    )
+    return [
+        name
+        for name, row in zip(moving, view.bundles.rows_of(moving).tolist(), strict=True)
+        if row < 0
+    ]

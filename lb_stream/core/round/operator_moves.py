@@ -37,7 +37,14 @@ from lb_stream.core.round.limits import MoveBudget
 from lb_stream.core.round.merge import advised_pairs, merge, overlap_answer
 from lb_stream.core.round.shed import preselects
 from lb_stream.core.round.state import Division, RoundState
-from lb_stream.core.splitting.manual import REASON, Accepted, NamespaceBundles, NoChange, SplitRequest, manual_split
+from lb_stream.core.splitting.manual import (
+    REASON,
+    Accepted,
+    NamespaceBundles,
+    NoChange,
+    SplitRequest,
+    manual_split,
+)
 
 STRATEGY = "operator"
 _WHAT = {"merge": "pairs of bundles are merged", "approve-proposals": "proposals are approved"}
@@ -46,7 +53,9 @@ STATUS_RULES = {400: "bad_request", 404: "not_found", 409: "not_served", 412: "p
 
 def obey_moves(state: RoundState, commands: Iterable[Received], suspended: Refusal | None) -> None:
     """Decide what was ordered and answer each command. `suspended`: why nothing may be decided now, if so."""
-    for received in state.desk.new(commands):  # the second of two in one batch is answered as the first was
+    for received in state.desk.new(
+        commands
+    ):  # the second of two in one batch is answered as the first was
         command, before = received.command, len(state.decisions)
         if suspended is not None:
             text = f"nothing is decided while {suspended.rule.replace('_', ' ')} is seen: {named(suspended.subjects)}"
@@ -80,7 +89,9 @@ def drain(state: RoundState) -> None:
     for namespace in orders.deleted:
         mine = np.zeros(len(view.bundles), np.bool_)
         mine[view.bundles.rows_of_namespace(namespace)] = True
-        served = mine & state.free_bundles() & np.append(view.brokers.alive, False)[view.bundles.owner]
+        served = (
+            mine & state.free_bundles() & np.append(view.brokers.alive, False)[view.bundles.owner]
+        )
         _unload_all(state, np.flatnonzero(served).tolist(), Decides.NAMESPACE_DELETED)
 
 
@@ -96,8 +107,12 @@ def _unload_all(state: RoundState, rows: list[int], rule: Rule) -> None:
         if choice is None and rule is Decides.DRAINED:
             refused += state.no_candidate(row, state.view.brokers.names[source])
             continue
-        named_now = preselects(state) or state.config.balancer.assign_unowned == "on_lookup"  # at a lookup its broker may take it back
-        _decide_unload(state, row, choice.destination if choice is not None and named_now else None, rule)
+        named_now = (
+            preselects(state) or state.config.balancer.assign_unowned == "on_lookup"
+        )  # at a lookup its broker may take it back
+        _decide_unload(
+            state, row, choice.destination if choice is not None and named_now else None, rule
+        )
         room.take(row, source)
     if state.view.brokers.sampled.any():
         state.refusals += refused
@@ -122,7 +137,13 @@ def _unload(state: RoundState, command: UnloadCommand) -> list[BundleAnswer]:
     view = state.view
     rows = view.bundles.rows_of_namespace(command.namespace)
     if rows.start == rows.stop:
-        return [BundleAnswer("refused", f"no bundle of a namespace {command.namespace} is known", "unknown_namespace")]
+        return [
+            BundleAnswer(
+                "refused",
+                f"no bundle of a namespace {command.namespace} is known",
+                "unknown_namespace",
+            )
+        ]
     wanted = np.arange(rows.start, rows.stop)
     if command.bundle is not None:
         found = _row(state, command.namespace, command.bundle)
@@ -131,7 +152,11 @@ def _unload(state: RoundState, command: UnloadCommand) -> list[BundleAnswer]:
         wanted = np.array([found])
     destination: int | None = None
     if command.destination is not None:
-        live = [name for name, there in zip(view.brokers.names, view.brokers.reachable.tolist(), strict=True) if there]
+        live = [
+            name
+            for name, there in zip(view.brokers.names, view.brokers.reachable.tolist(), strict=True)
+            if there
+        ]
         if broker_of(command.destination) not in live:
             text = f"not allowed: {broker_of(command.destination)} is an inactive destination broker; active are {named(live)}"
             return [BundleAnswer("refused", text, "inactive_destination")]
@@ -155,10 +180,19 @@ def _row(state: RoundState, namespace: str, given: str) -> int | BundleAnswer:
         return BundleAnswer("refused", str(error), "not_a_bundle")
     (row,) = bundles.rows_of([bundle_name(*parsed)]).tolist()
     if row < 0:
-        ranges = [name.rpartition("/")[2] for name in bundles.names[bundles.rows_of_namespace(namespace)].to_pylist()]
+        ranges = [
+            name.rpartition("/")[2]
+            for name in bundles.names[bundles.rows_of_namespace(namespace)].to_pylist()
+        ]
         if not ranges:
-            return BundleAnswer("refused", f"no bundle of a namespace {namespace} is known", "unknown_namespace")
-        return BundleAnswer("refused", f"{namespace} has no bundle {given}; it has {named(ranges)}", "unknown_bundle")
+            return BundleAnswer(
+                "refused", f"no bundle of a namespace {namespace} is known", "unknown_namespace"
+            )
+        return BundleAnswer(
+            "refused",
+            f"{namespace} has no bundle {given}; it has {named(ranges)}",
+            "unknown_bundle",
+        )
     return int(row)
 
 
@@ -174,7 +208,11 @@ def _unload_one(
     """Decide one move, and say what has become of it. `queue`: for want of room it is to wait."""
     view, name = state.view, state.view.bundles.name(row)
     if view.bundles.system[row]:
-        return BundleAnswer("refused", f"{name} is a heartbeat or SLA-monitor bundle: it belongs to its broker", "system_namespace")
+        return BundleAnswer(
+            "refused",
+            f"{name} is a heartbeat or SLA-monitor bundle: it belongs to its broker",
+            "system_namespace",
+        )
     if state.under_way(name) is not None:  # a move that is queued makes room for this one
         return BundleAnswer("refused", str(state.describe_busy(name)), "in_flight")
     owner = int(view.bundles.owner[row])
@@ -192,7 +230,9 @@ def _unload_one(
         if destination == owner:
             return BundleAnswer("refused", f"{wanted} owns {name} already", "destination_is_owner")
         if (policy := state.candidates.refused_by(row, destination, state.targets)) is not None:
-            return BundleAnswer("refused", f"{wanted} may not have {name}: {policy.replace('_', ' ')}", policy)
+            return BundleAnswer(
+                "refused", f"{wanted} may not have {name}: {policy.replace('_', ' ')}", policy
+            )
     to = "" if destination is None else f" for {view.brokers.names[destination]}"
     leaves = f"{name} leaves {view.brokers.names[owner]}{to}"
     if (full := room.refusal([(row, owner)])) is not None:
@@ -220,9 +260,7 @@ def move_queued(state: RoundState) -> None:
     if not state.queued_moves():
         return
     queue = _Queue.of(state)
-    waiting = tuple(
-        queue.move(one) if one.queued else one for one in state.desk.orders.waiting
-    )
+    waiting = tuple(queue.move(one) if one.queued else one for one in state.desk.orders.waiting)
     state.desk.change(waiting=waiting)
     rows = queue.rows
     brokers = {name: row for row, name in enumerate(state.view.brokers.names)}
@@ -346,25 +384,46 @@ def _split(state: RoundState, command: Split) -> BundleAnswer:
     gone = superseded(view, unowned)
     rows = np.array([row for row in range(mine.start, mine.stop) if row not in gone], np.intp)
     if not len(rows):
-        return BundleAnswer("refused", f"no bundle of a namespace {command.namespace} is known", "unknown_namespace")
+        return BundleAnswer(
+            "refused", f"no bundle of a namespace {command.namespace} is known", "unknown_namespace"
+        )
     names = [view.bundles.name(row) for row in rows.tolist()]
     bundle = command.bundle
     if command.topic is not None:
         if command.bundle is not None or command.bundle_type is not None:
-            return BundleAnswer("refused", "name a bundle, a bundle type or a topic, one of them", "bad_request")
+            return BundleAnswer(
+                "refused", "name a bundle, a bundle type or a topic, one of them", "bad_request"
+            )
         found = _bundle_of_topic(command.namespace, command.topic, names)
         if isinstance(found, BundleAnswer):
             return found
         bundle = found
     bundle = bundle if bundle is None or "x" not in bundle.lower() else bundle.lower()
-    request = SplitRequest(command.namespace, bundle, command.bundle_type, command.algorithm, tuple(command.boundaries), command.unload)
+    request = SplitRequest(
+        command.namespace,
+        bundle,
+        command.bundle_type,
+        command.algorithm,
+        tuple(command.boundaries),
+        command.unload,
+    )
     owned = view.bundles.owner[rows] >= 0
-    of_namespace = NamespaceBundles(names, view.bundles.topics[rows], view.bundles.long.throughput[rows], owned)
-    result = manual_split(request, of_namespace, config.splitting, config.split_algorithms, config.balancer.load_manager)
+    of_namespace = NamespaceBundles(
+        names, view.bundles.topics[rows], view.bundles.long.throughput[rows], owned
+    )
+    result = manual_split(
+        request,
+        of_namespace,
+        config.splitting,
+        config.split_algorithms,
+        config.balancer.load_manager,
+    )
     if isinstance(result, NoChange):
         return BundleAnswer("nothing", result.detail)
     if not isinstance(result, Accepted):
-        return BundleAnswer("refused", result.detail, STATUS_RULES.get(result.status, f"status_{result.status}"))
+        return BundleAnswer(
+            "refused", result.detail, STATUS_RULES.get(result.status, f"status_{result.status}")
+        )
     name = bundle_name(*result.cut.parent)
     row = int(rows[names.index(name)])
     if (busy := _under_way(state, row)) is not None:
@@ -386,15 +445,27 @@ def _split(state: RoundState, command: Split) -> BundleAnswer:
         explain=Explain(unit=""),
         division=division,
     )
-    into = f"into {named(child.rpartition('/')[2] for child in result.cut.children)}" if result.cut.children else f"by {result.algorithm}"
+    into = (
+        f"into {named(child.rpartition('/')[2] for child in result.cut.children)}"
+        if result.cut.children
+        else f"by {result.algorithm}"
+    )
     return BundleAnswer("decided", f"{name} is split at {source} {into}")
 
 
 def _merge(state: RoundState, command: Merge) -> list[BundleAnswer]:
     if command.advised is not None:
-        why = "" if state.config.splitting.merge_advice_enabled else ", merge_advice_enabled is false"
-        nothing = BundleAnswer("nothing", f"no bundles of {command.namespace} are advised to be merged{why}: nothing to do")
-        return [_merge_pair(state, *rows) for rows in advised_pairs(state, command.namespace, command.advised)] or [nothing]
+        why = (
+            "" if state.config.splitting.merge_advice_enabled else ", merge_advice_enabled is false"
+        )
+        nothing = BundleAnswer(
+            "nothing",
+            f"no bundles of {command.namespace} are advised to be merged{why}: nothing to do",
+        )
+        return [
+            _merge_pair(state, *rows)
+            for rows in advised_pairs(state, command.namespace, command.advised)
+        ] or [nothing]
     rows = list[int]()
     for given in command.bundles:
         found = _row(state, command.namespace, given)
@@ -421,7 +492,9 @@ def _assign(state: RoundState, command: Assign) -> BundleAnswer:
     view, bundles = state.view, state.view.bundles
     mine = bundles.rows_of_namespace(command.namespace)
     if mine.start == mine.stop:
-        return BundleAnswer("refused", f"no bundle of a namespace {command.namespace} is known", "unknown_namespace")
+        return BundleAnswer(
+            "refused", f"no bundle of a namespace {command.namespace} is known", "unknown_namespace"
+        )
     gone = superseded(view, [row for row in range(mine.start, mine.stop) if bundles.owner[row] < 0])
     names = [bundles.name(row) for row in range(mine.start, mine.stop) if row not in gone]
     found = command.bundle or _bundle_of_topic(command.namespace, command.topic or "", names)
@@ -430,7 +503,11 @@ def _assign(state: RoundState, command: Assign) -> BundleAnswer:
         return row
     name = bundles.name(row)
     if bundles.system[row]:
-        return BundleAnswer("refused", f"{name} is a heartbeat or SLA-monitor bundle: it belongs to its broker", "system_namespace")
+        return BundleAnswer(
+            "refused",
+            f"{name} is a heartbeat or SLA-monitor bundle: it belongs to its broker",
+            "system_namespace",
+        )
     if (busy := _under_way(state, row)) is not None:
         return BundleAnswer("nothing", busy.text)
     if bundles.owner[row] >= 0:
@@ -438,7 +515,9 @@ def _assign(state: RoundState, command: Assign) -> BundleAnswer:
     if row in gone:
         return BundleAnswer("refused", f"{name} has been split", "unknown_bundle")
     if (few := too_few(state)) is not None:
-        return BundleAnswer("refused", f"{few.rule}: a new cluster waits for {few.limit:.0f} brokers", few.rule)
+        return BundleAnswer(
+            "refused", f"{few.rule}: a new cluster waits for {few.limit:.0f} brokers", few.rule
+        )
     if not assign(state, row, name, ordered=False):
         why = _describe_isolation(state, name)
         return BundleAnswer("refused", f"no broker may have {name} now{why}", "no_candidate")
@@ -461,24 +540,35 @@ def _bundle_of_topic(namespace: str, topic: str, names: list[str]) -> str | Bund
     except ValueError as error:
         return BundleAnswer("refused", str(error), "not_a_topic")
     if other != namespace:
-        return BundleAnswer("refused", f"the topic {topic} is in the namespace {other}, not in {namespace}", "not_a_topic")
+        return BundleAnswer(
+            "refused",
+            f"the topic {topic} is in the namespace {other}, not in {namespace}",
+            "not_a_topic",
+        )
     for name in names:
         if not is_system_bundle(name):
             _, lower, upper = parse_bundle(name)
             if lower <= hashed < upper or hashed == upper == 0xFFFFFFFF:
                 return name.rpartition("/")[2]
     return BundleAnswer(
-        "refused", f"no bundle of {namespace} is known that the topic {topic} (hash 0x{hashed:08x}) would be in", "unknown_bundle"
+        "refused",
+        f"no bundle of {namespace} is known that the topic {topic} (hash 0x{hashed:08x}) would be in",
+        "unknown_bundle",
     )
 
 
-def _answer(state: RoundState, received: Received, answers: list[BundleAnswer], before: int) -> None:
+def _answer(
+    state: RoundState, received: Received, answers: list[BundleAnswer], before: int
+) -> None:
     """One answer from those about each bundle. `before`: how many decisions there were."""
     decisions = state.decisions[before:]
     queued = [answer for answer in answers if answer.outcome == "queued"]
     ids = [one.decision_id for one in decisions]
     what = _WHAT.get(received.command.kind, "bundles leave their brokers")
-    text, rule = _summed(answers, what), next((one.rule for one in answers if one.rule is not None), None)
+    text, rule = (
+        _summed(answers, what),
+        next((one.rule for one in answers if one.rule is not None), None),
+    )
     if not decisions and not queued:
         refused = any(one.outcome == "refused" for one in answers)
         state.desk.answer(received, "refused" if refused else "done", text, rule)
@@ -511,5 +601,7 @@ def _summed(answers: list[BundleAnswer], what: str) -> str:
     rules = Counter(one.rule for one in answers if one.outcome == "refused")
     parts = [f"{len(decided)} of {len(answers)} {what}"]
     firsts = {rule: next(one.text for one in answers if one.rule == rule) for rule in rules}
-    parts += [f"{count} refused by {rule}, the first: {firsts[rule]}" for rule, count in rules.items()]
+    parts += [
+        f"{count} refused by {rule}, the first: {firsts[rule]}" for rule, count in rules.items()
+    ]
     return "; ".join(parts)

@@ -86,7 +86,11 @@ def record(state: RoundState, before: Memory) -> Round:
 def _clash(state: RoundState, before: Mapping[str, tuple[str, ...]]) -> list[Refusal]:
     """Two balancers on one cluster: told when that begins or changes, and with every shedding pass."""
     now = state.memory.balances
-    if state.config.balancer.dry_run or not now or not (state.shed or now != before or not state.memory.clashing):
+    if (
+        state.config.balancer.dry_run
+        or not now
+        or not (state.shed or now != before or not state.memory.clashing)
+    ):
         return []
     return [refusal(Refuses.BALANCES_ITSELF, None, now, limit=0)]
 
@@ -96,7 +100,11 @@ def _memory_after(state: RoundState, moves: Mapping[str, Move], merges: MergeLoo
     inputs, ledger, memory, now_ms = state.inputs, state.ledger, state.memory, state.now_ms
     dry_run, alive = state.config.balancer.dry_run, inputs.alive
     new = () if dry_run else tuple(_pending_after(state, moves))
-    spending = () if dry_run else counting(state.decisions, limited_namespaces(state.config.namespaces), memory)
+    spending = (
+        ()
+        if dry_run
+        else counting(state.decisions, limited_namespaces(state.config.namespaces), memory)
+    )
     assigned = {one.bundle for one in state.decisions if one.kind == "assign" and not one.dry_run}
     return replace(
         memory,
@@ -107,7 +115,11 @@ def _memory_after(state: RoundState, moves: Mapping[str, Move], merges: MergeLoo
         recently_unloaded=inputs.recently_unloaded,
         unloaded_brokers=inputs.unloaded_brokers,
         retries=inputs.retries,
-        reserved={bundle: destination for bundle, destination in state.reserved.items() if bundle not in assigned},
+        reserved={
+            bundle: destination
+            for bundle, destination in state.reserved.items()
+            if bundle not in assigned
+        },
         moves=moves,
         versions=ledger.records.versions,
         unserved=ledger.records.unserved,

@@ -37,10 +37,15 @@ def settle(seen: Observed, acks: tuple[Ack, ...]) -> RoundState:
     now_ms = alive.view.now_ms
     settled = outcomes.settle(alive.view, memory, acks, now_ms)
     ledger = Ledger.of(alive.view, seen.known, memory, config.dry_run)
-    ended = [(pending, pending.kind in RESHAPES and outcome.outcome == "confirmed", outcome.at_ms) for pending, outcome in settled.ended]
+    ended = [
+        (pending, pending.kind in RESHAPES and outcome.outcome == "confirmed", outcome.at_ms)
+        for pending, outcome in settled.ended
+    ]
     ledger.settle(ended, settled.open, memory.dead, config.tombstone_delay_ms)
     reported, view, quotas, not_finite = _views(seen, settled)
-    spent, spending = spent_after(memory, settled, limited_namespaces(seen.config.namespaces), now_ms)
+    spent, spending = spent_after(
+        memory, settled, limited_namespaces(seen.config.namespaces), now_ms
+    )
     after = memory
     if settled.ended or (quotas, spent, spending) != (memory.quotas, memory.spent, memory.spending):
         after = replace(memory, pending=settled.open, quotas=quotas, spent=spent, spending=spending)
@@ -52,7 +57,8 @@ def settle(seen: Observed, acks: tuple[Ack, ...]) -> RoundState:
         seed=seed_of(view.cluster, memory.seq + 1),
         alive=alive,
         settled=settled,
-        recently_unloaded=_recently_unloaded(memory, settled, config, now_ms) | _moved_by_others(alive, config, now_ms),
+        recently_unloaded=_recently_unloaded(memory, settled, config, now_ms)
+        | _moved_by_others(alive, config, now_ms),
         retries=_retries(memory, settled, now_ms, config),
         reserved=_reserved(memory, settled, alive.view),
         released=_released(memory, settled, alive.view),
@@ -70,10 +76,16 @@ def count_preallocated(state: RoundState) -> None:
     """Show placement what was placed and no report has named yet, where that isn't in the view."""
     config = state.config.balancer
     if not config.count_pending_moves:
-        count(waiting(state.inputs.reported, state.inputs.settled.open, config.preallocation_release), state.targets, state.candidates)
+        count(
+            waiting(state.inputs.reported, state.inputs.settled.open, config.preallocation_release),
+            state.targets,
+            state.candidates,
+        )
 
 
-def _views(seen: Observed, settled: Settled) -> tuple[ClusterView, ClusterView, dict[str, Any], list[Refusal]]:
+def _views(
+    seen: Observed, settled: Settled
+) -> tuple[ClusterView, ClusterView, dict[str, Any], list[Refusal]]:
     """The two views that a round goes on with: as reported, and with moves in flight carried out.
 
     Then what the simple manager has learned, and which figures are no numbers.
@@ -83,10 +95,17 @@ def _views(seen: Observed, settled: Settled) -> tuple[ClusterView, ClusterView, 
     quotas = while_others_run(remembered, reported.now_ms)
     if config.load_manager == "simple":
         reported, quotas = with_quotas(reported, remembered)
-    return reported, carry_out(reported, settled.open, config.count_pending_moves), quotas, not_finite
+    return (
+        reported,
+        carry_out(reported, settled.open, config.count_pending_moves),
+        quotas,
+        not_finite,
+    )
 
 
-def _recently_unloaded(memory: Memory, settled: Settled, config: BalancerConfig, now_ms: int) -> dict[str, int]:
+def _recently_unloaded(
+    memory: Memory, settled: Settled, config: BalancerConfig, now_ms: int
+) -> dict[str, int]:
     """Bundle → when it was seen to have left its source, within the grace period (one of exactly its length still counts)."""
     grace_start = now_ms - config.shedding_grace_period_ms
     kept = {bundle: at for bundle, at in memory.recently_unloaded.items() if at >= grace_start}
@@ -101,22 +120,36 @@ def _moved_by_others(alive: Liveness, config: BalancerConfig, now_ms: int) -> di
     if not config.dry_run or alive.dead:
         return {}
     bundles = alive.view.bundles
-    moved = np.flatnonzero(bundles.gained & ~bundles.appeared & (bundles.owner >= 0) & ~bundles.system)
+    moved = np.flatnonzero(
+        bundles.gained & ~bundles.appeared & (bundles.owner >= 0) & ~bundles.system
+    )
     return dict.fromkeys((bundles.name(row) for row in moved.tolist()), now_ms)
 
 
-def _unloaded_brokers(memory: Memory, settled: Settled, view: ClusterView, now_ms: int) -> dict[str, int]:
+def _unloaded_brokers(
+    memory: Memory, settled: Settled, view: ClusterView, now_ms: int
+) -> dict[str, int]:
     """Broker → when a move was last seen to have left it, as long as the broker is known."""
     left = {pending.source: now_ms for pending in settled.released if pending.source is not None}
-    return {broker: at for broker, at in (dict(memory.unloaded_brokers) | left).items() if broker in view.brokers.names}
+    return {
+        broker: at
+        for broker, at in (dict(memory.unloaded_brokers) | left).items()
+        if broker in view.brokers.names
+    }
 
 
-def _retries(memory: Memory, settled: Settled, now_ms: int, config: BalancerConfig) -> dict[str, Retry]:
+def _retries(
+    memory: Memory, settled: Settled, now_ms: int, config: BalancerConfig
+) -> dict[str, Retry]:
     """Bundle → its failures in a row: remembered while the next attempt is under way, and for the grace period (one time-out at least)."""
     timeout_ms = config.unloading_timeout_ms
     oldest_ms = now_ms - max(config.shedding_grace_period_ms, timeout_ms)
     trying = {bundle for pending in memory.pending for bundle in pending.bundles}
-    retries = {bundle: retry for bundle, retry in memory.retries.items() if retry.not_before_ms >= oldest_ms or bundle in trying}
+    retries = {
+        bundle: retry
+        for bundle, retry in memory.retries.items()
+        if retry.not_before_ms >= oldest_ms or bundle in trying
+    }
     for pending, outcome in settled.ended:
         unread = pending.decision_id in settled.restarted
         for bundle in pending.bundles:
@@ -124,7 +157,9 @@ def _retries(memory: Memory, settled: Settled, now_ms: int, config: BalancerConf
             if unread and (before is None or before.kind != pending.kind):
                 retries[bundle] = after_restart(before, pending.kind, now_ms)
             elif outcome.outcome in ("expired", "refused"):
-                retries[bundle] = after_failure(retries.get(bundle), pending.kind, now_ms, timeout_ms, pending.destination)
+                retries[bundle] = after_failure(
+                    retries.get(bundle), pending.kind, now_ms, timeout_ms, pending.destination
+                )
             else:
                 retries.pop(bundle, None)
     return retries
@@ -157,7 +192,15 @@ def _released(memory: Memory, settled: Settled, view: ClusterView) -> frozenset[
     every = {*memory.released, *(one.bundle for one in settled.released)}
     if not every:
         return frozenset()
-    rows = {name: row for name, row in zip(every, view.bundles.rows_of(every).tolist(), strict=True) if row >= 0}
+    rows = {
+        name: row
+        for name, row in zip(every, view.bundles.rows_of(every).tolist(), strict=True)
+        if row >= 0
+    }
     waiting = {name: row for name, row in rows.items() if view.bundles.owner[row] < 0}
     gone = superseded(view, waiting.values())
-    return frozenset(name for name, row in waiting.items() if row not in gone and namespace_of(name) not in memory.orders.deleted)
+    return frozenset(
+        name
+        for name, row in waiting.items()
+        if row not in gone and namespace_of(name) not in memory.orders.deleted
+    )

@@ -43,7 +43,10 @@ def observe_loads(state: RoundState) -> None:
     strategy = state.config.shedder
     traits, reported = traits_of(strategy), state.inputs.reported
     if traits.observe is not None:
-        state.remember(strategy, traits.observe(reported, state.config.shedder_config, state.remembered(strategy)))
+        state.remember(
+            strategy,
+            traits.observe(reported, state.config.shedder_config, state.remembered(strategy)),
+        )
     count_loads(state)
 
 
@@ -54,7 +57,9 @@ def count_loads(state: RoundState) -> None:
     if traits.loads is not None:
         loads = traits.loads(state.remembered(strategy))
         known = np.array([loads.get(name, np.nan) for name in state.view.brokers.names])
-        state.targets.load[:] = known + state.view.brokers.usage - reported.brokers.usage  # moves in flight counted
+        state.targets.load[:] = (
+            known + state.view.brokers.usage - reported.brokers.usage
+        )  # moves in flight counted
 
 
 def observe_moves(state: RoundState, outcomes: Iterable[Outcome]) -> None:
@@ -198,7 +203,9 @@ def movable_bundles(state: RoundState, held: Bools) -> Bools:
     """
     movable = state.free_bundles() & ~held & ~state.overlapped.moving
     if state.config.balancer.min_dwell_ms:
-        movable &= state.now_ms - state.view.bundles.owner_since_ms >= state.config.balancer.min_dwell_ms
+        movable &= (
+            state.now_ms - state.view.bundles.owner_since_ms >= state.config.balancer.min_dwell_ms
+        )
     for namespace in state.config.balancer.shedding_excluded_namespaces:
         movable[state.view.bundles.rows_of_namespace(namespace)] = False
     return movable
@@ -212,9 +219,15 @@ def eligible_bundles(state: RoundState, movable: Bools) -> Bools:
     return eligible
 
 
-def _shed_context(state: RoundState, seen: ClusterView, disruption: Disruption) -> ShedContext[Any, Any]:
+def _shed_context(
+    state: RoundState, seen: ClusterView, disruption: Disruption
+) -> ShedContext[Any, Any]:
     movable = movable_bundles(state, disruption.held)
-    unloading = {one.source for one in state.memory.pending if one.kind in ("unload", "transfer") and one.source is not None}
+    unloading = {
+        one.source
+        for one in state.memory.pending
+        if one.kind in ("unload", "transfer") and one.source is not None
+    }
     return ShedContext(
         view=seen,
         config=state.config.shedder_config,
@@ -254,7 +267,10 @@ def _takers(state: RoundState) -> Callable[[int], Rows]:
 
     def takers(bundle: int) -> Rows:
         namespace = namespace_of(view.bundles.name(bundle))
-        key = namespace, int(view.bundles.owner[bundle]) if view.policies.group_of(namespace) else -1
+        key = (
+            namespace,
+            int(view.bundles.owner[bundle]) if view.policies.group_of(namespace) else -1,
+        )
         if key not in found:
             found[key] = state.candidates.by_rules(bundle, state.targets)[0]
         return found[key]
@@ -287,7 +303,10 @@ def _by_rules(state: RoundState, proposals: list[Unload]) -> bool:
     kept = _kept_apart if _goes_by_takers(state) else _kept_by_policies
     against = [(rule, one) for one in proposals if (rule := kept(state, one)) is not None]
     view = state.view
-    state.refusals += [refusal(rule, view.brokers.names[one.source], [view.bundles.name(one.bundle)]) for rule, one in against]
+    state.refusals += [
+        refusal(rule, view.brokers.names[one.source], [view.bundles.name(one.bundle)])
+        for rule, one in against
+    ]
     return not against
 
 
@@ -301,8 +320,13 @@ def _decide(state: RoundState, proposal: Unload, room: MoveBudget) -> None:
     source = view.brokers.names[proposal.source]
     if traits_of(state.config.shedder).chooses_destination:
         destination = proposal.destination
-        candidates = [Candidate(broker=view.brokers.names[row], score=score) for row, score in proposal.considered]
-        at_once = destination is not None and not (_goes_by_takers(state) and state.config.balancer.load_manager == "modular")
+        candidates = [
+            Candidate(broker=view.brokers.names[row], score=score)
+            for row, score in proposal.considered
+        ]
+        at_once = destination is not None and not (
+            _goes_by_takers(state) and state.config.balancer.load_manager == "modular"
+        )
         kind: DecisionKind = "transfer" if at_once else "unload"
     else:
         choice = place_shed(state, proposal.bundle)
@@ -391,12 +415,16 @@ def place_shed(state: RoundState, bundle: int) -> Choice | Refusal:
     rows = rows[rows != owner]
     if not len(rows):
         kept_apart = bool(steps) and steps[-1][0] == AntiAffinity.rule.name
-        return refusal(Refuses.ANTI_AFFINITY if kept_apart else Refuses.NO_CANDIDATE, source, [name])
+        return refusal(
+            Refuses.ANTI_AFFINITY if kept_apart else Refuses.NO_CANDIDATE, source, [name]
+        )
     is_relieved = np.zeros(len(view.brokers), np.bool_)
     is_relieved[list(state.relieved)] = True
     relieved, after = is_relieved[rows], targets.with_bundle(bundle, rows)
     left = targets.without_bundle(bundle)
-    limit = np.where(relieved, left, max(state.config.balancer.overloaded_threshold_percent / 100.0, left))
+    limit = np.where(
+        relieved, left, max(state.config.balancer.overloaded_threshold_percent / 100.0, left)
+    )
     wanted = fitting = rows[after <= limit]
     if (spared := rows[(after <= limit) & ~relieved]).size:
         wanted = spared
@@ -404,9 +432,16 @@ def place_shed(state: RoundState, bundle: int) -> Choice | Refusal:
         return choice
     if not len(wanted):
         least = int(np.argmin(after - limit))
-        return refusal(Refuses.SHIFTS_OVERLOAD, source, [name], saw=after[[least]], limit=float(limit[least]))
-    steps += ((TakesOut.SHIFTS_OVERLOAD.name, rows, fitting), (TakesOut.BEING_RELIEVED.name, fitting, wanted))
-    return state.place_among(bundle, wanted, steps, choice) or refusal(Refuses.NO_CANDIDATE, source, [name], limit=1)
+        return refusal(
+            Refuses.SHIFTS_OVERLOAD, source, [name], saw=after[[least]], limit=float(limit[least])
+        )
+    steps += (
+        (TakesOut.SHIFTS_OVERLOAD.name, rows, fitting),
+        (TakesOut.BEING_RELIEVED.name, fitting, wanted),
+    )
+    return state.place_among(bundle, wanted, steps, choice) or refusal(
+        Refuses.NO_CANDIDATE, source, [name], limit=1
+    )
 
 
 # --- anti-affinity groups ---

@@ -21,7 +21,16 @@ from lb_stream.core.model.view import Bools, ClusterView, Ints, Rows
 from lb_stream.core.round.limits import MoveBudget, holds_of
 from lb_stream.core.round.shed import preselects
 from lb_stream.core.round.state import Division, RoundState
-from lb_stream.core.splitting import SplitLoads, SplitRejected, SplittingConfig, TooLarge, cut, plan, split_simple, split_task
+from lb_stream.core.splitting import (
+    SplitLoads,
+    SplitRejected,
+    SplittingConfig,
+    TooLarge,
+    cut,
+    plan,
+    split_simple,
+    split_task,
+)
 from lb_stream.core.splitting.extensible import in_the_way
 from lb_stream.core.splitting.trigger import REASONS, RULES, Limits, census
 
@@ -36,20 +45,32 @@ def split_too_large(state: RoundState) -> None:
     config, view, manager = state.config.splitting, state.view, state.config.balancer.load_manager
     if manager == "extensible" or state.memory.orders.paused:
         return
-    if manager == "modular" and (not config.split_enabled or np.count_nonzero(view.brokers.alive) <= 1):
+    if manager == "modular" and (
+        not config.split_enabled or np.count_nonzero(view.brokers.alive) <= 1
+    ):
         return
     splitting = [one.bundle for one in state.memory.pending if one.kind == "split"]
     loads, found = find_too_large(view, _may_split(state), splitting, config, manager)
     found, refusals = _without_overlaps(state, found)
-    refusals += _refused(view, found.full, Refuses.NAMESPACE_MAX_BUNDLES, found.full_bundles, config.namespace_max_bundles)
+    refusals += _refused(
+        view,
+        found.full,
+        Refuses.NAMESPACE_MAX_BUNDLES,
+        found.full_bundles,
+        config.namespace_max_bundles,
+    )
     if not config.split_enabled:
         refusals += _refused(view, found.rows, Refuses.SPLIT_DISABLED)
         found = replace(found, rows=found.rows[:0], reasons=found.reasons[:0])
     limits, room = Limits.of(config), max(0, config.max_splits_in_flight - len(splitting))
-    for place, (row, reason) in enumerate(zip(found.rows.tolist(), found.reasons.tolist(), strict=True)):
+    for place, (row, reason) in enumerate(
+        zip(found.rows.tolist(), found.reasons.tolist(), strict=True)
+    ):
         if room == 0:
             most = config.max_splits_in_flight
-            refusals += _refused(view, found.rows[place:], Refuses.SPLITS_IN_FLIGHT, np.array([most]), most)
+            refusals += _refused(
+                view, found.rows[place:], Refuses.SPLITS_IN_FLIGHT, np.array([most]), most
+            )
             break
         explain = Explain(saw=loads.saw(row, reason), limit=limits[reason], unit=RULES[reason].unit)
         refused = _decide(state, row, reason, explain)
@@ -106,14 +127,20 @@ def split_as_asked(state: RoundState, asks: Iterable[tuple[str, SplitAsk]]) -> N
     the namespace, and whether a neighbour is being split.
     """
     config = state.config.splitting
-    if state.config.balancer.load_manager != "extensible" or not config.split_enabled or state.memory.orders.paused:
+    if (
+        state.config.balancer.load_manager != "extensible"
+        or not config.split_enabled
+        or state.memory.orders.paused
+    ):
         return
     for broker, ask in asks:
         refused = _decide_asked(state, broker, ask, config)
         state.refusals += [] if refused is None else [refused]
 
 
-def _decide_asked(state: RoundState, broker: str, ask: SplitAsk, config: SplittingConfig) -> Refusal | None:
+def _decide_asked(
+    state: RoundState, broker: str, ask: SplitAsk, config: SplittingConfig
+) -> Refusal | None:
     view, parent = state.view, parse_bundle(ask.bundle)
     row = int(view.bundles.rows_of([ask.bundle])[0])
     owner = int(view.bundles.owner[row]) if row >= 0 else -1
@@ -126,15 +153,29 @@ def _decide_asked(state: RoundState, broker: str, ask: SplitAsk, config: Splitti
     splitting = [one.bundle for one in state.memory.pending if one.kind == "split"]
     splitting += [one.bundle for one in state.decisions if one.kind == "split"]
     if len(splitting) >= config.max_splits_in_flight:
-        return refusal(Refuses.SPLITS_IN_FLIGHT, None, [ask.bundle], saw=[len(splitting)], limit=config.max_splits_in_flight)
+        return refusal(
+            Refuses.SPLITS_IN_FLIGHT,
+            None,
+            [ask.bundle],
+            saw=[len(splitting)],
+            limit=config.max_splits_in_flight,
+        )
     others = [parse_bundle(name) for name in splitting]
     if any(in_the_way(parent, other, config) for other in others):
         return refusal(Refuses.NEIGHBOUR_IS_SPLITTING, broker, [ask.bundle])
     if state.overlapped.reshaping[row]:
         return refusal(Refuses.OVERLAPS, broker, [ask.bundle])
-    count = _bundles_of(view, parent.namespace) + sum(other.namespace == parent.namespace for other in others)
+    count = _bundles_of(view, parent.namespace) + sum(
+        other.namespace == parent.namespace for other in others
+    )
     if count + max(1, len(ask.boundaries)) > config.namespace_max_bundles:
-        return refusal(Refuses.NAMESPACE_MAX_BUNDLES, None, [ask.bundle], saw=[count], limit=config.namespace_max_bundles)
+        return refusal(
+            Refuses.NAMESPACE_MAX_BUNDLES,
+            None,
+            [ask.bundle],
+            saw=[count],
+            limit=config.namespace_max_bundles,
+        )
     found = cut(parent, ask.boundaries)
     if isinstance(found, SplitRejected):
         return refusal(found.rule, broker, [ask.bundle])
@@ -168,7 +209,11 @@ def unload_children(state: RoundState) -> None:
     config = state.config.balancer
     if config.load_manager == "extensible" or config.assign_unowned == "on_lookup":
         return
-    split = (one for one, outcome in state.inputs.settled.ended if one.unload_children and outcome.outcome == "confirmed")
+    split = (
+        one
+        for one, outcome in state.inputs.settled.ended
+        if one.unload_children and outcome.outcome == "confirmed"
+    )
     for parent in split:
         for row in _children(state.view, parent, state.free_bundles()):
             refused = _unload_child(state, row)
@@ -180,10 +225,18 @@ def _children(view: ClusterView, parent: Pending, free: Bools) -> list[int]:
     namespace, lower, upper = parse_bundle(parent.bundle)
     mine = view.bundles.rows_of_namespace(namespace)
     inside = []
-    for row, name in zip(range(mine.start, mine.stop), view.bundles.names[mine].to_pylist(), strict=True):
+    for row, name in zip(
+        range(mine.start, mine.stop), view.bundles.names[mine].to_pylist(), strict=True
+    ):
         _, low, high = parse_bundle(name)
         owner = int(view.bundles.owner[row])
-        if lower <= low and high <= upper and free[row] and owner >= 0 and view.brokers.names[owner] == parent.source:
+        if (
+            lower <= low
+            and high <= upper
+            and free[row]
+            and owner >= 0
+            and view.brokers.names[owner] == parent.source
+        ):
             inside.append(row)
     return inside
 
@@ -191,22 +244,41 @@ def _children(view: ClusterView, parent: Pending, free: Bools) -> list[int]:
 def _unload_child(state: RoundState, row: int) -> Refusal | None:
     name, owner = state.view.bundles.name(row), int(state.view.bundles.owner[row])
     source = state.view.brokers.names[owner]
-    if (limit := holds_of(state).refusal([name]) or MoveBudget.of(state).refusal([(row, owner)])) is not None:
+    if (
+        limit := holds_of(state).refusal([name]) or MoveBudget.of(state).refusal([(row, owner)])
+    ) is not None:
         return limit
     choice = state.place(row)
     if choice is None:
         return refusal(Refuses.NO_CANDIDATE, source, [name], limit=1)
     if choice.destination == owner:
         return refusal(Refuses.PLACEMENT_KEEPS_OWNER, source, [name])
-    explain = Explain(saw=choice.score if np.isfinite(choice.score) else None, unit=choice.unit, candidates=choice.candidates)
+    explain = Explain(
+        saw=choice.score if np.isfinite(choice.score) else None,
+        unit=choice.unit,
+        candidates=choice.candidates,
+    )
     destination = choice.destination if preselects(state) else None
     strategy = state.config.placement.name
-    state.decide("unload", row, source, destination, reason="Unknown", rule=Decides.SPLIT_CHILD, strategy=strategy, explain=explain)
+    state.decide(
+        "unload",
+        row,
+        source,
+        destination,
+        reason="Unknown",
+        rule=Decides.SPLIT_CHILD,
+        strategy=strategy,
+        explain=explain,
+    )
     return None
 
 
 def find_too_large(
-    view: ClusterView, eligible: Bools, splitting: Sequence[str], config: SplittingConfig, manager: str = "modular"
+    view: ClusterView,
+    eligible: Bools,
+    splitting: Sequence[str],
+    config: SplittingConfig,
+    manager: str = "modular",
 ) -> tuple[SplitLoads, TooLarge]:
     """The figures that bundles are judged by, and the eligible bundles of live brokers to split. O(n).
 
@@ -227,7 +299,9 @@ def find_too_large(
     return loads, trigger(loads, eligible & np.append(asked, False)[owner], places, config)
 
 
-def _refused(view: ClusterView, rows: Rows, rule: Rule, saw: Ints | None = None, limit: int | None = None) -> list[Refusal]:
+def _refused(
+    view: ClusterView, rows: Rows, rule: Rule, saw: Ints | None = None, limit: int | None = None
+) -> list[Refusal]:
     """One refusal for all the rows: some are named, all are counted."""
     if not len(rows):
         return []
@@ -245,7 +319,9 @@ def _decide(state: RoundState, row: int, reason: int, explain: Explain) -> Refus
     name, owner = view.bundles.name(row), int(view.bundles.owner[row])
     source = view.brokers.names[owner]
     algorithm = config.split_algorithms.named()
-    found = plan(config.split_algorithms, algorithm, parse_bundle(name), int(view.bundles.topics[row]))
+    found = plan(
+        config.split_algorithms, algorithm, parse_bundle(name), int(view.bundles.topics[row])
+    )
     if isinstance(found, SplitRejected):
         return refusal(found.rule, source, [name])
     unload = config.splitting.unload_split_bundles and _may_leave(state, row, owner)

@@ -68,7 +68,9 @@ class RoundInputs:
 
     reported: ClusterView  # dead brokers marked, moves in flight still where they were
     view: ClusterView  # the same with moves in flight carried out: what strategies see
-    memory: Memory  # with what commands have laid down; `pending` are the decisions that are still open
+    memory: (
+        Memory  # with what commands have laid down; `pending` are the decisions that are still open
+    )
     config: ClusterConfig
     seed: int | None  # None: no chance, always the first
     alive: Liveness
@@ -80,10 +82,25 @@ class RoundInputs:
     unloaded_brokers: Mapping[str, int]  # broker → when a move out of it was last confirmed
 
     @staticmethod
-    def of(view: ClusterView, config: ClusterConfig, seed: int | None, memory: Memory | None = None) -> RoundInputs:
+    def of(
+        view: ClusterView, config: ClusterConfig, seed: int | None, memory: Memory | None = None
+    ) -> RoundInputs:
         """Those of a cluster in which nothing has been decided yet."""
         alive, settled = Liveness(view, (), None), Settled((), ())
-        return RoundInputs(view, view, memory or Memory(), config, seed, alive, settled, {}, {}, {}, frozenset(), {})
+        return RoundInputs(
+            view,
+            view,
+            memory or Memory(),
+            config,
+            seed,
+            alive,
+            settled,
+            {},
+            {},
+            {},
+            frozenset(),
+            {},
+        )
 
 
 @dataclass(slots=True)
@@ -95,20 +112,32 @@ class RoundState:
     desk: CommandResponder  # where commands are answered
     decisions: list[Decision] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
-    relieved: frozenset[int] = frozenset()  # brokers that bundles leave in this round, and that are spared in it
+    relieved: frozenset[int] = (
+        frozenset()
+    )  # brokers that bundles leave in this round, and that are spared in it
     shed: bool = False
     looked: bool = False  # the shedder has looked at the loads, and waits for nothing
     proposed: Unloads = NOTHING  # by the shedder
     merges: MergeLook | None = None  # what a look for bundles to merge has found
-    exchanges: list[tuple[str, ...]] = field(default_factory=list)  # bundles whose moves belong together
+    exchanges: list[tuple[str, ...]] = field(
+        default_factory=list
+    )  # bundles whose moves belong together
     dequeued: set[str] = field(default_factory=set)  # bundles whose queued moves have been decided
-    approvals: tuple[tuple[str, int, int], ...] = ()  # as the memory has them: what rules have approved within the last hour
-    reserved: dict[str, str] = field(init=False)  # the inputs', without those that are left to the next lookup
+    approvals: tuple[
+        tuple[str, int, int], ...
+    ] = ()  # as the memory has them: what rules have approved within the last hour
+    reserved: dict[str, str] = field(
+        init=False
+    )  # the inputs', without those that are left to the next lookup
     targets: Targets = field(init=False)
     candidates: Candidates = field(init=False)
     _overlapped: Overlapped | None = None  # once asked for
-    _strategies: dict[str, Any] = field(default_factory=dict)  # strategy → its memory, where it has been used in this round
-    _candidates_shown: dict[tuple[str, float | None, str | None], Candidate] = field(default_factory=dict)
+    _strategies: dict[str, Any] = field(
+        default_factory=dict
+    )  # strategy → its memory, where it has been used in this round
+    _candidates_shown: dict[tuple[str, float | None, str | None], Candidate] = field(
+        default_factory=dict
+    )
 
     def __post_init__(self) -> None:
         self.reserved = dict(self.inputs.reserved)
@@ -118,7 +147,9 @@ class RoundState:
     @staticmethod
     def of(inputs: RoundInputs) -> RoundState:
         """Before the first decision, with nothing recorded and nothing answered."""
-        ledger = Ledger.of(inputs.view, inputs.reported, inputs.memory, inputs.config.balancer.dry_run)
+        ledger = Ledger.of(
+            inputs.view, inputs.reported, inputs.memory, inputs.config.balancer.dry_run
+        )
         return RoundState(inputs, ledger, CommandResponder(inputs.memory.orders))
 
     def aside(self, inputs: RoundInputs) -> RoundState:
@@ -133,8 +164,14 @@ class RoundState:
     def count_decided(self) -> None:
         """Count the loads of all that has been decided at its destinations: of a state that is made with decisions."""
         names = {name: row for row, name in enumerate(self.view.brokers.names)}
-        placed = [(one.bundle, names[one.destination]) for one in self.decisions if one.destination is not None]
-        for row, (_, destination) in zip(self.view.bundles.rows_of(name for name, _ in placed).tolist(), placed, strict=True):
+        placed = [
+            (one.bundle, names[one.destination])
+            for one in self.decisions
+            if one.destination is not None
+        ]
+        for row, (_, destination) in zip(
+            self.view.bundles.rows_of(name for name, _ in placed).tolist(), placed, strict=True
+        ):
             self._count(row, destination)
 
     @property
@@ -167,19 +204,33 @@ class RoundState:
         pool = self.candidates.of(bundle, self.targets)
         if avoid:
             failed = np.array([name in avoid for name in self.view.brokers.names], np.bool_)
-            others, steps = self.candidates.by_rules(bundle, self.targets) if failed[pool.kept].all() else (pool.kept, pool.steps)
+            others, steps = (
+                self.candidates.by_rules(bundle, self.targets)
+                if failed[pool.kept].all()
+                else (pool.kept, pool.steps)
+            )
             if not failed[others].all():
                 willing = others[~failed[others]]
-                return self.place_among(bundle, willing, (*steps, (TakesOut.FAILED_BEFORE.name, others, willing)))
+                return self.place_among(
+                    bundle, willing, (*steps, (TakesOut.FAILED_BEFORE.name, others, willing))
+                )
         return self._choose(bundle, (pool.kept, pool.steps), (pool.allowed, pool.policy_steps))
 
-    def place_among(self, bundle: int, rows: Rows, steps: Steps, refused: Choice | None = None) -> Choice | None:
+    def place_among(
+        self, bundle: int, rows: Rows, steps: Steps, refused: Choice | None = None
+    ) -> Choice | None:
         """One of these brokers, which rules and wishes have left. `refused`: the choice that they didn't leave."""
         even, more = self.candidates.evenly(bundle, rows, self.targets)
         choice = self._choose(bundle, (even, steps + more), (rows, steps))
-        return choice if choice is None or refused is None else replace(choice, calls=refused.calls + choice.calls)
+        return (
+            choice
+            if choice is None or refused is None
+            else replace(choice, calls=refused.calls + choice.calls)
+        )
 
-    def _choose(self, bundle: int, first: tuple[Rows, Steps], then: tuple[Rows, Steps]) -> Choice | None:
+    def _choose(
+        self, bundle: int, first: tuple[Rows, Steps], then: tuple[Rows, Steps]
+    ) -> Choice | None:
         """The strategy's choice among the first, or among the others when that one is overloaded (modular manager)."""
         ranked, steps = first
         best = self._rank(ranked, bundle)
@@ -188,7 +239,10 @@ class RoundState:
             return None
         name = self.view.bundles.name(bundle)
         chosen, balancer = self.targets.draw(name, best.rows), self.config.balancer
-        if balancer.load_manager == "modular" and self.targets.usage[chosen] > balancer.overloaded_threshold_percent / 100.0:
+        if (
+            balancer.load_manager == "modular"
+            and self.targets.usage[chosen] > balancer.overloaded_threshold_percent / 100.0
+        ):
             again = self._rank(then[0], bundle)
             calls.append(Call(then[0], again.rows))
             if len(again.rows):
@@ -212,7 +266,9 @@ class RoundState:
         """
         bundles = self.view.bundles
         free = ~bundles.system & ~bundles.in_flight
-        backing_off = (name for name, retry in self.inputs.retries.items() if self.now_ms < retry.not_before_ms)
+        backing_off = (
+            name for name, retry in self.inputs.retries.items() if self.now_ms < retry.not_before_ms
+        )
         decided = (bundle for one in self.decisions for bundle in one.bundles)
         queued = (one.bundle for one in self.queued_moves())
         taken = bundles.rows_of([*backing_off, *decided, *queued])
@@ -229,7 +285,9 @@ class RoundState:
     def under_way(self, bundle: str) -> tuple[str, str] | None:
         """Id and kind of the decision about a bundle that is not confirmed yet."""
         open_: list[Pending | Decision] = [*self.memory.pending, *self.decisions]
-        return next(((one.decision_id, one.kind) for one in reversed(open_) if bundle in one.bundles), None)
+        return next(
+            ((one.decision_id, one.kind) for one in reversed(open_) if bundle in one.bundles), None
+        )
 
     def describe_busy(self, bundle: str) -> str | None:
         """Say which move, split or merge of the bundle is to end before another begins, if any."""
@@ -257,7 +315,9 @@ class RoundState:
     def remembered(self, strategy: Strategy[Any]) -> Any:
         """What a strategy remembers, as it stands in this round."""
         if strategy.name not in self._strategies:
-            self._strategies[strategy.name] = strategy.memory(self.memory.strategies.get(strategy.name, {}))
+            self._strategies[strategy.name] = strategy.memory(
+                self.memory.strategies.get(strategy.name, {})
+            )
         return self._strategies[strategy.name]
 
     def remember(self, strategy: Strategy[Any], memory: Any) -> None:
@@ -268,12 +328,22 @@ class RoundState:
         """Strategy → the JSON object that the next round starts from. Of strategies that the cluster no longer uses nothing is kept."""
         used = {self.config.shedder.name, self.config.placement.name}
         kept = {name: data for name, data in self.memory.strategies.items() if name in used}
-        return kept | {name: memory.to_dict() for name, memory in self._strategies.items() if memory is not None}
+        return kept | {
+            name: memory.to_dict()
+            for name, memory in self._strategies.items()
+            if memory is not None
+        }
 
     def _rank(self, candidates: Rows, bundle: int) -> Best:
         strategy = self.config.placement
         best, memory = strategy.function(
-            PlacementContext(self.targets, candidates, bundle, self.config.placement_config, self.remembered(strategy))
+            PlacementContext(
+                self.targets,
+                candidates,
+                bundle,
+                self.config.placement_config,
+                self.remembered(strategy),
+            )
         )
         self.remember(strategy, memory)
         return best
@@ -286,7 +356,11 @@ class RoundState:
             self._candidate(
                 names[row],
                 score if isfinite(score) else None,
-                TakesOut.OVERLOADED.name if isinf(score) else TakesOut.NO_LOAD_DATA.name if isnan(score) else None,
+                TakesOut.OVERLOADED.name
+                if isinf(score)
+                else TakesOut.NO_LOAD_DATA.name
+                if isnan(score)
+                else None,
             )
             for row, score in zip(ranked[order].tolist(), best.scores[order].tolist(), strict=True)
         ]
@@ -302,7 +376,9 @@ class RoundState:
         """Kept for the round: the next bundle's are nearly the same, and one is dear to make."""
         key = broker, score, refused_by
         if key not in self._candidates_shown:
-            self._candidates_shown[key] = Candidate(broker=broker, score=score, refused_by=refused_by)
+            self._candidates_shown[key] = Candidate(
+                broker=broker, score=score, refused_by=refused_by
+            )
         return self._candidates_shown[key]
 
     def decide(

@@ -20,13 +20,19 @@ Attempt = Callable[[str, Look], tuple[ShadowMemory | None, Entry]]
 """Let the shadow of that name look on, or not. Returns what it remembers then (None: what it did) and its entry."""
 
 
-def looked_on(looked: Looked, shadows: Settings, remembered: str, attempt: Attempt) -> dict[str, str]:
+def looked_on(
+    looked: Looked, shadows: Settings, remembered: str, attempt: Attempt
+) -> dict[str, str]:
     """The columns `shadows` and `shadow_memory`. `remembered`: the latter, of the row before. The first entry is the cluster's own."""
     known = json.loads(remembered)
     entries, memories = [real_entry(looked)], {}
     for name in sorted(shadows):
         own = json.loads(canonical_json(shadows[name]))  # as the log has it
-        before = ShadowMemory.of(known[name]) if known.get(name, {}).get("own") == own else ShadowMemory.begin(own, looked.made.memory)
+        before = (
+            ShadowMemory.of(known[name])
+            if known.get(name, {}).get("own") == own
+            else ShadowMemory.begin(own, looked.made.memory)
+        )
         before = before.without_moves_of(looked)
 
         def look(before: ShadowMemory = before) -> tuple[ShadowMemory, Entry]:
@@ -38,7 +44,9 @@ def looked_on(looked: Looked, shadows: Settings, remembered: str, attempt: Attem
     return {"shadows": canonical_json(entries), "shadow_memory": canonical_json(memories)}
 
 
-def looked_on_again(looked: Looked, shadows: Settings, remembered: str, logged: str) -> dict[str, str]:
+def looked_on_again(
+    looked: Looked, shadows: Settings, remembered: str, logged: str
+) -> dict[str, str]:
     """The same once more, from the log: those that were skipped or failed then are so again. `logged`: the column `shadows`."""
     then = {entry["policy"]: entry for entry in json.loads(logged)}
 
@@ -50,4 +58,7 @@ def looked_on_again(looked: Looked, shadows: Settings, remembered: str, logged: 
 
 def failed(error: BaseException) -> Entry:
     """The entry of a shadow that has failed."""
-    return {"outcome": "failed", "detail": f"{type(error).__name__}: {error}".partition("\n")[0][:LONGEST_SAID]}
+    return {
+        "outcome": "failed",
+        "detail": f"{type(error).__name__}: {error}".partition("\n")[0][:LONGEST_SAID],
+    }

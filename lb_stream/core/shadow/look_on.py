@@ -22,7 +22,13 @@ from lb_stream.core.model.resources import max_weighted_usage
 from lb_stream.core.model.view import ClusterView
 from lb_stream.core.round.decide import Inbox, Round, decide
 from lb_stream.core.shadow.settings import REAL, shadow_config
-from lb_stream.core.shadow.world import Elsewhere, elsewhere_in, greatest_and_mean, still_held, world
+from lb_stream.core.shadow.world import (
+    Elsewhere,
+    elsewhere_in,
+    greatest_and_mean,
+    still_held,
+    world,
+)
 
 Entry = dict[str, Any]
 """What the log says of one policy in one round (columns of `shadow_rounds`), and under `decisions` what a shadow would have decided."""
@@ -51,27 +57,53 @@ class ShadowMemory:
     def begin(own: Mapping[str, Any], real: Memory) -> ShadowMemory:
         """Before its first round: it knows what the cluster's policy knows of brokers, of its last moves, and when it is due."""
         known = (
-            *("seq", "epoch", "first_ms", "last_shed_ms", "recently_unloaded", "unloaded_brokers", "spent"),
+            *(
+                "seq",
+                "epoch",
+                "first_ms",
+                "last_shed_ms",
+                "recently_unloaded",
+                "unloaded_brokers",
+                "spent",
+            ),
             *("dead", "suspension", "unsteady_ms"),
         )
-        return ShadowMemory(own, Memory(published_to=None, **{name: getattr(real, name) for name in known}))
+        return ShadowMemory(
+            own, Memory(published_to=None, **{name: getattr(real, name) for name in known})
+        )
 
     @staticmethod
     def of(data: Mapping[str, Any]) -> ShadowMemory:
         """What `to_dict` gave."""
-        elsewhere = {bundle: (broker, at_ms) for bundle, (broker, at_ms) in data["elsewhere"].items()}
-        return ShadowMemory(data["own"], Memory.from_json(canonical_json(data["memory"])), elsewhere)
+        elsewhere = {
+            bundle: (broker, at_ms) for bundle, (broker, at_ms) in data["elsewhere"].items()
+        }
+        return ShadowMemory(
+            data["own"], Memory.from_json(canonical_json(data["memory"])), elsewhere
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON-able fields."""
-        return {"own": self.own, "memory": json.loads(self.memory.to_json()), "elsewhere": self.elsewhere}
+        return {
+            "own": self.own,
+            "memory": json.loads(self.memory.to_json()),
+            "elsewhere": self.elsewhere,
+        }
 
     def without_moves_of(self, looked: Looked) -> ShadowMemory:
         """With the bundles where they are that the cluster's own shedder moves in this round: those moves are not the shadow's."""
         if looked.made.decisions:
             shedder = config_before(looked.made.memory, looked.config).shedder.name
-            moves = (one for one in _shed(looked.made.decisions, shedder) if not one.dry_run and one.source is not None)
-            stay = {one.bundle: (str(one.source), looked.view.now_ms) for one in moves if one.bundle not in self.elsewhere}
+            moves = (
+                one
+                for one in _shed(looked.made.decisions, shedder)
+                if not one.dry_run and one.source is not None
+            )
+            stay = {
+                one.bundle: (str(one.source), looked.view.now_ms)
+                for one in moves
+                if one.bundle not in self.elsewhere
+            }
             return replace(self, elsewhere={**self.elsewhere, **stay})
         return self
 
@@ -86,7 +118,11 @@ def look_on(looked: Looked, shadow: ShadowMemory) -> tuple[ShadowMemory, Entry]:
     config = shadow_config(looked.config.given, orders.settings, shadow.own)
     held = still_held(view, shadow.elsewhere, looked.hold_ms, orders.deleted)
     before = world(view, held)
-    memory = replace(shadow.memory, epoch=looked.made.memory.epoch, orders=replace(orders, settings={}, answers=(), waiting=()))
+    memory = replace(
+        shadow.memory,
+        epoch=looked.made.memory.epoch,
+        orders=replace(orders, settings={}, answers=(), waiting=()),
+    )
     made = decide(before, memory, Inbox(caught_up=looked.caught_up), config)
     held |= {one.bundle: (one.destination or "", view.now_ms) for one in made.decisions}
     held = still_held(view, held, looked.hold_ms, orders.deleted)
@@ -113,7 +149,11 @@ def real_entry(looked: Looked) -> Entry:
     return _entry(made, config, view) | {
         "policy": REAL,
         "detail": "dry run" if config.balancer.dry_run else "",
-        "arrived": int(np.count_nonzero(bundles.gained & ~bundles.appeared & (bundles.owner >= 0) & ~bundles.system)),
+        "arrived": int(
+            np.count_nonzero(
+                bundles.gained & ~bundles.appeared & (bundles.owner >= 0) & ~bundles.system
+            )
+        ),
         "before_max_ratio": greatest,
         "max_ratio": greatest,
         "mean_ratio": mean,
@@ -129,7 +169,9 @@ def _entry(made: Round, config: ClusterConfig, view: ClusterView) -> Entry:
         "shed": made.memory.last_shed_ms == view.now_ms,
         "moves": len(moves),
         "assignments": sum(one.kind == "assign" for one in made.decisions),
-        "moved_bytes_per_s": float(view.bundles.short.throughput[view.bundles.rows_of(moves)].sum()),
+        "moved_bytes_per_s": float(
+            view.bundles.short.throughput[view.bundles.rows_of(moves)].sum()
+        ),
         "refused_by": sorted({one.rule for one in made.refusals}),
     }
 
@@ -142,11 +184,20 @@ def _shed(decisions: tuple[Decision, ...], shedder: str) -> Iterator[Decision]:
 def _decisions(made: Round, view: ClusterView) -> Iterator[Entry]:
     rows = view.bundles.rows_of(one.bundle for one in made.decisions).tolist()
     for one, row in zip(made.decisions, rows, strict=True):
-        told = {name: getattr(one, name) for name in ("kind", "bundle", "source", "destination", "reason", "rule", "strategy")}
+        told = {
+            name: getattr(one, name)
+            for name in ("kind", "bundle", "source", "destination", "reason", "rule", "strategy")
+        }
         explained = {"saw": one.explain.saw, "limit": one.explain.limit, "unit": one.explain.unit}
-        yield told | explained | {"bytes_per_s": float(view.bundles.short.throughput[row]) if row >= 0 else None}
+        yield (
+            told
+            | explained
+            | {"bytes_per_s": float(view.bundles.short.throughput[row]) if row >= 0 else None}
+        )
 
 
 def _own(memory: Memory) -> Memory:
     """Without what is the cluster's, and without ownership records: a shadow has none."""
-    return replace(memory, orders=OperatorState(), versions={}, unserved={}, untold=(), published_to=None)
+    return replace(
+        memory, orders=OperatorState(), versions={}, unserved={}, untold=(), published_to=None
+    )

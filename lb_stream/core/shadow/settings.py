@@ -19,11 +19,21 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 FORCED = {"mode": "act", "split_enabled": False, "merge_advice_enabled": False}
 """A shadow counts its own moves, as if they were published. It splits nothing: nobody knows what the halves would carry."""
 
-_OF_THE_CLUSTER = dict.fromkeys(ReportConfig.model_fields, "agents report once for all policies") | {
-    **dict.fromkeys(("short_samples", "long_samples", "sample_mode"), "all policies see the same averages"),
-    **dict.fromkeys(("bundle_retention_ms", "broker_retention_ms"), "all policies see the same brokers and bundles"),
+_OF_THE_CLUSTER = dict.fromkeys(
+    ReportConfig.model_fields, "agents report once for all policies"
+) | {
+    **dict.fromkeys(
+        ("short_samples", "long_samples", "sample_mode"), "all policies see the same averages"
+    ),
+    **dict.fromkeys(
+        ("bundle_retention_ms", "broker_retention_ms"),
+        "all policies see the same brokers and bundles",
+    ),
     **dict.fromkeys(SplittingConfig.model_fields, "a shadow splits nothing"),
-    **dict.fromkeys(("mode", "auto_approve", "max_proposals", "proposal_expires_ms"), "a shadow publishes nothing, ever"),
+    **dict.fromkeys(
+        ("mode", "auto_approve", "max_proposals", "proposal_expires_ms"),
+        "a shadow publishes nothing, ever",
+    ),
     "tombstone_delay_ms": "a shadow has no ownership records",
 }
 
@@ -31,12 +41,18 @@ _OF_THE_CLUSTER = dict.fromkeys(ReportConfig.model_fields, "agents report once f
 def check_shadow(name: str, own: Mapping[str, Any]) -> None:
     """Raise SettingError for a name that can't be a shadow's, or a key that is not a shadow's to set. `own`: under any names."""
     if not NAME.fullmatch(name) or name == REAL:
-        raise SettingError(name, dict(own), f"a shadow's name: letters, digits, dashes, underscores, 64 at most, and not {REAL!r}")
+        raise SettingError(
+            name,
+            dict(own),
+            f"a shadow's name: letters, digits, dashes, underscores, 64 at most, and not {REAL!r}",
+        )
     for key, value in canonical(own).items():
         if why := _OF_THE_CLUSTER.get(key):
             raise SettingError(key, value, f"to be set for the cluster, not for a shadow: {why}")
 
 
-def shadow_config(given: Mapping[str, Any], commanded: Mapping[str, Any], own: Mapping[str, Any]) -> ClusterConfig:
+def shadow_config(
+    given: Mapping[str, Any], commanded: Mapping[str, Any], own: Mapping[str, Any]
+) -> ClusterConfig:
     """What a shadow runs with: its own settings, over those that commands have set, over the cluster's. Raises SettingError."""
     return config_of(in_force(given, commanded) | canonical(own) | FORCED)

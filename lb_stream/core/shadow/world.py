@@ -18,13 +18,25 @@ MOST_ELSEWHERE = 5_000
 """So many bundles are held: every round's row of the log names them. The oldest are let go first."""
 
 
-def still_held(view: ClusterView, elsewhere: Elsewhere, hold_ms: int, deleted: tuple[str, ...]) -> dict[str, tuple[str, int]]:
+def still_held(
+    view: ClusterView, elsewhere: Elsewhere, hold_ms: int, deleted: tuple[str, ...]
+) -> dict[str, tuple[str, int]]:
     """Those that are held still: for `hold_ms` at most, while bundle and broker are known, and the bundle was neither split nor deleted."""
     brokers = {"", *view.brokers.names}
-    young = sorted(bundle for bundle, (broker, at_ms) in elsewhere.items() if at_ms > view.now_ms - hold_ms and broker in brokers)
+    young = sorted(
+        bundle
+        for bundle, (broker, at_ms) in elsewhere.items()
+        if at_ms > view.now_ms - hold_ms and broker in brokers
+    )
     rows = dict(zip(young, view.bundles.rows_of(young).tolist(), strict=True))
-    split = superseded(view, [row for row in rows.values() if row >= 0 and view.bundles.owner[row] < 0])
-    kept = [bundle for bundle, row in rows.items() if row >= 0 and row not in split and namespace_of(bundle) not in deleted]
+    split = superseded(
+        view, [row for row in rows.values() if row >= 0 and view.bundles.owner[row] < 0]
+    )
+    kept = [
+        bundle
+        for bundle, row in rows.items()
+        if row >= 0 and row not in split and namespace_of(bundle) not in deleted
+    ]
     newest = sorted(kept, key=lambda bundle: (-elsewhere[bundle][1], bundle))[:MOST_ELSEWHERE]
     return {bundle: elsewhere[bundle] for bundle in sorted(newest)}
 
@@ -39,15 +51,25 @@ def world(view: ClusterView, held: Elsewhere) -> ClusterView:
     moved = with_moves(view, rows[away], places[away]) if away.any() else view
     owner_since_ms = view.bundles.owner_since_ms.copy()
     owner_since_ms[rows[away]] = since_ms[away]
-    nothing = np.zeros(len(view.bundles), np.bool_)  # is news: what came to whom in this batch, came so really
-    bundles = replace(moved.bundles, in_flight=view.bundles.in_flight, gained=nothing, appeared=nothing, owner_since_ms=owner_since_ms)
+    nothing = np.zeros(
+        len(view.bundles), np.bool_
+    )  # is news: what came to whom in this batch, came so really
+    bundles = replace(
+        moved.bundles,
+        in_flight=view.bundles.in_flight,
+        gained=nothing,
+        appeared=nothing,
+        owner_since_ms=owner_since_ms,
+    )
     return replace(moved, brokers=_with_smoothed(moved.brokers, view.brokers), bundles=bundles)
 
 
 def _with_smoothed(brokers: Brokers, really: Brokers) -> Brokers:
     """What brokers smooth by themselves (extensible manager), moved by as much as the figure that it follows."""
     load = np.maximum(really.load_ema + brokers.usage - really.usage, 0.0)
-    throughput = np.maximum(really.throughput_ema + brokers.latest.throughput - really.latest.throughput, 0.0)
+    throughput = np.maximum(
+        really.throughput_ema + brokers.latest.throughput - really.latest.throughput, 0.0
+    )
     return replace(brokers, load_ema=load, throughput_ema=throughput)
 
 
@@ -55,7 +77,10 @@ def elsewhere_in(view: ClusterView, held: Elsewhere) -> int:
     """How many of the held bundles are really somewhere else."""
     names = (*view.brokers.names, "")
     rows = view.bundles.rows_of(held).tolist()
-    return sum(names[view.bundles.owner[row]] != broker for row, (broker, _) in zip(rows, held.values(), strict=True))
+    return sum(
+        names[view.bundles.owner[row]] != broker
+        for row, (broker, _) in zip(rows, held.values(), strict=True)
+    )
 
 
 def greatest_and_mean(usage: Floats, alive: Bools) -> tuple[float | None, float | None]:

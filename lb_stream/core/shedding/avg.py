@@ -34,24 +34,51 @@ class AvgShedderConfig(KeyModel):
     """Settings of AvgShedder. Scores are usages in percent points."""
 
     low_threshold_points: int = key(
-        15, "a pair this far apart for long is levelled", unit="points", pulsar="loadBalancerAvgShedderLowThreshold", ge=0, le=100
+        15,
+        "a pair this far apart for long is levelled",
+        unit="points",
+        pulsar="loadBalancerAvgShedderLowThreshold",
+        ge=0,
+        le=100,
     )
     high_threshold_points: int = key(
-        40, "a pair this far apart is levelled soon", unit="points", pulsar="loadBalancerAvgShedderHighThreshold", ge=0, le=100
+        40,
+        "a pair this far apart is levelled soon",
+        unit="points",
+        pulsar="loadBalancerAvgShedderHighThreshold",
+        ge=0,
+        le=100,
     )
     hit_count_low: int = key(
-        8, "rounds in a row beyond the low threshold", unit="rounds", pulsar="loadBalancerAvgShedderHitCountLowThreshold", ge=0
+        8,
+        "rounds in a row beyond the low threshold",
+        unit="rounds",
+        pulsar="loadBalancerAvgShedderHitCountLowThreshold",
+        ge=0,
     )
     hit_count_high: int = key(
-        2, "rounds in a row beyond the high threshold", unit="rounds", pulsar="loadBalancerAvgShedderHitCountHighThreshold", ge=0
+        2,
+        "rounds in a row beyond the high threshold",
+        unit="rounds",
+        pulsar="loadBalancerAvgShedderHitCountHighThreshold",
+        ge=0,
     )
-    max_unload_ratio: float = key(0.2, "how much of the difference to move", pulsar="maxUnloadPercentage", ge=0, le=1)
-    min_unload_msgs_per_s: int = key(1000, "do nothing when less than this would move", unit="msg/s", pulsar="minUnloadMessage", ge=0)
+    max_unload_ratio: float = key(
+        0.2, "how much of the difference to move", pulsar="maxUnloadPercentage", ge=0, le=1
+    )
+    min_unload_msgs_per_s: int = key(
+        1000,
+        "do nothing when less than this would move",
+        unit="msg/s",
+        pulsar="minUnloadMessage",
+        ge=0,
+    )
     min_unload_bytes_per_s: int = key(
         1_048_576, "do nothing when less than this would move", unit="bytes/s", pulsar="minUnloadMessageThroughput", ge=0,
     )  # fmt: skip
     avg_target_key: Literal["value", "name"] = key(
-        "value", "what a bundle's destination is remembered under: its figures, as the reference does (lost when they change), or its name"
+        "value",
+        "what a bundle's destination is remembered under: its figures, as the reference does (lost when they change), or its name",
     )
 
 
@@ -66,11 +93,20 @@ class AvgMemory:
     @staticmethod
     def read(data: Mapping[str, Any]) -> AvgMemory:
         """From the JSON object of the last round."""
-        return AvgMemory(*({str(k): v for k, v in data.get(name, {}).items()} for name in ("hits_low", "hits_high", "target")))
+        return AvgMemory(
+            *(
+                {str(k): v for k, v in data.get(name, {}).items()}
+                for name in ("hits_low", "hits_high", "target")
+            )
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """As the JSON object that `read` takes."""
-        return {"hits_low": dict(self.hits_low), "hits_high": dict(self.hits_high), "target": dict(self.target)}
+        return {
+            "hits_low": dict(self.hits_low),
+            "hits_high": dict(self.hits_high),
+            "target": dict(self.target),
+        }
 
 
 def target_key(view: ClusterView, bundle: int, config: AvgShedderConfig) -> str:
@@ -95,7 +131,10 @@ def forget_who_is_gone(view: ClusterView, config: AvgShedderConfig, memory: AvgM
     that are no more, and looking at every bundle costs little beside what it took to place so many.
     """
     names = set(view.brokers.names)
-    hits_low, hits_high = ({name: hits for name, hits in one.items() if name in names} for one in (memory.hits_low, memory.hits_high))
+    hits_low, hits_high = (
+        {name: hits for name, hits in one.items() if name in names}
+        for one in (memory.hits_low, memory.hits_high)
+    )
     target, bundles = memory.target, len(view.bundles)
     if len(target) > 2 * bundles:
         kept = {target_key(view, row, config) for row in range(bundles)}
@@ -139,7 +178,9 @@ def shed_to_partner(context: ShedContext[AvgShedderConfig, AvgMemory]) -> tuple[
     return Unloads(tuple(proposals), tuple(refusals)), now
 
 
-def _pairs_apart(view: ClusterView, config: AvgShedderConfig, memory: AvgMemory, order: list[int], score: Floats) -> list[tuple[int, int]]:
+def _pairs_apart(
+    view: ClusterView, config: AvgShedderConfig, memory: AvgMemory, order: list[int], score: Floats
+) -> list[tuple[int, int]]:
     """Lowest with highest, second lowest with second highest, ...: those at least the low threshold apart. Counts their hits."""
     pairs = []
     for at in range((len(order) + 1) // 2):
@@ -208,7 +249,9 @@ def _level(
     elif throughput > config.min_unload_bytes_per_s:
         load, budget, unit = loads[1], throughput, "bytes/s"
     else:
-        refusals.append(refusal(Refuses.MIN_UNLOAD, names[high], saw=[rate], limit=config.min_unload_msgs_per_s))
+        refusals.append(
+            refusal(Refuses.MIN_UNLOAD, names[high], saw=[rate], limit=config.min_unload_msgs_per_s)
+        )
         return
     saw, amount, before = float(score[high] - score[low]), budget, len(proposals)
     for row in heaviest_first(rows, load).tolist():
@@ -216,15 +259,33 @@ def _level(
         if 0 < value <= budget:
             budget -= value
             memory.target[target_key(view, row, config)] = names[low]
-            proposals.append(Unload(row, high, "Overloaded", Decides.PAIR_APART, saw, float(config.low_threshold_points), None, None))
+            proposals.append(
+                Unload(
+                    row,
+                    high,
+                    "Overloaded",
+                    Decides.PAIR_APART,
+                    saw,
+                    float(config.low_threshold_points),
+                    None,
+                    None,
+                )
+            )
     if len(proposals) == before:
         refusals.append(none_chosen(view, high, rows, load, amount, unit))
 
 
 @placement("AvgShedder", config=AvgShedderConfig, memory=AvgMemory.read)
-def stay_with_partner(context: PlacementContext[AvgShedderConfig, AvgMemory]) -> tuple[Best, AvgMemory]:
+def stay_with_partner(
+    context: PlacementContext[AvgShedderConfig, AvgMemory],
+) -> tuple[Best, AvgMemory]:
     """The broker that the bundle belongs to when it is a candidate; else one of them by chance, to which it belongs from now on."""
-    targets, candidates, bundle, memory = context.targets, context.candidates, context.bundle, context.memory
+    targets, candidates, bundle, memory = (
+        context.targets,
+        context.candidates,
+        context.bundle,
+        context.memory,
+    )
     names, remembered = targets.view.brokers.names, target_key(targets.view, bundle, context.config)
     wanted = memory.target.get(remembered)
     chosen = candidates == (names.index(wanted) if wanted in names else -1)

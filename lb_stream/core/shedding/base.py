@@ -54,10 +54,14 @@ class Unload:
     expected_after: float | None
     destination: int | None = None
     with_next: bool = False  # both are part of one exchange: either all of it is decided or nothing
-    considered: tuple[tuple[int, float], ...] = ()  # brokers that it weighed as destinations, and their scores; the least is the best
+    considered: tuple[
+        tuple[int, float], ...
+    ] = ()  # brokers that it weighed as destinations, and their scores; the least is the best
     cost: float | None = None  # of the move, by its own measure; the average bundle's is 1
     client_seconds: float | None = None  # that the move takes from the bundle's clients
-    usages: tuple[float, float, float, float] | None = None  # before and after it: the source's, then the destination's; in the rule's unit
+    usages: tuple[float, float, float, float] | None = (
+        None  # before and after it: the source's, then the destination's; in the rule's unit
+    )
 
     @property
     def gain(self) -> float | None:
@@ -102,7 +106,9 @@ class Disruption:
     def none(bundles: int) -> Disruption:
         """Nobody has said anything about any of so many bundles. O(1)."""
         held, weight = np.broadcast_to(np.False_, bundles), np.broadcast_to(np.float64(1), bundles)
-        return Disruption(held, weight, np.broadcast_to(np.int32(-1), bundles), np.empty(0, np.int64))
+        return Disruption(
+            held, weight, np.broadcast_to(np.int32(-1), bundles), np.empty(0, np.int64)
+        )
 
     def within(self, rows: Rows) -> Rows:
         """The given bundles in their order, of each budget as many of the first ones as it leaves moves. O(rows)."""
@@ -122,7 +128,9 @@ class Disruption:
         if not len(self.left):
             return self
         budget = self.budget[rows]
-        return replace(self, left=self.left - np.bincount(budget[budget >= 0], minlength=len(self.left)))
+        return replace(
+            self, left=self.left - np.bincount(budget[budget >= 0], minlength=len(self.left))
+        )
 
 
 Config = TypeVar("Config")
@@ -139,8 +147,12 @@ class ShedContext(Generic[Config, Remembered]):
     eligible: Bools  # bundles that it may choose
     movable: Bools  # those, and the ones that were unloaded lately
     reported: ClusterView  # the view before moves in flight were carried out
-    may_take: Callable[[int, int], bool]  # (bundle, broker): whether the filters let that broker have that bundle
-    takers: Callable[[int], Rows]  # bundle → brokers that the rules let have it; even distribution is a wish and no rule
+    may_take: Callable[
+        [int, int], bool
+    ]  # (bundle, broker): whether the filters let that broker have that bundle
+    takers: Callable[
+        [int], Rows
+    ]  # bundle → brokers that the rules let have it; even distribution is a wish and no rule
     unloaded: Mapping[str, int]  # broker → when a move out of it was last confirmed, ms
     unloading: tuple[str, ...]  # brokers with unconfirmed moves out of them, sorted
     disruption: Disruption  # what operators let moves cost
@@ -163,7 +175,19 @@ class ShedContext(Generic[Config, Remembered]):
         movable, reported = chosen if movable is None else movable, reported or view
         allowed = disruption or Disruption.none(len(view.bundles))
         everybody = np.flatnonzero(view.brokers.alive)
-        return ShedContext(view, config, memory, chosen, movable, reported, may_take, takers or (lambda _: everybody), {}, (), allowed)
+        return ShedContext(
+            view,
+            config,
+            memory,
+            chosen,
+            movable,
+            reported,
+            may_take,
+            takers or (lambda _: everybody),
+            {},
+            (),
+            allowed,
+        )
 
 
 class Shedder(Protocol):
@@ -205,15 +229,23 @@ class Observer(Protocol):
 class Traits:
     """How the round treats a shedder; the defaults are the modular manager's way."""
 
-    manager: Literal["modular", "simple", "extensible", "any"] = "modular"  # whose shedder it is; any: the modular or the extensible one
-    chooses_destination: bool = False  # its proposals name their destination; else placement finds one
+    manager: Literal["modular", "simple", "extensible", "any"] = (
+        "modular"  # whose shedder it is; any: the modular or the extensible one
+    )
+    chooses_destination: bool = (
+        False  # its proposals name their destination; else placement finds one
+    )
     sees_the_round: bool = False  # its view has what this very round has decided carried out; else it decides on what was there before
     paces_itself: bool = False  # it is asked with every new report, whatever the shedding interval
     observe: Observer | None = None
     learn_moves: MoveLearner | None = None
     forget_plan: PlanForgetter | None = None  # None: it remembers nothing of what it has decided
-    loads: Callable[[Any], Mapping[str, float]] | None = None  # its memory → broker's smoothed usage, for placement to go by
-    at_once: Mapping[str, Any] = field(default_factory=dict)  # settings by which it waits for nothing: for who asks it without a past
+    loads: Callable[[Any], Mapping[str, float]] | None = (
+        None  # its memory → broker's smoothed usage, for placement to go by
+    )
+    at_once: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # settings by which it waits for nothing: for who asks it without a past
 
 
 def traits_of(strategy: Strategy[Shedder]) -> Traits:
@@ -234,7 +266,10 @@ def rows_by_broker(view: ClusterView, brokers: Rows, eligible: Bools) -> dict[in
     rows = rows[np.argsort(owner[rows], kind="stable")]
     ends = np.searchsorted(owner[rows], brokers, side="right")
     starts = np.searchsorted(owner[rows], brokers, side="left")
-    return {int(broker): rows[start:end] for broker, start, end in zip(brokers, starts, ends, strict=True)}
+    return {
+        int(broker): rows[start:end]
+        for broker, start, end in zip(brokers, starts, ends, strict=True)
+    }
 
 
 def heaviest_first(rows: Rows, load: Floats) -> Rows:
@@ -332,5 +367,16 @@ def shed_throughput(
         throughput = float(view.brokers.latest.throughput[need.broker])
         left = max(0.0, 1.0 - float(np.sum(load[chosen])) / throughput) if throughput > 0 else 1.0
         for row in chosen.tolist():
-            proposals.append(Unload(row, need.broker, "Overloaded", need.rule, need.saw, need.limit, need.average, need.saw * left))
+            proposals.append(
+                Unload(
+                    row,
+                    need.broker,
+                    "Overloaded",
+                    need.rule,
+                    need.saw,
+                    need.limit,
+                    need.average,
+                    need.saw * left,
+                )
+            )
     return proposals, refusals

@@ -13,15 +13,29 @@ from lb_stream.core.model.refusals import Refusal
 from lb_stream.core.model.rules import Decides
 from lb_stream.core.model.view import ClusterView, Floats
 from lb_stream.core.shedding.base import Need, ShedContext, Unloads, shedder
-from lb_stream.core.shedding.threshold import TRAITS, AboveAverageConfig, ThresholdMemory, is_worth_it, mean_of, shed_by_average
+from lb_stream.core.shedding.threshold import (
+    TRAITS,
+    AboveAverageConfig,
+    ThresholdMemory,
+    is_worth_it,
+    mean_of,
+    shed_by_average,
+)
 
 
 class RangeThresholdShedderConfig(AboveAverageConfig):
     """Settings of RangeThresholdShedder."""
 
 
-@shedder("RangeThresholdShedder", config=RangeThresholdShedderConfig, memory=ThresholdMemory.read, traits=TRAITS)
-def shed_out_of_range(context: ShedContext[RangeThresholdShedderConfig, ThresholdMemory]) -> tuple[Unloads, ThresholdMemory]:
+@shedder(
+    "RangeThresholdShedder",
+    config=RangeThresholdShedderConfig,
+    memory=ThresholdMemory.read,
+    traits=TRAITS,
+)
+def shed_out_of_range(
+    context: ShedContext[RangeThresholdShedderConfig, ThresholdMemory],
+) -> tuple[Unloads, ThresholdMemory]:
     """Unload from each broker above the average plus the threshold; if none is, from the highest for those below it minus the threshold.
 
     Usage is a ratio, throughput bytes/s.
@@ -29,7 +43,9 @@ def shed_out_of_range(context: ShedContext[RangeThresholdShedderConfig, Threshol
     return shed_by_average(context, _from_highest)
 
 
-def _from_highest(view: ClusterView, config: RangeThresholdShedderConfig, usage: Floats, refusals: list[Refusal]) -> list[Need]:
+def _from_highest(
+    view: ClusterView, config: RangeThresholdShedderConfig, usage: Floats, refusals: list[Refusal]
+) -> list[Need]:
     """When somebody is below the range: a threshold's worth of the highest broker's throughput, wherever that one stands."""
     alive = np.flatnonzero(view.brokers.alive)
     average = mean_of(usage[alive])

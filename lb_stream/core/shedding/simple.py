@@ -15,7 +15,12 @@ from lb_stream.core.model.refusals import Refusal, refusal
 from lb_stream.core.model.resources import percent
 from lb_stream.core.model.rules import Decides, Refuses
 from lb_stream.core.model.view import ClusterView, Floats
-from lb_stream.core.reporting.top_bundles import CONNECTIONS_STEP, RATE_STEP, THROUGHPUT_STEP, rounded
+from lb_stream.core.reporting.top_bundles import (
+    CONNECTIONS_STEP,
+    RATE_STEP,
+    THROUGHPUT_STEP,
+    rounded,
+)
 from lb_stream.core.shedding.base import (
     BundleRules,
     ShedContext,
@@ -61,7 +66,10 @@ def shed_heaviest(context: ShedContext[SimpleLoadManagerConfig, None]) -> tuple[
     """
     view, config = context.view, context.config
     alive = view.brokers.alive
-    usages = {name: percent(*columns).astype(np.float64) for name, columns in view.brokers.resources.items()}
+    usages = {
+        name: percent(*columns).astype(np.float64)
+        for name, columns in view.brokers.resources.items()
+    }
     considered = np.array([usages[name] for name in CONSIDERED])
     comfortable = np.flatnonzero(alive & (considered < config.comfort_percent).all(axis=0)).tolist()
     hot = np.flatnonzero(alive & (considered > config.overloaded_threshold_percent).any(axis=0))
@@ -85,12 +93,25 @@ def shed_heaviest(context: ShedContext[SimpleLoadManagerConfig, None]) -> tuple[
         heaviest = int(busy[np.argmax(in_steps(load[busy]))])  # the first of equal ones
         if not context.eligible[heaviest]:
             refusals.append(refusal(Refuses.RECENTLY_UNLOADED, name, [view.bundles.name(heaviest)]))
-        elif not any(other != broker and context.may_take(heaviest, other) for other in comfortable):
-            refusals.append(refusal(Refuses.NOBODY_COMFORTABLE, name, [view.bundles.name(heaviest)], limit=config.comfort_percent))
+        elif not any(
+            other != broker and context.may_take(heaviest, other) for other in comfortable
+        ):
+            refusals.append(
+                refusal(
+                    Refuses.NOBODY_COMFORTABLE,
+                    name,
+                    [view.bundles.name(heaviest)],
+                    limit=config.comfort_percent,
+                )
+            )
         else:
             saw = float(considered[:, broker].max()) / 100
             limit = config.overloaded_threshold_percent / 100
-            proposals.append(Unload(heaviest, broker, "Overloaded", BOTTLENECKS[bottleneck], saw, limit, None, None))
+            proposals.append(
+                Unload(
+                    heaviest, broker, "Overloaded", BOTTLENECKS[bottleneck], saw, limit, None, None
+                )
+            )
     return Unloads(tuple(proposals), tuple(refusals)), None
 
 
@@ -102,5 +123,9 @@ def _loads(view: ClusterView, bottleneck: str) -> tuple[Floats, Callable[[Floats
     if bottleneck == "memory":
         connections = (bundles.topics + bundles.sessions).astype(np.float64)
         return connections, lambda counts: counts // CONNECTIONS_STEP, "connections"
-    throughput = bundles.latest.throughput_in if bottleneck == "bandwidth_in" else bundles.latest.throughput_out
+    throughput = (
+        bundles.latest.throughput_in
+        if bottleneck == "bandwidth_in"
+        else bundles.latest.throughput_out
+    )
     return throughput, lambda flows: rounded(flows / THROUGHPUT_STEP), "bytes/s"

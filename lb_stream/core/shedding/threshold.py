@@ -46,7 +46,8 @@ class AboveAverageConfig(BundleRules):
         pulsar="loadBalancerBundleUnloadMinThroughputThreshold", ge=0,
     )  # fmt: skip
     threshold_target: Literal["below_average_plus_threshold", "below_average"] = key(
-        "below_average_plus_threshold", "how far a broker is brought down: to 5 points below the threshold, or below the average itself"
+        "below_average_plus_threshold",
+        "how far a broker is brought down: to 5 points below the threshold, or below the average itself",
     )
 
     @property
@@ -59,7 +60,10 @@ class ThresholdShedderConfig(AboveAverageConfig):
     """Settings of ThresholdShedder."""
 
     lower_boundary: bool = key(
-        False, "when nobody is too high but somebody too low, unload from the highest", pulsar="lowerBoundarySheddingEnabled", dynamic=False
+        False,
+        "when nobody is too high but somebody too low, unload from the highest",
+        pulsar="lowerBoundarySheddingEnabled",
+        dynamic=False,
     )
 
 
@@ -72,7 +76,9 @@ class ThresholdMemory:
     @staticmethod
     def read(data: Mapping[str, Any]) -> ThresholdMemory:
         """From the JSON object of the last round."""
-        return ThresholdMemory({str(name): float(value) for name, value in data.get("usage", {}).items()})
+        return ThresholdMemory(
+            {str(name): float(value) for name, value in data.get("usage", {}).items()}
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """As the JSON object that `read` takes."""
@@ -84,17 +90,27 @@ BelowAverage = Callable[[ClusterView, Any, Floats, list[Refusal]], list[Need]]
 """(view, config, smoothed usage, refusals to add to) → who should shed for the sake of brokers far below the average."""
 
 
-def forget_who_left(view: ClusterView, _config: AboveAverageConfig, memory: ThresholdMemory) -> ThresholdMemory:
+def forget_who_left(
+    view: ClusterView, _config: AboveAverageConfig, memory: ThresholdMemory
+) -> ThresholdMemory:
     """In every round: a broker that is gone between two passes starts anew when it comes back."""
-    alive = {name for name, alive in zip(view.brokers.names, view.brokers.alive.tolist(), strict=True) if alive}
+    alive = {
+        name
+        for name, alive in zip(view.brokers.names, view.brokers.alive.tolist(), strict=True)
+        if alive
+    }
     return ThresholdMemory({name: usage for name, usage in memory.usage.items() if name in alive})
 
 
 TRAITS = Traits(observe=forget_who_left)
 
 
-@shedder("ThresholdShedder", config=ThresholdShedderConfig, memory=ThresholdMemory.read, traits=TRAITS)
-def shed_above_average(context: ShedContext[ThresholdShedderConfig, ThresholdMemory]) -> tuple[Unloads, ThresholdMemory]:
+@shedder(
+    "ThresholdShedder", config=ThresholdShedderConfig, memory=ThresholdMemory.read, traits=TRAITS
+)
+def shed_above_average(
+    context: ShedContext[ThresholdShedderConfig, ThresholdMemory],
+) -> tuple[Unloads, ThresholdMemory]:
     """Unload from each broker whose smoothed usage reaches the cluster's average plus the threshold.
 
     Usage is a ratio, throughput bytes/s. Brokers that aren't alive neither count nor shed, and are forgotten.
@@ -106,7 +122,12 @@ def shed_by_average(
     context: ShedContext[AverageConfig, ThresholdMemory], below_average: BelowAverage | None
 ) -> tuple[Unloads, ThresholdMemory]:
     """The pass above the average; when it selects nothing, the pass below it."""
-    view, config, eligible, disruption = context.view, context.config, context.eligible, context.disruption
+    view, config, eligible, disruption = (
+        context.view,
+        context.config,
+        context.eligible,
+        context.disruption,
+    )
     alive = np.flatnonzero(view.brokers.alive)
     usage = _smoothed(view, config, context.memory)
     average = mean_of(usage[alive])
@@ -119,12 +140,21 @@ def shed_by_average(
         saw = float(usage[broker])
         to_average = config.threshold_target == "below_average"
         share = saw - average + MARGIN if to_average else saw - average - config.threshold + MARGIN
-        need = Need(broker, float(view.brokers.latest.throughput[broker]) * share, Decides.ABOVE_AVERAGE, saw, limit, average)
+        need = Need(
+            broker,
+            float(view.brokers.latest.throughput[broker]) * share,
+            Decides.ABOVE_AVERAGE,
+            saw,
+            limit,
+            average,
+        )
         if is_worth_it(view, config, need, refusals):
             needs.append(need)
     proposals, refused = shed_throughput(view, needs, eligible, disruption, config)
     if not proposals and below_average is not None:
-        usage = _smoothed(view, config, _remember(view, usage))  # a second sample in this round: observable in the reference, so kept
+        usage = _smoothed(
+            view, config, _remember(view, usage)
+        )  # a second sample in this round: observable in the reference, so kept
         needs = below_average(view, config, usage, refusals)
         proposals, more = shed_throughput(view, needs, eligible, disruption, config)
         refused += more
@@ -134,7 +164,9 @@ def shed_by_average(
 def _smoothed(view: ClusterView, config: AboveAverageConfig, memory: ThresholdMemory) -> Floats:
     now = view.brokers.usage
     before = np.array([memory.usage.get(name, np.nan) for name in view.brokers.names])
-    return np.where(np.isnan(before), now, before * config.history_ratio + (1 - config.history_ratio) * now)
+    return np.where(
+        np.isnan(before), now, before * config.history_ratio + (1 - config.history_ratio) * now
+    )
 
 
 def mean_of(usage: Floats) -> float:
@@ -143,19 +175,36 @@ def mean_of(usage: Floats) -> float:
 
 
 def _remember(view: ClusterView, usage: Floats) -> ThresholdMemory:
-    return ThresholdMemory({name: float(usage[row]) for row, name in enumerate(view.brokers.names) if view.brokers.alive[row]})
+    return ThresholdMemory(
+        {
+            name: float(usage[row])
+            for row, name in enumerate(view.brokers.names)
+            if view.brokers.alive[row]
+        }
+    )
 
 
-def is_worth_it(view: ClusterView, config: AboveAverageConfig, need: Need, refusals: list[Refusal]) -> bool:
+def is_worth_it(
+    view: ClusterView, config: AboveAverageConfig, need: Need, refusals: list[Refusal]
+) -> bool:
     """Whether enough throughput would leave; else it is noted among the refusals."""
     least = config.min_throughput_mb * MB
     if need.bytes_per_s < least:
-        refusals.append(refusal(Refuses.MIN_THROUGHPUT, view.brokers.names[need.broker], saw=[need.bytes_per_s], limit=least))
+        refusals.append(
+            refusal(
+                Refuses.MIN_THROUGHPUT,
+                view.brokers.names[need.broker],
+                saw=[need.bytes_per_s],
+                limit=least,
+            )
+        )
         return False
     return True
 
 
-def _lower_boundary(view: ClusterView, config: ThresholdShedderConfig, usage: Floats, refusals: list[Refusal]) -> list[Need]:
+def _lower_boundary(
+    view: ClusterView, config: ThresholdShedderConfig, usage: Floats, refusals: list[Refusal]
+) -> list[Need]:
     """When somebody is below the average minus the threshold: half a threshold's worth of the highest broker's throughput."""
     alive = np.flatnonzero(view.brokers.alive)
     average = mean_of(usage[alive])
@@ -171,6 +220,8 @@ def _lower_boundary(view: ClusterView, config: ThresholdShedderConfig, usage: Fl
         refusals += [] if too_few is None else [too_few]
         return []
     broker = int(high[np.argmax(usage[high])])
-    amount = float(view.brokers.latest.throughput[broker]) * config.threshold * LOWER_BOUNDARY_FACTOR
+    amount = (
+        float(view.brokers.latest.throughput[broker]) * config.threshold * LOWER_BOUNDARY_FACTOR
+    )
     need = Need(broker, amount, Decides.LOWER_BOUNDARY, float(usage[broker]), floor, average)
     return [need] if is_worth_it(view, config, need, refusals) else []

@@ -45,14 +45,23 @@ class TransferShedderConfig(KeyModel):
         pulsar="loadBalancerTransferEnabled",
     )
     max_brokers_per_cycle: int = key(
-        3, "most brokers relieved in one pass", unit="brokers", pulsar="loadBalancerMaxNumberOfBrokerSheddingPerCycle", ge=0
+        3,
+        "most brokers relieved in one pass",
+        unit="brokers",
+        pulsar="loadBalancerMaxNumberOfBrokerSheddingPerCycle",
+        ge=0,
     )
     unload_delay_ms: int = key(
         180_000, "no pass while a broker's report is less than this younger than its last unload", unit="ms",
         pulsar="loadBalanceSheddingDelayInSeconds", factor=1_000, ge=0,
     )  # fmt: skip
     load_data_ttl_ms: int = key(
-        1_800_000, "a broker's load counts for this long", unit="ms", pulsar="loadBalancerBrokerLoadDataTTLInSeconds", factor=1_000, ge=0
+        1_800_000,
+        "a broker's load counts for this long",
+        unit="ms",
+        pulsar="loadBalancerBrokerLoadDataTTLInSeconds",
+        factor=1_000,
+        ge=0,
     )
     top_bundles: int = key(
         10, "how many of a broker's heaviest bundles are looked at", unit="bundles",
@@ -70,11 +79,19 @@ class TransferShedderConfig(KeyModel):
         0.9, "weight of the past in a broker's smoothed load", pulsar="loadBalancerHistoryResourcePercentage", ge=0, le=1,
     )  # fmt: skip
     memory_weight: float | None = key(
-        None, "weight of heap memory in a broker's load; unset: 0", pulsar="loadBalancerMemoryResourceWeight", ge=0
+        None,
+        "weight of heap memory in a broker's load; unset: 0",
+        pulsar="loadBalancerMemoryResourceWeight",
+        ge=0,
     )
-    debug_mode: bool = key(False, "the reference's debug mode, which changes what swaps count for", pulsar="loadBalancerDebugModeEnabled")
+    debug_mode: bool = key(
+        False,
+        "the reference's debug mode, which changes what swaps count for",
+        pulsar="loadBalancerDebugModeEnabled",
+    )
     transfer_swap_gain: Literal["debug_only", "always"] = key(
-        "debug_only", "when the bundles that a swap brings back count for the next ones: only in debug mode, as in the reference, or always"
+        "debug_only",
+        "when the bundles that a swap brings back count for the next ones: only in debug mode, as in the reference, or always",
     )
 
     @property
@@ -102,15 +119,23 @@ class TransferMemory:
     @staticmethod
     def read(data: Mapping[str, Any]) -> TransferMemory:
         """From the JSON object of the last round."""
-        brokers = {str(name): (float(load), float(flow), int(count)) for name, (load, flow, count) in data.get("brokers", {}).items()}
+        brokers = {
+            str(name): (float(load), float(flow), int(count))
+            for name, (load, flow, count) in data.get("brokers", {}).items()
+        }
         return TransferMemory(int(data.get("hits", 0)), brokers)
 
     def to_dict(self) -> dict[str, Any]:
         """As the JSON object that `read` takes."""
-        return {"hits": self.hits, "brokers": {name: list(row) for name, row in self.brokers.items()}}
+        return {
+            "hits": self.hits,
+            "brokers": {name: list(row) for name, row in self.brokers.items()},
+        }
 
 
-def observe(view: ClusterView, config: TransferShedderConfig, memory: TransferMemory) -> TransferMemory:
+def observe(
+    view: ClusterView, config: TransferShedderConfig, memory: TransferMemory
+) -> TransferMemory:
     """Smooth the load of each broker that has sent a new sample; one whose bundles have changed starts anew with it.
 
     The reference withdraws such a broker's load until its next report; here the report that shows the change is that report. What a
@@ -123,12 +148,21 @@ def observe(view: ClusterView, config: TransferShedderConfig, memory: TransferMe
     changed[owner[view.bundles.gained & (owner >= 0)]] = True
     changed &= before.known
     rows = brokers.sampled | changed | ~before.known
-    after = before.cleared(changed).updated(_usage(view, config), brokers.latest.throughput, config.history_ratio, rows)
+    after = before.cleared(changed).updated(
+        _usage(view, config), brokers.latest.throughput, config.history_ratio, rows
+    )
     after = after.reported(brokers.load_ema, brokers.throughput_ema)
-    remembered = zip(brokers.names, after.load.tolist(), after.throughput.tolist(), counts.tolist(), strict=True)
+    remembered = zip(
+        brokers.names, after.load.tolist(), after.throughput.tolist(), counts.tolist(), strict=True
+    )
     alive = brokers.alive.tolist()
     return TransferMemory(
-        memory.hits, {name: (load, flow, count) for row, (name, load, flow, count) in enumerate(remembered) if alive[row]}
+        memory.hits,
+        {
+            name: (load, flow, count)
+            for row, (name, load, flow, count) in enumerate(remembered)
+            if alive[row]
+        },
     )
 
 
@@ -142,7 +176,9 @@ def _loads(view: ClusterView, memory: TransferMemory) -> tuple[Ints, BrokerLoads
 
 
 def _usage(view: ClusterView, config: TransferShedderConfig) -> Floats:
-    return max_weighted_usage(view.brokers.resources, five_weights(view.brokers.weights, config.memory_weight))
+    return max_weighted_usage(
+        view.brokers.resources, five_weights(view.brokers.weights, config.memory_weight)
+    )
 
 
 def followed_loads(memory: TransferMemory) -> dict[str, float]:
@@ -175,8 +211,14 @@ def transfer_from_fullest(context: TransferContext) -> tuple[Unloads, TransferMe
     """
     view, config, memory = context.view, context.config, context.memory
     if context.unloading:
-        return Unloads(refusals=(refusal(Refuses.UNLOADING, None, context.unloading, limit=0),)), memory
-    if not all(name in memory.brokers for row, name in enumerate(view.brokers.names) if view.brokers.alive[row]):
+        return Unloads(
+            refusals=(refusal(Refuses.UNLOADING, None, context.unloading, limit=0),)
+        ), memory
+    if not all(
+        name in memory.brokers
+        for row, name in enumerate(view.brokers.names)
+        if view.brokers.alive[row]
+    ):
         memory = observe(context.reported, config, memory)
     alive = np.flatnonzero(view.brokers.alive)
     store = store_of(replace(context, memory=memory))
@@ -194,13 +236,17 @@ def transfer_from_fullest(context: TransferContext) -> tuple[Unloads, TransferMe
             move.why.saw,
             move.why.limit,
             cycle.average,
-            move.expected_after if np.isfinite(move.expected_after) else None,  # a source that reports no throughput
+            move.expected_after
+            if np.isfinite(move.expected_after)
+            else None,  # a source that reports no throughput
             None if move.destination is None else int(alive[move.destination]),
             move.in_return,
         )
         for move in cycle.moves
     )
-    return Unloads(proposals, tuple(_refusals(view, store, config, cycle))), TransferMemory(cycle.hits, memory.brokers)
+    return Unloads(proposals, tuple(_refusals(view, store, config, cycle))), TransferMemory(
+        cycle.hits, memory.brokers
+    )
 
 
 def store_of(context: TransferContext) -> LoadStore:
@@ -216,14 +262,21 @@ def store_of(context: TransferContext) -> LoadStore:
     names = tuple(view.brokers.names[row] for row in alive.tolist())
     lists = _TopLists(view, config, context.eligible, context.movable)
     return LoadStore(
-        names, load[alive], flow[alive], latest[alive], view.brokers.reported_ms[alive], cache(lambda place: lists.of(int(alive[place])))
+        names,
+        load[alive],
+        flow[alive],
+        latest[alive],
+        view.brokers.reported_ms[alive],
+        cache(lambda place: lists.of(int(alive[place]))),
     )
 
 
 class _TopLists:
     """The top bundles of one broker after the other. The bundles are put in order of their brokers once, at the first question."""
 
-    def __init__(self, view: ClusterView, config: TransferShedderConfig, eligible: Bools, movable: Bools) -> None:
+    def __init__(
+        self, view: ClusterView, config: TransferShedderConfig, eligible: Bools, movable: Bools
+    ) -> None:
         self.view, self.config, self.eligible, self.movable = view, config, eligible, movable
         self._rows: np.ndarray[Any, np.dtype[np.intp]] | None = None
         self._starts = np.zeros(1, np.int64)
@@ -234,7 +287,15 @@ class _TopLists:
         bundles = self.view.bundles
         connections = bundles.topics[rows] + bundles.sessions[rows]
         stats = bundles.latest.take(rows)
-        rows = rows[reported_top(stats, connections, bundles.cache_bytes[rows], np.ones(len(rows), np.bool_), self.config.top_bundles)]
+        rows = rows[
+            reported_top(
+                stats,
+                connections,
+                bundles.cache_bytes[rows],
+                np.ones(len(rows), np.bool_),
+                self.config.top_bundles,
+            )
+        ]
         return Top(rows, bundles.latest.take(rows).throughput, self.eligible[rows])
 
     def _of_broker(self, broker: int) -> np.ndarray[Any, np.dtype[np.intp]]:
@@ -242,7 +303,9 @@ class _TopLists:
             owner = np.where(self._reported(), self.view.bundles.owner, -1)
             brokers = len(self.view.brokers)
             # Sixteen bits are sorted by radix: a million bundles in milliseconds.
-            self._rows = np.argsort(owner.astype(np.int16) if brokers < 2**15 else owner, kind="stable")
+            self._rows = np.argsort(
+                owner.astype(np.int16) if brokers < 2**15 else owner, kind="stable"
+            )
             self._starts = np.cumsum(np.bincount(owner + 1, minlength=brokers + 1))
         return self._rows[self._starts[broker] : self._starts[broker + 1]]
 
@@ -252,17 +315,28 @@ class _TopLists:
         reported = self.movable & ~view.bundles.system
         reported[view.bundles.rows_of_namespace(SYSTEM_NAMESPACE)] = False
         policies = view.policies
-        if not self.config.shed_bundles_with_policies and (policies.isolation or policies.anti_affinity):
+        if not self.config.shed_bundles_with_policies and (
+            policies.isolation or policies.anti_affinity
+        ):
             codes, namespaces = namespace_codes(view.bundles.names)
-            bound = [policies.isolation_of(name) is not None or policies.group_of(name) is not None for name in namespaces]
+            bound = [
+                policies.isolation_of(name) is not None or policies.group_of(name) is not None
+                for name in namespaces
+            ]
             reported &= ~np.array(bound, np.bool_)[codes]
         return reported
 
 
-_SKIPS = {"NoBrokers": Refuses.NO_BROKERS, "NoLoadData": Refuses.NO_LOAD_DATA, "NoBundles": Refuses.NO_BUNDLES_TO_MOVE}
+_SKIPS = {
+    "NoBrokers": Refuses.NO_BROKERS,
+    "NoLoadData": Refuses.NO_LOAD_DATA,
+    "NoBundles": Refuses.NO_BUNDLES_TO_MOVE,
+}
 
 
-def _refusals(view: ClusterView, store: LoadStore, config: TransferShedderConfig, cycle: Cycle) -> list[Refusal]:
+def _refusals(
+    view: ClusterView, store: LoadStore, config: TransferShedderConfig, cycle: Cycle
+) -> list[Refusal]:
     """Why the pass, a source or a bundle was left out."""
     found = [
         refusal(
@@ -279,15 +353,27 @@ def _refusals(view: ClusterView, store: LoadStore, config: TransferShedderConfig
         return found
     if cycle.skip == "CoolDown":
         ages = {
-            name: int(at) - cycle.unloaded[name] for name, at in zip(store.names, store.updated_ms, strict=True) if name in cycle.unloaded
+            name: int(at) - cycle.unloaded[name]
+            for name, at in zip(store.names, store.updated_ms, strict=True)
+            if name in cycle.unloaded
         }
         young = {name: age for name, age in ages.items() if age < config.unload_delay_ms}
-        found.append(refusal(Refuses.COOL_DOWN, None, young, saw=young.values(), limit=config.unload_delay_ms))
+        found.append(
+            refusal(
+                Refuses.COOL_DOWN, None, young, saw=young.values(), limit=config.unload_delay_ms
+            )
+        )
     elif cycle.skip == "HitCount" and cycle.hits:
-        found.append(refusal(Refuses.HIT_COUNT, None, saw=[cycle.hits], limit=config.hit_count_threshold))
+        found.append(
+            refusal(Refuses.HIT_COUNT, None, saw=[cycle.hits], limit=config.hit_count_threshold)
+        )
     elif cycle.skip == "OutDatedData":
         ages_ms = view.now_ms - store.updated_ms
-        found.append(refusal(Refuses.OUTDATED_DATA, None, store.names, saw=ages_ms, limit=config.load_data_ttl_ms))
+        found.append(
+            refusal(
+                Refuses.OUTDATED_DATA, None, store.names, saw=ages_ms, limit=config.load_data_ttl_ms
+            )
+        )
     elif cycle.skip is not None and cycle.skip != "HitCount":
         found.append(refusal(_SKIPS[cycle.skip], None, store.without_data))
     return found

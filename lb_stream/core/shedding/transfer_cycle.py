@@ -103,14 +103,23 @@ class Cycle:
     hits: int
     moves: list[Move] = field(default_factory=list)
     skip: Skip | None = None
-    unloaded: dict[str, int] = field(default_factory=dict)  # broker → when it was last unloaded, where that still counts
+    unloaded: dict[str, int] = field(
+        default_factory=dict
+    )  # broker → when it was last unloaded, where that still counts
     average: float | None = None
     std: float | None = None
     std_after: float = 0.0
     kept: list[Kept] = field(default_factory=list)
 
 
-def run_cycle(store: LoadStore, limits: CycleLimits, hits: int, unloaded: Mapping[str, int], may_take: MayTake, now_ms: int) -> Cycle:
+def run_cycle(
+    store: LoadStore,
+    limits: CycleLimits,
+    hits: int,
+    unloaded: Mapping[str, int],
+    may_take: MayTake,
+    now_ms: int,
+) -> Cycle:
     """One pass over the cluster. `hits` counts the passes in a row that saw an uneven cluster."""
     cycle = Cycle(hits, unloaded=dict(unloaded))
     with np.errstate(all="ignore"):
@@ -118,7 +127,11 @@ def run_cycle(store: LoadStore, limits: CycleLimits, hits: int, unloaded: Mappin
         if counted is None:
             return cycle
         stats = _Stats.of(store, limits, store.load[counted])
-        cycle.average, cycle.std, cycle.std_after = float(stats.average), float(stats.std), float(stats.std)
+        cycle.average, cycle.std, cycle.std_after = (
+            float(stats.average),
+            float(stats.std),
+            float(stats.std),
+        )
         cycle.hits = hits + 1 if stats.why() is not None else 0
         if cycle.hits <= limits.hit_count_threshold:
             cycle.skip = "HitCount"
@@ -177,7 +190,9 @@ class _Stats:
     def why(self) -> Why | None:
         """The reason to act now, if there is one."""
         if self.std > self.limits.target_std:
-            return Why("Overloaded", Decides.STD_ABOVE_TARGET, float(self.std), self.limits.target_std)
+            return Why(
+                "Overloaded", Decides.STD_ABOVE_TARGET, float(self.std), self.limits.target_std
+            )
         return self._underloaded(self.order[self.low]) or self._overloaded(self.order[self.high])
 
     def _underloaded(self, broker: int) -> Why | None:
@@ -185,13 +200,25 @@ class _Stats:
         load, least = self.store.load[broker], self.average * share
         if load < least:
             return Why("Underloaded", Decides.UNDERLOADED_BROKER, float(load), float(least))
-        traffic, least = self.store.throughput_ema[broker], self.store.throughput_ema[self.order[self.high]] * share
-        return Why("Underloaded", Decides.IDLE_BROKER, float(traffic), float(least)) if traffic < least else None
+        traffic, least = (
+            self.store.throughput_ema[broker],
+            self.store.throughput_ema[self.order[self.high]] * share,
+        )
+        return (
+            Why("Underloaded", Decides.IDLE_BROKER, float(traffic), float(least))
+            if traffic < least
+            else None
+        )
 
     def _overloaded(self, broker: int) -> Why | None:
-        load, limits = self.store.load[broker], (self.limits.overloaded, self.average + self.limits.target_std)
+        load, limits = (
+            self.store.load[broker],
+            (self.limits.overloaded, self.average + self.limits.target_std),
+        )
         return (
-            Why("Overloaded", Decides.OVERLOADED_BROKER, float(load), float(max(limits))) if all(load > limit for limit in limits) else None
+            Why("Overloaded", Decides.OVERLOADED_BROKER, float(load), float(max(limits)))
+            if all(load > limit for limit in limits)
+            else None
         )
 
     def moved(self, source: int, destination: int, offload: float) -> None:
@@ -205,7 +232,9 @@ class _Stats:
         self.low += 1
 
 
-def _shed(store: LoadStore, limits: CycleLimits, stats: _Stats, cycle: Cycle, may_take: MayTake) -> tuple[int, int]:
+def _shed(
+    store: LoadStore, limits: CycleLimits, stats: _Stats, cycle: Cycle, may_take: MayTake
+) -> tuple[int, int]:
     """Pair the highest with the lowest until the cluster is even or the cycle's pairs are used up.
 
     Returns how many sources had no top bundles, and how many gave none.
@@ -227,7 +256,11 @@ def _shed(store: LoadStore, limits: CycleLimits, stats: _Stats, cycle: Cycle, ma
             continue
         pair = _Pair.of(store, limits, source, destination, top, may_take)
         if pair.relieve():
-            stats.moved(source, destination, (pair.marked - pair.gain) * store.load[source] / store.throughput[source])
+            stats.moved(
+                source,
+                destination,
+                (pair.marked - pair.gain) * store.load[source] / store.throughput[source],
+            )
             cycle.moves += pair.moves(why)
         else:
             few_bundles += 1
@@ -255,7 +288,14 @@ class _Pair:
     stopped_at: tuple[int, float] | None = None  # the bundle that was too much, and its bytes/s
 
     @staticmethod
-    def of(store: LoadStore, limits: CycleLimits, source: int, destination: int, top: Top, may_take: MayTake) -> _Pair:
+    def of(
+        store: LoadStore,
+        limits: CycleLimits,
+        source: int,
+        destination: int,
+        top: Top,
+        may_take: MayTake,
+    ) -> _Pair:
         """Before the first bundle. Half of the difference in load should move, as that share of the source's throughput."""
         offload = (store.load[source] - store.load[destination]) / 2
         target = store.throughput[source] * offload / store.load[source]
@@ -266,7 +306,9 @@ class _Pair:
     def relieve(self) -> bool:
         """Choose bundles; whether any throughput would move."""
         remaining = len(self.top.bundles)
-        for bundle, throughput, may_leave in zip(self.top.bundles.tolist(), self.top.throughput, self.top.may_leave, strict=True):
+        for bundle, throughput, may_leave in zip(
+            self.top.bundles.tolist(), self.top.throughput, self.top.may_leave, strict=True
+        ):
             if not may_leave:
                 continue
             if not self.may_take(bundle, self.destination):

@@ -39,13 +39,25 @@ class UniformLoadShedderConfig(BundleRules):
         4.0, "act when the busiest broker's throughput is more than this many times the idlest one's; 0 or less: never",
         pulsar="loadBalancerMsgThroughputMultiplierDifferenceShedderThreshold",
     )  # fmt: skip
-    max_unload_ratio: float = key(0.2, "how much of the difference to move", pulsar="maxUnloadPercentage", ge=0, le=1)
-    min_unload_msgs_per_s: int = key(1000, "do nothing when less than this would move", unit="msg/s", pulsar="minUnloadMessage", ge=0)
+    max_unload_ratio: float = key(
+        0.2, "how much of the difference to move", pulsar="maxUnloadPercentage", ge=0, le=1
+    )
+    min_unload_msgs_per_s: int = key(
+        1000,
+        "do nothing when less than this would move",
+        unit="msg/s",
+        pulsar="minUnloadMessage",
+        ge=0,
+    )
     min_unload_bytes_per_s: int = key(
         1_048_576, "do nothing when less than this would move", unit="bytes/s", pulsar="minUnloadMessageThroughput", ge=0,
     )  # fmt: skip
     max_unload_bundles: int = key(
-        -1, "most bundles in one pass; -1: no limit", unit="bundles", pulsar="maxUnloadBundleNumPerShedding", ge=-1
+        -1,
+        "most bundles in one pass; -1: no limit",
+        unit="bundles",
+        pulsar="maxUnloadBundleNumPerShedding",
+        ge=-1,
     )
     uniform_need_allowance: int = key(
         0,
@@ -53,7 +65,9 @@ class UniformLoadShedderConfig(BundleRules):
         "below that difference all bundles move, and back",
         unit="msg/s or bytes/s", ge=0, le=INT_MAX,
     )  # fmt: skip
-    uniform_need_overflow: bool = key(True, "compute what is left to move in 32 bits, overflow included, as the reference does")
+    uniform_need_overflow: bool = key(
+        True, "compute what is left to move in 32 bits, overflow included, as the reference does"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +83,9 @@ class _Spread:
         """Of the given rows; the first one wins a tie, a least value of (nearly) zero counts as 1."""
         least = min(float(values[rows].min()), float(INT_MAX))
         greatest = int(rows[np.argmax(values[rows])])
-        return _Spread(greatest, float(values[greatest]), 1.0 if abs(least) <= NEARLY_ZERO else least)
+        return _Spread(
+            greatest, float(values[greatest]), 1.0 if abs(least) <= NEARLY_ZERO else least
+        )
 
 
 @shedder("UniformLoadShedder", config=UniformLoadShedderConfig)
@@ -82,20 +98,31 @@ def shed_uneven(context: ShedContext[UniformLoadShedderConfig, None]) -> tuple[U
     alive = np.flatnonzero(view.brokers.alive)
     if not len(alive):
         return Unloads(), None
-    rate, throughput = _Spread.of(view.brokers.latest.rate, alive), _Spread.of(view.brokers.latest.throughput, alive)
+    rate, throughput = (
+        _Spread.of(view.brokers.latest.rate, alive),
+        _Spread.of(view.brokers.latest.throughput, alive),
+    )
     difference = (rate.greatest - rate.least) * 100 / rate.least
     multiple = throughput.greatest / throughput.least
     if 0 < config.rate_difference_percent < difference:
         why = (Decides.RATE_DIFFERENCE, difference, config.rate_difference_percent)
-        return _shed(context, rate, view.bundles.short.rate, config.min_unload_msgs_per_s, why), None
+        return _shed(
+            context, rate, view.bundles.short.rate, config.min_unload_msgs_per_s, why
+        ), None
     if 0 < config.throughput_multiplier < multiple:
         why = (Decides.THROUGHPUT_MULTIPLE, multiple, config.throughput_multiplier)
-        return _shed(context, throughput, view.bundles.short.throughput, config.min_unload_bytes_per_s, why), None
+        return _shed(
+            context, throughput, view.bundles.short.throughput, config.min_unload_bytes_per_s, why
+        ), None
     return Unloads(), None
 
 
 def _shed(
-    context: ShedContext[UniformLoadShedderConfig, None], spread: _Spread, load: Floats, least: int, why: tuple[Rule, float, float]
+    context: ShedContext[UniformLoadShedderConfig, None],
+    spread: _Spread,
+    load: Floats,
+    least: int,
+    why: tuple[Rule, float, float],
 ) -> Unloads:
     view, config, (rule, saw, limit) = context.view, context.config, why
     name = view.brokers.names[spread.broker]
@@ -105,7 +132,9 @@ def _shed(
     if (too_few := too_few_bundles(view, spread.broker, bundles)) is not None:
         return Unloads(refusals=(too_few,))
     if need < least:
-        return Unloads(refusals=(refusal(Refuses.MIN_UNLOAD, name, saw=[need], limit=least, unit=unit),))
+        return Unloads(
+            refusals=(refusal(Refuses.MIN_UNLOAD, name, saw=[need], limit=least, unit=unit),)
+        )
     if config.max_unload_bundles == 0:
         return Unloads(refusals=(refusal(Refuses.NONE_IN_A_PASS, name, saw=[0], limit=0),))
     eligible = rows_by_broker(view, np.array([spread.broker]), context.eligible)[spread.broker]

@@ -3,7 +3,14 @@
 See docs/strategies.md "Splitting".
 """
 
-from lb_stream.core.splitting.base import Algorithms, Boundaries, Range, SplitAlgorithm, Topics, split_algorithm
+from lb_stream.core.splitting.base import (
+    Algorithms,
+    Boundaries,
+    Range,
+    SplitAlgorithm,
+    Topics,
+    split_algorithm,
+)
 from lb_stream.core.splitting.config import SplittingConfig
 from lb_stream.core.splitting.extensible import OwnBundles, SplitMemory, split_strategy
 

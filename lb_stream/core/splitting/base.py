@@ -33,7 +33,9 @@ class Topics:
     def of(names: Sequence[str], stats: Mapping[str, tuple[float, float]] | None = None) -> Topics:
         """Topics by name, with the (messages/s, bytes/s) of those that have statistics. Raises ValueError for a wrong name."""
         stats = stats or {}
-        figures = np.array([stats.get(name, (0.0, 0.0)) for name in names], np.float64).reshape(-1, 2)
+        figures = np.array([stats.get(name, (0.0, 0.0)) for name in names], np.float64).reshape(
+            -1, 2
+        )
         known = np.array([name in stats for name in names], np.bool_)
         return Topics(topic_hashes(names), figures[:, 0], figures[:, 1], known)
 
@@ -55,13 +57,26 @@ class Range:
     force: bool = False
 
     @staticmethod
-    def of(bundle: str, topics: Topics | None = None, positions: Sequence[int] = (), force: bool = False) -> Range:
+    def of(
+        bundle: str,
+        topics: Topics | None = None,
+        positions: Sequence[int] = (),
+        force: bool = False,
+    ) -> Range:
         """The range of a bundle's name. Raises ValueError when it is none."""
         _, lower, upper = parse_bundle(bundle)
-        return Range(lower, upper, Topics.of([]) if topics is None else topics, tuple(positions), force)
+        return Range(
+            lower, upper, Topics.of([]) if topics is None else topics, tuple(positions), force
+        )
 
 
-WhyNone = Literal["too_few_topics", "no_position_given", "no_position_inside", "below_limits", "nothing_to_separate"]
+WhyNone = Literal[
+    "too_few_topics",
+    "no_position_given",
+    "no_position_inside",
+    "below_limits",
+    "nothing_to_separate",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +107,9 @@ class SplitAlgorithm(Protocol):
         ...
 
 
-split_algorithm: Registry[SplitAlgorithm] = Registry("split algorithm", "lb_stream.split_algorithms")
+split_algorithm: Registry[SplitAlgorithm] = Registry(
+    "split algorithm", "lb_stream.split_algorithms"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +121,9 @@ class Algorithms:
 
     def named(self, asked: str | None = None) -> Strategy[SplitAlgorithm]:
         """The algorithm of that name if it is known, else the default, else range_equally_divide."""
-        simple = [name.rpartition(".")[2] for name in (asked, self.default, FALLBACK) if name is not None]
+        simple = [
+            name.rpartition(".")[2] for name in (asked, self.default, FALLBACK) if name is not None
+        ]
         return split_algorithm[next(name for name in simple if name in self.configs)]
 
     @property
@@ -113,7 +132,9 @@ class Algorithms:
         used = self.named()
         if self.default.rpartition(".")[2] == used.name:
             return ()
-        return (f"split_algorithm = {self.default!r}: expected one of {', '.join(self.configs)}; {used.name} is used instead",)
+        return (
+            f"split_algorithm = {self.default!r}: expected one of {', '.join(self.configs)}; {used.name} is used instead",
+        )
 
     def boundaries(self, strategy: Strategy[SplitAlgorithm], bundle: Range) -> Boundaries:
         """Where the algorithm would cut under its settings."""

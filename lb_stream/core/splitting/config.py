@@ -10,16 +10,32 @@ from lb_stream.contracts.keys import KeyModel, key, split_text
 
 MIB = 1024 * 1024
 INT_MAX = 2**31 - 1
-ALGORITHMS = ("range_equally_divide", "topic_count_equally_divide", "specified_positions_divide", "flow_or_qps_equally_divide")
+ALGORITHMS = (
+    "range_equally_divide",
+    "topic_count_equally_divide",
+    "specified_positions_divide",
+    "flow_or_qps_equally_divide",
+)
 
 
 class SplittingConfig(KeyModel):
     """Settings of all split triggers and algorithms. A bundle is too large when it is strictly above a limit."""
 
-    split_enabled: bool = key(True, "split bundles that have grown too large", pulsar="loadBalancerAutoBundleSplitEnabled")
-    unload_split_bundles: bool = key(True, "unload the children of a split bundle", pulsar="loadBalancerAutoUnloadSplitBundlesEnabled")
+    split_enabled: bool = key(
+        True, "split bundles that have grown too large", pulsar="loadBalancerAutoBundleSplitEnabled"
+    )
+    unload_split_bundles: bool = key(
+        True,
+        "unload the children of a split bundle",
+        pulsar="loadBalancerAutoUnloadSplitBundlesEnabled",
+    )
     bundle_max_topics: int = key(
-        1000, "more than that: split", unit="topics", pulsar="loadBalancerNamespaceBundleMaxTopics", ge=0, le=INT_MAX
+        1000,
+        "more than that: split",
+        unit="topics",
+        pulsar="loadBalancerNamespaceBundleMaxTopics",
+        ge=0,
+        le=INT_MAX,
     )
     bundle_max_sessions: int = key(
         1000, "more producers and consumers than that: split; 0 or less: no limit", unit="sessions",
@@ -38,14 +54,21 @@ class SplittingConfig(KeyModel):
         pulsar="loadBalancerNamespaceMaximumBundles", ge=0, le=INT_MAX,
     )  # fmt: skip
     namespace_default_bundles: int = key(
-        4, "bundles of a new namespace", unit="bundles", pulsar="defaultNumberOfNamespaceBundles", ge=1, le=1 << 20
+        4,
+        "bundles of a new namespace",
+        unit="bundles",
+        pulsar="defaultNumberOfNamespaceBundles",
+        ge=1,
+        le=1 << 20,
     )
     split_algorithm: str = key(
         "range_equally_divide", "where a bundle is cut; a name that nobody knows stands for range_equally_divide",
         pulsar="defaultNamespaceBundleSplitAlgorithm",
     )  # fmt: skip
     supported_split_algorithms: Annotated[tuple[str, ...], BeforeValidator(split_text)] = key(
-        ALGORITHMS, "what an operator's split may ask for", pulsar="supportedNamespaceBundleSplitAlgorithms"
+        ALGORITHMS,
+        "what an operator's split may ask for",
+        pulsar="supportedNamespaceBundleSplitAlgorithms",
     )
     flow_difference_percent: int = key(
         10, "flow_or_qps_equally_divide cuts a bundle that is this far above a limit", unit="%",
@@ -63,25 +86,37 @@ class SplittingConfig(KeyModel):
         3, "extensible manager: a bundle is split when it is too large in more looks in a row than that", unit="looks",
         pulsar="loadBalancerNamespaceBundleSplitConditionHitCountThreshold", ge=0, le=INT_MAX,
     )  # fmt: skip
-    max_splits_in_flight: int = key(1_000, "unconfirmed splits in the cluster at one time", unit="bundles", ge=0)
-    merge_advice_enabled: bool = key(False, "look for neighbouring bundles that people could merge, and advise it")
+    max_splits_in_flight: int = key(
+        1_000, "unconfirmed splits in the cluster at one time", unit="bundles", ge=0
+    )
+    merge_advice_enabled: bool = key(
+        False, "look for neighbouring bundles that people could merge, and advise it"
+    )
     merge_advice_after_ms: int = key(
-        3_600_000, "two neighbours of one broker that together stay under half of every limit for so long could be one", unit="ms", ge=1
+        3_600_000,
+        "two neighbours of one broker that together stay under half of every limit for so long could be one",
+        unit="ms",
+        ge=1,
     )
 
     split_at_several_boundaries: bool = key(
-        False, "extensible manager: also split where several boundaries are found at once; the reference's brokers split at exactly one"
+        False,
+        "extensible manager: also split where several boundaries are found at once; the reference's brokers split at exactly one",
     )
     hex_midpoint: Literal["reference", "exact", "decimal_hex"] = key(
         "reference",
         "the middle of two hashes: as the reference has it (flow_or_qps one higher), exact, or as the documents average hex digits",
     )
     flow_duplicate_hash: Literal["last", "sum"] = key(
-        "last", "what flow_or_qps makes of two topics with one hash: the last one's figures, walked over twice, or one entry with their sum"
+        "last",
+        "what flow_or_qps makes of two topics with one hash: the last one's figures, walked over twice, or one entry with their sum",
     )
-    bandwidth_limit_32bit: bool = key(True, "the bandwidth limit in bytes/s overflows at 2048 MiB/s, as the reference's does")
+    bandwidth_limit_32bit: bool = key(
+        True, "the bandwidth limit in bytes/s overflows at 2048 MiB/s, as the reference's does"
+    )
     split_namespace_match: Literal["prefix", "exact"] = key(
-        "prefix", "extensible manager: bundles of which namespaces a split under way blocks: of all whose name begins alike, or of its own"
+        "prefix",
+        "extensible manager: bundles of which namespaces a split under way blocks: of all whose name begins alike, or of its own",
     )
 
     @property

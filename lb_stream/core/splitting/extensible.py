@@ -73,7 +73,9 @@ class SplitLook:
     refused: tuple[tuple[str, str], ...]
 
 
-def split_strategy(own: OwnBundles, config: SplittingConfig, algorithms: Algorithms, memory: SplitMemory) -> tuple[SplitLook, SplitMemory]:
+def split_strategy(
+    own: OwnBundles, config: SplittingConfig, algorithms: Algorithms, memory: SplitMemory
+) -> tuple[SplitLook, SplitMemory]:
     """Decide what to split in this look. O(n), and in Python only the bundles that are too large.
 
     Bundles behind the one with which the maximum per look is reached are not looked at: their hits stay as they are.
@@ -110,11 +112,20 @@ def split_strategy(own: OwnBundles, config: SplittingConfig, algorithms: Algorit
 
 def _known(hits: Mapping[str, int], names: pa.StringArray) -> dict[str, int]:
     """The hits of bundles that are still here."""
-    return {name: hits[name] for name, row in zip(hits, _rows_of(names, hits).tolist(), strict=True) if row >= 0}
+    return {
+        name: hits[name]
+        for name, row in zip(hits, _rows_of(names, hits).tolist(), strict=True)
+        if row >= 0
+    }
 
 
 def _rows_of(names: pa.StringArray, wanted: Iterable[str]) -> Rows:
-    rows: Rows = pc.index_in(pa.array(list(wanted), pa.string()), value_set=names).fill_null(-1).to_numpy().astype(np.intp)
+    rows: Rows = (
+        pc.index_in(pa.array(list(wanted), pa.string()), value_set=names)
+        .fill_null(-1)
+        .to_numpy()
+        .astype(np.intp)
+    )
     return rows
 
 
@@ -127,7 +138,13 @@ def _forget(hits: dict[str, int], own: OwnBundles, quiet: Bools, last: int) -> N
                 del hits[name]
 
 
-def _cut_one(own: OwnBundles, config: SplittingConfig, algorithms: Algorithms, parent: BundleRange, taken: Mapping[str, int]) -> Cut | str:
+def _cut_one(
+    own: OwnBundles,
+    config: SplittingConfig,
+    algorithms: Algorithms,
+    parent: BundleRange,
+    taken: Mapping[str, int],
+) -> Cut | str:
     """The cut of one bundle, or why there is none: its namespace is full, a neighbour is being split, no boundary, or several of them
     where only one may be.
     """
@@ -138,7 +155,11 @@ def _cut_one(own: OwnBundles, config: SplittingConfig, algorithms: Algorithms, p
         return "neighbour_is_splitting"
     name = bundle_name(*parent)
     found = algorithms.boundaries(algorithms.named(), Range.of(name, own.topics_of(name)))
-    if found.positions is None or len(found.positions) == 0 or (len(found.positions) > 1 and not config.split_at_several_boundaries):
+    if (
+        found.positions is None
+        or len(found.positions) == 0
+        or (len(found.positions) > 1 and not config.split_at_several_boundaries)
+    ):
         return found.why or "several_boundaries"
     if count + len(found.positions) > config.namespace_max_bundles:
         return "namespace_max_bundles"

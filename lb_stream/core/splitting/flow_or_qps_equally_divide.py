@@ -34,7 +34,9 @@ def flow_or_qps_equally_divide(context: SplitContext[SplittingConfig]) -> Bounda
         return Boundaries(None, "too_few_topics")
     most_rate, most_bytes = config.bundle_max_msgs_per_s, config.bundle_max_bandwidth_mb * MIB
     factor = 1 + config.flow_difference_percent / 100.0
-    walk, loads, rate, throughput = _loaded(bundle.topics, summed=config.flow_duplicate_hash == "sum")
+    walk, loads, rate, throughput = _loaded(
+        bundle.topics, summed=config.flow_duplicate_hash == "sum"
+    )
     if len(loads) < 2:
         return Boundaries(None, "too_few_topics")
     if rate < most_rate * factor and throughput < most_bytes * factor:
@@ -58,9 +60,15 @@ def _loaded(topics: Topics, summed: bool) -> tuple[list[int], dict[int, _Load], 
     rows = np.flatnonzero(topics.known & ((topics.rate > 0) | (topics.throughput > 0)))
     hashes, loads = topics.hashes[rows].tolist(), dict[int, _Load]()
     total_rate = total_throughput = 0.0
-    for at, rate, throughput in zip(hashes, topics.rate[rows].tolist(), topics.throughput[rows].tolist(), strict=True):
+    for at, rate, throughput in zip(
+        hashes, topics.rate[rows].tolist(), topics.throughput[rows].tolist(), strict=True
+    ):
         before = loads.get(at) if summed else None
-        loads[at] = _Load(before.rate + rate, before.throughput + throughput) if before else _Load(rate, throughput)
+        loads[at] = (
+            _Load(before.rate + rate, before.throughput + throughput)
+            if before
+            else _Load(rate, throughput)
+        )
         total_rate += rate
         total_throughput += throughput
     return sorted(loads if summed else hashes), loads, total_rate, total_throughput

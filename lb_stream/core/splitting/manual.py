@@ -75,12 +75,19 @@ class Rejected:
 
 
 def manual_split(
-    request: SplitRequest, bundles: NamespaceBundles, config: SplittingConfig, algorithms: Algorithms, manager: Manager
+    request: SplitRequest,
+    bundles: NamespaceBundles,
+    config: SplittingConfig,
+    algorithms: Algorithms,
+    manager: Manager,
 ) -> Accepted | NoChange | Rejected:
     """What an operator's split comes to."""
     if request.algorithm is not None and request.algorithm not in config.supported_split_algorithms:
         supported = ", ".join(config.supported_split_algorithms)
-        return Rejected(PRECONDITION_FAILED, f"split algorithm {request.algorithm!r} is not supported; expected one of {supported}")
+        return Rejected(
+            PRECONDITION_FAILED,
+            f"split algorithm {request.algorithm!r} is not supported; expected one of {supported}",
+        )
     strategy = algorithms.named(request.algorithm)
     if strategy.name == SPECIFIED and not request.boundaries:
         return Rejected(PRECONDITION_FAILED, f"{SPECIFIED} needs the boundaries to split at")
@@ -96,21 +103,35 @@ def manual_split(
     positions = request.boundaries if strategy.name == SPECIFIED else ()
     result = plan(algorithms, strategy, parse_bundle(name), topics, positions)
     if isinstance(result, SplitRejected):
-        return NoChange(result.detail) if result.why == "no_boundary" else Rejected(PRECONDITION_FAILED, result.detail)
+        return (
+            NoChange(result.detail)
+            if result.why == "no_boundary"
+            else Rejected(PRECONDITION_FAILED, result.detail)
+        )
     return Accepted(result, strategy.name, request.unload)
 
 
-def find_bundle(request: SplitRequest, bundles: NamespaceBundles, manager: Manager) -> int | Rejected:
+def find_bundle(
+    request: SplitRequest, bundles: NamespaceBundles, manager: Manager
+) -> int | Rejected:
     """The row of the bundle that is meant."""
     if (request.bundle is None) == (request.bundle_type is None):
         return Rejected(BAD_REQUEST, "name a bundle or a bundle type, one of them")
     if request.bundle_type not in (None, LARGEST, HOT):
-        return Rejected(BAD_REQUEST, f"bundle type {request.bundle_type!r}: expected {LARGEST} or {HOT}")
+        return Rejected(
+            BAD_REQUEST, f"bundle type {request.bundle_type!r}: expected {LARGEST} or {HOT}"
+        )
     wanted = request.bundle_type or str(request.bundle)
     if wanted in (LARGEST, HOT):
         by_traffic = wanted == HOT and manager == "modular"
-        row = _greatest(bundles.long_throughput if by_traffic else bundles.topics, bundles.topics > 0)
-        return Rejected(NOT_FOUND, f"no bundle of {request.namespace} has a topic") if row is None else row
+        row = _greatest(
+            bundles.long_throughput if by_traffic else bundles.topics, bundles.topics > 0
+        )
+        return (
+            Rejected(NOT_FOUND, f"no bundle of {request.namespace} has a topic")
+            if row is None
+            else row
+        )
     try:
         parsed: BundleRange = parse_bundle(f"{request.namespace}/{wanted}")
     except ValueError as error:

@@ -57,7 +57,11 @@ class MergeLook:
 
 
 def merge_look(
-    view: ClusterView, free: Bools, least: Mapping[str, int], watched: Mapping[str, Mergeable], config: SplittingConfig
+    view: ClusterView,
+    free: Bools,
+    least: Mapping[str, int],
+    watched: Mapping[str, Mergeable],
+    config: SplittingConfig,
 ) -> MergeLook:
     """Look at all bundles once. `free`: those that nothing is under way with; `least`: bundles that single namespaces shall keep.
 
@@ -71,13 +75,20 @@ def merge_look(
     low, high, ratios = small_neighbours(bundles, may, config)
     known = _watched(bundles.names.take(pa.array(low)), bundles.names.take(pa.array(high)), watched)
     chosen = disjoint(low, high, known)
-    chosen = chosen[_within_room(bundles, low[chosen], known[chosen], least, config.namespace_default_bundles)]
+    chosen = chosen[
+        _within_room(bundles, low[chosen], known[chosen], least, config.namespace_default_bundles)
+    ]
     chosen = np.sort(chosen[np.lexsort((ratios[chosen].max(axis=1), ~known[chosen]))[:MOST_PAIRS]])
-    rested = np.maximum(bundles.owner_since_ms[low[chosen]], bundles.owner_since_ms[high[chosen]]) <= begin_ms
+    rested = (
+        np.maximum(bundles.owner_since_ms[low[chosen]], bundles.owner_since_ms[high[chosen]])
+        <= begin_ms
+    )
     pairs, told = dict[str, Mergeable](), list[MergeAdvice]()
     for at, has_rested in zip(chosen.tolist(), rested.tolist(), strict=True):
         first, second = bundles.name(int(low[at])), bundles.name(int(high[at]))
-        since_ms, told_ms = (watched[first].since_ms, watched[first].told_ms) if known[at] else (now_ms, 0)
+        since_ms, told_ms = (
+            (watched[first].since_ms, watched[first].told_ms) if known[at] else (now_ms, 0)
+        )
         if not has_rested or since_ms > begin_ms:
             pairs[first] = Mergeable(second, since_ms, 0)
         elif told_ms and now_ms - told_ms < TOLD_EVERY_MS:
@@ -85,17 +96,29 @@ def merge_look(
         else:
             pairs[first] = Mergeable(second, since_ms, now_ms)
             shares = [float(one) if np.isfinite(one) else None for one in ratios[at]]
-            told.append(MergeAdvice(first, second, view.brokers.names[bundles.owner[low[at]]], since_ms, *shares))
+            told.append(
+                MergeAdvice(
+                    first, second, view.brokers.names[bundles.owner[low[at]]], since_ms, *shares
+                )
+            )
     return MergeLook(now_ms, pairs, (*withdrawn(watched, pairs), *told))
 
 
-def withdrawn(watched: Mapping[str, Mergeable], still: Mapping[str, Mergeable]) -> tuple[MergeAdvice, ...]:
+def withdrawn(
+    watched: Mapping[str, Mergeable], still: Mapping[str, Mergeable]
+) -> tuple[MergeAdvice, ...]:
     """What is told of pairs that were advised and are so no more."""
-    gone = (first for first, one in watched.items() if one.told_ms and (first not in still or not still[first].told_ms))
+    gone = (
+        first
+        for first, one in watched.items()
+        if one.told_ms and (first not in still or not still[first].told_ms)
+    )
     return tuple(MergeAdvice(first, watched[first].neighbour) for first in gone)
 
 
-def small_neighbours(bundles: Bundles, may: Bools, config: SplittingConfig) -> tuple[Rows, Rows, Floats]:
+def small_neighbours(
+    bundles: Bundles, may: Bools, config: SplittingConfig
+) -> tuple[Rows, Rows, Floats]:
     """Bundles that may be merged, those whose ranges follow, at the same owner, and their sums as shares of the limits, all small.
 
     In the order of the rows. Names are looked at last: of few bundles, where there are many brokers.
@@ -125,8 +148,14 @@ def _ratios(bundles: Bundles, low: Rows, high: Rows, config: SplittingConfig) ->
 
 def _touch(low: pa.StringArray, high: pa.StringArray) -> Bools:
     """Whether the second bundle begins in the same namespace where the first one ends."""
-    same = pc.equal(pc.utf8_slice_codeunits(low, 0, -RANGE_LENGTH), pc.utf8_slice_codeunits(high, 0, -RANGE_LENGTH))
-    end, begin = pc.utf8_slice_codeunits(low, -BOUND_LENGTH), pc.utf8_slice_codeunits(high, 1 - RANGE_LENGTH, -1 - BOUND_LENGTH)
+    same = pc.equal(
+        pc.utf8_slice_codeunits(low, 0, -RANGE_LENGTH),
+        pc.utf8_slice_codeunits(high, 0, -RANGE_LENGTH),
+    )
+    end, begin = (
+        pc.utf8_slice_codeunits(low, -BOUND_LENGTH),
+        pc.utf8_slice_codeunits(high, 1 - RANGE_LENGTH, -1 - BOUND_LENGTH),
+    )
     touch: Bools = pc.and_(same, pc.equal(end, begin)).to_numpy(zero_copy_only=False)
     return touch
 
@@ -135,7 +164,9 @@ def _watched(low: pa.StringArray, high: pa.StringArray, watched: Mapping[str, Me
     """Which pairs are watched already."""
     place = pc.index_in(low, value_set=pa.array(list(watched), pa.string()))
     neighbours = pa.array([one.neighbour for one in watched.values()], pa.string())
-    known: Bools = pc.equal(high, neighbours.take(place)).fill_null(False).to_numpy(zero_copy_only=False)
+    known: Bools = (
+        pc.equal(high, neighbours.take(place)).fill_null(False).to_numpy(zero_copy_only=False)
+    )
     return known
 
 
@@ -144,7 +175,9 @@ def disjoint(low: Rows, high: Rows, known: Bools) -> Rows:
 
     No two known ones share a bundle. More pairs than that can't be had of a chain.
     """
-    joined = np.zeros(len(low) + 1, np.bool_)  # whether a pair begins with the bundle that the one before ends with
+    joined = np.zeros(
+        len(low) + 1, np.bool_
+    )  # whether a pair begins with the bundle that the one before ends with
     joined[1:-1] = low[1:] == high[:-1]
     beside = np.zeros(len(low), np.bool_)
     beside[1:] |= known[:-1] & joined[1:-1]
@@ -156,13 +189,17 @@ def disjoint(low: Rows, high: Rows, known: Bools) -> Rows:
     return np.flatnonzero(known | (open_ & ((place - first_of_chain) % 2 == 0)))
 
 
-def _within_room(bundles: Bundles, low: Rows, known: Bools, least: Mapping[str, int], default: int) -> Bools:
+def _within_room(
+    bundles: Bundles, low: Rows, known: Bools, least: Mapping[str, int], default: int
+) -> Bools:
     """Which pairs may be merged so that no namespace falls below its number of bundles: known ones first, then by the order of the rows."""
     if not len(low):
         return np.zeros(0, np.bool_)
     codes, counts, namespaces = census(bundles)
     used, code = np.unique(codes[low], return_inverse=True)
-    room: Ints = counts[used] - np.array([max(least.get(namespaces[one], 0), default) for one in used.tolist()])
+    room: Ints = counts[used] - np.array(
+        [max(least.get(namespaces[one], 0), default) for one in used.tolist()]
+    )
     order = np.lexsort((low, ~known, code))
     begins = np.flatnonzero(np.diff(code[order], prepend=-1))
     rank = np.empty(len(order), np.int64)

@@ -14,7 +14,13 @@ from numpy.typing import NDArray
 
 from lb_stream.core.model.view import Bools, Ints, Rows
 from lb_stream.core.splitting.config import SplittingConfig
-from lb_stream.core.splitting.trigger import FEWEST_TOPICS, Reasons, SplitLoads, bundles_before, reasons
+from lb_stream.core.splitting.trigger import (
+    FEWEST_TOPICS,
+    Reasons,
+    SplitLoads,
+    bundles_before,
+    reasons,
+)
 
 Census = Callable[[Rows], tuple[NDArray[np.integer], Ints]]
 """(rows) → (the number of each row's namespace, the bundles that each namespace has, by its number)."""
@@ -43,7 +49,9 @@ def too_large(loads: SplitLoads, eligible: Bools, config: SplittingConfig) -> tu
     return rows, why[rows]
 
 
-def split_task(loads: SplitLoads, eligible: Bools, census: Census, config: SplittingConfig) -> TooLarge:
+def split_task(
+    loads: SplitLoads, eligible: Bools, census: Census, config: SplittingConfig
+) -> TooLarge:
     """The bundles to split: the last places of a namespace go by the order of the rows. O(n).
 
     The census is asked only when there are any.

@@ -52,14 +52,26 @@ def cut(parent: BundleRange, positions: Sequence[int] | None) -> Cut | SplitReje
     if not positions:
         return SplitRejected(Refuses.NO_BOUNDARY, f"no boundary was found in {name}")
     if not can_be_cut(parent.lower, parent.upper):
-        return SplitRejected(Refuses.RANGE_TOO_NARROW, f"{name} can't be split further: its range is not larger than 1")
+        return SplitRejected(
+            Refuses.RANGE_TOO_NARROW,
+            f"{name} can't be split further: its range is not larger than 1",
+        )
     boundaries = tuple(sorted(positions))
     if not parent.lower < boundaries[0] <= boundaries[-1] < parent.upper:
-        return SplitRejected(Refuses.BOUNDARY_OUTSIDE, f"the boundaries must lie strictly inside {name}")
+        return SplitRejected(
+            Refuses.BOUNDARY_OUTSIDE, f"the boundaries must lie strictly inside {name}"
+        )
     edges = (parent.lower, *boundaries, parent.upper)
     if any(low == high for low, high in pairwise(edges)):
-        return SplitRejected(Refuses.EMPTY_CHILD, f"a boundary of {name} is given twice: the child between would be empty")
-    return Cut(parent, boundaries, tuple(bundle_name(parent.namespace, low, high) for low, high in pairwise(edges)))
+        return SplitRejected(
+            Refuses.EMPTY_CHILD,
+            f"a boundary of {name} is given twice: the child between would be empty",
+        )
+    return Cut(
+        parent,
+        boundaries,
+        tuple(bundle_name(parent.namespace, low, high) for low, high in pairwise(edges)),
+    )
 
 
 def plan(
@@ -75,7 +87,11 @@ def plan(
     """
     known = None if isinstance(topics, int) else topics
     if known is None and strategy.name not in WITHOUT_TOPICS:
-        return Cut(parent, (), ()) if can_be_cut(parent.lower, parent.upper) else cut(parent, (parent.lower,))
+        return (
+            Cut(parent, (), ())
+            if can_be_cut(parent.lower, parent.upper)
+            else cut(parent, (parent.lower,))
+        )
     force = isinstance(topics, int) and topics > 1
     found = algorithms.boundaries(strategy, Range.of(bundle_name(*parent), known, positions, force))
     result = cut(parent, found.positions)

@@ -10,7 +10,9 @@ from lb_stream.core.splitting.modular import Census, TooLarge, too_large
 from lb_stream.core.splitting.trigger import SplitLoads
 
 
-def split_simple(loads: SplitLoads, eligible: Bools, census: Census, config: SplittingConfig) -> TooLarge:
+def split_simple(
+    loads: SplitLoads, eligible: Bools, census: Census, config: SplittingConfig
+) -> TooLarge:
     """The bundles to split by their latest statistics. O(n); the census is asked only when there are any.
 
     A namespace's maximum is compared with the bundles that it has before this look: several of one look may exceed it together. When

@@ -14,5 +14,7 @@ def specified_positions_divide(context: SplitContext[SplittingConfig]) -> Bounda
         return Boundaries(None, "no_position_given", wrong=True)
     if len(bundle.topics) <= 1 and not bundle.force:
         return Boundaries(None, "too_few_topics")
-    inside = tuple(sorted(position for position in bundle.positions if bundle.lower < position < bundle.upper))
+    inside = tuple(
+        sorted(position for position in bundle.positions if bundle.lower < position < bundle.upper)
+    )
     return Boundaries(inside) if inside else Boundaries(None, "no_position_inside")

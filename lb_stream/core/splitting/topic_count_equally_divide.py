@@ -19,4 +19,13 @@ def topic_count_equally_divide(context: SplitContext[SplittingConfig]) -> Bounda
     if count <= 1:
         return Boundaries(None, "too_few_topics")
     hashes = np.sort(bundle.topics.hashes)
-    return Boundaries((middle(int(hashes[count // 2 - 1]), int(hashes[count // 2]), config.hex_midpoint, one_higher=False),))
+    return Boundaries(
+        (
+            middle(
+                int(hashes[count // 2 - 1]),
+                int(hashes[count // 2]),
+                config.hex_midpoint,
+                one_higher=False,
+            ),
+        )
+    )

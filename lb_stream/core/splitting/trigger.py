@@ -19,7 +19,13 @@ from lb_stream.core.splitting.config import SplittingConfig
 REASONS = ("", "Topics", "Sessions", "MsgRate", "Bandwidth")
 """Pulsar's words, in the order in which they are tried; the first stands for none."""
 
-RULES = (Decides.MAX_TOPICS, Decides.MAX_TOPICS, Decides.MAX_SESSIONS, Decides.MAX_RATE, Decides.MAX_BANDWIDTH)
+RULES = (
+    Decides.MAX_TOPICS,
+    Decides.MAX_TOPICS,
+    Decides.MAX_SESSIONS,
+    Decides.MAX_RATE,
+    Decides.MAX_BANDWIDTH,
+)
 """The rule of each reason; nothing is decided by the first."""
 FEWEST_TOPICS = 2
 """A bundle with fewer has nothing to separate."""
@@ -42,11 +48,15 @@ class SplitLoads:
 
     def take(self, rows: Rows | Bools) -> SplitLoads:
         """The given rows."""
-        return SplitLoads(self.topics[rows], self.sessions[rows], self.rate[rows], self.throughput[rows])
+        return SplitLoads(
+            self.topics[rows], self.sessions[rows], self.rate[rows], self.throughput[rows]
+        )
 
     def saw(self, row: int, reason: int) -> float:
         """The figure of one row that the reason is about."""
-        return float((self.topics, self.topics, self.sessions, self.rate, self.throughput)[reason][row])
+        return float(
+            (self.topics, self.topics, self.sessions, self.rate, self.throughput)[reason][row]
+        )
 
 
 class Limits(NamedTuple):
@@ -62,7 +72,11 @@ class Limits(NamedTuple):
     def of(config: SplittingConfig) -> Limits:
         """The configured limits."""
         return Limits(
-            0, config.bundle_max_topics, config.bundle_max_sessions, config.bundle_max_msgs_per_s, config.max_bandwidth_bytes_per_s
+            0,
+            config.bundle_max_topics,
+            config.bundle_max_sessions,
+            config.bundle_max_msgs_per_s,
+            config.max_bandwidth_bytes_per_s,
         )
 
 
@@ -97,7 +111,9 @@ def bundles_before(namespaces: NDArray[np.integer], bundle_counts: Ints, most: i
     sorted_by = namespaces[order]
     starts = np.flatnonzero(np.diff(sorted_by, prepend=-1))
     earlier = np.empty(len(order), np.int64)
-    earlier[order] = np.arange(len(order)) - np.repeat(starts, np.diff(np.append(starts, len(order))))
+    earlier[order] = np.arange(len(order)) - np.repeat(
+        starts, np.diff(np.append(starts, len(order)))
+    )
     now = bundle_counts[namespaces]
     found: Ints = np.minimum(now + earlier, np.maximum(now, most))
     return found

@@ -32,12 +32,19 @@ def limit_batch_size(settings: Settings, piece: int = 0) -> Settings:
     fitting = max(BATCH_BYTES // largest, 1) if largest else most
     if fitting >= most:
         return settings if not piece else _reading(settings, piece)
-    logger.info("records have up to %.1f MB: a batch reads %d records at most, not %d", largest / 1e6, fitting, most)
+    logger.info(
+        "records have up to %.1f MB: a batch reads %d records at most, not %d",
+        largest / 1e6,
+        fitting,
+        most,
+    )
     return _reading(settings, fitting)
 
 
 def _reading(settings: Settings, records: int) -> Settings:
-    return settings.model_copy(update={"stream": settings.stream.model_copy(update={"max_offsets_per_trigger": records})})
+    return settings.model_copy(
+        update={"stream": settings.stream.model_copy(update={"max_offsets_per_trigger": records})}
+    )
 
 
 def largest_record(settings: Settings) -> int:
@@ -45,7 +52,11 @@ def largest_record(settings: Settings) -> int:
     topics, largest = (settings.topics.reports, settings.topics.commands), 0
     consumer = measuring_consumer(settings)
     try:
-        places = [TopicPartition(topic, number) for topic in topics for number in sorted(consumer.partitions_for_topic(topic) or ())]
+        places = [
+            TopicPartition(topic, number)
+            for topic in topics
+            for number in sorted(consumer.partitions_for_topic(topic) or ())
+        ]
         consumer.assign(places)
         begin, end = consumer.beginning_offsets(places), consumer.end_offsets(places)
         waiting = {place for place in places if begin[place] < end[place]}
@@ -54,7 +65,9 @@ def largest_record(settings: Settings) -> int:
         until = time.monotonic() + LONGEST_LOOK_S
         while waiting and time.monotonic() < until:
             for place, records in consumer.poll(timeout_ms=500).items():
-                largest = max([largest, *(record.size for record in records if record.trouble is None)])
+                largest = max(
+                    [largest, *(record.size for record in records if record.trouble is None)]
+                )
                 waiting.discard(place)
     finally:
         consumer.close()

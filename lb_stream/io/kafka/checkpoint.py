@@ -30,7 +30,10 @@ def checkpoint_uuid(checkpoint: Store) -> str | None:
 
 def last_batch(checkpoint: Store) -> int | None:
     """The newest batch that was planned, finished or not."""
-    return max((int(entry.name) for entry in checkpoint.list("offsets") if entry.name.isdigit()), default=None)
+    return max(
+        (int(entry.name) for entry in checkpoint.list("offsets") if entry.name.isdigit()),
+        default=None,
+    )
 
 
 def planned_offsets(checkpoint: Store, batch_id: int | None) -> Offsets:
@@ -40,8 +43,15 @@ def planned_offsets(checkpoint: Store, batch_id: int | None) -> Offsets:
 
 
 def _offsets(lines: list[str]) -> Offsets:
-    sources: list[Mapping[str, Mapping[str, int]]] = [json.loads(line) for line in lines if line.startswith("{")]
-    return {(topic, int(number)): end for source in sources for topic, ends in source.items() for number, end in ends.items()}
+    sources: list[Mapping[str, Mapping[str, int]]] = [
+        json.loads(line) for line in lines if line.startswith("{")
+    ]
+    return {
+        (topic, int(number)): end
+        for source in sources
+        for topic, ends in source.items()
+        for number, end in ends.items()
+    }
 
 
 def next_offsets(checkpoint: Store) -> Offsets:
@@ -52,7 +62,11 @@ def next_offsets(checkpoint: Store) -> Offsets:
     last = last_batch(checkpoint)
     if last is None:
         return {}
-    return planned_offsets(checkpoint, last) if is_finished(checkpoint, last) else first_offsets(checkpoint, last)
+    return (
+        planned_offsets(checkpoint, last)
+        if is_finished(checkpoint, last)
+        else first_offsets(checkpoint, last)
+    )
 
 
 def is_finished(checkpoint: Store, batch_id: int) -> bool:
@@ -62,14 +76,22 @@ def is_finished(checkpoint: Store, batch_id: int) -> bool:
 
 def first_offsets(checkpoint: Store, batch_id: int) -> Offsets:
     """Where a batch begins to read."""
-    return planned_offsets(checkpoint, batch_id - 1) if batch_id else _offsets((checkpoint.text("sources/0/0") or "").splitlines())
+    return (
+        planned_offsets(checkpoint, batch_id - 1)
+        if batch_id
+        else _offsets((checkpoint.text("sources/0/0") or "").splitlines())
+    )
 
 
 def state_partitions(checkpoint: Store) -> int | None:
     """Into how many partitions the checkpoint's state is divided, for ever; None when there is no checkpoint yet."""
     last = last_batch(checkpoint)
     text = checkpoint.text(f"offsets/{last}") if last is not None else None
-    found = json.loads(text.splitlines()[1])["conf"].get("spark.sql.shuffle.partitions") if text else None
+    found = (
+        json.loads(text.splitlines()[1])["conf"].get("spark.sql.shuffle.partitions")
+        if text
+        else None
+    )
     return int(found) if found is not None else None
 
 
@@ -78,13 +100,20 @@ def bounds(settings: Settings) -> tuple[Offsets, Offsets]:
     consumer = KafkaConsumer(**client_options(settings), enable_auto_commit=False)
     try:
         topics = (settings.topics.reports, settings.topics.commands)
-        partitions = [TopicPartition(topic, number) for topic in topics for number in sorted(consumer.partitions_for_topic(topic) or ())]
+        partitions = [
+            TopicPartition(topic, number)
+            for topic in topics
+            for number in sorted(consumer.partitions_for_topic(topic) or ())
+        ]
         if {place.topic for place in partitions} != set(topics):
             require_rights(settings)  # what may not be seen looks like what isn't there
         begin, end = consumer.beginning_offsets(partitions), consumer.end_offsets(partitions)
     finally:
         consumer.close()
-    first, following = ({(place.topic, place.partition): bounds[place] for place in partitions} for bounds in (begin, end))
+    first, following = (
+        {(place.topic, place.partition): bounds[place] for place in partitions}
+        for bounds in (begin, end)
+    )
     return first, following
 
 
@@ -102,7 +131,9 @@ def check_none_lost(settings: Settings, wanted: Offsets, new_checkpoint: bool) -
         elif first > end[place]:
             anew.append(f"{name}: next is offset {first}, and it ends at {end[place]}")
         elif first < begin[place]:
-            deleted.append(f"{name}: offsets {first} to {begin[place] - 1}, {begin[place] - first} records")
+            deleted.append(
+                f"{name}: offsets {first} to {begin[place] - 1}, {begin[place] - first} records"
+            )
     skips = settings.stream.lost_records == "skip"
     if anew and not (new_checkpoint and skips):
         raise LostRecords(
@@ -124,7 +155,9 @@ def offsets_to_start(settings: Settings, wanted: Offsets) -> dict[str, dict[str,
     starts: dict[str, dict[str, int]] = {}
     for (topic, number), first in begin.items():
         offset = wanted.get((topic, number), first)
-        starts.setdefault(topic, {})[str(number)] = offset if first <= offset <= end[topic, number] else first
+        starts.setdefault(topic, {})[str(number)] = (
+            offset if first <= offset <= end[topic, number] else first
+        )
     return starts
 
 
@@ -140,7 +173,9 @@ class CaughtUp:
         """Ask Kafka where the topics end now, and the checkpoint how far it has come."""
         begin, end = bounds(settings)
         checkpoint = checkpoint_of(settings.stream)
-        caught_up = CaughtUp(checkpoint, {place: offset for place, offset in end.items() if offset > begin[place]})
+        caught_up = CaughtUp(
+            checkpoint, {place: offset for place, offset in end.items() if offset > begin[place]}
+        )
         caught_up.read(last_batch(checkpoint))
         return caught_up
 
@@ -153,4 +188,8 @@ class CaughtUp:
         """Note that a batch has been read (or will be, first of all)."""
         if self.behind and self.checkpoint is not None:
             planned = planned_offsets(self.checkpoint, batch_id)
-            self.behind = {partition: end for partition, end in self.behind.items() if planned.get(partition, 0) < end}
+            self.behind = {
+                partition: end
+                for partition, end in self.behind.items()
+                if planned.get(partition, 0) < end
+            }

@@ -26,7 +26,9 @@ Ranges = Mapping[tuple[str, int], tuple[int, int]]
 
 def fair_ends(planned: Ranges, newest: Offsets, limit: int) -> Offsets:
     """Where a batch of `limit` records ends if partitions share it equally; what one doesn't need goes to the others."""
-    waiting = {place: max(newest.get(place, end) - begin, 0) for place, (begin, end) in planned.items()}
+    waiting = {
+        place: max(newest.get(place, end) - begin, 0) for place, (begin, end) in planned.items()
+    }
     ends, left = {}, limit
     for number, place in enumerate(sorted(planned, key=lambda place: (waiting[place], place))):
         taken = min(waiting[place], left // (len(planned) - number))
@@ -38,7 +40,9 @@ def fair_ends(planned: Ranges, newest: Offsets, limit: int) -> Offsets:
 def held_back(planned: Ranges, newest: Offsets, limit: int) -> list[tuple[str, int]]:
     """The partitions of which less than half as much is read as an equal share would be."""
     fair = fair_ends(planned, newest, limit)
-    return [place for place, (begin, end) in planned.items() if 2 * (end - begin) < fair[place] - begin]
+    return [
+        place for place, (begin, end) in planned.items() if 2 * (end - begin) < fair[place] - begin
+    ]
 
 
 @dataclass(slots=True)
@@ -47,11 +51,15 @@ class Fairness:
 
     limit: int = 0
     caught_up: Reading = field(default_factory=lambda: CaughtUp(None))
-    since: float | None = None  # when the row of batches began in which some partition was held back (time.monotonic)
+    since: float | None = (
+        None  # when the row of batches began in which some partition was held back (time.monotonic)
+    )
 
     def violated(self, settings: Settings, planned: Ranges) -> str | None:
         """Which partitions have waited too long, and for which. A backlog from before the start is read as Spark divides it."""
-        is_full = sum(end - begin for begin, end in planned.values()) >= self.limit - len(planned)  # it rounds each share down
+        is_full = sum(end - begin for begin, end in planned.values()) >= self.limit - len(
+            planned
+        )  # it rounds each share down
         newest: Offsets = {}
         if is_full and self.caught_up.now:
             with suppress(KafkaError):  # whoever reads the batch will notice

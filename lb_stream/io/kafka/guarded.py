@@ -22,7 +22,11 @@ from lb_stream.io.kafka.options import client_options
 from lb_stream.stream.records import LARGEST_BYTES
 
 LONGEST_KEY = 4_096
-_CODECS = {DefaultRecordBatch.CODEC_GZIP: "gzip", DefaultRecordBatch.CODEC_LZ4: "lz4", DefaultRecordBatch.CODEC_ZSTD: "zstd"}
+_CODECS = {
+    DefaultRecordBatch.CODEC_GZIP: "gzip",
+    DefaultRecordBatch.CODEC_LZ4: "lz4",
+    DefaultRecordBatch.CODEC_ZSTD: "zstd",
+}
 _XERIAL = b"\x82SNAPPY\x00"
 
 
@@ -56,10 +60,18 @@ def measured(batch: DefaultRecordBatch) -> Iterator[Measured]:
                 return
             record = io.BytesIO(stream.read(size))
             taken, key = _beginning(record)
-            yield Measured(batch.base_offset + taken, append_ms, size, batch.base_offset + taken, key)
+            yield Measured(
+                batch.base_offset + taken, append_ms, size, batch.base_offset + taken, key
+            )
             offset = batch.base_offset + taken + 1
     except (OSError, EOFError, pa.ArrowException, struct.error) as error:
-        yield Measured(min(offset, last), append_ms, 0, last, trouble=f"a record that can be decompressed ({error})")
+        yield Measured(
+            min(offset, last),
+            append_ms,
+            0,
+            last,
+            trouble=f"a record that can be decompressed ({error})",
+        )
 
 
 def _beginning(record: Any) -> tuple[int, bytes]:
@@ -92,7 +104,9 @@ def _decompressed(batch: DefaultRecordBatch) -> Any:
         return _Pieces(_snappy(payload))
     if batch.compression_type not in _CODECS:
         raise OSError(f"compression {batch.compression_type} is not known")
-    source = pa.CompressedInputStream(pa.BufferReader(pa.py_buffer(payload)), _CODECS[batch.compression_type])
+    source = pa.CompressedInputStream(
+        pa.BufferReader(pa.py_buffer(payload)), _CODECS[batch.compression_type]
+    )
     return _Pieces(iter(lambda: source.read(1 << 16), b""))
 
 
@@ -140,7 +154,9 @@ def _snappy(payload: memoryview) -> Iterator[bytes]:
 class _MeasuredRecords(Fetcher.PartitionRecords):  # type: ignore[misc]
     """Hands out what records measure instead of the records."""
 
-    def _unpack_records(self, tp: TopicPartition, records: Any, *_deserializers: Any) -> Iterator[Measured]:
+    def _unpack_records(
+        self, tp: TopicPartition, records: Any, *_deserializers: Any
+    ) -> Iterator[Measured]:
         while (batch := records.next_batch()) is not None:
             if batch.magic >= 2 and not batch.is_control_batch:
                 for record in measured(batch):
@@ -152,7 +168,9 @@ class _MeasuredRecords(Fetcher.PartitionRecords):  # type: ignore[misc]
 
 def measuring_consumer(settings: Settings) -> KafkaConsumer:
     """A consumer whose `poll` gives Measured."""
-    consumer = KafkaConsumer(**client_options(settings), enable_auto_commit=False, auto_offset_reset="earliest")
+    consumer = KafkaConsumer(
+        **client_options(settings), enable_auto_commit=False, auto_offset_reset="earliest"
+    )
     consumer._fetcher.PartitionRecords = _MeasuredRecords
     return consumer
 
@@ -161,7 +179,9 @@ def measure(
     consumer: KafkaConsumer, ranges: Mapping[tuple[str, int], tuple[int, int]], longest_s: float
 ) -> Iterator[tuple[tuple[str, int], Measured]]:
     """Everything in some ranges of offsets [from, to), with topic and partition. Raises KafkaError, TimeoutError."""
-    waiting = {TopicPartition(*place): bounds for place, bounds in ranges.items() if bounds[0] < bounds[1]}
+    waiting = {
+        TopicPartition(*place): bounds for place, bounds in ranges.items() if bounds[0] < bounds[1]
+    }
     consumer.assign(list(waiting))
     for place, (begin, _) in waiting.items():
         consumer.seek(place, begin)
@@ -173,6 +193,8 @@ def measure(
             for record in records:
                 if place in waiting and record.offset < waiting[place][1]:
                     yield (place.topic, place.partition), record
-        for place in [place for place, (_, end) in waiting.items() if consumer.position(place) >= end]:
+        for place in [
+            place for place, (_, end) in waiting.items() if consumer.position(place) >= end
+        ]:
             del waiting[place]
             consumer.pause(place)

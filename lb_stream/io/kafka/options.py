@@ -43,7 +43,11 @@ _LOGIN_MODULES = {
 
 def client_options(settings: Settings) -> dict[str, Any]:
     """Arguments of every kafka-python client."""
-    return {"bootstrap_servers": settings.kafka.bootstrap_servers.split(","), **SOON, **kafka_python(settings.kafka.options)}
+    return {
+        "bootstrap_servers": settings.kafka.bootstrap_servers.split(","),
+        **SOON,
+        **kafka_python(settings.kafka.options),
+    }
 
 
 def spark_options(settings: Settings) -> dict[str, str]:
@@ -53,7 +57,11 @@ def spark_options(settings: Settings) -> dict[str, str]:
     """
     options = {"bootstrap.servers": settings.kafka.bootstrap_servers}
     given = dict(settings.kafka.options)
-    login: dict[str, Any] = {name: given.pop(name) for name in ("sasl_plain_username", "sasl_plain_password") if name in given}
+    login: dict[str, Any] = {
+        name: given.pop(name)
+        for name in ("sasl_plain_username", "sasl_plain_password")
+        if name in given
+    }
     if TOKEN_FILE in given:
         options |= _bearer(str(given.pop(TOKEN_FILE)))
     elif login:
@@ -69,15 +77,29 @@ def spark_options(settings: Settings) -> dict[str, str]:
         elif name in _SAME_MEANING:
             options[_SAME_MEANING[name]] = str(value)
         else:
-            known = ", ".join(sorted([*_SAME_MEANING, *_PEM_FILES, "sasl_plain_username", "sasl_plain_password", TOKEN_FILE]))
+            known = ", ".join(
+                sorted(
+                    [
+                        *_SAME_MEANING,
+                        *_PEM_FILES,
+                        "sasl_plain_username",
+                        "sasl_plain_password",
+                        TOKEN_FILE,
+                    ]
+                )
+            )
             raise SettingError(f"kafka.options.{name}", value, f"one of {known}")
     return {f"kafka.{name}": value for name, value in options.items()}
 
 
 def _login(login: dict[str, Any], mechanism: str) -> str:
     if mechanism not in _LOGIN_MODULES:
-        raise SettingError("kafka.options.sasl_mechanism", mechanism, f"one of {', '.join(_LOGIN_MODULES)}")
-    user, password = (_quoted(login.get(f"sasl_plain_{part}", "")) for part in ("username", "password"))
+        raise SettingError(
+            "kafka.options.sasl_mechanism", mechanism, f"one of {', '.join(_LOGIN_MODULES)}"
+        )
+    user, password = (
+        _quoted(login.get(f"sasl_plain_{part}", "")) for part in ("username", "password")
+    )
     return f"{_LOGIN_MODULES[mechanism]} required username={user} password={password};"
 
 
@@ -99,12 +121,20 @@ def _content(name: str, path: str, given: Mapping[str, Any]) -> str:
     try:
         text = Path(path).read_text()
     except OSError as error:
-        raise SettingError(f"kafka.options.{name}", path, f"a PEM file that can be read ({error.strerror})") from None
+        raise SettingError(
+            f"kafka.options.{name}", path, f"a PEM file that can be read ({error.strerror})"
+        ) from None
     if name == "ssl_keyfile" and not _PKCS8.search(text):
-        raise SettingError(f"kafka.options.{name}", path, "a key as Java reads it, PKCS#8 (openssl pkcs8 -topk8 -in KEY -out NEW)")
+        raise SettingError(
+            f"kafka.options.{name}",
+            path,
+            "a key as Java reads it, PKCS#8 (openssl pkcs8 -topk8 -in KEY -out NEW)",
+        )
     if name == "ssl_keyfile" and (encrypted := _ENCRYPTED.search(text)):
         if "ssl_password" not in given:
-            raise SettingError("kafka.options.ssl_password", None, f"the password of the key in {path}")
+            raise SettingError(
+                "kafka.options.ssl_password", None, f"the password of the key in {path}"
+            )
         if _PBES2 in _bytes(encrypted[1]):
             raise SettingError(f"kafka.options.{name}", path, _OPENED_BY_JAVA)
     return text

@@ -59,7 +59,9 @@ def send_together(
 
 def send_order(options: Mapping[str, Any], topic: str, key: str, command: Command) -> None:
     """Put a command on the topic; it is there when this returns. `key`: the cluster, empty for all. Raises KafkaError, Refusal."""
-    with closing(KafkaProducer(**options, acks="all", max_request_size=LARGEST_COMMAND)) as producer:
+    with closing(
+        KafkaProducer(**options, acks="all", max_request_size=LARGEST_COMMAND)
+    ) as producer:
         producer.send(topic, key=key.encode(), value=command.to_json().encode()).get(timeout=SEND_S)
 
 
@@ -68,8 +70,13 @@ class Answers:
 
     def __init__(self, options: Mapping[str, Any], topic: str, command_id: str) -> None:
         self._id = command_id.encode()
-        self._consumer = KafkaConsumer(**options, isolation_level="read_committed", enable_auto_commit=False)
-        partitions = [TopicPartition(topic, number) for number in sorted(self._consumer.partitions_for_topic(topic) or ())]
+        self._consumer = KafkaConsumer(
+            **options, isolation_level="read_committed", enable_auto_commit=False
+        )
+        partitions = [
+            TopicPartition(topic, number)
+            for number in sorted(self._consumer.partitions_for_topic(topic) or ())
+        ]
         self._consumer.assign(partitions)
         for partition, end in self._consumer.end_offsets(partitions).items():
             self._consumer.seek(partition, end)
@@ -77,7 +84,11 @@ class Answers:
     def poll(self, seconds: float) -> Iterator[CommandResult]:
         """Those that come within this time, as soon as there are any."""
         for records in self._consumer.poll(timeout_ms=int(seconds * 1000)).values():
-            yield from (CommandResult.model_validate_json(record.value) for record in records if record.key == self._id)
+            yield from (
+                CommandResult.model_validate_json(record.value)
+                for record in records
+                if record.key == self._id
+            )
 
     def close(self) -> None:
         """Release the connections."""

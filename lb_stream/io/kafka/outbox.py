@@ -53,7 +53,11 @@ class Outbox:
     """
 
     def __init__(self, settings: Settings) -> None:
-        self._settings, self._pipeline, self._topics = settings, settings.stream.pipeline_id, settings.topics
+        self._settings, self._pipeline, self._topics = (
+            settings,
+            settings.stream.pipeline_id,
+            settings.topics,
+        )
         self._group = watermark_group(settings.stream.pipeline_id)
         self._steps = 0
         self._mark = TopicPartition(settings.topics.decisions, 0)
@@ -81,7 +85,12 @@ class Outbox:
         """
         # read_committed makes the client wait for a watermark whose transaction is open: nobody but `fence` ends a dead job's
         isolation = "read_committed" if fenced else "read_uncommitted"
-        consumer = KafkaConsumer(**self._client, group_id=self._group, enable_auto_commit=False, isolation_level=isolation)
+        consumer = KafkaConsumer(
+            **self._client,
+            group_id=self._group,
+            enable_auto_commit=False,
+            isolation_level=isolation,
+        )
         try:
             found = consumer.committed(self._mark)
         finally:
@@ -97,7 +106,9 @@ class Outbox:
         records = _records(logged, self._topics) if logged.log_seq >= self.watermark else ()
         watermark = max(self.watermark, logged.log_seq + 1)
         try:
-            _wait_while_progressing(lambda: self._transact(records, watermark), lambda: self._steps, LONGEST_S)
+            _wait_while_progressing(
+                lambda: self._transact(records, watermark), lambda: self._steps, LONGEST_S
+            )
         except TimeoutError as error:
             raise KafkaAway(f"Kafka has not answered for {LONGEST_S} s") from error
         except REFUSALS as error:
@@ -114,7 +125,11 @@ class Outbox:
             raise KafkaAway(f"Kafka did not take the batch ({error})") from error
         self.watermark = watermark
 
-    def _transact(self, records: Iterable[tuple[str, str, str | None, list[tuple[str, bytes]]]], watermark: int) -> None:
+    def _transact(
+        self,
+        records: Iterable[tuple[str, str, str | None, list[tuple[str, bytes]]]],
+        watermark: int,
+    ) -> None:
         self._producer.begin_transaction()
         try:
             sent: deque[Any] = deque()
@@ -122,14 +137,18 @@ class Outbox:
                 sent.append(self._send(*record))
                 if len(sent) > MOST_UNDER_WAY:
                     sent.popleft().get()
-            self._producer.send_offsets_to_transaction({self._mark: OffsetAndMetadata(watermark, "", -1)}, self._group)
+            self._producer.send_offsets_to_transaction(
+                {self._mark: OffsetAndMetadata(watermark, "", -1)}, self._group
+            )
             for future in sent:
                 future.get()
                 self._steps += 1
             crash_point("in_transaction")
             self._producer.commit_transaction()
         except Exception:
-            with suppress(Exception):  # a fenced producer can't even abort; what happened first is what matters
+            with suppress(
+                Exception
+            ):  # a fenced producer can't even abort; what happened first is what matters
                 self._producer.abort_transaction()
             raise
 
@@ -144,12 +163,21 @@ class Outbox:
         """Release the connections."""
         self._producer.close(timeout=5)
 
-    def _send(self, topic: str, key: str, value: str | None, headers: list[tuple[str, bytes]]) -> Any:
+    def _send(
+        self, topic: str, key: str, value: str | None, headers: list[tuple[str, bytes]]
+    ) -> Any:
         self._steps += 1
-        return self._producer.send(topic, key=key.encode(), value=None if value is None else value.encode(), headers=headers)
+        return self._producer.send(
+            topic,
+            key=key.encode(),
+            value=None if value is None else value.encode(),
+            headers=headers,
+        )
 
 
-def _wait_while_progressing(call: Callable[[], None], steps: Callable[[], int], seconds: float) -> None:
+def _wait_while_progressing(
+    call: Callable[[], None], steps: Callable[[], int], seconds: float
+) -> None:
     """Wait for a call for as long as it moves on; its thread is left behind when it hasn't made a step for so many seconds.
 
     Raises TimeoutError then, else what the call raises.
@@ -173,13 +201,24 @@ def _wait_while_progressing(call: Callable[[], None], steps: Callable[[], int], 
                 raise
 
 
-def _records(logged: Logged, topics: TopicSettings) -> Iterable[tuple[str, str, str | None, list[tuple[str, bytes]]]]:
+def _records(
+    logged: Logged, topics: TopicSettings
+) -> Iterable[tuple[str, str, str | None, list[tuple[str, bytes]]]]:
     """(topic, key, value, headers) of all that a batch publishes. Decisions of a dry run stay in the log."""
     rows = logged.rounds.select(["cluster", "now_ms"]).to_pylist()
-    for row, results, decisions, ownership in zip(rows, logged.results, logged.decisions, logged.ownership, strict=True):
+    for row, results, decisions, ownership in zip(
+        rows, logged.results, logged.decisions, logged.ownership, strict=True
+    ):
         for answer in results:
-            said = {name: answer[name] for name in ("id", "kind", "outcome", "rule", "decision_ids")}
-            result = CommandResult(**said, text=answer["text"][:LONGEST_TEXT], cluster=row["cluster"], at_ms=row["now_ms"])
+            said = {
+                name: answer[name] for name in ("id", "kind", "outcome", "rule", "decision_ids")
+            }
+            result = CommandResult(
+                **said,
+                text=answer["text"][:LONGEST_TEXT],
+                cluster=row["cluster"],
+                at_ms=row["now_ms"],
+            )
             yield topics.results, result.id, result.to_json(), []
         for decision in decisions:
             if decision["dry_run"]:
@@ -189,8 +228,15 @@ def _records(logged: Logged, topics: TopicSettings) -> Iterable[tuple[str, str, 
                 ("epoch", str(decision["epoch"]).encode()),
                 ("schema", str(SCHEMA_VERSION).encode()),
             ]
-            yield topics.decisions, f"{decision['cluster']}/{decision['bundle']}", canonical_json(decision), headers
+            yield (
+                topics.decisions,
+                f"{decision['cluster']}/{decision['bundle']}",
+                canonical_json(decision),
+                headers,
+            )
         for record in ownership:
             known = record["state"] != "Init"
-            value = canonical_json(record | {"watermark": logged.log_seq}) if known else None  # empty: compaction removes the key
+            value = (
+                canonical_json(record | {"watermark": logged.log_seq}) if known else None
+            )  # empty: compaction removes the key
             yield topics.ownership, f"{record['cluster']}/{record['bundle']}", value, []

@@ -26,7 +26,11 @@ class NotLetIn(Denied):
 def require_rights(settings: Settings) -> list[str]:
     """Make sure that the job may do all that it will. Returns the topics that aren't there. Raises Denied, and KafkaError."""
     try:
-        return require(settings.kafka.bootstrap_servers, settings.kafka.options, rights_of("job", names_in(settings)))
+        return require(
+            settings.kafka.bootstrap_servers,
+            settings.kafka.options,
+            rights_of("job", names_in(settings)),
+        )
     except Refusal as refusal:
         raise _denied(refusal) from refusal
 
@@ -46,7 +50,14 @@ def denied_in(settings: Settings, text: str) -> Denied | None:
 
 def _named(settings: Settings, found: Refusal) -> Denied:
     """A refusal by the names of the rights that are missing."""
-    return _denied(by_name(settings.kafka.bootstrap_servers, settings.kafka.options, rights_of("job", names_in(settings)), found))
+    return _denied(
+        by_name(
+            settings.kafka.bootstrap_servers,
+            settings.kafka.options,
+            rights_of("job", names_in(settings)),
+            found,
+        )
+    )
 
 
 def _denied(refusal: Refusal) -> Denied:

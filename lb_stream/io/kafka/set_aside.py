@@ -19,7 +19,14 @@ from kafka.errors import KafkaError
 
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.settings import Settings
-from lb_stream.io.kafka.checkpoint import Offsets, bounds, first_offsets, is_finished, last_batch, planned_offsets
+from lb_stream.io.kafka.checkpoint import (
+    Offsets,
+    bounds,
+    first_offsets,
+    is_finished,
+    last_batch,
+    planned_offsets,
+)
 from lb_stream.io.kafka.fair import Fairness, fair_ends
 from lb_stream.io.kafka.guarded import Measured, measure, measuring_consumer
 from lb_stream.io.kafka.set_aside_file import SetAside, write_file
@@ -87,20 +94,31 @@ def clear_way(settings: Settings, is_logged: bool) -> Way:
     share, starts = kept.share, kept.starts + 1 if kept.batch == batch else 1
     kept = replace(kept, batch=batch, starts=starts, share=0).write(checkpoint)
     if share and not is_logged:
-        _rewrite(checkpoint, f"offsets/{batch}", fair_ends(_range(checkpoint, batch), bounds(settings)[1], share))
+        _rewrite(
+            checkpoint,
+            f"offsets/{batch}",
+            fair_ends(_range(checkpoint, batch), bounds(settings)[1], share),
+        )
     planned = _range(checkpoint, batch)
     found = _unreadable(settings, planned)
     begin, end, stepped = _around(planned, found)
-    careful = any(record.offset >= begin[place] for place, records in found.items() for record in records)
+    careful = any(
+        record.offset >= begin[place] for place, records in found.items() for record in records
+    )
     if is_logged:
         return Way(careful, kept.piece)
     if found:
         kept = replace(kept, guarded_until=batch + GUARDED_BATCHES)
     kept, begin, end = _in_pieces(kept, planned, begin, end, stepped)
-    stepped = [(place, record if record.append_ms else _looked_up(settings, place, record)) for place, record in stepped]
+    stepped = [
+        (place, record if record.append_ms else _looked_up(settings, place, record))
+        for place, record in stepped
+    ]
     kept = _noted(kept, stepped).write(checkpoint)
     if end != {place: last for place, (_, last) in planned.items()}:
-        _rewrite(checkpoint, f"offsets/{batch}", end)  # first: a batch never ends before its beginning
+        _rewrite(
+            checkpoint, f"offsets/{batch}", end
+        )  # first: a batch never ends before its beginning
     if begin != {place: first for place, (first, _) in planned.items()}:
         _rewrite(checkpoint, _begin_of(batch), begin)
     return Way(careful, kept.piece)
@@ -114,13 +132,18 @@ def excuse(settings: Settings) -> None:
             replace(kept, starts=kept.starts - 1).write(checkpoint_of(settings.stream))
 
 
-def _unreadable(settings: Settings, ranges: Mapping[Place, tuple[int, int]]) -> dict[Place, list[Measured]]:
+def _unreadable(
+    settings: Settings, ranges: Mapping[Place, tuple[int, int]]
+) -> dict[Place, list[Measured]]:
     """What can't be read in the ranges, or so little behind them that Kafka's client would decompress it all the same."""
     found: dict[Place, list[Measured]] = {}
     consumer: KafkaConsumer = measuring_consumer(settings)
     try:
         ends = consumer.end_offsets([TopicPartition(*place) for place in ranges])
-        windows = {place: (begin, min(end + AHEAD, ends[TopicPartition(*place)])) for place, (begin, end) in ranges.items()}
+        windows = {
+            place: (begin, min(end + AHEAD, ends[TopicPartition(*place)]))
+            for place, (begin, end) in ranges.items()
+        }
         for place, record in measure(consumer, windows, LONGEST_LOOK_S):
             if record.trouble is not None:
                 found.setdefault(place, []).append(record)
@@ -135,7 +158,9 @@ def _looked_up(settings: Settings, place: Place, blamed: Measured) -> Measured:
     """A record that was only alone when the job ended, with its key, size and time."""
     consumer: KafkaConsumer = measuring_consumer(settings)
     try:
-        for _, record in measure(consumer, {place: (blamed.offset, blamed.offset + 1)}, LONGEST_LOOK_S):
+        for _, record in measure(
+            consumer, {place: (blamed.offset, blamed.offset + 1)}, LONGEST_LOOK_S
+        ):
             if record.offset == blamed.offset:
                 return replace(record, last=blamed.last, trouble=blamed.trouble)
     except (KafkaError, TimeoutError) as error:
@@ -164,7 +189,11 @@ def _around(
 
 
 def _in_pieces(
-    kept: SetAside, planned: Mapping[Place, tuple[int, int]], begin: Offsets, end: Offsets, stepped: list[tuple[Place, Measured]]
+    kept: SetAside,
+    planned: Mapping[Place, tuple[int, int]],
+    begin: Offsets,
+    end: Offsets,
+    stepped: list[tuple[Place, Measured]],
 ) -> tuple[SetAside, Offsets, Offsets]:
     """A batch that has ended the job again and again is cut; one that is a single record is to blame, and stepped over."""
     total = sum(end[place] - begin[place] for place in planned)
@@ -172,7 +201,10 @@ def _in_pieces(
         return kept, begin, end
     if total == 1:
         if any(one["blamed"] and one["batch"] in (None, kept.batch) for one in kept.records):
-            logger.error("batch %d ends the job without the record that was blamed for it: it is not the records", kept.batch)
+            logger.error(
+                "batch %d ends the job without the record that was blamed for it: it is not the records",
+                kept.batch,
+            )
             return kept, begin, end
         place = next(place for place in planned if end[place] > begin[place])
         offset = begin[place]
@@ -180,8 +212,15 @@ def _in_pieces(
         stepped.append((place, Measured(offset, 0, 0, offset, trouble=trouble)))
         return replace(kept, starts=0), {**begin, place: offset + 1}, end
     piece = max(1, (kept.piece or total) // 8) if kept.piece != 1 else 1
-    until = kept.until or {f"{topic}/{partition}": end[topic, partition] for topic, partition in end}
-    logger.warning("batch %d has ended the job %d times: it is read %d records at a time", kept.batch, kept.starts, piece)
+    until = kept.until or {
+        f"{topic}/{partition}": end[topic, partition] for topic, partition in end
+    }
+    logger.warning(
+        "batch %d has ended the job %d times: it is read %d records at a time",
+        kept.batch,
+        kept.starts,
+        piece,
+    )
     left = piece
     cut = {}
     for place in planned:
@@ -194,15 +233,38 @@ def _noted(kept: SetAside, stepped: list[tuple[Place, Measured]]) -> SetAside:
     known = {(one["topic"], one["partition"], one["offset"]) for one in kept.records}
     new = []
     for (topic, partition), record in stepped:
-        behind = f"; with the {record.last - record.offset} records behind it in its producer's batch" * (record.last > record.offset)
+        behind = (
+            f"; with the {record.last - record.offset} records behind it in its producer's batch"
+            * (record.last > record.offset)
+        )
         expected = f"{record.trouble}{behind}"
-        logger.warning("topic %s, partition %d, offset %d is set aside: expected %s", topic, partition, record.offset, expected)
+        logger.warning(
+            "topic %s, partition %d, offset %d is set aside: expected %s",
+            topic,
+            partition,
+            record.offset,
+            expected,
+        )
         if (topic, partition, record.offset) not in known:
             shown = {"field": "value", "value": f"{record.size} bytes", "expected": expected}
-            place = {"topic": topic, "partition": partition, "offset": record.offset, "append_ms": record.append_ms}
+            place = {
+                "topic": topic,
+                "partition": partition,
+                "offset": record.offset,
+                "append_ms": record.append_ms,
+            }
             key = record.key.decode(errors="replace")
             blamed = str(record.trouble).startswith(SURVIVED)
-            new.append({"kind": "rejected", "key": key, "payload": canonical_json(shown), "batch": None, "blamed": blamed} | place)
+            new.append(
+                {
+                    "kind": "rejected",
+                    "key": key,
+                    "payload": canonical_json(shown),
+                    "batch": None,
+                    "blamed": blamed,
+                }
+                | place
+            )
     return replace(kept, records=(*kept.records, *new)[-KEPT:])
 
 
@@ -221,13 +283,26 @@ class Guard:
         checkpoint, kept = checkpoint_of(self.settings.stream), self.kept
         if self.way.careful and self.done:
             raise Replan(f"batch {batch_id} comes after the one that was read with care")
-        ranges = _range(checkpoint, batch_id) if kept.piece or batch_id <= kept.guarded_until else {}
-        if kept.piece and all(begin >= kept.until.get(f"{place[0]}/{place[1]}", 0) for place, (begin, _) in ranges.items()):
+        ranges = (
+            _range(checkpoint, batch_id) if kept.piece or batch_id <= kept.guarded_until else {}
+        )
+        if kept.piece and all(
+            begin >= kept.until.get(f"{place[0]}/{place[1]}", 0)
+            for place, (begin, _) in ranges.items()
+        ):
             replace(kept, piece=0, until={}, starts=0).write(checkpoint)
             raise Replan(f"batch {batch_id}: what had to be read in pieces has been read")
-        if not self.way.careful and batch_id <= kept.guarded_until and _unreadable(self.settings, ranges):
-            raise Replan(f"batch {batch_id} has records that can't be read, or they come soon after it")
-        if self.fairness.limit and (told := self.fairness.violated(self.settings, _range(checkpoint, batch_id))):
+        if (
+            not self.way.careful
+            and batch_id <= kept.guarded_until
+            and _unreadable(self.settings, ranges)
+        ):
+            raise Replan(
+                f"batch {batch_id} has records that can't be read, or they come soon after it"
+            )
+        if self.fairness.limit and (
+            told := self.fairness.violated(self.settings, _range(checkpoint, batch_id))
+        ):
             replace(kept, share=self.fairness.limit).write(checkpoint)
             raise Replan(f"batch {batch_id}: {told}")
         self.done += 1
@@ -239,7 +314,9 @@ class Guard:
             return {}
         if all(begin == end for begin, end in _range(checkpoint, batch_id).values()):
             return {}  # nobody has a round in a batch of nothing
-        records = tuple({**one, "batch": batch_id} if one["batch"] is None else one for one in self.kept.records)
+        records = tuple(
+            {**one, "batch": batch_id} if one["batch"] is None else one for one in self.kept.records
+        )
         if records != self.kept.records:
             self.kept = replace(self.kept, records=records).write(checkpoint)
         default = self.settings.stream.default_cluster
@@ -248,7 +325,13 @@ class Guard:
         for one in records:
             if one["batch"] == batch_id:
                 cluster, _, broker = one["key"].rpartition("/")
-                event = {name: value for name, value in one.items() if name not in ("key", "batch", "blamed")}
+                event = {
+                    name: value
+                    for name, value in one.items()
+                    if name not in ("key", "batch", "blamed")
+                }
                 named = cluster in known
-                told.setdefault(cluster if named else fallback, []).append(event | {"broker": broker[:200] if named else ""})
+                told.setdefault(cluster if named else fallback, []).append(
+                    event | {"broker": broker[:200] if named else ""}
+                )
         return told

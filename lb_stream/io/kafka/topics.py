@@ -69,7 +69,9 @@ class TopicState:
     configs: Mapping[str, str] = field(default_factory=dict)
 
 
-def topic_specs(names: TopicSettings | None = None, *, reports: int = 4, decisions: int = 4, ownership: int = 4) -> list[TopicSpec]:
+def topic_specs(
+    names: TopicSettings | None = None, *, reports: int = 4, decisions: int = 4, ownership: int = 4
+) -> list[TopicSpec]:
     """The specs of all topics; the arguments are partition counts. Commands are one ordered stream, so is their answer."""
     names = names or TopicSettings()
     return [
@@ -81,7 +83,9 @@ def topic_specs(names: TopicSettings | None = None, *, reports: int = 4, decisio
     ]
 
 
-def create_topics(bootstrap: str, specs: Iterable[TopicSpec], client_options: Mapping[str, Any] | None = None) -> list[str]:
+def create_topics(
+    bootstrap: str, specs: Iterable[TopicSpec], client_options: Mapping[str, Any] | None = None
+) -> list[str]:
     """Makes the topics that are missing, checks the others, and returns the names of those it made.
 
     `client_options` go to kafka-python's client (security_protocol, sasl_mechanism, ssl_cafile, …). The replication factor
@@ -109,13 +113,22 @@ def inspect_topics(
     bootstrap: str, specs: Iterable[TopicSpec], client_options: Mapping[str, Any] | None = None
 ) -> tuple[list[str], list[Mismatch]]:
     """Looks only: the names of the topics that are missing, and every mismatch of the others. Arguments as for `create_topics`."""
-    with closing(KafkaAdminClient(bootstrap_servers=bootstrap, **kafka_python(client_options or {}))) as client:
+    with closing(
+        KafkaAdminClient(bootstrap_servers=bootstrap, **kafka_python(client_options or {}))
+    ) as client:
         return _inspect(client, list(specs), bootstrap)
 
 
-def _inspect(client: KafkaAdminClient, specs: list[TopicSpec], bootstrap: str) -> tuple[list[str], list[Mismatch]]:
+def _inspect(
+    client: KafkaAdminClient, specs: list[TopicSpec], bootstrap: str
+) -> tuple[list[str], list[Mismatch]]:
     existing = _describe(client, [spec.name for spec in specs])
-    mismatches = [found for spec in specs if spec.name in existing for found in check_topic(spec, existing[spec.name], bootstrap)]
+    mismatches = [
+        found
+        for spec in specs
+        if spec.name in existing
+        for found in check_topic(spec, existing[spec.name], bootstrap)
+    ]
     return [spec.name for spec in specs if spec.name not in existing], mismatches
 
 
@@ -127,12 +140,18 @@ def check_topic(spec: TopicSpec, state: TopicState, bootstrap: str) -> list[Mism
         if not _fits(setting, found, expected):
             entity = f"--entity-type topics --entity-name {spec.name}"
             mend = f"kafka-configs.sh --bootstrap-server {bootstrap} {entity} --alter --add-config {setting}={expected}"
-            mismatches.append(Mismatch(spec.name, setting, found, _at_least(setting) + expected, mend))
+            mismatches.append(
+                Mismatch(spec.name, setting, found, _at_least(setting) + expected, mend)
+            )
     if spec.exact_partitions and state.partitions != spec.partitions:
         # Kafka cannot take partitions away.
         delete = f"kafka-topics.sh --bootstrap-server {bootstrap} --delete --topic {spec.name}"
         mend = f"{delete}, then `lbctl topics create`; or name another topic in the settings"
-        mismatches.append(Mismatch(spec.name, "partition count", str(state.partitions), str(spec.partitions), mend))
+        mismatches.append(
+            Mismatch(
+                spec.name, "partition count", str(state.partitions), str(spec.partitions), mend
+            )
+        )
     return mismatches
 
 
@@ -153,7 +172,10 @@ def _describe(client: KafkaAdminClient, names: list[str]) -> dict[str, TopicStat
     resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in sorted(present)]
     configs = client.describe_configs(resources, config_filter="all")["topic"]
     return {
-        topic["name"]: TopicState(len(topic["partitions"]), {key: entry["value"] for key, entry in configs[topic["name"]].items()})
+        topic["name"]: TopicState(
+            len(topic["partitions"]),
+            {key: entry["value"] for key, entry in configs[topic["name"]].items()},
+        )
         for topic in client.describe_topics(sorted(present))
     }
 
@@ -162,7 +184,9 @@ def _create(client: KafkaAdminClient, spec: TopicSpec) -> bool:
     """False when someone else made it in the meantime; usable (every partition has a leader) when it returns."""
     made = True
     try:
-        client.create_topics({spec.name: {"num_partitions": spec.partitions, "configs": spec.configs}})
+        client.create_topics(
+            {spec.name: {"num_partitions": spec.partitions, "configs": spec.configs}}
+        )
     except TopicAlreadyExistsError:
         made = False
     client.wait_for_topics([spec.name], timeout_ms=READY_MS)

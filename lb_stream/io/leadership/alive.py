@@ -72,7 +72,11 @@ def who_runs(settings: Settings) -> Leader | None:
     if sign is None:
         return None
     tick = sign.sign
-    return leader if leader is not None and leader.epoch == tick.epoch else Leader(tick.pipeline, tick.epoch, tick.host, tick.pid)
+    return (
+        leader
+        if leader is not None and leader.epoch == tick.epoch
+        else Leader(tick.pipeline, tick.epoch, tick.host, tick.pid)
+    )
 
 
 def describe_absence(settings: Settings) -> str:
@@ -108,7 +112,11 @@ def _whose_end(leader: Leader) -> str:
 
 def told(leader: Leader) -> str:
     """A job in words."""
-    since = f", since {datetime.fromtimestamp(leader.since_ms / 1000):%Y-%m-%d %H:%M:%S}" if leader.since_ms else ""
+    since = (
+        f", since {datetime.fromtimestamp(leader.since_ms / 1000):%Y-%m-%d %H:%M:%S}"
+        if leader.since_ms
+        else ""
+    )
     return f"process {leader.pid} on {leader.host} (epoch {leader.epoch}{since})"
 
 
@@ -135,7 +143,11 @@ def make_way(settings: Settings, take_over: bool) -> None:
     if shut_out(settings, leader):
         logger.info("%s has ended", told(leader))
     else:
-        logger.warning("%s has not ended within %.0f s; it can publish nothing any more: end it", told(leader), LONGEST_END_S)
+        logger.warning(
+            "%s has not ended within %.0f s; it can publish nothing any more: end it",
+            told(leader),
+            LONGEST_END_S,
+        )
 
 
 def shut_out(settings: Settings, leader: Leader, wait_s: float = LONGEST_END_S) -> bool:
@@ -147,7 +159,11 @@ def shut_out(settings: Settings, leader: Leader, wait_s: float = LONGEST_END_S) 
             sender.send(sent_by_us(Claim, settings, leader.epoch, forced=True))
         outbox.fence()
         until = time.monotonic() + wait_s
-        while f"{leader.host}:{leader.pid}" not in bystanders.now and (now := who_runs(settings)) is not None and now.epoch == leader.epoch:
+        while (
+            f"{leader.host}:{leader.pid}" not in bystanders.now
+            and (now := who_runs(settings)) is not None
+            and now.epoch == leader.epoch
+        ):
             if time.monotonic() > until:
                 return False
             time.sleep(0.2)

@@ -33,7 +33,11 @@ class Clock:
     def lead(self, epoch: int) -> None:
         """Tick from now on, at once, with this epoch; an interval of 0 never does."""
         self.first_epoch, self.epoch = self.first_epoch or epoch, epoch
-        if self._settings.stream.tick_interval_ms and not self._thread.is_alive() and not self._stop.is_set():
+        if (
+            self._settings.stream.tick_interval_ms
+            and not self._thread.is_alive()
+            and not self._stop.is_set()
+        ):
             self._thread.start()
 
     def stop(self, ends: bool = False, to: str = "") -> None:
@@ -43,12 +47,22 @@ class Clock:
         if ticked:
             self._thread.join(timeout=5)
         if ticked and ends:
-            with suppress(Exception), closing(SignSender(self._settings)) as sender:  # without it the others only wait longer
+            with (
+                suppress(Exception),
+                closing(SignSender(self._settings)) as sender,
+            ):  # without it the others only wait longer
                 sender.send(self._tick(ends=True, to=to))
 
     def _tick(self, ends: bool = False, to: str = "") -> Tick:
         self._number += 1
-        tick: Tick = sent_by_us(Tick, self._settings, self.epoch, id=f"tick:{self.epoch}:{self._number}", ends=ends, to=to)
+        tick: Tick = sent_by_us(
+            Tick,
+            self._settings,
+            self.epoch,
+            id=f"tick:{self.epoch}:{self._number}",
+            ends=ends,
+            to=to,
+        )
         return tick
 
     def _run(self) -> None:
@@ -63,5 +77,7 @@ class Clock:
                 if self._refusals.note(error, "Write"):
                     self._stop.wait(AGAIN_S)
                     continue
-                logger.warning("no tick could be sent (%s: %s); trying again", type(error).__name__, error)
+                logger.warning(
+                    "no tick could be sent (%s: %s); trying again", type(error).__name__, error
+                )
                 self._stop.wait(RETRY_S)

@@ -47,14 +47,22 @@ def this_host() -> str:
 def last_leader(root: Store) -> Leader | None:
     """Who has led last with these tables; None: nobody yet. Epochs tell: clocks of two machines differ."""
     table = existing_table(root, LEADERS)
-    rows = [] if table is None else by_numbers(table).to_table(columns=list(Leader.__slots__)).to_pylist()
-    return max((Leader(**row) for row in rows), key=lambda one: (one.epoch, one.since_ms), default=None)
+    rows = (
+        []
+        if table is None
+        else by_numbers(table).to_table(columns=list(Leader.__slots__)).to_pylist()
+    )
+    return max(
+        (Leader(**row) for row in rows), key=lambda one: (one.epoch, one.since_ms), default=None
+    )
 
 
 def leads(root: Store, pipeline: str) -> bool:
     """Whether nobody has begun to lead since this process did."""
     last = last_leader(root)
-    return last is not None and (last.pipeline, last.pid) == (pipeline, os.getpid()) and last.is_here
+    return (
+        last is not None and (last.pipeline, last.pid) == (pipeline, os.getpid()) and last.is_here
+    )
 
 
 def announce(root: Store, pipeline: str, last_epoch: int) -> int:
@@ -66,6 +74,19 @@ def announce(root: Store, pipeline: str, last_epoch: int) -> int:
     table = open_table(root, LEADERS)
     epoch = max(last_epoch, committed(table, pipeline) or 0) + 1
     since_ms = time.time_ns() // 1_000_000
-    row = {"pipeline": pipeline, "epoch": epoch, "host": this_host(), "pid": os.getpid(), "since_ms": since_ms}
-    append_rows(table, LEADERS, pa.Table.from_pylist([row], LEADERS.schema), f"{epoch:012d}", [(pipeline, epoch)], durable=True)
+    row = {
+        "pipeline": pipeline,
+        "epoch": epoch,
+        "host": this_host(),
+        "pid": os.getpid(),
+        "since_ms": since_ms,
+    }
+    append_rows(
+        table,
+        LEADERS,
+        pa.Table.from_pylist([row], LEADERS.schema),
+        f"{epoch:012d}",
+        [(pipeline, epoch)],
+        durable=True,
+    )
     return epoch

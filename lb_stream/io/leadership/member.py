@@ -48,7 +48,11 @@ class Bystanders:
     def now(self) -> dict[str, Standby]:
         """Instance → its last word, of those that have said it lately, by Kafka's time."""
         last = sorted(self._last.copy().items())
-        return {name: one.sign for name, one in last if isinstance(one.sign, Standby) and self._newest_ms - one.append_ms <= FRESH_MS}
+        return {
+            name: one.sign
+            for name, one in last
+            if isinstance(one.sign, Standby) and self._newest_ms - one.append_ms <= FRESH_MS
+        }
 
 
 class Member:
@@ -119,7 +123,10 @@ class Member:
         while not self._stop.is_set():
             self._doing = "Read"
             try:
-                with closing(SignReader(self._settings)) as reader, closing(SignSender(self._settings)) as sender:
+                with (
+                    closing(SignReader(self._settings)) as reader,
+                    closing(SignSender(self._settings)) as sender,
+                ):
                     if not reader.there:
                         raise UnknownTopicOrPartitionError(self._settings.topics.commands)
                     early: list[Heard] = []
@@ -130,7 +137,11 @@ class Member:
                 self._follower.look(None, _now_ms())
                 refused = self._refusals.note(error, self._doing)
                 if self.away is None and not refused:
-                    logger.warning("the other jobs can't be heard (%s: %s); trying again", type(error).__name__, error)
+                    logger.warning(
+                        "the other jobs can't be heard (%s: %s); trying again",
+                        type(error).__name__,
+                        error,
+                    )
                 self.away = f"{type(error).__name__}: {error}"
                 self._stop.wait(AGAIN_S if refused else RETRY_S)
 
@@ -166,11 +177,18 @@ class Member:
     def _be_asked(self, heard: list[Heard]) -> None:
         """Note the wish of somebody that another job leads, if another one is there."""
         for one in heard:
-            if isinstance(one.sign, HandOver) and self.clock.first_epoch <= one.sign.epoch <= self.clock.epoch:
+            if (
+                isinstance(one.sign, HandOver)
+                and self.clock.first_epoch <= one.sign.epoch <= self.clock.epoch
+            ):
                 if one.sign.to in self.others if one.sign.to else self.others:
                     self.asked = one.sign
                 else:
-                    logger.warning("%s asks to hand over to %s, who doesn't stand by", one.sign.by or "somebody", one.sign.to or "another")
+                    logger.warning(
+                        "%s asks to hand over to %s, who doesn't stand by",
+                        one.sign.by or "somebody",
+                        one.sign.to or "another",
+                    )
 
     @property
     def _epoch(self) -> int:

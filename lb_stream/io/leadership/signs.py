@@ -41,7 +41,12 @@ def silence_ms(settings: Settings) -> int:
 def sent_by_us(kind: type[Sign], settings: Settings, epoch: int, **fields: Any) -> Any:
     """A sign of this process, of the model `kind`."""
     name, now_ms = settings.stream.pipeline_id, time.time_ns() // 1_000_000
-    given: Mapping[str, Any] = {"id": str(uuid.uuid4()), "sent_ms": now_ms, "host": this_host(), "pid": os.getpid()} | fields
+    given: Mapping[str, Any] = {
+        "id": str(uuid.uuid4()),
+        "sent_ms": now_ms,
+        "host": this_host(),
+        "pid": os.getpid(),
+    } | fields
     return kind(pipeline=name, epoch=epoch, **given)
 
 
@@ -50,14 +55,25 @@ class SignSender:
 
     def __init__(self, settings: Settings) -> None:
         self._topic = settings.topics.commands
-        waits = ("request_timeout_ms", "delivery_timeout_ms", "max_block_ms", "bootstrap_timeout_ms")
+        waits = (
+            "request_timeout_ms",
+            "delivery_timeout_ms",
+            "max_block_ms",
+            "bootstrap_timeout_ms",
+        )
         patience = dict.fromkeys(waits, LONGEST_SENDING_MS)
-        options = client_options(settings) | patience | {"acks": "all", "linger_ms": 0, "reconnect_backoff_max_ms": SOON_MS}
+        options = (
+            client_options(settings)
+            | patience
+            | {"acks": "all", "linger_ms": 0, "reconnect_backoff_max_ms": SOON_MS}
+        )
         self._producer = KafkaProducer(**options)
 
     def send(self, sign: Sign) -> None:
         """Send one; returns when Kafka has it. Raises KafkaError: then Kafka may take it yet, within the same time again."""
-        self._producer.send(self._topic, key=b"", value=sign.to_json().encode()).get(timeout=LONGEST_SENDING_MS / 1000)
+        self._producer.send(self._topic, key=b"", value=sign.to_json().encode()).get(
+            timeout=LONGEST_SENDING_MS / 1000
+        )
 
     def close(self) -> None:
         """Release the connections; what waits to be sent is given up."""
@@ -75,17 +91,25 @@ class SignReader:
         soon = {"reconnect_backoff_max_ms": SOON_MS, "fetch_max_wait_ms": FETCH_MS}
         self._consumer = KafkaConsumer(**client_options(settings), enable_auto_commit=False, **soon)
         topic = settings.topics.commands
-        self._places = [TopicPartition(topic, number) for number in sorted(self._consumer.partitions_for_topic(topic) or ())]
+        self._places = [
+            TopicPartition(topic, number)
+            for number in sorted(self._consumer.partitions_for_topic(topic) or ())
+        ]
         self._consumer.assign(self._places)
         ends = self._ends()
-        for place, begin in (self._consumer.beginning_offsets(self._places) if self._places else {}).items():
+        for place, begin in (
+            self._consumer.beginning_offsets(self._places) if self._places else {}
+        ).items():
             self._consumer.seek(place, max(begin, ends[place] - LAST_RECORDS))
 
     def to_end(self) -> list[Heard]:
         """All that is new, up to where the topic ends now. Raises KafkaError when that can't be read soon."""
         ends, found = self._ends(), list[Heard]()
         until = time.monotonic() + LONGEST_READING_MS / 1000
-        while any((self._consumer.position(place, timeout_ms=ANSWER_MS) or 0) < end for place, end in ends.items()):
+        while any(
+            (self._consumer.position(place, timeout_ms=ANSWER_MS) or 0) < end
+            for place, end in ends.items()
+        ):
             if time.monotonic() > until:
                 raise KafkaTimeoutError("the commands topic can't be read to its end")
             found += self._poll(100)
@@ -109,7 +133,11 @@ class SignReader:
         self._consumer.close()
 
     def _ends(self) -> dict[TopicPartition, int]:
-        return dict(self._consumer.end_offsets(self._places, timeout_ms=ANSWER_MS)) if self._places else {}
+        return (
+            dict(self._consumer.end_offsets(self._places, timeout_ms=ANSWER_MS))
+            if self._places
+            else {}
+        )
 
     def _poll(self, timeout_ms: int) -> Iterator[Heard]:
         for some in self._consumer.poll(timeout_ms=timeout_ms).values():

@@ -56,13 +56,19 @@ class Standing:
         return self
 
     def _after_tick(self, tick: Tick, heard: Heard) -> Standing:
-        if tick.ends:  # of one that was shut out meanwhile it says nothing about the one that leads now
+        if (
+            tick.ends
+        ):  # of one that was shut out meanwhile it says nothing about the one that leads now
             over = self.tick is None or self.tick.sign.epoch <= tick.epoch
             return replace(self, tick=heard, vacant=True) if over else self
         heir = self.heir  # whoever was taken for dead may tick again until it is shut out: that doesn't make its heir's claim void
         if heir is not None:
             leads_anew = tick.epoch > heir.sign.epoch or tick.instance == heir.sign.instance
-            heir = None if leads_anew or heard.append_ms - heir.append_ms >= patience_ms(heir.sign) else heir
+            heir = (
+                None
+                if leads_anew or heard.append_ms - heir.append_ms >= patience_ms(heir.sign)
+                else heir
+            )
         return Standing(heard, heir)
 
     def _counts(self, claim: Claim, at_ms: int, failover_ms: int) -> bool:
@@ -91,11 +97,15 @@ class Follower:
     instance: str
     failover_ms: int
     standing: Standing = Standing()
-    _since: float | None = None  # since when it has read to the topic's end again and again, without a sign of life
+    _since: float | None = (
+        None  # since when it has read to the topic's end again and again, without a sign of life
+    )
     _looked: float = 0.0
     _claimed: tuple[str, float] | None = None  # id of its claim, when it was made
 
-    def look(self, heard: Iterable[Heard] | None, asked_at: float, answered_at: float | None = None) -> Action:
+    def look(
+        self, heard: Iterable[Heard] | None, asked_at: float, answered_at: float | None = None
+    ) -> Action:
         """One look at the topic. `heard`: all that is new there, read to its end; None: Kafka didn't answer.
 
         `asked_at`, `answered_at`: just before it and just after; None: it took no time.
@@ -104,7 +114,9 @@ class Follower:
             self._since = None
             return Action.WAIT
         if self._since is None or asked_at - self._looked > self.failover_ms / 2:
-            self._since = asked_at  # it was away itself: so may have been the leader, for no fault of its own
+            self._since = (
+                asked_at  # it was away itself: so may have been the leader, for no fault of its own
+            )
         self._looked = asked_at
         for one in heard:
             before, self.standing = self.standing, self.standing.after(one, self.failover_ms)

@@ -19,7 +19,17 @@ from lb_stream.store import Store
 
 APP = "taken-over"
 """Stands for the checkpoint in the log's row: no batch has made it."""
-_NOTHING = ("decisions", "outcomes", "ownership", "refusals", "results", "blocks", "shadows", "merge_advice", "proposals")
+_NOTHING = (
+    "decisions",
+    "outcomes",
+    "ownership",
+    "refusals",
+    "results",
+    "blocks",
+    "shadows",
+    "merge_advice",
+    "proposals",
+)
 
 
 class TakeOverError(RuntimeError):
@@ -38,7 +48,9 @@ class TakenOver:
     log_seq: int
 
 
-def take_over(cluster: str, source: Store, target: Store, pipeline: str, topics: Collection[str]) -> TakenOver:
+def take_over(
+    cluster: str, source: Store, target: Store, pipeline: str, topics: Collection[str]
+) -> TakenOver:
     """Append the last round's memory of a cluster in the tables `source` to the log in the tables `target`, for `pipeline`.
 
     Ids of decisions, versions of ownership records and epochs go on from there. A pipeline that has read nothing yet begins to read
@@ -48,7 +60,9 @@ def take_over(cluster: str, source: Store, target: Store, pipeline: str, topics:
     given = existing_table(source, ROUNDS)
     last = None if given is None else _last(given, cluster)
     if given is None or last is None or not last["memory"]:
-        raise TakeOverError(f"the log in {source} says nothing of a cluster {cluster}: are its name and the folder right?")
+        raise TakeOverError(
+            f"the log in {source} says nothing of a cluster {cluster}: are its name and the folder right?"
+        )
     for root in (source, target):
         if (leader := last_leader(root)) is not None and leader.runs_here:
             raise TakeOverError(
@@ -56,7 +70,9 @@ def take_over(cluster: str, source: Store, target: Store, pipeline: str, topics:
             )
     log = open_table(target, ROUNDS)
     if (other := pipeline_of(log)) not in (None, pipeline):
-        raise TakeOverError(f"{target} holds the log of the pipeline {other!r}, not of {pipeline!r}")
+        raise TakeOverError(
+            f"{target} holds the log of the pipeline {other!r}, not of {pipeline!r}"
+        )
     own = _last(log, cluster)
     if own is not None and (own["epoch"], own["seq"]) >= (last["epoch"], last["seq"]):
         raise TakeOverError(
@@ -67,8 +83,14 @@ def take_over(cluster: str, source: Store, target: Store, pipeline: str, topics:
     log_seq = 0 if newest is None else newest + 1
     row = last | dict.fromkeys(_NOTHING, "[]") | {"files": "{}", "error": None}
     row |= {"app": f"{pipeline}/{APP}", "batch_id": log_seq, "log_seq": log_seq}
-    file = write_rows(log, pa.Table.from_pylist([row], ROUNDS.schema), f"{log_seq:012d}", durable=True)
-    read = {} if next_offsets(log, pipeline, topics) else next_offsets(given, pipeline_of(given) or "", topics)
+    file = write_rows(
+        log, pa.Table.from_pylist([row], ROUNDS.schema), f"{log_seq:012d}", durable=True
+    )
+    read = (
+        {}
+        if next_offsets(log, pipeline, topics)
+        else next_offsets(given, pipeline_of(given) or "", topics)
+    )
     add_files(log, ROUNDS, [file], [(pipeline, log_seq), *marks_of(pipeline, read)], durable=True)
     pending = len(json.loads(last["memory"]).get("pending", ()))
     return TakenOver(cluster, pipeline, last["seq"], last["epoch"], pending, log_seq)
@@ -81,6 +103,8 @@ def _last(log: Table, cluster: str) -> dict[str, Any] | None:
     numbers = numbers.filter(pc.equal(numbers["cluster"], cluster))
     if not len(numbers):
         return None
-    found = rows.to_table(columns=ROUNDS.schema.names, filter=pc.field("log_seq") == pc.max(numbers["log_seq"]))
+    found = rows.to_table(
+        columns=ROUNDS.schema.names, filter=pc.field("log_seq") == pc.max(numbers["log_seq"])
+    )
     row: dict[str, Any] = found.filter(pc.equal(found["cluster"], cluster)).to_pylist()[-1]
     return row

@@ -41,13 +41,24 @@ def compile_jar(folder: Path, source: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     draft = folder / f"draft-{os.getpid()}.jar"
     command = [
-        *(str(find_java().path), "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-cp", classes_of_pyspark(), "scala.tools.nsc.Main"),
+        *(
+            str(find_java().path),
+            "-Xshare:auto",
+            "-XX:TieredStopAtLevel=1",
+            "-cp",
+            classes_of_pyspark(),
+            "scala.tools.nsc.Main",
+        ),
         *("-usejavacp", "-d", str(draft), str(source)),
     ]
     try:
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        done = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+        )
         if done.returncode != 0:
-            raise CompileError(f"{source.name} could not be compiled: {done.stdout.strip()[-2000:]}")
+            raise CompileError(
+                f"{source.name} could not be compiled: {done.stdout.strip()[-2000:]}"
+            )
         draft.replace(jar)
     finally:
         draft.unlink(missing_ok=True)

@@ -33,7 +33,12 @@ ENVIRONMENT_PREFIX = "LB_"
 
 SECTIONS = ("kafka", "topics", "stream", "upkeep", "notify", "hooks", "balancer", "cluster")
 
-FREE_SECTIONS = (("kafka", "options"), ("stream", "store_options"), ("notify", "targets"), ("notify", "routes"))
+FREE_SECTIONS = (
+    ("kafka", "options"),
+    ("stream", "store_options"),
+    ("notify", "targets"),
+    ("notify", "routes"),
+)
 """Sections whose keys are others', or names that their author chose: they have no declared types."""
 
 KeyPath = tuple[str, ...]
@@ -98,7 +103,11 @@ def load(
     from lb_stream.core.config.cluster_config import cluster_config
     from lb_stream.core.shadow.settings import shadow_config
 
-    warnings = (one for cluster in ("", *settings.cluster) for one in cluster_config(settings.of_cluster(cluster)).warnings)
+    warnings = (
+        one
+        for cluster in ("", *settings.cluster)
+        for one in cluster_config(settings.of_cluster(cluster)).warnings
+    )
     of_shadows = (
         f"cluster.{cluster}.shadow.{name}: {one}"
         for cluster in settings.cluster
@@ -132,7 +141,11 @@ def _plain(value: Any) -> Any:
     try:
         return float(text)
     except ValueError:
-        return [part.strip() for part in text.split(",")] if "," in text else text.rpartition(".")[2].lower()
+        return (
+            [part.strip() for part in text.split(",")]
+            if "," in text
+            else text.rpartition(".")[2].lower()
+        )
 
 
 def _checked(given: Mapping[KeyPath, Given]) -> Settings:
@@ -148,7 +161,9 @@ def _checked(given: Mapping[KeyPath, Given]) -> Settings:
     except ValidationError as error:
         first = error.errors()[0]
         path = tuple(map(str, first["loc"]))
-        raise SettingError(".".join(path), first["input"], _expected_in_section(path, first), origins.get(path, "")) from None
+        raise SettingError(
+            ".".join(path), first["input"], _expected_in_section(path, first), origins.get(path, "")
+        ) from None
     if settings.notify.quiet_windows:
         from lb_stream.core.config.windows import check_window_texts
 
@@ -162,15 +177,23 @@ def _checked(given: Mapping[KeyPath, Given]) -> Settings:
         except SettingError as error:
             own = ("cluster", cluster, error.key)
             path = own if own in given else ("balancer", error.key)
-            raise SettingError(".".join(path), error.value, error.expected, origins.get(path, "")) from None
+            raise SettingError(
+                ".".join(path), error.value, error.expected, origins.get(path, "")
+            ) from None
     clusters = {cluster: _typed(keys, typed[cluster]) for cluster, keys in settings.cluster.items()}
     for cluster, keys in clusters.items():
         if shadows := settings.shadows_of(cluster):
-            keys[SHADOW] = {name: _checked_shadow(settings, cluster, name, origins) for name in shadows}
-    return settings.model_copy(update={"balancer": _typed(settings.balancer, typed[""]), "cluster": clusters})
+            keys[SHADOW] = {
+                name: _checked_shadow(settings, cluster, name, origins) for name in shadows
+            }
+    return settings.model_copy(
+        update={"balancer": _typed(settings.balancer, typed[""]), "cluster": clusters}
+    )
 
 
-def _checked_shadow(settings: Settings, cluster: str, name: str, origins: Mapping[KeyPath, str]) -> dict[str, Any]:
+def _checked_shadow(
+    settings: Settings, cluster: str, name: str, origins: Mapping[KeyPath, str]
+) -> dict[str, Any]:
     """A shadow's own settings in their types. Raises SettingError for those that can't be, or don't go with the cluster's."""
     from lb_stream.core.shadow.settings import check_shadow, shadow_config
 
@@ -181,13 +204,18 @@ def _checked_shadow(settings: Settings, cluster: str, name: str, origins: Mappin
         return _typed(own, _in_force(shadow_config(settings.of_cluster(cluster), {}, own)))
     except SettingError as error:
         path = (*place, error.key) if error.key != name else place
-        origin = origins.get(path) or next((origin for at, origin in origins.items() if at[:4] == place), "")
+        origin = origins.get(path) or next(
+            (origin for at, origin in origins.items() if at[:4] == place), ""
+        )
         raise SettingError(".".join(path), error.value, error.expected, origin) from None
 
 
 def _typed(given: Mapping[str, Any], effective: Mapping[str, Any]) -> dict[str, Any]:
     """The given values in their types. The load manager stays as it was named: which one runs may differ from cluster to cluster."""
-    return {name: value if name == "load_manager" else effective.get(name, value) for name, value in given.items()}
+    return {
+        name: value if name == "load_manager" else effective.get(name, value)
+        for name, value in given.items()
+    }
 
 
 def effective(settings: Settings, cluster: str = "") -> dict[str, Any]:
@@ -202,10 +230,19 @@ def _in_force(checked: ClusterConfig) -> dict[str, Any]:
 
     found: dict[str, Any] = {}
     # A strategy may read a key of the balancer's.
-    for model in (checked.balancer, checked.shedder_config, checked.placement_config, checked.splitting, checked.reporting):
+    for model in (
+        checked.balancer,
+        checked.shedder_config,
+        checked.placement_config,
+        checked.splitting,
+        checked.reporting,
+    ):
         found = {name: getattr(model, name) for name in type(model).model_fields} | found
     for namespace, own in checked.namespaces.items():
-        found |= {f"{PREFIX}{namespace}.{name}": getattr(own, name) for name in sorted(own.model_fields_set)}
+        found |= {
+            f"{PREFIX}{namespace}.{name}": getattr(own, name)
+            for name in sorted(own.model_fields_set)
+        }
     return dict(sorted(found.items(), key=lambda item: item[0] != "profile"))
 
 
@@ -234,23 +271,35 @@ def _flat(values: Mapping[str, Any], origin: str) -> dict[KeyPath, Given]:
     found: dict[KeyPath, Given] = {}
     for section, content in sorted(values.items(), key=lambda item: item[0] == SECTION):
         if section not in (*SECTIONS, SECTION):
-            raise SettingError(section, content, f"one of the sections {', '.join((*SECTIONS, SECTION))}", origin)
+            raise SettingError(
+                section, content, f"one of the sections {', '.join((*SECTIONS, SECTION))}", origin
+            )
         keys = _section(section, content, origin)
         if section == "balancer":
             found |= _balancer((section,), keys, origin)
         elif section == SECTION:
             own = _balancer(("balancer",), {section: keys}, origin)
             for path in found.keys() & own.keys():
-                raise SettingError(".".join(path), own[path].value, f"it once: in [{SECTION}] or in [balancer.{SECTION}]", origin)
+                raise SettingError(
+                    ".".join(path),
+                    own[path].value,
+                    f"it once: in [{SECTION}] or in [balancer.{SECTION}]",
+                    origin,
+                )
             found |= own
         elif section == "cluster":
             for cluster, own in keys.items():
-                found |= _cluster(cluster, dict(_section(f"cluster.{cluster}", own, origin)), origin)
+                found |= _cluster(
+                    cluster, dict(_section(f"cluster.{cluster}", own, origin)), origin
+                )
         else:
             found |= {(section, name): Given(value, origin) for name, value in keys.items()}
     for free in FREE_SECTIONS:
         options = found.pop(free, Given({}, origin)).value
-        found |= {(*free, name): Given(value, origin) for name, value in _section(".".join(free), options, origin).items()}
+        found |= {
+            (*free, name): Given(value, origin)
+            for name, value in _section(".".join(free), options, origin).items()
+        }
     return found
 
 
@@ -262,7 +311,12 @@ def _cluster(cluster: str, own: dict[str, Any], origin: str) -> dict[KeyPath, Gi
     for name, keys in shadows.items():
         place = f"{section}.{name}"
         if not _section(place, keys, origin):
-            raise SettingError(place, {}, "a section with keys in it: what the shadow does otherwise than its cluster", origin)
+            raise SettingError(
+                place,
+                {},
+                "a section with keys in it: what the shadow does otherwise than its cluster",
+                origin,
+            )
         found |= _balancer(("cluster", cluster, SHADOW, name), keys, origin)
     return found
 
@@ -273,17 +327,24 @@ def _balancer(prefix: KeyPath, keys: Mapping[str, Any], origin: str) -> dict[Key
 
     found: dict[KeyPath, Given] = {}
     own = _section(".".join((*prefix, SECTION)), keys.get(SECTION, {}), origin)
-    for name, value in ({name: value for name, value in keys.items() if name != SECTION} | _of_namespaces(prefix, own, origin)).items():
+    for name, value in (
+        {name: value for name, value in keys.items() if name != SECTION}
+        | _of_namespaces(prefix, own, origin)
+    ).items():
         if name == SHADOW:
             expected = "a setting; shadows stand in [cluster.CLUSTER.shadow.NAME], and have none of their own"
             raise SettingError(".".join((*prefix, name)), value, expected, origin)
         try:
             ((ours, own_value),) = canonical({name: value}).items()
         except SettingError as error:
-            raise SettingError(".".join((*prefix, name)), error.value, error.expected, origin) from None
+            raise SettingError(
+                ".".join((*prefix, name)), error.value, error.expected, origin
+            ) from None
         path = (*prefix, ours)
         if path in found:
-            raise SettingError(".".join((*prefix, name)), value, f"only one spelling of {ours}", origin)
+            raise SettingError(
+                ".".join((*prefix, name)), value, f"only one spelling of {ours}", origin
+            )
         found[path] = Given(own_value, origin if name == ours else f"{origin}, {name}")
     return found
 
@@ -343,19 +404,25 @@ def _refuse_single_underscore(name: str, text: str, path: KeyPath) -> None:
     if len(path) == 1 and section in SECTIONS and key in _known_in(section):
         learn((section, key), text)
         right = f"{ENVIRONMENT_PREFIX}{section}__{key}".upper()
-        raise SettingError(name, text, f"two underscores between section and key: {right}", "environment")
+        raise SettingError(
+            name, text, f"two underscores between section and key: {right}", "environment"
+        )
 
 
 def _from_argument(argument: str) -> dict[KeyPath, Given]:
     from lb_stream.core.config.namespaces import PREFIX
 
     name, equals, text = argument.partition("=")
-    above, of_namespace, own = f".{name.strip()}".partition(f".{PREFIX}")  # a namespace's name may hold dots
+    above, of_namespace, own = f".{name.strip()}".partition(
+        f".{PREFIX}"
+    )  # a namespace's name may hold dots
     path = tuple(above.split("."))[1:] + ((PREFIX + own,) if of_namespace else ())
     learn(path, text)
     if not equals or not name.strip():
         shown = re.match(r"[\w.-]*", argument)
-        raise SettingError("--set", shown[0] if shown else "", "KEY=VALUE")  # what follows may be a secret
+        raise SettingError(
+            "--set", shown[0] if shown else "", "KEY=VALUE"
+        )  # what follows may be a secret
     if path[:1] == ("cluster",) and len(path) > 3:
         end = -3 if path[-3] == SHADOW else -1
         path = ("cluster", ".".join(path[1:end]), *path[end:])  # a cluster's name may hold dots

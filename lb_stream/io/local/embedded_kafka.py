@@ -143,7 +143,12 @@ class EmbeddedKafka:
         self.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.stop()
 
     def _java(self) -> str:
@@ -164,15 +169,23 @@ class EmbeddedKafka:
         previous_ports = (last.port, last.controller_port) if last else (self.usual_port, 0)
         for wanted, previous in zip((self.port, self.controller_port), previous_ports, strict=True):
             if wanted and (wanted in chosen or not _is_free(self.host, wanted)):
-                raise KafkaError(f"port {wanted} of {self.host} is in use: choose another one, or 0 for any free port")
+                raise KafkaError(
+                    f"port {wanted} of {self.host} is in use: choose another one, or 0 for any free port"
+                )
             unused = previous and previous not in chosen and _is_free(self.host, previous)
-            chosen.append(wanted or (previous if previous and unused else free_port(chosen, self.host)))
+            chosen.append(
+                wanted or (previous if previous and unused else free_port(chosen, self.host))
+            )
         self._ports = chosen[0], chosen[1]
 
     def _write_properties(self) -> Path:
         port, controller_port = self._ports
         path = self.data_dir / "server.properties"
-        path.write_text("".join(f"{key}={value}\n" for key, value in self.properties(port, controller_port).items()))
+        path.write_text(
+            "".join(
+                f"{key}={value}\n" for key, value in self.properties(port, controller_port).items()
+            )
+        )
         return path
 
     def properties(self, port: int, controller_port: int) -> dict[str, str | int]:
@@ -200,22 +213,55 @@ class EmbeddedKafka:
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         if cluster_id.startswith("-"):
             cluster_id = "A" + cluster_id[1:]  # a leading dash would be read as an option
-        command = [java, "-XX:TieredStopAtLevel=1", *JVM_OPTIONS, *self._logging(), "-cp", classpath, "kafka.tools.StorageTool"]
-        command += ["format", "--standalone", "--cluster-id", cluster_id, "--config", str(properties), *self.format_options()]
-        result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120, check=False)
+        command = [
+            java,
+            "-XX:TieredStopAtLevel=1",
+            *JVM_OPTIONS,
+            *self._logging(),
+            "-cp",
+            classpath,
+            "kafka.tools.StorageTool",
+        ]
+        command += [
+            "format",
+            "--standalone",
+            "--cluster-id",
+            cluster_id,
+            "--config",
+            str(properties),
+            *self.format_options(),
+        ]
+        result = subprocess.run(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=120,
+            check=False,
+        )
         if result.returncode != 0:
             raise KafkaError(f"formatting {logs} failed:\n{result.stdout.strip()}")
         done.touch()
 
     def _logging(self) -> tuple[str, str]:
-        return f"-Dlog4j2.configurationFile={CONF / 'kafka-log4j2.properties'}", f"-Dkafka.logs.dir={self.data_dir}"
+        return (
+            f"-Dlog4j2.configurationFile={CONF / 'kafka-log4j2.properties'}",
+            f"-Dkafka.logs.dir={self.data_dir}",
+        )
 
     def _spawn(self, java: str, classpath: str, properties: Path) -> RunningKafka:
         options = [f"-Xmx{self.heap}", *JVM_OPTIONS, *self.jvm_options(), *self._logging()]
         command = [java, *options, "-cp", classpath, "kafka.Kafka", str(properties)]
         with self.log_file.open("ab") as log:
             # Its own session: Ctrl-C in the terminal reaches us only, and we stop it in order.
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd=self.data_dir)
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                cwd=self.data_dir,
+            )
         process.returncode = 0  # its end is watched by pid and start time; keeps Popen from warning that it still runs
         started = processes.started_at(process.pid)
         if started is None:
@@ -229,9 +275,13 @@ class EmbeddedKafka:
     def _wait_until_ready(self, broker: RunningKafka, deadline: float) -> None:
         while not self.answers(broker.port):
             if processes.started_at(broker.pid) != broker.started:
-                raise KafkaError(f"Kafka ended while starting. {_advice(self.log_tail())}\n{self.log_tail()}")
+                raise KafkaError(
+                    f"Kafka ended while starting. {_advice(self.log_tail())}\n{self.log_tail()}"
+                )
             if time.monotonic() > deadline:
-                raise KafkaError(f"Kafka does not answer on {broker.bootstrap} in time; the end of {self.log_file}:\n{self.log_tail()}")
+                raise KafkaError(
+                    f"Kafka does not answer on {broker.bootstrap} in time; the end of {self.log_file}:\n{self.log_tail()}"
+                )
             time.sleep(0.05)
 
     def _rotate_log(self) -> None:
@@ -244,7 +294,9 @@ class EmbeddedKafka:
         return "\n".join(text.splitlines()[-lines:])
 
 
-def server_properties(data_dir: Path, port: int, controller_port: int, host: str = HOST) -> dict[str, str | int]:
+def server_properties(
+    data_dir: Path, port: int, controller_port: int, host: str = HOST
+) -> dict[str, str | int]:
     """Broker and controller in one process, at this one address, every internal topic small and unreplicated."""
     return {
         "process.roles": "broker,controller",
@@ -272,7 +324,9 @@ def server_properties(data_dir: Path, port: int, controller_port: int, host: str
         "message.max.bytes": LARGEST_RECORD_BYTES,
         "replica.fetch.max.bytes": LARGEST_RECORD_BYTES,
         "log.message.timestamp.type": "LogAppendTime",
-        "log.cleaner.dedupe.buffer.size": 16 * 1024 * 1024,  # of the small heap; the default is 128 MiB
+        "log.cleaner.dedupe.buffer.size": 16
+        * 1024
+        * 1024,  # of the small heap; the default is 128 MiB
         "num.network.threads": 2,
         "num.io.threads": 4,
         # A killed broker's registration blocks its next start until the session ends: 9 s by default.
@@ -300,7 +354,9 @@ def _read_state(data_dir: Path) -> RunningKafka | None:
 
 def _is_free(host: str, port: int) -> bool:
     with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port in TIME_WAIT is free for Kafka too
+        probe.setsockopt(
+            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
+        )  # a port in TIME_WAIT is free for Kafka too
         try:
             probe.bind((host, port))
         except OSError:

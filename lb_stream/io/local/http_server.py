@@ -48,7 +48,9 @@ def _handler(respond: Respond) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         timeout = 10  # seconds of silence, then a connection is closed
         protocol_version = "HTTP/1.1"  # connections stay open: a client asks often
-        disable_nagle_algorithm = True  # head and body are two writes: together they'd wait 40 ms for each other
+        disable_nagle_algorithm = (
+            True  # head and body are two writes: together they'd wait 40 ms for each other
+        )
 
         def do_GET(self) -> None:
             """Answer one path."""
@@ -77,7 +79,12 @@ class HttpServer:
         server = _Server6 if host.startswith("[") else _Server
         self._server = server((host.strip("[]"), int(port)), _handler(respond))
         self.url = f"http://{host}:{self._server.server_address[1]}"
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.2}, name="http", daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever,
+            kwargs={"poll_interval": 0.2},
+            name="http",
+            daemon=True,
+        )
         self._thread.start()
 
     def stop(self) -> None:

@@ -15,7 +15,13 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lb_stream.io.local.compiled import SOURCE, CompileError, classes_of_pyspark, compile_jar, compiled_jar
+from lb_stream.io.local.compiled import (
+    SOURCE,
+    CompileError,
+    classes_of_pyspark,
+    compile_jar,
+    compiled_jar,
+)
 from lb_stream.io.local.java import JavaUnfit, find_java
 from lb_stream.io.local.locks import locked
 from lb_stream.io.local.resources import CONF, home
@@ -55,10 +61,14 @@ class Lock:
 
     def modules(self) -> dict[str, list[str]]:
         """Configuration → its jars' file names, as ivy.xml lists them."""
-        listed: dict[str, list[str]] = {configuration: [] for configuration in (*CONFIGURATIONS, *EXTRAS)}
+        listed: dict[str, list[str]] = {
+            configuration: [] for configuration in (*CONFIGURATIONS, *EXTRAS)
+        }
         for dependency in ET.parse(self.ivy).iter("dependency"):
             configuration = dependency.attrib["conf"].split("->")[0]
-            listed[configuration].append(f"{dependency.attrib['name']}-{dependency.attrib['rev']}.jar")
+            listed[configuration].append(
+                f"{dependency.attrib['name']}-{dependency.attrib['rev']}.jar"
+            )
         return listed
 
     def expected(self) -> dict[str, str]:
@@ -83,21 +93,27 @@ def jar_paths(configuration: str, folder: Path | None = None) -> list[Path]:
     Raises JarsError when they were not retrieved yet, or not those of the present conf/ivy.xml.
     """
     if configuration not in (*CONFIGURATIONS, *EXTRAS):
-        raise ValueError(f"no such configuration: {configuration!r}; there are {', '.join((*CONFIGURATIONS, *EXTRAS))}")
+        raise ValueError(
+            f"no such configuration: {configuration!r}; there are {', '.join((*CONFIGURATIONS, *EXTRAS))}"
+        )
     folder = folder or default_folder()
     lock = Lock()
     paths = [folder / configuration / name for name in sorted(lock.modules()[configuration])]
     missing = [path.name for path in paths if not path.exists()]
     if missing:
         found = f"{len(missing)} of {len(paths)} {configuration} jars are missing in {folder} ({missing[0]}, …)"
-        raise JarsError(f"{found}: run `lbctl jars fetch{f' --with {configuration}' if configuration in EXTRAS else ''}`")
+        raise JarsError(
+            f"{found}: run `lbctl jars fetch{f' --with {configuration}' if configuration in EXTRAS else ''}`"
+        )
     return paths
 
 
 def spark_jars(folder: Path | None = None) -> list[Path]:
     """All that a Spark session is given: its own jars, and those of each extra that is there. Raises JarsError as `jar_paths` does."""
     extras = fetched_extras(folder)
-    paths = [path for configuration in ("spark", *extras) for path in jar_paths(configuration, folder)]
+    paths = [
+        path for configuration in ("spark", *extras) for path in jar_paths(configuration, folder)
+    ]
     if "s3" in extras:
         paths.append(own := compiled_jar((folder or default_folder()) / "s3", Lock().source))
         if not own.exists():
@@ -111,7 +127,10 @@ def fetched_extras(folder: Path | None = None) -> tuple[str, ...]:
 
 
 def retrieve(
-    folder: Path | None = None, lock: Lock | None = None, progress: Progress = lambda *_: None, extras: Collection[str] = ()
+    folder: Path | None = None,
+    lock: Lock | None = None,
+    progress: Progress = lambda *_: None,
+    extras: Collection[str] = (),
 ) -> bool:
     """Brings `folder` in line with the lock. False when it was already. Raises JarsError or JavaUnfit.
 
@@ -119,7 +138,10 @@ def retrieve(
     error and the file is removed.
     """
     folder, lock = folder or default_folder(), lock or Lock()
-    wanted = (*CONFIGURATIONS, *(extra for extra in EXTRAS if extra in extras or extra in fetched_extras(folder)))
+    wanted = (
+        *CONFIGURATIONS,
+        *(extra for extra in EXTRAS if extra in extras or extra in fetched_extras(folder)),
+    )
     if _stamped(folder, lock, wanted):
         return False
     folder.mkdir(parents=True, exist_ok=True)
@@ -135,23 +157,39 @@ def retrieve(
     return True
 
 
-def relock(folder: Path | None = None, lock: Lock | None = None, progress: Progress = lambda *_: None) -> None:
+def relock(
+    folder: Path | None = None, lock: Lock | None = None, progress: Progress = lambda *_: None
+) -> None:
     """Retrieves what ivy.xml names and rewrites jars.sha256 from it: for a change of ivy.xml, reviewed as a diff."""
     folder, lock = folder or default_folder(), lock or Lock()
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder / ".lock"):
         _run_ivy(folder, lock, (*CONFIGURATIONS, *EXTRAS), progress)
         _remove_strays(folder, lock)
-        names = [f"{configuration}/{jar}" for configuration, jars in lock.modules().items() for jar in jars]
-        lock.hashes.write_text("".join(f"{_sha256(folder / name)}  {name}\n" for name in sorted(names)))
+        names = [
+            f"{configuration}/{jar}"
+            for configuration, jars in lock.modules().items()
+            for jar in jars
+        ]
+        lock.hashes.write_text(
+            "".join(f"{_sha256(folder / name)}  {name}\n" for name in sorted(names))
+        )
         (folder / ".stamp").write_text(lock.stamp())
 
 
 def _stamped(folder: Path, lock: Lock, wanted: Sequence[str]) -> bool:
     stamp, names = folder / ".stamp", _of(wanted, lock.expected())
-    if "s3" in wanted and lock.source.exists() and not compiled_jar(folder / "s3", lock.source).exists():
+    if (
+        "s3" in wanted
+        and lock.source.exists()
+        and not compiled_jar(folder / "s3", lock.source).exists()
+    ):
         return False
-    return stamp.exists() and stamp.read_text() == lock.stamp() and all((folder / name).exists() for name in names)
+    return (
+        stamp.exists()
+        and stamp.read_text() == lock.stamp()
+        and all((folder / name).exists() for name in names)
+    )
 
 
 def _of(wanted: Sequence[str], expected: dict[str, str]) -> dict[str, str]:
@@ -176,21 +214,36 @@ def _ivy_classpath() -> str:
 
 
 def _run_ivy(folder: Path, lock: Lock, wanted: Sequence[str], progress: Progress) -> None:
-    total = sum(len(jars) for configuration, jars in lock.modules().items() if configuration in wanted)
+    total = sum(
+        len(jars) for configuration, jars in lock.modules().items() if configuration in wanted
+    )
     command = [
-        *(str(find_java().path), "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-cp", _ivy_classpath(), "org.apache.ivy.Main"),
+        *(
+            str(find_java().path),
+            "-Xshare:auto",
+            "-XX:TieredStopAtLevel=1",
+            "-cp",
+            _ivy_classpath(),
+            "org.apache.ivy.Main",
+        ),
         *("-settings", str(lock.settings), "-ivy", str(lock.ivy), "-cache", str(folder / "cache")),
         *("-retrieve", str(folder / "[conf]" / "[artifact]-[revision].[ext]"), "-confs", *wanted),
     ]
     found, downloaded = 0, 0
     tail: list[str] = []
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as ivy:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as ivy:
         try:
             for line in ivy.stdout or []:
                 tail = [*tail, line.strip()][-400:]
                 found += line.startswith("\tfound ")
                 downloaded += "[SUCCESSFUL" in line
-                progress(f"{line.split('!')[-1].split()[0]}" if "[SUCCESSFUL" in line else "", found + downloaded, 2 * total)
+                progress(
+                    f"{line.split('!')[-1].split()[0]}" if "[SUCCESSFUL" in line else "",
+                    found + downloaded,
+                    2 * total,
+                )
         except BaseException:
             ivy.terminate()  # Ctrl-C: what is in the cache by now stays for the next run
             raise
@@ -201,7 +254,11 @@ def _run_ivy(folder: Path, lock: Lock, wanted: Sequence[str], progress: Progress
 
 def _explain(tail: list[str]) -> str:
     """One paragraph out of Ivy's report: which modules it did not find, or the last lines when it says nothing clear."""
-    trouble = [line.removeprefix(":: ") for line in tail if "not found" in line or "FAILED" in line or "Exception" in line]
+    trouble = [
+        line.removeprefix(":: ")
+        for line in tail
+        if "not found" in line or "FAILED" in line or "Exception" in line
+    ]
     said = "; ".join(dict.fromkeys(trouble)) or " | ".join(line for line in tail[-5:] if line)
     return (
         f"Ivy could not retrieve every jar: {said[:2000]}. What arrived is kept; run it again to go on. Behind a proxy set "
@@ -219,9 +276,13 @@ def _remove_strays(folder: Path, lock: Lock) -> None:
 
 def _verify(folder: Path, lock: Lock, wanted: Sequence[str]) -> None:
     expected = lock.expected()
-    listed = {f"{configuration}/{jar}" for configuration, jars in lock.modules().items() for jar in jars}
+    listed = {
+        f"{configuration}/{jar}" for configuration, jars in lock.modules().items() for jar in jars
+    }
     if listed != set(expected):
-        raise JarsError(f"conf/jars.sha256 does not match conf/ivy.xml ({', '.join(sorted(listed ^ set(expected)))}): run `make lock`")
+        raise JarsError(
+            f"conf/jars.sha256 does not match conf/ivy.xml ({', '.join(sorted(listed ^ set(expected)))}): run `make lock`"
+        )
     for name, digest in _of(wanted, expected).items():
         path = folder / name
         if not path.exists():
@@ -229,7 +290,9 @@ def _verify(folder: Path, lock: Lock, wanted: Sequence[str]) -> None:
         if _sha256(path) != digest:
             path.unlink()
             shutil.rmtree(folder / "cache", ignore_errors=True)
-            raise JarsError(f"{name} is not the file that was locked (SHA-256 differs); it was removed. Run it again")
+            raise JarsError(
+                f"{name} is not the file that was locked (SHA-256 differs); it was removed. Run it again"
+            )
 
 
 def _sha256(path: Path) -> str:
@@ -246,7 +309,10 @@ def main(arguments: list[str]) -> int:
             if arguments == ["--relock"]:
                 relock(progress=told)
             elif not set(arguments) <= set(EXTRAS):
-                print(f"usage: python -m lb_stream.io.local.jars [--relock | {' | '.join(EXTRAS)}]", file=sys.stderr)
+                print(
+                    f"usage: python -m lb_stream.io.local.jars [--relock | {' | '.join(EXTRAS)}]",
+                    file=sys.stderr,
+                )
                 return 2
             else:
                 retrieve(progress=told, extras=arguments)
@@ -259,8 +325,14 @@ def main(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         print("interrupted; run it again to go on where it stopped", file=sys.stderr)
         return 130
-    jars = [path for configuration in (*CONFIGURATIONS, *fetched_extras()) for path in jar_paths(configuration)]
-    print(f"{len(jars)} jars in {default_folder()} ({sum(path.stat().st_size for path in jars) / 1e6:.0f} MB)")
+    jars = [
+        path
+        for configuration in (*CONFIGURATIONS, *fetched_extras())
+        for path in jar_paths(configuration)
+    ]
+    print(
+        f"{len(jars)} jars in {default_folder()} ({sum(path.stat().st_size for path in jars) / 1e6:.0f} MB)"
+    )
     return 0
 
 

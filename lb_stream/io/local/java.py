@@ -48,14 +48,20 @@ def find_java(env: Mapping[str, str] = os.environ) -> Java:
     Raises JavaUnfit. A JAVA_HOME that is set but unfit is an error even if PATH has a better one: Spark would use it.
     """
     home = env.get("JAVA_HOME", "")
-    found = str(Path(home) / "bin" / "java") if home else shutil.which("java", path=env.get("PATH", os.defpath))
+    found = (
+        str(Path(home) / "bin" / "java")
+        if home
+        else shutil.which("java", path=env.get("PATH", os.defpath))
+    )
     origin = f"JAVA_HOME={home}" if home else "java on PATH"
     if not found:
         raise JavaUnfit(f"No Java found (JAVA_HOME is not set, no java on PATH). {ADVICE}.")
     try:
         java = Java(Path(found), _version_of(found))
     except (OSError, subprocess.SubprocessError, ValueError) as error:
-        raise JavaUnfit(f"{origin}: {found} does not run ({_one_line(error)}). {ADVICE}.") from error
+        raise JavaUnfit(
+            f"{origin}: {found} does not run ({_one_line(error)}). {ADVICE}."
+        ) from error
     if not OLDEST <= java.major <= NEWEST:
         raise JavaUnfit(f"Found Java {java.version} ({origin}: {found}). {ADVICE}.")
     return java
@@ -63,7 +69,9 @@ def find_java(env: Mapping[str, str] = os.environ) -> Java:
 
 def _version_of(java: str) -> str:
     # The first line reads: openjdk version "17.0.15" 2025-04-15; some builds print "Picked up …" lines before it.
-    result = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=True)
+    result = subprocess.run(
+        [java, "-version"], capture_output=True, text=True, timeout=30, check=True
+    )
     match = re.search(r'version "([^"]+)"', result.stderr + result.stdout)
     if match is None:
         raise ValueError("it prints no version")

@@ -19,7 +19,9 @@ def started_at(pid: int) -> str | None:
         return None if Path("/proc/self/stat").exists() else _started_at_by_ps(pid)
     except (OSError, ProcessLookupError):
         return None
-    fields = stat.rpartition(")")[2].split()  # after the command's name, which may hold spaces: state is field 0, start time 19
+    fields = stat.rpartition(")")[
+        2
+    ].split()  # after the command's name, which may hold spaces: state is field 0, start time 19
     # The first thread ends before the others, which may still hold ports and files: only the last one's end counts.
     ended = fields[0] in "ZX" and threads <= 1
     return None if ended else f"{_boot_id()}:{fields[19]}"
@@ -37,14 +39,18 @@ def started_ms(pid: int) -> int | None:
 
 def _boot_id() -> str:
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()  # start times count from boot
+        return (
+            Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        )  # start times count from boot
     except OSError:
         return ""
 
 
 def _started_at_by_ps(pid: int) -> str | None:
     """Where there is no /proc (macOS)."""
-    result = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        ["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False
+    )
     state, _, started = result.stdout.strip().partition(" ")
     return started.strip() if started and not state.startswith("Z") else None
 

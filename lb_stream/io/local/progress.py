@@ -18,7 +18,13 @@ def progress(label: str, every: int = 20) -> Iterator[Callable[[str, int, int], 
     if not console.is_terminal:
         yield _plain(label, every)
         return
-    columns = (TextColumn(label), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[what]}"))
+    columns = (
+        TextColumn(label),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[what]}"),
+    )
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(label, total=None, what="", visible=False)
 

@@ -64,21 +64,36 @@ def read_line(text: bytes, broker: str | None = None) -> Report | None:
         return _of_metadata(line)
     if bytes(line.report):
         return _of_capture(line)
-    own = line.name or _host_and_port(line.web_service_url) or _host_and_port(line.web_service_url_tls) or broker
+    own = (
+        line.name
+        or _host_and_port(line.web_service_url)
+        or _host_and_port(line.web_service_url_tls)
+        or broker
+    )
     if not isinstance(own, str):
-        raise Unsendable("whose report it is can't be told (neither name nor webServiceUrl): give --broker HOST:PORT")
+        raise Unsendable(
+            "whose report it is can't be told (neither name nor webServiceUrl): give --broker HOST:PORT"
+        )
     return Report(own, text, _time(line.last_update) or _time(line.timestamp))
 
 
 def _of_metadata(line: _Line) -> Report | None:
-    if not isinstance(line.path, str) or not line.path.startswith(BROKERS_PATH) or not bytes(line.data):
+    if (
+        not isinstance(line.path, str)
+        or not line.path.startswith(BROKERS_PATH)
+        or not bytes(line.data)
+    ):
         return None
-    return Report(line.path.removeprefix(BROKERS_PATH), bytes(line.data), _time(line.captured_at_ms))
+    return Report(
+        line.path.removeprefix(BROKERS_PATH), bytes(line.data), _time(line.captured_at_ms)
+    )
 
 
 def _of_capture(line: _Line) -> Report:
     if line.topic is not None:
-        raise Unsendable(f"a record of the extensible load manager ({line.topic}): only modular and simple reports are read yet")
+        raise Unsendable(
+            f"a record of the extensible load manager ({line.topic}): only modular and simple reports are read yet"
+        )
     if not isinstance(line.broker, str) or not line.broker:
         raise Unsendable("a captured report without its broker")
     if bytes(line.report) == b"null":
@@ -94,4 +109,8 @@ def _host_and_port(url: Any) -> str | None:
 
 
 def _time(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 else None
+    return (
+        float(value)
+        if isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+        else None
+    )

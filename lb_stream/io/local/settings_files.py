@@ -25,7 +25,9 @@ def text_of(path: Path, option: str) -> str:
     try:
         return path.read_text()
     except OSError as error:
-        raise SettingError(option, str(path), f"a file that can be read ({error.strerror})") from None
+        raise SettingError(
+            option, str(path), f"a file that can be read ({error.strerror})"
+        ) from None
     except UnicodeDecodeError:
         raise SettingError(option, str(path), "a text file in UTF-8") from None
 

@@ -27,10 +27,19 @@ class StopRequest:
 
     def __enter__(self) -> Self:
         nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-        self._before = {number: signal.signal(number, self._note) for number in NUMBERS if not (nohup and number == signal.SIGHUP)}
+        self._before = {
+            number: signal.signal(number, self._note)
+            for number in NUMBERS
+            if not (nohup and number == signal.SIGHUP)
+        }
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 

@@ -134,7 +134,9 @@ class Bucket:
     def take(self, now_s: float) -> bool:
         """Whether one more may pass now."""
         most = max(self.per_s, 1.0)
-        self.left = most if self.at_s is None else min(most, self.left + (now_s - self.at_s) * self.per_s)
+        self.left = (
+            most if self.at_s is None else min(most, self.left + (now_s - self.at_s) * self.per_s)
+        )
         self.at_s = now_s
         passes = self.left >= 1.0
         self.left -= passes
@@ -149,7 +151,9 @@ class Lookup:
         self.config, self._clock = config, clock
         self._routes = Routes()
         self._lock = threading.Lock()
-        self._read_at: float | None = None  # when Kafka was asked for the end of the topic that has been read up to
+        self._read_at: float | None = (
+            None  # when Kafka was asked for the end of the topic that has been read up to
+        )
         self._asked: OrderedDict[tuple[str, str], tuple[float, OpenAsk]] = OrderedDict()
         self._askers: dict[str, tuple[str, str]] = {}  # a command's id → what it asked for
         self._buckets = {known: Bucket(config.asks_per_s) for known in (True, False)}
@@ -175,7 +179,9 @@ class Lookup:
         self._thread.start()
         if not self._caught_up.wait(timeout_s):
             self.stop()
-            raise LookupFailed(f"{self.config.ownership_topic} could not be read to its end within {timeout_s:g} s: try again")
+            raise LookupFailed(
+                f"{self.config.ownership_topic} could not be read to its end within {timeout_s:g} s: try again"
+            )
 
     def stop(self) -> None:
         """Follow no more."""
@@ -204,32 +210,63 @@ class Lookup:
         """
         age_ms = self.age_ms
         if age_ms is None or age_ms > self.config.max_age_s * 1_000:
-            since, config = "never" if age_ms is None else f"{age_ms / 1_000:.0f} s ago", self.config
-            raise Stale(f"{config.ownership_topic} was last read to its end {since}: does Kafka at {config.bootstrap_servers} answer?")
+            since, config = (
+                "never" if age_ms is None else f"{age_ms / 1_000:.0f} s ago",
+                self.config,
+            )
+            raise Stale(
+                f"{config.ownership_topic} was last read to its end {since}: does Kafka at {config.bootstrap_servers} answer?"
+            )
         if len(topic) > LONGEST_TOPIC:
-            raise ValueError(f"a topic's name of {len(topic)} characters: expected {LONGEST_TOPIC} at most")
-        full, namespace, hashed = full_topic_name(topic), namespace_of_topic(topic), topic_hash(topic)
+            raise ValueError(
+                f"a topic's name of {len(topic)} characters: expected {LONGEST_TOPIC} at most"
+            )
+        full, namespace, hashed = (
+            full_topic_name(topic),
+            namespace_of_topic(topic),
+            topic_hash(topic),
+        )
         if len(namespace) > LONGEST_NAMESPACE:
-            raise ValueError(f"a namespace's name of {len(namespace)} characters: expected {LONGEST_NAMESPACE} at most")
+            raise ValueError(
+                f"a namespace's name of {len(namespace)} characters: expected {LONGEST_NAMESPACE} at most"
+            )
         with self._lock:
             cluster = self._cluster(cluster)
             route = self._routes.find(cluster, namespace, hashed)
-        asked = self._ask(cluster, namespace, full, route) if route is None or route.unowned else None
+        asked = (
+            self._ask(cluster, namespace, full, route) if route is None or route.unowned else None
+        )
         if route is None:
             return Found(cluster, full, hashed, None, None, None, None, None, age_ms, asked)
-        return Found(cluster, full, hashed, route.bundle, route.state, route.broker, route.version, route.since_ms, age_ms, asked)
+        return Found(
+            cluster,
+            full,
+            hashed,
+            route.bundle,
+            route.state,
+            route.broker,
+            route.version,
+            route.since_ms,
+            age_ms,
+            asked,
+        )
 
     def _cluster(self, named: str | None) -> str:
         known = self._routes.clusters
         if named in known or (named is None and len(known) == 1):
             return named or known[0]
-        raise ValueError(f"cluster = {named or ''}: expected one of {', '.join(known) or 'those with bundles, and there are none yet'}")
+        raise ValueError(
+            f"cluster = {named or ''}: expected one of {', '.join(known) or 'those with bundles, and there are none yet'}"
+        )
 
     def _ask(self, cluster: str, namespace: str, topic: str, route: Route | None) -> OpenAsk | None:
         """Ask for an owner, unless that was done a moment ago: of a bundle, or of the topic's, where its namespace isn't known."""
         if self._producer is None or self.config.commands_topic is None:
             return None
-        about, asked = (cluster, namespace if route is None else route.bundle), OpenAsk(f"lookup-{uuid.uuid4()}")
+        about, asked = (
+            (cluster, namespace if route is None else route.bundle),
+            OpenAsk(f"lookup-{uuid.uuid4()}"),
+        )
         command = Assign(  # before anything is remembered
             id=str(asked.id),
             namespace=namespace,
@@ -248,10 +285,14 @@ class Lookup:
                 return before or OpenAsk(None, text=LIMITED)
             if before is not None:
                 del self._askers[str(before.id)], self._asked[about]
-                asked = replace(asked, outcome=before.outcome, text=before.text)  # until the new answer
+                asked = replace(
+                    asked, outcome=before.outcome, text=before.text
+                )  # until the new answer
             self._asked[about], self._askers[command.id] = (now, asked), about
         try:
-            sent = self._producer.send(self.config.commands_topic, key=cluster.encode(), value=command.to_json().encode())
+            sent = self._producer.send(
+                self.config.commands_topic, key=cluster.encode(), value=command.to_json().encode()
+            )
             sent.add_errback(lambda error: self._refusals.note(error, "Write"))
         except KafkaError as error:
             log.warning("an owner of %s could not be asked for: %s", about[1], error)
@@ -270,15 +311,23 @@ class Lookup:
     def _connect(self) -> None:
         config = self.config
         given = kafka_python(config.client_options)
-        common = {"bootstrap_servers": config.bootstrap_servers.split(","), "bootstrap_timeout_ms": CONNECT_MS, **given}
+        common = {
+            "bootstrap_servers": config.bootstrap_servers.split(","),
+            "bootstrap_timeout_ms": CONNECT_MS,
+            **given,
+        }
         try:
             self._require_topics()
-            self._consumer = KafkaConsumer(isolation_level="read_committed", enable_auto_commit=False, **common)
+            self._consumer = KafkaConsumer(
+                isolation_level="read_committed", enable_auto_commit=False, **common
+            )
             followed, answers = self._partitions(config.ownership_topic), list[TopicPartition]()
             if config.commands_topic is not None:
                 answers = self._partitions(config.results_topic)
                 # Idempotent producers of kafka-python may stand still after an absence of Kafka's; a command that comes twice does no harm.
-                self._producer = KafkaProducer(linger_ms=0, max_block_ms=1_000, enable_idempotence=False, acks="all", **common)
+                self._producer = KafkaProducer(
+                    linger_ms=0, max_block_ms=1_000, enable_idempotence=False, acks="all", **common
+                )
             self._consumer.assign([*followed, *answers])
             self._consumer.seek_to_beginning(*followed)
             if answers:
@@ -289,18 +338,29 @@ class Lookup:
             if isinstance(error, Refusal):
                 raise LookupFailed(str(error), error.code) from error
             if isinstance(error, KafkaError):
-                raise LookupFailed(f"no Kafka at {config.bootstrap_servers} ({error}): start it, or give its address") from error
+                raise LookupFailed(
+                    f"no Kafka at {config.bootstrap_servers} ({error}): start it, or give its address"
+                ) from error
             raise
 
     def _require_topics(self) -> None:
         config = self.config
-        asking = {} if config.commands_topic is None else {"commands": config.commands_topic, "results": config.results_topic}
+        asking = (
+            {}
+            if config.commands_topic is None
+            else {"commands": config.commands_topic, "results": config.results_topic}
+        )
         rights = rights_of("lookup", {"ownership": config.ownership_topic, **asking})
         if absent := require(config.bootstrap_servers, config.client_options, rights):
-            raise LookupFailed(f"topic {absent[0]} does not exist: create it (`lbctl topics create`)")
+            raise LookupFailed(
+                f"topic {absent[0]} does not exist: create it (`lbctl topics create`)"
+            )
 
     def _partitions(self, topic: str) -> list[TopicPartition]:
-        return [TopicPartition(topic, number) for number in sorted(self._consumer.partitions_for_topic(topic) or ())]
+        return [
+            TopicPartition(topic, number)
+            for number in sorted(self._consumer.partitions_for_topic(topic) or ())
+        ]
 
     def _run(self) -> None:
         consumer = self._consumer
@@ -312,11 +372,17 @@ class Lookup:
                     check_at = asked_at + CHECK_S
                 polled = consumer.poll(timeout_ms=POLL_MS)
                 for partition, records in polled.items():
-                    take = self._take if partition.topic == self.config.ownership_topic else self._take_answer
+                    take = (
+                        self._take
+                        if partition.topic == self.config.ownership_topic
+                        else self._take_answer
+                    )
                     with self._lock:
                         for record in records:
                             take(record)
-                if ends and all(consumer.position(partition) >= end for partition, end in ends.items()):
+                if ends and all(
+                    consumer.position(partition) >= end for partition, end in ends.items()
+                ):
                     self._read_at = asked_at
                     self._caught_up.set()
                     ends = {}
@@ -331,7 +397,13 @@ class Lookup:
         cluster, _, bundle = (record.key or b"").decode(errors="replace").partition("/")
         try:
             unit = msgspec.json.decode(record.value, type=_Record) if record.value else None
-            route = None if unit is None else Route.of(bundle, unit.state, unit.owner, unit.destination, unit.version, unit.since_ms)
+            route = (
+                None
+                if unit is None
+                else Route.of(
+                    bundle, unit.state, unit.owner, unit.destination, unit.version, unit.since_ms
+                )
+            )
             self._routes.take(cluster, bundle, route)
         except (msgspec.DecodeError, ValueError) as error:
             log.warning("a record of %s is no ownership record: %s", record.topic, error)

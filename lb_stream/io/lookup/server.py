@@ -35,7 +35,12 @@ def _answer(lookup: Lookup, path: str) -> HttpAnswer:
         return _json(404, {"error": f"nothing here; there is: {', '.join(PATHS)}"})
     given = {name: values[-1] for name, values in parse_qs(parts.query).items()}
     if "topic" not in given or not given.keys() <= {"topic", "cluster"}:
-        return _json(400, {"error": f"{parts.query!r}: expected topic=TOPIC and, where there are several clusters, cluster=CLUSTER"})
+        return _json(
+            400,
+            {
+                "error": f"{parts.query!r}: expected topic=TOPIC and, where there are several clusters, cluster=CLUSTER"
+            },
+        )
     try:
         found = lookup.find(given["topic"], given.get("cluster"))
     except ValueError as error:
@@ -56,7 +61,12 @@ def _health(lookup: Lookup) -> HttpAnswer:
     age_ms = lookup.age_ms
     fresh = age_ms is not None and age_ms <= lookup.config.max_age_s * 1_000
     clusters, bundles = lookup.known()
-    said = {"age_ms": age_ms, "max_age_ms": int(lookup.config.max_age_s * 1_000), "clusters": clusters, "bundles": bundles}
+    said = {
+        "age_ms": age_ms,
+        "max_age_ms": int(lookup.config.max_age_s * 1_000),
+        "clusters": clusters,
+        "bundles": bundles,
+    }
     return _json(200 if fresh else 503, said)
 
 

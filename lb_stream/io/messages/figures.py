@@ -13,4 +13,8 @@ def figure(value: float | None, unit: str | None) -> str:
         return f"{value / 1e6:.2f} MB/s"
     if unit == "times":
         return f"{value:.2f} times"
-    return f"{value:.0f} {unit}".rstrip() if value == int(value) and abs(value) < 1e6 else f"{value:.5g} {unit or ''}".rstrip()
+    return (
+        f"{value:.0f} {unit}".rstrip()
+        if value == int(value) and abs(value) < 1e6
+        else f"{value:.5g} {unit or ''}".rstrip()
+    )

@@ -44,7 +44,10 @@ class KafkaSeldom(logging.Filter):
             self._left_out += 1
             return False
         if self._left_out:
-            record.msg, record.args = f"{record.getMessage()} (and {self._left_out} lines before it)", ()
+            record.msg, record.args = (
+                f"{record.getMessage()} (and {self._left_out} lines before it)",
+                (),
+            )
         record.exc_info = record.exc_text = None
         self._last, self._left_out = self._clock(), 0
         return True
@@ -56,4 +59,6 @@ def set_up(level: int = logging.INFO) -> None:
     handler.setFormatter(Lines("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     handler.addFilter(KafkaSeldom())
     logging.basicConfig(level=level, handlers=[handler])
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # a batch's failure with Java's whole stack; why the job ends is said elsewhere
+    logging.getLogger("py4j").setLevel(
+        logging.CRITICAL
+    )  # a batch's failure with Java's whole stack; why the job ends is said elsewhere

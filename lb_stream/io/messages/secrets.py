@@ -8,7 +8,13 @@ from collections.abc import Mapping
 from typing import Any
 
 PUBLIC_OPTIONS = frozenset(
-    {"security_protocol", "sasl_mechanism", "sasl_plain_username", "client_id", "request_timeout_ms"}
+    {
+        "security_protocol",
+        "sasl_mechanism",
+        "sasl_plain_username",
+        "client_id",
+        "request_timeout_ms",
+    }
     | {"ssl_check_hostname", "ssl_cafile", "ssl_certfile", "ssl_keyfile", "sasl_oauth_token_file"}
 )
 """Of a Kafka client's options those that may be shown. What isn't known (a misspelt password, say) may not."""
@@ -25,8 +31,25 @@ FROM_FILE = "file:"
 
 PUBLIC_BESIDE_ADDRESSES = {
     "notify": frozenset(
-        {"routes", "state_file", "look_every_ms", "wait_ms", "least_between_ms", "repeat_every_ms", "over_after_ms", "most_per_hour"}
-        | {"timeout_ms", "quiet_windows", "urgent", "imbalance_percent", "imbalance_for_ms", "failed_moves", "failed_within_ms"}
+        {
+            "routes",
+            "state_file",
+            "look_every_ms",
+            "wait_ms",
+            "least_between_ms",
+            "repeat_every_ms",
+            "over_after_ms",
+            "most_per_hour",
+        }
+        | {
+            "timeout_ms",
+            "quiet_windows",
+            "urgent",
+            "imbalance_percent",
+            "imbalance_for_ms",
+            "failed_moves",
+            "failed_within_ms",
+        }
     ),
     "hooks": frozenset({"timeout_ms", "unanswered"}),
 }
@@ -53,7 +76,11 @@ def is_secret(path: tuple[str, ...]) -> bool:
 
 def is_file(path: tuple[str, ...], value: Any) -> bool:
     """Whether the value says which file holds the secret. So it is for addresses of targets and hooks, and for what signs them."""
-    return path[0] in PUBLIC_BESIDE_ADDRESSES and isinstance(value, str) and value.startswith(FROM_FILE)
+    return (
+        path[0] in PUBLIC_BESIDE_ADDRESSES
+        and isinstance(value, str)
+        and value.startswith(FROM_FILE)
+    )
 
 
 def learn(path: tuple[str, ...], value: Any) -> None:
@@ -61,7 +88,12 @@ def learn(path: tuple[str, ...], value: Any) -> None:
     if isinstance(value, Mapping):
         for name, item in value.items():
             learn((*path, str(name)), item)
-    elif is_secret(path) and len(text := str(value)) >= SHORTEST and not isinstance(value, bool) and not is_file(path, text):
+    elif (
+        is_secret(path)
+        and len(text := str(value)) >= SHORTEST
+        and not isinstance(value, bool)
+        and not is_file(path, text)
+    ):
         _known.update((text, repr(text)[1:-1], json.dumps(text)[1:-1]))
 
 

@@ -13,7 +13,9 @@ def shown(text: str, keep: str = "") -> str:
     """
     if text.isprintable():
         return text
-    return "".join(letter if letter.isprintable() or letter in keep else _escaped(letter) for letter in text)
+    return "".join(
+        letter if letter.isprintable() or letter in keep else _escaped(letter) for letter in text
+    )
 
 
 def shown_within(value: Any) -> Any:
@@ -29,7 +31,11 @@ def shown_within(value: Any) -> Any:
 
 def in_json(text: str) -> str:
     """JSON with the same value, in which the like of it is escaped: a terminal may be where it goes."""
-    return text if text.isprintable() else "".join(letter if letter.isprintable() else _in_json(letter) for letter in text)
+    return (
+        text
+        if text.isprintable()
+        else "".join(letter if letter.isprintable() else _in_json(letter) for letter in text)
+    )
 
 
 def in_html(text: str) -> str:

@@ -5,7 +5,17 @@ from __future__ import annotations
 import re
 
 EXIT_CODES = {
-    **dict.fromkeys(("SettingError", "ScenarioError", "PolicyError", "SuggestError", "JavaUnfit", "TopicMismatch"), 2),
+    **dict.fromkeys(
+        (
+            "SettingError",
+            "ScenarioError",
+            "PolicyError",
+            "SuggestError",
+            "JavaUnfit",
+            "TopicMismatch",
+        ),
+        2,
+    ),
     **dict.fromkeys(("LoginRefused", "NotLetIn"), 2),
     **dict.fromkeys(("JarsError", "KafkaError", "KafkaAway", "Stopped", "Refusal"), 1),
 }
@@ -18,15 +28,23 @@ _PATH = re.compile(r"(?:file:)?(/[^\s'\":,;()]+)")
 
 def told(error: BaseException) -> tuple[str, int] | None:
     """The line and the exit code. None for an unforeseen exception, which needs its trace."""
-    ours = (kind.__name__ for kind in type(error).__mro__ if kind.__module__.startswith("lb_stream."))
+    ours = (
+        kind.__name__ for kind in type(error).__mro__ if kind.__module__.startswith("lb_stream.")
+    )
     if code := next((EXIT_CODES[name] for name in ours if name in EXIT_CODES), 0):
         return str(error), code
     text = "\n".join(map(str, chain(error)))
     where = _where(error)
     if line := of_the_disk(error):
         return line, 1
-    if type(error).__module__.partition(".")[0] in _TABLES or type(error).__name__ in ("DeltaError", "TableNotFoundError"):
-        return f"a table can't be read{where} ({text.splitlines()[0].strip()}): `lbctl tables rebuild` writes all but the log anew", 1
+    if type(error).__module__.partition(".")[0] in _TABLES or type(error).__name__ in (
+        "DeltaError",
+        "TableNotFoundError",
+    ):
+        return (
+            f"a table can't be read{where} ({text.splitlines()[0].strip()}): `lbctl tables rebuild` writes all but the log anew",
+            1,
+        )
     if type(error).__name__ == "Py4JNetworkError":
         return "Spark's JVM has ended: the lines above say why", 1
     if isinstance(error, OSError) and error.strerror:
@@ -59,5 +77,7 @@ def chain(error: BaseException | None) -> list[BaseException]:
 def _where(error: BaseException) -> str:
     if isinstance(error, OSError) and error.filename:
         return f" at {error.filename}"
-    found = _PATH.search("\n".join(str(one).partition("\n")[0] for one in chain(error)))  # further lines name the source's own files
+    found = _PATH.search(
+        "\n".join(str(one).partition("\n")[0] for one in chain(error))
+    )  # further lines name the source's own files
     return f" at {found[1]}" if found else ""

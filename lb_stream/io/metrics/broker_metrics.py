@@ -62,20 +62,41 @@ class BrokerMetrics(Collector):
     def _families() -> dict[str, Metric]:
         labels = ["cluster", "broker"]
         made = [
-            *(GaugeMetricFamily(f"pulsar_lb_{name}_usage", "per cent of its limit", labels=[*labels, "metric"]) for name in USAGES),
-            GaugeMetricFamily("pulsar_lb_resource_usage", "greatest weighted usage, ratio; max_ema: smoothed", labels=[*labels, "feature"]),
-            GaugeMetricFamily(
-                "pulsar_lb_resource_usage_stats", "of a cluster's smoothed usages, ratio", labels=["cluster", "feature", "stat"]
+            *(
+                GaugeMetricFamily(
+                    f"pulsar_lb_{name}_usage", "per cent of its limit", labels=[*labels, "metric"]
+                )
+                for name in USAGES
             ),
-            GaugeMetricFamily("lb_stream_broker_alive", "0: taken for dead, or gone", labels=labels),
+            GaugeMetricFamily(
+                "pulsar_lb_resource_usage",
+                "greatest weighted usage, ratio; max_ema: smoothed",
+                labels=[*labels, "feature"],
+            ),
+            GaugeMetricFamily(
+                "pulsar_lb_resource_usage_stats",
+                "of a cluster's smoothed usages, ratio",
+                labels=["cluster", "feature", "stat"],
+            ),
+            GaugeMetricFamily(
+                "lb_stream_broker_alive", "0: taken for dead, or gone", labels=labels
+            ),
             GaugeMetricFamily(
                 "lb_stream_broker_active",
                 "1: counts in means and maxima; 0: drained or silent",
                 labels=labels,
             ),
             GaugeMetricFamily("lb_stream_broker_bundles", "bundles owned", labels=labels),
-            GaugeMetricFamily("lb_stream_broker_throughput_bytes_per_second", "as last reported", labels=[*labels, "direction"]),
-            GaugeMetricFamily("lb_stream_broker_messages_per_second", "as last reported", labels=[*labels, "direction"]),
+            GaugeMetricFamily(
+                "lb_stream_broker_throughput_bytes_per_second",
+                "as last reported",
+                labels=[*labels, "direction"],
+            ),
+            GaugeMetricFamily(
+                "lb_stream_broker_messages_per_second",
+                "as last reported",
+                labels=[*labels, "direction"],
+            ),
         ]
         return {family.name: family for family in made}
 
@@ -87,11 +108,15 @@ class BrokerMetrics(Collector):
             return
         families["lb_stream_broker_active"].add_metric(labels, _is_active(broker))
         for name, column in USAGES.items():
-            families[f"pulsar_lb_{name}_usage"].add_metric([*labels, "loadBalancing"], 100 * broker[column])
+            families[f"pulsar_lb_{name}_usage"].add_metric(
+                [*labels, "loadBalancing"], 100 * broker[column]
+            )
         families["pulsar_lb_resource_usage"].add_metric([*labels, "max"], broker["usage_ratio"])
         families["lb_stream_broker_bundles"].add_metric(labels, broker["bundles"])
         for (what, direction), column in FLOWS.items():
-            families[f"lb_stream_broker_{what}_per_second"].add_metric([*labels, direction], broker[column])
+            families[f"lb_stream_broker_{what}_per_second"].add_metric(
+                [*labels, direction], broker[column]
+            )
 
     @staticmethod
     def _add_smoothed(
@@ -106,8 +131,12 @@ class BrokerMetrics(Collector):
         average = float(np.mean(counted)) if counted else 0.0
         deviation = float(np.std(counted)) if counted else 0.0
         if average > 0 and deviation > 0:
-            families["pulsar_lb_resource_usage_stats"].add_metric([cluster, "max_ema", "avg"], average)
-            families["pulsar_lb_resource_usage_stats"].add_metric([cluster, "max_ema", "std"], deviation)
+            families["pulsar_lb_resource_usage_stats"].add_metric(
+                [cluster, "max_ema", "avg"], average
+            )
+            families["pulsar_lb_resource_usage_stats"].add_metric(
+                [cluster, "max_ema", "std"], deviation
+            )
 
 
 def _is_active(broker: Mapping[str, Any]) -> bool:

@@ -61,7 +61,10 @@ class Health:
         """A batch has been finished."""
         self._batch_ms = int(ended_s * 1000)
         for row in logged.rounds.select(["cluster", "now_ms", "error"]).to_pylist():
-            self._errors[row["cluster"]], self._last_ms[row["cluster"]] = row["error"], row["now_ms"]
+            self._errors[row["cluster"]], self._last_ms[row["cluster"]] = (
+                row["error"],
+                row["now_ms"],
+            )
         for cluster in forgotten_in(logged):
             del self._errors[cluster], self._last_ms[cluster]
 
@@ -73,15 +76,24 @@ class Health:
     def _healthy(self) -> HttpAnswer:
         """503 when batches have stopped for so long that only a new start helps."""
         limit_ms = self._settings.stuck_after_ms
-        return self._told(not limit_ms or _now_ms() - (self._batch_ms or self._started_ms) <= limit_ms)
+        return self._told(
+            not limit_ms or _now_ms() - (self._batch_ms or self._started_ms) <= limit_ms
+        )
 
     def _ready(self) -> HttpAnswer:
         """503 before the first batch is finished, and when none has been for a while."""
-        return self._told(self._batch_ms is not None and (_now_ms() - self._batch_ms <= LATE_MS or not self._settings.tick_interval_ms))
+        return self._told(
+            self._batch_ms is not None
+            and (_now_ms() - self._batch_ms <= LATE_MS or not self._settings.tick_interval_ms)
+        )
 
     def _told(self, well: bool) -> HttpAnswer:
         found = verdict(self._facts()).to_dict()
-        return HttpAnswer(200 if well else 503, "application/json", json.dumps(found, ensure_ascii=False).encode() + b"\n")
+        return HttpAnswer(
+            200 if well else 503,
+            "application/json",
+            json.dumps(found, ensure_ascii=False).encode() + b"\n",
+        )
 
     def _facts(self) -> Facts:
         stream = self._settings
@@ -89,8 +101,12 @@ class Health:
             stream.pipeline_id, self._epoch, this_host(), os.getpid(), self._started_ms, True, "it answers",
             self._batch_ms, self.lag_records, stream.tick_interval_ms > 0,
         )  # fmt: skip
-        clusters = tuple(self._cluster(name, text) for name, text in sorted(dict(self._memories()).items()))
-        return Facts(_now_ms(), job, clusters, lag_limit=stream.max_offsets_per_trigger or LAG_LIMIT)
+        clusters = tuple(
+            self._cluster(name, text) for name, text in sorted(dict(self._memories()).items())
+        )
+        return Facts(
+            _now_ms(), job, clusters, lag_limit=stream.max_offsets_per_trigger or LAG_LIMIT
+        )
 
     def _cluster(self, name: str, text: str) -> ClusterFacts:
         known = _read_memory(text)

@@ -12,7 +12,14 @@ from typing import Any, get_args
 
 import msgspec
 import pyarrow.compute as pc
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+)
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -29,10 +36,24 @@ LATENCIES_MS = (1, 10, 100, 200, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 30
 
 UNLOAD_RESULTS = (
     *(("Success", reason) for reason in ("Overloaded", "Underloaded", "Admin")),
-    *(("Skip", reason) for reason in ("HitCount", "NoBundles", "CoolDown", "OutDatedData", "NoLoadData", "NoBrokers", "Unknown")),
+    *(
+        ("Skip", reason)
+        for reason in (
+            "HitCount",
+            "NoBundles",
+            "CoolDown",
+            "OutDatedData",
+            "NoLoadData",
+            "NoBrokers",
+            "Unknown",
+        )
+    ),
     ("Failure", "Unknown"),
 )
-SPLIT_RESULTS = (*(("Success", reason) for reason in ("Topics", "Sessions", "MsgRate", "Bandwidth", "Admin")), ("Failure", "Unknown"))
+SPLIT_RESULTS = (
+    *(("Success", reason) for reason in ("Topics", "Sessions", "MsgRate", "Bandwidth", "Admin")),
+    ("Failure", "Unknown"),
+)
 ASSIGN_RESULTS = ("Success", "Failure", "Skip")
 
 SKIPS = {
@@ -49,9 +70,18 @@ SKIPS = {
 
 _FAILED = frozenset({"refused", "expired", "failed"})
 _LATENCIES = {
-    "unload": ("pulsar_lb_release_latency", "from an unload decision to the report that no longer shows the bundle at its source"),
-    "assign": ("pulsar_lb_assign_latency", "from an assign decision to the report that shows the bundle at its destination"),
-    "transfer": ("pulsar_lb_unload_latency", "from a transfer decision to the report that shows the bundle at its destination"),
+    "unload": (
+        "pulsar_lb_release_latency",
+        "from an unload decision to the report that no longer shows the bundle at its source",
+    ),
+    "assign": (
+        "pulsar_lb_assign_latency",
+        "from an assign decision to the report that shows the bundle at its destination",
+    ),
+    "transfer": (
+        "pulsar_lb_unload_latency",
+        "from a transfer decision to the report that shows the bundle at its destination",
+    ),
 }
 
 
@@ -82,10 +112,16 @@ class Metrics:
     Those that cost something are read when they are asked for: `memories` gives what clusters remember, `figures` their loads.
     """
 
-    def __init__(self, pipeline: str, version: str, epoch: int, memories: Memories, figures: RoundFigures) -> None:
+    def __init__(
+        self, pipeline: str, version: str, epoch: int, memories: Memories, figures: RoundFigures
+    ) -> None:
         self.registry = CollectorRegistry()
         known = [_read_memory(text) for text in memories().values()]
-        self._open = {made.decision_id: made.kind for one in known for made in (*one.pending, *one.moves.values())}
+        self._open = {
+            made.decision_id: made.kind
+            for one in known
+            for made in (*one.pending, *one.moves.values())
+        }
         ProcessCollector(registry=self.registry)
         self._define_stream()
         self._define_clusters()
@@ -99,57 +135,132 @@ class Metrics:
         own = self.registry
 
         def seconds(name: str, text: str, *labels: str) -> Histogram:
-            return Histogram(f"lb_stream_{name}_seconds", text, labels, registry=own, buckets=SECONDS)
+            return Histogram(
+                f"lb_stream_{name}_seconds", text, labels, registry=own, buckets=SECONDS
+            )
 
-        self.info = Gauge("lb_stream_info", "always 1; the labels tell what runs", ["pipeline", "version"], registry=own)
-        self.epoch = Gauge("lb_stream_epoch", "epoch of the decisions: grows at every start of the job", registry=own)
-        self.leader = Gauge("lb_stream_leader", "1: this job leads its pipeline; 0: it stands by", registry=own)
-        self.standbys = Gauge("lb_stream_standbys", "other jobs that stand by, as the leader hears them", registry=own)
+        self.info = Gauge(
+            "lb_stream_info",
+            "always 1; the labels tell what runs",
+            ["pipeline", "version"],
+            registry=own,
+        )
+        self.epoch = Gauge(
+            "lb_stream_epoch",
+            "epoch of the decisions: grows at every start of the job",
+            registry=own,
+        )
+        self.leader = Gauge(
+            "lb_stream_leader", "1: this job leads its pipeline; 0: it stands by", registry=own
+        )
+        self.standbys = Gauge(
+            "lb_stream_standbys", "other jobs that stand by, as the leader hears them", registry=own
+        )
         self.batches = Counter("lb_stream_batches_total", "micro-batches finished", registry=own)
         last = "when the last micro-batch was finished, or the job begun"
         self.last_batch = Gauge("lb_stream_last_batch_timestamp_seconds", last, registry=own)
         self.batch_seconds = seconds("batch", "a micro-batch as a whole, as Spark measures it")
         self.phase_seconds = seconds("phase", "one part of a micro-batch", "phase")
         self.state_seconds = seconds("state", "the state's work, summed over tasks", "part")
-        self.state_rows = Gauge("lb_stream_state_rows", "keys in the state: shards of clusters", registry=own)
-        self.state_bytes = Gauge("lb_stream_state_bytes", "memory used by the state store", registry=own)
-        self.input_records = Counter("lb_stream_input_records_total", "records read from Kafka", registry=own)
-        self.input_rate = Gauge("lb_stream_input_records_per_second", "records that arrived, of the last micro-batch", registry=own)
-        self.processed_rate = Gauge("lb_stream_processed_records_per_second", "records worked off, of the last micro-batch", registry=own)
-        self.lag = Gauge("lb_stream_lag_records", "records in a topic that the last micro-batch left unread", ["topic"], registry=own)
-        self.monitoring_errors = Counter("lb_stream_monitoring_errors_total", "failures of the monitoring itself", ["what"], registry=own)
+        self.state_rows = Gauge(
+            "lb_stream_state_rows", "keys in the state: shards of clusters", registry=own
+        )
+        self.state_bytes = Gauge(
+            "lb_stream_state_bytes", "memory used by the state store", registry=own
+        )
+        self.input_records = Counter(
+            "lb_stream_input_records_total", "records read from Kafka", registry=own
+        )
+        self.input_rate = Gauge(
+            "lb_stream_input_records_per_second",
+            "records that arrived, of the last micro-batch",
+            registry=own,
+        )
+        self.processed_rate = Gauge(
+            "lb_stream_processed_records_per_second",
+            "records worked off, of the last micro-batch",
+            registry=own,
+        )
+        self.lag = Gauge(
+            "lb_stream_lag_records",
+            "records in a topic that the last micro-batch left unread",
+            ["topic"],
+            registry=own,
+        )
+        self.monitoring_errors = Counter(
+            "lb_stream_monitoring_errors_total",
+            "failures of the monitoring itself",
+            ["what"],
+            registry=own,
+        )
 
     def _define_clusters(self) -> None:
         def counter(name: str, text: str, *labels: str) -> Counter:
-            return Counter(f"lb_stream_{name}_total", text, ["cluster", *labels], registry=self.registry)
+            return Counter(
+                f"lb_stream_{name}_total", text, ["cluster", *labels], registry=self.registry
+            )
 
         def gauge(name: str, text: str) -> Gauge:
             return Gauge(f"lb_stream_{name}", text, ["cluster"], registry=self.registry)
 
         self.rounds = counter("rounds", "rounds logged")
-        self.last_round = gauge("last_round_timestamp_seconds", "record time of the cluster's last logged round")
-        self.decisions = counter("decisions", "decisions logged", "kind", "reason", "strategy", "dry_run")
+        self.last_round = gauge(
+            "last_round_timestamp_seconds", "record time of the cluster's last logged round"
+        )
+        self.decisions = counter(
+            "decisions", "decisions logged", "kind", "reason", "strategy", "dry_run"
+        )
         self.outcomes = counter("outcomes", "decisions that have ended", "kind", "outcome")
         self.refusals = counter("refusals", "what a rule refused", "rule")
         self.rejected = counter("rejected_records", "records that could not be taken")
         self.round_errors = counter("round_errors", "rounds that failed, with nothing decided")
-        self.shadow_rounds = counter("shadow_rounds", "rounds that a shadow looked at, or should have", "shadow", "outcome")
-        self.shadow_decisions = counter("shadow_decisions", "decisions that a shadow would have made", "shadow", "kind")
+        self.shadow_rounds = counter(
+            "shadow_rounds", "rounds that a shadow looked at, or should have", "shadow", "outcome"
+        )
+        self.shadow_decisions = counter(
+            "shadow_decisions", "decisions that a shadow would have made", "shadow", "kind"
+        )
         of_policies = "greatest usage of a broker: as reported (policy real), or as a shadow predicts it with its own moves"
-        self.shadow_usage = Gauge("lb_stream_shadow_max_usage_ratio", of_policies, ["cluster", "policy"], registry=self.registry)
+        self.shadow_usage = Gauge(
+            "lb_stream_shadow_max_usage_ratio",
+            of_policies,
+            ["cluster", "policy"],
+            registry=self.registry,
+        )
 
     def _define_pulsar(self) -> None:
         def counter(name: str, text: str, *labels: str) -> Counter:
-            return Counter(f"pulsar_lb_{name}_total", text, ["cluster", "metric", *labels], registry=self.registry)
+            return Counter(
+                f"pulsar_lb_{name}_total",
+                text,
+                ["cluster", "metric", *labels],
+                registry=self.registry,
+            )
 
-        self.unload_brokers = counter("unload_broker", "brokers that were asked to unload, once for each round")
-        self.unload_bundles = counter("unload_bundle", "bundles that were asked to leave their broker")
+        self.unload_brokers = counter(
+            "unload_broker", "brokers that were asked to unload, once for each round"
+        )
+        self.unload_bundles = counter(
+            "unload_bundle", "bundles that were asked to leave their broker"
+        )
         self.splits = counter("bundles_split", "bundles that were asked to split")
-        self.unload_results = counter("unload_broker_breakdown", "unloads decided, skipped, failed", "result", "reason")
-        self.split_results = counter("bundles_split_breakdown", "splits decided, failed", "result", "reason")
-        self.assign_results = counter("assign_broker_breakdown", "assignments confirmed, failed, of owned bundles", "result")
+        self.unload_results = counter(
+            "unload_broker_breakdown", "unloads decided, skipped, failed", "result", "reason"
+        )
+        self.split_results = counter(
+            "bundles_split_breakdown", "splits decided, failed", "result", "reason"
+        )
+        self.assign_results = counter(
+            "assign_broker_breakdown", "assignments confirmed, failed, of owned bundles", "result"
+        )
         self.latencies = {
-            kind: Histogram(name, f"ms {text}", ["cluster", "metric"], buckets=LATENCIES_MS, registry=self.registry)
+            kind: Histogram(
+                name,
+                f"ms {text}",
+                ["cluster", "metric"],
+                buckets=LATENCIES_MS,
+                registry=self.registry,
+            )
             for kind, (name, text) in _LATENCIES.items()
         }
 
@@ -160,7 +271,9 @@ class Metrics:
         """
         totals = dict.fromkeys(("rounds", "decisions", "refusals", "errors"), 0)
         rows = logged.rounds.select(["cluster", "now_ms", "error"]).to_pylist()
-        for at, row in enumerate(rows):  # columns are parsed when they are needed: a round with an unreadable one is counted all the same
+        for at, row in enumerate(
+            rows
+        ):  # columns are parsed when they are needed: a round with an unreadable one is counted all the same
             cluster = row["cluster"]
             self._begin(cluster)
             self.rounds.labels(cluster).inc()
@@ -223,11 +336,17 @@ class Metrics:
 
     def _count_decisions(self, cluster: str, decisions: list[dict[str, Any]]) -> None:
         for one in decisions:
-            self.decisions.labels(cluster, one["kind"], one["reason"], one["strategy"], str(one["dry_run"]).lower()).inc()
-        made = [one for one in decisions if not one["dry_run"]]  # a dry run asks nobody, and nothing comes of it
+            self.decisions.labels(
+                cluster, one["kind"], one["reason"], one["strategy"], str(one["dry_run"]).lower()
+            ).inc()
+        made = [
+            one for one in decisions if not one["dry_run"]
+        ]  # a dry run asks nobody, and nothing comes of it
         self._open |= {one["decision_id"]: one["kind"] for one in made}
         unloads = [one for one in made if one["kind"] in ("unload", "transfer")]
-        self.unload_brokers.labels(cluster, "bundleUnloading").inc(len({one["source"] for one in unloads}))
+        self.unload_brokers.labels(cluster, "bundleUnloading").inc(
+            len({one["source"] for one in unloads})
+        )
         self.unload_bundles.labels(cluster, "bundleUnloading").inc(len(unloads))
         for one in unloads:
             self.unload_results.labels(cluster, "bundleUnloading", "Success", one["reason"]).inc()
@@ -241,10 +360,22 @@ class Metrics:
             kind = self._open.pop(one["decision_id"], "unknown")
             self.outcomes.labels(cluster, kind, one["outcome"]).inc()
             if kind == "assign":
-                result = "Failure" if one["outcome"] in _FAILED else "Success" if one["outcome"] == "confirmed" else "Skip"
+                result = (
+                    "Failure"
+                    if one["outcome"] in _FAILED
+                    else "Success"
+                    if one["outcome"] == "confirmed"
+                    else "Skip"
+                )
                 self.assign_results.labels(cluster, "assign", result).inc()
-            elif one["outcome"] in _FAILED and kind != "merge":  # the reference merges nothing, and has no metric of it
-                metric, what = (self.split_results, "bundlesSplit") if kind == "split" else (self.unload_results, "bundleUnloading")
+            elif (
+                one["outcome"] in _FAILED and kind != "merge"
+            ):  # the reference merges nothing, and has no metric of it
+                metric, what = (
+                    (self.split_results, "bundlesSplit")
+                    if kind == "split"
+                    else (self.unload_results, "bundleUnloading")
+                )
                 metric.labels(cluster, what, "Failure", "Unknown").inc()
             if one["outcome"] == "confirmed" and kind in self.latencies:
                 waited_ms = one["took_ms"]
@@ -261,14 +392,18 @@ class Metrics:
                 continue
             for outcome in ("done", "skipped", "failed"):
                 self.shadow_rounds.labels(cluster, policy, outcome).inc(one["outcome"] == outcome)
-            for kind, count in Counted(decision["kind"] for decision in one.get("decisions", ())).items():
+            for kind, count in Counted(
+                decision["kind"] for decision in one.get("decisions", ())
+            ).items():
                 self.shadow_decisions.labels(cluster, policy, kind).inc(count)
 
     def _count_refusals(self, cluster: str, refusals: list[dict[str, Any]]) -> None:
         for one in refusals:
             self.refusals.labels(cluster, one["rule"]).inc(one["count"])
             if one["rule"] in SKIPS:
-                self.unload_results.labels(cluster, "bundleUnloading", "Skip", SKIPS[one["rule"]]).inc()
+                self.unload_results.labels(
+                    cluster, "bundleUnloading", "Skip", SKIPS[one["rule"]]
+                ).inc()
 
 
 class _Clusters(Collector):
@@ -281,16 +416,38 @@ class _Clusters(Collector):
     def collect(self) -> Iterator[Metric]:
         """One gauge for each cluster and figure."""
         clusters = GaugeMetricFamily("lb_stream_clusters", "clusters known")
-        pending = GaugeMetricFamily("lb_stream_pending_decisions", "decisions that no report has confirmed yet", labels=["cluster", "kind"])
-        dead = GaugeMetricFamily("lb_stream_dead_brokers", "brokers taken for dead, or gone", labels=["cluster"])
-        clashing = GaugeMetricFamily(
-            "lb_stream_self_balancing_brokers", "brokers whose own cluster balances beside published decisions", labels=["cluster"]
+        pending = GaugeMetricFamily(
+            "lb_stream_pending_decisions",
+            "decisions that no report has confirmed yet",
+            labels=["cluster", "kind"],
         )
-        merges = GaugeMetricFamily("lb_stream_merge_advice", "pairs of bundles that people are advised to merge", labels=["cluster"])
-        proposals = GaugeMetricFamily("lb_stream_proposals", "proposals that wait for approval", labels=["cluster"])
-        suspended = GaugeMetricFamily("lb_stream_suspended", "1: nothing is decided, for this reason", labels=["cluster", "reason"])
-        brokers = GaugeMetricFamily("lb_stream_brokers", "brokers known, dead ones included", labels=["cluster"])
-        bundles = GaugeMetricFamily("lb_stream_bundles", "bundles that have an owner", labels=["cluster"])
+        dead = GaugeMetricFamily(
+            "lb_stream_dead_brokers", "brokers taken for dead, or gone", labels=["cluster"]
+        )
+        clashing = GaugeMetricFamily(
+            "lb_stream_self_balancing_brokers",
+            "brokers whose own cluster balances beside published decisions",
+            labels=["cluster"],
+        )
+        merges = GaugeMetricFamily(
+            "lb_stream_merge_advice",
+            "pairs of bundles that people are advised to merge",
+            labels=["cluster"],
+        )
+        proposals = GaugeMetricFamily(
+            "lb_stream_proposals", "proposals that wait for approval", labels=["cluster"]
+        )
+        suspended = GaugeMetricFamily(
+            "lb_stream_suspended",
+            "1: nothing is decided, for this reason",
+            labels=["cluster", "reason"],
+        )
+        brokers = GaugeMetricFamily(
+            "lb_stream_brokers", "brokers known, dead ones included", labels=["cluster"]
+        )
+        bundles = GaugeMetricFamily(
+            "lb_stream_bundles", "bundles that have an owner", labels=["cluster"]
+        )
         memories = dict(self._memories())  # the stream goes on meanwhile
         self._read = {cluster: self._known(cluster, text) for cluster, text in memories.items()}
         clusters.add_metric([], len(memories))
@@ -300,7 +457,9 @@ class _Clusters(Collector):
                 pending.add_metric([cluster, kind], kinds[kind])
             dead.add_metric([cluster], len(remembered.dead))
             clashing.add_metric([cluster], remembered.clashing)
-            merges.add_metric([cluster], sum(one.told_ms > 0 for one in remembered.mergeable.values()))
+            merges.add_metric(
+                [cluster], sum(one.told_ms > 0 for one in remembered.mergeable.values())
+            )
             proposals.add_metric([cluster], len(remembered.proposals))
             suspended.add_metric([cluster, "errors"], remembered.retry_ms > 0)
             suspended.add_metric([cluster, "brokers_vanished"], remembered.suspension is not None)
@@ -308,7 +467,17 @@ class _Clusters(Collector):
             brokers.add_metric([cluster], len(rows))
             owned = pc.sum(rows.filter(rows["alive"])["bundles"]).as_py()
             bundles.add_metric([cluster], owned or 0)
-        yield from (clusters, pending, dead, clashing, merges, proposals, suspended, brokers, bundles)
+        yield from (
+            clusters,
+            pending,
+            dead,
+            clashing,
+            merges,
+            proposals,
+            suspended,
+            brokers,
+            bundles,
+        )
 
     def _known(self, cluster: str, text: str) -> tuple[str, _Remembered]:
         before = self._read.get(cluster)

@@ -76,10 +76,14 @@ class Monitor:
     `app` names pipeline and checkpoint, known only once Spark has made the checkpoint; `memories` gives the log's own, by cluster.
     """
 
-    def __init__(self, settings: StreamSettings, epoch: int, app: Callable[[], str], memories: Memories) -> None:
+    def __init__(
+        self, settings: StreamSettings, epoch: int, app: Callable[[], str], memories: Memories
+    ) -> None:
         self._settings, self._epoch, self._app = settings, epoch, app
         self._figures = RoundFigures(tables_of(settings))
-        self.metrics = Metrics(settings.pipeline_id, version("lb_stream"), epoch, memories, self._figures)
+        self.metrics = Metrics(
+            settings.pipeline_id, version("lb_stream"), epoch, memories, self._figures
+        )
         self._brokers = BrokerMetrics(self._figures, memories)
         self._health = Health(settings, epoch, memories)
         self._server: HttpServer | None = None
@@ -148,7 +152,9 @@ class Monitor:
             return
         try:
             self._server = serve_metrics(
-                address, dict(zip(PATHS, (self.metrics.registry, self._brokers.registry), strict=True)), self._health.answers
+                address,
+                dict(zip(PATHS, (self.metrics.registry, self._brokers.registry), strict=True)),
+                self._health.answers,
             )
         except (OSError, OverflowError) as error:
             logger.warning(
@@ -190,7 +196,9 @@ class Monitor:
         for phase, seconds in batch.phases.items():
             self.metrics.phase_seconds.labels(phase).observe(seconds)
         self._health.take(logged, batch.ended_s)
-        batch.counts = {"log_seq": logged.log_seq if len(logged.rounds) else None} | self.metrics.count(logged)
+        batch.counts = {
+            "log_seq": logged.log_seq if len(logged.rounds) else None
+        } | self.metrics.count(logged)
         if self._server is not None:
             self.metrics.count_rejected(self._figures.take(logged))
 
@@ -199,7 +207,10 @@ class Monitor:
         last = None if self._query is None else self._query.lastProgress
         if last is None or last == self._progressed:
             return
-        before, self._progressed = -1 if self._progressed is None else self._progressed["batchId"], last
+        before, self._progressed = (
+            -1 if self._progressed is None else self._progressed["batchId"],
+            last,
+        )
         batches = {batch.batch_id: batch for batch in self._waiting}
         for progress in (*self._missed(before, last["batchId"]), last):
             self.metrics.progressed(progress)
@@ -211,7 +222,11 @@ class Monitor:
         """The batches between two that this thread has seen."""
         if self._query is None or last <= before + 1:
             return []
-        return [one for one in self._query.recentProgress if before < one["batchId"] < last and is_batch(one)]
+        return [
+            one
+            for one in self._query.recentProgress
+            if before < one["batchId"] < last and is_batch(one)
+        ]
 
     def _write(self) -> None:
         """Write the rows that are complete; at the end all of them."""
@@ -225,7 +240,12 @@ class Monitor:
         if not rows:
             return
         self._table = self._table or open_table(tables_of(self._settings), BATCHES)
-        append_rows(self._table, BATCHES, pa.Table.from_pylist([row for _, row in rows], BATCHES.schema), f"{newest:09d}")
+        append_rows(
+            self._table,
+            BATCHES,
+            pa.Table.from_pylist([row for _, row in rows], BATCHES.schema),
+            f"{newest:09d}",
+        )
         self._writes += 1
         if self._writes % TIDY_EVERY == 0:
             tidy(self._table)
@@ -241,16 +261,30 @@ class Monitor:
             self.metrics.monitoring_errors.labels(what).inc()
             if what not in self._warned:
                 self._warned.add(what)
-                logger.warning("the monitoring lacks something (%s: %s); the stream goes on", what, error, exc_info=True)
+                logger.warning(
+                    "the monitoring lacks something (%s: %s); the stream goes on",
+                    what,
+                    error,
+                    exc_info=True,
+                )
 
 
 def _row(batch: _Batch) -> dict[str, Any]:
     """One row of `batches`, without the columns that all rows of a run have in common."""
-    row: dict[str, Any] = {"batch_id": batch.batch_id, "started_ms": batch.started_ms, **batch.counts}
+    row: dict[str, Any] = {
+        "batch_id": batch.batch_id,
+        "started_ms": batch.started_ms,
+        **batch.counts,
+    }
     row |= {f"{phase}_ms": 1000 * seconds for phase, seconds in batch.phases.items()}
     progress = batch.progress
     if progress is not None:
-        row |= {f"{phase}_ms": milliseconds for phase, milliseconds in spark_phases(progress).items()}
-        row |= {"whole_ms": progress["durationMs"]["triggerExecution"], "input_records": progress["numInputRows"]}
+        row |= {
+            f"{phase}_ms": milliseconds for phase, milliseconds in spark_phases(progress).items()
+        }
+        row |= {
+            "whole_ms": progress["durationMs"]["triggerExecution"],
+            "input_records": progress["numInputRows"],
+        }
         row |= {"lag_records": sum(lag(progress).values()), **state_of(progress)}
     return row

@@ -31,9 +31,9 @@ USAGES = {
 }
 """Pulsar's word in a metric's name → column of `broker_loads`."""
 
-FLOWS = {("throughput_bytes", name): f"latest_throughput_{name}_bytes_per_s" for name in ("in", "out")} | {
-    ("messages", name): f"latest_rate_{name}_msgs_per_s" for name in ("in", "out")
-}
+FLOWS = {
+    ("throughput_bytes", name): f"latest_throughput_{name}_bytes_per_s" for name in ("in", "out")
+} | {("messages", name): f"latest_rate_{name}_msgs_per_s" for name in ("in", "out")}
 """What and which way → column of `broker_loads`."""
 
 _OWN = ("cluster", "broker", "alive", "active", "usage_ratio", "bundles")
@@ -70,4 +70,7 @@ def _by_cluster(rows: pa.Table) -> dict[str, pa.Table]:
     rows = rows.sort_by([("cluster", "ascending"), ("broker", "ascending")])
     clusters = rows["cluster"].to_numpy()
     begins = [0, *(np.flatnonzero(clusters[1:] != clusters[:-1]) + 1).tolist()] if len(rows) else []
-    return {clusters[begin]: rows.slice(begin, end - begin) for begin, end in zip(begins, [*begins[1:], len(rows)], strict=True)}
+    return {
+        clusters[begin]: rows.slice(begin, end - begin)
+        for begin, end in zip(begins, [*begins[1:], len(rows)], strict=True)
+    }

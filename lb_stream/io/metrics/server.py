@@ -14,7 +14,9 @@ PATHS = ("/metrics", "/metrics/brokers")
 
 
 def serve_metrics(
-    address: str, registries: Mapping[str, CollectorRegistry], others: Mapping[str, Callable[[], HttpAnswer]] = MappingProxyType({})
+    address: str,
+    registries: Mapping[str, CollectorRegistry],
+    others: Mapping[str, Callable[[], HttpAnswer]] = MappingProxyType({}),
 ) -> HttpServer:
     """Serve each path's metrics, and other answers, until stopped. `address`: host:port. Raises OSError when it can't be had."""
 
@@ -24,7 +26,9 @@ def serve_metrics(
             return others[path]()
         registry = registries.get(path)
         if registry is None:
-            return HttpAnswer(404, TEXT, f"Nothing here. There is: {', '.join((*registries, *others))}\n".encode())
+            return HttpAnswer(
+                404, TEXT, f"Nothing here. There is: {', '.join((*registries, *others))}\n".encode()
+            )
         return HttpAnswer(200, CONTENT_TYPE_LATEST, generate_latest(registry))
 
     return HttpServer(address, respond)

@@ -22,7 +22,9 @@ def lag(progress: Mapping[str, Any]) -> dict[str, int]:
         end, latest = _offsets(source["endOffset"]), _offsets(source["latestOffset"])
         for topic, partitions in latest.items():
             read = end.get(topic, {})
-            behind[topic] = behind.get(topic, 0) + sum(max(offset - read.get(number, offset), 0) for number, offset in partitions.items())
+            behind[topic] = behind.get(topic, 0) + sum(
+                max(offset - read.get(number, offset), 0) for number, offset in partitions.items()
+            )
     return behind
 
 
@@ -33,7 +35,10 @@ def is_batch(progress: Mapping[str, Any]) -> bool:
 
 def spark_phases(progress: Mapping[str, Any]) -> dict[str, int]:
     """Our phase → its milliseconds, of the parts of a batch that are Spark's own."""
-    return {phase: sum(progress["durationMs"].get(name, 0) for name in names) for phase, names in SPARK_PHASES.items()}
+    return {
+        phase: sum(progress["durationMs"].get(name, 0) for name in names)
+        for phase, names in SPARK_PHASES.items()
+    }
 
 
 def state_of(progress: Mapping[str, Any]) -> dict[str, int]:

@@ -21,14 +21,24 @@ def standby_metrics(member: Member) -> CollectorRegistry:
 
     def silent_s() -> float:
         tick = member.standing.tick
-        return -1.0 if tick is None or member.away is not None else max(0.0, time.time() - tick.append_ms / 1000)
+        return (
+            -1.0
+            if tick is None or member.away is not None
+            else max(0.0, time.time() - tick.append_ms / 1000)
+        )
 
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
-    Gauge("lb_stream_leader", "1: this job leads its pipeline; 0: it stands by", registry=registry).set(0)
+    Gauge(
+        "lb_stream_leader", "1: this job leads its pipeline; 0: it stands by", registry=registry
+    ).set(0)
     warm = Gauge("lb_stream_standby_warm", "1: it could take over at once", registry=registry)
     warm.set_function(lambda: float(member.warm))
-    silent = Gauge("lb_stream_leader_silent_seconds", "since the leader's last tick, as it is heard; -1: not known", registry=registry)
+    silent = Gauge(
+        "lb_stream_leader_silent_seconds",
+        "since the leader's last tick, as it is heard; -1: not known",
+        registry=registry,
+    )
     silent.set_function(silent_s)
     return registry
 
@@ -41,11 +51,18 @@ class StandbyPage:
         self._server: HttpServer | None = None
         if settings.metrics_address in ("", "0"):
             return
-        others = {"/health": lambda: self._told(True), "/ready": lambda: self._told(member.warm and member.away is None)}
+        others = {
+            "/health": lambda: self._told(True),
+            "/ready": lambda: self._told(member.warm and member.away is None),
+        }
         try:
-            self._server = serve_metrics(settings.metrics_address, {PATHS[0]: standby_metrics(member)}, others)
+            self._server = serve_metrics(
+                settings.metrics_address, {PATHS[0]: standby_metrics(member)}, others
+            )
         except (OSError, OverflowError) as error:
-            logger.warning("no metrics are served, as %s can't be had (%s)", settings.metrics_address, error)
+            logger.warning(
+                "no metrics are served, as %s can't be had (%s)", settings.metrics_address, error
+            )
 
     def stop(self) -> None:
         """Give the address back, for the leader's metrics."""
@@ -59,6 +76,16 @@ class StandbyPage:
 
     def _told(self, well: bool) -> HttpAnswer:
         tick, member = self._member.standing.tick, self._member
-        leader = None if tick is None else {"instance": tick.sign.instance, "epoch": tick.sign.epoch}
-        said = {"role": "standby", "instance": member.instance, "warm": member.warm, "leader": leader, "away": member.away}
-        return HttpAnswer(200 if well else 503, "application/json", json.dumps(said).encode() + b"\n")
+        leader = (
+            None if tick is None else {"instance": tick.sign.instance, "epoch": tick.sign.epoch}
+        )
+        said = {
+            "role": "standby",
+            "instance": member.instance,
+            "warm": member.warm,
+            "leader": leader,
+            "away": member.away,
+        }
+        return HttpAnswer(
+            200 if well else 503, "application/json", json.dumps(said).encode() + b"\n"
+        )

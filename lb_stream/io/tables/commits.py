@@ -55,7 +55,9 @@ class Live(NamedTuple):
 
     def some(self, wanted: Callable[[str, LiveFile], bool]) -> Live:
         """Those that are wanted."""
-        return Live(self.version, {path: one for path, one in self.files.items() if wanted(path, one)})
+        return Live(
+            self.version, {path: one for path, one in self.files.items() if wanted(path, one)}
+        )
 
 
 class Table(DeltaTable):
@@ -89,7 +91,10 @@ class Table(DeltaTable):
 
     def refresh(self) -> None:
         """Look at what has been committed since, by whomever."""
-        began, before = time.monotonic(), self._last  # what DeltaTable has committed itself is new, too
+        began, before = (
+            time.monotonic(),
+            self._last,
+        )  # what DeltaTable has committed itself is new, too
         self.update_incremental()
         self._last, self._looked = self.version(), began
         if self._last != before:
@@ -118,8 +123,13 @@ class Table(DeltaTable):
         if self._live is None or self._live.version != self.newest:
             self.catch_up()
             columns = pa.table(self.get_add_actions(flatten=True)).to_pydict()
-            parts = next((values for name, values in columns.items() if name.startswith("partition.")), [None] * len(columns["path"]))
-            files = dict(zip(columns["path"], map(LiveFile, columns["size_bytes"], parts), strict=True))
+            parts = next(
+                (values for name, values in columns.items() if name.startswith("partition.")),
+                [None] * len(columns["path"]),
+            )
+            files = dict(
+                zip(columns["path"], map(LiveFile, columns["size_bytes"], parts), strict=True)
+            )
             self._live = Live(self.version(), files)
         return self._live
 
@@ -140,7 +150,12 @@ class Table(DeltaTable):
         an older version then (but where they are only rearranged, and are still there), and when others never pause.
         """
         how = REARRANGE if rearranges else "Overwrite" if replaced and replaced.files else "Append"
-        lines = [_info(by, how), *map(_txn, marks), *map(_add, added), *_removals(replaced, by, changes=not rearranges)]
+        lines = [
+            _info(by, how),
+            *map(_txn, marks),
+            *map(_add, added),
+            *_removals(replaced, by, changes=not rearranges),
+        ]
         content = "\n".join(map(json.dumps, lines)).encode()
         for _ in range(COMMIT_ATTEMPTS):
             self.renew()
@@ -154,10 +169,17 @@ class Table(DeltaTable):
         if replaced is None:  # who only adds need not know what is there
             self._live = None
         elif self._live is not None and self._live.version == self._last - 1:
-            kept = {path: one for path, one in self._live.files.items() if path not in replaced.files}
-            new = {one.path: LiveFile(one.size, next(iter(one.partition_values.values()), None)) for one in added}
+            kept = {
+                path: one for path, one in self._live.files.items() if path not in replaced.files
+            }
+            new = {
+                one.path: LiveFile(one.size, next(iter(one.partition_values.values()), None))
+                for one in added
+            }
             self._live = Live(self._last, kept | new)
-        if self._last // CHECKPOINT_EVERY > self._checkpoints and not rearranges:  # upkeep rearranges, too: checkpoints are the writer's
+        if (
+            self._last // CHECKPOINT_EVERY > self._checkpoints and not rearranges
+        ):  # upkeep rearranges, too: checkpoints are the writer's
             self._checkpoint()
 
     def _check(self, own: Marks, replaced: Live | None, rearranges: bool) -> None:
@@ -168,15 +190,21 @@ class Table(DeltaTable):
         if replaced is None or replaced.version == self.newest:
             return
         if not rearranges or not replaced.files.keys() <= self.live().files.keys():
-            raise CommitFailedError(f"another writer has made version {replaced.version + 1} of {self.store}")
+            raise CommitFailedError(
+                f"another writer has made version {replaced.version + 1} of {self.store}"
+            )
 
     def _made(self, content: bytes, durable: bool) -> bool:
         """Write the next version. False: somebody else has."""
         began, version = time.monotonic(), self.newest + 1
-        if not self.store.put_if_absent(_file(version), content, lasts=durable) and not self._is(version, content):
+        if not self.store.put_if_absent(_file(version), content, lasts=durable) and not self._is(
+            version, content
+        ):
             return False
         if time.monotonic() - self._looked > KEPT_S:
-            raise CommitFailedError(f"version {version} of {self.store} took so long to write that it may count for nothing")
+            raise CommitFailedError(
+                f"version {version} of {self.store} took so long to write that it may count for nothing"
+            )
         self._last, self._looked = version, began
         return True
 
@@ -196,7 +224,11 @@ class Table(DeltaTable):
             self.cleanup_metadata()
         except COMMIT_TROUBLES as error:
             logger.warning(
-                "%s has no checkpoint at version %d; the next one is due %d later: %s", self.store, self._last, CHECKPOINT_EVERY, error
+                "%s has no checkpoint at version %d; the next one is due %d later: %s",
+                self.store,
+                self._last,
+                CHECKPOINT_EVERY,
+                error,
             )
 
 
@@ -205,8 +237,14 @@ def _file(version: int) -> str:
 
 
 def _info(by: str | None, how: str) -> Mapping[str, Any]:
-    parameters = {} if how == REARRANGE else {"mode": how, "partitionBy": json.dumps([by] if by else [])}
-    told = {"timestamp": time.time_ns() // 1_000_000, "operation": REARRANGE if how == REARRANGE else "WRITE", "engineInfo": "lb_stream"}
+    parameters = (
+        {} if how == REARRANGE else {"mode": how, "partitionBy": json.dumps([by] if by else [])}
+    )
+    told = {
+        "timestamp": time.time_ns() // 1_000_000,
+        "operation": REARRANGE if how == REARRANGE else "WRITE",
+        "engineInfo": "lb_stream",
+    }
     return {"commitInfo": told | {"operationParameters": parameters}}
 
 
@@ -216,12 +254,23 @@ def _txn(mark: Mark) -> Mapping[str, Any]:
 
 def _add(file: AddAction) -> Mapping[str, Any]:
     """Of a file whose name needs no escape: ours have letters, digits and `-._=/` only."""
-    told = {"path": file.path, "partitionValues": file.partition_values, "size": file.size, "modificationTime": file.modification_time}
+    told = {
+        "path": file.path,
+        "partitionValues": file.partition_values,
+        "size": file.size,
+        "modificationTime": file.modification_time,
+    }
     return {"add": told | {"dataChange": file.data_change, "stats": file.stats}}
 
 
 def _removals(replaced: Live | None, by: str | None, changes: bool) -> Iterator[Mapping[str, Any]]:
     now_ms = time.time_ns() // 1_000_000
     for path, file in replaced.files.items() if replaced is not None else ():
-        told = {"path": path, "deletionTimestamp": now_ms, "dataChange": changes, "extendedFileMetadata": True, "size": file.size}
+        told = {
+            "path": path,
+            "deletionTimestamp": now_ms,
+            "dataChange": changes,
+            "extendedFileMetadata": True,
+            "size": file.size,
+        }
         yield {"remove": told | {"partitionValues": {by: file.partition} if by else {}}}

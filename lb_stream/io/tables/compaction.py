@@ -69,11 +69,17 @@ def compact(table: Table, target_bytes: int) -> None:
 
 
 def _put_together(table: Table, group: Live) -> None:
-    schema = pa.schema([(one.name, plain(one.type)) for one in pa.schema(table.schema().to_arrow())])
+    schema = pa.schema(
+        [(one.name, plain(one.type)) for one in pa.schema(table.schema().to_arrow())]
+    )
     number = next(iter(group.files)).partition("-")[0]
     name = number if number.isdigit() else TOGETHER
-    file = write_parts(table, schema, _parts(table, schema, list(group.files)), name, durable=True, changes=False)
-    if table.store.look(file.path) is None:  # whoever was stopped for an hour finds that upkeep has removed it
+    file = write_parts(
+        table, schema, _parts(table, schema, list(group.files)), name, durable=True, changes=False
+    )
+    if (
+        table.store.look(file.path) is None
+    ):  # whoever was stopped for an hour finds that upkeep has removed it
         raise CommitFailedError(f"{table.store}/{file.path} is gone")
     table.commit([file], [next_compaction(table)], replaced=group, durable=True, rearranges=True)
 
@@ -122,7 +128,13 @@ def _rows(path: str, content: pa.Buffer, schema: pa.Schema) -> Iterator[pa.Table
         for batch in file.iter_batches(_rows_at_a_time(file.metadata)):
             there = set(batch.schema.names)
             yield pa.table(
-                [batch[one.name].cast(one.type) if one.name in there else pa.nulls(len(batch), one.type) for one in schema], schema
+                [
+                    batch[one.name].cast(one.type)
+                    if one.name in there
+                    else pa.nulls(len(batch), one.type)
+                    for one in schema
+                ],
+                schema,
             )
     except pa.ArrowException as error:
         raise DeltaError(f"{path} can't be read: {error}") from error

@@ -23,8 +23,20 @@ from pyarrow import fs
 from pyarrow.dataset import Dataset, FileSystemDataset, InMemoryDataset, UnionDataset
 
 from lb_stream.contracts.table_spec import TableSpec
-from lb_stream.contracts.tables import BROKER_LOADS, BUNDLE_AVERAGES, HISTORY_TABLES, REJECTED_REPORTS
-from lb_stream.io.tables.commits import CHECKPOINT_EVERY, COMMIT_ATTEMPTS, COMMIT_TROUBLES, Mark, Marks, Table
+from lb_stream.contracts.tables import (
+    BROKER_LOADS,
+    BUNDLE_AVERAGES,
+    HISTORY_TABLES,
+    REJECTED_REPORTS,
+)
+from lb_stream.io.tables.commits import (
+    CHECKPOINT_EVERY,
+    COMMIT_ATTEMPTS,
+    COMMIT_TROUBLES,
+    Mark,
+    Marks,
+    Table,
+)
 from lb_stream.store import Store
 from lb_stream.stream.ports import Stopped
 
@@ -62,7 +74,11 @@ def _columns_with_bounds(spec: TableSpec) -> list[str]:
     if spec in HISTORY_TABLES:
         return ["slot_ms"]
     whole = [field.name for field in spec.schema if pa.types.is_int64(field.type)]
-    return [name for name in whole if name == "log_seq"] if spec in (BROKER_LOADS, REJECTED_REPORTS, BUNDLE_AVERAGES) else whole
+    return (
+        [name for name in whole if name == "log_seq"]
+        if spec in (BROKER_LOADS, REJECTED_REPORTS, BUNDLE_AVERAGES)
+        else whole
+    )
 
 
 def open_table(root: Store, spec: TableSpec) -> Table:
@@ -89,7 +105,9 @@ def open_table(root: Store, spec: TableSpec) -> Table:
 def _add_columns(table: Table, spec: TableSpec) -> None:
     """Add the columns that a later version has added; in the rows that are there they are empty."""
     found = {field.name for field in table.schema().fields}
-    if missing := [field for field in spec.schema if field.name in spec.added and field.name not in found]:
+    if missing := [
+        field for field in spec.schema if field.name in spec.added and field.name not in found
+    ]:
         table.alter.add_columns(list(Schema.from_arrow(pa.schema(missing)).fields))
 
 
@@ -111,28 +129,44 @@ def check_columns(table: Table, spec: TableSpec) -> None:
     commits of our own (io.tables.commits) know nothing of.
     """
     found = {field.name: field.type for field in pa.schema(table.schema().to_arrow())}
-    troubles = [f"it has no column {field.name!r} ({field.type})" for field in spec.schema if field.name not in found]
+    troubles = [
+        f"it has no column {field.name!r} ({field.type})"
+        for field in spec.schema
+        if field.name not in found
+    ]
     troubles += [
         f"its column {field.name!r} is {plain(found[field.name])}, not {field.type}"
         for field in spec.schema
         if field.name in found and plain(found[field.name]) != field.type
     ]
-    troubles += [f"it has a column {name!r} that is not known here" for name in found if name not in spec.schema.names]
+    troubles += [
+        f"it has a column {name!r} that is not known here"
+        for name in found
+        if name not in spec.schema.names
+    ]
     if needs := asks_more(table):
         troubles.append(f"whoever writes to it must know {needs}")
     partitions = [spec.partition_by] if spec.partition_by else []
     if (by := table.metadata().partition_columns) != partitions:
-        troubles.append(f"it is partitioned by {', '.join(by) or 'nothing'}, not by {', '.join(partitions) or 'nothing'}")
+        troubles.append(
+            f"it is partitioned by {', '.join(by) or 'nothing'}, not by {', '.join(partitions) or 'nothing'}"
+        )
     if troubles:
         where = f"the table {spec.name} at {table.table_uri}"
-        raise UnfitTable(f"{where} was written by another version: {'; '.join(troubles)}. {_advice(spec)}")
+        raise UnfitTable(
+            f"{where} was written by another version: {'; '.join(troubles)}. {_advice(spec)}"
+        )
 
 
 def asks_more(table: Table) -> str:
     """What the table asks of its writers that ours know nothing of; empty: nothing."""
     protocol = table.protocol()
     more = protocol.writer_features or protocol.min_writer_version > WRITER_VERSION
-    return ", ".join(protocol.writer_features or [f"protocol version {protocol.min_writer_version}"]) if more else ""
+    return (
+        ", ".join(protocol.writer_features or [f"protocol version {protocol.min_writer_version}"])
+        if more
+        else ""
+    )
 
 
 def _advice(spec: TableSpec) -> str:
@@ -164,7 +198,9 @@ def by_numbers(table: Table) -> FileSystemDataset:
     """The table as a dataset for filters that compare only numbers: no file is read in advance."""
     table.catch_up()
     if (folder := table.store.local) is not None:
-        return table.to_pyarrow_dataset(filesystem=fs.SubTreeFileSystem(str(folder), fs.LocalFileSystem()))
+        return table.to_pyarrow_dataset(
+            filesystem=fs.SubTreeFileSystem(str(folder), fs.LocalFileSystem())
+        )
     return table.to_pyarrow_dataset()
 
 
@@ -174,11 +210,20 @@ def _without_views(found: FileSystemDataset) -> Dataset:
     delta-rs writes such files when it merges and deletes. All files of its own are named `part-…`.
     """
     fragments = list(found.get_fragments())
-    views = [one for one in fragments if one.path.rpartition("/")[2].startswith("part-") and _has_views(one.physical_schema)]
+    views = [
+        one
+        for one in fragments
+        if one.path.rpartition("/")[2].startswith("part-") and _has_views(one.physical_schema)
+    ]
     if not views:
         return found
-    rest = FileSystemDataset([one for one in fragments if one not in views], found.schema, found.format, found.filesystem)
-    return UnionDataset(found.schema, [rest, InMemoryDataset([one.to_table(schema=found.schema) for one in views], found.schema)])
+    rest = FileSystemDataset(
+        [one for one in fragments if one not in views], found.schema, found.format, found.filesystem
+    )
+    return UnionDataset(
+        found.schema,
+        [rest, InMemoryDataset([one.to_table(schema=found.schema) for one in views], found.schema)],
+    )
 
 
 def _has_views(schema: pa.Schema) -> bool:
@@ -195,9 +240,19 @@ def replaced_ms(table: Table) -> dict[str, int]:
     newest = max((name for name in files if name.endswith(".checkpoint.parquet")), default="")
     removed: list[Mapping[str, Any]] = []
     if newest:
-        removed += pq.read_table(pa.BufferReader(log.get(newest)), columns=["remove"])["remove"].drop_null().to_pylist()
-    for name in sorted(name for name in files if name.endswith(".json") and name > newest.partition(".")[0]):
-        removed += [action["remove"] for action in map(json.loads, log.get(name).to_pybytes().splitlines()) if "remove" in action]
+        removed += (
+            pq.read_table(pa.BufferReader(log.get(newest)), columns=["remove"])["remove"]
+            .drop_null()
+            .to_pylist()
+        )
+    for name in sorted(
+        name for name in files if name.endswith(".json") and name > newest.partition(".")[0]
+    ):
+        removed += [
+            action["remove"]
+            for action in map(json.loads, log.get(name).to_pybytes().splitlines())
+            if "remove" in action
+        ]
     return {unquote(one["path"]): one["deletionTimestamp"] or 0 for one in removed}
 
 
@@ -242,7 +297,12 @@ def write_rows(table: Table, rows: pa.Table, name: str, durable: bool = False) -
 
 
 def write_parts(
-    table: Table, schema: pa.Schema, parts: Iterable[pa.Table], name: str, durable: bool = False, changes: bool = True
+    table: Table,
+    schema: pa.Schema,
+    parts: Iterable[pa.Table],
+    name: str,
+    durable: bool = False,
+    changes: bool = True,
 ) -> AddAction:
     """The same of rows that come one part after another, at least one. `changes`: the table hasn't had them before."""
     path = f"{name}-{uuid.uuid4().hex[:12]}.parquet"
@@ -254,7 +314,14 @@ def write_parts(
     content = out.getvalue()
     table.store.put_whole(path, content, lasts=durable)
     now_ms = time.time_ns() // 1_000_000
-    return AddAction(path=path, size=content.size, partition_values={}, modification_time=now_ms, data_change=changes, stats=bounds.stats)
+    return AddAction(
+        path=path,
+        size=content.size,
+        partition_values={},
+        modification_time=now_ms,
+        data_change=changes,
+        stats=bounds.stats,
+    )
 
 
 class Bounds:
@@ -274,7 +341,9 @@ class Bounds:
         self._rows += len(rows)
         for name, bounds in self._bounds.items():
             self._nulls[name] += rows[name].null_count
-            found = pc.min_max(pa.chunked_array([*rows[name].chunks, pa.array(bounds, rows[name].type)])).as_py()
+            found = pc.min_max(
+                pa.chunked_array([*rows[name].chunks, pa.array(bounds, rows[name].type)])
+            ).as_py()
             self._bounds[name] = [] if found["min"] is None else [found["min"], found["max"]]
 
     @property
@@ -284,7 +353,10 @@ class Bounds:
         if self._bounds:
             known = {name: bounds for name, bounds in self._bounds.items() if bounds}
             stats["minValues"] = {name: least for name, (least, _) in known.items()}
-            stats |= {"maxValues": {name: greatest for name, (_, greatest) in known.items()}, "nullCount": self._nulls}
+            stats |= {
+                "maxValues": {name: greatest for name, (_, greatest) in known.items()},
+                "nullCount": self._nulls,
+            }
         return json.dumps(stats)
 
 
@@ -303,6 +375,13 @@ def add_files(
     table.commit(list(files), marks, spec.partition_by, old, durable)
 
 
-def append_rows(table: Table, spec: TableSpec, rows: pa.Table, name: str, marks: Marks = (), durable: bool = False) -> None:
+def append_rows(
+    table: Table,
+    spec: TableSpec,
+    rows: pa.Table,
+    name: str,
+    marks: Marks = (),
+    durable: bool = False,
+) -> None:
     """Append rows to a table without partitions. Costs the same however many files it has, unlike `write_deltalake`."""
     add_files(table, spec, [write_rows(table, rows, name, durable)], marks, durable=durable)

@@ -61,7 +61,9 @@ class KeyedTable:
 
     table: Table
     spec: TableSpec
-    _spans: dict[str, Span | None] = field(default_factory=dict)  # file → what was read in it, or written
+    _spans: dict[str, Span | None] = field(
+        default_factory=dict
+    )  # file → what was read in it, or written
 
     def put(self, rows: pa.Table, ends: pa.ChunkedArray, name: str, marks: Marks) -> None:
         """Put rows, in the order of their keys, in the place of those with the same keys; where `ends` says so, leave none.
@@ -76,15 +78,27 @@ class KeyedTable:
                 self._spans |= zip(unknown, threads.map(self._span, unknown), strict=True)
                 groups = grouped({path: self._spans[path] for path in live.files})
                 given = rows.append_column("ends", ends)
-                work = [(group, given.slice(start, count)) for group, start, count in shared_out(_keys(rows), groups)]
-                done = list(filter(None, threads.map(lambda one: self._renew(one[0], one[1], name, written), work)))
+                work = [
+                    (group, given.slice(start, count))
+                    for group, start, count in shared_out(_keys(rows), groups)
+                ]
+                done = list(
+                    filter(
+                        None,
+                        threads.map(lambda one: self._renew(one[0], one[1], name, written), work),
+                    )
+                )
         except BaseException:
             self._remove(written)  # the threads have ended
             raise
         new: dict[str, Span | None] = dict(chain.from_iterable(one.new for one in done))
         old = set(chain.from_iterable(one.old for one in done))
         self.table.commit(written, marks, replaced=live.some(lambda path, _: path in old))
-        self._spans = {path: span for path, span in self._spans.items() if path in live.files and path not in old} | new
+        self._spans = {
+            path: span
+            for path, span in self._spans.items()
+            if path in live.files and path not in old
+        } | new
 
     def _remove(self, files: Iterable[AddAction]) -> None:
         """Remove files that no commit names. What can't be removed is left to upkeep."""
@@ -101,10 +115,14 @@ class KeyedTable:
         store = self.table.store
         return pa.BufferReader(store.get(path)) if store.local is None else store.open(path)
 
-    def _renew(self, group: Group, changes: pa.Table, name: str, written: list[AddAction]) -> Renewed | None:
+    def _renew(
+        self, group: Group, changes: pa.Table, name: str, written: list[AddAction]
+    ) -> Renewed | None:
         """Write a group's files anew with these changes; None: there is nothing to change."""
         old = pa.concat_tables([self.spec.schema.empty_table(), *map(self._read, group.paths)])
-        at = np.array(pc.index_in(_joined(changes), value_set=_joined(old).combine_chunks()).fill_null(-1))
+        at = np.array(
+            pc.index_in(_joined(changes), value_set=_joined(old).combine_chunks()).fill_null(-1)
+        )
         ends, there = changes["ends"].to_numpy(), at >= 0
         added = ~there & ~ends
         if not (there | added).any():
@@ -112,7 +130,9 @@ class KeyedTable:
         order = np.arange(len(old))
         order[at[there]] = len(old) + np.flatnonzero(there)
         order = np.append(np.delete(order, at[there & ends]), len(old) + np.flatnonzero(added))
-        rows = pa.concat_tables([old, changes.select(old.column_names)]).combine_chunks().take(order)
+        rows = (
+            pa.concat_tables([old, changes.select(old.column_names)]).combine_chunks().take(order)
+        )
         if added.any() or not group.in_order:
             rows = rows.sort_by([(column, "ascending") for column in KEY])
         return Renewed(group.paths, tuple(self._write(rows, name, written)))
@@ -122,10 +142,15 @@ class KeyedTable:
         with self._open(path) as source:
             rows = pq.ParquetFile(source).read(use_threads=False)  # files are read side by side
         there = set(rows.column_names)
-        columns = [rows[one.name].cast(one.type) if one.name in there else pa.nulls(len(rows), one.type) for one in self.spec.schema]
+        columns = [
+            rows[one.name].cast(one.type) if one.name in there else pa.nulls(len(rows), one.type)
+            for one in self.spec.schema
+        ]
         return pa.table(columns, self.spec.schema)
 
-    def _write(self, rows: pa.Table, name: str, written: list[AddAction]) -> Iterator[tuple[str, Span]]:
+    def _write(
+        self, rows: pa.Table, name: str, written: list[AddAction]
+    ) -> Iterator[tuple[str, Span]]:
         """Write sorted rows, as many in each file."""
         cuts = np.linspace(0, len(rows), -(-len(rows) // ROWS) + 1).astype(int).tolist()
         for start, end in pairwise(cuts):
@@ -155,7 +180,12 @@ def grouped(spans: Mapping[str, Span | None]) -> list[Group]:
     for path, span in sorted(told.items(), key=lambda one: (one[1], one[0])):
         if found and (span.first <= found[-1][0].last or span.rows + found[-1][0].rows < ROWS // 2):
             before, paths = found.pop()
-            found.append((Span(before.first, max(before.last, span.last), before.rows + span.rows), [*paths, path]))
+            found.append(
+                (
+                    Span(before.first, max(before.last, span.last), before.rows + span.rows),
+                    [*paths, path],
+                )
+            )
         else:
             found.append((span, [path]))
     return [Group(span.first, tuple(paths), len(paths) == 1) for span, paths in found]

@@ -41,7 +41,9 @@ class RoundLog:
         self._pipeline, self._checkpoint, self._appended = pipeline, checkpoint, 0
         newest = self._table.mark(pipeline)
         if newest is None and (other := pipeline_of(self._table)) is not None:
-            raise LogError(f"{root} holds the log of the pipeline {other!r}: give {pipeline!r} tables of its own (stream.tables)")
+            raise LogError(
+                f"{root} holds the log of the pipeline {other!r}: give {pipeline!r} tables of its own (stream.tables)"
+            )
         self.last_seq = -1 if newest is None else newest
         rows = self._read(["cluster", "epoch", "log_seq"])  # some bytes a row
         self.last_epoch = int(pc.max(rows["epoch"]).as_py()) if len(rows) else 0
@@ -56,7 +58,9 @@ class RoundLog:
         """The pipeline's id and the checkpoint's uuid: batch ids are unique within it. Known once Spark has made the checkpoint."""
         uuid = checkpoint_uuid(self._checkpoint)
         if uuid is None:
-            raise LogError(f"no checkpoint can be read at {self._checkpoint}: give stream.checkpoint as an absolute path or a URI")
+            raise LogError(
+                f"no checkpoint can be read at {self._checkpoint}: give stream.checkpoint as an absolute path or a URI"
+            )
         return f"{self._pipeline}/{uuid}"
 
     def _read(self, columns: list[str], filters: pc.Expression | None = None) -> pa.Table:
@@ -65,10 +69,22 @@ class RoundLog:
     def _last_rounds(self, rows: pa.Table) -> pa.Table:
         """Each cluster's last row, as far as `remember` needs it."""
         last = rows.group_by("cluster").aggregate([("log_seq", "max")])
-        wanted = {(cluster, seq) for cluster, seq in zip(last["cluster"].to_pylist(), last["log_seq_max"].to_pylist(), strict=True)}
+        wanted = {
+            (cluster, seq)
+            for cluster, seq in zip(
+                last["cluster"].to_pylist(), last["log_seq_max"].to_pylist(), strict=True
+            )
+        }
         columns = ["cluster", "log_seq", "seq", "memory", "error", "shadow_memory"]
         found = self._read(columns, pc.field("log_seq").isin(sorted({seq for _, seq in wanted})))
-        return found.filter(pa.array([(row["cluster"], row["log_seq"]) in wanted for row in found.select(columns[:2]).to_pylist()]))
+        return found.filter(
+            pa.array(
+                [
+                    (row["cluster"], row["log_seq"]) in wanted
+                    for row in found.select(columns[:2]).to_pylist()
+                ]
+            )
+        )
 
     def has(self, batch_id: int) -> bool:
         """Whether this batch has been decided."""
@@ -86,7 +102,9 @@ class RoundLog:
             logged = _logged(rounds.sort_by("cluster"), self.last_seq)
             self.last_seq = max(self.last_seq, logged.log_seq)
             return logged
-        for logged in self.since(self.last_seq + 1) if newest is not None and newest > self.last_seq else ():
+        for logged in (
+            self.since(self.last_seq + 1) if newest is not None and newest > self.last_seq else ()
+        ):
             self.on_foreign_batch(logged)
             self.remember(logged.rounds)
             self.last_seq = logged.log_seq
@@ -107,7 +125,9 @@ class RoundLog:
             "batch_id": np.full(count, batch_id, np.int64),
             "log_seq": np.full(count, log_seq, np.int64),
         }
-        table = pa.table({name: columns[name] for name in ROUNDS.schema.names}, schema=ROUNDS.schema).sort_by("cluster")
+        table = pa.table(
+            {name: columns[name] for name in ROUNDS.schema.names}, schema=ROUNDS.schema
+        ).sort_by("cluster")
         file = write_rows(self._table, table, f"{log_seq:012d}", durable=True)
         own = [(self._pipeline, log_seq), (self.app, batch_id)]
         if pc.any(pc.equal(table["memory"], "")).as_py():
@@ -137,7 +157,9 @@ class RoundLog:
     def _logged_meanwhile(self, batch_id: int, error: Exception) -> Logged:
         version = committed(self._table, self.app)
         if version is None or version < batch_id or (logged := self.find(batch_id)) is None:
-            raise LogError(f"another job of the pipeline {self._pipeline!r} writes to the log, too: this one stops ({error})") from error
+            raise LogError(
+                f"another job of the pipeline {self._pipeline!r} writes to the log, too: this one stops ({error})"
+            ) from error
         self.remember(logged.rounds)
         return logged
 
@@ -146,14 +168,18 @@ class RoundLog:
 
         One that has been forgotten is none any more.
         """
-        for row in rounds.select(["cluster", "seq", "memory", "error", "shadow_memory"]).to_pylist():
+        for row in rounds.select(
+            ["cluster", "seq", "memory", "error", "shadow_memory"]
+        ).to_pylist():
             if not row["memory"]:
                 self.memories.pop(row["cluster"], None)
                 self.shadow_memories.pop(row["cluster"], None)
                 self.first_seq = max(self.first_seq, row["seq"])
             elif row["seq"] > 0 or row["error"] is not None:
                 self.memories[row["cluster"]] = row["memory"]
-                self.shadow_memories[row["cluster"]] = row["shadow_memory"] or "{}"  # none: an earlier version wrote the row
+                self.shadow_memories[row["cluster"]] = (
+                    row["shadow_memory"] or "{}"
+                )  # none: an earlier version wrote the row
 
     def _read_to(self, inputs: pa.ChunkedArray) -> Iterator[Mark]:
         """How far these rounds' batch has read, as transactions: they are kept for ever, and found without reading the log."""
@@ -179,7 +205,10 @@ class RoundLog:
     def since(self, log_seq: int) -> Iterator[Logged]:
         """All batches from `log_seq` on, in order: what a publisher or projection has missed. Holds READ_ROWS rows or one batch."""
         rows = by_numbers(self._table)
-        return read_batches(rows, rows.to_table(columns=["log_seq"], filter=pc.field("log_seq") >= log_seq)["log_seq"])
+        return read_batches(
+            rows,
+            rows.to_table(columns=["log_seq"], filter=pc.field("log_seq") >= log_seq)["log_seq"],
+        )
 
 
 class _Inputs(msgspec.Struct):
@@ -195,7 +224,11 @@ def _mark(pipeline: str, topic: str, partition: int | None = None) -> str:
 
 def next_offsets(log: Table, pipeline: str, topics: Iterable[str]) -> dict[tuple[str, int], int]:
     """Topic and partition → the first offset that no logged batch has read."""
-    places = [(topic, number) for topic in topics for number in range(log.mark(_mark(pipeline, topic)) or 0)]
+    places = [
+        (topic, number)
+        for topic in topics
+        for number in range(log.mark(_mark(pipeline, topic)) or 0)
+    ]
     found = {place: log.mark(_mark(pipeline, *place)) for place in places}
     return {place: offset for place, offset in found.items() if offset is not None}
 
@@ -221,7 +254,9 @@ def read_batches(rows: Dataset, log_seqs: pa.ChunkedArray) -> Iterator[Logged]:
         if not len(some):
             continue
         wanted = (pc.field("log_seq") >= int(some[0])) & (pc.field("log_seq") <= int(some[-1]))
-        rounds = rows.to_table(columns=ROUNDS.schema.names, filter=wanted).sort_by([("log_seq", "ascending"), ("cluster", "ascending")])
+        rounds = rows.to_table(columns=ROUNDS.schema.names, filter=wanted).sort_by(
+            [("log_seq", "ascending"), ("cluster", "ascending")]
+        )
         ends = np.flatnonzero(np.diff(rounds["log_seq"].to_numpy(), append=-1)) + 1
         for start, end in zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True):
             yield _logged(rounds.slice(start, end - start), -1)

@@ -30,7 +30,14 @@ from lb_stream.contracts.tables import (
 )
 from lb_stream.io.tables.commits import Mark, Marks, Table
 from lb_stream.io.tables.compaction import TIDY_EVERY, tidy
-from lb_stream.io.tables.delta import add_files, commit_once, committed, dataset, open_table, write_rows
+from lb_stream.io.tables.delta import (
+    add_files,
+    commit_once,
+    committed,
+    dataset,
+    open_table,
+    write_rows,
+)
 from lb_stream.io.tables.keyed import KeyedTable
 from lb_stream.store import Store
 from lb_stream.stream.ports import Entries, Logged
@@ -55,18 +62,27 @@ def _commands(logged: Logged) -> Rows:
 
 
 def _proposals(logged: Logged) -> Rows:
-    return [row | {"explain": json.dumps(row["explain"], sort_keys=True)} for row in _entries(logged, logged.proposals)]
+    return [
+        row | {"explain": json.dumps(row["explain"], sort_keys=True)}
+        for row in _entries(logged, logged.proposals)
+    ]
 
 
 def _shadow_decisions(logged: Logged) -> Rows:
     of_rounds = [row for row in _entries(logged, logged.shadows) if row.get("decisions")]
-    return [row | one | {"number": number} for row in of_rounds for number, one in enumerate(row["decisions"])]
+    return [
+        row | one | {"number": number}
+        for row in of_rounds
+        for number, one in enumerate(row["decisions"])
+    ]
 
 
 def _entries(logged: Logged, column: Entries) -> Rows:
     """All entries of one of the batch's columns, with their round's cluster, number and time."""
     rows: Rows = []
-    for row, entries in zip(logged.rounds.select(["cluster", "seq", "now_ms"]).to_pylist(), column, strict=True):
+    for row, entries in zip(
+        logged.rounds.select(["cluster", "seq", "now_ms"]).to_pylist(), column, strict=True
+    ):
         rows += [entry | row | {"log_seq": logged.log_seq} for entry in entries]
     return rows
 
@@ -94,7 +110,9 @@ class Present:
 
     def last(self, logged: Logged) -> dict[tuple[str, str], dict[str, Any]]:
         """Cluster and bundle → the last row that a batch has of it; those that are none are among them."""
-        return {(row["cluster"], row["bundle"]): row for row in _entries(logged, self.entries(logged))}
+        return {
+            (row["cluster"], row["bundle"]): row for row in _entries(logged, self.entries(logged))
+        }
 
 
 PRESENT_TABLES = (
@@ -114,7 +132,11 @@ def _bounds(file: Mapping[str, Any]) -> dict[str, Any]:
     if "slots" not in file:
         return {}
     first, last = file["slots"]
-    return {"minValues": {"slot_ms": first}, "maxValues": {"slot_ms": last}, "nullCount": {"slot_ms": 0}}
+    return {
+        "minValues": {"slot_ms": first},
+        "maxValues": {"slot_ms": last},
+        "nullCount": {"slot_ms": 0},
+    }
 
 
 class Projections:
@@ -122,9 +144,16 @@ class Projections:
 
     def __init__(self, root: Store, pipeline: str) -> None:
         self._app, self._batches, self._catching_up = pipeline, 0, True
-        specs = [spec for spec, _ in ROW_TABLES] + [*FILE_TABLES, *_PRESENT_SPECS, BUNDLE_AVERAGES, *HISTORY_TABLES]
+        specs = [spec for spec, _ in ROW_TABLES] + [
+            *FILE_TABLES,
+            *_PRESENT_SPECS,
+            BUNDLE_AVERAGES,
+            *HISTORY_TABLES,
+        ]
         self._tables = {spec.name: open_table(root, spec) for spec in specs}
-        self._keyed = {spec.name: KeyedTable(self._tables[spec.name], spec) for spec in _PRESENT_SPECS}
+        self._keyed = {
+            spec.name: KeyedTable(self._tables[spec.name], spec) for spec in _PRESENT_SPECS
+        }
 
     def project(self, logged: Logged) -> None:
         """Bring every table up to this batch; a table that has it already stays as it is."""
@@ -145,18 +174,26 @@ class Projections:
         """The ownership records of some clusters: cluster → bundle → version."""
         found: dict[str, dict[str, int]] = {}
         wanted = pc.field("cluster").isin(sorted(clusters))
-        for row in dataset(self._tables[OWNERSHIP.name]).to_table(["cluster", "bundle", "version"], wanted).to_pylist():
+        for row in (
+            dataset(self._tables[OWNERSHIP.name])
+            .to_table(["cluster", "bundle", "version"], wanted)
+            .to_pylist()
+        ):
             found.setdefault(row["cluster"], {})[row["bundle"]] = row["version"]
         return found
 
-    def put_parts(self, app: str, batch_id: int, files: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> None:
+    def put_parts(
+        self, app: str, batch_id: int, files: Mapping[str, Mapping[str, Mapping[str, Any]]]
+    ) -> None:
         """Put these files (part → table → file) in the place of those parts of `bundle_averages`, and add them to the tables of history.
 
         They follow from the batch, not from the log: a cluster may be sliced anew in a batch without a round.
         """
 
         def of(spec: TableSpec) -> Rows:
-            return [dict(files[part][spec.name]) for part in sorted(files) if spec.name in files[part]]
+            return [
+                dict(files[part][spec.name]) for part in sorted(files) if spec.name in files[part]
+            ]
 
         self._commit(BUNDLE_AVERAGES, of(BUNDLE_AVERAGES), (app, batch_id), replaced=sorted(files))
         for spec in HISTORY_TABLES:
@@ -176,7 +213,14 @@ class Projections:
     @property
     def newest(self) -> int | None:
         """Number in the log of the newest batch that any table has; None before the first. What is projected was published before."""
-        return max((version for table in self._tables.values() if (version := committed(table, self._app)) is not None), default=None)
+        return max(
+            (
+                version
+                for table in self._tables.values()
+                if (version := committed(table, self._app)) is not None
+            ),
+            default=None,
+        )
 
     def catch_up(self, since: Callable[[int], Iterable[Logged]]) -> int:
         """Project what an earlier run has logged and not projected any more. Returns how many batches that were.
@@ -186,10 +230,16 @@ class Projections:
         self._catching_up = True
         versions = {spec.name: committed(table, self._app) for spec, table in self._following()}
         newest = self.newest
-        if newest is not None and (missing := [name for name, version in versions.items() if version is None]):
-            logger.info("the whole log is read again for what is not there yet: %s", ", ".join(missing))
+        if newest is not None and (
+            missing := [name for name, version in versions.items() if version is None]
+        ):
+            logger.info(
+                "the whole log is read again for what is not there yet: %s", ", ".join(missing)
+            )
         count, last = 0, -1
-        for logged in since(min(-1 if version is None else version for version in versions.values()) + 1):
+        for logged in since(
+            min(-1 if version is None else version for version in versions.values()) + 1
+        ):
             last = logged.log_seq
             count += newest is None or last > newest
             self.project(logged)
@@ -209,14 +259,22 @@ class Projections:
 
         commit_once(table, (self._app, log_seq), put)
 
-    def _commit(self, spec: TableSpec, files: Iterable[Mapping[str, Any]], mark: Mark, replaced: list[str] | None = None) -> None:
+    def _commit(
+        self,
+        spec: TableSpec,
+        files: Iterable[Mapping[str, Any]],
+        mark: Mark,
+        replaced: list[str] | None = None,
+    ) -> None:
         """Make files that are there already part of their table. `replaced`: the partitions whose earlier files they replace."""
         table = self._tables[spec.name]
         actions = [
             AddAction(
                 path=file["path"],
                 size=file["bytes"],
-                partition_values={spec.partition_by: file["partition"]} if spec.partition_by else {},
+                partition_values={spec.partition_by: file["partition"]}
+                if spec.partition_by
+                else {},
                 modification_time=0,
                 data_change=True,
                 # Bounds of all columns that have statistics, or of none: delta-rs's dataset takes a column without any for one that
@@ -227,7 +285,9 @@ class Projections:
         ]
         commit_once(table, mark, lambda marks: add_files(table, spec, actions, marks, replaced))
 
-    def _found(self, table: Table, spec: TableSpec, files: Iterable[Mapping[str, Any]]) -> Iterable[Mapping[str, Any]]:
+    def _found(
+        self, table: Table, spec: TableSpec, files: Iterable[Mapping[str, Any]]
+    ) -> Iterable[Mapping[str, Any]]:
         """Those files that are there: a table that names a missing one can't be read any more.
 
         They are, unless a table was lost, or power; those of the batch under way have just been written.
@@ -236,7 +296,9 @@ class Projections:
             if not self._catching_up or table.store.look(file["path"]) is not None:
                 yield file
             else:
-                logger.warning("%s lacks %d rows: the file %s is gone", spec.name, file["rows"], file["path"])
+                logger.warning(
+                    "%s lacks %d rows: the file %s is gone", spec.name, file["rows"], file["path"]
+                )
 
     def _keep_up(self, log_seq: int) -> None:
         """What keeps the cost of batches and starts from growing with their number; the tables take turns."""
@@ -253,7 +315,10 @@ class Projections:
 
     def _following(self) -> list[tuple[TableSpec, Table]]:
         """The tables that follow from the log alone."""
-        return [(spec, self._tables[spec.name]) for spec in (*(spec for spec, _ in ROW_TABLES), *FILE_TABLES, *_PRESENT_SPECS)]
+        return [
+            (spec, self._tables[spec.name])
+            for spec in (*(spec for spec, _ in ROW_TABLES), *FILE_TABLES, *_PRESENT_SPECS)
+        ]
 
     def _mark(self, spec: TableSpec, table: Table, log_seq: int) -> None:
         """Note that a table has all of the log up to this batch, rows or not."""
@@ -267,5 +332,7 @@ class Projections:
         data = pa.Table.from_pylist([last[key] for key in sorted(last)], spec.schema)
         ends = pc.equal(data[present.by], present.end)
         commit_once(
-            self._tables[spec.name], (self._app, logged.log_seq), lambda marks: keyed.put(data, ends, f"{logged.log_seq:012d}", marks)
+            self._tables[spec.name],
+            (self._app, logged.log_seq),
+            lambda marks: keyed.put(data, ends, f"{logged.log_seq:012d}", marks),
         )

@@ -24,7 +24,15 @@ from lb_stream.contracts.tables import ROUNDS, TABLES
 from lb_stream.core.model.blocks import with_all_columns
 from lb_stream.io.tables.commits import Table
 from lb_stream.io.tables.compaction import next_compaction
-from lb_stream.io.tables.delta import by_numbers, existing_table, open_table, plain, renew_properties, transaction, write_rows
+from lb_stream.io.tables.delta import (
+    by_numbers,
+    existing_table,
+    open_table,
+    plain,
+    renew_properties,
+    transaction,
+    write_rows,
+)
 from lb_stream.io.tables.log import LogError, pipeline_of, read_batches
 from lb_stream.io.tables.projections import FILE_TABLES, PRESENT_TABLES, ROW_TABLES, named_files
 from lb_stream.store import Store
@@ -52,7 +60,9 @@ class Rebuilt:
     rows: int = 0
     batches: int = 0  # of the log
     taken_over: int = 0  # rows that were in the table and that the log can't tell any more
-    lost: int = 0  # rows that the log names, whose file is gone and that were not in the table either
+    lost: int = (
+        0  # rows that the log names, whose file is gone and that were not in the table either
+    )
     first_log_seq: int | None = None  # from here on the log is complete
     seconds: float = 0.0
 
@@ -86,7 +96,11 @@ class _Old:
     @property
     def _columns(self) -> list[str]:
         """Its columns that have the type of today."""
-        types = {one.name: plain(one.type) for one in pa.schema(self.table.schema().to_arrow())} if self.table is not None else {}
+        types = (
+            {one.name: plain(one.type) for one in pa.schema(self.table.schema().to_arrow())}
+            if self.table is not None
+            else {}
+        )
         return [one.name for one in self.spec.schema if types.get(one.name) == one.type]
 
     def rows(self, wanted: pc.Expression) -> Iterator[pa.RecordBatch]:
@@ -95,7 +109,12 @@ class _Old:
             return
         for batch in by_numbers(self.table).to_batches(columns=self._columns, filter=wanted):
             known = {name: batch[name] for name in self._columns}
-            arrays = [known[one.name].cast(one.type) if one.name in known else pa.nulls(len(batch), one.type) for one in self.spec.schema]
+            arrays = [
+                known[one.name].cast(one.type)
+                if one.name in known
+                else pa.nulls(len(batch), one.type)
+                for one in self.spec.schema
+            ]
             yield pa.RecordBatch.from_arrays(arrays, schema=self.spec.schema)
 
 
@@ -104,7 +123,9 @@ def rebuildable() -> list[str]:
     return [spec.name for spec in TABLES if spec.from_log]
 
 
-def rebuild(root: Store, names: Sequence[str], report: Report = lambda *_: None) -> Iterator[Rebuilt]:
+def rebuild(
+    root: Store, names: Sequence[str], report: Report = lambda *_: None
+) -> Iterator[Rebuilt]:
     """Write these tables anew, one after another. `root`: the folder of all tables.
 
     Raises RebuildRefused when a job or upkeep writes to the table meanwhile, LogError when there is no log.
@@ -118,9 +139,17 @@ def _open(root: Store) -> _Log:
     """The log as far as it has been projected: what comes after that the job's next start projects, once it is published."""
     table = open_table(root, ROUNDS) if existing_table(root, ROUNDS) is not None else None
     if table is None or (pipeline := pipeline_of(table)) is None:
-        raise LogError(f"there is no log in {root / ROUNDS.name}: name the tables' folder with stream.tables")
-    others = [other for spec in TABLES if spec.from_log and (other := existing_table(root, spec)) is not None]
-    versions = [version for other in others if (version := other.transaction_version(pipeline)) is not None]
+        raise LogError(
+            f"there is no log in {root / ROUNDS.name}: name the tables' folder with stream.tables"
+        )
+    others = [
+        other
+        for spec in TABLES
+        if spec.from_log and (other := existing_table(root, spec)) is not None
+    ]
+    versions = [
+        version for other in others if (version := other.transaction_version(pipeline)) is not None
+    ]
     end = table.transaction_version(pipeline)
     last = max(versions) if versions else -1 if end is None else end
     rows = by_numbers(table)
@@ -136,8 +165,15 @@ def _rebuild(root: Store, spec: TableSpec, log: _Log, report: Report) -> Rebuilt
     existing = existing_table(root, spec)
     table = open_table(root, spec) if existing is None else existing
     if table.metadata().partition_columns:  # no table that follows from the log has any
-        raise RebuildRefused(f"the table {spec.name} at {table.store} has partitions: move its folder away, then rebuild once more")
-    old, done = _Old(spec, existing), Rebuilt(spec.name, batches=pc.count_distinct(log.log_seqs).as_py(), first_log_seq=log.first)
+        raise RebuildRefused(
+            f"the table {spec.name} at {table.store} has partitions: move its folder away, then rebuild once more"
+        )
+    old, done = (
+        _Old(spec, existing),
+        Rebuilt(
+            spec.name, batches=pc.count_distinct(log.log_seqs).as_py(), first_log_seq=log.first
+        ),
+    )
     special = dict.fromkeys((one.spec.name for one in PRESENT_TABLES), _present) | dict.fromkeys(
         (one.name for one in FILE_TABLES), _figures
     )
@@ -152,7 +188,9 @@ def _rebuild(root: Store, spec: TableSpec, log: _Log, report: Report) -> Rebuilt
         renew_properties(table, spec)
         files = list(_write(table, spec, rows(), done))
         marks = transaction([(log.pipeline, log.last), next_compaction(table)])
-        table.create_write_transaction([*files], mode="overwrite", schema=spec.schema, commit_properties=marks)  # the columns, too
+        table.create_write_transaction(
+            [*files], mode="overwrite", schema=spec.schema, commit_properties=marks
+        )  # the columns, too
     except CommitFailedError as error:
         raise RebuildRefused(
             f"a job, or upkeep, writes to {spec.name}: stop it, then rebuild once more. No row was changed ({error})"
@@ -161,7 +199,9 @@ def _rebuild(root: Store, spec: TableSpec, log: _Log, report: Report) -> Rebuilt
     return done
 
 
-def _write(table: Table, spec: TableSpec, rows: Iterable[pa.RecordBatch], done: Rebuilt) -> Iterator[AddAction]:
+def _write(
+    table: Table, spec: TableSpec, rows: Iterable[pa.RecordBatch], done: Rebuilt
+) -> Iterator[AddAction]:
     """Write rows to files of about FILE_BYTES, and count them."""
     waiting: list[pa.RecordBatch] = []
     size = 0
@@ -227,10 +267,14 @@ def _present(spec: TableSpec, old: _Old, log: _Log, _: Store, done: Rebuilt) -> 
     yield _taken(_without(old.rows(pc.field("log_seq") < log.first), last), done)
     keys = sorted(key for key, row in last.items() if row[present.by] != present.end)
     for start in range(0, len(keys), CHUNK_ROWS):
-        yield pa.Table.from_pylist([last[key] for key in keys[start : start + CHUNK_ROWS]], spec.schema).to_batches()
+        yield pa.Table.from_pylist(
+            [last[key] for key in keys[start : start + CHUNK_ROWS]], spec.schema
+        ).to_batches()
 
 
-def _without(batches: Iterable[pa.RecordBatch], newer: Container[tuple[str, str]]) -> Iterator[pa.RecordBatch]:
+def _without(
+    batches: Iterable[pa.RecordBatch], newer: Container[tuple[str, str]]
+) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         keys = zip(batch["cluster"].to_pylist(), batch["bundle"].to_pylist(), strict=True)
         yield batch.filter(pa.array([key not in newer for key in keys], pa.bool_()))

@@ -94,7 +94,9 @@ def replay(stream: StreamSettings, wanted: Wanted) -> tuple[int, Iterator[Replay
     return total, (_replayed(*each) for each in rows)
 
 
-def starts(stream: StreamSettings, wanted: Wanted) -> tuple[int, Iterator[tuple[dict[str, Any], Start | None]]]:
+def starts(
+    stream: StreamSettings, wanted: Wanted
+) -> tuple[int, Iterator[tuple[dict[str, Any], Start | None]]]:
     """The number of rounds, and of each, in the order of the log, its row and what it began with.
 
     None: its view is gone, it has failed, or it knew no broker.
@@ -105,7 +107,11 @@ def starts(stream: StreamSettings, wanted: Wanted) -> tuple[int, Iterator[tuple[
 
 def _wanted(stream: StreamSettings, wanted: Wanted) -> tuple[int, Iterator[Before]]:
     log = dataset(open_table(tables_of(stream), ROUNDS))
-    rows = log.to_table(filter=wanted.filter()).sort_by([("log_seq", "ascending"), ("cluster", "ascending")]).to_pylist()
+    rows = (
+        log.to_table(filter=wanted.filter())
+        .sort_by([("log_seq", "ascending"), ("cluster", "ascending")])
+        .to_pylist()
+    )
     return sum(row["memory"] != "" for row in rows), _rows(log, rows, checkpoint_of(stream))
 
 
@@ -113,7 +119,9 @@ def _rows(log: Dataset, rows: list[dict[str, Any]], checkpoint: Store) -> Iterat
     own = checkpoint_uuid(checkpoint)
     memories: dict[str, Remembered] = {}
     for row in rows:
-        memory, of_shadows = memories.pop(row["cluster"]) if row["cluster"] in memories else _memory_before(log, row)
+        memory, of_shadows = (
+            memories.pop(row["cluster"]) if row["cluster"] in memories else _memory_before(log, row)
+        )
         memories[row["cluster"]] = row["memory"], row["shadow_memory"] or "{}"
         if not row["memory"]:
             continue  # the cluster was forgotten
@@ -148,14 +156,18 @@ def _replayed(row: dict[str, Any], remembered: Remembered, checkpoint: Store | N
         except FileNotFoundError:
             result = "view gone"
     known = {name: row[name] for name in ("cluster", "seq", "batch_id", "log_seq", "now_ms")}
-    return Replayed(**known, decisions=len(json.loads(row["decisions"])), result=result, differences=differences)
+    return Replayed(
+        **known, decisions=len(json.loads(row["decisions"])), result=result, differences=differences
+    )
 
 
 def _balances(inputs: dict[str, Any]) -> dict[str, tuple[str, ...]]:
     return {broker: tuple(keys) for broker, keys in inputs.get("balances", {}).items()}
 
 
-def _known_start(row: dict[str, Any], remembered: Remembered, checkpoint: Store | None) -> Start | None:
+def _known_start(
+    row: dict[str, Any], remembered: Remembered, checkpoint: Store | None
+) -> Start | None:
     if row["error"] is not None or checkpoint is None:
         return None
     try:
@@ -173,10 +185,17 @@ def _start(row: dict[str, Any], remembered: Remembered, checkpoint: Store) -> St
     config = config_of(inputs["settings"])
     times = {int(partition): append_ms for partition, append_ms in inputs.get("times", {}).items()}
     weights = config_before(memory, config).balancer.weights
-    view = cluster_view(row["cluster"], read_shards(checkpoint, blocks), blocks, row["now_ms"], weights, times)
-    acks, asks = tuple(Ack.model_validate(ack) for ack in inputs["acks"]), asks_of(inputs.get("asks", ()))
+    view = cluster_view(
+        row["cluster"], read_shards(checkpoint, blocks), blocks, row["now_ms"], weights, times
+    )
+    acks, asks = (
+        tuple(Ack.model_validate(ack) for ack in inputs["acks"]),
+        asks_of(inputs.get("asks", ())),
+    )
     commands = tuple(Received(**command) for command in inputs["commands"])
-    inbox = Inbox(acks, inputs["caught_up"], commands, asks, _balances(inputs), inputs.get("merging", {}))
+    inbox = Inbox(
+        acks, inputs["caught_up"], commands, asks, _balances(inputs), inputs.get("merging", {})
+    )
     return Start(view, memory, inbox, config, inputs)
 
 
@@ -184,11 +203,16 @@ def _decided(row: dict[str, Any], remembered: Remembered, checkpoint: Store) -> 
     """The columns of the log, decided now; those of shadows where they looked at the round."""
     start = _start(row, remembered, checkpoint)
     if not len(start.view.brokers):
-        return {name: "[]" for name in COMPARED} | {"memory": remembered[0], "results": row["results"]}
+        return {name: "[]" for name in COMPARED} | {
+            "memory": remembered[0],
+            "results": row["results"],
+        }
     made = decide(start.view, start.memory, start.inbox, start.config)
     columns = logged(made)
     now = {name: columns[name] for name in COMPARED}
     if any(entry["policy"] == REAL for entry in json.loads(row["shadows"] or "[]")):
-        looked = Looked(start.view, made, start.config, start.inbox.caught_up, start.inputs["shadow_hold_ms"])
+        looked = Looked(
+            start.view, made, start.config, start.inbox.caught_up, start.inputs["shadow_hold_ms"]
+        )
         now |= looked_on_again(looked, start.inputs["shadows"], remembered[1], row["shadows"])
     return now

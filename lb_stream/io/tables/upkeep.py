@@ -60,11 +60,15 @@ class Protected:
     """What of the log must stay, whatever its age, and which figures' files are only named in it."""
 
     rounds: tuple[int, ...] = ()  # log_seq of each cluster's last round: its memory
-    from_log_seq: int = 0  # from here on, what has been logged may have been neither published nor projected
+    from_log_seq: int = (
+        0  # from here on, what has been logged may have been neither published nor projected
+    )
     unprojected: frozenset[str] = frozenset()
 
 
-def maintain(root: Store, settings: UpkeepSettings, now_ms: int, dry_run: bool = False) -> Iterator[MaintenanceResult]:
+def maintain(
+    root: Store, settings: UpkeepSettings, now_ms: int, dry_run: bool = False
+) -> Iterator[MaintenanceResult]:
     """Keep each table that is there. `root`: the folder of all tables; `now_ms`: ages count from here."""
     protected = protect(root)
     for spec in TABLES:
@@ -97,8 +101,14 @@ def _last_rounds(log: Table) -> set[int]:
     for cluster, seq in zip(rows["cluster"].to_pylist(), rows["log_seq"].to_pylist(), strict=True):
         seqs.setdefault(cluster, []).append(seq)
     last = {cluster: max(every) for cluster, every in seqs.items()}
-    said = by_numbers(log).to_table(["cluster", "log_seq", "memory"], pc.field("log_seq").isin(sorted(set(last.values()))))
-    forgotten = {row["cluster"] for row in said.to_pylist() if not row["memory"] and row["log_seq"] == last[row["cluster"]]}
+    said = by_numbers(log).to_table(
+        ["cluster", "log_seq", "memory"], pc.field("log_seq").isin(sorted(set(last.values())))
+    )
+    forgotten = {
+        row["cluster"]
+        for row in said.to_pylist()
+        if not row["memory"] and row["log_seq"] == last[row["cluster"]]
+    }
     kept = {seq for cluster, seq in last.items() if cluster not in forgotten}
     for cluster in sorted(forgotten, key=lambda name: last[name]):
         if not kept.isdisjoint(seqs[cluster]):
@@ -108,13 +118,27 @@ def _last_rounds(log: Table) -> set[int]:
 
 def _unprojected(log: Table, versions: Mapping[str, int], oldest: int) -> frozenset[str]:
     """Tables whose files the log names and the table does not have yet: the job was ended in between."""
-    rows = by_numbers(log).to_table(columns=["log_seq", "files"], filter=pc.field("log_seq") > oldest)
+    rows = by_numbers(log).to_table(
+        columns=["log_seq", "files"], filter=pc.field("log_seq") > oldest
+    )
     numbers = rows["log_seq"].to_numpy()
-    waiting = {name: pc.unique(rows["files"].filter(pa.array(numbers > version))).to_pylist() for name, version in versions.items()}
-    return frozenset(name for name, named in waiting.items() if any(f'"{name}"' in files for files in named))
+    waiting = {
+        name: pc.unique(rows["files"].filter(pa.array(numbers > version))).to_pylist()
+        for name, version in versions.items()
+    }
+    return frozenset(
+        name for name, named in waiting.items() if any(f'"{name}"' in files for files in named)
+    )
 
 
-def _keep(table: Table, spec: TableSpec, settings: UpkeepSettings, now_ms: int, protected: Protected, dry_run: bool) -> MaintenanceResult:
+def _keep(
+    table: Table,
+    spec: TableSpec,
+    settings: UpkeepSettings,
+    now_ms: int,
+    protected: Protected,
+    dry_run: bool,
+) -> MaintenanceResult:
     begin = time.perf_counter()
     done = MaintenanceResult(spec.name)
     done.files_before, done.bytes_before = _size(table)
@@ -142,9 +166,15 @@ def _leaving(done: MaintenanceResult) -> Iterator[None]:
         yield
     except CommitFailedError:
         done.left = done.left or "the job was quicker: left for the next time"
-    except (DeltaError, OSError) as error:  # the job has removed a file of `_delta_log` that was about to be read
+    except (
+        DeltaError,
+        OSError,
+    ) as error:  # the job has removed a file of `_delta_log` that was about to be read
         line = of_the_disk(error)
-        done.left, done.failed = done.left or line or f"left for the next time: {error}", done.failed or bool(line)
+        done.left, done.failed = (
+            done.left or line or f"left for the next time: {error}",
+            done.failed or bool(line),
+        )
 
 
 def _size(table: Table) -> tuple[int, int]:
@@ -153,13 +183,22 @@ def _size(table: Table) -> tuple[int, int]:
     return len(sizes), pc.sum(sizes).as_py() or 0
 
 
-def _delete(table: Table, spec: TableSpec, before_ms: int, protected: Protected, done: MaintenanceResult, dry_run: bool) -> None:
+def _delete(
+    table: Table,
+    spec: TableSpec,
+    before_ms: int,
+    protected: Protected,
+    done: MaintenanceResult,
+    dry_run: bool,
+) -> None:
     """Delete rows that are older than `before_ms`; of the log none that the job still needs."""
     assert spec.kept_by
     column = spec.kept_by
     wanted, condition = pc.field(column) < before_ms, ""
     if spec.name == ROUNDS.name:
-        wanted &= (pc.field("log_seq") < protected.from_log_seq) & ~pc.field("log_seq").isin(protected.rounds)
+        wanted &= (pc.field("log_seq") < protected.from_log_seq) & ~pc.field("log_seq").isin(
+            protected.rounds
+        )
         condition = f" AND log_seq < {protected.from_log_seq} AND log_seq NOT IN ({', '.join(map(str, protected.rounds)) or '-1'})"
     old = by_numbers(table).to_table(columns=[column], filter=wanted)[column]
     if dry_run or not len(old):
@@ -175,7 +214,9 @@ def _again(table: Table, predicate: str) -> int:
     for attempt in range(ATTEMPTS):
         table.update_incremental()
         try:
-            return int(table.delete(predicate, post_commithook_properties=ONLY_COMMIT)["num_deleted_rows"])
+            return int(
+                table.delete(predicate, post_commithook_properties=ONLY_COMMIT)["num_deleted_rows"]
+            )
         except CommitFailedError:
             if attempt == ATTEMPTS - 1:
                 raise
@@ -184,14 +225,25 @@ def _again(table: Table, predicate: str) -> int:
 
 def _compact(table: Table, target_bytes: int, done: MaintenanceResult, dry_run: bool) -> None:
     if dry_run:
-        sizes = [size for size in pa.table(table.get_add_actions())["size_bytes"].to_pylist() if size < target_bytes]
+        sizes = [
+            size
+            for size in pa.table(table.get_add_actions())["size_bytes"].to_pylist()
+            if size < target_bytes
+        ]
         done.files_after = done.files_before - len(sizes) + math.ceil(sum(sizes) / target_bytes)
         return
     table.refresh()
     compact(table, target_bytes)
 
 
-def _vacuum(table: Table, spec: TableSpec, settings: UpkeepSettings, protected: Protected, done: MaintenanceResult, dry_run: bool) -> None:
+def _vacuum(
+    table: Table,
+    spec: TableSpec,
+    settings: UpkeepSettings,
+    protected: Protected,
+    done: MaintenanceResult,
+    dry_run: bool,
+) -> None:
     """Remove files that the table doesn't name, once it has been so for long enough; what was never named, once it is old enough.
 
     Figures' files that the log names and a stopped job has not projected may be of any age: then only what the table itself has
@@ -206,11 +258,16 @@ def _vacuum(table: Table, spec: TableSpec, settings: UpkeepSettings, protected: 
         if (at_ms := replaced.get(unquote(path))) is not None:
             old = now_ms - at_ms >= settings.keep_replaced_files_hours * HOUR_MS
         else:
-            old = now_ms - found.changed_ms >= max(WRITTEN_MS, settings.keep_replaced_files_hours * HOUR_MS)
+            old = now_ms - found.changed_ms >= max(
+                WRITTEN_MS, settings.keep_replaced_files_hours * HOUR_MS
+            )
         if old:
             done.files_removed += 1
             done.bytes_removed += found.size
             if not dry_run:
                 table.store.delete(path)
     if not whole:
-        done.left = done.left or "files that the log names are not part of the table yet: start the job once"
+        done.left = (
+            done.left
+            or "files that the log names are not part of the table yet: start the job once"
+        )

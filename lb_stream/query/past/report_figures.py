@@ -113,11 +113,15 @@ class ClusterFigures:
     longest_ms: int  # rounds that are further apart have a gap between them, which no point covers
     loads: dict[str, list[float | None]]  # of the busiest brokers
     usages: dict[str, list[float | None]]  # of the same, ratios
-    limits: dict[str, float]  # of usages: that of the last move, and the threshold of overload if the strategy has one
+    limits: dict[
+        str, float
+    ]  # of usages: that of the last move, and the threshold of overload if the strategy has one
     brokers: int  # all of them
     max_over_mean: list[float | None]
     std_over_mean: list[float | None]
-    first_last: tuple[Row, Row] | None  # the first and the last round's max_over_mean and std_over_mean
+    first_last: (
+        tuple[Row, Row] | None
+    )  # the first and the last round's max_over_mean and std_over_mean
     decisions: list[Row]
     reasons: list[Row]
     refusals: list[Row]
@@ -165,7 +169,9 @@ def cluster_figures(
         first_last=(spread[0], spread[-1]) if spread else None,
         decisions=decisions,
         reasons=_reasons(decisions),
-        refusals=[row | {"why": why_refused(row["rule"])} for row in records(run(lake, _REFUSALS, asked))],
+        refusals=[
+            row | {"why": why_refused(row["rule"])} for row in records(run(lake, _REFUSALS, asked))
+        ],
         bundles=_heaviest(lake, cluster),
         thrash=thrash(decisions, within),
         costs=move_costs(lake, cluster, begin_ms, "tenant", "week"),
@@ -195,7 +201,11 @@ def _points(spread: list[Row], most: int, longest_ms: int) -> list[list[Row]]:
     """Rounds put together, so many at most; none with those beyond a gap."""
     points: list[list[Row]] = []
     for row in spread:
-        if points and len(points[-1]) < most and row["now_ms"] - points[-1][-1]["now_ms"] <= longest_ms:
+        if (
+            points
+            and len(points[-1]) < most
+            and row["now_ms"] - points[-1][-1]["now_ms"] <= longest_ms
+        ):
             points[-1].append(row)
         else:
             points.append([row])
@@ -205,13 +215,21 @@ def _points(spread: list[Row], most: int, longest_ms: int) -> list[list[Row]]:
 def _limits(lake: Lake, cluster: str, decisions: list[Row]) -> dict[str, float]:
     """Usages that a strategy doesn't want exceeded, by what they are called."""
     found: dict[str, float] = {}
-    told = [row["limit"] for row in decisions if row["kind"] in MOVES and row["unit"] == "ratio" and row["limit"] is not None]
+    told = [
+        row["limit"]
+        for row in decisions
+        if row["kind"] in MOVES and row["unit"] == "ratio" and row["limit"] is not None
+    ]
     if told:
         found["limit, last move"] = told[-1]
-    with suppress(SettingError):  # of a strategy that isn't installed here, say: the past can be told without
+    with suppress(
+        SettingError
+    ):  # of a strategy that isn't installed here, say: the past can be told without
         for standing in standing_in(lake, cluster):
             config = standing.config
-            percent = getattr(config.shedder_config, _OVERLOADED, None) or getattr(config.placement_config, _OVERLOADED, None)
+            percent = getattr(config.shedder_config, _OVERLOADED, None) or getattr(
+                config.placement_config, _OVERLOADED, None
+            )
             if percent is not None:
                 found["overloaded"] = percent / 100
     return found
@@ -238,7 +256,10 @@ def _reasons(decisions: list[Row]) -> list[Row]:
         counts = found.setdefault(key, dict.fromkeys(("decisions", *ENDS), 0))
         counts["decisions"] += 1
         counts["dry_run" if row["dry_run"] else row["outcome"] or "open"] += 1
-    return [{"kind": kind, "reason": reason, "rule": rule} | found[kind, reason, rule] for kind, reason, rule in sorted(found)]
+    return [
+        {"kind": kind, "reason": reason, "rule": rule} | found[kind, reason, rule]
+        for kind, reason, rule in sorted(found)
+    ]
 
 
 # --- thrash ---
@@ -251,10 +272,16 @@ def thrash(decisions: Sequence[Row], within: int) -> Thrash:
     cycles: list[Row] = []
     for bundle, steps in sorted(ways, key=lambda way: way[0]):
         for at, (left_in, source, _) in enumerate(steps):
-            back_in = next((seq for seq, _, destination in steps[at:] if destination == source), None)
+            back_in = next(
+                (seq for seq, _, destination in steps[at:] if destination == source), None
+            )
             if back_in is not None and back_in - left_in <= within:
-                returned.append({"bundle": bundle, "broker": source, "left_in": left_in, "back_in": back_in})
-        cycles += [{"bundle": bundle, "brokers": one, "moves": len(one) - 1} for one in _cycles(steps)]
+                returned.append(
+                    {"bundle": bundle, "broker": source, "left_in": left_in, "back_in": back_in}
+                )
+        cycles += [
+            {"bundle": bundle, "brokers": one, "moves": len(one) - 1} for one in _cycles(steps)
+        ]
     moves = sum(len(steps) for _, steps in ways)
     redundant = sum(row["moves"] for row in cycles)
     return Thrash(within, moves, tuple(returned), redundant, tuple(cycles), operators_moves)

@@ -32,7 +32,9 @@ _RECORD = pa.schema(
     ]
 )  # fmt: skip
 _GZIP = b"\x1f\x8b"
-_LIVES = pa.schema([BROKER_LOADS.schema.field(name) for name in ("now_ms", "broker", "alive", "seen_ms")])
+_LIVES = pa.schema(
+    [BROKER_LOADS.schema.field(name) for name in ("now_ms", "broker", "alive", "seen_ms")]
+)
 _DRAINS = pa.schema([("at_ms", pa.int64()), ("kind", pa.string()), ("broker", pa.string())])
 
 
@@ -43,7 +45,10 @@ def read_reports(path: Path, broker: str | None = None) -> list[Report]:
     """
     reports = list(_reports(path, broker))
     if not reports:
-        raise QueryError(f"{path} has no load report: expected one on a line, as brokers emit them or as captured", 2)
+        raise QueryError(
+            f"{path} has no load report: expected one on a line, as brokers emit them or as captured",
+            2,
+        )
     return reports
 
 
@@ -123,7 +128,10 @@ def past_of_reports(
     """
     reports = sorted(read_reports(path, broker), key=lambda one: one.at_ms or 0)
     if any(one.at_ms is None for one in reports):
-        raise QueryError(f"{path}: a report that doesn't say when it was made: expected capturedAtMs, lastUpdate or timestamp in each", 2)
+        raise QueryError(
+            f"{path}: a report that doesn't say when it was made: expected capturedAtMs, lastUpdate or timestamp in each",
+            2,
+        )
     config, shard, offset = cluster_config(settings).fold, Shard.empty(), 0
     before_ms: int | None = None
     bundles, brokers = [], []

@@ -18,7 +18,15 @@ if TYPE_CHECKING:
 Ask = Callable[[str, dict[str, Any]], pa.Table]
 """Runs a query with parameters (:name)."""
 
-TABLES = ("bundle_history", "broker_history", "broker_loads", "commands", "decisions", "outcomes", "rounds")
+TABLES = (
+    "bundle_history",
+    "broker_history",
+    "broker_loads",
+    "commands",
+    "decisions",
+    "outcomes",
+    "rounds",
+)
 """The tables that are asked."""
 BACK_MS = 3_600_000
 """So far back a bundle's last row may be."""
@@ -92,7 +100,9 @@ def lake_asker(lake: duckdb.DuckDBPyConnection) -> Ask:
 
 def recorded_times(ask: Ask) -> dict[str, tuple[int, int]]:
     """Cluster → begin of the first slot that history has of it, and of the last one."""
-    return {row["cluster"]: (row["first_ms"], row["last_ms"]) for row in ask(_CLUSTERS, {}).to_pylist()}
+    return {
+        row["cluster"]: (row["first_ms"], row["last_ms"]) for row in ask(_CLUSTERS, {}).to_pylist()
+    }
 
 
 def the_recorded(ask: Ask, cluster: str | None) -> str:
@@ -101,8 +111,14 @@ def the_recorded(ask: Ask, cluster: str | None) -> str:
     if cluster is None and len(known) == 1:
         return known[0]
     if cluster not in known:
-        there = ", ".join(known) or "none: stream.history_resolution_ms is 0, or no job of this version has run"
-        raise QueryError(f"--cluster {cluster or 'is needed'}: expected one that bundle_history tells of: {there}", 2)
+        there = (
+            ", ".join(known)
+            or "none: stream.history_resolution_ms is 0, or no job of this version has run"
+        )
+        raise QueryError(
+            f"--cluster {cluster or 'is needed'}: expected one that bundle_history tells of: {there}",
+            2,
+        )
     return cluster
 
 
@@ -112,21 +128,32 @@ def present_of(ask: Ask, cluster: str | None) -> dict[str, Any]:
     return past_of(ask, name, recorded_times(ask)[name][1])
 
 
-def past_of(ask: Ask, cluster: str, from_ms: int | None = None, to_ms: int | None = None) -> dict[str, Any]:
+def past_of(
+    ask: Ask, cluster: str, from_ms: int | None = None, to_ms: int | None = None
+) -> dict[str, Any]:
     """What the tables tell of a cluster from `from_ms` on until before `to_ms`: the fields of a scenario's `History`.
 
     None: all that there is. Raises QueryError (exit code 2) when there is nothing.
     """
     first_ms, last_ms = recorded_times(ask)[cluster]
     from_ms = first_ms if from_ms is None else from_ms
-    before: dict[str, Any] = {"cluster": cluster, "since_ms": from_ms - BACK_MS, "to_ms": last_ms + 1 if to_ms is None else to_ms}
+    before: dict[str, Any] = {
+        "cluster": cluster,
+        "since_ms": from_ms - BACK_MS,
+        "to_ms": last_ms + 1 if to_ms is None else to_ms,
+    }
     slots = ask(_SLOTS, before)["slot_ms"].to_numpy()
     if not len(slots) or before["to_ms"] <= from_ms:
-        raise QueryError(f"bundle_history tells nothing of {cluster} then, only of {utc(first_ms)} to {utc(last_ms)}", 2)
+        raise QueryError(
+            f"bundle_history tells nothing of {cluster} then, only of {utc(first_ms)} to {utc(last_ms)}",
+            2,
+        )
     step_ms = resolution_ms(slots)
     to_ms = last_ms + step_ms if to_ms is None else to_ms
     within = {"cluster": cluster, "from_ms": from_ms, "to_ms": to_ms}
-    (interval,) = ask(_INTERVAL, {"cluster": cluster, "late_ms": max(from_ms, to_ms - BACK_MS), "to_ms": to_ms}).to_pylist()
+    (interval,) = ask(
+        _INTERVAL, {"cluster": cluster, "late_ms": max(from_ms, to_ms - BACK_MS), "to_ms": to_ms}
+    ).to_pylist()
     (took,) = ask(_TOOK, {"cluster": cluster, "to_ms": to_ms}).to_pylist()
     memory, settings = _first_round(ask, cluster, from_ms)
     return {

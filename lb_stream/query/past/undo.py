@@ -90,7 +90,12 @@ class Undo:
         """
         steps = [_step(order) for order in self.orders]
         if self.moves and pin_ms:
-            steps.append(("pin-bundles", [{"bundles": [one["bundle"] for one in self.moves], "for_ms": pin_ms}]))
+            steps.append(
+                (
+                    "pin-bundles",
+                    [{"bundles": [one["bundle"] for one in self.moves], "for_ms": pin_ms}],
+                )
+            )
         if self.moves:
             steps.append(("unload", [_unload(one) for one in self.moves]))
         return steps
@@ -114,9 +119,14 @@ def undo_one(lake: Lake, name: str, cluster: str | None) -> Undo:
     """What takes one decision or one command back. Raises QueryError for an id that the tables don't have."""
     commands = records(run(lake, _COMMANDS, [cluster, name, None]))
     if len(commands) > 1:
-        raise QueryError(f"{name} went to {', '.join(sorted(one['cluster'] for one in commands))}: say which, --cluster NAME", code=2)
+        raise QueryError(
+            f"{name} went to {', '.join(sorted(one['cluster'] for one in commands))}: say which, --cluster NAME",
+            code=2,
+        )
     if commands:
-        return _undo(lake, commands[0]["cluster"], commands, commands[0]["decision_ids"] or (), None)
+        return _undo(
+            lake, commands[0]["cluster"], commands, commands[0]["decision_ids"] or (), None
+        )
     decisions = records(run(lake, _DECISIONS, [cluster, [name], None]))
     if not decisions:
         hint = "lbctl decisions --json and lbctl commands --json show ids"
@@ -131,10 +141,18 @@ def undo_since(lake: Lake, since_ms: int, cluster: str) -> Undo:
     Raises QueryError (exit code 2) for a cluster that the tables don't know.
     """
     require_cluster(lake, cluster)
-    return _undo(lake, cluster, records(run(lake, _COMMANDS, [cluster, None, since_ms])), (), since_ms)
+    return _undo(
+        lake, cluster, records(run(lake, _COMMANDS, [cluster, None, since_ms])), (), since_ms
+    )
 
 
-def _undo(lake: Lake, cluster: str, commands: Sequence[Row], decision_ids: Iterable[str], since_ms: int | None) -> Undo:
+def _undo(
+    lake: Lake,
+    cluster: str,
+    commands: Sequence[Row],
+    decision_ids: Iterable[str],
+    since_ms: int | None,
+) -> Undo:
     found = Undo(cluster)
     rounds = records(run(lake, _NOW, [cluster]))
     if not rounds:
@@ -211,13 +229,25 @@ def _orders(memory: str) -> OperatorState:
 def _move_back(lake: Lake, found: Undo, decisions: Sequence[Row], drained: set[str]) -> None:
     """Each bundle back to where the first of these decisions took it from."""
     bundles = list(dict.fromkeys(one["bundle"] for one in decisions))
-    owner = {row["bundle"]: row["owner"] for row in records(run(lake, _OWNERS, [found.cluster, bundles]))}
-    last = {row["bundle"]: row["decision_id"] for row in records(run(lake, _LATER, [found.cluster, bundles]))}
+    owner = {
+        row["bundle"]: row["owner"] for row in records(run(lake, _OWNERS, [found.cluster, bundles]))
+    }
+    last = {
+        row["bundle"]: row["decision_id"]
+        for row in records(run(lake, _LATER, [found.cluster, bundles]))
+    }
     alive = {row["broker"] for row in records(run(lake, _ALIVE, [found.cluster]))}
     ids = {one["decision_id"] for one in decisions}
     for bundle in bundles:
         mine = [one for one in decisions if one["bundle"] == bundle]
-        home = next((one["source"] for one in mine if one["kind"] in MOVES and one["outcome"] == "confirmed"), None)
+        home = next(
+            (
+                one["source"]
+                for one in mine
+                if one["kind"] in MOVES and one["outcome"] == "confirmed"
+            ),
+            None,
+        )
         why = _why_not(mine, home, owner.get(bundle), last.get(bundle), ids)
         if why is None and home not in alive:
             why = f"{home} is not alive"
@@ -226,7 +256,14 @@ def _move_back(lake: Lake, found: Undo, decisions: Sequence[Row], drained: set[s
         if why is not None:
             found.left.append((bundle, why))
         else:
-            found.moves.append({"bundle": bundle, "from": owner[bundle], "to": home, "decisions": [one["decision_id"] for one in mine]})
+            found.moves.append(
+                {
+                    "bundle": bundle,
+                    "from": owner[bundle],
+                    "to": home,
+                    "decisions": [one["decision_id"] for one in mine],
+                }
+            )
 
 
 def _keep_queued(lake: Lake, found: Undo, queued: Sequence[str]) -> None:
@@ -244,7 +281,9 @@ def _keep_queued(lake: Lake, found: Undo, queued: Sequence[str]) -> None:
         found.orders.append({"kind": "unload"} | stay)
 
 
-def _why_not(mine: Sequence[Row], home: str | None, owner: str | None, last: str | None, ids: set[str]) -> str | None:
+def _why_not(
+    mine: Sequence[Row], home: str | None, owner: str | None, last: str | None, ids: set[str]
+) -> str | None:
     """Why a bundle isn't moved back by these decisions about it."""
     newest = mine[-1]
     if newest["kind"] not in MOVES:

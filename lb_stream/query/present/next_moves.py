@@ -31,9 +31,16 @@ if TYPE_CHECKING:
 DEFAULT = "LeastMoves"
 _NO_LIMIT = 10**9
 _BY_HAND: Mapping[str, Any] = {
-    **{"enabled": True, "shedding_enabled": True, "shedding_interval_ms": 0, "split_enabled": False},
+    **{
+        "enabled": True,
+        "shedding_enabled": True,
+        "shedding_interval_ms": 0,
+        "split_enabled": False,
+    },
     "merge_advice_enabled": False,
-    **dict.fromkeys(("max_moves_in_flight", "max_moves_in_flight_per_broker", "max_moves_per_minute"), _NO_LIMIT),
+    **dict.fromkeys(
+        ("max_moves_in_flight", "max_moves_in_flight_per_broker", "max_moves_per_minute"), _NO_LIMIT
+    ),
     "least_moves_into_broker": _NO_LIMIT,
     **{"max_moved_mb_per_minute": None, "placement_strategy": "LeastLongTermMessageRate"},
 }
@@ -53,7 +60,9 @@ class NextMoves:
     own_strategy: str  # the cluster's
     dry_run: bool  # the cluster's brokers are told nothing
     at_ms: int
-    groups: tuple[tuple[Row, ...], ...]  # of moves, in order: what belongs together, nearly always a single one
+    groups: tuple[
+        tuple[Row, ...], ...
+    ]  # of moves, in order: what belongs together, nearly always a single one
     planned: int  # moves of the whole plan, of which these are the first
     fewest: int | None  # that there must be at least
     fullest: str | None  # the broker that is most above an even load after these moves
@@ -73,7 +82,9 @@ class NextMoves:
         return told | {"moves": self.moves}
 
 
-def next_moves(lake: duckdb.DuckDBPyConnection, cluster: str | None, tried: Mapping[str, Any], most: int) -> NextMoves:
+def next_moves(
+    lake: duckdb.DuckDBPyConnection, cluster: str | None, tried: Mapping[str, Any], most: int
+) -> NextMoves:
     """The first moves that a strategy would make now, `most` of them at most. `tried`: settings to ask it with, over the cluster's.
 
     What it remembers is the logged memory if it is the cluster's own strategy; else it begins without any, and waits for nothing.
@@ -84,13 +95,20 @@ def next_moves(lake: duckdb.DuckDBPyConnection, cluster: str | None, tried: Mapp
     config, memory = _asked(here, canonical(tried))
     view = present_view(lake, here.cluster, config.balancer.weights, here.now_ms)
     made = decide(view, memory, Inbox(), config)
-    mine = [one for one in made.decisions if one.kind in MOVES and one.strategy == config.shedder.name]
+    mine = [
+        one for one in made.decisions if one.kind in MOVES and one.strategy == config.shedder.name
+    ]
     bundles = made.view.bundles
     proposals = {bundles.name(one.bundle): one for one in made.proposed.proposals}
     groups = tuple(_first(mine, proposals, most))
     shown = [one for group in groups for one in group]
     steps = list(_steps(made, [proposals[one.bundle] for one in shown]))
-    rows = iter([_row(one, proposals[one.bundle].cost, usages) for one, usages in zip(shown, steps, strict=True)])
+    rows = iter(
+        [
+            _row(one, proposals[one.bundle].cost, usages)
+            for one, usages in zip(shown, steps, strict=True)
+        ]
+    )
     before, after, fullest = _greatest(made, [proposals[one.bundle] for one in shown], steps)
     facts = made.proposed.plan
     return NextMoves(
@@ -99,7 +117,13 @@ def next_moves(lake: duckdb.DuckDBPyConnection, cluster: str | None, tried: Mapp
         own_strategy=here.config.shedder.name,
         dry_run=here.config.balancer.dry_run,
         at_ms=view.now_ms,
-        groups=tuple(tuple(next(rows) | ({"why_not": "part of an exchange"} if len(group) > 1 else {}) for _ in group) for group in groups),
+        groups=tuple(
+            tuple(
+                next(rows) | ({"why_not": "part of an exchange"} if len(group) > 1 else {})
+                for _ in group
+            )
+            for group in groups
+        ),
         planned=len(mine),
         fewest=None if facts is None else facts.fewest,
         fullest=fullest,
@@ -113,14 +137,23 @@ def next_moves(lake: duckdb.DuckDBPyConnection, cluster: str | None, tried: Mapp
 def _asked(here: Standing, tried: Mapping[str, Any]) -> tuple[ClusterConfig, Memory]:
     """The settings and the memory that the strategy is asked with."""
     wanted = str(tried.get("shedding_strategy", DEFAULT))
-    settings = without_approval({**in_force(here.given, here.orders.settings), **_BY_HAND, "shedding_strategy": wanted})
+    settings = without_approval(
+        {**in_force(here.given, here.orders.settings), **_BY_HAND, "shedding_strategy": wanted}
+    )
     config = cluster_config({**settings, **tried})
     if config.shedder.name != wanted.rpartition(".")[2]:
-        raise QueryError(f"{wanted} does not run under the {config.balancer.load_manager} manager of {here.cluster}", 2)
+        raise QueryError(
+            f"{wanted} does not run under the {config.balancer.load_manager} manager of {here.cluster}",
+            2,
+        )
     traits = traits_of(config.shedder)
     if not traits.chooses_destination:
-        able = ", ".join(name for name in shedder.names if traits_of(shedder[name]).chooses_destination)
-        raise QueryError(f"shedding_strategy = {wanted!r}: expected one that names destinations: {able}", 2)
+        able = ", ".join(
+            name for name in shedder.names if traits_of(shedder[name]).chooses_destination
+        )
+        raise QueryError(
+            f"shedding_strategy = {wanted!r}: expected one that names destinations: {able}", 2
+        )
     remembered = dict(here.memory.strategies)
     if here.config.shedder.name != config.shedder.name:
         remembered.pop(config.shedder.name, None)
@@ -130,7 +163,9 @@ def _asked(here: Standing, tried: Mapping[str, Any]) -> tuple[ClusterConfig, Mem
     return config, replace(here.memory, orders=orders, strategies=remembered, last_shed_ms=None)
 
 
-def _first(decisions: Sequence[Decision], proposals: Mapping[str, Unload], most: int) -> Iterator[tuple[Decision, ...]]:
+def _first(
+    decisions: Sequence[Decision], proposals: Mapping[str, Unload], most: int
+) -> Iterator[tuple[Decision, ...]]:
     """The first of them in their order, what belongs together as one."""
     group: list[Decision] = []
     for one in decisions:
@@ -159,7 +194,11 @@ def _steps(made: Round, moves: Sequence[Unload]) -> Iterator[Usages]:
 
 
 def _row(decision: Decision, cost: float | None, usages: Usages) -> Row:
-    others = [one for one in decision.explain.candidates if one.broker != decision.destination and one.refused_by is None]
+    others = [
+        one
+        for one in decision.explain.candidates
+        if one.broker != decision.destination and one.refused_by is None
+    ]
     second = min(others, key=lambda one: np.inf if one.score is None else one.score, default=None)
     return {
         "bundle": decision.bundle,
@@ -171,7 +210,13 @@ def _row(decision: Decision, cost: float | None, usages: Usages) -> Row:
         "second": None if second is None else second.broker,
         "second_usage": None if second is None else second.score,
         "why_not": _why_not(decision, usages[3], None if second is None else second.score),
-        **dict(zip(("source_before", "source_after", "destination_before", "destination_after"), usages, strict=True)),
+        **dict(
+            zip(
+                ("source_before", "source_after", "destination_before", "destination_after"),
+                usages,
+                strict=True,
+            )
+        ),
         "rule": decision.rule,
     }
 
@@ -183,7 +228,9 @@ def _why_not(decision: Decision, usage: float | None, other: float | None) -> st
     return "takes more moves in all" if usage is not None and other < usage else ""
 
 
-def _greatest(made: Round, moves: Sequence[Unload], steps: Sequence[Usages]) -> tuple[float | None, float | None, str | None]:
+def _greatest(
+    made: Round, moves: Sequence[Unload], steps: Sequence[Usages]
+) -> tuple[float | None, float | None, str | None]:
     """The greatest usage against an even load, before and after these moves, and whose it is then."""
     facts, brokers = made.proposed.plan, made.view.brokers
     there = made.view.active
@@ -205,7 +252,9 @@ def _greatest(made: Round, moves: Sequence[Unload], steps: Sequence[Usages]) -> 
     return float(np.nanmax(before)), float(then[fullest]), brokers.names[fullest]
 
 
-def _reasons(made: Round, strategy: str, shown: int, planned: int, greatest: float | None) -> Iterator[str]:
+def _reasons(
+    made: Round, strategy: str, shown: int, planned: int, greatest: float | None
+) -> Iterator[str]:
     """Why the greatest usage is not lower."""
     facts = made.proposed.plan
     if shown < planned:
@@ -225,4 +274,6 @@ def _told(refused: Refusal) -> str:
     until = f"until {clock(refused.until_ms)}" if refused.until_ms is not None else ""
     beside = ", ".join(filter(None, (seen, limit, until)))
     of = refused.broker or refused.namespace or ", ".join(refused.subjects[:3])
-    return (f"{of}: " if of else "") + why_refused(refused.rule) + (f" ({beside})" if beside else "")
+    return (
+        (f"{of}: " if of else "") + why_refused(refused.rule) + (f" ({beside})" if beside else "")
+    )

@@ -41,7 +41,9 @@ def waiting_proposals(lake: Lake, cluster: str | None = None) -> list[Row]:
     Columns of the table `proposals` and `outcome` as below, `explain` unpacked, with the best
     candidates only, and `told`: why, in words.
     """
-    rows = [_waiting(now, one) for now in standing_in(lake, cluster) for one in now.memory.proposals]
+    rows = [
+        _waiting(now, one) for now in standing_in(lake, cluster) for one in now.memory.proposals
+    ]
     return sorted(rows, key=lambda row: (row["cluster"], row["step"]))
 
 
@@ -83,7 +85,11 @@ def _waiting(now: Standing, one: Proposal) -> Row:
     row |= {"cluster": now.cluster, "state": "waiting"}
     row |= dict.fromkeys(("by", "why", "outcome", "outcome_reason"), "")
     row |= dict.fromkeys(("until_ms", "decision_id"))
-    return row | {"seq": now.seq, "now_ms": now.now_ms, "told": why_decided(one.rule, one.source, one.explain)}
+    return row | {
+        "seq": now.seq,
+        "now_ms": now.now_ms,
+        "told": why_decided(one.rule, one.source, one.explain),
+    }
 
 
 def _told(row: Row) -> Row:

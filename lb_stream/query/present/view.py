@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lb_stream.core.averages.cluster_view import view_of
-from lb_stream.core.model.blocks import BROKER_SCHEMA, BUNDLE_SCHEMA, RESOURCES, Shard, with_all_columns
+from lb_stream.core.model.blocks import (
+    BROKER_SCHEMA,
+    BUNDLE_SCHEMA,
+    RESOURCES,
+    Shard,
+    with_all_columns,
+)
 from lb_stream.core.model.names import is_system_bundle
 from lb_stream.core.model.view import ClusterView
 from lb_stream.query import QueryError
@@ -36,38 +42,68 @@ _CLIENTS = f"""
 """
 
 
-def present_view(lake: duckdb.DuckDBPyConnection, cluster: str, weights: Mapping[str, float], now_ms: int = 0) -> ClusterView:
+def present_view(
+    lake: duckdb.DuckDBPyConnection, cluster: str, weights: Mapping[str, float], now_ms: int = 0
+) -> ClusterView:
     """A cluster as its last round with a report saw it, not before `now_ms`.
 
     Without `broker_history` limits are unknown, and usages known as ratios only; without `bundle_history` nothing is known of clients.
     Raises QueryError when no round has seen a broker.
     """
-    brokers, bundles, limits, clients = (records(run(lake, query, [cluster])) for query in (_BROKERS, _BUNDLES, _LIMITS, _CLIENTS))
+    brokers, bundles, limits, clients = (
+        records(run(lake, query, [cluster])) for query in (_BROKERS, _BUNDLES, _LIMITS, _CLIENTS)
+    )
     if not brokers:
         raise QueryError(f"no round of {cluster} has seen a broker yet")
     known = {row["broker"]: row for row in limits}, {row["bundle"]: row for row in clients}
-    return view_of(cluster, [_shard(brokers, bundles, *known)], max(brokers[0]["now_ms"], now_ms), weights)
+    return view_of(
+        cluster, [_shard(brokers, bundles, *known)], max(brokers[0]["now_ms"], now_ms), weights
+    )
 
 
-def _shard(brokers: list[Row], bundles: list[Row], limits: Mapping[str, Row], clients: Mapping[str, Row]) -> Shard:
+def _shard(
+    brokers: list[Row], bundles: list[Row], limits: Mapping[str, Row], clients: Mapping[str, Row]
+) -> Shard:
     rows = {row["broker"]: place for place, row in enumerate(brokers)}
     known = [
-        {"name": row["broker"], "heartbeats": False, "left": False, "sampled": True, "persistent_topics": True}
-        | {"non_persistent_topics": True, "seen_ms": row["seen_ms"], "reported_ms": row["reported_ms"]}
+        {
+            "name": row["broker"],
+            "heartbeats": False,
+            "left": False,
+            "sampled": True,
+            "persistent_topics": True,
+        }
+        | {
+            "non_persistent_topics": True,
+            "seen_ms": row["seen_ms"],
+            "reported_ms": row["reported_ms"],
+        }
         | _resources(row, limits.get(row["broker"], {}))
         | {name: value for name, value in row.items() if name in BROKER_SCHEMA.names}
         for row in brokers
     ]
     named = [
         {"name": row["bundle"], "reported_ms": row["now_ms"], "gained": False, "appeared": False}
-        | {"system": is_system_bundle(row["bundle"]), "producers": 0, "consumers": 0, "cache_size_bytes": 0, "place": place}
-        | {name: value for name, value in clients.get(row["bundle"], {}).items() if name in BUNDLE_SCHEMA.names and value is not None}
+        | {
+            "system": is_system_bundle(row["bundle"]),
+            "producers": 0,
+            "consumers": 0,
+            "cache_size_bytes": 0,
+            "place": place,
+        }
+        | {
+            name: value
+            for name, value in clients.get(row["bundle"], {}).items()
+            if name in BUNDLE_SCHEMA.names and value is not None
+        }
         | {name: value for name, value in row.items() if name in BUNDLE_SCHEMA.names}
         | {"owner": rows.get(row["owner"], -1)}
         for place, row in enumerate(bundles)
     ]
     blocks = zip((known, named), (BROKER_SCHEMA, BUNDLE_SCHEMA), strict=True)
-    return Shard(*(with_all_columns(pa.Table.from_pylist(block, schema), schema) for block, schema in blocks))
+    return Shard(
+        *(with_all_columns(pa.Table.from_pylist(block, schema), schema) for block, schema in blocks)
+    )
 
 
 def _resources(load: Row, limits: Mapping[str, Any]) -> dict[str, float]:

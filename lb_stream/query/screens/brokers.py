@@ -38,12 +38,25 @@ _LIMITS = f"""
 
 def brokers(lake: Lake, cluster: str, wanted: Wanted) -> Listed:
     """A page of a cluster's brokers, the hottest first. Ratios are of each resource's limit, traffic in bytes/s and msgs/s."""
-    return listed(lake, f"SELECT {_COLUMNS} FROM {last_loads(lake, cluster)}", [cluster], wanted, "broker", SORTS)
+    return listed(
+        lake,
+        f"SELECT {_COLUMNS} FROM {last_loads(lake, cluster)}",
+        [cluster],
+        wanted,
+        "broker",
+        SORTS,
+    )
 
 
 def alive(lake: Lake, cluster: str) -> tuple[str, ...]:
     """The names of a cluster's living brokers."""
-    found = records(run(lake, f"SELECT broker FROM {last_loads(lake, cluster)} WHERE alive ORDER BY broker", [cluster]))
+    found = records(
+        run(
+            lake,
+            f"SELECT broker FROM {last_loads(lake, cluster)} WHERE alive ORDER BY broker",
+            [cluster],
+        )
+    )
     return tuple(row["broker"] for row in found)
 
 

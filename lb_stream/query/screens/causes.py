@@ -45,7 +45,13 @@ def _loads(lake: Lake, cluster: str) -> str:
 
 
 def bundles(
-    lake: Lake, cluster: str, wanted: Wanted, *, owner: str | None = None, namespace: str | None = None, tenant: str | None = None
+    lake: Lake,
+    cluster: str,
+    wanted: Wanted,
+    *,
+    owner: str | None = None,
+    namespace: str | None = None,
+    tenant: str | None = None,
 ) -> Listed:
     """A page of the bundles that meet all conditions, the heaviest first. `share`: of the traffic of all that meet them."""
     query = f"""
@@ -55,7 +61,9 @@ def bundles(
     return listed(lake, query, [cluster, owner, namespace, tenant], wanted, "bundle", BUNDLE_SORTS)
 
 
-def groups(lake: Lake, cluster: str, by: str, wanted: Wanted, *, tenant: str | None = None) -> Listed:
+def groups(
+    lake: Lake, cluster: str, by: str, wanted: Wanted, *, tenant: str | None = None
+) -> Listed:
     """A page of a cluster's namespaces (`by` "namespace") or tenants ("tenant"), the heaviest first. `share`: of all together."""
     if by not in ("namespace", "tenant"):
         raise ValueError(f"by {by!r}: expected namespace or tenant")
@@ -69,7 +77,9 @@ def groups(lake: Lake, cluster: str, by: str, wanted: Wanted, *, tenant: str | N
     return listed(lake, query, [cluster, tenant], wanted, "name", GROUP_SORTS)
 
 
-def whole(lake: Lake, cluster: str, *, namespace: str | None = None, tenant: str | None = None) -> Row | None:
+def whole(
+    lake: Lake, cluster: str, *, namespace: str | None = None, tenant: str | None = None
+) -> Row | None:
     """A namespace's or a tenant's figures, and its share of the cluster's traffic. None: no bundle of it is known."""
     loads = _loads(lake, cluster)
     query = f"""

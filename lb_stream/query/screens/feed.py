@@ -53,7 +53,14 @@ _PENDING = f"""
 """
 
 
-def feed(lake: Lake, cluster: str | None, *, before_ms: int | None = None, what: str = "all", text: str = "") -> tuple[Row, ...]:
+def feed(
+    lake: Lake,
+    cluster: str | None,
+    *,
+    before_ms: int | None = None,
+    what: str = "all",
+    text: str = "",
+) -> tuple[Row, ...]:
     """The newest entries, before a time if one is given.
 
     `entry` decision: `why` in words, `outcome_reason`: why it was not carried out; command: `by`,
@@ -73,7 +80,11 @@ def _told(row: Row) -> Row:
 
 def with_why(row: Row) -> Row:
     """A decision (its `explain` as JSON text, or unpacked) with `why` in words, without its figures."""
-    explain = json.loads(row["explain"] or "{}") if isinstance(row["explain"], str) else row["explain"] or {}
+    explain = (
+        json.loads(row["explain"] or "{}")
+        if isinstance(row["explain"], str)
+        else row["explain"] or {}
+    )
     told = {name: value for name, value in row.items() if name != "explain"}
     reason = outcome_reason(row) if "outcome" in row else ""
     why = why_decided(row["rule"], row["source"], explain)

@@ -42,7 +42,14 @@ class Listed:
         return max(1, -(-self.total // PAGE_ROWS))
 
 
-def listed(lake: Lake, query: str, parameters: Sequence[Any], wanted: Wanted, name: str, sorts: Mapping[str, str]) -> Listed:
+def listed(
+    lake: Lake,
+    query: str,
+    parameters: Sequence[Any],
+    wanted: Wanted,
+    name: str,
+    sorts: Mapping[str, str],
+) -> Listed:
     """A page of what `query` finds. `name`: its column that `wanted.text` is looked for in; `sorts`: column → ORDER BY, the first counts.
 
     A page behind the last one is the last one.

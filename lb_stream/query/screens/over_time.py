@@ -108,9 +108,14 @@ def of_cluster(lake: Lake, cluster: str, begin_ms: int, end_ms: int) -> Chart:
     step, times = _times(begin_ms, end_ms)
     asked = [cluster, begin_ms, end_ms]
     rows = {row["at_ms"]: row for row in records(run(lake, _USAGE, [*asked, step]))}
-    lines = [Line(name, name, tuple(rows.get(at, {}).get(name) for at in times)) for name in ("greatest", "mean", "least")]
+    lines = [
+        Line(name, name, tuple(rows.get(at, {}).get(name) for at in times))
+        for name in ("greatest", "mean", "least")
+    ]
     names = [row["broker"] for row in records(run(lake, _HOTTEST, asked))]
-    return Chart(times, (*lines, *_of_brokers(lake, asked, step, times, names)), "ratio", _marks(lake, asked))
+    return Chart(
+        times, (*lines, *_of_brokers(lake, asked, step, times, names)), "ratio", _marks(lake, asked)
+    )
 
 
 def of_broker(lake: Lake, cluster: str, broker: str, begin_ms: int, end_ms: int) -> Chart:
@@ -119,18 +124,27 @@ def of_broker(lake: Lake, cluster: str, broker: str, begin_ms: int, end_ms: int)
     asked = [cluster, begin_ms, end_ms]
     rows = {row["at_ms"]: row for row in records(run(lake, _USAGE, [*asked, step]))}
     mean = Line("mean", "mean", tuple(rows.get(at, {}).get("mean") for at in times))
-    return Chart(times, (mean, *_of_brokers(lake, asked, step, times, [broker])), "ratio", _marks(lake, asked, broker=broker))
+    return Chart(
+        times,
+        (mean, *_of_brokers(lake, asked, step, times, [broker])),
+        "ratio",
+        _marks(lake, asked, broker=broker),
+    )
 
 
 def of_bundle(lake: Lake, cluster: str, bundle: str, begin_ms: int, end_ms: int) -> Chart:
     """One bundle's traffic. A slot without a row is as the one before."""
     step, times = _times(begin_ms, end_ms)
     asked = [cluster, begin_ms, end_ms]
-    rows = {row["at_ms"]: row["value"] for row in records(run(lake, _OF_BUNDLE, [*asked, step, bundle]))}
+    rows = {
+        row["at_ms"]: row["value"] for row in records(run(lake, _OF_BUNDLE, [*asked, step, bundle]))
+    }
     values: list[float | None] = []
     for at in times:
         values.append(rows.get(at, values[-1] if values else None))
-    return Chart(times, (Line(bundle, "one", tuple(values)),), "bytes/s", _marks(lake, asked, bundle=bundle))
+    return Chart(
+        times, (Line(bundle, "one", tuple(values)),), "bytes/s", _marks(lake, asked, bundle=bundle)
+    )
 
 
 def _times(begin_ms: int, end_ms: int) -> tuple[int, tuple[int, ...]]:
@@ -138,13 +152,19 @@ def _times(begin_ms: int, end_ms: int) -> tuple[int, tuple[int, ...]]:
     return step, tuple(range(begin_ms // step * step, end_ms + 1, step))
 
 
-def _of_brokers(lake: Lake, asked: Sequence[object], step: int, times: Sequence[int], names: list[str]) -> list[Line]:
+def _of_brokers(
+    lake: Lake, asked: Sequence[object], step: int, times: Sequence[int], names: list[str]
+) -> list[Line]:
     found: dict[str, dict[int, float | None]] = {name: {} for name in names}
     for row in records(run(lake, _OF_BROKERS, [*asked, step, names])):
         found[row["broker"]][row["at_ms"]] = row["value"]
-    return [Line(name, "one", tuple(values.get(at) for at in times)) for name, values in found.items()]
+    return [
+        Line(name, "one", tuple(values.get(at) for at in times)) for name, values in found.items()
+    ]
 
 
-def _marks(lake: Lake, asked: Sequence[object], broker: str | None = None, bundle: str | None = None) -> tuple[Row, ...]:
+def _marks(
+    lake: Lake, asked: Sequence[object], broker: str | None = None, bundle: str | None = None
+) -> tuple[Row, ...]:
     rows = reversed(records(run(lake, _MARKS, [*asked, broker, bundle])))
     return tuple(row | {"ended": describe_outcome(row)} for row in rows)

@@ -57,5 +57,18 @@ def overview(lake: Lake, facts: Sequence[ClusterFacts]) -> tuple[Row, ...]:
     query = _LOADS.format(rows=rows, active=ACTIVE)
     loads = {row["cluster"]: row for row in records(run(lake, query, only))}
     moves = {row["cluster"]: row["moves"] for row in records(run(lake, _MOVES))}
-    empty = dict.fromkeys(("alive", "brokers", "usage_max", "usage_mean", "bytes_per_s", "msgs_per_s", "max_over_mean"))
-    return tuple({**empty, **loads.get(one.cluster, {}), "moves": moves.get(one.cluster, 0), "facts": one} for one in facts)
+    empty = dict.fromkeys(
+        (
+            "alive",
+            "brokers",
+            "usage_max",
+            "usage_mean",
+            "bytes_per_s",
+            "msgs_per_s",
+            "max_over_mean",
+        )
+    )
+    return tuple(
+        {**empty, **loads.get(one.cluster, {}), "moves": moves.get(one.cluster, 0), "facts": one}
+        for one in facts
+    )

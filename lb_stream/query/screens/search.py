@@ -36,7 +36,11 @@ def search(lake: Lake, text: str) -> dict[str, tuple[Row, ...]]:
         return {}
     asked = [text.strip().lower()]
     found = {
-        kind: tuple(records(run(lake, f"SELECT * FROM ({query}) ORDER BY name, cluster LIMIT {MOST}", asked)))
+        kind: tuple(
+            records(
+                run(lake, f"SELECT * FROM ({query}) ORDER BY name, cluster LIMIT {MOST}", asked)
+            )
+        )
         for kind, query in _QUERIES.items()
     }
     return {kind: rows for kind, rows in found.items() if rows}

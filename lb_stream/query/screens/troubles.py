@@ -99,9 +99,13 @@ def look(tables: Store, settings: Settings, bootstrap: str) -> Look:
     try:
         lake = open_lake(tables)
     except NoTables:
-        return troubles(None, _with_kafka(gather_from(None, tables, settings), asked), settings.notify)
+        return troubles(
+            None, _with_kafka(gather_from(None, tables, settings), asked), settings.notify
+        )
     with lake:
-        return troubles(lake, _with_kafka(gather_from(lake, tables, settings), asked), settings.notify)
+        return troubles(
+            lake, _with_kafka(gather_from(lake, tables, settings), asked), settings.notify
+        )
 
 
 def _with_kafka(facts: Facts, settings: Settings) -> Facts:
@@ -116,9 +120,15 @@ def troubles(lake: Lake | None, facts: Facts, limits: NotifySettings) -> Look:
     found = [one for finding in verdict(facts).findings for one in _told(finding)]
     if lake is not None:
         found += _of_tables(lake, facts, limits)
-    gone = {("broker_dead", one.cluster, broker): "silent for an hour, counted as gone" for one in facts.clusters for broker in one.gone}
+    gone = {
+        ("broker_dead", one.cluster, broker): "silent for an hour, counted as gone"
+        for one in facts.clusters
+        for broker in one.gone
+    }
     suspended = frozenset(one.cluster for one in facts.clusters if one.suspended)
-    return Look(facts.now_ms, tuple(found), stale(facts) is not None, suspended=suspended, endings=gone)
+    return Look(
+        facts.now_ms, tuple(found), stale(facts) is not None, suspended=suspended, endings=gone
+    )
 
 
 def _told(finding: Finding) -> Iterator[Trouble]:
@@ -127,12 +137,21 @@ def _told(finding: Finding) -> Iterator[Trouble]:
     if not finding.subjects:
         yield Trouble(finding.event, finding.cluster or "", "", finding.what, finding.advice)
     for broker in finding.subjects:
-        yield Trouble(finding.event, finding.cluster or "", broker, f"{finding.cluster}: {broker} is silent", finding.advice)
+        yield Trouble(
+            finding.event,
+            finding.cluster or "",
+            broker,
+            f"{finding.cluster}: {broker} is silent",
+            finding.advice,
+        )
 
 
 def _of_tables(lake: Lake, facts: Facts, limits: NotifySettings) -> Iterator[Trouble]:
     yield from _uneven(lake, facts, limits)
-    yield from map(_failing, records(run(lake, _FAILING, [facts.now_ms - limits.failed_within_ms, limits.failed_moves])))
+    yield from map(
+        _failing,
+        records(run(lake, _FAILING, [facts.now_ms - limits.failed_within_ms, limits.failed_moves])),
+    )
     yield from map(_exhausted, records(run(lake, _BUDGETS, [facts.now_ms])))
     yield from map(_wanted, waiting_proposals(lake))
 
@@ -148,24 +167,52 @@ def _uneven(lake: Lake, facts: Facts, limits: NotifySettings) -> Iterator[Troubl
         highest, mean = max(found), sum(found) / len(found)
         if highest - mean > limits.imbalance_percent:
             said = f"{cluster}: its hottest broker is at {highest:.0f} %, {highest - mean:.0f} points above the mean of {mean:.0f} %"
-            yield Trouble("imbalance", cluster, "", said, f"lbctl brokers --cluster {cluster}, then lbctl explain --why-not BROKER")
+            yield Trouble(
+                "imbalance",
+                cluster,
+                "",
+                said,
+                f"lbctl brokers --cluster {cluster}, then lbctl explain --why-not BROKER",
+            )
 
 
 def _failing(row: dict[str, Any]) -> Trouble:
     cluster, bundle = row["cluster"], row["bundle"]
     said = f"{cluster}: the last {row['times']} decisions to move {bundle} failed"
     advice = f"lbctl explain --bundle {bundle} --cluster {cluster}"
-    return Trouble("moves_failing", cluster, bundle, f"{said} ({row['detail']})" if row["detail"] else said, advice)
+    return Trouble(
+        "moves_failing",
+        cluster,
+        bundle,
+        f"{said} ({row['detail']})" if row["detail"] else said,
+        advice,
+    )
 
 
 def _wanted(row: dict[str, Any]) -> Trouble:
     cluster, name = row["cluster"], row["proposal_id"]
-    what = f"split {row['bundle']}" if row["kind"] == "split" else f"move {row['bundle']} from {row['source']} to {row['destination']}"
+    what = (
+        f"split {row['bundle']}"
+        if row["kind"] == "split"
+        else f"move {row['bundle']} from {row['source']} to {row['destination']}"
+    )
     said = f"{cluster}: {what} ({row['told']}), until {clock(row['expires_ms'])}"
-    return Trouble("approval_wanted", cluster, name, said, f"lbctl approve {name}, or lbctl reject {name} --why TEXT")
+    return Trouble(
+        "approval_wanted",
+        cluster,
+        name,
+        said,
+        f"lbctl approve {name}, or lbctl reject {name} --why TEXT",
+    )
 
 
 def _exhausted(row: dict[str, Any]) -> Trouble:
     cluster, namespace = row["cluster"], row["namespace"]
     said = f"{cluster}: {namespace} has had its {row['most'] or 0} moves of this hour, and more are wanted"
-    return Trouble("budget_exhausted", cluster, namespace, said, f"see why it moves so often, or change its moves_per_hour in {cluster}")
+    return Trouble(
+        "budget_exhausted",
+        cluster,
+        namespace,
+        said,
+        f"see why it moves so often, or change its moves_per_hour in {cluster}",
+    )

@@ -25,14 +25,21 @@ class Chooser:
         if isinstance(wanted, list):
             for name in wanted:
                 if name not in self.names:
-                    raise ScenarioError(self.file, at, name, f"a name of the {self.what}: {self.names[0]} to {self.names[-1]}")
+                    raise ScenarioError(
+                        self.file,
+                        at,
+                        name,
+                        f"a name of the {self.what}: {self.names[0]} to {self.names[-1]}",
+                    )
             found = list(wanted)
         elif isinstance(wanted, str):
             found = list(self.names)
         else:
             free = [name for name in self.names if name not in self.taken]
             if wanted > len(free):
-                raise ScenarioError(self.file, at, wanted, f"{len(free)} or fewer: so many {self.what} are left")
+                raise ScenarioError(
+                    self.file, at, wanted, f"{len(free)} or fewer: so many {self.what} are left"
+                )
             order = chance(self.seed, at).permutation(len(free))[:wanted]
             found = [free[number] for number in sorted(order.tolist())]
         self.taken |= set(found)

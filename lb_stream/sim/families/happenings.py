@@ -13,21 +13,38 @@ _UNDONE_BY = {"crash": "up", "leave": "up", "drain": "undrain", "slow": "slow"}
 Entry = dict[str, Any]
 
 
-def event_entries(file: str | Path, spec: Spec, brokers: tuple[str, ...]) -> tuple[list[Entry], list[str]]:
+def event_entries(
+    file: str | Path, spec: Spec, brokers: tuple[str, ...]
+) -> tuple[list[Entry], list[str]]:
     """Events in order of time, and what errors call each. Raises ScenarioError."""
     chooser = Chooser(file, brokers, "brokers without an event", spec.seed)
     found: list[tuple[Entry, str]] = []
     for at, one in enumerate(spec.events):
         field = f"events[{at}]"
         if one.for_s > 0 and one.kind not in _UNDONE_BY:
-            raise ScenarioError(file, f"{field}.for_s", one.for_s, f"none with kind {one.kind}: only {', '.join(_UNDONE_BY)} are undone")
+            raise ScenarioError(
+                file,
+                f"{field}.for_s",
+                one.for_s,
+                f"none with kind {one.kind}: only {', '.join(_UNDONE_BY)} are undone",
+            )
         for turn, broker in enumerate(chooser.choose(f"{field}.brokers", one.brokers)):
             t_s = one.t_s + turn * one.every_s
             factor = {} if one.factor is None else {"factor": one.factor}
             found.append(({"t_s": t_s, "broker": broker, "kind": one.kind, **factor}, field))
             if 0 < one.for_s <= spec.ticks * spec.tick_s - t_s:
                 undone = {"factor": 1.0} if one.kind == "slow" else {}
-                found.append(({"t_s": t_s + one.for_s, "broker": broker, "kind": _UNDONE_BY[one.kind], **undone}, field))
+                found.append(
+                    (
+                        {
+                            "t_s": t_s + one.for_s,
+                            "broker": broker,
+                            "kind": _UNDONE_BY[one.kind],
+                            **undone,
+                        },
+                        field,
+                    )
+                )
     found.sort(key=lambda pair: float(pair[0]["t_s"]))
     return [entry for entry, _ in found], [field for _, field in found]
 
@@ -56,7 +73,9 @@ def fault_entries(file: str | Path, spec: Spec, brokers: tuple[str, ...]) -> lis
     ]
 
 
-def policy_entries(file: str | Path, spec: Spec, brokers: tuple[str, ...], namespaces: list[str]) -> Entry:
+def policy_entries(
+    file: str | Path, spec: Spec, brokers: tuple[str, ...], namespaces: list[str]
+) -> Entry:
     """The rules with their brokers and namespaces. Raises ScenarioError."""
     given = spec.policies
     walls = Chooser(file, brokers, "brokers without isolation", spec.seed)
@@ -64,14 +83,26 @@ def policy_entries(file: str | Path, spec: Spec, brokers: tuple[str, ...], names
     isolation: list[Entry] = []
     for at, one in enumerate(given.isolation):
         field = f"policies.isolation[{at}]"
-        names = free.choose(f"{field}.tenant", _of_tenant(file, f"{field}.tenant", one.tenant, namespaces))
-        primary, secondary = walls.choose(f"{field}.primary", one.primary), walls.choose(f"{field}.secondary", one.secondary)
-        isolation.append({"name": one.tenant, "namespaces": names, "primary": primary, "secondary": secondary})
+        names = free.choose(
+            f"{field}.tenant", _of_tenant(file, f"{field}.tenant", one.tenant, namespaces)
+        )
+        primary, secondary = (
+            walls.choose(f"{field}.primary", one.primary),
+            walls.choose(f"{field}.secondary", one.secondary),
+        )
+        isolation.append(
+            {"name": one.tenant, "namespaces": names, "primary": primary, "secondary": secondary}
+        )
         isolation[-1]["min_available"] = one.min_available
-    groups = [free.choose(f"policies.anti_affinity[{at}]", many) for at, many in enumerate(given.anti_affinity)]
+    groups = [
+        free.choose(f"policies.anti_affinity[{at}]", many)
+        for at, many in enumerate(given.anti_affinity)
+    ]
     return {
         "isolation": isolation,
-        "anti_affinity": [{"name": f"group-{at + 1}", "namespaces": names} for at, names in enumerate(groups)],
+        "anti_affinity": [
+            {"name": f"group-{at + 1}", "namespaces": names} for at, names in enumerate(groups)
+        ],
         "pinned_namespaces": free.choose("policies.pinned_namespaces", given.pinned_namespaces),
         "budgets": [
             {"namespace": name, "moves_per_hour": one.moves_per_hour}
@@ -84,5 +115,10 @@ def policy_entries(file: str | Path, spec: Spec, brokers: tuple[str, ...], names
 def _of_tenant(file: str | Path, field: str, tenant: str, namespaces: list[str]) -> list[str]:
     found = [name for name in namespaces if name.startswith(f"{tenant}/")]
     if not found:
-        raise ScenarioError(file, field, tenant, "a tenant: tenant-1, tenant-2 and so on, as many as cluster.tenants")
+        raise ScenarioError(
+            file,
+            field,
+            tenant,
+            "a tenant: tenant-1, tenant-2 and so on, as many as cluster.tenants",
+        )
     return found

@@ -28,15 +28,23 @@ def needs(spec: Spec, loads: Floats) -> Floats:
     """What part of a machine of size 1 each bundle asks for alone: cpu, bandwidth in, bandwidth out × bundles."""
     rate_in, rate_out, bytes_in, bytes_out = loads
     cpu = (rate_in + rate_out) / CPU_MSGS_PER_S + (bytes_in + bytes_out) / CPU_BYTES_PER_S
-    return np.stack([cpu, bytes_in / bandwidth_bytes_per_s(spec), bytes_out / bandwidth_bytes_per_s(spec)])
+    return np.stack(
+        [cpu, bytes_in / bandwidth_bytes_per_s(spec), bytes_out / bandwidth_bytes_per_s(spec)]
+    )
 
 
-def base_loads(file: str | Path, spec: Spec, count: int, size_up: float, brokers_up: int) -> tuple[Floats, Ints]:
+def base_loads(
+    file: str | Path, spec: Spec, count: int, size_up: float, brokers_up: int
+) -> tuple[Floats, Ints]:
     """What bundles carry before any shape, and the number of each one's kind. `size_up`: sum of the sizes of the machines that are up."""
     given = spec.load
     draws = chance(spec.seed, "sizes")
     shares = np.array([one.share for one in given.kinds])
-    kind = chance(spec.seed, "kinds").choice(len(shares), count, p=shares / shares.sum()).astype(np.int64)
+    kind = (
+        chance(spec.seed, "kinds")
+        .choice(len(shares), count, p=shares / shares.sum())
+        .astype(np.int64)
+    )
     message, fan_out = np.empty(count), np.empty(count)
     for number, one in enumerate(given.kinds):
         mine = np.flatnonzero(kind == number)
@@ -60,7 +68,12 @@ def _sizes(file: str | Path, spec: Spec, count: int, brokers_up: int) -> Floats:
     large = draws.permutation(count)[: len(given.largest)]
     rest = brokers_up - sum(given.largest)
     if rest <= 0 or len(given.largest) >= count:
-        raise ScenarioError(file, "load.largest", given.largest, f"less than {brokers_up} in all: that is the whole load")
+        raise ScenarioError(
+            file,
+            "load.largest",
+            given.largest,
+            f"less than {brokers_up} in all: that is the whole load",
+        )
     sizes[large] = 0.0
     sizes *= rest / sizes.sum()
     sizes[large] = given.largest
@@ -96,12 +109,16 @@ def _factor(shape: Shape, setting: Setting, number: int, growing: dict[int, list
     match shape:
         case Diurnal():
             phase = setting.tenant / setting.spec.cluster.tenants
-            found: Floats = 1.0 + shape.amplitude * np.sin(2 * math.pi * (times[None, :] / shape.period_s + phase[:, None]))
+            found: Floats = 1.0 + shape.amplitude * np.sin(
+                2 * math.pi * (times[None, :] / shape.period_s + phase[:, None])
+            )
             return found
         case FlashCrowd():
             chosen = draws.permutation(int(setting.namespace.max()) + 1)[: shape.namespaces]
             during = (times >= shape.from_s) & (times < shape.to_s)
-            return np.where(np.isin(setting.namespace, chosen)[:, None] & during[None, :], shape.times, 1.0)
+            return np.where(
+                np.isin(setting.namespace, chosen)[:, None] & during[None, :], shape.times, 1.0
+            )
         case DriftingHot():
             turn = (times // shape.every_s).astype(np.int64)
             hot = np.zeros((int(turn.max()) + 1, len(setting.tenant)), np.bool_)

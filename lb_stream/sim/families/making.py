@@ -12,7 +12,12 @@ from numpy.typing import NDArray
 from lb_stream.core.model.names import FULL_RANGE_END, bundle_name
 from lb_stream.sim.families.chance import chance, wander
 from lb_stream.sim.families.choosing import Chooser
-from lb_stream.sim.families.happenings import event_entries, fault_entries, policy_entries, starts_down
+from lb_stream.sim.families.happenings import (
+    event_entries,
+    fault_entries,
+    policy_entries,
+    starts_down,
+)
 from lb_stream.sim.families.loads import (
     CPU_BYTES_PER_S,
     CPU_MSGS_PER_S,
@@ -43,10 +48,15 @@ def make_scenario(spec: Spec, file: str | Path = "spec") -> Scenario:
     events, fields = event_entries(file, spec, brokers)
     down = starts_down(events)
     if len(down) == len(brokers):
-        raise ScenarioError(file, "events", sorted(down), "at least one broker that is up at the start")
+        raise ScenarioError(
+            file, "events", sorted(down), "at least one broker that is up at the start"
+        )
     count = spec.cluster.bundles_per_broker * (len(brokers) - len(down))
     namespace_of = np.arange(count) // spec.cluster.bundles_per_namespace
-    namespaces = [f"tenant-{at % spec.cluster.tenants + 1}/app-{at + 1:04d}" for at in range(int(namespace_of[-1]) + 1)]
+    namespaces = [
+        f"tenant-{at % spec.cluster.tenants + 1}/app-{at + 1:04d}"
+        for at in range(int(namespace_of[-1]) + 1)
+    ]
     document = {
         **_head(spec),
         "brokers": [_broker(spec, row, name, name not in down) for row, name in enumerate(brokers)],
@@ -60,7 +70,17 @@ def make_scenario(spec: Spec, file: str | Path = "spec") -> Scenario:
 
 def _head(spec: Spec) -> dict[str, Any]:
     """What scenario.json has under the same names."""
-    names = ("name", "why", "tick_s", "ticks", "load_step_ticks", "noise_step_ticks", "noise_unit", "report_interval_s", "report_delay_s")
+    names = (
+        "name",
+        "why",
+        "tick_s",
+        "ticks",
+        "load_step_ticks",
+        "noise_step_ticks",
+        "noise_unit",
+        "report_interval_s",
+        "report_delay_s",
+    )
     head = {"format": 1, **{name: getattr(spec, name) for name in (*names, "judge_from_s")}}
     still = not spec.shapes and spec.load.jitter == 0
     settled = spec.ticks // 2 * spec.tick_s if spec.settled_from_s is None else spec.settled_from_s
@@ -91,19 +111,29 @@ def _broker(spec: Spec, row: int, name: str, up: bool) -> dict[str, Any]:
     }
 
 
-def _filled(file: str | Path, spec: Spec, parts: Parts, namespaces: list[str], namespace_of: Ints) -> Scenario:
+def _filled(
+    file: str | Path, spec: Spec, parts: Parts, namespaces: list[str], namespace_of: Ints
+) -> Scenario:
     """What the tables hold: bundles with their owners, loads, noise."""
     brokers, count = parts.brokers, len(namespace_of)
     machine = brokers.cpu_msgs_per_s / CPU_MSGS_PER_S
-    loads, kind = base_loads(file, spec, count, float(machine[brokers.up].sum()), int(brokers.up.sum()))
+    loads, kind = base_loads(
+        file, spec, count, float(machine[brokers.up].sum()), int(brokers.up.sum())
+    )
     tenant = namespace_of % spec.cluster.tenants
     weight = machine.copy()
     weight[_rows(file, spec, brokers.names, "start.hot", spec.start.hot)] *= spec.start.hot_times
     by_kind = spec.start.placement == "by_kind"
     owner = start_owners(
-        spec, _pools(file, parts, namespaces, namespace_of), needs(spec, loads).max(axis=0), weight, kind if by_kind else tenant
+        spec,
+        _pools(file, parts, namespaces, namespace_of),
+        needs(spec, loads).max(axis=0),
+        weight,
+        kind if by_kind else tenant,
     )
-    times_s = np.arange(parts.load_steps, dtype=np.float64) * (spec.tick_s * parts.document.load_step_ticks)
+    times_s = np.arange(parts.load_steps, dtype=np.float64) * (
+        spec.tick_s * parts.document.load_step_ticks
+    )
     growing = {
         number: _rows(file, spec, brokers.names, f"shapes[{number}].brokers", shape.brokers)
         for number, shape in enumerate(spec.shapes)
@@ -123,8 +153,13 @@ def _filled(file: str | Path, spec: Spec, parts: Parts, namespaces: list[str], n
     )
 
 
-def _rows(file: str | Path, spec: Spec, brokers: tuple[str, ...], at: str, wanted: int | str | list[str]) -> list[int]:
-    return [brokers.index(name) for name in Chooser(file, brokers, "brokers", spec.seed).choose(at, wanted)]
+def _rows(
+    file: str | Path, spec: Spec, brokers: tuple[str, ...], at: str, wanted: int | str | list[str]
+) -> list[int]:
+    return [
+        brokers.index(name)
+        for name in Chooser(file, brokers, "brokers", spec.seed).choose(at, wanted)
+    ]
 
 
 def _pools(file: str | Path, parts: Parts, namespaces: list[str], namespace_of: Ints) -> list[Pool]:
@@ -139,13 +174,18 @@ def _pools(file: str | Path, parts: Parts, namespaces: list[str], namespace_of: 
         rows = np.array(policy.primary)
         pools.append(Pool(np.flatnonzero(walled[namespace_of] == at), rows[up[rows]]))
     together = tuple(
-        tuple(np.flatnonzero(namespace_of == number_of[name]) for name in group.namespaces) for group in parts.policies.anti_affinity
+        tuple(np.flatnonzero(namespace_of == number_of[name]) for name in group.namespaces)
+        for group in parts.policies.anti_affinity
     )
-    pools.append(Pool(np.flatnonzero(walled[namespace_of] == -1), np.flatnonzero(up & ~own), together))
+    pools.append(
+        Pool(np.flatnonzero(walled[namespace_of] == -1), np.flatnonzero(up & ~own), together)
+    )
     for pool in pools:
         if len(pool.bundles) and len(pool.brokers) < max([1, *map(len, pool.together)]):
             wanted = "enough brokers that are up at the start: for each tenant, for those without a wall, for each group's namespaces"
-            raise ScenarioError(file, "policies.isolation", [one.name for one in parts.policies.isolation], wanted)
+            raise ScenarioError(
+                file, "policies.isolation", [one.name for one in parts.policies.isolation], wanted
+            )
     return pools
 
 
@@ -155,15 +195,21 @@ def _bundles(spec: Spec, namespaces: list[str], namespace_of: Ints, owner: Ints)
         bounds = [(1 << 32) // many * number for number in range(many)] + [FULL_RANGE_END]
         names += [bundle_name(namespace, low, high) for low, high in pairwise(bounds)]
     draws = chance(spec.seed, "clients")
-    topics, producers, consumers = (draws.integers(low, high, len(names)) for low, high in ((2, 20), (2, 30), (2, 60)))
+    topics, producers, consumers = (
+        draws.integers(low, high, len(names)) for low, high in ((2, 20), (2, 30), (2, 60))
+    )
     return ScenarioBundles(tuple(names), owner, topics, producers, consumers, topics * TOPIC_HEAP)
 
 
-def _noise(spec: Spec, what: str, deviation: float, count: int, steps: int) -> NDArray[np.int8] | None:
+def _noise(
+    spec: Spec, what: str, deviation: float, count: int, steps: int
+) -> NDArray[np.int8] | None:
     """In units of `noise_unit`; so that no load is measured below nothing."""
     if deviation == 0:
         return None
     step_s = spec.tick_s * spec.noise_step_ticks
-    wandering: Floats = wander(chance(spec.seed, f"noise {what}"), count, steps, spec.noise.lasting_s / step_s)
+    wandering: Floats = wander(
+        chance(spec.seed, f"noise {what}"), count, steps, spec.noise.lasting_s / step_s
+    )
     least = max(-128, -int(1 / spec.noise_unit))
     return np.clip(np.rint(wandering * (deviation / spec.noise_unit)), least, 127).astype(np.int8)

@@ -23,7 +23,11 @@ TEMPLATE = "template"
 
 def families() -> dict[str, str]:
     """Family → what it is about, in order of names."""
-    return {path.stem: str(tomllib.loads(path.read_text(encoding="utf-8"))["why"]) for path in _files() if path.stem != TEMPLATE}
+    return {
+        path.stem: str(tomllib.loads(path.read_text(encoding="utf-8"))["why"])
+        for path in _files()
+        if path.stem != TEMPLATE
+    }
 
 
 def _files() -> list[Path]:
@@ -35,7 +39,9 @@ def preset(name: str) -> str:
     known = [path.stem for path in _files()]
     if name not in known:
         near = get_close_matches(name, known, n=3) or known
-        raise ScenarioError("--family", "family", name, f"one of the families; nearest: {', '.join(near)}")
+        raise ScenarioError(
+            "--family", "family", name, f"one of the families; nearest: {', '.join(near)}"
+        )
     return (PRESETS / f"{name}.toml").read_text(encoding="utf-8")
 
 
@@ -53,7 +59,9 @@ def make_from(file: Path | None, family: str = "", sets: Sequence[str] = ()) -> 
         layers.insert(0, _Layer(f"family {named}", tomllib.loads(preset(_text(layers, named)))))
     merged: dict[str, Any] = {}
     for layer in layers:
-        merged = _over(merged, {name: value for name, value in layer.values.items() if name != "family"})
+        merged = _over(
+            merged, {name: value for name, value in layer.values.items() if name != "family"}
+        )
     for one in sets:
         path, value = _argument(one)
         _put(merged, path, value)
@@ -98,7 +106,9 @@ def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(below)
     for name, value in above.items():
         old = merged.get(name)
-        merged[name] = _over(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+        merged[name] = (
+            _over(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+        )
     return merged
 
 
@@ -123,7 +133,11 @@ def _nested(path: Sequence[str], value: Any) -> dict[str, Any]:
 def _put(merged: Any, path: list[str], value: Any) -> None:
     """Set one value within tables and lists, in place."""
     for at, part in enumerate(path[:-1]):
-        merged = _step(merged, path[: at + 1], merged.setdefault(part, {}) if isinstance(merged, dict) else None)
+        merged = _step(
+            merged,
+            path[: at + 1],
+            merged.setdefault(part, {}) if isinstance(merged, dict) else None,
+        )
     if isinstance(merged, list):
         _step(merged, path, None)
         merged[int(path[-1])] = value
@@ -134,7 +148,9 @@ def _put(merged: Any, path: list[str], value: Any) -> None:
 def _step(within: Any, path: list[str], found: Any) -> Any:
     if isinstance(within, list):
         if not path[-1].isdecimal() or int(path[-1]) >= len(within):
-            raise ScenarioError("--set", ".".join(path), MISSING, f"a number from 0 to {len(within) - 1}")
+            raise ScenarioError(
+                "--set", ".".join(path), MISSING, f"a number from 0 to {len(within) - 1}"
+            )
         return within[int(path[-1])]
     if not isinstance(found, dict | list):
         raise ScenarioError("--set", ".".join(path), found, "a table with keys in it")
@@ -144,7 +160,10 @@ def _step(within: Any, path: list[str], found: Any) -> Any:
 def _placed(error: ScenarioError, layers: Sequence[_Layer]) -> ScenarioError:
     """The same error, told of the layer that gave the value, or of the uppermost."""
     path = list(_parts(error.field))
-    origin = next((one.origin for one in reversed(layers) if _has(one.values, path)), layers[-1].origin if layers else "defaults")
+    origin = next(
+        (one.origin for one in reversed(layers) if _has(one.values, path)),
+        layers[-1].origin if layers else "defaults",
+    )
     return ScenarioError(origin, error.field, error.value, error.expected)
 
 

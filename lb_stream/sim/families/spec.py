@@ -25,7 +25,11 @@ class _Part(KeyModel):
 
 def _chosen(value: Any) -> int | str | list[str]:
     names = isinstance(value, list) and all(isinstance(one, str) for one in value)
-    if names or value == "all" or (isinstance(value, int) and not isinstance(value, bool) and value >= 0):
+    if (
+        names
+        or value == "all"
+        or (isinstance(value, int) and not isinstance(value, bool) and value >= 0)
+    ):
         found: int | str | list[str] = value
         return found
     raise PydanticCustomError("chosen", 'how many brokers, "all", or a list of their names')
@@ -50,8 +54,12 @@ class ClusterSpec(_Part):
     machines: list[Annotated[float, Field(ge=1e-6, le=1e6)]] = key(
         [1.0], "sizes of the machines, dealt to the brokers in turn", min_length=1
     )
-    bandwidth_gbit_per_s: float = key(2.5, "network of a machine of size 1, each way", ge=1e-6, le=1e6)
-    bundles_per_broker: int = key(40, "bundles for each broker that is up at the start", ge=1, le=MOST_BUNDLES_PER_BROKER)
+    bandwidth_gbit_per_s: float = key(
+        2.5, "network of a machine of size 1, each way", ge=1e-6, le=1e6
+    )
+    bundles_per_broker: int = key(
+        40, "bundles for each broker that is up at the start", ge=1, le=MOST_BUNDLES_PER_BROKER
+    )
     bundles_per_namespace: int = key(8, "bundles of a namespace", ge=1, le=MOST_BUNDLES_PER_BROKER)
     tenants: int = key(5, "tenants, to whom namespaces are dealt in turn", ge=1, le=10_000)
 
@@ -59,11 +67,15 @@ class ClusterSpec(_Part):
 class KindSpec(_Part):
     """A kind of bundles: what their messages are like."""
 
-    share: float = key(1.0, "this kind's part of the bundles, relative to the other kinds' parts", ge=1e-6, le=1e6)
+    share: float = key(
+        1.0, "this kind's part of the bundles, relative to the other kinds' parts", ge=1e-6, le=1e6
+    )
     message_bytes: list[Annotated[float, Field(ge=1e-6, le=1e9)]] = key(
         [256.0, 512.0, 1024.0, 2048.0], "sizes, dealt by chance", min_length=1
     )
-    fan_out: list[Annotated[float, Field(ge=0, le=1e6)]] = key([1.0, 1.0, 2.0, 3.0], "messages out for each one in", min_length=1)
+    fan_out: list[Annotated[float, Field(ge=0, le=1e6)]] = key(
+        [1.0, 1.0, 2.0, 3.0], "messages out for each one in", min_length=1
+    )
 
 
 class LoadSpec(_Part):
@@ -71,9 +83,15 @@ class LoadSpec(_Part):
 
     usage: float = key(0.45, "usage of brokers that share the load evenly", ge=1e-6, le=100)
     sizes: Literal["equal", "lognormal", "zipf"] = key("lognormal", "how unlike bundles are")
-    spread: float = key(0.5, "standard deviation of the logarithm; for zipf the exponent", ge=0, le=5)
-    largest: list[Annotated[float, Field(ge=1e-6, le=1e6)]] = key([], "bundles of these sizes beside: 1 is what an average broker carries")
-    jitter: float = key(0.02, "standard deviation of each bundle's own ups and downs; 0: none", ge=0, le=2)
+    spread: float = key(
+        0.5, "standard deviation of the logarithm; for zipf the exponent", ge=0, le=5
+    )
+    largest: list[Annotated[float, Field(ge=1e-6, le=1e6)]] = key(
+        [], "bundles of these sizes beside: 1 is what an average broker carries"
+    )
+    jitter: float = key(
+        0.02, "standard deviation of each bundle's own ups and downs; 0: none", ge=0, le=2
+    )
     kinds: list[KindSpec] = key([KindSpec()], "kinds of bundles", min_length=1)
 
 
@@ -120,8 +138,12 @@ Shape = Annotated[Diurnal | FlashCrowd | DriftingHot | Growth, Field(discriminat
 class StartSpec(_Part):
     """Where bundles are when the scenario begins."""
 
-    placement: Literal["balanced", "random", "equal_counts", "by_tenant", "by_kind"] = key("balanced", "how they lie")
-    own_share: float = key(0.8, "by_tenant, by_kind: part of the bundles that lies with its own", ge=0, le=1)
+    placement: Literal["balanced", "random", "equal_counts", "by_tenant", "by_kind"] = key(
+        "balanced", "how they lie"
+    )
+    own_share: float = key(
+        0.8, "by_tenant, by_kind: part of the bundles that lies with its own", ge=0, le=1
+    )
     hot: Chosen = key(0, "balanced: brokers that carry more than the others")
     hot_times: float = key(2.0, "how many times as much", ge=1e-6, le=1e6)
 
@@ -131,7 +153,9 @@ class NoiseSpec(_Part):
 
     bundles: float = key(0.03, "on each bundle's load; 0: none", ge=0, le=2)
     cpu: float = key(0.02, "on each broker's cpu; 0: none", ge=0, le=2)
-    lasting_s: float = key(0.0, "how long an error lasts; 0: until the next noise step", unit="s", ge=0)
+    lasting_s: float = key(
+        0.0, "how long an error lasts; 0: until the next noise step", unit="s", ge=0
+    )
 
 
 class EventSpec(_Part):
@@ -141,7 +165,12 @@ class EventSpec(_Part):
     t_s: float = key(600.0, "when", unit="s", ge=0)
     brokers: Chosen = key(1, "to whom")
     every_s: float = key(0.0, "how long after one broker the next one's turn comes", unit="s", ge=0)
-    for_s: float = key(0.0, "when it is undone: crash and leave by up, drain by undrain, slow by factor 1; 0: never", unit="s", ge=0)
+    for_s: float = key(
+        0.0,
+        "when it is undone: crash and leave by up, drain by undrain, slow by factor 1; 0: never",
+        unit="s",
+        ge=0,
+    )
     factor: float | None = key(None, "of slow: on the cpu's capacity", ge=1e-6, le=1e6)
 
 
@@ -175,7 +204,9 @@ class PoliciesSpec(_Part):
     """Rules that hold."""
 
     isolation: list[IsolationSpec] = key([], "tenants with brokers of their own")
-    anti_affinity: list[Annotated[int, Field(ge=2)]] = key([], "groups of so many namespaces that keep apart from each other")
+    anti_affinity: list[Annotated[int, Field(ge=2)]] = key(
+        [], "groups of so many namespaces that keep apart from each other"
+    )
     pinned_namespaces: int = key(0, "namespaces whose bundles stay", ge=0)
     budgets: list[BudgetSpec] = key([], "tenants with a budget of moves")
 
@@ -194,7 +225,9 @@ class Spec(_Part):
     report_interval_s: float = key(30.0, "a broker's own rhythm of reports", unit="s", ge=1e-6)
     report_delay_s: float = key(1.0, "how long a report is on its way", unit="s", ge=0)
     judge_from_s: float = key(0.0, "the disturbance begins", unit="s", ge=0)
-    settled_from_s: float | None = key(None, "it should be over; not given: after half of the scenario", unit="s", ge=0)
+    settled_from_s: float | None = key(
+        None, "it should be over; not given: after half of the scenario", unit="s", ge=0
+    )
     move: MoveSpec = key(MoveSpec(), "how long a move takes")
     cluster: ClusterSpec = key(ClusterSpec(), "brokers and bundles")
     load: LoadSpec = key(LoadSpec(), "how much load, and how it is spread")

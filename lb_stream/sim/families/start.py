@@ -29,7 +29,9 @@ def start_owners(spec: Spec, pools: list[Pool], size: Floats, weight: Floats, gr
         filled = np.zeros(len(weight))
         free = np.ones(len(size), np.bool_)
         for sets in pool.together:
-            for rows, broker in zip(sets, draws.permutation(pool.brokers)[: len(sets)].tolist(), strict=True):
+            for rows, broker in zip(
+                sets, draws.permutation(pool.brokers)[: len(sets)].tolist(), strict=True
+            ):
                 owner[rows], free[rows] = broker, False
                 filled[broker] += size[rows].sum()
         rows = pool.bundles[free[pool.bundles]]
@@ -46,7 +48,11 @@ def start_owners(spec: Spec, pools: list[Pool], size: Floats, weight: Floats, gr
                 kinds = int(groups.max()) + 1
                 for label in range(-1, kinds):
                     mine = rows[labels == label]
-                    brokers = pool.brokers if label < 0 else pool.brokers[label % len(pool.brokers) :: kinds]
+                    brokers = (
+                        pool.brokers
+                        if label < 0
+                        else pool.brokers[label % len(pool.brokers) :: kinds]
+                    )
                     owner[mine] = _fill(mine, brokers, size, weight, filled)
     return owner
 

@@ -5,4 +5,13 @@ from lb_stream.sim.measures.series import Series
 from lb_stream.sim.measures.trace import TraceError, read_trace
 from lb_stream.sim.measures.verdict import Verdict, verdict
 
-__all__ = ["Measured", "Series", "TraceError", "Verdict", "measure", "measured", "read_trace", "verdict"]
+__all__ = [
+    "Measured",
+    "Series",
+    "TraceError",
+    "Verdict",
+    "measure",
+    "measured",
+    "read_trace",
+    "verdict",
+]

@@ -75,7 +75,10 @@ def measured(scenario: Scenario, lines: Iterable[Mapping[str, Any]]) -> Measured
 
 
 def _balance(scenario: Scenario, series: Series) -> dict[str, Any]:
-    judged, settled = (series.t_s >= since - TOLERANCE for since in (scenario.judge_from_s, scenario.settled_from_s))
+    judged, settled = (
+        series.t_s >= since - TOLERANCE
+        for since in (scenario.judge_from_s, scenario.settled_from_s)
+    )
     over_mean, over_bound = series.max_over_mean[settled], series.max_over_bound
     return {
         "time_to_balance_s": _rounded(_time_to_balance(scenario, series)),
@@ -103,7 +106,9 @@ def _moves(scenario: Scenario, history: History, moves: Gaps) -> dict[str, Any]:
     return {
         "moves": len(moves),
         "moves_drain": int(np.count_nonzero(moves.drained)),
-        "moves_settled_per_hour": _rounded(settled * HOUR_S / max(scenario.end_s - scenario.settled_from_s, scenario.tick_s)),
+        "moves_settled_per_hour": _rounded(
+            settled * HOUR_S / max(scenario.end_s - scenario.settled_from_s, scenario.tick_s)
+        ),
         "moved_bytes_per_s": _rounded(throughput_of(scenario, moves).sum()),
         "undone": undone(moves),
         "redundant": redundant(history.changes),
@@ -119,7 +124,9 @@ def _cost(scenario: Scenario, history: History, series: Series, gaps: Gaps) -> d
     length, usage = gaps.length_s, np.nan_to_num(series.usage)
     return {
         "bytes_lost": _rounded((throughput_of(scenario, gaps) * length).sum()),
-        "client_seconds_lost": _rounded((clients_of(scenario, gaps) * (length + scenario.move.reconnect_s)).sum()),
+        "client_seconds_lost": _rounded(
+            (clients_of(scenario, gaps) * (length + scenario.move.reconnect_s)).sum()
+        ),
         "unserved_move_s": _rounded(length[gaps.moved].sum()),
         "orphan_s": _rounded(length[~gaps.moved].sum()),
         "orphans_at_end": int(np.count_nonzero(history.last_owner < 0)),

@@ -43,21 +43,31 @@ def gaps_of(changes: Changes, end_s: float) -> Gaps:
     """Every time without an owner that a release or a loss began."""
     order = np.argsort(changes.bundle, kind="stable")  # each bundle's changes, one after another
     bundle = changes.bundle[order]
-    taken = np.append(bundle[1:] == bundle[:-1], False)  # what leaves nobody the owner is followed by who takes it
+    taken = np.append(
+        bundle[1:] == bundle[:-1], False
+    )  # what leaves nobody the owner is followed by who takes it
     following = np.minimum(np.arange(len(order)) + 1, max(len(order) - 1, 0))
     until = np.where(taken, changes.t_s[order][following], end_s)
     destination = np.where(taken, changes.new[order][following], -1)
     left = np.argsort(order)[changes.cause != ACQUIRED]  # places, in the order of happening
     at = order[left]
     return Gaps(
-        bundle[left], changes.t_s[at], until[left], changes.old[at], destination[left], changes.cause[at] == RELEASED, changes.drained[at]
+        bundle[left],
+        changes.t_s[at],
+        until[left],
+        changes.old[at],
+        destination[left],
+        changes.cause[at] == RELEASED,
+        changes.drained[at],
     )
 
 
 def throughput_of(scenario: Scenario, gaps: Gaps) -> Floats:
     """Bytes/s, in and out, of each gap's bundle when the gap began."""
     step = ticks_of(scenario, gaps.since_s) // scenario.load_step_ticks
-    bytes_in, bytes_out = (scenario.loads[row, gaps.bundle, step].astype(np.float64) for row in (2, 3))
+    bytes_in, bytes_out = (
+        scenario.loads[row, gaps.bundle, step].astype(np.float64) for row in (2, 3)
+    )
     throughput: Floats = bytes_in + bytes_out
     return throughput
 
@@ -88,7 +98,9 @@ def redundant(changes: Changes) -> int:
     if not len(changes):
         return 0
     order = np.argsort(changes.bundle, kind="stable")
-    bundle, old, new, cause = (column[order] for column in (changes.bundle, changes.old, changes.new, changes.cause))
+    bundle, old, new, cause = (
+        column[order] for column in (changes.bundle, changes.old, changes.new, changes.cause)
+    )
     begins = np.append(True, (bundle[1:] != bundle[:-1]) | (cause[:-1] == LOST))
     first = np.flatnonzero(begins)
     last = np.append(first[1:], len(order)) - 1
@@ -110,7 +122,9 @@ def above_budget(rules: Rules, moves: Gaps) -> Bools:
 
 def moves_within_hour(t_s: Floats) -> Ints:
     """Of each move, how many there were in the hour that ends with it, itself included. Times ascend."""
-    within: Ints = np.arange(1, len(t_s) + 1) - np.searchsorted(t_s, t_s - HOUR_S + TOLERANCE, side="right")
+    within: Ints = np.arange(1, len(t_s) + 1) - np.searchsorted(
+        t_s, t_s - HOUR_S + TOLERANCE, side="right"
+    )
     return within
 
 
@@ -123,12 +137,18 @@ def drain_seconds(scenario: Scenario, changes: Changes) -> float | None:
         ends = (
             one.t_s
             for one in scenario.events
-            if one.broker == drain.broker and one.t_s > drain.t_s and one.kind in ("undrain", "crash", "leave")
+            if one.broker == drain.broker
+            and one.t_s > drain.t_s
+            and one.kind in ("undrain", "crash", "leave")
         )
         stop = next(ends, scenario.end_s)
         change = (changes.new == drain.broker).astype(np.int64) - (changes.old == drain.broker)
-        count = np.count_nonzero(scenario.bundles.start_owner == drain.broker) + np.append(0, np.cumsum(change))
-        known = int(np.searchsorted(changes.t_s, drain.t_s + TOLERANCE, side="right"))  # changes up to the drain
+        count = np.count_nonzero(scenario.bundles.start_owner == drain.broker) + np.append(
+            0, np.cumsum(change)
+        )
+        known = int(
+            np.searchsorted(changes.t_s, drain.t_s + TOLERANCE, side="right")
+        )  # changes up to the drain
         empty = np.flatnonzero(count[known:] == 0)
         if len(empty) and empty[0] == 0:
             took.append(0.0)

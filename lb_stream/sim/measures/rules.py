@@ -28,7 +28,11 @@ class Rules:
         row = {name: at for at, name in enumerate(names)}
         namespace = np.array([row[name] for name in scenario.namespaces], np.int64)
         given = scenario.policies
-        policy = {name: at for at, one in reversed(list(enumerate(given.isolation))) for name in one.namespaces}
+        policy = {
+            name: at
+            for at, one in reversed(list(enumerate(given.isolation)))
+            for name in one.namespaces
+        }
         group = {name: at for at, one in enumerate(given.anti_affinity) for name in one.namespaces}
         pinned = set(given.pinned_namespaces)
         return Rules(

@@ -30,7 +30,9 @@ class Series:
     bound: Floats  # no allowed assignment has a smaller greatest usage
     moves: Ints  # releases during the tick
     unserved: Ints  # bundles without an owner
-    orphaned: Ints  # those of them whose broker went down, or that have been so for more than LONG_S
+    orphaned: (
+        Ints  # those of them whose broker went down, or that have been so for more than LONG_S
+    )
     isolation: Ints  # bundles at brokers where they may not be
     anti_affinity: Ints  # pairs of a broker and a group of which it serves two namespaces
     thrash: Floats  # of each broker: sum of what moves changed of its usage, up and down, less what remained of it
@@ -82,7 +84,10 @@ def series_of(scenario: Scenario, rules: Rules, history: History) -> Series:
     """Play what the trace says once more, tick by tick."""
     changes, count = history.changes, len(scenario.brokers)
     t_s: Floats = np.arange(scenario.ticks, dtype=np.float64) * scenario.tick_s
-    usage, available = np.zeros((scenario.ticks, count)), np.zeros((scenario.ticks, count), np.bool_)
+    usage, available = (
+        np.zeros((scenario.ticks, count)),
+        np.zeros((scenario.ticks, count), np.bool_),
+    )
     bound, counts = np.zeros(scenario.ticks), np.zeros((4, scenario.ticks), np.int64)
     walk, limits = _Walk(scenario, history), _Bounds(scenario, rules)
     varied, remained = np.zeros(count), np.zeros(count)
@@ -94,7 +99,11 @@ def series_of(scenario: Scenario, rules: Rules, history: History) -> Series:
         demand, bound[tick] = limits.at(tick, state)
         now = usage_of(scenario.brokers, walk.owner, demand, state.factor)
         if before is not walk.owner:
-            change = np.where(state.up & was_up, now - usage_of(scenario.brokers, before, demand, state.factor), 0.0)
+            change = np.where(
+                state.up & was_up,
+                now - usage_of(scenario.brokers, before, demand, state.factor),
+                0.0,
+            )
             varied += np.abs(change)
             remained += change
         if tick == 0 or before is not walk.owner or (state.up != was_up).any():
@@ -169,11 +178,15 @@ def _broken(scenario: Scenario, rules: Rules, owner: Ints, up: Bools) -> tuple[i
     """Bundles where they may not be; brokers with two namespaces of one group, for each group."""
     forbidden = together = 0
     if rules.isolation:
-        may = np.column_stack([rules.allowed(up), np.ones(len(rules.isolation) + 1, np.bool_)])  # the last column: nobody's
+        may = np.column_stack(
+            [rules.allowed(up), np.ones(len(rules.isolation) + 1, np.bool_)]
+        )  # the last column: nobody's
         forbidden = int(np.count_nonzero(~may[rules.policy, owner]))
     rows = np.flatnonzero((rules.group >= 0) & (owner >= 0))
     if len(rows):
-        served = np.unique(np.column_stack([owner[rows], rules.group[rows], rules.namespace[rows]]), axis=0)
+        served = np.unique(
+            np.column_stack([owner[rows], rules.group[rows], rules.namespace[rows]]), axis=0
+        )
         _, namespaces = np.unique(served[:, :2], axis=0, return_counts=True)
         together = int(np.count_nonzero(namespaces > 1))
     return forbidden, together

@@ -31,7 +31,9 @@ class BrokerState:
     def of(scenario: Scenario) -> BrokerState:
         """As the scenario starts, before its first event."""
         count = len(scenario.brokers)
-        return BrokerState(scenario.brokers.up.copy(), np.zeros(count, np.bool_), np.ones(count), scenario.events)
+        return BrokerState(
+            scenario.brokers.up.copy(), np.zeros(count, np.bool_), np.ones(count), scenario.events
+        )
 
     @property
     def available(self) -> Bools:
@@ -79,10 +81,18 @@ class Demand:
 def usage_of(brokers: ScenarioBrokers, owner: Ints, demand: Demand, factor: Floats) -> Floats:
     """The greatest of each broker's judged resources. It is what is asked for: it may exceed 1."""
     count, place = len(brokers), owner + 1  # place 0: nobody's
-    rate, bytes_in, bytes_out = (np.bincount(place, column, count + 1)[1:] for column in (demand.rate, demand.bytes_in, demand.bytes_out))
-    cpu = (rate / brokers.cpu_msgs_per_s + (bytes_in + bytes_out) / brokers.cpu_bytes_per_s) / factor
+    rate, bytes_in, bytes_out = (
+        np.bincount(place, column, count + 1)[1:]
+        for column in (demand.rate, demand.bytes_in, demand.bytes_out)
+    )
+    cpu = (
+        rate / brokers.cpu_msgs_per_s + (bytes_in + bytes_out) / brokers.cpu_bytes_per_s
+    ) / factor
     direct_memory = (brokers.direct_memory_base_bytes + bytes_in) / brokers.direct_memory_bytes
     direct_memory[np.bincount(place, minlength=count + 1)[1:] == 0] = 0.0
-    bandwidth_in, bandwidth_out = bytes_in / brokers.bandwidth_in_bytes_per_s, bytes_out / brokers.bandwidth_out_bytes_per_s
+    bandwidth_in, bandwidth_out = (
+        bytes_in / brokers.bandwidth_in_bytes_per_s,
+        bytes_out / brokers.bandwidth_out_bytes_per_s,
+    )
     usage: Floats = np.maximum.reduce([cpu, bandwidth_in, bandwidth_out, direct_memory])
     return usage

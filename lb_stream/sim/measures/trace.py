@@ -70,7 +70,9 @@ def read_trace(path: Path) -> Iterator[dict[str, Any]]:
                 except ValueError:
                     raise TraceError(f"{path}: line {number} is no JSON") from None
                 if not isinstance(one, dict):
-                    raise TraceError(f"{path}: line {number} is {type(one).__name__}, expected an object")
+                    raise TraceError(
+                        f"{path}: line {number} is {type(one).__name__}, expected an object"
+                    )
                 yield one
     except OSError as error:
         raise TraceError(f"{path}: {error.strerror}") from None
@@ -111,7 +113,10 @@ class _Follower:
         self._breaks: list[Break] = []
         self._deaf = [one for one in scenario.faults if one.kind == "lost_decisions"]
         # Which bundles of each group: its namespaces' bundles are few, and are asked anew at each acquisition.
-        self._groups = {group: np.flatnonzero(rules.group == group) for group in np.unique(rules.group[rules.group >= 0]).tolist()}
+        self._groups = {
+            group: np.flatnonzero(rules.group == group)
+            for group in np.unique(rules.group[rules.group >= 0]).tolist()
+        }
 
     def take(self, line: Mapping[str, Any]) -> None:
         """One line of the trace."""
@@ -125,7 +130,9 @@ class _Follower:
                 self._own_decision(line, event, bundle, broker)
                 (self._released if event == "released" else self._acquired)(bundle, broker)
             case event:
-                raise self._impossible(f"event is {event!r}, expected decision, released or acquired")
+                raise self._impossible(
+                    f"event is {event!r}, expected decision, released or acquired"
+                )
 
     def end(self) -> History:
         """What happens until the scenario's end; then all that is known."""
@@ -134,7 +141,12 @@ class _Follower:
         t_s, bundle, old, new, cause, drained = columns
         changes = Changes(
             np.array(t_s, np.float64),
-            *(np.array(bundle, np.int64), np.array(old, np.int64), np.array(new, np.int64), np.array(cause, np.int64)),
+            *(
+                np.array(bundle, np.int64),
+                np.array(old, np.int64),
+                np.array(new, np.int64),
+                np.array(cause, np.int64),
+            ),
             np.array(drained, np.bool_),
         )
         return History(changes, len(self._open), self._lost, tuple(self._breaks), self._owner)
@@ -142,11 +154,15 @@ class _Follower:
     def _time(self, line: Mapping[str, Any]) -> float:
         t_s = line.get("t")
         if isinstance(t_s, bool) or not isinstance(t_s, int | float) or not math.isfinite(t_s):
-            raise self._impossible(f"the line after it has t {t_s!r}, expected seconds since the scenario's start")
+            raise self._impossible(
+                f"the line after it has t {t_s!r}, expected seconds since the scenario's start"
+            )
         if t_s < self._now - TOLERANCE:
             raise self._impossible(f"time goes back to {t_s:g} s")
         if t_s > self._scenario.end_s + TOLERANCE:
-            raise self._impossible(f"a line of {t_s:g} s lies behind the scenario's end, {self._scenario.end_s:g} s")
+            raise self._impossible(
+                f"a line of {t_s:g} s lies behind the scenario's end, {self._scenario.end_s:g} s"
+            )
         return float(t_s)
 
     def _until(self, t_s: float) -> None:
@@ -156,7 +172,9 @@ class _Follower:
                 self._up_since[event.broker] = event.t_s
             elif event.kind in ("crash", "leave"):
                 left = np.flatnonzero(self._owner == event.broker)
-                self._changes += [(event.t_s, bundle, event.broker, -1, LOST, False) for bundle in left.tolist()]
+                self._changes += [
+                    (event.t_s, bundle, event.broker, -1, LOST, False) for bundle in left.tolist()
+                ]
                 self._owner[left] = -1
 
     def _known(self, line: Mapping[str, Any], key: str, rows: Mapping[str, int]) -> int:
@@ -168,9 +186,13 @@ class _Follower:
     def _decided(self, line: Mapping[str, Any], bundle: int) -> None:
         identity, kind = line.get("id"), line.get("kind")
         if not isinstance(identity, str) or identity in self._open:
-            raise self._impossible(f"id of a decision is {identity!r}, expected one that no other has")
+            raise self._impossible(
+                f"id of a decision is {identity!r}, expected one that no other has"
+            )
         if kind not in ("unload", "assign"):
-            raise self._impossible(f"kind of decision {identity} is {kind!r}, expected unload or assign")
+            raise self._impossible(
+                f"kind of decision {identity} is {kind!r}, expected unload or assign"
+            )
         source = self._known(line, "source", self._broker_row) if kind == "unload" else -1
         open_end = kind == "unload" and line.get("destination") is None
         destination = -1 if open_end else self._known(line, "destination", self._broker_row)
@@ -185,19 +207,33 @@ class _Follower:
         identity = line.get("decision")
         made = self._open.get(identity) if isinstance(identity, str) else None
         if made is None:
-            raise self._impossible(f"{event} with decision {identity!r}, expected the id of one that has had no effect yet")
+            raise self._impossible(
+                f"{event} with decision {identity!r}, expected the id of one that has had no effect yet"
+            )
         assert isinstance(identity, str)
         self._open[identity] = None
         move, name = self._scenario.move, self._scenario.brokers.names[broker]
-        says, at, delay = ("unload", made.source, move.release_s) if event == "released" else ("assign", made.destination, move.acquire_s)
+        says, at, delay = (
+            ("unload", made.source, move.release_s)
+            if event == "released"
+            else ("assign", made.destination, move.acquire_s)
+        )
         if (made.kind, made.bundle, at) != (says, bundle, broker):
-            raise self._impossible(f"{event} of {self._scenario.bundles.names[bundle]} by {name} is not what decision {identity} says")
+            raise self._impossible(
+                f"{event} of {self._scenario.bundles.names[bundle]} by {name} is not what decision {identity} says"
+            )
         if self._now < made.t_s + delay - TOLERANCE:
-            raise self._impossible(f"{event} {self._now - made.t_s:g} s after decision {identity}, expected {delay:g} s or more")
+            raise self._impossible(
+                f"{event} {self._now - made.t_s:g} s after decision {identity}, expected {delay:g} s or more"
+            )
         if self._unheard(broker, made.t_s):
-            raise self._impossible(f"decision {identity} never reached {name}, and has an effect there")
+            raise self._impossible(
+                f"decision {identity} never reached {name}, and has an effect there"
+            )
         if not self._state.up[broker] or made.t_s < self._up_since[broker] - TOLERANCE:
-            raise self._impossible(f"{name} is down, or has been since decision {identity}, which has an effect there")
+            raise self._impossible(
+                f"{name} is down, or has been since decision {identity}, which has an effect there"
+            )
 
     def _released(self, bundle: int, broker: int) -> None:
         if self._owner[bundle] != broker:
@@ -212,7 +248,9 @@ class _Follower:
     def _acquired(self, bundle: int, broker: int) -> None:
         names, owner = self._scenario.brokers.names, int(self._owner[bundle])
         if owner >= 0:
-            raise self._impossible(f"{names[broker]} acquires {self._scenario.bundles.names[bundle]}, which {names[owner]} owns")
+            raise self._impossible(
+                f"{names[broker]} acquires {self._scenario.bundles.names[bundle]}, which {names[owner]} owns"
+            )
         rules = self._rules
         if rules.isolation and not rules.allowed(self._state.up)[rules.policy[bundle], broker]:
             self._broke("isolation_placements", bundle, broker)

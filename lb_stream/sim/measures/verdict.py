@@ -36,8 +36,15 @@ def verdict(done: Measured) -> Verdict:
     if reasons:
         return Verdict(True, "; ".join(reasons))
     figures = done.figures
-    took = f"balanced after {figures['time_to_balance_s']:g} s" if figures["time_to_balance_s"] else "balanced all along"
-    return Verdict(False, f"{took}, {figures['moves']} moves; median of max/bound {figures['max_over_bound_median']:.2f}")
+    took = (
+        f"balanced after {figures['time_to_balance_s']:g} s"
+        if figures["time_to_balance_s"]
+        else "balanced all along"
+    )
+    return Verdict(
+        False,
+        f"{took}, {figures['moves']} moves; median of max/bound {figures['max_over_bound_median']:.2f}",
+    )
 
 
 def _imbalance(done: Measured) -> list[str]:
@@ -64,7 +71,8 @@ def _worst(done: Measured) -> str:
         return f"{series.orphaned[tick]} bundles without an owner at {series.t_s[tick]:g} s"
     broker = done.scenario.brokers.names[int(np.nanargmax(series.usage[tick]))]
     return (
-        f"greatest usage {series.max_over_bound[tick]:.2f} of the bound at {series.t_s[tick]:g} s, {broker} at {series.greatest[tick]:.0%}"
+        f"greatest usage {series.max_over_bound[tick]:.2f} of the bound "
+        f"at {series.t_s[tick]:g} s, {broker} at {series.greatest[tick]:.0%}"
     )
 
 
@@ -88,8 +96,14 @@ def _left_alone(done: Measured) -> list[str]:
         return []
     if not len(nobodys):
         return [f"{left} bundles never had an owner"]
-    why = "released" if nobodys.moved[0] else f"{done.scenario.brokers.names[nobodys.source[0]]} went down"
-    return [f"{left} bundles without an owner at the end, the first since {nobodys.since_s[0]:g} s ({why})"]
+    why = (
+        "released"
+        if nobodys.moved[0]
+        else f"{done.scenario.brokers.names[nobodys.source[0]]} went down"
+    )
+    return [
+        f"{left} bundles without an owner at the end, the first since {nobodys.since_s[0]:g} s ({why})"
+    ]
 
 
 def _broken(done: Measured) -> list[str]:

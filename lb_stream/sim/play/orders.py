@@ -7,7 +7,12 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from lb_stream.contracts.commands import DrainBroker, ImportNamespaces, SetPolicies, UndrainBroker
-from lb_stream.contracts.namespaces import RING_END, ClusterNamespaces, Namespace, NamespaceIsolation
+from lb_stream.contracts.namespaces import (
+    RING_END,
+    ClusterNamespaces,
+    Namespace,
+    NamespaceIsolation,
+)
 from lb_stream.core.commands.responder import Received
 from lb_stream.core.config.namespaces import PREFIX
 from lb_stream.core.model.names import parse_bundle
@@ -24,21 +29,40 @@ def settings_of(policies: ScenarioPolicies) -> dict[str, Any]:
         "mode": "act",
         "split_enabled": False,
         "shedding_excluded_namespaces": policies.pinned_namespaces,
-        **{f"{PREFIX}{namespace}.moves_per_hour": most for namespace, most in policies.budgets.items()},
+        **{
+            f"{PREFIX}{namespace}.moves_per_hour": most
+            for namespace, most in policies.budgets.items()
+        },
     }
 
 
-def first_orders(policies: ScenarioPolicies, brokers: tuple[str, ...], unowned: Iterable[str] = ()) -> tuple[Received, ...]:
+def first_orders(
+    policies: ScenarioPolicies, brokers: tuple[str, ...], unowned: Iterable[str] = ()
+) -> tuple[Received, ...]:
     """The policies, as commands at the start; and the namespaces that have `unowned` bundles, which no report names.
 
     `unowned`: all bundles of these namespaces. A namespace whose bundles leave a gap can't be brought in.
     """
-    commands = [SetPolicies(id=f"isolation:{one.name}", isolation=[_isolation(one, brokers)]) for one in policies.isolation]
-    grouped: list[tuple[str, str | None]] = [(name, group.name) for group in policies.anti_affinity for name in group.namespaces]
+    commands = [
+        SetPolicies(id=f"isolation:{one.name}", isolation=[_isolation(one, brokers)])
+        for one in policies.isolation
+    ]
+    grouped: list[tuple[str, str | None]] = [
+        (name, group.name) for group in policies.anti_affinity for name in group.namespaces
+    ]
     for first in range(0, len(grouped), NAMED_AT_ONCE):
-        commands.append(SetPolicies(id=f"anti-affinity:{first}", anti_affinity=dict(grouped[first : first + NAMED_AT_ONCE])))
+        commands.append(
+            SetPolicies(
+                id=f"anti-affinity:{first}",
+                anti_affinity=dict(grouped[first : first + NAMED_AT_ONCE]),
+            )
+        )
     whole = list(_namespaces(unowned))
-    imports = [ImportNamespaces(id="namespaces", content=ClusterNamespaces(namespaces=whole))] if whole else []
+    imports = (
+        [ImportNamespaces(id="namespaces", content=ClusterNamespaces(namespaces=whole))]
+        if whole
+        else []
+    )
     return tuple(Received.of(command, at_ms(0.0)) for command in (*imports, *commands))
 
 

@@ -90,7 +90,9 @@ def outlook(
     Both are played as if decisions were published, unless the change is about just that. Raises SettingError and ScenarioError.
     """
     plans = _plans(history, change)
-    made = {name: present_scenario(history, minutes, plan.happening) for name, plan in plans.items()}
+    made = {
+        name: present_scenario(history, minutes, plan.happening) for name, plan in plans.items()
+    }
     policies = {name: Policy(name, plan.settings) for name, plan in plans.items()}
     for policy in policies.values():
         policy.config()  # before the long part
@@ -100,8 +102,14 @@ def outlook(
         scenario = made[name].scenario
         played = play(scenario, policies[name], told, plan.orders)
         answers = tuple(played.answers[one.id] for one in plan.orders if one.id in played.answers)
-        found[name] = replace(_outlook(measured(scenario, played.lines), plan.happening.drained), answers=answers)
-    paused = ("it is paused: nothing is shed or split",) if _orders(history).paused and not change.resumes else ()
+        found[name] = replace(
+            _outlook(measured(scenario, played.lines), plan.happening.drained), answers=answers
+        )
+    paused = (
+        ("it is paused: nothing is shed or split",)
+        if _orders(history).paused and not change.resumes
+        else ()
+    )
     return found, (*paused, *made[CHANGED].notes)
 
 
@@ -120,12 +128,20 @@ def _plans(history: History, change: Change) -> dict[str, _Plan]:
         wanted = f"observe or act: in {modes[1]} nothing that balancing wants moves until somebody approves it (lbctl proposals)"
         raise ScenarioError(f"history of {history.cluster}", "mode", modes[1], wanted)
     if modes[0] == modes[1] and _is_about_the_mode(change):
-        raise ScenarioError(f"history of {history.cluster}", "mode", modes[1], "another one: this is its mode already")
+        raise ScenarioError(
+            f"history of {history.cluster}",
+            "mode",
+            modes[1],
+            "another one: this is its mode already",
+        )
     still = [modes[0] != modes[1] and mode != "act" for mode in modes]
     pauses = (paused, paused and not change.resumes)
     off = {"enabled": False}
     return {
-        AS_IT_IS: _Plan(before | (off if still[0] or pauses[0] or change.waits else {}), Happening(silent=change.silent)),
+        AS_IT_IS: _Plan(
+            before | (off if still[0] or pauses[0] or change.waits else {}),
+            Happening(silent=change.silent),
+        ),
         CHANGED: _Plan(
             after | (off if still[1] or pauses[1] or change.waits else {}),
             Happening(change.drained, change.undrained, dead=change.silent),
@@ -137,7 +153,9 @@ def _plans(history: History, change: Change) -> dict[str, _Plan]:
 def _is_about_the_mode(change: Change) -> bool:
     """Whether it is nothing but another mode."""
     happens = any((change.drained, change.undrained, change.silent, change.orders))
-    return not happens and {our_name(name, value) for name, value in change.settings.items()} == {"mode"}
+    return not happens and {our_name(name, value) for name, value in change.settings.items()} == {
+        "mode"
+    }
 
 
 def _commanded(before: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -158,7 +176,16 @@ def _outlook(seen: Measured, drained: Sequence[str]) -> Outlook:
     over_mean = series.available_max_over_mean
     moves = seen.gaps.of(seen.gaps.moved)
     names, clients = scenario.brokers.names, clients_of(scenario, moves)
-    figures = {name: seen.figures[name] for name in ("moves", "client_seconds_lost", "time_to_balance_s", "drain_s", "violation_count")}
+    figures = {
+        name: seen.figures[name]
+        for name in (
+            "moves",
+            "client_seconds_lost",
+            "time_to_balance_s",
+            "drain_s",
+            "violation_count",
+        )
+    }
     vanish = any(event.kind in ("crash", "leave") for event in scenario.events)
     left = np.isin(seen.history.last_owner, [names.index(broker) for broker in drained])
     figures |= {
@@ -174,7 +201,13 @@ def _outlook(seen: Measured, drained: Sequence[str]) -> Outlook:
     columns = (moves.since_s, moves.bundle, moves.source, moves.destination, clients)
     rows = zip(*(column.tolist() for column in columns), strict=True)
     told = [
-        {"t_s": t_s, "bundle": scenario.bundles.names[row], "from": names[source], "to": names[to] if to >= 0 else None, "clients": count}
+        {
+            "t_s": t_s,
+            "bundle": scenario.bundles.names[row],
+            "from": names[source],
+            "to": names[to] if to >= 0 else None,
+            "clients": count,
+        }
         for t_s, row, source, to, count in rows
     ]
     return Outlook(figures, told, tuple(series.t_s.tolist()), tuple(series.greatest.tolist()))

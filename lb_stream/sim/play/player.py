@@ -56,7 +56,12 @@ class Played:
         return {"event": "header", "format": 1, "scenario": self.scenario, "policy": self.policy}
 
 
-def play(scenario: Scenario, policy: Policy, on_progress: OnProgress | None = None, orders: Sequence[Command] = ()) -> Played:
+def play(
+    scenario: Scenario,
+    policy: Policy,
+    on_progress: OnProgress | None = None,
+    orders: Sequence[Command] = (),
+) -> Played:
     """What the policy does in the scenario. The same arguments give the same lines.
 
     `orders`: commands that come at the beginning, beside the scenario's own. `on_progress` is told after each tick what part of the
@@ -81,15 +86,26 @@ class Game:
 
     def __post_init__(self) -> None:
         scenario = self.scenario
-        self.balancer = Balancer(scenario.name, self.policy.config(**settings_of(scenario.policies)))
+        self.balancer = Balancer(
+            scenario.name, self.policy.config(**settings_of(scenario.policies))
+        )
         self.model = ClusterModel(scenario)
         self.row_of = {name: row for row, name in enumerate(scenario.bundles.names)}
         self.broker_of = {name: row for row, name in enumerate(scenario.brokers.names)}
-        stale = {broker for fault in scenario.faults if fault.kind == "stale_reports" for broker in fault.brokers}
-        self.reporter = Reporter(self.model, self.balancer.config.balancer.load_manager, frozenset(stale))
+        stale = {
+            broker
+            for fault in scenario.faults
+            if fault.kind == "stale_reports"
+            for broker in fault.brokers
+        }
+        self.reporter = Reporter(
+            self.model, self.balancer.config.balancer.load_manager, frozenset(stale)
+        )
         self.post, self.seen = Post(), Seen()
         self.acks: list[Ack] = []
-        self.orders: list[Received] = list(first_orders(scenario.policies, scenario.brokers.names, _with_unowned(scenario)))
+        self.orders: list[Received] = list(
+            first_orders(scenario.policies, scenario.brokers.names, _with_unowned(scenario))
+        )
         self.orders += [Received.of(one, at_ms(0.0)) for one in self.ordered]
         self.now_s = 0.0
         self._calendar: list[tuple[float, int, int, Callable[[], None]]] = []
@@ -117,7 +133,11 @@ class Game:
     def add(self, event: Event) -> None:
         """Let something happen that the scenario doesn't have, now or later."""
         self._added += 1
-        self._at(event.t_s, Phase.EVENT, partial(self._happens, event, len(self.scenario.events) + self._added))
+        self._at(
+            event.t_s,
+            Phase.EVENT,
+            partial(self._happens, event, len(self.scenario.events) + self._added),
+        )
 
     def _at(self, t_s: float, phase: Phase, do: Callable[[], None]) -> None:
         """Put something into the calendar; times are rounded to microseconds, so that equal ones are equal."""
@@ -137,7 +157,11 @@ class Game:
         if event.kind in ("crash", "leave"):
             self.model.goes_down(event.broker)
             if event.kind == "leave":
-                self._at(self._later, Phase.ARRIVAL, lambda: self.post.add_events("goodbye", [name], self.now_s))
+                self._at(
+                    self._later,
+                    Phase.ARRIVAL,
+                    lambda: self.post.add_events("goodbye", [name], self.now_s),
+                )
         elif event.kind == "up":
             self.model.comes_up(event.broker, self.now_s)
         elif event.kind == "slow":
@@ -158,10 +182,18 @@ class Game:
         self.reporter.remember(t_s)
         up = [row for row, is_up in enumerate(self.model.up.tolist()) if is_up]
         since = self.model.up_since_s
-        due = [row for row in up if t_s == 0.0 or self._is_due(row, t_s) or t_s - scenario.tick_s < since[row] <= t_s]
-        self._report(due)  # first: a broker is known by its report, and a sign of life from before would not count
+        due = [
+            row
+            for row in up
+            if t_s == 0.0 or self._is_due(row, t_s) or t_s - scenario.tick_s < since[row] <= t_s
+        ]
+        self._report(
+            due
+        )  # first: a broker is known by its report, and a sign of life from before would not count
         names = [scenario.brokers.names[row] for row in up]
-        self._at(self._later, Phase.ARRIVAL, lambda: self.post.add_events("heartbeat", names, self.now_s))
+        self._at(
+            self._later, Phase.ARRIVAL, lambda: self.post.add_events("heartbeat", names, self.now_s)
+        )
 
     def _is_due(self, broker: int, t_s: float) -> bool:
         interval_s = self.scenario.report_interval_s
@@ -172,14 +204,20 @@ class Game:
         """These brokers make their reports, which arrive later."""
         if not brokers:
             return
-        stale = {row: late for row in brokers if (late := self._fault("stale_reports", row)) is not None}
+        stale = {
+            row: late for row in brokers if (late := self._fault("stale_reports", row)) is not None
+        }
         made = self.reporter.make(brokers, self.now_s, stale)
         self._at(self._later, Phase.ARRIVAL, lambda: self.post.add_reports(made, self.now_s))
 
     def _fault(self, kind: str, broker: int) -> float | None:
         """The delay of the fault of that kind that a broker suffers from now; None: it suffers from none."""
         for fault in self.scenario.faults:
-            if fault.kind == kind and broker in fault.brokers and fault.from_s <= self.now_s < fault.to_s:
+            if (
+                fault.kind == kind
+                and broker in fault.brokers
+                and fault.from_s <= self.now_s < fault.to_s
+            ):
                 return fault.delay_s
         return None
 
@@ -189,7 +227,9 @@ class Game:
         """The balancer reads what has arrived, and decides."""
         self.rounds += 1
         now_ms = at_ms(self.now_s)
-        made = self.balancer.ask(self.post.take(), Inbox(acks=tuple(self.acks), commands=tuple(self.orders)), now_ms)
+        made = self.balancer.ask(
+            self.post.take(), Inbox(acks=tuple(self.acks), commands=tuple(self.orders)), now_ms
+        )
         self.acks, self.orders = [], []
         self.answers |= {answer.id: answer for answer in made.results}
         for record in made.ownership:
@@ -200,12 +240,25 @@ class Game:
     def _send(self, decision: Decision) -> None:
         scenario, sent_s = self.scenario, self.now_s
         assigns = decision.kind == "assign"
-        line = {"t": sent_s, "event": "decision", "id": decision.decision_id, "kind": "assign" if assigns else "unload"}
-        named = {"bundle": decision.bundle, "source": decision.source, "destination": decision.destination}
+        line = {
+            "t": sent_s,
+            "event": "decision",
+            "id": decision.decision_id,
+            "kind": "assign" if assigns else "unload",
+        }
+        named = {
+            "bundle": decision.bundle,
+            "source": decision.source,
+            "destination": decision.destination,
+        }
         line |= {name: value for name, value in named.items() if value is not None}
         self.lines.append(line | {"reason": decision.reason, "rule": decision.rule})
         broker = self.broker_of.get(addressee(decision) or "", -1)
-        if broker < 0 or not self.model.up[broker] or self._fault("lost_decisions", broker) is not None:
+        if (
+            broker < 0
+            or not self.model.up[broker]
+            or self._fault("lost_decisions", broker) is not None
+        ):
             return
         self.seen.note_epoch(decision)
         delay_s = scenario.move.acquire_s if assigns else scenario.move.release_s
@@ -225,11 +278,18 @@ class Game:
         change = model.acquire if acquires else model.release
         done = verdict.action != "refuse" and change(bundle, broker)
         if done:
-            line = {"t": self.now_s, "event": "acquired" if acquires else "released", "bundle": decision.bundle, "broker": name}
+            line = {
+                "t": self.now_s,
+                "event": "acquired" if acquires else "released",
+                "bundle": decision.bundle,
+                "broker": name,
+            }
             self.lines.append(line | {"decision": decision.decision_id})
         if self._fault("lost_acks", broker) is not None:
             return
-        ack = acknowledgement(decision, verdict.action if done else "refuse", verdict.reason, at_ms(self.now_s))
+        ack = acknowledgement(
+            decision, verdict.action if done else "refuse", verdict.reason, at_ms(self.now_s)
+        )
         self._at(self._later, Phase.ARRIVAL, lambda: self._acknowledged(name, ack))
         if done:
             self._report_at_once(broker)
@@ -252,5 +312,12 @@ class Game:
 
 def _with_unowned(scenario: Scenario) -> list[str]:
     """All bundles of the namespaces that have one which nobody owns at the start."""
-    wanted = {scenario.namespaces[row] for row in np.flatnonzero(scenario.bundles.start_owner < 0).tolist()}
-    return [name for name, namespace in zip(scenario.bundles.names, scenario.namespaces, strict=True) if namespace in wanted]
+    wanted = {
+        scenario.namespaces[row]
+        for row in np.flatnonzero(scenario.bundles.start_owner < 0).tolist()
+    }
+    return [
+        name
+        for name, namespace in zip(scenario.bundles.names, scenario.namespaces, strict=True)
+        if namespace in wanted
+    ]

@@ -42,7 +42,11 @@ def read_policy(name_or_file: str) -> Policy:
     """
     file = Path(name_or_file)
     try:
-        policy = _from_file(file) if file.suffix in (".toml", ".conf") or file.is_file() else _named(name_or_file)
+        policy = (
+            _from_file(file)
+            if file.suffix in (".toml", ".conf") or file.is_file()
+            else _named(name_or_file)
+        )
         policy.config()
     except SettingError as error:
         raise PolicyError(str(error)) from None

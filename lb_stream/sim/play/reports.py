@@ -17,7 +17,12 @@ from lb_stream.sim.scenario.scenario import Floats, Ints
 TOPIC = "reports"
 START_MS = 1_700_000_000_000
 """The moment, ms since the epoch, at which every scenario begins: reports and decisions have times of day."""
-_FOUR = ("rate_in_msgs_per_s", "rate_out_msgs_per_s", "throughput_in_bytes_per_s", "throughput_out_bytes_per_s")
+_FOUR = (
+    "rate_in_msgs_per_s",
+    "rate_out_msgs_per_s",
+    "throughput_in_bytes_per_s",
+    "throughput_out_bytes_per_s",
+)
 """The columns of the loads' rows."""
 _COUNTS = ("topics", "producers", "consumers")
 
@@ -55,7 +60,9 @@ class Reporter:
         seen = self.model.measure(t_s)
         for broker in sorted(self.stale):
             rows = np.flatnonzero(self.model.owner == broker)
-            self._past.setdefault(broker, []).append(_Past(t_s, rows, seen.loads[:, rows], seen, broker))
+            self._past.setdefault(broker, []).append(
+                _Past(t_s, rows, seen.loads[:, rows], seen, broker)
+            )
 
     def make(self, brokers: Sequence[int], t_s: float, late_s: Mapping[int, float]) -> MadeReports:
         """The reports of these brokers now, in this order. `late_s`: how old the figures of some of them are."""
@@ -65,7 +72,11 @@ class Reporter:
         rank_of = rank[model.owner]
         rows = np.flatnonzero(rank_of >= 0)
         rows = rows[np.argsort(rank_of[rows], kind="stable")]
-        loads, has_stats, figures = seen.loads[:, rows], np.ones(len(rows), np.bool_), _figures(seen, np.asarray(brokers, np.int64))
+        loads, has_stats, figures = (
+            seen.loads[:, rows],
+            np.ones(len(rows), np.bool_),
+            _figures(seen, np.asarray(brokers, np.int64)),
+        )
         for broker, delay_s in late_s.items():
             past = self._past_of(broker, t_s - delay_s)
             its = np.flatnonzero(rank_of[rows] == rank[broker])
@@ -73,16 +84,29 @@ class Reporter:
             for name, column in _figures(past.seen, np.array([broker])).items():
                 figures[name][rank[broker]] = column[0]
         rank_of = rank_of[rows]
-        counted = {name: np.bincount(rank_of, getattr(model, name)[rows], len(brokers)) for name in _COUNTS}
+        counted = {
+            name: np.bincount(rank_of, getattr(model, name)[rows], len(brokers)) for name in _COUNTS
+        }
         counted["bundles"] = np.bincount(rank_of, minlength=len(brokers))
-        return MadeReports(self._reports(brokers, t_s, figures, counted), self._samples(rows, rank_of, loads, has_stats))
+        return MadeReports(
+            self._reports(brokers, t_s, figures, counted),
+            self._samples(rows, rank_of, loads, has_stats),
+        )
 
     def _past_of(self, broker: int, t_s: float) -> _Past:
         """What a broker measured at the last tick until then, or the first one since it came up."""
-        own = [past for past in self._past[broker] if past.t_s >= self.model.up_since_s[broker] - 1e-9]
+        own = [
+            past for past in self._past[broker] if past.t_s >= self.model.up_since_s[broker] - 1e-9
+        ]
         return next((past for past in reversed(own) if past.t_s <= t_s + 1e-9), own[0])
 
-    def _reports(self, brokers: Sequence[int], t_s: float, figures: Mapping[str, Floats], counted: Mapping[str, Any]) -> pa.Table:
+    def _reports(
+        self,
+        brokers: Sequence[int],
+        t_s: float,
+        figures: Mapping[str, Floats],
+        counted: Mapping[str, Any],
+    ) -> pa.Table:
         model, count, now_ms = self.model, len(brokers), at_ms(t_s)
         columns: dict[str, Any] = {
             "name": [model.scenario.brokers.names[row] for row in brokers],
@@ -111,7 +135,12 @@ class Reporter:
         columns |= {name: getattr(model, name)[rows] for name in _COUNTS}
         names = self._names.take(pa.array(rows))
         cached = loads[2].astype(np.int64)
-        columns |= {"name": names, "report": rank.astype(np.int32), "has_stats": has_stats, "cache_size_bytes": cached}
+        columns |= {
+            "name": names,
+            "report": rank.astype(np.int32),
+            "has_stats": has_stats,
+            "cache_size_bytes": cached,
+        }
         return _table(columns, len(rows), SAMPLE_SCHEMA)
 
 
@@ -153,7 +182,10 @@ def _limits(model: ClusterModel, brokers: Sequence[int]) -> dict[str, Floats]:
 
 def _table(columns: Mapping[str, Any], count: int, schema: pa.Schema) -> pa.Table:
     """A table of the schema; columns that are not given are null."""
-    arrays = [pa.array(columns[one.name], one.type) if one.name in columns else pa.nulls(count, one.type) for one in schema]
+    arrays = [
+        pa.array(columns[one.name], one.type) if one.name in columns else pa.nulls(count, one.type)
+        for one in schema
+    ]
     return pa.table(arrays, schema=schema)
 
 
@@ -179,11 +211,17 @@ class Post:
         columns = [position.get(one.name, made.reports[one.name]) for one in REPORT_SCHEMA]
         self._reports.append(pa.table(columns, schema=REPORT_SCHEMA))
         shifted = pa.array(made.samples["report"].to_numpy() + np.int32(self._reported), pa.int32())
-        self._samples.append(made.samples.set_column(1, SAMPLE_SCHEMA.field("report"), shifted) if self._reported else made.samples)
+        self._samples.append(
+            made.samples.set_column(1, SAMPLE_SCHEMA.field("report"), shifted)
+            if self._reported
+            else made.samples
+        )
         self._reported += count
         self.offset += count
 
-    def add_events(self, kind: str, brokers: Iterable[str], t_s: float, payload: str = "{}") -> None:
+    def add_events(
+        self, kind: str, brokers: Iterable[str], t_s: float, payload: str = "{}"
+    ) -> None:
         """A sign of life, a goodbye or an acknowledgement arrives from each of these brokers."""
         position = {"topic": TOPIC, "partition": 0, "append_ms": at_ms(t_s), "payload": payload}
         for broker in brokers:
@@ -192,7 +230,10 @@ class Post:
 
     def take(self) -> Batch:
         """All that has arrived since the last time, as one micro-batch."""
-        reports, samples = _joined(self._reports, REPORT_SCHEMA), _joined(self._samples, SAMPLE_SCHEMA)
+        reports, samples = (
+            _joined(self._reports, REPORT_SCHEMA),
+            _joined(self._samples, SAMPLE_SCHEMA),
+        )
         batch = Batch(reports, samples, pa.Table.from_pylist(self._events, EVENT_SCHEMA))
         self._reports, self._samples, self._events, self._reported = [], [], [], 0
         return batch

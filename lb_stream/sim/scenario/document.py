@@ -7,7 +7,14 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+)
 from pydantic_core import PydanticCustomError
 
 from lb_stream.contracts.base import GREATEST, LONGEST_BROKER, LONGEST_NAMESPACE
@@ -32,8 +39,14 @@ def _form(pattern: str, expected: str) -> AfterValidator:
     return AfterValidator(check)
 
 
-BrokerName = Annotated[str, StringConstraints(max_length=LONGEST_BROKER), _form(r"[^\s/]+:\d+", "host:port")]
-NamespaceName = Annotated[str, StringConstraints(max_length=LONGEST_NAMESPACE), _form(r"[^\s/]+/[^\s/]+(/[^\s/]+)?", "tenant/namespace")]
+BrokerName = Annotated[
+    str, StringConstraints(max_length=LONGEST_BROKER), _form(r"[^\s/]+:\d+", "host:port")
+]
+NamespaceName = Annotated[
+    str,
+    StringConstraints(max_length=LONGEST_NAMESPACE),
+    _form(r"[^\s/]+/[^\s/]+(/[^\s/]+)?", "tenant/namespace"),
+]
 
 
 class _Part(BaseModel):
@@ -128,7 +141,9 @@ class Document(_Part):
 def read_document(path: Path) -> Document:
     """Read and check scenario.json. Raises ScenarioError."""
     try:
-        given = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=lambda pairs: _once(path, pairs))
+        given = json.loads(
+            path.read_text(encoding="utf-8"), object_pairs_hook=lambda pairs: _once(path, pairs)
+        )
     except OSError as error:
         raise ScenarioError(path, "", None, f"a file that can be read ({error.strerror})") from None
     except (ValueError, RecursionError) as error:
@@ -145,7 +160,9 @@ def checked(path: Path, given: Any) -> Document:
     except ValidationError as error:
         raise told(path, Document, error) from None
     if document.judged != list(JUDGED):
-        raise ScenarioError(path, "judged", document.judged, f"{list(JUDGED)}: format 1 has no other")
+        raise ScenarioError(
+            path, "judged", document.judged, f"{list(JUDGED)}: format 1 has no other"
+        )
     return document
 
 

@@ -22,7 +22,11 @@ class ScenarioError(ValueError):
     def __init__(self, file: str | Path, field: str, value: object, expected: str) -> None:
         self.file, self.field, self.value, self.expected = str(file), field, value, expected
         said = "is missing" if value is MISSING else f"= {_short(value)}"
-        super().__init__(" ".join(f"{self.file}: {f'{field} {said}: ' if field else ''}expected {expected}".splitlines()))
+        super().__init__(
+            " ".join(
+                f"{self.file}: {f'{field} {said}: ' if field else ''}expected {expected}".splitlines()
+            )
+        )
 
 
 def _short(value: object) -> str:
@@ -32,7 +36,9 @@ def _short(value: object) -> str:
 
 def field_path(parts: tuple[Any, ...]) -> str:
     """Where something stands in nested lists and objects: `brokers[3].name`."""
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts).removeprefix(".")
+    return "".join(
+        f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts
+    ).removeprefix(".")
 
 
 def told(file: str | Path, model: type[BaseModel], error: ValidationError) -> ScenarioError:
@@ -41,17 +47,36 @@ def told(file: str | Path, model: type[BaseModel], error: ValidationError) -> Sc
     kind, context = first["type"], first.get("ctx", {})
     place, around = _place(model, first["loc"])
     if kind.startswith("union_tag"):  # it has no kind, or one that nobody knows
-        value = first["input"].get("kind", MISSING) if isinstance(first["input"], dict) else first["input"]
-        return ScenarioError(file, field_path((*place, "kind")), value, f"one of {context.get('expected_tags', 'the known kinds')}")
+        value = (
+            first["input"].get("kind", MISSING)
+            if isinstance(first["input"], dict)
+            else first["input"]
+        )
+        return ScenarioError(
+            file,
+            field_path((*place, "kind")),
+            value,
+            f"one of {context.get('expected_tags', 'the known kinds')}",
+        )
     if kind == "missing":
         return ScenarioError(file, field_path(place), MISSING, "it: every key is needed")
     if kind == "extra_forbidden":
         known = list(around.model_fields)
         near = get_close_matches(str(place[-1]), known, n=3) or known
-        return ScenarioError(file, field_path(place), first["input"], f"one of the known keys; nearest: {', '.join(near)}")
+        return ScenarioError(
+            file,
+            field_path(place),
+            first["input"],
+            f"one of the known keys; nearest: {', '.join(near)}",
+        )
     limit, words = _LIMITS.get(kind, ("", ""))
     wanted = words.format(context[limit]) if limit else words or expected(first)
-    return ScenarioError(file, field_path(place), first["input"], wanted.replace("a section with keys in it", "an object with keys in it"))
+    return ScenarioError(
+        file,
+        field_path(place),
+        first["input"],
+        wanted.replace("a section with keys in it", "an object with keys in it"),
+    )
 
 
 _LIMITS = {
@@ -70,25 +95,45 @@ def _place(model: type[BaseModel], loc: tuple[Any, ...]) -> tuple[tuple[Any, ...
     place: list[Any] = []
     annotation: Any = model
     for number, part in enumerate(loc):
-        if isinstance(part, str) and number < len(loc) - 1 and (tagged := _tagged(annotation, part)):
+        if (
+            isinstance(part, str)
+            and number < len(loc) - 1
+            and (tagged := _tagged(annotation, part))
+        ):
             annotation = tagged
             continue
         if isinstance(annotation, type) and issubclass(annotation, BaseModel):
             model = annotation
         place.append(part)
-        annotation = _held(model.model_fields[part].annotation if isinstance(part, str) and part in model.model_fields else annotation)
+        annotation = _held(
+            model.model_fields[part].annotation
+            if isinstance(part, str) and part in model.model_fields
+            else annotation
+        )
     return tuple(place), model
 
 
 def _tagged(annotation: Any, kind: str) -> type[BaseModel] | None:
     """The member of a union of models whose `kind` is this one."""
-    members = [one for one in get_args(annotation) if isinstance(one, type) and issubclass(one, BaseModel)]
-    return next((one for one in members if kind in get_args(one.model_fields["kind"].annotation)), None) if len(members) > 1 else None
+    members = [
+        one for one in get_args(annotation) if isinstance(one, type) and issubclass(one, BaseModel)
+    ]
+    return (
+        next(
+            (one for one in members if kind in get_args(one.model_fields["kind"].annotation)), None
+        )
+        if len(members) > 1
+        else None
+    )
 
 
 def _held(annotation: Any) -> Any:
     """What a list holds, without what is annotated beside it."""
-    while get_origin(annotation) is not None and get_origin(annotation) is not Literal and get_args(annotation):
+    while (
+        get_origin(annotation) is not None
+        and get_origin(annotation) is not Literal
+        and get_args(annotation)
+    ):
         members = get_args(annotation)
         if sum(isinstance(one, type) and issubclass(one, BaseModel) for one in members) > 1:
             return annotation

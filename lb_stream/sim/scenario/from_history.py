@@ -54,7 +54,9 @@ class History:
     bundles: pa.Table  # of bundle_history, in order of time: all rows from an hour before on
     brokers: pa.Table  # of broker_history, likewise
     alive: pa.Table  # now_ms, broker, alive, seen_ms: of each broker the first round, and those in which `alive` changed; in order
-    drains: pa.Table  # at_ms, kind (drain-broker, undrain-broker), broker: operators' commands, in order
+    drains: (
+        pa.Table
+    )  # at_ms, kind (drain-broker, undrain-broker), broker: operators' commands, in order
     memory: str | None = None  # of the first round, as logged
     settings: Mapping[str, Any] = field(default_factory=dict)  # the job's own for this cluster
     report_interval_s: float | None = None  # medians, where anything tells
@@ -75,17 +77,33 @@ def scenario_of(history: History, tick_s: float = 10.0) -> MadeScenario:
 
     Raises ScenarioError where there is nothing to make one of, and for a tick that the history's resolution is no multiple of.
     """
-    where, step_ms, from_ms = f"history of {history.cluster}", history.resolution_ms, history.from_ms
-    step_ticks, ticks = round(step_ms / 1000 / tick_s), math.floor((history.to_ms - from_ms) / 1000 / tick_s)
+    where, step_ms, from_ms = (
+        f"history of {history.cluster}",
+        history.resolution_ms,
+        history.from_ms,
+    )
+    step_ticks, ticks = (
+        round(step_ms / 1000 / tick_s),
+        math.floor((history.to_ms - from_ms) / 1000 / tick_s),
+    )
     if step_ticks < 1 or not math.isclose(step_ticks * tick_s * 1000, step_ms):
-        raise ScenarioError(where, "tick", tick_s, f"a divisor of the history's resolution, {step_ms / 1000:g} s")
+        raise ScenarioError(
+            where, "tick", tick_s, f"a divisor of the history's resolution, {step_ms / 1000:g} s"
+        )
     if ticks < 1 or not len(history.bundles) or not len(history.brokers):
         found = f"{len(history.bundles)} rows of bundles, {len(history.brokers)} of brokers"
-        raise ScenarioError(where, "time", f"{utc(from_ms)} to {utc(history.to_ms)}", f"a time that rows tell of: there are {found}")
+        raise ScenarioError(
+            where,
+            "time",
+            f"{utc(from_ms)} to {utc(history.to_ms)}",
+            f"a time that rows tell of: there are {found}",
+        )
     names = tuple(sorted(set(history.brokers["broker"].to_pylist())))
     loads = recorded_loads(history.bundles, names, from_ms, step_ms, -(-ticks // step_ticks))
     if not loads.names:
-        raise ScenarioError(where, "bundles", 0, "at least one that is not of the brokers' own namespaces")
+        raise ScenarioError(
+            where, "bundles", 0, "at least one that is not of the brokers' own namespaces"
+        )
     orders, pinned = _orders(history)
     up, events, said = _events(history, names, orders, tick_s, tick_s * ticks)
     brokers, inferred = _brokers(history, names, up, tick_s)
@@ -106,7 +124,9 @@ def scenario_of(history: History, tick_s: float = 10.0) -> MadeScenario:
         judge_from_s=0.0,
         settled_from_s=math.floor(min(SETTLED_S, tick_s * ticks / 4) / tick_s) * tick_s,
         brokers=brokers,
-        bundles=ScenarioBundles(loads.names, owner, **loads.counts, memory_bytes=np.zeros(len(loads.names), np.int64)),
+        bundles=ScenarioBundles(
+            loads.names, owner, **loads.counts, memory_bytes=np.zeros(len(loads.names), np.int64)
+        ),
         events=events,
         faults=(),
         policies=policies,
@@ -118,10 +138,14 @@ def scenario_of(history: History, tick_s: float = 10.0) -> MadeScenario:
 def _orders(history: History) -> tuple[OperatorState, tuple[str, ...]]:
     """What operators had laid down, and the namespaces that are never shed."""
     orders = Memory.from_json(history.memory).orders if history.memory else OperatorState()
-    return orders, cluster_config(in_force(history.settings, orders.settings)).balancer.shedding_excluded_namespaces
+    return orders, cluster_config(
+        in_force(history.settings, orders.settings)
+    ).balancer.shedding_excluded_namespaces
 
 
-def _brokers(history: History, names: Sequence[str], up: Bools, tick_s: float) -> tuple[ScenarioBrokers, tuple[str, ...]]:
+def _brokers(
+    history: History, names: Sequence[str], up: Bools, tick_s: float
+) -> tuple[ScenarioBrokers, tuple[str, ...]]:
     reports = each_once(history.brokers)
     of = {name: row for row, name in enumerate(names)}
     broker = np.array([of[name] for name in reports["broker"].to_pylist()], np.int64)
@@ -177,7 +201,9 @@ def _events(
     for broker in orders.drained:
         happens(from_ms, broker, "drain")
     for row in history.drains.to_pylist():
-        happens(row["at_ms"], row["broker"], "undrain" if row["kind"] == "undrain-broker" else "drain")
+        happens(
+            row["at_ms"], row["broker"], "undrain" if row["kind"] == "undrain-broker" else "drain"
+        )
     notes = [] if lives else ["no round tells who was alive: all brokers are up all the time"]
     return up, tuple(_possible(sorted(found), up.tolist())), notes
 
@@ -196,7 +222,11 @@ def _possible(found: Sequence[tuple[float, int, EventKind]], up: list[bool]) -> 
 
 
 def _policies(
-    orders: OperatorState, pinned: Sequence[str], loads: RecordedLoads, owner: Ints, brokers: Sequence[str]
+    orders: OperatorState,
+    pinned: Sequence[str],
+    loads: RecordedLoads,
+    owner: Ints,
+    brokers: Sequence[str],
 ) -> tuple[ScenarioPolicies, list[str]]:
     """The operators' rules, in names instead of expressions; a rule that names nobody here, or is broken at the start, is left out."""
     namespace_of = [name.rpartition("/")[0] for name in loads.names]
@@ -210,7 +240,9 @@ def _policies(
         if named and primary:
             isolation.append(Isolation(name, named, primary, secondary, policy.min_available))
         else:
-            notes.append(f"left out: the isolation policy {name} names no {'namespace' if not named else 'primary broker'} of this time")
+            notes.append(
+                f"left out: the isolation policy {name} names no {'namespace' if not named else 'primary broker'} of this time"
+            )
     at: dict[tuple[str, int], set[str]] = {}
     groups: dict[str, list[str]] = {}
     for one in namespaces:
@@ -220,7 +252,14 @@ def _policies(
         if row >= 0 and (group := given.group_of(namespace)) is not None:
             at.setdefault((group, row), set()).add(namespace)
     broken = {group for (group, _), together in at.items() if len(together) > 1}
-    notes += [f"left out: the anti-affinity group {group}, which is broken at the start" for group in sorted(broken)]
-    anti_affinity = [AntiAffinity(group, tuple(some)) for group, some in sorted(groups.items()) if group not in broken]
+    notes += [
+        f"left out: the anti-affinity group {group}, which is broken at the start"
+        for group in sorted(broken)
+    ]
+    anti_affinity = [
+        AntiAffinity(group, tuple(some))
+        for group, some in sorted(groups.items())
+        if group not in broken
+    ]
     kept = tuple(one for one in pinned if one in namespaces)
     return ScenarioPolicies(tuple(isolation), tuple(anti_affinity), kept), notes

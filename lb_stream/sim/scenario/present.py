@@ -28,7 +28,9 @@ class Happening:
     dead: Sequence[str] = ()
 
 
-def present_scenario(history: History, minutes: float, happening: Happening = Happening()) -> MadeScenario:
+def present_scenario(
+    history: History, minutes: float, happening: Happening = Happening()
+) -> MadeScenario:
     """The loads of the history's last slot for so many minutes.
 
     `history` begins at its last slot. Raises ScenarioError for a broker that there isn't, or that isn't drained and should be no longer.
@@ -44,8 +46,17 @@ def present_scenario(history: History, minutes: float, happening: Happening = Ha
             raise ScenarioError(where, "broker", broker, f"one of {', '.join(names)}")
     for broker in happening.undrained:
         if broker not in drained:
-            raise ScenarioError(where, "broker", broker, f"one that is being drained: {', '.join(drained) or 'none is'}")
-    already = [event for event in already if event.kind != "drain" or names[event.broker] not in happening.undrained]
+            raise ScenarioError(
+                where,
+                "broker",
+                broker,
+                f"one that is being drained: {', '.join(drained) or 'none is'}",
+            )
+    already = [
+        event
+        for event in already
+        if event.kind != "drain" or names[event.broker] not in happening.undrained
+    ]
     begun = [event for event in _events(happening, names, tick_s) if event not in already]
     scenario = replace(
         now, why=f"What {history.cluster} carries now goes on.", ticks=ticks, load_step_ticks=ticks, noise_step_ticks=ticks,

@@ -11,8 +11,23 @@ from numpy.typing import NDArray
 
 from lb_stream.sim.scenario.document import DOCUMENT, Document, read_document
 from lb_stream.sim.scenario.errors import MISSING, ScenarioError
-from lb_stream.sim.scenario.references import References, brokers_of, events_of, faults_of, judged_times, policies_of
-from lb_stream.sim.scenario.scenario import Event, Fault, MoveTimes, Scenario, ScenarioBrokers, ScenarioBundles, ScenarioPolicies
+from lb_stream.sim.scenario.references import (
+    References,
+    brokers_of,
+    events_of,
+    faults_of,
+    judged_times,
+    policies_of,
+)
+from lb_stream.sim.scenario.scenario import (
+    Event,
+    Fault,
+    MoveTimes,
+    Scenario,
+    ScenarioBrokers,
+    ScenarioBundles,
+    ScenarioPolicies,
+)
 from lb_stream.sim.scenario.tables import (
     BROKER_NOISE,
     BUNDLES,
@@ -25,7 +40,15 @@ from lb_stream.sim.scenario.tables import (
 )
 
 NUMBERS = (
-    *("tick_s", "ticks", "load_step_ticks", "noise_step_ticks", "noise_unit", "report_interval_s", "report_delay_s"),
+    *(
+        "tick_s",
+        "ticks",
+        "load_step_ticks",
+        "noise_step_ticks",
+        "noise_unit",
+        "report_interval_s",
+        "report_delay_s",
+    ),
     *("judge_from_s", "settled_from_s"),
 )
 """What Scenario and scenario.json have under one name."""
@@ -52,7 +75,11 @@ class Parts:
         return -(-self.document.ticks // self.document.noise_step_ticks)
 
     def scenario(
-        self, bundles: ScenarioBundles, loads: NDArray[np.float32], noise: NDArray[np.int8] | None, broker_noise: NDArray[np.int8] | None
+        self,
+        bundles: ScenarioBundles,
+        loads: NDArray[np.float32],
+        noise: NDArray[np.int8] | None,
+        broker_noise: NDArray[np.int8] | None,
     ) -> Scenario:
         """The whole, with what the tables say."""
         said = self.document
@@ -77,14 +104,18 @@ def parts_of(path: Path, document: Document, event_fields: Sequence[str] = ()) -
     brokers = brokers_of(path, document)
     within = References(path, document, {name: row for row, name in enumerate(brokers.names)})
     judged_times(within)
-    return Parts(document, brokers, events_of(within, event_fields), faults_of(within), policies_of(within))
+    return Parts(
+        document, brokers, events_of(within, event_fields), faults_of(within), policies_of(within)
+    )
 
 
 def read_scenario(folder: str | Path) -> Scenario:
     """Read a scenario's folder. Raises ScenarioError, one line, for whatever breaks the format."""
     folder = Path(folder)
     if not (folder / DOCUMENT).is_file():
-        raise ScenarioError(folder, DOCUMENT, MISSING, f"a scenario's folder: {DOCUMENT}, {BUNDLES}, {LOADS_FILE}")
+        raise ScenarioError(
+            folder, DOCUMENT, MISSING, f"a scenario's folder: {DOCUMENT}, {BUNDLES}, {LOADS_FILE}"
+        )
     parts = parts_of(folder / DOCUMENT, read_document(folder / DOCUMENT))
     bundles, unit = read_bundles(folder / BUNDLES, parts.brokers), parts.document.noise_unit
     check_anti_affinity(folder / BUNDLES, bundles, parts.brokers, parts.policies.anti_affinity)

@@ -13,7 +13,12 @@ from numpy.typing import NDArray
 from lb_stream.core.model.names import SYSTEM_PATTERN, parse_bundle
 from lb_stream.sim.scenario.scenario import Floats, Ints
 
-COLUMNS = ("rate_in_msgs_per_s", "rate_out_msgs_per_s", "throughput_in_bytes_per_s", "throughput_out_bytes_per_s")
+COLUMNS = (
+    "rate_in_msgs_per_s",
+    "rate_out_msgs_per_s",
+    "throughput_in_bytes_per_s",
+    "throughput_out_bytes_per_s",
+)
 """Of `bundle_history`, in the order of `scenario.LOADS`."""
 COUNTS = ("topics", "producers", "consumers")
 
@@ -29,7 +34,9 @@ class RecordedLoads:
     notes: tuple[str, ...] = ()
 
 
-def recorded_loads(rows: pa.Table, brokers: Sequence[str], from_ms: int, step_ms: int, steps: int) -> RecordedLoads:
+def recorded_loads(
+    rows: pa.Table, brokers: Sequence[str], from_ms: int, step_ms: int, steps: int
+) -> RecordedLoads:
     """`rows`: of `bundle_history` in order of time. A bundle is in each step as its last row until then has it.
 
     What comes later than the first step is carried by nobody before; its owner is the first that it has. Bundles of the brokers' own
@@ -47,10 +54,20 @@ def recorded_loads(rows: pa.Table, brokers: Sequence[str], from_ms: int, step_ms
     row = np.full((len(order), steps), -1, np.int64)
     row[bundle, step] = np.arange(len(rows))  # of several rows in one place the last stays
     np.maximum.accumulate(row, axis=1, out=row)  # a later row has a greater number
-    owners = pc.index_in(rows["owner"], value_set=pa.array(brokers, pa.string())).fill_null(-1).to_numpy().astype(np.int64)
-    loads = np.stack([np.append(rows[name].to_numpy(), 0).astype(np.float32)[row] for name in COLUMNS])
+    owners = (
+        pc.index_in(rows["owner"], value_set=pa.array(brokers, pa.string()))
+        .fill_null(-1)
+        .to_numpy()
+        .astype(np.int64)
+    )
+    loads = np.stack(
+        [np.append(rows[name].to_numpy(), 0).astype(np.float32)[row] for name in COLUMNS]
+    )
     found = RecordedLoads(
-        tuple(encoded.dictionary.take(order).to_pylist()), loads, _first_owner(row[:, 0], bundle, owners), _counts(rows, row)
+        tuple(encoded.dictionary.take(order).to_pylist()),
+        loads,
+        _first_owner(row[:, 0], bundle, owners),
+        _counts(rows, row),
     )
     return _without_parents(found, np.append(owners, -1)[row] >= 0)
 
@@ -66,7 +83,12 @@ def _first_owner(row: Ints, bundle: Ints, owners: Ints) -> Ints:
 
 def _counts(rows: pa.Table, row: Ints) -> dict[str, Ints]:
     known = np.maximum((row >= 0).sum(axis=1), 1)
-    return {name: np.rint(np.append(rows[name].fill_null(0).to_numpy(), 0)[row].sum(axis=1) / known).astype(np.int64) for name in COUNTS}
+    return {
+        name: np.rint(
+            np.append(rows[name].fill_null(0).to_numpy(), 0)[row].sum(axis=1) / known
+        ).astype(np.int64)
+        for name in COUNTS
+    }
 
 
 def _without_parents(found: RecordedLoads, owned: NDArray[np.bool_]) -> RecordedLoads:
@@ -76,7 +98,9 @@ def _without_parents(found: RecordedLoads, owned: NDArray[np.bool_]) -> Recorded
         return found
     loads, owner = found.loads.copy(), found.owner.copy()
     for parent, (leaves, shares) in sorted(parts.items()):
-        loads[:, leaves] += (found.loads[:, parent] * owned[parent])[:, None, :] * shares[:, None].astype(np.float32)
+        loads[:, leaves] += (found.loads[:, parent] * owned[parent])[:, None, :] * shares[
+            :, None
+        ].astype(np.float32)
         owner[leaves] = np.where(found.owner[parent] >= 0, found.owner[parent], owner[leaves])
     kept = np.array([row not in parts for row in range(len(found.names))])
     return replace(
@@ -85,7 +109,9 @@ def _without_parents(found: RecordedLoads, owned: NDArray[np.bool_]) -> Recorded
         loads=loads[:, kept],
         owner=owner[kept],
         counts={name: values[kept] for name, values in found.counts.items()},
-        notes=(f"{len(parts)} bundles were split: their parts carry their load from the beginning, by their shares of the hash range",),
+        notes=(
+            f"{len(parts)} bundles were split: their parts carry their load from the beginning, by their shares of the hash range",
+        ),
     )
 
 
@@ -93,7 +119,9 @@ def _parts(ranges: Sequence[tuple[str, int, int]]) -> dict[int, tuple[Ints, Floa
     """Row of a bundle that overlaps smaller ones → the rows of the smallest in it, and the share of each."""
     inside: dict[int, list[int]] = {}
     above: list[int] = []  # the bundles that this one is in
-    for row in sorted(range(len(ranges)), key=lambda row: (ranges[row][0], ranges[row][1], -ranges[row][2])):
+    for row in sorted(
+        range(len(ranges)), key=lambda row: (ranges[row][0], ranges[row][1], -ranges[row][2])
+    ):
         namespace, lower, _ = ranges[row]
         while above and (ranges[above[-1]][0] != namespace or ranges[above[-1]][2] <= lower):
             above.pop()

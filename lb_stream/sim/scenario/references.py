@@ -10,12 +10,25 @@ import numpy as np
 
 from lb_stream.sim.scenario.document import Document
 from lb_stream.sim.scenario.errors import MISSING, ScenarioError
-from lb_stream.sim.scenario.scenario import AntiAffinity, Event, Fault, Isolation, ScenarioBrokers, ScenarioPolicies
+from lb_stream.sim.scenario.scenario import (
+    AntiAffinity,
+    Event,
+    Fault,
+    Isolation,
+    ScenarioBrokers,
+    ScenarioPolicies,
+)
 
 EPSILON_S = 1e-6
 AMOUNTS = (
     *("cpu_msgs_per_s", "cpu_bytes_per_s", "bandwidth_in_bytes_per_s", "bandwidth_out_bytes_per_s"),
-    *("memory_bytes", "memory_base_bytes", "direct_memory_bytes", "direct_memory_base_bytes", "report_phase_s"),
+    *(
+        "memory_bytes",
+        "memory_base_bytes",
+        "direct_memory_bytes",
+        "direct_memory_base_bytes",
+        "report_phase_s",
+    ),
 )
 """The columns of brokers that are numbers."""
 
@@ -47,7 +60,9 @@ class References:
     def within(self, field: str, t_s: float) -> float:
         """A moment, which must lie in the scenario."""
         if t_s > self.end_s + EPSILON_S:
-            raise ScenarioError(self.path, field, t_s, f"{self.end_s:g} or less: the scenario ends then")
+            raise ScenarioError(
+                self.path, field, t_s, f"{self.end_s:g} or less: the scenario ends then"
+            )
         return t_s
 
 
@@ -66,16 +81,26 @@ def brokers_of(path: Path, document: Document) -> ScenarioBrokers:
     seen: set[str] = set()
     for at, name in enumerate(names):
         if name in seen:
-            raise ScenarioError(path, f"brokers[{at}].name", name, "a name that no other broker has")
+            raise ScenarioError(
+                path, f"brokers[{at}].name", name, "a name that no other broker has"
+            )
         seen.add(name)
-    columns = {name: np.array([getattr(one, name) for one in document.brokers], np.float64) for name in AMOUNTS}
-    return ScenarioBrokers(names=names, up=np.array([one.up for one in document.brokers], np.bool_), **columns)
+    columns = {
+        name: np.array([getattr(one, name) for one in document.brokers], np.float64)
+        for name in AMOUNTS
+    }
+    return ScenarioBrokers(
+        names=names, up=np.array([one.up for one in document.brokers], np.bool_), **columns
+    )
 
 
 def judged_times(within: References) -> None:
     """Judging begins within the scenario, and the disturbance is over after it began."""
     document, last_s = within.document, (within.document.ticks - 1) * within.document.tick_s
-    for field, least, most in (("judge_from_s", 0.0, last_s), ("settled_from_s", document.judge_from_s, last_s)):
+    for field, least, most in (
+        ("judge_from_s", 0.0, last_s),
+        ("settled_from_s", document.judge_from_s, last_s),
+    ):
         value = getattr(document, field)
         if not least <= value <= most + EPSILON_S:
             wanted = f"{least:g} or more, and {last_s:g}, the last tick, or less"
@@ -92,15 +117,35 @@ def events_of(within: References, fields: Sequence[str] = ()) -> tuple[Event, ..
         row = within.broker(f"{field}.broker", one.broker)
         before_s = found[-1].t_s if found else 0.0
         if within.within(f"{field}.t_s", one.t_s) < before_s:
-            raise ScenarioError(within.path, f"{field}.t_s", one.t_s, f"{before_s:g} or more: events are in order of time")
+            raise ScenarioError(
+                within.path,
+                f"{field}.t_s",
+                one.t_s,
+                f"{before_s:g} or more: events are in order of time",
+            )
         _only_with(within.path, f"{field}.factor", one.factor, one.kind, "slow")
         if one.kind in ("crash", "leave") and not up[one.broker]:
-            raise ScenarioError(within.path, f"{field}.kind", one.kind, f"another kind: {one.broker} is down at {one.t_s:g} s")
+            raise ScenarioError(
+                within.path,
+                f"{field}.kind",
+                one.kind,
+                f"another kind: {one.broker} is down at {one.t_s:g} s",
+            )
         if one.kind == "up" and up[one.broker]:
-            raise ScenarioError(within.path, f"{field}.kind", one.kind, f"another kind: {one.broker} is up at {one.t_s:g} s")
+            raise ScenarioError(
+                within.path,
+                f"{field}.kind",
+                one.kind,
+                f"another kind: {one.broker} is up at {one.t_s:g} s",
+            )
         if one.kind in ("drain", "undrain") and drained[one.broker] == (one.kind == "drain"):
             state = "drained" if drained[one.broker] else "not drained"
-            raise ScenarioError(within.path, f"{field}.kind", one.kind, f"another kind: {one.broker} is {state} at {one.t_s:g} s")
+            raise ScenarioError(
+                within.path,
+                f"{field}.kind",
+                one.kind,
+                f"another kind: {one.broker} is {state} at {one.t_s:g} s",
+            )
         up[one.broker] = one.kind == "up" or (up[one.broker] and one.kind not in ("crash", "leave"))
         drained[one.broker] = one.kind == "drain" or (drained[one.broker] and one.kind != "undrain")
         found.append(Event(one.t_s, row, one.kind, 1.0 if one.factor is None else one.factor))
@@ -115,7 +160,9 @@ def faults_of(within: References) -> tuple[Fault, ...]:
         rows = within.brokers(f"{field}.brokers", one.brokers)
         from_s = within.within(f"{field}.from_s", one.from_s)
         if one.to_s <= from_s:
-            raise ScenarioError(within.path, f"{field}.to_s", one.to_s, f"more than from_s, {from_s:g}")
+            raise ScenarioError(
+                within.path, f"{field}.to_s", one.to_s, f"more than from_s, {from_s:g}"
+            )
         _only_with(within.path, f"{field}.delay_s", one.delay_s, one.kind, "stale_reports")
         found.append(Fault(one.kind, rows, from_s, one.to_s, one.delay_s or 0.0))
     return tuple(found)
@@ -124,7 +171,12 @@ def faults_of(within: References) -> tuple[Fault, ...]:
 def _only_with(path: Path, field: str, value: float | None, kind: str, wanted_kind: str) -> None:
     """A number that one kind needs and the others lack."""
     if (value is None) == (kind == wanted_kind):
-        raise ScenarioError(path, field, MISSING if value is None else value, f"it with kind {wanted_kind}, and with no other")
+        raise ScenarioError(
+            path,
+            field,
+            MISSING if value is None else value,
+            f"it with kind {wanted_kind}, and with no other",
+        )
 
 
 def policies_of(within: References) -> ScenarioPolicies:
@@ -134,14 +186,24 @@ def policies_of(within: References) -> ScenarioPolicies:
     for at, one in enumerate(given.isolation):
         field = f"policies.isolation[{at}]"
         once(path, f"{field}.namespaces", one.namespaces)
-        primary, secondary = within.brokers(f"{field}.primary", one.primary), within.brokers(f"{field}.secondary", one.secondary)
-        isolation.append(Isolation(one.name, tuple(one.namespaces), primary, secondary, one.min_available))
+        primary, secondary = (
+            within.brokers(f"{field}.primary", one.primary),
+            within.brokers(f"{field}.secondary", one.secondary),
+        )
+        isolation.append(
+            Isolation(one.name, tuple(one.namespaces), primary, secondary, one.min_available)
+        )
     group_of: dict[str, str] = {}
     for at, group in enumerate(given.anti_affinity):
         for number, namespace in enumerate(group.namespaces):
             if namespace in group_of:
                 field = f"policies.anti_affinity[{at}].namespaces[{number}]"
-                raise ScenarioError(path, field, namespace, f"another namespace: group {group_of[namespace]} has this one")
+                raise ScenarioError(
+                    path,
+                    field,
+                    namespace,
+                    f"another namespace: group {group_of[namespace]} has this one",
+                )
             group_of[namespace] = group.name
     once(path, "policies.isolation.name", (one.name for one in given.isolation))
     once(path, "policies.anti_affinity.name", (one.name for one in given.anti_affinity))

@@ -166,7 +166,11 @@ class Scenario:
         step = tick // self.noise_step_ticks
 
         def factors(noise: NDArray[np.int8] | None, count: int) -> Floats:
-            return np.ones(count) if noise is None else 1.0 + noise[:, step].astype(np.float64) * self.noise_unit
+            return (
+                np.ones(count)
+                if noise is None
+                else 1.0 + noise[:, step].astype(np.float64) * self.noise_unit
+            )
 
         return factors(self.noise, len(self.bundles)), factors(self.broker_noise, len(self.brokers))
 

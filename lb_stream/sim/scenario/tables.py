@@ -14,9 +14,21 @@ from numpy.typing import NDArray
 from lb_stream.contracts.base import GREATEST
 from lb_stream.core.model.names import BUNDLE_PATTERN, namespace_codes
 from lb_stream.sim.scenario.errors import MISSING, ScenarioError
-from lb_stream.sim.scenario.scenario import LOADS, AntiAffinity, Bools, Ints, ScenarioBrokers, ScenarioBundles
+from lb_stream.sim.scenario.scenario import (
+    LOADS,
+    AntiAffinity,
+    Bools,
+    Ints,
+    ScenarioBrokers,
+    ScenarioBundles,
+)
 
-BUNDLES, LOADS_FILE, NOISE, BROKER_NOISE = "bundles.parquet", "loads.parquet", "noise.parquet", "broker_noise.parquet"
+BUNDLES, LOADS_FILE, NOISE, BROKER_NOISE = (
+    "bundles.parquet",
+    "loads.parquet",
+    "noise.parquet",
+    "broker_noise.parquet",
+)
 COUNTS = ("topics", "producers", "consumers", "memory_bytes")
 _BUNDLE_EXPECTED = "tenant/namespace/0xLLLLLLLL_0xHHHHHHHH"
 
@@ -43,12 +55,21 @@ def read_bundles(path: Path, brokers: ScenarioBrokers) -> ScenarioBundles:
     def refuse(field: str, values: Ints, bad: Bools, expected: str) -> None:
         if bad.any():
             row = int(np.argmax(bad))
-            raise ScenarioError(path, f"{field} of row {row} ({names[row]})", int(values[row]), expected)
+            raise ScenarioError(
+                path, f"{field} of row {row} ({names[row]})", int(values[row]), expected
+            )
 
     owner = column("start_owner")
     last = len(brokers) - 1
-    refuse("start_owner", owner, (owner < -1) | (owner > last), f"-1 or a row of brokers, 0 to {last}")
-    refuse("start_owner", owner, ~np.append(brokers.up, True)[owner], "a broker that is up at the start, or -1")
+    refuse(
+        "start_owner", owner, (owner < -1) | (owner > last), f"-1 or a row of brokers, 0 to {last}"
+    )
+    refuse(
+        "start_owner",
+        owner,
+        ~np.append(brokers.up, True)[owner],
+        "a broker that is up at the start, or -1",
+    )
     counts = {name: column(name) for name in COUNTS}
     for name, values in counts.items():
         refuse(name, values, values < 0, "0 or more")
@@ -62,34 +83,52 @@ def _check_names(path: Path, names: pa.StringArray) -> None:
         row = int(np.argmax(bad))
         raise ScenarioError(path, f"name of row {row}", names[row].as_py(), _BUNDLE_EXPECTED)
     codes, _ = namespace_codes(names)
-    lower, upper = (_hex(pc.utf8_slice_codeunits(names, start, stop)) for start, stop in ((-19, -11), (-8, None)))
+    lower, upper = (
+        _hex(pc.utf8_slice_codeunits(names, start, stop))
+        for start, stop in ((-19, -11), (-8, None))
+    )
     if (lower >= upper).any():
         row = int(np.argmax(lower >= upper))
-        raise ScenarioError(path, f"name of row {row}", names[row].as_py(), "a lower bound below the upper one")
+        raise ScenarioError(
+            path, f"name of row {row}", names[row].as_py(), "a lower bound below the upper one"
+        )
     order = np.lexsort((lower, codes))
     follows = codes[order][1:] == codes[order][:-1]
     overlap = follows & (lower[order][1:] < upper[order][:-1])
     if overlap.any():
         at = int(np.argmax(overlap))
         row, other = int(order[at + 1]), names[int(order[at])].as_py()
-        raise ScenarioError(path, f"name of row {row}", names[row].as_py(), f"a range that no other bundle has: it overlaps {other}")
+        raise ScenarioError(
+            path,
+            f"name of row {row}",
+            names[row].as_py(),
+            f"a range that no other bundle has: it overlaps {other}",
+        )
 
 
 def _hex(digits: pa.StringArray) -> Ints:
     """Texts of eight hexadecimal digits as numbers."""
-    letters = np.frombuffer("".join(digits.to_pylist()).encode("ascii"), np.uint8).reshape(-1, 8).astype(np.int64)
+    letters = (
+        np.frombuffer("".join(digits.to_pylist()).encode("ascii"), np.uint8)
+        .reshape(-1, 8)
+        .astype(np.int64)
+    )
     values = np.where(letters >= ord("a"), letters - ord("a") + 10, letters - ord("0"))
     found: Ints = values @ (16 ** np.arange(7, -1, -1))
     return found
 
 
-def check_anti_affinity(path: Path, bundles: ScenarioBundles, brokers: ScenarioBrokers, groups: tuple[AntiAffinity, ...]) -> None:
+def check_anti_affinity(
+    path: Path, bundles: ScenarioBundles, brokers: ScenarioBrokers, groups: tuple[AntiAffinity, ...]
+) -> None:
     """Scenarios start without two namespaces of a group at one broker. Raises ScenarioError."""
     group_of = {namespace: group.name for group in groups for namespace in group.namespaces}
     serves: dict[tuple[str, int], str] = {}
     if not group_of:
         return
-    for row, (name, owner) in enumerate(zip(bundles.names, bundles.start_owner.tolist(), strict=True)):
+    for row, (name, owner) in enumerate(
+        zip(bundles.names, bundles.start_owner.tolist(), strict=True)
+    ):
         namespace = name.rpartition("/")[0]
         if owner >= 0 and (group := group_of.get(namespace)) is not None:
             other = serves.setdefault((group, owner), namespace)
@@ -104,45 +143,75 @@ def read_loads(path: Path, bundles: ScenarioBundles, steps: int) -> NDArray[np.f
     loads = np.empty((len(LOADS), len(bundles), steps), np.float32)
     for number, name in enumerate(LOADS):
         loads[number] = table[name].to_numpy().reshape(len(bundles), steps)
-        bad = ~((loads[number] >= 0) & (loads[number] <= GREATEST))  # so are those that are no numbers
+        bad = ~(
+            (loads[number] >= 0) & (loads[number] <= GREATEST)
+        )  # so are those that are no numbers
         if bad.any():
             bundle, step = divmod(int(np.argmax(bad)), steps)
             field = f"{name} of {bundles.names[bundle]} at step {step}"
-            raise ScenarioError(path, field, float(loads[number, bundle, step]), f"a number from 0 to {GREATEST:g}")
+            raise ScenarioError(
+                path, field, float(loads[number, bundle, step]), f"a number from 0 to {GREATEST:g}"
+            )
     return loads
 
 
-def read_noise(path: Path, count: int, what: str, steps: int, unit: float) -> NDArray[np.int8] | None:
+def read_noise(
+    path: Path, count: int, what: str, steps: int, unit: float
+) -> NDArray[np.int8] | None:
     """noise.parquet or broker_noise.parquet: bundles or brokers × noise steps; None: there is no such file. Raises ScenarioError."""
     if not path.exists():
         return None
-    noise: NDArray[np.int8] = _read(path, {"q": _SMALL}, (count, what, steps))["q"].to_numpy().reshape(count, steps)
+    noise: NDArray[np.int8] = (
+        _read(path, {"q": _SMALL}, (count, what, steps))["q"].to_numpy().reshape(count, steps)
+    )
     if 1.0 + int(noise.min()) * unit < 0:
         row = int(np.argmin(noise))
-        raise ScenarioError(path, f"q of row {row}", int(noise.min()), f"{-1 / unit:g} or more: 1 + q · noise_unit must not be negative")
+        raise ScenarioError(
+            path,
+            f"q of row {row}",
+            int(noise.min()),
+            f"{-1 / unit:g} or more: 1 + q · noise_unit must not be negative",
+        )
     return noise
 
 
-def _read(path: Path, columns: Mapping[str, _Kind], shape: tuple[int, str, int] | None = None) -> pa.Table:
+def _read(
+    path: Path, columns: Mapping[str, _Kind], shape: tuple[int, str, int] | None = None
+) -> pa.Table:
     """A file with these columns and no others, without nulls, and as many rows as `shape` (count, of what, steps) says."""
     try:
         table = pq.ParquetFile(path, page_checksum_verification=True).read()
     except FileNotFoundError:
-        raise ScenarioError(path, "the file", MISSING, f"Parquet with columns {', '.join(columns)}") from None
+        raise ScenarioError(
+            path, "the file", MISSING, f"Parquet with columns {', '.join(columns)}"
+        ) from None
     except (OSError, pa.ArrowException) as error:
         raise ScenarioError(path, "", None, f"a whole Parquet file ({error})") from None
     for name in (*columns, *table.column_names):
         if name not in columns:
-            raise ScenarioError(path, f"column {name}", str(table.schema.field(name).type), f"no columns but {', '.join(columns)}")
+            raise ScenarioError(
+                path,
+                f"column {name}",
+                str(table.schema.field(name).type),
+                f"no columns but {', '.join(columns)}",
+            )
         if table.column_names.count(name) != 1:
             found = MISSING if name not in table.column_names else table.column_names
-            raise ScenarioError(path, f"column {name}", found, f"columns {', '.join(columns)}, each once")
+            raise ScenarioError(
+                path, f"column {name}", found, f"columns {', '.join(columns)}, each once"
+            )
         what, fits = columns[name]
         if not fits(table.schema.field(name).type):
-            raise ScenarioError(path, f"column {name}", str(table.schema.field(name).type), f"a column of {what}")
+            raise ScenarioError(
+                path, f"column {name}", str(table.schema.field(name).type), f"a column of {what}"
+            )
         if table[name].null_count:
-            raise ScenarioError(path, f"column {name}", None, f"no nulls; it has {table[name].null_count}")
+            raise ScenarioError(
+                path, f"column {name}", None, f"no nulls; it has {table[name].null_count}"
+            )
     if shape is not None and len(table) != shape[0] * shape[2]:
         count, of, steps = shape
-        raise ScenarioError(path, "rows", len(table), f"{count * steps}: {count} {of} × {steps} steps")
+        raise ScenarioError(
+            path, "rows", len(table), f"{count * steps}: {count} {of} × {steps} steps"
+        )
     return table

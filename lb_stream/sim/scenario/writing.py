@@ -26,9 +26,15 @@ def write_scenario(scenario: Scenario, folder: str | Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / DOCUMENT).unlink(missing_ok=True)
     bundles = scenario.bundles
-    owners = {"name": pa.array(bundles.names, pa.string()), "start_owner": pa.array(bundles.start_owner.astype(np.int32))}
+    owners = {
+        "name": pa.array(bundles.names, pa.string()),
+        "start_owner": pa.array(bundles.start_owner.astype(np.int32)),
+    }
     _write(folder / BUNDLES, owners | {name: pa.array(getattr(bundles, name)) for name in COUNTS})
-    _write(folder / LOADS_FILE, {name: pa.array(scenario.loads[row].reshape(-1)) for row, name in enumerate(LOADS)})
+    _write(
+        folder / LOADS_FILE,
+        {name: pa.array(scenario.loads[row].reshape(-1)) for row, name in enumerate(LOADS)},
+    )
     for file, noise in ((NOISE, scenario.noise), (BROKER_NOISE, scenario.broker_noise)):
         if noise is None:
             (folder / file).unlink(missing_ok=True)
@@ -41,9 +47,17 @@ def write_scenario(scenario: Scenario, folder: str | Path) -> None:
 def _write(path: Path, columns: dict[str, pa.Array]) -> None:
     # Loads differ in their last digits alone from step to step: split into bytes they take a third less room.
     singles = [name for name, values in columns.items() if pa.types.is_float32(values.type)]
-    options: dict[str, Any] = {"use_dictionary": False, "use_byte_stream_split": singles} if singles else {}
+    options: dict[str, Any] = (
+        {"use_dictionary": False, "use_byte_stream_split": singles} if singles else {}
+    )
     pq.write_table(
-        pa.table(columns), path, compression="zstd", compression_level=6, write_page_checksum=True, store_schema=False, **options
+        pa.table(columns),
+        path,
+        compression="zstd",
+        compression_level=6,
+        write_page_checksum=True,
+        store_schema=False,
+        **options,
     )
 
 
@@ -54,10 +68,18 @@ def _document(scenario: Scenario) -> dict[str, Any]:
         "name": scenario.name,
         "why": scenario.why,
         **{name: getattr(scenario, name) for name in NUMBERS},
-        "move": {"release_s": move.release_s, "acquire_s": move.acquire_s, "reconnect_s": move.reconnect_s},
+        "move": {
+            "release_s": move.release_s,
+            "acquire_s": move.acquire_s,
+            "reconnect_s": move.reconnect_s,
+        },
         "judged": list(JUDGED),
         "brokers": [
-            {"name": name, "up": bool(brokers.up[row]), **{amount: float(getattr(brokers, amount)[row]) for amount in AMOUNTS}}
+            {
+                "name": name,
+                "up": bool(brokers.up[row]),
+                **{amount: float(getattr(brokers, amount)[row]) for amount in AMOUNTS},
+            }
             for row, name in enumerate(brokers.names)
         ],
         "events": [_event(brokers.names, one) for one in scenario.events],
@@ -73,7 +95,13 @@ def _event(brokers: tuple[str, ...], one: Event) -> dict[str, Any]:
 
 def _fault(brokers: tuple[str, ...], one: Fault) -> dict[str, Any]:
     delay = {"delay_s": one.delay_s} if one.kind == "stale_reports" else {}
-    return {"kind": one.kind, "brokers": [brokers[row] for row in one.brokers], "from_s": one.from_s, "to_s": one.to_s, **delay}
+    return {
+        "kind": one.kind,
+        "brokers": [brokers[row] for row in one.brokers],
+        "from_s": one.from_s,
+        "to_s": one.to_s,
+        **delay,
+    }
 
 
 def _policies(brokers: tuple[str, ...], given: ScenarioPolicies) -> dict[str, Any]:
@@ -88,8 +116,13 @@ def _policies(brokers: tuple[str, ...], given: ScenarioPolicies) -> dict[str, An
             }
             for one in given.isolation
         ],
-        "anti_affinity": [{"name": one.name, "namespaces": list(one.namespaces)} for one in given.anti_affinity],
+        "anti_affinity": [
+            {"name": one.name, "namespaces": list(one.namespaces)} for one in given.anti_affinity
+        ],
         "pinned_namespaces": list(given.pinned_namespaces),
-        "budgets": [{"namespace": namespace, "moves_per_hour": most} for namespace, most in given.budgets.items()],
+        "budgets": [
+            {"namespace": namespace, "moves_per_hour": most}
+            for namespace, most in given.budgets.items()
+        ],
     }
     return {name: part for name, part in parts.items() if part}

@@ -28,8 +28,18 @@ class Attention:
             self.since_ms = now_ms
         self.last_ms = max(self.last_ms, now_ms)
 
-    def forgotten(self, clusters: Mapping[str, ShardMap], now_ms: int, retention_ms: int) -> list[str]:
+    def forgotten(
+        self, clusters: Mapping[str, ShardMap], now_ms: int, retention_ms: int
+    ) -> list[str]:
         """The clusters that are to be forgotten. `retention_ms` 0: none ever."""
-        if not retention_ms or self.since_ms is None or now_ms - self.since_ms < min(retention_ms, LISTENED_MS):
+        if (
+            not retention_ms
+            or self.since_ms is None
+            or now_ms - self.since_ms < min(retention_ms, LISTENED_MS)
+        ):
             return []
-        return [name for name, slices in clusters.items() if slices.since_ms is not None and now_ms - slices.since_ms >= retention_ms]
+        return [
+            name
+            for name, slices in clusters.items()
+            if slices.since_ms is not None and now_ms - slices.since_ms >= retention_ms
+        ]

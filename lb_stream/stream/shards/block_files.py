@@ -39,7 +39,9 @@ class BlockWriter:
     lasts: bool = True  # it is needed after the batch, whatever happens to the machine
     _draft: Draft | None = field(default=None, init=False)
     _at: int = field(default=0, init=False)
-    _written: dict[str, pa.Buffer] = field(default_factory=dict, init=False)  # what is to be kept, if the store is far
+    _written: dict[str, pa.Buffer] = field(
+        default_factory=dict, init=False
+    )  # what is to be kept, if the store is far
 
     def put(self, table: pa.Table) -> str:
         """Write a block. Returns its reference, good once the file is closed."""
@@ -80,7 +82,9 @@ class _Kept:
 
     blocks: OrderedDict[tuple[Store, str], pa.Buffer] = field(default_factory=OrderedDict)
     size: int = 0
-    pieces: OrderedDict[tuple[Store, str, int], pa.Buffer] = field(default_factory=OrderedDict)  # by where in the file they begin
+    pieces: OrderedDict[tuple[Store, str, int], pa.Buffer] = field(
+        default_factory=OrderedDict
+    )  # by where in the file they begin
 
     def keep(self, checkpoint: Store, reference: str, block: pa.Buffer) -> None:
         """Keep a block in the place of those that were wanted longest ago."""
@@ -103,7 +107,9 @@ class _Kept:
         if len(self.pieces) > PIECES:
             self.pieces.popitem(last=False)
         at = min(begin - first, piece.size)
-        return pa.py_buffer(piece.slice(at, min(length, piece.size - at)).to_pybytes())  # a copy: a slice would keep the whole piece
+        return pa.py_buffer(
+            piece.slice(at, min(length, piece.size - at)).to_pybytes()
+        )  # a copy: a slice would keep the whole piece
 
     def find(self, checkpoint: Store, reference: str) -> pa.Buffer | None:
         """A block that is kept."""
@@ -134,7 +140,9 @@ class OpenFiles:
             return self.checkpoint.get_range(name, begin, length)
         file = self._files.get(name)
         if file is None:
-            file = self._files[name] = self.checkpoint.get_range(name, 0, self.checkpoint.size(name) or 0)
+            file = self._files[name] = self.checkpoint.get_range(
+                name, 0, self.checkpoint.size(name) or 0
+            )
         begin = min(begin, file.size)
         return file.slice(begin, min(length, file.size - begin))
 
@@ -152,7 +160,9 @@ def read_block(checkpoint: Store | OpenFiles, reference: str) -> pa.Table:
         block = read(f"{FOLDER}/{name}", int(begin), int(length))
         if block.size < int(length):
             have = int(begin) + block.size
-            raise pa.ArrowInvalid(f"{checkpoint}/{FOLDER}/{name} is cut off: it has {have} bytes, {reference} ends behind them")
+            raise pa.ArrowInvalid(
+                f"{checkpoint}/{FOLDER}/{name} is cut off: it has {have} bytes, {reference} ends behind them"
+            )
         if store.local is None:
             _KEPT.keep(store, reference, block)
     return read_stream(block)
@@ -187,7 +197,11 @@ def memory_file(batch_id: int, epoch: int) -> str:
 def remove_spent(checkpoint: Store, batch_id: int, epoch: int) -> None:
     """Delete the samples and memories of all batches up to this one; not those of a job that has come after this one."""
     for name in _names(checkpoint):
-        if name.endswith((_SAMPLES, _MEMORIES)) and int(name.partition("-")[0]) <= batch_id and _epoch_of(name) <= epoch:
+        if (
+            name.endswith((_SAMPLES, _MEMORIES))
+            and int(name.partition("-")[0]) <= batch_id
+            and _epoch_of(name) <= epoch
+        ):
             checkpoint.delete(f"{FOLDER}/{name}")
 
 

@@ -37,7 +37,9 @@ class ShardMap(msgspec.Struct, frozen=True, gc=False):
     @property
     def before(self) -> str | None:
         """JSON of the blocks, if there were more or fewer of them than there are shards now: each must take its part of them."""
-        return canonical_json(self.blocks) if self.blocks and len(self.blocks) != self.shards else None
+        return (
+            canonical_json(self.blocks) if self.blocks and len(self.blocks) != self.shards else None
+        )
 
     @property
     def alone(self) -> bool:
@@ -81,7 +83,9 @@ def _place_of(name: str) -> tuple[int, int] | None:
     return (int(found[1]), int(found[2] or 0)) if found else None
 
 
-def write_directory(checkpoint: Store, batch_id: int, epoch: int, clusters: Mapping[str, ShardMap]) -> bool:
+def write_directory(
+    checkpoint: Store, batch_id: int, epoch: int, clusters: Mapping[str, ShardMap]
+) -> bool:
     """Write down what batch `batch_id` sees. What this job has written for it already stays as it is: False then."""
     return checkpoint.put_if_absent(_file(batch_id, epoch), _to_json(clusters))
 
@@ -91,7 +95,11 @@ def read_directory(checkpoint: Store, batch_id: int, epoch: int) -> dict[str, Sh
     try:
         return _read(checkpoint, _file(batch_id, epoch))
     except FileNotFoundError:
-        before = [(place[1], name) for place, name in _directories(checkpoint) if place[0] == batch_id and place[1] < epoch]
+        before = [
+            (place[1], name)
+            for place, name in _directories(checkpoint)
+            if place[0] == batch_id and place[1] < epoch
+        ]
         if not before:
             raise
         return _read(checkpoint, f"{FOLDER}/{max(before)[1]}")
@@ -103,7 +111,11 @@ def _file(batch_id: int, epoch: int) -> str:
 
 def _directories(checkpoint: Store) -> list[tuple[tuple[int, int], str]]:
     """Batch and epoch of each file that is there."""
-    return [(place, entry.name) for entry in checkpoint.list(FOLDER) if (place := _place_of(entry.name)) is not None]
+    return [
+        (place, entry.name)
+        for entry in checkpoint.list(FOLDER)
+        if (place := _place_of(entry.name)) is not None
+    ]
 
 
 def _read(checkpoint: Store, name: str) -> dict[str, ShardMap]:
@@ -118,5 +130,10 @@ def forget_directories(checkpoint: Store, oldest_batch: int) -> set[str]:
             checkpoint.delete(f"{FOLDER}/{name}")
         else:
             known = _read(checkpoint, f"{FOLDER}/{name}").values()
-            used.update(file_of(reference) for slices in known for block in slices.blocks for reference in block)
+            used.update(
+                file_of(reference)
+                for slices in known
+                for block in slices.blocks
+                for reference in block
+            )
     return used

@@ -31,7 +31,9 @@ def next_slot(before_ms: int | None, now_ms: int, resolution_ms: int) -> Slot | 
 
     What is written reaches back one slot more than needed: a partition may be read a little later than the others.
     """
-    if not resolution_ms or (before_ms is not None and now_ms // resolution_ms <= before_ms // resolution_ms):
+    if not resolution_ms or (
+        before_ms is not None and now_ms // resolution_ms <= before_ms // resolution_ms
+    ):
         return None
     begin_ms = now_ms // resolution_ms * resolution_ms
     whole = before_ms is None or now_ms // WHOLE_MS > before_ms // WHOLE_MS
@@ -41,23 +43,40 @@ def next_slot(before_ms: int | None, now_ms: int, resolution_ms: int) -> Slot | 
 def bundle_rows(cluster: str, shard: Shard, slot: Slot) -> pa.Table:
     """Rows of `bundle_history`: the shard's bundles that a report has named, or that have lost their owner, since then; sorted by name."""
     bundles = shard.bundles
-    changed = np.maximum(bundles["reported_ms"].to_numpy(), bundles["owner_since_ms"].to_numpy()) >= slot.since_ms
+    changed = (
+        np.maximum(bundles["reported_ms"].to_numpy(), bundles["owner_since_ms"].to_numpy())
+        >= slot.since_ms
+    )
     bundles = bundles if changed.all() else bundles.filter(pa.array(changed))
     owner = bundles["owner"].to_numpy()
-    owners = pa.DictionaryArray.from_arrays(pa.array(owner, mask=owner < 0), shard.brokers["name"].combine_chunks())
-    columns = {name: bundles[f"latest_{name}"] for name in FOUR} | {"bundle": bundles["name"], "owner": owners.cast(pa.string())}
-    columns |= {name: bundles[name] for name in ("topics", "producers", "consumers", "cache_size_bytes")}
+    owners = pa.DictionaryArray.from_arrays(
+        pa.array(owner, mask=owner < 0), shard.brokers["name"].combine_chunks()
+    )
+    columns = {name: bundles[f"latest_{name}"] for name in FOUR} | {
+        "bundle": bundles["name"],
+        "owner": owners.cast(pa.string()),
+    }
+    columns |= {
+        name: bundles[name] for name in ("topics", "producers", "consumers", "cache_size_bytes")
+    }
     return _table(BUNDLE_HISTORY.schema, cluster, slot, columns, len(bundles))
 
 
 def broker_rows(cluster: str, shard: Shard, slot: Slot) -> pa.Table:
     """Rows of `broker_history`: every broker of the cluster, whichever shard is asked."""
     brokers = shard.brokers.filter(pc.greater(shard.brokers["reported_ms"], 0))
-    columns = {name: brokers[name] for name in brokers.column_names if name in BROKER_HISTORY.schema.names}
+    columns = {
+        name: brokers[name] for name in brokers.column_names if name in BROKER_HISTORY.schema.names
+    }
     columns |= {name: brokers[f"latest_{name}"] for name in FOUR} | {"broker": brokers["name"]}
     return _table(BROKER_HISTORY.schema, cluster, slot, columns, len(brokers))
 
 
-def _table(schema: pa.Schema, cluster: str, slot: Slot, columns: dict[str, pa.ChunkedArray], rows: int) -> pa.Table:
-    columns |= {"cluster": pa.repeat(pa.scalar(cluster), rows), "slot_ms": pa.repeat(pa.scalar(slot.begin_ms, pa.int64()), rows)}
+def _table(
+    schema: pa.Schema, cluster: str, slot: Slot, columns: dict[str, pa.ChunkedArray], rows: int
+) -> pa.Table:
+    columns |= {
+        "cluster": pa.repeat(pa.scalar(cluster), rows),
+        "slot_ms": pa.repeat(pa.scalar(slot.begin_ms, pa.int64()), rows),
+    }
     return pa.table([columns[field.name].cast(field.type) for field in schema], schema=schema)

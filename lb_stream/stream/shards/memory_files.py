@@ -27,7 +27,14 @@ class Memories(NamedTuple):
     stored: tuple[str, ...] = ()
 
 
-def hand_out(balancer: Mapping[str, str], shadows: Mapping[str, str], checkpoint: Store, batch_id: int, epoch: int, tasks: int) -> Memories:
+def hand_out(
+    balancer: Mapping[str, str],
+    shadows: Mapping[str, str],
+    checkpoint: Store,
+    batch_id: int,
+    epoch: int,
+    tasks: int,
+) -> Memories:
     """The memories as a batch's tasks are given them: in a file, a block for each task, unless they are small."""
     if sum(map(len, balancer.values())) + sum(map(len, shadows.values())) <= STORED_CHARACTERS:
         return Memories(dict(balancer), dict(shadows))
@@ -35,13 +42,18 @@ def hand_out(balancer: Mapping[str, str], shadows: Mapping[str, str], checkpoint
     for cluster in balancer:
         clusters[deciding_task(cluster, tasks)].append(cluster)
     writer = BlockWriter(checkpoint, memory_file(batch_id, epoch), lasts=False)
-    columns = ([own, [balancer[name] for name in own], [shadows.get(name) for name in own]] for own in clusters)
+    columns = (
+        [own, [balancer[name] for name in own], [shadows.get(name) for name in own]]
+        for own in clusters
+    )
     stored = tuple(writer.put(pa.table(each, schema=_SCHEMA)) for each in columns)
     writer.close()
     return Memories({}, {}, stored)
 
 
-_SCHEMA = pa.schema([("cluster", pa.string()), ("balancer", pa.large_string()), ("shadows", pa.large_string())])
+_SCHEMA = pa.schema(
+    [("cluster", pa.string()), ("balancer", pa.large_string()), ("shadows", pa.large_string())]
+)
 
 
 def read_own(checkpoint: Store, stored: tuple[str, ...], clusters: Iterable[str]) -> Memories:

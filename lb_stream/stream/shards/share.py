@@ -41,4 +41,6 @@ EVERY_CLUSTER = Share()
 
 @lru_cache(maxsize=1 << 17)
 def _has(include: str, exclude: str, cluster: str) -> bool:
-    return (not include or matches_whole(include, cluster)) and not (exclude and matches_whole(exclude, cluster))
+    return (not include or matches_whole(include, cluster)) and not (
+        exclude and matches_whole(exclude, cluster)
+    )

@@ -41,10 +41,16 @@ class ClusterBlocks:
 
 def history_slot(before: ShardMap, view: ClusterBlocks, resolution_ms: int) -> Slot | None:
     """The slot of the cluster's history that begins with this batch. None: no new one does, or there is nothing new to see."""
-    return next_slot(before.history_ms, view.now_ms, resolution_ms) if view.sampled and not view.failed else None
+    return (
+        next_slot(before.history_ms, view.now_ms, resolution_ms)
+        if view.sampled and not view.failed
+        else None
+    )
 
 
-def next_slices(before: ShardMap, view: ClusterBlocks, shard_bundles: int, resolution_ms: int = 0) -> ShardMap:
+def next_slices(
+    before: ShardMap, view: ClusterBlocks, shard_bundles: int, resolution_ms: int = 0
+) -> ShardMap:
     """How the next batch cuts a cluster into shards. After a failure, as this batch did: what was to be handed over still is.
 
     `resolution_ms`: of the tables of history; 0: there are none.
@@ -55,14 +61,19 @@ def next_slices(before: ShardMap, view: ClusterBlocks, shard_bundles: int, resol
         return replace(before, since_ms=since_ms, leaving=False)
     shards = len(view.blocks)
     wanted = shards if view.bundles is None else wanted_shards(view.bundles, shards, shard_bundles)
-    history_ms = before.history_ms if history_slot(before, view, resolution_ms) is None else view.now_ms
+    history_ms = (
+        before.history_ms if history_slot(before, view, resolution_ms) is None else view.now_ms
+    )
     return ShardMap(wanted, view.blocks, since_ms, asked=before.asked, history_ms=history_ms)
 
 
 def wanted_shards(bundles: int, shards: int, shard_bundles: int) -> int:
     """A power of two, one for each `shard_bundles`; changed only when the present number is well off."""
     fitting = 1 << max(-(-bundles // shard_bundles) - 1, 0).bit_length()
-    too_few, too_many = 2 * bundles > 3 * shard_bundles * shards, 4 * bundles < shard_bundles * shards
+    too_few, too_many = (
+        2 * bundles > 3 * shard_bundles * shards,
+        4 * bundles < shard_bundles * shards,
+    )
     return fitting if too_few or too_many else shards
 
 
@@ -73,7 +84,9 @@ def name_hashes(names: pa.ChunkedArray) -> NDArray[np.int64]:
 
 def table_part(cluster: str, shard: int, shards: int) -> str:
     """Which part of `bundle_averages` holds a shard's bundles: a part is written anew as a whole."""
-    return f"{cluster}.{shard}" if shards > 1 else f"{zlib.crc32(cluster.encode()) % TABLE_PARTS:02d}"
+    return (
+        f"{cluster}.{shard}" if shards > 1 else f"{zlib.crc32(cluster.encode()) % TABLE_PARTS:02d}"
+    )
 
 
 class Due(NamedTuple):
@@ -90,7 +103,9 @@ Parts = dict[str, list[Due]]
 """Part of the table → each shard in it."""
 
 
-def due_parts(directory: Mapping[str, ShardMap], views: Mapping[str, ClusterBlocks], resolution_ms: int = 0) -> Parts:
+def due_parts(
+    directory: Mapping[str, ShardMap], views: Mapping[str, ClusterBlocks], resolution_ms: int = 0
+) -> Parts:
     """The parts of the table that a batch makes old, with all that belongs in them. `directory`: how the batch was sliced.
 
     A cluster that has just been sliced anew, or forgotten, leaves its old parts. `resolution_ms` as in `next_slices`.

@@ -12,7 +12,10 @@ from lb_stream.stream.task.deadline import TooLong, within
 
 LEAST_S = 0.2
 """For all shadows of one task in one batch, however quick its rounds are."""
-SKIPPED: Entry = {"outcome": "skipped", "detail": "it would have taken more than shadows' share of the round (stream.shadow_share_percent)"}
+SKIPPED: Entry = {
+    "outcome": "skipped",
+    "detail": "it would have taken more than shadows' share of the round (stream.shadow_share_percent)",
+}
 
 
 @dataclass(slots=True)
@@ -39,7 +42,11 @@ class Allowance:
         try:
             return looked_on(looked, shadows, remembered, self._attempt(len(shadows)))
         except Exception as error:
-            return NOTHING | {"shadows": canonical_json([failed(error) | {"policy": name} for name in sorted(shadows)])}
+            return NOTHING | {
+                "shadows": canonical_json(
+                    [failed(error) | {"policy": name} for name in sorted(shadows)]
+                )
+            }
 
     def _attempt(self, shadows: int) -> Attempt:
         waiting = shadows

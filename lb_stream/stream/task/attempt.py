@@ -19,7 +19,11 @@ def task_of_batch() -> tuple[int, int, int]:
     if task is None:
         return 0, 0, 0
     _keep_modules()
-    return int(task.getLocalProperty("streaming.sql.batchId") or 0), task.partitionId(), task.taskAttemptId()
+    return (
+        int(task.getLocalProperty("streaming.sql.batchId") or 0),
+        task.partitionId(),
+        task.taskAttemptId(),
+    )
 
 
 @cache

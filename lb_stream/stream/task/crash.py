@@ -46,7 +46,11 @@ def arm(setting: str) -> Mapping[str, str]:
         return {}
     group = os.getpgrp()
     if group not in (os.getpid(), os.getppid()):
-        raise SettingError("stream.crash_at", setting, "a job in a process group of its own (setsid), as all of the group is killed")
+        raise SettingError(
+            "stream.crash_at",
+            setting,
+            "a job in a process group of its own (setsid), as all of the group is killed",
+        )
     text = f"{setting}:{group}"
     _armed = _Armed(text)
     return {VARIABLE: text}

@@ -9,7 +9,10 @@ from __future__ import annotations
 import socket
 from typing import Any
 
-from pyspark.sql.streaming.stateful_processor_api_client import StatefulProcessorApiClient, StatefulProcessorHandleState
+from pyspark.sql.streaming.stateful_processor_api_client import (
+    StatefulProcessorApiClient,
+    StatefulProcessorHandleState,
+)
 
 _held: list[socket.socket] = []
 """Our ends of the sockets of this worker's last tasks, until Spark has closed its own: were ours closed first, the thread would end."""

@@ -56,7 +56,12 @@ def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         epilog="In full: python -m tests.bench.console --viewers 200 --minutes 10 --brokers 1000 --bundles 100000",
     )
     parser.add_argument("--viewers", type=int, default=20, help="how many (20)")
-    parser.add_argument("--minutes", type=float, default=1.0, help="how long there are viewers; as long there are none (1)")
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=1.0,
+        help="how long there are viewers; as long there are none (1)",
+    )
     parser.add_argument("--brokers", type=int, default=100, help="of the cluster (100)")
     parser.add_argument("--bundles", type=int, default=10_000, help="of the cluster (10000)")
     parser.add_argument("--every", type=float, default=5.0, help="seconds between two rounds (5)")
@@ -75,7 +80,12 @@ class Bench:
     """The processes, the turns, and what was seen in them."""
 
     def __init__(self, folder: Path, cluster: Cluster, viewers: int, every_s: float) -> None:
-        self._folder, self._cluster, self._viewers, self._every_s = folder, cluster, viewers, every_s
+        self._folder, self._cluster, self._viewers, self._every_s = (
+            folder,
+            cluster,
+            viewers,
+            every_s,
+        )
         self.turns: list[Turn] = []
         self.seen, self.memory_mib, self.first_page_ms = Seen(), list[float](), 0.0
         self._told_s: dict[str, float] = {}
@@ -84,9 +94,18 @@ class Bench:
 
     async def run(self, seconds: float) -> None:
         """All of it."""
-        self._console = await Process.start(lambda told: self._url.set_result(told["url"]), "serve", str(self._folder))
+        self._console = await Process.start(
+            lambda told: self._url.set_result(told["url"]), "serve", str(self._folder)
+        )
         url = await self._url
-        size = ("--brokers", str(self._cluster.brokers), "--bundles", str(self._cluster.bundles), "--every", str(self._every_s))
+        size = (
+            "--brokers",
+            str(self._cluster.brokers),
+            "--bundles",
+            str(self._cluster.bundles),
+            "--every",
+            str(self._every_s),
+        )
         try:
             await self._first(url)
             writer = await Process.start(self._round, "write", str(self._folder), *size)
@@ -123,7 +142,10 @@ class Bench:
         self.turns.append(turn)
         before, begun_s = (cpu_s(self._console.pid), time.process_time()), time.monotonic()
         addresses = pages(self._cluster)
-        tasks = [asyncio.create_task(view(url, number, addresses, self.seen, self._told_s)) for number in range(viewers)]
+        tasks = [
+            asyncio.create_task(view(url, number, addresses, self.seen, self._told_s))
+            for number in range(viewers)
+        ]
         while time.monotonic() - begun_s < seconds:
             await asyncio.sleep(SAMPLE_S)
             self.memory_mib.append(resident_mib(self._console.pid))
@@ -131,21 +153,29 @@ class Bench:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         turn.seconds = time.monotonic() - begun_s
-        turn.console_s, turn.own_s = cpu_s(self._console.pid) - before[0], time.process_time() - before[1]
+        turn.console_s, turn.own_s = (
+            cpu_s(self._console.pid) - before[0],
+            time.process_time() - before[1],
+        )
         told = f"{viewers} viewers: {len(turn.rounds_ms)} rounds, console {turn.console_s / turn.seconds:.2f} of a core"
         print(f"{told}, {self.memory_mib[-1]:.0f} MiB", file=sys.stderr, flush=True)
 
 
 def summary(turns: Sequence[Turn], seen: Seen, memory_mib: Sequence[float]) -> dict[str, Any]:
     """The figures. `round_ratio`: median of the ratios of neighbouring turns' medians, with viewers ÷ without."""
-    watched, alone = ([one for one in turns if bool(one.viewers) == wanted] for wanted in (True, False))
+    watched, alone = (
+        [one for one in turns if bool(one.viewers) == wanted] for wanted in (True, False)
+    )
     pairs = [(a, b) for a, b in zip(watched, alone, strict=False) if a.rounds_ms and b.rounds_ms]
 
     def of(values: list[float], share: float) -> float | None:
         return round(float(np.quantile(values, share)), 1) if values else None
 
     def ratio(name: str) -> float | None:
-        found = [statistics.median(getattr(a, name)) / statistics.median(getattr(b, name)) for a, b in pairs]
+        found = [
+            statistics.median(getattr(a, name)) / statistics.median(getattr(b, name))
+            for a, b in pairs
+        ]
         return round(statistics.median(found), 3) if found else None
 
     watched_s = sum(one.seconds for one in watched)
@@ -157,11 +187,24 @@ def summary(turns: Sequence[Turn], seen: Seen, memory_mib: Sequence[float]) -> d
         "rounds": sum(len(one.rounds_ms) for one in turns),
         "console_cores": round(sum(one.console_s for one in watched) / watched_s, 3),
         "viewers_cores": round(sum(one.own_s for one in watched) / watched_s, 3),
-        "memory_mib": {"first": round(memory_mib[0]), "greatest": round(max(memory_mib)), "last": round(memory_mib[-1])},
+        "memory_mib": {
+            "first": round(memory_mib[0]),
+            "greatest": round(max(memory_mib)),
+            "last": round(memory_mib[-1]),
+        },
         "requests": sum(seen.statuses.values()),
         "unchanged": seen.statuses[304],
-        "failed": {str(status): count for status, count in seen.statuses.items() if status not in (200, 304)} | dict(seen.broken),
-        "answer_ms": {"median": of(seen.times_ms, 0.5), "p95": of(seen.times_ms, 0.95), "greatest": of(seen.times_ms, 1.0)},
+        "failed": {
+            str(status): count
+            for status, count in seen.statuses.items()
+            if status not in (200, 304)
+        }
+        | dict(seen.broken),
+        "answer_ms": {
+            "median": of(seen.times_ms, 0.5),
+            "p95": of(seen.times_ms, 0.95),
+            "greatest": of(seen.times_ms, 1.0),
+        },
         "entries": {"made": sum(one.decisions for one in watched), "told": sum(seen.told)},
         "told_after_ms": {"median": of(seen.delays_ms, 0.5), "p95": of(seen.delays_ms, 0.95)},
     }
@@ -172,10 +215,16 @@ async def measure(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
     cluster = Cluster(given.brokers, given.bundles)
     begun_s = time.monotonic()
     hour(folder, cluster, now_ms(), max(1, round(1000 * given.every)))
-    print(f"an hour of {given.brokers:,} x {given.bundles:,} written in {time.monotonic() - begun_s:.0f} s", file=sys.stderr, flush=True)
+    print(
+        f"an hour of {given.brokers:,} x {given.bundles:,} written in {time.monotonic() - begun_s:.0f} s",
+        file=sys.stderr,
+        flush=True,
+    )
     bench = Bench(folder, cluster, given.viewers, given.every)
     await bench.run(60 * given.minutes)
-    asked: dict[str, Any] = {name: getattr(given, name) for name in ("viewers", "minutes", "brokers", "bundles", "every")}
+    asked: dict[str, Any] = {
+        name: getattr(given, name) for name in ("viewers", "minutes", "brokers", "bundles", "every")
+    }
     asked |= {"cores": os.cpu_count(), "first_page_ms": round(bench.first_page_ms)}
     return asked | summary(bench.turns, bench.seen, bench.memory_mib)
 
@@ -190,7 +239,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             found = asyncio.run(measure(given, Path(folder)))
     table = Table("", "", title="the console beside a job", show_header=False)
     for name, value in found.items():
-        told = ", ".join(f"{key} {one}" for key, one in value.items()) if isinstance(value, dict) else str(value)
+        told = (
+            ", ".join(f"{key} {one}" for key, one in value.items())
+            if isinstance(value, dict)
+            else str(value)
+        )
         table.add_row(name.replace("_", " "), told)
     Console(width=120).print(table)
     print(json.dumps(found))

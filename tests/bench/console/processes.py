@@ -23,7 +23,9 @@ TICKS_S = os.sysconf("SC_CLK_TCK")
 class Process:
     """One of them, started. `heard` is given what it says."""
 
-    def __init__(self, process: asyncio.subprocess.Process, heard: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(
+        self, process: asyncio.subprocess.Process, heard: Callable[[dict[str, Any]], None]
+    ) -> None:
         self._process, self.pid = process, process.pid
         self._ears = asyncio.create_task(self._hear(heard))
 
@@ -32,7 +34,10 @@ class Process:
         """With these arguments of `main`."""
         pipe = asyncio.subprocess.PIPE
         command = (sys.executable, "-m", "tests.bench.console.processes", *arguments)
-        return cls(await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, limit=2**22), heard)
+        return cls(
+            await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, limit=2**22),
+            heard,
+        )
 
     async def _hear(self, heard: Callable[[dict[str, Any]], None]) -> None:
         assert self._process.stdout is not None
@@ -89,7 +94,11 @@ def write(folder: Path, cluster: Cluster, every_s: float) -> None:
         begun_s, begun_cpu_s = time.monotonic(), time.process_time()
         made = job.round(now_ms())
         took_s, took_cpu_s = time.monotonic() - begun_s, time.process_time() - begun_cpu_s
-        _say(round_ms=1000 * took_s, cpu_ms=1000 * took_cpu_s, decisions=[one.to_json() for one in made])
+        _say(
+            round_ms=1000 * took_s,
+            cpu_ms=1000 * took_cpu_s,
+            decisions=[one.to_json() for one in made],
+        )
         ended.wait(max(0.0, every_s - took_s))
 
 

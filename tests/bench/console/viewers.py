@@ -43,7 +43,11 @@ def pages(cluster: Cluster) -> tuple[str, ...]:
 
 def page_of(number: int, addresses: Sequence[str]) -> str:
     """Which page a viewer looks at."""
-    return addresses[1 + number // OTHERS % (len(addresses) - 1)] if number % OTHERS == OTHERS - 1 else addresses[0]
+    return (
+        addresses[1 + number // OTHERS % (len(addresses) - 1)]
+        if number % OTHERS == OTHERS - 1
+        else addresses[0]
+    )
 
 
 class Line:
@@ -74,7 +78,11 @@ class Line:
     async def get(self, address: str, tag: str = "") -> tuple[int, Mapping[str, str], bytes]:
         """Status, headers, body."""
         status, headers = await self.ask(address, tag)
-        return status, headers, await self._reader.readexactly(int(headers.get("content-length", 0)))
+        return (
+            status,
+            headers,
+            await self._reader.readexactly(int(headers.get("content-length", 0))),
+        )
 
     async def entries(self) -> AsyncIterator[str]:
         """Ids of the entries that a stream tells."""
@@ -83,7 +91,9 @@ class Line:
                 yield str(json.loads(line[6:])["id"])
 
 
-async def view(url: str, number: int, addresses: Sequence[str], seen: Seen, told_s: Mapping[str, float]) -> None:
+async def view(
+    url: str, number: int, addresses: Sequence[str], seen: Seen, told_s: Mapping[str, float]
+) -> None:
     """One viewer, until cancelled. `told_s`: when each decision was given to the console (time.monotonic)."""
     seen.told.append(0)
     listening = asyncio.create_task(_listen(url, len(seen.told) - 1, seen, told_s))

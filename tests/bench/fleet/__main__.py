@@ -29,7 +29,10 @@ from tests.bench.stream.__main__ import stop_on_signal
 from tests.bench.stream.figures import GIB, WARM_UP
 from tests.bench.stream.stepped import LONGEST_END_S, Place, Stepped, progress
 
-_SIZES = "; ".join(f"{share:.0%} have {brokers} brokers with {bundles} bundles each" for share, brokers, bundles in SIZES.values())
+_SIZES = "; ".join(
+    f"{share:.0%} have {brokers} brokers with {bundles} bundles each"
+    for share, brokers, bundles in SIZES.values()
+)
 ABOUT = f"""How a batch grows with the number of clusters, of bundles and of cores.
 
 Clusters are of mixed sizes: {_SIZES}.
@@ -50,7 +53,16 @@ WITHIN_S, MOST_CORES = 60.0, 64
 WARM_AFTER_S = 30.0
 """A job whose first batch took longer has run all of its code often enough: no other batch of it is left out."""
 
-DRIVER_PHASES = ("offsets_ms", "planning_ms", "wal_ms", "log_ms", "publish_ms", "project_ms", "next_ms", "commit_ms")
+DRIVER_PHASES = (
+    "offsets_ms",
+    "planning_ms",
+    "wal_ms",
+    "log_ms",
+    "publish_ms",
+    "project_ms",
+    "next_ms",
+    "commit_ms",
+)
 
 
 def options() -> argparse.Namespace:
@@ -61,13 +73,37 @@ def options() -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="A glance: python -m tests.bench.fleet --clusters 50 200 --runs 2 --weight 4",
     )
-    parser.add_argument("--clusters", type=int, nargs="+", default=[1_000, 10_000, 30_000], help="how many, job by job")
-    parser.add_argument("--cores", type=int, nargs="+", default=[1, 2], help="of the executors, job by job")
-    parser.add_argument("--runs", type=int, default=3, help="measured batches of each job, at most (3)")
-    parser.add_argument("--enough", type=float, default=40, help="seconds of measured batches after which a job needs no more of them (40)")
-    parser.add_argument("--weight", type=int, default=8, help="how many times the bundles of the one heavier run (8)")
+    parser.add_argument(
+        "--clusters",
+        type=int,
+        nargs="+",
+        default=[1_000, 10_000, 30_000],
+        help="how many, job by job",
+    )
+    parser.add_argument(
+        "--cores", type=int, nargs="+", default=[1, 2], help="of the executors, job by job"
+    )
+    parser.add_argument(
+        "--runs", type=int, default=3, help="measured batches of each job, at most (3)"
+    )
+    parser.add_argument(
+        "--enough",
+        type=float,
+        default=40,
+        help="seconds of measured batches after which a job needs no more of them (40)",
+    )
+    parser.add_argument(
+        "--weight",
+        type=int,
+        default=8,
+        help="how many times the bundles of the one heavier run (8)",
+    )
     parser.add_argument("--partitions", type=int, default=4, help="of the reports topic (4)")
-    parser.add_argument("--folder", type=Path, help="a new folder for Kafka's data, tables, checkpoints and logs, to be kept")
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        help="a new folder for Kafka's data, tables, checkpoints and logs, to be kept",
+    )
     given = parser.parse_args()
     for name, least, values in (
         ("clusters", 3, given.clusters), ("cores", 1, given.cores), ("runs", 1, [given.runs]), ("weight", 2, [given.weight]),
@@ -95,14 +131,19 @@ def jobs(clusters: Sequence[int], weight: int, cores: Sequence[int]) -> list[lis
     The heavier fleet has only that one: what bundles take in tasks is divided by the cores as all of it is.
     """
     most = sorted(cores, reverse=True)
-    return [[Job(min(clusters), weight, most[0])], *([Job(count, 1, number) for number in most] for count in sorted(clusters))]
+    return [
+        [Job(min(clusters), weight, most[0])],
+        *([Job(count, 1, number) for number in most] for count in sorted(clusters)),
+    ]
 
 
 def measure(place: Place, of_fleet: Sequence[Job], runs: int, enough_s: float) -> Iterator[Run]:
     """The jobs of one fleet. Each goes on where the one before has ended: only for the first one every cluster is new."""
     clusters, weight, cores = of_fleet[0]
     fleet = MixedFleet(clusters, weight)
-    with closing(Stepped(place, f"fleet-{clusters}-{weight}", fleet, view_only=False, cores=cores)) as job:
+    with closing(
+        Stepped(place, f"fleet-{clusters}-{weight}", fleet, view_only=False, cores=cores)
+    ) as job:
         for one in of_fleet:
             if one is not of_fleet[0]:
                 job.go_on(one.cores)
@@ -110,8 +151,22 @@ def measure(place: Place, of_fleet: Sequence[Job], runs: int, enough_s: float) -
             batches, cpu, ticks = steps(job, runs, enough_s)
             first_s = job.first_s if one is of_fleet[0] else 0.0
             job.driver.stop(LONGEST_END_S)  # then it writes what its batches have taken
-            medians = statistics.median(batches), driver_seconds(job, len(batches)), statistics.median(ticks), statistics.median(cpu)
-            yield Run(clusters, fleet.bundles, weight, one.cores, *medians, len(batches), first_s, job.driver.peak_bytes / GIB)
+            medians = (
+                statistics.median(batches),
+                driver_seconds(job, len(batches)),
+                statistics.median(ticks),
+                statistics.median(cpu),
+            )
+            yield Run(
+                clusters,
+                fleet.bundles,
+                weight,
+                one.cores,
+                *medians,
+                len(batches),
+                first_s,
+                job.driver.peak_bytes / GIB,
+            )
 
 
 def steps(job: Stepped, runs: int, enough_s: float) -> tuple[list[float], list[float], list[float]]:
@@ -134,9 +189,15 @@ def driver_seconds(job: Stepped, count: int) -> float:
     """Median of what the driver did in the last `count` whole batches while no task ran, by the job's own table."""
     table = existing_table(Store.at(job.tables), BATCHES)
     assert table is not None
-    rows = [row for row in by_numbers(table).to_table().to_pylist() if (row["input_records"] or 0) >= job.reports]
+    rows = [
+        row
+        for row in by_numbers(table).to_table().to_pylist()
+        if (row["input_records"] or 0) >= job.reports
+    ]
     last = sorted(rows, key=lambda row: int(row["batch_id"]))[-count:]
-    return statistics.median(sum(row[phase] or 0.0 for phase in DRIVER_PHASES) / 1_000 for row in last)
+    return statistics.median(
+        sum(row[phase] or 0.0 for phase in DRIVER_PHASES) / 1_000 for row in last
+    )
 
 
 @dataclass
@@ -161,7 +222,9 @@ def run(given: argparse.Namespace, folder: Path, measured: Measured) -> None:
                     measured.runs.append(one)
                     del measured.missing[str(left.pop(0))]
                     print(json.dumps(as_dict(one)), flush=True)
-                    progress(f"{of_fleet[0].clusters:,} clusters on {one.cores} cores: {one.batch_s:.1f} s a batch")
+                    progress(
+                        f"{of_fleet[0].clusters:,} clusters on {one.cores} cores: {one.batch_s:.1f} s a batch"
+                    )
             except (RuntimeError, TimeoutError) as error:
                 measured.missing[str(left[0])] = str(error).partition("\n")[0]
                 progress(f"{left[0]} has failed: {error}")
@@ -170,49 +233,98 @@ def run(given: argparse.Namespace, folder: Path, measured: Measured) -> None:
 
 def as_dict(one: Run) -> dict[str, float]:
     """A run's figures, as they are told."""
-    return {name: round(value, 4) for name, value in (asdict(one) | {"driver_share": one.driver_share}).items()}
+    return {
+        name: round(value, 4)
+        for name, value in (asdict(one) | {"driver_share": one.driver_share}).items()
+    }
 
 
 def speed_up(runs: list[Run]) -> dict[str, float]:
     """For each fleet: its batch on the fewest cores ÷ on the most."""
     cores = [run.cores for run in runs]
-    found = {side: {(run.clusters, run.bundles): run for run in runs if run.cores == side} for side in (min(cores), max(cores))}
+    found = {
+        side: {(run.clusters, run.bundles): run for run in runs if run.cores == side}
+        for side in (min(cores), max(cores))
+    }
     few, many = found[min(cores)], found[max(cores)]
-    return {f"{size[0]}x{size[1]}": round(few[size].batch_s / many[size].batch_s, 3) for size in few if size in many}
+    return {
+        f"{size[0]}x{size[1]}": round(few[size].batch_s / many[size].batch_s, 3)
+        for size in few
+        if size in many
+    }
 
 
 def summary(measured: Measured) -> dict[str, Any]:
     """The last line; of a formula only if there are enough runs for one."""
     runs = measured.runs
     usual = [one for one in runs if one.weight == 1]
-    told: dict[str, Any] = {"runs": [as_dict(one) for one in runs], "missing": measured.missing, "speed_up": speed_up(runs) if runs else {}}
-    told |= {"model": None, "clusters_of_one_second_ticks": None, "clusters_within_seconds": None, "needed": None}
+    told: dict[str, Any] = {
+        "runs": [as_dict(one) for one in runs],
+        "missing": measured.missing,
+        "speed_up": speed_up(runs) if runs else {},
+    }
+    told |= {
+        "model": None,
+        "clusters_of_one_second_ticks": None,
+        "clusters_within_seconds": None,
+        "needed": None,
+    }
     if len(runs) < len(fields(Model)) or not usual:
         return told
     model = fitted(runs)
     each = max(usual, key=lambda one: one.clusters)
     within = {
-        str(cores): clusters_within(model, each.bundles / each.clusters, cores, WITHIN_S) for cores in sorted({one.cores for one in runs})
+        str(cores): clusters_within(model, each.bundles / each.clusters, cores, WITHIN_S)
+        for cores in sorted({one.cores for one in runs})
     }
     need = needed(model, TARGET["clusters"], TARGET["bundles"], WITHIN_S, MOST_CORES)
     return told | {
         "model": model.as_dict() | {"greatest_error": round(model.error(runs), 4)},
         "clusters_of_one_second_ticks": tick_limit(usual),
         "clusters_within_seconds": {"seconds": WITHIN_S, "by_cores": within},
-        "needed": TARGET | {"seconds": WITHIN_S, "pipelines": need and need.pipelines, "cores_each": need and need.cores},
+        "needed": TARGET
+        | {
+            "seconds": WITHIN_S,
+            "pipelines": need and need.pipelines,
+            "cores_each": need and need.cores,
+        },
     }
 
 
 def show(measured: Measured) -> None:
     """The table, then the line of JSON."""
-    names = ("clusters", "bundles", "cores", "batch, s", "of", "CPU, s", "driver", "tick, s", "first, s", "memory", "formula, s")
+    names = (
+        "clusters",
+        "bundles",
+        "cores",
+        "batch, s",
+        "of",
+        "CPU, s",
+        "driver",
+        "tick, s",
+        "first, s",
+        "memory",
+        "formula, s",
+    )
     table = Table(*names, title=f"{os.cpu_count()} cores in the machine")
     model = fitted(measured.runs) if len(measured.runs) >= len(fields(Model)) else None
     for one in measured.runs:
         formula = f"{model.seconds(one.clusters, one.bundles, one.cores):.2f}" if model else ""
         size = f"{one.clusters:,}", f"{one.bundles:,}", str(one.cores)
-        batch = f"{one.batch_s:.2f}", str(one.measured), f"{one.cpu_s:.1f}", f"{one.driver_share:.0%}"
-        table.add_row(*size, *batch, f"{one.tick_s:.2f}", f"{one.first_s:.1f}", f"{one.peak_gib:.1f} GiB", formula)
+        batch = (
+            f"{one.batch_s:.2f}",
+            str(one.measured),
+            f"{one.cpu_s:.1f}",
+            f"{one.driver_share:.0%}",
+        )
+        table.add_row(
+            *size,
+            *batch,
+            f"{one.tick_s:.2f}",
+            f"{one.first_s:.1f}",
+            f"{one.peak_gib:.1f} GiB",
+            formula,
+        )
     Console(width=130).print(table)
     print(json.dumps(summary(measured)), flush=True)
 
@@ -224,7 +336,9 @@ def main() -> int:
     measured = Measured()
     try:
         with ExitStack() as stack:
-            folder = given.folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-fleet-")))
+            folder = given.folder or Path(
+                stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-fleet-"))
+            )
             run(given, folder.resolve(), measured)
     except KeyboardInterrupt:
         progress("ended early")

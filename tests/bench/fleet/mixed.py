@@ -15,7 +15,10 @@ def shapes(clusters: int, weight: int) -> dict[str, Shape]:
     """How many clusters there are of each size, one at least; each broker has `weight` times its bundles."""
     counts = {size: max(1, round(share * clusters)) for size, (share, _, _) in SIZES.items()}
     counts["small"] += max(clusters - sum(counts.values()), 1 - counts["small"])
-    return {size: Shape(counts[size], brokers, weight * bundles) for size, (_, brokers, bundles) in SIZES.items()}
+    return {
+        size: Shape(counts[size], brokers, weight * bundles)
+        for size, (_, brokers, bundles) in SIZES.items()
+    }
 
 
 class MixedFleet:
@@ -23,7 +26,9 @@ class MixedFleet:
 
     def __init__(self, clusters: int, weight: int = 1) -> None:
         self.weight = weight
-        self._fleets = {size: Fleet(shape, prefix=size) for size, shape in shapes(clusters, weight).items()}
+        self._fleets = {
+            size: Fleet(shape, prefix=size) for size, shape in shapes(clusters, weight).items()
+        }
 
     @property
     def bundles(self) -> int:

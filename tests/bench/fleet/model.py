@@ -42,16 +42,27 @@ class Model:
 
     def seconds(self, clusters: float, bundles: float, cores: float) -> float:
         """Of a batch in which every broker reports."""
-        return self.fixed + self.each_cluster * clusters + (self.each_cluster_in_tasks * clusters + self.each_bundle * bundles) / cores
+        return (
+            self.fixed
+            + self.each_cluster * clusters
+            + (self.each_cluster_in_tasks * clusters + self.each_bundle * bundles) / cores
+        )
 
     def cores_needed(self, clusters: float, bundles: float, seconds: float) -> float:
         """So many cores bring a batch down to so many seconds; infinite: no number does."""
         left = seconds - self.seconds(clusters, bundles, math.inf)
-        return (self.each_cluster_in_tasks * clusters + self.each_bundle * bundles) / left if left > 0 else math.inf
+        return (
+            (self.each_cluster_in_tasks * clusters + self.each_bundle * bundles) / left
+            if left > 0
+            else math.inf
+        )
 
     def error(self, runs: Sequence[Run]) -> float:
         """The greatest relative error at the runs."""
-        return max(abs(self.seconds(run.clusters, run.bundles, run.cores) / run.batch_s - 1.0) for run in runs)
+        return max(
+            abs(self.seconds(run.clusters, run.bundles, run.cores) / run.batch_s - 1.0)
+            for run in runs
+        )
 
     def as_dict(self) -> dict[str, float]:
         return {name: float(f"{value:.4g}") for name, value in asdict(self).items()}
@@ -62,14 +73,18 @@ def fitted(runs: Sequence[Run]) -> Model:
 
     A part that would be is left out, the most negative one first, and the rest fitted anew.
     """
-    rows = np.array([[1.0, run.clusters, run.clusters / run.cores, run.bundles / run.cores] for run in runs])
+    rows = np.array(
+        [[1.0, run.clusters, run.clusters / run.cores, run.bundles / run.cores] for run in runs]
+    )
     rows /= np.array([[run.batch_s] for run in runs])
     scale = rows.max(axis=0)
     kept = list(range(rows.shape[1]))
     found = np.zeros(rows.shape[1])
     while kept:
         found[:] = 0.0
-        found[kept] = np.linalg.lstsq(rows[:, kept] / scale[kept], np.ones(len(runs)), rcond=None)[0]
+        found[kept] = np.linalg.lstsq(rows[:, kept] / scale[kept], np.ones(len(runs)), rcond=None)[
+            0
+        ]
         if (found >= 0).all():
             break
         kept.remove(int(found.argmin()))
@@ -78,7 +93,10 @@ def fitted(runs: Sequence[Run]) -> Model:
 
 def clusters_within(model: Model, bundles_each: float, cores: float, seconds: float) -> int | None:
     """How many clusters, of so many bundles in the mean, have a batch of so many seconds. None: it doesn't grow."""
-    each = model.each_cluster + (model.each_cluster_in_tasks + model.each_bundle * bundles_each) / cores
+    each = (
+        model.each_cluster
+        + (model.each_cluster_in_tasks + model.each_bundle * bundles_each) / cores
+    )
     return max(0, int((seconds - model.fixed) / each)) if each > 0 else None
 
 
@@ -92,7 +110,9 @@ class Need(NamedTuple):
 MOST_PIPELINES = 1_000
 
 
-def needed(model: Model, clusters: int, bundles: int, seconds: float, most_cores: int) -> Need | None:
+def needed(
+    model: Model, clusters: int, bundles: int, seconds: float, most_cores: int
+) -> Need | None:
     """The fewest pipelines, none with more than so many cores, whose batches take so many seconds; None: there is no such number."""
     for pipelines in range(1, MOST_PIPELINES + 1):
         cores = max(1.0, model.cores_needed(clusters / pipelines, bundles / pipelines, seconds))
@@ -105,5 +125,9 @@ def tick_limit(runs: Sequence[Run], seconds: float = 1.0) -> int | None:
     """How many clusters a tick of so many seconds reaches, on the most cores: by a line through the runs. None: ticks don't grow."""
     most = max(run.cores for run in runs)
     ticks = [(run.clusters, run.tick_s) for run in runs if run.cores == most]
-    slope, start = np.polyfit([clusters for clusters, _ in ticks], [tick_s for _, tick_s in ticks], 1) if len(ticks) > 1 else (0.0, 0.0)
+    slope, start = (
+        np.polyfit([clusters for clusters, _ in ticks], [tick_s for _, tick_s in ticks], 1)
+        if len(ticks) > 1
+        else (0.0, 0.0)
+    )
     return max(0, int((seconds - start) / slope)) if slope > 0 else None

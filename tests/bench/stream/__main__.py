@@ -30,7 +30,9 @@ warm-up; a ratio is the median of the ratios of neighbouring runs.
 
 def options() -> argparse.Namespace:
     """The command line."""
-    figures = "\n".join(f"  {figure.key} ({figure.reach})\n      {figure.what}" for figure in FIGURES.values())
+    figures = "\n".join(
+        f"  {figure.key} ({figure.reach})\n      {figure.what}" for figure in FIGURES.values()
+    )
     default = Size()
     parser = argparse.ArgumentParser(
         prog="python -m tests.bench.stream",
@@ -39,16 +41,51 @@ def options() -> argparse.Namespace:
         epilog="Example: python -m tests.bench.stream --only view_vs_from_json --bundles 20000 --runs 3",
     )
     parser.add_argument(
-        "--only", nargs="+", metavar="KEY", choices=list(FIGURES), default=list(FIGURES), help="these figures; the others stay null"
+        "--only",
+        nargs="+",
+        metavar="KEY",
+        choices=list(FIGURES),
+        default=list(FIGURES),
+        help="these figures; the others stay null",
     )
-    parser.add_argument("--runs", type=int, default=default.runs, help=f"measured batches of each side ({default.runs})")
-    parser.add_argument("--bundles", type=int, default=default.bundles, help=f"bundles of the large cluster ({default.bundles})")
-    parser.add_argument("--latencies", type=int, default=default.latencies, help=f"decisions waited for ({default.latencies})")
-    parser.add_argument("--batches", type=int, default=default.batches, help=f"batches of batch_cost_growth_1000 ({default.batches})")
+    parser.add_argument(
+        "--runs",
+        type=int,
+        default=default.runs,
+        help=f"measured batches of each side ({default.runs})",
+    )
+    parser.add_argument(
+        "--bundles",
+        type=int,
+        default=default.bundles,
+        help=f"bundles of the large cluster ({default.bundles})",
+    )
+    parser.add_argument(
+        "--latencies",
+        type=int,
+        default=default.latencies,
+        help=f"decisions waited for ({default.latencies})",
+    )
+    parser.add_argument(
+        "--batches",
+        type=int,
+        default=default.batches,
+        help=f"batches of batch_cost_growth_1000 ({default.batches})",
+    )
     parser.add_argument("--partitions", type=int, default=4, help="of the reports topic (4)")
-    parser.add_argument("--folder", type=Path, help="a new folder for Kafka's data, tables, checkpoints and logs, to be kept")
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        help="a new folder for Kafka's data, tables, checkpoints and logs, to be kept",
+    )
     given = parser.parse_args()
-    for name, least in (("runs", 1), ("bundles", 2_000), ("latencies", 1), ("batches", 20), ("partitions", 1)):
+    for name, least in (
+        ("runs", 1),
+        ("bundles", 2_000),
+        ("latencies", 1),
+        ("batches", 20),
+        ("partitions", 1),
+    ):
         if getattr(given, name) < least:
             parser.error(f"--{name} {getattr(given, name)}: at least {least}")
     if "peak_rss_gib_1m" in given.only and not can_watch():
@@ -62,7 +99,9 @@ def run(given: argparse.Namespace, folder: Path) -> dict[str, Measured]:
     wanted = frozenset(given.only)
     with EmbeddedKafka(folder / "kafka") as kafka:
         place = Place(kafka.bootstrap, folder, given.partitions)
-        bench = Bench(place, Size(given.bundles, given.runs, given.latencies, given.batches), wanted)
+        bench = Bench(
+            place, Size(given.bundles, given.runs, given.latencies, given.batches), wanted
+        )
         try:
             for keys, measure in GROUPS:
                 if keys & wanted:
@@ -75,14 +114,21 @@ def run(given: argparse.Namespace, folder: Path) -> dict[str, Measured]:
 
 def show(measured: dict[str, Measured]) -> None:
     """The table, then the line of JSON."""
-    table = Table("figure", "ours, s", "other, s", "measured", "reach", title=f"{os.cpu_count()} cores")
+    table = Table(
+        "figure", "ours, s", "other, s", "measured", "reach", title=f"{os.cpu_count()} cores"
+    )
     for key, figure in FIGURES.items():
         if key in measured:
             one = measured[key]
             sides = ("" if side is None else f"{side:.3f}" for side in (one.ours_s, one.other_s))
             table.add_row(key, *sides, f"{one.value:.3f}", figure.reach)
     Console(width=110).print(table)
-    print(json.dumps({key: round(measured[key].value, 4) if key in measured else None for key in FIGURES}), flush=True)
+    print(
+        json.dumps(
+            {key: round(measured[key].value, 4) if key in measured else None for key in FIGURES}
+        ),
+        flush=True,
+    )
 
 
 def stop_on_signal(_number: int, _frame: FrameType | None) -> None:

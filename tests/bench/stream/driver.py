@@ -36,7 +36,11 @@ class Batch:
     phases_ms: dict[str, int]
 
     def __str__(self) -> str:
-        phases = ", ".join(f"{name} {ms}" for name, ms in sorted(self.phases_ms.items(), key=lambda item: -item[1]) if ms > 1)
+        phases = ", ".join(
+            f"{name} {ms}"
+            for name, ms in sorted(self.phases_ms.items(), key=lambda item: -item[1])
+            if ms > 1
+        )
         return f"{self.seconds:.2f} s ({phases} ms)"
 
 
@@ -46,7 +50,9 @@ class Driver:
     `cores`: of Spark's executors; 0: as many as the job has by itself.
     """
 
-    def __init__(self, folder: Path, settings: Settings, view_of: list[str] | None = None, cores: int = 0) -> None:
+    def __init__(
+        self, folder: Path, settings: Settings, view_of: list[str] | None = None, cores: int = 0
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._log = folder / "job.log"
         with self._log.open("wb") as log:
@@ -60,7 +66,9 @@ class Driver:
                 start_new_session=True,  # Ctrl-C ends us, and we end it; its processes are those of its session
             )
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"settings": settings.model_dump(), "view_of": view_of}).encode() + b"\n")
+        self._process.stdin.write(
+            json.dumps({"settings": settings.model_dump(), "view_of": view_of}).encode() + b"\n"
+        )
         self._process.stdin.flush()
         self._told: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self.peak_bytes = 0
@@ -74,7 +82,9 @@ class Driver:
         try:
             told = self._told.get(timeout=LONGEST_BATCH_S)
         except queue.Empty:
-            raise RuntimeError(f"no batch ended within {LONGEST_BATCH_S} s.\n{self._tail()}") from None
+            raise RuntimeError(
+                f"no batch ended within {LONGEST_BATCH_S} s.\n{self._tail()}"
+            ) from None
         if told is None or "batch" not in told:
             why = told["ended"].partition("\n")[0] if told else "no batch was told of"
             raise RuntimeError(f"the measured job has ended: {why}\n{self._tail()}")

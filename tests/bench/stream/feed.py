@@ -27,7 +27,10 @@ class Feed:
         self.topics = topics_named(name)
         create_topics(bootstrap, topic_specs(self.topics, reports=partitions))
         self._producer = KafkaProducer(
-            bootstrap_servers=bootstrap, enable_idempotence=True, compression_type="zstd", max_request_size=LARGEST_RECORD_BYTES
+            bootstrap_servers=bootstrap,
+            enable_idempotence=True,
+            compression_type="zstd",
+            max_request_size=LARGEST_RECORD_BYTES,
         )
         # 10 ms: the broker answers a waiting reader of committed records as soon as a transaction is over, or after this long.
         self._consumer = KafkaConsumer(
@@ -42,7 +45,9 @@ class Feed:
     def send(self, records: list[tuple[bytes, bytes]]) -> float:
         """Append reports; the seconds that it took."""
         begin = time.perf_counter()
-        sent = [self._producer.send(self.topics.reports, key=key, value=value) for key, value in records]
+        sent = [
+            self._producer.send(self.topics.reports, key=key, value=value) for key, value in records
+        ]
         for future in sent:
             future.get(timeout=LONGEST_WAIT_S)
         return time.perf_counter() - begin
@@ -50,17 +55,25 @@ class Feed:
     def append(self, record: tuple[bytes, bytes]) -> int:
         """Append one report; when the broker had it, ms since the epoch."""
         key, value = record
-        return int(self._producer.send(self.topics.reports, key=key, value=value).get(timeout=LONGEST_WAIT_S).timestamp)
+        return int(
+            self._producer.send(self.topics.reports, key=key, value=value)
+            .get(timeout=LONGEST_WAIT_S)
+            .timestamp
+        )
 
     def tick(self) -> None:
         """Append one tick to the commands topic."""
         tick = Tick(id=f"tick:bench:{next(self._ticks)}", sent_ms=time.time_ns() // 1_000_000)
-        self._producer.send(self.topics.commands, key=b"", value=tick.to_json().encode()).get(timeout=LONGEST_WAIT_S)
+        self._producer.send(self.topics.commands, key=b"", value=tick.to_json().encode()).get(
+            timeout=LONGEST_WAIT_S
+        )
 
     def ends(self) -> Offsets:
         """Where the reports topic ends now."""
         places = [TopicPartition(self.topics.reports, number) for number in range(self._partitions)]
-        return {place.partition: offset for place, offset in self._consumer.end_offsets(places).items()}
+        return {
+            place.partition: offset for place, offset in self._consumer.end_offsets(places).items()
+        }
 
     def first_decisions(self) -> tuple[list[Decision], int]:
         """Wait for decisions; with them, when they could be read, ms since the epoch. Raises TimeoutError."""
@@ -69,7 +82,9 @@ class Feed:
             found = self._poll(1_000)
             if found:
                 return found
-        raise TimeoutError(f"no decision on {self.topics.decisions} within {LONGEST_WAIT_S} s of a hot broker's report")
+        raise TimeoutError(
+            f"no decision on {self.topics.decisions} within {LONGEST_WAIT_S} s of a hot broker's report"
+        )
 
     def decisions(self, patience_ms: int = 300) -> list[Decision]:
         """All decisions that are there and have not been read yet."""

@@ -86,7 +86,11 @@ FIGURES = {
             "a whole batch of the job (decided, logged, published, projected; some brokers hot) ÷ the same from_json",
             "≤ 1.0, aim 0.6",
         ),
-        Figure("view_vs_raw_kafka", "the view ÷ a bare Kafka read of the same reports to noop: the physical floor", "aim ≤ 3"),
+        Figure(
+            "view_vs_raw_kafka",
+            "the view ÷ a bare Kafka read of the same reports to noop: the physical floor",
+            "aim ≤ 3",
+        ),
         Figure("growth_100k_1m", "a whole batch at all bundles ÷ one at a tenth of them", "≤ 11"),
         Figure(
             "publish_latency_vs_empty_batch",
@@ -103,7 +107,11 @@ FIGURES = {
             "a whole batch of many clusters of 10 brokers × 100 bundles ÷ one of a single cluster with as many bundles",
             "≤ 1.3",
         ),
-        Figure("peak_rss_gib_1m", "resident memory of the job's driver, JVM and workers together, GiB, at its highest", "≤ 8"),
+        Figure(
+            "peak_rss_gib_1m",
+            "resident memory of the job's driver, JVM and workers together, GiB, at its highest",
+            "≤ 8",
+        ),
     )
 }
 
@@ -146,7 +154,10 @@ def in_turns(bench: Bench, sides: dict[str, Callable[[], float]]) -> dict[str, l
             if run >= 0:
                 seconds[name].append(took_s)
         if run >= 0:
-            progress(f"run {run + 1} of {bench.size.runs}: " + ", ".join(f"{name} {took[-1]:.2f} s" for name, took in seconds.items()))
+            progress(
+                f"run {run + 1} of {bench.size.runs}: "
+                + ", ".join(f"{name} {took[-1]:.2f} s" for name, took in seconds.items())
+            )
     return seconds
 
 
@@ -160,7 +171,14 @@ def view(bench: Bench) -> dict[str, Measured]:
     """The averaged view beside from_json and beside a bare read."""
     job = Stepped(bench.place, "view", Fleet(bench.size.whole), view_only=True)
     with closing(job):
-        took = in_turns(bench, {"view": job.step, "from_json": lambda: bench.from_json_s(job), "raw Kafka": lambda: bench.raw_s(job)})
+        took = in_turns(
+            bench,
+            {
+                "view": job.step,
+                "from_json": lambda: bench.from_json_s(job),
+                "raw Kafka": lambda: bench.raw_s(job),
+            },
+        )
     return {
         "view_vs_from_json": ratio(took["view"], took["from_json"]),
         "view_vs_raw_kafka": ratio(took["view"], took["raw Kafka"]),
@@ -176,15 +194,30 @@ def rounds(bench: Bench) -> dict[str, Measured]:
             if "round_vs_from_json" in bench.wanted:
                 sides["from_json"] = lambda: bench.from_json_s(whole)
             if "growth_100k_1m" in bench.wanted:
-                tenth = stack.enter_context(closing(Stepped(bench.place, "tenth", Fleet(bench.size.tenth), view_only=False)))
+                tenth = stack.enter_context(
+                    closing(Stepped(bench.place, "tenth", Fleet(bench.size.tenth), view_only=False))
+                )
                 sides["tenth"] = lambda: _deciding(tenth)
             if len(sides) > 1 or "clusters_1000" not in bench.wanted:
                 took = in_turns(bench, sides)
-                measured |= {"round_vs_from_json": ratio(took["round"], took["from_json"])} if "from_json" in took else {}
-                measured |= {"growth_100k_1m": ratio(took["round"], took["tenth"])} if "tenth" in took else {}
+                measured |= (
+                    {"round_vs_from_json": ratio(took["round"], took["from_json"])}
+                    if "from_json" in took
+                    else {}
+                )
+                measured |= (
+                    {"growth_100k_1m": ratio(took["round"], took["tenth"])}
+                    if "tenth" in took
+                    else {}
+                )
         if "clusters_1000" in bench.wanted:
-            with closing(Stepped(bench.place, "clusters", Fleet(bench.size.clusters), view_only=False)) as clusters:
-                took = in_turns(bench, {"clusters": lambda: _deciding(clusters), "round": lambda: _deciding(whole)})
+            with closing(
+                Stepped(bench.place, "clusters", Fleet(bench.size.clusters), view_only=False)
+            ) as clusters:
+                took = in_turns(
+                    bench,
+                    {"clusters": lambda: _deciding(clusters), "round": lambda: _deciding(whole)},
+                )
                 measured["clusters_1000"] = ratio(took["clusters"], took["round"])
         measured["peak_rss_gib_1m"] = Measured(whole.driver.peak_bytes / GIB)
     return measured
@@ -193,7 +226,9 @@ def rounds(bench: Bench) -> dict[str, Measured]:
 def _deciding(job: Stepped) -> float:
     took_s = job.step()
     if not job.decided:
-        raise RuntimeError(f"{job.name}: this round decided nothing, though brokers were hot: look into the tables rounds and refusals")
+        raise RuntimeError(
+            f"{job.name}: this round decided nothing, though brokers were hot: look into the tables rounds and refusals"
+        )
     return took_s
 
 
@@ -219,7 +254,10 @@ def small_job(bench: Bench, name: str, view_only: bool = False) -> Iterator[tupl
 def latency(bench: Bench) -> dict[str, Measured]:
     """From a hot broker's report to a decision that can be read, beside a batch in which nothing happens. Both read the same reports."""
     fleet = Fleet(SMALL)
-    with small_job(bench, "latency") as (feed, job), small_job(bench, "empty", view_only=True) as (quiet, empty):
+    with (
+        small_job(bench, "latency") as (feed, job),
+        small_job(bench, "empty", view_only=True) as (quiet, empty),
+    ):
 
         def settle() -> None:
             """Every broker reports an even load until the balancer has nothing more to say and everything has an owner."""
@@ -230,7 +268,9 @@ def latency(bench: Bench) -> dict[str, Measured]:
                     reader.read(len(records))
                 if not fleet.obey(feed.decisions()) and (fleet.owner >= 0).all():
                     return
-            raise RuntimeError("the small cluster does not come to rest: look into the tables decisions and outcomes")
+            raise RuntimeError(
+                "the small cluster does not come to rest: look into the tables decisions and outcomes"
+            )
 
         settle()
         for _ in range(WARM_UP_TICKS):
@@ -254,7 +294,9 @@ def latency(bench: Bench) -> dict[str, Measured]:
             if run >= 0:
                 latencies.append((readable_ms - appended_ms) / 1_000)
                 batches.append(batch.seconds)
-                progress(f"latency {run + 1} of {bench.size.latencies}: {latencies[-1]:.3f} s, a batch of one tick {batch}")
+                progress(
+                    f"latency {run + 1} of {bench.size.latencies}: {latencies[-1]:.3f} s, a batch of one tick {batch}"
+                )
     return {"publish_latency_vs_empty_batch": ratio(latencies, batches)}
 
 
@@ -275,17 +317,31 @@ def age(bench: Bench) -> dict[str, Measured]:
             took.append(batch.seconds)
             decided += fleet.obey(feed.decisions(patience_ms=20))
             if (run + 1) % max(1, bench.size.batches // 20) == 0:
-                progress(f"batch {run + 1} of {bench.size.batches}: {batch}, {decided} decisions so far")
+                progress(
+                    f"batch {run + 1} of {bench.size.batches}: {batch}, {decided} decisions so far"
+                )
     if not decided:
-        raise RuntimeError("no batch decided anything, though brokers were hot: look into the tables rounds and refusals")
-    old, young = took[-len(took) // 10 :], took[len(took) // 20 : len(took) // 20 + max(1, len(took) // 10)]
-    value = Measured(statistics.median(old) / statistics.median(young), statistics.median(old), statistics.median(young))
+        raise RuntimeError(
+            "no batch decided anything, though brokers were hot: look into the tables rounds and refusals"
+        )
+    old, young = (
+        took[-len(took) // 10 :],
+        took[len(took) // 20 : len(took) // 20 + max(1, len(took) // 10)],
+    )
+    value = Measured(
+        statistics.median(old) / statistics.median(young),
+        statistics.median(old),
+        statistics.median(young),
+    )
     return {"batch_cost_growth_1000": value}
 
 
 GROUPS: tuple[tuple[frozenset[str], Callable[[Bench], dict[str, Measured]]], ...] = (
     (frozenset({"view_vs_from_json", "view_vs_raw_kafka"}), view),
-    (frozenset({"round_vs_from_json", "growth_100k_1m", "clusters_1000", "peak_rss_gib_1m"}), rounds),
+    (
+        frozenset({"round_vs_from_json", "growth_100k_1m", "clusters_1000", "peak_rss_gib_1m"}),
+        rounds,
+    ),
     (frozenset({"publish_latency_vs_empty_batch"}), latency),
     (frozenset({"batch_cost_growth_1000"}), age),
 )

@@ -45,8 +45,14 @@ class Shape:
 def bundle_names(count: int) -> list[str]:
     """Whole namespaces of 64 bundles each; the last one may lack some."""
     step = 2**32 // NAMESPACE_BUNDLES
-    ranges = [f"0x{at * step:08x}_0x{min((at + 1) * step, 0xFFFFFFFF):08x}" for at in range(NAMESPACE_BUNDLES)]
-    return [f"acme/n{at // NAMESPACE_BUNDLES:05d}/{ranges[at % NAMESPACE_BUNDLES]}" for at in range(count)]
+    ranges = [
+        f"0x{at * step:08x}_0x{min((at + 1) * step, 0xFFFFFFFF):08x}"
+        for at in range(NAMESPACE_BUNDLES)
+    ]
+    return [
+        f"acme/n{at // NAMESPACE_BUNDLES:05d}/{ranges[at % NAMESPACE_BUNDLES]}"
+        for at in range(count)
+    ]
 
 
 class Fleet:
@@ -57,16 +63,25 @@ class Fleet:
         self.brokers = shape.clusters * shape.brokers
         self._rng = np.random.default_rng(seed)
         start_ms = time.time_ns() // 1_000_000
-        names = {"web_service_url": "", "pulsar_service_url": "", "load_manager_class_name": MANAGER}
+        names = {
+            "web_service_url": "",
+            "pulsar_service_url": "",
+            "load_manager_class_name": MANAGER,
+        }
         same = ModularLoadReport(**names, broker_version_string="4.0.7", start_timestamp=start_ms)
-        self._same = same.model_dump(mode="json", by_alias=True, exclude_none=True)  # of all reports
+        self._same = same.model_dump(
+            mode="json", by_alias=True, exclude_none=True
+        )  # of all reports
         self._generation = 0
         self._in_cluster = shape.brokers * shape.bundles
         self.names = bundle_names(self._in_cluster)
         self._places = {name: at for at, name in enumerate(self.names)}
         count = shape.all_bundles
         placed = [
-            self._rng.permutation(np.repeat(np.arange(shape.brokers, dtype=np.int32), shape.bundles)) + cluster * shape.brokers
+            self._rng.permutation(
+                np.repeat(np.arange(shape.brokers, dtype=np.int32), shape.bundles)
+            )
+            + cluster * shape.brokers
             for cluster in range(shape.clusters)
         ]
         self.owner = np.concatenate(placed)
@@ -94,22 +109,36 @@ class Fleet:
         count = max(1, round(self.brokers * HOT_SHARE))
         first = self._generation * count
         clusters, brokers = self.shape.clusters, self.shape.brokers
-        hot = {at % clusters * brokers + at // clusters % brokers for at in range(first, first + count)}
+        hot = {
+            at % clusters * brokers + at // clusters % brokers for at in range(first, first + count)
+        }
         return self.reports(range(self.brokers), hot)
 
-    def reports(self, brokers: Iterable[int], hot: Collection[int] = ()) -> list[tuple[bytes, bytes]]:
+    def reports(
+        self, brokers: Iterable[int], hot: Collection[int] = ()
+    ) -> list[tuple[bytes, bytes]]:
         """(key, value) of new reports of some brokers, of which the `hot` ones are at about 60 % and the others at about 30 %."""
         self._generation += 1
         order = self._reported_in[np.argsort(self.owner[self._reported_in], kind="stable")]
         begin = np.searchsorted(self.owner[order], np.arange(self.brokers + 1)).tolist()
         chosen, records = list(brokers), list[tuple[bytes, bytes]]()
         for at in range(0, len(chosen), MEASURED_TOGETHER):
-            some = [(broker, order[begin[broker] : begin[broker + 1]]) for broker in chosen[at : at + MEASURED_TOGETHER]]
+            some = [
+                (broker, order[begin[broker] : begin[broker + 1]])
+                for broker in chosen[at : at + MEASURED_TOGETHER]
+            ]
             columns = self._measure(np.concatenate([rows for _, rows in some]))
             end = 0
             for broker, rows in some:
                 first, end = end, end + len(rows)
-                records.append(self._report(broker, rows, {name: values[first:end] for name, values in columns.items()}, broker in hot))
+                records.append(
+                    self._report(
+                        broker,
+                        rows,
+                        {name: values[first:end] for name, values in columns.items()},
+                        broker in hot,
+                    )
+                )
         return records
 
     def obey(self, decisions: Iterable[Decision]) -> int:
@@ -125,14 +154,21 @@ class Fleet:
                 within = int(str(decision.destination).removeprefix("broker-").partition(":")[0])
                 self.owner[place] = cluster * self.shape.brokers + within
             else:
-                raise RuntimeError(f"this load leads to unloads and assignments only, not to {decision.kind} of {decision.bundle}")
+                raise RuntimeError(
+                    f"this load leads to unloads and assignments only, not to {decision.kind} of {decision.bundle}"
+                )
         return count
 
-    def _report(self, broker: int, rows: np.ndarray[Any, Any], columns: Mapping[str, list[Any]], hot: bool) -> tuple[bytes, bytes]:
+    def _report(
+        self, broker: int, rows: np.ndarray[Any, Any], columns: Mapping[str, list[Any]], hot: bool
+    ) -> tuple[bytes, bytes]:
         """`rows`: its bundles. `columns`: what is measured of each."""
         of_cluster = broker // self.shape.brokers * self._in_cluster
         names = [self.names[row - of_cluster] for row in rows.tolist()]
-        stats = [_Stats(**dict(zip(columns, values, strict=True))) for values in zip(*columns.values(), strict=True)]
+        stats = [
+            _Stats(**dict(zip(columns, values, strict=True)))
+            for values in zip(*columns.values(), strict=True)
+        ]
         totals = {name: sum(values) for name, values in columns.items()}
         name = self.broker_name(broker)
         cpu, memory, direct = self._rng.random(3).tolist()
@@ -142,8 +178,14 @@ class Fleet:
             "cpu": {"usage": 800.0 * ((0.58 if hot else 0.28) + 0.04 * cpu), "limit": 800.0},
             "memory": {"usage": 1_000.0 + 1_000.0 * memory, "limit": 4_096.0},
             "directMemory": {"usage": float(int(256 + 768 * direct)), "limit": 8_192.0},
-            "bandwidthIn": {"usage": totals["msg_throughput_in"] * 8 / 1_000, "limit": 25_000_000.0},
-            "bandwidthOut": {"usage": totals["msg_throughput_out"] * 8 / 1_000, "limit": 25_000_000.0},
+            "bandwidthIn": {
+                "usage": totals["msg_throughput_in"] * 8 / 1_000,
+                "limit": 25_000_000.0,
+            },
+            "bandwidthOut": {
+                "usage": totals["msg_throughput_out"] * 8 / 1_000,
+                "limit": 25_000_000.0,
+            },
             "msgThroughputIn": totals["msg_throughput_in"],
             "msgThroughputOut": totals["msg_throughput_out"],
             "msgRateIn": totals["msg_rate_in"],

@@ -54,7 +54,11 @@ class Teller(StreamingQueryListener):
         """A batch is over."""
         progress = event.progress
         if progress.numInputRows:
-            tell(batch=progress.batchId, rows=progress.numInputRows, took_ms=dict(progress.durationMs))
+            tell(
+                batch=progress.batchId,
+                rows=progress.numInputRows,
+                took_ms=dict(progress.durationMs),
+            )
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         """Nothing to tell."""
@@ -81,14 +85,22 @@ def start_view(spark: SparkSession, settings: Settings, clusters: list[str]) -> 
         directory = read_directory(checkpoint, batch_id, EPOCH)
         for cluster, view in views_of_shards(shards.drop("events").toArrow()).items():
             bundles = sum(len(read_block(checkpoint, names)) for _, names, _ in view.blocks)
-            directory[cluster] = next_slices(directory[cluster], replace(view, bundles=bundles), settings.stream.shard_bundles)
+            directory[cluster] = next_slices(
+                directory[cluster], replace(view, bundles=bundles), settings.stream.shard_bundles
+            )
         write_directory(checkpoint, batch_id + 1, EPOCH, directory)
 
     records = read_records(spark, settings, spark_options(settings), "earliest")
     shards = records.transform(to_blocks(settings, EPOCH)).transform(to_shards(settings, EPOCH))
-    writer = shards.writeStream.outputMode("update").option("checkpointLocation", checkpoint).foreachBatch(to_nowhere)
+    writer = (
+        shards.writeStream.outputMode("update")
+        .option("checkpointLocation", checkpoint)
+        .foreachBatch(to_nowhere)
+    )
     if settings.stream.trigger_interval_ms:
-        writer = writer.trigger(processingTime=f"{settings.stream.trigger_interval_ms} milliseconds")
+        writer = writer.trigger(
+            processingTime=f"{settings.stream.trigger_interval_ms} milliseconds"
+        )
     return writer.start()
 
 
@@ -99,7 +111,11 @@ def main() -> None:
     spark = spark_session(settings)
     spark.streams.addListener(Teller())
     whole = not given["view_of"]
-    running: Stoppable = start(spark, settings, Member(settings, leads=True)) if whole else start_view(spark, settings, given["view_of"])
+    running: Stoppable = (
+        start(spark, settings, Member(settings, leads=True))
+        if whole
+        else start_view(spark, settings, given["view_of"])
+    )
     sys.stdin.read()
     running.stop()
     spark.stop()

@@ -52,8 +52,14 @@ def read_kafka(spark: SparkSession, feed: Feed, begin: Offsets, end: Offsets) ->
     topic = feed.topics.reports
     offsets = {name: f'{{"{topic}": {{{", ".join(f"{chr(34)}{number}{chr(34)}: {at}" for number, at in sorted(places.items()))}}}}}'
                for name, places in (("startingOffsets", begin), ("endingOffsets", end))}  # fmt: skip
-    reader = spark.read.format("kafka").option("kafka.bootstrap.servers", feed.bootstrap).option("subscribe", topic)
-    reader = reader.option("kafka.fetch.max.wait.ms", "10").option("kafka.max.partition.fetch.bytes", str(10 * 1024 * 1024))
+    reader = (
+        spark.read.format("kafka")
+        .option("kafka.bootstrap.servers", feed.bootstrap)
+        .option("subscribe", topic)
+    )
+    reader = reader.option("kafka.fetch.max.wait.ms", "10").option(
+        "kafka.max.partition.fetch.bytes", str(10 * 1024 * 1024)
+    )
     return reader.options(**offsets).load()
 
 
@@ -61,7 +67,9 @@ def explode_json(records: DataFrame) -> DataFrame:
     """One row for each bundle of each report, as one writes it with Spark alone."""
     report = f.from_json(f.col("value").cast("string"), REPORT_DDL).alias("report")
     reports = records.select(f.col("key").cast("string").alias("broker"), report)
-    bundles = reports.select("broker", "report.lastUpdate", f.explode("report.lastStats").alias("bundle", "stats"))
+    bundles = reports.select(
+        "broker", "report.lastUpdate", f.explode("report.lastStats").alias("bundle", "stats")
+    )
     return bundles.select("broker", "lastUpdate", "bundle", "stats.*")
 
 

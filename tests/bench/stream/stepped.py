@@ -80,7 +80,9 @@ class Stepped:
     What reads the topic beside the job does so while the job has nothing to do.
     """
 
-    def __init__(self, place: Place, name: str, fleet: Reporting, view_only: bool, cores: int = 0) -> None:
+    def __init__(
+        self, place: Place, name: str, fleet: Reporting, view_only: bool, cores: int = 0
+    ) -> None:
         """`cores`: of Spark's executors; 0: as many as the job has by itself."""
         self.name, self._view_only = f"{name} {fleet}", view_only
         self.fleet = fleet
@@ -92,10 +94,17 @@ class Stepped:
         self.end: Offsets = self.feed.ends()
         self._interval_ms = 1_000 * max(1, math.ceil(3 * took_s))
         self._needed_ms = 2_000 * took_s  # of an interval, to append a generation
-        progress(f"{self.name}: {self.reports} reports, {self.bytes / 1e6:.0f} MB, appended in {took_s:.1f} s")
-        self._folder, self._settings = place.folder / name, place.settings(self.feed, self._interval_ms)
+        progress(
+            f"{self.name}: {self.reports} reports, {self.bytes / 1e6:.0f} MB, appended in {took_s:.1f} s"
+        )
+        self._folder, self._settings = (
+            place.folder / name,
+            place.settings(self.feed, self._interval_ms),
+        )
         self.tables = self._settings.stream.tables
-        self.driver = Driver(self._folder, self._settings, self.fleet.cluster_names if view_only else None, cores)
+        self.driver = Driver(
+            self._folder, self._settings, self.fleet.cluster_names if view_only else None, cores
+        )
         try:
             first = self.driver.read(self.reports)
             self.first_s = sum(batch.seconds for batch in first)
@@ -135,7 +144,10 @@ class Stepped:
     def _finish(self, batches: list[Batch]) -> int:
         decided = 0 if self._view_only else self.fleet.obey(self.feed.decisions())
         for batch in batches:
-            progress(f"{self.name}: batch {batch.number} {batch}" + ("" if self._view_only else f", {decided} decisions"))
+            progress(
+                f"{self.name}: batch {batch.number} {batch}"
+                + ("" if self._view_only else f", {decided} decisions")
+            )
         return decided
 
     def close(self) -> None:

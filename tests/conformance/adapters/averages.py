@@ -20,13 +20,17 @@ def message_average(case: Case) -> Any:
     states = [_average_state(count, most, state)]
     for sample in case["samples"]:
         count = np.minimum(count + 1, most).astype(np.int32)
-        state = fold_samples(count.astype(float), count - 1.0, state, np.array(sample[:4], float), np.empty(4))
+        state = fold_samples(
+            count.astype(float), count - 1.0, state, np.array(sample[:4], float), np.empty(4)
+        )
         states.append(_average_state(count, most, state))
     return states
 
 
 def _average_state(count: np.ndarray, most: int, state: np.ndarray) -> dict[str, Any]:
-    return {"numSamples": int(count[0]), "maxSamples": most} | dict(zip(FOUR_NAMES, state.tolist(), strict=True))
+    return {"numSamples": int(count[0]), "maxSamples": most} | dict(
+        zip(FOUR_NAMES, state.tolist(), strict=True)
+    )
 
 
 @kind("bundle_average")

@@ -39,7 +39,9 @@ class Settings:
 
     def updated(self, load: BrokerLoad, given: Mapping[str, Any], at_ms: int) -> BrokerLoad:
         resources = {ours: resource(given.get(theirs)) for theirs, ours in RESOURCE_NAMES.items()}
-        throughput = float(given.get("msgThroughputIn", 0)) + float(given.get("msgThroughputOut", 0))
+        throughput = float(given.get("msgThroughputIn", 0)) + float(
+            given.get("msgThroughputOut", 0)
+        )
         return load.updated(resources, throughput, self.weights, self.shedder.history_ratio, at_ms)
 
 
@@ -49,7 +51,13 @@ def broker_load(case: Case) -> Any:
     settings, load, results = Settings.of(case["config"]), BrokerLoad(), []
     for given in case["rounds"]:
         load = load.cleared() if given.get("clear") else settings.updated(load, given, NOW_MS)
-        results.append({"maxResourceUsage": load.max_usage, "weightedMaxEMA": load.load, "msgThroughputEMA": load.throughput})
+        results.append(
+            {
+                "maxResourceUsage": load.max_usage,
+                "weightedMaxEMA": load.load,
+                "msgThroughputEMA": load.throughput,
+            }
+        )
     return results
 
 
@@ -58,7 +66,9 @@ def top_bundles(case: Case) -> Any:
     """The bundles that a broker reports (TopKBundles), or whose averages the leader stores: names in the resulting order."""
     names = list(case["bundles"])
     if case["of"] == "bundleData":
-        return [names[at] for at in stored_top(*bundle_rates(case["bundles"], names), int(case["k"]))]
+        return [
+            names[at] for at in stored_top(*bundle_rates(case["bundles"], names), int(case["k"]))
+        ]
     settings = Settings.of(case.get("config", {})).shedder
     with_policies = {*case.get("isolatedNamespaces", ()), *case.get("antiAffinityNamespaces", ())}
     forms = [stats(form) for form in case["bundles"].values()]
@@ -68,21 +78,44 @@ def top_bundles(case: Case) -> Any:
         and (settings.shed_bundles_with_policies or namespace_of(name) not in with_policies)
         for name in names
     ]
-    four = rates([[one.msg_throughput_in, one.msg_throughput_out, one.msg_rate_in, one.msg_rate_out] for one in forms])
-    connections = np.array([one.topics + one.consumer_count + one.producer_count for one in forms], np.int64)
+    four = rates(
+        [
+            [one.msg_throughput_in, one.msg_throughput_out, one.msg_rate_in, one.msg_rate_out]
+            for one in forms
+        ]
+    )
+    connections = np.array(
+        [one.topics + one.consumer_count + one.producer_count for one in forms], np.int64
+    )
     cache_bytes = np.array([one.cache_size for one in forms], np.int64)
-    return [names[at] for at in reported_top(four, connections, cache_bytes, np.array(allowed, np.bool_), int(case["k"]))]
+    return [
+        names[at]
+        for at in reported_top(
+            four, connections, cache_bytes, np.array(allowed, np.bool_), int(case["k"])
+        )
+    ]
 
 
 @kind("report_needed")
 def needed(case: Case) -> Any:
     """Whether each manager's broker would write its report."""
     names = pulsar_names(ReportConfig)
-    own = {names[name][0]: value * names[name][1] for name, value in case["config"].items() if name in names}
-    weights = cluster_config(PROFILE | {name: value for name, value in case["config"].items() if name not in names}).balancer.weights
+    own = {
+        names[name][0]: value * names[name][1]
+        for name, value in case["config"].items()
+        if name in names
+    }
+    weights = cluster_config(
+        PROFILE | {name: value for name, value in case["config"].items() if name not in names}
+    ).balancer.weights
     last, local = _report(case["last"]), _report(case["local"])
     return {
-        manager: report_needed(Figures.of(last, usage), Figures.of(local, usage), int(case["lastUpdateAgoMs"]), ReportConfig(**own))
+        manager: report_needed(
+            Figures.of(last, usage),
+            Figures.of(local, usage),
+            int(case["lastUpdateAgoMs"]),
+            ReportConfig(**own),
+        )
         for manager, usage in (("modular", weights), ("extensible", UNWEIGHTED))
     }
 
@@ -93,7 +126,10 @@ def _report(broker: Mapping[str, Any]) -> ModularLoadReport:
         ours: ResourceUsage(usage=pair[0], limit=pair[1])
         for ours, pair in ((o, resource(broker.get(t))) for t, o in RESOURCE_NAMES.items())
     }
-    report = with_stats(ModularLoadReport(**usages), {name: stats(form) for name, form in broker.get("lastStats", {}).items()})
+    report = with_stats(
+        ModularLoadReport(**usages),
+        {name: stats(form) for name, form in broker.get("lastStats", {}).items()},
+    )
     said = {to_snake(name): float(broker[name]) for name in FOUR_NAMES if name in broker}
     counted = {"num_bundles": len(broker["bundles"])} if "bundles" in broker else {}
     return report.model_copy(update=said | counted)
@@ -112,19 +148,29 @@ def transfer(case: Case) -> Any:
     """TransferShedder on each round's load store; what brokers average lives on while a round doesn't name them."""
     settings, known, hits, results = Settings.of(case["config"]), dict[str, Stored](), 0, []
     for given in [one for one in case["rounds"] for _ in range(int(one.get("repeat", 1)))]:
-        stored = {name: _store(settings, known.get(name), broker) for name, broker in given["brokers"].items()}
+        stored = {
+            name: _store(settings, known.get(name), broker)
+            for name, broker in given["brokers"].items()
+        }
         known |= stored
-        unloaded = {name: NOW_MS - int(ago) for name, ago in given.get("recentlyUnloadedBrokers", {}).items()}
+        unloaded = {
+            name: NOW_MS - int(ago)
+            for name, ago in given.get("recentlyUnloadedBrokers", {}).items()
+        }
         bundles = _Bundles(case, given, {name: one.given for name, one in stored.items()})
         store = _load_store(stored, given, bundles)
-        cycle = run_cycle(store, settings.shedder.limits, hits, unloaded, bundles.may_take(settings), NOW_MS)
+        cycle = run_cycle(
+            store, settings.shedder.limits, hits, unloaded, bundles.may_take(settings), NOW_MS
+        )
         hits = cycle.hits
         results.append(_result(cycle, store, bundles))
     return results
 
 
 def _store(settings: Settings, before: Stored | None, given: Mapping[str, Any]) -> Stored:
-    load = settings.updated((before or Stored()).load, given, NOW_MS - int(given.get("updatedAgoMs", 0)))
+    load = settings.updated(
+        (before or Stored()).load, given, NOW_MS - int(given.get("updatedAgoMs", 0))
+    )
     forced = {
         "load": float(given.get("weightedMaxEMA", load.load)),
         "throughput": float(given.get("msgThroughputEMA", load.throughput)),
@@ -135,26 +181,41 @@ def _store(settings: Settings, before: Stored | None, given: Mapping[str, Any]) 
 class _Bundles:
     """The bundles of one round by number, and who may have them."""
 
-    def __init__(self, case: Case, given: Mapping[str, Any], brokers: Mapping[str, Mapping[str, Any]]) -> None:
+    def __init__(
+        self, case: Case, given: Mapping[str, Any], brokers: Mapping[str, Mapping[str, Any]]
+    ) -> None:
         self.case, self.given, self.brokers = case, given, brokers
         self.order = list(brokers)
-        self.names = list(dict.fromkeys(top[0] for broker in brokers.values() for top in broker.get("topBundles", ())))
+        self.names = list(
+            dict.fromkeys(
+                top[0] for broker in brokers.values() for top in broker.get("topBundles", ())
+            )
+        )
         self.number = {name: number for number, name in enumerate(self.names)}
 
     def top(self, broker: str) -> Top:
         """The broker's list as given."""
         rows = self.brokers[broker].get("topBundles", ())
-        owners, recent = self.case.get("owners", {}), set(self.given.get("recentlyUnloadedBundles", ()))
+        owners, recent = (
+            self.case.get("owners", {}),
+            set(self.given.get("recentlyUnloadedBundles", ())),
+        )
         return Top(
             np.array([self.number[row[0]] for row in rows], np.intp),
             np.array([float(row[1]) + float(row[2]) for row in rows]),
-            np.array([owners.get(row[0], broker) == broker and row[0] not in recent for row in rows], np.bool_),
+            np.array(
+                [owners.get(row[0], broker) == broker and row[0] not in recent for row in rows],
+                np.bool_,
+            ),
         )
 
     def may_take(self, settings: Settings) -> Callable[[int, int], bool]:
         """What policies and filters say, as far as the case gives any."""
         policies = self.case.get("policies", {})
-        bound = {*policies.get("isolatedNamespaces", ()), *policies.get("antiAffinityNamespaces", ())}
+        bound = {
+            *policies.get("isolatedNamespaces", ()),
+            *policies.get("antiAffinityNamespaces", ()),
+        }
         real_service = "policies" in self.case or "owners" in self.case
 
         def allowed(bundle: int, broker: int) -> bool:
@@ -164,14 +225,23 @@ class _Bundles:
             if namespace in bound and not settings.shedder.shed_bundles_with_policies:
                 return False
             candidates = policies.get("candidates", {}).get(namespace)
-            return name in candidates if candidates is not None else self.brokers[name].get("registered", True)
+            return (
+                name in candidates
+                if candidates is not None
+                else self.brokers[name].get("registered", True)
+            )
 
         return allowed
 
 
-def _load_store(stored: Mapping[str, Stored], given: Mapping[str, Any], bundles: _Bundles) -> LoadStore:
+def _load_store(
+    stored: Mapping[str, Stored], given: Mapping[str, Any], bundles: _Bundles
+) -> LoadStore:
     loads = [one.load for one in stored.values()]
-    throughput = [float(one.given.get("msgThroughputIn", 0)) + float(one.given.get("msgThroughputOut", 0)) for one in stored.values()]
+    throughput = [
+        float(one.given.get("msgThroughputIn", 0)) + float(one.given.get("msgThroughputOut", 0))
+        for one in stored.values()
+    ]
     names = tuple(stored)
     return LoadStore(
         names=names,
@@ -197,7 +267,10 @@ def _result(cycle: Cycle, store: LoadStore, bundles: _Bundles) -> dict[str, Any]
             for move in cycle.moves
         ],
         "skipped": [] if cycle.skip is None else [f"Skip:{cycle.skip}"],
-        "load": {name: {"weightedMaxEMA": load, "msgThroughputEMA": throughput} for name, load, throughput in loads},
+        "load": {
+            name: {"weightedMaxEMA": load, "msgThroughputEMA": throughput}
+            for name, load, throughput in loads
+        },
         "avg": cycle.average,
         "std": cycle.std,
         "stdAfter": cycle.std_after,

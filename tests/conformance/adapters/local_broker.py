@@ -9,7 +9,16 @@ from tests.conformance.forms import FOUR_NAMES, RESOURCE_NAMES, resource_columns
 from tests.conformance.reference_only import with_stats, written
 from tests.conformance.registry import PROFILE, Case, kind
 
-SHOWN = (*FOUR_NAMES, "numTopics", "numBundles", "numConsumers", "numProducers", "bundles", "lastBundleGains", "lastBundleLosses")
+SHOWN = (
+    *FOUR_NAMES,
+    "numTopics",
+    "numBundles",
+    "numConsumers",
+    "numProducers",
+    "bundles",
+    "lastBundleGains",
+    "lastBundleLosses",
+)
 
 
 @kind("local_broker")
@@ -20,13 +29,18 @@ def local_broker(case: Case) -> Any:
     for given in case["rounds"]:
         if given.get("cleanDeltas"):
             report = written(report)
-        report = with_stats(report, {name: stats(form) for name, form in given["lastStats"].items()})
+        report = with_stats(
+            report, {name: stats(form) for name, form in given["lastStats"].items()}
+        )
         columns = resource_columns([given])
         fields = report.model_dump(by_alias=True)
         results.append(
             {name: fields[name] for name in SHOWN}
             | {
-                "percentUsage": {theirs: float(percent(*columns[ours])[0]) for theirs, ours in RESOURCE_NAMES.items()},
+                "percentUsage": {
+                    theirs: float(percent(*columns[ours])[0])
+                    for theirs, ours in RESOURCE_NAMES.items()
+                },
                 "maxResourceUsage": float(max_usage(columns)[0]),
                 "maxResourceUsageWithWeight": float(max_weighted_usage(columns, weights)[0]),
             }

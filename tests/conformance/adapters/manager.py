@@ -27,7 +27,8 @@ OWN_CLASS = next(iter(MANAGER_CLASSES))
 def manager(case: Case) -> Any:
     """ModularLoadManagerImpl: what it assigns, and what it knows after every round."""
     leader = Leader(
-        cluster_config(PROFILE | case["config"]), Policies((), case.get("antiAffinityGroups", {}), case.get("failureDomains", {}))
+        cluster_config(PROFILE | case["config"]),
+        Policies((), case.get("antiAffinityGroups", {}), case.get("failureDomains", {})),
     )
     return [leader.round(now_ms, given) for now_ms, given in enumerate(case["rounds"], 1)]
 
@@ -37,7 +38,11 @@ class Leader:
 
     def __init__(self, config: ClusterConfig, policies: Policies) -> None:
         self.config, self.policies = config, policies
-        self.shard, self.preallocations, self.strategies = Shard.empty(), Preallocations(), dict[str, Any]()
+        self.shard, self.preallocations, self.strategies = (
+            Shard.empty(),
+            Preallocations(),
+            dict[str, Any](),
+        )
         self.brokers: Mapping[str, Any] = {}
 
     def round(self, now_ms: int, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -45,24 +50,39 @@ class Leader:
         if "brokers" in given:
             self.brokers = given["brokers"]
             self.shard, _ = fold(
-                self.shard, batch_of([_report(name, now_ms, one) for name, one in self.brokers.items()]), now_ms, AS_THE_LEADER
+                self.shard,
+                batch_of([_report(name, now_ms, one) for name, one in self.brokers.items()]),
+                now_ms,
+                AS_THE_LEADER,
             )
             release = self.config.balancer.preallocation_release
-            self.preallocations = self.preallocations.updated(self._view(now_ms), release, set(given.get("leaderOwned", ())))
+            self.preallocations = self.preallocations.updated(
+                self._view(now_ms), release, set(given.get("leaderOwned", ()))
+            )
         self.shard = add_bundles(self.shard, given.get("assign", ()), now_ms)
         view = self._view(now_ms)
-        state = RoundState.of(RoundInputs.of(view, self.config, seed=None, memory=Memory(strategies=self.strategies)))
+        state = RoundState.of(
+            RoundInputs.of(view, self.config, seed=None, memory=Memory(strategies=self.strategies))
+        )
         count(self.preallocations.entries, state.targets, state.candidates)
         assigned = [self._assign(state, bundle) for bundle in given.get("assign", ())]
         self.strategies = state.strategies_after()
-        return {"assigned": assigned, "bundleData": self._bundle_data(), "brokers": self._brokers(view)}
+        return {
+            "assigned": assigned,
+            "bundleData": self._bundle_data(),
+            "brokers": self._brokers(view),
+        }
 
     def _view(self, now_ms: int) -> ClusterView:
         view = view_of("c", [self.shard], now_ms, self.config.balancer.weights)
         reported = [self.brokers[name] for name in view.brokers.names]
         versions = tuple(one.get("brokerVersionString", "") for one in reported)
         classes = tuple(one.get("loadManagerClassName", OWN_CLASS) for one in reported)
-        return replace(view, policies=self.policies, brokers=replace(view.brokers, versions=versions, load_managers=classes))
+        return replace(
+            view,
+            policies=self.policies,
+            brokers=replace(view.brokers, versions=versions, load_managers=classes),
+        )
 
     def _assign(self, state: RoundState, bundle: str) -> dict[str, Any]:
         if bundle in self.preallocations.given:
@@ -71,8 +91,14 @@ class Leader:
         choice = state.place(row)
         if choice is None:
             return {"bundle": bundle, "broker": None, "calls": []}
-        self.preallocations = self.preallocations.given_to(row, choice.destination, state.targets, state.candidates)
-        return {"bundle": bundle, "broker": names[choice.destination], "calls": [_call(names, call) for call in choice.calls]}
+        self.preallocations = self.preallocations.given_to(
+            row, choice.destination, state.targets, state.candidates
+        )
+        return {
+            "bundle": bundle,
+            "broker": names[choice.destination],
+            "calls": [_call(names, call) for call in choice.calls],
+        }
 
     def _bundle_data(self) -> dict[str, Any]:
         return {
@@ -93,15 +119,27 @@ class Leader:
                 for span, sums in (("short", view.brokers.short), ("long", view.brokers.long))
                 for name, value in zip(FOUR_NAMES, sums.row(row), strict=True)
             }
-            | {"preallocated": sorted(one.bundle for one in self.preallocations.entries if one.broker == broker)}
+            | {
+                "preallocated": sorted(
+                    one.bundle for one in self.preallocations.entries if one.broker == broker
+                )
+            }
             for row, broker in enumerate(view.brokers.names)
         }
 
 
 def _report(name: str, now_ms: int, broker: Mapping[str, Any]) -> Report:
     resources = {ours: resource(broker.get(theirs)) for theirs, ours in RESOURCE_NAMES.items()}
-    return Report(name, now_ms, {bundle: stats(form) for bundle, form in broker.get("lastStats", {}).items()}, resources)
+    return Report(
+        name,
+        now_ms,
+        {bundle: stats(form) for bundle, form in broker.get("lastStats", {}).items()},
+        resources,
+    )
 
 
 def _call(names: tuple[str, ...], call: Call) -> dict[str, list[str]]:
-    return {"candidates": [names[row] for row in call.candidates], "best": [names[row] for row in call.best]}
+    return {
+        "candidates": [names[row] for row in call.candidates],
+        "best": [names[row] for row in call.best],
+    }

@@ -20,8 +20,13 @@ from tests.conformance.registry import PROFILE, Case, kind
 @kind("place_least_long_term")
 def place_least_long_term(case: Case) -> Any:
     """LeastLongTermMessageRate: the brokers among which it would draw."""
-    config = cluster_config(PROFILE | {"placement_strategy": "LeastLongTermMessageRate"} | case["config"])
-    return [_called(config, targets_of(given, config.balancer.weights), given["candidates"], None)[0] for given in repeated(case)]
+    config = cluster_config(
+        PROFILE | {"placement_strategy": "LeastLongTermMessageRate"} | case["config"]
+    )
+    return [
+        _called(config, targets_of(given, config.balancer.weights), given["candidates"], None)[0]
+        for given in repeated(case)
+    ]
 
 
 @kind("place_least_resource")
@@ -30,14 +35,20 @@ def place_least_resource(case: Case) -> Any:
 
     Where a round names its active brokers, all others have a row that isn't alive.
     """
-    config = cluster_config(PROFILE | {"placement_strategy": "LeastResourceUsageWithWeight"} | case["config"])
+    config = cluster_config(
+        PROFILE | {"placement_strategy": "LeastResourceUsageWithWeight"} | case["config"]
+    )
     memory, results = config.placement.memory({}), []
     for given in repeated(case):
         active = given.get("activeBrokers")
         gone = memory.usage.keys() - given["brokers"].keys() if active is not None else ()
-        view = view_of_loads({"brokers": given["brokers"] | {name: {} for name in gone}}, config.balancer.weights)
+        view = view_of_loads(
+            {"brokers": given["brokers"] | {name: {} for name in gone}}, config.balancer.weights
+        )
         if active is not None:
-            view = replace(view, brokers=replace(view.brokers, alive=np.isin(view.brokers.names, active)))
+            view = replace(
+                view, brokers=replace(view.brokers, alive=np.isin(view.brokers.names, active))
+            )
         result, memory = _called(config, Targets.of(view), given["candidates"], memory)
         results.append(result | {"usage": memory.usage})
     return results
@@ -52,10 +63,21 @@ def place_least_resource_ext(case: Case) -> Any:
     config = cluster_config(PROFILE | {"load_manager": "extensible"} | case["config"])
     settings, loads, results = Settings.of(case["config"]), dict[str, BrokerLoad](), []
     for given in repeated(case):
-        loads |= {name: settings.updated(loads.get(name, BrokerLoad()), broker, NOW_MS) for name, broker in given["brokers"].items()}
+        loads |= {
+            name: settings.updated(loads.get(name, BrokerLoad()), broker, NOW_MS)
+            for name, broker in given["brokers"].items()
+        }
         names = dict.fromkeys([*given["brokers"], *given["candidates"]])
-        view = view_of_loads({"brokers": {name: given["brokers"].get(name, {}) for name in names}}, config.balancer.weights)
-        load_ema = np.array([loads[name].load if name in given["brokers"] else np.nan for name in view.brokers.names])
+        view = view_of_loads(
+            {"brokers": {name: given["brokers"].get(name, {}) for name in names}},
+            config.balancer.weights,
+        )
+        load_ema = np.array(
+            [
+                loads[name].load if name in given["brokers"] else np.nan
+                for name in view.brokers.names
+            ]
+        )
         view = replace(view, brokers=replace(view.brokers, load_ema=load_ema))
         result, _ = _called(config, Targets.of(view), given["candidates"], None)
         results.append(result | {"usage": {name: loads[name].load for name in given["brokers"]}})
@@ -65,10 +87,14 @@ def place_least_resource_ext(case: Case) -> Any:
 @kind("place_round_robin")
 def place_round_robin(case: Case) -> Any:
     """RoundRobinBrokerSelector: whose turn it is, the brokers in the order of the round's candidates."""
-    config = cluster_config(PROFILE | {"placement_strategy": "RoundRobinBrokerSelector"} | case["config"])
+    config = cluster_config(
+        PROFILE | {"placement_strategy": "RoundRobinBrokerSelector"} | case["config"]
+    )
     memory, results = config.placement.memory({}), []
     for given in repeated(case):
-        view = view_of_loads({"brokers": {name: {} for name in given["candidates"]}}, config.balancer.weights)
+        view = view_of_loads(
+            {"brokers": {name: {} for name in given["candidates"]}}, config.balancer.weights
+        )
         result, memory = _called(config, Targets.of(view), given["candidates"], memory)
         results.append({"pick": result["best"][0] if result["best"] else None})
     return results
@@ -79,11 +105,15 @@ def repeated(case: Case) -> Iterator[Case]:
     return (given for given in case["rounds"] for _ in range(int(given.get("repeat", 1))))
 
 
-def _called(config: ClusterConfig, targets: Targets, candidates: list[str], memory: Any) -> tuple[dict[str, Any], Any]:
+def _called(
+    config: ClusterConfig, targets: Targets, candidates: list[str], memory: Any
+) -> tuple[dict[str, Any], Any]:
     """One call of the strategy: the brokers among which it would draw, and what it remembers."""
     names = targets.view.brokers.names
     rows = np.array([names.index(name) for name in candidates], np.intp)
-    best, memory = config.placement.function(PlacementContext(targets, rows, -1, config.placement_config, memory))
+    best, memory = config.placement.function(
+        PlacementContext(targets, rows, -1, config.placement_config, memory)
+    )
     chosen = [names[row] for row in best.rows]
     pick_is_best = not chosen or names[draw(0, "bundle", best.rows)] in chosen
     return {"best": chosen, "pickIsBest": pick_is_best, "empty": not chosen}, memory
@@ -97,11 +127,22 @@ def targets_of(loads: dict[str, Any], weights: Any) -> Targets:
         for bundle, data in broker.get("preallocatedBundleData", {}).items()
     }
     brokers = {name: broker | {"bundles": []} for name, broker in loads["brokers"].items()}
-    view = view_of_loads({"brokers": brokers, "bundleData": {name: data for name, (_, data) in preallocated.items()}}, weights)
+    view = view_of_loads(
+        {
+            "brokers": brokers,
+            "bundleData": {name: data for name, (_, data) in preallocated.items()},
+        },
+        weights,
+    )
     targets = Targets.of(view)
     for row, broker in enumerate(brokers.values()):
         average = broker.get("timeAverageData", {})
-        targets.long_rate[row] = average.get("longTermMsgRateIn", 0.0) + average.get("longTermMsgRateOut", 0.0)
-    given = [Preallocated.of(view, bundle, view.brokers.names[row]) for bundle, (row, _) in enumerate(preallocated.values())]
+        targets.long_rate[row] = average.get("longTermMsgRateIn", 0.0) + average.get(
+            "longTermMsgRateOut", 0.0
+        )
+    given = [
+        Preallocated.of(view, bundle, view.brokers.names[row])
+        for bundle, (row, _) in enumerate(preallocated.values())
+    ]
     count(given, targets, Candidates(view, cluster_config({}).balancer))
     return targets

@@ -10,7 +10,17 @@ from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.names import namespace_codes, parse_bundle
 from lb_stream.core.model.topics import Ring, full_topic_name, namespace_of_topic, topic_hashes
 from lb_stream.core.model.view import Floats
-from lb_stream.core.splitting import OwnBundles, Range, SplitLoads, SplitMemory, SplitRejected, Topics, cut, split_strategy, split_task
+from lb_stream.core.splitting import (
+    OwnBundles,
+    Range,
+    SplitLoads,
+    SplitMemory,
+    SplitRejected,
+    Topics,
+    cut,
+    split_strategy,
+    split_task,
+)
 from tests.conformance.forms import bundle_rates, in_order, stats
 from tests.conformance.registry import PROFILE, Case, kind
 
@@ -22,11 +32,18 @@ def split_task_case(case: Case) -> Any:
     """BundleSplitterTask: [bundle, broker] of all that are to be split, by name."""
     config = cluster_config(PROFILE | case["config"]).splitting
     brokers = in_order(case["brokers"], case.get("brokerOrder"))
-    latest = {(name, broker): stats(form) for broker in brokers for name, form in case["brokers"][broker].get("lastStats", {}).items()}
+    latest = {
+        (name, broker): stats(form)
+        for broker in brokers
+        for name, form in case["brokers"][broker].get("lastStats", {}).items()
+    }
     names = [name for name, _ in latest]
     known = {name: case["bundleData"].get(name, NOTHING) for name in names}
     _, long = bundle_rates(known, names)
-    loads, eligible = _loads([*latest.values()], long.rate, long.throughput), np.ones(len(names), np.bool_)
+    loads, eligible = (
+        _loads([*latest.values()], long.rate, long.throughput),
+        np.ones(len(names), np.bool_),
+    )
     namespaces, texts = namespace_codes(pa.array(names, pa.string()))
     counts = np.array([case["bundleCounts"].get(text, 1) for text in texts], np.int64)
     found = split_task(loads, eligible, lambda rows: (namespaces[rows], counts), config)
@@ -41,14 +58,20 @@ def split_strategy_case(case: Case) -> Any:
         own = _own_bundles(given)
         for _ in range(int(given.get("repeat", 1))):
             look, memory = split_strategy(own, config.splitting, config.split_algorithms, memory)
-            decisions = [[one.bundle, one.reason, [child.rpartition("/")[2] for child in one.cut.children]] for one in look.choices]
+            decisions = [
+                [one.bundle, one.reason, [child.rpartition("/")[2] for child in one.cut.children]]
+                for one in look.choices
+            ]
             results.append({"decisions": decisions, "hitCounts": dict(memory.hits)})
     return results
 
 
 def _own_bundles(given: dict[str, Any]) -> OwnBundles:
     latest = {name: stats(form) for name, form in given["bundleStats"].items()}
-    rates = [(one.msg_rate_in + one.msg_rate_out, one.msg_throughput_in + one.msg_throughput_out) for one in latest.values()]
+    rates = [
+        (one.msg_rate_in + one.msg_rate_out, one.msg_throughput_in + one.msg_throughput_out)
+        for one in latest.values()
+    ]
     rate, throughput = np.array(rates, np.float64).reshape(-1, 2).T
     not_owned = set(given.get("notOwned", ()))
     topics = given.get("topics", {})
@@ -64,13 +87,25 @@ def _own_bundles(given: dict[str, Any]) -> OwnBundles:
 
 def _loads(latest: list[BundleStats], rate: Floats, throughput: Floats) -> SplitLoads:
     topics = np.array([one.topics for one in latest], np.int64)
-    return SplitLoads(topics, np.array([one.producer_count + one.consumer_count for one in latest], np.int64), rate, throughput)
+    return SplitLoads(
+        topics,
+        np.array([one.producer_count + one.consumer_count for one in latest], np.int64),
+        rate,
+        throughput,
+    )
 
 
 def _topics(names: list[str], forms: dict[str, Any]) -> Topics:
     latest = {name: stats(form) for name, form in forms.items()}
     return Topics.of(
-        names, {name: (one.msg_rate_in + one.msg_rate_out, one.msg_throughput_in + one.msg_throughput_out) for name, one in latest.items()}
+        names,
+        {
+            name: (
+                one.msg_rate_in + one.msg_rate_out,
+                one.msg_throughput_in + one.msg_throughput_out,
+            )
+            for name, one in latest.items()
+        },
     )
 
 
@@ -80,7 +115,9 @@ def split_boundary_case(case: Case) -> Any:
     config = cluster_config(PROFILE | case["config"])
     topics = _topics(case.get("topics", []), case.get("topicStats", {}))
     bundle = Range.of(case["bundle"], topics, case.get("positions", ()), case.get("force", False))
-    found = config.split_algorithms.boundaries(config.split_algorithms.named(case["algorithm"]), bundle)
+    found = config.split_algorithms.boundaries(
+        config.split_algorithms.named(case["algorithm"]), bundle
+    )
     if found.wrong:
         raise ValueError(found.why)
     if not found.positions:

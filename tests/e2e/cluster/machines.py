@@ -58,8 +58,14 @@ class NoMachines(RuntimeError):
 
 def check_rights() -> None:
     """Try everything once. Raises NoMachines; what fails later is a fault."""
-    if missing := [name for name in ("ip", "unshare", "nsenter", "setpriv", "mount", "hostname") if shutil.which(name) is None]:
-        raise NoMachines(f"no machine can be made of namespaces: {', '.join(missing)} not found (iproute2, util-linux, hostname)")
+    if missing := [
+        name
+        for name in ("ip", "unshare", "nsenter", "setpriv", "mount", "hostname")
+        if shutil.which(name) is None
+    ]:
+        raise NoMachines(
+            f"no machine can be made of namespaces: {', '.join(missing)} not found (iproute2, util-linux, hostname)"
+        )
     done = subprocess.run([*_UNSHARED, _TRIAL], capture_output=True, text=True, check=False)
     if done.returncode:
         raise NoMachines(f"no machine can be made of namespaces ({done.stderr.strip()}): {REMEDY}")
@@ -89,13 +95,29 @@ class Machine:
     def start(self, command: str, log: Path) -> subprocess.Popen[bytes]:
         """Run a line of shell in the project's folder, as a user who has just logged in: no environment activated."""
         variables = {"PATH": _PATH, "HOME": "/root", "LANG": "C.UTF-8", "JAVA_HOME": str(_java())}
-        variables |= {"JAVA_TOOL_OPTIONS": os.environ.get("JAVA_TOOL_OPTIONS", _QUICK_START), "SPARK_WORKER_CORES": str(CORES)}
+        variables |= {
+            "JAVA_TOOL_OPTIONS": os.environ.get("JAVA_TOOL_OPTIONS", _QUICK_START),
+            "SPARK_WORKER_CORES": str(CORES),
+        }
         if "LB_JARS_DIR" in os.environ:
             variables["LB_JARS_DIR"] = os.environ["LB_JARS_DIR"]
-        entered = ["nsenter", *_OWN, f"--target={self.pid}", f"--wd={self.at(PROJECT)}", "sh", "-c", command]
+        entered = [
+            "nsenter",
+            *_OWN,
+            f"--target={self.pid}",
+            f"--wd={self.at(PROJECT)}",
+            "sh",
+            "-c",
+            command,
+        ]
         with log.open("ab") as output:
             process = subprocess.Popen(
-                entered, env=variables, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+                entered,
+                env=variables,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
             )
         self._started.append(process)
         return process
@@ -112,9 +134,16 @@ class Machine:
     def running(self, words: str, program: str = "java") -> list[int]:
         """Processes of a program whose command line holds these words, by the ids that this process knows them under."""
         found = []
-        for pid in processes(self.pid) | {one for process in self._started for one in processes(process.pid)}:
+        for pid in processes(self.pid) | {
+            one for process in self._started for one in processes(process.pid)
+        }:
             with suppress(OSError):
-                arguments = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                arguments = (
+                    Path(f"/proc/{pid}/cmdline")
+                    .read_bytes()
+                    .replace(b"\0", b" ")
+                    .decode(errors="replace")
+                )
                 if words in arguments and Path(f"/proc/{pid}/comm").read_text().startswith(program):
                     found.append(pid)
         return sorted(found)
@@ -150,7 +179,12 @@ class Network:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._libc.setns(self._home, _NEW_NETWORK)
         os.close(self._home)
 
@@ -159,15 +193,36 @@ class Network:
         """A machine that knows the names of those before it; it is off at the end. `shared` is what all have at STORE, if anything."""
         address = f"10.77.0.{len(self.addresses) + 1}"
         self.addresses[name] = address
-        holder = subprocess.Popen([*_UNSHARED, self._boot(name, shared)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        holder = subprocess.Popen(
+            [*_UNSHARED, self._boot(name, shared)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         assert holder.stdin and holder.stdout
         if holder.stdout.readline() != "mounted\n":
             holder.kill()
             raise RuntimeError(f"the machine {name} can't be made: what it printed says why")
-        (pid,) = (int(one) for one in Path(f"/proc/{holder.pid}/task/{holder.pid}/children").read_text().split())
+        (pid,) = (
+            int(one)
+            for one in Path(f"/proc/{holder.pid}/task/{holder.pid}/children").read_text().split()
+        )
         end = f"to-{name}"
         try:
-            _run("ip", "link", "add", "name", end, "type", "veth", "peer", "name", "eth0", "netns", str(pid))
+            _run(
+                "ip",
+                "link",
+                "add",
+                "name",
+                end,
+                "type",
+                "veth",
+                "peer",
+                "name",
+                "eth0",
+                "netns",
+                str(pid),
+            )
             _run("ip", "link", "set", end, "master", "lan", "up")
             holder.stdin.write("connected\n")
             holder.stdin.flush()
@@ -195,13 +250,32 @@ class Network:
             f"mount -t overlay overlay -o lowerdir={project},upperdir=/mnt/.own/changes,workdir=/mnt/.own/work /mnt/.own/project",
         ]
         for number, path in enumerate(kept):
-            lines += [f"mkdir /mnt/.own/{number}", f"mount --bind {shlex.quote(str(path))} /mnt/.own/{number}"]
-        lines += [f"mount -t tmpfs -o mode=1777 tmpfs {folder}" for folder in HIDDEN if Path(folder).is_dir()]
+            lines += [
+                f"mkdir /mnt/.own/{number}",
+                f"mount --bind {shlex.quote(str(path))} /mnt/.own/{number}",
+            ]
+        lines += [
+            f"mount -t tmpfs -o mode=1777 tmpfs {folder}"
+            for folder in HIDDEN
+            if Path(folder).is_dir()
+        ]
         for number, path in enumerate(kept):
             at = shlex.quote(str(path))
             lines += [f"mkdir -p {at}", f"mount --bind -o ro /mnt/.own/{number} {at}"]
         lines += [f"mkdir -p {project}", f"mount --bind /mnt/.own/project {project}"]
-        hosts = ["127.0.0.1 localhost", f"127.0.1.1 {name}"] + [f"{at} {other}" for other, at in self.addresses.items() if other != name]
-        lines += [f"printf '%s\\n' {shlex.join(hosts)} > /mnt/.own/hosts", "mount --bind /mnt/.own/hosts /etc/hosts"]
-        lines += ["echo mounted", "read _", "ip link set lo up", f"ip address add {own}/24 dev eth0", "ip link set eth0 up", "echo up"]
+        hosts = ["127.0.0.1 localhost", f"127.0.1.1 {name}"] + [
+            f"{at} {other}" for other, at in self.addresses.items() if other != name
+        ]
+        lines += [
+            f"printf '%s\\n' {shlex.join(hosts)} > /mnt/.own/hosts",
+            "mount --bind /mnt/.own/hosts /etc/hosts",
+        ]
+        lines += [
+            "echo mounted",
+            "read _",
+            "ip link set lo up",
+            f"ip address add {own}/24 dev eth0",
+            "ip link set eth0 up",
+            "echo up",
+        ]
         return "\n".join([*lines, "read _"])

@@ -36,7 +36,9 @@ def started_kafka(machine: Machine, log: Path) -> str:
     """A broker on a machine of its own, with which it goes; its bootstrap servers."""
     broker = f'EmbeddedKafka(Path("/var/tmp/kafka"), port=9092, host="{machine.address}")'
     program = f"from pathlib import Path; from lb_stream.io.local.embedded_kafka import EmbeddedKafka; {broker}.start({STEP_S})"
-    assert machine.start(f"exec conf/deploy/entrypoint.sh python -c '{program}'", log).wait() == 0, log.read_text()
+    assert (
+        machine.start(f"exec conf/deploy/entrypoint.sh python -c '{program}'", log).wait() == 0
+    ), log.read_text()
     return f"{machine.address}:9092"
 
 
@@ -56,7 +58,10 @@ class SparkCluster:
     def __enter__(self) -> Self:
         self._lines, self._processes = documented_lines(), dict[str, subprocess.Popen[bytes]]()
         with ExitStack() as stack:
-            self.machines = {name: stack.enter_context(self.network.machine(name, self.shared)) for name in ("master", *WORKERS, "driver")}
+            self.machines = {
+                name: stack.enter_context(self.network.machine(name, self.shared))
+                for name in ("master", *WORKERS, "driver")
+            }
             self.start("master")
             wait_until(lambda: self.workers() is not None, "the master", STEP_S)
             for name in WORKERS:
@@ -71,11 +76,15 @@ class SparkCluster:
     def line(self, name: str) -> str:
         """The page's line for a machine, with addresses for the words in capitals."""
         line = self._lines[name.partition("-")[0]]
-        return line.replace("MASTER", self.machines["master"].address).replace("DRIVER", self.machines["driver"].address)
+        return line.replace("MASTER", self.machines["master"].address).replace(
+            "DRIVER", self.machines["driver"].address
+        )
 
     def start(self, name: str) -> None:
         """Start what this machine is for."""
-        self._processes[name] = self.machines[name].start(f"exec {self.line(name)}", self.log_file(name))
+        self._processes[name] = self.machines[name].start(
+            f"exec {self.line(name)}", self.log_file(name)
+        )
 
     def start_second_driver(self) -> subprocess.Popen[bytes]:
         """On the master's machine; its log is that of `second`."""
@@ -87,13 +96,22 @@ class SparkCluster:
 
     def workers(self) -> int | None:
         """How many workers the master knows; None when it doesn't answer."""
-        with suppress(OSError), urllib.request.urlopen(f"http://{self.machines['master'].address}:8080/json/", timeout=5) as page:
+        with (
+            suppress(OSError),
+            urllib.request.urlopen(
+                f"http://{self.machines['master'].address}:8080/json/", timeout=5
+            ) as page,
+        ):
             return sum(worker["state"] == "ALIVE" for worker in json.load(page)["workers"])
         return None
 
     def executors(self) -> list[int]:
         """The process of each executor's JVM."""
-        return [pid for name in WORKERS for pid in self.machines[name].running("CoarseGrainedExecutorBackend")]
+        return [
+            pid
+            for name in WORKERS
+            for pid in self.machines[name].running("CoarseGrainedExecutorBackend")
+        ]
 
     def tend(self) -> None:
         """Start again what has ended."""
@@ -122,7 +140,9 @@ class SparkCluster:
         if victim == "driver":
             return processes(self._processes["driver"].pid)
         if victim == "worker":
-            return set(self.machines[WORKERS[number % len(WORKERS)]].running("deploy.worker.Worker"))
+            return set(
+                self.machines[WORKERS[number % len(WORKERS)]].running("deploy.worker.Worker")
+            )
         found = self.executors()
         return {found[number % len(found)]} if found else set()
 
@@ -136,7 +156,9 @@ class SparkCluster:
     def executor_log_bytes(self) -> int:
         """What all executors have printed that there were."""
         folders = [self.machines[name].at(PROJECT / ".lb" / "worker") for name in WORKERS]
-        return sum(path.stat().st_size for folder in folders for path in folder.glob("app-*/*/std*"))
+        return sum(
+            path.stat().st_size for folder in folders for path in folder.glob("app-*/*/std*")
+        )
 
 
 def settings(pipeline: Pipeline, shared: Path | None) -> str:
@@ -144,9 +166,19 @@ def settings(pipeline: Pipeline, shared: Path | None) -> str:
 
     No broker dies and no move expires, however slow the machine is: what is decided is the script's.
     """
-    tables, checkpoint = (pipeline.tables, pipeline.checkpoint) if shared is None else (f"{STORE}/tables", f"{STORE}/checkpoint")
-    topics = "\n".join(f'{name} = "{topic}"' for name, topic in pipeline.topics.model_dump().items())
-    options = "".join(f'{name.removeprefix(OPTION)} = "{value}"\n' for name, value in pipeline.settings.items() if name.startswith(OPTION))
+    tables, checkpoint = (
+        (pipeline.tables, pipeline.checkpoint)
+        if shared is None
+        else (f"{STORE}/tables", f"{STORE}/checkpoint")
+    )
+    topics = "\n".join(
+        f'{name} = "{topic}"' for name, topic in pipeline.topics.model_dump().items()
+    )
+    options = "".join(
+        f'{name.removeprefix(OPTION)} = "{value}"\n'
+        for name, value in pipeline.settings.items()
+        if name.startswith(OPTION)
+    )
     return f"""
 [kafka]
 bootstrap_servers = "{pipeline.bootstrap}"

@@ -57,11 +57,21 @@ class Ran:
 
     def decisions(self) -> list[dict[str, Any]]:
         """What is on the topic, in its order."""
-        return [json.loads(record.value) for record in committed(self.pipeline.bootstrap, self.pipeline.topics.decisions)]
+        return [
+            json.loads(record.value)
+            for record in committed(self.pipeline.bootstrap, self.pipeline.topics.decisions)
+        ]
 
 
-@pytest.fixture(scope="module", params=["bucket", "folder"])  # delta-rs' threads stay in the network in which they were started
-def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, last_words: dict[str, Any], seed: int) -> Iterator[Ran]:
+@pytest.fixture(
+    scope="module", params=["bucket", "folder"]
+)  # delta-rs' threads stay in the network in which they were started
+def ran(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    last_words: dict[str, Any],
+    seed: int,
+) -> Iterator[Ran]:
     """All of it, once for each kind of store."""
     folder = tmp_path_factory.mktemp(request.param)
     seen = last_words[request.param] = {"seed": seed}
@@ -73,7 +83,9 @@ def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
             retrieve(extras=["s3"])
         network = stack.enter_context(Network())
         kept = {} if shared else stack.enter_context(s3_server(OUTSIDE)).settings("lb")
-        kafka = started_kafka(stack.enter_context(network.machine("kafka", None)), folder / "kafka.log")
+        kafka = started_kafka(
+            stack.enter_context(network.machine("kafka", None)), folder / "kafka.log"
+        )
         pipeline = Pipeline(kafka, topics_named("cluster"), store, kept)
         pipeline.create_topics(reports=PARTITIONS, decisions=1, ownership=1)
         cluster = stack.enter_context(SparkCluster(network, shared, folder))
@@ -91,7 +103,9 @@ def disturbed(ran: Ran, seen: dict[str, Any], chance: random.Random) -> None:
     """The job from its start to its end, under load, with all kills."""
     cluster, play = ran.cluster, ran.play
     with Load(ran.pipeline.bootstrap, ran.pipeline.topics.reports) as load:
-        cluster.machines["driver"].said(f"touch /tmp/{NOT_SHARED} /root/{NOT_SHARED} {PROJECT}/{NOT_SHARED}")
+        cluster.machines["driver"].said(
+            f"touch /tmp/{NOT_SHARED} /root/{NOT_SHARED} {PROJECT}/{NOT_SHARED}"
+        )
         cluster.start("driver")
         play.get_ready()
         second = cluster.start_second_driver()
@@ -119,7 +133,9 @@ def note(ran: Ran, seen: dict[str, Any]) -> None:
         "decisions": logged(ran.pipeline).total(),
         "leaders": len(ran.table("leaders")),
         "executor_log_bytes_per_batch": round(ran.cluster.executor_log_bytes() / batches),
-        "driver_log_bytes_per_batch": round(ran.cluster.log_file("driver").stat().st_size / batches),
+        "driver_log_bytes_per_batch": round(
+            ran.cluster.log_file("driver").stat().st_size / batches
+        ),
     }
     if delays := ran.play.delays_ms:
         seen["move_ms"] = {"median": round(statistics.median(delays)), "worst": max(delays)}
@@ -141,7 +157,9 @@ def test_no_move_of_the_script_is_lost(ran: Ran) -> None:
 
 
 def test_epochs_rise_and_one_leads_at_any_time(ran: Ran) -> None:
-    leaders = [row["epoch"] for row in sorted(ran.table("leaders"), key=lambda row: row["since_ms"])]
+    leaders = [
+        row["epoch"] for row in sorted(ran.table("leaders"), key=lambda row: row["since_ms"])
+    ]
     assert leaders == sorted(set(leaders)) and len(leaders) > ran.cluster.kills["driver"]
     epochs = [one["epoch"] for one in ran.decisions()]
     assert epochs == sorted(epochs) and set(epochs) <= set(leaders)
@@ -155,7 +173,9 @@ def test_epochs_rise_and_one_leads_at_any_time(ran: Ran) -> None:
 
 def test_a_second_driver_on_another_machine_is_refused(ran: Ran) -> None:
     said = ran.cluster.log_file("second").read_text()
-    assert ran.second_code == 1 and "is run already by" in said and " on driver (epoch " in said, said
+    assert ran.second_code == 1 and "is run already by" in said and " on driver (epoch " in said, (
+        said
+    )
 
 
 def test_a_worker_sees_the_store_and_nothing_else_of_the_driver(ran: Ran) -> None:

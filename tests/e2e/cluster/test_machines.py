@@ -27,20 +27,33 @@ WITHOUT_RIGHTS = ("setpriv", "--bounding-set=-all", "--inh-caps=-all")
 
 @pytest.fixture
 def two(tmp_path: Path) -> Iterator[tuple[Machine, Machine]]:
-    with Network() as network, network.machine("first", tmp_path) as first, network.machine("second", tmp_path) as second:
+    with (
+        Network() as network,
+        network.machine("first", tmp_path) as first,
+        network.machine("second", tmp_path) as second,
+    ):
         yield first, second
 
 
-def test_they_share_the_store_and_nothing_else(two: tuple[Machine, Machine], tmp_path: Path) -> None:
+def test_they_share_the_store_and_nothing_else(
+    two: tuple[Machine, Machine], tmp_path: Path
+) -> None:
     first, second = two
     (tmp_path / "of-all").touch()
-    assert first.said(f"touch /tmp/own /root/own {PROJECT}/own {STORE}/of-first; hostname") == "first"
-    assert second.said(f"ls -d /tmp/own /root/own {PROJECT}/own; ls {STORE}").split() == ["of-all", "of-first"]
+    assert (
+        first.said(f"touch /tmp/own /root/own {PROJECT}/own {STORE}/of-first; hostname") == "first"
+    )
+    assert second.said(f"ls -d /tmp/own /root/own {PROJECT}/own; ls {STORE}").split() == [
+        "of-all",
+        "of-first",
+    ]
     assert not (PROJECT / "own").exists()
     assert first.said(f"ls -d {PROJECT}/own") == f"{PROJECT}/own"
 
 
-def test_they_reach_each_other_by_network_until_one_is_off(two: tuple[Machine, Machine], tmp_path: Path) -> None:
+def test_they_reach_each_other_by_network_until_one_is_off(
+    two: tuple[Machine, Machine], tmp_path: Path
+) -> None:
     first, second = two
     (tmp_path / "page").write_text("of the store")
     first.start(f"{SERVE} {STORE}", tmp_path / "log")
@@ -66,7 +79,9 @@ def test_they_go_with_whoever_made_them_and_so_does_what_ran_on_them(tmp_path: P
         log = tmp_path / "log"
         wait_until(lambda: log.exists() and log.read_text() == "started\n", "the machine", STEP_S)
         left = processes(maker.pid) - {maker.pid}
-        assert {"unshare", "nsenter", "sleep"} <= {Path(f"/proc/{pid}/comm").read_text().strip() for pid in left}
+        assert {"unshare", "nsenter", "sleep"} <= {
+            Path(f"/proc/{pid}/comm").read_text().strip() for pid in left
+        }
     finally:
         maker.kill()
         maker.wait()
@@ -74,7 +89,14 @@ def test_they_go_with_whoever_made_them_and_so_does_what_ran_on_them(tmp_path: P
 
 
 def test_who_may_make_none_is_told_what_to_do() -> None:
-    command = [*WITHOUT_RIGHTS, sys.executable, "-c", "from tests.e2e.cluster.machines import check_rights; check_rights()"]
-    said = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False).stderr.splitlines()[-1]
+    command = [
+        *WITHOUT_RIGHTS,
+        sys.executable,
+        "-c",
+        "from tests.e2e.cluster.machines import check_rights; check_rights()",
+    ]
+    said = subprocess.run(
+        command, cwd=PROJECT, capture_output=True, text=True, check=False
+    ).stderr.splitlines()[-1]
     assert "NoMachines: no machine can be made of namespaces (unshare: " in said
     assert said.endswith("unshare --user --map-root-user make test-cluster")

@@ -50,9 +50,17 @@ class Submitted:
     def __init__(self, config: Path, changed: Mapping[str, Any]) -> None:
         self._log = config.with_name("job.log")
         given = [part for name, value in changed.items() for part in ("--set", f"{name}={value}")]
-        command, environment = submit_command(["--config", str(config), *given], driver_memory="1g", short_lived=True)
+        command, environment = submit_command(
+            ["--config", str(config), *given], driver_memory="1g", short_lived=True
+        )
         with self._log.open("wb") as log:
-            self._process = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+            self._process = subprocess.Popen(
+                command,
+                env=environment,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
 
     @property
     def lives(self) -> bool:
@@ -60,7 +68,9 @@ class Submitted:
 
     def ended(self) -> tuple[str, int]:
         code = self._process.wait(timeout=LONGEST_S)
-        lines = [line for line in self._log.read_text().splitlines() if line.startswith("balance.py: ")]
+        lines = [
+            line for line in self._log.read_text().splitlines() if line.startswith("balance.py: ")
+        ]
         assert len(lines) == 1, self._log.read_text()[-3000:]
         return lines[0].removeprefix("balance.py: "), code
 
@@ -77,10 +87,14 @@ class Streaming:
     """A job's stream in a thread, on a Spark that outlives it."""
 
     def __init__(self, config: Path, changed: Mapping[str, Any]) -> None:
-        settings = load(config, None, [f"{name}={value}" for name, value in changed.items()]).settings
+        settings = load(
+            config, None, [f"{name}={value}" for name, value in changed.items()]
+        ).settings
         self._stop = threading.Event()
         self._error: Exception | None = None
-        self._thread = threading.Thread(target=self._run, args=(settings,), name="stream", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, args=(settings,), name="stream", daemon=True
+        )
         self._thread.start()
 
     def _run(self, settings: Settings) -> None:
@@ -115,7 +129,9 @@ class Streaming:
 
 
 @contextmanager
-def running(kind: type[Submitted | Streaming], users: Users, changed: Mapping[str, Any]) -> Iterator[Job]:
+def running(
+    kind: type[Submitted | Streaming], users: Users, changed: Mapping[str, Any]
+) -> Iterator[Job]:
     """A started job; ended when it still runs at the end."""
     job = kind(users.file("job"), changed)
     try:
@@ -143,7 +159,10 @@ def await_answer(users: Users, job: Job, command: str) -> None:
     tables = Pipeline(users.bootstrap, users.topics, users.folder)
 
     def is_done() -> bool:
-        return any(row["id"] == command and row["outcome"] == "done" for row in tables.table("commands").to_pylist())
+        return any(
+            row["id"] == command and row["outcome"] == "done"
+            for row in tables.table("commands").to_pylist()
+        )
 
     wait_until(lambda: is_done() or not job.lives, f"{command} to be done", LONGEST_S)
     assert is_done(), job.ended()

@@ -13,7 +13,9 @@ def assert_made_once(kafka: SecureKafka, users: Users) -> list[str]:
     """Topic, log and table have the same decisions, each once, and epochs rise. Returns the decisions' ids."""
     run = Pipeline(users.bootstrap, users.topics, users.folder)
     rounds = sorted(run.table("rounds").to_pylist(), key=lambda row: row["log_seq"])
-    logged = Counter(entry["decision_id"] for row in rounds for entry in json.loads(row["decisions"]))
+    logged = Counter(
+        entry["decision_id"] for row in rounds for entry in json.loads(row["decisions"])
+    )
     assert logged and max(logged.values()) == 1
     records = committed(kafka.mtls, users.topics.decisions, **kafka.certified(ADMIN))
     assert Counter(json.loads(record.value)["decision_id"] for record in records) == logged

@@ -44,12 +44,20 @@ class Users:
         topics = TopicSettings(**{name: f"{prefix}-{name}" for name in TopicSettings.model_fields})
         folder.mkdir()
         options = {role: login(f"lb-{role}") for role in get_args(Role)}
-        return Users(kafka.mtls if way == "mtls" else kafka.bootstrap, options, topics, folder, prefix)
+        return Users(
+            kafka.mtls if way == "mtls" else kafka.bootstrap, options, topics, folder, prefix
+        )
 
     def settings(self, role: str, **changed: Any) -> Settings:
         """The job's settings; `changed` are kafka.options."""
-        kafka = KafkaSettings(bootstrap_servers=self.bootstrap, options={**self.options[role], **changed})
-        stream = StreamSettings(pipeline_id=self.pipeline, tables=str(self.folder / "tables"), checkpoint=str(self.folder / "checkpoint"))
+        kafka = KafkaSettings(
+            bootstrap_servers=self.bootstrap, options={**self.options[role], **changed}
+        )
+        stream = StreamSettings(
+            pipeline_id=self.pipeline,
+            tables=str(self.folder / "tables"),
+            checkpoint=str(self.folder / "checkpoint"),
+        )
         return Settings(kafka=kafka, topics=self.topics, stream=stream)
 
     def rights(self, role: Role) -> list[Right]:
@@ -59,7 +67,11 @@ class Users:
     def right_of_job(self, operation: str, resource: str) -> Right:
         """One right of the job. `resource`: as the table of the roles names it."""
         name = names_in(self.settings("job"))[resource]
-        return next(right for right in self.rights("job") if (right.operation, right.name) == (operation, name))
+        return next(
+            right
+            for right in self.rights("job")
+            if (right.operation, right.name) == (operation, name)
+        )
 
     def principal(self, role: str) -> str:
         """As whom it logs in."""
@@ -68,7 +80,10 @@ class Users:
     def file(self, role: str, **changed: Any) -> Path:
         """The settings as a file for --config."""
         settings, path = self.settings(role, **changed), self.folder / f"{role}.toml"
-        sections = {"kafka": {"bootstrap_servers": self.bootstrap}, "kafka.options": settings.kafka.options}
+        sections = {
+            "kafka": {"bootstrap_servers": self.bootstrap},
+            "kafka.options": settings.kafka.options,
+        }
         sections |= {
             "topics": self.topics.model_dump(),
             "stream": settings.stream.model_dump(include={"pipeline_id", "tables", "checkpoint"}),
@@ -76,7 +91,10 @@ class Users:
         lines = (
             line
             for name, values in sections.items()
-            for line in (f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in values.items()))
+            for line in (
+                f"[{name}]",
+                *(f"{key} = {json.dumps(value)}" for key, value in values.items()),
+            )
         )
         path.touch(mode=0o600)  # it holds secrets: lbctl warns of one that others can read
         path.write_text("\n".join(lines) + "\n")
@@ -88,14 +106,25 @@ class Users:
         """Agents of three simulated brokers, of which one runs hot."""
         names = (self.topics.reports, self.topics.decisions, self.topics.ownership)
         options = {**self.options["agent"], **changed}
-        config = AgentConfig(self.bootstrap, CLUSTER, *names, report_interval_s=1.0, heartbeat_interval_s=5.0, client_options=options)
+        config = AgentConfig(
+            self.bootstrap,
+            CLUSTER,
+            *names,
+            report_interval_s=1.0,
+            heartbeat_interval_s=5.0,
+            client_options=options,
+        )
         cluster = build_cluster(3, 24, "hot_spot", start_ms=wall_clock_ms())
         return Agent(config, [SimBroker(cluster, name) for name in cluster.brokers])
 
     def ended(self, role: str, right: Right | None = None, **changed: Any) -> tuple[str, int]:
         """Start what the role starts (and what needs this right), expect that it doesn't come about."""
         if role == "job":
-            return _told(lambda: ready_topics(self.settings("job", **changed), take_over=False, standby=False))
+            return _told(
+                lambda: ready_topics(
+                    self.settings("job", **changed), take_over=False, standby=False
+                )
+            )
         if role == "agent":
             return _told(lambda: self.agent(**changed).start())
         done = self.lbctl(role, *_command_of(role, right, self.topics), **changed)
@@ -103,13 +132,22 @@ class Users:
 
     def lbctl(self, role: str, *arguments: str, **changed: Any) -> Result:
         """A command, by the role's settings."""
-        option = "--settings" if "update-dynamic-config" in arguments else "--config"  # there --config names a key
+        option = (
+            "--settings" if "update-dynamic-config" in arguments else "--config"
+        )  # there --config names a key
         return lbctl(*arguments, option, str(self.file(role, **changed)), cwd=self.folder)
 
     @contextmanager
     def program(self, role: str, *arguments: str) -> Iterator["Program"]:
         """`lbctl` as a process of its own, by the role's settings; killed when it still runs at the end."""
-        command = [sys.executable, "-c", "from lb_stream.cli.main import main; main()", *arguments, "--config", str(self.file(role))]
+        command = [
+            sys.executable,
+            "-c",
+            "from lb_stream.cli.main import main; main()",
+            *arguments,
+            "--config",
+            str(self.file(role)),
+        ]
         out, err = (self.folder / f"{role}-{arguments[0]}.{name}" for name in ("out", "err"))
         with out.open("wb") as stdout, err.open("wb") as stderr:
             process = subprocess.Popen(command, stdout=stdout, stderr=stderr, cwd=self.folder)
@@ -122,7 +160,13 @@ class Users:
 
     def job_elsewhere(self) -> None:
         """Let the tables say that the job runs on another machine: its ticks are looked for."""
-        leader = {"pipeline": self.pipeline, "epoch": 1, "host": "elsewhere", "pid": 1, "since_ms": wall_clock_ms()}
+        leader = {
+            "pipeline": self.pipeline,
+            "epoch": 1,
+            "host": "elsewhere",
+            "pid": 1,
+            "since_ms": wall_clock_ms(),
+        }
         fill(self.folder / "tables", LEADERS, [leader])
 
 
@@ -137,7 +181,11 @@ class Program:
     @property
     def objects(self) -> list[Any]:
         """The JSON lines that it has printed."""
-        return [json.loads(line) for line in self.out.read_text().splitlines(keepends=True) if line.endswith("\n")]
+        return [
+            json.loads(line)
+            for line in self.out.read_text().splitlines(keepends=True)
+            if line.endswith("\n")
+        ]
 
     def ended(self, longest_s: float) -> tuple[str, int]:
         """What it says at its end, and its exit code."""
@@ -147,7 +195,12 @@ class Program:
 
 @contextmanager
 def users_with_rights(
-    kafka: SecureKafka, acls: Acls, way: str, folder: Path, prefix: str, roles: tuple[Role, ...] = get_args(Role)
+    kafka: SecureKafka,
+    acls: Acls,
+    way: str,
+    folder: Path,
+    prefix: str,
+    roles: tuple[Role, ...] = get_args(Role),
 ) -> Iterator[Users]:
     """A user for each role, who has its rights until the end."""
     made = Users.of(kafka, way, folder, prefix)
@@ -172,7 +225,9 @@ def _command_of(role: str, right: Right | None, topics: TopicSettings) -> tuple[
     return {
         "create": ("topics", "create"),
         "operator": ("status",) if reads_ticks else ("clusters", "pause", CLUSTER),
-        "follower": ("lookup-server", "--no-ask", "--address", "127.0.0.1:0") if follows_records else ("decisions", "--follow", "--json"),
+        "follower": ("lookup-server", "--no-ask", "--address", "127.0.0.1:0")
+        if follows_records
+        else ("decisions", "--follow", "--json"),
         "lookup": ("lookup-server", "--address", "127.0.0.1:0"),
     }[role]
 

@@ -36,14 +36,24 @@ LONGEST_LOOKS = 60
 def jvm() -> Iterator[Any]:
     """A JVM with the very jars that Spark has."""
     classes = [Path(pyspark.__file__).parent / "jars" / "*", *jar_paths("spark")]
-    path, small = ":".join(map(str, classes)), ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-    gateway = JavaGateway.launch_gateway(classpath=path, javaopts=small, java_path=str(find_java().path), die_on_exit=True)
+    path, small = (
+        ":".join(map(str, classes)),
+        ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"],
+    )
+    gateway = JavaGateway.launch_gateway(
+        classpath=path, javaopts=small, java_path=str(find_java().path), die_on_exit=True
+    )
     yield gateway.jvm
     gateway.shutdown()
 
 
 @pytest.fixture(scope="module", params=["scram", "mtls", "bearer"])
-def users(request: pytest.FixtureRequest, secured: SecureKafka, acls: Acls, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Users]:
+def users(
+    request: pytest.FixtureRequest,
+    secured: SecureKafka,
+    acls: Acls,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Users]:
     """Users with their rights; the topics; one report."""
     folder = tmp_path_factory.mktemp("java") / "users"
     with users_with_rights(secured, acls, request.param, folder, f"java-{request.param}") as made:
@@ -71,7 +81,9 @@ def consumer(jvm: Any, settings: Settings) -> Iterator[Any]:
 def first_value(jvm: Any, settings: Settings) -> bytes:
     """What the reports topic begins with. Raises Py4JJavaError."""
     with consumer(jvm, settings) as reader:
-        place = jvm.java.util.Collections.singletonList(jvm.org.apache.kafka.common.TopicPartition(settings.topics.reports, 0))
+        place = jvm.java.util.Collections.singletonList(
+            jvm.org.apache.kafka.common.TopicPartition(settings.topics.reports, 0)
+        )
         reader.assign(place)
         reader.seekToBeginning(place)
         for _ in range(LONGEST_LOOKS):
@@ -90,7 +102,9 @@ def refusal(jvm: Any, settings: Settings) -> Denied:
     return found
 
 
-def test_it_reads_as_the_job_and_a_right_that_is_missing_is_named(jvm: Any, users: Users, acls: Acls, tally: Callable[..., None]) -> None:
+def test_it_reads_as_the_job_and_a_right_that_is_missing_is_named(
+    jvm: Any, users: Users, acls: Acls, tally: Callable[..., None]
+) -> None:
     settings, right = users.settings("job"), Right("Read", "topic", users.topics.reports)
     assert first_value(jvm, settings) == b"a report"
     with acls.without(users.principal("job"), right):
@@ -99,14 +113,20 @@ def test_it_reads_as_the_job_and_a_right_that_is_missing_is_named(jvm: Any, user
     tally("java_logins")
 
 
-def test_a_refused_login_of_it_is_a_wrong_setting(jvm: Any, users: Users, tmp_path: Path, tally: Callable[..., None]) -> None:
+def test_a_refused_login_of_it_is_a_wrong_setting(
+    jvm: Any, users: Users, tmp_path: Path, tally: Callable[..., None]
+) -> None:
     wrong = {
         "sasl_plain_password": "wrong",
         "sasl_oauth_token_file": str(TokenIssuer(tmp_path / "forger").token("lb-job")),
         "ssl_certfile": None,
     }
     (name,) = wrong.keys() & users.options["job"].keys()
-    changed = {name: wrong[name]} if wrong[name] else {"ssl_cafile": str(Authority(tmp_path / "others").certificate)}
+    changed = (
+        {name: wrong[name]}
+        if wrong[name]
+        else {"ssl_cafile": str(Authority(tmp_path / "others").certificate)}
+    )
     line, code = told(refusal(jvm, users.settings("job", **changed))) or ("", 0)
     assert code == 2 and f"does not let {users.principal('job')} in: " in line, line
     tally("java_logins_refused")

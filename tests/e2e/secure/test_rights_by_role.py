@@ -20,10 +20,17 @@ LONGEST_S = 120
 
 
 @pytest.fixture(scope="module", params=["scram", "mtls"])
-def users(request: pytest.FixtureRequest, secured: SecureKafka, acls: Acls, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Users]:
+def users(
+    request: pytest.FixtureRequest,
+    secured: SecureKafka,
+    acls: Acls,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Users]:
     """A user for each role, who has its rights; the topics."""
     folder = tmp_path_factory.mktemp("rights") / "users"
-    with users_with_rights(secured, acls, request.param, folder, f"rights-{request.param}", ROLES_AT_WORK) as made:
+    with users_with_rights(
+        secured, acls, request.param, folder, f"rights-{request.param}", ROLES_AT_WORK
+    ) as made:
         create_topics(secured.mtls, topic_specs(made.topics), secured.certified(ADMIN))
         made.job_elsewhere()
         yield made
@@ -37,7 +44,9 @@ def assert_names(told: tuple[str, int], users: Users, role: Role, *rights: Right
 
 
 @pytest.mark.parametrize("role", ROLES_AT_WORK)
-def test_each_right_that_is_missing_is_named(users: Users, acls: Acls, role: Role, tally: Callable[..., None]) -> None:
+def test_each_right_that_is_missing_is_named(
+    users: Users, acls: Acls, role: Role, tally: Callable[..., None]
+) -> None:
     for right in users.rights(role):
         acls.take(users.principal(role), right)
         try:
@@ -61,7 +70,9 @@ def test_topics_are_made_by_who_may_and_each_missing_right_to_it_is_named(
         assert_names(users.ended("create", right), users, "create", *making[at:])
         acls.allow(users.principal("create"), right)
     assert users.lbctl("create", "topics", "create").code == 0
-    for right in (right for right in rights if right not in making):  # nobody needs Create of what is there
+    for right in (
+        right for right in rights if right not in making
+    ):  # nobody needs Create of what is there
         acls.take(users.principal("create"), right)
         assert_names(users.ended("create", right), users, "create", right)
         acls.allow(users.principal("create"), right)
@@ -70,7 +81,11 @@ def test_topics_are_made_by_who_may_and_each_missing_right_to_it_is_named(
 
 
 def test_several_missing_rights_are_named_at_once(users: Users, acls: Acls) -> None:
-    missing = [right for right in users.rights("job") if right.name in (users.topics.reports, users.topics.results)]
+    missing = [
+        right
+        for right in users.rights("job")
+        if right.name in (users.topics.reports, users.topics.results)
+    ]
     acls.take(users.principal("job"), *missing)
     line, code = users.ended("job")
     acls.allow(users.principal("job"), *missing)
@@ -78,20 +93,36 @@ def test_several_missing_rights_are_named_at_once(users: Users, acls: Acls) -> N
 
 
 @pytest.mark.parametrize("role", ROLES_AT_WORK)
-def test_a_refused_login_is_a_wrong_setting(users: Users, role: Role, tally: Callable[..., None]) -> None:
+def test_a_refused_login_is_a_wrong_setting(
+    users: Users, role: Role, tally: Callable[..., None]
+) -> None:
     scram = "sasl_plain_password" in users.options[role]
-    wrong = [{"sasl_plain_password": "wrong"}, {"sasl_mechanism": "PLAIN"}] if scram else [{"ssl_password": "wrong"}]
+    wrong = (
+        [{"sasl_plain_password": "wrong"}, {"sasl_mechanism": "PLAIN"}]
+        if scram
+        else [{"ssl_password": "wrong"}]
+    )
     for changed in (*wrong, {"ssl_cafile": "/etc/ssl/certs/ca-certificates.crt"}):
         line, code = users.ended(role, **changed)
         assert code == 2, (line, changed)
-        assert re.fullmatch(rf"Kafka at {users.bootstrap} does not let {users.principal(role)} in: .*\n", line), (line, changed)
+        assert re.fullmatch(
+            rf"Kafka at {users.bootstrap} does not let {users.principal(role)} in: .*\n", line
+        ), (line, changed)
         tally("logins")
 
 
-def test_a_token_that_somebody_else_has_signed_is_a_wrong_setting(secured: SecureKafka, tmp_path: Path, tally: Callable[..., None]) -> None:
-    users, forger = Users.of(secured, "bearer", tmp_path / "users", "forged"), TokenIssuer(tmp_path / "forger")
+def test_a_token_that_somebody_else_has_signed_is_a_wrong_setting(
+    secured: SecureKafka, tmp_path: Path, tally: Callable[..., None]
+) -> None:
+    users, forger = (
+        Users.of(secured, "bearer", tmp_path / "users", "forged"),
+        TokenIssuer(tmp_path / "forger"),
+    )
     for role in get_args(Role):
         line, code = users.ended(role, sasl_oauth_token_file=str(forger.token(f"lb-{role}")))
         assert code == 2, (role, line)
-        assert re.fullmatch(rf"Kafka at {users.bootstrap} does not let User:lb-{role} in: .*sasl_oauth_token_file.*\n", line), (role, line)
+        assert re.fullmatch(
+            rf"Kafka at {users.bootstrap} does not let User:lb-{role} in: .*sasl_oauth_token_file.*\n",
+            line,
+        ), (role, line)
         tally("logins")

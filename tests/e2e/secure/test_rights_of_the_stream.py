@@ -36,9 +36,13 @@ NEEDED = [
 
 
 @pytest.fixture(scope="module")
-def users(secured: SecureKafka, acls: Acls, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Users]:
+def users(
+    secured: SecureKafka, acls: Acls, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Users]:
     """Users with their rights; the topics; brokers that obey."""
-    with users_with_rights(secured, acls, "scram", tmp_path_factory.mktemp("stream") / "users", "stream") as made:
+    with users_with_rights(
+        secured, acls, "scram", tmp_path_factory.mktemp("stream") / "users", "stream"
+    ) as made:
         create_topics(secured.mtls, topic_specs(made.topics), secured.certified(ADMIN))
         agent = made.agent()
         agent.start()
@@ -56,7 +60,17 @@ class Orders:
         """Send one more; the command's id."""
         self._sent += 1
         name, namespace = str(uuid.uuid4()), f"shop/app-{self._sent % 6 + 1:02d}"
-        done = self._users.lbctl("operator", "namespaces", "unload", namespace, "--cluster", CLUSTER, "--id", name, "--no-wait")
+        done = self._users.lbctl(
+            "operator",
+            "namespaces",
+            "unload",
+            namespace,
+            "--cluster",
+            CLUSTER,
+            "--id",
+            name,
+            "--no-wait",
+        )
         assert done.code == 0, done
         return name
 
@@ -65,7 +79,10 @@ class Orders:
         tables = Pipeline(self._users.bootstrap, self._users.topics, self._users.folder)
 
         def is_known() -> bool:
-            return any(row["cluster"] == CLUSTER and row["seq"] > 0 for row in tables.table("rounds").to_pylist())
+            return any(
+                row["cluster"] == CLUSTER and row["seq"] > 0
+                for row in tables.table("rounds").to_pylist()
+            )
 
         wait_until(lambda: is_known() or not job.lives, "the cluster to be known", LONGEST_S)
         assert job.lives, job.ended()
@@ -78,10 +95,17 @@ def orders(users: Users) -> Orders:
 
 
 def test_without_ticks_it_says_so_once_and_goes_on(
-    users: Users, orders: Orders, spark: SparkSession, acls: Acls, caplog: pytest.LogCaptureFixture, tally: Callable[..., None]
+    users: Users,
+    orders: Orders,
+    spark: SparkSession,
+    acls: Acls,
+    caplog: pytest.LogCaptureFixture,
+    tally: Callable[..., None],
 ) -> None:
     ticks = users.right_of_job("Write", "commands")
-    unused = [right for right in users.rights("job") if right.operation == "DescribeConfigs"]  # topics are checked at the start only
+    unused = [
+        right for right in users.rights("job") if right.operation == "DescribeConfigs"
+    ]  # topics are checked at the start only
 
     def said() -> list[str]:
         return [text for text in caplog.messages if re.match(refuses(users, "job", ticks), text)]
@@ -99,7 +123,13 @@ def test_without_ticks_it_says_so_once_and_goes_on(
 
 @pytest.mark.parametrize(("operation", "resource"), NEEDED, ids=["-".join(each) for each in NEEDED])
 def test_each_right_that_it_needs_is_named_when_it_is_taken(
-    users: Users, orders: Orders, spark: SparkSession, acls: Acls, operation: str, resource: str, tally: Callable[..., None]
+    users: Users,
+    orders: Orders,
+    spark: SparkSession,
+    acls: Acls,
+    operation: str,
+    resource: str,
+    tally: Callable[..., None],
 ) -> None:
     right = users.right_of_job(operation, resource)
     with running(Streaming, users, SETTINGS) as job:

@@ -26,9 +26,13 @@ TRIES_S = 3.0
 
 
 @pytest.fixture(scope="module")
-def users(secured: SecureKafka, acls: Acls, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Users]:
+def users(
+    secured: SecureKafka, acls: Acls, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Users]:
     """Users with their rights; the topics. Nobody balances."""
-    with users_with_rights(secured, acls, "scram", tmp_path_factory.mktemp("running") / "users", "running") as made:
+    with users_with_rights(
+        secured, acls, "scram", tmp_path_factory.mktemp("running") / "users", "running"
+    ) as made:
         create_topics(secured.mtls, topic_specs(made.topics), secured.certified(ADMIN))
         yield made
 
@@ -52,16 +56,24 @@ def until(condition: Callable[[], object], what: str) -> None:
 class Taken:
     """A right that a role has lost, and the lines that say so."""
 
-    def __init__(self, users: Users, acls: Acls, caplog: pytest.LogCaptureFixture, tally: Callable[..., None]) -> None:
+    def __init__(
+        self, users: Users, acls: Acls, caplog: pytest.LogCaptureFixture, tally: Callable[..., None]
+    ) -> None:
         self.users, self.acls, self.caplog, self.tally = users, acls, caplog, tally
 
-    def is_said_once(self, role: str, operation: str, topic: str, meanwhile: Callable[[], object] = lambda: None) -> None:
+    def is_said_once(
+        self, role: str, operation: str, topic: str, meanwhile: Callable[[], object] = lambda: None
+    ) -> None:
         """Take it, wait for the line, and give it back; `meanwhile` is done again and again."""
         right = Right(operation, "topic", topic)
 
         def lines() -> list[str]:
             meanwhile()
-            return [text for text in self.caplog.messages if re.fullmatch(refuses(self.users, role, right), text)]
+            return [
+                text
+                for text in self.caplog.messages
+                if re.fullmatch(refuses(self.users, role, right), text)
+            ]
 
         self.caplog.clear()
         with self.acls.without(self.users.principal(role), right):
@@ -72,15 +84,23 @@ class Taken:
 
 
 @pytest.fixture
-def taken(users: Users, acls: Acls, caplog: pytest.LogCaptureFixture, tally: Callable[..., None]) -> Taken:
+def taken(
+    users: Users, acls: Acls, caplog: pytest.LogCaptureFixture, tally: Callable[..., None]
+) -> Taken:
     return Taken(users, acls, caplog, tally)
 
 
-def test_an_agent_says_so_once_and_goes_on_when_it_has_the_right_again(users: Users, taken: Taken) -> None:
+def test_an_agent_says_so_once_and_goes_on_when_it_has_the_right_again(
+    users: Users, taken: Taken
+) -> None:
     agent, topics = users.agent(), users.topics
     agent.start()
     try:
-        for operation, topic in (("Write", topics.reports), ("Read", topics.decisions), ("Read", topics.ownership)):
+        for operation, topic in (
+            ("Write", topics.reports),
+            ("Read", topics.decisions),
+            ("Read", topics.ownership),
+        ):
             taken.is_said_once("agent", operation, topic)
             assert agent.running
             until(lambda: not agent.reporter._unheard, "all brokers to be heard again")
@@ -88,9 +108,17 @@ def test_an_agent_says_so_once_and_goes_on_when_it_has_the_right_again(users: Us
         agent.stop()
 
 
-def test_a_lookup_server_says_so_once_and_goes_on_when_it_has_the_right_again(users: Users, taken: Taken) -> None:
+def test_a_lookup_server_says_so_once_and_goes_on_when_it_has_the_right_again(
+    users: Users, taken: Taken
+) -> None:
     topics = users.topics
-    config = LookupConfig(users.bootstrap, topics.ownership, topics.commands, topics.results, client_options=users.options["lookup"])
+    config = LookupConfig(
+        users.bootstrap,
+        topics.ownership,
+        topics.commands,
+        topics.results,
+        client_options=users.options["lookup"],
+    )
     with Lookup(config) as lookup:
 
         def ask() -> None:
@@ -100,17 +128,24 @@ def test_a_lookup_server_says_so_once_and_goes_on_when_it_has_the_right_again(us
         for topic in (topics.ownership, topics.results):
             taken.is_said_once("lookup", "Read", topic)
             last = lookup._read_at or 0.0
-            until(lambda last=last: (lookup._read_at or 0.0) > last, "the records to be read to their end again")
+            until(
+                lambda last=last: (lookup._read_at or 0.0) > last,
+                "the records to be read to their end again",
+            )
         taken.is_said_once("lookup", "Write", topics.commands, ask)
 
 
-def test_who_follows_decisions_ends_with_a_line(secured: SecureKafka, users: Users, acls: Acls, tally: Callable[..., None]) -> None:
+def test_who_follows_decisions_ends_with_a_line(
+    secured: SecureKafka, users: Users, acls: Acls, tally: Callable[..., None]
+) -> None:
     right = Right("Read", "topic", users.topics.decisions)
     with (
         users.program("follower", "decisions", "--follow", "--json") as follower,
         KafkaProducer(bootstrap_servers=secured.mtls, **secured.certified(ADMIN)) as anybody,
     ):
-        anybody.send(users.topics.decisions, example_decision().to_json().encode()).get(timeout=LONGEST_S)
+        anybody.send(users.topics.decisions, example_decision().to_json().encode()).get(
+            timeout=LONGEST_S
+        )
         until(lambda: follower.objects, "the follower to print")
         with acls.without(users.principal("follower"), right):
             said, code = follower.ended(LONGEST_S)
@@ -118,11 +153,21 @@ def test_who_follows_decisions_ends_with_a_line(secured: SecureKafka, users: Use
     tally("rights_taken_while_running")
 
 
-def test_an_operator_who_waits_for_an_answer_is_told(secured: SecureKafka, users: Users, acls: Acls, tally: Callable[..., None]) -> None:
+def test_an_operator_who_waits_for_an_answer_is_told(
+    secured: SecureKafka, users: Users, acls: Acls, tally: Callable[..., None]
+) -> None:
     right, login = Right("Read", "topic", users.topics.results), secured.certified(ADMIN)
-    with users.program("operator", "clusters", "pause", CLUSTER, "--timeout", str(LONGEST_S)) as operator:
+    with users.program(
+        "operator", "clusters", "pause", CLUSTER, "--timeout", str(LONGEST_S)
+    ) as operator:
         until(
-            lambda: b"pause-cluster" in b"".join(one.value for one in committed(secured.mtls, users.topics.commands, **login)), "a command"
+            lambda: (
+                b"pause-cluster"
+                in b"".join(
+                    one.value for one in committed(secured.mtls, users.topics.commands, **login)
+                )
+            ),
+            "a command",
         )
         with acls.without(users.principal("operator"), right):
             said, code = operator.ended(LONGEST_S)

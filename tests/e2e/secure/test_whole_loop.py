@@ -66,7 +66,9 @@ class Loop:
     def look_up(self, topic: str) -> dict[str, Any]:
         """What a client is answered."""
         try:
-            with urllib.request.urlopen(f"{self.lookups}/lookup?topic={topic}&cluster={CLUSTER}", timeout=30) as answer:
+            with urllib.request.urlopen(
+                f"{self.lookups}/lookup?topic={topic}&cluster={CLUSTER}", timeout=30
+            ) as answer:
                 found: dict[str, Any] = json.load(answer)
         except urllib.error.HTTPError as error:
             found = json.load(error)
@@ -99,12 +101,18 @@ def first_lead(loop: Loop, kind: Kind, acls: Acls) -> None:
     """It balances and obeys until it loses a right, and says which one it is."""
     users = loop.users
     with running(kind, users, SETTINGS) as job:
-        wait_until(lambda: bool(loop.follower.objects) or not job.lives, "a decision of the balancer's own", LONGEST_S)
+        wait_until(
+            lambda: bool(loop.follower.objects) or not job.lives,
+            "a decision of the balancer's own",
+            LONGEST_S,
+        )
         assert job.lives, job.ended()
         loop.has_done("clusters", "pause", CLUSTER)
         loop.has_done("namespaces", "unload", "shop/app-01")
         with acls.without(users.principal("job"), loop.taken):
-            sent = users.lbctl("operator", "namespaces", "unload", "shop/app-02", "--id", "left-over", "--no-wait")
+            sent = users.lbctl(
+                "operator", "namespaces", "unload", "shop/app-02", "--id", "left-over", "--no-wait"
+            )
             assert sent.code == 0, sent
             line, code = job.ended()
     assert code == 1 and re.fullmatch(refuses(users, "job", loop.taken), line), line
@@ -114,17 +122,31 @@ def second_lead(loop: Loop, kind: Kind) -> None:
     """Started again it does what was left over, gives an owner to what is looked up, and ends when it is asked to."""
     with running(kind, loop.users, SETTINGS) as job:
         await_answer(loop.users, job, "left-over")
-        loop.has_done("brokers", "update-dynamic-config", "--config", "assign_unowned", "--value", "on_lookup")
+        loop.has_done(
+            "brokers", "update-dynamic-config", "--config", "assign_unowned", "--value", "on_lookup"
+        )
         loop.has_done("namespaces", "create", "shop/lazy")
-        wait_until(lambda: bool(loop.look_up("persistent://shop/lazy/first").get("broker")), "an owner of what was looked up", LONGEST_S)
+        wait_until(
+            lambda: bool(loop.look_up("persistent://shop/lazy/first").get("broker")),
+            "an owner of what was looked up",
+            LONGEST_S,
+        )
         found = loop.look_up("persistent://shop/lazy/first")
-        wait_until(lambda: loop.agent.adapters[found["broker"]].owns(found["bundle"]), "the broker to serve it", LONGEST_S)
+        wait_until(
+            lambda: loop.agent.adapters[found["broker"]].owns(found["bundle"]),
+            "the broker to serve it",
+            LONGEST_S,
+        )
         job.stop()
 
 
 def assert_followed(loop: Loop, decisions: list[str]) -> None:
     """The follower has printed each decision once."""
-    wait_until(lambda: len(loop.follower.objects) >= len(decisions), "the follower to have printed all", LONGEST_S)
+    wait_until(
+        lambda: len(loop.follower.objects) >= len(decisions),
+        "the follower to have printed all",
+        LONGEST_S,
+    )
     assert Counter(one["decision_id"] for one in loop.follower.objects) == Counter(decisions)
 
 
@@ -135,7 +157,9 @@ def assert_one_led_at_a_time(loop: Loop) -> None:
     assert epochs == sorted(epochs) and len(set(epochs)) >= 2
 
 
-def whole_loop(kafka: SecureKafka, acls: Acls, way: str, kind: Kind, lost: tuple[str, str], folder: Path) -> dict[str, Any]:
+def whole_loop(
+    kafka: SecureKafka, acls: Acls, way: str, kind: Kind, lost: tuple[str, str], folder: Path
+) -> dict[str, Any]:
     """Run it, with a job that loses a right (operation and resource) on its way; what was run, with counts."""
     with users_with_rights(kafka, acls, way, folder, f"loop-{way}") as users:
         taken = users.right_of_job(*lost)
@@ -145,7 +169,12 @@ def whole_loop(kafka: SecureKafka, acls: Acls, way: str, kind: Kind, lost: tuple
             decisions = assert_made_once(kafka, users)
             assert_followed(loop, decisions)
             assert_one_led_at_a_time(loop)
-        ids = {row["id"] for row in Pipeline(users.bootstrap, users.topics, users.folder).table("commands").to_pylist()}
+        ids = {
+            row["id"]
+            for row in Pipeline(users.bootstrap, users.topics, users.folder)
+            .table("commands")
+            .to_pylist()
+        }
     looked_up = sum(name.startswith("lookup-") for name in ids)
     counts = {"decisions": len(decisions), "commands": len(ids) - looked_up, "lookups": looked_up}
     return {"login": way, "job": kind.__name__.lower(), "lost": str(taken), **counts}
@@ -158,9 +187,19 @@ def test_every_decision_is_made_once_by_a_submitted_job(
     last_words.setdefault("loops", []).append(run)
 
 
-@pytest.mark.parametrize(("way", "lost"), [("mtls", ("Write", "decisions")), ("bearer", ("Write", "transactions"))], ids=["mtls", "bearer"])
+@pytest.mark.parametrize(
+    ("way", "lost"),
+    [("mtls", ("Write", "decisions")), ("bearer", ("Write", "transactions"))],
+    ids=["mtls", "bearer"],
+)
 def test_every_decision_is_made_once_by_certificates_and_by_tokens(
-    secured: SecureKafka, acls: Acls, spark: SparkSession, way: str, lost: tuple[str, str], tmp_path: Path, last_words: dict[str, Any]
+    secured: SecureKafka,
+    acls: Acls,
+    spark: SparkSession,
+    way: str,
+    lost: tuple[str, str],
+    tmp_path: Path,
+    last_words: dict[str, Any],
 ) -> None:
     run = whole_loop(secured, acls, way, Streaming, lost, tmp_path / "users")
     last_words.setdefault("loops", []).append(run)

@@ -17,12 +17,18 @@ def test_the_rights_behind_it_are_named(monkeypatch: pytest.MonkeyPatch) -> None
     require = Mock(side_effect=refused_rights("k:9093", {}, [READ]))
     monkeypatch.setattr(preflight, "require", require)
     named = preflight.by_name("k:9093", {}, [READ], MET)
-    assert str(named).startswith("Kafka at k:9093 refuses User:ANONYMOUS: missing Read on topic lb-decisions.")
+    assert str(named).startswith(
+        "Kafka at k:9093 refuses User:ANONYMOUS: missing Read on topic lb-decisions."
+    )
     require.assert_called_once_with("k:9093", {}, [READ])
 
 
-@pytest.mark.parametrize("answer", [KafkaTimeoutError("nobody"), None], ids=["Kafka is away", "the right is there again"])
-def test_it_stays_as_it_is_where_nothing_more_is_told(monkeypatch: pytest.MonkeyPatch, answer: Exception | None) -> None:
+@pytest.mark.parametrize(
+    "answer", [KafkaTimeoutError("nobody"), None], ids=["Kafka is away", "the right is there again"]
+)
+def test_it_stays_as_it_is_where_nothing_more_is_told(
+    monkeypatch: pytest.MonkeyPatch, answer: Exception | None
+) -> None:
     monkeypatch.setattr(preflight, "require", Mock(side_effect=answer, return_value=[]))
     assert preflight.by_name("k:9093", {}, [READ], MET) is MET
 

@@ -15,17 +15,30 @@ from kafka.errors import (
 
 from lb_stream.access import refusals
 from lb_stream.access.clients import TOKEN_FILE, TokenFile, kafka_python, login_refused
-from lb_stream.access.refusals import LoginRefused, Refusals, RightsRefused, TlsRefused, refusal_in, refusal_of
+from lb_stream.access.refusals import (
+    LoginRefused,
+    Refusals,
+    RightsRefused,
+    TlsRefused,
+    refusal_in,
+    refusal_of,
+)
 from lb_stream.io.messages.troubles import told
 
-OPTIONS = {"security_protocol": "SASL_SSL", "sasl_mechanism": "SCRAM-SHA-512", "sasl_plain_username": "lb"}
+OPTIONS = {
+    "security_protocol": "SASL_SSL",
+    "sasl_mechanism": "SCRAM-SHA-512",
+    "sasl_plain_username": "lb",
+}
 WHERE = "kafka-1:9093"
 JAVA = "org.apache.spark.SparkException: Job aborted\nCaused by: org.apache.kafka.common.errors."
 
 
 def test_a_missing_right_to_a_topic_is_named_by_what_was_tried() -> None:
     written = refusal_of(WHERE, OPTIONS, TopicAuthorizationFailedError("lb-reports"), "Write")
-    assert str(written).startswith("Kafka at kafka-1:9093 refuses User:lb: missing Write on topic lb-reports. docs/operating.md")
+    assert str(written).startswith(
+        "Kafka at kafka-1:9093 refuses User:lb: missing Write on topic lb-reports. docs/operating.md"
+    )
     read = refusal_of(WHERE, OPTIONS, TopicAuthorizationFailedError({"b", "a"}), "Read")
     assert "missing Read on topic a, Read on topic b." in str(read)
     other = refusal_of(WHERE, OPTIONS, GroupAuthorizationFailedError("lb-watermark"))
@@ -33,7 +46,13 @@ def test_a_missing_right_to_a_topic_is_named_by_what_was_tried() -> None:
     assert other is not None and told(other) == (str(other), 1)
 
 
-@pytest.mark.parametrize("error", [SaslAuthenticationFailedError("invalid credentials"), UnsupportedSaslMechanismError("not enabled")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        SaslAuthenticationFailedError("invalid credentials"),
+        UnsupportedSaslMechanismError("not enabled"),
+    ],
+)
 def test_a_refused_login_is_a_wrong_setting(error: Exception) -> None:
     found = refusal_of(WHERE, OPTIONS, error)
     assert isinstance(found, LoginRefused) and told(found) == (str(found), 2)
@@ -44,12 +63,23 @@ def test_a_refused_login_is_a_wrong_setting(error: Exception) -> None:
 
 
 def test_a_refused_certificate_names_the_settings_of_certificates() -> None:
-    found = refusal_of(WHERE, OPTIONS, TlsRefused("the broker's certificate is not trusted: self-signed certificate"))
-    assert "not trusted: self-signed certificate. Check kafka.options: security_protocol, ssl_cafile, ssl_certfile" in str(found)
+    found = refusal_of(
+        WHERE,
+        OPTIONS,
+        TlsRefused("the broker's certificate is not trusted: self-signed certificate"),
+    )
+    assert (
+        "not trusted: self-signed certificate. Check kafka.options: security_protocol, ssl_cafile, ssl_certfile"
+        in str(found)
+    )
 
 
 def test_an_absence_is_no_refusal() -> None:
-    for error in (KafkaTimeoutError("Unable to bootstrap"), KafkaConnectionError("111 ECONNREFUSED"), OSError("x")):
+    for error in (
+        KafkaTimeoutError("Unable to bootstrap"),
+        KafkaConnectionError("111 ECONNREFUSED"),
+        OSError("x"),
+    ):
         assert refusal_of(WHERE, OPTIONS, error) is None
         assert login_refused(error) is None
     assert refusal_in(WHERE, OPTIONS, f"{JAVA}TimeoutException: Timeout of 60000ms expired") is None
@@ -59,16 +89,32 @@ def test_an_absence_is_no_refusal() -> None:
 @pytest.mark.parametrize(
     ("text", "code", "said"),
     [
-        (f"{JAVA}TopicAuthorizationException: Not authorized to access topics: [x]\n at y", 1, "(Not authorized to access topics: [x])"),
-        (f"{JAVA}SaslAuthenticationException: Authentication failed\n at y", 2, "does not let User:lb in: Authentication failed."),
+        (
+            f"{JAVA}TopicAuthorizationException: Not authorized to access topics: [x]\n at y",
+            1,
+            "(Not authorized to access topics: [x])",
+        ),
+        (
+            f"{JAVA}SaslAuthenticationException: Authentication failed\n at y",
+            2,
+            "does not let User:lb in: Authentication failed.",
+        ),
         (f"{JAVA}SslAuthenticationException: SSL handshake failed", 2, "SSL handshake failed"),
-        ("KafkaError: [Error 29] TopicAuthorizationFailedError: x", 1, "a right ([Error 29] TopicAuthorizationFailedError: x)"),
+        (
+            "KafkaError: [Error 29] TopicAuthorizationFailedError: x",
+            1,
+            "a right ([Error 29] TopicAuthorizationFailedError: x)",
+        ),
         ("KafkaError: [Error 58] SaslAuthenticationFailedError: x", 2, "in: x."),
     ],
 )
 def test_what_is_told_in_a_text_is_found(text: str, code: int, said: str) -> None:
     found = refusal_in(WHERE, OPTIONS, text)
-    assert found is not None and (found.code, said in str(found), "\n" in str(found)) == (code, True, False), found
+    assert found is not None and (found.code, said in str(found), "\n" in str(found)) == (
+        code,
+        True,
+        False,
+    ), found
 
 
 def test_a_connection_that_tls_ends_is_told_by_its_reason() -> None:
@@ -76,20 +122,31 @@ def test_a_connection_that_tls_ends_is_told_by_its_reason() -> None:
     untrusted.verify_message = "self-signed certificate in certificate chain"
     wrapped = KafkaConnectionError("Handshake failed")
     wrapped.__context__ = untrusted
-    assert str(login_refused(wrapped)).endswith("the broker's certificate is not trusted: self-signed certificate in certificate chain")
-    assert isinstance(login_refused(KafkaConnectionError(ssl.SSLError("tlsv13 alert certificate required"))), TlsRefused)
-    assert "nowhere.pem: No such file" in str(login_refused(FileNotFoundError(2, "No such file or directory", "nowhere.pem")))
+    assert str(login_refused(wrapped)).endswith(
+        "the broker's certificate is not trusted: self-signed certificate in certificate chain"
+    )
+    assert isinstance(
+        login_refused(KafkaConnectionError(ssl.SSLError("tlsv13 alert certificate required"))),
+        TlsRefused,
+    )
+    assert "nowhere.pem: No such file" in str(
+        login_refused(FileNotFoundError(2, "No such file or directory", "nowhere.pem"))
+    )
 
 
 def test_a_token_is_read_anew_each_time(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("first\n")
-    provider = kafka_python({TOKEN_FILE: str(tmp_path / "token"), "sasl_mechanism": "OAUTHBEARER"})["sasl_oauth_token_provider"]
+    provider = kafka_python({TOKEN_FILE: str(tmp_path / "token"), "sasl_mechanism": "OAUTHBEARER"})[
+        "sasl_oauth_token_provider"
+    ]
     assert isinstance(provider, TokenFile) and provider.token() == "first"
     (tmp_path / "token").write_text("second\n")
     assert provider.token() == "second"
 
 
-def test_who_goes_on_says_each_refusal_once(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_goes_on_says_each_refusal_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     said = Refusals(WHERE, OPTIONS)
     assert not said.note(KafkaTimeoutError("away"), "Read") and not said.waits("Read")
     for _ in range(3):

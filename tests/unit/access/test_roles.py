@@ -15,7 +15,9 @@ _KINDS = {"topic": "--topic", "group": "--group", "transactional-id": "--transac
 
 def section(title: str) -> str:
     """A section of the page, with those below it."""
-    found = re.search(rf"^### {title}\n(.*?)(?=^##+ |\Z)", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    found = re.search(
+        rf"^### {title}\n(.*?)(?=^##+ |\Z)", PAGE.read_text(), re.DOTALL | re.MULTILINE
+    )
     assert found, title
     return found[1]
 
@@ -23,7 +25,9 @@ def section(title: str) -> str:
 def table_of_the_page() -> dict[str, dict[str, tuple[str, ...]]]:
     """Role → resource → operations, as the page has them."""
     found: dict[str, dict[str, tuple[str, ...]]] = {}
-    for role, resource, operations in re.findall(r"^\| (\w+) \| `([^`]+)` \| ([\w, ]+) \|$", section("Rights"), re.MULTILINE):
+    for role, resource, operations in re.findall(
+        r"^\| (\w+) \| `([^`]+)` \| ([\w, ]+) \|$", section("Rights"), re.MULTILINE
+    ):
         found.setdefault(role, {})[resource] = tuple(operations.split(", "))
     return found
 
@@ -40,7 +44,9 @@ def test_the_page_has_the_rights_that_programs_ask_for() -> None:
 @pytest.mark.parametrize("role", ROLES)
 def test_the_pages_commands_give_a_role_these_rights_and_no_others(role: Role) -> None:
     given = set()
-    for line in re.findall(rf"^kafka-acls\.sh .*--allow-principal User:lb-{role} .*$", section("Rights"), re.MULTILINE):
+    for line in re.findall(
+        rf"^kafka-acls\.sh .*--allow-principal User:lb-{role} .*$", section("Rights"), re.MULTILINE
+    ):
         for kind, flag in _KINDS.items():
             given |= {
                 Right(operation, kind, name)
@@ -53,7 +59,9 @@ def test_the_pages_commands_give_a_role_these_rights_and_no_others(role: Role) -
 @pytest.mark.parametrize("role", [role for role in ROLES if role != "create"])
 def test_no_role_has_a_right_that_another_one_of_it_implies(role: Role) -> None:
     for resource, operations in ROLES[role].items():
-        assert "Describe" not in operations or not IMPLY_DESCRIBE - {"Describe"} & set(operations), resource
+        assert "Describe" not in operations or not IMPLY_DESCRIBE - {"Describe"} & set(
+            operations
+        ), resource
 
 
 def test_what_has_no_name_is_left_out() -> None:

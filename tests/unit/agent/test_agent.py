@@ -7,7 +7,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kafka.errors import KafkaConnectionError, KafkaError, KafkaTimeoutError, TopicAuthorizationFailedError
+from kafka.errors import (
+    KafkaConnectionError,
+    KafkaError,
+    KafkaTimeoutError,
+    TopicAuthorizationFailedError,
+)
 from kafka.future import Future
 
 from lb_stream.access.refusals import Refusals
@@ -28,10 +33,18 @@ MINUTE_MS = 60_000
 CLUSTER = example_decision().cluster
 
 
-def record(bundle: str, version: int, owner: str | None = None, decision_id: str | None = None) -> Ownership:
+def record(
+    bundle: str, version: int, owner: str | None = None, decision_id: str | None = None
+) -> Ownership:
     state = "Owned" if owner else "Assigning"
     return Ownership(
-        cluster=CLUSTER, bundle=bundle, state=state, owner=owner, destination=owner or A, version=version, decision_id=decision_id
+        cluster=CLUSTER,
+        bundle=bundle,
+        state=state,
+        owner=owner,
+        destination=owner or A,
+        version=version,
+        decision_id=decision_id,
     )
 
 
@@ -67,7 +80,9 @@ class Producer:
             return future.failure(TopicAuthorizationFailedError("reports"))
         if self.away:
             return future.failure(KafkaTimeoutError("too late"))
-        return future.success(SimpleNamespace(timestamp=time.time_ns() // 1_000_000 + self.ahead_ms))
+        return future.success(
+            SimpleNamespace(timestamp=time.time_ns() // 1_000_000 + self.ahead_ms)
+        )
 
     def tend(self) -> None:
         pass
@@ -104,12 +119,17 @@ def test_a_producer_that_lost_a_record_is_replaced_once_kafka_answers() -> None:
     assert not made and closed == [first]
 
 
-def test_a_producer_that_was_refused_is_replaced_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_producer_that_was_refused_is_replaced_after_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     refusals = Refusals("kafka-1:9093", {})
     made = [Producer(), Producer()]
     made[0].refused = True
     lasting = LastingProducer(lambda: made.pop(0), refusals.note)
-    first, record = lasting._producer, dict[str, Any](**{"key": b"k", "value": b"1", "headers": [("kind", b"report")]})
+    first, record = (
+        lasting._producer,
+        dict[str, Any](**{"key": b"k", "value": b"1", "headers": [("kind", b"report")]}),
+    )
     lasting.send("reports", **record)
     lasting.tend()
     assert lasting._producer is first, "it is too soon to try again"
@@ -122,8 +142,13 @@ class Consumer:
     """Hands out some records, once."""
 
     def __init__(self, *records: tuple[str, str, Ownership | None]) -> None:
-        values = [(topic, key.encode(), None if value is None else value.to_json().encode()) for topic, key, value in records]
-        self.records = [SimpleNamespace(topic=topic, key=key, value=value) for topic, key, value in values]
+        values = [
+            (topic, key.encode(), None if value is None else value.to_json().encode())
+            for topic, key, value in records
+        ]
+        self.records = [
+            SimpleNamespace(topic=topic, key=key, value=value) for topic, key, value in values
+        ]
 
     def poll(self, timeout_ms: int) -> Mapping[int, list[Any]]:
         records, self.records = self.records, []
@@ -134,7 +159,9 @@ class Consumer:
         pass
 
 
-def started(agent: Agent, producer: Producer, consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> Agent:
+def started(
+    agent: Agent, producer: Producer, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> Agent:
     def connect() -> None:
         agent.connection.producer, agent.connection.consumer = producer, consumer
 
@@ -150,7 +177,9 @@ def until(condition: Any) -> None:
         time.sleep(0.005)
 
 
-def test_a_broker_whose_agent_waits_for_it_is_heard_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_whose_agent_waits_for_it_is_heard_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     slow, entered = threading.Event(), threading.Event()
 
     class Slow(SimBroker):
@@ -161,7 +190,9 @@ def test_a_broker_whose_agent_waits_for_it_is_heard_all_the_same(monkeypatch: py
 
     producer = Producer(ahead_ms=3_600_000)
     config = AgentConfig("unused:9092", CLUSTER, heartbeat_interval_s=0.01)
-    agent = started(Agent(config, [Slow(build_cluster(bundles=6), A)]), producer, Consumer(), monkeypatch)
+    agent = started(
+        Agent(config, [Slow(build_cluster(bundles=6), A)]), producer, Consumer(), monkeypatch
+    )
     entered.wait(10)
     until(lambda: sum(kind == "heartbeat" for kind, _ in producer.sent) >= 3)
     assert not any(kind == "report" for kind, _ in producer.sent)
@@ -181,7 +212,9 @@ def test_the_clock_follows_the_stamps_of_records_that_were_acknowledged_soon() -
     now[0] += 60_000
     clock.note(sent_ms=1_000_000, append_ms=5_000_000)
     clock.note(sent_ms=now[0], append_ms=-1)
-    assert clock.now_ms() == 2_060_010, "one that took a minute tells nothing, nor does one without a stamp"
+    assert clock.now_ms() == 2_060_010, (
+        "one that took a minute tells nothing, nor does one without a stamp"
+    )
 
 
 # --- stale decisions ---
@@ -189,13 +222,24 @@ def test_the_clock_follows_the_stamps_of_records_that_were_acknowledged_soon() -
 
 @pytest.mark.parametrize(
     ("known", "refused"),
-    [(None, False), ((4, "earlier"), False), ((5, "earlier"), False), ((6, "own"), False), ((6, "other"), True), ((7, "own"), True)],
+    [
+        (None, False),
+        ((4, "earlier"), False),
+        ((5, "earlier"), False),
+        ((6, "own"), False),
+        ((6, "other"), True),
+        ((7, "own"), True),
+    ],
 )
-def test_a_decision_is_refused_when_a_later_record_of_its_bundle_is_known(known: tuple[int, str] | None, refused: bool) -> None:
+def test_a_decision_is_refused_when_a_later_record_of_its_bundle_is_known(
+    known: tuple[int, str] | None, refused: bool
+) -> None:
     decision = example_decision(source=A, expected_version=5, decision_id="own")
     seen = Seen()
     if known is not None:
-        seen.note_record(decision.bundle, record(decision.bundle, known[0], B, known[1]), decision.issued_ms)
+        seen.note_record(
+            decision.bundle, record(decision.bundle, known[0], B, known[1]), decision.issued_ms
+        )
     verdict = judge(A, seen, decision, owns=True, now_ms=decision.issued_ms)
     assert verdict.action == ("refuse" if refused else "release")
     assert not refused or f"at {known[0] if known else 0} now" in verdict.reason
@@ -215,7 +259,9 @@ def test_records_are_remembered_only_as_long_as_they_are_of_use() -> None:
 # --- what is somebody else's ---
 
 
-def test_a_broker_gives_up_what_another_one_owns_by_now_and_reports_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_gives_up_what_another_one_owns_by_now_and_reports_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     cluster = build_cluster(bundles=6)
     broker, (mine, kept, *_) = SimBroker(cluster, A), sorted(cluster.bundles)
     cluster.model.owner[[cluster.row(mine), cluster.row(kept)]] = cluster.broker_row(A)
@@ -230,7 +276,12 @@ def test_a_broker_gives_up_what_another_one_owns_by_now_and_reports_at_once(monk
         (of, f"{CLUSTER}/gone", None),
     )
     producer = Producer()
-    agent = started(Agent(AgentConfig("unused:9092", CLUSTER, report_interval_s=600), [broker]), producer, consumer, monkeypatch)
+    agent = started(
+        Agent(AgentConfig("unused:9092", CLUSTER, report_interval_s=600), [broker]),
+        producer,
+        consumer,
+        monkeypatch,
+    )
     until(lambda: sum(kind == "report" for kind, _ in producer.sent) == 2)
     agent.stop()
     assert not cluster.owns(A, mine) and cluster.owns(A, kept)
@@ -242,7 +293,12 @@ def test_a_broker_gives_up_what_another_one_owns_by_now_and_reports_at_once(monk
 
 def report(broker_cpu: float, bundles: int = 4, **changes: Any) -> dict[str, Any]:
     stats = {f"t/n/{number}": {"msgRateIn": 10.0} for number in range(bundles)}
-    return {"cpu": {"usage": broker_cpu, "limit": 100.0}, "lastStats": stats, "numBundles": bundles, "msgRateIn": 40.0} | changes
+    return {
+        "cpu": {"usage": broker_cpu, "limit": 100.0},
+        "lastStats": stats,
+        "numBundles": bundles,
+        "msgRateIn": 40.0,
+    } | changes
 
 
 @pytest.mark.parametrize(
@@ -257,7 +313,9 @@ def report(broker_cpu: float, bundles: int = 4, **changes: Any) -> dict[str, Any
         (report(50.0, lastStats={f"t/n/{number}": {} for number in range(1, 5)}), 5_000, True),
     ],
 )
-def test_a_report_is_sent_when_something_has_changed_enough_or_long_ago(next_report: dict[str, Any], after_ms: int, needed: bool) -> None:
+def test_a_report_is_sent_when_something_has_changed_enough_or_long_ago(
+    next_report: dict[str, Any], after_ms: int, needed: bool
+) -> None:
     sparing = ReportThrottle(ReportConfig())
     assert sparing.take(report(50.0), 0, forced=False) == report(50.0), "the first one always"
     assert sparing.take(next_report, after_ms, forced=False) == (next_report if needed else None)
@@ -267,15 +325,24 @@ def test_a_report_is_sent_when_something_has_changed_enough_or_long_ago(next_rep
 def test_the_extensible_managers_brokers_look_at_their_plain_usage() -> None:
     only_memory = BalancerConfig(cpu_weight=0)
     for manager, needed in (("modular", False), ("extensible", True)):
-        sparing = ReportThrottle.of_manager(ReportConfig(), only_memory.model_copy(update={"load_manager": manager}))()
+        sparing = ReportThrottle.of_manager(
+            ReportConfig(), only_memory.model_copy(update={"load_manager": manager})
+        )()
         sparing.take(report(50.0), 0, forced=False)
         assert (sparing.take(report(70.0), 1, forced=False) is not None) is needed
 
 
-@pytest.mark.parametrize(("usage", "bundles", "needed"), [(108.9, 2, False), (109.0, 2, True), (98.0, 3, True)])
-def test_the_simple_managers_brokers_look_at_each_resource_in_whole_percent(usage: float, bundles: int, needed: bool) -> None:
+@pytest.mark.parametrize(
+    ("usage", "bundles", "needed"), [(108.9, 2, False), (109.0, 2, True), (98.0, 3, True)]
+)
+def test_the_simple_managers_brokers_look_at_each_resource_in_whole_percent(
+    usage: float, bundles: int, needed: bool
+) -> None:
     def simple(used: float, count: int) -> dict[str, Any]:
-        return {"systemResourceUsage": {"cpu": {"usage": used, "limit": 100.0}}, "bundleStats": {f"t/n/{n}": {} for n in range(count)}}
+        return {
+            "systemResourceUsage": {"cpu": {"usage": used, "limit": 100.0}},
+            "bundleStats": {f"t/n/{n}": {} for n in range(count)},
+        }
 
     sparing = ReportThrottle(ReportConfig())
     sparing.take(simple(98.0, 2), 0, forced=False)
@@ -291,18 +358,32 @@ def test_what_was_gained_and_lost_in_reports_that_were_not_sent_is_told_by_the_n
     sparing = ReportThrottle(ReportConfig())
     sparing.take(report(50.0), 0, forced=False)
     assert sparing.take(report(50.0, lastBundleGains=["t/n/9"]), 1, forced=False) is None
-    sent = sparing.take(report(50.0, lastBundleGains=["t/n/8"], lastBundleLosses=["t/n/7"]), 2, forced=True)
+    sent = sparing.take(
+        report(50.0, lastBundleGains=["t/n/8"], lastBundleLosses=["t/n/7"]), 2, forced=True
+    )
     assert isinstance(sent, dict)
-    assert {name: sent.get(name) for name in CHANGES[:2]} == {"lastBundleGains": ["t/n/8", "t/n/9"], "lastBundleLosses": ["t/n/7"]}
+    assert {name: sent.get(name) for name in CHANGES[:2]} == {
+        "lastBundleGains": ["t/n/8", "t/n/9"],
+        "lastBundleLosses": ["t/n/7"],
+    }
 
 
-def test_an_agent_that_spares_its_reports_sends_the_first_and_the_forced_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_agent_that_spares_its_reports_sends_the_first_and_the_forced_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     cluster = build_cluster(bundles=6, workload_name="steady")
     cluster.model.noise_ratio = 0.0
-    config = AgentConfig("unused:9092", CLUSTER, report_interval_s=0.005, sparing=lambda: ReportThrottle(ReportConfig()))
+    config = AgentConfig(
+        "unused:9092",
+        CLUSTER,
+        report_interval_s=0.005,
+        sparing=lambda: ReportThrottle(ReportConfig()),
+    )
     producer, looked = Producer(), []
     broker = SimBroker(cluster, A)
-    monkeypatch.setattr(broker, "report", lambda: looked.append(1) or make_report(cluster, A, 1_000))
+    monkeypatch.setattr(
+        broker, "report", lambda: looked.append(1) or make_report(cluster, A, 1_000)
+    )
     agent = started(Agent(config, [broker]), producer, Consumer(), monkeypatch)
     until(lambda: len(looked) > 5)
     agent.stop()
@@ -329,7 +410,10 @@ class Sparingly:
 
     def __init__(self) -> None:
         self.broker, self.producer = Mortal(), Producer()
-        self.agent = Agent(AgentConfig("unused:9092", CLUSTER, sparing=lambda: ReportThrottle(ReportConfig())), [self.broker])
+        self.agent = Agent(
+            AgentConfig("unused:9092", CLUSTER, sparing=lambda: ReportThrottle(ReportConfig())),
+            [self.broker],
+        )
         self.agent.connection.producer = self.producer
 
     def reports(self, looks: int) -> int:
@@ -351,7 +435,9 @@ def test_a_broker_that_was_silent_reports_when_it_is_back_whatever_has_changed()
 
 
 @pytest.mark.parametrize("kind", ["report", "heartbeat", "ack"])
-def test_after_a_record_that_did_not_reach_kafka_a_report_is_sent_whatever_has_changed(kind: str) -> None:
+def test_after_a_record_that_did_not_reach_kafka_a_report_is_sent_whatever_has_changed(
+    kind: str,
+) -> None:
     one = Sparingly()
     assert one.reports(1) == 1
     one.producer.away = True

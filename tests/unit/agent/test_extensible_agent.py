@@ -27,10 +27,15 @@ def test_a_simulated_broker_writes_both_records_as_the_stream_takes_them() -> No
     load, top = simulated.report()
     read = BrokerLoadReport.model_validate(load)
     assert read.bundles is not None and read.bundle_count == len(read.bundles) == 12
-    assert 0.0 < read.weighted_max_ema <= read.max_resource_usage < 1.0, "the first measurement is taken as it is"
+    assert 0.0 < read.weighted_max_ema <= read.max_resource_usage < 1.0, (
+        "the first measurement is taken as it is"
+    )
     named = [one.bundle_name for one in TopBundlesReport.model_validate(top).top_bundles_load_data]
     assert len(named) == 10 and set(named) < set(read.bundles)
-    flows = [round(one.stats.msg_throughput_in / 1e5) for one in TopBundlesReport.model_validate(top).top_bundles_load_data]
+    flows = [
+        round(one.stats.msg_throughput_in / 1e5)
+        for one in TopBundlesReport.model_validate(top).top_bundles_load_data
+    ]
     assert flows == sorted(flows), "from the lowest to the highest"
     assert report_record(json.dumps(load).encode(), A).fields["load_ema"] == read.weighted_max_ema
 
@@ -42,7 +47,9 @@ def test_its_load_is_smoothed_and_begins_anew_when_its_bundles_change() -> None:
     cluster = simulated._cluster
     cluster.model.factor[:] = 0.5  # a broker that is half as fast is twice as busy
     second = simulated.report()[0]
-    assert second["weightedMaxEMA"] == pytest.approx(first["weightedMaxEMA"] * 0.9 + second["maxResourceUsage"] * 0.1)
+    assert second["weightedMaxEMA"] == pytest.approx(
+        first["weightedMaxEMA"] * 0.9 + second["maxResourceUsage"] * 0.1
+    )
     cluster.release(A, cluster.owned(A)[0])
     third = simulated.report()[0]
     assert third["weightedMaxEMA"] == pytest.approx(third["maxResourceUsage"])
@@ -51,7 +58,10 @@ def test_its_load_is_smoothed_and_begins_anew_when_its_bundles_change() -> None:
 def test_a_bundle_that_stays_too_large_is_asked_about_with_its_boundary() -> None:
     simulated = broker([1_000])
     assert isinstance(simulated, MeasuringAdapter)
-    bundle = max(simulated.stats(), key=lambda name: simulated.stats()[name].msg_rate_in + simulated.stats()[name].msg_rate_out)
+    bundle = max(
+        simulated.stats(),
+        key=lambda name: simulated.stats()[name].msg_rate_in + simulated.stats()[name].msg_rate_out,
+    )
     stats = simulated.stats()[bundle]
     limit = int(stats.msg_rate_in + stats.msg_rate_out) - 1
     config = cluster_config(EXTENSIBLE | {"bundle_max_msgs_per_s": limit})
@@ -61,7 +71,9 @@ def test_a_bundle_that_stays_too_large_is_asked_about_with_its_boundary() -> Non
     assert watch.look(simulated) == []
     (one,) = watch.look(simulated)
     assert (one.bundle, one.reason, one.limit) == (bundle, "MsgRate", limit) and one.saw > limit
-    assert one.boundaries == [sum(int(bound, 16) for bound in bundle.rpartition("/")[2].split("_")) // 2]
+    assert one.boundaries == [
+        sum(int(bound, 16) for bound in bundle.rpartition("/")[2].split("_")) // 2
+    ]
     assert watch.look(simulated) == [], "it counts anew"
 
 
@@ -69,7 +81,11 @@ def test_boundaries_follow_the_topics_where_the_algorithm_looks_at_them() -> Non
     simulated = broker([1_000])
     topics = simulated.topics(max(simulated.stats()))
     assert len(topics) >= 2 and (np.diff(topics.hashes) > 0).all()
-    make = SplitWatch.of(cluster_config(EXTENSIBLE | {"bundle_max_topics": 0, "split_algorithm": "topic_count_equally_divide"}))
+    make = SplitWatch.of(
+        cluster_config(
+            EXTENSIBLE | {"bundle_max_topics": 0, "split_algorithm": "topic_count_equally_divide"}
+        )
+    )
     assert make is not None
     watch = make()
     watch.look(simulated)
@@ -81,17 +97,26 @@ def test_boundaries_follow_the_topics_where_the_algorithm_looks_at_them() -> Non
         assert below == len(hashes) // 2
 
 
-@pytest.mark.parametrize("settings", [{"load_manager": "modular"}, {"load_manager": "extensible", "split_enabled": False}])
+@pytest.mark.parametrize(
+    "settings",
+    [{"load_manager": "modular"}, {"load_manager": "extensible", "split_enabled": False}],
+)
 def test_nobody_looks_where_the_leader_does_or_nobody_splits(settings: dict[str, Any]) -> None:
     assert SplitWatch.of(cluster_config(settings)) is None
 
 
 def test_an_agent_sends_what_its_brokers_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     simulated = broker([1_000])
-    make = SplitWatch.of(cluster_config(EXTENSIBLE | {"bundle_max_topics": 0, "split_hit_count": 0, "max_splits_per_cycle": 1}))
+    make = SplitWatch.of(
+        cluster_config(
+            EXTENSIBLE | {"bundle_max_topics": 0, "split_hit_count": 0, "max_splits_per_cycle": 1}
+        )
+    )
     agent = Agent(AgentConfig("unused:9092", "eu-1", split_watch=make), [simulated])
     sent: list[tuple[str, str]] = []
-    monkeypatch.setattr(agent.reporter, "send", lambda _broker, value, kind: sent.append((kind, value)))
+    monkeypatch.setattr(
+        agent.reporter, "send", lambda _broker, value, kind: sent.append((kind, value))
+    )
     ((adapter, watch),) = agent._watches
     agent.reporter.ask_for_splits(adapter, watch)
     ((kind, value),) = sent

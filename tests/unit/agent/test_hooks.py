@@ -46,21 +46,34 @@ class Moved:
 
     def __init__(self, **config: Any) -> None:
         self.cluster = cluster = build_cluster(2, 8, start_ms=START)
-        self.broker, self.hooks = SimBroker(cluster, A), MoveHooks(HookConfig(**{"timeout_s": 30.0} | config))
+        self.broker, self.hooks = (
+            SimBroker(cluster, A),
+            MoveHooks(HookConfig(**{"timeout_s": 30.0} | config)),
+        )
         self.bundle = next(name for name in cluster.bundles if self.broker.owns(name))
         self.decision = self.made()
 
     def made(self, **changes: Any) -> Decision:
-        fields = {"bundle": self.bundle, "source": A, "destination": B, "issued_ms": START, "expires_ms": START + 60_000}
+        fields = {
+            "bundle": self.bundle,
+            "source": A,
+            "destination": B,
+            "issued_ms": START,
+            "expires_ms": START + 60_000,
+        }
         return example_decision(**(fields | changes))
 
-    def carry_out(self, decision: Decision | None = None, now_ms: int = START) -> tuple[Verdict, Ack]:
+    def carry_out(
+        self, decision: Decision | None = None, now_ms: int = START
+    ) -> tuple[Verdict, Ack]:
         verdict, ack = obeyed(self.broker, Seen(), decision or self.decision, now_ms, self.hooks)
         assert ack is not None
         return verdict, ack
 
 
-def obeyed(broker: SimBroker, seen: Seen, decision: Decision, now_ms: int, hooks: MoveHooks) -> tuple[Verdict, Ack | None]:
+def obeyed(
+    broker: SimBroker, seen: Seen, decision: Decision, now_ms: int, hooks: MoveHooks
+) -> tuple[Verdict, Ack | None]:
     """What an agent does, which waits for the hook's answer."""
     verdict, ack = carry_out(broker, seen, decision, now_ms, hooks)
     if verdict.action != "wait":
@@ -94,14 +107,21 @@ def test_a_move_is_asked_for_with_all_that_is_to_be_known_and_allowed(server: We
         "source": A, "destination": B, "reason": "Overloaded", "rule": "above_average", "strategy": "ThresholdShedder",
         "issued_ms": decision.issued_ms, "expires_ms": decision.expires_ms,
     }  # fmt: skip
-    assert asked.headers["Lb-Signature"] == f"sha256={hmac.new(b's3cret', asked.body, hashlib.sha256).hexdigest()}"
+    assert (
+        asked.headers["Lb-Signature"]
+        == f"sha256={hmac.new(b's3cret', asked.body, hashlib.sha256).hexdigest()}"
+    )
 
 
 def test_a_veto_is_a_refusal_with_its_reason_and_nothing_moves(server: Webhook) -> None:
     moved = Moved(before_move=server.url())
     server.reply = lambda _: (200, veto("a release\nis on"))
     verdict, ack = moved.carry_out()
-    assert (verdict.action, ack.outcome, ack.reason) == ("refuse", "refused", "vetoed by the hook: a release is on")
+    assert (verdict.action, ack.outcome, ack.reason) == (
+        "refuse",
+        "refused",
+        "vetoed by the hook: a release is on",
+    )
     assert moved.broker.owns(moved.bundle) and "Lb-Signature" not in server.calls[0].headers
 
 
@@ -117,7 +137,11 @@ def test_a_veto_is_a_refusal_with_its_reason_and_nothing_moves(server: Webhook) 
     ],
 )
 def test_an_answer_that_is_none_counts_as_it_is_set(
-    server: Webhook, unanswered: str, reply: tuple[int, bytes], words: str, caplog: pytest.LogCaptureFixture
+    server: Webhook,
+    unanswered: str,
+    reply: tuple[int, bytes],
+    words: str,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     moved = Moved(before_move=server.url("/t0ken"), unanswered=unanswered)
     server.reply = lambda _: reply
@@ -161,23 +185,34 @@ def test_a_hook_is_not_waited_for_longer_than_the_decision_lives(server: Webhook
     server.hold = True
     moved = Moved(before_move=server.url(), timeout_s=60.0, unanswered="veto")
     _, ack = moved.carry_out(now_ms=moved.decision.expires_ms - 3_000)
-    assert re.search(r"gave no answer within [0-3]\.\d s|before the decision expired", ack.reason), ack.reason
+    assert re.search(
+        r"gave no answer within [0-3]\.\d s|before the decision expired", ack.reason
+    ), ack.reason
 
 
 def test_nobody_there_is_no_answer() -> None:
     _, ack = Moved(before_move="http://127.0.0.1:1/x", unanswered="veto").carry_out()
-    assert ack.outcome == "refused" and ack.reason == "no move without the hook's word: the hook at 127.0.0.1:1: Connection refused"
+    assert (
+        ack.outcome == "refused"
+        and ack.reason
+        == "no move without the hook's word: the hook at 127.0.0.1:1: Connection refused"
+    )
 
 
 def test_only_moves_are_asked_for(server: Webhook) -> None:
     moved = Moved(before_move=server.url())
     moved.carry_out(moved.made(kind="assign", source=B, destination=A))
-    moved.carry_out(moved.made(decision_id="eu-1:43:0", kind="split", destination=None, boundaries=[]))
+    moved.carry_out(
+        moved.made(decision_id="eu-1:43:0", kind="split", destination=None, boundaries=[])
+    )
     assert moved.carry_out(moved.made(expires_ms=START))[1].outcome == "refused"
     assert server.calls == []
 
 
-@pytest.mark.parametrize("address", ["ftp://h/x", "http://", "http://h:99999/", "h:80", "http://h/a b", "http://h/\nX: y"])
+@pytest.mark.parametrize(
+    "address",
+    ["ftp://h/x", "http://", "http://h:99999/", "h:80", "http://h/a b", "http://h/\nX: y"],
+)
 def test_an_address_that_can_not_be_one_is_refused_without_showing_it(address: str) -> None:
     with pytest.raises(ValueError, match=r"hooks\.after_move = '\*\*\*': expected http") as raised:
         HookConfig(after_move=address)
@@ -202,15 +237,26 @@ class Vetoed(ClosedLoop):
 
 def test_the_balancer_learns_a_veto_and_does_not_insist(server: Webhook) -> None:
     server.reply = lambda _: (200, veto("not today"))
-    settings = {"shedding_interval_ms": 5_000, "unloading_timeout_ms": 10_000, "shedding_grace_period_ms": 1_800_000}
+    settings = {
+        "shedding_interval_ms": 5_000,
+        "unloading_timeout_ms": 10_000,
+        "shedding_grace_period_ms": 1_800_000,
+    }
     loop = Vetoed(build_cluster(4, 24, "hot_spot", 1, START), settings, START)
-    loop.hooks, loop.asked = MoveHooks(HookConfig(before_move=server.url(), timeout_s=30.0)), defaultdict(list)
+    loop.hooks, loop.asked = (
+        MoveHooks(HookConfig(before_move=server.url(), timeout_s=30.0)),
+        defaultdict(list),
+    )
     for _ in range(120):
         loop.step(5_000)
-    assert {(one.outcome, one.detail) for one in loop.outcomes} == {("refused", "vetoed by the hook: not today")}
+    assert {(one.outcome, one.detail) for one in loop.outcomes} == {
+        ("refused", "vetoed by the hook: not today")
+    }
     often = max(loop.asked.values(), key=len)
     gaps = [after - before for before, after in pairwise(often)]
-    assert len(gaps) >= 6 and all(gap >= 10_000 * min(2**number, MOST_BACK_OFF) for number, gap in enumerate(gaps)), gaps
+    assert len(gaps) >= 6 and all(
+        gap >= 10_000 * min(2**number, MOST_BACK_OFF) for number, gap in enumerate(gaps)
+    ), gaps
     assert len(server.calls) == sum(map(len, loop.asked.values()))
 
 
@@ -218,7 +264,14 @@ def test_the_balancer_learns_a_veto_and_does_not_insist(server: Webhook) -> None
 
 
 def owned(decision: Decision, owner: str, version: int = 5) -> Ownership:
-    return Ownership(cluster=decision.cluster, bundle=decision.bundle, state="Owned", owner=owner, destination=owner, version=version)
+    return Ownership(
+        cluster=decision.cluster,
+        bundle=decision.bundle,
+        state="Owned",
+        owner=owner,
+        destination=owner,
+        version=version,
+    )
 
 
 def test_a_move_is_told_once_when_a_record_confirms_it(server: Webhook) -> None:
@@ -226,18 +279,31 @@ def test_a_move_is_told_once_when_a_record_confirms_it(server: Webhook) -> None:
     moved.carry_out()
     moved.hooks.follow("acme/other/0x0_0x1", owned(moved.decision, B))
     moved.hooks.follow(moved.bundle, owned(moved.decision, A, moved.decision.expected_version))
-    moved.hooks.follow(moved.bundle, owned(moved.decision, B).model_copy(update={"state": "Assigning", "owner": None}))
+    moved.hooks.follow(
+        moved.bundle,
+        owned(moved.decision, B).model_copy(update={"state": "Assigning", "owner": None}),
+    )
     assert server.calls == []
     moved.hooks.follow(moved.bundle, owned(moved.decision, B))
     moved.hooks.follow(moved.bundle, owned(moved.decision, A, 6))
     moved.hooks.close(30)
     (told,) = server.calls
     fields = told.fields
-    assert told.path == "/after" and (fields["event"], fields["owner"], fields["moved"]) == ("after_move", B, True)
-    assert fields["decision_id"] == moved.decision.decision_id and fields["took_ms"] >= 0 and told.headers["Lb-Signature"]
+    assert told.path == "/after" and (fields["event"], fields["owner"], fields["moved"]) == (
+        "after_move",
+        B,
+        True,
+    )
+    assert (
+        fields["decision_id"] == moved.decision.decision_id
+        and fields["took_ms"] >= 0
+        and told.headers["Lb-Signature"]
+    )
 
 
-def test_a_move_that_came_back_is_told_as_such_and_one_that_was_refused_is_not_told(server: Webhook) -> None:
+def test_a_move_that_came_back_is_told_as_such_and_one_that_was_refused_is_not_told(
+    server: Webhook,
+) -> None:
     moved = Moved(after_move=server.url(), before_move=server.url())
     server.reply = lambda _: (200, veto())
     moved.carry_out()
@@ -247,7 +313,10 @@ def test_a_move_that_came_back_is_told_as_such_and_one_that_was_refused_is_not_t
     moved.carry_out(moved.made(decision_id="eu-1:44:0"))
     moved.hooks.follow(moved.bundle, owned(moved.decision, A))
     moved.hooks.close(30)
-    assert (server.calls[-1].fields["event"], server.calls[-1].fields["moved"]) == ("after_move", False)
+    assert (server.calls[-1].fields["event"], server.calls[-1].fields["moved"]) == (
+        "after_move",
+        False,
+    )
 
 
 def test_a_hook_after_moves_that_fails_is_tried_again_and_holds_nobody_up(
@@ -265,7 +334,9 @@ def test_a_hook_after_moves_that_fails_is_tried_again_and_holds_nobody_up(
         moved.hooks.carried_out(moved.made(decision_id=f"eu-1:{number}:0"))
         moved.hooks.follow(moved.bundle, owned(moved.decision, B))
     moved.hooks.close(60)
-    assert [one.fields["decision_id"] for one in server.calls] == ["eu-1:1:0"] * 3 + ["eu-1:2:0"] * 3
+    assert [one.fields["decision_id"] for one in server.calls] == ["eu-1:1:0"] * 3 + [
+        "eu-1:2:0"
+    ] * 3
     assert caplog.text.count("a move is not told") == 1 and "t0ken" not in caplog.text
 
 
@@ -274,7 +345,10 @@ class Spoken:
 
     def __init__(self, moved: Moved, **config: Any) -> None:
         self.moved, self.sent = moved, list[Ack]()
-        self.agent = Agent(AgentConfig("127.0.0.1:1", "eu-1", hooks=HookConfig(**{"timeout_s": 60.0} | config)), [moved.broker])
+        self.agent = Agent(
+            AgentConfig("127.0.0.1:1", "eu-1", hooks=HookConfig(**{"timeout_s": 60.0} | config)),
+            [moved.broker],
+        )
         self.agent.reporter.send = lambda _broker, value, _kind: self.sent.append(  # type: ignore[method-assign, assignment, func-returns-value]
             Ack.model_validate_json(value)
         )
@@ -297,14 +371,27 @@ def test_the_agent_asks_and_tells_by_the_records_that_it_reads(server: Webhook) 
     assert spoken.turn(moved.decision) == [None] and spoken.sent == []
     server.release.set()
     until(lambda: spoken.turn() == [A])
-    assert [ack.outcome for ack in spoken.sent] == ["released"] and spoken.turn(moved.decision) == [None]
-    record = type("Record", (), {"key": f"eu-1/{moved.bundle}".encode(), "value": owned(moved.decision, B).to_json().encode()})
+    assert [ack.outcome for ack in spoken.sent] == ["released"] and spoken.turn(moved.decision) == [
+        None
+    ]
+    record = type(
+        "Record",
+        (),
+        {
+            "key": f"eu-1/{moved.bundle}".encode(),
+            "value": owned(moved.decision, B).to_json().encode(),
+        },
+    )
     spoken.agent._follow([record])
     assert [one.path for one in server.wait_for(2)] == ["/b", "/a"]
-    assert not [part for part in (server.url("/b"), server.url("/a")) if part in repr(spoken.agent.config)]
+    assert not [
+        part for part in (server.url("/b"), server.url("/a")) if part in repr(spoken.agent.config)
+    ]
 
 
-def test_a_slow_hook_holds_up_the_moves_that_it_is_asked_about_and_nothing_else(server: Webhook) -> None:
+def test_a_slow_hook_holds_up_the_moves_that_it_is_asked_about_and_nothing_else(
+    server: Webhook,
+) -> None:
     moved = Moved()
     first, second = moved.cluster.owned(A)[:2]
     foreign = moved.cluster.owned(B)[0]
@@ -318,14 +405,25 @@ def test_a_slow_hook_holds_up_the_moves_that_it_is_asked_about_and_nothing_else(
 
     server.reply = reply
     spoken = Spoken(moved, before_move=server.url())
-    spoken.turn(slow, quick, moved.made(bundle=foreign, source=B, destination=A, kind="assign", decision_id="eu-1:44:0"))
+    spoken.turn(
+        slow,
+        quick,
+        moved.made(bundle=foreign, source=B, destination=A, kind="assign", decision_id="eu-1:44:0"),
+    )
     spoken.turns(2)
-    assert sorted((ack.decision_id, ack.outcome) for ack in spoken.sent) == [("eu-1:43:0", "released"), ("eu-1:44:0", "acquired")]
+    assert sorted((ack.decision_id, ack.outcome) for ack in spoken.sent) == [
+        ("eu-1:43:0", "released"),
+        ("eu-1:44:0", "acquired"),
+    ]
     spoken.turn(slow)
-    assert moved.broker.owns(first) and len(server.calls) == 2, "a decision that comes again is not asked for again"
+    assert moved.broker.owns(first) and len(server.calls) == 2, (
+        "a decision that comes again is not asked for again"
+    )
     server.release.set()
     until(lambda: spoken.turn() == [A])
-    assert [ack.decision_id for ack in spoken.sent[2:]] == [slow.decision_id] and not moved.broker.owns(first)
+    assert [ack.decision_id for ack in spoken.sent[2:]] == [
+        slow.decision_id
+    ] and not moved.broker.owns(first)
 
 
 def test_what_expires_while_the_hook_is_asked_does_not_move(server: Webhook) -> None:
@@ -336,15 +434,23 @@ def test_what_expires_while_the_hook_is_asked_does_not_move(server: Webhook) -> 
     until(lambda: moved.decision in moved.hooks.answered())
     verdict, ack = carry_out(moved.broker, seen, moved.decision, START + 60_001, moved.hooks)
     assert ack is not None
-    assert (verdict.action, ack.reason) == ("refuse", "expired 1 ms ago") and moved.broker.owns(moved.bundle)
+    assert (verdict.action, ack.reason) == ("refuse", "expired 1 ms ago") and moved.broker.owns(
+        moved.bundle
+    )
     assert moved.hooks.answered() == []
 
 
 @pytest.mark.parametrize(
     ("reason", "words"),
-    [(b'"no \\ud800 \\u001b[2J"', "no ? ?[2J"), (b'["a"]', "it gave no reason"), (b'"' + b"x" * 5_000 + b'"', "x" * 299 + "…")],
+    [
+        (b'"no \\ud800 \\u001b[2J"', "no ? ?[2J"),
+        (b'["a"]', "it gave no reason"),
+        (b'"' + b"x" * 5_000 + b'"', "x" * 299 + "…"),
+    ],
 )
-def test_a_reason_can_be_written_and_shown_whatever_it_is(server: Webhook, reason: bytes, words: str) -> None:
+def test_a_reason_can_be_written_and_shown_whatever_it_is(
+    server: Webhook, reason: bytes, words: str
+) -> None:
     moved = Moved(before_move=server.url())
     server.reply = lambda _: (200, b'{"allow": false, "reason": ' + reason + b"}")
     _, ack = moved.carry_out()

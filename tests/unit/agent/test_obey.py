@@ -4,13 +4,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lb_stream.agent.obey import REMEMBERED_MS, Seen, Verdict, acknowledgement, addressee, judge, published_at
+from lb_stream.agent.obey import (
+    REMEMBERED_MS,
+    Seen,
+    Verdict,
+    acknowledgement,
+    addressee,
+    judge,
+    published_at,
+)
 from lb_stream.contracts.decisions import Decision, example_decision
 from lb_stream.core.model.memory import Pending
 
 NOW = 1_767_225_670_000
-UNLOAD = example_decision(source="a:1", destination="b:1", expected_owner="a:1", epoch=3, expires_ms=NOW + 1)
-ASSIGN = example_decision(kind="assign", source=None, destination="b:1", expected_owner=None, epoch=3, expires_ms=NOW + 1)
+UNLOAD = example_decision(
+    source="a:1", destination="b:1", expected_owner="a:1", epoch=3, expires_ms=NOW + 1
+)
+ASSIGN = example_decision(
+    kind="assign", source=None, destination="b:1", expected_owner=None, epoch=3, expires_ms=NOW + 1
+)
 
 
 def with_(decision: Decision, **changes: object) -> Decision:
@@ -42,12 +54,16 @@ def test_unloading_a_bundle_that_is_not_served_here_is_refused() -> None:
 
 
 @pytest.mark.parametrize("decision", [UNLOAD, ASSIGN], ids=["unload", "assign"])
-def test_a_decision_of_an_earlier_run_is_refused_once_a_later_run_was_heard_of(decision: Decision) -> None:
+def test_a_decision_of_an_earlier_run_is_refused_once_a_later_run_was_heard_of(
+    decision: Decision,
+) -> None:
     seen = Seen()
     seen.note_epoch(with_(decision, epoch=4, source="z:1", destination="z:1"))
     verdict = judge(addressee(decision) or "", seen, decision, owns=True, now_ms=NOW)
     assert verdict == Verdict("refuse", "epoch 3 is over, 4 has been seen")
-    assert judge(addressee(decision) or "", seen, with_(decision, epoch=4), owns=True, now_ms=NOW).action in ("release", "acquire")
+    assert judge(
+        addressee(decision) or "", seen, with_(decision, epoch=4), owns=True, now_ms=NOW
+    ).action in ("release", "acquire")
 
 
 def test_an_earlier_epoch_seen_later_takes_nothing_back() -> None:
@@ -58,20 +74,31 @@ def test_an_earlier_epoch_seen_later_takes_nothing_back() -> None:
 
 @pytest.mark.parametrize(("late_ms", "action"), [(-1, "release"), (0, "refuse"), (1, "refuse")])
 def test_a_decision_is_refused_from_the_moment_it_expires(late_ms: int, action: str) -> None:
-    assert judge("a:1", Seen(), with_(UNLOAD, expires_ms=NOW - late_ms), owns=True, now_ms=NOW).action == action
+    assert (
+        judge("a:1", Seen(), with_(UNLOAD, expires_ms=NOW - late_ms), owns=True, now_ms=NOW).action
+        == action
+    )
 
 
 def test_no_decision_is_done_twice_by_one_broker() -> None:
     seen = Seen()
     seen.note_done("a:1", UNLOAD, NOW)
     assert judge("a:1", seen, UNLOAD, owns=True, now_ms=NOW) == Verdict("ignore", "done before")
-    assert judge("a:1", seen, with_(UNLOAD, decision_id="eu-1:43:0"), owns=True, now_ms=NOW).action == "release"
+    assert (
+        judge("a:1", seen, with_(UNLOAD, decision_id="eu-1:43:0"), owns=True, now_ms=NOW).action
+        == "release"
+    )
 
 
 def test_what_one_broker_has_done_another_may_still_do() -> None:
     seen = Seen()
     seen.note_done("a:1", UNLOAD, NOW)
-    assert judge("b:1", seen, with_(ASSIGN, decision_id=UNLOAD.decision_id), owns=False, now_ms=NOW).action == "acquire"
+    assert (
+        judge(
+            "b:1", seen, with_(ASSIGN, decision_id=UNLOAD.decision_id), owns=False, now_ms=NOW
+        ).action
+        == "acquire"
+    )
 
 
 def test_a_decision_done_before_is_ignored_even_when_it_is_stale_by_now() -> None:
@@ -81,7 +108,9 @@ def test_a_decision_done_before_is_ignored_even_when_it_is_stale_by_now() -> Non
     assert judge("a:1", seen, UNLOAD, owns=False, now_ms=NOW + 10).action == "ignore"
 
 
-def test_done_decisions_are_forgotten_long_after_they_expired_and_their_age_refuses_them_then() -> None:
+def test_done_decisions_are_forgotten_long_after_they_expired_and_their_age_refuses_them_then() -> (
+    None
+):
     seen = Seen()
     seen.note_done("a:1", UNLOAD, NOW)
     later = UNLOAD.expires_ms + REMEMBERED_MS
@@ -99,20 +128,28 @@ def test_forgetting_stops_when_nothing_is_left_to_forget() -> None:
 
 
 def test_a_dry_run_is_never_obeyed() -> None:
-    assert judge("a:1", Seen(), with_(UNLOAD, dry_run=True), owns=True, now_ms=NOW) == Verdict("ignore", "dry run")
+    assert judge("a:1", Seen(), with_(UNLOAD, dry_run=True), owns=True, now_ms=NOW) == Verdict(
+        "ignore", "dry run"
+    )
 
 
 def test_the_source_splits_what_it_serves_and_nothing_else() -> None:
     split = with_(UNLOAD, kind="split", destination=None)
     assert judge("a:1", Seen(), split, owns=True, now_ms=NOW) == Verdict("split")
-    assert judge("a:1", Seen(), split, owns=False, now_ms=NOW) == Verdict("refuse", f"{UNLOAD.bundle} is not served here")
+    assert judge("a:1", Seen(), split, owns=False, now_ms=NOW) == Verdict(
+        "refuse", f"{UNLOAD.bundle} is not served here"
+    )
     assert judge("b:1", Seen(), split, owns=True, now_ms=NOW).action == "ignore"
 
 
-def test_a_transfers_source_releases_the_bundle_and_its_destination_waits_for_an_assignment() -> None:
+def test_a_transfers_source_releases_the_bundle_and_its_destination_waits_for_an_assignment() -> (
+    None
+):
     transfer = with_(UNLOAD, kind="transfer")
     assert judge("a:1", Seen(), transfer, owns=True, now_ms=NOW) == Verdict("release")
-    assert judge("a:1", Seen(), transfer, owns=False, now_ms=NOW) == Verdict("refuse", f"{UNLOAD.bundle} is not served here")
+    assert judge("a:1", Seen(), transfer, owns=False, now_ms=NOW) == Verdict(
+        "refuse", f"{UNLOAD.bundle} is not served here"
+    )
     assert judge("b:1", Seen(), transfer, owns=True, now_ms=NOW).action == "ignore"
 
 
@@ -124,7 +161,9 @@ def test_the_source_merges_what_it_serves_and_names_both_when_it_does_not() -> N
     assert acknowledgement(merge, "merge", "", NOW).outcome == "merged"
 
 
-def test_the_time_of_a_decision_that_was_published_late_counts_from_its_record_unless_that_came_far_too_late() -> None:
+def test_the_time_of_a_decision_that_was_published_late_counts_from_its_record_unless_that_came_far_too_late() -> (
+    None
+):
     minute = 60_000
     made = with_(UNLOAD, issued_ms=NOW, expires_ms=NOW + minute)
     in_time, slow_batch, after_a_crash = (

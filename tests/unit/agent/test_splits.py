@@ -23,7 +23,9 @@ class NoSplits:
         return True
 
 
-def obeyed(adapter: object, decision: Decision, monkeypatch: pytest.MonkeyPatch) -> tuple[Ack, str | None]:
+def obeyed(
+    adapter: object, decision: Decision, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Ack, str | None]:
     """The acknowledgement, and the broker that reports at once."""
     agent = Agent(AgentConfig("unused:9092", decision.cluster), [adapter])  # type: ignore[list-item]
     sent: list[str] = []
@@ -34,7 +36,14 @@ def obeyed(adapter: object, decision: Decision, monkeypatch: pytest.MonkeyPatch)
 
 
 def split_of(bundle: str, boundaries: list[int]) -> Decision:
-    return example_decision(kind="split", bundle=bundle, source=BROKER, destination=None, boundaries=boundaries, expires_ms=FAR_MS)
+    return example_decision(
+        kind="split",
+        bundle=bundle,
+        source=BROKER,
+        destination=None,
+        boundaries=boundaries,
+        expires_ms=FAR_MS,
+    )
 
 
 def test_a_split_is_done_acknowledged_and_reported_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,7 +54,9 @@ def test_a_split_is_done_acknowledged_and_reported_at_once(monkeypatch: pytest.M
     assert isinstance(broker, SplittingAdapter)
     ack, changed = obeyed(broker, split_of(bundle, [lower + 16]), monkeypatch)
     assert (ack.outcome, changed) == ("split", BROKER)
-    assert not cluster.owns(BROKER, bundle) and f"{bundle[:-10]}0x{lower + 16:08x}" in cluster.owners()
+    assert (
+        not cluster.owns(BROKER, bundle) and f"{bundle[:-10]}0x{lower + 16:08x}" in cluster.owners()
+    )
 
 
 def merge_of(cluster: SimCluster, at: int) -> Decision:
@@ -55,7 +66,9 @@ def merge_of(cluster: SimCluster, at: int) -> Decision:
     merged = bundle_name(namespace, parse_bundle(first).lower, parse_bundle(second).upper)
     assert parse_bundle(second)[:2] == (namespace, upper)
     common = {"source": BROKER, "destination": None, "expires_ms": FAR_MS}
-    return example_decision(kind="merge", bundle=first, neighbour=second, children=[merged], **common)
+    return example_decision(
+        kind="merge", bundle=first, neighbour=second, children=[merged], **common
+    )
 
 
 def one_broker() -> SimCluster:
@@ -72,10 +85,14 @@ def test_a_merge_is_done_acknowledged_and_reported_at_once_and_the_bundle_carrie
     ack, changed = obeyed(broker, decision, monkeypatch)
     assert (ack.outcome, ack.bundle, changed) == ("merged", None, BROKER)
     assert len(cluster.bundles) == 5 and not set(decision.bundles) & set(cluster.bundles)
-    assert cluster.bundle_load(decision.children[0], 0).throughput_bytes_per_s == pytest.approx(carried)
+    assert cluster.bundle_load(decision.children[0], 0).throughput_bytes_per_s == pytest.approx(
+        carried
+    )
 
 
-def test_a_merge_of_which_one_half_is_elsewhere_is_refused_and_one_that_goes_wrong_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_merge_of_which_one_half_is_elsewhere_is_refused_and_one_that_goes_wrong_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     cluster = one_broker()
     wrong = merge_of(cluster, 0).model_copy(update={"children": [merge_of(cluster, 1).children[0]]})
     ack, _ = obeyed(SimBroker(cluster, BROKER), wrong, monkeypatch)
@@ -83,17 +100,26 @@ def test_a_merge_of_which_one_half_is_elsewhere_is_refused_and_one_that_goes_wro
     decision = merge_of(cluster, 0)
     cluster.release(BROKER, str(decision.neighbour))
     ack, changed = obeyed(SimBroker(cluster, BROKER), decision, monkeypatch)
-    assert (ack.outcome, changed) == ("refused", None) and f"or {decision.neighbour} is not served here" in ack.reason
+    assert (ack.outcome, changed) == (
+        "refused",
+        None,
+    ) and f"or {decision.neighbour} is not served here" in ack.reason
 
 
-def test_a_broker_that_cannot_merge_refuses_and_its_heartbeats_do_not_say_that_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_that_cannot_merge_refuses_and_its_heartbeats_do_not_say_that_it_can(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     cluster = one_broker()
     ack, _ = obeyed(NoSplits(), merge_of(cluster, 0), monkeypatch)
     assert (ack.outcome, ack.reason) == ("refused", "this broker can't merge")
     said = []
     for adapter in (NoSplits(), SimBroker(cluster, BROKER)):
         agent = Agent(AgentConfig("unused:9092", "eu"), [adapter])  # type: ignore[list-item]
-        monkeypatch.setattr(agent.reporter, "send", lambda broker, value, kind: said.append("merges" in json.loads(value)))
+        monkeypatch.setattr(
+            agent.reporter,
+            "send",
+            lambda broker, value, kind: said.append("merges" in json.loads(value)),
+        )
         agent.reporter.beat(BROKER)
     assert said == [False, True]
 

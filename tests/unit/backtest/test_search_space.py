@@ -13,7 +13,12 @@ AVG = Policy("AvgShedder", {"shedding_strategy": "AvgShedder"})
 
 
 def test_bounds_and_choices_are_of_their_settings_types_under_our_names() -> None:
-    given = ("hit_count_low=1..12", "max_unload_ratio=0.1..0.5", "avg_target_key=name|value", "loadBalancerSheddingIntervalMinutes=1..5")
+    given = (
+        "hit_count_low=1..12",
+        "max_unload_ratio=0.1..0.5",
+        "avg_target_key=name|value",
+        "loadBalancerSheddingIntervalMinutes=1..5",
+    )
     space = read_space(AVG, given)
     assert space.parts == {
         "hit_count_low": Bounds(1, 12, whole=True),
@@ -21,7 +26,12 @@ def test_bounds_and_choices_are_of_their_settings_types_under_our_names() -> Non
         "avg_target_key": Choices({"name": "name", "value": "value"}),
         "shedding_interval_ms": Bounds(60_000, 300_000, whole=True),
     }
-    assert space.at == {"hit_count_low": 8, "max_unload_ratio": 0.2, "avg_target_key": "value", "shedding_interval_ms": 60_000}
+    assert space.at == {
+        "hit_count_low": 8,
+        "max_unload_ratio": 0.2,
+        "avg_target_key": "value",
+        "shedding_interval_ms": 60_000,
+    }
 
 
 def test_a_wide_range_is_searched_by_ratio() -> None:
@@ -40,14 +50,21 @@ def test_a_value_that_is_tried_has_few_digits_and_stays_within_its_bounds() -> N
 
 def test_only_what_differs_from_the_policy_is_a_change_and_the_rest_stays(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
-    file.write_text('[balancer]\nloadBalancerLoadSheddingStrategy = "AvgShedder"\nhit_count_low = 4\nmin_dwell_ms = 5\n')
+    file.write_text(
+        '[balancer]\nloadBalancerLoadSheddingStrategy = "AvgShedder"\nhit_count_low = 4\nmin_dwell_ms = 5\n'
+    )
     space = read_space(read_policy(str(file)), ["hit_count_low=1..12", "hit_count_high=1|2"])
     assert space.start() == {"hit_count_low": 4, "hit_count_high": "2"}
     assert space.changes({"hit_count_low": 4, "hit_count_high": "2"}) == {}
     changes = space.changes({"hit_count_low": 4, "hit_count_high": "1"})
     tried = space.policy(changes, 7)
     assert (tried.name, changes) == ("mine 7", {"hit_count_high": 1})
-    assert tried.settings == {"shedding_strategy": "AvgShedder", "hit_count_low": 4, "min_dwell_ms": 5, "hit_count_high": 1}
+    assert tried.settings == {
+        "shedding_strategy": "AvgShedder",
+        "hit_count_low": 4,
+        "min_dwell_ms": 5,
+        "hit_count_high": 1,
+    }
 
 
 def test_a_policy_outside_of_the_space_is_tried_besides() -> None:
@@ -80,24 +97,47 @@ def test_a_setting_of_another_strategy_is_searched_together_with_that_strategy()
 @pytest.mark.parametrize(
     ("searched", "said"),
     [
-        ("hit_count=1..5", "hit_count = '1..5' (--search): expected one of the known keys; nearest: hit_count_"),
+        (
+            "hit_count=1..5",
+            "hit_count = '1..5' (--search): expected one of the known keys; nearest: hit_count_",
+        ),
         ("max_unload_ratio=0..1.5", "max_unload_ratio = '1.5' (--search): expected 1.0 or less"),
         ("hit_count_low=1..2.5", "hit_count_low = '2.5' (--search): expected a whole number"),
-        ("hit_count_low=5..1", "hit_count_low = '5..1' (--search): expected low..high with the lower one first"),
+        (
+            "hit_count_low=5..1",
+            "hit_count_low = '5..1' (--search): expected low..high with the lower one first",
+        ),
         ("hit_count_low=5..5", "expected low..high with the lower one first"),
         ("hit_count_low=5", "hit_count_low = '5' (--search): expected low..high or one|other"),
         ("hit_count_low=", "hit_count_low = '' (--search): expected a whole number"),
         ("hit_count_low", "--search = 'hit_count_low': expected NAME=low..high or one|other"),
-        ("avg_target_key=name..value", "avg_target_key = 'name..value' (--search): expected one|other: it is no number"),
-        ("avg_target_key=name|size", "avg_target_key = 'size' (--search): expected 'value' or 'name'"),
-        ("placement_strategy=AvgShedder|Nowhere", "placement_strategy = 'Nowhere' (--search): expected one of AvgShedder, Least"),
-        ("threshold_percent=5..20", "(--search): expected a setting that is read: it is for RangeThresholdShedder and ThresholdShedder"),
-        ("namespace_max_bundles=5..20", "namespace_max_bundles = '5..20' (--search): expected a setting that is read"),
+        (
+            "avg_target_key=name..value",
+            "avg_target_key = 'name..value' (--search): expected one|other: it is no number",
+        ),
+        (
+            "avg_target_key=name|size",
+            "avg_target_key = 'size' (--search): expected 'value' or 'name'",
+        ),
+        (
+            "placement_strategy=AvgShedder|Nowhere",
+            "placement_strategy = 'Nowhere' (--search): expected one of AvgShedder, Least",
+        ),
+        (
+            "threshold_percent=5..20",
+            "(--search): expected a setting that is read: it is for RangeThresholdShedder and ThresholdShedder",
+        ),
+        (
+            "namespace_max_bundles=5..20",
+            "namespace_max_bundles = '5..20' (--search): expected a setting that is read",
+        ),
         ("short_samples=inf..nan", "short_samples = 'inf' (--search): expected a whole number"),
         ("max_unload_ratio=nan..1", "max_unload_ratio = 'nan' (--search): expected"),
     ],
 )
-def test_what_can_not_be_searched_is_told_with_its_name_and_what_was_expected(searched: str, said: str) -> None:
+def test_what_can_not_be_searched_is_told_with_its_name_and_what_was_expected(
+    searched: str, said: str
+) -> None:
     with pytest.raises(SettingError) as error:
         read_space(AVG, [searched])
     assert said in str(error.value)

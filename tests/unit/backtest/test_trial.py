@@ -24,10 +24,14 @@ def window() -> Window:
     """Four minutes of three real brokers."""
     past = past_of_reports(CAPTURED, "lab")
     past |= {"to_ms": past["from_ms"] + 240_000}
-    return Window("lab", past["from_ms"], past["to_ms"], scenario_of(History(**past), 10.0).scenario)
+    return Window(
+        "lab", past["from_ms"], past["to_ms"], scenario_of(History(**past), 10.0).scenario
+    )
 
 
-def test_a_trial_is_a_row_with_its_measures_and_the_same_trial_is_the_same_row(window: Window) -> None:
+def test_a_trial_is_a_row_with_its_measures_and_the_same_trial_is_the_same_row(
+    window: Window,
+) -> None:
     policy = read_policy("AvgShedder")
     row = tried(window, policy)
     assert row == tried(window, policy)
@@ -45,28 +49,60 @@ def test_a_trial_that_fails_says_why_in_its_row(window: Window) -> None:
     assert row["measures"] is None and "NoSuchShedder" in row["error"]
     good = tried(window, read_policy("none"))
     best, worst = compared([row, good])
-    assert (best["policy"], best["failed"], worst["policy"], worst["failed"], worst["moves"]) == ("none", 0, "broken", 1, None)
+    assert (best["policy"], best["failed"], worst["policy"], worst["failed"], worst["moves"]) == (
+        "none",
+        0,
+        "broken",
+        1,
+        None,
+    )
 
 
 def test_a_run_is_named_by_all_that_it_follows_from(window: Window) -> None:
     policies = [read_policy("none"), read_policy("AvgShedder")]
     name = run_name([window], policies)
     assert name == run_name([window], policies)
-    other = dataclasses.replace(window, scenario=dataclasses.replace(window.scenario, loads=window.scenario.loads * 2))
-    assert len({name, run_name([other], policies), run_name([window], policies[:1]), run_name([window, window], policies)}) == 4
+    other = dataclasses.replace(
+        window, scenario=dataclasses.replace(window.scenario, loads=window.scenario.loads * 2)
+    )
+    assert (
+        len(
+            {
+                name,
+                run_name([other], policies),
+                run_name([window], policies[:1]),
+                run_name([window, window], policies),
+            }
+        )
+        == 4
+    )
 
 
-@pytest.mark.parametrize(("hours", "ends"), [(0, [(0, 10)]), (4, [(0, 4), (4, 8), (8, 10)]), (5, [(0, 5), (5, 10)]), (24, [(0, 10)])])
-def test_time_is_cut_into_windows_and_nothing_is_lost(hours: float, ends: list[tuple[int, int]]) -> None:
-    assert list(windows_of(0, 10 * HOUR_MS, hours)) == [(begin * HOUR_MS, end * HOUR_MS) for begin, end in ends]
+@pytest.mark.parametrize(
+    ("hours", "ends"),
+    [(0, [(0, 10)]), (4, [(0, 4), (4, 8), (8, 10)]), (5, [(0, 5), (5, 10)]), (24, [(0, 10)])],
+)
+def test_time_is_cut_into_windows_and_nothing_is_lost(
+    hours: float, ends: list[tuple[int, int]]
+) -> None:
+    assert list(windows_of(0, 10 * HOUR_MS, hours)) == [
+        (begin * HOUR_MS, end * HOUR_MS) for begin, end in ends
+    ]
 
 
 def test_policies_are_compared_by_their_means_the_evenest_first() -> None:
     def row(policy: str, imbalance: float, moves: int) -> dict[str, Any]:
-        return dict.fromkeys(SHOWN, 0.0) | {"policy": policy, "max_over_bound_median": imbalance, "moves": moves, "error": None}
+        return dict.fromkeys(SHOWN, 0.0) | {
+            "policy": policy,
+            "max_over_bound_median": imbalance,
+            "moves": moves,
+            "error": None,
+        }
 
     found = compared([row("a", 2.0, 1), row("b", 1.0, 5), row("a", 1.0, 3)])
-    shown = [(one["policy"], one["trials"], one["max_over_bound_median"], one["moves"]) for one in found]
+    shown = [
+        (one["policy"], one["trials"], one["max_over_bound_median"], one["moves"]) for one in found
+    ]
     assert shown == [("b", 1, 1.0, 5.0), ("a", 2, 1.5, 2.0)]
 
 

@@ -30,7 +30,9 @@ from tests.support.lbctl_runner import lbctl
 from tests.support.recorded_tables import Recorder
 
 
-def commands(among: Any, path: tuple[str, ...] = (), hidden: bool = False) -> Iterator[tuple[tuple[str, ...], Any]]:
+def commands(
+    among: Any, path: tuple[str, ...] = (), hidden: bool = False
+) -> Iterator[tuple[tuple[str, ...], Any]]:
     """The path of each command that `--help` lists, or of the `hidden` ones, and the command."""
     for name, command in among.commands.items():
         inside = (*path, name)
@@ -51,13 +53,24 @@ IN_PROCESS = [sys.executable, "-c", "from lb_stream.cli.main import main; main()
 
 def test_help_imports_nothing_heavy() -> None:
     """So that it comes at once: what commands need, they import when they run."""
-    packages = ("pyspark", "pyarrow", "numpy", "duckdb", "deltalake", "kafka", "pydantic", "msgspec")
+    packages = (
+        "pyspark",
+        "pyarrow",
+        "numpy",
+        "duckdb",
+        "deltalake",
+        "kafka",
+        "pydantic",
+        "msgspec",
+    )
     heavy = (*packages, "lb_stream.core", "lb_stream.cli.demo.command")
     code = (
         "import sys; sys.argv = ['lbctl', '--help']\nfrom lb_stream.cli.main import main\n"
         f"try: main()\nfinally: print([name for name in {heavy!r} if name in sys.modules], file=sys.stderr)"
     )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
     assert result.stderr.strip() == "[]"
     assert "demo" in result.stdout
 
@@ -66,7 +79,14 @@ def imported(code: str, among: tuple[str, ...], cwd: Path | None = None) -> list
     """Return which of these modules are imported after a piece of Python."""
     code = "import sys\ntry:\n" + textwrap.indent(code, "    ") + "\nexcept SystemExit: pass"
     code += f"\nprint([name for name in {among!r} if name in sys.modules], file=sys.stderr)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True, cwd=cwd)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+        cwd=cwd,
+    )
     found: list[str] = ast.literal_eval(done.stderr.splitlines()[-1])
     return found
 
@@ -99,7 +119,9 @@ def test_a_command_that_looks_imports_no_strategy_and_no_client_of_kafka(
     recorded: Recorder, tmp_path: Path, command: str
 ) -> None:
     """Nobody answers at Kafka's address here: only then the client isn't needed."""
-    strategies = tuple(f"lb_stream.core.{room}" for room in ("shedding", "placement", "splitting", "least_moves"))
+    strategies = tuple(
+        f"lb_stream.core.{room}" for room in ("shedding", "placement", "splitting", "least_moves")
+    )
     wire = ("lb_stream.contracts.commands", "lb_stream.contracts.reports")
     found = imported_by(command, recorded.root, (*strategies, *wire, *HEAVY, "kafka"), tmp_path)
     assert found == []
@@ -113,7 +135,9 @@ def test_no_command_that_reads_imports_pandas_or_pyspark(
 
 
 def test_each_command_is_found_in_the_module_that_registers_it() -> None:
-    named = {name for modules in main._PLACES.values() for names in modules.values() for name in names}
+    named = {
+        name for modules in main._PLACES.values() for names in modules.values() for name in names
+    }
     assert named == set(LBCTL.commands)
     for name in sorted(named):
         assert name in get_command(main.build_app(name)).commands, name
@@ -129,14 +153,18 @@ def test_arrow_without_pandas_still_makes_data_frames() -> None:
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS), ids=" ".join)
-def test_every_command_has_an_example_of_itself_and_json(tmp_path: Path, command: tuple[str, ...]) -> None:
+def test_every_command_has_an_example_of_itself_and_json(
+    tmp_path: Path, command: tuple[str, ...]
+) -> None:
     help_text = " ".join(lbctl(*command, "--help", cwd=tmp_path).out.split())
     assert f"Example: lbctl {' '.join(command)}" in help_text
     assert ("--json" in help_text) is (command not in NO_JSON)
 
 
 @pytest.mark.parametrize("alias", sorted(ALIASES), ids=" ".join)
-def test_another_word_for_a_command_does_the_same_and_says_how_it_is_called(tmp_path: Path, alias: tuple[str, ...]) -> None:
+def test_another_word_for_a_command_does_the_same_and_says_how_it_is_called(
+    tmp_path: Path, alias: tuple[str, ...]
+) -> None:
     help_text = " ".join(lbctl(*alias, "--help", cwd=tmp_path).out.split())
     named = help_text.rpartition("Another word for: lbctl ")[2].split()
     (called,) = (path for path in COMMANDS if list(path) == named[: len(path)])
@@ -159,10 +187,26 @@ def options(command: tuple[str, ...]) -> set[str]:
 
 SET_IS_OF_THE_PLAY = {("scenario", "new"), ("what-if",), ("plan",)}
 """What is to be played otherwise than it is."""
-NOT_ASKED_FOR = {("explain",): ["last"], ("undo",): ["--since", "10m", "--yes"], ("sql",): ["select 1"]}
+NOT_ASKED_FOR = {
+    ("explain",): ["last"],
+    ("undo",): ["--since", "10m", "--yes"],
+    ("sql",): ["select 1"],
+}
 """Of several arguments or options one is needed, which the parser doesn't know."""
-WITH_SETTINGS = {path for path in COMMANDS.keys() - SET_IS_OF_THE_PLAY if {"--config", "--set", "--json"} <= options(path)}
-A_VALUE = {"KEY": "k", "VALUE": "v", "BROKER": "b:1", "CLUSTER": "eu-1", "observe|approve|act": "act", "NAME": "eu-1", "FILE": __file__}
+WITH_SETTINGS = {
+    path
+    for path in COMMANDS.keys() - SET_IS_OF_THE_PLAY
+    if {"--config", "--set", "--json"} <= options(path)
+}
+A_VALUE = {
+    "KEY": "k",
+    "VALUE": "v",
+    "BROKER": "b:1",
+    "CLUSTER": "eu-1",
+    "observe|approve|act": "act",
+    "NAME": "eu-1",
+    "FILE": __file__,
+}
 
 
 def needed(command: tuple[str, ...]) -> list[str]:
@@ -170,12 +214,17 @@ def needed(command: tuple[str, ...]) -> list[str]:
     given = list(NOT_ASKED_FOR.get(command, []))
     for each in COMMANDS[command].params:
         if each.required:
-            given += [*([each.opts[0]] if each.param_type_name == "option" else []), A_VALUE.get(each.metavar, "t/n")]
+            given += [
+                *([each.opts[0]] if each.param_type_name == "option" else []),
+                A_VALUE.get(each.metavar, "t/n"),
+            ]
     return given
 
 
 @pytest.mark.parametrize("command", sorted(WITH_SETTINGS), ids=" ".join)
-def test_every_command_that_has_settings_takes_them_alike_and_a_wrong_one_is_exit_code_2(tmp_path: Path, command: tuple[str, ...]) -> None:
+def test_every_command_that_has_settings_takes_them_alike_and_a_wrong_one_is_exit_code_2(
+    tmp_path: Path, command: tuple[str, ...]
+) -> None:
     argument = needed(command)
     result = lbctl(*command, *argument, "--json", "--set", "dry_run=perhaps", cwd=tmp_path)
     assert (result.code, result.out) == (2, "")
@@ -189,9 +238,17 @@ def test_every_command_that_has_settings_takes_them_alike_and_a_wrong_one_is_exi
 
 @pytest.mark.parametrize(
     "arguments",
-    [("nonsense",), ("brokers", "--nonsense"), ("sql",), ("reports", "send", "f", "--pace", "0"), ("kafka", "start", "--port", "x")],
+    [
+        ("nonsense",),
+        ("brokers", "--nonsense"),
+        ("sql",),
+        ("reports", "send", "f", "--pace", "0"),
+        ("kafka", "start", "--port", "x"),
+    ],
 )
-def test_wrong_usage_is_exit_code_2_with_nothing_on_stdout(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+def test_wrong_usage_is_exit_code_2_with_nothing_on_stdout(
+    tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
     result = lbctl(*arguments, cwd=tmp_path)
     assert (result.code, result.out) == (2, "")
     assert result.err
@@ -230,13 +287,24 @@ def test_config_show_is_toml_that_leads_to_the_same_settings(tmp_path: Path) -> 
 def test_config_show_says_who_set_what(tmp_path: Path) -> None:
     (tmp_path / "broker.conf").write_text("loadBalancerBrokerMaxTopics=5\n")
     env = {"LB_STREAM__TABLES": "elsewhere"}
-    shown = lbctl("config", "show", "--broker-conf", "broker.conf", "--set", "min_brokers=2", env=env, cwd=tmp_path)
+    shown = lbctl(
+        "config",
+        "show",
+        "--broker-conf",
+        "broker.conf",
+        "--set",
+        "min_brokers=2",
+        env=env,
+        cwd=tmp_path,
+    )
     lines = shown.out.splitlines()
     assert "broker_max_topics = 5  # broker.conf, loadBalancerBrokerMaxTopics" in lines
     assert 'tables = "elsewhere"  # LB_STREAM__TABLES' in lines
     assert "min_brokers = 2  # --set" in lines
     assert "enabled = true" in lines
-    origins = lbctl("config", "show", "--json", "--set", "cluster.eu-1.min_brokers=2", env=env, cwd=tmp_path).objects[0]["origins"]
+    origins = lbctl(
+        "config", "show", "--json", "--set", "cluster.eu-1.min_brokers=2", env=env, cwd=tmp_path
+    ).objects[0]["origins"]
     assert origins == {"stream.tables": "LB_STREAM__TABLES", "cluster.eu-1.min_brokers": "--set"}
 
 
@@ -244,14 +312,29 @@ def test_config_show_explains_every_key_with_its_unit_and_pulsars_name(tmp_path:
     lines = lbctl("config", "show", "--explain", cwd=tmp_path).out.splitlines()
     at = lines.index("shedding_interval_ms = 60000")
     assert lines[at - 1].endswith("[ms] (Pulsar: loadBalancerSheddingIntervalMinutes)")
-    assert [before for before, line in pairwise(lines) if " = " in line and line[0] != "#" and before[:2] != "# "] == []
+    assert [
+        before
+        for before, line in pairwise(lines)
+        if " = " in line and line[0] != "#" and before[:2] != "# "
+    ] == []
 
 
 def test_config_show_hides_secrets_and_shows_the_rest_of_a_clients_options(tmp_path: Path) -> None:
-    given = ("--set", "kafka.options.sasl_plain_password=hunter2", "--set", "kafka.options.security_protocol=SASL_SSL")
-    plain, machine = lbctl("config", "show", *given, cwd=tmp_path), lbctl("config", "show", *given, "--json", cwd=tmp_path)
+    given = (
+        "--set",
+        "kafka.options.sasl_plain_password=hunter2",
+        "--set",
+        "kafka.options.security_protocol=SASL_SSL",
+    )
+    plain, machine = (
+        lbctl("config", "show", *given, cwd=tmp_path),
+        lbctl("config", "show", *given, "--json", cwd=tmp_path),
+    )
     assert "hunter2" not in plain.out + machine.out
-    assert tomllib.loads(plain.out)["kafka"]["options"] == {"sasl_plain_password": "***", "security_protocol": "SASL_SSL"}
+    assert tomllib.loads(plain.out)["kafka"]["options"] == {
+        "sasl_plain_password": "***",
+        "security_protocol": "SASL_SSL",
+    }
 
 
 @pytest.mark.parametrize(
@@ -263,23 +346,37 @@ def test_config_show_hides_secrets_and_shows_the_rest_of_a_clients_options(tmp_p
         ("--set", "kafak.options.sasl_plain_password=hunter2x"),
         ("--set", "kafka.options.sasl_plain_password hunter2x"),
         ("--set", "kafka.options=hunter2x"),
-        ("--set", "kafka.options.sasl_plain_password=hunter2x", "--set", "kafka.options.client_id=by-hunter2x"),
+        (
+            "--set",
+            "kafka.options.sasl_plain_password=hunter2x",
+            "--set",
+            "kafka.options.client_id=by-hunter2x",
+        ),
         ("--set", "kafka.options.sasl_plain_password=hunter2x", "--set", "min_brokers=hunter2x"),
         ("--set", "kafka.options.sasl_plain_password=hunter2x", "--config", "hunter2x.toml"),
         ("--set", "stream.tables=s3://key:hunter2x@bucket/tables"),
     ],
 )
-@pytest.mark.parametrize("command", [("config", "show"), ("config", "show", "--json"), ("config", "explain"), ("topics", "check")])
-def test_a_secret_is_hidden_wherever_its_value_would_be_shown(tmp_path: Path, command: tuple[str, ...], given: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "command",
+    [("config", "show"), ("config", "show", "--json"), ("config", "explain"), ("topics", "check")],
+)
+def test_a_secret_is_hidden_wherever_its_value_would_be_shown(
+    tmp_path: Path, command: tuple[str, ...], given: tuple[str, ...]
+) -> None:
     result = lbctl(*command, *given, "--set", "kafka.bootstrap_servers=127.0.0.1:1", cwd=tmp_path)
     assert "hunter2x" not in result.out + result.err
     assert result.out + result.err
 
 
 def test_a_secret_of_the_environment_or_of_a_file_is_hidden_too(tmp_path: Path) -> None:
-    (tmp_path / "lb.toml").write_text("[kafka.options]\nsasl_plain_password = 12345678\n[balancer]\nmin_brokers = 'of 12345678'\n")
+    (tmp_path / "lb.toml").write_text(
+        "[kafka.options]\nsasl_plain_password = 12345678\n[balancer]\nmin_brokers = 'of 12345678'\n"
+    )
     assert "'of ***'" in lbctl("config", "show", "--config", "lb.toml", cwd=tmp_path).err
-    result = lbctl("config", "show", cwd=tmp_path, env={"LB_KAFKA_OPTIONS": "{sasl_plain_password = hunter2y}"})
+    result = lbctl(
+        "config", "show", cwd=tmp_path, env={"LB_KAFKA_OPTIONS": "{sasl_plain_password = hunter2y}"}
+    )
     assert result.code == 2 and "hunter2y" not in result.err
 
 
@@ -292,7 +389,9 @@ def test_the_configurations_that_come_with_the_project_are_fit(name: str) -> Non
 # --- the demo ---
 
 
-def test_the_demos_own_options_are_those_of_its_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_demos_own_options_are_those_of_its_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     called = {}
 
     def command(shedder: str = "ThresholdShedder", rounds: int = 5) -> None:
@@ -315,7 +414,10 @@ def test_the_demos_own_options_are_those_of_its_module(tmp_path: Path, monkeypat
 def submitted(monkeypatch: pytest.MonkeyPatch) -> None:
     """spark-submit without Spark: the command is `spark-submit` and the job's arguments."""
     environment = {"SPARK_HOME": "/a b"}
-    monkeypatch.setattr("lb_stream.job.submit.submit_command", lambda arguments, **_: (["spark-submit", *arguments], environment))
+    monkeypatch.setattr(
+        "lb_stream.job.submit.submit_command",
+        lambda arguments, **_: (["spark-submit", *arguments], environment),
+    )
 
 
 @pytest.mark.usefixtures("submitted")
@@ -331,7 +433,9 @@ def test_the_job_gets_the_settings_that_lbctl_got(tmp_path: Path) -> None:
 # --- jars ---
 
 
-def test_jars_that_cannot_be_had_are_exit_code_1_and_an_unfit_java_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jars_that_cannot_be_had_are_exit_code_1_and_an_unfit_java_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for error, code in ((JarsError("no network"), 1), (JavaUnfit("Java 8 is too old"), 2)):
 
         def fail(*_: object, error: Exception = error, **__: object) -> bool:
@@ -346,7 +450,14 @@ def test_jars_that_cannot_be_had_are_exit_code_1_and_an_unfit_java_2(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    "command", [("topics", "create"), ("topics", "check"), ("reports", "send", "r.jsonl"), ("decisions", "--follow")], ids=" ".join
+    "command",
+    [
+        ("topics", "create"),
+        ("topics", "check"),
+        ("reports", "send", "r.jsonl"),
+        ("decisions", "--follow"),
+    ],
+    ids=" ".join,
 )
 def test_no_kafka_broker_says_how_to_get_one(tmp_path: Path, command: tuple[str, ...]) -> None:
     (tmp_path / "r.jsonl").write_text("{}\n")
@@ -359,7 +470,10 @@ def test_no_kafka_broker_says_how_to_get_one(tmp_path: Path, command: tuple[str,
 
 def test_no_embedded_broker_is_status_1_and_stopping_it_is_no_fault(tmp_path: Path) -> None:
     status = lbctl("kafka", "status", "--json", cwd=tmp_path)
-    assert (status.code, status.objects) == (1, [{"bootstrap_servers": None, "pid": None, "data": ".lb/kafka"}])
+    assert (status.code, status.objects) == (
+        1,
+        [{"bootstrap_servers": None, "pid": None, "data": ".lb/kafka"}],
+    )
     stopped = lbctl("kafka", "stop", "--json", cwd=tmp_path)
     assert (stopped.code, stopped.objects) == (0, [{"stopped": False, "data": ".lb/kafka"}])
 
@@ -368,10 +482,16 @@ def test_no_embedded_broker_is_status_1_and_stopping_it_is_no_fault(tmp_path: Pa
 
 
 def test_a_reader_that_has_gone_ends_it_quietly(tmp_path: Path) -> None:
-    (tmp_path / "lb.toml").write_text("\n".join(f"[cluster.c{number}]\nmin_brokers = 2" for number in range(3000)))
+    (tmp_path / "lb.toml").write_text(
+        "\n".join(f"[cluster.c{number}]\nmin_brokers = 2" for number in range(3000))
+    )
     arguments = ["config", "show", "--config", "lb.toml"]  # more than a pipe holds
     with subprocess.Popen(
-        [*IN_PROCESS, *arguments], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ
+        [*IN_PROCESS, *arguments],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ,
     ) as process:
         assert process.stdout is not None and process.stderr is not None
         process.stdout.read(1)
@@ -384,9 +504,18 @@ def test_a_reader_that_has_gone_ends_it_quietly(tmp_path: Path) -> None:
 # --- completion ---
 
 
-@pytest.mark.parametrize(("line", "completed"), [("lbctl un", ["undo"]), ("lbctl namespaces pi", ["pin"]), ("lbctl cost --e", ["--each"])])
-def test_a_shell_completes_commands_and_options(tmp_path: Path, line: str, completed: list[str]) -> None:
-    env = {"_LBCTL_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
+@pytest.mark.parametrize(
+    ("line", "completed"),
+    [("lbctl un", ["undo"]), ("lbctl namespaces pi", ["pin"]), ("lbctl cost --e", ["--each"])],
+)
+def test_a_shell_completes_commands_and_options(
+    tmp_path: Path, line: str, completed: list[str]
+) -> None:
+    env = {
+        "_LBCTL_COMPLETE": "complete_bash",
+        "COMP_WORDS": line,
+        "COMP_CWORD": str(line.count(" ")),
+    }
     result = lbctl(cwd=tmp_path, env=env)
     assert (result.code, result.out.split(), result.err) == (0, completed, "")
 
@@ -408,5 +537,8 @@ def test_servers_that_never_answer_are_asked_together(monkeypatch: pytest.Monkey
     monkeypatch.setattr(reachable, "_trouble_at", lambda server: time.sleep(60) or "")
     begun = time.monotonic()
     found = reachable.unanswered("a:1,b:1,c:1")
-    assert found == "a:1: no answer within 0.2 s; b:1: no answer within 0.2 s; c:1: no answer within 0.2 s"
+    assert (
+        found
+        == "a:1: no answer within 0.2 s; b:1: no answer within 0.2 s; c:1: no answer within 0.2 s"
+    )
     assert time.monotonic() - begun < 5

@@ -23,29 +23,45 @@ BROKER, BUNDLE = "b-1:80", "shop/hot/0x00000000_0x10000000"
 
 
 def settings_of(tables: Path) -> Settings:
-    return Settings.model_validate({"stream": {"tables": str(tables), "checkpoint": str(tables / "checkpoint")}})
+    return Settings.model_validate(
+        {"stream": {"tables": str(tables), "checkpoint": str(tables / "checkpoint")}}
+    )
 
 
 def client(tables: Path, access: Access = NO_ACCESS, send: SendOrder | None = None) -> TestClient:
     """Its one look at the tables is never replaced."""
     reader = Reader(Store.at(tables), settings_of(tables), None, clock=lambda: 0.0)
     app = console(reader, access=access, send=send)
-    return TestClient(app, base_url="http://localhost", raise_server_exceptions=False, follow_redirects=False)
+    return TestClient(
+        app, base_url="http://localhost", raise_server_exceptions=False, follow_redirects=False
+    )
 
 
 def fleet(tables: Path, broker: str = BROKER, bundle: str = BUNDLE, more: int = 0) -> None:
     """Tables of the cluster eu-1: a refused unload of the bundle, a command, an error; `more` brokers beside."""
     write(tables, broker, bundle)
     if more:
-        fill(tables, BROKER_LOADS, [load("eu-1", 1, f"more-{number:03}:80", float(number)) for number in range(more)])
-    names = [f"{flow}_throughput_{way}_bytes_per_s" for flow in ("latest", "short", "long") for way in ("in", "out")]
+        fill(
+            tables,
+            BROKER_LOADS,
+            [load("eu-1", 1, f"more-{number:03}:80", float(number)) for number in range(more)],
+        )
+    names = [
+        f"{flow}_throughput_{way}_bytes_per_s"
+        for flow in ("latest", "short", "long")
+        for way in ("in", "out")
+    ]
     known = [(bundle, broker, 3e6), ("shop/cold/0x00000000_0xffffffff", "b-2:80", 1e6)]
     fill(
         tables, BUNDLE_AVERAGES,
         [{"cluster": "eu-1", "bundle": name, "owner": owner, "owner_since_ms": NOW, "topics": 3, "part": "eu-1-0", "now_ms": NOW}
          | dict.fromkeys(names, rate / 2) for name, owner, rate in known],
     )  # fmt: skip
-    fill(tables, BROKER_HISTORY, [{"cluster": "eu-1", "broker": broker, "slot_ms": NOW - 5000, "cpu_limit": 800.0}])
+    fill(
+        tables,
+        BROKER_HISTORY,
+        [{"cluster": "eu-1", "broker": broker, "slot_ms": NOW - 5000, "cpu_limit": 800.0}],
+    )
     slot = {
         "cluster": "eu-1",
         "bundle": bundle,

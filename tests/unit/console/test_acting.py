@@ -71,20 +71,36 @@ def form_on(site: TestClient, name: str, **on: str) -> dict[str, Any]:
     """The fields of the form on the page of an act."""
     answer = site.get(link(f"act/{name}", cluster="eu-1", **on))
     assert answer.status_code == 200, answer.text
-    return {tag["name"]: tag.get("value") or "" for tag in Tags(answer.text).all("input") if tag.get("type") == "hidden"}
+    return {
+        tag["name"]: tag.get("value") or ""
+        for tag in Tags(answer.text).all("input")
+        if tag.get("type") == "hidden"
+    }
 
 
 # --- who may ---
 
 
-def test_without_a_file_of_users_there_is_nothing_to_order_and_nobody_to_log_in(tables: Path, topic: Topic) -> None:
+def test_without_a_file_of_users_there_is_nothing_to_order_and_nobody_to_log_in(
+    tables: Path, topic: Topic
+) -> None:
     site = client(tables, send=topic)
-    assert "/login" not in site.get("/").text and "/act/" not in site.get(link("cluster", name="eu-1")).text
-    for answer in (site.get("/login"), log_in(site, "alice"), site.get(link("act/pause", cluster="eu-1")), site.post("/act/pause")):
+    assert (
+        "/login" not in site.get("/").text
+        and "/act/" not in site.get(link("cluster", name="eu-1")).text
+    )
+    for answer in (
+        site.get("/login"),
+        log_in(site, "alice"),
+        site.get(link("act/pause", cluster="eu-1")),
+        site.post("/act/pause"),
+    ):
         assert answer.status_code == 404
 
 
-def test_who_has_logged_in_gets_a_page_of_their_own_and_nobody_else_gets_it(site: TestClient) -> None:
+def test_who_has_logged_in_gets_a_page_of_their_own_and_nobody_else_gets_it(
+    site: TestClient,
+) -> None:
     address = link("broker", cluster="eu-1", name=BROKER)
     before = site.get(address)
     log_in(site, "alice")
@@ -94,28 +110,47 @@ def test_who_has_logged_in_gets_a_page_of_their_own_and_nobody_else_gets_it(site
     assert "alice" not in site.get(address).text
 
 
-def test_who_logs_in_gets_a_cookie_that_scripts_and_other_sites_do_not_get_and_goes_on_where_they_were(site: TestClient) -> None:
+def test_who_logs_in_gets_a_cookie_that_scripts_and_other_sites_do_not_get_and_goes_on_where_they_were(
+    site: TestClient,
+) -> None:
     answer = log_in(site, "alice", following="/cluster?name=eu-1")
     assert (answer.status_code, answer.headers["location"]) == (303, "/cluster?name=eu-1")
     cookie = answer.headers["set-cookie"]
     assert "HttpOnly" in cookie and "SameSite=strict" in cookie
     page = site.get("/cluster?name=eu-1").text
-    assert "alice" in page and "/act/pause" in page and "/login" not in page and "/act/dry-run" not in page
+    assert (
+        "alice" in page
+        and "/act/pause" in page
+        and "/login" not in page
+        and "/act/dry-run" not in page
+    )
 
 
-@pytest.mark.parametrize("following", ["https://elsewhere.example/", "//elsewhere.example", "/\\elsewhere.example", "/a\nSet-Cookie: x=y"])
+@pytest.mark.parametrize(
+    "following",
+    [
+        "https://elsewhere.example/",
+        "//elsewhere.example",
+        "/\\elsewhere.example",
+        "/a\nSet-Cookie: x=y",
+    ],
+)
 def test_a_login_leads_to_no_other_site(site: TestClient, following: str) -> None:
     assert log_in(site, "alice", following=following).headers["location"] == "/"
 
 
-def test_a_wrong_password_says_no_more_than_a_wrong_name_and_many_have_to_wait(site: TestClient) -> None:
+def test_a_wrong_password_says_no_more_than_a_wrong_name_and_many_have_to_wait(
+    site: TestClient,
+) -> None:
     answers = [log_in(site, name, "wrong") for name in ("alice", "nobody")]
     assert [one.status_code for one in answers] == [401, 401]
     assert len({re.sub(r"alice|nobody|\d", "", one.text) for one in answers}) == 1
     for _ in range(5):
         log_in(site, "alice", "wrong")
     answer = log_in(site, "alice")
-    assert answer.status_code == 429 and "try again in" in answer.text and COOKIE not in site.cookies
+    assert (
+        answer.status_code == 429 and "try again in" in answer.text and COOKIE not in site.cookies
+    )
     assert log_in(site, "root").status_code == 303, "only this name waits"
 
 
@@ -143,7 +178,9 @@ def test_what_takes_an_admin_is_not_an_operators(site: TestClient, topic: Topic)
     ]
 
 
-def test_after_logging_out_the_same_cookie_and_form_do_nothing(site: TestClient, topic: Topic) -> None:
+def test_after_logging_out_the_same_cookie_and_form_do_nothing(
+    site: TestClient, topic: Topic
+) -> None:
     log_in(site, "alice")
     form, token = form_on(site, "pause"), site.cookies[COOKIE]
     assert site.post("/logout", data={"proof": "wrong"}).status_code == 403
@@ -153,7 +190,9 @@ def test_after_logging_out_the_same_cookie_and_form_do_nothing(site: TestClient,
     assert topic.sent == [] and "Log in" in site.get("/").text
 
 
-def test_a_user_who_is_taken_out_of_the_file_may_nothing_from_then_on(tables: Path, tmp_path: Path, topic: Topic) -> None:
+def test_a_user_who_is_taken_out_of_the_file_may_nothing_from_then_on(
+    tables: Path, tmp_path: Path, topic: Topic
+) -> None:
     path = tmp_path / "users.toml"
     path.write_text(user_lines("alice", PASSWORD, "operator", {}))
     site = client(tables, Access.of(path), topic)
@@ -174,7 +213,9 @@ def test_a_proxys_word_counts_and_nobody_elses(tables: Path, users: Path, topic:
     for proxies, code in ((("testclient",), None), (("127.0.0.1",), 401)):
         if code is None:
             access = Access.of(users, "X-User")
-            access = Access(access.users, "X-User", frozenset(proxies), access.sessions, access.tries)
+            access = Access(
+                access.users, "X-User", frozenset(proxies), access.sessions, access.tries
+            )
         else:
             access = Access.of(users, "X-User", proxies)
         site = client(tables, access, topic)
@@ -187,8 +228,14 @@ def test_a_proxys_word_counts_and_nobody_elses(tables: Path, users: Path, topic:
 
 def test_a_header_that_comes_twice_is_nobodys(tables: Path, users: Path, topic: Topic) -> None:
     access = Access.of(users, "X-User")
-    site = client(tables, Access(access.users, "X-User", frozenset({"testclient"}), access.sessions, access.tries), topic)
-    answer = site.get(link("act/pause", cluster="eu-1"), headers=[("X-User", "eve"), ("X-User", "root")])
+    site = client(
+        tables,
+        Access(access.users, "X-User", frozenset({"testclient"}), access.sessions, access.tries),
+        topic,
+    )
+    answer = site.get(
+        link("act/pause", cluster="eu-1"), headers=[("X-User", "eve"), ("X-User", "root")]
+    )
     assert answer.status_code == 401
 
 
@@ -217,7 +264,9 @@ def test_a_form_that_this_console_has_not_made_for_this_session_does_nothing(
     assert len(topic.sent) == (code == 303)
 
 
-def test_a_proof_of_another_session_does_nothing_and_a_huge_form_is_not_read(site: TestClient, topic: Topic) -> None:
+def test_a_proof_of_another_session_does_nothing_and_a_huge_form_is_not_read(
+    site: TestClient, topic: Topic
+) -> None:
     log_in(site, "root")
     form = form_on(site, "pause")
     log_in(site, "alice")
@@ -248,20 +297,45 @@ def test_a_proof_of_another_session_does_nothing_and_a_huge_form_is_not_read(sit
     ],
 )  # fmt: skip
 def test_each_order_is_a_command_with_the_name_of_who_sent_it(
-    site: TestClient, topic: Topic, name: str, on: dict[str, str], more: dict[str, str], kind: str, arguments: dict[str, Any]
+    site: TestClient,
+    topic: Topic,
+    name: str,
+    on: dict[str, str],
+    more: dict[str, str],
+    kind: str,
+    arguments: dict[str, Any],
 ) -> None:
     log_in(site, "root")
     form = form_on(site, name, **on)
     answer = site.post(f"/act/{name}", data=form | more)
     assert answer.status_code == 303, answer.text
     ((cluster, command),) = topic.sent
-    assert (cluster, command.kind, command.by, command.id, command.arguments) == ("eu-1", kind, "root", form["order_id"], arguments)
+    assert (cluster, command.kind, command.by, command.id, command.arguments) == (
+        "eu-1",
+        kind,
+        "root",
+        form["order_id"],
+        arguments,
+    )
     assert answer.headers["location"] == link("command", cluster="eu-1", id=command.id)
     assert "The next round answers it" in site.get(answer.headers["location"]).text
 
 
 def test_every_act_has_been_tried() -> None:
-    tried = {"pause", "resume", "drain", "undrain", "declare-dead", "unload", "split", "pin", "publish", "ask-first", "dry-run", "undo"}
+    tried = {
+        "pause",
+        "resume",
+        "drain",
+        "undrain",
+        "declare-dead",
+        "unload",
+        "split",
+        "pin",
+        "publish",
+        "ask-first",
+        "dry-run",
+        "undo",
+    }
     assert set(ACTS) == tried | {"approve", "reject"}, "the last two: test_proposals"
 
 
@@ -277,7 +351,12 @@ def test_a_form_that_is_sent_twice_is_one_command(site: TestClient, topic: Topic
     ("name", "on", "more", "words"),
     [
         ("pin", {"bundle": BUNDLE}, {"hours": "-1"}, "hours=-1: expected a whole number of hours"),
-        ("pin", {"bundle": BUNDLE}, {"hours": "99999999"}, "hours=99999999: expected a whole number of hours"),
+        (
+            "pin",
+            {"bundle": BUNDLE},
+            {"hours": "99999999"},
+            "hours=99999999: expected a whole number of hours",
+        ),
         ("unload", {"bundle": BUNDLE}, {"bundle": "no bundle"}, "namespace = "),
         ("drain", {"broker": BROKER}, {"broker": "x" * 3_000}, "broker: 3000 characters"),
     ],
@@ -296,7 +375,11 @@ def test_what_is_not_there_is_said(site: TestClient, topic: Topic) -> None:
     assert site.get(link("act/pause", cluster="nowhere")).status_code == 404
     topic.away = True
     answer = site.post("/act/pause", data=form_on(site, "pause"))
-    assert answer.status_code == 503 and "it wasn't sent: " in (said := Tags(answer.text).text) and "no broker answers" in said
+    assert (
+        answer.status_code == 503
+        and "it wasn't sent: " in (said := Tags(answer.text).text)
+        and "no broker answers" in said
+    )
 
 
 # --- taking back ---
@@ -305,7 +388,13 @@ def test_what_is_not_there_is_said(site: TestClient, topic: Topic) -> None:
 def test_a_command_is_shown_by_its_id_with_those_that_were_sent_with_it(site: TestClient) -> None:
     log_in(site, "alice")
     page = Tags(site.get(link("history", cluster="eu-1", what="commands")).text)
-    shown = [tag["href"] for tag in page.all("a") if (tag.get("href") or "").startswith("/command?")]
+    shown = [
+        tag["href"] for tag in page.all("a") if (tag.get("href") or "").startswith("/command?")
+    ]
     assert shown
     answer = site.get(shown[0])
-    assert answer.status_code == 200 and "What came of it" in answer.text and "The next round" not in answer.text
+    assert (
+        answer.status_code == 200
+        and "What came of it" in answer.text
+        and "The next round" not in answer.text
+    )

@@ -36,8 +36,17 @@ pytestmark = needs_chromium
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     tables = tmp_path_factory.mktemp("browser") / "tables"
-    fleet(tables, bundle="shop/a-namespace-with-a-rather-long-name-that-wraps/0x00000000_0x10000000", more=60)
-    made = Served("127.0.0.1:0", Reader(Store.at(tables), settings_of(tables), None, clock=lambda: 0.0), (), None)
+    fleet(
+        tables,
+        bundle="shop/a-namespace-with-a-rather-long-name-that-wraps/0x00000000_0x10000000",
+        more=60,
+    )
+    made = Served(
+        "127.0.0.1:0",
+        Reader(Store.at(tables), settings_of(tables), None, clock=lambda: 0.0),
+        (),
+        None,
+    )
     yield made
     made.stop()
 
@@ -54,9 +63,20 @@ class Acting:
 def acting(tmp_path: Path) -> Iterator[Acting]:
     fleet(tmp_path / "tables")
     users, sent = tmp_path / "users.toml", list[tuple[str, Command]]()
-    users.write_text(user_lines("alice", PASSWORD, "operator", {}) + user_lines("eve", PASSWORD, "viewer", {}))
-    reader = Reader(Store.at(tmp_path / "tables"), settings_of(tmp_path / "tables"), None, clock=lambda: 0.0)
-    made = Served("127.0.0.1:0", reader, (), None, Access.of(users), lambda cluster, command: sent.append((cluster, command)))
+    users.write_text(
+        user_lines("alice", PASSWORD, "operator", {}) + user_lines("eve", PASSWORD, "viewer", {})
+    )
+    reader = Reader(
+        Store.at(tmp_path / "tables"), settings_of(tmp_path / "tables"), None, clock=lambda: 0.0
+    )
+    made = Served(
+        "127.0.0.1:0",
+        reader,
+        (),
+        None,
+        Access.of(users),
+        lambda cluster, command: sent.append((cluster, command)),
+    )
     yield Acting(made, sent)
     made.stop()
 
@@ -75,17 +95,30 @@ def troubles() -> list[str]:
     return []
 
 
-def opened(browser: Browser, served: Served, troubles: list[str], width: int = 1440, scheme: Any = "light") -> tuple[BrowserContext, Page]:
-    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, base_url=served.url)
+def opened(
+    browser: Browser, served: Served, troubles: list[str], width: int = 1440, scheme: Any = "light"
+) -> tuple[BrowserContext, Page]:
+    context = browser.new_context(
+        viewport={"width": width, "height": 900}, color_scheme=scheme, base_url=served.url
+    )
     context.set_default_timeout(PATIENCE_MS)
     page = context.new_page()
-    page.on("console", lambda said: troubles.append(said.text) if said.type in ("error", "warning") else None)
+    page.on(
+        "console",
+        lambda said: troubles.append(said.text) if said.type in ("error", "warning") else None,
+    )
     page.on("pageerror", lambda error: troubles.append(str(error)))
-    page.on("request", lambda asked: None if asked.url.startswith(served.url) else troubles.append(asked.url))
+    page.on(
+        "request",
+        lambda asked: None if asked.url.startswith(served.url) else troubles.append(asked.url),
+    )
     return context, page
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (820, "light"), (400, "light"), (1440, "dark"), (400, "dark")])
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [(1440, "light"), (820, "light"), (400, "light"), (1440, "dark"), (400, "dark")],
+)
 def test_every_page_fits_its_width_in_both_themes_without_an_error(
     browser: Browser, served: Served, troubles: list[str], width: int, scheme: str
 ) -> None:
@@ -105,7 +138,8 @@ def test_every_page_fits_its_width_in_both_themes_without_an_error(
 
 
 @pytest.mark.parametrize(
-    ("zone", "hours"), [("UTC", 0), ("Asia/Kolkata", 5.5), ("America/New_York", None), ("-03:30", -3.5)]
+    ("zone", "hours"),
+    [("UTC", 0), ("Asia/Kolkata", 5.5), ("America/New_York", None), ("-03:30", -3.5)],
 )
 def test_a_charts_axis_tells_times_in_the_servers_zone_and_names_it(
     browser: Browser, served: Served, troubles: list[str], monkeypatch: pytest.MonkeyPatch,
@@ -133,8 +167,19 @@ def test_a_decision_is_on_the_page_when_it_is_told_and_the_keys_and_the_theme_wo
     context, page = opened(browser, served, troubles)
     page.goto(link("cluster", name="eu-1"))
     expect(page.locator("#feed .entry")).to_have_count(2)
-    told = example_decision(decision_id="eu-1:2:0", bundle="<b>shop</b>/new/0x0_0x1").model_dump(mode="json")
-    row = with_why(told | {"entry": "decision", "id": "eu-1:2:0", "at_ms": told["issued_ms"], "outcome": None, "took_ms": None})
+    told = example_decision(decision_id="eu-1:2:0", bundle="<b>shop</b>/new/0x0_0x1").model_dump(
+        mode="json"
+    )
+    row = with_why(
+        told
+        | {
+            "entry": "decision",
+            "id": "eu-1:2:0",
+            "at_ms": told["issued_ms"],
+            "outcome": None,
+            "took_ms": None,
+        }
+    )
     page.wait_for_function("performance.getEntriesByType('resource').length > 3")
     for _ in range(100):  # until its stream is open
         served.tell(row)
@@ -155,7 +200,9 @@ def test_a_decision_is_on_the_page_when_it_is_told_and_the_keys_and_the_theme_wo
     assert troubles == []
 
 
-def test_an_operator_logs_in_drains_a_broker_and_a_viewer_may_not(browser: Browser, acting: Acting, troubles: list[str]) -> None:
+def test_an_operator_logs_in_drains_a_broker_and_a_viewer_may_not(
+    browser: Browser, acting: Acting, troubles: list[str]
+) -> None:
     context, page = opened(browser, acting.served, troubles, 400)
     page.goto(link("broker", cluster="eu-1", name=BROKER))
     assert page.locator(".act").count() == 0
@@ -177,12 +224,16 @@ def test_an_operator_logs_in_drains_a_broker_and_a_viewer_may_not(browser: Brows
     expect(page.locator("main")).to_contain_text("The next round answers it")
     shoot(page, "command")
     context.close()
-    assert [(cluster, one.kind, one.by) for cluster, one in acting.sent] == [("eu-1", "drain-broker", "alice")]
+    assert [(cluster, one.kind, one.by) for cluster, one in acting.sent] == [
+        ("eu-1", "drain-broker", "alice")
+    ]
     assert troubles == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_no_page_has_a_serious_fault_of_accessibility(browser: Browser, acting: Acting, troubles: list[str], scheme: str) -> None:
+def test_no_page_has_a_serious_fault_of_accessibility(
+    browser: Browser, acting: Acting, troubles: list[str], scheme: str
+) -> None:
     context, page = opened(browser, acting.served, troubles, 1440, scheme)
     page.goto("/login")
     faults = {"/login": serious(page)}
@@ -190,7 +241,10 @@ def test_no_page_has_a_serious_fault_of_accessibility(browser: Browser, acting: 
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Log in").click()
     page.wait_for_url("**/")
-    forms = [link("act/drain", cluster="eu-1", broker=BROKER), link("act/unload", cluster="eu-1", bundle=BUNDLE)]
+    forms = [
+        link("act/drain", cluster="eu-1", broker=BROKER),
+        link("act/unload", cluster="eu-1", bundle=BUNDLE),
+    ]
     for address in [*addresses(BROKER, BUNDLE), *forms, link("command", cluster="eu-1", id="none")]:
         page.goto(address)
         faults[address] = serious(page)
@@ -200,8 +254,14 @@ def test_no_page_has_a_serious_fault_of_accessibility(browser: Browser, acting: 
 
 def serious(page: Page) -> list[tuple[str, str, list[str]]]:
     """Rule, what it asks for, and where it is broken; those that keep somebody from using the page."""
-    found = [one for one in Axe().run(page).response["violations"] if one["impact"] in ("serious", "critical")]
-    return [(one["id"], one["help"], [node["html"][:120] for node in one["nodes"][:3]]) for one in found]
+    found = [
+        one
+        for one in Axe().run(page).response["violations"]
+        if one["impact"] in ("serious", "critical")
+    ]
+    return [
+        (one["id"], one["help"], [node["html"][:120] for node in one["nodes"][:3]]) for one in found
+    ]
 
 
 def shoot(page: Page, name: str) -> None:

@@ -19,7 +19,10 @@ from lb_stream.store import Store
 from tests.unit.console.site import BUNDLE, Tags, addresses, client, fleet, settings_of
 from tests.unit.io.messages.test_shown import obeyed
 
-HOSTILE = ("<script>alert(1)</script>\"'&[/]\x1b[31m\u202e\x00:80", "<img src=x onerror=y>/\"'{{7*7}}\u2028/0x00000000_0xffffffff")
+HOSTILE = (
+    "<script>alert(1)</script>\"'&[/]\x1b[31m\u202e\x00:80",
+    "<img src=x onerror=y>/\"'{{7*7}}\u2028/0x00000000_0xffffffff",
+)
 
 
 @pytest.fixture(scope="module")
@@ -35,16 +38,24 @@ def site(tables: Path) -> TestClient:
 
 
 @pytest.mark.parametrize("address", addresses())
-def test_every_page_is_there_and_loads_nothing_from_elsewhere_and_nothing_inline(site: TestClient, address: str) -> None:
+def test_every_page_is_there_and_loads_nothing_from_elsewhere_and_nothing_inline(
+    site: TestClient, address: str
+) -> None:
     answer = site.get(address)
     assert answer.status_code == 200, answer.text
     page = Tags(answer.text)
     policy = answer.headers["Content-Security-Policy"]
     assert "default-src 'none'" in policy and "unsafe" not in policy
     assert all(tag.get("src", "").startswith("/static/") for tag in page.all("script"))
-    links = [tag[name] for _, tag in page.tags for name in ("href", "src", "action") if tag.get(name)]
-    assert links and all(one is not None and one[0] in "/#" and not one.startswith("//") for one in links)
-    assert not [name for _, tag in page.tags for name in tag if name == "style" or name.startswith("on")]
+    links = [
+        tag[name] for _, tag in page.tags for name in ("href", "src", "action") if tag.get(name)
+    ]
+    assert links and all(
+        one is not None and one[0] in "/#" and not one.startswith("//") for one in links
+    )
+    assert not [
+        name for _, tag in page.tags for name in tag if name == "style" or name.startswith("on")
+    ]
     assert page.all("style") == []
 
 
@@ -59,7 +70,9 @@ def test_whatever_a_name_holds_it_stands_on_every_page_as_text(tmp_path: Path) -
         assert answer.status_code == 200, (address, answer.text)
         page = Tags(answer.text)
         assert obeyed(answer.text) == [], address
-        assert {name for name, _ in page.tags} <= {name for name, _ in Tags(plain.get(same).text).tags}, address
+        assert {name for name, _ in page.tags} <= {
+            name for name, _ in Tags(plain.get(same).text).tags
+        }, address
     told = Tags(hostile.get(link("broker", cluster="eu-1", name=broker)).text)
     assert shown(broker) in told.text
 
@@ -97,7 +110,9 @@ def test_a_long_list_comes_a_page_at_a_time_and_its_links_keep_the_filter(site: 
         ("/static/../app.py", 404, "Not Found"),
     ],
 )
-def test_a_wrong_address_is_answered_with_what_was_expected(site: TestClient, address: str, status: int, said: str) -> None:
+def test_a_wrong_address_is_answered_with_what_was_expected(
+    site: TestClient, address: str, status: int, said: str
+) -> None:
     answer = site.get(address)
     assert (answer.status_code, said in Tags(answer.text).text) == (status, True), answer.text
 
@@ -106,14 +121,20 @@ def test_without_tables_the_page_says_how_to_get_some(tmp_path: Path) -> None:
     empty = client(tmp_path / "none")
     assert "Not up to date." in Tags(empty.get("/").text).text
     answer = empty.get("/cluster?name=eu-1")
-    assert answer.status_code == 503 and "run `lbctl demo` or `lbctl balance`" in Tags(answer.text).text
+    assert (
+        answer.status_code == 503
+        and "run `lbctl demo` or `lbctl balance`" in Tags(answer.text).text
+    )
 
 
 def test_it_answers_to_its_own_names_only_and_only_to_those_who_ask(site: TestClient) -> None:
     assert site.get("/", headers={"Host": "evil.example:8090"}).status_code == 421
     assert site.get("/", headers={"Host": "127.0.0.1:8090"}).status_code == 200
     assert site.get("/", headers={"Host": "[::1]:8090"}).status_code == 200
-    assert [site.request(method, "/cluster?name=eu-1").status_code for method in ("POST", "PUT", "DELETE")] == [405] * 3
+    assert [
+        site.request(method, "/cluster?name=eu-1").status_code
+        for method in ("POST", "PUT", "DELETE")
+    ] == [405] * 3
 
 
 def test_a_chart_has_a_value_or_none_for_each_of_its_times(site: TestClient) -> None:
@@ -129,7 +150,11 @@ def test_an_entry_of_a_feed_names_its_cluster(site: TestClient) -> None:
     for address in ("/", "/history"):
         (feed,) = Tags(site.get(address).text).all("ol")
         assert "of-one" not in feed["class"]
-        shown = [tag["href"] for tag in Tags(site.get(address).text).all("a") if tag.get("class") == "whose"]
+        shown = [
+            tag["href"]
+            for tag in Tags(site.get(address).text).all("a")
+            if tag.get("class") == "whose"
+        ]
         assert set(shown) == {link("cluster", name="eu-1")}
     (feed,) = Tags(site.get(link("cluster", name="eu-1")).text).all("ol")
     assert feed["class"] == "feed of-one", "a page of one cluster hides what it says already"
@@ -150,13 +175,20 @@ def test_the_theme_that_was_chosen_is_there_from_the_first_byte(site: TestClient
     assert chosen.get("data-theme") == "dark" and "data-theme" not in made_up
 
 
-def test_a_page_is_made_once_for_all_who_look_at_the_same(tables: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_is_made_once_for_all_who_look_at_the_same(
+    tables: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made: list[str] = []
     find = pages.find
-    monkeypatch.setattr(pages, "find", lambda request: made.append(request.url.query) or find(request))
+    monkeypatch.setattr(
+        pages, "find", lambda request: made.append(request.url.query) or find(request)
+    )
     site = client(tables)
     first, again = (site.get("/search?q=b-1") for _ in range(2))
-    assert Tags(first.text).text == Tags(again.text).text and first.headers["ETag"] == again.headers["ETag"]
+    assert (
+        Tags(first.text).text == Tags(again.text).text
+        and first.headers["ETag"] == again.headers["ETag"]
+    )
     site.get("/search?q=b-1", headers={"Cookie": "theme=dark"})
     site.get("/search?q=b-2")
     assert made == ["q=b-1", "q=b-1", "q=b-2"]
@@ -166,12 +198,18 @@ def test_who_has_the_page_already_is_told_so_and_gets_none(site: TestClient) -> 
     for address in (link("cluster", name="eu-1"), link("chart", cluster="eu-1")):
         first = site.get(address)
         again = site.get(address, headers={"If-None-Match": first.headers["ETag"]})
-        assert (again.status_code, again.content, again.headers["Cache-Control"]) == (304, b"", "no-store")
+        assert (again.status_code, again.content, again.headers["Cache-Control"]) == (
+            304,
+            b"",
+            "no-store",
+        )
         assert again.headers["ETag"] == first.headers["ETag"]
         assert site.get(address, headers={"If-None-Match": '"another"'}).content
 
 
-def test_a_page_that_was_made_earlier_has_the_time_at_which_it_is_sent(site: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_that_was_made_earlier_has_the_time_at_which_it_is_sent(
+    site: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     times = []
     for at in (1_000_000_000_000, 1_000_000_009_000):
         monkeypatch.setattr("lb_stream.console.page.now_ms", lambda at=at: at)

@@ -27,7 +27,9 @@ def sent() -> list[Command]:
 
 
 @pytest.fixture(scope="module")
-def site(played: Recorder, sent: list[Command], tmp_path_factory: pytest.TempPathFactory) -> TestClient:
+def site(
+    played: Recorder, sent: list[Command], tmp_path_factory: pytest.TempPathFactory
+) -> TestClient:
     """Where ann is an operator."""
     users = tmp_path_factory.mktemp("users") / "users.toml"
     users.write_text(user_lines("ann", PASSWORD, "operator", {}))
@@ -39,43 +41,71 @@ def site(played: Recorder, sent: list[Command], tmp_path_factory: pytest.TempPat
 def form_on(site: TestClient, name: str, proposals: str) -> dict[str, str]:
     answer = site.get(link(f"act/{name}", cluster="demo", proposals=proposals))
     assert answer.status_code == 200, answer.text
-    return {tag["name"]: tag.get("value") or "" for tag in Tags(answer.text).all("input") if tag.get("type") == "hidden"}
+    return {
+        tag["name"]: tag.get("value") or ""
+        for tag in Tags(answer.text).all("input")
+        if tag.get("type") == "hidden"
+    }
 
 
 def acts(page: Tags, name: str) -> list[str]:
     return [tag["href"] for tag in page.all("a") if tag["href"].startswith(f"/act/{name}?")]
 
 
-def test_what_waits_is_on_the_page_and_on_the_clusters_with_why_and_what_ended_with_who(played: Recorder, site: TestClient) -> None:
+def test_what_waits_is_on_the_page_and_on_the_clusters_with_why_and_what_ended_with_who(
+    played: Recorder, site: TestClient
+) -> None:
     waiting, ended = recorded.told(played)
     page = Tags(site.get(PAGE).text)
     assert all(one["told"] in page.text for one in waiting) and waiting
     assert "its topics go tonight" in page.text and recorded.BY in page.text
     decided = [one["decision_id"] for one in ended if one["decision_id"]]
-    assert [tag["href"] for tag in page.all("a") if tag["href"].startswith("/decision?")] == [link("decision", id=one) for one in decided]
+    assert [tag["href"] for tag in page.all("a") if tag["href"].startswith("/decision?")] == [
+        link("decision", id=one) for one in decided
+    ]
     assert PAGE in site.get(link("cluster", name="demo")).text
 
 
-def test_each_is_answered_by_itself_or_all_at_once(played: Recorder, site: TestClient, sent: list[Command]) -> None:
+def test_each_is_answered_by_itself_or_all_at_once(
+    played: Recorder, site: TestClient, sent: list[Command]
+) -> None:
     page = Tags(site.get(PAGE).text)
     names = ids(played)
     everything, *each = acts(page, "approve")
-    assert everything == link("act/approve", cluster="demo", proposals=" ".join(names)) and len(each) == len(names) > 1
-    assert site.post("/act/approve", data=form_on(site, "approve", " ".join(names))).status_code == 303
+    assert (
+        everything == link("act/approve", cluster="demo", proposals=" ".join(names))
+        and len(each) == len(names) > 1
+    )
+    assert (
+        site.post("/act/approve", data=form_on(site, "approve", " ".join(names))).status_code == 303
+    )
     form = form_on(site, "reject", names[0]) | {"why": " tonight ", "hours": "6"}
     assert site.post("/act/reject", data=form).status_code == 303
     assert [(one.kind, one.by, one.arguments) for one in sent] == [
         ("approve-proposals", "ann", {"proposals": names}),
-        ("reject-proposals", "ann", {"proposals": [names[0]], "why": "tonight", "for_ms": 6 * 3_600_000}),
+        (
+            "reject-proposals",
+            "ann",
+            {"proposals": [names[0]], "why": "tonight", "for_ms": 6 * 3_600_000},
+        ),
     ]
 
 
-def test_a_rejection_says_why_and_what_waits_no_more_is_not_answered(played: Recorder, site: TestClient) -> None:
+def test_a_rejection_says_why_and_what_waits_no_more_is_not_answered(
+    played: Recorder, site: TestClient
+) -> None:
     name = ids(played)[0]
-    answer = site.post("/act/reject", data=form_on(site, "reject", name) | {"why": " ", "hours": "1"})
-    assert answer.status_code == 400 and "why: 0 characters: expected 1 to 300" in Tags(answer.text).text
+    answer = site.post(
+        "/act/reject", data=form_on(site, "reject", name) | {"why": " ", "hours": "1"}
+    )
+    assert (
+        answer.status_code == 400
+        and "why: 0 characters: expected 1 to 300" in Tags(answer.text).text
+    )
     gone = site.get(link("act/approve", cluster="demo", proposals=f"{name} demo:1:p99"))
-    assert gone.status_code == 409 and "demo:1:p99: waits for nobody any more" in Tags(gone.text).text
+    assert (
+        gone.status_code == 409 and "demo:1:p99: waits for nobody any more" in Tags(gone.text).text
+    )
 
 
 def test_who_has_not_logged_in_reads_and_answers_nothing(played: Recorder) -> None:

@@ -39,7 +39,9 @@ def words(page: Tags) -> str:
 def test_the_next_moves_are_those_of_lbctl_plan(tmp_path: Path) -> None:
     site = client(test_plan.write(tmp_path, test_plan.SMALL))
     page = whole(site, link("plan", cluster="eu"))
-    assert "4 of 4 moves, 4 at least are needed. Greatest usage ÷ even load: 2.00 → 1.00" in words(page)
+    assert "4 of 4 moves, 4 at least are needed. Greatest usage ÷ even load: 2.00 → 1.00" in words(
+        page
+    )
     assert "66.7 % → 58.3 %" in words(page) and "25.0 % with it" in words(page)
     assert "the cluster's own strategy is ThresholdShedder" in words(page)
     told = test_plan.told(tmp_path)
@@ -57,18 +59,37 @@ def test_who_may_unload_finds_each_move_with_its_destination_chosen(tmp_path: Pa
     page = whole(site, link("plan", cluster="eu"))
     first, *others = [tag["href"] for tag in page.all("a") if tag["href"].startswith("/act/unload")]
     move = test_plan.told(tables)["moves"][0]
-    assert first == link("act/unload", cluster="eu", bundle=move["bundle"], destination=move["to"]) and len(others) == 3
+    assert (
+        first == link("act/unload", cluster="eu", bundle=move["bundle"], destination=move["to"])
+        and len(others) == 3
+    )
     assert site.get(first).text.count(f"<option selected>{move['to']}</option>") == 1
 
 
 def test_another_strategy_is_played_beside_the_present(present: TestClient) -> None:
-    address = link("what-if", cluster="eu", strategy="LeastMoves", changes="shedding_enabled=true\nbalancer.dry_run = false")
+    address = link(
+        "what-if",
+        cluster="eu",
+        strategy="LeastMoves",
+        changes="shedding_enabled=true\nbalancer.dry_run = false",
+    )
     page = whole(present, address)
-    assert "It fits." in words(page) and "greatest usage at the end0.6670." in words(page) and "Moves, changed" in words(page)
+    assert (
+        "It fits." in words(page)
+        and "greatest usage at the end0.6670." in words(page)
+        and "Moves, changed" in words(page)
+    )
     chart = present.get(address.replace("/what-if?", "/what-if/chart?")).json()
     as_it_is, changed = chart["lines"]
-    assert [as_it_is["name"], changed["name"]] == ["as it is", "changed"] and len(chart["times_ms"]) == len(changed["values"]) > 100
-    assert changed["values"][0] == as_it_is["values"][0] == as_it_is["values"][-1] > changed["values"][-1]
+    assert [as_it_is["name"], changed["name"]] == ["as it is", "changed"] and len(
+        chart["times_ms"]
+    ) == len(changed["values"]) > 100
+    assert (
+        changed["values"][0]
+        == as_it_is["values"][0]
+        == as_it_is["values"][-1]
+        > changed["values"][-1]
+    )
 
 
 def test_a_drain_is_tried_from_its_brokers_page(present: TestClient) -> None:
@@ -80,7 +101,12 @@ def test_a_drain_is_tried_from_its_brokers_page(present: TestClient) -> None:
 
 def test_without_anything_to_try_there_is_the_form(present: TestClient) -> None:
     page = whole(present, link("what-if", cluster="eu"))
-    assert {tag["name"] for kind in ("select", "textarea") for tag in page.all(kind)} == {"strategy", "drain", "minutes", "changes"}
+    assert {tag["name"] for kind in ("select", "textarea") for tag in page.all(kind)} == {
+        "strategy",
+        "drain",
+        "minutes",
+        "changes",
+    }
     assert "It fits" not in words(page)
 
 
@@ -89,10 +115,15 @@ def test_without_anything_to_try_there_is_the_form(present: TestClient) -> None:
     [
         ({"strategy": "NoSuch"}, "shedding_strategy = 'NoSuch': expected"),
         ({"drain": "z:8080"}, "broker = 'z:8080': expected one of a:8080"),
-        ({"changes": "overloaded_threshold_percent=many"}, "overloaded_threshold_percent = 'many': expected"),
+        (
+            {"changes": "overloaded_threshold_percent=many"},
+            "overloaded_threshold_percent = 'many': expected",
+        ),
     ],
 )
-def test_what_cannot_be_tried_is_said_beside_the_form(present: TestClient, given: dict[str, str], told: str) -> None:
+def test_what_cannot_be_tried_is_said_beside_the_form(
+    present: TestClient, given: dict[str, str], told: str
+) -> None:
     page = whole(present, link("what-if", cluster="eu", **given))
     assert told in words(page) and page.all("textarea")
 

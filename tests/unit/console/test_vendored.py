@@ -13,5 +13,6 @@ def test_every_file_of_others_is_listed_with_its_licence_and_is_as_it_was_publis
     assert {path.name for path in STATIC.iterdir()} == OWN | {one["path"] for one in listed}
     assert all(one["version"] and one["licence"] for one in listed)
     assert {one["path"]: one["sha256"] for one in listed} == {
-        one["path"]: hashlib.sha256((STATIC / one["path"]).read_bytes()).hexdigest() for one in listed
+        one["path"]: hashlib.sha256((STATIC / one["path"]).read_bytes()).hexdigest()
+        for one in listed
     }

@@ -98,12 +98,14 @@ def test_a_setting_of_another_form_is_refused_in_words(setting: str, words: str)
 
 
 def test_orders_records_and_users_of_another_form_are_refused_in_words() -> None:
-    with pytest.raises(BadOrder, match=r"namespace = 'shop': expected <tenant>/<namespace>, such as"):
+    with pytest.raises(
+        BadOrder, match=r"namespace = 'shop': expected <tenant>/<namespace>, such as"
+    ):
         order("unload", {"namespace": "shop"}, "somebody")
     record = {"id": "c", "kind": "unload", "namespace": "shop"}
-    with pytest.raises(Rejection, match=r"namespace = 'shop': expected <tenant>/<namespace>, such as"):
+    with pytest.raises(
+        Rejection, match=r"namespace = 'shop': expected <tenant>/<namespace>, such as"
+    ):
         command_record(json.dumps(record).encode())
     with pytest.raises(UsersError, match=r"^a b: expected 1 to 128 letters, digits"):
         user_lines("a b", None, "viewer", {})
-
-

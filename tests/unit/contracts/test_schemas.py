@@ -45,7 +45,9 @@ def test_the_check_names_a_file_that_was_changed_one_that_is_missing_and_one_too
 def test_every_schema_is_one_and_its_example_fits(record: Record) -> None:
     published = json.loads((FOLDER / f"{record.name}.schema.json").read_text())
     Draft202012Validator.check_schema(published)
-    Draft202012Validator(published).validate(json.loads((FOLDER / "examples" / f"{record.name}.json").read_text()))
+    Draft202012Validator(published).validate(
+        json.loads((FOLDER / "examples" / f"{record.name}.json").read_text())
+    )
 
 
 @EVERY_RECORD
@@ -62,7 +64,12 @@ def test_every_example_is_read_by_its_model_without_a_field_left_over(record: Re
 def test_the_example_reports_are_told_apart_also_without_their_type(kind: str) -> None:
     (record,) = (record for record in RECORDS if record.name == f"{kind}-report")
     assert report_kind(record.example) == kind
-    assert report_kind({name: value for name, value in record.example.items() if name != "loadReportType"}) == kind
+    assert (
+        report_kind(
+            {name: value for name, value in record.example.items() if name != "loadReportType"}
+        )
+        == kind
+    )
 
 
 def test_an_examples_sums_are_those_of_its_bundles() -> None:
@@ -94,22 +101,32 @@ def test_the_ddl_has_every_table_with_every_column() -> None:
     assert len(statements) == len(TABLES)
     for spec, statement in zip(TABLES, statements, strict=True):
         assert statement.startswith(f"{spec.name} (")
-        assert [line.split("`")[1] for line in statement.splitlines() if line.startswith("  `")] == spec.schema.names
+        assert [
+            line.split("`")[1] for line in statement.splitlines() if line.startswith("  `")
+        ] == spec.schema.names
 
 
-def test_every_column_of_every_table_is_said_to_be_something_and_nothing_is_said_of_others() -> None:
+def test_every_column_of_every_table_is_said_to_be_something_and_nothing_is_said_of_others() -> (
+    None
+):
     columns = [(spec.name, column) for spec in TABLES for column in spec.schema.names]
     assert all(comment(*one) for one in columns)
     spoken = {name for table, column in columns for name in (column, f"{table}.{column}")}
     assert said() <= spoken
-    used = {f"{table}.{column}" if f"{table}.{column}" in said() else column for table, column in columns}
+    used = {
+        f"{table}.{column}" if f"{table}.{column}" in said() else column
+        for table, column in columns
+    }
     assert said() <= used, "overridden in every table"
     with pytest.raises(KeyError, match="say what it is"):
         comment("rounds", "new_column")
 
 
 def test_the_comments_of_families_are_words() -> None:
-    assert comment("broker_loads", "short_rate_in_msgs_per_s") == "messages in, short-term average, messages/s"
+    assert (
+        comment("broker_loads", "short_rate_in_msgs_per_s")
+        == "messages in, short-term average, messages/s"
+    )
     assert comment("broker_loads", "direct_memory_ratio") == "usage ÷ limit of direct memory"
     assert comment("outcomes", "at_ms") != comment("commands", "at_ms")
 
@@ -121,5 +138,7 @@ def test_columns_in_ms_are_times_or_durations_and_the_view_shows_times_as_timest
     for spec in TABLES:
         assert f"CREATE OR REPLACE VIEW {spec.name}_at AS SELECT\n" in text
         shown = [shown_as(column) for column in spec.schema.names]
-        assert len(set(shown)) == len(shown) and all(one in DURATIONS or not one.endswith("_ms") for one in shown)
+        assert len(set(shown)) == len(shown) and all(
+            one in DURATIONS or not one.endswith("_ms") for one in shown
+        )
     assert "timestamp_millis(`issued_ms`) AS `issued_at`" in text and "\n  `took_ms`,\n" in text

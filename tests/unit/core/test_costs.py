@@ -53,9 +53,13 @@ def test_an_expression_that_costs_exponential_time_elsewhere_is_matched_in_linea
         ("a" * (LONGEST_EXPRESSION + 1), "it has 1001 characters, 1000 are allowed"),
     ],
 )
-def test_an_expression_that_has_no_bound_is_refused_with_the_reason(expression: str, why: str) -> None:
+def test_an_expression_that_has_no_bound_is_refused_with_the_reason(
+    expression: str, why: str
+) -> None:
     policy = {"name": "p", "namespaces": [expression], "primary": ["a"]}
-    (answer,) = play(view(**TWO), Memory(), command("set-policies", "1", isolation=[policy])).results
+    (answer,) = play(
+        view(**TWO), Memory(), command("set-policies", "1", isolation=[policy])
+    ).results
     assert (answer.outcome, answer.rule) == ("refused", "not_an_expression")
     assert why in answer.text and len(answer.text) < 2_000
 

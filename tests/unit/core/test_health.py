@@ -24,7 +24,9 @@ from tests.unit.cli.inspect.test_explain import with_orders
 from tests.unit.cli.inspect.test_tables import fill
 
 NOW = 1_767_225_600_000
-JOB = JobFacts("lb", 4, "h1", 77, NOW - 3_600_000, True, "process 77 on this machine", NOW - 2_000, 0)
+JOB = JobFacts(
+    "lb", 4, "h1", 77, NOW - 3_600_000, True, "process 77 on this machine", NOW - 2_000, 0
+)
 EU = ClusterFacts("eu-1", NOW - 5_000, 42, brokers=3)
 WELL = Facts(NOW, JOB, (EU,), disk_free=50 << 30, disk_size=100 << 30)
 
@@ -64,16 +66,24 @@ def test_what_is_well_is_healthy_and_nothing_is_stale() -> None:
         (with_cluster(mode="observe", drained=("a",), gone=("b",)), "healthy", "without trouble"),
     ],
 )  # fmt: skip
-def test_every_trouble_has_its_state_and_says_what_to_do(facts: Facts, state: str, words: str) -> None:
+def test_every_trouble_has_its_state_and_says_what_to_do(
+    facts: Facts, state: str, words: str
+) -> None:
     found = verdict(facts)
     assert (found.state, words in found.sentence) == (state, True), found.sentence
     assert all(one.advice for one in found.findings)
-    assert all((one.event is None) == (one.state == "healthy") for one in found.findings), "people are told of all that isn't well"
+    assert all((one.event is None) == (one.state == "healthy") for one in found.findings), (
+        "people are told of all that isn't well"
+    )
 
 
 def test_what_was_stepped_over_is_worth_knowing() -> None:
-    (found,) = verdict(replace(WELL, set_aside=tuple(f"lb-load-reports/0@{at}" for at in range(4)))).findings
-    assert found.what.endswith("stepped over: 4 (lb-load-reports/0@0, lb-load-reports/0@1, lb-load-reports/0@2 and 1 more)")
+    (found,) = verdict(
+        replace(WELL, set_aside=tuple(f"lb-load-reports/0@{at}" for at in range(4)))
+    ).findings
+    assert found.what.endswith(
+        "stepped over: 4 (lb-load-reports/0@0, lb-load-reports/0@1, lb-load-reports/0@2 and 1 more)"
+    )
 
 
 def test_the_gravest_finding_is_the_verdict_and_the_others_are_counted() -> None:
@@ -99,41 +109,94 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Recorder:
 def started(made: Recorder, pid: int, since_ms: int, host: str = "") -> None:
     """A start of the job, later than all before, and a batch now."""
     now_ms = int(time.time() * 1000)
-    fill(made.root, LEADERS, [{"pipeline": "lb-stream", "epoch": now_ms, "host": host or this_host(), "pid": pid, "since_ms": since_ms}])
-    fill(made.root, BATCHES, [{"app": "a", "epoch": 1, "batch_id": now_ms, "started_ms": now_ms, "lag_records": 0}])
+    fill(
+        made.root,
+        LEADERS,
+        [
+            {
+                "pipeline": "lb-stream",
+                "epoch": now_ms,
+                "host": host or this_host(),
+                "pid": pid,
+                "since_ms": since_ms,
+            }
+        ],
+    )
+    fill(
+        made.root,
+        BATCHES,
+        [{"app": "a", "epoch": 1, "batch_id": now_ms, "started_ms": now_ms, "lag_records": 0}],
+    )
 
 
 def ask(made: Recorder, tmp_path: Path, *command: str) -> Result:
-    return lbctl(*command, "--set", f"stream.tables={made.root}", "--set", "kafka.bootstrap_servers=127.0.0.1:1", cwd=tmp_path)
+    return lbctl(
+        *command,
+        "--set",
+        f"stream.tables={made.root}",
+        "--set",
+        "kafka.bootstrap_servers=127.0.0.1:1",
+        cwd=tmp_path,
+    )
 
 
-def test_a_killed_job_is_seen_at_once_by_status_and_by_every_screen(run: Recorder, tmp_path: Path) -> None:
+def test_a_killed_job_is_seen_at_once_by_status_and_by_every_screen(
+    run: Recorder, tmp_path: Path
+) -> None:
     child = os.posix_spawn("/bin/true", ["/bin/true"], {})
     os.waitpid(child, 0)
     started(run, child, int(time.time() * 1000))
     result = ask(run, tmp_path, "status", "--json")
     (found,) = result.objects
-    assert (result.code, found["state"], found["facts"]["job"]["running"]) == (EXIT_CODES["down"], "down", False)
+    assert (result.code, found["state"], found["facts"]["job"]["running"]) == (
+        EXIT_CODES["down"],
+        "down",
+        False,
+    )
     for command in (("brokers",), ("clusters", "list"), ("leader",), ("decisions",), ("monitor",)):
         result = ask(run, tmp_path, *command)
-        assert f"NOT UP TO DATE: the job is not running (its process {child} on this machine has ended)" in result.err + result.out, command
+        assert (
+            f"NOT UP TO DATE: the job is not running (its process {child} on this machine has ended)"
+            in result.err + result.out
+        ), command
 
 
-def test_a_running_job_has_no_banner_and_another_process_with_its_number_is_not_it(run: Recorder, tmp_path: Path) -> None:
+def test_a_running_job_has_no_banner_and_another_process_with_its_number_is_not_it(
+    run: Recorder, tmp_path: Path
+) -> None:
     began_ms = started_ms(os.getpid())
     assert began_ms is not None
     started(run, os.getpid(), int(time.time() * 1000))
     assert "NOT UP TO DATE" not in ask(run, tmp_path, "brokers").err
     (found,) = ask(run, tmp_path, "status", "--json").objects
-    assert (found["facts"]["job"]["running"], found["facts"]["kafka"]) == (True, "127.0.0.1:1: Connection refused")
+    assert (found["facts"]["job"]["running"], found["facts"]["kafka"]) == (
+        True,
+        "127.0.0.1:1: Connection refused",
+    )
     later = int(time.time() * 1000) + 1
-    fill(run.root, LEADERS, [{"pipeline": "lb-stream", "epoch": later, "host": this_host(), "pid": os.getpid(), "since_ms": later}])
+    fill(
+        run.root,
+        LEADERS,
+        [
+            {
+                "pipeline": "lb-stream",
+                "epoch": later,
+                "host": this_host(),
+                "pid": os.getpid(),
+                "since_ms": later,
+            }
+        ],
+    )
     assert "NOT UP TO DATE" not in ask(run, tmp_path, "brokers").err
 
 
-def test_a_job_without_a_limit_on_what_it_reads_is_late_when_more_waits_than_by_default(run: Recorder, tmp_path: Path) -> None:
+def test_a_job_without_a_limit_on_what_it_reads_is_late_when_more_waits_than_by_default(
+    run: Recorder, tmp_path: Path
+) -> None:
     started(run, os.getpid(), int(time.time() * 1000))
-    (found,) = ask(run, tmp_path, "status", "--json", "--set", "stream.max_offsets_per_trigger=0").objects
+    (found,) = ask(
+        run, tmp_path, "status", "--json", "--set", "stream.max_offsets_per_trigger=0"
+    ).objects
     assert found["facts"]["lag_limit"] == 5_000
 
 
@@ -146,13 +209,25 @@ def test_a_person_reads_the_verdict_first(run: Recorder, tmp_path: Path) -> None
 
 
 def test_brokers_are_said_to_be_draining_drained_or_limited(tmp_path: Path) -> None:
-    made = record(tmp_path / "tables", 5, settings={"max_moves_in_flight_per_broker": 1, "max_moves_per_minute": 1})
+    made = record(
+        tmp_path / "tables",
+        5,
+        settings={"max_moves_in_flight_per_broker": 1, "max_moves_per_minute": 1},
+    )
     with_orders(made, drained=("broker-2:8080", "broker-9:8080"))
-    states = {row["broker"]: row["state"] for row in ask(made, tmp_path, "brokers", "--json").objects}
-    assert states == {f"broker-{number}:8080": "" for number in range(1, 7)} | {"broker-2:8080": "draining", "broker-1:8080": "limited"}
+    states = {
+        row["broker"]: row["state"] for row in ask(made, tmp_path, "brokers", "--json").objects
+    }
+    assert states == {f"broker-{number}:8080": "" for number in range(1, 7)} | {
+        "broker-2:8080": "draining",
+        "broker-1:8080": "limited",
+    }
     assert "yes, draining" in ask(made, tmp_path, "brokers").out
     lines = ask(made, tmp_path, "monitor").out.splitlines()
-    assert [any(f"broker-{number} {word}" in line for line in lines) for number, word in ((2, "draining"), (1, "limited"))] == [True, True]
+    assert [
+        any(f"broker-{number} {word}" in line for line in lines)
+        for number, word in ((2, "draining"), (1, "limited"))
+    ] == [True, True]
     assert EU.state_of("a") == "" and replace(EU, drained=("a",)).state_of("a") == "drained"
 
 
@@ -161,7 +236,8 @@ def test_status_warns_of_isolation_policies_that_match_no_live_broker(tmp_path: 
     rest = {"namespaces": ["shop/.*"], "secondary": [], "min_available": 1}
     given = {
         "none": rest | {"name": "none", "primary": ["nobody:8080"]},
-        "some": rest | {"name": "some", "primary": ["broker-1:8080", "broker-1"], "secondary": ["b"]},
+        "some": rest
+        | {"name": "some", "primary": ["broker-1:8080", "broker-1"], "secondary": ["b"]},
     }
     with_orders(made, isolation=given)
     said = ask(made, tmp_path, "status").out
@@ -174,7 +250,13 @@ def test_status_warns_of_isolation_policies_that_match_no_live_broker(tmp_path: 
 
 def test_where_no_broker_lives_isolation_policies_are_no_news(tmp_path: Path) -> None:
     made = record(tmp_path / "tables", 3)
-    given = {"name": "p", "namespaces": ["shop/.*"], "primary": ["a"], "secondary": [], "min_available": 1}
+    given = {
+        "name": "p",
+        "namespaces": ["shop/.*"],
+        "primary": ["a"],
+        "secondary": [],
+        "min_available": 1,
+    }
     began_ms = made.rounds[-1].now_ms
     names = tuple(f"broker-{number}:8080" for number in range(1, 7))
     suspended = Suspension("everything_silent", began_ms, began_ms, brokers=names)
@@ -183,27 +265,67 @@ def test_where_no_broker_lives_isolation_policies_are_no_news(tmp_path: Path) ->
     assert "SUSPENDED" in said and "isolation" not in said
 
 
-def test_a_drain_tells_how_many_are_left_who_and_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_drain_tells_how_many_are_left_who_and_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     made = record(tmp_path / "tables", 3, settings={"max_moves_per_minute": 0})
     with_orders(made, drained=("broker-2:8080",))
     now_ms = made.rounds[-1].now_ms
-    refused = {"cluster": "demo", "rule": "moves_per_minute", "broker": None, "count": 1, "subjects": [], "now_ms": now_ms, "log_seq": 9}
+    refused = {
+        "cluster": "demo",
+        "rule": "moves_per_minute",
+        "broker": None,
+        "count": 1,
+        "subjects": [],
+        "now_ms": now_ms,
+        "log_seq": 9,
+    }
     fill(made.root, REFUSALS, [refused])
     DrainWatch(Store.at(made.root), "demo", "broker-2:8080").look()
     told = capsys.readouterr().err
-    assert re.match(r"broker-2:8080: (\d+) of \1 bundles left; shop/app-\d+/0x\w+: as many moves as allowed were begun", told), told
+    assert re.match(
+        r"broker-2:8080: (\d+) of \1 bundles left; shop/app-\d+/0x\w+: as many moves as allowed were begun",
+        told,
+    ), told
     DrainWatch(tmp_path / "nowhere", "demo", "broker-2:8080").look()
     assert capsys.readouterr().err == ""
 
 
-def test_a_suspended_cluster_is_said_to_be_and_its_brokers_are_not_counted_as_alive(tmp_path: Path) -> None:
+def test_a_suspended_cluster_is_said_to_be_and_its_brokers_are_not_counted_as_alive(
+    tmp_path: Path,
+) -> None:
     made = record(tmp_path / "tables", 2)
-    (row,) = ask(made, tmp_path, "sql", "SELECT * FROM rounds ORDER BY log_seq DESC LIMIT 1", "--json").objects
+    (row,) = ask(
+        made, tmp_path, "sql", "SELECT * FROM rounds ORDER BY log_seq DESC LIMIT 1", "--json"
+    ).objects
     brokers = [f"broker-{number}:8080" for number in range(1, 7)]
-    refusal = {"rule": "everything_silent", "broker": None, "count": 6, "limit": 30_000, "least": 1, "greatest": 2, "unit": "ms"}
-    fill(made.root, ROUNDS, [row | {"log_seq": row["log_seq"] + 1, "refusals": canonical_json([refusal | {"subjects": brokers}])}])
+    refusal = {
+        "rule": "everything_silent",
+        "broker": None,
+        "count": 6,
+        "limit": 30_000,
+        "least": 1,
+        "greatest": 2,
+        "unit": "ms",
+    }
+    fill(
+        made.root,
+        ROUNDS,
+        [
+            row
+            | {
+                "log_seq": row["log_seq"] + 1,
+                "refusals": canonical_json([refusal | {"subjects": brokers}]),
+            }
+        ],
+    )
     (found,) = ask(made, tmp_path, "clusters", "list", "--json").objects
-    assert (found["state"], found["suspended_by"], found["brokers_alive"], found["brokers"]) == ("SUSPENDED", "everything_silent", 0, 6)
+    assert (found["state"], found["suspended_by"], found["brokers_alive"], found["brokers"]) == (
+        "SUSPENDED",
+        "everything_silent",
+        0,
+        6,
+    )
     assert "SUSPENDED" in ask(made, tmp_path, "clusters", "list").out
     assert "SUSPENDED (everything_silent)" in ask(made, tmp_path, "monitor").out
 
@@ -213,14 +335,20 @@ def note_demo_end(made: Recorder, at_ms: int, how: str = "balanced") -> None:
 
 
 def test_a_demo_that_has_ended_is_no_trouble() -> None:
-    ended = replace(with_job(running=False), kafka="refused", demo_end=DemoEnd("12:00:00", "balanced"))
+    ended = replace(
+        with_job(running=False), kafka="refused", demo_end=DemoEnd("12:00:00", "balanced")
+    )
     found = verdict(ended)
     assert (found.state, EXIT_CODES[found.state], found.findings) == ("ended", 0, ())
-    assert found.sentence.startswith("ended: the demo ended at 12:00:00, balanced: `lbctl demo --keep`")
+    assert found.sentence.startswith(
+        "ended: the demo ended at 12:00:00, balanced: `lbctl demo --keep`"
+    )
     assert stale(ended) == "the demo ended at 12:00:00, balanced; what is shown is how it was then"
 
 
-def test_a_demos_tables_say_that_it_has_ended_until_another_job_runs_on_them(tmp_path: Path) -> None:
+def test_a_demos_tables_say_that_it_has_ended_until_another_job_runs_on_them(
+    tmp_path: Path,
+) -> None:
     run = record(tmp_path / "demo" / "tables")
     child = os.posix_spawn("/bin/true", ["/bin/true"], {})
     os.waitpid(child, 0)

@@ -24,26 +24,43 @@ OUR_NAMES = dict(zip(FOUR_NAMES, FOUR, strict=True))
 
 
 def vector(name: str) -> Any:
-    return json.loads((Path(__file__).parents[2] / "data" / "vectors" / f"{name}.json").read_text(encoding="utf-8"))
+    return json.loads(
+        (Path(__file__).parents[2] / "data" / "vectors" / f"{name}.json").read_text(
+            encoding="utf-8"
+        )
+    )
 
 
 # --- usage ---
 
 
 @pytest.mark.parametrize("case", vector("usage_ratio")["cases"])
-def test_a_usage_is_computed_in_single_precision_and_its_maximum_in_double(case: dict[str, Any]) -> None:
+def test_a_usage_is_computed_in_single_precision_and_its_maximum_in_double(
+    case: dict[str, Any],
+) -> None:
     columns = resource_columns([case["usageLimit"]])
     for theirs, expected in case["percent"].items():
-        ours = {"directMemory": "direct_memory", "bandwidthIn": "bandwidth_in", "bandwidthOut": "bandwidth_out"}.get(theirs, theirs)
+        ours = {
+            "directMemory": "direct_memory",
+            "bandwidthIn": "bandwidth_in",
+            "bandwidthOut": "bandwidth_out",
+        }.get(theirs, theirs)
         assert float(percent(*columns[ours])[0]) == expected
     assert float(max_usage(columns)[0]) == pytest.approx(case["unweightedMax"], rel=1e-6)
 
 
-@pytest.mark.parametrize(("profile", "field"), [("pulsar-4.0", "weightedMax_default_weights"), ("documented", "max_profile_2x")])
+@pytest.mark.parametrize(
+    ("profile", "field"),
+    [("pulsar-4.0", "weightedMax_default_weights"), ("documented", "max_profile_2x")],
+)
 @pytest.mark.parametrize("case", vector("usage_ratio")["cases"])
-def test_a_brokers_usage_counts_the_resources_of_its_profile(profile: str, field: str, case: dict[str, Any]) -> None:
+def test_a_brokers_usage_counts_the_resources_of_its_profile(
+    profile: str, field: str, case: dict[str, Any]
+) -> None:
     weights = cluster_config({"profile": profile}).balancer.weights
-    assert float(max_weighted_usage(resource_columns([case["usageLimit"]]), weights)[0]) == pytest.approx(case[field], rel=1e-12)
+    assert float(
+        max_weighted_usage(resource_columns([case["usageLimit"]]), weights)[0]
+    ) == pytest.approx(case[field], rel=1e-12)
 
 
 # --- averages ---
@@ -54,9 +71,17 @@ def test_short_and_long_averages_follow_the_worked_example_sample_by_sample() ->
     shard = Shard.empty()
     config = FoldConfig(expected["shortMax"], expected["longMax"])
     for now_ms, step in enumerate(expected["steps"]):
-        shard, _ = fold(shard, batch_of([Report("b", now_ms, {"p": BundleStats(msg_rate_in=step["sample"])})]), now_ms, config)
+        shard, _ = fold(
+            shard,
+            batch_of([Report("b", now_ms, {"p": BundleStats(msg_rate_in=step["sample"])})]),
+            now_ms,
+            config,
+        )
         row = shard.bundles.to_pylist()[0]
-        seen = {span: (row[f"{span}_rate_in_msgs_per_s"], row[f"{span}_samples"]) for span in ("short", "long")}
+        seen = {
+            span: (row[f"{span}_rate_in_msgs_per_s"], row[f"{span}_samples"])
+            for span in ("short", "long")
+        }
         assert seen == {span: (step[span], step[f"{span}NumSamples"]) for span in ("short", "long")}
 
 
@@ -65,18 +90,28 @@ def test_a_bundle_without_samples_has_the_documented_defaults() -> None:
     assert tuple(defaults[name] for name in FOUR_NAMES) == DEFAULT_FOUR
     shard, _ = fold(Shard.empty(), batch_of([Report("b", 0, {"p": None})]), 0, FoldConfig())
     row = shard.bundles.to_pylist()[0]
-    assert {name: row[f"{span}_{OUR_NAMES[name]}"] for name in FOUR_NAMES for span in ("short", "long")} == {
-        name: float(defaults[name]) for name in FOUR_NAMES
-    }
+    assert {
+        name: row[f"{span}_{OUR_NAMES[name]}"] for name in FOUR_NAMES for span in ("short", "long")
+    } == {name: float(defaults[name]) for name in FOUR_NAMES}
     assert (row["short_samples"], row["long_samples"]) == (0, 0)
 
 
 def test_a_brokers_averages_are_the_sums_over_its_bundles_unknown_ones_at_the_default() -> None:
     given = vector("avg_broker")
-    data = {name: {span: [data[span][value] for value in FOUR_NAMES] for span in data} for name, data in given["bundleData"].items()}
-    view = view_of_loads({"brokers": {"b": {"bundles": given["bundles"]}}, "bundleData": data}, {"cpu": 1.0})
+    data = {
+        name: {span: [data[span][value] for value in FOUR_NAMES] for span in data}
+        for name, data in given["bundleData"].items()
+    }
+    view = view_of_loads(
+        {"brokers": {"b": {"bundles": given["bundles"]}}, "bundleData": data}, {"cpu": 1.0}
+    )
     seen = {"short": view.brokers.short.row(0), "long": view.brokers.long.row(0)}
-    wanted = {span: tuple(given["expected"][f"{span}Term{name[0].upper()}{name[1:]}"] for name in FOUR_NAMES) for span in seen}
+    wanted = {
+        span: tuple(
+            given["expected"][f"{span}Term{name[0].upper()}{name[1:]}"] for name in FOUR_NAMES
+        )
+        for span in seen
+    }
     assert seen == wanted
 
 
@@ -89,23 +124,39 @@ def test_the_default_windows_are_the_documented_minutes() -> None:
 # --- ThresholdShedder ---
 
 
-def loads(usage: dict[str, float], throughput: float = 0.0, bundles: dict[str, dict[str, float]] | None = None) -> dict[str, Any]:
+def loads(
+    usage: dict[str, float],
+    throughput: float = 0.0,
+    bundles: dict[str, dict[str, float]] | None = None,
+) -> dict[str, Any]:
     """LOADDATA of brokers with the given cpu usage, and throughput (in) of some brokers' bundles."""
     owned = bundles or {}
     return {
         "brokers": {
-            name: {"cpu": [cpu * 100, 100], "msgThroughputIn": throughput if name in owned else 0.0, "bundles": list(owned.get(name, {}))}
+            name: {
+                "cpu": [cpu * 100, 100],
+                "msgThroughputIn": throughput if name in owned else 0.0,
+                "bundles": list(owned.get(name, {})),
+            }
             for name, cpu in usage.items()
         },
-        "bundleData": {name: {"short": [load, 0, 0, 0]} for mine in owned.values() for name, load in mine.items()},
+        "bundleData": {
+            name: {"short": [load, 0, 0, 0]}
+            for mine in owned.values()
+            for name, load in mine.items()
+        },
     }
 
 
-def shed(given: dict[str, Any], settings: dict[str, Any]) -> tuple[dict[str, list[str]], Any, ClusterView]:
+def shed(
+    given: dict[str, Any], settings: dict[str, Any]
+) -> tuple[dict[str, list[str]], Any, ClusterView]:
     """One pass of the configured shedder: broker → bundles, its memory, what it saw."""
     config = cluster_config(settings)
     view = view_of_loads(given, config.balancer.weights)
-    unloads, memory = config.shedder.function(ShedContext.of(view, config.shedder_config, config.shedder.memory({})))
+    unloads, memory = config.shedder.function(
+        ShedContext.of(view, config.shedder_config, config.shedder.memory({}))
+    )
     found: dict[str, list[str]] = {}
     for one in unloads.proposals:
         found.setdefault(view.brokers.names[one.source], []).append(view.bundles.name(one.bundle))
@@ -116,14 +167,22 @@ def shed(given: dict[str, Any], settings: dict[str, Any]) -> tuple[dict[str, lis
 def test_threshold_shedder_unloads_from_the_documented_hot_broker_only(profile: str) -> None:
     given = vector("shed_threshold")
     bundles = {name: {f"{name}/x": 5e8, f"{name}/y": 1e8} for name in given["usage"]}
-    found, (unloads, _), _ = shed(loads(given["usage"], 1e9, bundles), {"profile": profile} | given["config"])
+    found, (unloads, _), _ = shed(
+        loads(given["usage"], 1e9, bundles), {"profile": profile} | given["config"]
+    )
     assert list(found) == given["expectedShedding"]
-    assert unloads.proposals[0].average == pytest.approx(given["expectedClusterAverage"], abs=1e-7)  # usages are single precision
+    assert unloads.proposals[0].average == pytest.approx(
+        given["expectedClusterAverage"], abs=1e-7
+    )  # usages are single precision
     assert unloads.proposals[0].limit == pytest.approx(given["expectedThreshold"], abs=1e-7)
 
 
-@pytest.mark.parametrize(("profile", "expected"), [("pulsar-4.0", ["a", "b"]), ("documented", ["a", "b", "c", "d"])])
-def test_bundles_leave_until_the_profiles_share_of_the_throughput_is_reached(profile: str, expected: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("profile", "expected"), [("pulsar-4.0", ["a", "b"]), ("documented", ["a", "b", "c", "d"])]
+)
+def test_bundles_leave_until_the_profiles_share_of_the_throughput_is_reached(
+    profile: str, expected: list[str]
+) -> None:
     given = vector("shed_threshold")
     amounts = given["amounts"]
     data = loads(given["usage"], amounts["broker1Throughput"], {"broker1": amounts["bundles"]})
@@ -132,10 +191,18 @@ def test_bundles_leave_until_the_profiles_share_of_the_throughput_is_reached(pro
     assert amounts["expected"] == ["a", "b"]
 
 
-@pytest.mark.parametrize(("profile", "expected"), [("pulsar-4.0", {}), ("documented", {"broker1": ["a"]})])
-def test_a_small_broker_sheds_only_when_more_than_the_least_throughput_would_move(profile: str, expected: dict[str, list[str]]) -> None:
+@pytest.mark.parametrize(
+    ("profile", "expected"), [("pulsar-4.0", {}), ("documented", {"broker1": ["a"]})]
+)
+def test_a_small_broker_sheds_only_when_more_than_the_least_throughput_would_move(
+    profile: str, expected: dict[str, list[str]]
+) -> None:
     given = vector("shed_threshold")
-    data = loads(given["usage"], given["amounts"]["smallBroker"]["broker1Throughput"], {"broker1": given["amounts"]["bundles"]})
+    data = loads(
+        given["usage"],
+        given["amounts"]["smallBroker"]["broker1Throughput"],
+        {"broker1": given["amounts"]["bundles"]},
+    )
     found, (unloads, _), _ = shed(data, {"profile": profile} | given["config"])
     assert found == expected
     assert [one.rule for one in unloads.refusals] == ([] if expected else ["min_throughput"])
@@ -145,7 +212,10 @@ def test_a_small_broker_sheds_only_when_more_than_the_least_throughput_would_mov
 def test_a_broker_exactly_at_average_plus_threshold_sheds(profile: str) -> None:
     given = vector("shed_threshold")["equality"]
     bundles = {name: {f"{name}/x": 5e8, f"{name}/y": 1e8} for name in given["usage"]}
-    settings = {"profile": profile, "loadBalancerBrokerThresholdShedderPercentage": given["thresholdPercentage"]}
+    settings = {
+        "profile": profile,
+        "loadBalancerBrokerThresholdShedderPercentage": given["thresholdPercentage"],
+    }
     found, _, _ = shed(loads(given["usage"], 1e9, bundles), settings)
     assert list(found) == given["expectedShedding"]
 
@@ -161,7 +231,9 @@ def test_smoothed_usage_follows_the_worked_history() -> None:
 
 
 @pytest.mark.parametrize("enabled", [False, True])
-def test_with_the_lower_boundary_one_of_ten_equally_loaded_brokers_helps_the_idle_one(enabled: bool) -> None:
+def test_with_the_lower_boundary_one_of_ten_equally_loaded_brokers_helps_the_idle_one(
+    enabled: bool,
+) -> None:
     given = vector("shed_threshold_lower_boundary")
     bundles = {
         name: {f"{name}/{index}": load for index, load in enumerate(given["bundlesEach"])}
@@ -171,7 +243,10 @@ def test_with_the_lower_boundary_one_of_ten_equally_loaded_brokers_helps_the_idl
     data = loads(given["usage"], given["throughputEach"], bundles)
     found, _, view = shed(data, given["config"] | {"lowerBoundarySheddingEnabled": enabled})
     sizes = {
-        broker: [float(view.bundles.short.throughput[view.bundles.rows_of([name])[0]]) for name in names] for broker, names in found.items()
+        broker: [
+            float(view.bundles.short.throughput[view.bundles.rows_of([name])[0]]) for name in names
+        ]
+        for broker, names in found.items()
     }
     assert sizes == (given["expectedWith"] if enabled else given["expectedWithout"])
 
@@ -184,7 +259,11 @@ def place(
 ) -> tuple[list[str], dict[str, float]]:
     """(the best brokers, every broker's score). Preallocated bundles have default averages: 50 + 50 msg/s."""
     config = cluster_config(settings)
-    waiting = [(name, f"p{index}") for name, count in (preallocated or {}).items() for index in range(count)]
+    waiting = [
+        (name, f"p{index}")
+        for name, count in (preallocated or {}).items()
+        for index in range(count)
+    ]
     data = {
         "brokers": {name: {"cpu": [one["usage"] * 100, 100]} for name, one in brokers.items()},
         "bundleData": {bundle: {"short": list(DEFAULT_FOUR)} for _, bundle in waiting},
@@ -194,16 +273,25 @@ def place(
     targets.long_rate[:] = [one["longRate"] for one in brokers.values()]
     for name, bundle in waiting:
         targets.add(int(targets.view.bundles.rows_of([bundle])[0]), names.index(name))
-    best, _ = config.placement.function(PlacementContext(targets, np.arange(len(names)), 0, config.placement_config, None))
+    best, _ = config.placement.function(
+        PlacementContext(targets, np.arange(len(names)), 0, config.placement_config, None)
+    )
     return [names[row] for row in best.rows], dict(zip(names, best.scores.tolist(), strict=True))
 
 
-@pytest.mark.parametrize(("profile", "field"), [("pulsar-4.0", "expectedNone"), ("documented", "expectedDocumented")])
-def test_the_least_long_term_rate_wins_weighted_as_the_profile_says(profile: str, field: str) -> None:
+@pytest.mark.parametrize(
+    ("profile", "field"), [("pulsar-4.0", "expectedNone"), ("documented", "expectedDocumented")]
+)
+def test_the_least_long_term_rate_wins_weighted_as_the_profile_says(
+    profile: str, field: str
+) -> None:
     given = vector("place_llmr")
     best, scores = place(given["brokers"], {"profile": profile} | given["config"])
     assert best == given[field]["best"]
-    wanted = {name: np.inf if isinstance(score, str) else score for name, score in given[field]["scores"].items()}
+    wanted = {
+        name: np.inf if isinstance(score, str) else score
+        for name, score in given[field]["scores"].items()
+    }
     assert scores == pytest.approx(wanted, rel=1e-6)
 
 
@@ -228,7 +316,10 @@ def test_a_broker_exactly_at_the_threshold_is_not_overloaded() -> None:
 
 
 def test_a_broker_exactly_at_the_threshold_is_the_last_choice_when_rates_are_weighted() -> None:
-    brokers = {"A": {"longRate": 0, "usage": 0.75}, "B": {"longRate": 1e9, "usage": 0.5}}  # both exact in single precision
+    brokers = {
+        "A": {"longRate": 0, "usage": 0.75},
+        "B": {"longRate": 1e9, "usage": 0.5},
+    }  # both exact in single precision
     best, scores = place(brokers, {"profile": "documented", "overloaded_threshold_percent": 75})
     assert (best, scores["A"]) == (["B"], np.inf)
 

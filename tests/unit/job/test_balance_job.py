@@ -37,7 +37,14 @@ def fails(error: BaseException) -> Callable[..., None]:
     return stream
 
 
-@pytest.mark.parametrize("error", [Stopped("another job runs"), KafkaAway("nobody answers"), OSError(28, "No space left on device", "/d")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        Stopped("another job runs"),
+        KafkaAway("nobody answers"),
+        OSError(28, "No space left on device", "/d"),
+    ],
+)
 def test_what_ends_the_stream_is_one_line(
     ended: Callable[..., tuple[int, Mock]], error: Exception, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -55,9 +62,14 @@ def test_what_nobody_foresaw_keeps_its_trace(ended: Callable[..., tuple[int, Moc
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("breaks", [True, False])
 def test_a_request_to_stop_is_told_to_the_stream_and_what_breaks_by_it_is_no_news(
-    ended: Callable[..., tuple[int, Mock]], number: int, breaks: bool, capfd: pytest.CaptureFixture[str]
+    ended: Callable[..., tuple[int, Mock]],
+    number: int,
+    breaks: bool,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
-    def stream(_spark: object, _settings: object, _member: object, _once: bool, stop: Callable[[], bool]) -> None:
+    def stream(
+        _spark: object, _settings: object, _member: object, _once: bool, stop: Callable[[], bool]
+    ) -> None:
         assert not stop()
         os.kill(os.getpid(), number)
         while not stop():
@@ -77,13 +89,20 @@ def test_standing_by_goes_with_neither_once_nor_taking_over(
     monkeypatch.setattr(sys, "argv", ["balance.py", "--standby", others])
     with pytest.raises(SystemExit) as ended:
         job.main()
-    assert ended.value.code == 2 and "--standby goes without --once and --take-over" in capsys.readouterr().err
+    assert (
+        ended.value.code == 2
+        and "--standby goes without --once and --take-over" in capsys.readouterr().err
+    )
 
 
 def test_standing_by_needs_ticks(
-    ended: Callable[..., tuple[int, Mock]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ended: Callable[..., tuple[int, Mock]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["balance.py", "--standby", "--set", "stream.tick_interval_ms=0"])
+    monkeypatch.setattr(
+        sys, "argv", ["balance.py", "--standby", "--set", "stream.tick_interval_ms=0"]
+    )
     code, spark = ended(fails(AssertionError("not reached")))
     assert code == 2 and "stream.tick_interval_ms" in capsys.readouterr().err
     spark.stop.assert_not_called()

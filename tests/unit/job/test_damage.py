@@ -24,7 +24,9 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sound")
     job = Job(folder)
     for batch in range(CHECKPOINT_EVERY + 2):
-        job.tables_of.project(job.log.append_once(batch, job.rounds(batch, decisions=[decision("a")], loads=1)))
+        job.tables_of.project(
+            job.log.append_once(batch, job.rounds(batch, decisions=[decision("a")], loads=1))
+        )
     for name, lines in {
         "offsets": ["v1", '{"conf":{}}', '{"reports":{"0":5}}', "{}"],
         "commits": ["v1", '{"nextBatchWatermarkMs":0}'],
@@ -45,7 +47,14 @@ def folder(sound: Path, tmp_path: Path) -> Path:
 
 def told(folder: Path, error: Exception = SOME) -> str | None:
     """What the job says."""
-    fault = fault_of_machine(Settings(stream=StreamSettings(tables=str(folder / "tables"), checkpoint=str(folder / "checkpoint"))), error)
+    fault = fault_of_machine(
+        Settings(
+            stream=StreamSettings(
+                tables=str(folder / "tables"), checkpoint=str(folder / "checkpoint")
+            )
+        ),
+        error,
+    )
     return None if fault is None else str(fault)
 
 
@@ -87,7 +96,9 @@ NEW_CHECKPOINT, BACKUP = (
         ("tables/broker_loads/_delta_log/*.json", "it fills a new table from the log"),
     ],
 )
-def test_a_damaged_file_is_named_with_the_way_back(folder: Path, pattern: str, way_back: str, damage: Callable[[Path], None]) -> None:
+def test_a_damaged_file_is_named_with_the_way_back(
+    folder: Path, pattern: str, way_back: str, damage: Callable[[Path], None]
+) -> None:
     path = max(folder.glob(pattern))
     damage(path)
     text = told(folder)
@@ -95,8 +106,13 @@ def test_a_damaged_file_is_named_with_the_way_back(folder: Path, pattern: str, w
     assert way_back in text and "\n" not in text
 
 
-@pytest.mark.parametrize(("table", "way_back"), [("rounds", BACKUP), ("decisions", "from the log"), ("broker_loads", "from the log")])
-def test_a_missing_file_of_a_table_is_named_with_the_way_back(folder: Path, table: str, way_back: str) -> None:
+@pytest.mark.parametrize(
+    ("table", "way_back"),
+    [("rounds", BACKUP), ("decisions", "from the log"), ("broker_loads", "from the log")],
+)
+def test_a_missing_file_of_a_table_is_named_with_the_way_back(
+    folder: Path, table: str, way_back: str
+) -> None:
     path = min((folder / "tables" / table).glob("*.parquet"))
     path.unlink()
     text = told(folder)
@@ -111,21 +127,36 @@ def test_a_missing_file_of_a_table_is_named_with_the_way_back(folder: Path, tabl
             "the disk is full (/data/tables/rounds/1.parquet)",
         ),
         (RuntimeError("java.io.IOException: No space left on device"), "the disk is full: "),
-        (RuntimeError("Generic error: Disk quota exceeded (os error 122)"), "the quota of the disk is used up"),
+        (
+            RuntimeError("Generic error: Disk quota exceeded (os error 122)"),
+            "the quota of the disk is used up",
+        ),
         (OSError(errno.EROFS, "Read-only file system", "/data"), "it is mounted read-only (/data)"),
-        (PermissionError(errno.EACCES, "Permission denied", "/data/checkpoint/offsets"), "a right to read or write is missing"),
+        (
+            PermissionError(errno.EACCES, "Permission denied", "/data/checkpoint/offsets"),
+            "a right to read or write is missing",
+        ),
     ],
 )
-def test_a_disk_that_takes_nothing_is_told_however_deep_the_error_lies(folder: Path, error: Exception, words: str) -> None:
+def test_a_disk_that_takes_nothing_is_told_however_deep_the_error_lies(
+    folder: Path, error: Exception, words: str
+) -> None:
     outer = RuntimeError("the stream ended")
     outer.__cause__ = error
     for one in (error, outer):
         text = told(folder, one)
-        assert text is not None and words in text and str(folder / "checkpoint") in text and "it goes on where it was" in text
+        assert (
+            text is not None
+            and words in text
+            and str(folder / "checkpoint") in text
+            and "it goes on where it was" in text
+        )
 
 
 def test_both_are_errors_that_end_the_job_with_their_own_words(folder: Path) -> None:
-    settings = Settings(stream=StreamSettings(tables=str(folder / "tables"), checkpoint=str(folder / "checkpoint")))
+    settings = Settings(
+        stream=StreamSettings(tables=str(folder / "tables"), checkpoint=str(folder / "checkpoint"))
+    )
     assert isinstance(fault_of_machine(settings, OSError(errno.ENOSPC, "full")), DiskTrouble)
     (folder / "checkpoint" / "metadata").write_text(json.dumps({})[:1])
     assert isinstance(fault_of_machine(settings, SOME), Damaged)

@@ -50,7 +50,9 @@ class FakeMember:
 def led(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[FakeMember, Exception | None]]:
     """Stands by and leads; each lead ends as given. `leads`: whether the tables say, at last, that this job leads."""
 
-    def run(*leads_end: Exception | Callable[[FakeMember], None] | None, leads: bool = True) -> tuple[FakeMember, Exception | None]:
+    def run(
+        *leads_end: Exception | Callable[[FakeMember], None] | None, leads: bool = True
+    ) -> tuple[FakeMember, Exception | None]:
         member, endings = FakeMember(len(leads_end)), list(leads_end)
 
         def stream(_spark: Any, _settings: Any, given: FakeMember, _once: bool, _stop: Any) -> None:
@@ -76,7 +78,9 @@ def led(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[FakeMember, Exce
 Led = Callable[..., tuple[FakeMember, Exception | None]]
 
 
-def test_who_was_shut_out_stands_by_again_and_does_not_say_that_it_stopped_in_order(led: Led) -> None:
+def test_who_was_shut_out_stands_by_again_and_does_not_say_that_it_stopped_in_order(
+    led: Led,
+) -> None:
     for error in (Fenced("another job"), SharedCheckpoint("/c")):
         member, raised = led(error, None)
         assert raised is None and member.begun == 2 and member.ends == [False, True]
@@ -87,7 +91,9 @@ def test_whatever_befalls_one_that_leads_no_more_came_of_the_others_lead(led: Le
     assert raised is None and member.ends[0] is False and member.begun == 2
 
 
-def test_one_that_could_not_even_begin_to_lead_ends_and_says_why(led: Led, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_could_not_even_begin_to_lead_ends_and_says_why(
+    led: Led, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(FakeMember, "begin", lambda self: setattr(self.clock, "epoch", 0))
     lost = Stopped("Kafka has deleted records")
     assert led(lost, None, leads=False)[1] is lost
@@ -100,7 +106,10 @@ def test_one_that_does_not_stand_by_ends_with_one_line(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(leading, "run", stream)
     monkeypatch.setattr(leading, "leads", lambda *_: False)
-    with pytest.raises(ShutOut, match=r"another job of the pipeline 'lb-stream' leads now.*ValueError: a file is gone\)$"):
+    with pytest.raises(
+        ShutOut,
+        match=r"another job of the pipeline 'lb-stream' leads now.*ValueError: a file is gone\)$",
+    ):
         leading.lead(Mock(), SETTINGS, FakeMember(), False, lambda: False)  # type: ignore[arg-type]
 
 

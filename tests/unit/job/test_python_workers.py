@@ -5,8 +5,13 @@ import pytest
 from lb_stream.job.python_workers import daemon, print_exc
 
 
-@pytest.mark.parametrize("error", [BrokenPipeError(32, "Broken pipe"), ConnectionResetError(104, "Connection reset by peer")])
-def test_a_worker_whose_task_is_over_says_nothing(capfd: pytest.CaptureFixture[str], error: Exception) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [BrokenPipeError(32, "Broken pipe"), ConnectionResetError(104, "Connection reset by peer")],
+)
+def test_a_worker_whose_task_is_over_says_nothing(
+    capfd: pytest.CaptureFixture[str], error: Exception
+) -> None:
     try:
         raise error
     except OSError:

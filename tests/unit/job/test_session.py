@@ -12,15 +12,27 @@ SHARED = Settings(stream=StreamSettings(tables="/mnt/lb/tables", checkpoint="s3a
 
 @pytest.mark.parametrize("name", ["tables", "checkpoint"])
 def test_a_relative_folder_on_a_cluster_is_a_wrong_setting(name: str) -> None:
-    relative = SHARED.model_copy(update={"stream": SHARED.stream.model_copy(update={name: ".lb/here"})})
+    relative = SHARED.model_copy(
+        update={"stream": SHARED.stream.model_copy(update={name: ".lb/here"})}
+    )
     check_reach(relative, "local[2,4]", "127.0.0.1")
-    with pytest.raises(SettingError, match=rf"stream\.{name} = .*\.lb/here.*absolute path") as raised:
+    with pytest.raises(
+        SettingError, match=rf"stream\.{name} = .*\.lb/here.*absolute path"
+    ) as raised:
         check_reach(relative, "spark://master:7077", "10.0.0.1")
     line, code = told(raised.value) or ("", 0)
     assert code == 2 and "\n" not in line
 
 
-@pytest.mark.parametrize("master", ["spark://master:7077", "spark://10.0.0.2:7077,10.0.0.3:7077", "yarn", "k8s://https://kubernetes:443"])
+@pytest.mark.parametrize(
+    "master",
+    [
+        "spark://master:7077",
+        "spark://10.0.0.2:7077,10.0.0.3:7077",
+        "yarn",
+        "k8s://https://kubernetes:443",
+    ],
+)
 def test_a_driver_at_a_loopback_address_is_found_by_no_executor_elsewhere(master: str) -> None:
     check_reach(SHARED, master, "10.0.0.1")
     for driver in ("127.0.0.1", "127.0.1.1", "localhost", "::1"):
@@ -28,6 +40,9 @@ def test_a_driver_at_a_loopback_address_is_found_by_no_executor_elsewhere(master
             check_reach(SHARED, master, driver)
 
 
-@pytest.mark.parametrize("master", ["local[2,4]", "local-cluster[2,1,1024]", "spark://127.0.0.1:7077", "spark://localhost:7077"])
+@pytest.mark.parametrize(
+    "master",
+    ["local[2,4]", "local-cluster[2,1,1024]", "spark://127.0.0.1:7077", "spark://localhost:7077"],
+)
 def test_on_one_machine_the_loopback_address_is_right(master: str) -> None:
     check_reach(SHARED, master, "127.0.0.1")

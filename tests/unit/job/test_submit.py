@@ -77,8 +77,12 @@ def test_only_a_short_lived_job_does_without_the_better_compiler() -> None:
     assert quick not in java_options(submit_command([])[0])
 
 
-@pytest.mark.parametrize(("master", "given"), [("local[2,4]", False), ("spark://master:7077", True)])
-def test_executors_elsewhere_are_given_the_jars(master: str, given: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("master", "given"), [("local[2,4]", False), ("spark://master:7077", True)]
+)
+def test_executors_elsewhere_are_given_the_jars(
+    master: str, given: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("LB_SPARK_MASTER", master)
     command, _ = submit_command(["--once"])
     assert ("--jars" in command) is given
@@ -98,5 +102,12 @@ def test_java_takes_spark_and_its_connectors_out_of_the_archive(tmp_path: Path) 
     at = command.index("--driver-java-options") + 1
     command[at] += f" -Xlog:class+load:file={loaded}"
     subprocess.run(command, env=environment, check=True, capture_output=True)
-    shared = {line.split("]")[-1].split()[0] for line in loaded.read_text().splitlines() if "shared objects file (top)" in line}
-    assert shared >= {"org.apache.spark.deploy.SparkSubmit", "org.apache.spark.sql.kafka010.KafkaSourceProvider"}
+    shared = {
+        line.split("]")[-1].split()[0]
+        for line in loaded.read_text().splitlines()
+        if "shared objects file (top)" in line
+    }
+    assert shared >= {
+        "org.apache.spark.deploy.SparkSubmit",
+        "org.apache.spark.sql.kafka010.KafkaSourceProvider",
+    }

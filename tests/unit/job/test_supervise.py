@@ -91,29 +91,60 @@ def test_it_begins_anew_once_kafka_is_back(monkeypatch: pytest.MonkeyPatch) -> N
     assert world.calls == ["start", "stop", "wait"] * 2 + ["start", "stop"]
 
 
-def test_a_batch_that_is_planned_again_is_no_absence_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = run(monkeypatch, Run(7, Replan("one")), Run(0, Replan("two")), Run(2, AWAY), Run(1, None))
-    assert world.calls == ["start", "stop", "start", "stop", "start", "stop", "wait", "start", "stop"]
+def test_a_batch_that_is_planned_again_is_no_absence_of_the_job(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = run(
+        monkeypatch, Run(7, Replan("one")), Run(0, Replan("two")), Run(2, AWAY), Run(1, None)
+    )
+    assert world.calls == [
+        "start",
+        "stop",
+        "start",
+        "stop",
+        "start",
+        "stop",
+        "wait",
+        "start",
+        "stop",
+    ]
     assert world.caught_up == [None, "as far as start 1 came", "as far as start 2 came", None]
 
 
 @pytest.mark.parametrize("end", [Stopped("another job"), ValueError("a fault")])
 def test_whatever_else_ends_it_ends_it(monkeypatch: pytest.MonkeyPatch, end: Exception) -> None:
-    assert run(monkeypatch, Run(1, AWAY), Run(0, end)).calls == ["start", "stop", "wait", "start", "stop", type(end).__name__]
+    assert run(monkeypatch, Run(1, AWAY), Run(0, end)).calls == [
+        "start",
+        "stop",
+        "wait",
+        "start",
+        "stop",
+        type(end).__name__,
+    ]
 
 
 @pytest.mark.parametrize(
-    ("newer", "ends", "starts"), [(False, 1, 1), (True, 1, 2), (True, 2, 2)], ids=["the older job", "the newer job", "twice: no race"]
+    ("newer", "ends", "starts"),
+    [(False, 1, 1), (True, 1, 2), (True, 2, 2)],
+    ids=["the older job", "the newer job", "twice: no race"],
 )
-def test_of_two_jobs_at_one_checkpoint_the_newer_one_goes_on(monkeypatch: pytest.MonkeyPatch, newer: bool, ends: int, starts: int) -> None:
+def test_of_two_jobs_at_one_checkpoint_the_newer_one_goes_on(
+    monkeypatch: pytest.MonkeyPatch, newer: bool, ends: int, starts: int
+) -> None:
     monkeypatch.setattr(supervise, "leads", lambda *_: newer)
     world = run(monkeypatch, *[Run(1, SharedCheckpoint("/c")) for _ in range(ends)], Run(1, None))
     assert world.calls.count("start") == starts
     assert (world.calls[-1] == "SharedCheckpoint") is (ends == starts)
 
 
-def test_a_missing_right_ends_it_at_once_and_is_told_as_that(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert run(monkeypatch, Run(3, TopicAuthorizationFailedError("x"))).calls == ["start", "stop", "Denied"]
+def test_a_missing_right_ends_it_at_once_and_is_told_as_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert run(monkeypatch, Run(3, TopicAuthorizationFailedError("x"))).calls == [
+        "start",
+        "stop",
+        "Denied",
+    ]
 
 
 DIED = Passing("Python workers have come to an end", by_a_record=True)
@@ -121,7 +152,9 @@ LATE = Passing("executors were lost")
 
 
 @pytest.mark.parametrize("leads", [True, False])
-def test_a_leader_that_had_no_kafka_does_not_shut_out_whoever_leads_meanwhile(monkeypatch: pytest.MonkeyPatch, leads: bool) -> None:
+def test_a_leader_that_had_no_kafka_does_not_shut_out_whoever_leads_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, leads: bool
+) -> None:
     monkeypatch.setattr(supervise, "leads", lambda *_: leads)
     monkeypatch.setattr(Clock, "epoch", 3, raising=False)
     monkeypatch.setattr(Clock, "__init__", lambda *_: None)
@@ -130,9 +163,13 @@ def test_a_leader_that_had_no_kafka_does_not_shut_out_whoever_leads_meanwhile(mo
 
 
 @pytest.mark.parametrize("end", [AWAY, DIED, LATE], ids=["Kafka", "workers", "executors"])
-def test_it_waits_longer_each_time_and_gives_up_when_it_leads_nowhere(monkeypatch: pytest.MonkeyPatch, end: Exception) -> None:
+def test_it_waits_longer_each_time_and_gives_up_when_it_leads_nowhere(
+    monkeypatch: pytest.MonkeyPatch, end: Exception
+) -> None:
     world = run(monkeypatch, *[Run(0, end) for _ in range(100)])
-    assert world.pauses[:6] == [1, 2, 4, 8, 16, LONGEST_PAUSE_S] and set(world.pauses[5:]) == {LONGEST_PAUSE_S}
+    assert world.pauses[:6] == [1, 2, 4, 8, 16, LONGEST_PAUSE_S] and set(world.pauses[5:]) == {
+        LONGEST_PAUSE_S
+    }
     limit_s = StreamSettings().stuck_after_ms / 1000
     assert limit_s - LONGEST_PAUSE_S <= sum(world.pauses) <= limit_s
     assert world.calls[-1] == type(end).__name__
@@ -145,18 +182,34 @@ def test_without_a_limit_it_goes_on_for_ever(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_finished_batch_makes_the_pauses_short_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = run(monkeypatch, Run(0, LATE), Run(0, LATE), Run(0, LATE), Run(1, LATE), Run(0, LATE), Run(2, None))
+    world = run(
+        monkeypatch,
+        Run(0, LATE),
+        Run(0, LATE),
+        Run(0, LATE),
+        Run(1, LATE),
+        Run(0, LATE),
+        Run(2, None),
+    )
     assert world.pauses == [1, 2, 4, 1, 2]
     assert world.calls == ["start", "stop", "wait"] * 5 + ["start", "stop"]
 
 
-@pytest.mark.parametrize(("end", "excused"), [(DIED, 0), (LATE, 1), (AWAY, 1), (Stopped("x"), 1), (ValueError("x"), 0)])
-def test_only_what_no_record_can_have_done_excuses_the_records(monkeypatch: pytest.MonkeyPatch, end: Exception, excused: int) -> None:
+@pytest.mark.parametrize(
+    ("end", "excused"), [(DIED, 0), (LATE, 1), (AWAY, 1), (Stopped("x"), 1), (ValueError("x"), 0)]
+)
+def test_only_what_no_record_can_have_done_excuses_the_records(
+    monkeypatch: pytest.MonkeyPatch, end: Exception, excused: int
+) -> None:
     assert run(monkeypatch, Run(0, end), Run(1, None)).excused == excused
 
 
-def test_a_fault_of_the_machine_behind_an_error_is_what_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert run(monkeypatch, Run(3, RuntimeError("No space left on device"))).calls[-1] == "DiskTrouble"
+def test_a_fault_of_the_machine_behind_an_error_is_what_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert (
+        run(monkeypatch, Run(3, RuntimeError("No space left on device"))).calls[-1] == "DiskTrouble"
+    )
     assert run(monkeypatch, Run(3, RuntimeError("a fault of ours"))).calls[-1] == "RuntimeError"
 
 
@@ -184,13 +237,41 @@ IN_A_TASK = "Job aborted due to stage failure: Task 1 in stage 7.0 failed 4 time
             "Python workers have come to an end",
             True,
         ),
-        ("org.apache.spark.SparkException: Python worker failed to connect back.", "not come up in time", False),
-        ("ExecutorLostFailure (executor 0 exited caused by one of the running tasks) Reason: Command exited", "executors", True),
-        ("ExecutorLostFailure (executor 1 exited unrelated to the running tasks) Reason: Worker lost", "executors were lost", False),
-        ("ExecutorLostFailure (executor 1 exited caused by ...) Reason: Executor heartbeat timed out after 130000 ms", "were lost", False),
-        ("org.apache.spark.shuffle.FetchFailedException: Connecting to /10.0.0.3:41001 failed", "executors were lost", False),
-        ("[CANNOT_LOAD_STATE_STORE.UNRELEASED_THREAD_ERROR] An error occurred during loading state", "did not answer in time", False),
-        ("java.io.IOException: Stale file handle", r"the disk did not answer \(Stale file handle\)", False),
+        (
+            "org.apache.spark.SparkException: Python worker failed to connect back.",
+            "not come up in time",
+            False,
+        ),
+        (
+            "ExecutorLostFailure (executor 0 exited caused by one of the running tasks) Reason: Command exited",
+            "executors",
+            True,
+        ),
+        (
+            "ExecutorLostFailure (executor 1 exited unrelated to the running tasks) Reason: Worker lost",
+            "executors were lost",
+            False,
+        ),
+        (
+            "ExecutorLostFailure (executor 1 exited caused by ...) Reason: Executor heartbeat timed out after 130000 ms",
+            "were lost",
+            False,
+        ),
+        (
+            "org.apache.spark.shuffle.FetchFailedException: Connecting to /10.0.0.3:41001 failed",
+            "executors were lost",
+            False,
+        ),
+        (
+            "[CANNOT_LOAD_STATE_STORE.UNRELEASED_THREAD_ERROR] An error occurred during loading state",
+            "did not answer in time",
+            False,
+        ),
+        (
+            "java.io.IOException: Stale file handle",
+            r"the disk did not answer \(Stale file handle\)",
+            False,
+        ),
         ("OSError: [Errno 5] Input/output error: '/mnt/x'", "the disk did not answer", False),
     ],
 )
@@ -203,7 +284,10 @@ def test_what_spark_says_of_a_trouble_that_passes_is_understood(
     reason = waiting._reason(StreamingQueryException(IN_A_TASK + why))
     assert isinstance(reason, Passing) and reason.by_a_record is by_a_record
     assert re.search(told, str(reason))
-    assert isinstance(waiting._reason(StreamingQueryException("ValueError: a fault of ours")), StreamingQueryException)
+    assert isinstance(
+        waiting._reason(StreamingQueryException("ValueError: a fault of ours")),
+        StreamingQueryException,
+    )
 
 
 LOST_DAEMON = """java.lang.NullPointerException
@@ -224,11 +308,15 @@ def test_a_daemon_that_ended_while_it_started_is_replaced(monkeypatch: pytest.Mo
 
 
 def test_a_session_that_has_ended_does_not_mend() -> None:
-    said = passing("org.apache.spark.SparkException: Job 7 cancelled because SparkContext was shut down")
+    said = passing(
+        "org.apache.spark.SparkException: Job 7 cancelled because SparkContext was shut down"
+    )
     assert type(said) is Stopped and "Spark's session has come to an end" in str(said)
 
 
-def test_a_disk_that_does_not_answer_at_the_start_passes_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_does_not_answer_at_the_start_passes_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     world = run(monkeypatch, Run(1, OSError(116, "Stale file handle")), Run(1, None))
     assert world.calls == ["start", "stop", "wait", "start", "stop"]
 
@@ -291,7 +379,9 @@ def in_a_batch(query: Query, stuck_after_ms: int) -> None:
 
 
 def test_a_batch_that_does_not_end_ends_the_job() -> None:
-    with pytest.raises(BatchFailed, match=r"Stuck: batch 17 has not come to an end within 0 s .*stuck_after_ms"):
+    with pytest.raises(
+        BatchFailed, match=r"Stuck: batch 17 has not come to an end within 0 s .*stuck_after_ms"
+    ):
         in_a_batch(Query(1_000, lambda: time.sleep(0.002)), stuck_after_ms=1)
 
 

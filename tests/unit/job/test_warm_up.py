@@ -13,7 +13,9 @@ from lb_stream.job.warm_up import WarmUp
 
 
 @pytest.fixture
-def warm_up(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[WarmUp], None]], tuple[WarmUp, list[int]]]:
+def warm_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> Callable[[Callable[[WarmUp], None]], tuple[WarmUp, list[int]]]:
     """One whose stream does this; beside it, a list with an entry for each run."""
 
     def make(stream: Callable[[WarmUp], None]) -> tuple[WarmUp, list[int]]:
@@ -73,7 +75,9 @@ def test_one_that_fails_is_told_of_and_tried_again(
     assert "the warm-up has failed (OSError: no such folder)" in caplog.text
 
 
-def test_one_that_is_broken_off_does_not_count_and_says_nothing(warm_up: Make, caplog: pytest.LogCaptureFixture) -> None:
+def test_one_that_is_broken_off_does_not_count_and_says_nothing(
+    warm_up: Make, caplog: pytest.LogCaptureFixture
+) -> None:
     begun = Event()
 
     def wait(self: WarmUp) -> None:

@@ -82,7 +82,11 @@ def test_more_of_an_event_waits_for_the_pace_and_says_what_lasts() -> None:
     assert clock.go(290, dead("b-1"), dead("b-2")) == []
     (message,) = clock.go(20, dead("b-1"), dead("b-2"))
     assert (subjects(message.new), subjects(message.lasting)) == (["b-2"], ["b-1"])
-    assert body(message).splitlines() == ["- eu-1: b-2 is silent: see to it", "still so:", "- eu-1: b-1 is silent, for 5 min"]
+    assert body(message).splitlines() == [
+        "- eu-1: b-2 is silent: see to it",
+        "still so:",
+        "- eu-1: b-1 is silent, for 5 min",
+    ]
 
 
 def test_what_lasts_is_told_again_at_a_set_pace_or_never() -> None:
@@ -100,9 +104,13 @@ def test_the_end_is_told_once_when_it_is_one_and_flapping_is_no_end() -> None:
     assert clock.go(59) + clock.go(60, DOWN) == [], "a minute without it makes an end"
     assert clock.go(80) == []
     (message,) = clock.go(600)
-    assert (message.new, message.lasting) == ((), ()) and title(message, "lb") == "lb: over: the job is down"
+    assert (message.new, message.lasting) == ((), ()) and title(
+        message, "lb"
+    ) == "lb: over: the job is down"
     assert body(message) == "over:\n- the job is down, after 9 min"
-    assert title(message, "lb", same=True) == "lb: the job is down", "on-call services find their incident by it"
+    assert title(message, "lb", same=True) == "lb: the job is down", (
+        "on-call services find their incident by it"
+    )
     assert clock.opened == {}
 
 
@@ -123,11 +131,16 @@ def test_a_broker_that_counts_as_gone_is_not_said_to_be_well() -> None:
 
 
 def test_a_blind_look_adds_its_own_trouble_and_changes_nothing_else() -> None:
-    clock, blind = Clockwork(), Trouble("job_unknown", "", "tables", "tables can't be looked at", "look")
+    clock, blind = (
+        Clockwork(),
+        Trouble("job_unknown", "", "tables", "tables can't be looked at", "look"),
+    )
     clock.go(40, DOWN, dead("b-1"))
     (message,) = clock.go(600, blind, blind=True)
     assert (message.event, subjects(message.new)) == ("job_unknown", ["tables"])
-    assert [title(message, "lb") for message in clock.go(600, DOWN, dead("b-1"))] == ["lb: over: whether the job runs can't be told"]
+    assert [title(message, "lb") for message in clock.go(600, DOWN, dead("b-1"))] == [
+        "lb: over: whether the job runs can't be told"
+    ]
 
 
 def test_a_look_that_fails_does_not_make_an_imbalance_begin_anew_and_none_ripens_unseen() -> None:
@@ -140,9 +153,20 @@ def test_a_look_that_fails_does_not_make_an_imbalance_begin_anew_and_none_ripens
 
 def test_moves_that_are_not_tried_any_more_are_not_said_to_be_well() -> None:
     clock = Clockwork()
-    clock.go(40, Trouble("moves_failing", "eu-1", "t/n/a", "eu-1: the last 3 decisions to move t/n/a failed", "look"))
+    clock.go(
+        40,
+        Trouble(
+            "moves_failing",
+            "eu-1",
+            "t/n/a",
+            "eu-1: the last 3 decisions to move t/n/a failed",
+            "look",
+        ),
+    )
     (message,) = clock.go(600)
-    assert body(message) == "over:\n- eu-1, t/n/a (one went well, or no more were tried), after 99 s"
+    assert (
+        body(message) == "over:\n- eu-1, t/n/a (one went well, or no more were tried), after 99 s"
+    )
 
 
 def test_a_clock_that_was_put_back_silences_nobody() -> None:
@@ -153,7 +177,10 @@ def test_a_clock_that_was_put_back_silences_nobody() -> None:
     told = clock.go(700, DOWN, dead("b-1"), dead("b-2"))
     assert {"b-2"} <= {name for message in told for name in subjects(message.new)}
     told = clock.go(700)
-    assert [title(message, "lb") for message in told] == ["lb: over: the job is down", "lb: over: brokers are silent"]
+    assert [title(message, "lb") for message in told] == [
+        "lb: over: the job is down",
+        "lb: over: brokers are silent",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -161,14 +188,25 @@ def test_a_clock_that_was_put_back_silences_nobody() -> None:
     [("2026-03-28T20:30Z", False), ("2026-03-28T21:30Z", True), ("2026-03-29T05:30Z", False), ("2026-03-29T19:30Z", False),
      ("2026-03-29T20:30Z", True)],
 )  # fmt: skip
-def test_quiet_hours_begin_by_the_clock_on_the_wall_in_winter_and_in_summer(at: str, quiet: bool) -> None:
+def test_quiet_hours_begin_by_the_clock_on_the_wall_in_winter_and_in_summer(
+    at: str, quiet: bool
+) -> None:
     rules = RULES.model_copy(update={"quiet_windows": ("0 22 * * * 8h Europe/Berlin",)})
     assert is_quiet(rules, round(datetime.fromisoformat(at).timestamp() * 1000)) is quiet
 
 
 def test_secrets_that_an_error_holds_are_not_told() -> None:
     learn(("kafka", "options", "sasl_plain_password"), "hunter2222")
-    (message,) = Clockwork().go(60, Trouble("cluster_failing", "eu-1", "", "eu-1's last round failed (login with hunter2222)", "look"))
+    (message,) = Clockwork().go(
+        60,
+        Trouble(
+            "cluster_failing",
+            "eu-1",
+            "",
+            "eu-1's last round failed (login with hunter2222)",
+            "look",
+        ),
+    )
     assert "(login with ***)" in body(message)
 
 
@@ -191,7 +229,10 @@ def test_what_a_dead_job_does_not_tell_is_neither_new_nor_over() -> None:
 def test_an_imbalance_that_was_not_seen_to_last_begins_anew_after_the_job() -> None:
     clock = Clockwork()
     clock.go(600, UNEVEN)
-    assert [one.event for one in clock.go(900, DOWN, stale=True) + clock.go(600, UNEVEN)] == ["job_down", "job_down"]
+    assert [one.event for one in clock.go(900, DOWN, stale=True) + clock.go(600, UNEVEN)] == [
+        "job_down",
+        "job_down",
+    ]
 
 
 def test_a_suspended_cluster_keeps_what_was_known_of_its_brokers() -> None:
@@ -213,16 +254,30 @@ def test_in_quiet_hours_only_the_urgent_is_told_and_the_rest_when_they_end() -> 
 def test_a_target_has_so_many_messages_an_hour_and_the_last_one_says_so() -> None:
     rules = RULES.model_copy(update={"most_per_hour": 2, "least_between_ms": 0, "wait_ms": 0})
     clock = Clockwork(rules)
-    told = clock.go(1, dead("b-1")) + clock.go(600, dead("b-1"), dead("b-2")) + clock.go(60, *(dead(f"b-{n}") for n in range(1, 9)))
+    told = (
+        clock.go(1, dead("b-1"))
+        + clock.go(600, dead("b-1"), dead("b-2"))
+        + clock.go(60, *(dead(f"b-{n}") for n in range(1, 9)))
+    )
     assert [message.last for message in told] == [False, True]
-    assert body(told[1]).splitlines()[-1].startswith("This target has had its messages of this hour")
+    assert (
+        body(told[1]).splitlines()[-1].startswith("This target has had its messages of this hour")
+    )
     (message,) = clock.go(3600 - 660, *(dead(f"b-{n}") for n in range(1, 9)))
-    assert subjects(message.new) == [f"b-{n}" for n in range(3, 9)] and message.at_ms == START + 3601 * S
+    assert (
+        subjects(message.new) == [f"b-{n}" for n in range(3, 9)]
+        and message.at_ms == START + 3601 * S
+    )
 
 
 def test_a_target_hears_of_its_events_only_and_the_gravest_comes_first() -> None:
-    assert [one.event for one in Clockwork(events=("broker_dead",)).go(60, DOWN, dead("b-1"))] == ["broker_dead"]
-    assert [one.event for one in Clockwork().go(60, dead("b-1"), DOWN)] == ["job_down", "broker_dead"]
+    assert [one.event for one in Clockwork(events=("broker_dead",)).go(60, DOWN, dead("b-1"))] == [
+        "broker_dead"
+    ]
+    assert [one.event for one in Clockwork().go(60, dead("b-1"), DOWN)] == [
+        "job_down",
+        "broker_dead",
+    ]
 
 
 def test_a_target_that_fails_is_tried_again_ever_more_seldom_with_what_is_so_then() -> None:

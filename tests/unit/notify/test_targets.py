@@ -39,7 +39,9 @@ def test_a_message_arrives_and_is_accepted(server: Webhook) -> None:
     }  # fmt: skip
 
 
-def test_a_refusal_is_told_without_any_part_of_the_address(server: Webhook, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_refusal_is_told_without_any_part_of_the_address(
+    server: Webhook, caplog: pytest.LogCaptureFixture
+) -> None:
     server.reply = lambda call: (500, call.path.encode() + str(call.headers).encode())
     address = f"json://ada:hunter22@127.0.0.1:{server.port}/s3cret/t0ken?+X-Key=qwerty"
     caplog.set_level(logging.DEBUG)
@@ -47,7 +49,11 @@ def test_a_refusal_is_told_without_any_part_of_the_address(server: Webhook, capl
     answer = target.send("t", "b", False, 60)
     assert not answer.taken and "error=500" in answer.said
     told = answer.said + repr(target) + caplog.text
-    assert not [part for part in ("ada", "hunter22", "s3cret", "t0ken", "qwerty", "127.0.0.1") if part in told]
+    assert not [
+        part
+        for part in ("ada", "hunter22", "s3cret", "t0ken", "qwerty", "127.0.0.1")
+        if part in told
+    ]
     assert server.calls[0].path == "/s3cret/t0ken"
 
 
@@ -55,11 +61,17 @@ def test_a_target_that_does_not_answer_costs_its_time_out_and_no_more(server: We
     server.hold = True
     (target,) = targets(NotifySettings(targets={"ops": server.apprise()}, timeout_ms=300))
     answer = target.send("t", "b", True, 0.3)
-    assert (answer.taken, answer.said, answer.took_ms) == (False, "gave no answer within 0.3 s", 300)
+    assert (answer.taken, answer.said, answer.took_ms) == (
+        False,
+        "gave no answer within 0.3 s",
+        300,
+    )
 
 
 @pytest.mark.parametrize("piece", [b" ", b" " * 1_000_000], ids=["byte by byte", "without end"])
-def test_an_answer_that_does_not_end_costs_the_time_out_and_leaves_nothing_behind(piece: bytes) -> None:
+def test_an_answer_that_does_not_end_costs_the_time_out_and_leaves_nothing_behind(
+    piece: bytes,
+) -> None:
     def drip() -> None:
         connection, _ = listening.accept()
         with connection:
@@ -76,7 +88,9 @@ def test_an_answer_that_does_not_end_costs_the_time_out_and_leaves_nothing_behin
     with socket.create_server(("127.0.0.1", 0)) as listening:
         thread = threading.Thread(target=drip, daemon=True)
         thread.start()
-        (target,) = targets(NotifySettings(targets={"ops": f"json://127.0.0.1:{listening.getsockname()[1]}/"}))
+        (target,) = targets(
+            NotifySettings(targets={"ops": f"json://127.0.0.1:{listening.getsockname()[1]}/"})
+        )
         assert target.send("t", "b", True, 1.0) == Answer(False, "gave no answer within 1 s", 1000)
         assert ended.wait(300), "nobody reads any more"
         thread.join()
@@ -87,7 +101,11 @@ def test_a_redirect_is_no_answer(server: Webhook) -> None:
     server.headers["Location"] = server.url("/elsewhere")
     (target,) = targets(waiting(server.apprise("/hook")))
     answer = target.send("t", "b", True, 60)
-    assert not answer.taken and "302" in answer.said and [call.path for call in server.calls] == ["/hook"]
+    assert (
+        not answer.taken
+        and "302" in answer.said
+        and [call.path for call in server.calls] == ["/hook"]
+    )
 
 
 def test_a_long_answer_is_as_good_as_a_short_one(server: Webhook) -> None:
@@ -110,39 +128,63 @@ def test_an_address_may_stand_in_a_file(tmp_path: Path, server: Webhook) -> None
 
 
 @pytest.mark.parametrize("content", [None, "", "json://a\njson://b", "nonsense://s3cret"])
-def test_an_address_that_can_not_be_is_refused_without_showing_it(tmp_path: Path, content: str | None) -> None:
+def test_an_address_that_can_not_be_is_refused_without_showing_it(
+    tmp_path: Path, content: str | None
+) -> None:
     place = tmp_path / "ops.url"
     if content is not None:
         place.write_text(content)
     with pytest.raises(SettingError, match=r"notify\.targets\.ops") as raised:
         targets(NotifySettings(targets={"ops": f"file:{place}"}))
-    assert "s3cret" not in str(raised.value) and "json" not in str(raised.value).partition("expected")[0]
+    assert (
+        "s3cret" not in str(raised.value)
+        and "json" not in str(raised.value).partition("expected")[0]
+    )
 
 
 def test_every_key_beside_addresses_may_be_shown_and_no_other_one() -> None:
-    fields = {"notify": NotifySettings.model_fields.keys(), "hooks": HookSettings.model_fields.keys()}
+    fields = {
+        "notify": NotifySettings.model_fields.keys(),
+        "hooks": HookSettings.model_fields.keys(),
+    }
     assert {name: keys - PUBLIC_BESIDE_ADDRESSES[name] for name, keys in fields.items()} == {
         "notify": {"targets"}, "hooks": {"before_move", "after_move", "secret"},
     }  # fmt: skip
-    assert all(is_secret(("notify", key, "ops")) for key in ("targets", "target")) and not is_secret(("notify", "routes", "ops"))
+    assert all(
+        is_secret(("notify", key, "ops")) for key in ("targets", "target")
+    ) and not is_secret(("notify", "routes", "ops"))
 
 
 def test_a_route_names_a_target_and_events_that_there_are() -> None:
-    (target,) = targets(NotifySettings.model_validate({"targets": {"ops": "json://h"}, "routes": {"ops": "job_down, broker_dead"}}))
+    (target,) = targets(
+        NotifySettings.model_validate(
+            {"targets": {"ops": "json://h"}, "routes": {"ops": "job_down, broker_dead"}}
+        )
+    )
     assert target.events == ("job_down", "broker_dead")
-    with pytest.raises(SettingError, match=r"notify.routes.opps = 'job_down': expected the name of a target: ops"):
+    with pytest.raises(
+        SettingError, match=r"notify.routes.opps = 'job_down': expected the name of a target: ops"
+    ):
         targets(NotifySettings(targets={"ops": "json://h"}, routes={"opps": ("job_down",)}))
 
 
 def test_all_of_an_address_is_secret_as_written_and_as_meant() -> None:
     found = parts("mailtos://ada:p%40ss-w@mail.example.org:465/?to=bob@example.org")
-    assert {"p@ss-w", "p%40ss-w", "mail.example.org", "ada", "bob"} <= set(found) and found == tuple(sorted(found, key=len, reverse=True))
+    assert {"p@ss-w", "p%40ss-w", "mail.example.org", "ada", "bob"} <= set(
+        found
+    ) and found == tuple(sorted(found, key=len, reverse=True))
 
 
 @pytest.mark.parametrize(
     ("address", "resolves"),
-    [("pagerduty://intkey@apikey/?action=map", True), ("opsgenie://" + "k" * 20, True), ("json://127.0.0.1", False)],
+    [
+        ("pagerduty://intkey@apikey/?action=map", True),
+        ("opsgenie://" + "k" * 20, True),
+        ("json://127.0.0.1", False),
+    ],
 )
-def test_services_that_resolve_incidents_are_known_by_apprise_s_own_names(address: str, resolves: bool) -> None:
+def test_services_that_resolve_incidents_are_known_by_apprise_s_own_names(
+    address: str, resolves: bool
+) -> None:
     (target,) = targets(waiting(address))
     assert target.resolves is resolves

@@ -32,14 +32,25 @@ class Run:
     """A watcher whose looks are set by the test, at a time that the test tells. `troubles` None: it can't look."""
 
     def __init__(self, path: Path, **settings: Any) -> None:
-        self.path, self.rules = path, NotifySettings.model_validate({"wait_ms": 0, "look_every_ms": 1_000, "timeout_ms": 60_000} | settings)
-        self.now_ms, self.troubles, self.answers = START, tuple[Trouble, ...](), list[tuple[str, str, Answer]]()
+        self.path, self.rules = (
+            path,
+            NotifySettings.model_validate(
+                {"wait_ms": 0, "look_every_ms": 1_000, "timeout_ms": 60_000} | settings
+            ),
+        )
+        self.now_ms, self.troubles, self.answers = (
+            START,
+            tuple[Trouble, ...](),
+            list[tuple[str, str, Answer]](),
+        )
         self.blind = False
         self.start()
 
     def start(self) -> None:
         state = memory.read(self.path, "lb")
-        self.watcher = Watcher("lb", self.rules, targets(self.rules), self._look, self._save, self._note, state)
+        self.watcher = Watcher(
+            "lb", self.rules, targets(self.rules), self._look, self._save, self._note, state
+        )
 
     def _look(self) -> Look:
         if self.blind:
@@ -62,8 +73,14 @@ class Run:
         return [(name, title, answer.taken) for name, title, answer in self.answers[before:]]
 
 
-def test_each_target_is_told_once_also_by_a_watcher_that_is_started_again(tmp_path: Path, server: Webhook) -> None:
-    run = Run(tmp_path / "state.json", targets={"chat": server.apprise("/chat"), "ops": server.apprise("/ops")}, routes={"ops": "job_down"})
+def test_each_target_is_told_once_also_by_a_watcher_that_is_started_again(
+    tmp_path: Path, server: Webhook
+) -> None:
+    run = Run(
+        tmp_path / "state.json",
+        targets={"chat": server.apprise("/chat"), "ops": server.apprise("/ops")},
+        routes={"ops": "job_down"},
+    )
     assert run.go(3, DOWN, SILENT) == [
         ("chat", "lb: the job is down", True),
         ("ops", "lb: the job is down", True),
@@ -80,22 +97,28 @@ def test_each_target_is_told_once_also_by_a_watcher_that_is_started_again(tmp_pa
     assert len(server.calls) == 6 and memory.read(run.path, "lb").opened == {}
 
 
-def test_a_target_that_refuses_is_told_later_what_is_so_by_then(tmp_path: Path, server: Webhook) -> None:
+def test_a_target_that_refuses_is_told_later_what_is_so_by_then(
+    tmp_path: Path, server: Webhook
+) -> None:
     run = Run(tmp_path / "state.json", targets={"ops": server.apprise()})
     server.reply = lambda _: (503, b"")
     assert run.go(29, SILENT) == [("ops", "lb: brokers are silent", False)]
     server.reply = lambda _: (200, b"")
-    assert run.go(5, SILENT, Trouble("broker_dead", "eu-1", "b-2", "eu-1: b-2 is silent", "see to it")) == [
-        ("ops", "lb: brokers are silent (2)", True)
-    ]
+    assert run.go(
+        5, SILENT, Trouble("broker_dead", "eu-1", "b-2", "eu-1: b-2 is silent", "see to it")
+    ) == [("ops", "lb: brokers are silent (2)", True)]
     run.start()
     assert run.go(3, SILENT) == []
 
 
-def test_a_slow_target_holds_up_neither_the_others_nor_a_look(tmp_path: Path, server: Webhook) -> None:
+def test_a_slow_target_holds_up_neither_the_others_nor_a_look(
+    tmp_path: Path, server: Webhook
+) -> None:
     with webhook() as slow:
         slow.hold = True
-        run = Run(tmp_path / "state.json", targets={"slow": slow.apprise(), "well": server.apprise()})
+        run = Run(
+            tmp_path / "state.json", targets={"slow": slow.apprise(), "well": server.apprise()}
+        )
         run.troubles = (DOWN,)
         run.watcher.go(run.now_ms)
         slow.wait_for(1)
@@ -106,21 +129,34 @@ def test_a_slow_target_holds_up_neither_the_others_nor_a_look(tmp_path: Path, se
         slow.hold = False
         slow.release.set()
         assert run.watcher.settle(run.now_ms + 2 * S)
-        assert sorted((name, answer.taken) for name, _, answer in run.answers) == [("slow", True), ("well", True)]
+        assert sorted((name, answer.taken) for name, _, answer in run.answers) == [
+            ("slow", True),
+            ("well", True),
+        ]
 
 
-def test_who_can_not_look_tells_that_and_knows_of_no_end(tmp_path: Path, server: Webhook, caplog: pytest.LogCaptureFixture) -> None:
+def test_who_can_not_look_tells_that_and_knows_of_no_end(
+    tmp_path: Path, server: Webhook, caplog: pytest.LogCaptureFixture
+) -> None:
     run = Run(tmp_path / "state.json", targets={"ops": server.apprise()}, look_every_ms=60_000)
     run.go(2, DOWN)
     run.blind = True
-    assert run.go(500, DOWN) == [("ops", "lb: whether the job runs can't be told", True)] and run.watcher.blind
-    assert "tables can't be looked at (QueryError: no table can be read)" in server.calls[-1].fields["message"]
+    assert (
+        run.go(500, DOWN) == [("ops", "lb: whether the job runs can't be told", True)]
+        and run.watcher.blind
+    )
+    assert (
+        "tables can't be looked at (QueryError: no table can be read)"
+        in server.calls[-1].fields["message"]
+    )
     assert caplog.text.count("no table can be read") == 1
     run.blind = False
     assert run.go(500, DOWN) == [("ops", "lb: over: whether the job runs can't be told", True)]
 
 
-def test_who_is_killed_between_an_answer_and_its_memory_tells_that_message_again(tmp_path: Path, server: Webhook) -> None:
+def test_who_is_killed_between_an_answer_and_its_memory_tells_that_message_again(
+    tmp_path: Path, server: Webhook
+) -> None:
     run = Run(tmp_path / "state.json", targets={"ops": server.apprise()})
     run.troubles = (DOWN,)
     run.watcher.go(run.now_ms)
@@ -131,7 +167,9 @@ def test_who_is_killed_between_an_answer_and_its_memory_tells_that_message_again
     assert run.go(2, DOWN) == []
 
 
-def test_a_target_whose_route_has_changed_waits_for_no_end_that_it_will_not_hear(tmp_path: Path, server: Webhook) -> None:
+def test_a_target_whose_route_has_changed_waits_for_no_end_that_it_will_not_hear(
+    tmp_path: Path, server: Webhook
+) -> None:
     run = Run(tmp_path / "state.json", targets={"ops": server.apprise()})
     run.go(2, SILENT)
     run.rules = run.rules.model_copy(update={"routes": {"ops": ("job_down",)}})
@@ -140,22 +178,38 @@ def test_a_target_whose_route_has_changed_waits_for_no_end_that_it_will_not_hear
 
 
 def test_a_full_disk_is_said_and_does_not_end_it(
-    tmp_path: Path, server: Webhook, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    server: Webhook,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run = Run(tmp_path / "state.json", targets={"ops": server.apprise()})
-    monkeypatch.setattr(run.watcher, "_save", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    monkeypatch.setattr(
+        run.watcher,
+        "_save",
+        lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")),
+    )
     assert len(run.go(3, DOWN)) == 1
     assert caplog.text.count("No space left on device") == 1
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b'{"format": 2, "pipeline": "lb", "opened": [], "told": {}}'])
-def test_a_state_that_can_not_be_read_is_set_aside(tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b'{"format": 2, "pipeline": "lb", "opened": [], "told": {}}']
+)
+def test_a_state_that_can_not_be_read_is_set_aside(
+    tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
     path = tmp_path / "state.json"
     path.write_bytes(content)
     assert memory.read(path, "lb") == State()
-    assert (tmp_path / "state.json.unread").read_bytes() == content and "all that lasts is told again" in caplog.text
+    assert (
+        tmp_path / "state.json.unread"
+    ).read_bytes() == content and "all that lasts is told again" in caplog.text
 
 
 def test_another_pipeline_s_state_is_not_this_one_s(tmp_path: Path) -> None:
     memory.write(tmp_path / "state.json", "east", State())
-    assert memory.read(tmp_path / "state.json", "west") == State() and not (tmp_path / "state.json").exists()
+    assert (
+        memory.read(tmp_path / "state.json", "west") == State()
+        and not (tmp_path / "state.json").exists()
+    )

@@ -110,4 +110,6 @@ def test_what_if_leaves_drained_and_dead_brokers_out() -> None:
     seen = measured(scenario, ())
     figures = _outlook(seen, ()).figures
     assert figures["max_over_mean_now"] == figures["max_over_mean_after"] == pytest.approx(1.5)
-    assert figures["usage_max_now"] == pytest.approx(0.6), "what a broker is asked for is told of all"
+    assert figures["usage_max_now"] == pytest.approx(0.6), (
+        "what a broker is asked for is told of all"
+    )

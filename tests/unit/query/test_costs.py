@@ -44,7 +44,11 @@ def play(folder: Path, scenario: Scenario, policy: str, settings: Mapping[str, A
     fill(folder, DECISIONS, [decided(decision) for made in rounds for decision in made.decisions])
     of = {"cluster": scenario.name}
     fill(folder, OUTCOMES, [of | outcome.to_dict() for made in rounds for outcome in made.outcomes])
-    fill(folder, BUNDLE_HISTORY, [of | {"bundle": name, "slot_ms": 0} for name in scenario.bundles.names])
+    fill(
+        folder,
+        BUNDLE_HISTORY,
+        [of | {"bundle": name, "slot_ms": 0} for name in scenario.bundles.names],
+    )
     return measured(scenario, game.lines).gaps
 
 
@@ -107,7 +111,9 @@ def test_a_first_assignment_costs_nobody_anything(tmp_path: Path) -> None:
         assert assigned["outcome"] == "confirmed" and explained(lake, assigned).cost is None
 
 
-def test_a_destination_that_dies_costs_the_move_until_another_broker_serves_the_bundle(tmp_path: Path) -> None:
+def test_a_destination_that_dies_costs_the_move_until_another_broker_serves_the_bundle(
+    tmp_path: Path,
+) -> None:
     slow = MoveTimes(release_s=2.0, acquire_s=30.0, reconnect_s=1.0)
     scenario = replace(small_scenario([0] * 4 + [1]), move=slow)
     first = play(tmp_path / "first", scenario, "LeastMoves", {})
@@ -117,7 +123,10 @@ def test_a_destination_that_dies_costs_the_move_until_another_broker_serves_the_
     gaps = play(tmp_path / "dies", scenario, "LeastMoves", {})
     found = found_costs(tmp_path / "dies", scenario)
     bundle = scenario.bundles.names[int(moved.bundle[0])]
-    assert found[bundle] == pytest.approx(true_costs(scenario, gaps)[bundle], abs=0.05) and found[bundle] > 50
+    assert (
+        found[bundle] == pytest.approx(true_costs(scenario, gaps)[bundle], abs=0.05)
+        and found[bundle] > 50
+    )
 
 
 def test_what_if_plays_with_the_times_that_moves_have_taken(tmp_path: Path) -> None:

@@ -42,7 +42,9 @@ def reshaped(tmp_path_factory: pytest.TempPathFactory) -> tuple[Recorder, set[st
     recorder.run(5)
     assert loop.view is not None
     throughput = loop.view.bundles.short.throughput
-    heaviest, second = (loop.view.bundles.name(row) for row in throughput.argsort()[::-1][:2].tolist())
+    heaviest, second = (
+        loop.view.bundles.name(row) for row in throughput.argsort()[::-1][:2].tolist()
+    )
     for name in (heaviest, second):
         namespace, _, bundle = name.rpartition("/")
         split = Split(id=name, namespace=namespace, bundle=bundle, algorithm="range_equally_divide")
@@ -62,7 +64,9 @@ def halves(bundle: str) -> tuple[str, str]:
     return bundle_name(namespace, lower, middle), bundle_name(namespace, middle, upper)
 
 
-def test_what_was_split_or_merged_is_no_load_on_any_screen(reshaped: tuple[Recorder, set[str]]) -> None:
+def test_what_was_split_or_merged_is_no_load_on_any_screen(
+    reshaped: tuple[Recorder, set[str]],
+) -> None:
     recorder, gone = reshaped
     view = recorder.loop.view
     assert view is not None
@@ -94,14 +98,22 @@ def test_what_was_split_or_merged_is_no_load_on_any_screen(reshaped: tuple[Recor
         assert told.code == 0 and "unowned" not in told.out and name not in told.out
 
 
-def test_the_core_and_the_screens_agree_on_what_is_gone(reshaped: tuple[Recorder, set[str]]) -> None:
+def test_the_core_and_the_screens_agree_on_what_is_gone(
+    reshaped: tuple[Recorder, set[str]],
+) -> None:
     recorder, gone = reshaped
     kept = recorder.loop.view
     assert kept is not None
     seen = recorder.rounds[-1].view.bundles
     rows = seen.rows_of(gone)
-    assert (kept.bundles.short.throughput[kept.bundles.rows_of(gone)] > 0).all(), "averages are kept"
-    idle = {name for name, load in zip(seen.names.to_pylist(), seen.short.throughput, strict=True) if not load}
+    assert (kept.bundles.short.throughput[kept.bundles.rows_of(gone)] > 0).all(), (
+        "averages are kept"
+    )
+    idle = {
+        name
+        for name, load in zip(seen.names.to_pylist(), seen.short.throughput, strict=True)
+        if not load
+    }
     assert idle == gone
     assert not seen.topics[rows].any() and not seen.sessions[rows].any()
 
@@ -125,5 +137,9 @@ def test_deleted_namespaces_and_what_ended_with_its_broker_are_no_load(tmp_path:
     record = {"cluster": "eu", "bundle": "shop/gone/0x00000000_0xffffffff", "state": "Deleted"}
     fill(tmp_path, OWNERSHIP, [record])
     with open_lake(Store.at(tmp_path)) as lake:
-        assert {name.split("/0x")[0] for name in find_gone(lake, "eu")} == {"shop/old", "shop/gone", "pulsar/eu/b2:80"}
+        assert {name.split("/0x")[0] for name in find_gone(lake, "eu")} == {
+            "shop/old",
+            "shop/gone",
+            "pulsar/eu/b2:80",
+        }
         assert causes.bundles(lake, "eu", Wanted()).total == 4

@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 
 from lb_stream.contracts.decisions import example_decision
-from lb_stream.contracts.tables import BROKER_LOADS, BUNDLE_AVERAGES, COMMANDS, DECISIONS, OUTCOMES, ROUNDS
+from lb_stream.contracts.tables import (
+    BROKER_LOADS,
+    BUNDLE_AVERAGES,
+    COMMANDS,
+    DECISIONS,
+    OUTCOMES,
+    ROUNDS,
+)
 from lb_stream.core.health import ClusterFacts
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.operator_state import OperatorState
@@ -28,10 +35,35 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The cluster eu: b-1 has 3 MB/s, b-2 has 1 MB/s, b-3 is dead; two moves, one of them an hour and more ago; paused by an operator."""
     folder = tmp_path_factory.mktemp("screens")
     memory = Memory(orders=OperatorState(paused=True)).to_json()
-    fill(folder, ROUNDS, [{"cluster": "eu", "seq": 2, "log_seq": 2, "now_ms": NOW, "inputs": '{"settings": {}}', "memory": memory}])
-    rows = [load("eu", 2, "b-1:80", 1500.0), load("eu", 2, "b-2:80", 500.0), load("eu", 2, "b-3:80", 9000.0, alive=False)]
+    fill(
+        folder,
+        ROUNDS,
+        [
+            {
+                "cluster": "eu",
+                "seq": 2,
+                "log_seq": 2,
+                "now_ms": NOW,
+                "inputs": '{"settings": {}}',
+                "memory": memory,
+            }
+        ],
+    )
+    rows = [
+        load("eu", 2, "b-1:80", 1500.0),
+        load("eu", 2, "b-2:80", 500.0),
+        load("eu", 2, "b-3:80", 9000.0, alive=False),
+    ]
     early = [load("eu", 1, "b-1:80", 1.0) | {"now_ms": NOW - 10 * MINUTE_MS, "usage_ratio": 0.9}]
-    fill(folder, BROKER_LOADS, early + [row | {"now_ms": NOW, "usage_ratio": 0.8 if row["broker"] == "b-2:80" else 0.5} for row in rows])
+    fill(
+        folder,
+        BROKER_LOADS,
+        early
+        + [
+            row | {"now_ms": NOW, "usage_ratio": 0.8 if row["broker"] == "b-2:80" else 0.5}
+            for row in rows
+        ],
+    )
     known = (
         ("acme/a/0x0_0x1", "b-1:80", 6e5),
         ("acme/a/0x1_0x2", "b-2:80", 2e5),
@@ -41,28 +73,68 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     fill(folder, BUNDLE_AVERAGES, [TO | {"bundle": name, "owner": owner, "short_throughput_in_bytes_per_s": rate,
                                          "short_throughput_out_bytes_per_s": 0.0} for name, owner, rate in known])  # fmt: skip
     issued = (NOW - 90 * MINUTE_MS, NOW - MINUTE_MS)
-    made = [example_decision(decision_id=f"eu:{n}:0", cluster="eu", seq=n, issued_ms=at, bundle=known[n][0]) for n, at in enumerate(issued)]
+    made = [
+        example_decision(
+            decision_id=f"eu:{n}:0", cluster="eu", seq=n, issued_ms=at, bundle=known[n][0]
+        )
+        for n, at in enumerate(issued)
+    ]
     fill(folder, DECISIONS, [decided(one) for one in made])
-    fill(folder, OUTCOMES, [{"decision_id": "eu:0:0", "cluster": "eu", "seq": 1, "outcome": "confirmed", "took_ms": 900}])
-    order = {"cluster": "eu", "id": "c-1", "kind": "drain-broker", "arguments": '{"broker": "b-1:80"}', "by": "ada", "at_ms": NOW - 5000}
-    fill(folder, COMMANDS, [order | {"outcome": outcome, "log_seq": n, "text": outcome} for n, outcome in enumerate(("accepted", "done"))])
+    fill(
+        folder,
+        OUTCOMES,
+        [
+            {
+                "decision_id": "eu:0:0",
+                "cluster": "eu",
+                "seq": 1,
+                "outcome": "confirmed",
+                "took_ms": 900,
+            }
+        ],
+    )
+    order = {
+        "cluster": "eu",
+        "id": "c-1",
+        "kind": "drain-broker",
+        "arguments": '{"broker": "b-1:80"}',
+        "by": "ada",
+        "at_ms": NOW - 5000,
+    }
+    fill(
+        folder,
+        COMMANDS,
+        [
+            order | {"outcome": outcome, "log_seq": n, "text": outcome}
+            for n, outcome in enumerate(("accepted", "done"))
+        ],
+    )
     with open_lake(Store.at(folder)) as opened:
         yield opened
 
 
 def test_the_overview_takes_living_brokers_and_the_last_hour(lake: Any) -> None:
     (row,) = overview(lake, [ClusterFacts("eu", NOW)])
-    assert (row["alive"], row["brokers"], row["moves"], row["max_over_mean"]) == (2, 3, 1, pytest.approx(1.5))
+    assert (row["alive"], row["brokers"], row["moves"], row["max_over_mean"]) == (
+        2,
+        3,
+        1,
+        pytest.approx(1.5),
+    )
     assert row["usage_max"] == 0.8
     (unknown,) = overview(lake, [ClusterFacts("us", NOW)])
     assert (unknown["alive"], unknown["max_over_mean"], unknown["moves"]) == (None, None, 0)
 
 
-def test_brokers_come_by_heat_the_dead_ones_last_and_pages_end_where_the_list_ends(lake: Any) -> None:
+def test_brokers_come_by_heat_the_dead_ones_last_and_pages_end_where_the_list_ends(
+    lake: Any,
+) -> None:
     found = brokers.brokers(lake, "eu", Wanted(page=9))
     assert [row["broker"] for row in found.rows] == ["b-2:80", "b-1:80", "b-3:80"]
     assert (found.page, found.pages, found.total) == (1, 1, 3)
-    assert [row["broker"] for row in brokers.brokers(lake, "eu", Wanted("B-1", "traffic")).rows] == ["b-1:80"]
+    assert [
+        row["broker"] for row in brokers.brokers(lake, "eu", Wanted("B-1", "traffic")).rows
+    ] == ["b-1:80"]
     assert brokers.brokers(lake, "eu", Wanted("'; --")).total == 0
     assert brokers.broker(lake, "eu", "b-9:80") is None
 
@@ -72,14 +144,19 @@ def test_shares_are_of_what_is_shown_and_a_namespace_s_is_of_the_cluster(lake: A
     assert [(row["name"], row["bundles"], row["share"]) for row in groups.rows] == [
         ("acme/a", 2, pytest.approx(0.8)), ("acme/b", 1, pytest.approx(0.1)), ("shop/c", 1, pytest.approx(0.1)),
     ]  # fmt: skip
-    assert [row["name"] for row in causes.groups(lake, "eu", "tenant", Wanted(sort="name")).rows] == ["acme", "shop"]
+    assert [
+        row["name"] for row in causes.groups(lake, "eu", "tenant", Wanted(sort="name")).rows
+    ] == ["acme", "shop"]
     whole = causes.whole(lake, "eu", namespace="acme/a")
     assert whole is not None and (whole["share"], whole["brokers"]) == (pytest.approx(0.8), 2)
     assert causes.whole(lake, "eu", tenant="nobody") is None
     assert [(row["broker"], row["share"]) for row in causes.by_broker(lake, "eu", "acme/a")] == [
         ("b-1:80", pytest.approx(6 / 7)), ("b-2:80", 1.0),
     ]  # fmt: skip
-    assert [row["bundle"] for row in causes.bundles(lake, "eu", Wanted(), owner="b-1:80").rows] == ["acme/a/0x0_0x1", "acme/b/0x0_0x1"]
+    assert [row["bundle"] for row in causes.bundles(lake, "eu", Wanted(), owner="b-1:80").rows] == [
+        "acme/a/0x0_0x1",
+        "acme/b/0x0_0x1",
+    ]
 
 
 def test_lines_have_a_gap_where_nothing_was_seen(lake: Any) -> None:
@@ -100,7 +177,10 @@ def test_the_feed_has_the_last_answer_of_each_command_and_goes_back_in_time(lake
     assert [(row["entry"], row["id"], row["outcome"]) for row in rows] == [
         ("command", "c-1", "done"), ("decision", "eu:1:0", None), ("decision", "eu:0:0", "confirmed"),
     ]  # fmt: skip
-    assert (rows[0]["by"], rows[0]["arguments"]) == ("ada", {"broker": "b-1:80"}) and "62.0%" in rows[1]["why"]
+    assert (rows[0]["by"], rows[0]["arguments"]) == (
+        "ada",
+        {"broker": "b-1:80"},
+    ) and "62.0%" in rows[1]["why"]
     assert [row["id"] for row in feed.feed(lake, "eu", before_ms=rows[1]["at_ms"])] == ["eu:0:0"]
     assert [row["id"] for row in feed.feed(lake, "eu", what="commands")] == ["c-1"]
     assert [row["id"] for row in feed.feed(lake, "eu", what="moves", text="0x1_0x2")] == ["eu:1:0"]
@@ -111,5 +191,7 @@ def test_search_finds_each_kind_and_nothing_for_nothing(lake: Any) -> None:
     assert {kind: [row["name"] for row in rows] for kind, rows in search.search(lake, "ACME/B").items()} == {
         "namespace": ["acme/b"], "bundle": ["acme/b/0x0_0x1"],
     }  # fmt: skip
-    assert list(search.search(lake, "b-1")) == ["broker"] and list(search.search(lake, "eu:0:0")) == ["decision"]
+    assert list(search.search(lake, "b-1")) == ["broker"] and list(
+        search.search(lake, "eu:0:0")
+    ) == ["decision"]
     assert search.search(lake, "  ") == {}

@@ -24,10 +24,14 @@ A, B = "broker-1:8080", "broker-2:8080"
 def small_cluster(noise_ratio: float = 0.0) -> SimCluster:
     """Two brokers, two bundles, both at the first; the first bundle trebles after 10 s."""
     ones = np.ones(2, np.int64)
-    bundles = ScenarioBundles((FIRST, SECOND), 0 * ones, 4 * ones, 4 * ones, 8 * ones, 8 * 2**20 * ones)
+    bundles = ScenarioBundles(
+        (FIRST, SECOND), 0 * ones, 4 * ones, 4 * ones, 8 * ones, 8 * 2**20 * ones
+    )
     first, second = [100.0, 200.0, 100_000.0, 200_000.0], [300.0, 300.0, 150_000.0, 150_000.0]
     loads = np.array([[first, second], [[3 * value for value in first], second]]).transpose(2, 1, 0)
-    return SimCluster(small(brokers_of(2), bundles, loads, at_s=10.0), START, noise_ratio=noise_ratio)
+    return SimCluster(
+        small(brokers_of(2), bundles, loads, at_s=10.0), START, noise_ratio=noise_ratio
+    )
 
 
 def test_a_brokers_load_is_the_sum_of_its_bundles() -> None:
@@ -53,28 +57,57 @@ def test_a_split_bundle_is_no_more_and_its_children_carry_what_it_carried() -> N
     cluster = small_cluster()
     before = cluster.bundle_load(FIRST, START)
     cluster.split(A, FIRST, [0x20000000, 0x30000000])
-    children = [f"t/n/0x{low:08x}_0x{high:08x}" for low, high in pairwise([0, 0x20000000, 0x30000000, 0x80000000])]
+    children = [
+        f"t/n/0x{low:08x}_0x{high:08x}"
+        for low, high in pairwise([0, 0x20000000, 0x30000000, 0x80000000])
+    ]
     assert cluster.owners() == {SECOND: A} | {child: A for child in children}
-    assert [cluster.bundle_load(child, START).rate_in_msgs_per_s for child in children] == [25.0, 12.5, 62.5]
-    assert sum(cluster.bundle_load(child, START).throughput_bytes_per_s for child in children) == before.throughput_bytes_per_s
-    assert cluster.bundle_load(children[0], START + 10_000).rate_in_msgs_per_s == 75.0, "it follows its parent's workload"
+    assert [cluster.bundle_load(child, START).rate_in_msgs_per_s for child in children] == [
+        25.0,
+        12.5,
+        62.5,
+    ]
+    assert (
+        sum(cluster.bundle_load(child, START).throughput_bytes_per_s for child in children)
+        == before.throughput_bytes_per_s
+    )
+    assert cluster.bundle_load(children[0], START + 10_000).rate_in_msgs_per_s == 75.0, (
+        "it follows its parent's workload"
+    )
     rows = [cluster.row(child) for child in children]
-    assert [int(getattr(cluster.model, name)[rows].sum()) for name in ("topics", "producers", "consumers")] == [4, 4, 8]
+    assert [
+        int(getattr(cluster.model, name)[rows].sum())
+        for name in ("topics", "producers", "consumers")
+    ] == [4, 4, 8]
     report = make_report(cluster, A, START)
     assert report["bundles"] == sorted([SECOND, *children])
 
 
-def test_merged_bundles_are_one_that_carries_what_both_carried_also_when_they_are_split_and_merged_again() -> None:
+def test_merged_bundles_are_one_that_carries_what_both_carried_also_when_they_are_split_and_merged_again() -> (
+    None
+):
     cluster = small_cluster()
     whole = "t/n/0x00000000_0xffffffff"
     cluster.merge(A, [SECOND, FIRST], whole)
     assert cluster.owners() == {whole: A}
     assert cluster.bundle_load(whole, START) == Load(400.0, 500.0, 250_000.0, 350_000.0)
-    assert cluster.bundle_load(whole, START + 10_000).rate_in_msgs_per_s == 600.0, "each half follows its own workload"
-    assert [int(getattr(cluster.model, name)[0]) for name in ("topics", "producers", "consumers")] == [8, 8, 16]
-    quarters = [f"t/n/0x{low:08x}_0x{high:08x}" for low, high in pairwise([0, 0x40000000, 0x80000000, 0xC0000000, 0xFFFFFFFF])]
+    assert cluster.bundle_load(whole, START + 10_000).rate_in_msgs_per_s == 600.0, (
+        "each half follows its own workload"
+    )
+    assert [
+        int(getattr(cluster.model, name)[0]) for name in ("topics", "producers", "consumers")
+    ] == [8, 8, 16]
+    quarters = [
+        f"t/n/0x{low:08x}_0x{high:08x}"
+        for low, high in pairwise([0, 0x40000000, 0x80000000, 0xC0000000, 0xFFFFFFFF])
+    ]
     cluster.split(A, whole, [0x40000000, 0x80000000, 0xC0000000])
-    assert [round(cluster.bundle_load(one, START).rate_in_msgs_per_s) for one in quarters] == [100, 100, 100, 100]
+    assert [round(cluster.bundle_load(one, START).rate_in_msgs_per_s) for one in quarters] == [
+        100,
+        100,
+        100,
+        100,
+    ]
     cluster.merge(A, quarters[1:3], "t/n/0x40000000_0xc0000000")
     assert sorted(cluster.owners()) == [quarters[0], "t/n/0x40000000_0xc0000000", quarters[3]]
     assert cluster.loads(START)[A].throughput_bytes_per_s == pytest.approx(600_000.0)
@@ -90,10 +123,15 @@ def test_only_neighbours_that_a_broker_serves_are_merged() -> None:
     assert cluster.owners() == {FIRST: A, SECOND: A}
 
 
-def test_without_boundaries_a_bundle_is_split_into_halves_and_what_cannot_be_split_is_an_error() -> None:
+def test_without_boundaries_a_bundle_is_split_into_halves_and_what_cannot_be_split_is_an_error() -> (
+    None
+):
     cluster = small_cluster()
     SimBroker(cluster, A).split(SECOND, [], "topic_count_equally_divide")
-    assert [name for name in cluster.owners() if name != FIRST] == ["t/n/0x80000000_0xbfffffff", "t/n/0xbfffffff_0xffffffff"]
+    assert [name for name in cluster.owners() if name != FIRST] == [
+        "t/n/0x80000000_0xbfffffff",
+        "t/n/0xbfffffff_0xffffffff",
+    ]
     with pytest.raises(ValueError, match="strictly inside"):
         cluster.split(A, FIRST, [0x80000000])
     with pytest.raises(KeyError):
@@ -121,26 +159,54 @@ def test_a_modular_report_says_what_its_bundles_carry_in_every_field() -> None:
     report = make_report(small_cluster(), A, START + 5)
     assert report_kind(report) == "modular"
     model = ModularLoadReport.model_validate_json(json.dumps(report))
-    assert (model.msg_rate_in, model.msg_rate_out, model.msg_throughput_in, model.msg_throughput_out) == (400.0, 500.0, 250e3, 350e3)
+    assert (
+        model.msg_rate_in,
+        model.msg_rate_out,
+        model.msg_throughput_in,
+        model.msg_throughput_out,
+    ) == (400.0, 500.0, 250e3, 350e3)
     assert model.bundles == list(model.last_stats) == model.last_bundle_gains == [FIRST, SECOND]
-    assert (model.num_bundles, model.num_topics, model.num_producers, model.num_consumers) == (2, 8, 8, 16)
+    assert (model.num_bundles, model.num_topics, model.num_producers, model.num_consumers) == (
+        2,
+        8,
+        8,
+        16,
+    )
     assert (model.last_update, model.start_timestamp) == (START + 5, START)
-    assert model.bandwidth_in.usage == 250_000 * 8 / 1000 and model.bandwidth_out.usage == 350_000 * 8 / 1000
+    assert (
+        model.bandwidth_in.usage == 250_000 * 8 / 1000
+        and model.bandwidth_out.usage == 350_000 * 8 / 1000
+    )
     assert model.cpu.usage == pytest.approx(800 * (600e3 / 320e6 + 900 / 320e3), abs=1e-3)
-    assert model.max_resource_usage == pytest.approx((256 + 0.25e6 / 2**20) / 8192, abs=1e-6)  # direct memory
+    assert model.max_resource_usage == pytest.approx(
+        (256 + 0.25e6 / 2**20) / 8192, abs=1e-6
+    )  # direct memory
     assert model.web_service_url == f"http://{A}"
-    assert all(report[name] not in (None, 0, "") for name in report if name not in ("protocols", "advertisedListeners", "lastBundleLosses"))
+    assert all(
+        report[name] not in (None, 0, "")
+        for name in report
+        if name not in ("protocols", "advertisedListeners", "lastBundleLosses")
+    )
 
 
 def test_a_simple_report_tells_the_same_in_its_own_form() -> None:
     report = make_report(small_cluster(), A, START + 5, "simple")
     assert report_kind(report) == "simple"
     model = SimpleLoadReport.model_validate_json(json.dumps(report))
-    assert (model.name, model.timestamp, model.under_loaded, model.over_loaded) == (A, START + 5, True, False)
+    assert (model.name, model.timestamp, model.under_loaded, model.over_loaded) == (
+        A,
+        START + 5,
+        True,
+        False,
+    )
     assert sum(one.msg_rate_in for one in model.bundle_stats.values()) == model.msg_rate_in == 400.0
     assert model.system_resource_usage.bandwidth_in.usage == 2000.0
     assert model.bundle_gains == [FIRST, SECOND] and model.allocated_cpu == 8.0
-    assert throughput_of(report) == throughput_of(make_report(small_cluster(), A, START + 5)) == 600_000.0
+    assert (
+        throughput_of(report)
+        == throughput_of(make_report(small_cluster(), A, START + 5))
+        == 600_000.0
+    )
 
 
 def test_gains_and_losses_are_those_since_the_last_report() -> None:
@@ -163,7 +229,9 @@ def test_a_bundle_that_went_and_came_back_between_two_reports_is_no_change() -> 
 
 def test_the_time_of_reports_never_goes_back_even_when_the_clock_does() -> None:
     cluster = small_cluster()
-    assert [make_report(cluster, A, at)["lastUpdate"] for at in (START + 9, START + 3, START + 10)] == [
+    assert [
+        make_report(cluster, A, at)["lastUpdate"] for at in (START + 9, START + 3, START + 10)
+    ] == [
         START + 9,
         START + 9,
         START + 10,
@@ -186,7 +254,9 @@ def test_a_broker_that_is_asked_for_more_than_it_has_delivers_less_and_is_full()
     cluster.model.factor[:] = 0.001
     report = make_report(cluster, A, START)
     assert report["cpu"]["usage"] == report["cpu"]["limit"] and report["maxResourceUsage"] == 1.0
-    assert throughput_of(report) == pytest.approx(600_000 * 0.001 / (600e3 / 320e6 + 900 / 320e3), rel=1e-4)
+    assert throughput_of(report) == pytest.approx(
+        600_000 * 0.001 / (600e3 / 320e6 + 900 / 320e3), rel=1e-4
+    )
 
 
 def test_the_adapter_speaks_for_its_own_broker_only() -> None:
@@ -196,11 +266,15 @@ def test_the_adapter_speaks_for_its_own_broker_only() -> None:
     a.release(FIRST)
     b.acquire(FIRST)
     assert (a.owns(FIRST), b.owns(FIRST)) == (False, True)
-    assert b.report()["bundles"] == [FIRST] and SimBroker(cluster, B, "simple").report()["name"] == B
+    assert (
+        b.report()["bundles"] == [FIRST] and SimBroker(cluster, B, "simple").report()["name"] == B
+    )
 
 
 @pytest.mark.parametrize(("brokers", "bundles"), [(1, 1), (3, 5), (6, 96), (10, 1000)])
-def test_a_built_cluster_deals_all_bundles_evenly_whatever_its_size(brokers: int, bundles: int) -> None:
+def test_a_built_cluster_deals_all_bundles_evenly_whatever_its_size(
+    brokers: int, bundles: int
+) -> None:
     cluster = build_cluster(brokers, bundles, "steady", seed=1, start_ms=START)
     counts = [len(cluster.owned(broker)) for broker in cluster.brokers]
     assert sum(counts) == bundles and max(counts) - min(counts) <= 1
@@ -220,7 +294,9 @@ def test_the_demos_cluster_begins_clearly_uneven_with_room_on_every_broker(seed:
 def test_bundle_names_are_well_formed_and_tile_their_namespaces() -> None:
     names = bundle_names(10)
     assert len(set(names)) == 10 and all(re.match(BUNDLE_PATTERN, name) for name in names)
-    bounds = [name.rpartition("/")[2].split("_") for name in names if name.startswith("shop/app-01/")]
+    bounds = [
+        name.rpartition("/")[2].split("_") for name in names if name.startswith("shop/app-01/")
+    ]
     assert bounds[0][0] == "0x00000000" and bounds[-1][1] == "0xffffffff"
     assert all(before[1] == after[0] for before, after in pairwise(bounds))
     assert [name for name in names if name.startswith("shop/app-03/")] == [
@@ -229,6 +305,11 @@ def test_bundle_names_are_well_formed_and_tile_their_namespaces() -> None:
     ]
 
 
-@pytest.mark.parametrize(("throughputs", "expected"), [([3.0, 1.0, 2.0], 1.5), ([5.0], 1.0), ([0.0, 0.0], 1.0), ([4.0, 0.0], 2.0)])
-def test_unevenness_is_the_greatest_over_the_mean(throughputs: list[float], expected: float) -> None:
+@pytest.mark.parametrize(
+    ("throughputs", "expected"),
+    [([3.0, 1.0, 2.0], 1.5), ([5.0], 1.0), ([0.0, 0.0], 1.0), ([4.0, 0.0], 2.0)],
+)
+def test_unevenness_is_the_greatest_over_the_mean(
+    throughputs: list[float], expected: float
+) -> None:
     assert max_over_mean(throughputs) == expected

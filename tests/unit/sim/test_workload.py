@@ -27,11 +27,15 @@ def test_a_hot_spot_is_the_first_broker_and_begins_at_its_time() -> None:
     scenario = small_scenario(3, 9, "hot_spot", seed=1, at_s=2.5)
     before, after = (scenario.loads_at(scenario.tick_of(t_s)) for t_s in (2.499, 2.5))
     assert np.flatnonzero(after[0] > before[0]).tolist() == [0, 3, 6]
-    assert (after / before)[:, 0] == pytest.approx(3.0) and scenario.tick_of(1e6) == scenario.tick_of(2.5)
+    assert (after / before)[:, 0] == pytest.approx(3.0) and scenario.tick_of(
+        1e6
+    ) == scenario.tick_of(2.5)
 
 
 def test_without_a_time_a_hot_spot_is_there_from_the_beginning() -> None:
-    assert np.array_equal(small_scenario(3, 9).loads_at(0), small_scenario(3, 9, at_s=1.0).loads_at(1))
+    assert np.array_equal(
+        small_scenario(3, 9).loads_at(0), small_scenario(3, 9, at_s=1.0).loads_at(1)
+    )
 
 
 @pytest.mark.parametrize("name", WORKLOADS)

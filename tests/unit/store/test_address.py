@@ -29,13 +29,17 @@ ABFSS = "abfss://c@a.dfs.core.windows.net/d"
         ("/x/y", "/x/y", "/x/y"),
     ],
 )
-def test_an_address_is_spelled_as_each_library_reads_it(given: str, uri: str, for_hadoop: str) -> None:
+def test_an_address_is_spelled_as_each_library_reads_it(
+    given: str, uri: str, for_hadoop: str
+) -> None:
     store = Store.at(given)
     assert (store.uri, store.for_hadoop) == (uri, for_hadoop)
     assert (store / "t" / "u").uri == f"{uri}/t/u"
 
 
-def test_a_relative_path_is_made_absolute_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_relative_path_is_made_absolute_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     kept = tables_of(StreamSettings(tables="some/tables"))
     monkeypatch.chdir("/")
@@ -48,7 +52,10 @@ def test_a_relative_path_is_made_absolute_at_once(tmp_path: Path, monkeypatch: p
     [
         ("ftp://h/d", "expected a folder's path, or an address that begins with file://, s3://"),
         ("s3:///d", "expected s3://BUCKET/FOLDER"),
-        ("s3://KEY:hidden@b/d", r"expected s3://BUCKET/FOLDER, and keys in \[stream.store_options\]"),
+        (
+            "s3://KEY:hidden@b/d",
+            r"expected s3://BUCKET/FOLDER, and keys in \[stream.store_options\]",
+        ),
         ("file://host/d", "three slashes"),
         ("", "expected a folder's path"),
     ],
@@ -68,7 +75,9 @@ def test_options_are_given_once_and_reach_each_library_under_its_names() -> None
         "fs.s3a.connection.maximum": "20",
     }
     native = {name: value for name, value in given.items() if not name.startswith("fs.")}
-    assert native_options(given) == native and delta_options(given) == native | {"allow_http": "true"}
+    assert native_options(given) == native and delta_options(given) == native | {
+        "allow_http": "true"
+    }
     assert hadoop_options(given) == {
         "fs.s3a.endpoint": "http://127.0.0.1:9000",
         "fs.s3a.access.key": "me",
@@ -80,13 +89,19 @@ def test_options_are_given_once_and_reach_each_library_under_its_names() -> None
     }
 
 
-def test_without_options_nothing_is_said_to_the_libraries_and_their_own_environment_counts() -> None:
+def test_without_options_nothing_is_said_to_the_libraries_and_their_own_environment_counts() -> (
+    None
+):
     assert (native_options({}), delta_options({}), hadoop_options({})) == ({}, {}, {})
     assert hadoop_options({"azure_storage_account_key": "x", "google_service_account": "y"}) == {}
-    assert Store.at("/x", {"aws_region": "eu-1"}).hadoop_options == {}, "a folder of this machine needs none"
+    assert Store.at("/x", {"aws_region": "eu-1"}).hadoop_options == {}, (
+        "a folder of this machine needs none"
+    )
 
 
-def test_sparks_own_checkpoint_in_a_bucket_is_written_without_a_rename_and_found_as_the_tables_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sparks_own_checkpoint_in_a_bucket_is_written_without_a_rename_and_found_as_the_tables_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     bucket = Store.at("s3://b/x", {"fs.s3a.performance.flags": "none", "aws_region": "eu-1"})
     assert bucket.hadoop_options == {
         "fs.s3a.performance.flags": "none",
@@ -99,6 +114,12 @@ def test_sparks_own_checkpoint_in_a_bucket_is_written_without_a_rename_and_found
     assert Store.at("s3a://b/x").checkpoint_manager == bucket.checkpoint_manager
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9000")
     of_environment = Store.at("s3://b/x").hadoop_options
-    assert of_environment["fs.s3a.endpoint"] == "http://127.0.0.1:9000" and of_environment["fs.s3a.connection.ssl.enabled"] == "false"
+    assert (
+        of_environment["fs.s3a.endpoint"] == "http://127.0.0.1:9000"
+        and of_environment["fs.s3a.connection.ssl.enabled"] == "false"
+    )
     for other in ("gs://b/x", "abfss://c@a.dfs.core.windows.net/x", "hdfs://n/x", "/x"):
-        assert (Store.at(other).checkpoint_manager, "fs.s3a.performance.flags" in Store.at(other).hadoop_options) == (None, False)
+        assert (
+            Store.at(other).checkpoint_manager,
+            "fs.s3a.performance.flags" in Store.at(other).hadoop_options,
+        ) == (None, False)

@@ -18,7 +18,15 @@ from tests.support.recorded_tables import record
 from tests.support.s3_server import S3Server, s3_server
 from tests.support.written_tables import JobInBucket, decision, ownership
 
-KEPT_FOR_EVER = ("rounds", "decisions", "outcomes", "refusals", "broker_loads", "bundle_history", "broker_history")
+KEPT_FOR_EVER = (
+    "rounds",
+    "decisions",
+    "outcomes",
+    "refusals",
+    "broker_loads",
+    "bundle_history",
+    "broker_history",
+)
 
 
 @pytest.fixture(scope="module")
@@ -43,15 +51,27 @@ def copy(folder: Path, to: Store) -> None:
 
 
 def on_s3(server: S3Server, *arguments: str, cwd: Path) -> Result:
-    settings = {"stream.tables": "s3a://lb/recorded/tables", "stream.checkpoint": "s3://lb/recorded/tables-checkpoint"}
+    settings = {
+        "stream.tables": "s3a://lb/recorded/tables",
+        "stream.checkpoint": "s3://lb/recorded/tables-checkpoint",
+    }
     settings |= {f"stream.store_options.{name}": value for name, value in server.options.items()}
-    return lbctl(*arguments, *(part for name, value in settings.items() for part in ("--set", f"{name}={value}")), cwd=cwd)
+    return lbctl(
+        *arguments,
+        *(part for name, value in settings.items() for part in ("--set", f"{name}={value}")),
+        cwd=cwd,
+    )
 
 
 def on_disk(folder: Path, *arguments: str) -> Result:
     return lbctl(
         *arguments,
-        *("--set", f"stream.tables={folder}/tables", "--set", f"stream.checkpoint={folder}/tables-checkpoint"),
+        *(
+            "--set",
+            f"stream.tables={folder}/tables",
+            "--set",
+            f"stream.checkpoint={folder}/tables-checkpoint",
+        ),
         cwd=folder,
     )
 
@@ -60,7 +80,12 @@ def on_disk(folder: Path, *arguments: str) -> Result:
     "arguments",
     [
         ("decisions", "--json"),
-        ("sql", "SELECT kind, count(*) AS n FROM decisions GROUP BY kind ORDER BY kind", "--format", "csv"),
+        (
+            "sql",
+            "SELECT kind, count(*) AS n FROM decisions GROUP BY kind ORDER BY kind",
+            "--format",
+            "csv",
+        ),
         ("explain", "--json"),
         ("brokers", "list", "--json"),
         ("monitor", "--once", "--json"),
@@ -68,7 +93,9 @@ def on_disk(folder: Path, *arguments: str) -> Result:
     ],
     ids=lambda arguments: arguments[0],
 )
-def test_a_command_says_the_same_of_a_bucket_as_of_a_folder(server: S3Server, folder: Path, arguments: tuple[str, ...]) -> None:
+def test_a_command_says_the_same_of_a_bucket_as_of_a_folder(
+    server: S3Server, folder: Path, arguments: tuple[str, ...]
+) -> None:
     here, there = on_disk(folder, *arguments), on_s3(server, *arguments, cwd=folder)
     assert (there.code, there.out) == (here.code, here.out) and (here.out or here.err)
     assert server.options["aws_secret_access_key"] not in there.out + there.err
@@ -80,7 +107,9 @@ def test_rounds_are_replayed_from_a_bucket(server: S3Server, folder: Path) -> No
 
 
 def test_tables_in_a_bucket_are_kept_and_rebuilt(server: S3Server, folder: Path) -> None:
-    before = sorted(on_s3(server, "decisions", "--json", cwd=folder).out.splitlines())  # those of one round have no order
+    before = sorted(
+        on_s3(server, "decisions", "--json", cwd=folder).out.splitlines()
+    )  # those of one round have no order
     ages = [part for name in KEPT_FOR_EVER for part in ("--set", f"upkeep.keep_{name}_hours=0")]
     kept = on_s3(server, "tables", "maintain", "--json", *ages, cwd=folder)
     assert kept.code == 0 and not any(one["left"] for one in kept.objects), kept.err
@@ -90,25 +119,41 @@ def test_tables_in_a_bucket_are_kept_and_rebuilt(server: S3Server, folder: Path)
 
 
 def test_a_bucket_without_tables_is_said_in_one_line(server: S3Server, folder: Path) -> None:
-    options = [part for name, value in server.options.items() for part in ("--set", f"stream.store_options.{name}={value}")]
+    options = [
+        part
+        for name, value in server.options.items()
+        for part in ("--set", f"stream.store_options.{name}={value}")
+    ]
     result = lbctl("decisions", "--set", "stream.tables=s3://lb/empty", *options, cwd=folder)
     assert result.code == 1 and "no tables in s3://lb/empty yet" in " ".join(result.err.split())
     refused = lbctl("decisions", "--set", "stream.tables=ftp://lb/empty", cwd=folder)
-    assert refused.code == 2 and "stream.tables = 'ftp://lb/empty': expected a folder's path" in " ".join(refused.err.split())
+    assert (
+        refused.code == 2
+        and "stream.tables = 'ftp://lb/empty': expected a folder's path"
+        in " ".join(refused.err.split())
+    )
 
 
 @pytest.fixture
 def job(server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> JobInBucket:
-    names = {"aws_endpoint": "AWS_ENDPOINT_URL", "aws_access_key_id": "AWS_ACCESS_KEY_ID", "aws_secret_access_key": "AWS_SECRET_ACCESS_KEY"}
+    names = {
+        "aws_endpoint": "AWS_ENDPOINT_URL",
+        "aws_access_key_id": "AWS_ACCESS_KEY_ID",
+        "aws_secret_access_key": "AWS_SECRET_ACCESS_KEY",
+    }
     for name, variable in names.items():
         monkeypatch.setenv(variable, server.options[name])
     monkeypatch.setenv("AWS_REGION", "us-east-1")
     return JobInBucket(Store.at(f"s3://lb/{tmp_path.name}"))
 
 
-def test_a_batch_is_logged_once_and_projected_and_a_second_writer_is_refused(job: JobInBucket) -> None:
+def test_a_batch_is_logged_once_and_projected_and_a_second_writer_is_refused(
+    job: JobInBucket,
+) -> None:
     other = RoundLog(job.root / "tables", "p", job.root / "checkpoint")
-    logged = job.log.append_once(0, job.rounds(0, decisions=[decision("a")], ownership=[ownership("a", "t/n/0", "b-0")]))
+    logged = job.log.append_once(
+        0, job.rounds(0, decisions=[decision("a")], ownership=[ownership("a", "t/n/0", "b-0")])
+    )
     job.tables_of.project(logged)
     again = JobInBucket(job.root)
     assert again.log.find(0) is not None and again.tables_of.catch_up(again.log.since) == 0
@@ -124,16 +169,23 @@ def test_a_commit_in_a_bucket_is_two_writes_and_no_look(job: JobInBucket, server
     def batch(number: int) -> None:
         assert job.log.find(number) is None
         job.tables_of.project(
-            job.log.append_once(number, job.rounds(number, decisions=[decision("a")], ownership=[ownership("a", "x", "b")]))
+            job.log.append_once(
+                number,
+                job.rounds(number, decisions=[decision("a")], ownership=[ownership("a", "x", "b")]),
+            )
         )
 
     job.tables_of.catch_up(job.log.since)
     batch(0)
     server.requests()
     batch(1)
-    asked = Counter((one.kind, one.key.partition("/tables/")[2].partition("/")[0]) for one in server.requests())
+    asked = Counter(
+        (one.kind, one.key.partition("/tables/")[2].partition("/")[0]) for one in server.requests()
+    )
     commits = {("PUT", table): 2 for table in ("rounds", "decisions", "ownership")}
-    assert asked == commits | {("HEAD", "rounds"): 1, ("GET", "ownership"): 1}, "whether others have logged; the rows that change"
+    assert asked == commits | {("HEAD", "rounds"): 1, ("GET", "ownership"): 1}, (
+        "whether others have logged; the rows that change"
+    )
 
 
 def test_a_commit_whose_answer_is_lost_is_made_once(job: JobInBucket, server: S3Server) -> None:
@@ -141,7 +193,10 @@ def test_a_commit_whose_answer_is_lost_is_made_once(job: JobInBucket, server: S3
     for number, table in enumerate(("rounds", "decisions", "ownership")):
         server.fail_next(f"{table}/_delta_log", "after")
         job.tables_of.project(
-            job.log.append_once(number, job.rounds(number, decisions=[decision("a")], ownership=[ownership("a", "x", "b")]))
+            job.log.append_once(
+                number,
+                job.rounds(number, decisions=[decision("a")], ownership=[ownership("a", "x", "b")]),
+            )
         )
     for spec, count in ((ROUNDS, 3), (DECISIONS, 3), (OWNERSHIP, 1)):
         table = existing_table(job.root / "tables", spec)
@@ -153,9 +208,15 @@ def test_damage_in_a_bucket_is_found_and_named(job: JobInBucket) -> None:
     tables = job.root / "tables"
     (name,) = (entry.name for entry in (tables / "decisions").list())
     tables.put_whole(f"decisions/{name}", b"cut")
-    assert list(damaged_files_of_table(tables, DECISIONS)) == [(str(tables / "decisions" / name), "is damaged")]
+    assert list(damaged_files_of_table(tables, DECISIONS)) == [
+        (str(tables / "decisions" / name), "is damaged")
+    ]
     tables.delete(f"decisions/{name}")
-    assert list(damaged_files_of_table(tables, DECISIONS)) == [(str(tables / "decisions" / name), "is gone")]
+    assert list(damaged_files_of_table(tables, DECISIONS)) == [
+        (str(tables / "decisions" / name), "is gone")
+    ]
     checkpoint = job.root / "checkpoint"
     checkpoint.put_whole("offsets/0", b"v1\n{}")
-    assert list(damaged_files_of_checkpoint(checkpoint)) == [(f"{checkpoint}/offsets/0", "is cut off")]
+    assert list(damaged_files_of_checkpoint(checkpoint)) == [
+        (f"{checkpoint}/offsets/0", "is cut off")
+    ]

@@ -30,7 +30,11 @@ def kept(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
         return Store.at(tmp_path / "kept")
     if request.param == "arrow":  # the code for HDFS, which isn't here, on this machine's files
         backend, real = ArrowBackend(fs.LocalFileSystem()), store._backend
-        monkeypatch.setattr(store, "_backend", lambda root, options: backend if root.scheme == "hdfs" else real(root, options))
+        monkeypatch.setattr(
+            store,
+            "_backend",
+            lambda root, options: backend if root.scheme == "hdfs" else real(root, options),
+        )
         return Store.at(f"{HADOOP}{tmp_path}/kept")
     server = request.getfixturevalue("server")
     return Store.at(f"s3://bucket/{tmp_path.name}", server.options)
@@ -55,7 +59,9 @@ def test_a_file_is_put_once_where_it_must_be_absent(kept: Store) -> None:
     assert kept.text("one") == "first" and names(kept) == ["one"]
 
 
-@pytest.mark.parametrize("kept", ["local", "s3"], indirect=True)  # HDFS refuses to rename to a name that is taken, its stand-in doesn't
+@pytest.mark.parametrize(
+    "kept", ["local", "s3"], indirect=True
+)  # HDFS refuses to rename to a name that is taken, its stand-in doesn't
 def test_of_many_that_put_the_same_file_at_once_one_succeeds(kept: Store) -> None:
     for name in ("first", "second", "third"):
         with ThreadPoolExecutor(8) as pool:
@@ -80,12 +86,19 @@ def test_a_draft_is_there_once_it_is_closed_and_takes_nobodys_name(kept: Store) 
 def test_a_list_has_the_files_of_a_folder_and_none_below(kept: Store) -> None:
     for name in ("a/1", "a/2", "a/b/3", "ab", "c"):
         kept.put_whole(name, name.encode())
-    assert (names(kept), names(kept, "a"), names(kept / "a"), names(kept, "none")) == (["ab", "c"], ["1", "2"], ["1", "2"], [])
+    assert (names(kept), names(kept, "a"), names(kept / "a"), names(kept, "none")) == (
+        ["ab", "c"],
+        ["1", "2"],
+        ["1", "2"],
+        [],
+    )
     (entry,) = (one for one in kept.list() if one.name == "ab")
     assert entry.size == 2 and entry.changed_ms > 1_700_000_000_000
 
 
-def test_a_folder_of_more_files_than_a_server_lists_at_once_is_listed_whole(server: S3Server) -> None:
+def test_a_folder_of_more_files_than_a_server_lists_at_once_is_listed_whole(
+    server: S3Server,
+) -> None:
     kept = Store.at("s3://bucket/many", server.options)
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda number: kept.put_whole(f"{number:04d}", b""), range(1_005)))
@@ -122,11 +135,17 @@ def test_a_file_can_be_read_here_and_there(kept: Store) -> None:
 def test_a_store_is_a_value_that_tasks_can_be_told(kept: Store) -> None:
     kept.put_whole("one", b"1")
     told = pickle.loads(pickle.dumps(kept / "deep"))
-    assert told == kept / "deep" and told.text("one") is None and pickle.loads(pickle.dumps(kept)) == kept
+    assert (
+        told == kept / "deep"
+        and told.text("one") is None
+        and pickle.loads(pickle.dumps(kept)) == kept
+    )
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_request_that_fails_once_is_repeated_and_what_is_there_is_whole(server: S3Server, when: str) -> None:
+def test_a_request_that_fails_once_is_repeated_and_what_is_there_is_whole(
+    server: S3Server, when: str
+) -> None:
     kept = Store.at(f"s3://bucket/failing-{when}", server.options)
     server.fail_next("/whole", when)
     kept.put_whole("whole", b"content")

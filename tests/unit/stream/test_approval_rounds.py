@@ -16,7 +16,9 @@ from tests.unit.stream.test_shadow_rounds import Stage
 
 def stage_of(folder: Path) -> Stage:
     stage = Stage(folder, shadows={})
-    stage.settings = stage.settings.model_copy(update={"balancer": stage.settings.balancer | {"mode": "approve"}})
+    stage.settings = stage.settings.model_copy(
+        update={"balancer": stage.settings.balancer | {"mode": "approve"}}
+    )
     return stage
 
 
@@ -24,14 +26,20 @@ def order(stage: Stage, kind: str, **fields: Any) -> None:
     """Have a command come with the next batch."""
     at_ms = 1_000_000 + 60_000 * (stage.batch + 1)
     record = COMMANDS[kind](id=f"{kind}-{at_ms}", by="User:ann", **fields).model_dump(mode="json")
-    stage.events.append(Event("command", "", at_ms, payload=json.dumps({"record": record, "rejected": None})))
+    stage.events.append(
+        Event("command", "", at_ms, payload=json.dumps({"record": record, "rejected": None}))
+    )
 
 
 def waiting(stage: Stage) -> list[str]:
-    return [one["proposal_id"] for one in json.loads(stage.job.log.memories["eu"]).get("proposals", ())]
+    return [
+        one["proposal_id"] for one in json.loads(stage.job.log.memories["eu"]).get("proposals", ())
+    ]
 
 
-def test_what_waits_outlives_the_end_of_a_job_and_every_round_is_repeated_from_the_log(tmp_path: Path) -> None:
+def test_what_waits_outlives_the_end_of_a_job_and_every_round_is_repeated_from_the_log(
+    tmp_path: Path,
+) -> None:
     stage = stage_of(tmp_path / "cut")
     stage.run(2)
     ids = waiting(stage)
@@ -43,11 +51,22 @@ def test_what_waits_outlives_the_end_of_a_job_and_every_round_is_repeated_from_t
     assert not {*ids[:2]} & {*waiting(stage)}
     count, replayed = replay(stage.settings.stream, Wanted())
     assert ([one.result for one in replayed], count) == (["equal"] * 4, 4)
-    rows = {row["proposal_id"]: row for row in rows_of(stage.job, PROPOSALS).to_pylist() if row["state"] != "waiting"}
+    rows = {
+        row["proposal_id"]: row
+        for row in rows_of(stage.job, PROPOSALS).to_pylist()
+        if row["state"] != "waiting"
+    }
     (decided,) = [row for row in rows_of(stage.job, DECISIONS).to_pylist() if row["proposal_id"]]
     assert (decided["proposal_id"], decided["approved_by"]) == (ids[0], "User:ann")
-    assert (rows[ids[0]]["state"], rows[ids[0]]["decision_id"]) == ("approved", decided["decision_id"])
-    assert (rows[ids[1]]["state"], rows[ids[1]]["why"], rows[ids[1]]["by"]) == ("rejected", "not now", "User:ann")
+    assert (rows[ids[0]]["state"], rows[ids[0]]["decision_id"]) == (
+        "approved",
+        decided["decision_id"],
+    )
+    assert (rows[ids[1]]["state"], rows[ids[1]]["why"], rows[ids[1]]["by"]) == (
+        "rejected",
+        "not now",
+        "User:ann",
+    )
     assert set(rows_of(stage.job, ROUNDS)["proposals"].to_pylist()) > {"[]"}
 
 

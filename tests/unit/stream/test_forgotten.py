@@ -15,10 +15,16 @@ ADVISED = '{"mergeable": {"t/n/a": ["t/n/b", 1, 1]}}'
 
 
 @pytest.mark.parametrize(("memory", "withdrawn"), [("{broken", 0), ("{}", 0), (ADVISED, 1)])
-def test_a_cluster_is_forgotten_with_its_records_and_advice_and_also_when_its_memory_cannot_be_read(memory: str, withdrawn: int) -> None:
-    context: Any = SimpleNamespace(recorded={"eu": {"t/n/a": 3}}, epoch=2, memories={"eu": memory}, log_seq=4)
+def test_a_cluster_is_forgotten_with_its_records_and_advice_and_also_when_its_memory_cannot_be_read(
+    memory: str, withdrawn: int
+) -> None:
+    context: Any = SimpleNamespace(
+        recorded={"eu": {"t/n/a": 3}}, epoch=2, memories={"eu": memory}, log_seq=4
+    )
     said = _forgotten("eu", 1_000, context)
-    assert (said["memory"], said["seq"]) == ("", 5) and said["ownership"].count('"state":"Init"') == 1
+    assert (said["memory"], said["seq"]) == ("", 5) and said["ownership"].count(
+        '"state":"Init"'
+    ) == 1
     assert said["merge_advice"].count("t/n/a") == withdrawn
 
 
@@ -31,7 +37,10 @@ DONE = {"kind": "forget-cluster", "outcome": "done", "repeated": False}
         ([DONE], True),
         ([{"kind": "unload", "outcome": "done", "repeated": False}, DONE], True),
         ([DONE | {"outcome": "refused"}], False),
-        ([DONE | {"repeated": True}], False),  # it was done before: what is there now has begun since
+        (
+            [DONE | {"repeated": True}],
+            False,
+        ),  # it was done before: what is there now has begun since
         ([DONE | {"kind": "pause-cluster"}], False),
         ([], False),
     ],

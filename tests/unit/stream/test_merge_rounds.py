@@ -18,18 +18,28 @@ LOW, HIGH, MERGED = BUNDLES[0], BUNDLES[1], "t/n/0x00000000_0x20000000"
 def beats(stage: Stage, *said: str) -> None:
     """Heartbeats of the next batch, one after another: who can merge says so."""
     stage.events += [
-        Event("heartbeat", broker, 1_000_000, offset=at, payload=agent_record("heartbeat", b'{"merges": true}' if merges else b""))
+        Event(
+            "heartbeat",
+            broker,
+            1_000_000,
+            offset=at,
+            payload=agent_record("heartbeat", b'{"merges": true}' if merges else b""),
+        )
         for at, (broker, merges, _) in enumerate(one.partition(" merges") for one in said)
     ]
 
 
 def order(stage: Stage, number: int) -> None:
-    command = Merge(id=f"m{number}", namespace="t/n", bundles=[LOW.rpartition("/")[2], HIGH.rpartition("/")[2]])
+    command = Merge(
+        id=f"m{number}", namespace="t/n", bundles=[LOW.rpartition("/")[2], HIGH.rpartition("/")[2]]
+    )
     payload = json.dumps({"record": command.model_dump(mode="json"), "rejected": None})
     stage.events.append(Event("command", "", 1_000_000, offset=number, payload=payload))
 
 
-def test_a_merge_is_logged_shown_and_replayed_and_who_can_merge_is_logged_when_it_changes(tmp_path: Path) -> None:
+def test_a_merge_is_logged_shown_and_replayed_and_who_can_merge_is_logged_when_it_changes(
+    tmp_path: Path,
+) -> None:
     stage = Stage(tmp_path, shadows={})
     stage.settings.balancer["shedding_enabled"] = False
     beats(stage, "a", "b merges")
@@ -42,15 +52,29 @@ def test_a_merge_is_logged_shown_and_replayed_and_who_can_merge_is_logged_when_i
     order(stage, 2)
     row = stage.run()
     (decision,) = json.loads(row["decisions"])
-    assert (decision["kind"], decision["bundle"], decision["neighbour"], decision["children"]) == ("merge", LOW, HIGH, [MERGED])
+    assert (decision["kind"], decision["bundle"], decision["neighbour"], decision["children"]) == (
+        "merge",
+        LOW,
+        HIGH,
+        [MERGED],
+    )
     stage.restart()
     stage.owned = HOT | {"a": [MERGED, *BUNDLES[2:6]]}
     (outcome,) = json.loads(stage.run()["outcomes"])
     assert (outcome["outcome"], outcome["detail"]) == ("confirmed", "the merged bundle is reported")
 
-    logged = [json.loads(one["inputs"]).get("merging") for one in rows_of(stage.job, ROUNDS).to_pylist()]
+    logged = [
+        json.loads(one["inputs"]).get("merging") for one in rows_of(stage.job, ROUNDS).to_pylist()
+    ]
     assert logged == [{"b": True}, {"a": True}, None, None, None], "only what is new"
     assert {one["neighbour"] for one in rows_of(stage.job, DECISIONS).to_pylist()} == {HIGH}
-    states = {one["bundle"]: (one["state"], one["version"]) for one in rows_of(stage.job, OWNERSHIP).to_pylist()}
-    assert (states[LOW], states[HIGH], states[MERGED]) == (("Deleted", 3), ("Deleted", 3), ("Owned", 1))
+    states = {
+        one["bundle"]: (one["state"], one["version"])
+        for one in rows_of(stage.job, OWNERSHIP).to_pylist()
+    }
+    assert (states[LOW], states[HIGH], states[MERGED]) == (
+        ("Deleted", 3),
+        ("Deleted", 3),
+        ("Owned", 1),
+    )
     assert [one.result for one in replay(stage.settings.stream, Wanted())[1]] == ["equal"] * 5

@@ -42,9 +42,15 @@ class Stage:
     def __init__(self, folder: Path, shadows: Mapping[str, Any] = SHADOWS, **stream: Any) -> None:
         folder.mkdir(exist_ok=True)
         self.job = Job(folder)
-        places = {"tables": str(self.job.tables), "checkpoint": str(self.job.checkpoint), "pipeline_id": "p"}
+        places = {
+            "tables": str(self.job.tables),
+            "checkpoint": str(self.job.checkpoint),
+            "pipeline_id": "p",
+        }
         own = {"eu": {"shadow": dict(shadows)}} if shadows else {}
-        self.settings = Settings.model_validate({"stream": places | stream, "balancer": SETTINGS | {"dry_run": False}, "cluster": own})
+        self.settings = Settings.model_validate(
+            {"stream": places | stream, "balancer": SETTINGS | {"dry_run": False}, "cluster": own}
+        )
         self.shard, self.batch = Shard.empty(), -1
         self.owned: Mapping[str, Sequence[str]] = HOT
         self.events: list[Event] = []  # of the next batch
@@ -58,33 +64,70 @@ class Stage:
         """So many batches; `heard`: with a report of every broker. Returns the last row, logged or not."""
         for _ in range(batches):
             self.batch += 1
-            (row,) = pa.Table.from_batches(decide_clusters(self._shards(heard), self._context(), "0")).to_pylist()
+            (row,) = pa.Table.from_batches(
+                decide_clusters(self._shards(heard), self._context(), "0")
+            ).to_pylist()
             if not row["idle"]:
-                logged = self.job.log.append_once(self.batch, pa.Table.from_pylist([row], ROUND_SCHEMA))
+                logged = self.job.log.append_once(
+                    self.batch, pa.Table.from_pylist([row], ROUND_SCHEMA)
+                )
                 self.job.tables_of.project(logged)
         return row
 
     def _context(self) -> BatchContext:
         log = self.job.log
         return BatchContext(
-            self.settings, f"b-{self.batch}", log.last_seq + 1, 1, True, dict(log.memories), shadow_memories=dict(log.shadow_memories)
+            self.settings,
+            f"b-{self.batch}",
+            log.last_seq + 1,
+            1,
+            True,
+            dict(log.memories),
+            shadow_memories=dict(log.shadow_memories),
         )
 
     def _shards(self, heard: bool) -> list[pa.RecordBatch]:
         now_ms = 1_000_000 + 60_000 * self.batch + (0 if heard else 1)
         reports = [
-            Report(name, now_ms, dict.fromkeys(names, STATS), {"cpu": (15.0 * len(names), 100.0)}, offset=now_ms + place)
+            Report(
+                name,
+                now_ms,
+                dict.fromkeys(names, STATS),
+                {"cpu": (15.0 * len(names), 100.0)},
+                offset=now_ms + place,
+            )
             for place, (name, names) in enumerate(self.owned.items())
         ]
         batch = batch_of(reports if heard else [], self.events)
         self.events = []
         self.shard, _ = fold(self.shard, batch, now_ms, FoldConfig())
         writer = BlockWriter(Store.at(self.job.checkpoint), f"eu-{self.batch}.arrow")
-        blocks = (self.shard.brokers, names_block(self.shard.bundles["name"]), self.shard.bundles.drop_columns("name"))
-        given: dict[str, Any] = dict(zip(("brokers", "names", "values"), map(writer.put, blocks), strict=True))
+        blocks = (
+            self.shard.brokers,
+            names_block(self.shard.bundles["name"]),
+            self.shard.bundles.drop_columns("name"),
+        )
+        given: dict[str, Any] = dict(
+            zip(("brokers", "names", "values"), map(writer.put, blocks), strict=True)
+        )
         writer.close()
-        clock = json.dumps([{"topic": "lb-load-reports", "partition": 0, "first": self.batch, "last": self.batch, "append_ms": now_ms}])
-        rows = pa.Table.from_pylist([given | {"cluster": "eu", "shard": 0, "clock": clock, "events": to_bytes(batch.events)}])
+        clock = json.dumps(
+            [
+                {
+                    "topic": "lb-load-reports",
+                    "partition": 0,
+                    "first": self.batch,
+                    "last": self.batch,
+                    "append_ms": now_ms,
+                }
+            ]
+        )
+        rows = pa.Table.from_pylist(
+            [
+                given
+                | {"cluster": "eu", "shard": 0, "clock": clock, "events": to_bytes(batch.events)}
+            ]
+        )
         return list(rows.to_batches())
 
     def outcomes(self) -> dict[str, list[str]]:
@@ -97,8 +140,22 @@ class Stage:
 
 def without_shadows(stage: Stage) -> list[dict[str, Any]]:
     """The rows of the log, without what is about shadows and without the names of files."""
-    rows = rows_of(stage.job, ROUNDS).drop_columns(["shadows", "shadow_memory", "blocks", "files"]).to_pylist()
-    return [row | {"inputs": {name: value for name, value in json.loads(row["inputs"]).items() if "shadow" not in name}} for row in rows]
+    rows = (
+        rows_of(stage.job, ROUNDS)
+        .drop_columns(["shadows", "shadow_memory", "blocks", "files"])
+        .to_pylist()
+    )
+    return [
+        row
+        | {
+            "inputs": {
+                name: value
+                for name, value in json.loads(row["inputs"]).items()
+                if "shadow" not in name
+            }
+        }
+        for row in rows
+    ]
 
 
 def test_rounds_are_the_same_bytes_with_shadows_and_without(tmp_path: Path) -> None:
@@ -108,12 +165,19 @@ def test_rounds_are_the_same_bytes_with_shadows_and_without(tmp_path: Path) -> N
         assert stage.run(heard=False)["idle"] is False, "a decision has expired"
         stage.run(2)
     assert without_shadows(watched) == without_shadows(alone)
-    assert rows_of(watched.job, DECISIONS).equals(rows_of(alone.job, DECISIONS)) and len(rows_of(alone.job, DECISIONS))
+    assert rows_of(watched.job, DECISIONS).equals(rows_of(alone.job, DECISIONS)) and len(
+        rows_of(alone.job, DECISIONS)
+    )
     assert watched.outcomes() == {name: ["done"] * 6 for name in ("real", *SHADOWS)}
-    assert (alone.outcomes(), {row["shadows"] for row in rows_of(alone.job, ROUNDS).to_pylist()}) == ({}, {"[]"})
+    assert (
+        alone.outcomes(),
+        {row["shadows"] for row in rows_of(alone.job, ROUNDS).to_pylist()},
+    ) == ({}, {"[]"})
 
 
-def test_a_shadow_goes_on_after_a_restart_and_every_round_is_repeated_from_the_log(tmp_path: Path) -> None:
+def test_a_shadow_goes_on_after_a_restart_and_every_round_is_repeated_from_the_log(
+    tmp_path: Path,
+) -> None:
     whole, cut = Stage(tmp_path / "whole"), Stage(tmp_path / "cut")
     whole.run(4)
     cut.run(2)
@@ -126,8 +190,12 @@ def test_a_shadow_goes_on_after_a_restart_and_every_round_is_repeated_from_the_l
     _, replayed = replay(cut.settings.stream, Wanted(batch_id=3))
     assert [(one.result, one.differences) for one in replayed] == [("equal", {})]
     proposed = rows_of(cut.job, SHADOW_DECISIONS).to_pylist()
-    assert {row["log_seq"] for row in proposed if row["policy"] == "keen"} == {1}, "what is carried out is not proposed again"
-    assert [row["number"] for row in proposed if row["policy"] == "keen"] == list(range(sum(row["policy"] == "keen" for row in proposed)))
+    assert {row["log_seq"] for row in proposed if row["policy"] == "keen"} == {1}, (
+        "what is carried out is not proposed again"
+    )
+    assert [row["number"] for row in proposed if row["policy"] == "keen"] == list(
+        range(sum(row["policy"] == "keen" for row in proposed))
+    )
 
 
 def endless(*_: object) -> Any:
@@ -136,7 +204,9 @@ def endless(*_: object) -> Any:
         pass
 
 
-def test_a_shadow_that_is_slow_is_skipped_within_its_share_and_the_round_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shadow_that_is_slow_is_skipped_within_its_share_and_the_round_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stage, alone = Stage(tmp_path / "slow"), Stage(tmp_path / "alone", shadows={})
     with monkeypatch.context() as patched:
         patched.setattr(every, "look_on", endless)
@@ -144,7 +214,9 @@ def test_a_shadow_that_is_slow_is_skipped_within_its_share_and_the_round_stands(
         stage.run(2)
     stage.run()
     alone.run(3)
-    assert stage.outcomes() == {"real": ["done"] * 3} | {name: ["skipped", "skipped", "done"] for name in SHADOWS}
+    assert stage.outcomes() == {"real": ["done"] * 3} | {
+        name: ["skipped", "skipped", "done"] for name in SHADOWS
+    }
     assert without_shadows(stage) == without_shadows(alone)
     assert [one.result for one in replay(stage.settings.stream, Wanted())[1]] == ["equal"] * 3
     none = Stage(tmp_path / "none", shadow_share_percent=0)
@@ -152,7 +224,9 @@ def test_a_shadow_that_is_slow_is_skipped_within_its_share_and_the_round_stands(
     assert none.outcomes() == {"real": ["done"]} | {name: ["skipped"] for name in SHADOWS}
 
 
-@pytest.mark.parametrize("error", [ZeroDivisionError("by nothing\nat all"), SystemExit(3)], ids=["error", "exit"])
+@pytest.mark.parametrize(
+    "error", [ZeroDivisionError("by nothing\nat all"), SystemExit(3)], ids=["error", "exit"]
+)
 def test_a_shadow_that_fails_says_so_and_goes_on_from_what_it_remembered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
@@ -166,10 +240,16 @@ def test_a_shadow_that_fails_says_so_and_goes_on_from_what_it_remembered(
         patched.setattr(every, "look_on", fail)
         row = stage.run()
     kept = {name: one["memory"] for name, one in json.loads(row["shadow_memory"]).items()}
-    assert kept == {name: one["memory"] for name, one in remembered.items()} and row["error"] is None
+    assert (
+        kept == {name: one["memory"] for name, one in remembered.items()} and row["error"] is None
+    )
     stage.run()
     assert stage.outcomes()["keen"] == ["done", "failed", "done"]
-    details = {row["detail"] for row in rows_of(stage.job, SHADOW_ROUNDS).to_pylist() if row["outcome"] == "failed"}
+    details = {
+        row["detail"]
+        for row in rows_of(stage.job, SHADOW_ROUNDS).to_pylist()
+        if row["outcome"] == "failed"
+    }
     assert details == {f"{type(error).__name__}: {str(error).splitlines()[0]}"}
     assert [one.result for one in replay(stage.settings.stream, Wanted())[1]] == ["equal"] * 3
 
@@ -179,27 +259,46 @@ def test_what_is_wrong_around_shadows_is_theirs_alone_and_they_begin_anew(tmp_pa
     stage.run()
     stage.job.log.shadow_memories["eu"] = '{"keen":{"own":{"threshold_percent":9}}}'
     row = stage.run()
-    assert (row["error"], row["shadow_memory"], [one["outcome"] for one in json.loads(row["shadows"])]) == (None, "{}", ["failed"] * 2)
+    assert (
+        row["error"],
+        row["shadow_memory"],
+        [one["outcome"] for one in json.loads(row["shadows"])],
+    ) == (None, "{}", ["failed"] * 2)
     stage.run()
     assert stage.outcomes()["keen"] == ["done", "failed", "done"]
 
 
-def test_an_idle_round_is_none_for_shadows_either_and_a_failed_one_keeps_their_memory(tmp_path: Path) -> None:
+def test_an_idle_round_is_none_for_shadows_either_and_a_failed_one_keeps_their_memory(
+    tmp_path: Path,
+) -> None:
     stage = Stage(tmp_path / "stage", shadows=SHADOWS)
-    stage.settings = stage.settings.model_copy(update={"balancer": SETTINGS | {"dry_run": True, "shedding_enabled": False}})
+    stage.settings = stage.settings.model_copy(
+        update={"balancer": SETTINGS | {"dry_run": True, "shedding_enabled": False}}
+    )
     stage.run(2)
     idle = stage.run(heard=False)
-    assert (idle["idle"], idle["shadows"], idle["shadow_memory"]) == (True, "[]", stage.job.log.shadow_memories["eu"])
+    assert (idle["idle"], idle["shadows"], idle["shadow_memory"]) == (
+        True,
+        "[]",
+        stage.job.log.shadow_memories["eu"],
+    )
     before = stage.job.log.shadow_memories["eu"]
     stage.settings = stage.settings.model_copy(update={"balancer": {"threshold_percent": "absurd"}})
     failed = stage.run()
-    assert failed["error"] is not None and (failed["shadows"], failed["shadow_memory"]) == ("[]", before)
+    assert failed["error"] is not None and (failed["shadows"], failed["shadow_memory"]) == (
+        "[]",
+        before,
+    )
 
 
-def test_a_shadow_with_other_settings_begins_anew_and_one_that_is_gone_is_forgotten(tmp_path: Path) -> None:
+def test_a_shadow_with_other_settings_begins_anew_and_one_that_is_gone_is_forgotten(
+    tmp_path: Path,
+) -> None:
     stage = Stage(tmp_path / "stage")
     stage.run(2)
-    stage.settings = stage.settings.model_copy(update={"cluster": {"eu": {"shadow": {"keen": {"threshold_percent": 2}}}}})
+    stage.settings = stage.settings.model_copy(
+        update={"cluster": {"eu": {"shadow": {"keen": {"threshold_percent": 2}}}}}
+    )
     stage.run()
     memories = json.loads(stage.job.log.shadow_memories["eu"])
     assert list(memories) == ["keen"] and memories["keen"]["own"] == {"threshold_percent": 2}

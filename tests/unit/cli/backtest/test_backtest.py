@@ -56,7 +56,12 @@ def test_bad_input_is_a_line_before_spark_starts(
 ) -> None:
     monkeypatch.setattr(subprocess, "Popen", None)
     given = arguments if "--policy" in arguments else ("--policy", "none", *arguments)
-    done = lbctl("backtest", *given, *(() if {"--tables", "--reports"} & {*arguments} else ("--tables", "tables")), cwd=folder)
+    done = lbctl(
+        "backtest",
+        *given,
+        *(() if {"--tables", "--reports"} & {*arguments} else ("--tables", "tables")),
+        cwd=folder,
+    )
     assert (done.code, len(done.err.splitlines()), done.out) == (2, 1, ""), done.err
     assert said in done.err
 
@@ -91,14 +96,25 @@ try:
 except Exit as end:
     sys.exit(end.exit_code)
 """
-    return subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [sys.executable, "-c", text], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
-@pytest.mark.parametrize(("behaviour", "found"), [("0", {"run": "x", "rows": []}), ("1", {"run": "x", "rows": []}), ("3", None)])
-def test_the_programs_lines_become_progress_notes_and_a_result(tmp_path: Path, behaviour: str, found: object) -> None:
+@pytest.mark.parametrize(
+    ("behaviour", "found"),
+    [("0", {"run": "x", "rows": []}), ("1", {"run": "x", "rows": []}), ("3", None)],
+)
+def test_the_programs_lines_become_progress_notes_and_a_result(
+    tmp_path: Path, behaviour: str, found: object
+) -> None:
     out, err = program(tmp_path, behaviour).communicate(timeout=60)
     assert out == f"{(found, int(behaviour))}\n"
-    assert err.splitlines() == ["note of the program", "playing: 0 of 2 steps", "playing: 2 of 2 steps"]
+    assert err.splitlines() == [
+        "note of the program",
+        "playing: 0 of 2 steps",
+        "playing: 2 of 2 steps",
+    ]
 
 
 def test_ctrl_c_is_one_line_and_leaves_nothing_running(tmp_path: Path) -> None:

@@ -25,11 +25,17 @@ CAPTURED = Path(__file__).parents[3] / "data" / "modular-load-reports.jsonl.gz"
 def rows() -> list[dict[str, Any]]:
     """Two windows of real brokers, played with two policies and with one that there isn't."""
     past = past_of_reports(CAPTURED, "lab")
-    policies = [read_policy("none"), read_policy("AvgShedder"), Policy("broken", {"shedding_strategy": "NoSuchShedder"})]
+    policies = [
+        read_policy("none"),
+        read_policy("AvgShedder"),
+        Policy("broken", {"shedding_strategy": "NoSuchShedder"}),
+    ]
     found = []
     for begin, end in windows_of(past["from_ms"], past["from_ms"] + 240_000, 1 / 30):
         scenario = scenario_of(History(**past | {"from_ms": begin, "to_ms": end}), 10.0).scenario
-        found += [{"run": "x"} | tried(Window(EVIL, begin, end, scenario), policy) for policy in policies]
+        found += [
+            {"run": "x"} | tried(Window(EVIL, begin, end, scenario), policy) for policy in policies
+        ]
     return found
 
 
@@ -38,27 +44,43 @@ def order(row: dict[str, Any]) -> tuple[int, str]:
     return row["from_ms"], row["policy"]
 
 
-def test_policies_stand_side_by_side_with_each_windows_measures_and_what_failed(rows: list[dict[str, Any]]) -> None:
+def test_policies_stand_side_by_side_with_each_windows_measures_and_what_failed(
+    rows: list[dict[str, Any]],
+) -> None:
     made = Page(page("x", rows))
-    assert made.tables["policies"] == [["policy", *SHOWN.values()], *([one["policy"], *cells(one)] for one in compared(rows))]
+    assert made.tables["policies"] == [
+        ["policy", *SHOWN.values()],
+        *([one["policy"], *cells(one)] for one in compared(rows)),
+    ]
     assert [row[0] for row in made.tables["failed"][1:]] == ["broken", "broken"]
     assert [row[2:] for row in made.tables[f"windows-{EVIL}"][1:]] == [
         cells(row) for row in sorted(rows, key=order) if row["error"] is None
     ]
     (one,) = made.data["clusters"]
-    assert one["loads"]["none"] == [row["max_over_bound_median"] for row in rows if row["policy"] == "none"]
+    assert one["loads"]["none"] == [
+        row["max_over_bound_median"] for row in rows if row["policy"] == "none"
+    ]
 
 
-def test_each_policy_is_a_large_point_and_each_of_its_windows_a_small_one(rows: list[dict[str, Any]]) -> None:
-    drawn = re.findall(r'<g class="line c\d" data-name="(\w+)">((?:<circle .*?</circle>)+)</g>', page("x", rows))
+def test_each_policy_is_a_large_point_and_each_of_its_windows_a_small_one(
+    rows: list[dict[str, Any]],
+) -> None:
+    drawn = re.findall(
+        r'<g class="line c\d" data-name="(\w+)">((?:<circle .*?</circle>)+)</g>', page("x", rows)
+    )
     assert sorted(name for name, _ in drawn) == ["AvgShedder", "none"]
     for name, circles in drawn:
         assert re.findall(r' r="(\d)"', circles) == ["6", "3", "3"]
         (mean,) = (one for one in compared(rows) if one["policy"] == name)
-        assert f"{name}: max/bound {mean['max_over_bound_median']:.3f}, {mean['moves']:,.0f} moves" in circles
+        assert (
+            f"{name}: max/bound {mean['max_over_bound_median']:.3f}, {mean['moves']:,.0f} moves"
+            in circles
+        )
 
 
-def test_a_single_window_has_no_line_over_time_and_failures_alone_make_a_page(rows: list[dict[str, Any]]) -> None:
+def test_a_single_window_has_no_line_over_time_and_failures_alone_make_a_page(
+    rows: list[dict[str, Any]],
+) -> None:
     single = Page(page("x", rows[:3]))
     assert (list(single.lines), single.data["clusters"]) == (["scatter"], [])
     assert {"measure", "none", "AvgShedder"} == {*single.tables[f"measures-{EVIL}"][0]}

@@ -43,22 +43,31 @@ class Stage:
         for _ in range(count):
             self.seq += cluster == "demo"
             self.log_seq += 1
-            self._append(ROUNDS, {"cluster": cluster, "log_seq": self.log_seq, "seq": self.seq, "error": error})
+            self._append(
+                ROUNDS,
+                {"cluster": cluster, "log_seq": self.log_seq, "seq": self.seq, "error": error},
+            )
         self.watch.refresh()
 
     def decide(self, number: int, **changes: object) -> Decision:
-        decision = example_decision(decision_id=f"demo:{self.seq}:{number}", cluster="demo", seq=self.seq, **changes)
+        decision = example_decision(
+            decision_id=f"demo:{self.seq}:{number}", cluster="demo", seq=self.seq, **changes
+        )
         self.watch.on_decision(decision, None, None)
         return decision
 
     def end(self, decision: Decision, outcome: str = "confirmed") -> None:
-        self._append(OUTCOMES, {"decision_id": decision.decision_id, "outcome": outcome, "took_ms": 1200})
+        self._append(
+            OUTCOMES, {"decision_id": decision.decision_id, "outcome": outcome, "took_ms": 1200}
+        )
         self.watch.refresh()
 
     def _append(self, spec: object, row: dict[str, object]) -> None:
         schema = spec.schema  # type: ignore[attr-defined]
         filled = {field.name: row.get(field.name) for field in schema}
-        write_deltalake(self.folder / spec.name, pa.Table.from_pylist([filled], schema), mode="append")  # type: ignore[attr-defined]
+        write_deltalake(
+            self.folder / spec.name, pa.Table.from_pylist([filled], schema), mode="append"
+        )  # type: ignore[attr-defined]
 
 
 @pytest.fixture
@@ -73,14 +82,20 @@ def test_a_cluster_is_not_calm_before_its_first_round(stage: Stage) -> None:
     assert not stage.watch.calm() and stage.watch.rounds == 0
 
 
-def test_it_is_calm_when_nothing_is_open_and_some_rounds_and_seconds_have_passed(stage: Stage) -> None:
+def test_it_is_calm_when_nothing_is_open_and_some_rounds_and_seconds_have_passed(
+    stage: Stage,
+) -> None:
     stage.rounds()
     decision = stage.decide(0)
     stage.rounds(CALM_ROUNDS)
     stage.now += 30
     assert not stage.watch.calm(), "the decision is open"
     stage.end(decision)
-    assert stage.watch.calm() and stage.watch.rounds == CALM_ROUNDS + 1 and stage.watch.confirmed() == 1
+    assert (
+        stage.watch.calm()
+        and stage.watch.rounds == CALM_ROUNDS + 1
+        and stage.watch.confirmed() == 1
+    )
 
 
 def test_seconds_alone_are_not_enough_and_neither_are_rounds(stage: Stage) -> None:
@@ -116,7 +131,9 @@ def test_an_outcome_that_is_read_before_its_decision_is_not_lost(stage: Stage) -
     assert stage.watch.confirmed() == 1
 
 
-def test_rounds_of_other_clusters_do_not_count_and_a_failed_round_is_remembered(stage: Stage) -> None:
+def test_rounds_of_other_clusters_do_not_count_and_a_failed_round_is_remembered(
+    stage: Stage,
+) -> None:
     stage.rounds(3, cluster="other")
     assert stage.watch.rounds == 0
     stage.rounds(error="KeyError: x")
@@ -162,7 +179,9 @@ def test_rows_of_a_table_are_read_once_as_they_come(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (60, 20), (40, 15), (160, 50)])
-def test_the_live_screen_fits_whatever_the_terminal_is(stage: Stage, width: int, height: int) -> None:
+def test_the_live_screen_fits_whatever_the_terminal_is(
+    stage: Stage, width: int, height: int
+) -> None:
     stage.report("hot_spot")
     stage.rounds()
     first = stage.decide(0, source="broker-1:8080", destination="broker-2:8080")
@@ -186,7 +205,10 @@ def test_a_decision_shows_in_80_columns_how_it_stands(stage: Stage) -> None:
     stage.decide(1, kind="assign", bundle=bundle, source=None, destination="broker-2:8080")
     text = io.StringIO()
     Console(file=text, width=80, height=24).print(live_screen(stage.watch, "balancing", 80, 24))
-    assert "   0.0 s ✓ unload app-07/0x00000000_0x40000000  broker-1 → broker-2  1.2 s\n" in text.getvalue()
+    assert (
+        "   0.0 s ✓ unload app-07/0x00000000_0x40000000  broker-1 → broker-2  1.2 s\n"
+        in text.getvalue()
+    )
     assert "   0.0 s … assign app-07/0x00000000_0x40000000  → broker-2\n" in text.getvalue()
 
 
@@ -196,7 +218,11 @@ def test_many_brokers_are_cut_to_the_busiest(stage: Stage) -> None:
         stage.watch.on_report(name, SimBroker(cluster, name, clock=lambda: 1).report())
     text = io.StringIO()
     Console(file=text, width=80, height=24).print(live_screen(stage.watch, "balancing", 80, 24))
-    assert len(text.getvalue().splitlines()) <= 24 and "broker-1 " in text.getvalue() and "and 26 more" in text.getvalue()
+    assert (
+        len(text.getvalue().splitlines()) <= 24
+        and "broker-1 " in text.getvalue()
+        and "and 26 more" in text.getvalue()
+    )
 
 
 def test_lines_tell_each_decision_once_and_its_end_once(stage: Stage) -> None:
@@ -220,16 +246,26 @@ def test_lines_tell_each_decision_once_and_its_end_once(stage: Stage) -> None:
 
 
 def test_the_comparison_fits_80_columns_and_ends_with_the_unevenness() -> None:
-    before = [BrokerFigures("a:8080", 10, 1e5, 300e6, 0.9), BrokerFigures("b:8080", 2, 1e3, 100e6, 0.1)]
-    after = [BrokerFigures("a:8080", 6, 1e5, 200e6, 0.5), BrokerFigures("b:8080", 6, 1e3, 200e6, 0.5)]
+    before = [
+        BrokerFigures("a:8080", 10, 1e5, 300e6, 0.9),
+        BrokerFigures("b:8080", 2, 1e3, 100e6, 0.1),
+    ]
+    after = [
+        BrokerFigures("a:8080", 6, 1e5, 200e6, 0.5),
+        BrokerFigures("b:8080", 6, 1e3, 200e6, 0.5),
+    ]
     text = io.StringIO()
     Console(file=text, width=80).print(comparison(before, after))
     lines = text.getvalue().splitlines()
     assert max(map(len, lines)) <= 80 and lines[-1].split() == ["max/mean", "1.50", "1.00"]
-    assert [line.split() for line in lines if line.startswith("a ")] == [["a", "10", "6", "300.0", "200.0", "90%", "50%"]]
+    assert [line.split() for line in lines if line.startswith("a ")] == [
+        ["a", "10", "6", "300.0", "200.0", "90%", "50%"]
+    ]
 
 
-def test_the_queries_name_the_tables_when_others_are_there_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_queries_name_the_tables_when_others_are_there_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert all("--set" not in query for query in queries())
     (tmp_path / ".lb" / "tables").mkdir(parents=True)
@@ -269,7 +305,9 @@ class FakeAgent:
     running, failure = True, None
 
 
-def test_a_job_that_looked_for_the_topics_too_early_is_started_once_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_looked_for_the_topics_too_early_is_started_once_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run, job = demo_run(tmp_path, monkeypatch), FakeJob("UnknownTopicOrPartitionException: ...")
     run._check(FakeAgent(), job)  # type: ignore[arg-type]
     assert job.starts == 1
@@ -278,14 +316,21 @@ def test_a_job_that_looked_for_the_topics_too_early_is_started_once_more(tmp_pat
     assert job.starts == 1
 
 
-def test_a_job_that_died_of_something_else_ends_the_demo_with_the_end_of_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_died_of_something_else_ends_the_demo_with_the_end_of_its_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run, job = demo_run(tmp_path, monkeypatch), FakeJob("java.lang.OutOfMemoryError")
-    with pytest.raises(Exception, match=r"the job has ended \(exit code 1\).*job.log:\n\njava.lang.OutOfMemoryError"):
+    with pytest.raises(
+        Exception,
+        match=r"the job has ended \(exit code 1\).*job.log:\n\njava.lang.OutOfMemoryError",
+    ):
         run._check(FakeAgent(), job)  # type: ignore[arg-type]
     assert job.starts == 0
 
 
-def test_a_balancer_whose_rounds_all_fail_ends_the_demo_with_the_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_balancer_whose_rounds_all_fail_ends_the_demo_with_the_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run, job = demo_run(tmp_path, monkeypatch), FakeJob("")
     monkeypatch.setattr(job, "exit_code", lambda: None)
     run.watch.error, run.watch.failed_in_a_row = "KeyError: x", 9
@@ -299,7 +344,9 @@ def test_the_users_settings_go_over_the_demos_but_not_over_its_folders() -> None
     given = ("balancer.shedding_strategy=X", "stream.tables=/elsewhere")
     plan = Plan("AvgShedder", 6, 96, "hot_spot", 1, 400, 240.0, False, False, given)
     given = plan.overrides("127.0.0.1:9")
-    assert given.index("balancer.shedding_strategy=X") > given.index("balancer.shedding_strategy=AvgShedder")
+    assert given.index("balancer.shedding_strategy=X") > given.index(
+        "balancer.shedding_strategy=AvgShedder"
+    )
     assert [one for one in given if one.startswith("stream.tables")][-1].endswith(".lb/demo/tables")
 
 
@@ -319,7 +366,9 @@ def test_a_request_to_stop_is_noted_and_the_handlers_come_back(number: signal.Si
         signal.signal(number, outside)
 
 
-def test_a_noted_request_interrupts_the_demo_at_its_next_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_noted_request_interrupts_the_demo_at_its_next_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = demo_run(tmp_path, monkeypatch)
     run.stop.number = signal.SIGTERM
     with pytest.raises(Interrupted):
@@ -339,13 +388,17 @@ time.sleep(60)
 
 def stubborn_session() -> tuple[subprocess.Popen[str], int]:
     """A process that ignores SIGTERM, with a child in a group of its own that does too: (process, the child's id)."""
-    process = subprocess.Popen([sys.executable, "-c", STUBBORN], stdout=subprocess.PIPE, text=True, start_new_session=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", STUBBORN], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
     assert process.stdout is not None
     lines = {process.stdout.readline().strip(), process.stdout.readline().strip()}
     return process, int((lines - {"up"}).pop())
 
 
-def test_everything_that_the_job_has_started_ends_with_it_even_what_ignores_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_everything_that_the_job_has_started_ends_with_it_even_what_ignores_the_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("lb_stream.job.process.GRACE_S", 0.2)
     monkeypatch.setattr("lb_stream.job.process.SECOND_GRACE_S", 0.2)
     process, child = stubborn_session()
@@ -353,7 +406,9 @@ def test_everything_that_the_job_has_started_ends_with_it_even_what_ignores_the_
     assert process.wait(5) == -signal.SIGKILL and processes.started_at(child) is None
 
 
-def test_a_leftover_job_is_ended_by_its_note_and_a_stale_note_touches_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_leftover_job_is_ended_by_its_note_and_a_stale_note_touches_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("lb_stream.job.process.GRACE_S", 0.2)
     monkeypatch.setattr("lb_stream.job.process.SECOND_GRACE_S", 0.2)
     state = tmp_path / "job.json"
@@ -366,7 +421,9 @@ def test_a_leftover_job_is_ended_by_its_note_and_a_stale_note_touches_nobody(tmp
     assert process.wait(5) == -signal.SIGKILL and processes.started_at(child) is None
 
 
-def test_without_java_the_last_demos_tables_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_java_the_last_demos_tables_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = demo_run(tmp_path, monkeypatch)
     kept = tmp_path / ".lb" / "demo" / "tables" / "rounds"
     kept.mkdir(parents=True)

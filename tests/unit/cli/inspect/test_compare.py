@@ -30,7 +30,9 @@ class CapturedRounds:
     def __init__(self, mode: captured.Mode) -> None:
         self._mode = mode
         self._reports = [(report, captured.decoded(report)) for report in captured.stored_reports()]
-        self._rounds = [one for one in captured.leader_rounds() if one.at_ms >= self._reports[0][0].at_ms]
+        self._rounds = [
+            one for one in captured.leader_rounds() if one.at_ms >= self._reports[0][0].at_ms
+        ]
         self._memory = Memory(epoch=1, strategies=captured.memory_before().strategies)
         self._moments = self._order()
         self.view: ClusterView | None = None
@@ -45,7 +47,9 @@ class CapturedRounds:
 
     def _order(self) -> Iterator[captured.LeaderRound]:
         moments: list[tuple[int, Any]] = [(report.at_ms, report) for report, _ in self._reports]
-        moments += [(one.at_ms - captured.WRITES_AFTER_MS, one) for one in captured.leader_averages()]
+        moments += [
+            (one.at_ms - captured.WRITES_AFTER_MS, one) for one in captured.leader_averages()
+        ]
         moments += [(one.at_ms, one) for one in self._rounds]
         for at_ms, what in sorted(moments, key=lambda moment: moment[0]):
             if isinstance(what, captured.LeaderRound):
@@ -54,9 +58,18 @@ class CapturedRounds:
                 self._mode.resample(at_ms)
             elif isinstance(self._mode, captured.Reference):
                 together = at_ms + captured.READ_TOGETHER_MS
-                self._mode.take([(report, batch) for report, batch in self._reports if at_ms <= report.at_ms <= together], at_ms)
+                self._mode.take(
+                    [
+                        (report, batch)
+                        for report, batch in self._reports
+                        if at_ms <= report.at_ms <= together
+                    ],
+                    at_ms,
+                )
             else:
-                self._mode.take([(report, batch) for report, batch in self._reports if report is what], at_ms)
+                self._mode.take(
+                    [(report, batch) for report, batch in self._reports if report is what], at_ms
+                )
 
     def step(self, _step_ms: int) -> Round:
         leader = next(self._moments)
@@ -71,26 +84,44 @@ class CapturedRounds:
 def recorded_beside(root: Path, mode: captured.Mode, sample_mode: str) -> Recorder:
     rounds = CapturedRounds(mode)
     at_last = captured.settings_at(captured.leader_rounds()[-1].at_ms)
-    recorder = Recorder(root, rounds, json.loads(json.dumps({**at_last, "dry_run": True, "sample_mode": sample_mode})))  # type: ignore[arg-type]
+    recorder = Recorder(
+        root,
+        rounds,
+        json.loads(json.dumps({**at_last, "dry_run": True, "sample_mode": sample_mode})),
+    )  # type: ignore[arg-type]
     recorder.run(len(rounds))
     return recorder
 
 
 @pytest.fixture(scope="module")
 def per_report(tmp_path_factory: pytest.TempPathFactory) -> Recorder:
-    return recorded_beside(tmp_path_factory.mktemp("per_report") / "tables", captured.PerReport(), "per_report")
+    return recorded_beside(
+        tmp_path_factory.mktemp("per_report") / "tables", captured.PerReport(), "per_report"
+    )
 
 
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory: pytest.TempPathFactory) -> Recorder:
-    return recorded_beside(tmp_path_factory.mktemp("reference") / "tables", captured.Reference(), "reference")
+    return recorded_beside(
+        tmp_path_factory.mktemp("reference") / "tables", captured.Reference(), "reference"
+    )
 
 
 def compared(recorder: Recorder, log: Path = LOG, *more: str) -> Result:
-    return lbctl("compare", "--with-log", str(log), *more, "--set", f"stream.tables={recorder.root}", cwd=recorder.root.parent)
+    return lbctl(
+        "compare",
+        "--with-log",
+        str(log),
+        *more,
+        "--set",
+        f"stream.tables={recorder.root}",
+        cwd=recorder.root.parent,
+    )
 
 
-def test_sampled_as_the_leader_does_what_is_not_alike_was_being_split_there_or_is_refused_here(reference: Recorder) -> None:
+def test_sampled_as_the_leader_does_what_is_not_alike_was_being_split_there_or_is_refused_here(
+    reference: Recorder,
+) -> None:
     result = compared(reference, LOG, "--json")
     (found,) = result.objects
     assert result.code == 0, result.err
@@ -103,12 +134,18 @@ def test_sampled_as_the_leader_does_what_is_not_alike_was_being_split_there_or_i
     }  # fmt: skip
 
 
-def test_sampled_report_by_report_the_command_says_that_another_choice_comes_from_the_samples(per_report: Recorder) -> None:
+def test_sampled_report_by_report_the_command_says_that_another_choice_comes_from_the_samples(
+    per_report: Recorder,
+) -> None:
     result = compared(per_report, LOG, "--json")
     (found,) = result.objects
     totals = found["totals"]
     assert (totals["source"], totals["bundle"], totals["unexplained"]) == (5, 3, 0)
-    others = {move["leader"]["bundle"]: {why["code"] for why in move["why"]} for move in found["moves"] if len(move["alike"]) < 4}
+    others = {
+        move["leader"]["bundle"]: {why["code"] for why in move["why"]}
+        for move in found["moves"]
+        if len(move["alike"]) < 4
+    }
     assert others["lab/fan8/0x00000000_0x20000000"] == {"sampling"}
     assert "splitting" in others["lab/skew16/0xc0000000_0xc8000000"]
 
@@ -119,7 +156,9 @@ def test_both_sides_of_each_move_are_shown_and_the_totals_end_it(reference: Reco
     (first,) = (at for at, line in enumerate(lines) if line.endswith(move))
     assert lines[first + 1].split() == ["ours", "the", "same"]
     assert sum("alike   pass" in line for line in lines) == 2
-    assert lines[-1].endswith("6 moves of the leader's: alike in pass 6, source 5, bundle 4, destination 4")
+    assert lines[-1].endswith(
+        "6 moves of the leader's: alike in pass 6, source 5, bundle 4, destination 4"
+    )
 
 
 def test_moves_of_a_time_in_which_the_job_had_no_round_are_left_out_and_nothing_to_compare_is_no_success(
@@ -130,7 +169,10 @@ def test_moves_of_a_time_in_which_the_job_had_no_round_are_left_out_and_nothing_
     early.write_text(lines)
     result = compared(reference, early, "--json")
     assert result.code == 1
-    assert (result.objects[0]["totals"]["moves"], result.objects[0]["totals"]["unwatched"]) == (0, 6)
+    assert (result.objects[0]["totals"]["moves"], result.objects[0]["totals"]["unwatched"]) == (
+        0,
+        6,
+    )
 
 
 def test_since_leaves_earlier_moves_out(reference: Recorder) -> None:
@@ -139,9 +181,13 @@ def test_since_leaves_earlier_moves_out(reference: Recorder) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "words"), [(None, "No such file"), ("nothing with a time\n", "no line with a time")], ids=["missing", "without times"]
+    ("content", "words"),
+    [(None, "No such file"), ("nothing with a time\n", "no line with a time")],
+    ids=["missing", "without times"],
 )
-def test_a_log_that_cannot_be_read_is_wrong_usage(reference: Recorder, tmp_path: Path, content: str | None, words: str) -> None:
+def test_a_log_that_cannot_be_read_is_wrong_usage(
+    reference: Recorder, tmp_path: Path, content: str | None, words: str
+) -> None:
     path = tmp_path / "leader.log"
     if content is not None:
         path.write_text(content)
@@ -155,35 +201,66 @@ def test_a_destination_that_was_drawn_or_taken_out_is_told_so(reference: Recorde
     rounds = Quiet(cluster_config({"sample_mode": "reference"}))
 
     def codes(*candidates: Candidate, rates: dict[str, float] | None = None) -> list[str]:
-        ours = {"bundle": move.bundle, "source": move.source, "destination": "x:1", "issued_ms": move.at_ms}
+        ours = {
+            "bundle": move.bundle,
+            "source": move.source,
+            "destination": "x:1",
+            "issued_ms": move.at_ms,
+        }
         ours["explain"] = {"candidates": [one.model_dump() for one in candidates]}
         asked = replace(move, rates=rates or {})
         return [why.code for why in reasons(rounds, theirs, asked, ours, move.at_ms)]  # type: ignore[arg-type]
 
     there = str(move.destination)
-    assert codes(Candidate(broker="x:1", score=7.0), Candidate(broker=there, score=7.0)) == ["drawn"]
-    assert codes(Candidate(broker="x:1", score=7.0), Candidate(broker=there, score=8.0), rates={"x:1": 5.0, there: 5.0}) == ["drawn"]
-    assert codes(Candidate(broker="x:1", score=7.0), Candidate(broker=there, score=8.0)) == ["ranked"]
+    assert codes(Candidate(broker="x:1", score=7.0), Candidate(broker=there, score=7.0)) == [
+        "drawn"
+    ]
+    assert codes(
+        Candidate(broker="x:1", score=7.0),
+        Candidate(broker=there, score=8.0),
+        rates={"x:1": 5.0, there: 5.0},
+    ) == ["drawn"]
+    assert codes(Candidate(broker="x:1", score=7.0), Candidate(broker=there, score=8.0)) == [
+        "ranked"
+    ]
     out = Candidate(broker=there, refused_by="being_relieved")
     assert codes(Candidate(broker="x:1", score=7.0), out) == ["refused:being_relieved"]
-    assert codes(Candidate(broker="x:1", score=7.0), out, rates={there: 3.0}) == ["candidates", "refused:being_relieved"]
+    assert codes(Candidate(broker="x:1", score=7.0), out, rates={there: 3.0}) == [
+        "candidates",
+        "refused:being_relieved",
+    ]
 
 
 def test_a_first_pass_that_sheds_where_the_leader_with_its_past_does_not_is_told_so() -> None:
     """As it was seen: 56.1 % was above what our first pass could know, and not above what the leader remembered."""
     calm = "ThresholdShedder - [{}] broker is not overloaded, ignoring at this point (cpu: 56.06%, memory: 24.57%)"
     (theirs,) = passes_of((1_000_000, calm.format(broker)) for broker in ("a:1", "b:1"))
-    ours = {"bundle": "t/n/0x00000000_0x40000000", "source": "a:1", "destination": "b:1", "issued_ms": 994_000}
-    found = reasons(Quiet(cluster_config({}), first_ms=994_000), theirs, None, ours | {"explain": {"saw": 0.561, "unit": "ratio"}})  # type: ignore[arg-type]
+    ours = {
+        "bundle": "t/n/0x00000000_0x40000000",
+        "source": "a:1",
+        "destination": "b:1",
+        "issued_ms": 994_000,
+    }
+    found = reasons(
+        Quiet(cluster_config({}), first_ms=994_000),
+        theirs,
+        None,
+        ours | {"explain": {"saw": 0.561, "unit": "ratio"}},
+    )  # type: ignore[arg-type]
     assert [why.code for why in found] == ["usage", "young", "sampling"]
     assert "history_ratio 0.9" in found[1].text
     later = ours | {"issued_ms": 994_000 + 60 * 60_000, "explain": {"saw": 0.561, "unit": "ratio"}}
-    assert "young" not in [why.code for why in reasons(Quiet(cluster_config({}), first_ms=994_000), theirs, None, later)]  # type: ignore[arg-type]
+    assert "young" not in [
+        why.code
+        for why in reasons(Quiet(cluster_config({}), first_ms=994_000), theirs, None, later)
+    ]  # type: ignore[arg-type]
 
 
 def test_all_moves_of_the_leaders_pass_were_chosen_at_its_begin_however_long_it_unloads() -> None:
     """As it was seen on a busy machine: the leader unloaded one bundle after another for 3 s, and a report came meanwhile."""
-    line = "ThresholdShedder - [Modular] Unloading bundle: t/n/0x{}0000000_0x{}0000000 from broker a:1"
+    line = (
+        "ThresholdShedder - [Modular] Unloading bundle: t/n/0x{}0000000_0x{}0000000 from broker a:1"
+    )
     (theirs,) = passes_of([(1_000_000, line.format(0, 1)), (1_002_900, line.format(1, 2))])
     rounds = Quiet(cluster_config({"sample_mode": "reference"}), reported={"b:1": 1_001_500})
     for move in theirs.moves:
@@ -194,11 +271,16 @@ def test_all_moves_of_the_leaders_pass_were_chosen_at_its_begin_however_long_it_
 def test_a_leader_that_knows_older_reports_than_ours_is_told_so() -> None:
     """As it was seen: brokers had written nothing for 39 s when the leader passed; the agents had asked them meanwhile."""
     written = "ModularLoadManagerImpl - Writing local data to metadata store because maximum change 25.0% exceeded threshold 10%"
-    unloading = "ThresholdShedder - [Modular] Unloading bundle: t/n/0x00000000_0x10000000 from broker a:1"
+    unloading = (
+        "ThresholdShedder - [Modular] Unloading bundle: t/n/0x00000000_0x10000000 from broker a:1"
+    )
     (theirs,) = passes_of([(961_000, written), (1_000_000, unloading), (1_000_500, written)])
     rounds = Quiet(cluster_config({"sample_mode": "reference"}), reported={"a:1": 999_000})
     (why,) = reasons(rounds, theirs, theirs.moves[0], None, 1_000_800)  # type: ignore[arg-type]
-    assert (why.code, why.text) == ("other_reports", "the newest report was 39 s old for the leader and 2 s old here")
+    assert (why.code, why.text) == (
+        "other_reports",
+        "the newest report was 39 s old for the leader and 2 s old here",
+    )
     rounds.reported = {"a:1": 961_400}
     assert reasons(rounds, theirs, theirs.moves[0], None, 1_000_800) == ()  # type: ignore[arg-type]
 
@@ -206,11 +288,18 @@ def test_a_leader_that_knows_older_reports_than_ours_is_told_so() -> None:
 class Quiet:
     """Tables that know of little: when the cluster was first seen."""
 
-    def __init__(self, config: Any, first_ms: int | None = None, reported: dict[str, int] | None = None) -> None:
+    def __init__(
+        self, config: Any, first_ms: int | None = None, reported: dict[str, int] | None = None
+    ) -> None:
         self.config, self.first_ms, self.reported = config, first_ms, reported or {}
 
     def before(self, at_ms: int) -> dict[str, Any]:
-        return {"seq": 1, "now_ms": at_ms, "memory": json.dumps({"first_ms": self.first_ms, "strategies": {}}), "error": None}
+        return {
+            "seq": 1,
+            "now_ms": at_ms,
+            "memory": json.dumps({"first_ms": self.first_ms, "strategies": {}}),
+            "error": None,
+        }
 
     def given_before(self, _ours: Any, _broker: str) -> int:
         return 0
@@ -222,7 +311,9 @@ class Quiet:
         return None
 
     def reports(self, after_ms: int, until_ms: int) -> dict[str, int]:
-        return {broker: at_ms for broker, at_ms in self.reported.items() if after_ms < at_ms <= until_ms}
+        return {
+            broker: at_ms for broker, at_ms in self.reported.items() if after_ms < at_ms <= until_ms
+        }
 
     def newest_report_ms(self, until_ms: int) -> int | None:
         return max((at_ms for at_ms in self.reported.values() if at_ms <= until_ms), default=None)
@@ -233,7 +324,9 @@ def passes(folder: Path, text: str) -> list[LeaderPass]:
     return read_passes([folder / "broker.log"])
 
 
-def test_lines_are_read_in_pulsars_own_pattern_and_behind_what_a_collector_puts_before_them(tmp_path: Path) -> None:
+def test_lines_are_read_in_pulsars_own_pattern_and_behind_what_a_collector_puts_before_them(
+    tmp_path: Path,
+) -> None:
     found = passes(
         tmp_path,
         "2026-11-21T10:24:21,333+0200 [pulsar-load-manager-1-1] INFO  o.a.p.b.l.i.ModularLoadManagerImpl - [OverloadShedder] "
@@ -251,11 +344,20 @@ def test_lines_are_read_in_pulsars_own_pattern_and_behind_what_a_collector_puts_
 
 def test_an_extensible_leaders_decisions_are_read_with_their_destinations(tmp_path: Path) -> None:
     unload = "UnloadDecision(unload=Unload[sourceBroker=a:1, serviceUnit={}, destBroker=Optional{}, force=false], label=Success)"
-    line = "2026-11-21T08:33:09.668Z [x] INFO  UnloadScheduler - [TransferShedder] Unload decision result: [" + ", ".join(
-        (unload.format("t/n/0x00000000_0x40000000", "[b:1]"), unload.format("t/n/0x40000000_0x80000000", ".empty"))
+    line = (
+        "2026-11-21T08:33:09.668Z [x] INFO  UnloadScheduler - [TransferShedder] Unload decision result: ["
+        + ", ".join(
+            (
+                unload.format("t/n/0x00000000_0x40000000", "[b:1]"),
+                unload.format("t/n/0x40000000_0x80000000", ".empty"),
+            )
+        )
     )
     (only,) = passes(tmp_path, line + "]\n")
-    assert [(move.source, move.destination) for move in only.moves] == [("a:1", "b:1"), ("a:1", None)]
+    assert [(move.source, move.destination) for move in only.moves] == [
+        ("a:1", "b:1"),
+        ("a:1", None),
+    ]
 
 
 def test_a_long_pass_is_one_and_the_next_minutes_is_another() -> None:

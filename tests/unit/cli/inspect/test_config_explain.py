@@ -37,7 +37,15 @@ def folder(tmp_path: Path) -> Path:
 
 def explained(folder: Path, *arguments: str) -> dict[str, Any]:
     given = ("--config", "lb.toml", "--broker-conf", "broker.conf", "--set", "dry_run=false")
-    result = lbctl("config", "explain", *arguments, *given, "--json", cwd=folder, env={"LB_BALANCER__COMFORT_PERCENT": "50"})
+    result = lbctl(
+        "config",
+        "explain",
+        *arguments,
+        *given,
+        "--json",
+        cwd=folder,
+        env={"LB_BALANCER__COMFORT_PERCENT": "50"},
+    )
     assert result.code == 0, result.err
     return result.objects[0]
 
@@ -62,20 +70,40 @@ def test_every_setting_says_where_its_value_comes_from(folder: Path) -> None:
         "enabled": "default",
         "report_timeout_ms": "two report_max_interval_ms",
     }
-    values = {name: found[f"balancer.{name}"]["value"] for name in ("shedding_interval_ms", "usage_profile", "report_timeout_ms")}
-    assert values == {"shedding_interval_ms": 120_000, "usage_profile": "2.x", "report_timeout_ms": 120_000}
-    assert (found["stream.pipeline_id"]["value"], found["stream.pipeline_id"]["given_by"]) == ("p", "lb.toml")
+    values = {
+        name: found[f"balancer.{name}"]["value"]
+        for name in ("shedding_interval_ms", "usage_profile", "report_timeout_ms")
+    }
+    assert values == {
+        "shedding_interval_ms": 120_000,
+        "usage_profile": "2.x",
+        "report_timeout_ms": 120_000,
+    }
+    assert (found["stream.pipeline_id"]["value"], found["stream.pipeline_id"]["given_by"]) == (
+        "p",
+        "lb.toml",
+    )
 
 
 def test_all_lists_every_key_there_is_once(folder: Path) -> None:
-    keys = [one["key"] for one in explained(folder, "--all")["settings"] if one["section"] == "balancer"]
+    keys = [
+        one["key"] for one in explained(folder, "--all")["settings"] if one["section"] == "balancer"
+    ]
     assert sorted(keys) == sorted({name for model in all_models() for name in model.model_fields})
 
 
 def test_what_the_chosen_strategies_do_not_read_was_given_in_vain(folder: Path) -> None:
-    assert set(explained(folder)["in_vain"]) == {"low_threshold_points", "comfort_percent", "loadBalancerHostUsageCheckIntervalMinutes"}
+    assert set(explained(folder)["in_vain"]) == {
+        "low_threshold_points",
+        "comfort_percent",
+        "loadBalancerHostUsageCheckIntervalMinutes",
+    }
     own = explained(folder, "--cluster", "eu-1")
-    assert set(own["in_vain"]) == {"threshold_percent", "comfort_percent", "loadBalancerHostUsageCheckIntervalMinutes"}
+    assert set(own["in_vain"]) == {
+        "threshold_percent",
+        "comfort_percent",
+        "loadBalancerHostUsageCheckIntervalMinutes",
+    }
     found = by_key(own)
     assert found["balancer.low_threshold_points"]["read_by"] == ["AvgShedder"]
     assert found["balancer.max_unload_ratio"] | {"meaning": ""} == found["balancer.max_unload_ratio"] | {
@@ -92,16 +120,27 @@ def test_the_warnings_say_why_and_stand_beside_the_table(folder: Path) -> None:
     ]
     lines = result.out.splitlines()
     assert max(map(len, lines)) <= 80
-    assert any(line.startswith("threshold_percent ") and line.split()[1:4] == ["12.0", "%", "lb.toml"] for line in lines)
+    assert any(
+        line.startswith("threshold_percent ") and line.split()[1:4] == ["12.0", "%", "lb.toml"]
+        for line in lines
+    )
     assert "comfort_percent" not in result.out
 
 
 def test_one_key_by_any_of_its_names_is_told_in_full(tmp_path: Path) -> None:
     name = "loadBalancerBandwithInResourceWeight"
-    for asked in ("bandwidth_in_weight", "balancer.bandwidth_in_weight", "loadBalancerBandwidthInResourceWeight", name):
+    for asked in (
+        "bandwidth_in_weight",
+        "balancer.bandwidth_in_weight",
+        "loadBalancerBandwidthInResourceWeight",
+        name,
+    ):
         out = lbctl("config", "explain", asked, cwd=tmp_path).out
         assert out.startswith("balancer.bandwidth_in_weight = 1.0\n  given by   default\n")
-        assert "in Pulsar  loadBalancerBandwidthInResourceWeight" in out and "read by    the balancer" in out
+        assert (
+            "in Pulsar  loadBalancerBandwidthInResourceWeight" in out
+            and "read by    the balancer" in out
+        )
 
 
 @pytest.mark.parametrize("key", WHY)
@@ -116,10 +155,17 @@ def test_an_unknown_key_is_answered_with_the_nearest_ones(tmp_path: Path) -> Non
 
 
 def test_secrets_stay_hidden(tmp_path: Path) -> None:
-    given = ("--set", "kafka.options.sasl_plain_password=hunter2", "--set", "kafka.options.sasl_mechanism=PLAIN")
+    given = (
+        "--set",
+        "kafka.options.sasl_plain_password=hunter2",
+        "--set",
+        "kafka.options.sasl_mechanism=PLAIN",
+    )
     for more in ((), ("--json",), ("kafka.options",)):
         result = lbctl("config", "explain", *more, *given, cwd=tmp_path)
-        assert result.code == 0 and "hunter2" not in result.out + result.err and "PLAIN" in result.out
+        assert (
+            result.code == 0 and "hunter2" not in result.out + result.err and "PLAIN" in result.out
+        )
 
 
 def test_a_setting_is_found_by_its_other_word_too(tmp_path: Path) -> None:

@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 
 from lb_stream.contracts.decisions import Decision, example_decision
-from lb_stream.contracts.tables import BROKER_LOADS, BUNDLE_AVERAGES, DECISIONS, OUTCOMES, OWNERSHIP, REFUSALS, ROUNDS
+from lb_stream.contracts.tables import (
+    BROKER_LOADS,
+    BUNDLE_AVERAGES,
+    DECISIONS,
+    OUTCOMES,
+    OWNERSHIP,
+    REFUSALS,
+    ROUNDS,
+)
 from lb_stream.core.model.memory import Memory, Suspension
 from lb_stream.core.model.rules import DECIDES, REFUSES
 from lb_stream.core.shedding.base import shedder
@@ -42,7 +50,9 @@ def ask(recorded: Recorder, tmp_path: Path) -> Any:
 
 
 def told(recorded: Recorder, tmp_path: Path, *arguments: str) -> Any:
-    result = lbctl("explain", *arguments, "--json", "--set", f"stream.tables={recorded.root}", cwd=tmp_path)
+    result = lbctl(
+        "explain", *arguments, "--json", "--set", f"stream.tables={recorded.root}", cwd=tmp_path
+    )
     assert result.code == 0, result.err
     return result.objects[0]
 
@@ -60,58 +70,107 @@ def query(recorded: Recorder, text: str) -> list[dict[str, Any]]:
 # --- a decision ---
 
 
-def test_every_decision_of_the_run_is_explained_with_the_loads_that_the_tables_have(recorded: Recorder) -> None:
-    loads = {(row["seq"], row["broker"]): row for row in query(recorded, "SELECT * FROM broker_loads")}
+def test_every_decision_of_the_run_is_explained_with_the_loads_that_the_tables_have(
+    recorded: Recorder,
+) -> None:
+    loads = {
+        (row["seq"], row["broker"]): row for row in query(recorded, "SELECT * FROM broker_loads")
+    }
     outcomes = {row["decision_id"]: row for row in query(recorded, "SELECT * FROM outcomes")}
     made = [decision for one in recorded.rounds for decision in one.decisions]
     assert {one.kind for one in made} == {"unload", "assign"}
-    for decision, found in zip(made, facts(recorded, *(one.decision_id for one in made)), strict=True):
-        assert decision.bundle in found["sentence"] and found["sentence"].startswith(f"Round {decision.seq} of demo ")
-        assert [part["broker"] for part in found["parts"]] == [one for one in (decision.source, decision.destination) if one]
+    for decision, found in zip(
+        made, facts(recorded, *(one.decision_id for one in made)), strict=True
+    ):
+        assert decision.bundle in found["sentence"] and found["sentence"].startswith(
+            f"Round {decision.seq} of demo "
+        )
+        assert [part["broker"] for part in found["parts"]] == [
+            one for one in (decision.source, decision.destination) if one
+        ]
         for part in found["parts"]:
             before = loads[decision.seq, part["broker"]]
             assert part["before"]["usage_ratio"] == before["usage_ratio"]
             assert part["before"]["bytes_per_s"] == pytest.approx(
-                before["latest_throughput_in_bytes_per_s"] + before["latest_throughput_out_bytes_per_s"]
+                before["latest_throughput_in_bytes_per_s"]
+                + before["latest_throughput_out_bytes_per_s"]
             )
-            last = found["followed_by"] if part["role"] == "destination" and decision.kind != "assign" else decision.decision_id
+            last = (
+                found["followed_by"]
+                if part["role"] == "destination" and decision.kind != "assign"
+                else decision.decision_id
+            )
             assert part["after"]["seq"] >= outcomes[last]["seq"]
-            assert part["after"]["bundles"] == loads[part["after"]["seq"], part["broker"]]["bundles"]
-        assert f"confirmed it after {outcomes[decision.decision_id]['took_ms'] / 1000:.1f} s" in found["sentence"]
+            assert (
+                part["after"]["bundles"] == loads[part["after"]["seq"], part["broker"]]["bundles"]
+            )
+        assert (
+            f"confirmed it after {outcomes[decision.decision_id]['took_ms'] / 1000:.1f} s"
+            in found["sentence"]
+        )
 
 
-def test_what_was_seen_the_average_and_the_limit_are_those_of_the_logged_memory(recorded: Recorder) -> None:
+def test_what_was_seen_the_average_and_the_limit_are_those_of_the_logged_memory(
+    recorded: Recorder,
+) -> None:
     """ThresholdShedder's smoothed usages are in the memory after the round; the threshold is in the round's settings."""
     rounds = {row["seq"]: row for row in query(recorded, "SELECT seq, memory, inputs FROM rounds")}
-    unloads = [decision for one in recorded.rounds for decision in one.decisions if decision.kind == "unload"]
+    unloads = [
+        decision
+        for one in recorded.rounds
+        for decision in one.decisions
+        if decision.kind == "unload"
+    ]
     assert unloads
-    for decision, whole in zip(unloads, facts(recorded, *(one.decision_id for one in unloads)), strict=True):
+    for decision, whole in zip(
+        unloads, facts(recorded, *(one.decision_id for one in unloads)), strict=True
+    ):
         row, found = rounds[decision.seq], whole["decision"]["explain"]
         usage = json.loads(row["memory"])["strategies"]["ThresholdShedder"]["usage"]
         average = sum(usage.values()) / len(usage)
         assert found["saw"] == usage[decision.source]
         assert found["average"] == pytest.approx(average, rel=1e-12)
-        assert found["limit"] == pytest.approx(average + json.loads(row["inputs"])["settings"]["threshold_percent"] / 100, rel=1e-12)
+        assert found["limit"] == pytest.approx(
+            average + json.loads(row["inputs"])["settings"]["threshold_percent"] / 100, rel=1e-12
+        )
         assert found["saw"] >= found["limit"]
 
 
-def test_what_was_expected_is_the_share_that_all_moves_that_the_shedder_proposed_leave(recorded: Recorder) -> None:
+def test_what_was_expected_is_the_share_that_all_moves_that_the_shedder_proposed_leave(
+    recorded: Recorder,
+) -> None:
     several = False
     for one in recorded.rounds:
-        for source in sorted({decision.source for decision in one.decisions if decision.kind == "unload" and decision.source}):
+        for source in sorted(
+            {
+                decision.source
+                for decision in one.decisions
+                if decision.kind == "unload" and decision.source
+            }
+        ):
             unloads = [decision for decision in one.decisions if decision.source == source]
-            refused = [bundle for each in one.refusals if each.broker == source for bundle in each.subjects]
+            refused = [
+                bundle for each in one.refusals if each.broker == source for bundle in each.subjects
+            ]
             rows = one.view.bundles.rows_of([*(decision.bundle for decision in unloads), *refused])
             broker = one.view.brokers.names.index(source)
-            left = 1 - one.view.bundles.short.throughput[rows].sum() / one.view.brokers.latest.throughput[broker]
+            left = (
+                1
+                - one.view.bundles.short.throughput[rows].sum()
+                / one.view.brokers.latest.throughput[broker]
+            )
             (found,) = facts(recorded, unloads[0].decision_id)
             assert found["moves"] == len(unloads)
-            assert found["parts"][0]["expected"] == pytest.approx(found["decision"]["explain"]["saw"] * left)
+            assert found["parts"][0]["expected"] == pytest.approx(
+                found["decision"]["explain"]["saw"] * left
+            )
             several = several or len(unloads) > 1
     assert several
 
 
-def test_the_candidates_scores_are_their_long_term_rates_and_the_lowest_was_chosen(recorded: Recorder) -> None:
+def test_the_candidates_scores_are_their_long_term_rates_and_the_lowest_was_chosen(
+    recorded: Recorder,
+) -> None:
     checked = 0
     for one in recorded.rounds:
         first = next((decision for decision in one.decisions if decision.kind == "unload"), None)
@@ -129,7 +188,12 @@ def test_the_candidates_scores_are_their_long_term_rates_and_the_lowest_was_chos
 
 
 def last_unload(recorded: Recorder) -> Decision:
-    return [decision for one in recorded.rounds for decision in one.decisions if decision.kind == "unload"][-1]
+    return [
+        decision
+        for one in recorded.rounds
+        for decision in one.decisions
+        if decision.kind == "unload"
+    ][-1]
 
 
 def test_programs_get_the_same_facts(recorded: Recorder, tmp_path: Path) -> None:
@@ -138,9 +202,18 @@ def test_programs_get_the_same_facts(recorded: Recorder, tmp_path: Path) -> None
 
 
 def test_an_unload_and_its_assignment_name_each_other(recorded: Recorder, tmp_path: Path) -> None:
-    first = next(decision for one in recorded.rounds for decision in one.decisions if decision.kind == "unload")
+    first = next(
+        decision
+        for one in recorded.rounds
+        for decision in one.decisions
+        if decision.kind == "unload"
+    )
     then = told(recorded, tmp_path, told(recorded, tmp_path, first.decision_id)["followed_by"])
-    assert (then["decision"]["kind"], then["decision"]["bundle"], then["follows"]) == ("assign", first.bundle, first.decision_id)
+    assert (then["decision"]["kind"], then["decision"]["bundle"], then["follows"]) == (
+        "assign",
+        first.bundle,
+        first.decision_id,
+    )
 
 
 def test_a_person_reads_the_sentence_then_the_figures(recorded: Recorder, ask: Any) -> None:
@@ -180,12 +253,22 @@ def test_the_last_move_is_explained_by_its_unload(recorded: Recorder, ask: Any) 
             "had broker-7.eu.example:8080 split",
         ),
         (
-            {"kind": "merge", "neighbour": "n", "children": ["c"], "destination": None, "rule": "merge_command"},
+            {
+                "kind": "merge",
+                "neighbour": "n",
+                "children": ["c"],
+                "destination": None,
+                "rule": "merge_command",
+            },
             "confirmed",
             "merge acme/orders/0x00000000_0x40000000 and n: an operator's command asked for it. A report confirmed it after 1.2 s.",
         ),
         ({"destination": None}, "expired", "It expired after 1.2 s (in vain)."),
-        ({"rule": "of_a_plugin"}, "refused", "rule of_a_plugin: saw 62.0%, limit 51.0%, average 41.0%. It was refused"),
+        (
+            {"rule": "of_a_plugin"},
+            "refused",
+            "rule of_a_plugin: saw 62.0%, limit 51.0%, average 41.0%. It was refused",
+        ),
     ],
 )
 def test_every_kind_and_end_has_its_words_without_any_loads(
@@ -194,7 +277,14 @@ def test_every_kind_and_end_has_its_words_without_any_loads(
     decision = example_decision(**changes)
     fill(tmp_path / "tables", DECISIONS, [decided(decision)])
     if outcome is not None:
-        ended = {"decision_id": decision.decision_id, "outcome": outcome, "detail": "in vain", "took_ms": 1200, "at_ms": 1, "seq": 43}
+        ended = {
+            "decision_id": decision.decision_id,
+            "outcome": outcome,
+            "detail": "in vain",
+            "took_ms": 1200,
+            "at_ms": 1,
+            "seq": 43,
+        }
         fill(tmp_path / "tables", OUTCOMES, [ended])
     result = lbctl("explain", decision.decision_id, "--set", "stream.tables=tables", cwd=tmp_path)
     assert words in " ".join(result.out.split())
@@ -205,18 +295,32 @@ def test_the_last_one_is_the_one_that_ends_the_list_of_decisions(tmp_path: Path)
     fill(tmp_path / "tables", DECISIONS, [decided(one) for one in reversed(made)])
     given = ("--json", "--set", "stream.tables=tables")
     (last,) = lbctl("explain", "last", *given, cwd=tmp_path).objects
-    assert last["decision"]["decision_id"] == lbctl("decisions", *given, cwd=tmp_path).objects[-1]["decision_id"] == "eu-1:42:10"
+    assert (
+        last["decision"]["decision_id"]
+        == lbctl("decisions", *given, cwd=tmp_path).objects[-1]["decision_id"]
+        == "eu-1:42:10"
+    )
 
 
 # --- a bundle, a broker, a round ---
 
 
-def test_a_bundles_story_is_its_decisions_in_order(recorded: Recorder, ask: Any, tmp_path: Path) -> None:
+def test_a_bundles_story_is_its_decisions_in_order(
+    recorded: Recorder, ask: Any, tmp_path: Path
+) -> None:
     bundle = next(decision.bundle for one in recorded.rounds for decision in one.decisions)
-    made = [decision.decision_id for one in recorded.rounds for decision in one.decisions if decision.bundle == bundle]
+    made = [
+        decision.decision_id
+        for one in recorded.rounds
+        for decision in one.decisions
+        if decision.bundle == bundle
+    ]
     found = told(recorded, tmp_path, "--bundle", bundle)
     assert [one["decision"]["decision_id"] for one in found["decisions"]] == made
-    assert [made[0] in ask("--bundle", bundle).out, made[0] in ask("--bundle", bundle, "-n", "1").out] == [True, False]
+    assert [
+        made[0] in ask("--bundle", bundle).out,
+        made[0] in ask("--bundle", bundle, "-n", "1").out,
+    ] == [True, False]
 
 
 def test_a_brokers_story_is_what_left_it_and_what_came(recorded: Recorder, tmp_path: Path) -> None:
@@ -230,15 +334,24 @@ def test_a_brokers_story_is_what_left_it_and_what_came(recorded: Recorder, tmp_p
     assert [one["decision"]["decision_id"] for one in found["decisions"]] == made
 
 
-def test_a_round_tells_what_it_saw_decided_and_what_ended(recorded: Recorder, ask: Any, tmp_path: Path) -> None:
+def test_a_round_tells_what_it_saw_decided_and_what_ended(
+    recorded: Recorder, ask: Any, tmp_path: Path
+) -> None:
     number = next(one.seq for one in recorded.rounds if one.outcomes)
     made = recorded.rounds[number - 1]
     found = told(recorded, tmp_path, "--round", f"demo:{number}")
     assert [one["broker"] for one in found["brokers"]] == list(made.view.brokers.names)
-    assert [one["decision_id"] for one in found["decisions"]] == [one.decision_id for one in made.decisions]
-    assert [one["decision_id"] for one in found["outcomes"]] == [one.decision_id for one in made.outcomes]
+    assert [one["decision_id"] for one in found["decisions"]] == [
+        one.decision_id for one in made.decisions
+    ]
+    assert [one["decision_id"] for one in found["outcomes"]] == [
+        one.decision_id for one in made.outcomes
+    ]
     out = ask("--round", f"demo:{number}").out
-    assert ("It saw:" in out, "\n\nWhat had been decided before and ended in it:\nconfirmed: " in out) == (True, True)
+    assert (
+        "It saw:" in out,
+        "\n\nWhat had been decided before and ended in it:\nconfirmed: " in out,
+    ) == (True, True)
 
 
 @pytest.mark.parametrize(
@@ -254,7 +367,10 @@ def test_a_round_tells_what_it_saw_decided_and_what_ended(recorded: Recorder, as
             ("--broker", "broker-17"),
             "broker broker-17: expected a broker's name, or its host without domain and port; nearest: broker-1:8080",
         ),
-        (("--broker", "broker-17:8080"), "no round has seen a broker broker-17:8080: lbctl brokers lists them, with their ports"),
+        (
+            ("--broker", "broker-17:8080"),
+            "no round has seen a broker broker-17:8080: lbctl brokers lists them, with their ports",
+        ),
         (("--broker", "broker-1:8080", "--cluster", "nowhere"), NO_CLUSTER),
         (("--why-not", "no/such/0x00000000_0x40000000"), "no report names no/such"),
         (("--why-not", "broker-17:8080"), "no round has seen a broker broker-17:8080"),
@@ -273,7 +389,9 @@ def test_a_round_tells_what_it_saw_decided_and_what_ended(recorded: Recorder, as
         (("--why-not", "broker-1", "--cluster", "nowhere"), NO_CLUSTER),
     ],
 )
-def test_what_cannot_be_explained_says_what_can(ask: Any, arguments: tuple[str, ...], words: str) -> None:
+def test_what_cannot_be_explained_says_what_can(
+    ask: Any, arguments: tuple[str, ...], words: str
+) -> None:
     result = ask(*arguments)
     assert (result.code, result.out) == (2, "")
     assert words in result.err
@@ -333,7 +451,10 @@ def test_a_decision_of_another_cluster_than_the_named_one_is_not_explained(tmp_p
 
 
 def test_nothing_to_tell_points_at_why_not(ask: Any) -> None:
-    assert "--why-not shop/app-01/0x40000000_0x80000000" in ask("--bundle", "shop/app-01/0x40000000_0x80000000").err
+    assert (
+        "--why-not shop/app-01/0x40000000_0x80000000"
+        in ask("--bundle", "shop/app-01/0x40000000_0x80000000").err
+    )
 
 
 # --- why not ---
@@ -348,7 +469,11 @@ def test_nothing_to_tell_points_at_why_not(ask: Any) -> None:
         ({"mode": "approve"}, 12, "approval"),
         ({"enabled": False}, 12, "balancing"),
         ({"shedding_enabled": False}, 12, "shedding"),
-        ({"shedding_excluded_namespaces": [f"shop/app-{number:02}" for number in range(1, 13)]}, 12, "namespace"),
+        (
+            {"shedding_excluded_namespaces": [f"shop/app-{number:02}" for number in range(1, 13)]},
+            12,
+            "namespace",
+        ),
         ({"min_throughput_mb": 1e6}, 12, "strategy"),
         ({"max_moves_in_flight": 0}, 12, "limits: moves in flight"),
         ({"min_dwell_ms": 60_000}, 12, "dwell time"),
@@ -356,7 +481,9 @@ def test_nothing_to_tell_points_at_why_not(ask: Any) -> None:
         ({"threshold_percent": 99}, 12, "numbers"),
     ],
 )
-def test_why_nothing_happened_to_the_hottest_brokers_bundle(tmp_path: Path, settings: dict[str, Any], steps: int, keeps: str) -> None:
+def test_why_nothing_happened_to_the_hottest_brokers_bundle(
+    tmp_path: Path, settings: dict[str, Any], steps: int, keeps: str
+) -> None:
     """The bundle that is moved first where nothing keeps it."""
     made = record(tmp_path / "tables", steps, settings=settings)
     bundle = "shop/app-11/0x80000000_0xc0000000"
@@ -364,41 +491,72 @@ def test_why_nothing_happened_to_the_hottest_brokers_bundle(tmp_path: Path, sett
     keeping = [check["name"] for check in found["checks"] if check["keeps"]]
     assert keeping[:1] == [keeps]
     assert f"stays where it is: {keeps}: " in found["sentence"]
-    assert found["sentence"] in " ".join(lbctl("explain", "--why-not", bundle, "--set", "stream.tables=tables", cwd=tmp_path).out.split())
+    assert found["sentence"] in " ".join(
+        lbctl(
+            "explain", "--why-not", bundle, "--set", "stream.tables=tables", cwd=tmp_path
+        ).out.split()
+    )
 
 
 @pytest.mark.parametrize("strategy", ["UniformLoadShedder", "AvgShedder"])
-def test_a_pass_that_found_no_fitting_bundle_is_named_in_figures(tmp_path: Path, strategy: str) -> None:
+def test_a_pass_that_found_no_fitting_bundle_is_named_in_figures(
+    tmp_path: Path, strategy: str
+) -> None:
     """One broker has all load in two bundles, each more than a fifth of the difference."""
-    settings = {"mode": "act", "shedding_strategy": strategy, "shedding_interval_ms": 1000, "split_enabled": False}
-    settings |= {"hit_count_high": 1, "placement_strategy": "AvgShedder"} if strategy == "AvgShedder" else {}
-    scenario = small_scenario([0, 0, 1], brokers=2, loads=[9000.0, 8000.0, 100.0], capacities=[20000.0] * 2)
+    settings = {
+        "mode": "act",
+        "shedding_strategy": strategy,
+        "shedding_interval_ms": 1000,
+        "split_enabled": False,
+    }
+    settings |= (
+        {"hit_count_high": 1, "placement_strategy": "AvgShedder"}
+        if strategy == "AvgShedder"
+        else {}
+    )
+    scenario = small_scenario(
+        [0, 0, 1], brokers=2, loads=[9000.0, 8000.0, 100.0], capacities=[20000.0] * 2
+    )
     root = tmp_path / "tables"
     root.mkdir()
-    made = Recorder(root, ClosedLoop(SimCluster(scenario, START_MS), settings, START_MS, Memory(epoch=1)), settings)
+    made = Recorder(
+        root,
+        ClosedLoop(SimCluster(scenario, START_MS), settings, START_MS, Memory(epoch=1)),
+        settings,
+    )
     made.run(8)
     batches(root, 8)
     (refused,) = made.rounds[-1].refusals
     assert not any(one.decisions for one in made.rounds)
     for asked in (refused.subjects[0], str(refused.broker)):
         found = told(made, tmp_path, "--why-not", asked)
-        (strategy,) = [check for check in found["checks"] if check["keeps"] and check["name"] == "strategy"]
+        (strategy,) = [
+            check for check in found["checks"] if check["keeps"] and check["name"] == "strategy"
+        ]
         assert "no_fitting_bundle" in strategy["found"] and "msg/s, limit 3" in strategy["found"]
 
 
-def test_what_the_last_pass_decided_is_said_and_not_that_the_next_one_decides(tmp_path: Path) -> None:
+def test_what_the_last_pass_decided_is_said_and_not_that_the_next_one_decides(
+    tmp_path: Path,
+) -> None:
     """LeastMoves has nothing to say of a broker that is as full as it should be."""
     settings = {"shedding_strategy": "LeastMoves", "placement_strategy": "LeastMoves"}
     made = record(tmp_path / "tables", 4, workload="steady", settings=settings)
     sentence = told(made, tmp_path, "--why-not", "broker-2:8080")["sentence"]
-    assert sentence.startswith("Nothing keeps the load of broker-2:8080: the last pass of LeastMoves, at ")
+    assert sentence.startswith(
+        "Nothing keeps the load of broker-2:8080: the last pass of LeastMoves, at "
+    )
     assert "decided no moves out of it; the next comes with the next report" in sentence
 
 
 def test_a_brokers_own_namespace_stays_with_it(tmp_path: Path) -> None:
     made = record(tmp_path / "tables", 3)
     bundle = "pulsar/demo/broker-1:8080/0x00000000_0xffffffff"
-    fill(tmp_path / "tables", BUNDLE_AVERAGES, [{"cluster": "demo", "bundle": bundle, "part": "own", "owner": "broker-1:8080"}])
+    fill(
+        tmp_path / "tables",
+        BUNDLE_AVERAGES,
+        [{"cluster": "demo", "bundle": bundle, "part": "own", "owner": "broker-1:8080"}],
+    )
     found = told(made, tmp_path, "--why-not", bundle)
     assert [check["name"] for check in found["checks"] if check["keeps"]][:1] == ["namespace"]
     assert "belongs to its broker" in found["sentence"]
@@ -424,7 +582,9 @@ def with_orders(made: Recorder, **changes: Any) -> None:
     """One more round, after which operators have laid down what is given; the rest of the memory as changed."""
     row = query(made, "SELECT * FROM rounds ORDER BY log_seq DESC LIMIT 1")[0]
     memory = Memory.from_json(row["memory"])
-    orders = {name: changes.pop(name) for name in ("paused", "drained", "isolation") if name in changes}
+    orders = {
+        name: changes.pop(name) for name in ("paused", "drained", "isolation") if name in changes
+    }
     memory = replace(memory, orders=replace(memory.orders, **orders), **changes)
     fill(made.root, ROUNDS, [row | {"log_seq": row["log_seq"] + 1, "memory": memory.to_json()}])
 
@@ -433,24 +593,53 @@ def test_what_held_once_is_no_cause_any_more_a_drain_and_a_limit_are(tmp_path: P
     """A pause refused the last pass and is over; the bundle's broker is being drained, and the cluster's limit is used up."""
     made = record(tmp_path / "tables", 12, settings={"max_moves_per_minute": 2})
     now_ms = made.rounds[-1].now_ms
-    paused = {"cluster": "demo", "rule": "paused", "broker": None, "count": 1, "subjects": [], "seq": 12, "now_ms": now_ms, "log_seq": 11}
+    paused = {
+        "cluster": "demo",
+        "rule": "paused",
+        "broker": None,
+        "count": 1,
+        "subjects": [],
+        "seq": 12,
+        "now_ms": now_ms,
+        "log_seq": 11,
+    }
     fill(made.root, REFUSALS, [paused])
     owner = query(made, f"SELECT owner FROM bundle_averages WHERE bundle = '{BUNDLE}'")[0]["owner"]
-    with_orders(made, drained=(owner,), moved=((now_ms - 20_000, 2, 1e6),), recently_unloaded={BUNDLE: now_ms})
+    with_orders(
+        made,
+        drained=(owner,),
+        moved=((now_ms - 20_000, 2, 1e6),),
+        recently_unloaded={BUNDLE: now_ms},
+    )
     found = told(made, tmp_path, "--why-not", BUNDLE)
-    assert [check["name"] for check in found["checks"] if check["keeps"]] == ["limits: moves a minute"]
+    assert [check["name"] for check in found["checks"] if check["keeps"]] == [
+        "limits: moves a minute"
+    ]
     assert f"{owner} is being emptied" in found["sentence"]
-    room = next(check["found"] for check in found["checks"] if check["name"] == "limits: moves a minute")
+    room = next(
+        check["found"] for check in found["checks"] if check["name"] == "limits: moves a minute"
+    )
     assert room == f"2 of 2; room at {clock(now_ms + 40_000)}"
 
 
 def test_the_causes_come_in_their_order_of_precedence(tmp_path: Path) -> None:
-    settings = {"min_dwell_ms": 10**9, "max_moves_in_flight_per_broker": 0, "shedding_excluded_namespaces": ["shop/app-11"]}
+    settings = {
+        "min_dwell_ms": 10**9,
+        "max_moves_in_flight_per_broker": 0,
+        "shedding_excluded_namespaces": ["shop/app-11"],
+    }
     made = record(tmp_path / "tables", 4, settings=settings | {"threshold_percent": 99})
     with_orders(made, paused=True, retry_ms=made.rounds[-1].now_ms + 60_000)
     checks = told(made, tmp_path, "--why-not", BUNDLE)["checks"]
     keeping = [check["name"] for check in checks if check["keeps"]]
-    assert keeping == ["operators", "suspension", "limits: moves in flight of its broker", "namespace", "dwell time", "numbers"]
+    assert keeping == [
+        "operators",
+        "suspension",
+        "limits: moves in flight of its broker",
+        "namespace",
+        "dwell time",
+        "numbers",
+    ]
     assert [check["name"] for check in checks[:2]] == ["job", "drain"]
 
 
@@ -459,14 +648,20 @@ def test_a_suspension_holds_though_the_last_round_did_not_repeat_it(tmp_path: Pa
     began_ms = made.rounds[0].now_ms
     with_orders(made, suspension=Suspension("everything_silent", began_ms, began_ms))
     found = told(made, tmp_path, "--why-not", BUNDLE)
-    assert f"stays where it is: suspension: everything_silent since {clock(began_ms)}: all brokers are silent" in found["sentence"]
+    assert (
+        f"stays where it is: suspension: everything_silent since {clock(began_ms)}: all brokers are silent"
+        in found["sentence"]
+    )
 
 
 def test_of_a_broker_it_is_said_what_keeps_it_hot(tmp_path: Path) -> None:
     made = record(tmp_path / "tables", 12, settings={"threshold_percent": 99})
     found = told(made, tmp_path, "--why-not", "broker-1")
     assert (found["broker"], found["bundle"]) == ("broker-1:8080", None)
-    assert "broker-1:8080 keeps its load: numbers: ThresholdShedder: broker-1:8080: " in found["sentence"]
+    assert (
+        "broker-1:8080 keeps its load: numbers: ThresholdShedder: broker-1:8080: "
+        in found["sentence"]
+    )
     assert ", below " in found["sentence"] and "bundles may move" in json.dumps(found["checks"])
     held = record(tmp_path / "held", 12, settings={"min_dwell_ms": 10**9})
     found = told(held, tmp_path, "--why-not", "broker-1:8080")
@@ -475,50 +670,107 @@ def test_of_a_broker_it_is_said_what_keeps_it_hot(tmp_path: Path) -> None:
 
 
 def test_a_bundle_of_two_clusters_needs_the_clusters_name(tmp_path: Path) -> None:
-    fill(tmp_path / "tables", BUNDLE_AVERAGES, [{"cluster": name, "bundle": "a/b/0x0_0x1", "part": name} for name in ("eu-1", "us-1")])
-    result = lbctl("explain", "--why-not", "a/b/0x0_0x1", "--set", "stream.tables=tables", cwd=tmp_path)
+    fill(
+        tmp_path / "tables",
+        BUNDLE_AVERAGES,
+        [{"cluster": name, "bundle": "a/b/0x0_0x1", "part": name} for name in ("eu-1", "us-1")],
+    )
+    result = lbctl(
+        "explain", "--why-not", "a/b/0x0_0x1", "--set", "stream.tables=tables", cwd=tmp_path
+    )
     assert (result.code, "eu-1, us-1: say which, --cluster NAME" in result.err) == (2, True)
 
 
 @pytest.mark.parametrize("bundle", ["a/b/0x0_0x1", "a/b/0x1_0x2"])
-def test_both_bundles_that_were_merged_name_what_has_become_of_them(tmp_path: Path, bundle: str) -> None:
-    merge = example_decision(kind="merge", bundle="a/b/0x0_0x1", neighbour="a/b/0x1_0x2", children=["a/b/0x0_0x2"])
+def test_both_bundles_that_were_merged_name_what_has_become_of_them(
+    tmp_path: Path, bundle: str
+) -> None:
+    merge = example_decision(
+        kind="merge", bundle="a/b/0x0_0x1", neighbour="a/b/0x1_0x2", children=["a/b/0x0_0x2"]
+    )
     fill(tmp_path / "tables", DECISIONS, [decided(merge)])
-    fill(tmp_path / "tables", OUTCOMES, [{"decision_id": merge.decision_id, "outcome": "confirmed", "took_ms": 1}])
+    fill(
+        tmp_path / "tables",
+        OUTCOMES,
+        [{"decision_id": merge.decision_id, "outcome": "confirmed", "took_ms": 1}],
+    )
     result = lbctl("explain", "--why-not", bundle, "--set", "stream.tables=tables", cwd=tmp_path)
     assert "it was merged into a/b/0x0_0x2 (eu-1:42:0)" in result.err
 
 
 def test_a_bundle_that_was_split_names_its_children(tmp_path: Path) -> None:
-    split = example_decision(kind="split", children=["a/b/0x0_0x1", "a/b/0x1_0x2"], bundle="a/b/0x0_0x2")
+    split = example_decision(
+        kind="split", children=["a/b/0x0_0x1", "a/b/0x1_0x2"], bundle="a/b/0x0_0x2"
+    )
     fill(tmp_path / "tables", DECISIONS, [decided(split)])
-    fill(tmp_path / "tables", OUTCOMES, [{"decision_id": split.decision_id, "outcome": "confirmed", "took_ms": 1}])
-    result = lbctl("explain", "--why-not", "a/b/0x0_0x2", "--set", "stream.tables=tables", cwd=tmp_path)
+    fill(
+        tmp_path / "tables",
+        OUTCOMES,
+        [{"decision_id": split.decision_id, "outcome": "confirmed", "took_ms": 1}],
+    )
+    result = lbctl(
+        "explain", "--why-not", "a/b/0x0_0x2", "--set", "stream.tables=tables", cwd=tmp_path
+    )
     assert "it was split into a/b/0x0_0x1, a/b/0x1_0x2 (eu-1:42:0)" in result.err
 
 
-@pytest.mark.parametrize(("owner", "words"), [("broker-3:8080", "broker-3:8080 has the bundle now"), (None, "nobody has the bundle now")])
-def test_a_move_that_did_not_come_to_its_destination_is_told_with_who_has_the_bundle(tmp_path: Path, owner: str | None, words: str) -> None:
+@pytest.mark.parametrize(
+    ("owner", "words"),
+    [("broker-3:8080", "broker-3:8080 has the bundle now"), (None, "nobody has the bundle now")],
+)
+def test_a_move_that_did_not_come_to_its_destination_is_told_with_who_has_the_bundle(
+    tmp_path: Path, owner: str | None, words: str
+) -> None:
     move = example_decision(bundle="a/b/0x0_0x2")
     given = {"cluster": move.cluster, "bundle": move.bundle}
-    ended = {"decision_id": move.decision_id, "outcome": "failed", "detail": "it left broker-7, then broker-9 was dead", "took_ms": 31_000}
+    ended = {
+        "decision_id": move.decision_id,
+        "outcome": "failed",
+        "detail": "it left broker-7, then broker-9 was dead",
+        "took_ms": 31_000,
+    }
     fill(tmp_path / "tables", DECISIONS, [decided(move)])
     fill(tmp_path / "tables", OUTCOMES, [given | ended | {"seq": 43}])
     fill(tmp_path / "tables", OWNERSHIP, [given | {"state": "Owned", "owner": owner}])
-    fill(tmp_path / "tables", BROKER_LOADS, [{"cluster": move.cluster, "broker": "other", "seq": 1}])
-    result = lbctl("explain", move.decision_id, "--json", "--set", "stream.tables=tables", cwd=tmp_path)
+    fill(
+        tmp_path / "tables", BROKER_LOADS, [{"cluster": move.cluster, "broker": "other", "seq": 1}]
+    )
+    result = lbctl(
+        "explain", move.decision_id, "--json", "--set", "stream.tables=tables", cwd=tmp_path
+    )
     (found,) = result.objects
-    assert found["sentence"].endswith(f"It failed after 31.0 s (it left broker-7, then broker-9 was dead); {words}.")
+    assert found["sentence"].endswith(
+        f"It failed after 31.0 s (it left broker-7, then broker-9 was dead); {words}."
+    )
 
 
-def test_a_move_of_a_plan_tells_its_cost_its_gain_and_what_the_plan_needs_at_least(tmp_path: Path) -> None:
+def test_a_move_of_a_plan_tells_its_cost_its_gain_and_what_the_plan_needs_at_least(
+    tmp_path: Path,
+) -> None:
     plain = example_decision()
-    told = plain.explain.model_copy(update={"cost": 1.25, "client_seconds": 84.5, "gain": 0.061, "plan_moves": 12, "plan_fewest": 11})
-    fill(tmp_path / "tables", DECISIONS, [decided(plain.model_copy(update={"explain": told, "decision_id": "eu-1:42:1"})), decided(plain)])
+    told = plain.explain.model_copy(
+        update={
+            "cost": 1.25,
+            "client_seconds": 84.5,
+            "gain": 0.061,
+            "plan_moves": 12,
+            "plan_fewest": 11,
+        }
+    )
+    fill(
+        tmp_path / "tables",
+        DECISIONS,
+        [
+            decided(plain.model_copy(update={"explain": told, "decision_id": "eu-1:42:1"})),
+            decided(plain),
+        ],
+    )
     fill(tmp_path / "tables", OUTCOMES, [])
     fill(tmp_path / "tables", BROKER_LOADS, [])
     shown, without = (
-        lbctl("explain", one, "--set", "stream.tables=tables", cwd=tmp_path, env={"COLUMNS": "200"}).out
+        lbctl(
+            "explain", one, "--set", "stream.tables=tables", cwd=tmp_path, env={"COLUMNS": "200"}
+        ).out
         for one in ("eu-1:42:1", "eu-1:42:0")
     )
     for line in (
@@ -538,18 +790,30 @@ def emitted(recorder: Recorder) -> set[str]:
 
 
 @pytest.mark.parametrize("name", [name for name in shedder.names if name[0].isupper()])
-def test_what_rounds_refuse_and_decide_under_every_shedder_has_words(tmp_path: Path, name: str) -> None:
+def test_what_rounds_refuse_and_decide_under_every_shedder_has_words(
+    tmp_path: Path, name: str
+) -> None:
     manager = {"TransferShedder": "extensible", "SimpleLoadManager": "simple"}.get(name, "modular")
-    made = record(tmp_path / "tables", 12, settings={"shedding_strategy": name, "load_manager": manager})
+    made = record(
+        tmp_path / "tables", 12, settings={"shedding_strategy": name, "load_manager": manager}
+    )
     assert emitted(made) <= set(REFUSES)
     assert {one.rule for each in made.rounds for one in each.decisions} <= set(DECIDES)
     found = told(made, tmp_path, "--why-not", "broker-1")
-    assert next(check["found"] for check in found["checks"] if check["name"] == "numbers").startswith(f"{name}: broker-1:8080: ")
+    assert next(
+        check["found"] for check in found["checks"] if check["name"] == "numbers"
+    ).startswith(f"{name}: broker-1:8080: ")
 
 
 @pytest.mark.parametrize(
     ("value", "unit", "text"),
-    [(None, "ratio", "-"), (0.123, "ratio", "12.3%"), (50.0, "%", "50.0%"), (2.5e6, "bytes/s", "2.50 MB/s"), (7.0, "topics", "7 topics")],
+    [
+        (None, "ratio", "-"),
+        (0.123, "ratio", "12.3%"),
+        (50.0, "%", "50.0%"),
+        (2.5e6, "bytes/s", "2.50 MB/s"),
+        (7.0, "topics", "7 topics"),
+    ],
 )
 def test_figures_have_their_units(value: float | None, unit: str, text: str) -> None:
     assert figure(value, unit) == text
@@ -557,5 +821,7 @@ def test_figures_have_their_units(value: float | None, unit: str, text: str) -> 
 
 @pytest.mark.parametrize("rule", DECIDES)
 def test_every_rule_reads_as_a_sentence_with_its_figures(rule: str) -> None:
-    text = why_decided(rule, "b-1:80", {"saw": 0.5, "limit": 0.25, "average": 0.125, "unit": "ratio"})
+    text = why_decided(
+        rule, "b-1:80", {"saw": 0.5, "limit": 0.25, "average": 0.125, "unit": "ratio"}
+    )
     assert "{" not in text and not text.endswith(".")

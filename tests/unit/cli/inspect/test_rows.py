@@ -56,8 +56,12 @@ def test_without_rows_nothing_is_printed_for_programs(tables: Path) -> None:
     assert listed(tables, ["commands", "--last", "0"], "-o", "csv").out == ""
 
 
-def test_what_follows_is_no_csv_and_other_forms_are_refused_with_those_there_are(tables: Path) -> None:
-    result = lbctl("decisions", "--follow", "-o", "csv", "--set", f"stream.tables={tables}", cwd=tables)
+def test_what_follows_is_no_csv_and_other_forms_are_refused_with_those_there_are(
+    tables: Path,
+) -> None:
+    result = lbctl(
+        "decisions", "--follow", "-o", "csv", "--set", f"stream.tables={tables}", cwd=tables
+    )
     assert result.code == 2 and "expected table or json" in result.err
     result = lbctl("brokers", "-o", "yaml", "--set", f"stream.tables={tables}", cwd=tables)
     assert result.code == 2 and "'table', 'json', 'csv'" in result.err

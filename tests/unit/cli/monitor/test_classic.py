@@ -10,7 +10,9 @@ import pytest
 from lb_stream.cli.monitor.classic import BrokerStanding, ClassicMonitor, Key, Manner, Record, watch
 from lb_stream.cli.monitor.documented_tables import Four
 
-OURS: dict[str, list[str]] = json.loads((Path(__file__).parents[3] / "data" / "vectors" / "monitor_tables.json").read_text())["ours"]
+OURS: dict[str, list[str]] = json.loads(
+    (Path(__file__).parents[3] / "data" / "vectors" / "monitor_tables.json").read_text()
+)["ours"]
 
 
 def usage(usage: float, limit: float) -> dict[str, float]:
@@ -36,17 +38,28 @@ SIMPLE = {
     "bundleGains": [], "bundleLosses": ["acme/old/0x00000000_0x80000000"], "allocatedCPU": 13.5, "allocatedMemory": 64.0,
     "allocatedBandwidthIn": 150000.0, "allocatedBandwidthOut": 330000.0, "allocatedMsgRateIn": 180.0, "allocatedMsgRateOut": 360.0,
 }  # fmt: skip
-SEVEN, EIGHT, THREE = ("eu-1", "broker-7.eu.example:8080"), ("eu-1", "broker-8.eu.example:8080"), ("eu-1", "broker-3.eu.example:8080")
+SEVEN, EIGHT, THREE = (
+    ("eu-1", "broker-7.eu.example:8080"),
+    ("eu-1", "broker-8.eu.example:8080"),
+    ("eu-1", "broker-3.eu.example:8080"),
+)
 LONG = Four(4300000.0, 8100000.0, 4100.0, 7800.0)
-STANDING = {SEVEN: BrokerStanding(Four(5100000.0, 9300000.0, 4870.5, 9011.2), LONG, alive=True, seen_ms=50)}
+STANDING = {
+    SEVEN: BrokerStanding(Four(5100000.0, 9300000.0, 4870.5, 9011.2), LONG, alive=True, seen_ms=50)
+}
 
 
-def sent(key: Key, report: dict[str, Any] | None, append_ms: int = 10, caught_up: bool = False) -> Record:
+def sent(
+    key: Key, report: dict[str, Any] | None, append_ms: int = 10, caught_up: bool = False
+) -> Record:
     return Record(key, b"" if report is None else json.dumps(report).encode(), append_ms, caught_up)
 
 
 def shown(
-    *given: Record | None, standing: dict[Key, BrokerStanding] = STANDING, once: bool = False, **manner: Any
+    *given: Record | None,
+    standing: dict[Key, BrokerStanding] = STANDING,
+    once: bool = False,
+    **manner: Any,
 ) -> tuple[list[str], list[str]]:
     """The lines of tables, and what was told beside them."""
     lines: list[str] = []
@@ -55,7 +68,14 @@ def shown(
     def records() -> Iterator[Record | None]:
         yield from given
 
-    watch(ClassicMonitor(lambda _: Manner(**manner)), records(), lambda: standing, lines.extend, told.append, once)
+    watch(
+        ClassicMonitor(lambda _: Manner(**manner)),
+        records(),
+        lambda: standing,
+        lines.extend,
+        told.append,
+        once,
+    )
     return lines, told
 
 
@@ -67,7 +87,9 @@ def test_each_form_has_its_heading_and_its_documented_table() -> None:
     assert told == []
 
 
-def test_all_brokers_come_last_with_long_rates_from_the_tables_and_allocated_ones_of_a_simple_report() -> None:
+def test_all_brokers_come_last_with_long_rates_from_the_tables_and_allocated_ones_of_a_simple_report() -> (
+    None
+):
     lines, _ = shown(sent(SEVEN, MODULAR), sent(THREE, SIMPLE), None, once=True)
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[-6:]]
     assert rows[1:5] == [
@@ -87,7 +109,12 @@ def test_without_tables_the_averages_are_blank() -> None:
 def test_a_broker_is_printed_when_its_record_changes_and_not_when_it_says_the_same_again() -> None:
     more = MODULAR | {"numTopics": 41}
     lines, told = shown(
-        sent(SEVEN, MODULAR), None, sent(SEVEN, MODULAR, 11, True), None, sent(SEVEN, more, 12, True), sent(EIGHT, MODULAR, 13, True)
+        sent(SEVEN, MODULAR),
+        None,
+        sent(SEVEN, MODULAR, 11, True),
+        None,
+        sent(SEVEN, more, 12, True),
+        sent(EIGHT, MODULAR, 13, True),
     )
     assert [line for line in lines if line.startswith("Broker Data")] == [
         f"Broker Data for {broker}:" for _, broker in (SEVEN, SEVEN, EIGHT)
@@ -99,9 +126,17 @@ def test_a_broker_is_printed_when_its_record_changes_and_not_when_it_says_the_sa
 def test_a_withdrawn_report_and_a_death_in_the_tables_are_told_once() -> None:
     dead = {SEVEN: BrokerStanding(LONG, LONG, alive=False, seen_ms=10)}
     lines, told = shown(
-        sent(SEVEN, MODULAR), sent(EIGHT, MODULAR), None, sent(EIGHT, None, 20, True), sent(EIGHT, None, 21, True), standing=dead
+        sent(SEVEN, MODULAR),
+        sent(EIGHT, MODULAR),
+        None,
+        sent(EIGHT, None, 20, True),
+        sent(EIGHT, None, 21, True),
+        standing=dead,
     )
-    assert told == ["broker lost: eu-1/broker-7.eu.example:8080", "broker lost: eu-1/broker-8.eu.example:8080"]
+    assert told == [
+        "broker lost: eu-1/broker-7.eu.example:8080",
+        "broker lost: eu-1/broker-8.eu.example:8080",
+    ]
     assert "broker-7" not in "\n".join(lines)
 
 
@@ -112,24 +147,43 @@ def test_a_report_that_is_newer_than_the_tables_shows_that_its_broker_lives() ->
 
 
 def test_extensible_brokers_are_printed_together_with_all() -> None:
-    lines, _ = shown(sent(SEVEN, MODULAR), None, sent(SEVEN, MODULAR | {"numTopics": 41}, 11, True), extensible=True)
-    assert [line for line in lines if line.startswith("Broker Data")] == ["Broker Data for broker-7.eu.example:8080:"]
+    lines, _ = shown(
+        sent(SEVEN, MODULAR),
+        None,
+        sent(SEVEN, MODULAR | {"numTopics": 41}, 11, True),
+        extensible=True,
+    )
+    assert [line for line in lines if line.startswith("Broker Data")] == [
+        "Broker Data for broker-7.eu.example:8080:"
+    ]
     assert lines[4] == OURS["modular"][3]  # headings of COUNT, of which only BUNDLE is filled
     assert lines[5].split("|")[3:5] == ["               ", "2              "]
 
 
 def test_what_is_no_load_report_is_passed_over() -> None:
-    none = [Record(SEVEN, value, 1, False) for value in (b"no JSON", b"[]", b"{}", b'{"loadReportType": "LocalBrokerData", "cpu": 3}')]
+    none = [
+        Record(SEVEN, value, 1, False)
+        for value in (b"no JSON", b"[]", b"{}", b'{"loadReportType": "LocalBrokerData", "cpu": 3}')
+    ]
     lines, told = shown(*none, None, once=True)
     assert [line for line in lines if line.startswith("Broker Data")] == [] and told == []
 
 
-@pytest.mark.parametrize(("others", "name"), [([], "broker-7.eu.example:8080"), ([("us-1", "u-1:1")], "eu-1/broker-7.eu.example:8080")])
-def test_a_broker_is_named_with_its_cluster_where_there_are_several(others: list[Key], name: str) -> None:
-    lines, _ = shown(sent(SEVEN, MODULAR), *(sent(other, MODULAR) for other in others), None, once=True)
+@pytest.mark.parametrize(
+    ("others", "name"),
+    [([], "broker-7.eu.example:8080"), ([("us-1", "u-1:1")], "eu-1/broker-7.eu.example:8080")],
+)
+def test_a_broker_is_named_with_its_cluster_where_there_are_several(
+    others: list[Key], name: str
+) -> None:
+    lines, _ = shown(
+        sent(SEVEN, MODULAR), *(sent(other, MODULAR) for other in others), None, once=True
+    )
     assert lines[0] == f"Broker Data for {name}:"
 
 
 def test_the_profile_2_x_counts_heap_memory_in_the_maximum() -> None:
-    lines, _ = shown(sent(SEVEN, MODULAR | {"memory": usage(99.0, 100.0)}), None, once=True, usage_profile="2.x")
+    lines, _ = shown(
+        sent(SEVEN, MODULAR | {"memory": usage(99.0, 100.0)}), None, once=True, usage_profile="2.x"
+    )
     assert "|99.00          ||" in lines[3]

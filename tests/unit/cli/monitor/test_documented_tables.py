@@ -18,9 +18,19 @@ from lb_stream.cli.monitor.documented_tables import (
     simple_table,
     two_decimals,
 )
-from lb_stream.contracts.reports import BundleStats, ModularLoadReport, ResourceUsage, SimpleLoadReport, SystemResourceUsage
+from lb_stream.contracts.reports import (
+    BundleStats,
+    ModularLoadReport,
+    ResourceUsage,
+    SimpleLoadReport,
+    SystemResourceUsage,
+)
 
-VECTOR: dict[str, Any] = json.loads((Path(__file__).parents[3] / "data" / "vectors" / "monitor_tables.json").read_text(encoding="utf-8"))
+VECTOR: dict[str, Any] = json.loads(
+    (Path(__file__).parents[3] / "data" / "vectors" / "monitor_tables.json").read_text(
+        encoding="utf-8"
+    )
+)
 OURS = VECTOR["ours"]
 ZERO = Four(0.0, 0.0, 0.0, 0.0)
 
@@ -34,9 +44,16 @@ def test_the_documented_cells_give_the_documented_lines(table: str) -> None:
     assert broker_table(VECTOR[table]["cells"]) == VECTOR[table]["lines"]
 
 
-def test_the_documented_modular_table_counts_heap_memory_in_its_maximum_only_under_the_old_profile() -> None:
+def test_the_documented_modular_table_counts_heap_memory_in_its_maximum_only_under_the_old_profile() -> (
+    None
+):
     report = ModularLoadReport(
-        memory=of(48.33), direct_memory=of(0.01), num_topics=4, num_bundles=4, num_consumers=2, last_bundle_gains=["a", "b", "c", "d"]
+        memory=of(48.33),
+        direct_memory=of(0.01),
+        num_topics=4,
+        num_bundles=4,
+        num_consumers=2,
+        last_bundle_gains=["a", "b", "c", "d"],
     )
     lines = VECTOR["modular"]["lines"]
     assert modular_table(report, ZERO, ZERO, "2.x") == lines
@@ -46,7 +63,10 @@ def test_the_documented_modular_table_counts_heap_memory_in_its_maximum_only_und
 
 
 def test_the_documented_simple_table_comes_out_of_a_report() -> None:
-    stats = {name: BundleStats(topics=1, consumer_count=consumers) for name, consumers in (("a", 1), ("b", 1), ("c", 0), ("d", 0))}
+    stats = {
+        name: BundleStats(topics=1, consumer_count=consumers)
+        for name, consumers in (("a", 1), ("b", 1), ("c", 0), ("d", 0))
+    }
     report = SimpleLoadReport(
         system_resource_usage=SystemResourceUsage(
             cpu=of(6.0, 2400.0),
@@ -99,7 +119,10 @@ def test_a_modular_broker() -> None:
         num_producers=7,
         last_bundle_gains=["acme/audit/0x80000000_0xc0000000"],
     )
-    short, long = Four(5100000.0, 9300000.0, 4870.5, 9011.2), Four(4300000.0, 8100000.0, 4100.0, 7800.0)
+    short, long = (
+        Four(5100000.0, 9300000.0, 4870.5, 9011.2),
+        Four(4300000.0, 8100000.0, 4100.0, 7800.0),
+    )
     for profile in ("4.0", "2.x"):
         assert modular_table(report, short, long, profile) == OURS["modular"]
     blank = "||" + "|".join([" " * 15] * 7) + "||"
@@ -133,7 +156,10 @@ def test_a_simple_broker() -> None:
     assert simple_table(report) == OURS["simple"]
 
 
-@pytest.mark.parametrize(("allocated", "limit", "expected"), [(1.0, 0.0, 0.0), (1.0, -1.0, 0.0), (-1.0, 5.0, 0.0), (9.0, 5.0, 100.0)])
+@pytest.mark.parametrize(
+    ("allocated", "limit", "expected"),
+    [(1.0, 0.0, 0.0), (1.0, -1.0, 0.0), (-1.0, 5.0, 0.0), (9.0, 5.0, 100.0)],
+)
 def test_an_allocation_has_no_share_of_an_unknown_limit_and_at_most_all_of_a_known_one(
     allocated: float, limit: float, expected: float
 ) -> None:
@@ -148,7 +174,10 @@ def test_an_extensible_broker() -> None:
         bandwidth_in=of(90000.0, 1024000.0),
         bandwidth_out=of(150000.0, 1024000.0),
     )
-    assert extensible_table(resources, 24, Four(11520000.0, 19200000.0, 11250.0, 18750.0)) == OURS["extensible"]
+    assert (
+        extensible_table(resources, 24, Four(11520000.0, 19200000.0, 11250.0, 18750.0))
+        == OURS["extensible"]
+    )
 
 
 def test_all_brokers() -> None:
@@ -168,7 +197,14 @@ def test_a_cell_is_cut_to_its_width_and_a_missing_value_is_blank() -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(3.125, "3.13"), (1.005, "1.01"), (0.0, "0.00"), (2.675, "2.68"), (1e300, "1" + "0" * 300 + ".00"), (float("inf"), "Infinity")],
+    [
+        (3.125, "3.13"),
+        (1.005, "1.01"),
+        (0.0, "0.00"),
+        (2.675, "2.68"),
+        (1e300, "1" + "0" * 300 + ".00"),
+        (float("inf"), "Infinity"),
+    ],
 )
 def test_decimals_are_rounded_half_up_on_the_shortest_form(value: float, text: str) -> None:
     assert two_decimals(value) == text

@@ -14,7 +14,15 @@ import pytest
 from lb_stream.cli.shared import sending
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.commands import CommandRecord
-from lb_stream.contracts.tables import BROKER_LOADS, BUNDLE_AVERAGES, COMMANDS, LEADERS, MERGE_ADVICE, OWNERSHIP, ROUNDS
+from lb_stream.contracts.tables import (
+    BROKER_LOADS,
+    BUNDLE_AVERAGES,
+    COMMANDS,
+    LEADERS,
+    MERGE_ADVICE,
+    OWNERSHIP,
+    ROUNDS,
+)
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.core.model.topics import topic_hash
@@ -42,7 +50,13 @@ class Broker:
 
     def _result(self, cluster: str, outcome: str) -> Any:
         command = self.sent[-1][1]
-        value = {"id": command["id"], "cluster": cluster, "kind": command["kind"], "outcome": outcome, "text": f"it is {outcome}"}
+        value = {
+            "id": command["id"],
+            "cluster": cluster,
+            "kind": command["kind"],
+            "outcome": outcome,
+            "text": f"it is {outcome}",
+        }
         value |= {"rule": "drained" if outcome == "refused" else None, "at_ms": 1}
         return SimpleNamespace(key=command["id"].encode(), value=json.dumps(value).encode())
 
@@ -90,11 +104,27 @@ def call(kafka: Broker, tmp_path: Path) -> Callable[..., Result]:
     ("line", "kind", "fields"),
     [
         ("namespaces unload t/n", "unload", {"namespace": "t/n"}),
-        ("namespaces unload t/n -b 0x00000000_0x80000000 -d b:1", "unload", {"bundle": "0x00000000_0x80000000", "destination": "b:1"}),
-        ("namespaces split-bundle t/n -b LARGEST -san topic_count_equally_divide -u", "split", {"bundle": "LARGEST", "unload": True}),
+        (
+            "namespaces unload t/n -b 0x00000000_0x80000000 -d b:1",
+            "unload",
+            {"bundle": "0x00000000_0x80000000", "destination": "b:1"},
+        ),
+        (
+            "namespaces split-bundle t/n -b LARGEST -san topic_count_equally_divide -u",
+            "split",
+            {"bundle": "LARGEST", "unload": True},
+        ),
         ("namespaces split-bundle -bt HOT t/n", "split", {"bundle_type": "HOT", "unload": False}),
-        ("namespaces split-bundle t/n --topic t/n/x -san specified_positions_divide -sb 0x10,32", "split", {"boundaries": [16, 32]}),
-        ("namespaces create t/n --bundles 3", "create-namespace", {"namespace": "t/n", "bundles": 3}),
+        (
+            "namespaces split-bundle t/n --topic t/n/x -san specified_positions_divide -sb 0x10,32",
+            "split",
+            {"boundaries": [16, 32]},
+        ),
+        (
+            "namespaces create t/n --bundles 3",
+            "create-namespace",
+            {"namespace": "t/n", "bundles": 3},
+        ),
         ("namespaces delete t/n", "delete-namespace", {"namespace": "t/n"}),
         ("namespaces set-policies t/n -g pay", "set-policies", {"anti_affinity": {"t/n": "pay"}}),
         (
@@ -105,15 +135,37 @@ def call(kafka: Broker, tmp_path: Path) -> Callable[..., Result]:
         (
             "namespaces set-policies --isolation p --namespaces t/.* --primary a.* --secondary b --min-available 2",
             "set-policies",
-            {"isolation": [{"name": "p", "namespaces": ["t/.*"], "primary": ["a.*"], "secondary": ["b"], "min_available": 2}]},
+            {
+                "isolation": [
+                    {
+                        "name": "p",
+                        "namespaces": ["t/.*"],
+                        "primary": ["a.*"],
+                        "secondary": ["b"],
+                        "min_available": 2,
+                    }
+                ]
+            },
         ),
-        ("namespaces set-policies --remove-isolation p", "set-policies", {"remove_isolation": ["p"]}),
+        (
+            "namespaces set-policies --remove-isolation p",
+            "set-policies",
+            {"remove_isolation": ["p"]},
+        ),
         ("brokers drain b:1", "drain-broker", {"broker": "b:1"}),
         ("brokers undrain b:1", "undrain-broker", {"broker": "b:1"}),
-        ("brokers update-dynamic-config --config k --value v", "set-config", {"values": {"k": "v"}}),
+        (
+            "brokers update-dynamic-config --config k --value v",
+            "set-config",
+            {"values": {"k": "v"}},
+        ),
         ("update-dynamic-config --config k --value v", "set-config", {"values": {"k": "v"}}),
         ("brokers delete-dynamic-config --config k", "delete-config", {"key": "k"}),
-        ("clusters limit eu-1 --in-flight 5 --dwell 1.5", "set-config", {"values": {"max_moves_in_flight": 5, "min_dwell_ms": 1500}}),
+        (
+            "clusters limit eu-1 --in-flight 5 --dwell 1.5",
+            "set-config",
+            {"values": {"max_moves_in_flight": 5, "min_dwell_ms": 1500}},
+        ),
         ("clusters mode eu-1 approve", "set-config", {"values": {"mode": "approve"}}),
         ("clusters enable eu-1", "dry-run", {"on": False}),
         ("clusters disable eu-1", "dry-run", {"on": True}),
@@ -130,17 +182,27 @@ def call(kafka: Broker, tmp_path: Path) -> Callable[..., Result]:
             "merge",
             {"bundles": ["0x00000000_0x80000000", "0x80000000_0xffffffff"]},
         ),
-        ("namespaces pin t/n -b 0x0_0x1 --for 2h", "pin-bundles", {"bundles": ["t/n/0x0_0x1"], "for_ms": 7_200_000}),
+        (
+            "namespaces pin t/n -b 0x0_0x1 --for 2h",
+            "pin-bundles",
+            {"bundles": ["t/n/0x0_0x1"], "for_ms": 7_200_000},
+        ),
         ("namespaces merge t/n --advised 5", "merge", {"namespace": "t/n", "advised": 5}),
         ("namespaces merge-bundles t/n --advised 5", "merge", {"namespace": "t/n", "advised": 5}),
-        ("namespaces pin-bundle t/n -b 0x0_0x1", "pin-bundles", {"bundles": ["t/n/0x0_0x1"], "for_ms": 3_600_000}),
+        (
+            "namespaces pin-bundle t/n -b 0x0_0x1",
+            "pin-bundles",
+            {"bundles": ["t/n/0x0_0x1"], "for_ms": 3_600_000},
+        ),
         ("namespaces split t/n -b HOT", "split", {"bundle": "HOT", "unload": False}),
         ("config set k v", "set-config", {"values": {"k": "v"}}),
         ("config set k v k2 w", "set-config", {"values": {"k": "v", "k2": "w"}}),
         ("config unset k", "delete-config", {"key": "k"}),
     ],
 )
-def test_each_command_is_one_record(call: Callable[..., Result], kafka: Broker, line: str, kind: str, fields: dict[str, Any]) -> None:
+def test_each_command_is_one_record(
+    call: Callable[..., Result], kafka: Broker, line: str, kind: str, fields: dict[str, Any]
+) -> None:
     result = call(*line.split())
     assert (result.code, result.out) == (0, "done: it is done\n"), result.err
     ((key, command),) = kafka.sent
@@ -158,9 +220,13 @@ def _contains(whole: Any, part: Any) -> bool:
     return bool(whole == part)
 
 
-def test_namespaces_are_imported_from_what_an_agent_printed(call: Callable[..., Result], kafka: Broker, tmp_path: Path) -> None:
+def test_namespaces_are_imported_from_what_an_agent_printed(
+    call: Callable[..., Result], kafka: Broker, tmp_path: Path
+) -> None:
     content = {
-        "namespaces": [{"name": "t/n", "boundaries": [0, 16, 0xFFFFFFFF], "anti_affinity_group": None}],
+        "namespaces": [
+            {"name": "t/n", "boundaries": [0, 16, 0xFFFFFFFF], "anti_affinity_group": None}
+        ],
         "failure_domains": {"b:1": "x"},
     }
     (tmp_path / "namespaces.json").write_text(json.dumps(content))
@@ -169,13 +235,27 @@ def test_namespaces_are_imported_from_what_an_agent_printed(call: Callable[..., 
 
 
 PROJECT = Path(__file__).parents[4]
-FILES = ("commands/persistent_commands.py", "commands/progress.py", "commands/settings.py", "round/operator_moves.py")
+FILES = (
+    "commands/persistent_commands.py",
+    "commands/progress.py",
+    "commands/settings.py",
+    "round/operator_moves.py",
+)
 PAGE = PROJECT / "docs" / "commands.md"
 DOCUMENTED = re.findall(r"^lbctl (.+)$", PAGE.read_text(), re.MULTILINE)
 
 
-@pytest.mark.parametrize("line", [line for line in DOCUMENTED if not line.startswith(("commands ", "lookup-server ", "plan ", "undo "))])
-def test_every_line_of_the_documentation_is_a_command_that_is_sent(call: Callable[..., Result], kafka: Broker, line: str) -> None:
+@pytest.mark.parametrize(
+    "line",
+    [
+        line
+        for line in DOCUMENTED
+        if not line.startswith(("commands ", "lookup-server ", "plan ", "undo "))
+    ],
+)
+def test_every_line_of_the_documentation_is_a_command_that_is_sent(
+    call: Callable[..., Result], kafka: Broker, line: str
+) -> None:
     assert call(*line.split()).code == 0
     assert [key for key, _ in kafka.sent] == ["eu-1"]
 
@@ -193,9 +273,23 @@ def test_every_rule_that_refuses_a_command_is_documented() -> None:
     assert [rule for rule in sorted(rules) if f"`{rule}`" not in page] == []
 
 
-def test_who_sends_is_the_kafka_principal_where_there_is_one(call: Callable[..., Result], kafka: Broker) -> None:
-    given = {"security_protocol": "SASL_SSL", "sasl_plain_username": "ann", "sasl_plain_password": "x"}
-    call("dry-run", "on", *(part for name, value in given.items() for part in ("--set", f"kafka.options.{name}={value}")))
+def test_who_sends_is_the_kafka_principal_where_there_is_one(
+    call: Callable[..., Result], kafka: Broker
+) -> None:
+    given = {
+        "security_protocol": "SASL_SSL",
+        "sasl_plain_username": "ann",
+        "sasl_plain_password": "x",
+    }
+    call(
+        "dry-run",
+        "on",
+        *(
+            part
+            for name, value in given.items()
+            for part in ("--set", f"kafka.options.{name}={value}")
+        ),
+    )
     call("dry-run", "on")
     assert kafka.sent[0][1]["by"] == "User:ann"
     assert "@" in kafka.sent[1][1]["by"]
@@ -237,26 +331,50 @@ def test_wrong_usage_sends_nothing(call: Callable[..., Result], kafka: Broker, l
 
 
 def test_it_waits_until_what_was_accepted_has_come_about(call: Callable[..., Result]) -> None:
-    result = call("namespaces", "unload", "t/n", answers=[("default", "accepted"), [], ("default", "done")])
-    assert (result.code, result.out, result.err) == (0, "done: it is done\n", "accepted: it is accepted\n")
+    result = call(
+        "namespaces", "unload", "t/n", answers=[("default", "accepted"), [], ("default", "done")]
+    )
+    assert (result.code, result.out, result.err) == (
+        0,
+        "done: it is done\n",
+        "accepted: it is accepted\n",
+    )
 
 
 @pytest.mark.parametrize("outcome", ["refused", "failed"])
-def test_what_is_not_done_is_exit_code_1_and_says_why(call: Callable[..., Result], outcome: str) -> None:
+def test_what_is_not_done_is_exit_code_1_and_says_why(
+    call: Callable[..., Result], outcome: str
+) -> None:
     result = call("brokers", "drain", "b:1", answers=[("default", outcome)])
     rule = " (drained)" if outcome == "refused" else ""
     assert (result.code, result.out) == (1, f"{outcome}{rule}: it is {outcome}\n")
     (machine,) = call("brokers", "drain", "b:1", "--json", answers=[("default", outcome)]).objects
-    assert (machine["outcome"], machine["cluster"], machine["text"]) == (outcome, "default", f"it is {outcome}")
+    assert (machine["outcome"], machine["cluster"], machine["text"]) == (
+        outcome,
+        "default",
+        f"it is {outcome}",
+    )
 
 
 def test_no_answer_in_time_is_exit_code_1(call: Callable[..., Result]) -> None:
     silent = call("dry-run", "on", "--timeout", "0.1", answers=[])
     assert (silent.code, silent.out) == (1, "")
     assert silent.err.startswith("lbctl: no answer after 0.1 s: is the job running (lbctl status)")
-    slow = call("namespaces", "unload", "t/n", "--timeout", "0.1", "--id", "mine", answers=[("default", "accepted")])
+    slow = call(
+        "namespaces",
+        "unload",
+        "t/n",
+        "--timeout",
+        "0.1",
+        "--id",
+        "mine",
+        answers=[("default", "accepted")],
+    )
     assert (slow.code, slow.out) == (1, "")
-    assert slow.err.splitlines()[-1] == "lbctl: default: not done after 0.1 s; it goes on: lbctl commands --id mine"
+    assert (
+        slow.err.splitlines()[-1]
+        == "lbctl: default: not done after 0.1 s; it goes on: lbctl commands --id mine"
+    )
 
 
 def test_to_a_dead_job_nothing_is_sent_and_it_is_said_at_once(
@@ -274,19 +392,31 @@ def test_to_a_dead_job_nothing_is_sent_and_it_is_said_at_once(
 
 def test_without_waiting_the_id_is_printed(call: Callable[..., Result], kafka: Broker) -> None:
     assert call("dry-run", "on", "--no-wait", "--id", "mine", answers=[]).out == "sent: mine\n"
-    assert call("dry-run", "on", "--no-wait", "--id", "mine", "--json", answers=[]).objects[0]["outcome"] == "sent"
+    assert (
+        call("dry-run", "on", "--no-wait", "--id", "mine", "--json", answers=[]).objects[0][
+            "outcome"
+        ]
+        == "sent"
+    )
     assert [command["id"] for _, command in kafka.sent] == ["mine", "mine"]
 
 
 def test_every_clusters_answer_is_waited_for(call: Callable[..., Result]) -> None:
-    result = call("dry-run", "off", "--all-clusters", answers=[[("us-1", "done"), ("eu-1", "refused")]])
-    assert (result.code, result.out) == (1, "eu-1: refused (drained): it is refused\nus-1: done: it is done\n")
+    result = call(
+        "dry-run", "off", "--all-clusters", answers=[[("us-1", "done"), ("eu-1", "refused")]]
+    )
+    assert (result.code, result.out) == (
+        1,
+        "eu-1: refused (drained): it is refused\nus-1: done: it is done\n",
+    )
 
 
 # --- what the tables say ---
 
 TOPIC = "persistent://t/n/topic"
-ORDERS = OperatorState(settings={"loadManagerClassName": "extensible"}, drained=("b-1:80",), namespaces={"t/new": 2})
+ORDERS = OperatorState(
+    settings={"loadManagerClassName": "extensible"}, drained=("b-1:80",), namespaces={"t/new": 2}
+)
 
 
 @pytest.fixture(scope="module")
@@ -296,8 +426,21 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     memory = replace(Memory(), seq=2, orders=ORDERS)
     inputs = canonical_json({"settings": {"dry_run": False}})
     rounds = [
-        {"cluster": "eu-1", "seq": 1, "log_seq": 1, "memory": Memory(seq=1).to_json(), "inputs": inputs},
-        {"cluster": "eu-1", "seq": 2, "log_seq": 3, "now_ms": 5, "memory": memory.to_json(), "inputs": inputs},
+        {
+            "cluster": "eu-1",
+            "seq": 1,
+            "log_seq": 1,
+            "memory": Memory(seq=1).to_json(),
+            "inputs": inputs,
+        },
+        {
+            "cluster": "eu-1",
+            "seq": 2,
+            "log_seq": 3,
+            "now_ms": 5,
+            "memory": memory.to_json(),
+            "inputs": inputs,
+        },
         {
             "cluster": "us-1",
             "seq": 1,
@@ -312,19 +455,82 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     fill(
         folder,
         BROKER_LOADS,
-        [{"cluster": "eu-1", "broker": f"b-{number}:80", "alive": number < 2, "bundles": 2, "log_seq": 1} for number in range(3)],
+        [
+            {
+                "cluster": "eu-1",
+                "broker": f"b-{number}:80",
+                "alive": number < 2,
+                "bundles": 2,
+                "log_seq": 1,
+            }
+            for number in range(3)
+        ],
     )
     parent, middle = "t/n/0x00000000_0xffffffff", 0x80000000
-    child = "t/n/0x00000000_0x80000000" if topic_hash(TOPIC) < middle else "t/n/0x80000000_0xffffffff"
+    child = (
+        "t/n/0x00000000_0x80000000" if topic_hash(TOPIC) < middle else "t/n/0x80000000_0xffffffff"
+    )
     owned = {"cluster": "eu-1", "state": "Owned", "owner": "b-0:80", "version": 2}
-    fill(folder, OWNERSHIP, [owned | {"bundle": child}, owned | {"bundle": parent, "state": "Deleted", "owner": None}])
-    averages = [("eu-1", child, "b-0:80", 3), ("eu-1", parent, None, 9), ("us-1", parent, "u-0:80", 4)]
-    fill(folder, BUNDLE_AVERAGES, [{"cluster": c, "bundle": b, "owner": o, "topics": n, "part": "00"} for c, b, o, n in averages])
-    fill(folder, LEADERS, [{"pipeline": "lb", "epoch": epoch, "host": f"h{epoch}", "pid": 7, "since_ms": 1000 + epoch} for epoch in (1, 2)])
-    advice = {"cluster": "eu-1", "owner": "b-0:80", "since_ms": 5, "topics_ratio": 0.25, "rate_ratio": 0.0, "bandwidth_ratio": 0.499}
-    pairs = [("t/a", "0x00000000_0x40000000", "0x40000000_0x80000000"), ("t/b", "0x80000000_0xc0000000", "0xc0000000_0xffffffff")]
-    fill(folder, MERGE_ADVICE, [advice | {"namespace": n, "bundle": f"{n}/{a}", "neighbour": f"{n}/{b}"} for n, a, b in pairs])
-    answer = {"id": "c1", "cluster": "eu-1", "kind": "unload", "by": "User:ann", "at_ms": 5, "arguments": '{"namespace": "t/n"}'}
+    fill(
+        folder,
+        OWNERSHIP,
+        [owned | {"bundle": child}, owned | {"bundle": parent, "state": "Deleted", "owner": None}],
+    )
+    averages = [
+        ("eu-1", child, "b-0:80", 3),
+        ("eu-1", parent, None, 9),
+        ("us-1", parent, "u-0:80", 4),
+    ]
+    fill(
+        folder,
+        BUNDLE_AVERAGES,
+        [
+            {"cluster": c, "bundle": b, "owner": o, "topics": n, "part": "00"}
+            for c, b, o, n in averages
+        ],
+    )
+    fill(
+        folder,
+        LEADERS,
+        [
+            {
+                "pipeline": "lb",
+                "epoch": epoch,
+                "host": f"h{epoch}",
+                "pid": 7,
+                "since_ms": 1000 + epoch,
+            }
+            for epoch in (1, 2)
+        ],
+    )
+    advice = {
+        "cluster": "eu-1",
+        "owner": "b-0:80",
+        "since_ms": 5,
+        "topics_ratio": 0.25,
+        "rate_ratio": 0.0,
+        "bandwidth_ratio": 0.499,
+    }
+    pairs = [
+        ("t/a", "0x00000000_0x40000000", "0x40000000_0x80000000"),
+        ("t/b", "0x80000000_0xc0000000", "0xc0000000_0xffffffff"),
+    ]
+    fill(
+        folder,
+        MERGE_ADVICE,
+        [
+            advice | {"namespace": n, "bundle": f"{n}/{a}", "neighbour": f"{n}/{b}"}
+            for n, a, b in pairs
+        ],
+    )
+    answer = {
+        "id": "c1",
+        "cluster": "eu-1",
+        "kind": "unload",
+        "by": "User:ann",
+        "at_ms": 5,
+        "arguments": '{"namespace": "t/n"}',
+    }
     fill(folder, COMMANDS, [answer | {"outcome": "accepted", "text": "on its way", "log_seq": 1}])
     fill(folder, COMMANDS, [answer | {"outcome": "failed", "text": "it expired", "log_seq": 2}])
     return folder
@@ -338,15 +544,24 @@ def ask(tables: Path, tmp_path: Path) -> Iterator[Callable[..., Result]]:
 def test_leader_is_the_job_that_was_started_last(ask: Callable[..., Result]) -> None:
     (row,) = ask("leader", "--json").objects
     assert (row["epoch"], row["host"], row["pid"], row["since_ms"]) == (2, "h2", 7, 1002)
-    assert ask("leader").out.startswith("h2 (process 7) led lb, epoch 2, since "), "no batch since 1970: it leads no more"
+    assert ask("leader").out.startswith("h2 (process 7) led lb, epoch 2, since "), (
+        "no batch since 1970: it leads no more"
+    )
 
 
-def test_lookup_finds_the_bundle_of_a_topic_and_its_owner_in_each_cluster(ask: Callable[..., Result]) -> None:
+def test_lookup_finds_the_bundle_of_a_topic_and_its_owner_in_each_cluster(
+    ask: Callable[..., Result],
+) -> None:
     rows = ask("lookup", "t/n/topic", "--json").objects
-    assert [(row["cluster"], row["owner"], row["state"]) for row in rows] == [("eu-1", "b-0:80", "Owned"), ("us-1", "u-0:80", "Owned")]
+    assert [(row["cluster"], row["owner"], row["state"]) for row in rows] == [
+        ("eu-1", "b-0:80", "Owned"),
+        ("us-1", "u-0:80", "Owned"),
+    ]
     assert {row["topic"] for row in rows} == {TOPIC}
     assert rows[0]["bundle"].count("80000000") == 1, "the child, not the parent that was split"
-    assert ask("lookup", TOPIC, "--cluster", "us-1").out.startswith("us-1: u-0:80 has t/n/0x00000000_0xffffffff (Owned, hash 0x")
+    assert ask("lookup", TOPIC, "--cluster", "us-1").out.startswith(
+        "us-1: u-0:80 has t/n/0x00000000_0xffffffff (Owned, hash 0x"
+    )
     assert ask("lookup", "t/other/topic").code == 1
     assert ask("lookup", "t/n").code == 2
 
@@ -356,63 +571,119 @@ def test_clusters_list_says_who_is_watched_and_who_is_live(ask: Callable[..., Re
     assert sorted(rows) == ["eu-1", "us-1"], "a cluster without a round is none"
     assert (rows["eu-1"]["dry_run"], rows["us-1"]["dry_run"]) == (False, True)
     assert (rows["eu-1"]["load_manager"], rows["eu-1"]["drained"]) == ("extensible", ["b-1:80"])
-    assert (rows["eu-1"]["brokers_alive"], rows["eu-1"]["brokers"], rows["eu-1"]["bundles"]) == (2, 3, 6)
+    assert (rows["eu-1"]["brokers_alive"], rows["eu-1"]["brokers"], rows["eu-1"]["bundles"]) == (
+        2,
+        3,
+        6,
+    )
     assert "live" in ask("clusters", "list").out
 
 
 def test_get_all_dynamic_config_is_what_commands_have_set(ask: Callable[..., Result]) -> None:
-    assert json.loads(ask("brokers", "get-all-dynamic-config", "--cluster", "eu-1").out) == {"loadManagerClassName": "extensible"}
+    assert json.loads(ask("brokers", "get-all-dynamic-config", "--cluster", "eu-1").out) == {
+        "loadManagerClassName": "extensible"
+    }
     assert ask("brokers", "get-all-dynamic-config", "--cluster", "us-1", "--json").objects == [{}]
     which = ask("brokers", "get-all-dynamic-config")
     assert (which.code, which.err) == (2, "lbctl: which cluster? --cluster one of eu-1, us-1\n")
 
 
-def test_a_command_needs_its_cluster_where_there_are_several(kafka: Broker, ask: Callable[..., Result]) -> None:
+def test_a_command_needs_its_cluster_where_there_are_several(
+    kafka: Broker, ask: Callable[..., Result]
+) -> None:
     result = ask("clusters", "list", "--json")
     assert result.code == 0
     which = ask("brokers", "drain", "b-0:80")
-    assert (which.code, which.err, kafka.sent) == (2, "lbctl: which cluster? --cluster one of eu-1, us-1\n", [])
+    assert (which.code, which.err, kafka.sent) == (
+        2,
+        "lbctl: which cluster? --cluster one of eu-1, us-1\n",
+        [],
+    )
 
 
 def test_list_dynamic_config_names_keys_that_set_config_takes(ask: Callable[..., Result]) -> None:
     names = ask("brokers", "list-dynamic-config").out.split()
-    assert {"loadManagerClassName", "loadBalancerSheddingEnabled", "max_moves_in_flight"} <= set(names)
+    assert {"loadManagerClassName", "loadBalancerSheddingEnabled", "max_moves_in_flight"} <= set(
+        names
+    )
     assert "loadBalancerEnabled" not in names
-    assert ask("brokers", "list-dynamic-config", "--json").objects[0]["loadBalancerSheddingEnabled"] == "unload bundles from hot brokers"
+    assert (
+        ask("brokers", "list-dynamic-config", "--json").objects[0]["loadBalancerSheddingEnabled"]
+        == "unload bundles from hot brokers"
+    )
 
 
-def test_namespaces_bundles_shows_what_reports_and_records_say_and_new_ones(ask: Callable[..., Result]) -> None:
+def test_namespaces_bundles_shows_what_reports_and_records_say_and_new_ones(
+    ask: Callable[..., Result],
+) -> None:
     rows = ask("namespaces", "bundles", "t/n", "--cluster", "eu-1", "--json").objects
-    assert [(row["owner"], row["topics"], row["state"]) for row in rows if row["owner"]] == [("b-0:80", 3, "Owned")]
+    assert [(row["owner"], row["topics"], row["state"]) for row in rows if row["owner"]] == [
+        ("b-0:80", 3, "Owned")
+    ]
     new = ask("namespaces", "bundles", "t/new", "--cluster", "eu-1", "--json").objects
-    assert [row["bundle"] for row in new] == ["t/new/0x00000000_0x80000000", "t/new/0x80000000_0xffffffff"]
+    assert [row["bundle"] for row in new] == [
+        "t/new/0x00000000_0x80000000",
+        "t/new/0x80000000_0xffffffff",
+    ]
     assert ask("namespaces", "bundles", "t/none", "--cluster", "eu-1").code == 1
 
 
-def test_merge_advice_shows_two_bundles_their_owner_and_what_of_each_limit_they_come_to(ask: Callable[..., Result]) -> None:
+def test_merge_advice_shows_two_bundles_their_owner_and_what_of_each_limit_they_come_to(
+    ask: Callable[..., Result],
+) -> None:
     rows = ask("namespaces", "merge-advice", "--json").objects
-    assert [(row["cluster"], row["namespace"], row["owner"]) for row in rows] == [("eu-1", "t/a", "b-0:80"), ("eu-1", "t/b", "b-0:80")]
-    assert (rows[0]["topics_ratio"], rows[0]["sessions_ratio"], rows[0]["since_ms"]) == (0.25, None, 5)
+    assert [(row["cluster"], row["namespace"], row["owner"]) for row in rows] == [
+        ("eu-1", "t/a", "b-0:80"),
+        ("eu-1", "t/b", "b-0:80"),
+    ]
+    assert (rows[0]["topics_ratio"], rows[0]["sessions_ratio"], rows[0]["since_ms"]) == (
+        0.25,
+        None,
+        5,
+    )
     said = " ".join(ask("namespaces", "merge-advice", "t/a").out.split())
     assert "eu-1, pairs of bundles that could be one: 1." in said and "t/b" not in said
     assert "t/a/0x00000000_0x40000000 25.0 % - 0.0 % 49.9 %" in said
     assert "t/a/0x40000000_0x80000000 b-0:80" in said
 
 
-def test_without_merge_advice_it_is_said_whether_anybody_looks_for_any(ask: Callable[..., Result], tmp_path: Path) -> None:
+def test_without_merge_advice_it_is_said_whether_anybody_looks_for_any(
+    ask: Callable[..., Result], tmp_path: Path
+) -> None:
     nobody = ask("namespaces", "merge-advice", "--cluster", "us-1")
     assert (nobody.code, nobody.out) == (0, "")
-    assert nobody.err.splitlines()[-1].startswith("nobody looks for any: lbctl config set merge_advice_enabled true")
+    assert nobody.err.splitlines()[-1].startswith(
+        "nobody looks for any: lbctl config set merge_advice_enabled true"
+    )
     inputs = canonical_json({"settings": {"merge_advice_enabled": True}})
-    fill(tmp_path / "on", ROUNDS, [{"cluster": "eu-1", "seq": 1, "log_seq": 1, "memory": Memory(seq=1).to_json(), "inputs": inputs}])
-    none = lbctl("namespaces", "merge-advice", "--set", f"stream.tables={tmp_path / 'on'}", cwd=tmp_path)
+    fill(
+        tmp_path / "on",
+        ROUNDS,
+        [
+            {
+                "cluster": "eu-1",
+                "seq": 1,
+                "log_seq": 1,
+                "memory": Memory(seq=1).to_json(),
+                "inputs": inputs,
+            }
+        ],
+    )
+    none = lbctl(
+        "namespaces", "merge-advice", "--set", f"stream.tables={tmp_path / 'on'}", cwd=tmp_path
+    )
     assert none.err.splitlines()[-1] == "no bundles are advised to be merged"
     assert ask("namespaces", "merge-advice", "--cluster", "nowhere").code == 2
 
 
 def test_commands_shows_what_came_of_each(ask: Callable[..., Result]) -> None:
     (row,) = ask("commands", "--json").objects
-    assert (row["outcome"], row["text"], row["by"], row["arguments"]) == ("failed", "it expired", "User:ann", {"namespace": "t/n"})
+    assert (row["outcome"], row["text"], row["by"], row["arguments"]) == (
+        "failed",
+        "it expired",
+        "User:ann",
+        {"namespace": "t/n"},
+    )
     assert "it expired" in ask("commands", "--id", "c1").out
     assert re.search(r"^c1 ", ask("commands").out, re.MULTILINE), "undo and --id want it"
     assert ask("commands", "--id", "c2").out == ""
@@ -430,7 +701,9 @@ def test_a_commands_id_stays_in_one_piece_on_eighty_columns(
     assert name in out and max(map(len, out.splitlines())) <= 80
 
 
-def test_a_command_that_nobody_has_answered_is_named_and_exit_code_1(ask: Callable[..., Result]) -> None:
+def test_a_command_that_nobody_has_answered_is_named_and_exit_code_1(
+    ask: Callable[..., Result],
+) -> None:
     unknown = ask("commands", "--id", "c9", "--cluster", "us-1")
     assert (unknown.code, unknown.out) == (1, "")
     assert unknown.err.endswith("no command with the id c9 has been answered yet by us-1\n")

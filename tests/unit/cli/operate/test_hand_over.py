@@ -18,7 +18,9 @@ from tests.support.lbctl_runner import Result, lbctl
 
 
 def tick(epoch: int, pid: int) -> Heard:
-    return Heard(Tick(id=f"tick:{epoch}:1", pipeline="lb-stream", epoch=epoch, host="lb", pid=pid), 1)
+    return Heard(
+        Tick(id=f"tick:{epoch}:1", pipeline="lb-stream", epoch=epoch, host="lb", pid=pid), 1
+    )
 
 
 @dataclass
@@ -32,7 +34,9 @@ class Topic:
 
     @property
     def bystanders(self) -> SimpleNamespace:
-        return SimpleNamespace(now={name: Standby(id=name, warm=warm) for name, warm in self.standbys.items()})
+        return SimpleNamespace(
+            now={name: Standby(id=name, warm=warm) for name, warm in self.standbys.items()}
+        )
 
     def last(self) -> None:
         """Reads what is there."""
@@ -63,7 +67,9 @@ def call(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Resul
     return run
 
 
-def test_it_asks_the_leader_and_waits_for_the_new_ones_first_tick(call: Callable[..., Result]) -> None:
+def test_it_asks_the_leader_and_waits_for_the_new_ones_first_tick(
+    call: Callable[..., Result],
+) -> None:
     topic = Topic({"lb-2:7": True, "lb-3:8": True}, after=[tick(4, 1), tick(5, 7)])
     done = call(topic, "--to", "lb-2:7", "--json")
     assert (done.code, done.objects[0]["epoch"], done.objects[0]["pid"]) == (0, 5, 7)
@@ -82,7 +88,9 @@ def test_without_a_name_anybody_is_meant_and_a_host_is_enough_where_one_job_stan
     assert [wish.to for wish in topic.sent if isinstance(wish, HandOver)] == [asked]
 
 
-def test_nothing_is_asked_where_nobody_leads_or_nobody_stands_by(call: Callable[..., Result]) -> None:
+def test_nothing_is_asked_where_nobody_leads_or_nobody_stands_by(
+    call: Callable[..., Result],
+) -> None:
     for topic, told in (
         (Topic({"lb-2:7": True}, leads=False), "nobody leads lb-stream"),
         (Topic({}), "nobody stands by: start a second job, lbctl balance --standby"),
@@ -92,12 +100,23 @@ def test_nothing_is_asked_where_nobody_leads_or_nobody_stands_by(call: Callable[
 
 
 @pytest.mark.parametrize("to", ["lb-9:1", "lb-2"])
-def test_a_name_that_is_nobodys_or_that_of_two_is_wrong_usage(call: Callable[..., Result], to: str) -> None:
+def test_a_name_that_is_nobodys_or_that_of_two_is_wrong_usage(
+    call: Callable[..., Result], to: str
+) -> None:
     topic = Topic({"lb-2:7": True, "lb-2:8": True})
     done = call(topic, "--to", to)
-    assert (done.code, done.err) == (2, f"lbctl: --to {to}: expected one of lb-2:7, lb-2:8\n") and not topic.sent
+    assert (done.code, done.err) == (
+        2,
+        f"lbctl: --to {to}: expected one of lb-2:7, lb-2:8\n",
+    ) and not topic.sent
 
 
-def test_one_that_is_not_warm_is_told_of_and_no_new_leader_in_time_is_a_failure(call: Callable[..., Result]) -> None:
+def test_one_that_is_not_warm_is_told_of_and_no_new_leader_in_time_is_a_failure(
+    call: Callable[..., Result],
+) -> None:
     done = call(Topic({"lb-2:7": False}), "--timeout", "0.1")
-    assert done.code == 1 and "it is not warm yet" in done.err and "nobody else leads after 0.1 s" in done.err
+    assert (
+        done.code == 1
+        and "it is not warm yet" in done.err
+        and "nobody else leads after 0.1 s" in done.err
+    )

@@ -13,7 +13,13 @@ import pytest
 
 from lb_stream.cli.shared import sending, staleness
 from lb_stream.contracts.base import RESOURCES
-from lb_stream.contracts.tables import BROKER_HISTORY, BROKER_LOADS, BUNDLE_AVERAGES, BUNDLE_HISTORY, ROUNDS
+from lb_stream.contracts.tables import (
+    BROKER_HISTORY,
+    BROKER_LOADS,
+    BUNDLE_AVERAGES,
+    BUNDLE_HISTORY,
+    ROUNDS,
+)
 from lb_stream.core.least_moves.config import LeastMovesConfig
 from lb_stream.core.least_moves.memory import LeastMovesMemory
 from lb_stream.core.model.memory import Memory
@@ -42,12 +48,25 @@ def name_of(number: int) -> str:
     return f"shop/n/0x{number:08x}_0x{number + 1:08x}"
 
 
-def write(folder: Path, owned: Mapping[str, tuple[float, ...]] = UNEVEN, memory: Memory | None = None, **settings: Any) -> Path:
+def write(
+    folder: Path,
+    owned: Mapping[str, tuple[float, ...]] = UNEVEN,
+    memory: Memory | None = None,
+    **settings: Any,
+) -> Path:
     """Tables of eu, whose brokers have all just reported."""
     at = {"cluster": "eu", "now_ms": NOW_MS, "log_seq": 7}
     spans = ("latest", "short", "long")
     loads = [
-        {"broker": broker, "seq": 8, "alive": True, "seen_ms": NOW_MS, "reported_ms": NOW_MS, "bundles": len(sizes), "topics": 1}
+        {
+            "broker": broker,
+            "seq": 8,
+            "alive": True,
+            "seen_ms": NOW_MS,
+            "reported_ms": NOW_MS,
+            "bundles": len(sizes),
+            "topics": 1,
+        }
         | {f"{name}_ratio": sum(sizes) / 12 if name == "cpu" else 0.1 for name in RESOURCES}
         | {"usage_ratio": sum(sizes) / 12}
         | rates(sum(sizes), *spans)
@@ -71,7 +90,11 @@ def write(folder: Path, owned: Mapping[str, tuple[float, ...]] = UNEVEN, memory:
     fill(folder, BUNDLE_AVERAGES, [at | one for one in bundles])
     told = memory or Memory(seq=8)
     inputs = json.dumps({"settings": {"dry_run": False} | settings})
-    fill(folder, ROUNDS, [at | {"seq": 8, "memory": told.to_json(), "inputs": inputs, "refusals": "[]"}])
+    fill(
+        folder,
+        ROUNDS,
+        [at | {"seq": 8, "memory": told.to_json(), "inputs": inputs, "refusals": "[]"}],
+    )
     return folder
 
 
@@ -94,33 +117,61 @@ EVEN = f"nobody is above {LeastMovesConfig().least_moves_trigger:g} of an even l
 def test_moves_are_shown_with_cost_gain_second_best_and_what_they_come_to(tmp_path: Path) -> None:
     tables = write(tmp_path, SMALL)
     found = told(tables)
-    assert (found["cluster"], found["strategy"], found["own_strategy"], found["planned"]) == ("eu", "LeastMoves", "ThresholdShedder", 4)
+    assert (found["cluster"], found["strategy"], found["own_strategy"], found["planned"]) == (
+        "eu",
+        "LeastMoves",
+        "ThresholdShedder",
+        4,
+    )
     usage = {"a:8080": 8.0, "b:8080": 2.0, "c:8080": 2.0}
     for one in found["moves"]:
-        assert one["from"] == "a:8080" and one["to"] != "a:8080" and one["bundle"] in {name_of(number) for number in range(8)}
-        for side, broker, change in (("source", one["from"], -1.0), ("destination", one["to"], 1.0)):
+        assert (
+            one["from"] == "a:8080"
+            and one["to"] != "a:8080"
+            and one["bundle"] in {name_of(number) for number in range(8)}
+        )
+        for side, broker, change in (
+            ("source", one["from"], -1.0),
+            ("destination", one["to"], 1.0),
+        ):
             before, usage[broker] = usage[broker], usage[broker] + change
-            assert (one[f"{side}_before"], one[f"{side}_after"]) == pytest.approx((before / 12, usage[broker] / 12))
+            assert (one[f"{side}_before"], one[f"{side}_after"]) == pytest.approx(
+                (before / 12, usage[broker] / 12)
+            )
         assert one["gain"] == pytest.approx(1 / 12) and one["cost"] == 0.5, (
             "half for the move, half for its clients: of them nothing is known"
         )
         assert one["client_seconds"] is None
-    assert found["moves"][0]["second"] == "c:8080" and found["moves"][0]["second_usage"] == pytest.approx(3 / 12)
-    assert (found["fewest"], found["greatest_before"], found["greatest_after"]) == (4, pytest.approx(2.0), pytest.approx(1.0))
+    assert found["moves"][0]["second"] == "c:8080" and found["moves"][0][
+        "second_usage"
+    ] == pytest.approx(3 / 12)
+    assert (found["fewest"], found["greatest_before"], found["greatest_after"]) == (
+        4,
+        pytest.approx(2.0),
+        pytest.approx(1.0),
+    )
     assert found["reasons"] == [f"{EVEN} then"] and "no report of 20% of the cpu" in found["unsure"]
     assert "taken to have no owner for 5 s" in found["unsure"]
 
 
 def test_people_get_a_table_and_the_plan_in_one_line(tmp_path: Path) -> None:
     shown = asked(write(tmp_path, SMALL)).out
-    assert "66.7% → 58.3%" in shown and "25.0% with it" in shown and "doesn't know this cluster well" in shown
+    assert (
+        "66.7% → 58.3%" in shown
+        and "25.0% with it" in shown
+        and "doesn't know this cluster well" in shown
+    )
     assert "4 moves, 4 at least are needed. Greatest usage ÷ even load: 2.00 → 1.00" in shown
 
 
 def test_the_first_moves_of_a_longer_plan_say_what_is_left(tmp_path: Path) -> None:
     tables = write(tmp_path, SMALL)
     found = told(tables, "--moves", "1")
-    assert (len(found["moves"]), found["planned"], found["greatest_after"]) == (1, 4, pytest.approx(7 / 4))
+    assert (len(found["moves"]), found["planned"], found["greatest_after"]) == (
+        1,
+        4,
+        pytest.approx(7 / 4),
+    )
     assert found["reasons"] == ["3 more moves are planned: --moves 4 shows all"]
     assert "1 of 4 moves, 4 at least" in asked(tables, "-n", "1").out
 
@@ -128,24 +179,40 @@ def test_the_first_moves_of_a_longer_plan_say_what_is_left(tmp_path: Path) -> No
 def test_the_moves_of_an_exchange_stay_together(tmp_path: Path) -> None:
     tables = write(tmp_path)
     found = told(tables)
-    assert [one["why_not"] for one in found["moves"]] == ["part of an exchange"] * 4 and found["fewest"] == 2
+    assert [one["why_not"] for one in found["moves"]] == ["part of an exchange"] * 4 and found[
+        "fewest"
+    ] == 2
     assert any("nobody can be given now" in reason for reason in found["reasons"])
     assert [len(told(tables, "--moves", str(most))["moves"]) for most in (1, 2, 3)] == [0, 2, 2]
     assert "the first ones belong together" in told(tables, "--moves", "1")["reasons"][0]
 
 
-def test_clients_cost_where_history_tells_of_them_and_bandwidth_counts_where_limits_are_known(tmp_path: Path) -> None:
+def test_clients_cost_where_history_tells_of_them_and_bandwidth_counts_where_limits_are_known(
+    tmp_path: Path,
+) -> None:
     tables = write(tmp_path, SMALL)
     slot = {"cluster": "eu", "slot_ms": NOW_MS}
-    clients = [slot | {"bundle": name_of(number), "producers": 6 if number else 60, "consumers": 0} for number in range(12)]
+    clients = [
+        slot | {"bundle": name_of(number), "producers": 6 if number else 60, "consumers": 0}
+        for number in range(12)
+    ]
     fill(tables, BUNDLE_HISTORY, clients)
-    limits = {f"{name}_limit": 1_200.0 for name in RESOURCES} | {f"bandwidth_{way}_limit": 80_000.0 for way in ("in", "out")}
+    limits = {f"{name}_limit": 1_200.0 for name in RESOURCES} | {
+        f"bandwidth_{way}_limit": 80_000.0 for way in ("in", "out")
+    }
     fill(tables, BROKER_HISTORY, [slot | {"broker": broker} | limits for broker in SMALL])
     found = told(tables)
-    assert name_of(0) not in [one["bundle"] for one in found["moves"]] and found["moves"][0]["cost"] > 0.5
-    assert {one["client_seconds"] for one in found["moves"]} == {6 * (5.0 + 2.0)}, "six clients, unserved and connecting anew"
+    assert (
+        name_of(0) not in [one["bundle"] for one in found["moves"]]
+        and found["moves"][0]["cost"] > 0.5
+    )
+    assert {one["client_seconds"] for one in found["moves"]} == {6 * (5.0 + 2.0)}, (
+        "six clients, unserved and connecting anew"
+    )
     assert "42 client-s" in asked(tables).out
-    assert found["moves"][0]["source_before"] == pytest.approx(8e6 / (80_000 * 125), rel=0.01), "bandwidth is what they are short of"
+    assert found["moves"][0]["source_before"] == pytest.approx(8e6 / (80_000 * 125), rel=0.01), (
+        "bandwidth is what they are short of"
+    )
 
 
 def test_a_cluster_that_is_even_has_nothing_to_move_and_it_says_so(tmp_path: Path) -> None:
@@ -155,23 +222,43 @@ def test_a_cluster_that_is_even_has_nothing_to_move_and_it_says_so(tmp_path: Pat
     assert told(tables)["reasons"] == [EVEN] and not told(tables)["moves"]
 
 
-def test_the_clusters_own_strategy_goes_on_from_what_it_remembers_and_waits_as_it_would(tmp_path: Path) -> None:
-    known = LeastMovesMemory(noise=0.01, unserved_ms=4_000.0, own=dict.fromkeys(SMALL, (0.0, 0.0, 50.0)))
-    tables = write(tmp_path, SMALL, Memory(strategies={"LeastMoves": known.to_dict()}), shedding_strategy="LeastMoves")
+def test_the_clusters_own_strategy_goes_on_from_what_it_remembers_and_waits_as_it_would(
+    tmp_path: Path,
+) -> None:
+    known = LeastMovesMemory(
+        noise=0.01, unserved_ms=4_000.0, own=dict.fromkeys(SMALL, (0.0, 0.0, 50.0))
+    )
+    tables = write(
+        tmp_path,
+        SMALL,
+        Memory(strategies={"LeastMoves": known.to_dict()}),
+        shedding_strategy="LeastMoves",
+    )
     found = told(tables)
     assert not found["moves"] and found["own_strategy"] == "LeastMoves" and not found["unsure"]
-    assert found["reasons"][0].startswith("a:8080: the broker has not been hot for long enough yet (0 ms, limit ")
+    assert found["reasons"][0].startswith(
+        "a:8080: the broker has not been hot for long enough yet (0 ms, limit "
+    )
     assert len(told(tables, "--set", "least_moves_patience_ms=0")["moves"]) == 4
 
 
 def test_it_plans_while_the_balancer_is_off_and_must_not_do_much_at_a_time(tmp_path: Path) -> None:
-    memory = Memory(orders=OperatorState(paused=True, settings={"shedding_enabled": False, "max_moves_in_flight": 1}))
-    assert len(told(write(tmp_path, SMALL, memory, enabled=False, least_moves_into_broker=1))["moves"]) == 4
+    memory = Memory(
+        orders=OperatorState(
+            paused=True, settings={"shedding_enabled": False, "max_moves_in_flight": 1}
+        )
+    )
+    assert (
+        len(told(write(tmp_path, SMALL, memory, enabled=False, least_moves_into_broker=1))["moves"])
+        == 4
+    )
 
 
 def test_limits_of_namespaces_hold_and_are_told(tmp_path: Path) -> None:
     found = told(write(tmp_path, SMALL, **{"namespace.shop/n.moves_per_hour": 2}))
-    assert len(found["moves"]) == 2 and any("held by limits of their namespaces" in one for one in found["reasons"])
+    assert len(found["moves"]) == 2 and any(
+        "held by limits of their namespaces" in one for one in found["reasons"]
+    )
     shut = told(write(tmp_path / "shut", SMALL, freeze="maintenance"))
     assert not shut["moves"] and "freeze" in shut["reasons"][0]
 
@@ -179,13 +266,24 @@ def test_limits_of_namespaces_hold_and_are_told(tmp_path: Path) -> None:
 def test_another_strategy_that_names_destinations_can_be_asked(tmp_path: Path) -> None:
     tables = write(tmp_path, SMALL, load_manager="extensible", target_std=0.1)
     found = told(tables, "--set", "shedding_strategy=TransferShedder")
-    assert found["strategy"] == found["own_strategy"] == "TransferShedder" and found["fewest"] is None and not found["unsure"]
+    assert (
+        found["strategy"] == found["own_strategy"] == "TransferShedder"
+        and found["fewest"] is None
+        and not found["unsure"]
+    )
     first = found["moves"][0]
-    assert first["from"] == "a:8080" and first["cost"] is None and first["gain"] == pytest.approx(1 / 12) and first["second"] is None
+    assert (
+        first["from"] == "a:8080"
+        and first["cost"] is None
+        and first["gain"] == pytest.approx(1 / 12)
+        and first["second"] is None
+    )
     assert found["greatest_before"] == pytest.approx(2.0) and found["greatest_after"] < 2.0
     assert told(tables)["strategy"] == "LeastMoves"
     idle = told(tables, "--set", "shedding_strategy=TransferShedder", "--set", "target_std=0.5")
-    assert not idle["moves"] and idle["reasons"] == ["TransferShedder sees nobody to relieve under these settings"]
+    assert not idle["moves"] and idle["reasons"] == [
+        "TransferShedder sees nobody to relieve under these settings"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -194,15 +292,28 @@ def test_another_strategy_that_names_destinations_can_be_asked(tmp_path: Path) -
         (["--cluster", "us"], "there is no cluster us: there are eu"),
         (["--moves", "0"], "should be greater than or equal to 1"),
         (["--set", "shedding_strategy"], "expected KEY=VALUE"),
-        (["--set", "shedding_strategy=ThresholdShedder"], "expected one that names destinations: LeastMoves, TransferShedder"),
+        (
+            ["--set", "shedding_strategy=ThresholdShedder"],
+            "expected one that names destinations: LeastMoves, TransferShedder",
+        ),
         (["--set", "shedding_strategy=NoShedder"], "expected one of AvgShedder, LeastMoves"),
-        (["--set", "load_manager=simple"], "LeastMoves does not run under the simple manager of eu"),
+        (
+            ["--set", "load_manager=simple"],
+            "LeastMoves does not run under the simple manager of eu",
+        ),
         (["--set", "least_moves_triger=2"], "nearest: least_moves_trigger"),
     ],
 )
-def test_what_cannot_be_asked_is_told_with_code_two(tmp_path: Path, arguments: list[str], said: str) -> None:
+def test_what_cannot_be_asked_is_told_with_code_two(
+    tmp_path: Path, arguments: list[str], said: str
+) -> None:
     result = asked(write(tmp_path, SMALL), *arguments)
-    assert result.code == 2 and said in " ".join(result.err.replace("│", " ").split()) and "Traceback" not in result.err and not result.out
+    assert (
+        result.code == 2
+        and said in " ".join(result.err.replace("│", " ").split())
+        and "Traceback" not in result.err
+        and not result.out
+    )
 
 
 # --- sent ---
@@ -212,12 +323,26 @@ class Answering(Broker):
     """Answers every command that was sent and not answered yet."""
 
     def poll(self, timeout_ms: int) -> dict[str, list[Any]]:
-        found = [] if self.silent else [SimpleNamespace(key=one["id"].encode(), value=self._answer(one)) for _, one in self.sent]
+        found = (
+            []
+            if self.silent
+            else [
+                SimpleNamespace(key=one["id"].encode(), value=self._answer(one))
+                for _, one in self.sent
+            ]
+        )
         return {"results": found}
 
     def _answer(self, command: dict[str, Any]) -> bytes:
         outcome = "refused" if command["bundle"] in self.refused else "done"
-        told = {"id": command["id"], "cluster": "eu", "kind": "unload", "outcome": outcome, "text": command["bundle"], "rule": None}
+        told = {
+            "id": command["id"],
+            "cluster": "eu",
+            "kind": "unload",
+            "outcome": outcome,
+            "text": command["bundle"],
+            "rule": None,
+        }
         return json.dumps(told | {"at_ms": 1}).encode()
 
     refused: tuple[str, ...] = ()
@@ -240,7 +365,9 @@ def sent(kafka: Answering) -> list[tuple[str, str]]:
     return [(f"{one['namespace']}/{one['bundle']}", one["destination"]) for _, one in kafka.sent]
 
 
-def test_apply_sends_the_moves_in_order_and_prints_each_answer(tmp_path: Path, kafka: Answering) -> None:
+def test_apply_sends_the_moves_in_order_and_prints_each_answer(
+    tmp_path: Path, kafka: Answering
+) -> None:
     tables = write(tmp_path)
     result = asked(tables, "--apply", "--yes", "--json")
     *answers, found = result.objects
@@ -252,8 +379,14 @@ def test_apply_sends_the_moves_in_order_and_prints_each_answer(tmp_path: Path, k
 def test_apply_asks_first_and_a_no_sends_nothing(tmp_path: Path, kafka: Answering) -> None:
     tables = write(tmp_path, SMALL)
     result = asked(tables, "--apply", stdin=b"n\n")
-    assert (result.code, kafka.sent) == (1, []) and "Send 4 moves to eu?" in result.err and "nothing was sent" in result.err
-    assert asked(tables, "--apply", stdin=b"").code == 1 and not kafka.sent, "nobody there to answer"
+    assert (
+        (result.code, kafka.sent) == (1, [])
+        and "Send 4 moves to eu?" in result.err
+        and "nothing was sent" in result.err
+    )
+    assert asked(tables, "--apply", stdin=b"").code == 1 and not kafka.sent, (
+        "nobody there to answer"
+    )
     assert asked(tables, "--apply", stdin=b"y\n").code == 0 and len(kafka.sent) == 4
 
 
@@ -262,7 +395,10 @@ def test_the_first_move_that_is_not_done_ends_it(tmp_path: Path, kafka: Answerin
     first, second, *_ = told(tables)["moves"]
     kafka.refused = (second["bundle"].rpartition("/")[2],)
     result = asked(tables, "--apply", "--yes")
-    assert result.code == 1 and [bundle for bundle, _ in sent(kafka)] == [first["bundle"], second["bundle"]]
+    assert result.code == 1 and [bundle for bundle, _ in sent(kafka)] == [
+        first["bundle"],
+        second["bundle"],
+    ]
     assert "2 moves not sent" in result.err and "refused: " in result.out
 
 
@@ -271,26 +407,34 @@ def test_old_figures_are_not_acted_on(tmp_path: Path) -> None:
     assert result.code == 1 and "nothing is sent" in result.err.splitlines()[-1]
 
 
-def test_what_would_not_be_carried_out_or_not_be_shown_is_not_sent(tmp_path: Path, kafka: Answering) -> None:
+def test_what_would_not_be_carried_out_or_not_be_shown_is_not_sent(
+    tmp_path: Path, kafka: Answering
+) -> None:
     dry = asked(write(tmp_path / "dry", SMALL, dry_run=True), "--apply", "--yes")
     assert dry.code == 1 and "dry run" in dry.err and not kafka.sent
     blind = asked(write(tmp_path / "blind", SMALL), "--apply", "--json", stdin=b"y\n")
     assert blind.code == 2 and "--yes" in blind.err and not blind.out and not kafka.sent
 
 
-def test_what_an_operator_does_by_hand_waits_for_nobodys_approval(tmp_path: Path, kafka: Answering) -> None:
+def test_what_an_operator_does_by_hand_waits_for_nobodys_approval(
+    tmp_path: Path, kafka: Answering
+) -> None:
     tables = write(tmp_path / "approve", SMALL, mode="approve")
     assert told(tables)["moves"] == told(write(tmp_path / "act", SMALL))["moves"]
     assert asked(tables, "--apply", "--yes").code == 0 and len(kafka.sent) == 4
 
 
-def test_a_move_that_is_not_answered_in_time_ends_it_and_the_last_line_still_comes(tmp_path: Path, kafka: Answering) -> None:
+def test_a_move_that_is_not_answered_in_time_ends_it_and_the_last_line_still_comes(
+    tmp_path: Path, kafka: Answering
+) -> None:
     kafka.silent = True
     result = asked(write(tmp_path, SMALL), "--apply", "--yes", "--json", "--timeout", "0.2")
     assert result.code == 1 and result.objects[-1]["done"] == 0 and len(kafka.sent) == 1
     assert "no answer after 0.2 s" in result.err and "3 moves not sent" in result.err
 
 
-def test_apply_with_nothing_to_move_sends_nothing_and_asks_nothing(tmp_path: Path, kafka: Answering) -> None:
+def test_apply_with_nothing_to_move_sends_nothing_and_asks_nothing(
+    tmp_path: Path, kafka: Answering
+) -> None:
     result = asked(write(tmp_path, dict.fromkeys(SMALL, (1.0,) * 4)), "--apply")
     assert result.code == 0 and not kafka.sent and not result.err

@@ -11,7 +11,14 @@ import pytest
 
 from lb_stream.contracts.commands import CommandRecord
 from lb_stream.contracts.decisions import example_decision
-from lb_stream.contracts.tables import BROKER_LOADS, COMMANDS, DECISIONS, OUTCOMES, OWNERSHIP, ROUNDS
+from lb_stream.contracts.tables import (
+    BROKER_LOADS,
+    COMMANDS,
+    DECISIONS,
+    OUTCOMES,
+    OWNERSHIP,
+    ROUNDS,
+)
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.operator_state import OperatorState, Waiting
 from tests.support.lbctl_runner import Result
@@ -20,11 +27,17 @@ from tests.unit.cli.operate.test_commands import Broker, call, kafka
 
 __all__ = ["call", "kafka"]
 NOW = time.time_ns() // 1_000_000
-MOVED, AGAIN, STUCK, AWAY, HOME = (f"t/n/0x{number}0000000_0x{number + 1}0000000" for number in range(5))
-BEFORE = OperatorState(settings={"max_moves_in_flight": 7}, drained=("d:1",), pins={AWAY: NOW + 60_000})
+MOVED, AGAIN, STUCK, AWAY, HOME = (
+    f"t/n/0x{number}0000000_0x{number + 1}0000000" for number in range(5)
+)
+BEFORE = OperatorState(
+    settings={"max_moves_in_flight": 7}, drained=("d:1",), pins={AWAY: NOW + 60_000}
+)
 
 
-def move(number: int, bundle: str, source: str, outcome: str | None = "confirmed", **changes: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def move(
+    number: int, bundle: str, source: str, outcome: str | None = "confirmed", **changes: Any
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """A decision that moves a bundle, and how it ended."""
     decision_id = f"c:{number}:1"
     given = example_decision().model_dump(mode="json") | {
@@ -32,7 +45,14 @@ def move(number: int, bundle: str, source: str, outcome: str | None = "confirmed
         "destination": "b:1", "dry_run": False, "issued_ms": NOW - 60_000 + number, "expires_ms": NOW,
     }  # fmt: skip
     row = decided(type(example_decision()).model_validate(given | changes))
-    return row, {"decision_id": decision_id, "cluster": "c", "seq": number + 1, "outcome": outcome, "at_ms": NOW, "log_seq": number}
+    return row, {
+        "decision_id": decision_id,
+        "cluster": "c",
+        "seq": number + 1,
+        "outcome": outcome,
+        "at_ms": NOW,
+        "log_seq": number,
+    }
 
 
 def said(number: int, kind: str, outcome: str = "done", **arguments: Any) -> dict[str, Any]:
@@ -47,11 +67,17 @@ def said(number: int, kind: str, outcome: str = "done", **arguments: Any) -> dic
 @pytest.fixture
 def tables(tmp_path: Path) -> Path:
     folder = tmp_path / "tables"
-    rounds = [(1, replace(Memory(), orders=BEFORE)), (30, replace(Memory(), orders=replace(BEFORE, paused=True, drained=("d:1", "e:1"))))]
+    rounds = [
+        (1, replace(Memory(), orders=BEFORE)),
+        (30, replace(Memory(), orders=replace(BEFORE, paused=True, drained=("d:1", "e:1")))),
+    ]
     fill(
         folder,
         ROUNDS,
-        [{"cluster": "c", "seq": seq, "log_seq": seq, "now_ms": NOW, "memory": memory.to_json()} for seq, memory in rounds],
+        [
+            {"cluster": "c", "seq": seq, "log_seq": seq, "now_ms": NOW, "memory": memory.to_json()}
+            for seq, memory in rounds
+        ],
     )
     moves = [
         move(2, MOVED, "a:1"), move(3, MOVED, "b:1", destination="c:1"), move(4, AGAIN, "a:1"), move(5, AGAIN, "b:1"),
@@ -60,15 +86,24 @@ def tables(tmp_path: Path) -> Path:
     fill(folder, DECISIONS, [decision for decision, _ in moves])
     fill(folder, OUTCOMES, [outcome for _, outcome in moves if outcome["outcome"] is not None])
     owners = {MOVED: "c:1", AGAIN: "a:1", STUCK: "a:1", AWAY: "b:1", HOME: "b:1"}
-    fill(folder, OWNERSHIP, [{"cluster": "c", "bundle": bundle, "owner": owner} for bundle, owner in owners.items()])
-    alive = [{"cluster": "c", "broker": broker, "alive": broker != "gone:1", "log_seq": 30} for broker in ("a:1", "b:1", "c:1", "gone:1")]
+    fill(
+        folder,
+        OWNERSHIP,
+        [{"cluster": "c", "bundle": bundle, "owner": owner} for bundle, owner in owners.items()],
+    )
+    alive = [
+        {"cluster": "c", "broker": broker, "alive": broker != "gone:1", "log_seq": 30}
+        for broker in ("a:1", "b:1", "c:1", "gone:1")
+    ]
     fill(folder, BROKER_LOADS, alive)
     return folder
 
 
 @pytest.fixture
 def undo(tables: Path, call: Callable[..., Result]) -> Callable[..., Result]:
-    return lambda *arguments, **given: call("undo", *arguments, "--set", f"stream.tables={tables}", **given)
+    return lambda *arguments, **given: call(
+        "undo", *arguments, "--set", f"stream.tables={tables}", **given
+    )
 
 
 def commands(tables: Path, *rows: dict[str, Any]) -> None:
@@ -89,13 +124,18 @@ def test_a_move_goes_back_and_is_pinned_there(undo: Callable[..., Result], kafka
     assert unload["queue"] is True, "limits on moves pace it"
 
 
-def test_all_since_go_back_to_where_the_first_move_took_them_from(undo: Callable[..., Result], tables: Path) -> None:
+def test_all_since_go_back_to_where_the_first_move_took_them_from(
+    undo: Callable[..., Result], tables: Path
+) -> None:
     commands(tables, said(20, "pause-cluster"))
     result = undo("--since", "10h", "--preview", "--json")
     assert result.code == 0, result.err
     found = json.loads(result.out)
     assert found["orders"] == [{"kind": "resume-cluster"}]
-    assert [(one["bundle"], one["from"], one["to"]) for one in found["moves"]] == [(MOVED, "c:1", "a:1"), (HOME, "b:1", "a:1")]
+    assert [(one["bundle"], one["from"], one["to"]) for one in found["moves"]] == [
+        (MOVED, "c:1", "a:1"),
+        (HOME, "b:1", "a:1"),
+    ]
     left = dict(found["left"])
     assert left[AGAIN] == "a:1 has it already"
     assert left[STUCK] == "c:6:1 is under way: try again when it has ended"
@@ -114,23 +154,40 @@ def test_all_since_go_back_to_where_the_first_move_took_them_from(undo: Callable
         (
             "set-config",
             {"values": {"max_moves_in_flight": 9, "min_dwell_ms": 5}},
-            [{"kind": "set-config", "values": {"max_moves_in_flight": 7}}, {"kind": "delete-config", "key": "min_dwell_ms"}],
+            [
+                {"kind": "set-config", "values": {"max_moves_in_flight": 7}},
+                {"kind": "delete-config", "key": "min_dwell_ms"},
+            ],
         ),
-        ("delete-config", {"key": "max_moves_in_flight"}, [{"kind": "set-config", "values": {"max_moves_in_flight": 7}}]),
+        (
+            "delete-config",
+            {"key": "max_moves_in_flight"},
+            [{"kind": "set-config", "values": {"max_moves_in_flight": 7}}],
+        ),
         (
             "set-policies",
-            {"isolation": [{"name": "p", "namespaces": ["t/.*"], "primary": ["a.*"]}], "anti_affinity": {"t/n": "g"}},
+            {
+                "isolation": [{"name": "p", "namespaces": ["t/.*"], "primary": ["a.*"]}],
+                "anti_affinity": {"t/n": "g"},
+            },
             [{"kind": "set-policies", "remove_isolation": ["p"], "anti_affinity": {"t/n": None}}],
         ),
         (
             "pin-bundles",
             {"bundles": [AWAY, HOME], "for_ms": 5},
-            [{"kind": "pin-bundles", "bundles": [HOME], "for_ms": 0}, {"kind": "pin-bundles", "bundles": [AWAY], "for_ms": 60_000}],
+            [
+                {"kind": "pin-bundles", "bundles": [HOME], "for_ms": 0},
+                {"kind": "pin-bundles", "bundles": [AWAY], "for_ms": 60_000},
+            ],
         ),
     ],
 )
 def test_what_a_command_has_laid_down_is_what_it_was_before(
-    undo: Callable[..., Result], tables: Path, kind: str, arguments: dict[str, Any], orders: list[dict[str, Any]]
+    undo: Callable[..., Result],
+    tables: Path,
+    kind: str,
+    arguments: dict[str, Any],
+    orders: list[dict[str, Any]],
 ) -> None:
     commands(tables, said(20, kind, **arguments))
     result = undo("cmd-20", "--preview", "--json")
@@ -147,25 +204,36 @@ def test_what_a_command_has_laid_down_is_what_it_was_before(
     [
         (said(20, "split", namespace="t/n"), "a split isn't taken back: lbctl namespaces merge "),
         (said(20, "pause-cluster", "refused"), "it was refused: nothing has changed"),
-        (said(20, "set-policies", digest="x", characters=20_000), "20000 characters, were too long to be kept"),
+        (
+            said(20, "set-policies", digest="x", characters=20_000),
+            "20000 characters, were too long to be kept",
+        ),
         (said(1, "pause-cluster"), "resume-cluster"),
     ],
 )
-def test_what_cannot_be_taken_back_is_said(undo: Callable[..., Result], tables: Path, row: dict[str, Any], why: str) -> None:
+def test_what_cannot_be_taken_back_is_said(
+    undo: Callable[..., Result], tables: Path, row: dict[str, Any], why: str
+) -> None:
     commands(tables, row)
     result = undo(row["id"], "--preview")
     assert result.code == 0 and why in result.out.replace("\n", " "), result.out
 
 
-def test_what_upkeep_has_removed_from_the_log_cannot_be_taken_back(undo: Callable[..., Result], tables: Path) -> None:
+def test_what_upkeep_has_removed_from_the_log_cannot_be_taken_back(
+    undo: Callable[..., Result], tables: Path
+) -> None:
     commands(tables, said(1, "pause-cluster") | {"seq": 9})
-    assert "the log no longer has the rounds before it" in undo("cmd-1", "--preview").out.replace("\n", " ")
+    assert "the log no longer has the rounds before it" in undo("cmd-1", "--preview").out.replace(
+        "\n", " "
+    )
 
 
 def test_an_order_of_moves_takes_its_moves_back(undo: Callable[..., Result], tables: Path) -> None:
     commands(tables, said(20, "unload", namespace="t/n") | {"decision_ids": ["c:3:1"]})
     found = json.loads(undo("cmd-20", "--preview", "--json").out)
-    assert [(one["bundle"], one["to"]) for one in found["moves"]] == [(MOVED, "b:1")] and found["orders"] == []
+    assert [(one["bundle"], one["to"]) for one in found["moves"]] == [(MOVED, "b:1")] and found[
+        "orders"
+    ] == []
 
 
 def logged(tables: Path, seq: int, orders: OperatorState) -> None:
@@ -225,7 +293,9 @@ def test_a_namespace_that_was_made_and_deleted_again_is_not_mentioned(
         ("nobody", "no decision and no command has the id nobody"),
     ],
 )
-def test_wrong_usage_says_what_was_expected(undo: Callable[..., Result], line: str, told: str) -> None:
+def test_wrong_usage_says_what_was_expected(
+    undo: Callable[..., Result], line: str, told: str
+) -> None:
     result = undo(*line.split())
     assert result.code == 2 and told in result.err.replace("\n", " "), result.err
 
@@ -257,8 +327,12 @@ def test_a_drain_ends_in_the_same_append_as_the_moves_back(
         "lb_stream.io.kafka.orders.KafkaProducer", lambda **given: appends.append(given) or kafka
     )
     monkeypatch.setattr("lb_stream.cli.shared.sending._wait", lambda *_: {})
-    drain, undrain = (said(at, f"{word}-broker", broker="d:1") for at, word in ((22, "drain"), (23, "undrain")))
-    commands(tables, said(20, "drain-broker", broker="e:1"), said(21, "pause-cluster"), drain, undrain)
+    drain, undrain = (
+        said(at, f"{word}-broker", broker="d:1") for at, word in ((22, "drain"), (23, "undrain"))
+    )
+    commands(
+        tables, said(20, "drain-broker", broker="e:1"), said(21, "pause-cluster"), drain, undrain
+    )
     result = undo("--since", "10h", "--yes", answers=[])
     assert result.code == 0, result.err
     kinds = [command["kind"] for _, command in kafka.sent]

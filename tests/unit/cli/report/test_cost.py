@@ -17,7 +17,9 @@ from tests.support.lbctl_runner import Result, lbctl
 from tests.unit.cli.inspect.test_tables import fill
 
 NOW = time.time_ns() // 1_000_000
-CARTS, ORDERS, OTHER = (f"{name}/0x00000000_0xffffffff" for name in ("shop/carts", "shop/orders", "pay/bills"))
+CARTS, ORDERS, OTHER = (
+    f"{name}/0x00000000_0xffffffff" for name in ("shop/carts", "shop/orders", "pay/bills")
+)
 
 
 def decision(
@@ -32,9 +34,21 @@ def decision(
 ) -> tuple[Any, Any]:
     """A decision and its outcome. `left_ms`: from the decision until the bundle had no broker."""
     issued_ms = NOW - ago_ms
-    one = {"decision_id": name, "cluster": "eu", "kind": kind, "bundle": bundle, "issued_ms": issued_ms}
+    one = {
+        "decision_id": name,
+        "cluster": "eu",
+        "kind": kind,
+        "bundle": bundle,
+        "issued_ms": issued_ms,
+    }
     one |= {"destination": "b:80", "dry_run": False, "explain": "{}", "reason": "Overloaded"} | more
-    ended = {"decision_id": name, "cluster": "eu", "bundle": bundle, "outcome": outcome, "took_ms": took_ms}
+    ended = {
+        "decision_id": name,
+        "cluster": "eu",
+        "bundle": bundle,
+        "outcome": outcome,
+        "took_ms": took_ms,
+    }
     released_ms = None if left_ms is None else issued_ms + left_ms
     return one, ended | {"at_ms": issued_ms + took_ms, "released_ms": released_ms}
 
@@ -59,10 +73,20 @@ def cost(tmp_path: Path) -> Callable[..., Result]:
     fill(tmp_path, DECISIONS, [one for one, _ in made])
     fill(tmp_path, OUTCOMES, [ended for _, ended in made])
     told = {"cluster": "eu", "throughput_in_bytes_per_s": 1e6, "throughput_out_bytes_per_s": 2e6}
-    clients = [(CARTS, 900_000, 90, 10), (CARTS, 100_000, 3, 7), (CARTS, 1_000, 500, 500), (ORDERS, 100_000, 1, 1)]
-    rows = [{"bundle": b, "slot_ms": NOW - ago, "producers": p, "consumers": c} | told for b, ago, p, c in clients]
+    clients = [
+        (CARTS, 900_000, 90, 10),
+        (CARTS, 100_000, 3, 7),
+        (CARTS, 1_000, 500, 500),
+        (ORDERS, 100_000, 1, 1),
+    ]
+    rows = [
+        {"bundle": b, "slot_ms": NOW - ago, "producers": p, "consumers": c} | told
+        for b, ago, p, c in clients
+    ]
     fill(tmp_path, BUNDLE_HISTORY, rows)
-    return lambda *arguments: lbctl("cost", *arguments, "--set", f"stream.tables={tmp_path}", cwd=tmp_path)
+    return lambda *arguments: lbctl(
+        "cost", *arguments, "--set", f"stream.tables={tmp_path}", cwd=tmp_path
+    )
 
 
 def rows(result: Result) -> list[dict[str, Any]]:
@@ -72,18 +96,40 @@ def rows(result: Result) -> list[dict[str, Any]]:
 
 def test_moves_are_added_up_by_whom_they_disturbed(cost: Callable[..., Result]) -> None:
     shop, pay = rows(cost("--by", "tenant", "--each", "total", "--json"))
-    assert (shop["whose"], shop["moves"], shop["unserved_s"], shop["known"]) == ("shop", 2, 3.0 + 4.0, 2)
-    assert (shop["clients"], shop["client_s"], shop["bytes_per_s"]) == (10 + 2, 10 * 3.0 + 2 * 4.0, 6e6)
-    assert (pay["whose"], pay["moves"], pay["unserved_s"], pay["known"], pay["clients"]) == ("pay", 1, 1.5, 0, None)
+    assert (shop["whose"], shop["moves"], shop["unserved_s"], shop["known"]) == (
+        "shop",
+        2,
+        3.0 + 4.0,
+        2,
+    )
+    assert (shop["clients"], shop["client_s"], shop["bytes_per_s"]) == (
+        10 + 2,
+        10 * 3.0 + 2 * 4.0,
+        6e6,
+    )
+    assert (pay["whose"], pay["moves"], pay["unserved_s"], pay["known"], pay["clients"]) == (
+        "pay",
+        1,
+        1.5,
+        0,
+        None,
+    )
 
 
-def test_one_move_s_cost_is_its_part_of_the_sums(cost: Callable[..., Result], tmp_path: Path) -> None:
+def test_one_move_s_cost_is_its_part_of_the_sums(
+    cost: Callable[..., Result], tmp_path: Path
+) -> None:
     with open_lake(Store.at(tmp_path)) as lake:
         found = {one: explain_decision(lake, one).cost for one in "1234568"}
         sums = {row["whose"]: row for row in move_costs(lake, "eu", 0, "bundle", "total")}
-    assert [found[one] for one in "256"] == [None] * 3  # a move's second half, a dry run, one that expired
+    assert [found[one] for one in "256"] == [
+        None
+    ] * 3  # a move's second half, a dry run, one that expired
     for one, bundle in (("1", CARTS), ("3", ORDERS)):
-        assert found[one] == {name: sums[bundle][name] for name in ("unserved_s", "clients", "client_s", "bytes_per_s")}
+        assert found[one] == {
+            name: sums[bundle][name]
+            for name in ("unserved_s", "clients", "client_s", "bytes_per_s")
+        }
     assert found["4"] == {"unserved_s": 1.5, "clients": None, "client_s": None, "bytes_per_s": None}
     failover = found["8"]
     assert failover is not None and (failover["unserved_s"], failover["client_s"]) == (40.0, 80.0)
@@ -100,37 +146,60 @@ def test_a_move_that_failed_cost_what_passed_until_somebody_served_its_bundle(
     fill(tmp_path, DECISIONS, [one for one, _ in made])
     fill(tmp_path, OUTCOMES, [ended for _, ended in made])
     with open_lake(Store.at(tmp_path)) as lake:
-        (orders,) = [row for row in move_costs(lake, "eu", 0, "bundle", "total") if row["whose"] == ORDERS]
+        (orders,) = [
+            row for row in move_costs(lake, "eu", 0, "bundle", "total") if row["whose"] == ORDERS
+        ]
         assert (orders["moves"], orders["unserved_s"]) == (2, 4.0 + 7.0)
         assert explain_decision(lake, "11").cost is None
 
 
 def test_explain_says_what_the_move_has_cost(cost: Callable[..., Result], tmp_path: Path) -> None:
-    carts, bills = (lbctl("explain", one, "--set", f"stream.tables={tmp_path}", cwd=tmp_path) for one in "14")
+    carts, bills = (
+        lbctl("explain", one, "--set", f"stream.tables={tmp_path}", cwd=tmp_path) for one in "14"
+    )
     assert carts.code == 0, carts.err
-    assert "has cost     3.0 s unserved, 10 clients disturbed, 30 client-seconds, 3.00 MB/s" in carts.out
-    assert "1.5 s unserved; bundle_history doesn't tell its clients and traffic" in bills.out.replace("\n", " ")
+    assert (
+        "has cost     3.0 s unserved, 10 clients disturbed, 30 client-seconds, 3.00 MB/s"
+        in carts.out
+    )
+    assert (
+        "1.5 s unserved; bundle_history doesn't tell its clients and traffic"
+        in bills.out.replace("\n", " ")
+    )
 
 
-def test_a_bundle_that_nobody_serves_yet_is_said(cost: Callable[..., Result], tmp_path: Path) -> None:
+def test_a_bundle_that_nobody_serves_yet_is_said(
+    cost: Callable[..., Result], tmp_path: Path
+) -> None:
     one, ended = decision("9", "unload", ORDERS, 1_000, 500, left_ms=500, destination=None)
     fill(tmp_path, DECISIONS, [one])
     fill(tmp_path, OUTCOMES, [ended])
     told = lbctl("explain", "9", "--set", f"stream.tables={tmp_path}", cwd=tmp_path)
     said = " ".join(told.out.split())
-    assert told.code == 0 and "no report has shown the bundle at a broker yet, 2 clients disturbed" in said
+    assert (
+        told.code == 0
+        and "no report has shown the bundle at a broker yet, 2 clients disturbed" in said
+    )
 
 
 def test_each_span_and_each_kind_of_whose_has_its_rows(cost: Callable[..., Result]) -> None:
     whole = rows(cost("--by", "total", "--each", "week", "--since", "500d", "--json"))
     assert [one["moves"] for one in whole] == [1, 3] and whole[0]["span"] < whole[1]["span"]
-    assert [one["whose"] for one in rows(cost("--by", "namespace", "--each", "total", "--json"))] == [
+    assert [
+        one["whose"] for one in rows(cost("--by", "namespace", "--each", "total", "--json"))
+    ] == [
         "shop/carts",
         "shop/orders",
         "pay/bills",
     ]
-    assert {one["whose"] for one in rows(cost("--by", "bundle", "--each", "day", "--json"))} == {CARTS, ORDERS, OTHER}
-    assert [one["whose"] for one in rows(cost("--by", "reason", "--each", "total", "--json"))] == ["Overloaded"]
+    assert {one["whose"] for one in rows(cost("--by", "bundle", "--each", "day", "--json"))} == {
+        CARTS,
+        ORDERS,
+        OTHER,
+    }
+    assert [one["whose"] for one in rows(cost("--by", "reason", "--each", "total", "--json"))] == [
+        "Overloaded"
+    ]
 
 
 def test_people_see_a_table_and_what_history_does_not_tell(cost: Callable[..., Result]) -> None:
@@ -139,9 +208,17 @@ def test_people_see_a_table_and_what_history_does_not_tell(cost: Callable[..., R
     assert "Of 1 of 3 moves bundle_history doesn't tell clients and traffic." in told
 
 
-def test_no_move_is_said_and_a_wrong_span_or_cluster_is_wrong_usage(cost: Callable[..., Result]) -> None:
+def test_no_move_is_said_and_a_wrong_span_or_cluster_is_wrong_usage(
+    cost: Callable[..., Result],
+) -> None:
     quiet = cost("--since", "1s")
-    assert (quiet.code, quiet.out) == (0, "") and "no move has been confirmed within 1s" in quiet.err
-    for arguments, told in ((("--since", "0d"), "expected a number and a unit"), (("--cluster", "tyop"), "there is no cluster tyop")):
+    assert (quiet.code, quiet.out) == (
+        0,
+        "",
+    ) and "no move has been confirmed within 1s" in quiet.err
+    for arguments, told in (
+        (("--since", "0d"), "expected a number and a unit"),
+        (("--cluster", "tyop"), "there is no cluster tyop"),
+    ):
         wrong = cost(*arguments)
         assert wrong.code == 2 and told in wrong.err

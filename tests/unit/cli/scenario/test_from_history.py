@@ -27,7 +27,9 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_scenario_of_a_live_cluster_has_its_loads_deaths_drains_and_rules(tables: Path, tmp_path: Path) -> None:
+def test_a_scenario_of_a_live_cluster_has_its_loads_deaths_drains_and_rules(
+    tables: Path, tmp_path: Path
+) -> None:
     done = scenario(tmp_path, "from-tables", tables, tmp_path / "eu", "--cluster", "eu", "--json")
     assert (done.code, done.objects[0]["bundles"], done.objects[0]["seconds"]) == (0, 2, 360.0)
     made = read_scenario(tmp_path / "eu")
@@ -35,13 +37,17 @@ def test_a_scenario_of_a_live_cluster_has_its_loads_deaths_drains_and_rules(tabl
     assert made.events == (Event(60.0, 0, "drain"), Event(120.0, 1, "crash"), Event(240.0, 1, "up"))
     assert made.policies.anti_affinity == (AntiAffinity("apart", ("shop/carts", "shop/orders")),)
     assert (made.move.acquire_s, made.move.release_s, made.report_interval_s) == (3.0, 2.0, 30.0)
-    assert [note for note in done.objects[0]["notes"] if note.startswith("assumed")] == ["assumed: report_delay_s = 1, reconnect_s = 2"]
+    assert [note for note in done.objects[0]["notes"] if note.startswith("assumed")] == [
+        "assumed: report_delay_s = 1, reconnect_s = 2"
+    ]
     assert "explains 12 reports" in done.objects[0]["notes"][0]
 
 
 def test_a_part_of_the_time_is_taken(tables: Path, tmp_path: Path) -> None:
     asked = ("--from", "2026-01-01T00:02Z", "--to", "2026-01-01T00:05Z")
-    done = scenario(tmp_path, "from-tables", tables, tmp_path / "eu", "--cluster", "eu", "--tick", "30", *asked)
+    done = scenario(
+        tmp_path, "from-tables", tables, tmp_path / "eu", "--cluster", "eu", "--tick", "30", *asked
+    )
     assert (done.code, done.out) == (0, f"{tmp_path / 'eu'}: 2 brokers, 2 bundles, 180 s\n")
     made = read_scenario(tmp_path / "eu")
     assert made.loads[0].tolist() == [[12.0, 13.0, 14.0]] * 2
@@ -59,7 +65,9 @@ def test_a_part_of_the_time_is_taken(tables: Path, tmp_path: Path) -> None:
         (("--cluster", "eu", "--tick", "7"), "tick = 7.0: expected a divisor of the history's resolution, 60 s"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_made_is_told_in_a_line(tables: Path, tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
+def test_what_cannot_be_made_is_told_in_a_line(
+    tables: Path, tmp_path: Path, arguments: tuple[str, ...], said: str
+) -> None:
     done = scenario(tmp_path, "from-tables", tables, tmp_path / "x", *arguments)
     assert (done.code, said in " ".join(done.err.split())) == (2, True), done.err
 
@@ -78,8 +86,12 @@ def test_captured_reports_of_real_brokers_make_a_scenario(tmp_path: Path) -> Non
 
 
 def test_reports_that_cannot_be_read_are_told_in_a_line(tmp_path: Path) -> None:
-    timeless = json.dumps({"webServiceUrl": "http://a:8080", "loadReportType": "LocalBrokerData"}).encode()
-    for number, (text, said) in enumerate(((b"", "has no load report"), (b"{", "line 1: not a JSON object"), (timeless, "when"))):
+    timeless = json.dumps(
+        {"webServiceUrl": "http://a:8080", "loadReportType": "LocalBrokerData"}
+    ).encode()
+    for number, (text, said) in enumerate(
+        ((b"", "has no load report"), (b"{", "line 1: not a JSON object"), (timeless, "when"))
+    ):
         file = tmp_path / f"{number}.jsonl"
         file.write_bytes(text)
         done = scenario(tmp_path, "from-reports", file, tmp_path / "x")

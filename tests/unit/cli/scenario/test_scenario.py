@@ -30,11 +30,17 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def test_a_family_makes_a_scenario_that_checks_and_the_same_bytes_each_time(tmp_path: Path) -> None:
     for name in ("one", "two"):
-        assert scenario("new", "--family", "drain", "--set", "load.usage=0.6", name, cwd=tmp_path).code == 0
+        assert (
+            scenario("new", "--family", "drain", "--set", "load.usage=0.6", name, cwd=tmp_path).code
+            == 0
+        )
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
     checked = scenario("check", "one", cwd=tmp_path)
     assert (checked.code, checked.err) == (0, "")
-    assert checked.out.splitlines()[0] == "one: drain, 60 minutes, 13 of 13 brokers up, 520 bundles in 65 namespaces"
+    assert (
+        checked.out.splitlines()[0]
+        == "one: drain, 60 minutes, 13 of 13 brokers up, 520 bundles in 65 namespaces"
+    )
     assert checked.out.splitlines()[2] == "with 2 drain, 2 undrain"
 
 
@@ -53,7 +59,10 @@ def test_what_is_there_is_written_over_only_when_asked(tmp_path: Path) -> None:
     assert scenario("new", *FAST, "mine", cwd=tmp_path).code == 0
     before = contents(tmp_path / "mine")
     again = scenario("new", *FAST, "--set", "seed=2", "mine", cwd=tmp_path)
-    assert (again.code, again.err) == (2, "lbctl: mine: there is something already; --force writes over a scenario\n")
+    assert (again.code, again.err) == (
+        2,
+        "lbctl: mine: there is something already; --force writes over a scenario\n",
+    )
     assert contents(tmp_path / "mine") == before
     assert scenario("new", *FAST, "--set", "seed=2", "--force", "mine", cwd=tmp_path).code == 0
     assert contents(tmp_path / "mine") != before
@@ -78,7 +87,10 @@ def test_what_is_made_is_told_to_programs_too(tmp_path: Path) -> None:
         ((), "name a folder for the scenario"),
         (("a.toml", "b.toml", "c"), "name a folder for the scenario"),
         (("mine",), "say what to make"),
-        (("--family", "drains", "mine"), "--family: family = 'drains': expected one of the families; nearest: drain"),
+        (
+            ("--family", "drains", "mine"),
+            "--family: family = 'drains': expected one of the families; nearest: drain",
+        ),
         (
             ("--family", "drain", "--set", "cluster.broker=3", "mine"),
             "--set: cluster.broker = 3: expected one of the known keys; nearest: brokers",
@@ -88,7 +100,9 @@ def test_what_is_made_is_told_to_programs_too(tmp_path: Path) -> None:
         (("--print", "--family", "x"), "--family: family = 'x': expected one of the families"),
     ],
 )
-def test_what_cannot_be_made_is_one_line_and_exit_code_2(tmp_path: Path, arguments: tuple[str, ...], told: str) -> None:
+def test_what_cannot_be_made_is_one_line_and_exit_code_2(
+    tmp_path: Path, arguments: tuple[str, ...], told: str
+) -> None:
     result = scenario("new", *arguments, cwd=tmp_path)
     assert (result.code, result.out, len(result.err.splitlines())) == (2, "", 1)
     assert result.err.startswith(f"lbctl: {told}")
@@ -96,7 +110,9 @@ def test_what_cannot_be_made_is_one_line_and_exit_code_2(tmp_path: Path, argumen
 
 
 def test_families_are_listed(tmp_path: Path) -> None:
-    assert {one["family"]: one["why"] for one in scenario("families", "--json", cwd=tmp_path).objects} == families()
+    assert {
+        one["family"]: one["why"] for one in scenario("families", "--json", cwd=tmp_path).objects
+    } == families()
     assert "steady_skewed" in scenario("families", cwd=tmp_path).out
 
 
@@ -104,9 +120,13 @@ def test_families_are_listed(tmp_path: Path) -> None:
 
 
 def test_a_broken_scenario_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
-    folder = edited(copied("drain", tmp_path), lambda document: document["events"][0].update(broker="x:1"))
+    folder = edited(
+        copied("drain", tmp_path), lambda document: document["events"][0].update(broker="x:1")
+    )
     result = scenario("check", folder, cwd=tmp_path)
-    expected = f"{folder}/scenario.json: events[0].broker = 'x:1': expected the name of one of the brokers"
+    expected = (
+        f"{folder}/scenario.json: events[0].broker = 'x:1': expected the name of one of the brokers"
+    )
     assert (result.code, result.out, result.err) == (2, "", f"lbctl: {expected}\n")
     (told,) = scenario("check", folder, "--json", cwd=tmp_path).objects
     assert told == {
@@ -125,21 +145,32 @@ def test_what_is_hardly_meant_is_noted(tmp_path: Path) -> None:
         assert isinstance(brokers, list)
         brokers[3]["report_phase_s"] = 5
         name = brokers[0]["name"]
-        document["policies"] = {"pinned_namespaces": ["no/where"], "isolation": [_walls(name, read_scenario(folder).namespaces[0])]}
+        document["policies"] = {
+            "pinned_namespaces": ["no/where"],
+            "isolation": [_walls(name, read_scenario(folder).namespaces[0])],
+        }
         document["faults"] = [{"kind": "lost_acks", "brokers": [name], "from_s": 0, "to_s": 1e6}]
 
     folder = copied("steady_skewed", tmp_path)
     result = scenario("check", edited(folder, odd), cwd=tmp_path)
     notes = result.err.splitlines()
     assert result.code == 0
-    assert notes[0].startswith("note: 1 brokers never report by their rhythm, broker-0004:8080 first: ")
+    assert notes[0].startswith(
+        "note: 1 brokers never report by their rhythm, broker-0004:8080 first: "
+    )
     assert notes[1] == "note: policies name 1 namespaces without a bundle, no/where first"
     assert notes[2].endswith("bundles start where isolation doesn't allow them")
     assert notes[3] == "note: 1 faults last beyond the end, at 3000 s"
 
 
 def _walls(broker: str, namespace: str) -> dict[str, object]:
-    return {"name": "a", "namespaces": [namespace], "primary": [broker], "secondary": [], "min_available": 1}
+    return {
+        "name": "a",
+        "namespaces": [namespace],
+        "primary": [broker],
+        "secondary": [],
+        "min_available": 1,
+    }
 
 
 # --- show ---
@@ -149,16 +180,28 @@ def test_figures_of_what_is_shown_follow_from_the_scenario(tmp_path: Path) -> No
     (told,) = scenario("show", SCENARIOS / "crash_return", "--json", cwd=tmp_path).objects
     given = read_scenario(SCENARIOS / "crash_return")
     loads = given.loads_at(0)
-    cpu = loads[:2].sum(axis=0) / given.brokers.cpu_msgs_per_s[0] + loads[2:].sum(axis=0) / given.brokers.cpu_bytes_per_s[0]
+    cpu = (
+        loads[:2].sum(axis=0) / given.brokers.cpu_msgs_per_s[0]
+        + loads[2:].sum(axis=0) / given.brokers.cpu_bytes_per_s[0]
+    )
     by_broker = np.bincount(given.bundles.start_owner, cpu)
-    assert {one["broker"]: one["cpu"] for one in told["at_start"]} == pytest.approx(dict(zip(given.brokers.names, by_broker, strict=True)))
-    assert [one["usage"] for one in told["at_start"]] == sorted((one["usage"] for one in told["at_start"]), reverse=True)
+    assert {one["broker"]: one["cpu"] for one in told["at_start"]} == pytest.approx(
+        dict(zip(given.brokers.names, by_broker, strict=True))
+    )
+    assert [one["usage"] for one in told["at_start"]] == sorted(
+        (one["usage"] for one in told["at_start"]), reverse=True
+    )
     assert told["events"] == [
         {"t_s": 600.0, "what": "crash broker-0003:8080"},
         {"t_s": 1500.0, "what": "up broker-0003:8080"},
     ]
     lost = int((given.bundles.start_owner == 2).sum())
-    assert [(one["t_s"], one["orphaned"]) for one in told["unmoved"]] == [(0.0, 0), (1500.0, lost), (2400.0, lost), (3590.0, lost)]
+    assert [(one["t_s"], one["orphaned"]) for one in told["unmoved"]] == [
+        (0.0, 0),
+        (1500.0, lost),
+        (2400.0, lost),
+        (3590.0, lost),
+    ]
     assert told["unmoved"][0]["greatest"] == pytest.approx(by_broker.max())
 
 
@@ -170,7 +213,15 @@ def test_people_see_brokers_and_what_happens(tmp_path: Path) -> None:
 
 
 def test_many_brokers_are_cut_short(tmp_path: Path) -> None:
-    many = ("--set", "cluster.brokers=25", "--set", "cluster.bundles_per_broker=2", "--set", "ticks=6", "many")
+    many = (
+        "--set",
+        "cluster.brokers=25",
+        "--set",
+        "cluster.bundles_per_broker=2",
+        "--set",
+        "ticks=6",
+        "many",
+    )
     assert scenario("new", *many, cwd=tmp_path).code == 0
     assert "and 5 more brokers (--json has all)" in scenario("show", "many", cwd=tmp_path).out
     assert len(scenario("show", "many", "--json", cwd=tmp_path).objects[0]["at_start"]) == 25
@@ -189,7 +240,9 @@ def test_a_picture_shows_something_and_is_the_same_each_time(tmp_path: Path, nam
 
 def test_a_page_needs_nothing_else_and_obeys_no_name(tmp_path: Path) -> None:
     evil = "</title><script>alert(1)</script>"
-    folder = edited(copied("drain", tmp_path), lambda document: document.update(name=evil, why=evil))
+    folder = edited(
+        copied("drain", tmp_path), lambda document: document.update(name=evil, why=evil)
+    )
     assert scenario("show", folder, "--html", "page.html", cwd=tmp_path).err == "wrote page.html\n"
     page = (tmp_path / "page.html").read_text()
     assert page.startswith("<!DOCTYPE html>")

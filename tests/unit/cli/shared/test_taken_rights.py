@@ -18,16 +18,27 @@ KAFKA = ("--set", "kafka.bootstrap_servers=k:9093")
 
 @pytest.mark.parametrize(
     ("arguments", "topic"),
-    [(("decisions", "--follow", "--json"), "lb-decisions"), (("clusters", "pause", "eu-1"), "lb-command-results")],
+    [
+        (("decisions", "--follow", "--json"), "lb-decisions"),
+        (("clusters", "pause", "eu-1"), "lb-command-results"),
+    ],
     ids=["who follows", "who waits"],
 )
-def test_the_right_that_was_taken_is_named(arguments: tuple[str, ...], topic: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_right_that_was_taken_is_named(
+    arguments: tuple[str, ...], topic: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     refused = TopicAuthorizationFailedError(topic)
     monkeypatch.setattr(reachable, "unanswered", lambda _: None)
-    monkeypatch.setattr(preflight, "require", Mock(side_effect=[[], refused_rights("k:9093", {}, [Right("Read", "topic", topic)])]))
+    monkeypatch.setattr(
+        preflight,
+        "require",
+        Mock(side_effect=[[], refused_rights("k:9093", {}, [Right("Read", "topic", topic)])]),
+    )
     monkeypatch.setattr(follow, "records", Mock(side_effect=refused))
     monkeypatch.setattr(orders, "send_order", Mock())
     monkeypatch.setattr(orders, "Answers", Mock(return_value=Mock(poll=Mock(side_effect=refused))))
     result = lbctl(*arguments, *KAFKA, cwd=tmp_path)
     assert result.code == 1
-    assert result.err.startswith(f"lbctl: Kafka at k:9093 refuses User:ANONYMOUS: missing Read on topic {topic}."), result
+    assert result.err.startswith(
+        f"lbctl: Kafka at k:9093 refuses User:ANONYMOUS: missing Read on topic {topic}."
+    ), result

@@ -49,8 +49,21 @@ def proposal(number: int, kind: Any = "unload") -> Proposal:
         "kind": kind,
         "bundle": f"shop/n{number}/0x00000000_0xffffffff",
     }
-    way = {"source": "a:8080", "destination": "b:8080" if kind == "unload" else None, "proposed_ms": START_MS, "expires_ms": START_MS}
-    return Proposal(**head, **way, reason="Overloaded", rule="above_average", strategy="ThresholdShedder", explain={}, bytes_per_s=1e6)
+    way = {
+        "source": "a:8080",
+        "destination": "b:8080" if kind == "unload" else None,
+        "proposed_ms": START_MS,
+        "expires_ms": START_MS,
+    }
+    return Proposal(
+        **head,
+        **way,
+        reason="Overloaded",
+        rule="above_average",
+        strategy="ThresholdShedder",
+        explain={},
+        bytes_per_s=1e6,
+    )
 
 
 def write_present(
@@ -65,13 +78,25 @@ def write_present(
     owners = [*[BROKERS[0]] * 8, *[BROKERS[1]] * 2, *[BROKERS[2]] * 2]
     times = [{"cluster": "eu", "slot_ms": START_MS + slot * slot_ms} for slot in range(10)]
     clients = {"topics": 2, "producers": 3, "consumers": 4}
-    bundles = [{"bundle": f"shop/n{row}/0x00000000_0xffffffff", "owner": owner} | load(1) | clients for row, owner in enumerate(owners)]
+    bundles = [
+        {"bundle": f"shop/n{row}/0x00000000_0xffffffff", "owner": owner} | load(1) | clients
+        for row, owner in enumerate(owners)
+    ]
     fill(folder, BUNDLE_HISTORY, [time | one for time in times for one in bundles])
     limits = {"cpu_limit": 100.0, "memory_limit": 8192.0, "direct_memory_limit": 8192.0} | {
         f"bandwidth_{way}_limit": 10_000_000.0 for way in ("in", "out")
     }
-    brokers = [{"broker": name, "cpu_usage": 100 / 12 * owners.count(name)} | limits | load(owners.count(name)) for name in BROKERS]
-    fill(folder, BROKER_HISTORY, [time | one | {"reported_ms": time["slot_ms"]} for time in times for one in brokers])
+    brokers = [
+        {"broker": name, "cpu_usage": 100 / 12 * owners.count(name)}
+        | limits
+        | load(owners.count(name))
+        for name in BROKERS
+    ]
+    fill(
+        folder,
+        BROKER_HISTORY,
+        [time | one | {"reported_ms": time["slot_ms"]} for time in times for one in brokers],
+    )
     lives = [
         {"cluster": "eu", "seq": seq, "now_ms": time["slot_ms"], "broker": broker, "alive": True}
         | {"seen_ms": time["slot_ms"], "reported_ms": time["slot_ms"]}
@@ -79,9 +104,17 @@ def write_present(
         for broker in BROKERS
     ]
     fill(folder, BROKER_LOADS, lives)
-    suspension = Suspension("mass_disappearance", START_MS, START_MS, vanished) if vanished else None
+    suspension = (
+        Suspension("mass_disappearance", START_MS, START_MS, vanished) if vanished else None
+    )
     memory = Memory(orders=orders, proposals=proposals, suspension=suspension).to_json()
-    log = {"seq": 1, "now_ms": START_MS, "memory": memory, "inputs": json.dumps({"settings": dict(settings)}), "refusals": "[]"}
+    log = {
+        "seq": 1,
+        "now_ms": START_MS,
+        "memory": memory,
+        "inputs": json.dumps({"settings": dict(settings)}),
+        "refusals": "[]",
+    }
     fill(folder, ROUNDS, [{"cluster": "eu", "log_seq": 0} | log])
     for table in (COMMANDS, DECISIONS, OUTCOMES, OWNERSHIP, PROPOSALS):
         fill(folder, table, [])
@@ -97,7 +130,9 @@ def asked(tables: Path, *arguments: str) -> Result:
     return lbctl(*arguments, "--set", f"stream.tables={tables}", cwd=tables)
 
 
-def test_what_another_setting_would_do_is_shown_beside_what_happens_without_it(tables: Path) -> None:
+def test_what_another_setting_would_do_is_shown_beside_what_happens_without_it(
+    tables: Path,
+) -> None:
     pulsars = "loadBalancerLoadSheddingStrategy=ThresholdShedder"
     wanted = ["--set", "shedding_enabled=true", "--set", pulsars, "--set", "min_throughput_mb=0"]
     result = asked(tables, "what-if", *wanted, "--minutes", "20", "--json")
@@ -105,13 +140,23 @@ def test_what_another_setting_would_do_is_shown_beside_what_happens_without_it(t
     (found,) = result.objects
     as_it_is, changed = found["as it is"], found["changed"]
     assert (found["cluster"], found["minutes"], as_it_is["moves"]) == ("eu", 20.0, 0)
-    assert 0 < changed["moves"] == len(changed["moved"]) and changed["clients_disturbed"] == 7 * changed["moves"]
-    assert changed["usage_max_after"] < changed["usage_max_now"] == as_it_is["usage_max_after"] == pytest.approx(8 / 12, rel=0.02)
+    assert (
+        0 < changed["moves"] == len(changed["moved"])
+        and changed["clients_disturbed"] == 7 * changed["moves"]
+    )
+    assert (
+        changed["usage_max_after"]
+        < changed["usage_max_now"]
+        == as_it_is["usage_max_after"]
+        == pytest.approx(8 / 12, rel=0.02)
+    )
     assert changed["moved"][0]["from"] == "a:8080" and changed["fits"]
 
 
 def test_slots_of_any_length_can_be_played(tmp_path: Path) -> None:
-    result = asked(write_present(tmp_path, 2_000), "what-if", "--drain", "c:8080", "--minutes", "5", "--json")
+    result = asked(
+        write_present(tmp_path, 2_000), "what-if", "--drain", "c:8080", "--minutes", "5", "--json"
+    )
     assert result.code == 0 and result.objects[0]["changed"]["drain_s"] > 0, result.err
 
 
@@ -122,46 +167,91 @@ def test_a_drain_that_fits_and_one_that_does_not(tables: Path) -> None:
     assert full.code == 1 and "doesn't fit" in full.out
 
 
-def test_the_commands_that_change_something_have_it_as_a_preview_and_send_nothing(tables: Path) -> None:
+def test_the_commands_that_change_something_have_it_as_a_preview_and_send_nothing(
+    tables: Path,
+) -> None:
     drained = asked(tables, "brokers", "drain", "c:8080", "--preview")
     assert drained.code == 0 and "clients disturbed" in drained.out
-    changed = asked(tables, "update-dynamic-config", "--config", "loadBalancerSheddingEnabled", "--value", "true", "--preview", "--json")
+    changed = asked(
+        tables,
+        "update-dynamic-config",
+        "--config",
+        "loadBalancerSheddingEnabled",
+        "--value",
+        "true",
+        "--preview",
+        "--json",
+    )
     (found,) = changed.objects
     assert (changed.code, found["minutes"], found["as it is"]["moves"]) == (0, 30.0, 0)
-    assert found["changed"]["usage_max_now"] == found["as it is"]["usage_max_after"], "both begin from what there is"
+    assert found["changed"]["usage_max_now"] == found["as it is"]["usage_max_after"], (
+        "both begin from what there is"
+    )
 
 
 BUNDLE = ["shop/n0", "-b", "0x00000000_0xffffffff"]
 
 
 def test_a_bundle_is_moved_to_its_destination_or_to_whom_placement_takes(tables: Path) -> None:
-    (found,) = asked(tables, "namespaces", "unload", *BUNDLE, "-d", "c:8080", "--preview", "--json").objects
+    (found,) = asked(
+        tables, "namespaces", "unload", *BUNDLE, "-d", "c:8080", "--preview", "--json"
+    ).objects
     (move,) = found["changed"]["moved"]
-    assert (move["bundle"], move["from"], move["to"]) == ("shop/n0/0x00000000_0xffffffff", "a:8080", "c:8080")
+    assert (move["bundle"], move["from"], move["to"]) == (
+        "shop/n0/0x00000000_0xffffffff",
+        "a:8080",
+        "c:8080",
+    )
     assert found["changed"]["clients_disturbed"] == 7 and found["as it is"]["moves"] == 0
     assert [one["outcome"] for one in found["answers"]] == ["done"]
     shown = asked(tables, "namespaces", "unload", "shop/n0", "--preview")
-    assert shown.code == 0 and "done: shop/n0/0x00000000_0xffffffff leaves a:8080" in shown.out and "clients disturbed" in shown.out
+    assert (
+        shown.code == 0
+        and "done: shop/n0/0x00000000_0xffffffff leaves a:8080" in shown.out
+        and "clients disturbed" in shown.out
+    )
 
 
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["unload", *BUNDLE, "-d", "a:8080"], "it would be refused (destination_is_owner): a:8080 owns"),
+        (
+            ["unload", *BUNDLE, "-d", "a:8080"],
+            "it would be refused (destination_is_owner): a:8080 owns",
+        ),
         (["unload", *BUNDLE, "-d", "z:8080"], "it would be refused (inactive_destination)"),
         (["unload", "shop/other"], "it would be refused (unknown_namespace)"),
-        (["unload", "shop/n0", "-b", "0x00000000_0x10000000"], "it would be refused (unknown_bundle)"),
+        (
+            ["unload", "shop/n0", "-b", "0x00000000_0x10000000"],
+            "it would be refused (unknown_bundle)",
+        ),
     ],
 )
-def test_what_the_balancer_would_refuse_is_one_line(tables: Path, arguments: list[str], told: str) -> None:
+def test_what_the_balancer_would_refuse_is_one_line(
+    tables: Path, arguments: list[str], told: str
+) -> None:
     result = asked(tables, "namespaces", *arguments, "--preview")
     assert result.code == 1 and told in result.err.splitlines()[-1] and not result.out
 
 
 def test_a_policy_that_keeps_the_bundle_away_refuses_in_the_preview_too(tmp_path: Path) -> None:
-    policy = {"name": "p", "namespaces": ["shop/n0"], "primary": ["a"], "secondary": [], "min_available": 1}
+    policy = {
+        "name": "p",
+        "namespaces": ["shop/n0"],
+        "primary": ["a"],
+        "secondary": [],
+        "min_available": 1,
+    }
     orders = OperatorState(isolation={"p": policy})
-    result = asked(write_present(tmp_path, orders=orders), "namespaces", "unload", *BUNDLE, "-d", "c:8080", "--preview")
+    result = asked(
+        write_present(tmp_path, orders=orders),
+        "namespaces",
+        "unload",
+        *BUNDLE,
+        "-d",
+        "c:8080",
+        "--preview",
+    )
     assert result.code == 1 and "it would be refused (isolation)" in result.err
 
 
@@ -181,7 +271,9 @@ SHEDS = {"shedding_enabled": True, "shedding_strategy": "ThresholdShedder", "min
 def test_what_would_go_out_if_decisions_were_published(
     tmp_path: Path, settings: dict[str, Any], commanded: dict[str, Any], command: list[str]
 ) -> None:
-    tables = write_present(tmp_path, settings=SHEDS | settings, orders=OperatorState(settings=commanded))
+    tables = write_present(
+        tmp_path, settings=SHEDS | settings, orders=OperatorState(settings=commanded)
+    )
     result = asked(tables, *command, "--preview", "--json")
     assert result.code == 0, result.err
     (found,) = result.objects
@@ -192,37 +284,75 @@ def test_what_would_go_out_if_decisions_were_published(
     ("settings", "commanded", "command", "told"),
     [
         ({"mode": "act"}, {}, ["mode", "eu", "act"], "mode = 'act': expected another one"),
-        ({"mode": "act"}, {}, ["mode", "eu", "approve"], "nothing that balancing wants moves until somebody approves it"),
-        ({"mode": "approve"}, {"dry_run": True}, ["enable", "eu"], "nothing that balancing wants moves until somebody approves it"),
-        ({"mode": "act"}, {"mode": "approve", "dry_run": True}, ["enable", "eu"], "until somebody approves it"),
+        (
+            {"mode": "act"},
+            {},
+            ["mode", "eu", "approve"],
+            "nothing that balancing wants moves until somebody approves it",
+        ),
+        (
+            {"mode": "approve"},
+            {"dry_run": True},
+            ["enable", "eu"],
+            "nothing that balancing wants moves until somebody approves it",
+        ),
+        (
+            {"mode": "act"},
+            {"mode": "approve", "dry_run": True},
+            ["enable", "eu"],
+            "until somebody approves it",
+        ),
     ],
 )
 def test_a_mode_that_moves_nothing_is_not_played(
-    tmp_path: Path, settings: dict[str, Any], commanded: dict[str, Any], command: list[str], told: str
+    tmp_path: Path,
+    settings: dict[str, Any],
+    commanded: dict[str, Any],
+    command: list[str],
+    told: str,
 ) -> None:
-    tables = write_present(tmp_path, settings=SHEDS | settings, orders=OperatorState(settings=commanded))
+    tables = write_present(
+        tmp_path, settings=SHEDS | settings, orders=OperatorState(settings=commanded)
+    )
     result = asked(tables, "clusters", *command, "--preview")
     assert result.code == 2 and told in result.err.splitlines()[-1] and not result.out
 
 
 def test_the_end_of_a_pause_and_other_limits(tmp_path: Path) -> None:
-    paused = write_present(tmp_path / "paused", settings=SHEDS | {"mode": "act"}, orders=OperatorState(paused=True))
+    paused = write_present(
+        tmp_path / "paused", settings=SHEDS | {"mode": "act"}, orders=OperatorState(paused=True)
+    )
     (found,) = asked(paused, "clusters", "resume", "eu", "--preview", "--json").objects
     assert found["as it is"]["moves"] == 0 < found["changed"]["moves"]
-    (found,) = asked(paused, "what-if", "--cluster", "eu", "--set", "loadBalancerBrokerThresholdShedderPercentage=1", "--json").objects
+    (found,) = asked(
+        paused,
+        "what-if",
+        "--cluster",
+        "eu",
+        "--set",
+        "loadBalancerBrokerThresholdShedderPercentage=1",
+        "--json",
+    ).objects
     assert found["changed"]["moves"] == 0 == found["as it is"]["moves"]
-    assert "it is paused: nothing is shed or split" in asked(paused, "what-if", "--cluster", "eu", "--set", "enabled=true").err
+    assert (
+        "it is paused: nothing is shed or split"
+        in asked(paused, "what-if", "--cluster", "eu", "--set", "enabled=true").err
+    )
     acting = write_present(tmp_path / "acting", settings=SHEDS | {"mode": "act"})
     again = asked(acting, "clusters", "resume", "eu", "--preview")
     assert again.code == 1 and "eu is not paused" in again.err and not again.out
-    (found,) = asked(acting, "clusters", "limit", "eu", "--per-minute", "0", "--preview", "--json").objects
+    (found,) = asked(
+        acting, "clusters", "limit", "eu", "--per-minute", "0", "--preview", "--json"
+    ).objects
     assert found["changed"]["moves"] == 0 < found["as it is"]["moves"]
 
 
 def test_a_drained_broker_that_is_given_back(tmp_path: Path) -> None:
     tables = write_present(tmp_path, orders=OperatorState(drained=("c:8080",)))
     (found,) = asked(tables, "brokers", "undrain", "c", "--preview", "--json").objects
-    assert {one["from"] for one in found["as it is"]["moved"]} == {"c:8080"} and found["as it is"]["moves"] == 2
+    assert {one["from"] for one in found["as it is"]["moved"]} == {"c:8080"} and found["as it is"][
+        "moves"
+    ] == 2
     assert found["changed"]["moves"] == 0
     other = asked(tables, "brokers", "undrain", "a:8080", "--preview")
     assert other.code == 2 and "expected one that is being drained: c:8080" in other.err
@@ -231,14 +361,26 @@ def test_a_drained_broker_that_is_given_back(tmp_path: Path) -> None:
 def test_silent_brokers_taken_for_dead(tmp_path: Path) -> None:
     tables = write_present(tmp_path, vanished=("c:8080",))
     (found,) = asked(tables, "clusters", "declare-dead", "eu", "--preview", "--json").objects
-    assert found["changed"]["failovers"] == 2 and found["changed"]["moves"] == 0 and found["changed"]["fits"]
+    assert (
+        found["changed"]["failovers"] == 2
+        and found["changed"]["moves"] == 0
+        and found["changed"]["fits"]
+    )
     assert found["changed"]["client_seconds_lost"] < found["as it is"]["client_seconds_lost"]
     speaks = asked(tables, "clusters", "declare-dead", "eu", "--broker", "a:8080", "--preview")
-    assert speaks.code == 1 and "it would be refused (speaks): a:8080 has been heard lately; silent is c:8080" in speaks.err
+    assert (
+        speaks.code == 1
+        and "it would be refused (speaks): a:8080 has been heard lately; silent is c:8080"
+        in speaks.err
+    )
 
 
 def test_proposals_are_played_as_moves_while_all_else_waits(tmp_path: Path) -> None:
-    tables = write_present(tmp_path, settings=SHEDS | {"mode": "approve"}, proposals=(proposal(0), proposal(1, kind="split")))
+    tables = write_present(
+        tmp_path,
+        settings=SHEDS | {"mode": "approve"},
+        proposals=(proposal(0), proposal(1, kind="split")),
+    )
     (found,) = asked(tables, "approve", "eu:1:p0", "--preview", "--json").objects
     (move,) = found["changed"]["moved"]
     assert (move["from"], move["to"]) == ("a:8080", "b:8080") and found["as it is"]["moves"] == 0
@@ -262,9 +404,19 @@ def test_a_preview_is_of_one_cluster(tables: Path) -> None:
         (["--set", "threshold_percent=much"], "expected a number"),
         (["--drain", "z:8080"], "expected one of a:8080, b:8080, c:8080"),
         (["--drain", "z"], "broker z: expected a broker's name"),
-        (["--cluster", "us", "--set", "threshold_percent=5"], "expected one that bundle_history tells of: eu"),
+        (
+            ["--cluster", "us", "--set", "threshold_percent=5"],
+            "expected one that bundle_history tells of: eu",
+        ),
     ],
 )
-def test_what_cannot_be_tried_is_one_line_and_code_two(tables: Path, arguments: list[str], told: str) -> None:
+def test_what_cannot_be_tried_is_one_line_and_code_two(
+    tables: Path, arguments: list[str], told: str
+) -> None:
     result = asked(tables, "what-if", *arguments)
-    assert result.code == 2 and told in result.err.splitlines()[-1] and "Traceback" not in result.err and not result.out
+    assert (
+        result.code == 2
+        and told in result.err.splitlines()[-1]
+        and "Traceback" not in result.err
+        and not result.out
+    )

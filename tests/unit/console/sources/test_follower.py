@@ -20,15 +20,23 @@ PATIENCE_S = 120.0
 
 
 @pytest.mark.e2e
-def test_a_committed_decision_is_told_and_one_that_was_aborted_is_not(kafka: EmbeddedKafka, topic_names: TopicSettings, count: Any) -> None:
+def test_a_committed_decision_is_told_and_one_that_was_aborted_is_not(
+    kafka: EmbeddedKafka, topic_names: TopicSettings, count: Any
+) -> None:
     create_topics(kafka.bootstrap, topic_specs(topic_names))
     told: queue.Queue[dict[str, Any]] = queue.Queue()
-    follower = Follower({"bootstrap_servers": kafka.bootstrap}, topic_names.decisions, topic_names.results, told.put)
+    follower = Follower(
+        {"bootstrap_servers": kafka.bootstrap}, topic_names.decisions, topic_names.results, told.put
+    )
     follower.start()
-    with closing(KafkaProducer(bootstrap_servers=kafka.bootstrap, transactional_id=topic_names.decisions)) as producer:
+    with closing(
+        KafkaProducer(bootstrap_servers=kafka.bootstrap, transactional_id=topic_names.decisions)
+    ) as producer:
         producer.init_transactions()
         number, end, took_s = 0, time.monotonic() + PATIENCE_S, 0.0
-        while told.empty() and time.monotonic() < end:  # it hears from the topics' ends on, as soon as it has found them
+        while (
+            told.empty() and time.monotonic() < end
+        ):  # it hears from the topics' ends on, as soon as it has found them
             for committed in (False, True):
                 number += 1
                 one = example_decision(decision_id=f"eu-1:{number}:{int(committed)}")

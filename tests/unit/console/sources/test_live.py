@@ -15,13 +15,19 @@ from lb_stream.contracts.decisions import example_decision
 from lb_stream.query.screens.lists import Row
 from tests.unit.console.site import Tags
 
-ANSWER = CommandResult(id="c-1", cluster="eu-1", kind="drain-broker", outcome="done", text="b-1:80 is empty", at_ms=7)
+ANSWER = CommandResult(
+    id="c-1", cluster="eu-1", kind="drain-broker", outcome="done", text="b-1:80 is empty", at_ms=7
+)
 
 
 def rows(*values: bytes) -> list[Row]:
     follower = Follower({}, "decisions", "results", print)
     topics = [("results" if b'"outcome"' in value else "decisions", value) for value in values]
-    return [row for topic, value in topics for row in follower._rows(topic, [SimpleNamespace(value=value, partition=0, offset=0)])]
+    return [
+        row
+        for topic, value in topics
+        for row in follower._rows(topic, [SimpleNamespace(value=value, partition=0, offset=0)])
+    ]
 
 
 @pytest.mark.parametrize(
@@ -34,7 +40,9 @@ def rows(*values: bytes) -> list[Row]:
         ("us-1", "all", "", []),
     ],
 )
-def test_an_entry_is_told_to_the_pages_that_show_its_like(cluster: str, what: str, text: str, heard: list[str]) -> None:
+def test_an_entry_is_told_to_the_pages_that_show_its_like(
+    cluster: str, what: str, text: str, heard: list[str]
+) -> None:
     async def told() -> list[str]:
         hub, listener = Hub(entry_html), Listener(cluster, what, text, asyncio.get_running_loop())
         assert hub.join(listener)
@@ -44,7 +52,9 @@ def test_an_entry_is_told_to_the_pages_that_show_its_like(cluster: str, what: st
         hub.leave(listener)
         hub.tell(rows(ANSWER.to_json().encode())[0])
         await asyncio.sleep(0)
-        return [json.loads(listener.waiting.get_nowait())["id"] for _ in range(listener.waiting.qsize())]
+        return [
+            json.loads(listener.waiting.get_nowait())["id"] for _ in range(listener.waiting.qsize())
+        ]
 
     assert asyncio.run(told()) == heard
 
@@ -56,13 +66,22 @@ def test_a_page_that_is_far_behind_misses_the_oldest_entries_and_holds_up_nobody
         for number in range(MOST_WAITING + 5):
             hub.tell({"entry": "command", "id": number, "cluster": "eu-1", "kind": "x"})
         await asyncio.sleep(0)
-        return [json.loads(listener.waiting.get_nowait())["id"] for _ in range(listener.waiting.qsize())]
+        return [
+            json.loads(listener.waiting.get_nowait())["id"] for _ in range(listener.waiting.qsize())
+        ]
 
     assert asyncio.run(told()) == list(range(5, MOST_WAITING + 5))
 
 
 def test_what_is_no_decision_is_left_out_and_what_follows_is_told() -> None:
-    found = rows(b"", b"{}", b"\xff\x00", b'{"decision_id": 3}', b"null", example_decision().to_json().encode())
+    found = rows(
+        b"",
+        b"{}",
+        b"\xff\x00",
+        b'{"decision_id": 3}',
+        b"null",
+        example_decision().to_json().encode(),
+    )
     assert [row["id"] for row in found] == ["eu-1:42:0"]
 
 

@@ -8,17 +8,28 @@ from pathlib import Path
 
 import pytest
 
-from lb_stream.console.sources.reader import LATE_S, LONGEST_S, MOST_ANSWERS, REFRESH_S, REST, Reader
+from lb_stream.console.sources.reader import (
+    LATE_S,
+    LONGEST_S,
+    MOST_ANSWERS,
+    REFRESH_S,
+    REST,
+    Reader,
+)
 from lb_stream.console.sources.shared import Shared
 from lb_stream.query import QueryError
 from lb_stream.store import Store
 from tests.unit.console.site import fleet, settings_of
 
 
-def test_a_question_is_put_once_and_again_when_the_tables_are_looked_at_again(tmp_path: Path) -> None:
+def test_a_question_is_put_once_and_again_when_the_tables_are_looked_at_again(
+    tmp_path: Path,
+) -> None:
     fleet(tmp_path / "tables")
     now = [100.0]
-    reader = Reader(Store.at(tmp_path / "tables"), settings_of(tmp_path / "tables"), None, clock=lambda: now[0])
+    reader = Reader(
+        Store.at(tmp_path / "tables"), settings_of(tmp_path / "tables"), None, clock=lambda: now[0]
+    )
     asked: list[float] = []
 
     def question(lake: object) -> int:
@@ -33,7 +44,9 @@ def test_a_question_is_put_once_and_again_when_the_tables_are_looked_at_again(tm
 
 def test_tables_that_come_later_are_found(tmp_path: Path) -> None:
     now = [0.0]
-    reader = Reader(Store.at(tmp_path / "tables"), settings_of(tmp_path / "tables"), None, clock=lambda: now[0])
+    reader = Reader(
+        Store.at(tmp_path / "tables"), settings_of(tmp_path / "tables"), None, clock=lambda: now[0]
+    )
     with pytest.raises(QueryError, match="no tables in"):
         reader.look().ask("x", lambda lake: 1)
     assert reader.look().verdict.state == "down"
@@ -45,7 +58,9 @@ def test_tables_that_come_later_are_found(tmp_path: Path) -> None:
 def test_the_longer_a_look_took_the_longer_it_stays(tmp_path: Path) -> None:
     fleet(tmp_path / "tables")
     now = [0.0]
-    reader = Reader(Store.at(tmp_path / "tables"), settings_of(tmp_path / "tables"), None, clock=lambda: now[0])
+    reader = Reader(
+        Store.at(tmp_path / "tables"), settings_of(tmp_path / "tables"), None, clock=lambda: now[0]
+    )
     first = reader.look()
     first.spent_s = 2 * REFRESH_S
     now[0] = REST * first.spent_s - 0.1
@@ -59,10 +74,14 @@ def test_the_longer_a_look_took_the_longer_it_stays(tmp_path: Path) -> None:
     assert 0 < reader.look().spent_s < 1_000, "what another one took doesn't count"
 
 
-def test_while_a_look_is_made_the_one_before_is_at_hand_unless_it_is_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_while_a_look_is_made_the_one_before_is_at_hand_unless_it_is_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fleet(tmp_path / "tables")
     now, making, go = [0.0], threading.Event(), threading.Event()
-    reader = Reader(Store.at(tmp_path / "tables"), settings_of(tmp_path / "tables"), None, clock=lambda: now[0])
+    reader = Reader(
+        Store.at(tmp_path / "tables"), settings_of(tmp_path / "tables"), None, clock=lambda: now[0]
+    )
     first = reader.look()
     first.spent_s = 0.0
     made = reader._made
@@ -85,10 +104,14 @@ def test_while_a_look_is_made_the_one_before_is_at_hand_unless_it_is_late(tmp_pa
     assert reader.look() is not first
 
 
-def test_pages_of_the_look_before_are_shown_while_new_ones_are_made_unless_nobody_has_watched_for_a_while(tmp_path: Path) -> None:
+def test_pages_of_the_look_before_are_shown_while_new_ones_are_made_unless_nobody_has_watched_for_a_while(
+    tmp_path: Path,
+) -> None:
     fleet(tmp_path / "tables")
     now = [0.0]
-    reader = Reader(Store.at(tmp_path / "tables"), settings_of(tmp_path / "tables"), None, clock=lambda: now[0])
+    reader = Reader(
+        Store.at(tmp_path / "tables"), settings_of(tmp_path / "tables"), None, clock=lambda: now[0]
+    )
     found = []
     for wait_s in (REFRESH_S, REFRESH_S + LATE_S):
         look = reader.look()
@@ -103,7 +126,9 @@ def test_pages_of_the_look_before_are_shown_while_new_ones_are_made_unless_nobod
 def test_a_look_that_was_replaced_is_gone_with_its_connection(tmp_path: Path) -> None:
     fleet(tmp_path / "tables")
     now = [0.0]
-    reader = Reader(Store.at(tmp_path / "tables"), settings_of(tmp_path / "tables"), None, clock=lambda: now[0])
+    reader = Reader(
+        Store.at(tmp_path / "tables"), settings_of(tmp_path / "tables"), None, clock=lambda: now[0]
+    )
     first = reader.look()
     assert first.lake is not None
     lake = weakref.ref(first.lake)

@@ -22,7 +22,9 @@ def test_many_who_ask_at_once_have_one_page_made() -> None:
         return page("a")
 
     found: list[Shared | None] = []
-    threads = [threading.Thread(target=lambda: found.append(pages.page("a", make))) for _ in range(8)]
+    threads = [
+        threading.Thread(target=lambda: found.append(pages.page("a", make))) for _ in range(8)
+    ]
     for thread in threads:
         thread.start()
     go.set()

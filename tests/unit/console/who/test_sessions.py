@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from lb_stream.console.who.sessions import FREE_TRIES, IDLE_S, LONGEST_S, LONGEST_WAIT_S, Sessions, Tries
+from lb_stream.console.who.sessions import (
+    FREE_TRIES,
+    IDLE_S,
+    LONGEST_S,
+    LONGEST_WAIT_S,
+    Sessions,
+    Tries,
+)
 
 
 class Clock:
@@ -12,12 +19,20 @@ class Clock:
         return self.now
 
 
-def test_a_session_ends_by_itself_when_it_is_not_used_and_after_a_day_and_when_it_is_ended() -> None:
+def test_a_session_ends_by_itself_when_it_is_not_used_and_after_a_day_and_when_it_is_ended() -> (
+    None
+):
     clock = Clock()
     sessions = Sessions(clock)
     idle, busy, ended = sessions.begin("alice"), sessions.begin("bob"), sessions.begin("carol")
     sessions.end(ended)
-    assert [sessions.name_of(one) for one in (idle, busy, ended, "", "made up")] == ["alice", "bob", None, None, None]
+    assert [sessions.name_of(one) for one in (idle, busy, ended, "", "made up")] == [
+        "alice",
+        "bob",
+        None,
+        None,
+        None,
+    ]
     while clock.now < LONGEST_S - IDLE_S / 2:
         clock.now += IDLE_S / 2
         assert sessions.name_of(busy) == "bob"
@@ -30,7 +45,11 @@ def test_a_proof_belongs_to_one_session_of_one_process() -> None:
     sessions = Sessions()
     one, other = sessions.begin("alice"), sessions.begin("alice")
     assert sessions.proves(one, sessions.proof(one))
-    assert not sessions.proves(one, sessions.proof(other)) and not sessions.proves(one, "") and not sessions.proves(one, "é")
+    assert (
+        not sessions.proves(one, sessions.proof(other))
+        and not sessions.proves(one, "")
+        and not sessions.proves(one, "é")
+    )
     assert not Sessions().proves(one, sessions.proof(one))
 
 

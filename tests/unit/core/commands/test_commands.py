@@ -29,7 +29,14 @@ from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.core.model.policies import NO_POLICIES, Policies
 from lb_stream.core.model.view import ClusterView
-from lb_stream.core.observing.known_bundles import compact, cut_anew, joined, missing, ring_of, with_bundles
+from lb_stream.core.observing.known_bundles import (
+    compact,
+    cut_anew,
+    joined,
+    missing,
+    ring_of,
+    with_bundles,
+)
 from lb_stream.core.round.decide import Inbox, Round, decide
 from tests.support.build import Event, Report, batch_of
 
@@ -54,7 +61,10 @@ def views(*steps: tuple[int, dict[str, list[str]]]) -> list[ClusterView]:
 
 
 def _next(before: Shard, now_ms: int, owned: dict[str, list[str]]) -> tuple[Shard, ClusterView]:
-    reports = [Report(name, now_ms, dict.fromkeys(bundles, LOAD), offset=at) for at, (name, bundles) in enumerate(owned.items())]
+    reports = [
+        Report(name, now_ms, dict.fromkeys(bundles, LOAD), offset=at)
+        for at, (name, bundles) in enumerate(owned.items())
+    ]
     beats = [Event("heartbeat", name, now_ms, offset=100 + at) for at, name in enumerate(owned)]
     config = cluster_config(GIVEN)
     shard, _ = fold(before, batch_of(reports, beats), now_ms, config.fold)
@@ -65,12 +75,16 @@ def command(kind: str, command_id: str = "x", **fields: Any) -> Received:
     return Received.of(COMMANDS[kind](id=command_id, by="User:ann", **fields), at_ms=900)
 
 
-def play(seen: ClusterView, memory: Memory, *commands: Received, given: dict[str, Any] = GIVEN) -> Round:
+def play(
+    seen: ClusterView, memory: Memory, *commands: Received, given: dict[str, Any] = GIVEN
+) -> Round:
     """One round."""
     return decide(seen, memory, Inbox(commands=commands), cluster_config(given))
 
 
-def set_by(orders: OperatorState, *commands: Received, given: dict[str, Any] = GIVEN) -> tuple[ClusterConfig, CommandResponder]:
+def set_by(
+    orders: OperatorState, *commands: Received, given: dict[str, Any] = GIVEN
+) -> tuple[ClusterConfig, CommandResponder]:
     """The settings in force after these commands, and what is said to them."""
     desk = CommandResponder(orders)
     config, others = take_settings(desk, commands, cluster_config(given), {})
@@ -87,7 +101,10 @@ TWO = {"a": [FIRST, SECOND], "b": [OTHER]}
 def test_a_command_is_done_once_however_often_and_wherever_it_comes() -> None:
     unload = command("unload", namespace="t/n", bundle="0x00000000_0x80000000")
     first = play(view(**TWO), Memory(), unload, unload)
-    assert [(answer.outcome, answer.repeated) for answer in first.results] == [("accepted", False), ("accepted", True)]
+    assert [(answer.outcome, answer.repeated) for answer in first.results] == [
+        ("accepted", False),
+        ("accepted", True),
+    ]
     assert first.results[1].decision_ids == first.results[0].decision_ids == ("c:1:0",)
     assert len(first.decisions) == 1
     again = play(view(2000, **TWO), Memory.from_json(first.memory.to_json()), unload)
@@ -95,49 +112,91 @@ def test_a_command_is_done_once_however_often_and_wherever_it_comes() -> None:
     assert again.decisions == ()
 
 
-def test_an_id_that_comes_again_with_other_contents_is_refused_and_not_answered_as_the_other_was() -> None:
-    first = play(view(**TWO), Memory(), command("unload", namespace="t/n", bundle="0x00000000_0x80000000"))
+def test_an_id_that_comes_again_with_other_contents_is_refused_and_not_answered_as_the_other_was() -> (
+    None
+):
+    first = play(
+        view(**TWO), Memory(), command("unload", namespace="t/n", bundle="0x00000000_0x80000000")
+    )
     remembered = Memory.from_json(first.memory.to_json())
     again = play(
-        view(2000, **TWO), remembered, command("dry-run", on=True), command("unload", namespace="t/n", bundle="0x80000000_0xffffffff")
+        view(2000, **TWO),
+        remembered,
+        command("dry-run", on=True),
+        command("unload", namespace="t/n", bundle="0x80000000_0xffffffff"),
     )
-    assert [(answer.outcome, answer.rule, answer.repeated) for answer in again.results] == [("refused", "id_used", False)] * 2
-    assert again.results[0].text == "the id x belongs to another command, which was accepted: give each command an id of its own"
+    assert [(answer.outcome, answer.rule, answer.repeated) for answer in again.results] == [
+        ("refused", "id_used", False)
+    ] * 2
+    assert (
+        again.results[0].text
+        == "the id x belongs to another command, which was accepted: give each command an id of its own"
+    )
     assert again.decisions == () and "dry_run" not in again.memory.orders.settings
-    other = Received.of(COMMANDS["unload"](id="x", by="bo", sent_ms=990, namespace="t/n", bundle="0x00000000_0x80000000"), 1_000)
-    assert play(view(2000, **TWO), remembered, other).results[0].repeated, "when it was sent, and by whom, is none of its contents"
+    other = Received.of(
+        COMMANDS["unload"](
+            id="x", by="bo", sent_ms=990, namespace="t/n", bundle="0x00000000_0x80000000"
+        ),
+        1_000,
+    )
+    assert play(view(2000, **TWO), remembered, other).results[0].repeated, (
+        "when it was sent, and by whom, is none of its contents"
+    )
 
 
 def sent(kind: str, command_id: str, sent_ms: int, at_ms: int, **fields: Any) -> Received:
     """A command that says when it was sent."""
-    return Received.of(COMMANDS[kind](id=command_id, by="User:ann", sent_ms=sent_ms, **fields), at_ms)
+    return Received.of(
+        COMMANDS[kind](id=command_id, by="User:ann", sent_ms=sent_ms, **fields), at_ms
+    )
 
 
 @pytest.mark.parametrize("ahead_ms", [-WINDOW_MS - 1, WINDOW_MS + 1])
-def test_a_command_that_was_sent_long_before_or_after_kafka_took_it_is_refused(ahead_ms: int) -> None:
+def test_a_command_that_was_sent_long_before_or_after_kafka_took_it_is_refused(
+    ahead_ms: int,
+) -> None:
     at_ms = 10 * WINDOW_MS
     made = play(view(**TWO), Memory(), sent("pause-cluster", "x", at_ms + ahead_ms, at_ms))
     assert (made.results[0].outcome, made.results[0].rule) == ("refused", "too_old")
     assert not made.memory.orders.paused and made.memory.orders.answers == ()
-    assert play(view(**TWO), Memory(), sent("pause-cluster", "x", at_ms + ahead_ms // 2, at_ms)).memory.orders.paused
+    assert play(
+        view(**TWO), Memory(), sent("pause-cluster", "x", at_ms + ahead_ms // 2, at_ms)
+    ).memory.orders.paused
 
 
 def test_an_old_command_does_not_come_alive_after_however_many_others() -> None:
     old = sent("pause-cluster", "old", 1_000_000, 1_000_001)
     memory = play(view(**TWO), Memory(), old).memory
-    others = [sent("resume-cluster", f"r{number}", 1_000_002 + number, 1_000_010 + number) for number in range(MOST_REMEMBERED + 5)]
+    others = [
+        sent("resume-cluster", f"r{number}", 1_000_002 + number, 1_000_010 + number)
+        for number in range(MOST_REMEMBERED + 5)
+    ]
     memory = play(view(**TWO), memory, *others).memory
     assert len(memory.orders.answers) == MOST_REMEMBERED
     again = sent("pause-cluster", "old", 1_000_000, 1_010_000)
-    made = play(view(**TWO), Memory.from_json(memory.to_json()), again, sent("dry-run", "new", 1_009_990, 1_010_001, on=True))
-    assert [(one.id, one.outcome, one.rule) for one in made.results] == [("new", "done", None), ("old", "refused", "too_old")]
+    made = play(
+        view(**TWO),
+        Memory.from_json(memory.to_json()),
+        again,
+        sent("dry-run", "new", 1_009_990, 1_010_001, on=True),
+    )
+    assert [(one.id, one.outcome, one.rule) for one in made.results] == [
+        ("new", "done", None),
+        ("old", "refused", "too_old"),
+    ]
     much_later = replace(again, at_ms=1_000_001 + REMEMBERED_MS)
-    assert play(view(**TWO), Memory(), much_later).results[0].rule == "too_old", "by then nothing need be remembered of it"
+    assert play(view(**TWO), Memory(), much_later).results[0].rule == "too_old", (
+        "by then nothing need be remembered of it"
+    )
 
 
 def test_refused_commands_of_a_megabyte_leave_little_in_what_every_round_logs() -> None:
     long = {f"key{number:0240d}": "x" * 9_000 for number in range(100)}
-    made = play(view(**TWO), Memory(), *(command("set-config", f"c{number}", values=long) for number in range(100)))
+    made = play(
+        view(**TWO),
+        Memory(),
+        *(command("set-config", f"c{number}", values=long) for number in range(100)),
+    )
     assert {one.outcome for one in made.results} == {"refused"}
     assert len(made.memory.to_json()) < 100_000
     assert len(canonical_json([one.to_dict() for one in made.results])) < 100 * 12_000
@@ -148,11 +207,17 @@ def test_as_many_answers_are_remembered_as_are_bounded() -> None:
     commands = [command("pause-cluster", f"p{number}") for number in range(MOST_REMEMBERED + 5)]
     made = play(view(**TWO), Memory(), *commands)
     assert len(made.results) == MOST_REMEMBERED + 5
-    assert [one["id"] for one in made.memory.orders.answers] == [f"p{number}" for number in range(5, MOST_REMEMBERED + 5)]
+    assert [one["id"] for one in made.memory.orders.answers] == [
+        f"p{number}" for number in range(5, MOST_REMEMBERED + 5)
+    ]
 
 
 def test_one_that_cannot_be_read_is_answered_with_field_value_and_what_was_expected() -> None:
-    wrong = Received(900, {"id": "x", "kind": "fly", "by": ""}, {"field": "kind", "value": "fly", "expected": "one of unload, split"})
+    wrong = Received(
+        900,
+        {"id": "x", "kind": "fly", "by": ""},
+        {"field": "kind", "value": "fly", "expected": "one of unload, split"},
+    )
     made = play(view(**TWO), Memory(), wrong, wrong)
     assert [(one.outcome, one.rule, one.text) for one in made.results] == [
         ("refused", "unreadable", "kind = fly: expected one of unload, split")
@@ -168,7 +233,9 @@ def test_the_same_commands_and_memory_give_the_same_bytes_also_after_a_way_throu
         command("split", "4", namespace="t/m", bundle="LARGEST"),
     ]
     once = play(view(**TWO), Memory(), *commands)
-    read = [Received(**row) for row in json.loads(canonical_json([one.to_dict() for one in commands]))]
+    read = [
+        Received(**row) for row in json.loads(canonical_json([one.to_dict() for one in commands]))
+    ]
     twice = play(view(**TWO), Memory(), *read)
     assert once.memory.to_json() == twice.memory.to_json()
     assert [one.to_dict() for one in once.results] == [one.to_dict() for one in twice.results]
@@ -177,7 +244,9 @@ def test_the_same_commands_and_memory_give_the_same_bytes_also_after_a_way_throu
 
 def test_when_there_is_no_round_every_command_is_refused() -> None:
     (answer,) = refuse_all([command("pause-cluster")], "the round failed", "round_failed")
-    assert answer == CommandAnswer("x", "pause-cluster", "User:ann", 900, {}, "refused", "the round failed", "round_failed")
+    assert answer == CommandAnswer(
+        "x", "pause-cluster", "User:ann", 900, {}, "refused", "the round failed", "round_failed"
+    )
 
 
 # --- settings ---
@@ -188,15 +257,22 @@ def test_every_dynamic_key_takes_its_own_default(key: str) -> None:
     config = cluster_config({})
     ours = next(iter(in_force({}, {key: 1}))) if key[0].islower() and "_" not in key else key
     models = (config.balancer, config.shedder_config, config.placement_config, config.splitting)
-    value = next((getattr(model, ours) for model in models if ours in type(model).model_fields), None)
+    value = next(
+        (getattr(model, ours) for model in models if ours in type(model).model_fields), None
+    )
     if ours != key or not isinstance(value, bool | int | float | str):
         return  # under Pulsar's name a value may be in another unit
-    (answer,) = set_by(OperatorState(), command("set-config", values={key: value}), given={})[1].answers
+    (answer,) = set_by(OperatorState(), command("set-config", values={key: value}), given={})[
+        1
+    ].answers
     assert answer.outcome == "done", answer.text
 
 
 def test_either_all_values_of_a_command_count_or_none() -> None:
-    _, desk = set_by(OperatorState(), command("set-config", values={"max_moves_in_flight": 5, "shedding_interval_ms": -1}))
+    _, desk = set_by(
+        OperatorState(),
+        command("set-config", values={"max_moves_in_flight": 5, "shedding_interval_ms": -1}),
+    )
     assert desk.orders.settings == {}
     assert desk.answers[0].text == "shedding_interval_ms = -1: expected 0 or more"
 
@@ -209,14 +285,24 @@ def test_the_two_spellings_of_a_key_are_one_setting() -> None:
     config, desk = set_by(desk.orders, second)
     assert desk.orders.settings == {"shedding_interval_ms": 5}
     assert config.balancer.shedding_interval_ms == 5
-    config, desk = set_by(desk.orders, command("delete-config", "3", key="loadBalancerSheddingIntervalMinutes"))
+    config, desk = set_by(
+        desk.orders, command("delete-config", "3", key="loadBalancerSheddingIntervalMinutes")
+    )
     assert config.balancer.shedding_interval_ms == 60_000
-    (answer,) = set_by(desk.orders, command("delete-config", "4", key="shedding_interval_ms"))[1].answers
-    assert (answer.outcome, answer.rule, answer.text) == ("refused", "not_set", "no command has set shedding_interval_ms; set are: none")
+    (answer,) = set_by(desk.orders, command("delete-config", "4", key="shedding_interval_ms"))[
+        1
+    ].answers
+    assert (answer.outcome, answer.rule, answer.text) == (
+        "refused",
+        "not_set",
+        "no command has set shedding_interval_ms; set are: none",
+    )
 
 
 def test_a_key_of_a_strategy_that_does_not_run_is_checked_too() -> None:
-    (answer,) = set_by(OperatorState(), command("set-config", values={"hit_count_low": -1}))[1].answers
+    (answer,) = set_by(OperatorState(), command("set-config", values={"hit_count_low": -1}))[
+        1
+    ].answers
     assert answer.outcome == "refused" and "hit_count_low = -1" in answer.text
 
 
@@ -225,27 +311,47 @@ def test_settings_that_no_longer_go_together_can_be_mended_by_a_command() -> Non
     with pytest.raises(ValueError, match="shedding_interval_ms"):
         set_by(broken)
     assert config_before(Memory(orders=broken), cluster_config(GIVEN)) == cluster_config(GIVEN)
-    assert set_by(broken, command("set-config", values={"shedding_interval_ms": 7}))[0].balancer.shedding_interval_ms == 7
-    assert set_by(broken, command("delete-config", key="shedding_interval_ms"))[1].answers[0].outcome == "done"
+    assert (
+        set_by(broken, command("set-config", values={"shedding_interval_ms": 7}))[
+            0
+        ].balancer.shedding_interval_ms
+        == 7
+    )
+    assert (
+        set_by(broken, command("delete-config", key="shedding_interval_ms"))[1].answers[0].outcome
+        == "done"
+    )
 
 
 def test_what_has_been_commanded_lies_over_what_was_given_and_outlives_a_restart() -> None:
     made = play(view(**TWO), Memory(), command("dry-run", on=True))
     written = Memory.from_json(made.memory.to_json())
     assert config_before(written, cluster_config(GIVEN)).balancer.dry_run is True
-    assert config_before(written, cluster_config(GIVEN | {"dry_run": False})).balancer.dry_run is True
+    assert (
+        config_before(written, cluster_config(GIVEN | {"dry_run": False})).balancer.dry_run is True
+    )
 
 
 @pytest.mark.parametrize("manager", ["modular", "simple", "extensible"])
-def test_switching_the_manager_loses_no_owner_no_average_and_nothing_under_way(manager: str) -> None:
+def test_switching_the_manager_loses_no_owner_no_average_and_nothing_under_way(
+    manager: str,
+) -> None:
     before, seen, after = views((1000, TWO), (2000, TWO), (3000, {"a": [SECOND], "b": [OTHER]}))
-    moved = play(before, Memory(), command("unload", "1", namespace="t/n", bundle="0x00000000_0x80000000", destination="b"))
-    switched = play(seen, moved.memory, command("set-config", "2", values={"loadManagerClassName": manager}))
+    moved = play(
+        before,
+        Memory(),
+        command("unload", "1", namespace="t/n", bundle="0x00000000_0x80000000", destination="b"),
+    )
+    switched = play(
+        seen, moved.memory, command("set-config", "2", values={"loadManagerClassName": manager})
+    )
     assert [one.decision_id for one in switched.memory.pending] == ["c:1:0"]
     assert switched.memory.versions == moved.memory.versions
     np.testing.assert_array_equal(switched.view.bundles.long.rate_in, seen.bundles.long.rate_in)
     done = play(after, switched.memory)
-    assert [(one.kind, one.bundle, one.destination) for one in done.decisions] == [("assign", FIRST, "b")]
+    assert [(one.kind, one.bundle, one.destination) for one in done.decisions] == [
+        ("assign", FIRST, "b")
+    ]
 
 
 # --- namespaces ---
@@ -259,43 +365,84 @@ def test_bundles_that_nobody_has_named_stand_among_the_others_sorted_and_unowned
     assert len(names) == 3 + 2 + 2
     new = more.bundles.rows_of(["t/a/0x00000000_0x80000000", "t/z/0x00000005_0xffffffff"])
     assert (more.bundles.owner[new] == -1).all()
-    assert (more.bundles.short.throughput_in[new] == DEFAULT_FOUR[0]).all() and (more.bundles.long.rate_out[new] == DEFAULT_FOUR[3]).all()
+    assert (more.bundles.short.throughput_in[new] == DEFAULT_FOUR[0]).all() and (
+        more.bundles.long.rate_out[new] == DEFAULT_FOUR[3]
+    ).all()
     many = with_bundles(seen, missing(seen, {"t/b": 1_100}))
-    assert many.bundles.names.to_pylist() == sorted(many.bundles.names.to_pylist(), key=str.encode) and len(many.bundles) == 3 + 1_100
+    assert (
+        many.bundles.names.to_pylist() == sorted(many.bundles.names.to_pylist(), key=str.encode)
+        and len(many.bundles) == 3 + 1_100
+    )
     known = seen.bundles.names.to_pylist()
     assert (more.bundles.owner[more.bundles.rows_of(known)] == seen.bundles.owner).all()
-    np.testing.assert_array_equal(more.bundles.long.take(more.bundles.rows_of(known)).throughput, seen.bundles.long.throughput)
+    np.testing.assert_array_equal(
+        more.bundles.long.take(more.bundles.rows_of(known)).throughput, seen.bundles.long.throughput
+    )
 
 
 def test_a_bundle_that_brokers_have_split_by_themselves_is_not_missed() -> None:
     quarters = ["t/n/0x00000000_0x40000000", "t/n/0x40000000_0x80000000"]
     assert missing(view(a=quarters), {"t/n": 2}) == [SECOND]
-    assert missing(view(a=[FIRST]), {"t/n": 4}) == ["t/n/0x80000000_0xc0000000", "t/n/0xc0000000_0xffffffff"]
+    assert missing(view(a=[FIRST]), {"t/n": 4}) == [
+        "t/n/0x80000000_0xc0000000",
+        "t/n/0xc0000000_0xffffffff",
+    ]
 
 
 def test_where_brokers_place_at_lookups_idle_bundles_are_shown_to_commands_only() -> None:
     given = GIVEN | {"assign_unowned": "on_lookup"}
-    made = play(view(**TWO), Memory(), command("create-namespace", "1", namespace="t/idle", bundles=2), given=given)
+    made = play(
+        view(**TWO),
+        Memory(),
+        command("create-namespace", "1", namespace="t/idle", bundles=2),
+        given=given,
+    )
     assert (len(made.view.bundles), made.decisions) == (5, ())
     quiet = play(view(2000, **TWO), made.memory, given=given)
     assert len(quiet.view.bundles) == 3
-    asked = play(view(3000, **TWO), quiet.memory, command("unload", "2", namespace="t/idle", bundle="0x00000000_0x80000000"), given=given)
+    asked = play(
+        view(3000, **TWO),
+        quiet.memory,
+        command("unload", "2", namespace="t/idle", bundle="0x00000000_0x80000000"),
+        given=given,
+    )
     assert asked.results[0].text == "nobody owns t/idle/0x00000000_0x80000000: nothing to do"
 
 
 def test_rings_are_remembered_in_few_words_and_cut_anew_when_a_split_is_confirmed() -> None:
-    assert [compact(ring_of("t/n", cut).boundaries.tolist()) for cut in (1, 7, [0, 9, 0xFFFFFFFF])] == [1, 7, [0, 9, 0xFFFFFFFF]]
+    assert [
+        compact(ring_of("t/n", cut).boundaries.tolist()) for cut in (1, 7, [0, 9, 0xFFFFFFFF])
+    ] == [1, 7, [0, 9, 0xFFFFFFFF]]
     children = view(a=["t/n/0x00000000_0x40000000", "t/n/0x40000000_0x80000000", SECOND])
-    assert joined({"t/n": 4, "t/m": 1}, ["t/n/0x40000000_0x80000000"]) == {"t/n": [0, 0x40000000, 0xC0000000, 0xFFFFFFFF], "t/m": 1}
-    assert cut_anew({"t/n": 2, "t/m": 1}, children, [FIRST, OTHER]) == {"t/n": [0, 0x40000000, 0x80000000, 0xFFFFFFFF], "t/m": 1}
-    whole = view(a=["t/n/0x00000000_0x40000000", "t/n/0x40000000_0x80000000", "t/n/0x80000000_0xc0000000", "t/n/0xc0000000_0xffffffff"])
+    assert joined({"t/n": 4, "t/m": 1}, ["t/n/0x40000000_0x80000000"]) == {
+        "t/n": [0, 0x40000000, 0xC0000000, 0xFFFFFFFF],
+        "t/m": 1,
+    }
+    assert cut_anew({"t/n": 2, "t/m": 1}, children, [FIRST, OTHER]) == {
+        "t/n": [0, 0x40000000, 0x80000000, 0xFFFFFFFF],
+        "t/m": 1,
+    }
+    whole = view(
+        a=[
+            "t/n/0x00000000_0x40000000",
+            "t/n/0x40000000_0x80000000",
+            "t/n/0x80000000_0xc0000000",
+            "t/n/0xc0000000_0xffffffff",
+        ]
+    )
     assert cut_anew({"t/n": 2}, whole, [FIRST, SECOND]) == {"t/n": 4}
 
 
 def test_a_split_bundle_of_a_namespace_that_was_made_is_not_made_again() -> None:
-    made = play(view(a=[OTHER], b=[]), Memory(), command("create-namespace", "1", namespace="t/n", bundles=2))
+    made = play(
+        view(a=[OTHER], b=[]),
+        Memory(),
+        command("create-namespace", "1", namespace="t/n", bundles=2),
+    )
     served = play(
-        view(2000, a=[OTHER, FIRST, SECOND], b=[]), made.memory, command("split", "2", namespace="t/n", bundle="0x00000000_0x80000000")
+        view(2000, a=[OTHER, FIRST, SECOND], b=[]),
+        made.memory,
+        command("split", "2", namespace="t/n", bundle="0x00000000_0x80000000"),
     )
     children = list(served.decisions[0].children)
     after = play(view(3000, a=[OTHER, *children, SECOND], b=[]), served.memory)
@@ -308,22 +455,38 @@ def test_a_split_bundle_of_a_namespace_that_was_made_is_not_made_again() -> None
 def test_an_import_brings_namespaces_and_policies_and_replaces_those_of_the_last_one() -> None:
     policy = {"name": "p", "namespaces": ["t/new"], "primary": ["a"]}
     content: dict[str, Any] = {
-        "namespaces": [{"name": "t/new", "boundaries": [0, 0xFFFFFFFF], "anti_affinity_group": "g"}],
+        "namespaces": [
+            {"name": "t/new", "boundaries": [0, 0xFFFFFFFF], "anti_affinity_group": "g"}
+        ],
         "isolation": [policy],
     }
     first = play(
         view(a=[OTHER], b=[]),
         Memory(),
-        command("import-namespaces", "1", content=ClusterNamespaces.model_validate(content | {"failure_domains": {"a": "x"}})),
+        command(
+            "import-namespaces",
+            "1",
+            content=ClusterNamespaces.model_validate(content | {"failure_domains": {"a": "x"}}),
+        ),
     )
     orders = first.memory.orders
-    assert (dict(orders.namespaces), dict(orders.anti_affinity), dict(orders.failure_domains)) == ({"t/new": 1}, {"t/new": "g"}, {"a": "x"})
-    assert [(one.bundle, one.destination) for one in first.decisions] == [("t/new/0x00000000_0xffffffff", "a")], "isolated"
+    assert (dict(orders.namespaces), dict(orders.anti_affinity), dict(orders.failure_domains)) == (
+        {"t/new": 1},
+        {"t/new": "g"},
+        {"a": "x"},
+    )
+    assert [(one.bundle, one.destination) for one in first.decisions] == [
+        ("t/new/0x00000000_0xffffffff", "a")
+    ], "isolated"
     content["namespaces"][0]["anti_affinity_group"] = None
     second = play(
         view(a=[OTHER], b=[]),
         first.memory,
-        command("import-namespaces", "2", content=ClusterNamespaces.model_validate(content | {"isolation": []})),
+        command(
+            "import-namespaces",
+            "2",
+            content=ClusterNamespaces.model_validate(content | {"isolation": []}),
+        ),
     )
     orders = second.memory.orders
     assert (orders.isolation, orders.anti_affinity, orders.failure_domains) == ({}, {}, {})
@@ -336,19 +499,47 @@ def test_policies_are_set_changed_and_taken_away_one_by_one() -> None:
     seen = view(**TWO)
     first = {"name": "p", "namespaces": ["t/n"], "primary": ["a"]}
     made = play(
-        seen, Memory(), command("set-policies", "1", isolation=[first], anti_affinity={"t/n": "g", "t/m": "g"}, failure_domains={"a": "x"})
+        seen,
+        Memory(),
+        command(
+            "set-policies",
+            "1",
+            isolation=[first],
+            anti_affinity={"t/n": "g", "t/m": "g"},
+            failure_domains={"a": "x"},
+        ),
     )
     policies = made.view.policies
-    assert policies.isolation_of("t/n") is not None and policies.group_of("t/m") == "g" and policies.failure_domains == {"a": "x"}
+    assert (
+        policies.isolation_of("t/n") is not None
+        and policies.group_of("t/m") == "g"
+        and policies.failure_domains == {"a": "x"}
+    )
     assert "failureDomainsEnabled" in made.results[0].text
     made = play(
-        seen, made.memory, command("set-policies", "2", remove_isolation=["p"], anti_affinity={"t/n": None}, failure_domains={"a": None})
+        seen,
+        made.memory,
+        command(
+            "set-policies",
+            "2",
+            remove_isolation=["p"],
+            anti_affinity={"t/n": None},
+            failure_domains={"a": None},
+        ),
     )
     orders = made.memory.orders
-    assert (orders.isolation, orders.anti_affinity, orders.failure_domains) == ({}, {"t/m": "g"}, {})
-    (unknown,) = play(seen, made.memory, command("set-policies", "3", remove_isolation=["p"])).results
+    assert (orders.isolation, orders.anti_affinity, orders.failure_domains) == (
+        {},
+        {"t/m": "g"},
+        {},
+    )
+    (unknown,) = play(
+        seen, made.memory, command("set-policies", "3", remove_isolation=["p"])
+    ).results
     assert (unknown.outcome, unknown.rule) == ("refused", "unknown_policy")
-    (broken,) = play(seen, made.memory, command("set-policies", "4", isolation=[first | {"primary": ["("]}])).results
+    (broken,) = play(
+        seen, made.memory, command("set-policies", "4", isolation=[first | {"primary": ["("]}])
+    ).results
     assert (broken.outcome, broken.rule) == ("refused", "not_an_expression")
 
 
@@ -362,11 +553,18 @@ def test_orders_lie_over_policies_that_are_known_otherwise() -> None:
 
 def test_a_drained_broker_is_no_part_of_what_a_shedder_compares() -> None:
     """Its low usage would make the others look hot."""
-    given = GIVEN | {"shedding_enabled": True, "shedding_interval_ms": 0, "history_ratio": 0, "min_throughput_mb": 0}
+    given = GIVEN | {
+        "shedding_enabled": True,
+        "shedding_interval_ms": 0,
+        "history_ratio": 0,
+        "min_throughput_mb": 0,
+    }
     config = cluster_config(given)
     reports = [
         Report(name, 1000, dict.fromkeys(bundles, LOAD), {"cpu": (usage, 100.0)}, offset=at)
-        for at, (name, usage, bundles) in enumerate([("a", 50.0, [FIRST, SECOND]), ("b", 50.0, [OTHER]), ("c", 0.0, [])])
+        for at, (name, usage, bundles) in enumerate(
+            [("a", 50.0, [FIRST, SECOND]), ("b", 50.0, [OTHER]), ("c", 0.0, [])]
+        )
     ]
     shard, _ = fold(Shard.empty(), batch_of(reports), 1000, config.fold)
     seen = view_of("c", [shard], 1000, config.balancer.weights)

@@ -145,7 +145,11 @@ def test_a_rejection_that_was_ended_is_not_laid_down_again() -> None:
         ({"kind": "delete-config", "key": "dry_run"}, {"mode": "act"}, True),
         ({"kind": "delete-config", "key": "mode"}, {"dry_run": False}, True),
         ({"kind": "set-config", "values": {"dry_run": True}}, {"mode": "act"}, True),
-        ({"kind": "set-config", "values": {"min_brokers": 2, "mode": "observe"}}, {"mode": "approve"}, True),
+        (
+            {"kind": "set-config", "values": {"min_brokers": 2, "mode": "observe"}},
+            {"mode": "approve"},
+            True,
+        ),
         ({"kind": "set-config", "values": {"mode": "act"}}, {"mode": "approve"}, False),
         ({"kind": "set-config", "values": {"mode": "act"}}, {"mode": "observe"}, False),
         ({"kind": "delete-config", "key": "mode"}, {}, False),

@@ -7,7 +7,14 @@ import pytest
 
 from lb_stream.contracts.keys import KeyModel
 from lb_stream.core.config.cluster_config import all_models, cluster_config
-from lb_stream.core.config.key_usage import CONDITIONS, NOBODY, key_usage, reading, strategies_reading, why_unread
+from lb_stream.core.config.key_usage import (
+    CONDITIONS,
+    NOBODY,
+    key_usage,
+    reading,
+    strategies_reading,
+    why_unread,
+)
 from lb_stream.sim import SimBroker, build_cluster
 from tests.support.sim_loop import ClosedLoop
 
@@ -21,13 +28,24 @@ QUICK: Mapping[str, Any] = {
 """Eager settings: rounds in which nothing happens would show nothing."""
 CLUSTERS: Mapping[str, Mapping[str, Any]] = {
     "threshold": {},
-    "overload": {"shedding_strategy": "OverloadShedder", "placement_strategy": "LeastResourceUsageWithWeight"},
-    "range": {"shedding_strategy": "RangeThresholdShedder", "placement_strategy": "RoundRobinBrokerSelector", "split_enabled": False},
+    "overload": {
+        "shedding_strategy": "OverloadShedder",
+        "placement_strategy": "LeastResourceUsageWithWeight",
+    },
+    "range": {
+        "shedding_strategy": "RangeThresholdShedder",
+        "placement_strategy": "RoundRobinBrokerSelector",
+        "split_enabled": False,
+    },
     "uniform": {"shedding_strategy": "UniformLoadShedder", "count_pending_moves": False},
     "avg": {"shedding_strategy": "AvgShedder", "placement_strategy": "AvgShedder"},
     "transfer": {"shedding_strategy": "TransferShedder", "split_enabled": False},
     "extensible": {"load_manager": "extensible"},
-    "simple": {"load_manager": "simple", "simple_placement_strategy": "leastMsgPerSecond", "usage_profile": "2.x"},
+    "simple": {
+        "load_manager": "simple",
+        "simple_placement_strategy": "leastMsgPerSecond",
+        "usage_profile": "2.x",
+    },
     "quiet": {"shedding_enabled": False, "split_enabled": False},  # a split moves its children
 }
 NAMES = {
@@ -42,7 +60,10 @@ class Extensible(SimBroker):
     """A broker whose reports say that it runs the extensible manager: that one's filters let nobody else have a bundle."""
 
     def report(self) -> dict[str, Any]:
-        return {**super().report(), "loadManagerClassName": "org.apache.pulsar.broker.loadbalance.extensions.ExtensibleLoadManagerImpl"}
+        return {
+            **super().report(),
+            "loadManagerClassName": "org.apache.pulsar.broker.loadbalance.extensions.ExtensibleLoadManagerImpl",
+        }
 
 
 def keys() -> dict[str, type[KeyModel]]:
@@ -70,7 +91,9 @@ def run(settings: Mapping[str, Any]) -> list[str]:
     """All that 25 rounds of a cluster with a hot broker decided, refused and remembered."""
     loop = ClosedLoop(build_cluster(5, 40, "hot_spot", 1, START_MS, at_s=3.0), settings, START_MS)
     if settings.get("load_manager") == "extensible":
-        loop.brokers = {name: Extensible(loop.cluster, name, clock=lambda: loop.now_ms) for name in loop.brokers}
+        loop.brokers = {
+            name: Extensible(loop.cluster, name, clock=lambda: loop.now_ms) for name in loop.brokers
+        }
     rounds = [loop.step() for _ in range(25)]
     return [f"{one.decisions} {one.refusals} {one.memory.to_json()}" for one in rounds]
 
@@ -81,10 +104,15 @@ def test_what_is_called_unread_changes_nothing_whatever_its_value(name: str) -> 
     config = cluster_config(settings)
     models = keys()
     unread = [key for key in models if not reading(key, config)]
-    changed = {key: other_value(models[key], key, settings.get(key, models[key].model_fields[key].default)) for key in unread}
+    changed = {
+        key: other_value(models[key], key, settings.get(key, models[key].model_fields[key].default))
+        for key in unread
+    }
     assert len(changed) > 15
     before = run(settings)
-    assert name == "quiet" or any("kind='unload'" in one or "kind='transfer'" in one for one in before)
+    assert name == "quiet" or any(
+        "kind='unload'" in one or "kind='transfer'" in one for one in before
+    )
     assert run({**settings, **changed}) == before
 
 
@@ -104,7 +132,11 @@ def test_what_is_called_unread_changes_nothing_whatever_its_value(name: str) -> 
 def test_what_is_called_read_may_change_everything(name: str, key: str) -> None:
     settings = {**QUICK, **CLUSTERS[name]}
     assert reading(key, cluster_config(settings))
-    other = {"distribute_bundles_evenly": False, "bundle_max_topics": 10_000, "target_std": 0.9}.get(key, 90)
+    other = {
+        "distribute_bundles_evenly": False,
+        "bundle_max_topics": 10_000,
+        "target_std": 0.9,
+    }.get(key, 90)
     assert run({**settings, key: other}) != run(settings)
 
 

@@ -33,14 +33,34 @@ EXTENSIBLE_RUNS = ("extensible", "TransferShedder", "LeastResourceUsageWithWeigh
         ({"load_manager": "simple"}, SIMPLE_RUNS),
         ({"load_manager": "extensible"}, EXTENSIBLE_RUNS),
         ({"load_manager": "ExtensibleLoadManagerImpl"}, EXTENSIBLE_RUNS),
-        ({"load_manager": "extensible", "loadBalancerLoadSheddingStrategy": f"{EXTENSIONS}scheduler.TransferShedder"}, EXTENSIBLE_RUNS),
-        ({"shedding_strategy": "TransferShedder"}, ("modular", "TransferShedder", "LeastLongTermMessageRate")),
-        ({"loadBalancerLoadSheddingStrategy": f"{IMPL}OverloadShedder"}, ("modular", "OverloadShedder", "LeastLongTermMessageRate")),
-        ({"loadBalancerLoadSheddingStrategy": "OverloadShedder"}, ("modular", "OverloadShedder", "LeastLongTermMessageRate")),
-        ({"shedding_strategy": "AvgShedder", "placement_strategy": "AvgShedder"}, ("modular", "AvgShedder", "AvgShedder")),
+        (
+            {
+                "load_manager": "extensible",
+                "loadBalancerLoadSheddingStrategy": f"{EXTENSIONS}scheduler.TransferShedder",
+            },
+            EXTENSIBLE_RUNS,
+        ),
+        (
+            {"shedding_strategy": "TransferShedder"},
+            ("modular", "TransferShedder", "LeastLongTermMessageRate"),
+        ),
+        (
+            {"loadBalancerLoadSheddingStrategy": f"{IMPL}OverloadShedder"},
+            ("modular", "OverloadShedder", "LeastLongTermMessageRate"),
+        ),
+        (
+            {"loadBalancerLoadSheddingStrategy": "OverloadShedder"},
+            ("modular", "OverloadShedder", "LeastLongTermMessageRate"),
+        ),
+        (
+            {"shedding_strategy": "AvgShedder", "placement_strategy": "AvgShedder"},
+            ("modular", "AvgShedder", "AvgShedder"),
+        ),
     ],
 )
-def test_each_manager_runs_its_own_strategies(given: dict[str, Any], expected: tuple[str, str, str]) -> None:
+def test_each_manager_runs_its_own_strategies(
+    given: dict[str, Any], expected: tuple[str, str, str]
+) -> None:
     config = cluster_config(given)
     assert runs(config) == expected
     assert config.warnings == ()
@@ -57,25 +77,61 @@ def test_each_manager_runs_its_own_strategies(given: dict[str, Any], expected: t
             "load_manager = 'com.example.OwnManager': expected one of modular",
         ),
         ({"loadManagerClassName": "OwnManager"}, SIMPLE_RUNS, "load_manager = 'OwnManager'"),
-        ({"load_manager": "com.example.OwnManager"}, SIMPLE_RUNS, "load_manager = 'com.example.OwnManager'"),
-        ({"loadBalancerLoadSheddingStrategy": f"{IMPL}NoShedder"}, SIMPLE_RUNS, "NoShedder': expected one of AvgShedder"),
-        ({"loadBalancerLoadSheddingStrategy": "NoShedder"}, SIMPLE_RUNS, "shedding_strategy = 'NoShedder'"),
-        ({"loadBalancerLoadSheddingStrategy": ""}, SIMPLE_RUNS, "shedding_strategy = '': expected one of AvgShedder"),
-        ({"loadBalancerLoadPlacementStrategy": " "}, SIMPLE_RUNS, "placement_strategy = ' ': expected one of AvgShedder"),
-        ({"loadBalancerLoadPlacementStrategy": f"{IMPL}Nowhere"}, SIMPLE_RUNS, "Nowhere': expected one of AvgShedder"),
-        ({"loadBalancerLoadPlacementStrategy": f"{IMPL}AvgShedder"}, SIMPLE_RUNS, "expected shedding_strategy = 'AvgShedder' with it"),
+        (
+            {"load_manager": "com.example.OwnManager"},
+            SIMPLE_RUNS,
+            "load_manager = 'com.example.OwnManager'",
+        ),
+        (
+            {"loadBalancerLoadSheddingStrategy": f"{IMPL}NoShedder"},
+            SIMPLE_RUNS,
+            "NoShedder': expected one of AvgShedder",
+        ),
+        (
+            {"loadBalancerLoadSheddingStrategy": "NoShedder"},
+            SIMPLE_RUNS,
+            "shedding_strategy = 'NoShedder'",
+        ),
+        (
+            {"loadBalancerLoadSheddingStrategy": ""},
+            SIMPLE_RUNS,
+            "shedding_strategy = '': expected one of AvgShedder",
+        ),
+        (
+            {"loadBalancerLoadPlacementStrategy": " "},
+            SIMPLE_RUNS,
+            "placement_strategy = ' ': expected one of AvgShedder",
+        ),
+        (
+            {"loadBalancerLoadPlacementStrategy": f"{IMPL}Nowhere"},
+            SIMPLE_RUNS,
+            "Nowhere': expected one of AvgShedder",
+        ),
+        (
+            {"loadBalancerLoadPlacementStrategy": f"{IMPL}AvgShedder"},
+            SIMPLE_RUNS,
+            "expected shedding_strategy = 'AvgShedder' with it",
+        ),
         (
             {"loadBalancerLoadSheddingStrategy": f"{EXTENSIONS}scheduler.TransferShedder"},
             SIMPLE_RUNS,
             "TransferShedder': expected one of the modular manager's, as Pulsar has them; the simple manager runs instead",
         ),
-        ({"load_manager": "extensible", "shedding_strategy": "ThresholdShedder"}, EXTENSIBLE_RUNS, "'ThresholdShedder' is none of the ext"),
+        (
+            {"load_manager": "extensible", "shedding_strategy": "ThresholdShedder"},
+            EXTENSIBLE_RUNS,
+            "'ThresholdShedder' is none of the ext",
+        ),
         (
             {"load_manager": "extensible", "loadBalancerLoadSheddingStrategy": "a.b.No"},
             EXTENSIBLE_RUNS,
             "'a.b.No' is none of the extensible",
         ),
-        ({"load_manager": "simple", "shedding_strategy": "ThresholdShedder"}, SIMPLE_RUNS, "'ThresholdShedder' is none of the simple"),
+        (
+            {"load_manager": "simple", "shedding_strategy": "ThresholdShedder"},
+            SIMPLE_RUNS,
+            "'ThresholdShedder' is none of the simple",
+        ),
         (
             {"load_manager": "simple", "simple_placement_strategy": "nearest"},
             ("simple", "SimpleLoadManager", "weightedRandomSelection"),
@@ -100,14 +156,44 @@ def test_what_pulsar_answers_with_another_manager_is_done_and_told(
 @pytest.mark.parametrize(
     ("given", "key", "value", "expected"),
     [
-        ({"load_manager": "modullar"}, "load_manager", "modullar", "one of modular, simple, extensible"),
+        (
+            {"load_manager": "modullar"},
+            "load_manager",
+            "modullar",
+            "one of modular, simple, extensible",
+        ),
         ({"load_manager": 4}, "load_manager", 4, "one of modular, simple, extensible"),
         ({"cpu_weight": float("inf")}, "cpu_weight", float("inf"), "a finite number"),
-        ({"shedding_strategy": "NoShedder"}, "shedding_strategy", "NoShedder", "one of AvgShedder, LeastMoves, OverloadShedder"),
-        ({"shedding_strategy": ["ThresholdShedder"]}, "shedding_strategy", ["ThresholdShedder"], "text"),
-        ({"placement_strategy": "Nowhere"}, "placement_strategy", "Nowhere", "one of AvgShedder, LeastLongTermMessageRate"),
-        ({"placement_strategy": "AvgShedder"}, "placement_strategy", "AvgShedder", "shedding_strategy = 'AvgShedder' with it"),
-        ({"load_manager": "simple", "shedding_strategy": "NoShedder"}, "shedding_strategy", "NoShedder", "one of AvgShedder"),
+        (
+            {"shedding_strategy": "NoShedder"},
+            "shedding_strategy",
+            "NoShedder",
+            "one of AvgShedder, LeastMoves, OverloadShedder",
+        ),
+        (
+            {"shedding_strategy": ["ThresholdShedder"]},
+            "shedding_strategy",
+            ["ThresholdShedder"],
+            "text",
+        ),
+        (
+            {"placement_strategy": "Nowhere"},
+            "placement_strategy",
+            "Nowhere",
+            "one of AvgShedder, LeastLongTermMessageRate",
+        ),
+        (
+            {"placement_strategy": "AvgShedder"},
+            "placement_strategy",
+            "AvgShedder",
+            "shedding_strategy = 'AvgShedder' with it",
+        ),
+        (
+            {"load_manager": "simple", "shedding_strategy": "NoShedder"},
+            "shedding_strategy",
+            "NoShedder",
+            "one of AvgShedder",
+        ),
     ],
 )
 def test_what_is_wrong_in_our_own_words_is_refused_with_key_value_and_what_could_stand_there(
@@ -120,29 +206,53 @@ def test_what_is_wrong_in_our_own_words_is_refused_with_key_value_and_what_could
 
 
 @pytest.mark.parametrize("name", ["com.example.OwnManager", ""])
-def test_a_command_that_names_an_unknown_manager_is_refused_by_default_and_falls_back_as_documented(name: str) -> None:
+def test_a_command_that_names_an_unknown_manager_is_refused_by_default_and_falls_back_as_documented(
+    name: str,
+) -> None:
     with pytest.raises(SettingError, match="load_manager"):
         cluster_config({"loadManagerClassName": name}, dynamic=True)
     for settings in ({"profile": "documented"}, {"dynamic_bad_manager": "fallback"}):
-        assert runs(cluster_config({"loadManagerClassName": name} | settings, dynamic=True)) == SIMPLE_RUNS
+        assert (
+            runs(cluster_config({"loadManagerClassName": name} | settings, dynamic=True))
+            == SIMPLE_RUNS
+        )
     assert runs(cluster_config({"loadManagerClassName": SIMPLE}, dynamic=True)) == SIMPLE_RUNS
 
 
 def test_settings_from_files_keep_their_fallback_and_tell_of_it_once(tmp_path: Path) -> None:
-    (tmp_path / "broker.conf").write_text("loadManagerClassName=com.example.Own\nloadBalancerLoadSheddingStrategy=NoShedder\n")
-    (tmp_path / "lb.toml").write_text("[cluster.eu]\nload_manager = 'modular'\nshedding_strategy = 'OverloadShedder'\n")
+    (tmp_path / "broker.conf").write_text(
+        "loadManagerClassName=com.example.Own\nloadBalancerLoadSheddingStrategy=NoShedder\n"
+    )
+    (tmp_path / "lb.toml").write_text(
+        "[cluster.eu]\nload_manager = 'modular'\nshedding_strategy = 'OverloadShedder'\n"
+    )
     loaded = load(tmp_path / "lb.toml", tmp_path / "broker.conf", (), {})
     assert runs(cluster_config(loaded.settings.of_cluster("us"))) == SIMPLE_RUNS
-    assert runs(cluster_config(loaded.settings.of_cluster("eu")))[:2] == ("modular", "OverloadShedder")
-    assert [warning.partition(":")[0] for warning in loaded.warnings] == ["load_manager = 'com.example.Own'"]
+    assert runs(cluster_config(loaded.settings.of_cluster("eu")))[:2] == (
+        "modular",
+        "OverloadShedder",
+    )
+    assert [warning.partition(":")[0] for warning in loaded.warnings] == [
+        "load_manager = 'com.example.Own'"
+    ]
     assert effective(loaded.settings, "us")["load_manager"] == "simple"
     assert effective(loaded.settings, "eu")["load_manager"] == "modular"
 
 
 def test_namespaces_that_are_never_shed_from_may_be_a_list_or_text() -> None:
     expected = ("t/a", "t/b")
-    assert cluster_config({"loadBalancerSheddingExcludedNamespaces": "t/a, t/b,"}).balancer.shedding_excluded_namespaces == expected
-    assert cluster_config({"shedding_excluded_namespaces": ["t/a", "t/b"]}).balancer.shedding_excluded_namespaces == expected
+    assert (
+        cluster_config(
+            {"loadBalancerSheddingExcludedNamespaces": "t/a, t/b,"}
+        ).balancer.shedding_excluded_namespaces
+        == expected
+    )
+    assert (
+        cluster_config(
+            {"shedding_excluded_namespaces": ["t/a", "t/b"]}
+        ).balancer.shedding_excluded_namespaces
+        == expected
+    )
 
 
 def test_every_key_of_the_transfer_shedder_has_pulsars_default() -> None:

@@ -27,8 +27,14 @@ LIMITS = ("mode", "disruption_windows", "freezes", "freeze", MOST)
         ({"disruption_windows": WINDOW, "threshold_percent": 5}, {"freeze": "black friday"}),
         ({"freezes": ["2026-12-20 2027-01-02 UTC holidays"]}, {"freezes": []}),
         ({"freezes": ["2026-12-20 2027-01-02 UTC holidays"], MOST: "3"}, {}),
-        ({"loadManagerClassName": "org.Other", "loadBalancerSheddingIntervalMinutes": 3}, {MOST: 7}),
-        ({"namespace.shop/orders.freeze": "fair"}, {"loadBalancerLoadSheddingStrategy": "org.Other"}),
+        (
+            {"loadManagerClassName": "org.Other", "loadBalancerSheddingIntervalMinutes": 3},
+            {MOST: 7},
+        ),
+        (
+            {"namespace.shop/orders.freeze": "fair"},
+            {"loadBalancerLoadSheddingStrategy": "org.Other"},
+        ),
         *(({"profile": profile, **AVG}, {}) for profile in PROFILES),
     ],
 )

@@ -22,7 +22,9 @@ NEW, OLD = "loadBalancerBandwidthInResourceWeight", "loadBalancerBandwithInResou
         ({OLD: 1, NEW: 0.25}, 0.25),
     ],
 )
-def test_the_old_spelling_counts_while_the_new_one_is_1(given: dict[str, Any], weight: float) -> None:
+def test_the_old_spelling_counts_while_the_new_one_is_1(
+    given: dict[str, Any], weight: float
+) -> None:
     assert cluster_config(given).balancer.bandwidth_in_weight == weight
     assert cluster_config(given).balancer.bandwidth_out_weight == 1.0
 

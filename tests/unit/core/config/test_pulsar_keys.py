@@ -55,12 +55,28 @@ def test_it_may_change_at_run_time_when_pulsars_may(name: str) -> None:
     )
 
 
-def test_a_broker_conf_with_all_of_them_at_their_defaults_is_no_configuration_at_all(tmp_path: Path) -> None:
+def test_a_broker_conf_with_all_of_them_at_their_defaults_is_no_configuration_at_all(
+    tmp_path: Path,
+) -> None:
     file = tmp_path / "broker.conf"
-    file.write_text("".join(f"{name}={key['default']}\n" for name, key in KEYS.items() if key["default"] is not None))
+    file.write_text(
+        "".join(
+            f"{name}={key['default']}\n" for name, key in KEYS.items() if key["default"] is not None
+        )
+    )
     loaded = load(broker_conf=file, environment={})
     (warning,) = loaded.warnings
-    assert warning.endswith("Pulsar's default, and without effect here (lbctl config explain KEY says why)")
+    assert warning.endswith(
+        "Pulsar's default, and without effect here (lbctl config explain KEY says why)"
+    )
     given, bare = cluster_config(loaded.settings.of_cluster("")), cluster_config({})
-    assert (given.shedder, given.shedder_config, given.placement_config) == (bare.shedder, bare.shedder_config, bare.placement_config)
-    assert (given.splitting, given.reporting, given.balancer.weights) == (bare.splitting, bare.reporting, bare.balancer.weights)
+    assert (given.shedder, given.shedder_config, given.placement_config) == (
+        bare.shedder,
+        bare.shedder_config,
+        bare.placement_config,
+    )
+    assert (given.splitting, given.reporting, given.balancer.weights) == (
+        bare.splitting,
+        bare.reporting,
+        bare.balancer.weights,
+    )

@@ -24,7 +24,10 @@ def until(at: str, *windows: str) -> int | None:
     return 0 if found is None else found.until_ms
 
 
-@pytest.mark.parametrize("at", ["2026-11-23 22:00", "2026-11-23 22:00:00.500", "2026-11-24 04:59:59.999", "2026-11-28 04:00"])
+@pytest.mark.parametrize(
+    "at",
+    ["2026-11-23 22:00", "2026-11-23 22:00:00.500", "2026-11-24 04:59:59.999", "2026-11-28 04:00"],
+)
 def test_a_window_is_open_from_its_time_on_for_its_length_past_midnight_too(at: str) -> None:
     assert until(at, NIGHTS) == 0
 
@@ -44,7 +47,9 @@ def test_outside_of_it_nothing_moves_until_it_opens_again(at: str, again: str) -
 def test_windows_go_by_the_clock_of_their_zone_in_summer_and_in_winter() -> None:
     assert until("2026-07-01 12:00", "0 22 * * * 1h Europe/Berlin") == ms("2026-07-01 20:00", "UTC")
     assert until("2026-12-01 12:00", "0 22 * * * 1h Europe/Berlin") == ms("2026-12-01 21:00", "UTC")
-    assert until("2026-12-01 12:00", "0 22 * * * 1h") == ms("2026-12-01 22:00", "UTC"), "UTC where no zone is said"
+    assert until("2026-12-01 12:00", "0 22 * * * 1h") == ms("2026-12-01 22:00", "UTC"), (
+        "UTC where no zone is said"
+    )
 
 
 def test_a_window_whose_time_the_clock_leaps_over_is_none_that_day() -> None:
@@ -53,15 +58,24 @@ def test_a_window_whose_time_the_clock_leaps_over_is_none_that_day() -> None:
 
 def test_any_of_several_windows_will_do() -> None:
     assert until("2026-11-24 12:30", NIGHTS, "0 12 * * * 1h Europe/Berlin") == 0
-    assert until("2026-11-24 13:00", NIGHTS, "0 12 * * * 1h Europe/Berlin") == ms("2026-11-24 22:00")
+    assert until("2026-11-24 13:00", NIGHTS, "0 12 * * * 1h Europe/Berlin") == ms(
+        "2026-11-24 22:00"
+    )
 
 
 def test_a_freeze_holds_from_its_beginning_until_before_its_end_and_says_why() -> None:
-    limits = NamespaceConfig(freezes=("2026-12-20 2027-01-02T06:00 Europe/Berlin end of the year",), disruption_windows=("* * * * * 1h",))
+    limits = NamespaceConfig(
+        freezes=("2026-12-20 2027-01-02T06:00 Europe/Berlin end of the year",),
+        disruption_windows=("* * * * * 1h",),
+    )
     assert closed(limits, ms("2026-12-20") - 1) is None
     found = closed(limits, ms("2026-12-20"))
     assert found is not None
-    assert (found.rule.name, found.until_ms, found.why) == ("frozen", ms("2027-01-02 06:00"), "end of the year")
+    assert (found.rule.name, found.until_ms, found.why) == (
+        "frozen",
+        ms("2027-01-02 06:00"),
+        "end of the year",
+    )
     assert closed(limits, ms("2027-01-02 06:00")) is None
 
 
@@ -72,7 +86,9 @@ def test_a_freeze_until_further_notice_has_no_end() -> None:
 
 
 def test_windows_may_be_one_text_with_semicolons_as_in_a_command() -> None:
-    config = cluster_config({"disruption_windows": f"{NIGHTS}; 0 12 * * Sat,Sun 30min", "namespace.t/n.freezes": ""})
+    config = cluster_config(
+        {"disruption_windows": f"{NIGHTS}; 0 12 * * Sat,Sun 30min", "namespace.t/n.freezes": ""}
+    )
     assert config.balancer.disruption_windows == (NIGHTS, "0 12 * * Sat,Sun 30min")
     assert config.namespaces["t/n"].freezes == ()
 
@@ -86,12 +102,18 @@ def test_windows_may_be_one_text_with_semicolons_as_in_a_command() -> None:
         ("disruption_windows", "0 22 * * * soon", "soon is no length"),
         ("disruption_windows", "0 22 * * * 1h Europe/Nowhere", "Europe/Nowhere is no time zone"),
         ("disruption_windows", "0 22 * * * 1h ../../secret", "../../secret is no time zone"),
-        ("namespace.t/n.freezes", "2026-12-20 2026-12-19 UTC backwards", "it ends before it begins"),
+        (
+            "namespace.t/n.freezes",
+            "2026-12-20 2026-12-19 UTC backwards",
+            "it ends before it begins",
+        ),
         ("namespace.t/n.freezes", "tomorrow 2026-12-19 UTC", "Invalid isoformat string"),
         ("namespace.t/n.freezes", "2026-12-19", "it has 1 words"),
     ],
 )
-def test_what_is_none_is_refused_with_its_key_and_what_was_expected(key: str, text: str, why: str) -> None:
+def test_what_is_none_is_refused_with_its_key_and_what_was_expected(
+    key: str, text: str, why: str
+) -> None:
     with pytest.raises(SettingError) as raised:
         cluster_config({key: [text]})
     assert (raised.value.key, raised.value.value) == (key, text)

@@ -40,20 +40,34 @@ class Cluster:
         self.owned = {"a": [*HEAVY, *LIGHT], "b": list[str]()}
         self.usage = {"a": 99.0, "b": 10.0}
 
-    def round(self, after_ms: int = 10_000, *, acks: tuple[Ack, ...] = (), commands: tuple[Received, ...] = ()) -> Round:
+    def round(
+        self,
+        after_ms: int = 10_000,
+        *,
+        acks: tuple[Ack, ...] = (),
+        commands: tuple[Received, ...] = (),
+    ) -> Round:
         """Both brokers report what they serve, and the balancer decides. Its memory goes through the log."""
         self.now_ms += after_ms
         reports = [
             Report(
                 broker,
                 self.now_ms,
-                {name: BundleStats(msg_throughput_in=9e6 if name in HEAVY else 1e6, msg_rate_in=10.0) for name in names},
+                {
+                    name: BundleStats(
+                        msg_throughput_in=9e6 if name in HEAVY else 1e6, msg_rate_in=10.0
+                    )
+                    for name in names
+                },
                 {"cpu": (self.usage[broker], 100.0)},
                 offset=self.now_ms + at,
             )
             for at, (broker, names) in enumerate(self.owned.items())
         ]
-        beats = [Event("heartbeat", broker, self.now_ms, offset=self.now_ms + 5 + at) for at, broker in enumerate(self.owned)]
+        beats = [
+            Event("heartbeat", broker, self.now_ms, offset=self.now_ms + 5 + at)
+            for at, broker in enumerate(self.owned)
+        ]
         self.shard, _ = fold(self.shard, batch_of(reports, beats), self.now_ms, self.config.fold)
         view = view_of("c", [self.shard], self.now_ms, self.config.balancer.weights)
         made = decide(view, self.memory, Inbox(acks=acks, commands=commands), self.config)
@@ -70,7 +84,9 @@ class Cluster:
 
     def used(self) -> int:
         """How many moves count."""
-        return len(budgets(self.config.namespaces, self.memory, (), self.now_ms)["t/heavy"].until_ms)
+        return len(
+            budgets(self.config.namespaces, self.memory, (), self.now_ms)["t/heavy"].until_ms
+        )
 
 
 def unloads(made: Round, of: list[str] = HEAVY) -> list[str]:
@@ -85,7 +101,9 @@ def order(kind: str, **fields: Any) -> Received:
     return Received.of(COMMANDS[kind](id=f"{kind}-{fields}", **fields), NOW_MS)
 
 
-def test_a_budget_holds_for_an_hour_from_when_the_bundle_was_seen_to_have_left_and_says_when_there_is_room() -> None:
+def test_a_budget_holds_for_an_hour_from_when_the_bundle_was_seen_to_have_left_and_says_when_there_is_room() -> (
+    None
+):
     cluster = Cluster(**{BUDGET: 2})
     first = cluster.round()
     assert len(unloads(first)) == 2, "a shedder that goes by the heaviest plans around the budget"
@@ -94,7 +112,12 @@ def test_a_budget_holds_for_an_hour_from_when_the_bundle_was_seen_to_have_left_a
     left_ms = cluster.now_ms + 10_000
     cluster.obey(cluster.round())
     (told,) = refused(cluster.round())
-    assert (told.namespace, told.limit, told.least, told.until_ms) == ("t/heavy", 2.0, 2.0, left_ms + HOUR_MS)
+    assert (told.namespace, told.limit, told.least, told.until_ms) == (
+        "t/heavy",
+        2.0,
+        2.0,
+        left_ms + HOUR_MS,
+    )
     assert set(told.subjects) == set(HEAVY)
     last = cluster.round(left_ms + HOUR_MS - 1 - cluster.now_ms)
     assert (unloads(last), cluster.used()) == ([], 2)
@@ -117,7 +140,9 @@ def test_a_refused_decision_costs_nothing() -> None:
     cluster = Cluster(**{BUDGET: 1})
     (decision,) = [one for one in cluster.round().decisions if one.bundle in HEAVY]
     assert cluster.used() == 1
-    made = cluster.round(acks=(Ack(decision_id=decision.decision_id, outcome="refused", reason="no"),))
+    made = cluster.round(
+        acks=(Ack(decision_id=decision.decision_id, outcome="refused", reason="no"),)
+    )
     assert [one.outcome for one in made.outcomes if one.bundle == decision.bundle] == ["refused"]
     assert len(unloads(made)) == 1, "another one goes"
 
@@ -133,7 +158,9 @@ def test_a_drain_is_free_and_what_is_under_way_when_it_ends_counts() -> None:
 
 def test_what_an_operator_orders_is_done_and_counts() -> None:
     cluster = Cluster(**{BUDGET: 1}, shedding_enabled=False)
-    commands = tuple(order("unload", namespace="t/heavy", bundle=name.rpartition("/")[2]) for name in HEAVY[:3])
+    commands = tuple(
+        order("unload", namespace="t/heavy", bundle=name.rpartition("/")[2]) for name in HEAVY[:3]
+    )
     assert unloads(cluster.round(commands=commands)) == HEAVY[:3]
     assert cluster.used() == 3
 
@@ -151,29 +178,45 @@ def test_a_command_sets_a_budget_and_takes_it_back() -> None:
     assert len(unloads(made)) == 1
     taken_back = cluster.round(commands=(order("delete-config", key=BUDGET),))
     assert len(unloads(taken_back)) == 1, "with the budget there would be none"
-    (answer,) = cluster.round(commands=(order("set-config", values={"namespace.t/heavy.moves_per_hour": -1}),)).results
-    assert (answer.outcome, answer.text) == ("refused", "namespace.t/heavy.moves_per_hour = -1: expected 0 or more")
+    (answer,) = cluster.round(
+        commands=(order("set-config", values={"namespace.t/heavy.moves_per_hour": -1}),)
+    ).results
+    assert (answer.outcome, answer.text) == (
+        "refused",
+        "namespace.t/heavy.moves_per_hour = -1: expected 0 or more",
+    )
 
 
-def test_a_budget_is_remembered_by_namespaces_and_whole_seconds_and_not_at_all_where_there_is_none() -> None:
+def test_a_budget_is_remembered_by_namespaces_and_whole_seconds_and_not_at_all_where_there_is_none() -> (
+    None
+):
     cluster = Cluster(**{BUDGET: 4})
     cluster.obey(cluster.round(10_001))
     cluster.round(10_001)
     assert cluster.memory.spent == {"t/heavy": ((NOW_MS + 21_000 + HOUR_MS, 3),)}
     assert cluster.memory.spending == ()
     without = Cluster()
-    assert '"spen' not in without.round().memory.to_json(), "memories of earlier versions stay as they were"
+    assert '"spen' not in without.round().memory.to_json(), (
+        "memories of earlier versions stay as they were"
+    )
 
 
 def test_room_comes_when_enough_moves_count_no_more() -> None:
     budget = Budget("t/n", 2, (100, 200, 300))
     assert [budget.room_ms(moves) for moves in (1, 2, 3)] == [200, 300, None]
-    assert (budget.left, replace(budget, until_ms=(100,)).left, replace(budget, until_ms=(100,)).room_ms()) == (0, 1, 0)
+    assert (
+        budget.left,
+        replace(budget, until_ms=(100,)).left,
+        replace(budget, until_ms=(100,)).room_ms(),
+    ) == (0, 1, 0)
 
 
 def test_strategies_see_weights_and_what_each_budget_leaves() -> None:
     view = Cluster().round().view
-    limited = {"t/heavy": NamespaceConfig(moves_per_hour=0), "t/light": NamespaceConfig(disruption_weight=2.5)}
+    limited = {
+        "t/heavy": NamespaceConfig(moves_per_hour=0),
+        "t/light": NamespaceConfig(disruption_weight=2.5),
+    }
     config = replace(cluster_config({}), namespaces=limited)
     seen = Holds.of(config, Memory(), (), NOW_MS).disruption(view)
     is_heavy = np.array([name in HEAVY for name in view.bundles.names.to_pylist()])
@@ -183,9 +226,17 @@ def test_strategies_see_weights_and_what_each_budget_leaves() -> None:
     assert seen.left.tolist() == [0]
 
 
-@pytest.mark.parametrize("strategy", ["ThresholdShedder", "UniformLoadShedder", "AvgShedder", "RangeThresholdShedder"])
+@pytest.mark.parametrize(
+    "strategy", ["ThresholdShedder", "UniformLoadShedder", "AvgShedder", "RangeThresholdShedder"]
+)
 def test_no_shedder_exceeds_a_budget_in_one_pass(strategy: str) -> None:
-    eager = {"threshold_percent": 1, "min_throughput_mb": 0, "hit_count_low": 1, "hit_count_high": 1, "max_unload_ratio": 0.9}
+    eager = {
+        "threshold_percent": 1,
+        "min_throughput_mb": 0,
+        "hit_count_low": 1,
+        "hit_count_high": 1,
+        "max_unload_ratio": 0.9,
+    }
     cluster = Cluster(**{BUDGET: 1}, **eager, shedding_strategy=strategy)
     for _ in range(3):
         made = cluster.round()
@@ -193,23 +244,35 @@ def test_no_shedder_exceeds_a_budget_in_one_pass(strategy: str) -> None:
     assert cluster.used() <= 1
 
 
-@pytest.mark.parametrize(("key", "rule"), [("freeze", "frozen"), ("disruption_windows", "outside_window")])
-def test_in_a_freeze_or_outside_of_a_window_balancing_moves_nothing_of_a_namespace(key: str, rule: str) -> None:
+@pytest.mark.parametrize(
+    ("key", "rule"), [("freeze", "frozen"), ("disruption_windows", "outside_window")]
+)
+def test_in_a_freeze_or_outside_of_a_window_balancing_moves_nothing_of_a_namespace(
+    key: str, rule: str
+) -> None:
     text = "new disks" if key == "freeze" else "0 3 * * * 1h"  # the rounds begin at 22:13
     made = Cluster(**{f"namespace.t/heavy.{key}": text}).round()
     assert unloads(made) == []
     assert unloads(made, LIGHT)
     (told,) = [one for one in made.refusals if one.rule == rule]
     opens_ms = NOW_MS - NOW_MS % 86_400_000 + 27 * 3_600_000
-    assert (told.namespace, told.count, told.until_ms) == ("t/heavy", len(HEAVY), None if key == "freeze" else opens_ms)
+    assert (told.namespace, told.count, told.until_ms) == (
+        "t/heavy",
+        len(HEAVY),
+        None if key == "freeze" else opens_ms,
+    )
 
 
-def test_a_clusters_freeze_stops_all_balancing_and_neither_drains_nor_failovers_nor_operators() -> None:
+def test_a_clusters_freeze_stops_all_balancing_and_neither_drains_nor_failovers_nor_operators() -> (
+    None
+):
     cluster = Cluster()
     frozen = cluster.round(commands=(order("set-config", values={"freeze": "new disks"}),))
     assert frozen.decisions == ()
     assert [(one.rule, one.namespace) for one in frozen.refusals] == [("frozen", None)]
-    asked = cluster.round(commands=(order("unload", namespace="t/light", bundle=LIGHT[0].rpartition("/")[2]),))
+    asked = cluster.round(
+        commands=(order("unload", namespace="t/light", bundle=LIGHT[0].rpartition("/")[2]),)
+    )
     assert unloads(asked, LIGHT) == LIGHT[:1]
     drained = cluster.round(commands=(order("drain-broker", broker="a"),))
     assert len(unloads(drained)) == len(HEAVY)

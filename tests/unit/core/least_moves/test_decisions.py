@@ -19,7 +19,12 @@ from lb_stream.core.model.view import ClusterView
 from lb_stream.recorded import Memory, Round
 from tests.support.build import Report, batch_of
 
-AT_ONCE = {"shedding_strategy": "LeastMoves", "placement_strategy": "LeastMoves", "least_moves_patience_ms": 0, "least_moves_certainty": 0}
+AT_ONCE = {
+    "shedding_strategy": "LeastMoves",
+    "placement_strategy": "LeastMoves",
+    "least_moves_patience_ms": 0,
+    "least_moves_certainty": 0,
+}
 
 
 def a_view(owned: dict[str, dict[str, float]], policies: Policies | None = None) -> ClusterView:
@@ -33,7 +38,9 @@ def a_view(owned: dict[str, dict[str, float]], policies: Policies | None = None)
         )
         for broker, bundles in owned.items()
     ]
-    view = view_of("c", [fold(Shard.empty(), batch_of(reports), 1_000, FoldConfig())[0]], 1_000, {"cpu": 1.0})
+    view = view_of(
+        "c", [fold(Shard.empty(), batch_of(reports), 1_000, FoldConfig())[0]], 1_000, {"cpu": 1.0}
+    )
     return view if policies is None else replace(view, policies=policies)
 
 
@@ -41,18 +48,35 @@ def a_name(number: int, namespace: str = "t/n") -> str:
     return f"{namespace}/0x{number:08x}_0x{number + 1:08x}"
 
 
-UNEVEN = {"a": {a_name(0): 500.0, a_name(1): 300.0}, "b": {a_name(2): 100.0}, "c": {a_name(3): 150.0, a_name(4): 150.0}}
+UNEVEN = {
+    "a": {a_name(0): 500.0, a_name(1): 300.0},
+    "b": {a_name(2): 100.0},
+    "c": {a_name(3): 150.0, a_name(4): 150.0},
+}
 
 
 def test_a_move_tells_what_was_seen_what_is_even_and_the_second_best_destination() -> None:
     done = ask(a_view(UNEVEN), **AT_ONCE)
     (decision,) = done.decisions
-    assert (decision.kind, decision.bundle, decision.source, decision.destination) == ("unload", a_name(1), "a", "b")
-    assert (decision.rule, decision.strategy, decision.explain.unit) == ("above_even", "LeastMoves", "ratio")
+    assert (decision.kind, decision.bundle, decision.source, decision.destination) == (
+        "unload",
+        a_name(1),
+        "a",
+        "b",
+    )
+    assert (decision.rule, decision.strategy, decision.explain.unit) == (
+        "above_even",
+        "LeastMoves",
+        "ratio",
+    )
     explain = decision.explain
     told = (explain.saw, explain.limit, explain.average, explain.expected_after)
-    assert told == pytest.approx((0.8, 1.08 * 0.5, 0.5, 0.5))  # the largest bundle alone is more than the mean of 0.4
-    assert [(one.broker, one.refused_by) for one in explain.candidates] == [("b", None)], "with it c would be above its limit"
+    assert told == pytest.approx(
+        (0.8, 1.08 * 0.5, 0.5, 0.5)
+    )  # the largest bundle alone is more than the mean of 0.4
+    assert [(one.broker, one.refused_by) for one in explain.candidates] == [("b", None)], (
+        "with it c would be above its limit"
+    )
 
 
 def test_a_resource_that_weighs_nothing_is_left_out() -> None:
@@ -60,15 +84,28 @@ def test_a_resource_that_weighs_nothing_is_left_out() -> None:
 
 
 @pytest.mark.parametrize(("spare", "moves"), [(0.0, 11), (0.1, 12), (0.4, 13), (2.0, 14)])
-def test_half_of_a_spare_part_of_the_moves_brings_brokers_nearer_to_the_aim_and_not_beyond(spare: float, moves: int) -> None:
+def test_half_of_a_spare_part_of_the_moves_brings_brokers_nearer_to_the_aim_and_not_beyond(
+    spare: float, moves: int
+) -> None:
     """105 are enough, 102 the aim."""
-    done = ask(holding(116, 96, 96, 96, 96), least_moves_spare=spare, least_moves_enough=1.05, least_moves_aim=1.02, **AT_ONCE)
+    done = ask(
+        holding(116, 96, 96, 96, 96),
+        least_moves_spare=spare,
+        least_moves_enough=1.05,
+        least_moves_aim=1.02,
+        **AT_ONCE,
+    )
     assert (len(done.decisions), done.decisions[0].explain.plan_fewest) == (moves, moves)
 
 
 def holding(*counts: int) -> ClusterView:
     """Brokers with so many like bundles: 100 are even."""
-    return a_view({f"{at}": {a_name(1_000 * at + number): 5.0 for number in range(count)} for at, count in enumerate(counts)})
+    return a_view(
+        {
+            f"{at}": {a_name(1_000 * at + number): 5.0 for number in range(count)}
+            for at, count in enumerate(counts)
+        }
+    )
 
 
 def remembering(spare: float, made: Round, **more: int) -> Memory:
@@ -99,7 +136,11 @@ def test_what_plans_have_left_over_lowers_the_fullest_once_they_are_known_well(
     assert len(done.decisions) == moves
     assert done.memory.strategies["LeastMoves"].get("spare", 0.0) == pytest.approx(spare - moves)
     for one in done.decisions:
-        assert one.explain.saw is not None and one.explain.limit is not None and one.explain.limit <= one.explain.saw
+        assert (
+            one.explain.saw is not None
+            and one.explain.limit is not None
+            and one.explain.limit <= one.explain.saw
+        )
     if moves:
         again = ask(replace(later, now_ms=later.now_ms + 30_000), done.memory, **AT_ONCE)
         assert not again.decisions, "these moves aren't known well yet, either"
@@ -113,7 +154,9 @@ def test_a_silent_broker_is_not_emptied_because_another_one_is_hot(silent_s: int
     seen_ms, heard = view.brokers.seen_ms.copy(), np.zeros(len(view.brokers), np.bool_)
     seen_ms[5] -= silent_s * 1_000
     heard[5] = silent_s > 0  # it sends heartbeats, too, so that it is missed when it doesn't
-    done = ask(replace(view, brokers=replace(view.brokers, heartbeats=heard, seen_ms=seen_ms)), **AT_ONCE)
+    done = ask(
+        replace(view, brokers=replace(view.brokers, heartbeats=heard, seen_ms=seen_ms)), **AT_ONCE
+    )
     assert {one.source for one in done.decisions} == {"0"}
     assert ("5" in {one.destination for one in done.decisions}) == (not silent_s)
 
@@ -125,14 +168,23 @@ def test_nobody_is_touched_up_while_load_changes() -> None:
     bundles = later.bundles
     assert ask(later, memory, **AT_ONCE).decisions
     changed = np.where(bundles.owner == 4, 0.9, 1.0)
-    was_more = replace(bundles, latest=replace(bundles.latest, rate_in=bundles.latest.rate_in * changed))
+    was_more = replace(
+        bundles, latest=replace(bundles.latest, rate_in=bundles.latest.rate_in * changed)
+    )
     assert not ask(replace(later, bundles=was_more), memory, **AT_ONCE).decisions
     hours_ago = replace(bundles, long=replace(bundles.long, rate_in=bundles.long.rate_in * changed))
-    assert ask(replace(later, bundles=hours_ago), memory, **AT_ONCE).decisions, "what has changed long ago is known well, too"
+    assert ask(replace(later, bundles=hours_ago), memory, **AT_ONCE).decisions, (
+        "what has changed long ago is known well, too"
+    )
 
 
-@pytest.mark.parametrize(("between_s", "touched_up"), [(0, True), (500, True), (700, False), (3_599, False), (3_600, True)])
-def test_where_plans_follow_one_another_load_must_be_quiet_for_as_long_as_between_the_last_two(between_s: int, touched_up: bool) -> None:
+@pytest.mark.parametrize(
+    ("between_s", "touched_up"),
+    [(0, True), (500, True), (700, False), (3_599, False), (3_600, True)],
+)
+def test_where_plans_follow_one_another_load_must_be_quiet_for_as_long_as_between_the_last_two(
+    between_s: int, touched_up: bool
+) -> None:
     view = holding(104, 99, 99, 99, 99)
     memory = remembering(3.0, ask(view, **AT_ONCE), plan_ms=1_000, between_ms=between_s * 1_000)
     assert bool(ask(replace(view, now_ms=601_000), memory, **AT_ONCE).decisions) == touched_up
@@ -151,7 +203,9 @@ def test_what_one_move_brings_near_a_group_another_move_of_the_same_round_does_n
         "c": {a_name(4): 10.0},
     }
     done = ask(a_view(owned, Policies(anti_affinity=dict.fromkeys(both, "apart"))), **AT_ONCE)
-    destinations = [one.destination for one in done.decisions if one.bundle.rsplit("/", 1)[0] in both]
+    destinations = [
+        one.destination for one in done.decisions if one.bundle.rsplit("/", 1)[0] in both
+    ]
     assert len(set(destinations)) == len(destinations) > 0
 
 
@@ -160,26 +214,42 @@ def test_memory_goes_on_from_round_to_round() -> None:
     first = ask(view, **{**AT_ONCE, "least_moves_patience_ms": 5_000})
     assert not first.decisions
     later = replace(view, now_ms=view.now_ms + 6_000)
-    assert len(ask(later, first.memory, **{**AT_ONCE, "least_moves_patience_ms": 5_000}).decisions) == 1
+    assert (
+        len(ask(later, first.memory, **{**AT_ONCE, "least_moves_patience_ms": 5_000}).decisions)
+        == 1
+    )
 
 
 def test_a_view_without_any_figures_moves_nothing() -> None:
     assert not ask(a_view({"a": {a_name(0): 0.0, a_name(1): 0.0}, "b": {}}), **AT_ONCE).decisions
     nobody = a_view(UNEVEN)
     bundles = replace(nobody.bundles, owner=np.full(len(nobody.bundles), -1, np.int32))
-    assert all(one.kind == "assign" for one in ask(replace(nobody, bundles=bundles), **AT_ONCE).decisions)
+    assert all(
+        one.kind == "assign" for one in ask(replace(nobody, bundles=bundles), **AT_ONCE).decisions
+    )
 
 
-def test_a_move_that_nobody_saw_leave_teaches_how_long_it_took_at_most_and_one_that_only_leaves_teaches_nothing() -> None:
+def test_a_move_that_nobody_saw_leave_teaches_how_long_it_took_at_most_and_one_that_only_leaves_teaches_nothing() -> (
+    None
+):
     view = a_view(UNEVEN)
     made = ask(view, dry_run=False, **AT_ONCE)
-    assert made.memory.pending[0].destination == "b" and "unserved_ms" not in made.memory.strategies["LeastMoves"]
+    assert (
+        made.memory.pending[0].destination == "b"
+        and "unserved_ms" not in made.memory.strategies["LeastMoves"]
+    )
     moved = view.bundles.rows_of([a_name(1)])
     for destination, owner, learned in (("b", 1, 3_000.0), (None, -1, None)):
         owners, since = view.bundles.owner.copy(), view.bundles.owner_since_ms.copy()
         owners[moved], since[moved] = owner, view.now_ms + 3_000
-        later = replace(view, now_ms=view.now_ms + 4_000, bundles=replace(view.bundles, owner=owners, owner_since_ms=since))
-        memory = replace(made.memory, pending=(replace(made.memory.pending[0], destination=destination),))
+        later = replace(
+            view,
+            now_ms=view.now_ms + 4_000,
+            bundles=replace(view.bundles, owner=owners, owner_since_ms=since),
+        )
+        memory = replace(
+            made.memory, pending=(replace(made.memory.pending[0], destination=destination),)
+        )
         done = ask(later, memory, dry_run=False, **AT_ONCE)
         assert [one.outcome for one in done.outcomes] == ["confirmed"]
         assert done.memory.strategies["LeastMoves"].get("unserved_ms") == learned
@@ -188,15 +258,41 @@ def test_a_move_that_nobody_saw_leave_teaches_how_long_it_took_at_most_and_one_t
 @pytest.mark.parametrize(
     ("given", "key", "told"),
     [
-        ({"least_moves_aim": 1.06}, "least_moves_aim", "1.06: expected 1.0475 or less: least_moves_enough"),
-        ({"least_moves_destination": 1.06}, "least_moves_destination", "1.06: expected 1.0475 or less: least_moves_enough"),
-        ({"least_moves_enough": 1.1}, "least_moves_enough", "1.1: expected 1.08 or less: least_moves_trigger"),
-        ({"least_moves_enough": 1.005}, "least_moves_enough", "1.005: expected 1.01 or more: least_moves_aim"),
-        ({"least_moves_trigger": 1.03}, "least_moves_trigger", "1.03: expected 1.0475 or more: least_moves_enough"),
-        ({"least_moves_enough": 1.2, "least_moves_trigger": 1.1}, "least_moves_enough", "1.2: expected 1.1 or less: least_moves_trigger"),
+        (
+            {"least_moves_aim": 1.06},
+            "least_moves_aim",
+            "1.06: expected 1.0475 or less: least_moves_enough",
+        ),
+        (
+            {"least_moves_destination": 1.06},
+            "least_moves_destination",
+            "1.06: expected 1.0475 or less: least_moves_enough",
+        ),
+        (
+            {"least_moves_enough": 1.1},
+            "least_moves_enough",
+            "1.1: expected 1.08 or less: least_moves_trigger",
+        ),
+        (
+            {"least_moves_enough": 1.005},
+            "least_moves_enough",
+            "1.005: expected 1.01 or more: least_moves_aim",
+        ),
+        (
+            {"least_moves_trigger": 1.03},
+            "least_moves_trigger",
+            "1.03: expected 1.0475 or more: least_moves_enough",
+        ),
+        (
+            {"least_moves_enough": 1.2, "least_moves_trigger": 1.1},
+            "least_moves_enough",
+            "1.2: expected 1.1 or less: least_moves_trigger",
+        ),
     ],
 )
-def test_settings_that_contradict_one_another_are_refused_by_the_one_that_was_given(given: dict[str, float], key: str, told: str) -> None:
+def test_settings_that_contradict_one_another_are_refused_by_the_one_that_was_given(
+    given: dict[str, float], key: str, told: str
+) -> None:
     with pytest.raises(SettingError) as caught:
         cluster_config({"shedding_strategy": "LeastMoves", **given})
     assert str(caught.value) == f"{key} = {told}"
@@ -204,19 +300,38 @@ def test_settings_that_contradict_one_another_are_refused_by_the_one_that_was_gi
 
 RATES = {"a": [12.0, 12.0, 12.0, *[6.0] * 7], "b": [60.0, 60.0], "c": [36.0, 36.0, 12.0, 6.0]}
 """b is hot. All began at a, 36 came to c by way of b: so none of b's and c's may go back."""
-LEFT = {a_name(100): "a", a_name(101): "a", **{a_name(200 + n): "a" for n in range(4)}, a_name(201): "b"}
+LEFT = {
+    a_name(100): "a",
+    a_name(101): "a",
+    **{a_name(200 + n): "a" for n in range(4)},
+    a_name(201): "b",
+}
 
 
-def moved_so(rates: dict[str, list[float]], age_ms: int, left: dict[str, str] = LEFT) -> tuple[Round, dict[str, float]]:
+def moved_so(
+    rates: dict[str, list[float]], age_ms: int, left: dict[str, str] = LEFT
+) -> tuple[Round, dict[str, float]]:
     """A round of brokers whose bundles have moved that long ago, and what each broker carries after it."""
     at = 10_000_000
-    view = a_view({broker: {a_name(100 * number + n): one for n, one in enumerate(rates[broker])} for number, broker in enumerate(rates)})
+    view = a_view(
+        {
+            broker: {a_name(100 * number + n): one for n, one in enumerate(rates[broker])}
+            for number, broker in enumerate(rates)
+        }
+    )
     first = ask(view, **AT_ONCE | {"least_moves_patience_ms": at})
-    own = {**first.memory.strategies["LeastMoves"], "left": {name: (broker, at - age_ms) for name, broker in left.items()}}
+    own = {
+        **first.memory.strategies["LeastMoves"],
+        "left": {name: (broker, at - age_ms) for name, broker in left.items()},
+    }
     memory = replace(first.memory, strategies={"LeastMoves": own})
     done = ask(replace(view, now_ms=at), memory, **AT_ONCE)
     carried = {broker: sum(own) for broker, own in rates.items()}
-    load = {a_name(100 * number + n): one for number, broker in enumerate(rates) for n, one in enumerate(rates[broker])}
+    load = {
+        a_name(100 * number + n): one
+        for number, broker in enumerate(rates)
+        for n, one in enumerate(rates[broker])
+    }
     for one in done.decisions:
         assert one.source is not None and one.destination is not None
         carried[one.source] -= load[one.bundle]
@@ -231,7 +346,10 @@ def gone_back(done: Round) -> list[str]:
 
 def test_a_bundle_goes_back_where_nobody_else_can_relieve_its_broker() -> None:
     done, carried = moved_so(RATES, age_ms=1_000_000)
-    assert max(carried.values()) <= 1.05 * 96 and len(done.decisions) <= 5, (carried, done.decisions)
+    assert max(carried.values()) <= 1.05 * 96 and len(done.decisions) <= 5, (
+        carried,
+        done.decisions,
+    )
     assert gone_back(done)
 
 
@@ -243,5 +361,9 @@ def test_no_bundle_goes_back_within_the_hour_where_somebody_else_has_room() -> N
 
 @pytest.mark.parametrize(("minutes", "cost"), [(30, 2.0), (90, 2.0), (180, 1.0)])
 def test_a_second_move_costs_more_for_two_hours(minutes: int, cost: float) -> None:
-    done, _ = moved_so({"a": [300.0, 300.0], "b": [], "c": [300.0]}, minutes * 60_000, {a_name(0): "c", a_name(1): "c"})
+    done, _ = moved_so(
+        {"a": [300.0, 300.0], "b": [], "c": [300.0]},
+        minutes * 60_000,
+        {a_name(0): "c", a_name(1): "c"},
+    )
     assert [one.explain.cost for one in done.decisions] == [0.5 * cost]

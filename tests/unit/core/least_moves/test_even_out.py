@@ -19,11 +19,19 @@ from tests.unit.core.least_moves.test_plan import LIMIT, a_plan, parts, rows_of
 Moved = list[tuple[int, int, int]]
 
 
-def planned(loads: list[float], owner: list[int], moves: list[tuple[int, int]], brokers: int = 3) -> Plan:
+def planned(
+    loads: list[float], owner: list[int], moves: list[tuple[int, int]], brokers: int = 3
+) -> Plan:
     """A plan that is made: bundles, and where they go."""
     after = dict(moves)
-    plan = a_plan(np.array(loads)[:, None], [after.get(bundle, one) for bundle, one in enumerate(owner)], brokers)
-    plan.moves = [Move(bundle, owner[bundle], destination, 0.0, -1, np.inf) for bundle, destination in moves]
+    plan = a_plan(
+        np.array(loads)[:, None],
+        [after.get(bundle, one) for bundle, one in enumerate(owner)],
+        brokers,
+    )
+    plan.moves = [
+        Move(bundle, owner[bundle], destination, 0.0, -1, np.inf) for bundle, destination in moves
+    ]
     plan.moved[[bundle for bundle, _ in moves]] = True
     return plan
 
@@ -31,7 +39,9 @@ def planned(loads: list[float], owner: list[int], moves: list[tuple[int, int]], 
 def evened(plan: Plan, owner: list[int], moved: list[int] | None = None) -> Moved:
     """Bundle, source and destination of each move after evening out. `moved`: bundles that have moved lately."""
     lately: Bools = np.isin(np.arange(len(owner)), moved or [])
-    even_out(plan, lambda: {broker: rows_of(owner, broker) for broker in range(len(plan.share))}, lately)
+    even_out(
+        plan, lambda: {broker: rows_of(owner, broker) for broker in range(len(plan.share))}, lately
+    )
     return [(one.bundle, one.source, one.destination) for one in plan.moves]
 
 
@@ -39,7 +49,9 @@ def test_the_fullest_destination_gives_a_move_to_another_broker() -> None:
     owner = [0, 1, 2, 0]
     plan = planned([0.5, 0.6, 0.4, 0.9], owner, [(0, 1)])
     assert evened(plan, owner) == [(0, 0, 2)]
-    assert plan.share[:, 0] == pytest.approx([0.9, 0.6, 0.9]) and plan.moves[0].share == pytest.approx(0.9)
+    assert plan.share[:, 0] == pytest.approx([0.9, 0.6, 0.9]) and plan.moves[
+        0
+    ].share == pytest.approx(0.9)
     assert plan.moves[0].second == -1, "nobody else has room"
     assert plan.welcome.tolist() == [4, 5, 3], "room for one more where it doesn't go any longer"
 
@@ -54,9 +66,13 @@ def test_two_moves_exchange_their_destinations() -> None:
 def test_a_lighter_bundle_of_the_same_source_stands_in_and_so_does_a_heavier_one() -> None:
     owner = [0, 0, 1, 2, 0]
     lighter = planned([0.5, 0.4, 0.6, 1.0, 0.4], owner, [(0, 1)])
-    assert evened(lighter, owner) == [(1, 0, 1)] and lighter.share[:2, 0] == pytest.approx([0.9, 1.0])
+    assert evened(lighter, owner) == [(1, 0, 1)] and lighter.share[:2, 0] == pytest.approx(
+        [0.9, 1.0]
+    )
     heavier = planned([0.4, 0.5, 0.5, 1.0, 0.6], owner, [(0, 1)])
-    assert evened(heavier, owner) == [(1, 0, 1)] and heavier.share[:2, 0] == pytest.approx([1.0, 1.0])
+    assert evened(heavier, owner) == [(1, 0, 1)] and heavier.share[:2, 0] == pytest.approx(
+        [1.0, 1.0]
+    )
 
 
 @pytest.mark.parametrize("factor", [DEARER, DEARER * 1.01])
@@ -70,10 +86,17 @@ def test_what_stands_in_is_hardly_dearer(factor: float) -> None:
 
 def test_a_bundle_of_another_budget_or_that_may_not_go_there_stands_in_for_none() -> None:
     owner, loads = [0, 0, 1, 2, 0], [0.5, 0.4, 0.6, 1.0, 0.4]
-    budgets = replace(Disruption.none(5), budget=np.array([0, 1, 0, 0, 1], np.int32), left=np.array([5, 5]))
-    assert evened(replace_moves(planned(loads, owner, [(0, 1)]), disruption=budgets), owner) == [(0, 0, 1)]
+    budgets = replace(
+        Disruption.none(5), budget=np.array([0, 1, 0, 0, 1], np.int32), left=np.array([5, 5])
+    )
+    assert evened(replace_moves(planned(loads, owner, [(0, 1)]), disruption=budgets), owner) == [
+        (0, 0, 1)
+    ]
     only = {1: np.array([True, False, True]), 4: np.array([True, False, True])}
-    bound = replace_moves(planned(loads, owner, [(0, 1)]), may_take=lambda bundle: only.get(bundle, np.ones(3, np.bool_)))
+    bound = replace_moves(
+        planned(loads, owner, [(0, 1)]),
+        may_take=lambda bundle: only.get(bundle, np.ones(3, np.bool_)),
+    )
     assert evened(bound, owner) == [(0, 0, 1)]
 
 
@@ -97,13 +120,19 @@ def test_a_bundle_that_has_moved_lately_stays_where_another_one_can_go() -> None
     loads = [0.3, 0.3, 0.7, 1.0, 0.6]
     assert evened(planned(loads, owner, [(0, 1)]), owner, moved=[0]) == [(1, 0, 1)]
     assert evened(planned(loads, owner, [(0, 1)]), owner, moved=[0, 1, 4]) == [(0, 0, 1)]
-    assert evened(planned([0.3, 0.35, *loads[2:]], owner, [(0, 1)]), owner, moved=[0]) == [(0, 0, 1)], "that would be too much"
+    assert evened(planned([0.3, 0.35, *loads[2:]], owner, [(0, 1)]), owner, moved=[0]) == [
+        (0, 0, 1)
+    ], "that would be too much"
 
 
 def _pairs(moves: list[Move]) -> list[tuple[int, int, int, int]]:
     """Bundles and brokers of each exchange."""
     both = pairwise(moves)
-    return [(one.bundle, one.destination, back.bundle, back.destination) for one, back in both if one.with_next]
+    return [
+        (one.bundle, one.destination, back.bundle, back.destination)
+        for one, back in both
+        if one.with_next
+    ]
 
 
 def test_a_bundle_stays_only_where_its_own_brokers_bear_that() -> None:
@@ -144,22 +173,32 @@ def test_a_broker_has_given_before_it_takes() -> None:
 
 @settings(deadline=None, max_examples=200)
 @given(st.data())
-def test_whatever_is_changed_it_is_as_many_moves_within_all_rules_and_nobody_is_fuller_than_the_fullest_was(data: st.DataObject) -> None:
+def test_whatever_is_changed_it_is_as_many_moves_within_all_rules_and_nobody_is_fuller_than_the_fullest_was(
+    data: st.DataObject,
+) -> None:
     brokers, count = data.draw(st.integers(2, 6)), data.draw(st.integers(2, 30))
-    demand = np.array(data.draw(st.lists(st.tuples(parts, parts), min_size=count, max_size=count))) / 3
+    demand = (
+        np.array(data.draw(st.lists(st.tuples(parts, parts), min_size=count, max_size=count))) / 3
+    )
     owner = data.draw(st.lists(st.integers(0, brokers - 1), min_size=count, max_size=count))
-    refused = data.draw(st.lists(st.sets(st.integers(0, brokers - 1)), min_size=count, max_size=count))
+    refused = data.draw(
+        st.lists(st.sets(st.integers(0, brokers - 1)), min_size=count, max_size=count)
+    )
     masks = [np.array([broker not in one for broker in range(brokers)]) for one in refused]
     lately = np.array(data.draw(st.lists(st.booleans(), min_size=count, max_size=count)))
     budget = np.array(data.draw(st.lists(st.integers(-1, 1), min_size=count, max_size=count)))
     into = data.draw(st.integers(1, 5))
     plan = a_plan(demand, owner, brokers, masks.__getitem__)
     plan.cost[:] = data.draw(st.lists(st.floats(0.5, 2.0), min_size=count, max_size=count))
-    plan.disruption = replace(plan.disruption, budget=budget.astype(np.int32), left=np.array([2, 3]))
+    plan.disruption = replace(
+        plan.disruption, budget=budget.astype(np.int32), left=np.array([2, 3])
+    )
     plan.welcome = np.full(brokers, into)
     everybody = {broker: rows_of(owner, broker) for broker in range(brokers)}
     for source in range(brokers):
-        plan.bring_down(source, everybody[source], lambda: everybody, search=data.draw(st.booleans()))
+        plan.bring_down(
+            source, everybody[source], lambda: everybody, search=data.draw(st.booleans())
+        )
     made, before = list(plan.moves), plan.share.copy()
     even_out(plan, lambda: everybody, lately)
 
@@ -169,12 +208,20 @@ def test_whatever_is_changed_it_is_as_many_moves_within_all_rules_and_nobody_is_
         alone, pair = not (pair or one.with_next), one.with_next
         late.append(alone and one.destination in gives)
     assert late == sorted(late), "into brokers that give comes last"
-    assert sorted((one.source, one.with_next) for one in plan.moves) == sorted((one.source, one.with_next) for one in made)
+    assert sorted((one.source, one.with_next) for one in plan.moves) == sorted(
+        (one.source, one.with_next) for one in made
+    )
     assert _pairs(plan.moves) == _pairs(made)
     moved = [one.bundle for one in plan.moves]
-    assert len(set(moved)) == len(moved) == int(plan.moved.sum()) and all(owner[one.bundle] == one.source for one in plan.moves)
-    assert all(masks[one.bundle][one.destination] and one.destination != one.source for one in plan.moves)
-    charged = [sorted((one.source, int(budget[one.bundle])) for one in some) for some in (plan.moves, made)]
+    assert len(set(moved)) == len(moved) == int(plan.moved.sum()) and all(
+        owner[one.bundle] == one.source for one in plan.moves
+    )
+    assert all(
+        masks[one.bundle][one.destination] and one.destination != one.source for one in plan.moves
+    )
+    charged = [
+        sorted((one.source, int(budget[one.bundle])) for one in some) for some in (plan.moves, made)
+    ]
     assert charged[0] == charged[1], "each source's moves are of the budgets that they were of"
     assert sum(lately[moved]) <= sum(lately[one.bundle] for one in made)
     after = dict(zip(moved, (one.destination for one in plan.moves), strict=True))

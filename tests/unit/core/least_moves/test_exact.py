@@ -29,7 +29,9 @@ def test_the_solver_finds_what_trying_everything_finds() -> None:
         for owners in product(range(3), repeat=6):
             moved, after = np.array(owners) != case.owner, np.zeros_like(case.share)
             np.add.at(after, np.array(owners), case.demand)
-            if (after * case.per_unit <= ceiling).all() and case.allowed[np.arange(6), owners].all():
+            if (after * case.per_unit <= ceiling).all() and case.allowed[
+                np.arange(6), owners
+            ].all():
                 tried.append((int(moved.sum()), float(case.cost[moved].sum())))
         assert fewest_moves(case, ceiling) == (pytest.approx(min(tried)) if tried else None), seed
         possible += bool(tried)

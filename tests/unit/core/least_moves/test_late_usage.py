@@ -42,7 +42,9 @@ def started(owners: list[int]) -> ClosedLoop:
     scenario = replace(scenario, brokers=replace(scenario.brokers, bandwidth_out_bytes_per_s=wide))
     settings = {"shedding_strategy": "LeastMoves", "cpu_weight": 0, "assign_unowned": "on_lookup"}
     loop = ClosedLoop(SimCluster(scenario, 1_000_000_000), settings, 1_000_000_000)
-    loop.brokers = {name: LateBroker(loop.cluster, name, clock=lambda: loop.now_ms) for name in loop.brokers}
+    loop.brokers = {
+        name: LateBroker(loop.cluster, name, clock=lambda: loop.now_ms) for name in loop.brokers
+    }
     return loop
 
 

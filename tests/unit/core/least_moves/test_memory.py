@@ -15,7 +15,9 @@ NAMES, KINDS = [f"b{at}" for at in range(6)], ["small"] * 3 + ["large"] * 3
 SPEEDS = np.array([1_000.0] * 3 + [2_000.0] * 3)
 
 
-def learned(rounds: int = 40, byte_cost: float = 0.002, slow: int | None = None, noise: float = 0.01) -> LeastMovesMemory:
+def learned(
+    rounds: int = 40, byte_cost: float = 0.002, slow: int | None = None, noise: float = 0.01
+) -> LeastMovesMemory:
     """Reports of six brokers of two kinds whose mixes of messages and bytes differ."""
     random, speeds = np.random.default_rng(7), SPEEDS.copy()
     if slow is not None:
@@ -24,7 +26,9 @@ def learned(rounds: int = 40, byte_cost: float = 0.002, slow: int | None = None,
     mix = random.uniform(50, 800, len(NAMES))  # bytes in a message
     for _ in range(rounds):
         rate = random.uniform(100, 400, len(NAMES))
-        cpu = rate * (1 + byte_cost * mix) / speeds * (1 + noise * random.standard_normal(len(NAMES)))
+        cpu = (
+            rate * (1 + byte_cost * mix) / speeds * (1 + noise * random.standard_normal(len(NAMES)))
+        )
         memory = memory.learn_cpu(NAMES, KINDS, rate, rate * mix, cpu)
     return memory
 
@@ -36,7 +40,9 @@ def test_what_a_byte_costs_and_how_fast_each_kind_of_broker_is_are_found() -> No
     assert memory.speeds(NAMES, KINDS) == pytest.approx(SPEEDS, rel=0.03)
 
 
-def test_a_broker_that_is_clearly_slower_than_its_kind_has_a_speed_of_its_own_once_it_lasts() -> None:
+def test_a_broker_that_is_clearly_slower_than_its_kind_has_a_speed_of_its_own_once_it_lasts() -> (
+    None
+):
     speeds = learned(rounds=60, slow=1).speeds(NAMES, KINDS)
     assert speeds[1] < 0.75 * speeds[0]
     few = learned(rounds=5, slow=1).speeds(NAMES, KINDS)
@@ -49,11 +55,15 @@ def test_a_broker_whose_cpu_does_little_for_traffic_is_as_fast_as_its_kind() -> 
     for _ in range(60):
         memory = memory.learn_cpu(NAMES[:3], ["small"] * 3, rate, rate, base + rate / 2_000)
     speeds = memory.speeds(NAMES[:3], ["small"] * 3)
-    assert speeds[2] == speeds[0], "what its process does by itself is most of its 13 %, and says nothing about its speed"
+    assert speeds[2] == speeds[0], (
+        "what its process does by itself is most of its 13 %, and says nothing about its speed"
+    )
 
 
 def test_a_broker_that_has_not_reported_is_as_fast_as_its_kind() -> None:
-    assert learned().speeds(["new", "other"], ["large", "unheard-of"])[0] == pytest.approx(2_000, rel=0.05)
+    assert learned().speeds(["new", "other"], ["large", "unheard-of"])[0] == pytest.approx(
+        2_000, rel=0.05
+    )
     assert LeastMovesMemory().speeds(["new"], ["small"]).tolist() == [1.0]
 
 
@@ -63,13 +73,23 @@ def test_touching_up_may_make_what_a_plan_leaves_over_of_its_spare_moves() -> No
     going_on = planned.after_plan(moves=1, fewest=1, spare=0.1, now_ms=8_000)
     assert (going_on.spare, going_on.planned_ms) == (2.0, 8_000), "the rest of the same plan, say"
     assert planned.after_plan(moves=0, fewest=0, spare=0.1, now_ms=9_000) is planned
-    assert planned.after_touching_up(1, 9_000).spare == 1.0 and planned.after_touching_up(1, 9_000).planned_ms == 9_000
-    assert planned.after_touching_up(0, 9_000).planned_ms == 9_000, "it isn't thought about in every round"
+    assert (
+        planned.after_touching_up(1, 9_000).spare == 1.0
+        and planned.after_touching_up(1, 9_000).planned_ms == 9_000
+    )
+    assert planned.after_touching_up(0, 9_000).planned_ms == 9_000, (
+        "it isn't thought about in every round"
+    )
     assert LeastMovesMemory.read(json.loads(json.dumps(planned.to_dict()))) == planned
 
 
-@pytest.mark.parametrize(("moves", "spare", "left"), [(1, 0.1, 1.0), (3, 0.1, 3.0), (9, 0.1, 4.0), (60, 0.1, 6.0), (3, 0.0, 0.0)])
-def test_a_later_plan_leaves_as_many_moves_as_it_makes_up_to_four(moves: int, spare: float, left: float) -> None:
+@pytest.mark.parametrize(
+    ("moves", "spare", "left"),
+    [(1, 0.1, 1.0), (3, 0.1, 3.0), (9, 0.1, 4.0), (60, 0.1, 6.0), (3, 0.0, 0.0)],
+)
+def test_a_later_plan_leaves_as_many_moves_as_it_makes_up_to_four(
+    moves: int, spare: float, left: float
+) -> None:
     first = LeastMovesMemory().after_plan(moves=10, fewest=10, spare=0.0, now_ms=5_000)
     later = first.after_plan(moves=moves, fewest=moves, spare=spare, now_ms=605_000)
     assert (later.spare, later.plan_ms, later.between_ms) == (left, 605_000, 600_000)
@@ -82,7 +102,9 @@ def test_noise_is_what_two_reports_of_the_same_bundles_differ_by_and_a_leap_is_n
     random, memory = np.random.default_rng(3), LeastMovesMemory()
     names, bundles, alike = [f"b{at}" for at in range(50)], [20] * 50, np.full(50, 20**-0.5)
     for _ in range(30):
-        memory = memory.learn_noise(names, 1_000 * (1 + 0.05 * 20**-0.5 * random.standard_normal(50)), bundles, alike)
+        memory = memory.learn_noise(
+            names, 1_000 * (1 + 0.05 * 20**-0.5 * random.standard_normal(50)), bundles, alike
+        )
     assert memory.noise == pytest.approx(0.05, rel=0.2)
     leapt = memory.learn_noise(names, np.full(50, 3_000.0), bundles, alike)
     assert leapt.noise is not None and leapt.noise < 0.08
@@ -96,7 +118,9 @@ def test_direct_memory_of_bytes_that_come_in_is_found() -> None:
     assert memory.direct_slope == pytest.approx(1.5)
 
 
-def test_how_long_a_moving_bundle_is_unserved_comes_near_the_median_and_a_move_that_hangs_changes_little() -> None:
+def test_how_long_a_moving_bundle_is_unserved_comes_near_the_median_and_a_move_that_hangs_changes_little() -> (
+    None
+):
     random, memory = np.random.default_rng(9), LeastMovesMemory()
     for number in range(200):
         times_ms = (random.lognormal(np.log(4_000), 0.3, 3)).astype(int).tolist()
@@ -104,23 +128,37 @@ def test_how_long_a_moving_bundle_is_unserved_comes_near_the_median_and_a_move_t
     assert memory.unserved_ms == pytest.approx(4_000, rel=0.15)
     assert memory.learn_unserved([300_000]).unserved_ms == pytest.approx(1.05 * memory.unserved_ms)
     assert LeastMovesMemory().learn_unserved([0]).unserved_ms == 1.0
-    assert "unserved_ms" not in LeastMovesMemory().to_dict(), "a cluster that has moved nothing remembers nothing of it"
+    assert "unserved_ms" not in LeastMovesMemory().to_dict(), (
+        "a cluster that has moved nothing remembers nothing of it"
+    )
 
 
 def seen(*rounds: tuple[int, str]) -> LeastMovesMemory:
     """Rounds: the second, and the brokers alive, a letter each."""
-    return reduce(lambda memory, one: memory.learn_fleet(list(one[1]), one[0] * 1000), rounds, LeastMovesMemory())
+    return reduce(
+        lambda memory, one: memory.learn_fleet(list(one[1]), one[0] * 1000),
+        rounds,
+        LeastMovesMemory(),
+    )
 
 
-def test_brokers_that_restart_one_after_the_other_are_a_wave_until_none_has_for_longer_than_usual() -> None:
+def test_brokers_that_restart_one_after_the_other_are_a_wave_until_none_has_for_longer_than_usual() -> (
+    None
+):
     assert seen((0, "abc"), (100, "bc")).calm_at() == 0, "one that is gone is no wave"
-    assert seen((0, "abc"), (100, "bc"), (160, "abc")).calm_at() == (160 + 90) * 1000, "one that is back may be the first of a wave"
-    assert seen((0, "abc"), (100, "bc"), (500, "abc")).calm_at() == 500 * 1000 + RETURN_MS, "but not for long"
+    assert seen((0, "abc"), (100, "bc"), (160, "abc")).calm_at() == (160 + 90) * 1000, (
+        "one that is back may be the first of a wave"
+    )
+    assert seen((0, "abc"), (100, "bc"), (500, "abc")).calm_at() == 500 * 1000 + RETURN_MS, (
+        "but not for long"
+    )
     assert seen((0, "abc"), (100, "bc"), (190, "abc"), (280, "ac")).calm_at() == (280 + 135) * 1000
     assert seen((0, "abcd"), (100, "ab"), (190, "abcd")).calm_at() == (190 + 135) * 1000
     assert seen((0, "abcd"), (100, "ab")).calm_at() == 0, "what goes at once is no wave"
     late = WAVE_MS // 1000 + 200
-    assert seen((0, "abc"), (100, "bc"), (190, "abc"), (280, "ac"), (late + 280, "ac")).calm_at() == 0
+    assert (
+        seen((0, "abc"), (100, "bc"), (190, "abc"), (280, "ac"), (late + 280, "ac")).calm_at() == 0
+    )
 
 
 def test_a_broker_that_comes_and_goes_all_the_time_is_no_wave() -> None:
@@ -132,33 +170,60 @@ def test_a_broker_that_comes_and_goes_all_the_time_is_no_wave() -> None:
 
 
 def test_where_the_clock_is_set_back_nothing_waits_for_it_to_come_on_again() -> None:
-    memory = seen((86_400, "abc"), (86_460, "bc"), (86_520, "abc")).learn_beyond(["a"], np.array([[1e6, 1e6]]), 86_520_000)
-    memory = replace(memory, hot={"a": 86_520_000}, left={"t/n/0x0_0x1": ("a", 86_520_000)}, planned_ms=86_520_000, plan_ms=86_500_000)
+    memory = seen((86_400, "abc"), (86_460, "bc"), (86_520, "abc")).learn_beyond(
+        ["a"], np.array([[1e6, 1e6]]), 86_520_000
+    )
+    memory = replace(
+        memory,
+        hot={"a": 86_520_000},
+        left={"t/n/0x0_0x1": ("a", 86_520_000)},
+        planned_ms=86_520_000,
+        plan_ms=86_500_000,
+    )
     assert memory.until(86_520_000) is memory
     back = memory.until(60_000)
-    assert (back.hot, back.left, back.planned_ms, back.plan_ms) == ({"a": 60_000}, {"t/n/0x0_0x1": ("a", 60_000)}, 60_000, 60_000)
+    assert (back.hot, back.left, back.planned_ms, back.plan_ms) == (
+        {"a": 60_000},
+        {"t/n/0x0_0x1": ("a", 60_000)},
+        60_000,
+        60_000,
+    )
     assert back.calm_at() == 0
-    assert back.learn_beyond(["a"], np.array([[3e6, 1e6]]), 60_000 + BELIEVED_MS).beyond["a"] == (2e6, 1e6, 60_000 + BELIEVED_MS)
+    assert back.learn_beyond(["a"], np.array([[3e6, 1e6]]), 60_000 + BELIEVED_MS).beyond["a"] == (
+        2e6,
+        1e6,
+        60_000 + BELIEVED_MS,
+    )
 
 
 def test_kinds_that_nobody_is_of_any_more_are_forgotten_though_all_brokers_stay() -> None:
     memory = LeastMovesMemory()
     for kinds in (["old", "old"], ["old", "new"], ["new", "new"]):
-        memory = memory.learn_cpu(["a", "b"], kinds, np.array([100.0, 200.0]), np.full(2, 1e5), np.array([0.3, 0.5])).without_forgotten(
-            "ab"
-        )
+        memory = memory.learn_cpu(
+            ["a", "b"], kinds, np.array([100.0, 200.0]), np.full(2, 1e5), np.array([0.3, 0.5])
+        ).without_forgotten("ab")
     assert set(memory.kinds) == {"new"}
 
 
 def test_brokers_that_are_no_more_are_forgotten_and_so_are_their_kinds() -> None:
-    memory = learned(rounds=2).learn_noise(NAMES, np.full(6, 9.0), [4] * 6, np.full(6, 0.5)).without_forgotten(NAMES[:3])
-    assert [set(one) for one in (memory.own, memory.last, memory.kind_of, memory.kinds)] == [set(NAMES[:3])] * 3 + [{"small"}]
+    memory = (
+        learned(rounds=2)
+        .learn_noise(NAMES, np.full(6, 9.0), [4] * 6, np.full(6, 0.5))
+        .without_forgotten(NAMES[:3])
+    )
+    assert [set(one) for one in (memory.own, memory.last, memory.kind_of, memory.kinds)] == [
+        set(NAMES[:3])
+    ] * 3 + [{"small"}]
     assert memory.without_forgotten(NAMES) is memory
 
 
 def test_memory_is_json() -> None:
-    memory = seen((0, "abc"), (100, "bc")).learn_cpu(NAMES, KINDS, np.full(6, 100.0), np.full(6, 1e5), np.full(6, 0.3))
-    memory = memory.learn_noise(NAMES, np.full(6, 9.0), [4] * 6, np.full(6, 0.5)).learn_direct(np.array([1e6, 2e6]), np.array([3e6, 5e6]))
+    memory = seen((0, "abc"), (100, "bc")).learn_cpu(
+        NAMES, KINDS, np.full(6, 100.0), np.full(6, 1e5), np.full(6, 0.3)
+    )
+    memory = memory.learn_noise(NAMES, np.full(6, 9.0), [4] * 6, np.full(6, 0.5)).learn_direct(
+        np.array([1e6, 2e6]), np.array([3e6, 5e6])
+    )
     memory = memory.learn_unserved([4_000])
     assert LeastMovesMemory.read(json.loads(json.dumps(memory.to_dict()))) == memory
     assert LeastMovesMemory.read({}) == LeastMovesMemory()

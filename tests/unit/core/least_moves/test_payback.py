@@ -17,23 +17,37 @@ PAYBACK = Payback(
 )
 
 
-def test_clients_lose_the_part_by_which_their_broker_is_above_even_and_a_move_saves_what_of_that_it_takes_away() -> None:
+def test_clients_lose_the_part_by_which_their_broker_is_above_even_and_a_move_saves_what_of_that_it_takes_away() -> (
+    None
+):
     share, weight = np.array([1.2]), np.array([[0.1], [0.1], [0.1]])
     saved = 1_000 * 0.1 * 0.5
-    assert PAYBACK.after_s(0, share, weight, BUNDLES) == pytest.approx([500 / saved, 1_500 / saved, 0.0])
-    assert [PAYBACK.pays(0, share, weight[one], one) for one in BUNDLES] == [True, False, True], "what operators have said counts"
+    assert PAYBACK.after_s(0, share, weight, BUNDLES) == pytest.approx(
+        [500 / saved, 1_500 / saved, 0.0]
+    )
+    assert [PAYBACK.pays(0, share, weight[one], one) for one in BUNDLES] == [True, False, True], (
+        "what operators have said counts"
+    )
     assert PAYBACK.pay_each(0, share, weight, BUNDLES).tolist() == [True, False, True]
-    assert PAYBACK.pay_each(0, np.array([0.9]), weight, BUNDLES).tolist() == [False, False, True], "what costs nothing need save nothing"
-    assert [PAYBACK.pays(1, share, weight[one], one) for one in BUNDLES] == [False, False, True], "ten clients save less"
+    assert PAYBACK.pay_each(0, np.array([0.9]), weight, BUNDLES).tolist() == [False, False, True], (
+        "what costs nothing need save nothing"
+    )
+    assert [PAYBACK.pays(1, share, weight[one], one) for one in BUNDLES] == [False, False, True], (
+        "ten clients save less"
+    )
 
 
 def test_what_lies_below_even_saves_nothing() -> None:
-    assert PAYBACK.after_s(0, np.array([1.1]), np.array([[0.1], [0.5], [0.0]]), BUNDLES) == pytest.approx([10.0, 30.0, np.inf])
+    assert PAYBACK.after_s(
+        0, np.array([1.1]), np.array([[0.1], [0.5], [0.0]]), BUNDLES
+    ) == pytest.approx([10.0, 30.0, np.inf])
 
 
 def test_what_a_broker_cannot_carry_counts_ten_times() -> None:
     full = Payback(np.array([100.0]), np.array([0.9]), np.full(3, 100.0), np.ones(3), 1.0)
-    assert full.after_s(0, np.array([1.3 / 0.9]), np.array([[0.3 / 0.9]]), BUNDLES[:1]) == pytest.approx([1 / (10 * 0.3)])
+    assert full.after_s(
+        0, np.array([1.3 / 0.9]), np.array([[0.3 / 0.9]]), BUNDLES[:1]
+    ) == pytest.approx([1 / (10 * 0.3)])
 
 
 def test_each_resource_counts_so_that_two_that_are_short_are_relieved_one_after_the_other() -> None:
@@ -43,4 +57,6 @@ def test_each_resource_counts_so_that_two_that_are_short_are_relieved_one_after_
 
 def test_moves_that_belong_together_pay_back_together() -> None:
     before, after = np.array([1.2]), np.array([1.0])
-    assert PAYBACK.pay_together(0, before, after, np.array([0, 2])) and not PAYBACK.pay_together(0, before, after, np.array([0, 1]))
+    assert PAYBACK.pay_together(0, before, after, np.array([0, 2])) and not PAYBACK.pay_together(
+        0, before, after, np.array([0, 1])
+    )

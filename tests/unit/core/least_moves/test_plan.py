@@ -19,7 +19,13 @@ from lb_stream.core.shedding.base import Disruption
 ENOUGH, AIM, LIMIT = 1.04, 1.02, 1.045
 
 
-def a_plan(demand: Floats, owner: list[int], brokers: int, may_take: Callable[[int], Bools] | None = None, limit: float = LIMIT) -> Plan:
+def a_plan(
+    demand: Floats,
+    owner: list[int],
+    brokers: int,
+    may_take: Callable[[int], Bools] | None = None,
+    limit: float = LIMIT,
+) -> Plan:
     """Brokers with a capacity and a target of 1 in every resource."""
     share = np.zeros((brokers, demand.shape[1]))
     np.add.at(share, np.array(owner), demand)
@@ -28,7 +34,19 @@ def a_plan(demand: Floats, owner: list[int], brokers: int, may_take: Callable[[i
     allowed = may_take or (lambda _: everybody)
     budgets, welcome = Disruption.none(len(demand)), np.full(brokers, len(demand))
     free_moves = Payback(np.zeros(brokers), np.ones(brokers), np.zeros(len(demand)), cost, 1.0)
-    return Plan(share, np.ones_like(share), demand, cost, free_moves, allowed, ENOUGH, AIM, np.full(brokers, limit), budgets, welcome)
+    return Plan(
+        share,
+        np.ones_like(share),
+        demand,
+        cost,
+        free_moves,
+        allowed,
+        ENOUGH,
+        AIM,
+        np.full(brokers, limit),
+        budgets,
+        welcome,
+    )
 
 
 def rows_of(owner: list[int], broker: int) -> np.ndarray:  # type: ignore[type-arg]
@@ -44,24 +62,35 @@ def test_one_source_is_relieved_by_as_few_moves_as_there_can_be(loads: list[floa
     demand = np.array(loads)[:, None]
     plan = a_plan(demand, [0] * len(loads), len(loads) + 1)
     excess = float(plan.share[0, 0]) - ENOUGH
-    counts = (count for count in range(len(loads) + 1) for some in combinations(loads, count) if sum(some) >= excess - 1e-9)
+    counts = (
+        count
+        for count in range(len(loads) + 1)
+        for some in combinations(loads, count)
+        if sum(some) >= excess - 1e-9
+    )
     assert plan.relieve(0, np.arange(len(loads)))
     assert len(plan.moves) == next(counts)
 
 
 @settings(deadline=None)
 @given(st.data())
-def test_no_destination_is_filled_beyond_its_limit_nor_asked_for_what_it_may_not_have(data: st.DataObject) -> None:
+def test_no_destination_is_filled_beyond_its_limit_nor_asked_for_what_it_may_not_have(
+    data: st.DataObject,
+) -> None:
     brokers, count = data.draw(st.integers(2, 5)), data.draw(st.integers(1, 12))
     demand = np.array(data.draw(st.lists(st.tuples(parts, parts), min_size=count, max_size=count)))
     owner = data.draw(st.lists(st.integers(0, brokers - 1), min_size=count, max_size=count))
-    refused = data.draw(st.lists(st.sets(st.integers(0, brokers - 1)), min_size=count, max_size=count))
+    refused = data.draw(
+        st.lists(st.sets(st.integers(0, brokers - 1)), min_size=count, max_size=count)
+    )
     masks = [np.array([broker not in one for broker in range(brokers)]) for one in refused]
     plan = a_plan(demand, owner, brokers, masks.__getitem__)
     before = plan.share.copy()
     for source in range(brokers):
         if not plan.relieve(source, rows_of(owner, source)):
-            plan.exchange(source, rows_of(owner, source), {one: rows_of(owner, one) for one in range(brokers)})
+            plan.exchange(
+                source, rows_of(owner, source), {one: rows_of(owner, one) for one in range(brokers)}
+            )
     loads = np.zeros_like(before)
     for one in plan.moves:
         assert owner[one.bundle] == one.source
@@ -99,13 +128,19 @@ def test_of_bundles_that_cover_the_excess_the_one_with_the_fewest_clients_goes()
 def test_a_bundle_whose_budget_is_used_up_stays() -> None:
     demand = np.array([[0.5], [0.5], [0.6], [0.6]])
     plan = a_plan(demand, [0] * 4, 4)
-    plan.disruption = replace(plan.disruption, budget=np.array([0, 0, 1, 1], np.int32), left=np.array([5, 1]))
+    plan.disruption = replace(
+        plan.disruption, budget=np.array([0, 0, 1, 1], np.int32), left=np.array([5, 1])
+    )
     assert plan.relieve(0, np.arange(4))
-    assert sorted(one.bundle for one in plan.moves) == [0, 1, 2], "2 and 3 would be enough, but one of them must stay"
+    assert sorted(one.bundle for one in plan.moves) == [0, 1, 2], (
+        "2 and 3 would be enough, but one of them must stay"
+    )
 
 
 def test_what_no_single_move_relieves_is_exchanged() -> None:
-    demand = np.array([[0.6, 0.1], [0.5, 0.1], [0.2, 0.1], [0.7, 0.1]])  # 1.1 at the first broker, 0.9 at the second
+    demand = np.array(
+        [[0.6, 0.1], [0.5, 0.1], [0.2, 0.1], [0.7, 0.1]]
+    )  # 1.1 at the first broker, 0.9 at the second
     plan = a_plan(demand, [0, 0, 1, 1], 2)
     assert not plan.relieve(0, np.array([0, 1])) and not plan.moves
     plan.exchange(0, np.array([0, 1]), {1: np.array([2, 3])})
@@ -113,17 +148,26 @@ def test_what_no_single_move_relieves_is_exchanged() -> None:
     plan = a_plan(np.array([[0.6], [0.5], [0.5], [0.4]]), [0, 0, 1, 1], 2)
     assert not plan.relieve(0, np.array([0, 1]))
     plan.exchange(0, np.array([0, 1]), {1: np.array([2, 3])})
-    assert [(one.bundle, one.source, one.destination, one.with_next) for one in plan.moves] == [(0, 0, 1, True), (2, 1, 0, False)]
+    assert [(one.bundle, one.source, one.destination, one.with_next) for one in plan.moves] == [
+        (0, 0, 1, True),
+        (2, 1, 0, False),
+    ]
     assert plan.share.max() <= ENOUGH
 
 
-def test_brokers_that_have_too_much_of_different_things_exchange_what_they_have_too_much_of() -> None:
+def test_brokers_that_have_too_much_of_different_things_exchange_what_they_have_too_much_of() -> (
+    None
+):
     """Nobody has room for anything: two have too much of the first resource, two of the second."""
     demand = np.array([[0.3, 0.05]] * 8 + [[0.05, 0.3]] * 8)
     owner = [0] * 4 + [1] * 4 + [2] * 4 + [3] * 4
     plan = a_plan(demand, owner, 4)
     rows = {broker: rows_of(owner, broker) for broker in range(4)}
-    assert plan.share.max() == 1.2 and not any(plan.relieve(source, rows[source]) for source in range(4)) and not plan.moves
+    assert (
+        plan.share.max() == 1.2
+        and not any(plan.relieve(source, rows[source]) for source in range(4))
+        and not plan.moves
+    )
     for source in range(4):
         plan.bring_down(source, rows[source], lambda: rows, search=True)
     assert plan.share.max() <= ENOUGH and len(plan.moves) == 4, "one exchange relieves two brokers"
@@ -137,14 +181,21 @@ def test_the_second_best_destination_is_told() -> None:
     assert (round(move.share, 9), round(move.second_share, 9)) == (0.5, 0.7)
 
 
-def test_room_is_not_made_for_a_bundle_where_what_has_to_leave_for_it_costs_more_than_it_saves() -> None:
+def test_room_is_not_made_for_a_bundle_where_what_has_to_leave_for_it_costs_more_than_it_saves() -> (
+    None
+):
     demand, owner = np.array([[0.9], [0.7], [0.3], [0.3], [0.6]]), [0, 0, 1, 1, 2]
 
     def moved(client_seconds: float) -> list[int]:
         of_bundle = np.array([1.0, 1.0, client_seconds, client_seconds, client_seconds])
         payback = Payback(np.full(3, 100.0), np.ones(3), of_bundle, np.ones(5), 1.0)
         plan = replace(a_plan(demand, owner, 3), payback=payback)
-        plan.bring_down(0, rows_of(owner, 0), lambda: {broker: rows_of(owner, broker) for broker in range(3)}, search=True)
+        plan.bring_down(
+            0,
+            rows_of(owner, 0),
+            lambda: {broker: rows_of(owner, broker) for broker in range(3)},
+            search=True,
+        )
         return [one.bundle for one in plan.moves]
 
     assert moved(1.0) == [1, 2] and moved(1_000.0) == []

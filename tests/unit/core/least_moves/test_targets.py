@@ -35,9 +35,15 @@ def found(
 
     `lasting`: how many times that the bundles mostly need.
     """
-    names = [f"{namespace}/0x{at:08x}_0x{at + 1:08x}" for namespace in sorted(cpu) for at in range(len(cpu[namespace]))]
+    names = [
+        f"{namespace}/0x{at:08x}_0x{at + 1:08x}"
+        for namespace in sorted(cpu)
+        for at in range(len(cpu[namespace]))
+    ]
     reports = [Report(one, 1_000, dict.fromkeys(names if one == "a" else ())) for one in BROKERS]
-    view = view_of("c", [fold(Shard.empty(), batch_of(reports), 1_000, FoldConfig())[0]], 1_000, {"cpu": 1.0})
+    view = view_of(
+        "c", [fold(Shard.empty(), batch_of(reports), 1_000, FoldConfig())[0]], 1_000, {"cpu": 1.0}
+    )
     view = replace(view, policies=policies)
     demand = np.zeros((len(names), 4))
     demand[:, 0] = [one for namespace in sorted(cpu) for one in cpu[namespace]]
@@ -46,37 +52,56 @@ def found(
     def takers(bundle: int) -> Rows:
         return np.array(few if view.bundles.name(bundle).startswith("t/few") else others, np.intp)
 
-    told: list[float] = targets(view, Fleet(demand, demand * lasting, room, np.full((4, 4), fixed), np.zeros(4)), takers, OPEN).tolist()
+    told: list[float] = targets(
+        view,
+        Fleet(demand, demand * lasting, room, np.full((4, 4), fixed), np.zeros(4)),
+        takers,
+        OPEN,
+    ).tolist()
     return told
 
 
 def test_all_load_over_all_capacity_and_what_no_bundle_explains_stays() -> None:
     assert found({"t/n": [0.4] * 4}) == pytest.approx([0.4] * 4)
-    assert found({"t/n": [0.4] * 4}, capacity=np.array([2.0, 2.0, 1.0, 1.0])) == pytest.approx([1.6 / 6] * 4)
+    assert found({"t/n": [0.4] * 4}, capacity=np.array([2.0, 2.0, 1.0, 1.0])) == pytest.approx(
+        [1.6 / 6] * 4
+    )
     assert found({"t/n": [0.4] * 4}, fixed=0.1) == pytest.approx([0.5] * 4)
 
 
 def test_nobody_can_be_asked_for_less_than_the_largest_bundle() -> None:
     assert found({"t/n": [0.7, 0.1]}) == pytest.approx([0.7] * 4)
-    assert found({"t/n": [0.99, 0.1]}) == pytest.approx([0.85] * 4), "but others aren't filled as much as that"
+    assert found({"t/n": [0.99, 0.1]}) == pytest.approx([0.85] * 4), (
+        "but others aren't filled as much as that"
+    )
 
 
 def test_a_largest_bundle_that_is_smaller_for_a_while_makes_nobody_else_hot() -> None:
     assert found({"t/n": [0.5, 0.1]}, lasting=1.2) == pytest.approx([0.6] * 4)
-    assert found({"t/n": [0.4] * 4}, lasting=1.2) == pytest.approx([0.48] * 4), "but no sum counts as more than it is"
+    assert found({"t/n": [0.4] * 4}, lasting=1.2) == pytest.approx([0.48] * 4), (
+        "but no sum counts as more than it is"
+    )
     assert found({"t/n": [0.1] * 16}, lasting=1.2) == pytest.approx([0.4] * 4)
 
 
 def test_an_isolated_group_has_a_target_of_its_own_and_so_have_the_others() -> None:
-    assert found({"t/few": [0.2] * 4, "t/n": [0.1] * 3}, APART) == pytest.approx([0.8, 0.1, 0.1, 0.1])
+    assert found({"t/few": [0.2] * 4, "t/n": [0.1] * 3}, APART) == pytest.approx(
+        [0.8, 0.1, 0.1, 0.1]
+    )
     assert found({"t/few": [0.1], "t/n": [0.2] * 9}, APART) == pytest.approx([0.1, 0.6, 0.6, 0.6])
 
 
 def test_a_namespace_of_few_brokers_that_others_may_use_too_is_dense_only_if_it_must_be() -> None:
     everybody = (0, 1, 2, 3)
-    assert found({"t/few": [0.2] * 4, "t/n": [0.1] * 3}, APART, others=everybody) == pytest.approx([0.8, 0.1, 0.1, 0.1])
-    assert found({"t/few": [0.1], "t/n": [0.1] * 15}, APART, others=everybody) == pytest.approx([0.4] * 4)
+    assert found({"t/few": [0.2] * 4, "t/n": [0.1] * 3}, APART, others=everybody) == pytest.approx(
+        [0.8, 0.1, 0.1, 0.1]
+    )
+    assert found({"t/few": [0.1], "t/n": [0.1] * 15}, APART, others=everybody) == pytest.approx(
+        [0.4] * 4
+    )
 
 
 def test_a_namespace_that_nobody_may_have_counts_with_all() -> None:
-    assert found({"t/few": [0.4], "t/n": [0.4] * 3}, APART, few=(), others=(0, 1, 2, 3)) == pytest.approx([0.4] * 4)
+    assert found(
+        {"t/few": [0.4], "t/n": [0.4] * 3}, APART, few=(), others=(0, 1, 2, 3)
+    ) == pytest.approx([0.4] * 4)

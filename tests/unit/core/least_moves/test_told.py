@@ -16,8 +16,16 @@ from lb_stream.core.model.view import ClusterView
 from tests.unit.core.least_moves.test_decisions import AT_ONCE, UNEVEN, a_name, a_view
 from tests.unit.core.least_moves.test_plan import a_plan
 
-MANY = {"a": {a_name(row): 50.0 for row in range(12)}, "b": {a_name(20): 90.0}, "c": {a_name(21): 110.0, a_name(22): 90.0}}
-STUCK = {"a": {a_name(0): 400.0, a_name(1): 300.0, a_name(2): 200.0}, "b": {a_name(3): 100.0, a_name(4): 100.0}, "c": {a_name(5): 150.0}}
+MANY = {
+    "a": {a_name(row): 50.0 for row in range(12)},
+    "b": {a_name(20): 90.0},
+    "c": {a_name(21): 110.0, a_name(22): 90.0},
+}
+STUCK = {
+    "a": {a_name(0): 400.0, a_name(1): 300.0, a_name(2): 200.0},
+    "b": {a_name(3): 100.0, a_name(4): 100.0},
+    "c": {a_name(5): 150.0},
+}
 """Nothing but exchanges helps a."""
 
 
@@ -25,11 +33,16 @@ def refused(
     view: ClusterView, memory: Memory | None = None, **settings: object
 ) -> dict[tuple[str, str | None], tuple[float | None, float | None]]:
     """Rule and broker → what was seen, the limit."""
-    return {(one.rule, one.broker): (one.greatest, one.limit) for one in ask(view, memory, **{**AT_ONCE, **settings}).refusals}
+    return {
+        (one.rule, one.broker): (one.greatest, one.limit)
+        for one in ask(view, memory, **{**AT_ONCE, **settings}).refusals
+    }
 
 
 @pytest.mark.parametrize("owned", [UNEVEN, MANY, STUCK])
-def test_usages_before_and_after_each_move_follow_from_the_one_before(owned: dict[str, dict[str, float]]) -> None:
+def test_usages_before_and_after_each_move_follow_from_the_one_before(
+    owned: dict[str, dict[str, float]],
+) -> None:
     made = ask(a_view(owned), **AT_ONCE)
     facts = made.proposed.plan
     assert facts is not None and made.proposed.proposals
@@ -39,7 +52,12 @@ def test_usages_before_and_after_each_move_follow_from_the_one_before(owned: dic
         moved = demand[made.view.bundles.name(one.bundle)]
         assert one.usages is not None and one.destination is not None
         assert one.usages == pytest.approx(
-            (usage[one.source], usage[one.source] - moved, usage[one.destination], usage[one.destination] + moved)
+            (
+                usage[one.source],
+                usage[one.source] - moved,
+                usage[one.destination],
+                usage[one.destination] + moved,
+            )
         )
         assert one.gain == pytest.approx(moved)
         usage[one.source] -= moved
@@ -49,29 +67,45 @@ def test_usages_before_and_after_each_move_follow_from_the_one_before(owned: dic
     assert {row: usage[row] for row in last} == pytest.approx(last)
 
 
-def test_a_destination_that_room_is_made_at_has_its_second_best_beside_it_be_that_one_emptier() -> None:
+def test_a_destination_that_room_is_made_at_has_its_second_best_beside_it_be_that_one_emptier() -> (
+    None
+):
     demand = np.array([[0.5], [0.7], [0.4], [0.1]])
     plan = a_plan(demand, [0, 0, 1, 2], 3)
     before = plan.share.max(axis=1)
     assert plan.push(0, 0, 1, np.array([2]), np.inf)
     assert plan.moves[0][:6] == (0, 0, 1, pytest.approx(0.9), 2, pytest.approx(0.6))
     (told,) = proposals(plan, before, np.full(3, 0.5), 1.1)
-    assert told.destination == 1 and told.considered == ((2, pytest.approx(0.3)), (1, pytest.approx(0.45)))
+    assert told.destination == 1 and told.considered == (
+        (2, pytest.approx(0.3)),
+        (1, pytest.approx(0.45)),
+    )
 
 
-def test_a_decision_tells_cost_gain_and_its_plan_beside_the_fewest_moves_that_there_must_be() -> None:
+def test_a_decision_tells_cost_gain_and_its_plan_beside_the_fewest_moves_that_there_must_be() -> (
+    None
+):
     made = ask(a_view(MANY), **AT_ONCE)
     assert len(made.decisions) == 6, "0.6 of an even load of 0.297 less what six of its bundles are"
     for one in made.decisions:
         explain = one.explain
-        assert (explain.plan_moves, explain.plan_fewest, explain.cost, explain.gain) == (6, 6, 0.5, pytest.approx(0.05))
+        assert (explain.plan_moves, explain.plan_fewest, explain.cost, explain.gain) == (
+            6,
+            6,
+            0.5,
+            pytest.approx(0.05),
+        )
         assert explain.client_seconds is None, "nothing is known of clients"
 
 
-def test_a_decision_tells_the_time_that_its_bundle_s_clients_lose_by_what_was_learned_of_moves() -> None:
+def test_a_decision_tells_the_time_that_its_bundle_s_clients_lose_by_what_was_learned_of_moves() -> (
+    None
+):
     view = a_view(MANY)
     view = replace(view, bundles=replace(view.bundles, sessions=np.full(len(view.bundles), 20)))
-    assert {one.explain.client_seconds for one in ask(view, **AT_ONCE).decisions} == {20 * (5.0 + 2.0)}
+    assert {one.explain.client_seconds for one in ask(view, **AT_ONCE).decisions} == {
+        20 * (5.0 + 2.0)
+    }
     learned = Memory(strategies={"LeastMoves": LeastMovesMemory(unserved_ms=1_500.0).to_dict()})
     made = ask(view, learned, least_moves_reconnect_ms=500, **AT_ONCE)
     assert {one.explain.client_seconds for one in made.decisions} == {20 * (1.5 + 0.5)}
@@ -80,18 +114,30 @@ def test_a_decision_tells_the_time_that_its_bundle_s_clients_lose_by_what_was_le
 @pytest.mark.parametrize("seed", range(8))
 def test_no_plan_that_relieves_everybody_has_fewer_moves_than_its_lower_bound(seed: int) -> None:
     sizes = np.random.default_rng(seed).gamma(2.0, 10.0, 60)
-    owned = {name: {a_name(row): float(sizes[row]) for row in range(60) if min(row // 15, 3) == at} for at, name in enumerate("abcd")}
+    owned = {
+        name: {a_name(row): float(sizes[row]) for row in range(60) if min(row // 15, 3) == at}
+        for at, name in enumerate("abcd")
+    }
     owned["e"] = {}
     made = ask(a_view(owned), **AT_ONCE)
     facts = made.proposed.plan
-    assert facts is not None and not made.refusals and 0 < facts.fewest <= len(made.decisions) <= 1.5 * facts.fewest
+    assert (
+        facts is not None
+        and not made.refusals
+        and 0 < facts.fewest <= len(made.decisions) <= 1.5 * facts.fewest
+    )
 
 
 def test_figures_that_a_strategy_does_not_tell_leave_no_trace_in_the_record() -> None:
     told = example_decision().model_dump(mode="json")["explain"]
-    assert not {"cost", "client_seconds", "gain", "plan_moves", "plan_fewest"} & told.keys() and "expected_after" in told
+    assert (
+        not {"cost", "client_seconds", "gain", "plan_moves", "plan_fewest"} & told.keys()
+        and "expected_after" in told
+    )
     assert Explain.model_validate_json('{"saw": 0.5}').cost is None
-    assert Explain.model_validate_json(Explain(cost=1.5, plan_moves=0).to_json()) == Explain(cost=1.5, plan_moves=0)
+    assert Explain.model_validate_json(Explain(cost=1.5, plan_moves=0).to_json()) == Explain(
+        cost=1.5, plan_moves=0
+    )
 
 
 def test_who_is_hot_but_not_for_long_enough_is_told_with_the_time_that_it_takes() -> None:
@@ -102,7 +148,12 @@ def test_who_is_hot_but_not_for_long_enough_is_told_with_the_time_that_it_takes(
 
 def test_who_is_above_the_trigger_by_no_more_than_noise_is_told() -> None:
     ((key, (saw, limit)),) = refused(a_view(UNEVEN), least_moves_certainty=30).items()
-    assert key == ("within_noise", "a") and saw == pytest.approx(0.8) and limit is not None and limit > 0.8
+    assert (
+        key == ("within_noise", "a")
+        and saw == pytest.approx(0.8)
+        and limit is not None
+        and limit > 0.8
+    )
 
 
 def test_a_wave_of_restarts_is_told_with_its_end() -> None:
@@ -111,11 +162,15 @@ def test_a_wave_of_restarts_is_told_with_its_end() -> None:
     wave = LeastMovesMemory(serving=("a", "b", "c"), changes=((40_000, "b"), (90_000, "c")))
     made = ask(view, Memory(strategies={"LeastMoves": wave.to_dict()}), **AT_ONCE)
     assert not made.decisions
-    assert [(one.rule, one.until_ms) for one in made.refusals if one.broker == "a"] == [("restarts", 165_000)]
+    assert [(one.rule, one.until_ms) for one in made.refusals if one.broker == "a"] == [
+        ("restarts", 165_000)
+    ]
 
 
 def test_what_is_left_has_a_reason() -> None:
-    found = refused(a_view(STUCK), least_moves_aim=1.0, least_moves_destination=1.0, least_moves_enough=1.02)
+    found = refused(
+        a_view(STUCK), least_moves_aim=1.0, least_moves_destination=1.0, least_moves_enough=1.02
+    )
     assert {rule for rule, _ in found} == {"no_room"}
     alone = refused(a_view({"a": {a_name(0): 990.0}, "b": {a_name(1): 10.0}, "c": {}}))
     assert alone["sole_bundle", "a"] == (1, 2)
@@ -135,7 +190,12 @@ def test_only_brokers_that_have_just_reported_are_told_about() -> None:
 def test_an_even_cluster_is_told_by_its_figures() -> None:
     made = ask(a_view({name: {a_name(row): 100.0} for row, name in enumerate("abc")}), **AT_ONCE)
     facts = made.proposed.plan
-    assert facts is not None and facts.fewest == 0 and facts.usage / facts.even == pytest.approx(np.ones(3)) and not made.refusals
+    assert (
+        facts is not None
+        and facts.fewest == 0
+        and facts.usage / facts.even == pytest.approx(np.ones(3))
+        and not made.refusals
+    )
 
 
 def test_bundles_that_do_not_pay_back_are_told_with_the_time_that_each_would_take() -> None:
@@ -153,4 +213,6 @@ def test_bundles_that_do_not_pay_back_are_told_with_the_time_that_each_would_tak
     clients, saved = 10_001, 0.03
     assert dear.greatest == dear.least == pytest.approx(1_000 * 7.0 / (clients * saved) / 60)
     assert dear.limit == pytest.approx(20 / 60)
-    assert {one.bundle for one in ask(view, least_moves_payback_ms=30_000, **AT_ONCE).decisions} < set(small)
+    assert {
+        one.bundle for one in ask(view, least_moves_payback_ms=30_000, **AT_ONCE).decisions
+    } < set(small)

@@ -5,7 +5,9 @@ import pytest
 
 from lb_stream.core.model.blocks import EVENT_SCHEMA, from_bytes, read_stream, to_bytes
 
-EVENTS = pa.Table.from_pylist([{"kind": "heartbeat", "broker": "b", "payload": "{}"}] * 3, EVENT_SCHEMA)
+EVENTS = pa.Table.from_pylist(
+    [{"kind": "heartbeat", "broker": "b", "payload": "{}"}] * 3, EVENT_SCHEMA
+)
 TABLES = {
     "one batch": EVENTS,
     "no row": EVENTS.slice(0, 0),
@@ -38,10 +40,14 @@ def test_a_stream_is_read_as_arrow_reads_it(shape: str) -> None:
     assert from_bytes(to_bytes(table)).equals(table)
 
 
-def test_a_stream_that_is_cut_off_or_begins_wrongly_is_read_as_arrow_reads_it_or_is_told_as_damaged() -> None:
+def test_a_stream_that_is_cut_off_or_begins_wrongly_is_read_as_arrow_reads_it_or_is_told_as_damaged() -> (
+    None
+):
     whole = stream_of(EVENTS).to_pybytes()
     assert read_stream(pa.py_buffer(whole)).equals(EVENTS)
-    flipped = [whole[:at] + bytes([whole[at] ^ 0x55]) + whole[at + 1 :] for at in range(8)]  # where it says how long its schema is
+    flipped = [
+        whole[:at] + bytes([whole[at] ^ 0x55]) + whole[at + 1 :] for at in range(8)
+    ]  # where it says how long its schema is
     failures = 0
     for damaged in (*(whole[:at] for at in range(0, len(whole), 3)), *flipped):
         try:

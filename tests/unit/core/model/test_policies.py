@@ -46,7 +46,10 @@ def test_the_answer_to_a_policy_counts_live_brokers_and_warns_of_none() -> None:
     for line in (brokers, "round", "goodbye b-3:1", "wait 3600s", "round"):
         list(cluster.do(line))
     policy = {"name": "p", "namespaces": ["t/n"], "primary": ["b-1", "b-3:1"]}
-    given = {"isolation": [policy | {"secondary": ["b-1:2"]}], "failure_domains": {"b-1": "east", "b-3:1": "west"}}
+    given = {
+        "isolation": [policy | {"secondary": ["b-1:2"]}],
+        "failure_domains": {"b-1": "east", "b-3:1": "west"},
+    }
     command = SetPolicies.model_validate({"id": "c1"} | given)
     cluster.commands.append(Received.of(command, cluster.now_ms))
     (answer,) = [line for line in cluster.do("round") if line.startswith("set-policies")]
@@ -63,7 +66,9 @@ def test_a_failure_domain_is_a_brokers_or_its_hosts() -> None:
     for line in ("brokers b-1:1=0.1 b-1:2=0.1 b-2:1=0.1", "round"):
         list(cluster.do(line))
     view = cluster._next_view(cluster_config({}))
-    domains = domains_of(replace(view, policies=Policies(failure_domains={"b-1": "x", "b-1:2": "y"})))
+    domains = domains_of(
+        replace(view, policies=Policies(failure_domains={"b-1": "x", "b-1:2": "y"}))
+    )
     assert domains is not None and len(set(domains.tolist())) == 3
 
 

@@ -8,7 +8,18 @@ import pytest
 from docs.tools.rules_page import PAGE, page
 from lb_stream.core.model import rules
 from lb_stream.core.model.refusals import refusal
-from lb_stream.core.model.rules import DECIDES, PLACES, REFUSES, TAKES_OUT, Decides, Refuses, Rule, TakesOut, decides, refuses
+from lb_stream.core.model.rules import (
+    DECIDES,
+    PLACES,
+    REFUSES,
+    TAKES_OUT,
+    Decides,
+    Refuses,
+    Rule,
+    TakesOut,
+    decides,
+    refuses,
+)
 from lb_stream.query.rule_words import HOLDS_BY, place_of, why_decided, why_refused
 
 CORE = Path(rules.__file__).parents[1]
@@ -17,18 +28,38 @@ KINDS = {kind.__name__: kind for kind in (Decides, Refuses, TakesOut)}
 
 def used() -> set[tuple[str, str]]:
     """(kind, attribute) of every rule that a module of the core names, but for the catalogue itself."""
-    trees = [ast.parse(file.read_text()) for file in CORE.rglob("*.py") if file != Path(rules.__file__)]
-    nodes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)]
-    return {(node.value.id, node.attr) for node in nodes if isinstance(node.value, ast.Name) and node.value.id in KINDS}
+    trees = [
+        ast.parse(file.read_text()) for file in CORE.rglob("*.py") if file != Path(rules.__file__)
+    ]
+    nodes = [
+        node
+        for tree in trees
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+    ]
+    return {
+        (node.value.id, node.attr)
+        for node in nodes
+        if isinstance(node.value, ast.Name) and node.value.id in KINDS
+    }
 
 
-def test_every_rule_that_is_used_is_in_the_catalogue_and_every_rule_of_the_catalogue_is_used() -> None:
-    assert used() == {(name, one) for name, kind in KINDS.items() for one, rule in vars(kind).items() if isinstance(rule, Rule)}
+def test_every_rule_that_is_used_is_in_the_catalogue_and_every_rule_of_the_catalogue_is_used() -> (
+    None
+):
+    assert used() == {
+        (name, one)
+        for name, kind in KINDS.items()
+        for one, rule in vars(kind).items()
+        if isinstance(rule, Rule)
+    }
 
 
 def test_a_rule_is_called_as_its_place_in_the_catalogue() -> None:
     for kind, catalogue in zip(KINDS.values(), (DECIDES, REFUSES, TAKES_OUT), strict=True):
-        assert {one: rule.name for one, rule in vars(kind).items() if isinstance(rule, Rule)} == {one.upper(): one for one in catalogue}
+        assert {one: rule.name for one, rule in vars(kind).items() if isinstance(rule, Rule)} == {
+            one.upper(): one for one in catalogue
+        }
 
 
 def test_the_page_of_the_rules_is_up_to_date() -> None:
@@ -38,7 +69,11 @@ def test_the_page_of_the_rules_is_up_to_date() -> None:
 
 def test_sentences_begin_small_and_end_without_a_full_stop() -> None:
     every = [*DECIDES.values(), *REFUSES.values(), *TAKES_OUT.values()]
-    assert [rule for rule in every if not rule.sentence or rule.sentence.endswith(".") or rule.sentence[0].isupper()] == []
+    assert [
+        rule
+        for rule in every
+        if not rule.sentence or rule.sentence.endswith(".") or rule.sentence[0].isupper()
+    ] == []
 
 
 def test_every_refusing_rule_has_its_place_in_the_order_of_precedence_or_keeps_nothing() -> None:
@@ -54,10 +89,14 @@ def test_a_refusal_has_its_rules_unit_where_it_has_figures() -> None:
     assert refusal(Refuses.MIN_UNLOAD, "b", saw=[1.0], limit=2, unit="bytes/s").unit == "bytes/s"
 
 
-def test_a_plug_ins_rules_are_told_like_ours_and_take_no_other_ones_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plug_ins_rules_are_told_like_ours_and_take_no_other_ones_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(rules, "DECIDES", known := dict(DECIDES))
     assert decides("too_blue", "{source} was {saw} blue, above {limit}", "%") == known["too_blue"]
-    assert decides("too_blue", "{source} was {saw} blue, above {limit}", "%").unit == "%", "a module may be imported anew"
+    assert decides("too_blue", "{source} was {saw} blue, above {limit}", "%").unit == "%", (
+        "a module may be imported anew"
+    )
     with pytest.raises(ValueError, match="'overloaded': expected a name that no other rule has"):
         decides("overloaded", "too much")
     with pytest.raises(ValueError, match="'paused'"):
@@ -65,5 +104,8 @@ def test_a_plug_ins_rules_are_told_like_ours_and_take_no_other_ones_name(monkeyp
 
 
 def test_a_rule_that_nobody_has_described_is_told_with_its_figures() -> None:
-    assert why_decided("too_green", "b", {"saw": 0.5, "limit": 0.25, "unit": "ratio"}) == "rule too_green: saw 50.0%, limit 25.0%"
+    assert (
+        why_decided("too_green", "b", {"saw": 0.5, "limit": 0.25, "unit": "ratio"})
+        == "rule too_green: saw 50.0%, limit 25.0%"
+    )
     assert why_refused("not_green") == "not green"

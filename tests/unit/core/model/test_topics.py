@@ -30,26 +30,42 @@ def test_a_topic_has_the_documented_hash_and_bundle(case: dict[str, Any]) -> Non
 def test_many_topics_are_looked_up_at_once() -> None:
     topics = [case["topic"] for case in HASHES["topics"]]
     assert topic_hashes(topics).tolist() == [int(case["hash"], 16) for case in HASHES["topics"]]
-    assert Ring.of("a/b", RING).bundles_of(topics) == [f"a/b/{case['bundle']}" for case in HASHES["topics"]]
+    assert Ring.of("a/b", RING).bundles_of(topics) == [
+        f"a/b/{case['bundle']}" for case in HASHES["topics"]
+    ]
     assert Ring.of("a/b", RING).bundles_of([]) == []
 
 
 @pytest.mark.parametrize("case", HASHES["edges"], ids=lambda case: case["hash"])
-def test_a_bundle_begins_at_its_lower_bound_and_the_last_one_has_its_end_too(case: dict[str, Any]) -> None:
+def test_a_bundle_begins_at_its_lower_bound_and_the_last_one_has_its_end_too(
+    case: dict[str, Any],
+) -> None:
     ring = Ring.of("a/b", RING)
-    assert ring.name(int(ring.rows(np.array([int(case["hash"], 16)]))[0])) == f"a/b/{case['bundle']}"
+    assert (
+        ring.name(int(ring.rows(np.array([int(case["hash"], 16)]))[0])) == f"a/b/{case['bundle']}"
+    )
 
 
 def test_the_illustration_is_no_hash() -> None:
     """The documents' 0x0000000F stands for nothing: not even the bare word has it."""
-    assert topic_hash("my-topic") == topic_hash("persistent://public/default/my-topic") == int(HASHES["topics"][0]["hash"], 16)
+    assert (
+        topic_hash("my-topic")
+        == topic_hash("persistent://public/default/my-topic")
+        == int(HASHES["topics"][0]["hash"], 16)
+    )
 
 
-@pytest.mark.parametrize("case", vector("bundle_boundaries")["cases"], ids=lambda case: f"{case['n']} bundles")
+@pytest.mark.parametrize(
+    "case", vector("bundle_boundaries")["cases"], ids=lambda case: f"{case['n']} bundles"
+)
 def test_a_new_namespace_has_equal_bundles(case: dict[str, Any]) -> None:
     assert [f"0x{bound:08x}" for bound in equal_boundaries(case["n"])] == case["boundaries"]
     ring = Ring.new("a/b", case["n"])
-    assert len(ring) == case["n"] and ring.names[-1].endswith("_0xffffffff") and ring.names[0].startswith("a/b/0x00000000_")
+    assert (
+        len(ring) == case["n"]
+        and ring.names[-1].endswith("_0xffffffff")
+        and ring.names[0].startswith("a/b/0x00000000_")
+    )
 
 
 @pytest.mark.parametrize("bundles", [0, -1, (1 << 20) + 1])
@@ -58,9 +74,13 @@ def test_a_namespace_of_no_or_far_too_many_bundles_is_refused(bundles: int) -> N
         Ring.new("a/b", bundles)
 
 
-@pytest.mark.parametrize("boundaries", [[], [0], [0, 5], [1, 0xFFFFFFFF], [0, 7, 7, 0xFFFFFFFF], [0, 9, 7, 0xFFFFFFFF]])
+@pytest.mark.parametrize(
+    "boundaries", [[], [0], [0, 5], [1, 0xFFFFFFFF], [0, 7, 7, 0xFFFFFFFF], [0, 9, 7, 0xFFFFFFFF]]
+)
 def test_boundaries_that_leave_gaps_are_refused(boundaries: list[int]) -> None:
-    with pytest.raises(ValueError, match="expected an ascending list from 0x00000000 to 0xffffffff"):
+    with pytest.raises(
+        ValueError, match="expected an ascending list from 0x00000000 to 0xffffffff"
+    ):
         Ring.of("a/b", boundaries)
 
 
@@ -71,7 +91,11 @@ def test_boundaries_that_leave_gaps_are_refused(boundaries: list[int]) -> None:
         ("a/b/c", "persistent://a/b/c", "a/b"),
         ("non-persistent://a/b/c", "non-persistent://a/b/c", "a/b"),
         ("persistent://a/cluster/b/c/d", "persistent://a/cluster/b/c/d", "a/cluster/b"),
-        ("persistent://テナント/名前/ト ピ&ック", "persistent://テナント/名前/ト ピ&ック", "テナント/名前"),
+        (
+            "persistent://テナント/名前/ト ピ&ック",
+            "persistent://テナント/名前/ト ピ&ック",
+            "テナント/名前",
+        ),
     ],
 )
 def test_short_names_are_expanded(name: str, full: str, namespace: str) -> None:
@@ -80,7 +104,18 @@ def test_short_names_are_expanded(name: str, full: str, namespace: str) -> None:
     assert topic_hash(name) == topic_hash(full)
 
 
-@pytest.mark.parametrize("name", ["", "a/b", "a/b/c/d", "http://a/b/c", "persistent://a/b", "persistent://a//c", "persistent://a/b/"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "a/b",
+        "a/b/c/d",
+        "http://a/b/c",
+        "persistent://a/b",
+        "persistent://a//c",
+        "persistent://a/b/",
+    ],
+)
 def test_what_is_no_topic_name_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="not a topic name"):
         topic_hash(name)

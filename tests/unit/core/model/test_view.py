@@ -52,7 +52,10 @@ def test_a_move_takes_the_bundles_share_of_each_resource_scaled_to_the_destinati
     after = moved(view(), X, B)
     assert after.brokers.resources["cpu"][0].tolist() == [20.0, 80.0]  # 30/40 of 80 leave
     assert after.brokers.usage.tolist() == pytest.approx([0.20, 0.20])  # of limits 100 and 400
-    assert after.brokers.resources["direct_memory"][0].tolist() == [-1.0, 0.0]  # what is not known stays so
+    assert after.brokers.resources["direct_memory"][0].tolist() == [
+        -1.0,
+        0.0,
+    ]  # what is not known stays so
 
 
 def test_a_bundle_without_destination_only_leaves() -> None:
@@ -62,17 +65,24 @@ def test_a_bundle_without_destination_only_leaves() -> None:
     assert after.bundles.owner[after.bundles.rows_of([X])].tolist() == [-1]
 
 
-def test_a_bundle_that_nobody_owns_brings_its_rates_and_what_it_would_use_at_the_average_broker() -> None:
+def test_a_bundle_that_nobody_owns_brings_its_rates_and_what_it_would_use_at_the_average_broker() -> (
+    None
+):
     after = moved(view(), Z, B)
     assert after.brokers.latest.throughput.tolist() == [40.0, 10.0]
     assert after.brokers.topics.tolist() == [9, 2]
-    assert after.brokers.usage.tolist() == pytest.approx([0.80, 0.10])  # 10/40 of 80: only a carries anything
+    assert after.brokers.usage.tolist() == pytest.approx(
+        [0.80, 0.10]
+    )  # 10/40 of 80: only a carries anything
 
 
 def test_the_view_that_was_given_stays_as_it_was() -> None:
     before = view()
     moved(before, X, B)
-    assert (before.brokers.topics.tolist(), before.brokers.latest.throughput.tolist()) == ([9, 0], [40.0, 0.0])
+    assert (before.brokers.topics.tolist(), before.brokers.latest.throughput.tolist()) == (
+        [9, 0],
+        [40.0, 0.0],
+    )
     assert (before.bundles.in_flight.any(), before.bundle_counts().tolist()) == (False, [2, 0])
 
 
@@ -88,7 +98,9 @@ def test_topics_under_way_keep_a_full_broker_from_taking_more() -> None:
 def test_a_broker_that_serves_no_persistent_topics_is_no_candidate() -> None:
     seen = view()
     seen = replace(seen, brokers=replace(seen.brokers, persistent_topics=np.array([True, False])))
-    pool = Candidates(seen, cluster_config({}).balancer).of(int(seen.bundles.rows_of([Z])[0]), Targets.of(seen))
+    pool = Candidates(seen, cluster_config({}).balancer).of(
+        int(seen.bundles.rows_of([Z])[0]), Targets.of(seen)
+    )
     assert (pool.kept.tolist(), pool.allowed.tolist()) == ([A], [A])
 
 
@@ -100,11 +112,18 @@ def test_rows_are_found_by_name_however_often_it_is_asked_for_and_others_are_now
 
 
 @pytest.mark.parametrize("count", [1, 3, 700])
-def test_bundles_are_found_by_name_whether_few_or_many_are_sought_and_however_rows_lie(count: int) -> None:
+def test_bundles_are_found_by_name_whether_few_or_many_are_sought_and_however_rows_lie(
+    count: int,
+) -> None:
     seen = view().bundles
     names = [bundle_name(f"t/é{at % 7}", at, at + 1) for at in range(700)]
     for rows in (sorted(names, key=str.encode), names[::-1]):
         for column in (pa.array(rows), pa.array(["a", *rows])[1:]):
             bundles = replace(seen, names=column)
-            assert bundles.rows_of(names[:count]).tolist() == [rows.index(name) for name in names[:count]]
-            assert bundles.rows_of([*names[:count], "t/n/none", names[0]]).tolist()[-2:] == [-1, rows.index(names[0])]
+            assert bundles.rows_of(names[:count]).tolist() == [
+                rows.index(name) for name in names[:count]
+            ]
+            assert bundles.rows_of([*names[:count], "t/n/none", names[0]]).tolist()[-2:] == [
+                -1,
+                rows.index(names[0]),
+            ]

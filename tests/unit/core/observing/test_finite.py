@@ -28,7 +28,10 @@ def view(**cpu: ResourceUsage) -> ClusterView:
     reports, at = [], 0
     for name, (usage, bundles) in LOADS.items():
         mine = {
-            f"t/n/0x{at + i:08x}_0x{at + i + 1:08x}": BundleStats(msg_throughput_in=2e7, msg_rate_in=2000, topics=2) for i in range(bundles)
+            f"t/n/0x{at + i:08x}_0x{at + i + 1:08x}": BundleStats(
+                msg_throughput_in=2e7, msg_rate_in=2000, topics=2
+            )
+            for i in range(bundles)
         }
         at += bundles
         told = cpu.get(name[0], ResourceUsage(usage=usage * 100, limit=100.0))
@@ -49,8 +52,20 @@ def with_bad_broker(seen: ClusterView, name: str, where: str, value: float) -> C
         return replace(seen, brokers=replace(brokers, usage=changed(brokers.usage, row, value)))
     if where == "cpu":
         usage, limit = brokers.resources["cpu"]
-        return replace(seen, brokers=replace(brokers, resources=dict(brokers.resources) | {"cpu": (changed(usage, row, value), limit)}))
-    return replace(seen, brokers=replace(brokers, latest=replace(brokers.latest, rate_in=changed(brokers.latest.rate_in, row, value))))
+        return replace(
+            seen,
+            brokers=replace(
+                brokers,
+                resources=dict(brokers.resources) | {"cpu": (changed(usage, row, value), limit)},
+            ),
+        )
+    return replace(
+        seen,
+        brokers=replace(
+            brokers,
+            latest=replace(brokers.latest, rate_in=changed(brokers.latest.rate_in, row, value)),
+        ),
+    )
 
 
 def with_bad_bundle(seen: ClusterView, row: int, value: float) -> ClusterView:
@@ -88,7 +103,9 @@ def not_finite(done: Round) -> dict[str | None, tuple[str, ...]]:
 @pytest.mark.parametrize("value", BAD)
 @pytest.mark.parametrize("where", ["usage", "cpu", "latest_rate_in"])
 @pytest.mark.parametrize("strategy", shedder.names)
-def test_a_broker_with_a_load_that_is_no_number_is_left_out_of_every_shedders_round(strategy: str, where: str, value: float) -> None:
+def test_a_broker_with_a_load_that_is_no_number_is_left_out_of_every_shedders_round(
+    strategy: str, where: str, value: float
+) -> None:
     bad = with_bad_broker(view(), "d:1", where, value)
     other = {"placement_strategy": "AvgShedder"} if strategy == "AvgShedder" else {}
     done = played(bad, shedding_strategy=strategy, **other)
@@ -100,14 +117,20 @@ def test_a_broker_with_a_load_that_is_no_number_is_left_out_of_every_shedders_ro
 
 
 @pytest.mark.parametrize("usage", [5.0, 0.0])
-def test_a_report_that_the_contract_accepts_may_make_a_usage_that_is_no_number(usage: float) -> None:
+def test_a_report_that_the_contract_accepts_may_make_a_usage_that_is_no_number(
+    usage: float,
+) -> None:
     seen = view(d=ResourceUsage(usage=usage, limit=1e-46))
     assert not np.isfinite(seen.brokers.usage[seen.brokers.names.index("d:1")])
     assert set(not_finite(played(seen))) == {"d:1"}
 
 
 def test_the_refusal_names_the_figures_and_carries_no_figure_itself() -> None:
-    done = played(with_bad_broker(with_bad_broker(view(), "d:1", "cpu", np.nan), "d:1", "latest_rate_in", np.inf))
+    done = played(
+        with_bad_broker(
+            with_bad_broker(view(), "d:1", "cpu", np.nan), "d:1", "latest_rate_in", np.inf
+        )
+    )
     (refused,) = (one for one in done.refusals if one.rule == "not_finite")
     assert refused.subjects == ("cpu_usage", "latest_rate_in")
     assert (refused.least, refused.greatest, refused.limit) == (None, None, None)
@@ -136,11 +159,17 @@ def test_a_bundles_average_that_is_no_number_keeps_its_owner_out(value: float) -
 @pytest.mark.parametrize("value", BAD)
 def test_an_unowned_bundle_without_sound_averages_is_placed_as_an_idle_one(value: float) -> None:
     seen = view()
-    orphan = replace(seen.bundles, owner=changed(seen.bundles.owner, 0, -1), gained=np.zeros(len(seen.bundles), np.bool_))
+    orphan = replace(
+        seen.bundles,
+        owner=changed(seen.bundles.owner, 0, -1),
+        gained=np.zeros(len(seen.bundles), np.bool_),
+    )
     done = played(with_bad_bundle(replace(seen, bundles=orphan), 0, value))
     name = seen.bundles.name(0)
     assert not_finite(done) == {None: (name,)}
-    assert [(one.kind, one.bundle) for one in done.decisions if one.kind == "assign"] == [("assign", name)]
+    assert [(one.kind, one.bundle) for one in done.decisions if one.kind == "assign"] == [
+        ("assign", name)
+    ]
 
 
 def test_a_sound_view_is_passed_on_as_it_is() -> None:

@@ -24,7 +24,9 @@ OTHER, SYSTEM = bundle_name("t/other", 0, 8), "pulsar/c/a:1/0x00000000_0xfffffff
 LOADED, EMPTY = BundleStats(topics=9, msg_throughput_in=1e6), BundleStats()
 
 
-def seen(*records: Report | Event, deleted: tuple[str, ...] = ()) -> tuple[ClusterView, ClusterView]:
+def seen(
+    *records: Report | Event, deleted: tuple[str, ...] = ()
+) -> tuple[ClusterView, ClusterView]:
     """What the records come to, and the same without what is gone."""
     reports = [record for record in records if isinstance(record, Report)]
     events = [record for record in records if isinstance(record, Event)]

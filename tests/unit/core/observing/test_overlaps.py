@@ -13,7 +13,11 @@ from lb_stream.core.model.view import ClusterView
 from lb_stream.core.observing.overlaps import find_overlaps
 from tests.support.build import Report, batch_of
 
-PARENT, LOW, HIGH = "t/n/0x00000000_0x80000000", "t/n/0x00000000_0x40000000", "t/n/0x40000000_0x80000000"
+PARENT, LOW, HIGH = (
+    "t/n/0x00000000_0x80000000",
+    "t/n/0x00000000_0x40000000",
+    "t/n/0x40000000_0x80000000",
+)
 
 
 def view_after(*reports: tuple[str, int, list[str]], some: bool = False) -> ClusterView:
@@ -23,7 +27,12 @@ def view_after(*reports: tuple[str, int, list[str]], some: bool = False) -> Clus
         batch = batch_of([Report(broker, at_ms, {name: BundleStats() for name in names})])
         if some:
             place = batch.reports.schema.get_field_index("some_bundles")
-            batch = replace(batch, reports=batch.reports.set_column(place, batch.reports.schema.field(place), [[True]]))
+            batch = replace(
+                batch,
+                reports=batch.reports.set_column(
+                    place, batch.reports.schema.field(place), [[True]]
+                ),
+            )
         shard, _ = fold(shard, batch, at_ms, FoldConfig(10, 1000))
     return view_of("c", [shard], reports[-1][1], {"cpu": 1.0})
 
@@ -36,7 +45,10 @@ def doubtful(view: ClusterView) -> tuple[set[str], set[str]]:
 
 
 def test_a_parent_and_its_children_in_one_report() -> None:
-    assert doubtful(view_after(("a", 1_000, [PARENT, LOW, HIGH]))) == ({PARENT, LOW, HIGH}, {PARENT})
+    assert doubtful(view_after(("a", 1_000, [PARENT, LOW, HIGH]))) == (
+        {PARENT, LOW, HIGH},
+        {PARENT},
+    )
 
 
 @pytest.mark.parametrize("first", ["a", "b"])
@@ -48,7 +60,10 @@ def test_children_on_another_broker_whoever_has_reported_last(first: str) -> Non
 
 
 def test_a_whole_report_without_the_parent_ends_it() -> None:
-    assert doubtful(view_after(("a", 1_000, [PARENT, LOW, HIGH]), ("a", 2_000, [LOW, HIGH]))) == (set(), set())
+    assert doubtful(view_after(("a", 1_000, [PARENT, LOW, HIGH]), ("a", 2_000, [LOW, HIGH]))) == (
+        set(),
+        set(),
+    )
 
 
 def test_of_top_bundles_what_is_named_no_more_gives_way_to_what_is() -> None:
@@ -60,7 +75,9 @@ def test_of_top_bundles_what_is_named_no_more_gives_way_to_what_is() -> None:
 
 def test_of_top_bundles_that_are_all_named_no_more_the_later_ones_count() -> None:
     other = "t/o/0x00000000_0xffffffff"
-    view = view_after(("a", 1_000, [PARENT]), ("a", 2_000, [LOW, HIGH]), ("a", 3_000, [other]), some=True)
+    view = view_after(
+        ("a", 1_000, [PARENT]), ("a", 2_000, [LOW, HIGH]), ("a", 3_000, [other]), some=True
+    )
     assert doubtful(view) == ({PARENT}, {PARENT})
 
 

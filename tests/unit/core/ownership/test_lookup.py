@@ -37,8 +37,12 @@ def test_a_topic_is_served_by_the_owner_of_the_bundle_that_its_hash_lies_in(bund
         assert found.broker == f"b{ring.names.index(found.bundle)}:8080"
 
 
-@pytest.mark.parametrize(("hashed", "row"), [(0, 0), (0x3FFFFFFF, 0), (0x40000000, 1), (0xFFFFFFFE, 3), (0xFFFFFFFF, 3)])
-def test_boundaries_belong_to_the_bundle_that_they_begin_and_the_last_hash_to_the_last_one(hashed: int, row: int) -> None:
+@pytest.mark.parametrize(
+    ("hashed", "row"), [(0, 0), (0x3FFFFFFF, 0), (0x40000000, 1), (0xFFFFFFFE, 3), (0xFFFFFFFF, 3)]
+)
+def test_boundaries_belong_to_the_bundle_that_they_begin_and_the_last_hash_to_the_last_one(
+    hashed: int, row: int
+) -> None:
     known, ring = routes(4)
     found = known.find("eu", "shop/orders", hashed)
     assert found is not None
@@ -56,7 +60,9 @@ def test_boundaries_belong_to_the_bundle_that_they_begin_and_the_last_hash_to_th
         ("Free", "b", True),
     ],
 )
-def test_who_answers_for_a_bundle_in_each_state(state: OwnershipState, broker: str, unowned: bool) -> None:
+def test_who_answers_for_a_bundle_in_each_state(
+    state: OwnershipState, broker: str, unowned: bool
+) -> None:
     route = Route.of(bundle_name("shop/orders", 0, 0xFFFFFFFF), state, "a", "b", 3, 9)
     assert (route.broker, route.unowned, route.version, route.since_ms) == (broker, unowned, 3, 9)
 
@@ -66,7 +72,9 @@ def test_a_bundle_on_its_way_to_nobody_yet_has_no_broker_and_needs_no_asking() -
     assert (route.broker, route.unowned) == (None, False)
 
 
-def test_a_split_bundles_children_answer_as_soon_as_they_are_there_and_alone_once_it_is_deleted() -> None:
+def test_a_split_bundles_children_answer_as_soon_as_they_are_there_and_alone_once_it_is_deleted() -> (
+    None
+):
     known, ring = routes(1)
     (parent,) = ring.names
     low, high = Ring.new("shop/orders", 2).names

@@ -13,7 +13,9 @@ NAME = "t/n/0x00000000_0xffffffff"
 
 def records(memory: Memory, dry_run: bool = False) -> OwnershipRecords:
     """Of a cluster whose only bundle is at `a`."""
-    shard, _ = fold(Shard.empty(), batch_of([Report("a", 1_000, {NAME: BundleStats()})]), 1_000, FoldConfig())
+    shard, _ = fold(
+        Shard.empty(), batch_of([Report("a", 1_000, {NAME: BundleStats()})]), 1_000, FoldConfig()
+    )
     return OwnershipRecords.of(view_of("c", [shard], 1_000, {"cpu": 1.0}), memory, dry_run)
 
 
@@ -22,7 +24,10 @@ def test_versions_grow_by_one_and_what_the_states_let_through_is_not_forced() ->
     book = records(Memory(published_to=None, versions={NAME: 5}, pending=(releasing,)))
     book.write(NAME, 0, Entry("Assigning", None, "a", "b", 1_000, "c:2:0"))
     book.write(NAME, 0, Entry.owned("b", 1_001, source="a", decision_id="c:2:0"))
-    assert [(one.state, one.version, one.force) for one in book.told] == [("Assigning", 6, False), ("Owned", 7, False)]
+    assert [(one.state, one.version, one.force) for one in book.told] == [
+        ("Assigning", 6, False),
+        ("Owned", 7, False),
+    ]
     assert book.versions == {NAME: 7}
 
 
@@ -34,7 +39,9 @@ def test_what_the_states_do_not_let_through_is_forced() -> None:
 
 
 def test_of_a_forgotten_bundle_nothing_stays_but_an_empty_record() -> None:
-    book = records(Memory(published_to=None, versions={NAME: 7}, unserved={NAME: Unserved("Free", 10, "a")}))
+    book = records(
+        Memory(published_to=None, versions={NAME: 7}, unserved={NAME: Unserved("Free", 10, "a")})
+    )
     book.forget(NAME)
     assert [(one.state, one.version) for one in book.told] == [("Init", 7)]
     assert (book.versions, book.unserved, book.units) == ({}, {}, {})

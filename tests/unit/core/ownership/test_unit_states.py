@@ -8,7 +8,9 @@ import pytest
 
 from lb_stream.core.ownership.unit_states import TRANSITIONS, ServiceUnit, Store, accepts
 
-VECTOR = json.loads((Path(__file__).parents[3] / "data" / "vectors" / "own_transitions.json").read_text())
+VECTOR = json.loads(
+    (Path(__file__).parents[3] / "data" / "vectors" / "own_transitions.json").read_text()
+)
 STORES: tuple[Store, ...] = get_args(Store)
 
 
@@ -16,24 +18,33 @@ def unit(form: dict[str, Any] | None) -> ServiceUnit | None:
     """A record in the vector's words."""
     if form is None:
         return None
-    return ServiceUnit(form["state"], form["dstBroker"], form["sourceBroker"], form["versionId"], form["force"])
+    return ServiceUnit(
+        form["state"], form["dstBroker"], form["sourceBroker"], form["versionId"], form["force"]
+    )
 
 
-def test_the_tables_of_transitions_are_the_references_and_merging_stands_wherever_splitting_does() -> None:
+def test_the_tables_of_transitions_are_the_references_and_merging_stands_wherever_splitting_does() -> (
+    None
+):
     for store in STORES:
         reference = {state: set(after) for state, after in VECTOR["transitions"][store].items()}
         merging = {"Merging": reference["Splitting"]}
         assert {state: set(after) for state, after in TRANSITIONS[store].items()} == merging | {
-            state: after | ({"Merging"} if "Splitting" in after else set()) for state, after in reference.items()
+            state: after | ({"Merging"} if "Splitting" in after else set())
+            for state, after in reference.items()
         }
 
 
 @pytest.mark.parametrize(
-    "conflict", VECTOR["conflicts"], ids=lambda one: f"{(one['cur'] or {}).get('state')}-{(one['new'] or {}).get('state')}"
+    "conflict",
+    VECTOR["conflicts"],
+    ids=lambda one: f"{(one['cur'] or {}).get('state')}-{(one['new'] or {}).get('state')}",
 )
 def test_a_conflict_ends_as_in_the_reference(conflict: dict[str, Any]) -> None:
     stores = STORES if conflict["store"] == "both" else (conflict["store"],)
-    assert [accepts(unit(conflict["cur"]), unit(conflict["new"]), store) for store in stores] == [conflict["accept"]] * len(stores)
+    assert [accepts(unit(conflict["cur"]), unit(conflict["new"]), store) for store in stores] == [
+        conflict["accept"]
+    ] * len(stores)
 
 
 @pytest.mark.parametrize("store", STORES)
@@ -46,13 +57,27 @@ def test_a_conflict_ends_as_in_the_reference(conflict: dict[str, Any]) -> None:
             ServiceUnit("Assigning", "B", "A", 3),
             ServiceUnit("Owned", "B", "A", 4),
         ],
-        [ServiceUnit("Owned", "A", None, 1), ServiceUnit("Releasing", None, "A", 2), ServiceUnit("Free", None, "A", 3)],
-        [ServiceUnit("Owned", "A", None, 1), ServiceUnit("Splitting", None, "A", 2), ServiceUnit("Deleted", None, "A", 3)],
-        [ServiceUnit("Owned", "A", None, 1), ServiceUnit("Merging", None, "A", 2), ServiceUnit("Deleted", None, "A", 3)],
+        [
+            ServiceUnit("Owned", "A", None, 1),
+            ServiceUnit("Releasing", None, "A", 2),
+            ServiceUnit("Free", None, "A", 3),
+        ],
+        [
+            ServiceUnit("Owned", "A", None, 1),
+            ServiceUnit("Splitting", None, "A", 2),
+            ServiceUnit("Deleted", None, "A", 3),
+        ],
+        [
+            ServiceUnit("Owned", "A", None, 1),
+            ServiceUnit("Merging", None, "A", 2),
+            ServiceUnit("Deleted", None, "A", 3),
+        ],
     ],
     ids=["transfer", "unload", "split", "merge"],
 )
-def test_a_whole_life_is_accepted_step_by_step_and_no_step_twice(steps: list[ServiceUnit], store: Store) -> None:
+def test_a_whole_life_is_accepted_step_by_step_and_no_step_twice(
+    steps: list[ServiceUnit], store: Store
+) -> None:
     before: ServiceUnit | None = None
     for step in steps:
         assert accepts(before, step, store)

@@ -18,13 +18,17 @@ MINUTE_MS = 60_000
 
 class Life:
     def __init__(self, manager: str = "simple") -> None:
-        self.config = cluster_config({"load_manager": manager, "dry_run": False, "shedding_enabled": False})
+        self.config = cluster_config(
+            {"load_manager": manager, "dry_run": False, "shedding_enabled": False}
+        )
         self.shard, self.memory, self.now_ms = Shard.empty(), Memory(), 1_000_000
 
     def round(self, minutes: float, **rates: float) -> Round:
         """After some minutes broker a reports these rates of X and Y; without any nobody reports."""
         self.now_ms += int(minutes * MINUTE_MS)
-        stats = {{"x": X, "y": Y}[name]: BundleStats(msg_rate_in=rate) for name, rate in rates.items()}
+        stats = {
+            {"x": X, "y": Y}[name]: BundleStats(msg_rate_in=rate) for name, rate in rates.items()
+        }
         reports = [Report("a", self.now_ms, stats)] if rates else []
         self.shard, _ = fold(self.shard, batch_of(reports), self.now_ms, self.config.fold)
         view = view_of("c", [self.shard], self.now_ms, self.config.balancer.weights)
@@ -67,15 +71,23 @@ def test_a_cluster_that_changes_its_manager_and_comes_back_within_a_day_goes_on(
     life = Life()
     life.round(0, x=100.0)
     simple = life.config
-    life.config = cluster_config({"load_manager": "modular", "dry_run": False, "shedding_enabled": False})
+    life.config = cluster_config(
+        {"load_manager": "modular", "dry_run": False, "shedding_enabled": False}
+    )
     assert life.round(5, x=500.0).view.quotas is None
     life.config = simple
-    assert rate_in(life.round(10, x=300.0)) == [200.0], "half of thirty minutes: what the other manager saw doesn't count"
+    assert rate_in(life.round(10, x=300.0)) == [200.0], (
+        "half of thirty minutes: what the other manager saw doesn't count"
+    )
 
 
-def test_after_a_day_under_another_manager_what_was_learned_would_count_nothing_and_is_forgotten() -> None:
+def test_after_a_day_under_another_manager_what_was_learned_would_count_nothing_and_is_forgotten() -> (
+    None
+):
     life = Life()
     life.round(0, x=100.0)
-    life.config = cluster_config({"load_manager": "modular", "dry_run": False, "shedding_enabled": False})
+    life.config = cluster_config(
+        {"load_manager": "modular", "dry_run": False, "shedding_enabled": False}
+    )
     assert life.round(1_439, x=100.0).memory.quotas
     assert not life.round(1, x=100.0).memory.quotas

@@ -26,21 +26,32 @@ X, Y = "t/n/0x00000000_0x80000000", "t/n/0x80000000_0xffffffff"
 
 
 def vector(name: str) -> Any:
-    return json.loads((Path(__file__).parents[3] / "data" / "vectors" / f"{name}.json").read_text(encoding="utf-8"))
+    return json.loads(
+        (Path(__file__).parents[3] / "data" / "vectors" / f"{name}.json").read_text(
+            encoding="utf-8"
+        )
+    )
 
 
 def view_with(usage: dict[str, float], **more: Any) -> ClusterView:
     """Brokers with the given cpu usage that report one bundle and one message each."""
-    brokers = {name: {"cpu": [cpu * 100, 100], "msgRateIn": 1, "bundles": [X], **more} for name, cpu in usage.items()}
+    brokers = {
+        name: {"cpu": [cpu * 100, 100], "msgRateIn": 1, "bundles": [X], **more}
+        for name, cpu in usage.items()
+    }
     return view_of_loads({"brokers": brokers}, WEIGHTS)
 
 
-def ask(config: ClusterConfig, view: ClusterView, memory: Any = None, among: list[str] | None = None) -> tuple[list[str], Best, Any]:
+def ask(
+    config: ClusterConfig, view: ClusterView, memory: Any = None, among: list[str] | None = None
+) -> tuple[list[str], Best, Any]:
     """One call of the configured strategy: the best brokers' names, all it says, what it remembers."""
     names = view.brokers.names
     rows = np.array([names.index(name) for name in (names if among is None else among)], np.intp)
     memory = config.placement.memory({}) if memory is None else memory
-    best, memory = config.placement.function(PlacementContext(Targets.of(view), rows, 0, config.placement_config, memory))
+    best, memory = config.placement.function(
+        PlacementContext(Targets.of(view), rows, 0, config.placement_config, memory)
+    )
     return [names[row] for row in best.rows], best, memory
 
 
@@ -50,12 +61,16 @@ def test_what_one_round_places_on_a_broker_adds_up_resource_by_resource() -> Non
         "b": {"cpu": [50, 100], "bandwidthIn": [0, 100], "bundles": []},
     }
     data = {bundle: {"short": [50, 0, 0, 0]} for bundle in (X, Y)}
-    targets = Targets.of(view_of_loads({"brokers": brokers, "bundleData": data}, {"cpu": 1.0, "bandwidth_in": 1.0}))
+    targets = Targets.of(
+        view_of_loads({"brokers": brokers, "bundleData": data}, {"cpu": 1.0, "bandwidth_in": 1.0})
+    )
     expected = []
     for bundle in (0, 1):
         targets.add(bundle, 1)
         expected.append(float(targets.usage[1]))
-    assert expected == pytest.approx([0.5, 0.8])  # the first one's bandwidth is still below the cpu, both together are not
+    assert expected == pytest.approx(
+        [0.5, 0.8]
+    )  # the first one's bandwidth is still below the cpu, both together are not
 
 
 # --- LeastResourceUsageWithWeight ---
@@ -65,10 +80,14 @@ MODULAR = {"placement_strategy": "LeastResourceUsageWithWeight"}
 
 @pytest.mark.parametrize("profile", ["pulsar-4.0", "documented"])
 @pytest.mark.parametrize("case", vector("place_lruww")["cases"])
-def test_the_best_lie_below_the_average_by_the_difference(case: dict[str, Any], profile: str) -> None:
+def test_the_best_lie_below_the_average_by_the_difference(
+    case: dict[str, Any], profile: str
+) -> None:
     config = cluster_config(MODULAR | {"profile": profile} | vector("place_lruww")["config"])
     names, best, _ = ask(config, view_with(case["usage"]))
-    assert names == case.get("best_reference", case["best"])  # 30 of 100 is a little more than 0.3 in single precision
+    assert names == case.get(
+        "best_reference", case["best"]
+    )  # 30 of 100 is a little more than 0.3 in single precision
     assert best.scores.mean() == pytest.approx(case["average"])
 
 
@@ -81,7 +100,9 @@ def test_every_call_is_a_sample_of_every_candidate_and_of_nobody_else() -> None:
 
 
 @pytest.mark.parametrize("quiet", [{"bundles": []}, {"msgRateIn": 0}])
-def test_the_past_does_not_count_for_a_broker_without_bundles_or_messages(quiet: dict[str, Any]) -> None:
+def test_the_past_does_not_count_for_a_broker_without_bundles_or_messages(
+    quiet: dict[str, Any],
+) -> None:
     config = cluster_config(MODULAR | {"history_ratio": 0.5})
     _, _, memory = ask(config, view_with({"a": 0.5}))
     _, _, memory = ask(config, view_with({"a": 1.0}, **quiet), memory)
@@ -89,7 +110,9 @@ def test_the_past_does_not_count_for_a_broker_without_bundles_or_messages(quiet:
 
 
 @pytest.mark.parametrize(("profile", "usage"), [("default", 1.0), ("pulsar-4.0", 0.75)])
-def test_a_broker_with_nothing_but_its_heartbeat_bundle_has_no_bundle(profile: str, usage: float) -> None:
+def test_a_broker_with_nothing_but_its_heartbeat_bundle_has_no_bundle(
+    profile: str, usage: float
+) -> None:
     config = cluster_config(MODULAR | {"history_ratio": 0.5, "profile": profile})
     _, _, memory = ask(config, view_with({"a": 0.5}))
     _, _, memory = ask(config, view_with({"a": 1.0}, bundles=[HEARTBEAT]), memory)
@@ -117,14 +140,23 @@ EXTENSIBLE = {"load_manager": "extensible", "placement_strategy": "RoundRobinBro
         ([np.nan, np.nan, np.nan], ["a", "b", "c"]),
     ],
 )
-def test_the_extensible_manager_goes_by_followed_loads_and_falls_back_on_everybody(loads: list[float], expected: list[str]) -> None:
+def test_the_extensible_manager_goes_by_followed_loads_and_falls_back_on_everybody(
+    loads: list[float], expected: list[str]
+) -> None:
     view = view_with({"a": 0.9, "b": 0.1, "c": 0.1})
     view = replace(view, brokers=replace(view.brokers, load_ema=np.array(loads)))
     assert ask(cluster_config(EXTENSIBLE), view)[0] == expected
 
 
 @pytest.mark.parametrize(
-    "settings", [MODULAR, EXTENSIBLE, {}, {"placement_strategy": "RoundRobinBrokerSelector"}, {"load_manager": "simple"}]
+    "settings",
+    [
+        MODULAR,
+        EXTENSIBLE,
+        {},
+        {"placement_strategy": "RoundRobinBrokerSelector"},
+        {"load_manager": "simple"},
+    ],
 )
 def test_without_candidates_nobody_is_best(settings: dict[str, Any]) -> None:
     assert ask(cluster_config(settings), view_with({"a": 0.5}), among=[])[0] == []
@@ -133,7 +165,9 @@ def test_without_candidates_nobody_is_best(settings: dict[str, Any]) -> None:
 # --- RoundRobinBrokerSelector ---
 
 
-def test_brokers_take_turns_and_a_change_is_seen_when_a_stale_one_is_met_or_their_number_changes() -> None:
+def test_brokers_take_turns_and_a_change_is_seen_when_a_stale_one_is_met_or_their_number_changes() -> (
+    None
+):
     config = cluster_config({"placement_strategy": "RoundRobinBrokerSelector"})
     view, memory, seen = view_with(dict.fromkeys("abcd", 0.5)), None, []
     for among in ("abc", "abc", "abc", "abd", "abd", "abd", "ab"):
@@ -147,7 +181,10 @@ def test_brokers_take_turns_and_a_change_is_seen_when_a_stale_one_is_met_or_thei
 
 def test_the_turn_begins_anew_after_the_largest_number() -> None:
     config = cluster_config({"placement_strategy": "RoundRobinBrokerSelector"})
-    view, memory = view_with(dict.fromkeys("ab", 0.5)), config.placement.memory({"turn": MOST_TURNS, "brokers": ["a", "b"]})
+    view, memory = (
+        view_with(dict.fromkeys("ab", 0.5)),
+        config.placement.memory({"turn": MOST_TURNS, "brokers": ["a", "b"]}),
+    )
     assert [ask(config, view, memory)[0] for _ in range(3)] == [["b"], ["a"], ["b"]]
 
 
@@ -166,11 +203,21 @@ def test_a_broker_that_has_gone_keeps_its_turn_until_it_is_met() -> None:
 
 def grouped(counts: dict[str, int]) -> ClusterView:
     """Brokers that own one bundle each of as many namespaces of one group."""
-    names = {broker: [f"t/n{index}-{broker}/0x00000000_0xffffffff" for index in range(count)] for broker, count in counts.items()}
+    names = {
+        broker: [f"t/n{index}-{broker}/0x00000000_0xffffffff" for index in range(count)]
+        for broker, count in counts.items()
+    }
     bundles = sorted(bundle for mine in names.values() for bundle in mine)
-    loads = {"brokers": {broker: {"bundles": mine} for broker, mine in names.items()}, "bundleOrder": bundles}
+    loads = {
+        "brokers": {broker: {"bundles": mine} for broker, mine in names.items()},
+        "bundleOrder": bundles,
+    }
     groups = {bundle.rpartition("/")[0]: "g" for bundle in bundles} | {"t/new": "G"}
-    domains = {broker: domain for domain, brokers in vector("place_antiaffinity")["domains"].items() for broker in brokers}
+    domains = {
+        broker: domain
+        for domain, brokers in vector("place_antiaffinity")["domains"].items()
+        for broker in brokers
+    }
     return replace(view_of_loads(loads, WEIGHTS), policies=Policies((), groups, domains))
 
 
@@ -179,16 +226,30 @@ def grouped(counts: dict[str, int]) -> ClusterView:
 def test_a_groups_namespaces_keep_apart_as_in_the_worked_example(domains: bool, idle: bool) -> None:
     given = vector("place_antiaffinity")
     view = grouped(given["namespaceCounts"] | (given["withIdle"]["extra"] if idle else {}))
-    census, asked = Census(view), FilterContext(np.arange(len(view.brokers)), 0, "t/new", view.brokers.topics)
+    census, asked = (
+        Census(view),
+        FilterContext(np.arange(len(view.brokers)), 0, "t/new", view.brokers.topics),
+    )
     counts = census.of_group("t/new")
     assert counts is not None
-    assert dict(zip(view.brokers.names, counts.tolist(), strict=True)).items() >= given["namespaceCounts"].items()
+    assert (
+        dict(zip(view.brokers.names, counts.tolist(), strict=True)).items()
+        >= given["namespaceCounts"].items()
+    )
     if domains:
         kept = FailureDomain(view, census).keep(asked)
-        assert {view.brokers.names[row][:2] for row in kept} == ({"b7"} if idle else {"b1", "b2", "b3", "b4"})
+        assert {view.brokers.names[row][:2] for row in kept} == (
+            {"b7"} if idle else {"b1", "b2", "b3", "b4"}
+        )
         asked = replace(asked, rows=kept)
     kept = AntiAffinity(census).keep(asked)
-    wanted = given["withIdle"]["expected"] if idle else given["expectedCandidates"] if domains else given["withoutDomains"]
+    wanted = (
+        given["withIdle"]["expected"]
+        if idle
+        else given["expectedCandidates"]
+        if domains
+        else given["withoutDomains"]
+    )
     assert [view.brokers.names[row] for row in kept] == wanted
 
 
@@ -209,24 +270,46 @@ def test_a_groups_namespaces_keep_apart_as_in_the_worked_example(domains: bool, 
 def test_an_unload_helps_unless_all_allowed_brokers_have_equally_many(
     counts: list[int] | None, allowed: list[int], current: int, helps: bool
 ) -> None:
-    assert unload_helps(None if counts is None else np.array(counts), np.array(allowed, np.intp), current) is helps
+    assert (
+        unload_helps(
+            None if counts is None else np.array(counts), np.array(allowed, np.intp), current
+        )
+        is helps
+    )
 
 
 # --- the simple manager ---
 
 
 @pytest.mark.parametrize(("profile", "chosen"), [("default", ["b"]), ("pulsar-4.0", ["a"])])
-def test_a_broker_with_nothing_but_its_heartbeat_bundle_stays_empty_until_others_are_loaded(profile: str, chosen: list[str]) -> None:
+def test_a_broker_with_nothing_but_its_heartbeat_bundle_stays_empty_until_others_are_loaded(
+    profile: str, chosen: list[str]
+) -> None:
     config = cluster_config({"load_manager": "simple", "profile": profile})
-    brokers = {"a": {"cpu": [10, 100], "bundles": [HEARTBEAT]}, "b": {"cpu": [40, 100], "bundles": [X]}}
+    brokers = {
+        "a": {"cpu": [10, 100], "bundles": [HEARTBEAT]},
+        "b": {"cpu": [40, 100], "bundles": [X]},
+    }
     view = view_of_loads({"brokers": brokers, "bundleData": {Y: {"short": [0, 0, 0, 0]}}}, WEIGHTS)
     best, _, _ = ask(config, view)
     assert best == chosen
 
 
 def test_quotas_in_bytes_are_compared_with_bandwidths_in_kilobits() -> None:
-    limits = {"cpu": [0, 400], "memory": [0, 4000], "directMemory": [30, 100], "bandwidthIn": [10, 1000], "bandwidthOut": [2500, 10_000]}
-    view = view_of_loads({"brokers": {"a": limits | {"bundles": [X]}, "b": limits}, "bundleData": {Y: {"short": [0, 0, 0, 0]}}}, WEIGHTS)
+    limits = {
+        "cpu": [0, 400],
+        "memory": [0, 4000],
+        "directMemory": [30, 100],
+        "bandwidthIn": [10, 1000],
+        "bandwidthOut": [2500, 10_000],
+    }
+    view = view_of_loads(
+        {
+            "brokers": {"a": limits | {"bundles": [X]}, "b": limits},
+            "bundleData": {Y: {"short": [0, 0, 0, 0]}},
+        },
+        WEIGHTS,
+    )
     book = QuotaTally.of(replace(view, quotas=Learned.initial(2)))
     seen = Estimates.of(book, np.array([0, 1]))
     shown = {name: percents.tolist() for name, percents in seen.percents.items()}
@@ -242,14 +325,20 @@ def test_quotas_in_bytes_are_compared_with_bandwidths_in_kilobits() -> None:
     assert seen.capacity.tolist() == [1.0, 1.0]  # 1 000 kbit/s inbound carry one bundle and a bit
     place = int(view.bundles.rows_of([Y])[0])
     book.take([(place, 1)])
-    assert (book.bundles.tolist(), Estimates.of(book, np.array([1])).rate.tolist()) == ([1, 1], [160.0])
+    assert (book.bundles.tolist(), Estimates.of(book, np.array([1])).rate.tolist()) == (
+        [1, 1],
+        [160.0],
+    )
 
 
 def test_a_bundle_on_its_way_is_preallocated_at_its_destination() -> None:
     view = view_of_loads({"brokers": {"a": {"bundles": [X]}, "b": {"bundles": [Y]}}}, WEIGHTS)
     in_flight = np.array([name == Y for name in view.bundles.names.to_pylist()])
     book = QuotaTally.of(replace(view, bundles=replace(view.bundles, in_flight=in_flight)))
-    assert (book.loaded["rate_in"].tolist(), book.preallocated["rate_in"].tolist()) == ([40.0, 0.0], [0.0, 40.0])
+    assert (book.loaded["rate_in"].tolist(), book.preallocated["rate_in"].tolist()) == (
+        [40.0, 0.0],
+        [0.0, 40.0],
+    )
     assert book.bundles.tolist() == [1, 1]
 
 
@@ -259,15 +348,37 @@ def test_a_bundle_on_its_way_is_preallocated_at_its_destination() -> None:
 @pytest.mark.parametrize(
     ("settings", "name", "unit"),
     [
-        ({"placement_strategy": "org.apache.pulsar.broker.loadbalance.impl.RoundRobinBrokerSelector"}, "RoundRobinBrokerSelector", "turn"),
+        (
+            {
+                "placement_strategy": "org.apache.pulsar.broker.loadbalance.impl.RoundRobinBrokerSelector"
+            },
+            "RoundRobinBrokerSelector",
+            "turn",
+        ),
         (EXTENSIBLE, "LeastResourceUsageWithWeight", "ratio"),
         ({"load_manager": "simple"}, "leastLoadedServer", "%"),
-        ({"load_manager": "simple", "loadBalancerPlacementStrategy": "leastMsgPerSecond"}, "leastMsgPerSecond", "msg/s"),
-        ({"load_manager": "simple", "loadBalancerPlacementStrategy": "no such"}, "weightedRandomSelection", "%"),
-        ({"loadManagerClassName": "org.apache.pulsar.broker.loadbalance.impl.SimpleLoadManagerImpl"}, "leastLoadedServer", "%"),
+        (
+            {"load_manager": "simple", "loadBalancerPlacementStrategy": "leastMsgPerSecond"},
+            "leastMsgPerSecond",
+            "msg/s",
+        ),
+        (
+            {"load_manager": "simple", "loadBalancerPlacementStrategy": "no such"},
+            "weightedRandomSelection",
+            "%",
+        ),
+        (
+            {
+                "loadManagerClassName": "org.apache.pulsar.broker.loadbalance.impl.SimpleLoadManagerImpl"
+            },
+            "leastLoadedServer",
+            "%",
+        ),
     ],
 )
-def test_the_load_manager_decides_whose_strategies_there_are(settings: dict[str, Any], name: str, unit: str) -> None:
+def test_the_load_manager_decides_whose_strategies_there_are(
+    settings: dict[str, Any], name: str, unit: str
+) -> None:
     config = cluster_config(settings)
     assert config.placement.name == name
     assert ask(config, view_with({"a": 0.5}))[1].unit == unit

@@ -23,26 +23,43 @@ STATS = BundleStats(msg_rate_in=100.0, topics=3)
 
 
 def load_data(**fields: Any) -> bytes:
-    return json.dumps({"weightedMaxEMA": 0.25, "msgThroughputEMA": 5e6, "cpu": {"usage": 40.0, "limit": 100.0}} | fields).encode()
+    return json.dumps(
+        {"weightedMaxEMA": 0.25, "msgThroughputEMA": 5e6, "cpu": {"usage": 40.0, "limit": 100.0}}
+        | fields
+    ).encode()
 
 
 def top(*bundles: str) -> bytes:
     stats = {"msgRateIn": 100.0, "topics": 3}
-    return json.dumps({"topBundlesLoadData": [{"bundleName": bundle, "stats": stats} for bundle in bundles]}).encode()
+    return json.dumps(
+        {"topBundlesLoadData": [{"bundleName": bundle, "stats": stats} for bundle in bundles]}
+    ).encode()
 
 
-def folded(*given: tuple[str, bytes], shard: Shard | None = None, at_ms: int = 1_000) -> tuple[Shard, list[dict[str, Any]]]:
+def folded(
+    *given: tuple[str, bytes], shard: Shard | None = None, at_ms: int = 1_000
+) -> tuple[Shard, list[dict[str, Any]]]:
     """After one batch of such records."""
     records = [report_record(value, broker) for broker, value in given]
-    named = [{name: STATS if name in record.stats else None for name in (*record.stats, *record.unmeasured)} for record in records]
+    named = [
+        {
+            name: STATS if name in record.stats else None
+            for name in (*record.stats, *record.unmeasured)
+        }
+        for record in records
+    ]
     reports = [
         Report(record.broker, at_ms, bundles, offset=at_ms + place)
         for place, (record, bundles) in enumerate(zip(records, named, strict=True))
     ]
     batch = batch_of(reports)
-    rows = [row | record.fields for row, record in zip(batch.reports.to_pylist(), records, strict=True)]
+    rows = [
+        row | record.fields for row, record in zip(batch.reports.to_pylist(), records, strict=True)
+    ]
     table = type(batch.reports).from_pylist(rows, batch.reports.schema)
-    shard, refused = fold(shard or Shard.empty(), Batch(table, batch.samples, batch.events), at_ms, FoldConfig())
+    shard, refused = fold(
+        shard or Shard.empty(), Batch(table, batch.samples, batch.events), at_ms, FoldConfig()
+    )
     return shard, refused.to_pylist()
 
 
@@ -67,9 +84,20 @@ def test_load_data_gives_the_brokers_load_and_top_bundles_their_statistics() -> 
 
 def test_a_bundle_that_is_no_longer_among_the_top_ones_stays_its_owners() -> None:
     shard, _ = folded(("a", load_data()), ("a", top(X, Y)))
-    shard, _ = folded(("a", load_data(cpu={"usage": 50.0, "limit": 100.0})), ("a", top(Y)), shard=shard, at_ms=2_000)
+    shard, _ = folded(
+        ("a", load_data(cpu={"usage": 50.0, "limit": 100.0})),
+        ("a", top(Y)),
+        shard=shard,
+        at_ms=2_000,
+    )
     assert owners(shard) == {X: "a", Y: "a"}
-    since = dict(zip(shard.bundles["name"].to_pylist(), shard.bundles["owner_since_ms"].to_pylist(), strict=True))
+    since = dict(
+        zip(
+            shard.bundles["name"].to_pylist(),
+            shard.bundles["owner_since_ms"].to_pylist(),
+            strict=True,
+        )
+    )
     assert since == {X: 1_000, Y: 1_000}
     shard, _ = folded(("b", load_data()), ("b", top(X)), shard=shard, at_ms=3_000)
     assert owners(shard) == {X: "b", Y: "a"}, "another broker names it: it is that one's"
@@ -118,24 +146,42 @@ def test_what_is_wrong_in_them_is_named(value: bytes, field: str) -> None:
 # --- acknowledgements ---
 
 
-def acked(shard: Shard, broker: str, outcome: str, bundle: str | None, at_ms: int, *reports: Report) -> Shard:
+def acked(
+    shard: Shard, broker: str, outcome: str, bundle: str | None, at_ms: int, *reports: Report
+) -> Shard:
     """After one batch with an acknowledgement."""
-    row = {"kind": "ack", "broker": broker, "topic": "reports", "partition": 0, "offset": at_ms, "append_ms": at_ms}
+    row = {
+        "kind": "ack",
+        "broker": broker,
+        "topic": "reports",
+        "partition": 0,
+        "offset": at_ms,
+        "append_ms": at_ms,
+    }
     payload = json.dumps({"decision_id": "c:1:0", "outcome": outcome, "bundle": bundle})
     batch = batch_of(list(reports), [Event("heartbeat", broker, at_ms, offset=at_ms - 1)])
-    events = EVENT_SCHEMA.empty_table().from_pylist([*batch.events.to_pylist(), row | {"payload": payload}], EVENT_SCHEMA)
+    events = EVENT_SCHEMA.empty_table().from_pylist(
+        [*batch.events.to_pylist(), row | {"payload": payload}], EVENT_SCHEMA
+    )
     return fold(shard, Batch(batch.reports, batch.samples, events), at_ms, FoldConfig())[0]
 
 
 @pytest.fixture
 def owned() -> Shard:
-    return fold(Shard.empty(), batch_of([Report("a", 1_000, {X: STATS}), Report("b", 1_001, {Y: STATS})]), 1_001, FoldConfig())[0]
+    return fold(
+        Shard.empty(),
+        batch_of([Report("a", 1_000, {X: STATS}), Report("b", 1_001, {Y: STATS})]),
+        1_001,
+        FoldConfig(),
+    )[0]
 
 
 def test_a_bundle_changes_hands_with_the_acknowledgements_that_name_it(owned: Shard) -> None:
     released = acked(owned, "a", "released", X, 2_000)
     assert owners(released) == {X: None, Y: "b"}
-    assert released.bundles.filter(released.bundles["gained"])["owner_since_ms"].to_pylist() == [2_000]
+    assert released.bundles.filter(released.bundles["gained"])["owner_since_ms"].to_pylist() == [
+        2_000
+    ]
     assert owners(acked(released, "b", "acquired", X, 3_000)) == {X: "b", Y: "b"}
 
 
@@ -163,8 +209,12 @@ def test_a_later_report_has_the_last_word(owned: Shard) -> None:
     assert owners(acked(owned, "a", "acquired", X, 2_000, other))[X] == "b"
 
 
-def test_a_transfers_destination_takes_over_on_the_sources_acknowledgement_before_any_report_shows_it(owned: Shard) -> None:
-    config = cluster_config({"load_manager": "extensible", "dry_run": False, "shedding_enabled": False})
+def test_a_transfers_destination_takes_over_on_the_sources_acknowledgement_before_any_report_shows_it(
+    owned: Shard,
+) -> None:
+    config = cluster_config(
+        {"load_manager": "extensible", "dry_run": False, "shedding_enabled": False}
+    )
 
     def round_of(shard: Shard, memory: Memory, now_ms: int) -> Round:
         seen = view_of("c", [shard], now_ms, config.balancer.weights)
@@ -176,10 +226,14 @@ def test_a_transfers_destination_takes_over_on_the_sources_acknowledgement_befor
     assert round_of(owned, memory, 1_900).decisions == (), "still with its source"
     released = acked(owned, "a", "released", X, 2_000)
     done = round_of(released, memory, 2_000)
-    assert [(one.kind, one.destination, one.rule) for one in done.decisions] == [("assign", "b", "released")]
-    assert [(one.state, one.source, one.destination, one.version, one.force) for one in done.ownership] == [
-        ("Assigning", "a", "b", 3, False)
+    assert [(one.kind, one.destination, one.rule) for one in done.decisions] == [
+        ("assign", "b", "released")
     ]
+    assert [
+        (one.state, one.source, one.destination, one.version, one.force) for one in done.ownership
+    ] == [("Assigning", "a", "b", 3, False)]
     taken = round_of(acked(released, "b", "acquired", X, 3_000), done.memory, 3_000)
-    assert [(one.state, one.owner, one.source, one.version, one.force) for one in taken.ownership] == [("Owned", "b", "a", 4, False)]
+    assert [
+        (one.state, one.owner, one.source, one.version, one.force) for one in taken.ownership
+    ] == [("Owned", "b", "a", 4, False)]
     assert taken.memory.pending == ()

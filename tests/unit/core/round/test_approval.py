@@ -20,7 +20,9 @@ from tests.unit.core.round.test_split import LARGE, LEFT, PARENT, RIGHT, SMALL
 
 MINUTE_MS = 60_000
 EXPIRES_MS = 30 * MINUTE_MS
-APPROVING = {name: value for name, value in SETTINGS.items() if name != "dry_run"} | {"mode": "approve"}
+APPROVING = {name: value for name, value in SETTINGS.items() if name != "dry_run"} | {
+    "mode": "approve"
+}
 
 
 class Cluster(test_budgets.Cluster):
@@ -38,8 +40,12 @@ class Cluster(test_budgets.Cluster):
         made = self.round(after_ms, commands=(self.say("approve-proposals", proposals=list(ids)),))
         return made, made.results[0]
 
-    def reject(self, *ids: str, for_ms: int = MINUTE_MS, after_ms: int = 1_000) -> tuple[Round, CommandAnswer]:
-        order = self.say("reject-proposals", by="User:bob", proposals=list(ids), why="not now", for_ms=for_ms)
+    def reject(
+        self, *ids: str, for_ms: int = MINUTE_MS, after_ms: int = 1_000
+    ) -> tuple[Round, CommandAnswer]:
+        order = self.say(
+            "reject-proposals", by="User:bob", proposals=list(ids), why="not now", for_ms=for_ms
+        )
         made = self.round(after_ms, commands=(order,))
         return made, made.results[0]
 
@@ -59,15 +65,26 @@ def ended(made: Round) -> list[ProposalNews]:
 
 def test_what_a_shedder_wants_waits_is_told_once_and_is_not_proposed_again() -> None:
     acts = test_budgets.Cluster()
-    wanted = [(one.kind, one.bundle, one.source, one.destination, one.rule, one.explain) for one in acts.round().decisions]
+    wanted = [
+        (one.kind, one.bundle, one.source, one.destination, one.rule, one.explain)
+        for one in acts.round().decisions
+    ]
     cluster = Cluster()
     first = cluster.round()
     assert first.decisions == ()
     proposed = [one.proposal for one in first.proposals]
-    assert [(one.kind, one.bundle, one.source, one.destination, one.rule) for one in proposed] == [one[:5] for one in wanted] and wanted
-    assert [one.explain for one in proposed] == [one[5].model_dump(mode="json") for one in wanted], "the whole explanation is told"
-    assert [one.proposal_id for one in proposed] == [f"c:1:p{number}" for number in range(len(wanted))]
-    assert {one.expires_ms for one in proposed} == {cluster.now_ms + EXPIRES_MS} and {one.bytes_per_s for one in proposed} == {9e6}
+    assert [(one.kind, one.bundle, one.source, one.destination, one.rule) for one in proposed] == [
+        one[:5] for one in wanted
+    ] and wanted
+    assert [one.explain for one in proposed] == [
+        one[5].model_dump(mode="json") for one in wanted
+    ], "the whole explanation is told"
+    assert [one.proposal_id for one in proposed] == [
+        f"c:1:p{number}" for number in range(len(wanted))
+    ]
+    assert {one.expires_ms for one in proposed} == {cluster.now_ms + EXPIRES_MS} and {
+        one.bytes_per_s for one in proposed
+    } == {9e6}
     for _ in range(3):
         again = cluster.round()
         assert again.decisions == () and again.proposals == (), "their load counts as moved"
@@ -80,17 +97,30 @@ def test_an_approval_becomes_the_decision_that_was_proposed_and_names_who_gave_i
     ids = list(cluster.waiting.values())
     made, answer = cluster.approve(ids[0])
     (decision,) = made.decisions
-    assert (decision.bundle, decision.kind, decision.source, decision.destination) == (HEAVY[0], "unload", "a", "b")
+    assert (decision.bundle, decision.kind, decision.source, decision.destination) == (
+        HEAVY[0],
+        "unload",
+        "a",
+        "b",
+    )
     assert (decision.approved_by, decision.proposal_id) == ("User:ann", ids[0])
-    assert (decision.reason, decision.rule, decision.strategy) == ("Overloaded", "overloaded", "OverloadShedder")
-    assert [one.broker for one in decision.explain.candidates] == ["b"], "the best candidates are kept"
+    assert (decision.reason, decision.rule, decision.strategy) == (
+        "Overloaded",
+        "overloaded",
+        "OverloadShedder",
+    )
+    assert [one.broker for one in decision.explain.candidates] == ["b"], (
+        "the best candidates are kept"
+    )
     assert (answer.outcome, answer.decision_ids) == ("accepted", (decision.decision_id,))
     (told,) = ended(made)
     assert (told.state, told.by, told.decision_id) == ("approved", "User:ann", decision.decision_id)
     assert list(cluster.waiting.values()) == ids[1:]
     cluster.obey(made)
     assigned = cluster.round()
-    assert [(one.kind, one.bundle, one.destination) for one in assigned.decisions] == [("assign", HEAVY[0], "b")], "nobody is asked"
+    assert [(one.kind, one.bundle, one.destination) for one in assigned.decisions] == [
+        ("assign", HEAVY[0], "b")
+    ], "nobody is asked"
     cluster.obey(assigned)
     assert [(one.id, one.outcome) for one in cluster.round().results] == [("c1", "done")]
     again, answer = cluster.approve(ids[0])
@@ -105,7 +135,9 @@ def test_several_are_approved_at_once_and_each_is_answered_for() -> None:
     assert [one.proposal_id for one in made.decisions] == ids
     count = len(ids)
     assert answer.outcome == "accepted"
-    assert answer.text.startswith(f"{count} of {count + 1} proposals are approved; 1 refused by unknown_proposal")
+    assert answer.text.startswith(
+        f"{count} of {count + 1} proposals are approved; 1 refused by unknown_proposal"
+    )
 
 
 def test_a_rejection_is_learned_for_as_long_as_it_says_whatever_the_mode() -> None:
@@ -115,7 +147,12 @@ def test_a_rejection_is_learned_for_as_long_as_it_says_whatever_the_mode() -> No
     made, answer = cluster.reject(wanted)
     assert answer.outcome == "done" and "for 1 min nothing like it is proposed" in answer.text
     (told,) = ended(made)
-    assert (told.state, told.by, told.why, told.until_ms) == ("rejected", "User:bob", "not now", cluster.now_ms + MINUTE_MS)
+    assert (told.state, told.by, told.why, told.until_ms) == (
+        "rejected",
+        "User:bob",
+        "not now",
+        cluster.now_ms + MINUTE_MS,
+    )
     refused = next(one for one in made.refusals if one.rule == "rejected")
     assert (refused.subjects, refused.until_ms) == ((HEAVY[1],), cluster.now_ms + MINUTE_MS)
     assert HEAVY[1] not in cluster.waiting and HEAVY[1] not in cluster_in_act(cluster)
@@ -131,7 +168,12 @@ def test_a_rejection_is_learned_for_as_long_as_it_says_whatever_the_mode() -> No
 def cluster_in_act(cluster: Cluster) -> set[str]:
     """What the same cluster would move now if it needed nobody's approval."""
     acts = Cluster(mode="act")
-    acts.shard, acts.memory, acts.now_ms, acts.owned = cluster.shard, cluster.memory, cluster.now_ms, cluster.owned
+    acts.shard, acts.memory, acts.now_ms, acts.owned = (
+        cluster.shard,
+        cluster.memory,
+        cluster.now_ms,
+        cluster.owned,
+    )
     return {one.bundle for one in acts.round().decisions}
 
 
@@ -141,13 +183,21 @@ def test_a_rejection_can_be_given_another_time_and_be_taken_back() -> None:
     wanted = cluster.waiting[HEAVY[0]]
     cluster.reject(wanted)
     cluster.reject(wanted, for_ms=10 * MINUTE_MS)
-    assert [one.until_ms for one in cluster.memory.orders.rejections] == [cluster.now_ms + 10 * MINUTE_MS]
+    assert [one.until_ms for one in cluster.memory.orders.rejections] == [
+        cluster.now_ms + 10 * MINUTE_MS
+    ]
     _, answer = cluster.reject(wanted, for_ms=0)
-    assert answer.text == f"it may be proposed again: {HEAVY[0]}" and cluster.memory.orders.rejections == ()
+    assert (
+        answer.text == f"it may be proposed again: {HEAVY[0]}"
+        and cluster.memory.orders.rejections == ()
+    )
     _, answer = cluster.reject(wanted)
     assert (answer.outcome, answer.rule) == ("refused", "unknown_proposal")
     _, answer = cluster.reject(wanted, for_ms=0)
-    assert (answer.outcome, answer.text) == ("done", f"nothing holds any more that {wanted} was rejected for")
+    assert (answer.outcome, answer.text) == (
+        "done",
+        f"nothing holds any more that {wanted} was rejected for",
+    )
 
 
 def test_the_two_of_an_exchange_are_approved_rejected_and_taken_back_together() -> None:
@@ -161,7 +211,10 @@ def test_the_two_of_an_exchange_are_approved_rejected_and_taken_back_together() 
 
     cluster, first, second = exchanging()
     made, answer = cluster.approve(second)
-    assert [one.proposal_id for one in made.decisions] == [first, second] and answer.outcome == "accepted"
+    assert [one.proposal_id for one in made.decisions] == [
+        first,
+        second,
+    ] and answer.outcome == "accepted"
     cluster, first, second = exchanging()
     made, _ = cluster.reject(second)
     assert [one.proposal.proposal_id for one in ended(made)] == [first, second]
@@ -174,8 +227,13 @@ def test_of_two_approvals_in_one_batch_the_first_counts_and_a_rejection_goes_bef
     cluster = Cluster()
     cluster.round()
     wanted, other, *_ = cluster.waiting.values()
-    orders = [cluster.say("approve-proposals", by=by, proposals=[wanted, other]) for by in ("User:ann", "User:eve")]
-    rejects = cluster.say("reject-proposals", by="User:bob", proposals=[other], why="no", for_ms=MINUTE_MS)
+    orders = [
+        cluster.say("approve-proposals", by=by, proposals=[wanted, other])
+        for by in ("User:ann", "User:eve")
+    ]
+    rejects = cluster.say(
+        "reject-proposals", by="User:bob", proposals=[other], why="no", for_ms=MINUTE_MS
+    )
     made = cluster.round(1_000, commands=(*orders, rejects))
     assert [(one.proposal_id, one.approved_by) for one in made.decisions] == [(wanted, "User:ann")]
     assert {one.id: (one.outcome, one.rule) for one in made.results} == {
@@ -195,7 +253,10 @@ def test_an_unknown_one_among_several_leaves_all_as_they_are() -> None:
     cluster.round()
     before = cluster.waiting
     made, answer = cluster.reject(before[HEAVY[0]], "c:7:p0")
-    assert (answer.outcome, answer.rule) == ("refused", "unknown_proposal") and "c:7:p0 waits" in answer.text
+    assert (answer.outcome, answer.rule) == (
+        "refused",
+        "unknown_proposal",
+    ) and "c:7:p0 waits" in answer.text
     assert ended(made) == [] and before.items() <= cluster.waiting.items()
 
 
@@ -205,7 +266,9 @@ def test_a_proposal_expires_once_and_may_then_be_made_anew() -> None:
     ids = set(cluster.waiting.values())
     assert ended(cluster.round(EXPIRES_MS - 1)) == []
     made, answer = cluster.approve(*ids, after_ms=1)
-    assert {(one.proposal.proposal_id, one.state) for one in ended(made)} == {(one, "expired") for one in ids}
+    assert {(one.proposal.proposal_id, one.state) for one in ended(made)} == {
+        (one, "expired") for one in ids
+    }
     assert (made.decisions, answer.rule) == ((), "unknown_proposal")
     assert ended(cluster.round(1)) == []
     later = cluster.round(2 * MINUTE_MS)
@@ -219,7 +282,9 @@ def test_another_mode_withdraws_what_waits(mode: str) -> None:
     cluster.round()
     count = len(cluster.waiting)
     made = cluster.round(1_000, commands=(cluster.say("set-config", values={"mode": mode}),))
-    assert [(one.state, one.why) for one in ended(made)] == [("withdrawn", f"the cluster's mode is {mode}")] * count
+    assert [(one.state, one.why) for one in ended(made)] == [
+        ("withdrawn", f"the cluster's mode is {mode}")
+    ] * count
     assert cluster.memory.proposals == () and "proposals" not in cluster.memory.to_json()
 
 
@@ -234,12 +299,20 @@ def test_the_end_of_a_dry_run_lifts_no_need_for_approval() -> None:
     assert acts.round(commands=(acts.say("dry-run", on=False),)).decisions
 
 
-def test_the_end_of_a_dry_run_lifts_no_need_for_approval_that_was_commanded_or_that_came_later() -> None:
+def test_the_end_of_a_dry_run_lifts_no_need_for_approval_that_was_commanded_or_that_came_later() -> (
+    None
+):
     commanded = Cluster(mode="observe")
     for on in (True, False):
-        orders = commanded.say("set-config", values={"mode": "approve"}) if on else commanded.say("dry-run", on=on)
+        orders = (
+            commanded.say("set-config", values={"mode": "approve"})
+            if on
+            else commanded.say("dry-run", on=on)
+        )
         made = commanded.round(commands=(orders, commanded.say("dry-run", on=on)))
-        assert [one.dry_run for one in made.decisions] == [True] * len(made.decisions) and bool(made.decisions) == on
+        assert [one.dry_run for one in made.decisions] == [True] * len(made.decisions) and bool(
+            made.decisions
+        ) == on
     assert commanded.waiting and commanded.memory.orders.settings == {"mode": "approve"}
     earlier = Cluster(mode="observe")
     earlier.round(commands=(earlier.say("dry-run", on=False),))
@@ -254,12 +327,16 @@ def test_owners_for_bundles_without_one_drains_and_orders_wait_for_nobody() -> N
     cluster.round()
     namespace, _, bundle = HEAVY[5].rpartition("/")
     cluster.round(commands=(cluster.say("create-namespace", namespace="t/new", bundles=1),))
-    made = cluster.round(commands=(cluster.say("unload", namespace=namespace, bundle=bundle, destination="b"),))
+    made = cluster.round(
+        commands=(cluster.say("unload", namespace=namespace, bundle=bundle, destination="b"),)
+    )
     assert [(one.kind, one.bundle) for one in made.decisions] == [("unload", HEAVY[5])]
     placed = {one.bundle for one in cluster.memory.pending if one.kind == "assign"}
     assert "t/new/0x00000000_0xffffffff" in placed
     drained = cluster.round(commands=(cluster.say("drain-broker", broker="a"),))
-    assert {one.bundle for one in drained.decisions} >= set(HEAVY[:5]), "those that waited leave with the others"
+    assert {one.bundle for one in drained.decisions} >= set(HEAVY[:5]), (
+        "those that waited leave with the others"
+    )
     assert {one.state for one in ended(drained)} == {"stale"} and cluster.memory.proposals == ()
 
 
@@ -269,8 +346,12 @@ def test_a_broker_that_dies_has_its_bundles_placed_at_once_and_its_proposals_are
     count, owned = len(cluster.waiting), cluster.owned.pop("a")
     made = cluster.round(31_000)
     made = made if made.decisions else cluster.round(1_000)
-    assert {one.bundle for one in made.decisions if one.kind == "assign" and one.destination == "b"} == set(owned)
-    assert [one.why for one in ended(made)] == ["a doesn't have the bundle any more: nobody has it"] * count
+    assert {
+        one.bundle for one in made.decisions if one.kind == "assign" and one.destination == "b"
+    } == set(owned)
+    assert [one.why for one in ended(made)] == [
+        "a doesn't have the bundle any more: nobody has it"
+    ] * count
 
 
 @pytest.mark.parametrize(
@@ -283,7 +364,9 @@ def test_a_broker_that_dies_has_its_bundles_placed_at_once_and_its_proposals_are
         ("set-config", {"values": {"namespace.t/heavy.moves_per_hour": 0}}, "moves_per_hour"),
     ],
 )
-def test_an_approval_lifts_no_limit_and_what_it_holds_up_waits_on(kind: str, fields: dict[str, Any], rule: str) -> None:
+def test_an_approval_lifts_no_limit_and_what_it_holds_up_waits_on(
+    kind: str, fields: dict[str, Any], rule: str
+) -> None:
     cluster = Cluster(shedding_interval_ms=60 * MINUTE_MS)
     cluster.round()
     wanted = cluster.waiting[HEAVY[0]]
@@ -297,21 +380,41 @@ def test_an_approval_lifts_no_limit_and_what_it_holds_up_waits_on(kind: str, fie
     ("kind", "fields", "why"),
     [
         ("set-config", {"values": {"shedding_enabled": False}}, "shedding_enabled is false"),
-        ("set-config", {"values": {"shedding_excluded_namespaces": "t/heavy"}}, "t/heavy is excluded (shedding_excluded_namespaces)"),
+        (
+            "set-config",
+            {"values": {"shedding_excluded_namespaces": "t/heavy"}},
+            "t/heavy is excluded (shedding_excluded_namespaces)",
+        ),
         (
             "set-policies",
-            {"isolation": [{"name": "i", "namespaces": ["t/heavy"], "primary": ["a"], "secondary": [], "min_available": 0}]},
+            {
+                "isolation": [
+                    {
+                        "name": "i",
+                        "namespaces": ["t/heavy"],
+                        "primary": ["a"],
+                        "secondary": [],
+                        "min_available": 0,
+                    }
+                ]
+            },
             "b may not have it (isolation)",
         ),
     ],
 )
-def test_an_approval_of_what_is_not_allowed_any_more_is_refused_and_ends_it(kind: str, fields: dict[str, Any], why: str) -> None:
+def test_an_approval_of_what_is_not_allowed_any_more_is_refused_and_ends_it(
+    kind: str, fields: dict[str, Any], why: str
+) -> None:
     cluster = Cluster(shedding_interval_ms=60 * MINUTE_MS)
     cluster.round()
     wanted = cluster.waiting[HEAVY[0]]
     cluster.round(1_000, commands=(cluster.say(kind, **fields),))
     made, answer = cluster.approve(wanted)
-    assert (made.decisions, answer.outcome, answer.rule) == ((), "refused", "stale") and why in answer.text
+    assert (made.decisions, answer.outcome, answer.rule) == (
+        (),
+        "refused",
+        "stale",
+    ) and why in answer.text
     assert (wanted, "stale") in news(made) and wanted not in cluster.waiting.values()
 
 
@@ -321,19 +424,29 @@ def test_a_destination_that_has_become_hot_is_not_given_more() -> None:
     wanted = cluster.waiting[HEAVY[0]]
     cluster.usage = {"a": 50.0, "b": 84.0}
     made, answer = cluster.approve(wanted)
-    assert (made.decisions, answer.rule) == ((), "stale") and "usage with it (shifts_overload)" in answer.text
+    assert (made.decisions, answer.rule) == (
+        (),
+        "stale",
+    ) and "usage with it (shifts_overload)" in answer.text
 
 
-def test_a_proposal_without_a_destination_is_approved_as_one_unless_its_owner_is_the_best_by_now() -> None:
+def test_a_proposal_without_a_destination_is_approved_as_one_unless_its_owner_is_the_best_by_now() -> (
+    None
+):
     cluster = Cluster(modular_preselect_destination=False)
     cluster.round()
     first, second, *_ = cluster.memory.proposals
     assert first.destination is None
     made, _ = cluster.approve(first.proposal_id)
-    assert [(one.bundle, one.destination, one.proposal_id) for one in made.decisions] == [(first.bundle, None, first.proposal_id)]
+    assert [(one.bundle, one.destination, one.proposal_id) for one in made.decisions] == [
+        (first.bundle, None, first.proposal_id)
+    ]
     cluster.usage = {"a": 50.0, "b": 84.0}
     made, answer = cluster.approve(second.proposal_id)
-    assert (made.decisions, answer.rule) == ((), "stale") and "(placement_keeps_owner)" in answer.text
+    assert (made.decisions, answer.rule) == (
+        (),
+        "stale",
+    ) and "(placement_keeps_owner)" in answer.text
 
 
 def test_what_moved_otherwise_meanwhile_is_stale_without_anybody_asking() -> None:
@@ -351,23 +464,37 @@ def test_what_waits_of_brokers_that_the_job_has_not_heard_yet_waits_on() -> None
     cluster = Cluster(shedding_interval_ms=60 * MINUTE_MS)
     cluster.round()
     before, owned = dict(cluster.waiting), cluster.owned.pop("a")
-    cluster.shard = Shard.empty()  # as after the loss of a checkpoint, or when another pipeline has taken the cluster over
+    cluster.shard = (
+        Shard.empty()
+    )  # as after the loss of a checkpoint, or when another pipeline has taken the cluster over
     made, answer = cluster.approve(before[HEAVY[0]])
-    assert (ended(made), answer.outcome, answer.rule) == ([], "refused", "unknown_bundle") and cluster.waiting == before
+    assert (ended(made), answer.outcome, answer.rule) == (
+        [],
+        "refused",
+        "unknown_bundle",
+    ) and cluster.waiting == before
     cluster.owned = {"a": owned}
     cluster.shard = Shard.empty()
     made, answer = cluster.approve(before[HEAVY[0]])
-    assert (ended(made), answer.outcome, answer.rule) == ([], "refused", "unknown_bundle") and cluster.waiting == before
+    assert (ended(made), answer.outcome, answer.rule) == (
+        [],
+        "refused",
+        "unknown_bundle",
+    ) and cluster.waiting == before
     cluster.owned = {"a": owned, "b": []}
     made, answer = cluster.approve(before[HEAVY[0]])
-    assert [one.bundle for one in made.decisions if one.proposal_id] == HEAVY[:1] and answer.outcome == "accepted"
+    assert [one.bundle for one in made.decisions if one.proposal_id] == HEAVY[
+        :1
+    ] and answer.outcome == "accepted"
 
 
 def test_a_cluster_that_balances_nothing_by_itself_any_more_withdraws_what_waits() -> None:
     cluster = Cluster()
     cluster.round()
     cluster.config = cluster_config({**cluster.config.given, "enabled": False})
-    assert {one.state for one in ended(cluster.round())} == {"withdrawn"} and cluster.memory.proposals == ()
+    assert {one.state for one in ended(cluster.round())} == {
+        "withdrawn"
+    } and cluster.memory.proposals == ()
 
 
 def test_what_waits_is_bounded_and_the_rest_is_a_refusal() -> None:
@@ -390,15 +517,26 @@ def test_a_rule_approves_within_its_budget_and_the_rest_waits() -> None:
     rule = "kind=move max_mb=20 per_hour=2"
     cluster = Cluster(auto_approve=f"kind=split; {rule}")
     made = cluster.round()
-    assert [(one.bundle, one.approved_by) for one in made.decisions] == [(name, f"auto_approve: {rule}") for name in HEAVY[:2]]
-    assert [(one.state, one.by) for one in made.proposals] == [("approved", f"auto_approve: {rule}")] * 2 + [("waiting", "")]
-    assert len(made.decisions[0].explain.candidates) >= 1 and made.proposals[0].decision_id == made.decisions[0].decision_id
+    assert [(one.bundle, one.approved_by) for one in made.decisions] == [
+        (name, f"auto_approve: {rule}") for name in HEAVY[:2]
+    ]
+    assert [(one.state, one.by) for one in made.proposals] == [
+        ("approved", f"auto_approve: {rule}")
+    ] * 2 + [("waiting", "")]
+    assert (
+        len(made.decisions[0].explain.candidates) >= 1
+        and made.proposals[0].decision_id == made.decisions[0].decision_id
+    )
     assert Memory.from_json(cluster.memory.to_json()) == cluster.memory and cluster.memory.approvals
     ended_ms = cluster.now_ms + 60 * MINUTE_MS
     while cluster.now_ms < ended_ms - MINUTE_MS:
-        assert all(one.kind == "assign" for one in cluster.round(5 * MINUTE_MS).decisions), "its budget is spent for an hour"
+        assert all(one.kind == "assign" for one in cluster.round(5 * MINUTE_MS).decisions), (
+            "its budget is spent for an hour"
+        )
     cluster.round(3 * MINUTE_MS)
-    assert [text for text, until_ms, _ in cluster.memory.approvals if until_ms <= ended_ms + MINUTE_MS] == []
+    assert [
+        text for text, until_ms, _ in cluster.memory.approvals if until_ms <= ended_ms + MINUTE_MS
+    ] == []
 
 
 def test_what_rules_have_approved_is_remembered_by_the_minute_however_much_it_is() -> None:
@@ -415,29 +553,59 @@ def test_what_rules_have_approved_is_remembered_by_the_minute_however_much_it_is
 
 
 def split_order(kind: str, proposal_id: str, at_ms: int, **fields: Any) -> Received:
-    return Received.of(COMMANDS[kind](id=f"{kind}:{proposal_id}", by="User:ann", proposals=[proposal_id], **fields), at_ms)
+    return Received.of(
+        COMMANDS[kind](
+            id=f"{kind}:{proposal_id}", by="User:ann", proposals=[proposal_id], **fields
+        ),
+        at_ms,
+    )
 
 
 def test_a_split_waits_and_is_approved_as_it_was_proposed() -> None:
     cluster, large = test_split.Cluster(mode="approve"), {"a": {PARENT: LARGE}, "b": {}}
     assert cluster.round(large).decisions == ()
     (proposal,) = cluster.memory.proposals
-    assert (proposal.kind, proposal.bundle, proposal.source, proposal.children) == ("split", PARENT, "a", (LEFT, RIGHT))
+    assert (proposal.kind, proposal.bundle, proposal.source, proposal.children) == (
+        "split",
+        PARENT,
+        "a",
+        (LEFT, RIGHT),
+    )
     assert cluster.round(large).proposals == ()
     order = split_order("approve-proposals", proposal.proposal_id, cluster.now_ms)
     (made,) = cluster.round(large, commands=(order,)).decisions
     (acts,) = test_split.Cluster().round(large).decisions
-    same = ("kind", "bundle", "source", "children", "boundaries", "algorithm", "unload_children", "reason", "rule", "strategy", "explain")
+    same = (
+        "kind",
+        "bundle",
+        "source",
+        "children",
+        "boundaries",
+        "algorithm",
+        "unload_children",
+        "reason",
+        "rule",
+        "strategy",
+        "explain",
+    )
     assert [getattr(made, name) for name in same] == [getattr(acts, name) for name in same]
     children = cluster.round({"a": {LEFT: SMALL, RIGHT: SMALL}, "b": {}})
-    assert {one.rule for one in children.decisions} <= {"split_child"}, "what follows from it needs no approval of its own"
+    assert {one.rule for one in children.decisions} <= {"split_child"}, (
+        "what follows from it needs no approval of its own"
+    )
 
 
 def test_a_split_that_was_rejected_is_not_proposed_again_and_its_bundle_may_still_move() -> None:
     cluster, large = test_split.Cluster(mode="approve"), {"a": {PARENT: LARGE}, "b": {}}
     cluster.round(large)
     (proposal,) = cluster.memory.proposals
-    order = split_order("reject-proposals", proposal.proposal_id, cluster.now_ms, why="its topics go", for_ms=MINUTE_MS)
+    order = split_order(
+        "reject-proposals",
+        proposal.proposal_id,
+        cluster.now_ms,
+        why="its topics go",
+        for_ms=MINUTE_MS,
+    )
     assert [one.state for one in cluster.round(large, commands=(order,)).proposals] == ["rejected"]
     assert cluster.round(large).proposals == () and cluster.memory.orders.rejected(moves=True) == {}
     assert [one.state for one in cluster.round(large, wait_ms=MINUTE_MS).proposals] == ["waiting"]
@@ -445,28 +613,44 @@ def test_a_split_that_was_rejected_is_not_proposed_again_and_its_bundle_may_stil
 
 @pytest.mark.parametrize(
     ("settings", "rule"),
-    [({"split_enabled": False}, "stale"), ({"namespace_max_bundles": 1}, "stale"), ({"max_splits_in_flight": 0}, "splits_in_flight")],
+    [
+        ({"split_enabled": False}, "stale"),
+        ({"namespace_max_bundles": 1}, "stale"),
+        ({"max_splits_in_flight": 0}, "splits_in_flight"),
+    ],
 )
-def test_an_approval_of_a_split_is_checked_against_the_limits_of_now(settings: dict[str, Any], rule: str) -> None:
+def test_an_approval_of_a_split_is_checked_against_the_limits_of_now(
+    settings: dict[str, Any], rule: str
+) -> None:
     cluster, large = test_split.Cluster(mode="approve"), {"a": {PARENT: LARGE}, "b": {}}
     cluster.round(large)
     (proposal,) = cluster.memory.proposals
     cluster.config = cluster_config({**cluster.config.given, **settings})
-    made = cluster.round(large, commands=(split_order("approve-proposals", proposal.proposal_id, cluster.now_ms),))
+    made = cluster.round(
+        large, commands=(split_order("approve-proposals", proposal.proposal_id, cluster.now_ms),)
+    )
     assert (made.decisions, made.results[0].rule) == ((), rule)
     assert bool(cluster.memory.proposals) == (rule != "stale")
 
 
-def test_an_approved_split_is_not_made_beside_the_children_that_a_broker_has_made_meanwhile() -> None:
+def test_an_approved_split_is_not_made_beside_the_children_that_a_broker_has_made_meanwhile() -> (
+    None
+):
     cluster, large = test_split.Cluster(mode="approve"), {"a": {PARENT: LARGE}, "b": {}}
     cluster.round(large)
     (proposal,) = cluster.memory.proposals
     order = split_order("approve-proposals", proposal.proposal_id, cluster.now_ms)
-    made = cluster.round({"a": {PARENT: LARGE, LEFT: SMALL}, "b": {RIGHT: SMALL}}, commands=(order,))
+    made = cluster.round(
+        {"a": {PARENT: LARGE, LEFT: SMALL}, "b": {RIGHT: SMALL}}, commands=(order,)
+    )
     assert (made.decisions, made.results[0].rule) == ((), "overlaps")
 
 
 def test_a_log_without_proposals_is_read_and_written_as_it_was() -> None:
     text = Memory().to_json()
-    assert "proposals" not in text and "approvals" not in text and "rejections" not in json.dumps(json.loads(text)["orders"])
+    assert (
+        "proposals" not in text
+        and "approvals" not in text
+        and "rejections" not in json.dumps(json.loads(text)["orders"])
+    )
     assert Memory.from_json(text) == replace(Memory())

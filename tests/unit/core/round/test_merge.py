@@ -34,7 +34,9 @@ def test_advice_is_told_in_the_round_whose_look_completes_the_hour_and_in_no_oth
 def test_between_two_looks_and_without_a_report_nothing_is_looked_at_and_nothing_changes() -> None:
     cluster = Advised()
     cluster.round(OWNED)
-    assert "merge" not in cluster.memory.to_json(), "a cluster that nobody has looked at remembers nothing of it"
+    assert "merge" not in cluster.memory.to_json(), (
+        "a cluster that nobody has looked at remembers nothing of it"
+    )
     cluster.round(OWNED, wait_ms=5 * MINUTE_MS)
     sought_ms = cluster.memory.merges_sought_ms
     assert sought_ms == cluster.now_ms and cluster.memory.mergeable.keys() == PAIRS.keys()
@@ -52,7 +54,9 @@ def test_switching_it_off_withdraws_what_was_advised_once_and_forgets_it() -> No
     assert all(one.told_ms for one in cluster.memory.mergeable.values())
     off = Cluster(merge_advice_enabled=False)
     off.memory, off.now_ms = cluster.memory, cluster.now_ms
-    assert [(one.bundle, one.owner) for one in off.round(OWNED).merge_advice] == [(name, "") for name in PAIRS]
+    assert [(one.bundle, one.owner) for one in off.round(OWNED).merge_advice] == [
+        (name, "") for name in PAIRS
+    ]
     assert "merge" not in off.memory.to_json()
     assert off.round(OWNED).merge_advice == ()
 
@@ -75,7 +79,9 @@ def test_a_bundle_that_is_being_split_ends_its_pair() -> None:
 def test_a_namespace_made_with_so_many_bundles_keeps_them() -> None:
     cluster = Advised()
     orders = json.loads(Memory().to_json())["orders"] | {"namespaces": {"t/n": 8}}
-    cluster.memory = Memory.from_json(json.dumps(json.loads(Memory().to_json()) | {"orders": orders}))
+    cluster.memory = Memory.from_json(
+        json.dumps(json.loads(Memory().to_json()) | {"orders": orders})
+    )
     an_hour(cluster)
     assert cluster.memory.merges_sought_ms is not None and not cluster.memory.mergeable
 

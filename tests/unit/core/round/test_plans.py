@@ -24,11 +24,17 @@ def ended(made: Round) -> dict[str, str]:
 
 
 def hot(**settings: Any) -> ApprovingCluster:
-    return ApprovingCluster({"a": [10.0] * 9, "b": [10.0] * 2, "c": [10.0] * 1, "d": [10.0] * 1}, **settings)
+    return ApprovingCluster(
+        {"a": [10.0] * 9, "b": [10.0] * 2, "c": [10.0] * 1, "d": [10.0] * 1}, **settings
+    )
 
 
-@pytest.mark.parametrize("settings", [OVERLOAD, LEAST_MOVES, {"shedding_strategy": "ThresholdShedder"}])
-def test_what_waits_does_not_grow_while_nobody_answers_and_keeps_its_ids(settings: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "settings", [OVERLOAD, LEAST_MOVES, {"shedding_strategy": "ThresholdShedder"}]
+)
+def test_what_waits_does_not_grow_while_nobody_answers_and_keeps_its_ids(
+    settings: dict[str, Any],
+) -> None:
     cluster, acts = hot(**settings), hot(**settings, mode="act")
     cluster.round()
     first = {one.proposal_id for one in cluster.waiting}
@@ -48,8 +54,12 @@ def test_each_says_the_real_usages_of_now_and_what_the_plan_comes_to() -> None:
     for one in cluster.waiting:
         assert one.source_usage == pytest.approx(usage[one.source], abs=1e-3)
         assert one.destination_usage == pytest.approx(usage[str(one.destination)], abs=1e-3)
-        assert one.explain["saw"] == pytest.approx(usage[one.source], abs=1e-3), "not what it would be after other proposals"
-        assert one.max_usage == pytest.approx(0.9, abs=1e-3) and one.usage_alone == pytest.approx(0.8, abs=1e-3)
+        assert one.explain["saw"] == pytest.approx(usage[one.source], abs=1e-3), (
+            "not what it would be after other proposals"
+        )
+        assert one.max_usage == pytest.approx(0.9, abs=1e-3) and one.usage_alone == pytest.approx(
+            0.8, abs=1e-3
+        )
     told = [one.proposal for one in made.proposals]
     assert [one.usage_in_order for one in told] == [one.usage_in_order for one in cluster.waiting]
     in_order = [float(one.usage_in_order or 0) for one in cluster.waiting]
@@ -95,7 +105,9 @@ def test_a_move_that_a_newer_plan_has_too_keeps_its_id() -> None:
     cluster = hot()
     cluster.round()
     before = {(one.bundle, one.destination): one.proposal_id for one in cluster.waiting}
-    cluster.owned["a"] |= {bundle(100 + number): 9.0 for number in range(4)}  # much hotter: the old plan is not enough
+    cluster.owned["a"] |= {
+        bundle(100 + number): 9.0 for number in range(4)
+    }  # much hotter: the old plan is not enough
     cluster.round()
     after = {(one.bundle, one.destination): one.proposal_id for one in cluster.waiting}
     same = before.keys() & after.keys()
@@ -105,13 +117,23 @@ def test_a_move_that_a_newer_plan_has_too_keeps_its_id() -> None:
 
 def chain() -> tuple[ApprovingCluster, dict[str, str]]:
     """b has room for a bundle of a only once its own has left for c."""
-    cluster = ApprovingCluster({"a": [40.0, 20.0], "b": [25.0, 30.0], "c": [1.0]}, shedding_interval_ms=60 * MINUTE_MS)
+    cluster = ApprovingCluster(
+        {"a": [40.0, 20.0], "b": [25.0, 30.0], "c": [1.0]}, shedding_interval_ms=60 * MINUTE_MS
+    )
     cluster.round()
     seed = Proposal(
         "c:9:p0", "c:9:p0", "unload", bundle(3), "b", "c", "Overloaded", "overloaded", "OverloadShedder",
         {"saw": 0.5}, 30e6, cluster.now_ms, cluster.now_ms + 30 * MINUTE_MS, plan="c:9", step=1,
     )  # fmt: skip
-    into_b = replace(seed, proposal_id="c:9:p1", together="c:9:p1", bundle=bundle(1), source="a", destination="b", step=2)
+    into_b = replace(
+        seed,
+        proposal_id="c:9:p1",
+        together="c:9:p1",
+        bundle=bundle(1),
+        source="a",
+        destination="b",
+        step=2,
+    )
     cluster.memory = replace(cluster.memory, proposals=(seed, into_b))
     cluster.round(after_ms=1_000)
     return cluster, {"out of b": "c:9:p0", "into b": "c:9:p1"}
@@ -125,24 +147,40 @@ def test_a_step_that_harms_alone_is_marked_and_refused_alone_and_waits_on() -> N
     assert now[ids["into b"]].usage_in_order == pytest.approx(0.45, abs=1e-3)
     made, answer = cluster.approve(ids["into b"])
     assert (made.decisions, answer.outcome, answer.rule) == ((), "refused", "raises_max")
-    assert "bring b to 75.0%" in answer.text and "60.0% now" in answer.text and "--plan c:9" in answer.text
+    assert (
+        "bring b to 75.0%" in answer.text
+        and "60.0% now" in answer.text
+        and "--plan c:9" in answer.text
+    )
     assert {one.proposal_id for one in cluster.waiting} == set(ids.values())
 
 
 def test_both_go_in_whatever_order_they_are_named_and_the_one_that_makes_room_goes_first() -> None:
     cluster, ids = chain()
     made, answer = cluster.approve(ids["into b"], ids["out of b"])
-    assert [one.proposal_id for one in made.decisions] == [ids["out of b"], ids["into b"]] and answer.outcome == "accepted"
+    assert [one.proposal_id for one in made.decisions] == [
+        ids["out of b"],
+        ids["into b"],
+    ] and answer.outcome == "accepted"
     explain = made.decisions[1].explain
-    figures = explain.source_usage, explain.destination_usage, explain.max_usage, explain.max_usage_after
-    assert figures == pytest.approx((0.6, 0.25, 0.6, 0.45), abs=1e-3), "real usages when it was approved"
+    figures = (
+        explain.source_usage,
+        explain.destination_usage,
+        explain.max_usage,
+        explain.max_usage_after,
+    )
+    assert figures == pytest.approx((0.6, 0.25, 0.6, 0.45), abs=1e-3), (
+        "real usages when it was approved"
+    )
     assert explain.saw == 0.5
 
 
 def test_what_is_meant_is_done_even_if_it_makes_things_worse() -> None:
     cluster, ids = chain()
     made, answer = cluster.approve(ids["into b"], even_if_worse=True)
-    assert [one.proposal_id for one in made.decisions] == [ids["into b"]] and answer.outcome == "accepted"
+    assert [one.proposal_id for one in made.decisions] == [
+        ids["into b"]
+    ] and answer.outcome == "accepted"
 
 
 def test_the_rest_of_a_plan_that_was_begun_waits_while_nothing_else_is_wanted() -> None:
@@ -163,7 +201,9 @@ def test_a_rejected_step_has_the_rest_planned_anew() -> None:
     cluster = hot()
     cluster.round()
     rejected = cluster.waiting[0]
-    order = cluster.say("reject-proposals", proposals=[rejected.proposal_id], why="not now", for_ms=60 * MINUTE_MS)
+    order = cluster.say(
+        "reject-proposals", proposals=[rejected.proposal_id], why="not now", for_ms=60 * MINUTE_MS
+    )
     cluster.round(order)
     cluster.round()
     assert rejected.bundle not in {one.bundle for one in cluster.waiting} and cluster.waiting
@@ -190,7 +230,9 @@ def test_two_that_only_go_together_are_bound_and_what_only_harms_is_left_out() -
     assert order_groups(alone, [[0]]) == ([], [[0]])
 
 
-def test_moves_that_harm_are_tried_once_and_not_again_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_moves_that_harm_are_tried_once_and_not_again_for_each_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     count = 300
     tried: list[Any] = []
     is_worse_after = LoadsAhead.is_worse_after
@@ -214,7 +256,9 @@ def test_moves_that_harm_are_tried_once_and_not_again_for_each_other(monkeypatch
         ([0, 1], [5], False),  # another broker is hot by now
     ],
 )
-def test_a_plan_that_waits_serves_while_it_relieves_the_same_about_as_far(waits: list[int], new: list[int], serves: bool) -> None:
+def test_a_plan_that_waits_serves_while_it_relieves_the_same_about_as_far(
+    waits: list[int], new: list[int], serves: bool
+) -> None:
     moves = [(0, 1, 0.1), (0, 2, 0.1), (0, 1, 0.01), (0, 2, 0.01), (0, 1, 0.01), (3, 1, 0.3)]
     assert serves_as_well(loads([0.9, 0.3, 0.3, 0.85], moves), waits, new, begun=False) is serves
 
@@ -239,16 +283,24 @@ def sharing(brokers: dict[str, list[float]], **settings: Any) -> ApprovingCluste
 
 @pytest.mark.parametrize(
     ("settings", "rule"),
-    [({"shedding_strategy": "ThresholdShedder"}, None), (AVG, "hit_count"), (EAGER, "not_hot_for_long")],
+    [
+        ({"shedding_strategy": "ThresholdShedder"}, None),
+        (AVG, "hit_count"),
+        (EAGER, "not_hot_for_long"),
+    ],
     ids=["even", "counts", "waits"],
 )
-def test_a_group_is_parted_though_its_brokers_are_even_or_the_shedder_waits(settings: dict[str, Any], rule: str | None) -> None:
+def test_a_group_is_parted_though_its_brokers_are_even_or_the_shedder_waits(
+    settings: dict[str, Any], rule: str | None
+) -> None:
     fullest = [10.0] * 7 if rule else [10.0] * 2
     cluster = sharing({"a": fullest, "b": [10.0] * 3, "c": [10.0] * 3}, **settings)
     made = cluster.round()
     assert rule is None or rule in {refused.rule for refused in made.refusals}
     assert [one.bundle for one in cluster.waiting] == TWO
-    assert {one.rule for one in cluster.waiting} == {"anti_affinity"} and {one.plan for one in cluster.waiting} == {None}
+    assert {one.rule for one in cluster.waiting} == {"anti_affinity"} and {
+        one.plan for one in cluster.waiting
+    } == {None}
     first = cluster.waiting
     for _ in range(3):
         assert ended(cluster.round()) == {}
@@ -257,7 +309,9 @@ def test_a_group_is_parted_though_its_brokers_are_even_or_the_shedder_waits(sett
     assert answer.rule is None and {one.bundle for one in made.decisions} == set(TWO)
 
 
-def test_what_parts_a_group_leaves_the_plan_for_load_as_it_is_and_goes_when_the_group_is_parted() -> None:
+def test_what_parts_a_group_leaves_the_plan_for_load_as_it_is_and_goes_when_the_group_is_parted() -> (
+    None
+):
     cluster = hot()
     cluster.round()
     plan = {one.proposal_id: one.plan for one in cluster.waiting}
@@ -269,15 +323,23 @@ def test_what_parts_a_group_leaves_the_plan_for_load_as_it_is_and_goes_when_the_
     assert repair.strategy == "anti_affinity_repair"
     cluster.owned["b"][repair.bundle] = cluster.owned["c"].pop(repair.bundle)
     made = cluster.round()
-    assert ended(made) == {repair.proposal_id: "superseded"} or ended(made) == {repair.proposal_id: "stale"}
+    assert ended(made) == {repair.proposal_id: "superseded"} or ended(made) == {
+        repair.proposal_id: "stale"
+    }
     assert {one.proposal_id: one.plan for one in cluster.waiting} == plan
 
 
 def test_what_parts_a_group_makes_no_broker_overloaded() -> None:
-    cluster = sharing({"a": [10.0] * 2, "b": [10.0] * 2, "c": [10.0] * 2}, overloaded_threshold_percent=60)
+    cluster = sharing(
+        {"a": [10.0] * 2, "b": [10.0] * 2, "c": [10.0] * 2}, overloaded_threshold_percent=60
+    )
     cluster.round()
     assert len(cluster.waiting) == 2
     for name in ("b", "c"):
         cluster.owned[name] |= {bundle(200 + ord(name)): 39.5}
     made = cluster.round()
-    assert set(ended(made)) and cluster.waiting == () and "not_apart" in {refused.rule for refused in made.refusals}
+    assert (
+        set(ended(made))
+        and cluster.waiting == ()
+        and "not_apart" in {refused.rule for refused in made.refusals}
+    )

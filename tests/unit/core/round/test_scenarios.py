@@ -27,7 +27,9 @@ def test_every_scenario_says_why_it_is_there(path: Path) -> None:
 def test_short_bundle_names_stand_for_slices_of_the_ring() -> None:
     assert bundle_name("t/n/0") == "t/n/0x00000000_0x10000000"
     assert bundle_name("t/n/12-15") == "t/n/0xc0000000_0xffffffff"
-    assert [short_name(bundle_name(name)) for name in ("t/n/0", "t/n/15", "t/n/0-15", "t/n/4-7")] == [
+    assert [
+        short_name(bundle_name(name)) for name in ("t/n/0", "t/n/15", "t/n/0-15", "t/n/4-7")
+    ] == [
         "t/n/0",
         "t/n/15",
         "t/n/0-15",

@@ -31,7 +31,12 @@ CONFIG = cluster_config({"dry_run": False, "load_manager": "modular", "shedding_
 def seen(config: ClusterConfig = CONFIG, **owned: list[str]) -> ClusterView:
     """A view of brokers and what each serves."""
     reports = [
-        Report(name, NOW_MS, {bundle: BundleStats(msg_rate_in=10.0, msg_throughput_in=1e6) for bundle in bundles}, offset=at)
+        Report(
+            name,
+            NOW_MS,
+            {bundle: BundleStats(msg_rate_in=10.0, msg_throughput_in=1e6) for bundle in bundles},
+            offset=at,
+        )
         for at, (name, bundles) in enumerate(owned.items())
     ]
     shard, _ = fold(Shard.empty(), batch_of(reports), NOW_MS, config.fold)
@@ -44,10 +49,17 @@ def order(kind: str, **fields: Any) -> Received:
 
 def moving(destination: str, issued_ms: int) -> Pending:
     """The decision that the first bundle leaves `a`."""
-    return Pending("c:1:0", "unload", BUNDLES[0], "a", destination, issued_ms, issued_ms + 60_000, 2)
+    return Pending(
+        "c:1:0", "unload", BUNDLES[0], "a", destination, issued_ms, issued_ms + 60_000, 2
+    )
 
 
-def begun(memory: Memory | None = None, inbox: Inbox | None = None, config: ClusterConfig = CONFIG, **owned: list[str]) -> RoundState:
+def begun(
+    memory: Memory | None = None,
+    inbox: Inbox | None = None,
+    config: ClusterConfig = CONFIG,
+    **owned: list[str],
+) -> RoundState:
     """A round after its first two stages."""
     inbox = inbox or Inbox()
     return settle(observe(seen(config, **owned), memory or Memory(), inbox, config), inbox.acks)
@@ -61,7 +73,10 @@ def test_observe_takes_settings_commands_before_it_looks_and_weighs_the_brokers_
     assert observed.config.balancer.heartbeat_timeout_ms == 7_000
     assert observed.known.brokers.weights["cpu"] == 0.5
     assert view.brokers.weights["cpu"] == 1.0, "the view that came in is as it was"
-    assert dict(observed.memory.orders.settings) == {"cpu_weight": 0.5, "heartbeat_timeout_ms": 7_000}
+    assert dict(observed.memory.orders.settings) == {
+        "cpu_weight": 0.5,
+        "heartbeat_timeout_ms": 7_000,
+    }
 
 
 def test_observe_does_what_stays_in_force_and_leaves_moves_for_later() -> None:
@@ -72,7 +87,9 @@ def test_observe_does_what_stays_in_force_and_leaves_moves_for_later() -> None:
 
 
 def replace_ids(*received: Received) -> tuple[Received, ...]:
-    return tuple(replace(one, record={**one.record, "id": f"c{at}"}) for at, one in enumerate(received))
+    return tuple(
+        replace(one, record={**one.record, "id": f"c{at}"}) for at, one in enumerate(received)
+    )
 
 
 def test_settle_ends_what_reports_confirm_and_carries_out_what_is_still_under_way() -> None:
@@ -81,15 +98,22 @@ def test_settle_ends_what_reports_confirm_and_carries_out_what_is_still_under_wa
     assert [outcome.outcome for _, outcome in done.inputs.settled.ended] == ["confirmed"]
     under_way = begun(memory, a=BUNDLES, b=[])
     row = int(under_way.view.bundles.rows_of([BUNDLES[0]])[0])
-    owners = [view.brokers.names[int(view.bundles.owner[row])] for view in (under_way.inputs.reported, under_way.view)]
+    owners = [
+        view.brokers.names[int(view.bundles.owner[row])]
+        for view in (under_way.inputs.reported, under_way.view)
+    ]
     assert owners == ["a", "b"]
     assert under_way.memory.pending == memory.pending
 
 
 def test_answer_decides_an_order_and_says_so() -> None:
     state = begun(a=BUNDLES, b=[])
-    answer(state, [order("unload", namespace="t/n", bundle="0x00000000_0x10000000", destination="b")])
-    assert [(one.kind, one.bundle, one.destination) for one in state.decisions] == [("unload", BUNDLES[0], "b")]
+    answer(
+        state, [order("unload", namespace="t/n", bundle="0x00000000_0x10000000", destination="b")]
+    )
+    assert [(one.kind, one.bundle, one.destination) for one in state.decisions] == [
+        ("unload", BUNDLES[0], "b")
+    ]
     assert [one.outcome for one in state.desk.answers] == ["accepted"]
 
 
@@ -103,15 +127,28 @@ def test_nothing_is_decided_of_its_own_accord_while_a_new_cluster_waits_for_brok
 def test_place_gives_released_bundles_the_owner_that_their_unload_named() -> None:
     memory = Memory(seq=1, pending=(moving("b", NOW_MS - 1_000),), published_to=None)
     first, _ = fold(Shard.empty(), batch_of([Report("a", NOW_MS - 5_000, dict.fromkeys(BUNDLES, BundleStats())), Report("b", NOW_MS - 5_000, {}, offset=1)]), NOW_MS - 5_000, CONFIG.fold)  # fmt: skip # noqa: E501
-    later, _ = fold(first, batch_of([Report("a", NOW_MS, dict.fromkeys(BUNDLES[1:], BundleStats()), offset=2)]), NOW_MS, CONFIG.fold)
-    state = settle(observe(view_of("c", [later], NOW_MS, CONFIG.balancer.weights), memory, Inbox(), CONFIG), ())
+    later, _ = fold(
+        first,
+        batch_of([Report("a", NOW_MS, dict.fromkeys(BUNDLES[1:], BundleStats()), offset=2)]),
+        NOW_MS,
+        CONFIG.fold,
+    )
+    state = settle(
+        observe(view_of("c", [later], NOW_MS, CONFIG.balancer.weights), memory, Inbox(), CONFIG), ()
+    )
     assert state.reserved == {BUNDLES[0]: "b"}
     place(state)
-    assert [(one.kind, one.bundle, one.destination, one.rule) for one in state.decisions] == [("assign", BUNDLES[0], "b", "released")]
+    assert [(one.kind, one.bundle, one.destination, one.rule) for one in state.decisions] == [
+        ("assign", BUNDLES[0], "b", "released")
+    ]
 
 
 def test_balance_does_nothing_while_it_is_switched_off() -> None:
-    off = begun(config=cluster_config({"dry_run": False, "enabled": False, "shedding_interval_ms": 0}), a=BUNDLES, b=[])
+    off = begun(
+        config=cluster_config({"dry_run": False, "enabled": False, "shedding_interval_ms": 0}),
+        a=BUNDLES,
+        b=[],
+    )
     balance(off, ())
     on = begun(a=BUNDLES, b=[])
     balance(on, ())
@@ -124,23 +161,35 @@ def test_an_exchange_of_which_a_rule_keeps_one_half_is_not_made() -> None:
     def exchange(context: ShedContext[Any, Any]) -> tuple[Unloads, Any]:
         names = context.view.bundles.names.to_pylist()
         there, back = (
-            Unload(names.index(one), at, "Overloaded", Decides.ABOVE_EVEN, 1.0, 1.0, None, None, 1 - at)
+            Unload(
+                names.index(one), at, "Overloaded", Decides.ABOVE_EVEN, 1.0, 1.0, None, None, 1 - at
+            )
             for at, one in ((0, red), (1, free))
         )
         return Unloads((replace(there, with_next=True), back)), context.memory
 
-    swaps = replace(CONFIG.shedder, function=exchange, traits=Traits(manager="any", chooses_destination=True))
+    swaps = replace(
+        CONFIG.shedder, function=exchange, traits=Traits(manager="any", chooses_destination=True)
+    )
     apart = {"t/red": "apart", "t/blue": "apart"}
     for groups, made in ((dict[str, str](), [red, free]), (apart, [])):
         state = begun(
-            Memory(orders=OperatorState(anti_affinity=groups)), config=replace(CONFIG, shedder=swaps), a=[red], b=[free, blue], c=[]
+            Memory(orders=OperatorState(anti_affinity=groups)),
+            config=replace(CONFIG, shedder=swaps),
+            a=[red],
+            b=[free, blue],
+            c=[],
         )
         unload_from_hot(state)
         assert [one.bundle for one in state.decisions] == made
-        assert [(one.rule, one.broker) for one in state.refusals] == ([] if made else [("anti_affinity", "a")])
+        assert [(one.rule, one.broker) for one in state.refusals] == (
+            [] if made else [("anti_affinity", "a")]
+        )
 
 
-def test_a_bundle_stays_for_its_dwell_time_with_a_shedder_that_passes_over_the_grace_period() -> None:
+def test_a_bundle_stays_for_its_dwell_time_with_a_shedder_that_passes_over_the_grace_period() -> (
+    None
+):
     config = cluster_config({**CONFIG.given, "min_dwell_ms": 1})
     asked = list[ShedContext[Any, Any]]()
 
@@ -149,21 +198,33 @@ def test_a_bundle_stays_for_its_dwell_time_with_a_shedder_that_passes_over_the_g
         return Unloads(()), context.memory
 
     for settings in (CONFIG, config):
-        unload_from_hot(begun(config=replace(settings, shedder=replace(settings.shedder, function=ask)), a=BUNDLES, b=[]))
+        unload_from_hot(
+            begun(
+                config=replace(settings, shedder=replace(settings.shedder, function=ask)),
+                a=BUNDLES,
+                b=[],
+            )
+        )
     assert [one.movable.any() for one in asked] == [True, False], "they have just come"
 
 
 def test_record_remembers_what_was_decided_and_writes_its_ownership_records() -> None:
     memory = Memory(seq=4, published_to=None)
     state = begun(memory, a=BUNDLES, b=[])
-    answer(state, [order("unload", namespace="t/n", bundle="0x00000000_0x10000000", destination="b")])
+    answer(
+        state, [order("unload", namespace="t/n", bundle="0x00000000_0x10000000", destination="b")]
+    )
     made = record(state, memory)
     assert made.seq == made.memory.seq == 5
     assert [(one.bundle, one.destination) for one in made.memory.pending] == [(BUNDLES[0], "b")]
-    assert [(one.bundle, one.state) for one in made.ownership if one.decision_id] == [(BUNDLES[0], "Releasing")]
+    assert [(one.bundle, one.state) for one in made.ownership if one.decision_id] == [
+        (BUNDLES[0], "Releasing")
+    ]
 
 
 def test_a_settings_command_counts_in_the_very_round_that_takes_it() -> None:
-    made = decide(seen(a=BUNDLES, b=[]), Memory(), Inbox(commands=(order("dry-run", on=True),)), CONFIG)
+    made = decide(
+        seen(a=BUNDLES, b=[]), Memory(), Inbox(commands=(order("dry-run", on=True),)), CONFIG
+    )
     assert [one.outcome for one in made.results] == ["done"]
     assert made.memory.pending == () and made.ownership == ()

@@ -47,7 +47,11 @@ class Watched:
         config = config_of({"dry_run": True, **SETTINGS, **self.real})
         reports = [
             Report(
-                name, self.now_ms, dict.fromkeys(names, STATS), {"cpu": (CPU_OF_A_BUNDLE * len(names), 100.0)}, offset=self.now_ms + place
+                name,
+                self.now_ms,
+                dict.fromkeys(names, STATS),
+                {"cpu": (CPU_OF_A_BUNDLE * len(names), 100.0)},
+                offset=self.now_ms + place,
             )
             for place, (name, names) in enumerate(owned.items())
         ]
@@ -57,7 +61,11 @@ class Watched:
         looked = Looked(view, made, config, True, self.hold_ms)
         before = self.shadow or ShadowMemory.begin(self.own, self.memory)
         after, entry = look_on(looked, before.without_moves_of(looked))
-        self.memory, self.shadow, self.looked = made.memory, ShadowMemory.of(json.loads(canonical_json(after.to_dict()))), looked
+        self.memory, self.shadow, self.looked = (
+            made.memory,
+            ShadowMemory.of(json.loads(canonical_json(after.to_dict()))),
+            looked,
+        )
         return made, entry
 
 
@@ -68,7 +76,9 @@ def moves(entry: Entry) -> list[str]:
 def test_a_shadow_does_not_propose_again_what_it_has_carried_out_in_its_own_world() -> None:
     watched = Watched()
     rounds = [watched.round() for _ in range(3)]
-    assert [len(made.decisions) > 0 for made, _ in rounds] == [True, True, True], "the dry run decides the same anew"
+    assert [len(made.decisions) > 0 for made, _ in rounds] == [True, True, True], (
+        "the dry run decides the same anew"
+    )
     assert [entry["moves"] > 0 for _, entry in rounds] == [True, False, False]
     assert rounds[2][1]["elsewhere"] == rounds[0][1]["moves"]
 
@@ -78,11 +88,17 @@ def test_the_predicted_effect_is_what_the_moved_shares_of_usage_come_to() -> Non
     _, entry = watched.round()
     moved = entry["moves"]
     assert entry["before_max_ratio"] == pytest.approx(6 * CPU_OF_A_BUNDLE / 100)
-    assert entry["max_ratio"] == pytest.approx(max(6 - moved, 1 + moved - moved // 2) * CPU_OF_A_BUNDLE / 100)
+    assert entry["max_ratio"] == pytest.approx(
+        max(6 - moved, 1 + moved - moved // 2) * CPU_OF_A_BUNDLE / 100
+    )
     assert entry["mean_ratio"] == pytest.approx(8 * CPU_OF_A_BUNDLE / 300)
     assert entry["moved_bytes_per_s"] == moved * 10e6
     real = real_entry(watched.looked)
-    assert (real["policy"], real["max_ratio"], real["detail"]) == ("real", entry["before_max_ratio"], "dry run")
+    assert (real["policy"], real["max_ratio"], real["detail"]) == (
+        "real",
+        entry["before_max_ratio"],
+        "dry run",
+    )
 
 
 def test_after_the_hold_a_shadow_sees_its_bundles_where_they_really_are_and_proposes_anew() -> None:
@@ -97,7 +113,10 @@ def test_what_the_clusters_own_policy_moves_stays_where_it_was_in_the_shadows_wo
     moved = {one.bundle: one.destination for one in made.decisions}
     assert moved and not moves(entry)
     owned = {
-        name: [*(one for one in names if one not in moved), *(one for one, to in moved.items() if to == name)]
+        name: [
+            *(one for one in names if one not in moved),
+            *(one for one, to in moved.items() if to == name),
+        ]
         for name, names in HOT.items()
     }
     _, entry = watched.round(owned)
@@ -109,7 +128,9 @@ def test_what_the_clusters_own_policy_moves_stays_where_it_was_in_the_shadows_wo
 def test_what_others_move_is_seen_as_it_happens() -> None:
     watched = Watched(own={"shedding_enabled": False})
     watched.round()
-    _, entry = watched.round({"a": BUNDLES[:4], "b": [*BUNDLES[4:5], *HOT["b"]], "c": [*BUNDLES[5:6], *HOT["c"]]})
+    _, entry = watched.round(
+        {"a": BUNDLES[:4], "b": [*BUNDLES[4:5], *HOT["b"]], "c": [*BUNDLES[5:6], *HOT["c"]]}
+    )
     assert (entry["elsewhere"], entry["max_ratio"]) == (0, pytest.approx(0.6))
 
 
@@ -119,7 +140,13 @@ def test_a_bundle_that_is_really_split_is_held_no_more() -> None:
     lower = bundle.rpartition("/")[2][:10]
     middle = f"0x{lower[2]}8000000"
     children = [f"t/n/{lower}_{middle}", f"t/n/{middle}_{bundle[-10:]}"]
-    watched.round({"a": [*(one for one in HOT["a"] if one != bundle), *children], "b": HOT["b"], "c": HOT["c"]})
+    watched.round(
+        {
+            "a": [*(one for one in HOT["a"] if one != bundle), *children],
+            "b": HOT["b"],
+            "c": HOT["c"],
+        }
+    )
     assert watched.shadow is not None and bundle not in watched.shadow.elsewhere
 
 
@@ -131,16 +158,28 @@ def test_a_broker_that_dies_loses_its_bundles_in_the_shadows_world_too() -> None
     for _ in range(3):
         _, entry = watched.round(rest)
     assert watched.shadow is not None
-    assert "c" in taken.values() and "c" not in {broker for broker, _ in watched.shadow.elsewhere.values()}
+    assert "c" in taken.values() and "c" not in {
+        broker for broker, _ in watched.shadow.elsewhere.values()
+    }
     assert {one for one, to in taken.items() if to == "c"} <= watched.shadow.elsewhere.keys()
 
 
-def test_drains_pauses_and_settings_by_command_count_for_shadows_unless_their_own_settings_say_otherwise() -> None:
+def test_drains_pauses_and_settings_by_command_count_for_shadows_unless_their_own_settings_say_otherwise() -> (
+    None
+):
     paused = Watched(memory=Memory(epoch=1, orders=OperatorState(paused=True)))
     assert (paused.round()[1]["moves"], paused.round()[1]["refused_by"]) == (0, ["paused"])
-    drained = Watched(own={"shedding_enabled": False}, memory=Memory(epoch=1, orders=OperatorState(drained=("c",))))
+    drained = Watched(
+        own={"shedding_enabled": False},
+        memory=Memory(epoch=1, orders=OperatorState(drained=("c",))),
+    )
     assert moves(drained.round()[1]) == HOT["c"]
-    off = Watched(memory=Memory(epoch=1, orders=OperatorState(settings={"threshold_percent": 90, "shedding_enabled": True})))
+    off = Watched(
+        memory=Memory(
+            epoch=1,
+            orders=OperatorState(settings={"threshold_percent": 90, "shedding_enabled": True}),
+        )
+    )
     made, entry = off.round()
     assert not made.decisions and entry["moves"] > 0
 
@@ -151,7 +190,9 @@ def test_another_manager_and_a_placement_at_lookup_are_carried_out_step_by_step(
     unloaded = moves(entries[0])
     assert entries[0]["strategies"].startswith("SimpleLoadManager + ")
     assert unloaded and {one["destination"] for one in entries[0]["decisions"]} == {None}
-    assert {one["bundle"]: one["kind"] for one in entries[1]["decisions"]}.items() >= dict.fromkeys(unloaded, "assign").items()
+    assert {one["bundle"]: one["kind"] for one in entries[1]["decisions"]}.items() >= dict.fromkeys(
+        unloaded, "assign"
+    ).items()
     assert entries[2]["assignments"] == 0
 
 
@@ -166,4 +207,8 @@ def test_a_shadow_looks_the_same_way_twice_and_remembers_no_ownership_records() 
     for _ in range(3):
         assert one.round()[1] == other.round()[1]
     assert one.shadow == other.shadow and one.shadow is not None
-    assert (one.shadow.memory.versions, one.shadow.memory.untold, one.shadow.memory.orders) == ({}, (), OperatorState())
+    assert (one.shadow.memory.versions, one.shadow.memory.untold, one.shadow.memory.orders) == (
+        {},
+        (),
+        OperatorState(),
+    )

@@ -18,13 +18,24 @@ from lb_stream.core.round.decide import Inbox, Round, decide
 from lb_stream.core.shedding.avg import AvgMemory, target_key
 from tests.support.build import Report, batch_of
 
-BOTH = {"shedding_strategy": "AvgShedder", "placement_strategy": "AvgShedder", "shedding_interval_ms": 0, "dry_run": False}
+BOTH = {
+    "shedding_strategy": "AvgShedder",
+    "placement_strategy": "AvgShedder",
+    "shedding_interval_ms": 0,
+    "dry_run": False,
+}
 
 
 def view(rate: float = 10.0, bundles: int = 4) -> ClusterView:
     """Two brokers far apart; the busy one has all bundles."""
-    mine = {f"t/n/0x{at:08x}_0x{at + 1:08x}": BundleStats(msg_rate_in=rate + at) for at in range(bundles)}
-    reports = [Report("busy:1", 1, mine, {"cpu": (90.0, 100.0)}), Report("idle:1", 1, {}, {"cpu": (10.0, 100.0)})]
+    mine = {
+        f"t/n/0x{at:08x}_0x{at + 1:08x}": BundleStats(msg_rate_in=rate + at)
+        for at in range(bundles)
+    }
+    reports = [
+        Report("busy:1", 1, mine, {"cpu": (90.0, 100.0)}),
+        Report("idle:1", 1, {}, {"cpu": (10.0, 100.0)}),
+    ]
     shard, _ = fold(Shard.empty(), batch_of(reports), 1, FoldConfig())
     return view_of("c", [shard], 1, cluster_config({}).balancer.weights)
 
@@ -39,21 +50,32 @@ def remembering(**what: dict[str, Any]) -> Memory:
 
 def test_a_broker_that_the_cluster_has_forgotten_has_no_counters() -> None:
     memory = remembering(hits_low={"busy:1": 3, "gone:1": 3}, hits_high={"gone:1": 1})
-    after = AvgMemory.read(one_round(view(), memory, hit_count_high=9).memory.strategies["AvgShedder"])
-    assert (after.hits_low, after.hits_high) == ({"busy:1": 4, "idle:1": 1}, {"busy:1": 1, "idle:1": 1})
+    after = AvgMemory.read(
+        one_round(view(), memory, hit_count_high=9).memory.strategies["AvgShedder"]
+    )
+    assert (after.hits_low, after.hits_high) == (
+        {"busy:1": 4, "idle:1": 1},
+        {"busy:1": 1, "idle:1": 1},
+    )
 
 
 @pytest.mark.parametrize("avg_target_key", ["value", "name"])
-def test_destinations_of_what_is_no_more_are_dropped_once_there_are_twice_as_many_as_bundles(avg_target_key: Any) -> None:
+def test_destinations_of_what_is_no_more_are_dropped_once_there_are_twice_as_many_as_bundles(
+    avg_target_key: Any,
+) -> None:
     seen, config = view(), cluster_config(BOTH | {"avg_target_key": avg_target_key}).shedder_config
     mine = {target_key(seen, row, config): "idle:1" for row in range(2)}
     for others, left in ((6, 8), (7, 2)):
         memory = remembering(target=mine | {f"old {number}": "gone:1" for number in range(others)})
-        after = AvgMemory.read(one_round(seen, memory, avg_target_key=avg_target_key).memory.strategies["AvgShedder"])
+        after = AvgMemory.read(
+            one_round(seen, memory, avg_target_key=avg_target_key).memory.strategies["AvgShedder"]
+        )
         assert len(after.target) == left and after.target.items() >= mine.items()
 
 
-def test_bundles_that_are_placed_again_and_again_with_other_figures_leave_a_bounded_memory() -> None:
+def test_bundles_that_are_placed_again_and_again_with_other_figures_leave_a_bounded_memory() -> (
+    None
+):
     memory = Memory()
     for number in range(20):
         seen = view(rate=100.0 * number)
@@ -66,15 +88,23 @@ def test_bundles_that_are_placed_again_and_again_with_other_figures_leave_a_boun
 
 def test_a_bundle_goes_to_its_remembered_broker_only_while_that_is_a_candidate() -> None:
     seen, config = view(), cluster_config(BOTH | {"avg_target_key": "name"})
-    for wanted, candidates, expected in (("idle:1", [0, 1], 1), ("idle:1", [0], 0), ("gone:1", [1], 1)):
+    for wanted, candidates, expected in (
+        ("idle:1", [0, 1], 1),
+        ("idle:1", [0], 0),
+        ("gone:1", [1], 1),
+    ):
         memory = AvgMemory(target={seen.bundles.name(0): wanted})
         best, after = config.placement.function(
-            PlacementContext(Targets.of(seen), np.array(candidates), 0, config.placement_config, memory)
+            PlacementContext(
+                Targets.of(seen), np.array(candidates), 0, config.placement_config, memory
+            )
         )
         assert best.rows.tolist() == [expected]
         assert best.scores.tolist() == [0.0 if row == expected else 1.0 for row in candidates]
         assert after.target == {seen.bundles.name(0): seen.brokers.names[expected]}
     best, after = config.placement.function(
-        PlacementContext(Targets.of(seen), np.empty(0, np.intp), 0, config.placement_config, AvgMemory())
+        PlacementContext(
+            Targets.of(seen), np.empty(0, np.intp), 0, config.placement_config, AvgMemory()
+        )
     )
     assert not len(best.rows) and not after.target

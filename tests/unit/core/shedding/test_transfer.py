@@ -16,11 +16,21 @@ from lb_stream.core.model.policies import IsolationPolicy, Policies
 from lb_stream.core.model.view import ClusterView, with_moves
 from lb_stream.core.round.decide import Inbox, Round, decide
 from lb_stream.core.shedding.base import ShedContext
-from lb_stream.core.shedding.transfer import TransferMemory, TransferShedderConfig, observe, store_of
+from lb_stream.core.shedding.transfer import (
+    TransferMemory,
+    TransferShedderConfig,
+    observe,
+    store_of,
+)
 from tests.support.build import Report, batch_of
 
 MB = 1e6
-EAGER = {"shedding_strategy": "TransferShedder", "shedding_interval_ms": 0, "hit_count_threshold": 0, "dry_run": False}
+EAGER = {
+    "shedding_strategy": "TransferShedder",
+    "shedding_interval_ms": 0,
+    "hit_count_threshold": 0,
+    "dry_run": False,
+}
 
 
 def name(number: int, namespace: str = "t/n") -> str:
@@ -38,20 +48,38 @@ class Life:
     now_ms: int = 1_000_000
     offset: int = 0
 
-    def reports(self, loads: dict[str, tuple[float, dict[str, float]]], content: str | None = None) -> ClusterView:
+    def reports(
+        self, loads: dict[str, tuple[float, dict[str, float]]], content: str | None = None
+    ) -> ClusterView:
         """Broker → its cpu usage (ratio) and its bundles' bytes/s in."""
         self.now_ms += 1000
         reports = []
         for broker, (usage, bundles) in loads.items():
             self.offset += 1
-            stats = {bundle: BundleStats(msg_throughput_in=load, msg_rate_in=load / 1000) for bundle, load in bundles.items()}
+            stats = {
+                bundle: BundleStats(msg_throughput_in=load, msg_rate_in=load / 1000)
+                for bundle, load in bundles.items()
+            }
             said = None if content is None else f"{content} {broker}"
-            reports.append(Report(broker, self.now_ms, stats, {"cpu": (usage * 100, 100.0)}, offset=self.offset, content=said))
+            reports.append(
+                Report(
+                    broker,
+                    self.now_ms,
+                    stats,
+                    {"cpu": (usage * 100, 100.0)},
+                    offset=self.offset,
+                    content=said,
+                )
+            )
         config = cluster_config(EAGER | self.settings)
         self.shard, _ = fold(self.shard, batch_of(reports), self.now_ms, config.fold)
-        return replace(view_of("c", [self.shard], self.now_ms, config.balancer.weights), policies=self.policies)
+        return replace(
+            view_of("c", [self.shard], self.now_ms, config.balancer.weights), policies=self.policies
+        )
 
-    def round(self, loads: dict[str, tuple[float, dict[str, float]]], content: str | None = None) -> Round:
+    def round(
+        self, loads: dict[str, tuple[float, dict[str, float]]], content: str | None = None
+    ) -> Round:
         view = self.reports(loads, content)
         config = cluster_config(EAGER | self.settings)
         done = decide(view, self.memory, Inbox(), config)
@@ -78,11 +106,17 @@ def rules(done: Round) -> dict[str, tuple[str, ...]]:
     return {one.rule: one.subjects for one in done.refusals}
 
 
-def test_the_lightest_of_the_top_bundles_go_to_the_emptiest_broker_with_the_figures_that_say_why() -> None:
+def test_the_lightest_of_the_top_bundles_go_to_the_emptiest_broker_with_the_figures_that_say_why() -> (
+    None
+):
     done = Life().round(UNEVEN)
     assert moves(done) == [("transfer", name(0), "a:1", "c:1"), ("transfer", name(1), "a:1", "c:1")]
     first = done.decisions[0]
-    assert (first.reason, first.rule, first.strategy) == ("Overloaded", "std_above_target", "TransferShedder")
+    assert (first.reason, first.rule, first.strategy) == (
+        "Overloaded",
+        "std_above_target",
+        "TransferShedder",
+    )
     assert first.explain.saw == pytest.approx(0.32660, abs=1e-5)
     assert (first.explain.limit, first.explain.average) == (0.25, pytest.approx(0.5))
     assert first.explain.expected_after == pytest.approx(0.65)
@@ -107,15 +141,37 @@ def test_a_brokers_load_is_smoothed_over_its_samples_not_over_the_rounds_that_sh
 
 def test_a_broker_whose_bundles_have_changed_starts_anew_with_the_report_that_shows_it() -> None:
     life = Life({"shedding_enabled": False})
-    life.round({"a:1": (0.9, {name(0): MB, name(1): MB}), "b:1": (0.2, {name(2): MB}), "c:1": (0.5, {name(3): MB})})
-    life.round({"a:1": (0.5, {name(0): MB}), "b:1": (0.6, {name(2): MB, name(1): MB}), "c:1": (0.6, {name(3): MB})})
+    life.round(
+        {
+            "a:1": (0.9, {name(0): MB, name(1): MB}),
+            "b:1": (0.2, {name(2): MB}),
+            "c:1": (0.5, {name(3): MB}),
+        }
+    )
+    life.round(
+        {
+            "a:1": (0.5, {name(0): MB}),
+            "b:1": (0.6, {name(2): MB, name(1): MB}),
+            "c:1": (0.6, {name(3): MB}),
+        }
+    )
     assert {broker: row[0] for broker, row in life.remembered.brokers.items()} == {
         "a:1": pytest.approx(0.5),  # has lost one
         "b:1": pytest.approx(0.6),  # has gained one
         "c:1": pytest.approx(0.51),
     }
-    life.round({"a:1": (0.7, {name(0): MB}), "b:1": (0.6, {name(1): MB, name(3): MB}), "c:1": (0.6, {name(2): MB})})
-    assert life.remembered.brokers["b:1"] == (pytest.approx(0.6), 2 * MB, 2)  # lost one and gained one: as many as before
+    life.round(
+        {
+            "a:1": (0.7, {name(0): MB}),
+            "b:1": (0.6, {name(1): MB, name(3): MB}),
+            "c:1": (0.6, {name(2): MB}),
+        }
+    )
+    assert life.remembered.brokers["b:1"] == (
+        pytest.approx(0.6),
+        2 * MB,
+        2,
+    )  # lost one and gained one: as many as before
 
 
 def test_memory_is_read_back_as_it_was_written() -> None:
@@ -132,28 +188,44 @@ def test_moves_in_flight_count_in_the_loads_that_the_next_pass_sees() -> None:
     moved = with_moves(view, view.bundles.rows_of([name(3)]), np.array([2]))
     eligible = np.ones(len(view.bundles), np.bool_)
     store = store_of(ShedContext.of(moved, config, memory, eligible, reported=view))
-    assert store.load.tolist() == pytest.approx([0.5, 0.5, 0.5], rel=1e-6)  # four ninths of the usage of 0.9 moves along
+    assert store.load.tolist() == pytest.approx(
+        [0.5, 0.5, 0.5], rel=1e-6
+    )  # four ninths of the usage of 0.9 moves along
     assert store.throughput.tolist() == pytest.approx([500 * MB, 500 * MB, 430 * MB])
     assert store.throughput_ema.tolist() == pytest.approx([500 * MB, 500 * MB, 430 * MB])
-    assert store_of(ShedContext.of(view, config, memory, eligible, reported=view)).load.tolist() == pytest.approx([0.9, 0.5, 0.1], rel=1e-6)
+    assert store_of(
+        ShedContext.of(view, config, memory, eligible, reported=view)
+    ).load.tolist() == pytest.approx([0.9, 0.5, 0.1], rel=1e-6)
 
 
-def test_no_pass_is_made_while_moves_are_under_way_nor_within_the_delay_after_the_last_one() -> None:
+def test_no_pass_is_made_while_moves_are_under_way_nor_within_the_delay_after_the_last_one() -> (
+    None
+):
     life = Life({"unload_delay_ms": 3000, "hit_count_threshold": 0})
     life.round(UNEVEN)
     assert rules(life.round(UNEVEN))["unloading"] == ("a:1",)
     a = dict(list(UNEVEN["a:1"][1].items())[2:])
     released = life.round(UNEVEN | {"a:1": (0.65, a)})
-    assert [(one.kind, one.destination, one.rule) for one in released.decisions] == [("assign", "c:1", "released")] * 2
-    assert "cool_down" in rules(released) and life.memory.unloaded_brokers == {"a:1": released.now_ms}
-    after = UNEVEN | {"a:1": (0.9, a), "c:1": (0.1, UNEVEN["c:1"][1] | {name(0): 100 * MB, name(1): 150 * MB})}
+    assert [(one.kind, one.destination, one.rule) for one in released.decisions] == [
+        ("assign", "c:1", "released")
+    ] * 2
+    assert "cool_down" in rules(released) and life.memory.unloaded_brokers == {
+        "a:1": released.now_ms
+    }
+    after = UNEVEN | {
+        "a:1": (0.9, a),
+        "c:1": (0.1, UNEVEN["c:1"][1] | {name(0): 100 * MB, name(1): 150 * MB}),
+    }
     assert "cool_down" in rules(life.round(after)) and "cool_down" in rules(life.round(after))
     last = life.round(after)  # 3 s after the confirmation
     assert "cool_down" not in rules(last)
 
 
 def test_a_pass_needs_as_many_uneven_rounds_in_a_row_as_configured() -> None:
-    life, even = Life({"hit_count_threshold": 2}), UNEVEN | {"a:1": (0.5, UNEVEN["a:1"][1]), "c:1": (0.5, {name(6): 400 * MB})}
+    life, even = (
+        Life({"hit_count_threshold": 2}),
+        UNEVEN | {"a:1": (0.5, UNEVEN["a:1"][1]), "c:1": (0.5, {name(6): 400 * MB})},
+    )
     for loads, hits in ((UNEVEN, 1), (UNEVEN, 2)):
         done = life.round(loads)
         assert not done.decisions and life.remembered.hits == hits and "hit_count" in rules(done)
@@ -171,20 +243,27 @@ def test_a_pass_needs_as_many_uneven_rounds_in_a_row_as_configured() -> None:
     ],
     ids=["isolation", "anti-affinity"],
 )
-def test_bundles_with_policies_are_no_top_bundles_unless_that_is_enabled(policies: Policies) -> None:
+def test_bundles_with_policies_are_no_top_bundles_unless_that_is_enabled(
+    policies: Policies,
+) -> None:
     assert rules(Life(policies=policies).round(UNEVEN)).keys() >= {"no_top_bundles", "no_load_data"}
     if policies.isolation:  # its primary brokers are closed to others
-        assert len(Life({"shed_bundles_with_policies": True}, policies).round(UNEVEN).decisions) == 2
+        assert (
+            len(Life({"shed_bundles_with_policies": True}, policies).round(UNEVEN).decisions) == 2
+        )
         return
     other = {
-        broker: (usage, {bundle.replace("t/n", "t/m"): load for bundle, load in own.items()}) for broker, (usage, own) in UNEVEN.items()
+        broker: (usage, {bundle.replace("t/n", "t/m"): load for bundle, load in own.items()})
+        for broker, (usage, own) in UNEVEN.items()
     }
     assert len(Life(policies=policies).round(other).decisions) == 2
 
 
 def test_a_destination_that_policies_refuse_gets_nothing() -> None:
     only_b = Policies(isolation=(IsolationPolicy(("t/n",), ("a", "b")),))
-    done = Life({"shed_bundles_with_policies": True, "max_brokers_per_cycle": 9}, only_b).round(UNEVEN)
+    done = Life({"shed_bundles_with_policies": True, "max_brokers_per_cycle": 9}, only_b).round(
+        UNEVEN
+    )
     assert not done.decisions
     refused = {one.broker: one.subjects for one in done.refusals if one.rule == "not_transferable"}
     assert refused == {"a:1": tuple(name(number) for number in range(4)), "b:1": (name(4), name(5))}
@@ -202,7 +281,10 @@ def test_excluded_and_system_namespaces_are_left_alone() -> None:
     assert not Life({"shedding_excluded_namespaces": ["t/n"]}).round(UNEVEN).decisions
     assert Life({"shedding_excluded_namespaces": ["t/m"]}).round(UNEVEN).decisions
     system = {
-        broker: (usage, {bundle.replace("t/n", "pulsar/system"): load for bundle, load in own.items()})
+        broker: (
+            usage,
+            {bundle.replace("t/n", "pulsar/system"): load for bundle, load in own.items()},
+        )
         for broker, (usage, own) in UNEVEN.items()
     }
     assert not Life().round(system).decisions
@@ -228,8 +310,13 @@ def test_limits_on_moves_hold_for_transfers_too() -> None:
         ({"max_moves_in_flight": 3, "max_moves_in_flight_per_broker": 2}, None),
     ],
 )
-def test_an_exchange_is_decided_as_a_whole_or_not_at_all(settings: dict[str, int], rule: str | None) -> None:
-    loads = {"a:1": (1.0, {name(0): 450 * MB, name(1): 550 * MB}), "b:1": (0.2, {name(2): 20 * MB, name(3): 150 * MB})}
+def test_an_exchange_is_decided_as_a_whole_or_not_at_all(
+    settings: dict[str, int], rule: str | None
+) -> None:
+    loads = {
+        "a:1": (1.0, {name(0): 450 * MB, name(1): 550 * MB}),
+        "b:1": (0.2, {name(2): 20 * MB, name(3): 150 * MB}),
+    }
     done = Life(settings).round(loads)
     if rule is None:
         back = [("transfer", name(2), "b:1", "a:1"), ("transfer", name(3), "b:1", "a:1")]
@@ -238,13 +325,20 @@ def test_an_exchange_is_decided_as_a_whole_or_not_at_all(settings: dict[str, int
         assert not done.decisions and rules(done)[rule] == (name(0), name(2), name(3))
 
 
-def test_a_source_that_reports_no_throughput_of_its_own_gives_a_decision_that_can_be_written() -> None:
+def test_a_source_that_reports_no_throughput_of_its_own_gives_a_decision_that_can_be_written() -> (
+    None
+):
     life = Life({"shedding_enabled": False})
-    loads = {"a:1": (0.0, {name(0): MB}), "b:1": (0.0, {name(1): 10 * MB, name(2): 20 * MB, name(3): 30 * MB})}
+    loads = {
+        "a:1": (0.0, {name(0): MB}),
+        "b:1": (0.0, {name(1): 10 * MB, name(2): 20 * MB, name(3): 30 * MB}),
+    }
     life.round(loads)
     life.settings["shedding_enabled"] = True
     view = life.reports(loads)
-    silent = replace(view.brokers.latest, throughput_in=np.zeros(2))  # what it reported before counts in its smoothed one
+    silent = replace(
+        view.brokers.latest, throughput_in=np.zeros(2)
+    )  # what it reported before counts in its smoothed one
     silent_view = replace(view, brokers=replace(view.brokers, latest=silent))
     done = decide(silent_view, life.memory, Inbox(), cluster_config(EAGER | life.settings))
     assert moves(done) == [("transfer", name(1), "b:1", "a:1"), ("transfer", name(2), "b:1", "a:1")]

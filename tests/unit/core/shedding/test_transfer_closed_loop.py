@@ -24,9 +24,15 @@ def closed_loop(workload: str, seed: int, **settings: object) -> ClosedLoop:
     return ClosedLoop(build_cluster(6, 96, workload, seed, START, 0.0), {**DEMO, **settings}, START)
 
 
-@pytest.mark.parametrize("settings", [{}, {"transfer_swap_gain": "always"}, {"profile": "documented"}], ids=["", "swap gain", "documented"])
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"transfer_swap_gain": "always"}, {"profile": "documented"}],
+    ids=["", "swap gain", "documented"],
+)
 @pytest.mark.parametrize("seed", range(1, 4))
-def test_a_hot_cluster_is_transferred_into_balance_and_then_nothing_moves(seed: int, settings: dict[str, object]) -> None:
+def test_a_hot_cluster_is_transferred_into_balance_and_then_nothing_moves(
+    seed: int, settings: dict[str, object]
+) -> None:
     loop = closed_loop("hot_spot", seed, **settings)
     assert loop.unevenness() >= 1.8
     loop.run(100)
@@ -55,7 +61,9 @@ def test_with_transfer_disabled_the_cluster_is_evened_out_by_unloads_and_placeme
     loop = closed_loop("hot_spot", 1, transfer_enabled=False)
     loop.run(100)
     assert {decision.kind for decision in loop.decisions} == {"unload", "assign"}
-    assert all(decision.destination is None for decision in loop.decisions if decision.kind == "unload")
+    assert all(
+        decision.destination is None for decision in loop.decisions if decision.kind == "unload"
+    )
     assert loop.unevenness() <= 1.25
 
 

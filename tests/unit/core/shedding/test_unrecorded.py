@@ -11,7 +11,15 @@ from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.averages.cluster_view import view_of
 from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.blocks import RESOURCES, Shard
-from lb_stream.core.model.quotas import INITIAL, BundleFigures, Factors, Quotas, allocated, default_quota, learned
+from lb_stream.core.model.quotas import (
+    INITIAL,
+    BundleFigures,
+    Factors,
+    Quotas,
+    allocated,
+    default_quota,
+    learned,
+)
 from lb_stream.core.model.rules import Decides
 from lb_stream.core.model.view import ClusterView
 from lb_stream.core.shedding.base import ShedContext
@@ -48,10 +56,15 @@ def cluster(random: Random, brokers: int) -> dict[str, PlainBroker]:
     found = {}
     for number in range(brokers):
         load = random.choice([0, 20, 50, 64.9, 65, 85, 85.1, 95, random.uniform(0, 120)])
-        resources = {name: (min(load, random.uniform(0, 120)), random.choice([0.0, 100.0, 100.0, 100.0])) for name in RESOURCES}
+        resources = {
+            name: (min(load, random.uniform(0, 120)), random.choice([0.0, 100.0, 100.0, 100.0]))
+            for name in RESOURCES
+        }
         resources[random.choice(RESOURCES)] = (load, 100.0)
         mine = random.choice([0, 1, 2, 5, 9])
-        bundles = {f"t/n/0x{at:08x}_0x{at + 1:08x}": stats(random) for at in range(count, count + mine)}
+        bundles = {
+            f"t/n/0x{at:08x}_0x{at + 1:08x}": stats(random) for at in range(count, count + mine)
+        }
         count += mine
         found[f"b{number}:1"] = PlainBroker(resources, bundles)
     return found
@@ -82,7 +95,11 @@ def not_among(seen: ClusterView, names: set[str]) -> np.ndarray:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_range_threshold_sheds_as_the_plain_implementation_over_several_rounds(seed: int) -> None:
     random = Random(seed)
-    threshold, history, least = random.choice([0, 5, 10, 30]), random.choice([0, 0.5, 0.9]), random.choice([0, 1, 10])
+    threshold, history, least = (
+        random.choice([0, 5, 10, 30]),
+        random.choice([0, 0.5, 0.9]),
+        random.choice([0, 1, 10]),
+    )
     config = cluster_config(
         {
             "profile": "pulsar-4.0",
@@ -98,7 +115,9 @@ def test_range_threshold_sheds_as_the_plain_implementation_over_several_rounds(s
     for _ in range(4):
         recently = some(random, brokers)
         seen = view(brokers)
-        unloads, memory = config.shedder.function(ShedContext.of(seen, config.shedder_config, memory, not_among(seen, recently)))
+        unloads, memory = config.shedder.function(
+            ShedContext.of(seen, config.shedder_config, memory, not_among(seen, recently))
+        )
         assert chosen(seen, unloads) == plain.shed(brokers, recently)
         assert memory.usage == pytest.approx(plain.smoothed, rel=1e-12)
         for broker in brokers.values():
@@ -107,12 +126,20 @@ def test_range_threshold_sheds_as_the_plain_implementation_over_several_rounds(s
 
 def test_range_threshold_takes_from_the_highest_broker_even_if_nobody_is_above_the_range() -> None:
     idle = dict.fromkeys(RESOURCES, (0.0, 100.0))
-    brokers = {f"b{number}:1": PlainBroker(idle | {"cpu": (80.0, 100.0)}, {}) for number in range(10)} | {"z:1": PlainBroker(idle, {})}
-    loads = {f"t/n/0x{at:08x}_0x{at + 1:08x}": BundleStats(msg_throughput_in=3e7 - at) for at in range(3)}
+    brokers = {
+        f"b{number}:1": PlainBroker(idle | {"cpu": (80.0, 100.0)}, {}) for number in range(10)
+    } | {"z:1": PlainBroker(idle, {})}
+    loads = {
+        f"t/n/0x{at:08x}_0x{at + 1:08x}": BundleStats(msg_throughput_in=3e7 - at) for at in range(3)
+    }
     brokers["b0:1"] = PlainBroker(brokers["b0:1"].resources, loads)
-    config = cluster_config({"shedding_strategy": "org.apache.pulsar.RangeThresholdShedder", "min_throughput_mb": 1})
+    config = cluster_config(
+        {"shedding_strategy": "org.apache.pulsar.RangeThresholdShedder", "min_throughput_mb": 1}
+    )
     seen = view(brokers)
-    unloads, _ = config.shedder.function(ShedContext.of(seen, config.shedder_config, config.shedder.memory({})))
+    unloads, _ = config.shedder.function(
+        ShedContext.of(seen, config.shedder_config, config.shedder.memory({}))
+    )
     assert chosen(seen, unloads) == {"b0:1": [next(iter(loads))]}  # a tenth of its 90 MB/s
     assert [one.rule for one in unloads.proposals] == [Decides.BELOW_RANGE]
 
@@ -121,17 +148,35 @@ def test_range_threshold_takes_from_the_highest_broker_even_if_nobody_is_above_t
 def test_the_simple_manager_sheds_as_the_plain_implementation(seed: int) -> None:
     random = Random(seed)
     overloaded, comfort = random.choice([50, 85]), random.choice([0, 65, 100])
-    config = cluster_config({"load_manager": "simple", "overloaded_threshold_percent": overloaded, "comfort_percent": comfort})
+    config = cluster_config(
+        {
+            "load_manager": "simple",
+            "overloaded_threshold_percent": overloaded,
+            "comfort_percent": comfort,
+        }
+    )
     brokers = cluster(random, random.choice([1, 2, 3, 6]))
     recently, seen = some(random, brokers), view(brokers)
-    forbidden = {(name, other) for one in brokers.values() for name in one.bundles for other in brokers if random.random() < 0.2}
+    forbidden = {
+        (name, other)
+        for one in brokers.values()
+        for name in one.bundles
+        for other in brokers
+        if random.random() < 0.2
+    }
 
     def may_take(bundle: int, broker: int) -> bool:
         return (seen.bundles.name(bundle), seen.brokers.names[broker]) not in forbidden
 
     eligible, movable = not_among(seen, recently), np.ones(len(seen.bundles), np.bool_)
-    unloads, _ = config.shedder.function(ShedContext.of(seen, config.shedder_config, None, eligible, movable=movable, may_take=may_take))
-    assert chosen(seen, unloads) == simple_manager_sheds(brokers, overloaded, comfort, recently, forbidden)
+    unloads, _ = config.shedder.function(
+        ShedContext.of(
+            seen, config.shedder_config, None, eligible, movable=movable, may_take=may_take
+        )
+    )
+    assert chosen(seen, unloads) == simple_manager_sheds(
+        brokers, overloaded, comfort, recently, forbidden
+    )
 
 
 def figures(bundles: list[BundleStats]) -> BundleFigures:
@@ -140,7 +185,9 @@ def figures(bundles: list[BundleStats]) -> BundleFigures:
             np.array([getattr(one, f"msg_{name}") for one in bundles], float)
             for name in ("rate_in", "rate_out", "throughput_in", "throughput_out")
         ),
-        connections=np.array([one.topics + one.producer_count + one.consumer_count for one in bundles], np.int64),
+        connections=np.array(
+            [one.topics + one.producer_count + one.consumer_count for one in bundles], np.int64
+        ),
     )
 
 
@@ -164,11 +211,18 @@ def test_quotas_follow_their_samples_as_in_the_plain_implementation(seed: int) -
         ]
         if bundles > 30:
             means = {name: sum(sample[name] for sample in samples) / bundles for name in QUOTA}
-            plain_default = {name: quota_value(name, plain_default[name], means[name], elapsed_ms) for name in QUOTA}
+            plain_default = {
+                name: quota_value(name, plain_default[name], means[name], elapsed_ms)
+                for name in QUOTA
+            }
         factors = learned(factors, figures(now), cpu_used, memory_used, elapsed_ms)
-        plain_cpu, plain_memory = factors_after(plain_cpu, plain_memory, now, cpu_used, memory_used, elapsed_ms)
+        plain_cpu, plain_memory = factors_after(
+            plain_cpu, plain_memory, now, cpu_used, memory_used, elapsed_ms
+        )
         for name in QUOTA:
-            assert quotas.columns[name].tolist() == pytest.approx([one[name] for one in plain], rel=1e-12)
+            assert quotas.columns[name].tolist() == pytest.approx(
+                [one[name] for one in plain], rel=1e-12
+            )
         assert default == pytest.approx(plain_default, rel=1e-12)
         assert (factors.cpu, factors.memory) == pytest.approx((plain_cpu, plain_memory), rel=1e-12)
 
@@ -178,7 +232,9 @@ def test_a_quota_is_learned_in_half_an_hour_upwards_and_in_a_day_downwards() -> 
     light = Quotas({name: np.array([value / 2]) for name, value in INITIAL.items()})
     assert Quotas.initial(1).smoothed(heavy, 30 * 60_000).columns["rate_in"].tolist() == [80.0]
     assert Quotas.initial(1).smoothed(heavy, 15 * 60_000).columns["rate_in"].tolist() == [60.0]
-    assert Quotas.initial(1).smoothed(light, 30 * 60_000).columns["rate_in"][0] == pytest.approx(40 - 20 / 48)
+    assert Quotas.initial(1).smoothed(light, 30 * 60_000).columns["rate_in"][0] == pytest.approx(
+        40 - 20 / 48
+    )
     assert Quotas.initial(1).smoothed(light, 24 * 3_600_000).columns["rate_in"].tolist() == [20.0]
 
 

@@ -19,17 +19,25 @@ NOW_MS = 1_700_000_000_000
 
 
 def vector(name: str) -> Any:
-    return json.loads((Path(__file__).parents[3] / "data" / "vectors" / f"{name}.json").read_text(encoding="utf-8"))
+    return json.loads(
+        (Path(__file__).parents[3] / "data" / "vectors" / f"{name}.json").read_text(
+            encoding="utf-8"
+        )
+    )
 
 
 def settings_of(given: dict[str, Any], **own: Any) -> dict[str, Any]:
     return {name: value for name, value in given.items() if not name.startswith("_")} | own
 
 
-def shed(config: ClusterConfig, view: ClusterView, memory: Any = None, recently: tuple[str, ...] = ()) -> tuple[dict[str, list[str]], Any]:
+def shed(
+    config: ClusterConfig, view: ClusterView, memory: Any = None, recently: tuple[str, ...] = ()
+) -> tuple[dict[str, list[str]], Any]:
     """One pass: broker → bundles in the order of choice, and what the shedder remembers."""
     eligible = np.array([name not in recently for name in view.bundles.names.to_pylist()], np.bool_)
-    unloads, memory = config.shedder.function(ShedContext.of(view, config.shedder_config, memory or config.shedder.memory({}), eligible))
+    unloads, memory = config.shedder.function(
+        ShedContext.of(view, config.shedder_config, memory or config.shedder.memory({}), eligible)
+    )
     found: dict[str, list[str]] = {}
     for one in unloads.proposals:
         found.setdefault(view.brokers.names[one.source], []).append(view.bundles.name(one.bundle))
@@ -40,14 +48,26 @@ def shed(config: ClusterConfig, view: ClusterView, memory: Any = None, recently:
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_overload_shedder_unloads_the_heaviest_bundles_until_five_points_below_the_threshold(profile: str) -> None:
+def test_overload_shedder_unloads_the_heaviest_bundles_until_five_points_below_the_threshold(
+    profile: str,
+) -> None:
     given = vector("shed_overload")
     brokers = {
-        one["id"]: {"cpu": [one["usage"] * 100, 100], "msgThroughputIn": one["throughput"], "bundles": list(one["bundles"])}
+        one["id"]: {
+            "cpu": [one["usage"] * 100, 100],
+            "msgThroughputIn": one["throughput"],
+            "bundles": list(one["bundles"]),
+        }
         for one in given["brokers"]
     }
-    data = {name: {"short": [load, 0, 0, 0]} for one in given["brokers"] for name, load in one["bundles"].items()}
-    config = cluster_config(settings_of(given["config"], profile=profile, shedding_strategy="OverloadShedder"))
+    data = {
+        name: {"short": [load, 0, 0, 0]}
+        for one in given["brokers"]
+        for name, load in one["bundles"].items()
+    }
+    config = cluster_config(
+        settings_of(given["config"], profile=profile, shedding_strategy="OverloadShedder")
+    )
     view = view_of_loads({"brokers": brokers, "bundleData": data}, config.balancer.weights)
     for case in (given, *given["variants"]):
         assert shed(config, view, recently=tuple(case["recentlyUnloaded"]))[0] == case["expected"]
@@ -59,19 +79,32 @@ def test_overload_shedder_unloads_the_heaviest_bundles_until_five_points_below_t
 def uniform_cases() -> list[tuple[str, dict[str, Any]]]:
     given = vector("shed_uniform")
     whole = {case["name"]: case for case in given["cases"] if "brokers" in case}
-    return [(case["name"], whole[case["sameAs"]] | case if "sameAs" in case else case) for case in given["cases"]]
+    return [
+        (case["name"], whole[case["sameAs"]] | case if "sameAs" in case else case)
+        for case in given["cases"]
+    ]
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-@pytest.mark.parametrize(("name", "case"), uniform_cases(), ids=[name for name, _ in uniform_cases()])
+@pytest.mark.parametrize(
+    ("name", "case"), uniform_cases(), ids=[name for name, _ in uniform_cases()]
+)
 def test_uniform_load_shedder_unloads_from_the_busiest_broker_what_fits_into_a_fifth_of_the_difference(
     name: str, case: dict[str, Any], profile: str
 ) -> None:
     config = cluster_config(
-        settings_of(vector("shed_uniform")["config"] | case.get("override", {}), profile=profile, shedding_strategy="UniformLoadShedder")
+        settings_of(
+            vector("shed_uniform")["config"] | case.get("override", {}),
+            profile=profile,
+            shedding_strategy="UniformLoadShedder",
+        )
     )
     brokers = {
-        name: {"msgRateIn": one["rate"], "msgThroughputIn": one["throughput"], "bundles": list(one["bundles"])}
+        name: {
+            "msgRateIn": one["rate"],
+            "msgThroughputIn": one["throughput"],
+            "bundles": list(one["bundles"]),
+        }
         for name, one in case["brokers"].items()
     }
     data = {
@@ -79,27 +112,49 @@ def test_uniform_load_shedder_unloads_from_the_busiest_broker_what_fits_into_a_f
         for broker in case["brokers"].values()
         for name, one in broker["bundles"].items()
     }
-    found, _ = shed(config, view_of_loads({"brokers": brokers, "bundleData": data}, config.balancer.weights))
+    found, _ = shed(
+        config, view_of_loads({"brokers": brokers, "bundleData": data}, config.balancer.weights)
+    )
     assert found == case["expected"]
 
 
 # --- AvgShedder ---
 
 
-def avg_view(config: ClusterConfig, scores: dict[str, float], rates: dict[str, float], bundles: dict[str, float], high: str) -> ClusterView:
+def avg_view(
+    config: ClusterConfig,
+    scores: dict[str, float],
+    rates: dict[str, float],
+    bundles: dict[str, float],
+    high: str,
+) -> ClusterView:
     """Brokers of the given scores (all figures exact in single precision, or far from a threshold) and rates; one of them has bundles."""
     brokers = {
-        name: {"cpu": [score, 100], "msgRateIn": rates.get(name, 0), "bundles": list(bundles) if name == high else []}
+        name: {
+            "cpu": [score, 100],
+            "msgRateIn": rates.get(name, 0),
+            "bundles": list(bundles) if name == high else [],
+        }
         for name, score in scores.items()
     }
     return view_of_loads(
-        {"brokers": brokers, "bundleData": {name: {"short": [0, 0, rate, 0]} for name, rate in bundles.items()}}, config.balancer.weights
+        {
+            "brokers": brokers,
+            "bundleData": {name: {"short": [0, 0, rate, 0]} for name, rate in bundles.items()},
+        },
+        config.balancer.weights,
     )
 
 
-def test_avg_shedder_levels_the_documented_pair_in_the_second_round_and_the_bundles_go_to_the_partner() -> None:
+def test_avg_shedder_levels_the_documented_pair_in_the_second_round_and_the_bundles_go_to_the_partner() -> (
+    None
+):
     given = vector("shed_avg")
-    config = cluster_config(settings_of(given["config"], shedding_strategy="AvgShedder", placement_strategy="AvgShedder"))
+    config = cluster_config(
+        settings_of(
+            given["config"], shedding_strategy="AvgShedder", placement_strategy="AvgShedder"
+        )
+    )
     view = avg_view(config, given["scores"], given["messageRates"], given["bundles"]["b80"], "b80")
     memory, rounds = None, []
     for _ in range(given["firesInRound"]):
@@ -113,21 +168,41 @@ def test_avg_shedder_levels_the_documented_pair_in_the_second_round_and_the_bund
 
 def test_the_documented_profile_needs_no_setting_for_the_documented_amount() -> None:
     given = vector("shed_avg")
-    chosen = {"shedding_strategy": "AvgShedder", "placement_strategy": "AvgShedder", "minUnloadMessage": 100}
+    chosen = {
+        "shedding_strategy": "AvgShedder",
+        "placement_strategy": "AvgShedder",
+        "minUnloadMessage": 100,
+    }
     config = cluster_config({"profile": "documented"} | chosen)
     view = avg_view(config, given["scores"], given["messageRates"], given["bundles"]["b80"], "b80")
     _, memory = shed(config, view)
     found, memory = shed(config, view, memory)
     assert found == given["bundles"]["expected"] and {*found["b80"]} <= {*memory.target}
-    assert cluster_config({"profile": "documented", "maxUnloadPercentage": 0.3} | chosen).shedder_config.max_unload_ratio == 0.3
-    assert cluster_config({"profile": "documented", "shedding_strategy": "UniformLoadShedder"}).shedder_config.max_unload_ratio == 0.2
+    assert (
+        cluster_config(
+            {"profile": "documented", "maxUnloadPercentage": 0.3} | chosen
+        ).shedder_config.max_unload_ratio
+        == 0.3
+    )
+    assert (
+        cluster_config(
+            {"profile": "documented", "shedding_strategy": "UniformLoadShedder"}
+        ).shedder_config.max_unload_ratio
+        == 0.2
+    )
 
 
 @pytest.mark.parametrize("case", vector("shed_avg")["hitCounts"])
 def test_a_pair_is_levelled_in_the_round_that_its_difference_asks_for(case: dict[str, Any]) -> None:
     given = vector("shed_avg")
     config = cluster_config(settings_of(given["config"], shedding_strategy="AvgShedder"))
-    view = avg_view(config, {"low": 20, "high": 20 + case["difference"]}, {"high": 1000, "low": 500}, {"p": 200}, "high")
+    view = avg_view(
+        config,
+        {"low": 20, "high": 20 + case["difference"]},
+        {"high": 1000, "low": 500},
+        {"p": 200},
+        "high",
+    )
     memory, fired = None, None
     for number in range(1, 10):
         found, memory = shed(config, view, memory)
@@ -140,7 +215,13 @@ def test_one_round_close_together_starts_the_count_anew() -> None:
     config = cluster_config(settings_of(given["config"], shedding_strategy="AvgShedder"))
     memory, fired = None, []
     for number, difference in enumerate(given["reset"]["sequence"], 1):
-        view = avg_view(config, {"low": 20, "high": 20 + difference}, {"high": 1000, "low": 500}, {"p": 200}, "high")
+        view = avg_view(
+            config,
+            {"low": 20, "high": 20 + difference},
+            {"high": 1000, "low": 500},
+            {"p": 200},
+            "high",
+        )
         found, memory = shed(config, view, memory)
         fired += [number] if found else []
     assert fired == [given["reset"]["firesAtIndexFromOne"]]
@@ -148,7 +229,9 @@ def test_one_round_close_together_starts_the_count_anew() -> None:
 
 def test_the_amount_in_the_avg_shedders_example_is_too_little_for_the_default_minimum() -> None:
     given = vector("shed_avg")
-    config = cluster_config(settings_of(given["config"] | {"minUnloadMessage": 1000}, shedding_strategy="AvgShedder"))
+    config = cluster_config(
+        settings_of(given["config"] | {"minUnloadMessage": 1000}, shedding_strategy="AvgShedder")
+    )
     view = avg_view(config, given["scores"], given["messageRates"], given["bundles"]["b80"], "b80")
     memory, rounds = None, []
     for _ in given["withDefaultMinUnloadMessage1000"]["expectedRounds123"]:
@@ -160,9 +243,13 @@ def test_the_amount_in_the_avg_shedders_example_is_too_little_for_the_default_mi
 # --- TransferShedder ---
 
 
-def cycles(case: dict[str, Any], rounds: int = 4, **settings: Any) -> list[tuple[Cycle, list[list[Any]]]]:
+def cycles(
+    case: dict[str, Any], rounds: int = 4, **settings: Any
+) -> list[tuple[Cycle, list[list[Any]]]]:
     """Some passes over a cluster that stays as it is: what each came to, and its moves as [bundle, source, destination, reason]."""
-    given = settings_of(vector("shed_transfer")["config"], shedding_strategy="TransferShedder", **settings)
+    given = settings_of(
+        vector("shed_transfer")["config"], shedding_strategy="TransferShedder", **settings
+    )
     config = cluster_config(given).shedder_config
     assert isinstance(config, TransferShedderConfig)
     brokers, lists = case["brokers"], case["topBundles"]
@@ -171,7 +258,11 @@ def cycles(case: dict[str, Any], rounds: int = 4, **settings: Any) -> list[tuple
     def top(row: int) -> Top:
         rows = lists.get(list(brokers)[row], [])
         loads = np.array([load for _, load in rows], float)
-        return Top(np.array([names.index(name) for name, _ in rows], np.intp), loads, np.ones(len(rows), np.bool_))
+        return Top(
+            np.array([names.index(name) for name, _ in rows], np.intp),
+            loads,
+            np.ones(len(rows), np.bool_),
+        )
 
     store = LoadStore(
         tuple(brokers),
@@ -187,7 +278,15 @@ def cycles(case: dict[str, Any], rounds: int = 4, **settings: Any) -> list[tuple
         hits = cycle.hits
         places = [(move.source, move.destination) for move in cycle.moves]
         ends = [[None if row is None else store.names[row] for row in pair] for pair in places]
-        found.append((cycle, [[names[move.bundle], *end, move.why.reason] for move, end in zip(cycle.moves, ends, strict=True)]))
+        found.append(
+            (
+                cycle,
+                [
+                    [names[move.bundle], *end, move.why.reason]
+                    for move, end in zip(cycle.moves, ends, strict=True)
+                ],
+            )
+        )
     return found
 
 
@@ -206,7 +305,10 @@ def test_transfer_shedder_waits_three_rounds_and_then_moves_two_bundles(profile:
 
 def test_with_transfer_disabled_the_same_bundles_leave_without_a_destination() -> None:
     given = vector("shed_transfer")
-    assert cycles(given, loadBalancerTransferEnabled=False)[-1][1] == given["transferDisabled"]["expectedRound4"]
+    assert (
+        cycles(given, loadBalancerTransferEnabled=False)[-1][1]
+        == given["transferDisabled"]["expectedRound4"]
+    )
 
 
 @pytest.mark.parametrize("name", ["newBroker", "swap", "noSwapPossible", "alike", "sole"])

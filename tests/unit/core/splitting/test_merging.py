@@ -20,42 +20,64 @@ from tests.support.build import Report, batch_of
 
 HOUR_MS, DAY_MS, START_MS = 3_600_000, 86_400_000, 100_000_000
 EIGHT = Ring.new("t/n", 8).names
-SMALL = BundleStats(topics=2, producer_count=1, consumer_count=1, msg_rate_in=1.0, msg_throughput_in=1_000.0)
+SMALL = BundleStats(
+    topics=2, producer_count=1, consumer_count=1, msg_rate_in=1.0, msg_throughput_in=1_000.0
+)
 PAIRS = [(EIGHT[at], EIGHT[at + 1]) for at in (0, 2, 4, 6)]
 
 
-def cluster(owned: Mapping[str, Mapping[str, BundleStats]], now_ms: int, **columns: Any) -> ClusterView:
+def cluster(
+    owned: Mapping[str, Mapping[str, BundleStats]], now_ms: int, **columns: Any
+) -> ClusterView:
     """Brokers that have just reported. `columns` of the bundles: others than reports would give, from the start on unless said."""
-    reports = [Report(broker, now_ms, bundles, offset=place) for place, (broker, bundles) in enumerate(owned.items())]
+    reports = [
+        Report(broker, now_ms, bundles, offset=place)
+        for place, (broker, bundles) in enumerate(owned.items())
+    ]
     shard, _ = fold(Shard.empty(), batch_of(reports), now_ms, FoldConfig())
     view = view_of("c", [shard], now_ms, {"cpu": 1.0})
     columns = {"owner_since_ms": np.zeros(len(view.bundles), np.int64)} | columns
     return replace(view, bundles=replace(view.bundles, **columns))
 
 
-def of_one(names: Sequence[str] = EIGHT, stats: BundleStats = SMALL) -> dict[str, dict[str, BundleStats]]:
+def of_one(
+    names: Sequence[str] = EIGHT, stats: BundleStats = SMALL
+) -> dict[str, dict[str, BundleStats]]:
     """Broker a has them all."""
     return {"a": dict.fromkeys(names, stats), "b": {}}
 
 
-def look(view: ClusterView, watched: Mapping[str, Mergeable] | None = None, least: Mapping[str, int] | None = None, **settings: Any):
+def look(
+    view: ClusterView,
+    watched: Mapping[str, Mergeable] | None = None,
+    least: Mapping[str, int] | None = None,
+    **settings: Any,
+):
     """One look at a cluster of which nothing is under way."""
     config = SplittingConfig(**{"namespace_default_bundles": 1} | settings)
-    return merge_look(view, ~view.bundles.system & ~view.bundles.in_flight, least or {}, watched or {}, config)
+    return merge_look(
+        view, ~view.bundles.system & ~view.bundles.in_flight, least or {}, watched or {}, config
+    )
 
 
 def advised(found: MergeLook) -> list[tuple[str, str]]:
     return [(one.bundle, one.neighbour) for one in found.told if one.owner]
 
 
-def an_hour_later(owned: Mapping[str, Mapping[str, BundleStats]], least: Mapping[str, int] | None = None, **settings: Any) -> MergeLook:
+def an_hour_later(
+    owned: Mapping[str, Mapping[str, BundleStats]],
+    least: Mapping[str, int] | None = None,
+    **settings: Any,
+) -> MergeLook:
     """The second of two looks that find the same."""
     first = look(cluster(owned, START_MS), None, least, **settings)
     assert first.told == ()
     return look(cluster(owned, START_MS + HOUR_MS), first.pairs, least, **settings)
 
 
-def test_two_neighbours_that_have_been_small_for_an_hour_are_advised_with_what_they_carry_together() -> None:
+def test_two_neighbours_that_have_been_small_for_an_hour_are_advised_with_what_they_carry_together() -> (
+    None
+):
     found = an_hour_later(of_one())
     assert advised(found) == PAIRS
     one = found.told[0]
@@ -96,13 +118,24 @@ def test_a_bundle_that_nobody_has_between_two_is_no_bridge() -> None:
     ("below", "at"),
     [
         (BundleStats(topics=249), BundleStats(topics=250)),
-        (BundleStats(topics=1, producer_count=200, consumer_count=49), BundleStats(topics=1, producer_count=200, consumer_count=50)),
-        (BundleStats(topics=1, msg_rate_out=7_499.0), BundleStats(topics=1, msg_rate_in=7_000.0, msg_rate_out=500.0)),
-        (BundleStats(topics=1, msg_throughput_in=24.9 * MIB), BundleStats(topics=1, msg_throughput_out=25.0 * MIB)),
+        (
+            BundleStats(topics=1, producer_count=200, consumer_count=49),
+            BundleStats(topics=1, producer_count=200, consumer_count=50),
+        ),
+        (
+            BundleStats(topics=1, msg_rate_out=7_499.0),
+            BundleStats(topics=1, msg_rate_in=7_000.0, msg_rate_out=500.0),
+        ),
+        (
+            BundleStats(topics=1, msg_throughput_in=24.9 * MIB),
+            BundleStats(topics=1, msg_throughput_out=25.0 * MIB),
+        ),
     ],
     ids=["topics", "sessions", "rate", "bandwidth"],
 )
-def test_what_comes_to_half_of_one_limit_is_not_advised(below: BundleStats, at: BundleStats) -> None:
+def test_what_comes_to_half_of_one_limit_is_not_advised(
+    below: BundleStats, at: BundleStats
+) -> None:
     assert advised(an_hour_later(of_one(stats=below))) == PAIRS
     assert an_hour_later(of_one(stats=at)).pairs == {}
 
@@ -110,7 +143,9 @@ def test_what_comes_to_half_of_one_limit_is_not_advised(below: BundleStats, at: 
 def test_rates_are_those_of_the_long_average() -> None:
     view = cluster(of_one(), START_MS)
     busy = replace(view.bundles.long, rate_in=np.full(8, 8_000.0))
-    assert look(view).pairs and not look(replace(view, bundles=replace(view.bundles, long=busy))).pairs
+    assert (
+        look(view).pairs and not look(replace(view, bundles=replace(view.bundles, long=busy))).pairs
+    )
 
 
 def test_where_sessions_have_no_limit_they_hold_nothing_up() -> None:
@@ -145,7 +180,10 @@ def test_a_bundle_that_has_come_to_its_owner_within_the_hour_is_not_advised(move
     second = look(cluster(of_one(), now_ms, owner_since_ms=since), first.pairs)
     assert advised(second) == PAIRS[1:]
     assert second.pairs[EIGHT[0]] == first.pairs[EIGHT[0]]
-    assert advised(look(cluster(of_one(), now_ms + 1, owner_since_ms=since), second.pairs)) == PAIRS[:1]
+    assert (
+        advised(look(cluster(of_one(), now_ms + 1, owner_since_ms=since), second.pairs))
+        == PAIRS[:1]
+    )
 
 
 def test_a_namespace_keeps_its_default_number_of_bundles() -> None:
@@ -156,7 +194,10 @@ def test_a_namespace_keeps_its_default_number_of_bundles() -> None:
 
 def test_a_namespace_keeps_the_number_of_bundles_that_an_operator_gave_it() -> None:
     two = of_one([*EIGHT, *Ring.new("t/o", 4).names])
-    assert [low for low, _ in advised(an_hour_later(two, {"t/n": 7}))] == [EIGHT[0], *Ring.new("t/o", 4).names[::2]]
+    assert [low for low, _ in advised(an_hour_later(two, {"t/n": 7}))] == [
+        EIGHT[0],
+        *Ring.new("t/o", 4).names[::2],
+    ]
 
 
 def test_a_bundle_that_waits_for_an_owner_counts_among_its_namespaces() -> None:
@@ -173,19 +214,36 @@ def test_namespaces_of_the_system_are_left_alone(namespace: str) -> None:
 def test_bundles_that_something_is_under_way_with_are_left_alone() -> None:
     moving = np.zeros(8, np.bool_)
     moving[1] = True
-    assert list(look(cluster(of_one(), START_MS, in_flight=moving)).pairs) == [EIGHT[2], EIGHT[4], EIGHT[6]]
+    assert list(look(cluster(of_one(), START_MS, in_flight=moving)).pairs) == [
+        EIGHT[2],
+        EIGHT[4],
+        EIGHT[6],
+    ]
 
 
 def test_bundles_that_no_report_has_named_for_an_hour_are_left_alone() -> None:
     reported = np.full(8, START_MS)
     reported[0] = START_MS - HOUR_MS - 1
-    assert list(look(cluster(of_one(), START_MS, reported_ms=reported)).pairs) == [EIGHT[1], EIGHT[3], EIGHT[5]]
+    assert list(look(cluster(of_one(), START_MS, reported_ms=reported)).pairs) == [
+        EIGHT[1],
+        EIGHT[3],
+        EIGHT[5],
+    ]
 
 
 def test_a_pair_that_is_watched_stays_one_when_its_neighbours_become_small() -> None:
-    first = look(cluster(of_one() | {"a": dict.fromkeys(EIGHT, SMALL) | {EIGHT[0]: BundleStats(topics=800)}}, START_MS))
+    first = look(
+        cluster(
+            of_one() | {"a": dict.fromkeys(EIGHT, SMALL) | {EIGHT[0]: BundleStats(topics=800)}},
+            START_MS,
+        )
+    )
     assert list(first.pairs) == [EIGHT[1], EIGHT[3], EIGHT[5]]
-    assert list(look(cluster(of_one(), START_MS + 1), first.pairs).pairs) == [EIGHT[1], EIGHT[3], EIGHT[5]]
+    assert list(look(cluster(of_one(), START_MS + 1), first.pairs).pairs) == [
+        EIGHT[1],
+        EIGHT[3],
+        EIGHT[5],
+    ]
 
 
 def test_advice_is_told_anew_every_day_and_withdrawn_when_it_holds_no_more() -> None:
@@ -205,10 +263,14 @@ def test_so_many_pairs_are_watched_and_no_more_and_known_ones_stay() -> None:
     last = Mergeable(many[-1], 7, START_MS)
     owned = of_one(many)
     owned["a"] |= dict.fromkeys(many[:100], BundleStats(topics=5))
-    found = look(cluster(owned, START_MS), {many[0]: Mergeable(many[1], 7, START_MS), many[-2]: last})
+    found = look(
+        cluster(owned, START_MS), {many[0]: Mergeable(many[1], 7, START_MS), many[-2]: last}
+    )
     assert len(found.pairs) == MOST_PAIRS < 320
     assert (found.pairs[many[0]].since_ms, found.pairs[many[-2]]) == (7, last)
-    assert list(found.pairs)[1:-1] == many[100 : 100 + 2 * (MOST_PAIRS - 2) : 2], "the smallest first"
+    assert list(found.pairs)[1:-1] == many[100 : 100 + 2 * (MOST_PAIRS - 2) : 2], (
+        "the smallest first"
+    )
 
 
 def test_of_a_chain_every_other_pair_is_taken_around_those_that_are_known() -> None:

@@ -17,25 +17,35 @@ from lb_stream.io.local.embedded_kafka import EmbeddedKafka
     [
         pytest.param(0, 5_000, 5_000, id="nothing there yet"),
         pytest.param(200_000, 5_000, 5_000, id="reports of a thousand bundles"),
-        pytest.param(2_500_000, 5_000, BATCH_BYTES // 2_500_000, id="reports of ten thousand bundles"),
+        pytest.param(
+            2_500_000, 5_000, BATCH_BYTES // 2_500_000, id="reports of ten thousand bundles"
+        ),
         pytest.param(2_500_000, 100, 100, id="fewer are wanted"),
         pytest.param(2_500_000, 0, 0, id="no limit is wanted"),
         pytest.param(2 * BATCH_BYTES, 5_000, 1, id="one is more than enough"),
     ],
 )
 def test_large_reports_make_batches_of_fewer_records(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, largest: int, most: int, read: int
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    largest: int,
+    most: int,
+    read: int,
 ) -> None:
     monkeypatch.setattr(batch_size, "largest_record", lambda _: largest)
     with caplog.at_level(logging.INFO):
-        found = limit_batch_size(Settings(stream=StreamSettings(max_offsets_per_trigger=most, pipeline_id="mine")))
+        found = limit_batch_size(
+            Settings(stream=StreamSettings(max_offsets_per_trigger=most, pipeline_id="mine"))
+        )
     assert (found.stream.max_offsets_per_trigger, found.stream.pipeline_id) == (read, "mine")
     assert (f"a batch reads {read} records" in caplog.text) == (read < most)
 
 
 @pytest.mark.jvm
 @pytest.mark.e2e
-def test_the_newest_records_of_all_partitions_and_of_the_commands_are_looked_at(kafka: EmbeddedKafka, topic_names: TopicSettings) -> None:
+def test_the_newest_records_of_all_partitions_and_of_the_commands_are_looked_at(
+    kafka: EmbeddedKafka, topic_names: TopicSettings
+) -> None:
     create_topics(kafka.bootstrap, topic_specs(topic_names, reports=2))
     topics = TopicSettings(reports=topic_names.reports, commands=topic_names.commands)
     settings = Settings(kafka=KafkaSettings(bootstrap_servers=kafka.bootstrap), topics=topics)
@@ -53,7 +63,9 @@ def test_the_newest_records_of_all_partitions_and_of_the_commands_are_looked_at(
     send(0, 100)
     send(1, 3_000_000)
     producer.flush()
-    assert 3_000_000 < largest_record(settings) < 3_000_100, "the larger one is not among the newest any more"
+    assert 3_000_000 < largest_record(settings) < 3_000_100, (
+        "the larger one is not among the newest any more"
+    )
     producer.send(topic_names.commands, b"x" * 5_000_000, partition=0)
     producer.flush()
     assert 5_000_000 < largest_record(settings) < 5_000_100

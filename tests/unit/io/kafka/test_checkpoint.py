@@ -11,7 +11,13 @@ from lb_stream.access import preflight
 from lb_stream.contracts.settings import Settings, StreamSettings
 from lb_stream.io.kafka import checkpoint as module
 from lb_stream.io.kafka import rights
-from lb_stream.io.kafka.checkpoint import LostRecords, Offsets, check_none_lost, next_offsets, offsets_to_start
+from lb_stream.io.kafka.checkpoint import (
+    LostRecords,
+    Offsets,
+    check_none_lost,
+    next_offsets,
+    offsets_to_start,
+)
 from lb_stream.store import Store
 
 REPORTS, COMMANDS = "lb-load-reports", "lb-commands"
@@ -37,7 +43,9 @@ def test_the_next_batch_begins_where_the_last_finished_one_has_ended(tmp_path: P
     write(tmp_path, "commits/0", "v1", "{}")
     assert next_offsets(Store.at(tmp_path)) == {(REPORTS, 0): 5, (COMMANDS, 0): 1}
     write(tmp_path, "offsets/1", "v1", "{}", ends(reports=9, commands=1))
-    assert next_offsets(Store.at(tmp_path)) == {(REPORTS, 0): 5, (COMMANDS, 0): 1}, "batch 1 was planned, not finished"
+    assert next_offsets(Store.at(tmp_path)) == {(REPORTS, 0): 5, (COMMANDS, 0): 1}, (
+        "batch 1 was planned, not finished"
+    )
     write(tmp_path, "commits/1", "v1", "{}")
     assert next_offsets(Store.at(tmp_path)) == {(REPORTS, 0): 9, (COMMANDS, 0): 1}
 
@@ -75,7 +83,9 @@ class Unseen:
     def describe_topics(self, topics: list[str]) -> list[dict[str, object]]:
         return [{"name": topic, "error_code": self.code} for topic in topics]
 
-    def describe_configs(self, resources: list[ConfigResource], config_filter: str) -> dict[str, dict[str, dict[str, object]]]:
+    def describe_configs(
+        self, resources: list[ConfigResource], config_filter: str
+    ) -> dict[str, dict[str, dict[str, object]]]:
         assert config_filter == "all"
         return {"topic": {resource.name: {} for resource in resources}}
 
@@ -106,7 +116,12 @@ class TestWithKafka:
 
     def test_nothing_is_lost_as_long_as_kafka_has_what_comes_next(self) -> None:
         for reports in (100, 150, 200):
-            assert check_none_lost(settings(), {(REPORTS, 0): reports, (COMMANDS, 0): 10}, new_checkpoint=False) == ""
+            assert (
+                check_none_lost(
+                    settings(), {(REPORTS, 0): reports, (COMMANDS, 0): 10}, new_checkpoint=False
+                )
+                == ""
+            )
         assert check_none_lost(settings(), {}, new_checkpoint=True) == ""
 
     @pytest.mark.parametrize("new", [False, True])
@@ -114,20 +129,33 @@ class TestWithKafka:
         wanted = {(REPORTS, 0): 60, (COMMANDS, 0): 0}
         with pytest.raises(LostRecords) as error:
             check_none_lost(settings(), wanted, new)
-        assert "topic lb-load-reports, partition 0: offsets 60 to 99, 40 records" in str(error.value)
+        assert "topic lb-load-reports, partition 0: offsets 60 to 99, 40 records" in str(
+            error.value
+        )
         assert "--set stream.lost_records=skip" in str(error.value)
-        assert "offsets 60 to 99, 40 records" in check_none_lost(settings(lost_records="skip"), wanted, new)
+        assert "offsets 60 to 99, 40 records" in check_none_lost(
+            settings(lost_records="skip"), wanted, new
+        )
 
     @pytest.mark.parametrize(
-        ("wanted", "told"), [({(REPORTS, 0): 201}, "next is offset 201, and it ends at 200"), ({(REPORTS, 1): 5}, "5")]
+        ("wanted", "told"),
+        [({(REPORTS, 0): 201}, "next is offset 201, and it ends at 200"), ({(REPORTS, 1): 5}, "5")],
     )
     def test_topics_made_anew_need_a_new_checkpoint(self, wanted: Offsets, told: str) -> None:
         for one in (settings(), settings(lost_records="skip")):
-            with pytest.raises(LostRecords, match=r"checkpoint /checkpoints/eu does not fit.*stream\.checkpoint=FOLDER") as error:
+            with pytest.raises(
+                LostRecords,
+                match=r"checkpoint /checkpoints/eu does not fit.*stream\.checkpoint=FOLDER",
+            ) as error:
                 check_none_lost(one, wanted, new_checkpoint=False)
             assert told in str(error.value)
         assert told in check_none_lost(settings(lost_records="skip"), wanted, new_checkpoint=True)
 
-    def test_a_new_checkpoint_begins_at_the_wanted_offset_if_there_is_one_else_at_the_first(self) -> None:
+    def test_a_new_checkpoint_begins_at_the_wanted_offset_if_there_is_one_else_at_the_first(
+        self,
+    ) -> None:
         for wanted, start in ((150, 150), (200, 200), (60, 100), (201, 100)):
-            assert offsets_to_start(settings(), {(REPORTS, 0): wanted}) == {REPORTS: {"0": start}, COMMANDS: {"0": 0}}
+            assert offsets_to_start(settings(), {(REPORTS, 0): wanted}) == {
+                REPORTS: {"0": start},
+                COMMANDS: {"0": 0},
+            }

@@ -24,15 +24,21 @@ def test_what_some_do_not_need_is_the_others() -> None:
 
 
 places = st.dictionaries(
-    st.integers(0, 9).map(lambda number: ("reports", number)), st.tuples(st.integers(0, 99), st.integers(0, 999)), min_size=1
+    st.integers(0, 9).map(lambda number: ("reports", number)),
+    st.tuples(st.integers(0, 99), st.integers(0, 999)),
+    min_size=1,
 )
 
 
 @given(places, st.integers(1, 3_000))
-def test_a_batch_has_its_size_and_nobody_has_more_than_one_who_waits(waiting: dict[tuple[str, int], tuple[int, int]], limit: int) -> None:
+def test_a_batch_has_its_size_and_nobody_has_more_than_one_who_waits(
+    waiting: dict[tuple[str, int], tuple[int, int]], limit: int
+) -> None:
     planned = {place: (begin, begin) for place, (begin, _) in waiting.items()}
     newest = {place: begin + count for place, (begin, count) in waiting.items()}
-    taken = {place: end - planned[place][0] for place, end in fair_ends(planned, newest, limit).items()}
+    taken = {
+        place: end - planned[place][0] for place, end in fair_ends(planned, newest, limit).items()
+    }
     assert sum(taken.values()) == min(limit, sum(count for _, count in waiting.values()))
     for place, (_, count) in waiting.items():
         assert 0 <= taken[place] <= count
@@ -66,11 +72,16 @@ class Reader:
         return self.fairness.violated(Settings(), planned)
 
 
-def test_who_has_waited_too_long_in_a_row_is_told_with_the_flood(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_has_waited_too_long_in_a_row_is_told_with_the_flood(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     reader = Reader(monkeypatch)
     said = [reader.read() for _ in range(int(LONGEST_WAIT_S) + 1)]
     assert said[:-1] == [None] * int(LONGEST_WAIT_S)
-    assert said[-1] == "few records have waited for 15 s behind the many of topic reports, partition 0 (of reports/1)"
+    assert (
+        said[-1]
+        == "few records have waited for 15 s behind the many of topic reports, partition 0 (of reports/1)"
+    )
 
 
 def test_a_wait_that_was_over_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,7 +91,9 @@ def test_a_wait_that_was_over_begins_anew(monkeypatch: pytest.MonkeyPatch) -> No
         assert reader.read({FLOODED: (0, 990), QUIET: (50, 60), COMMANDS: (4, 5)}) is None
 
 
-def test_kafka_is_not_asked_while_batches_are_not_full_nor_before_the_job_has_caught_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kafka_is_not_asked_while_batches_are_not_full_nor_before_the_job_has_caught_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     reader = Reader(monkeypatch)
     assert [reader.read({FLOODED: (0, 900), QUIET: (50, 51)}) for _ in range(30)] == [None] * 30
     late = Reader(monkeypatch, caught_up=False)

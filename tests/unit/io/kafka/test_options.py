@@ -21,14 +21,21 @@ def settings(**options: object) -> Settings:
 
 
 def test_without_options_only_the_servers_are_told() -> None:
-    assert client_options(settings()).keys() == {"bootstrap_servers", "kafka_client", "retry_backoff_ms"}
+    assert client_options(settings()).keys() == {
+        "bootstrap_servers",
+        "kafka_client",
+        "retry_backoff_ms",
+    }
     assert client_options(settings())["bootstrap_servers"] == ["one:9093", "two:9093"]
     assert spark_options(settings()) == {"kafka.bootstrap.servers": "one:9093,two:9093"}
 
 
 def test_a_sasl_login_becomes_a_jaas_line_and_its_quotes_stay_harmless() -> None:
     given = settings(
-        security_protocol="SASL_SSL", sasl_mechanism="SCRAM-SHA-512", sasl_plain_username="lb", sasl_plain_password='p"w\\d; required'
+        security_protocol="SASL_SSL",
+        sasl_mechanism="SCRAM-SHA-512",
+        sasl_plain_username="lb",
+        sasl_plain_password='p"w\\d; required',
     )
     assert client_options(given)["sasl_plain_password"] == 'p"w\\d; required'
     options = spark_options(given)
@@ -60,37 +67,64 @@ def test_the_password_of_a_key_goes_to_both_and_is_asked_for(tmp_path: Path) -> 
     assert client_options(given)["ssl_password"] == "opens it"
     options = spark_options(given)
     assert options["kafka.ssl.key.password"] == "opens it"
-    assert options["kafka.ssl.keystore.key"] == options["kafka.ssl.keystore.certificate.chain"] == both.read_text()
-    with pytest.raises(SettingError, match=r"kafka\.options\.ssl_password = None: expected the password of the key in .*both\.pem"):
+    assert (
+        options["kafka.ssl.keystore.key"]
+        == options["kafka.ssl.keystore.certificate.chain"]
+        == both.read_text()
+    )
+    with pytest.raises(
+        SettingError,
+        match=r"kafka\.options\.ssl_password = None: expected the password of the key in .*both\.pem",
+    ):
         spark_options(settings(security_protocol="SSL", ssl_certfile=str(both)))
 
 
 def test_a_key_that_java_cannot_read_is_named_with_what_turns_it_into_one(tmp_path: Path) -> None:
     (tmp_path / "old.key").write_text("-----BEGIN RSA PRIVATE KEY-----\n")
-    with pytest.raises(SettingError, match=r"kafka\.options\.ssl_keyfile = .*PKCS#8 \(openssl pkcs8"):
+    with pytest.raises(
+        SettingError, match=r"kafka\.options\.ssl_keyfile = .*PKCS#8 \(openssl pkcs8"
+    ):
         spark_options(settings(security_protocol="SSL", ssl_keyfile=str(tmp_path / "old.key")))
 
 
 def test_a_key_that_java_cannot_open_is_named_with_what_turns_it_into_one(tmp_path: Path) -> None:
     # How a key begins that `openssl genpkey -aes256` makes.
     pbes2 = b64encode(bytes.fromhex("3082013c305f06092a864886f70d01050d3052")).decode()
-    (tmp_path / "new.key").write_text(f"-----BEGIN ENCRYPTED PRIVATE KEY-----\n{pbes2}\n-----END ENCRYPTED PRIVATE KEY-----\n")
-    given = {"security_protocol": "SSL", "ssl_keyfile": str(tmp_path / "new.key"), "ssl_password": "opens it"}
-    assert client_options(settings(**given))["ssl_keyfile"] == given["ssl_keyfile"], "Python's client opens it"
-    with pytest.raises(SettingError, match=r"kafka\.options\.ssl_keyfile = .*opens.*\(openssl pkcs8 -topk8 -v1 PBE-SHA1-3DES"):
+    (tmp_path / "new.key").write_text(
+        f"-----BEGIN ENCRYPTED PRIVATE KEY-----\n{pbes2}\n-----END ENCRYPTED PRIVATE KEY-----\n"
+    )
+    given = {
+        "security_protocol": "SSL",
+        "ssl_keyfile": str(tmp_path / "new.key"),
+        "ssl_password": "opens it",
+    }
+    assert client_options(settings(**given))["ssl_keyfile"] == given["ssl_keyfile"], (
+        "Python's client opens it"
+    )
+    with pytest.raises(
+        SettingError,
+        match=r"kafka\.options\.ssl_keyfile = .*opens.*\(openssl pkcs8 -topk8 -v1 PBE-SHA1-3DES",
+    ):
         spark_options(settings(**given))
 
 
 def test_a_bearer_token_comes_from_one_file_for_both(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("head.claims.signature")
-    given = settings(security_protocol="SASL_SSL", sasl_mechanism="OAUTHBEARER", sasl_oauth_token_file=str(tmp_path / "token"))
+    given = settings(
+        security_protocol="SASL_SSL",
+        sasl_mechanism="OAUTHBEARER",
+        sasl_oauth_token_file=str(tmp_path / "token"),
+    )
     assert client_options(given)["sasl_oauth_token_provider"].token() == "head.claims.signature"
     assert "sasl_oauth_token_file" not in client_options(given)
     module = "org.apache.kafka.common.security.oauthbearer"
     options = spark_options(given)
     assert options["kafka.sasl.mechanism"] == "OAUTHBEARER"
     assert options["kafka.sasl.jaas.config"] == f"{module}.OAuthBearerLoginModule required;"
-    assert options["kafka.sasl.login.callback.handler.class"] == f"{module}.OAuthBearerLoginCallbackHandler"
+    assert (
+        options["kafka.sasl.login.callback.handler.class"]
+        == f"{module}.OAuthBearerLoginCallbackHandler"
+    )
     assert options["kafka.sasl.oauthbearer.token.endpoint.url"] == f"file://{tmp_path}/token"
 
 
@@ -100,7 +134,9 @@ def test_an_option_that_the_stream_cannot_have_is_named_with_those_it_can() -> N
 
 
 def test_a_file_that_is_not_there_and_an_unknown_mechanism_are_named() -> None:
-    with pytest.raises(SettingError, match=r"kafka\.options\.ssl_cafile = 'nowhere.pem'.*can be read"):
+    with pytest.raises(
+        SettingError, match=r"kafka\.options\.ssl_cafile = 'nowhere.pem'.*can be read"
+    ):
         spark_options(settings(ssl_cafile="nowhere.pem"))
     with pytest.raises(SettingError, match=r"sasl_mechanism = 'PIGEON'.*SCRAM-SHA-512"):
         spark_options(settings(sasl_mechanism="PIGEON", sasl_plain_username="lb"))

@@ -5,7 +5,12 @@ from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
-from kafka.errors import InvalidProducerEpochError, KafkaError, NotLeaderForPartitionError, ProducerFencedError
+from kafka.errors import (
+    InvalidProducerEpochError,
+    KafkaError,
+    NotLeaderForPartitionError,
+    ProducerFencedError,
+)
 
 from lb_stream.contracts.settings import Settings, TopicSettings
 from lb_stream.contracts.tables import ROUNDS
@@ -17,9 +22,22 @@ HIDDEN = "at least one previous transactional or idempotent request has failed w
 
 
 def test_an_answer_that_quotes_an_endless_command_fits_into_kafka() -> None:
-    answer = {"id": "1", "kind": "unload", "outcome": "refused", "text": "no " + "x" * 20_000_000, "rule": None, "decision_ids": []}
-    row = {name: None for name in ROUNDS.schema.names} | {"cluster": "eu", "now_ms": 5, "results": json.dumps([answer])}
-    logged = Logged(3, pa.Table.from_pylist([row | {"decisions": "[]", "ownership": "[]"}], ROUNDS.schema))
+    answer = {
+        "id": "1",
+        "kind": "unload",
+        "outcome": "refused",
+        "text": "no " + "x" * 20_000_000,
+        "rule": None,
+        "decision_ids": [],
+    }
+    row = {name: None for name in ROUNDS.schema.names} | {
+        "cluster": "eu",
+        "now_ms": 5,
+        "results": json.dumps([answer]),
+    }
+    logged = Logged(
+        3, pa.Table.from_pylist([row | {"decisions": "[]", "ownership": "[]"}], ROUNDS.schema)
+    )
     ((topic, key, value, headers),) = _records(logged, TopicSettings())
     assert (topic, key, headers) == ("lb-command-results", "1", [])
     assert len(json.loads(value or "")["text"]) == LONGEST_TEXT
@@ -35,7 +53,9 @@ def test_an_answer_that_quotes_an_endless_command_fits_into_kafka() -> None:
         (KafkaError(HIDDEN, NotLeaderForPartitionError()), KafkaAway),
     ],
 )
-def test_who_is_fenced_stops_however_the_client_tells_it(monkeypatch: pytest.MonkeyPatch, error: KafkaError, told: type[Exception]) -> None:
+def test_who_is_fenced_stops_however_the_client_tells_it(
+    monkeypatch: pytest.MonkeyPatch, error: KafkaError, told: type[Exception]
+) -> None:
     """Two jobs that each took it for an absence of Kafka's would begin anew, and fence each other, for ever."""
     producer = Mock()
     producer.send_offsets_to_transaction.side_effect = error
@@ -46,7 +66,9 @@ def test_who_is_fenced_stops_however_the_client_tells_it(monkeypatch: pytest.Mon
         publishing.publish(Logged(0, ROUNDS.schema.empty_table()))
 
 
-def test_a_million_records_do_not_wait_in_the_client_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_million_records_do_not_wait_in_the_client_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     producer, waiting, most = Mock(), set[int](), 0
 
     def send(*_: object, **__: object) -> Mock:

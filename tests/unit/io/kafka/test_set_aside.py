@@ -13,7 +13,15 @@ from kafka.record.default_records import DefaultRecordBatch
 from lb_stream.contracts.settings import Settings, StreamSettings
 from lb_stream.io.kafka import set_aside as module
 from lb_stream.io.kafka.guarded import Measured, measured
-from lb_stream.io.kafka.set_aside import ENDS, GUARDED_BATCHES, Guard, Replan, Way, clear_way, excuse
+from lb_stream.io.kafka.set_aside import (
+    ENDS,
+    GUARDED_BATCHES,
+    Guard,
+    Replan,
+    Way,
+    clear_way,
+    excuse,
+)
 from lb_stream.io.kafka.set_aside_file import SetAside
 from lb_stream.store import Store
 from lb_stream.stream.records import LARGEST_BYTES
@@ -26,7 +34,9 @@ ZSTD = DefaultRecordBatch.CODEC_ZSTD
 def batch_of(payload: bytes, codec: int, records: int) -> DefaultRecordBatch:
     """A batch as Kafka keeps it, at offset 100."""
     size = len(payload) + DefaultRecordBatch.HEADER_STRUCT.size - 12
-    header = DefaultRecordBatch.HEADER_STRUCT.pack(100, size, 0, 2, 0, codec, records - 1, 5, 7, -1, -1, -1, records)
+    header = DefaultRecordBatch.HEADER_STRUCT.pack(
+        100, size, 0, 2, 0, codec, records - 1, 5, 7, -1, -1, -1, records
+    )
     return DefaultRecordBatch(header + payload)
 
 
@@ -38,8 +48,14 @@ def packed(codec: str, plain: bytes) -> bytes:
     if codec == "snappy":
         return bytes(pa.Codec("snappy").compress(plain, asbytes=True))
     if codec == "xerial":
-        half = [pa.Codec("snappy").compress(part, asbytes=True) for part in (plain[:20], plain[20:])]
-        return b"\x82SNAPPY\x00" + bytes(8) + b"".join(len(part).to_bytes(4, "big") + part for part in half)
+        half = [
+            pa.Codec("snappy").compress(part, asbytes=True) for part in (plain[:20], plain[20:])
+        ]
+        return (
+            b"\x82SNAPPY\x00"
+            + bytes(8)
+            + b"".join(len(part).to_bytes(4, "big") + part for part in half)
+        )
     sink = pa.BufferOutputStream()
     with pa.CompressedOutputStream(sink, codec) as out:
         out.write(plain)
@@ -51,7 +67,9 @@ CODECS = {"none": 0, "gzip": 1, "snappy": 2, "xerial": 2, "lz4": 3, "zstd": 4}
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_records_are_measured_in_every_compression(codec: str) -> None:
-    plain = b"".join(piece for at in range(3) for piece in bombs.record(at, b"eu/b%d" % at, [b"x" * 40], 40))
+    plain = b"".join(
+        piece for at in range(3) for piece in bombs.record(at, b"eu/b%d" % at, [b"x" * 40], 40)
+    )
     found = list(measured(batch_of(packed(codec, plain), CODECS[codec], 3)))
     assert [(one.offset, one.append_ms, one.key, one.last, one.trouble) for one in found] == [
         (100 + at, 7, b"eu/b%d" % at, 100 + at, None) for at in range(3)
@@ -67,8 +85,15 @@ def test_what_is_broken_is_told_of_and_never_raised(codec: str) -> None:
         assert found.trouble is not None and (found.offset, found.last) == (100, 100)
 
 
-def test_no_more_of_a_bomb_is_decompressed_than_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
-    payload = bombs.compressed([bombs.record(0, b"a", [b"x"], 1), bombs.record(1, b"eu/b1", bombs.spaces(64), 64 * bombs.MB)])
+def test_no_more_of_a_bomb_is_decompressed_than_its_beginning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    payload = bombs.compressed(
+        [
+            bombs.record(0, b"a", [b"x"], 1),
+            bombs.record(1, b"eu/b1", bombs.spaces(64), 64 * bombs.MB),
+        ]
+    )
     read = 0
     open_stream = pa.CompressedInputStream
 
@@ -84,7 +109,13 @@ def test_no_more_of_a_bomb_is_decompressed_than_its_beginning(monkeypatch: pytes
 
     monkeypatch.setattr(pa, "CompressedInputStream", Counted)
     good, bomb = measured(batch_of(payload, ZSTD, 2))
-    assert (good.offset, good.trouble, bomb.offset, bomb.key, bomb.size > LARGEST_BYTES) == (100, None, 101, b"eu/b1", True)
+    assert (good.offset, good.trouble, bomb.offset, bomb.key, bomb.size > LARGEST_BYTES) == (
+        100,
+        None,
+        101,
+        b"eu/b1",
+        True,
+    )
     assert read <= 1 << 17
 
 
@@ -93,29 +124,48 @@ class World:
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder = folder
-        self.settings = Settings(stream=StreamSettings(checkpoint=str(folder), default_cluster="eu"))
+        self.settings = Settings(
+            stream=StreamSettings(checkpoint=str(folder), default_cluster="eu")
+        )
         self.unreadable: dict[tuple[str, int], list[Measured]] = {}
         monkeypatch.setattr(module, "_unreadable", self._look)
-        monkeypatch.setattr(module, "measuring_consumer", lambda _: SimpleNamespace(close=lambda: None))
+        monkeypatch.setattr(
+            module, "measuring_consumer", lambda _: SimpleNamespace(close=lambda: None)
+        )
         monkeypatch.setattr(module, "measure", self._measure)
         self.write("sources/0/0", "\0v1", 10, 0)
         self.write("offsets/0", "v1\n{}", 20, 5)
         (folder / "commits").mkdir()
 
-    def _look(self, _: Settings, ranges: Mapping[tuple[str, int], tuple[int, int]]) -> dict[tuple[str, int], list[Measured]]:
+    def _look(
+        self, _: Settings, ranges: Mapping[tuple[str, int], tuple[int, int]]
+    ) -> dict[tuple[str, int], list[Measured]]:
         found = {
-            place: [one for one in self.unreadable.get(place, ()) if begin <= one.offset < end + module.AHEAD]
+            place: [
+                one
+                for one in self.unreadable.get(place, ())
+                if begin <= one.offset < end + module.AHEAD
+            ]
             for place, (begin, end) in ranges.items()
         }
         return {place: some for place, some in found.items() if some}
 
-    def _measure(self, _: object, ranges: Mapping[tuple[str, int], tuple[int, int]], __: float) -> list[tuple[tuple[str, int], Measured]]:
-        return [(place, Measured(at, 6, 77, at, b"eu/b2")) for place, (begin, end) in ranges.items() for at in range(begin, end)]
+    def _measure(
+        self, _: object, ranges: Mapping[tuple[str, int], tuple[int, int]], __: float
+    ) -> list[tuple[tuple[str, int], Measured]]:
+        return [
+            (place, Measured(at, 6, 77, at, b"eu/b2"))
+            for place, (begin, end) in ranges.items()
+            for at in range(begin, end)
+        ]
 
     def write(self, name: str, head: str, *ends: int) -> None:
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"{head}\n" + json.dumps({REPORTS: {str(number): end for number, end in enumerate(ends)}}))
+        path.write_text(
+            f"{head}\n"
+            + json.dumps({REPORTS: {str(number): end for number, end in enumerate(ends)}})
+        )
 
     def bad(self, partition: int, offset: int, last: int | None = None) -> None:
         one = Measured(offset, 5, 10**9, last or offset, b"eu/b1", "at most so many bytes")
@@ -137,7 +187,9 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     return World(tmp_path, monkeypatch)
 
 
-def test_a_batch_ends_before_a_record_that_cannot_be_read_and_the_next_one_begins_behind_it(world: World) -> None:
+def test_a_batch_ends_before_a_record_that_cannot_be_read_and_the_next_one_begins_behind_it(
+    world: World,
+) -> None:
     world.bad(0, 14, last=16)
     assert (world.start(), world.plan()) == (Way(careful=True), [(10, 14), (0, 5)])
     (world.folder / "commits/0").write_text("v1\n{}")
@@ -147,14 +199,25 @@ def test_a_batch_ends_before_a_record_that_cannot_be_read_and_the_next_one_begin
     assert (world.start(), world.plan(1)) == (Way(), [(17, 25), (5, 9)])
     told = world.guard().told(1, {"eu", "us"})
     ((one,),) = told.values()
-    assert (one["kind"], one["partition"], one["offset"], one["append_ms"], one["broker"]) == ("rejected", 0, 14, 5, "b1")
-    assert json.loads(one["payload"])["expected"] == "at most so many bytes; with the 2 records behind it in its producer's batch"
+    assert (one["kind"], one["partition"], one["offset"], one["append_ms"], one["broker"]) == (
+        "rejected",
+        0,
+        14,
+        5,
+        "b1",
+    )
+    assert (
+        json.loads(one["payload"])["expected"]
+        == "at most so many bytes; with the 2 records behind it in its producer's batch"
+    )
     assert world.guard().told(1, {"eu", "us"}) == told, "the batch may be run again"
     world.write("offsets/2", "v1\n{}", 26, 9)
     assert world.guard().told(2, {"eu", "us"}) == {}
 
 
-def test_where_the_first_batch_begins_is_moved_too_and_a_batch_never_ends_before_it(world: World) -> None:
+def test_where_the_first_batch_begins_is_moved_too_and_a_batch_never_ends_before_it(
+    world: World,
+) -> None:
     for offset in range(10, 22):
         world.bad(0, offset)
     world.bad(1, 0, last=7)
@@ -201,7 +264,9 @@ def test_what_no_known_cluster_can_be_told_of_waits_for_one(world: World) -> Non
 
 
 @pytest.mark.parametrize("culprit", [10, 13, 19])
-def test_a_batch_that_ends_the_job_again_and_again_is_read_in_pieces_until_one_record_is_left_to_blame(world: World, culprit: int) -> None:
+def test_a_batch_that_ends_the_job_again_and_again_is_read_in_pieces_until_one_record_is_left_to_blame(
+    world: World, culprit: int
+) -> None:
     batch, starts, lost = 0, 0, []
     while True:
         starts += 1
@@ -219,7 +284,11 @@ def test_a_batch_that_ends_the_job_again_and_again_is_read_in_pieces_until_one_r
     assert [(one["partition"], one["offset"]) for one in lost] == [(0, culprit)]
     assert starts <= 2 * ENDS + 5
     assert "it ended 4 times while it read nothing else" in lost[0]["payload"]
-    assert (lost[0]["key"], lost[0]["append_ms"], json.loads(lost[0]["payload"])["value"]) == ("eu/b2", 6, "77 bytes")
+    assert (lost[0]["key"], lost[0]["append_ms"], json.loads(lost[0]["payload"])["value"]) == (
+        "eu/b2",
+        6,
+        "77 bytes",
+    )
     assert world.plan(batch)[0] == (culprit + 1, culprit + 1)
 
 
@@ -252,7 +321,9 @@ def test_an_interrupted_job_loses_no_record_of_its_batch(world: World) -> None:
     assert SetAside.read(Store.at(world.folder)).records == ()
 
 
-def test_when_what_had_to_be_read_in_pieces_is_read_the_stream_goes_on_as_ever(world: World) -> None:
+def test_when_what_had_to_be_read_in_pieces_is_read_the_stream_goes_on_as_ever(
+    world: World,
+) -> None:
     for _ in range(ENDS):
         way = world.start()
     (world.folder / "commits/0").write_text("v1\n{}")
@@ -263,7 +334,9 @@ def test_when_what_had_to_be_read_in_pieces_is_read_the_stream_goes_on_as_ever(w
     assert SetAside.read(Store.at(world.folder)).piece == 0
 
 
-def test_a_batch_that_held_few_records_back_is_planned_again_with_equal_shares(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_held_few_records_back_is_planned_again_with_equal_shares(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "bounds", lambda _: ({}, {(REPORTS, 0): 1_000, (REPORTS, 1): 4}))
     world.write("offsets/0", "v1\n{}", 20, 1)
     guard = world.guard()

@@ -6,7 +6,11 @@ from lb_stream.contracts.settings import TopicSettings
 from lb_stream.io.kafka.topics import TopicMismatch, TopicSpec, TopicState, check_topic, topic_specs
 
 SPEC = TopicSpec("lb-load-reports", 4)
-FIT = {"message.timestamp.type": "LogAppendTime", "cleanup.policy": "delete", "max.message.bytes": "10485760"}
+FIT = {
+    "message.timestamp.type": "LogAppendTime",
+    "cleanup.policy": "delete",
+    "max.message.bytes": "10485760",
+}
 
 
 def test_a_topic_as_we_make_it_is_fit() -> None:
@@ -25,7 +29,9 @@ def test_more_partitions_and_larger_records_are_fine() -> None:
         ("max.message.bytes", "1048588", "at least 10485760"),
     ],
 )
-def test_each_wrong_setting_is_told_with_the_command_that_mends_it(setting: str, found: str, expected: str) -> None:
+def test_each_wrong_setting_is_told_with_the_command_that_mends_it(
+    setting: str, found: str, expected: str
+) -> None:
     (mismatch,) = check_topic(SPEC, TopicState(4, {**FIT, setting: found}), "10.1.1.1:9092")
     value = expected.removeprefix("at least ")
     assert str(TopicMismatch([mismatch])) == (
@@ -37,7 +43,11 @@ def test_each_wrong_setting_is_told_with_the_command_that_mends_it(setting: str,
 def test_commands_must_be_one_ordered_stream() -> None:
     (commands,) = [spec for spec in topic_specs() if spec.name == TopicSettings().commands]
     (mismatch,) = check_topic(commands, TopicState(3, commands.configs), "b:1")
-    assert mismatch.setting == "partition count" and "kafka-topics.sh" in mismatch.mend and "--delete" in mismatch.mend
+    assert (
+        mismatch.setting == "partition count"
+        and "kafka-topics.sh" in mismatch.mend
+        and "--delete" in mismatch.mend
+    )
 
 
 def test_all_mismatches_are_told_at_once() -> None:

@@ -29,29 +29,66 @@ def test_a_process_that_began_after_the_job_is_not_the_job() -> None:
     assert not Leader("p", 1, "elsewhere", os.getpid(), int(time.time() * 1000)).runs_here
 
 
-def test_a_running_job_of_this_machine_is_told_without_kafka_and_one_that_has_ended_too(tmp_path: Path) -> None:
-    kafka, stream = {"bootstrap_servers": "127.0.0.1:1"}, {"tables": str(tmp_path), "pipeline_id": "p"}
+def test_a_running_job_of_this_machine_is_told_without_kafka_and_one_that_has_ended_too(
+    tmp_path: Path,
+) -> None:
+    kafka, stream = (
+        {"bootstrap_servers": "127.0.0.1:1"},
+        {"tables": str(tmp_path), "pipeline_id": "p"},
+    )
     settings = Settings.model_validate({"stream": stream, "kafka": kafka})
     announce(Store.at(tmp_path), "p", 0)
     found = who_runs(settings)
     assert found is not None and (found.epoch, found.pid) == (1, os.getpid())
-    with pytest.raises(Stopped, match=rf"the pipeline 'p' is run already by process {os.getpid()} on .* \(epoch 1, since 20.*--take-over"):
+    with pytest.raises(
+        Stopped,
+        match=rf"the pipeline 'p' is run already by process {os.getpid()} on .* \(epoch 1, since 20.*--take-over",
+    ):
         make_way(settings, take_over=False)
     child = os.posix_spawn("/bin/true", ["/bin/true"], {})
     os.waitpid(child, 0)
-    fill(tmp_path, LEADERS, [{"pipeline": "p", "epoch": 2, "host": this_host(), "pid": child, "since_ms": int(time.time() * 1000)}])
+    fill(
+        tmp_path,
+        LEADERS,
+        [
+            {
+                "pipeline": "p",
+                "epoch": 2,
+                "host": this_host(),
+                "pid": child,
+                "since_ms": int(time.time() * 1000),
+            }
+        ],
+    )
     assert who_runs(settings) is None, "killed a moment ago: nobody waits"
     make_way(settings, take_over=False)
 
 
 @pytest.fixture
-def elsewhere(kafka: EmbeddedKafka, topic_names: TopicSettings, tmp_path: Path) -> Iterator[tuple[Settings, Clock]]:
+def elsewhere(
+    kafka: EmbeddedKafka, topic_names: TopicSettings, tmp_path: Path
+) -> Iterator[tuple[Settings, Clock]]:
     """A job on another machine, as its clock and its row of `leaders` tell of it."""
     create_topics(kafka.bootstrap, topic_specs(topic_names))
-    topics = {name: getattr(topic_names, name) for name in ("reports", "commands", "results", "decisions", "ownership")}
-    stream = {"tables": str(tmp_path), "pipeline_id": topic_names.reports[:80], "tick_interval_ms": 200}
-    settings = Settings.model_validate({"kafka": {"bootstrap_servers": kafka.bootstrap}, "topics": topics, "stream": stream})
-    row = {"pipeline": settings.stream.pipeline_id, "epoch": 5, "host": "elsewhere.example", "pid": 1, "since_ms": 1_767_225_600_000}
+    topics = {
+        name: getattr(topic_names, name)
+        for name in ("reports", "commands", "results", "decisions", "ownership")
+    }
+    stream = {
+        "tables": str(tmp_path),
+        "pipeline_id": topic_names.reports[:80],
+        "tick_interval_ms": 200,
+    }
+    settings = Settings.model_validate(
+        {"kafka": {"bootstrap_servers": kafka.bootstrap}, "topics": topics, "stream": stream}
+    )
+    row = {
+        "pipeline": settings.stream.pipeline_id,
+        "epoch": 5,
+        "host": "elsewhere.example",
+        "pid": 1,
+        "since_ms": 1_767_225_600_000,
+    }
     fill(tmp_path, LEADERS, [row])
     clock = Clock(settings)
     yield settings, clock

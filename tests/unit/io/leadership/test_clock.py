@@ -46,7 +46,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return Clock(Settings(stream=StreamSettings(tick_interval_ms=1)))
 
 
-def test_no_trouble_of_a_client_ends_the_clock(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_trouble_of_a_client_ends_the_clock(
+    clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
     Producer.troubles = [KafkaTimeoutError("slow"), RuntimeError("a fault")]
     clock.lead(4)
     try:
@@ -77,7 +79,10 @@ def test_it_ticks_on_while_the_stream_begins_anew_and_says_when_it_ends(clock: C
     Producer.ticked.clear()
     assert Producer.ticked.wait(10)
     clock.stop(ends=True, to="h:7")
-    assert {one["epoch"] for one in Producer.sent} == {4, 5} and (clock.first_epoch, clock.epoch) == (4, 5)
+    assert {one["epoch"] for one in Producer.sent} == {4, 5} and (
+        clock.first_epoch,
+        clock.epoch,
+    ) == (4, 5)
     *before, last = Producer.sent
     assert (last["ends"], last["to"]) == (True, "h:7") and not any(one["ends"] for one in before)
 

@@ -14,12 +14,30 @@ def test_epochs_grow_with_every_start_whatever_the_log_says(tmp_path: Path) -> N
     starts = [("p", 0), ("p", 0), ("q", 0), ("p", 7), ("p", 7)]
     assert [announce(root, *start) for start in starts] == [1, 2, 1, 8, 9]
     rows = dataset(open_table(root, LEADERS)).to_table().to_pylist()
-    assert sorted((row["pipeline"], row["epoch"]) for row in rows) == [("p", 1), ("p", 2), ("p", 8), ("p", 9), ("q", 1)]
+    assert sorted((row["pipeline"], row["epoch"]) for row in rows) == [
+        ("p", 1),
+        ("p", 2),
+        ("p", 8),
+        ("p", 9),
+        ("q", 1),
+    ]
     assert all(row["pid"] > 0 and row["host"] and row["since_ms"] > 0 for row in rows)
 
 
 def test_who_leads_is_told_by_epochs_as_clocks_of_two_machines_differ(tmp_path: Path) -> None:
-    fill(tmp_path, LEADERS, [{"pipeline": "p", "epoch": 1, "host": "fast.example", "pid": 7, "since_ms": 9_000_000_000_000}])
+    fill(
+        tmp_path,
+        LEADERS,
+        [
+            {
+                "pipeline": "p",
+                "epoch": 1,
+                "host": "fast.example",
+                "pid": 7,
+                "since_ms": 9_000_000_000_000,
+            }
+        ],
+    )
     assert announce(Store.at(tmp_path), "p", 1) == 2
     last = last_leader(Store.at(tmp_path))
     assert last is not None and last.epoch == 2 and leads(Store.at(tmp_path), "p")

@@ -65,7 +65,9 @@ def look(member: Member, topic: Topic, for_ms: int = 0) -> None:
         topic.now_ms += 200
 
 
-def test_it_says_now_and_then_that_it_stands_by_and_claims_only_once_spark_is_there(topic: Topic) -> None:
+def test_it_says_now_and_then_that_it_stands_by_and_claims_only_once_spark_is_there(
+    topic: Topic,
+) -> None:
     member = Member(Settings(), leads=False)
     topic.hears(sign(Tick, 1, topic.now_ms, epoch=4))
     look(member, topic, 6_000)
@@ -135,7 +137,12 @@ def test_who_is_refused_says_so_once_and_tries_again_after_a_while(
     later = itertools.count(100_000, 10_000)
     monkeypatch.setattr(module, "_now_ms", lambda: float(next(later)))
     monkeypatch.setattr(Refusing, "to_end" if operation == "Read" else "send", Refusing.refuse)
-    for name, value in {"SignReader": lambda _: Refusing(), "SignSender": lambda _: Refusing(), "AGAIN_S": 0.001, "RETRY_S": 60}.items():
+    for name, value in {
+        "SignReader": lambda _: Refusing(),
+        "SignSender": lambda _: Refusing(),
+        "AGAIN_S": 0.001,
+        "RETRY_S": 60,
+    }.items():
         monkeypatch.setattr(module, name, value)
     member = Member(Settings(), leads=False)
     member.start()
@@ -144,24 +151,33 @@ def test_who_is_refused_says_so_once_and_tries_again_after_a_while(
         assert time.monotonic() < end, "it has given up"
         time.sleep(0.001)
     member.stop()
-    assert [f"missing {operation} on topic lb-commands." in line for line in caplog.messages] == [True]
+    assert [f"missing {operation} on topic lb-commands." in line for line in caplog.messages] == [
+        True
+    ]
     assert member.away is not None and not member.called(0)
 
 
 def test_who_stands_by_is_known_by_what_was_said_lately() -> None:
     bystanders = Bystanders()
-    bystanders.take([sign(Standby, 2, 1_000, warm=True), sign(Standby, 3, 1_000), sign(Standby, 4, 1_000)])
+    bystanders.take(
+        [sign(Standby, 2, 1_000, warm=True), sign(Standby, 3, 1_000), sign(Standby, 4, 1_000)]
+    )
     bystanders.take([sign(Claim, 3, 2_000), sign(Tick, 4, 2_000)])
     assert list(bystanders.now) == ["h:2"] and bystanders.now["h:2"].warm
     bystanders.take([sign(Tick, 4, 1_000 + int(FRESH_MS) + 1)])
     assert bystanders.now == {}
 
 
-@pytest.mark.parametrize("value", [b"", b"[]", b"{", b'{"kind": "dry-run", "id": "1", "on": true}', b'{"kind": "tick"}', b"\xff"])
+@pytest.mark.parametrize(
+    "value",
+    [b"", b"[]", b"{", b'{"kind": "dry-run", "id": "1", "on": true}', b'{"kind": "tick"}', b"\xff"],
+)
 def test_what_is_no_sign_is_none(value: bytes) -> None:
     assert read_sign(value) is None
 
 
 def test_a_sign_of_a_later_version_is_read_as_far_as_it_is_known() -> None:
-    found = read_sign(b'{"kind": "standby", "id": "1", "host": "h", "pid": 3, "warm": true, "since": 7}')
+    found = read_sign(
+        b'{"kind": "standby", "id": "1", "host": "h", "pid": 3, "warm": true, "since": 7}'
+    )
     assert isinstance(found, Standby) and (found.instance, found.warm) == ("h:3", True)

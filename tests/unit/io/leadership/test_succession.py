@@ -9,11 +9,27 @@ SILENCE = 3_000
 
 
 def tick(epoch: int, at_ms: int, pid: int = 1, ends: bool = False, to: str = "") -> Heard:
-    return Heard(Tick(id=f"tick:{epoch}:{at_ms}", pipeline="p", epoch=epoch, host="h", pid=pid, ends=ends, to=to), at_ms)
+    return Heard(
+        Tick(
+            id=f"tick:{epoch}:{at_ms}",
+            pipeline="p",
+            epoch=epoch,
+            host="h",
+            pid=pid,
+            ends=ends,
+            to=to,
+        ),
+        at_ms,
+    )
 
 
 def claim(pid: int, at_ms: int, forced: bool = False, epoch: int = 1) -> Heard:
-    return Heard(Claim(id=f"claim:{pid}:{at_ms}", pipeline="p", epoch=epoch, host="h", pid=pid, forced=forced), at_ms)
+    return Heard(
+        Claim(
+            id=f"claim:{pid}:{at_ms}", pipeline="p", epoch=epoch, host="h", pid=pid, forced=forced
+        ),
+        at_ms,
+    )
 
 
 def standing(*heard: Heard) -> Standing:
@@ -52,16 +68,24 @@ def test_whoever_has_claimed_and_does_not_tick_loses_its_turn() -> None:
 def test_a_leader_that_wakes_up_does_not_make_its_heirs_claim_void() -> None:
     assert heir(tick(1, 0), claim(2, 3_000), tick(1, 3_500), claim(3, 7_000)) == 2
     assert heir(tick(1, 0), claim(2, 3_000), tick(1, 3_500), tick(2, 3_600, pid=2)) is None
-    assert heir(tick(1, 0), claim(2, 3_000), tick(2, 3_600, pid=9)) is None, "another one was faster"
-    assert heir(tick(1, 0), claim(2, 3_000, epoch=7), tick(2, 3_600, pid=2)) is None, "whatever epoch it had heard of"
-    assert heir(tick(1, 0), claim(2, 3_000), tick(1, 3_000 + CLAIM_MS)) is None, "it never led, and the leader lives"
+    assert heir(tick(1, 0), claim(2, 3_000), tick(2, 3_600, pid=9)) is None, (
+        "another one was faster"
+    )
+    assert heir(tick(1, 0), claim(2, 3_000, epoch=7), tick(2, 3_600, pid=2)) is None, (
+        "whatever epoch it had heard of"
+    )
+    assert heir(tick(1, 0), claim(2, 3_000), tick(1, 3_000 + CLAIM_MS)) is None, (
+        "it never led, and the leader lives"
+    )
 
 
 def test_a_leader_that_stops_in_order_is_followed_at_once() -> None:
     assert heir(tick(1, 0), tick(1, 10, ends=True), claim(2, 11)) == 2
 
 
-def test_a_leader_that_names_its_heir_is_followed_by_that_one_and_by_others_only_after_silence() -> None:
+def test_a_leader_that_names_its_heir_is_followed_by_that_one_and_by_others_only_after_silence() -> (
+    None
+):
     over = tick(1, 10, ends=True, to="h:3")
     assert heir(over, claim(2, 11)) is None
     assert heir(over, claim(2, 11), claim(3, 12)) == 3
@@ -109,14 +133,18 @@ def test_each_tick_begins_the_wait_anew() -> None:
 def test_a_sign_that_came_while_kafka_was_slow_to_answer_begins_the_wait_at_the_answer() -> None:
     one = follower()
     assert one.look([tick(1, 51_000)], 0, 1_100) is Action.WAIT
-    assert looks(one, *every_200(1_200, 4_000)) == [Action.WAIT] * 14, "a claim would come too early to count"
+    assert looks(one, *every_200(1_200, 4_000)) == [Action.WAIT] * 14, (
+        "a claim would come too early to count"
+    )
     assert looks(one, (4_000, []), (4_200, [])) == [Action.WAIT, Action.CLAIM]
 
 
 def test_who_could_not_read_the_topic_concludes_nothing_and_begins_anew_once_it_can() -> None:
     one = follower()
     looks(one, (0, [tick(1, 50_000)]), *every_200(200, 2_000))
-    assert set(looks(one, *[(float(at), None) for at in range(2_000, 60_000, 500)])) == {Action.WAIT}
+    assert set(looks(one, *[(float(at), None) for at in range(2_000, 60_000, 500)])) == {
+        Action.WAIT
+    }
     assert set(looks(one, *every_200(60_000, 63_000))) == {Action.WAIT}
     assert looks(one, (63_000, [])) == [Action.CLAIM]
 
@@ -147,10 +175,16 @@ def test_a_claim_that_did_not_count_is_made_again_but_not_at_once() -> None:
     looks(one, (0, [tick(1, 50_000)]), *every_200(200, 3_200))
     early = claim(2, 52_990)  # Kafka's clock says that it hasn't been silent for long enough
     one.claimed(early.sign, 3_010)  # type: ignore[arg-type]
-    assert looks(one, (3_020, [early]), (3_220, []), (4_020, [])) == [Action.WAIT, Action.WAIT, Action.CLAIM]
+    assert looks(one, (3_020, [early]), (3_220, []), (4_020, [])) == [
+        Action.WAIT,
+        Action.WAIT,
+        Action.CLAIM,
+    ]
 
 
 def test_a_hand_over_is_answered_at_once_by_whoever_is_meant() -> None:
     for to, meant in (("", True), ("h:2", True), ("h:3", False)):
         action = Action.CLAIM if meant else Action.WAIT
-        assert looks(follower(), (0, [tick(1, 50_000)]), (200, [tick(1, 50_200, ends=True, to=to)])) == [Action.WAIT, action]
+        assert looks(
+            follower(), (0, [tick(1, 50_000)]), (200, [tick(1, 50_200, ends=True, to=to)])
+        ) == [Action.WAIT, action]

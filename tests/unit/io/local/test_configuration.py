@@ -60,7 +60,12 @@ def test_a_key_beats_the_profile_and_the_profile_beats_the_default(tmp_path: Pat
     documented = effective(given(tmp_path, arguments=("profile=documented",)).settings)
     assert (documented["usage_profile"], documented["placement_weighting"]) == ("2.x", "documented")
     both = effective(
-        given(tmp_path, toml='[balancer]\nprofile = "documented"\n', broker_conf="", arguments=("usage_profile=4.0",)).settings
+        given(
+            tmp_path,
+            toml='[balancer]\nprofile = "documented"\n',
+            broker_conf="",
+            arguments=("usage_profile=4.0",),
+        ).settings
     )
     assert (both["usage_profile"], both["placement_weighting"]) == ("4.0", "documented")
     assert effective(given(tmp_path).settings)["usage_profile"] == "4.0"
@@ -68,17 +73,24 @@ def test_a_key_beats_the_profile_and_the_profile_beats_the_default(tmp_path: Pat
 
 def test_both_spellings_of_a_key_meet_whichever_layer_uses_which(tmp_path: Path) -> None:
     ours_below = given(
-        tmp_path, toml="[balancer]\nshedding_grace_period_ms = 1000\n", arguments=("loadBalancerSheddingGracePeriodMinutes=2",)
+        tmp_path,
+        toml="[balancer]\nshedding_grace_period_ms = 1000\n",
+        arguments=("loadBalancerSheddingGracePeriodMinutes=2",),
     )
     assert effective(ours_below.settings)["shedding_grace_period_ms"] == 120_000
     ours_above = given(
-        tmp_path, toml="[balancer]\nloadBalancerSheddingGracePeriodMinutes = 2\n", arguments=("shedding_grace_period_ms=1000",)
+        tmp_path,
+        toml="[balancer]\nloadBalancerSheddingGracePeriodMinutes = 2\n",
+        arguments=("shedding_grace_period_ms=1000",),
     )
     assert effective(ours_above.settings)["shedding_grace_period_ms"] == 1_000
 
 
 def test_one_file_that_spells_a_key_in_both_ways_is_refused(tmp_path: Path) -> None:
-    error = refused(tmp_path, toml="[balancer]\nshedding_interval_ms = 1\nloadBalancerSheddingIntervalMinutes = 2\n")
+    error = refused(
+        tmp_path,
+        toml="[balancer]\nshedding_interval_ms = 1\nloadBalancerSheddingIntervalMinutes = 2\n",
+    )
     assert error.expected == "only one spelling of shedding_interval_ms"
 
 
@@ -96,30 +108,53 @@ def test_one_file_that_spells_a_key_in_both_ways_is_refused(tmp_path: Path) -> N
         ("loadBalancerBandwidthOutResourceWeight=0", "bandwidth_out_weight", 0.0),
     ],
 )
-def test_pulsars_keys_are_understood_in_their_own_units(tmp_path: Path, pulsar, ours, value) -> None:
+def test_pulsars_keys_are_understood_in_their_own_units(
+    tmp_path: Path, pulsar, ours, value
+) -> None:
     assert effective(given(tmp_path, broker_conf=pulsar).settings)[ours] == value
     assert effective(given(tmp_path, arguments=(pulsar,)).settings)[ours] == value
 
 
 def test_a_strategy_may_be_named_by_pulsars_class(tmp_path: Path) -> None:
-    loaded = given(tmp_path, broker_conf="loadBalancerLoadSheddingStrategy=org.apache.pulsar.broker.loadbalance.impl.ThresholdShedder\n")
+    loaded = given(
+        tmp_path,
+        broker_conf="loadBalancerLoadSheddingStrategy=org.apache.pulsar.broker.loadbalance.impl.ThresholdShedder\n",
+    )
     assert cluster_config(loaded.settings.of_cluster("any")).shedder.name == "ThresholdShedder"
 
 
-def test_a_broker_conf_of_hundreds_of_foreign_keys_yields_only_the_balancers(tmp_path: Path) -> None:
+def test_a_broker_conf_of_hundreds_of_foreign_keys_yields_only_the_balancers(
+    tmp_path: Path,
+) -> None:
     lines = [f"managedLedgerSetting{number}={number}" for number in range(400)]
-    lines += ["# comment=1", "", "enabled=nonsense", "clusterName=x", "loadBalancerSheddingEnabled = false "]
+    lines += [
+        "# comment=1",
+        "",
+        "enabled=nonsense",
+        "clusterName=x",
+        "loadBalancerSheddingEnabled = false ",
+    ]
     lines += ["#loadBalancerEnabled=false", "loadBalancerBrokerMaxTopics="]
     loaded = given(tmp_path, broker_conf="\n".join(lines))
     assert loaded.settings.balancer == {"shedding_enabled": False}
-    assert loaded.origins == {("balancer", "shedding_enabled"): f"{tmp_path / 'broker.conf'}, loadBalancerSheddingEnabled"}
+    assert loaded.origins == {
+        ("balancer", "shedding_enabled"): f"{tmp_path / 'broker.conf'}, loadBalancerSheddingEnabled"
+    }
 
 
 def test_a_clusters_own_section_goes_over_the_general_one(tmp_path: Path) -> None:
     general = "[balancer]\ndry_run = true\nthreshold_percent = 20\n"
-    toml = general + "[cluster.eu-1]\ndry_run = false\n[cluster.us-1]\nloadBalancerSheddingEnabled = false\n"
+    toml = (
+        general
+        + "[cluster.eu-1]\ndry_run = false\n[cluster.us-1]\nloadBalancerSheddingEnabled = false\n"
+    )
     settings = given(tmp_path, toml=toml, arguments=("cluster.eu.west.enabled=no",)).settings
-    assert [effective(settings, name)["mode"] for name in ("", "eu-1", "us-1", "eu.west")] == ["observe", "act", "observe", "observe"]
+    assert [effective(settings, name)["mode"] for name in ("", "eu-1", "us-1", "eu.west")] == [
+        "observe",
+        "act",
+        "observe",
+        "observe",
+    ]
     assert [effective(settings, name)["enabled"] for name in ("", "eu.west")] == [True, False]
     assert effective(settings, "eu-1")["threshold_percent"] == 20
     assert effective(settings, "us-1")["shedding_enabled"] is False
@@ -128,7 +163,11 @@ def test_a_clusters_own_section_goes_over_the_general_one(tmp_path: Path) -> Non
 def test_values_given_as_text_get_the_types_of_their_keys(tmp_path: Path) -> None:
     settings = given(
         tmp_path,
-        environment={"LB_STREAM__DEFAULT_CLUSTER": "007", "LB_BALANCER__DRY_RUN": "false", "LB_KAFKA__BOOTSTRAP_SERVERS": "a:1,b:2"},
+        environment={
+            "LB_STREAM__DEFAULT_CLUSTER": "007",
+            "LB_BALANCER__DRY_RUN": "false",
+            "LB_KAFKA__BOOTSTRAP_SERVERS": "a:1,b:2",
+        },
         arguments=(
             "stream.tick_interval_ms=0",
             "kafka.options.request_timeout_ms=9000",
@@ -136,15 +175,24 @@ def test_values_given_as_text_get_the_types_of_their_keys(tmp_path: Path) -> Non
             "cpu_weight=2",
         ),
     ).settings
-    assert (settings.stream.default_cluster, settings.stream.tick_interval_ms, settings.kafka.bootstrap_servers) == ("007", 0, "a:1,b:2")
+    assert (
+        settings.stream.default_cluster,
+        settings.stream.tick_interval_ms,
+        settings.kafka.bootstrap_servers,
+    ) == ("007", 0, "a:1,b:2")
     assert settings.kafka.options == {"request_timeout_ms": 9000, "security_protocol": "SSL"}
     assert settings.balancer == {"mode": "act", "cpu_weight": 2.0}
 
 
 def test_options_of_the_client_add_up_over_the_layers(tmp_path: Path) -> None:
     toml = '[kafka]\noptions = { sasl_mechanism = "PLAIN", security_protocol = "SASL_SSL" }\n'
-    settings = given(tmp_path, toml=toml, arguments=("kafka.options.sasl_mechanism=SCRAM-SHA-512",)).settings
-    assert settings.kafka.options == {"sasl_mechanism": "SCRAM-SHA-512", "security_protocol": "SASL_SSL"}
+    settings = given(
+        tmp_path, toml=toml, arguments=("kafka.options.sasl_mechanism=SCRAM-SHA-512",)
+    ).settings
+    assert settings.kafka.options == {
+        "sasl_mechanism": "SCRAM-SHA-512",
+        "security_protocol": "SASL_SSL",
+    }
 
 
 @pytest.mark.parametrize(
@@ -163,47 +211,91 @@ def test_options_of_the_client_add_up_over_the_layers(tmp_path: Path) -> None:
             "strem = {'tables': 'x'} (--set): expected one of the sections kafka, topics, stream, upkeep, notify, hooks, balancer, cluster",
         ),
         ({"arguments": ("dry_run",)}, "--set = 'dry_run': expected KEY=VALUE"),
-        ({"arguments": ("dry_run=perhaps",)}, "balancer.dry_run = 'perhaps' (--set): expected true or false"),
-        ({"arguments": ("short_samples=0",)}, "balancer.short_samples = '0' (--set): expected 1 or more"),
-        ({"arguments": ("history_ratio=2",)}, "balancer.history_ratio = '2' (--set): expected 1.0 or less"),
-        ({"arguments": ("profile=pulsar",)}, "balancer.profile = 'pulsar' (--set): expected 'default', 'pulsar-4.0' or 'documented'"),
-        ({"arguments": ("kafka.bootstrap_servers=host",)}, "expected host:port, or several with commas between"),
-        ({"arguments": ("cluster.eu-1.dry_run=9",)}, "cluster.eu-1.dry_run = '9' (--set): expected true or false"),
+        (
+            {"arguments": ("dry_run=perhaps",)},
+            "balancer.dry_run = 'perhaps' (--set): expected true or false",
+        ),
+        (
+            {"arguments": ("short_samples=0",)},
+            "balancer.short_samples = '0' (--set): expected 1 or more",
+        ),
+        (
+            {"arguments": ("history_ratio=2",)},
+            "balancer.history_ratio = '2' (--set): expected 1.0 or less",
+        ),
+        (
+            {"arguments": ("profile=pulsar",)},
+            "balancer.profile = 'pulsar' (--set): expected 'default', 'pulsar-4.0' or 'documented'",
+        ),
+        (
+            {"arguments": ("kafka.bootstrap_servers=host",)},
+            "expected host:port, or several with commas between",
+        ),
+        (
+            {"arguments": ("cluster.eu-1.dry_run=9",)},
+            "cluster.eu-1.dry_run = '9' (--set): expected true or false",
+        ),
         (
             {"environment": {"LB_BALANCER__SHORT_SAMPLES": "few"}},
             "balancer.short_samples = 'few' (LB_BALANCER__SHORT_SAMPLES): expected a whole number",
         ),
-        ({"environment": {"LB_KAFKA_BOOTSTRAP_SERVERS": "h:1"}}, "two underscores between section and key: LB_KAFKA__BOOTSTRAP_SERVERS"),
-        ({"environment": {"LB_BALANCER_DRY_RUN": "0"}}, "two underscores between section and key: LB_BALANCER__DRY_RUN"),
-        ({"broker_conf": "loadBalancerSheddingIntervalMinutes=soon"}, "loadBalancerSheddingIntervalMinutes = 'soon'"),
+        (
+            {"environment": {"LB_KAFKA_BOOTSTRAP_SERVERS": "h:1"}},
+            "two underscores between section and key: LB_KAFKA__BOOTSTRAP_SERVERS",
+        ),
+        (
+            {"environment": {"LB_BALANCER_DRY_RUN": "0"}},
+            "two underscores between section and key: LB_BALANCER__DRY_RUN",
+        ),
+        (
+            {"broker_conf": "loadBalancerSheddingIntervalMinutes=soon"},
+            "loadBalancerSheddingIntervalMinutes = 'soon'",
+        ),
         (
             {"broker_conf": "loadBalancerSheddingIntervalMinutes=-1"},
             "broker.conf, loadBalancerSheddingIntervalMinutes): expected 0 or more",
         ),
-        ({"toml": "[balancer]\nshedding_strategy = 'NoShedder'\n"}, "balancer.shedding_strategy = 'NoShedder'"),
+        (
+            {"toml": "[balancer]\nshedding_strategy = 'NoShedder'\n"},
+            "balancer.shedding_strategy = 'NoShedder'",
+        ),
         ({"toml": "[balancer]\ndry_run = [1]\n"}, "lb.toml): expected true or false"),
-        ({"toml": "balancer = 4\n"}, "lb.toml): expected a section with keys in it, such as balancer.KEY"),
+        (
+            {"toml": "balancer = 4\n"},
+            "lb.toml): expected a section with keys in it, such as balancer.KEY",
+        ),
         ({"toml": "[cluster]\neu = 4\n"}, "cluster.eu = 4"),
         ({"toml": "[kafka]\noptions = 4\n"}, "kafka.options = 4"),
         ({"toml": "[balancer\n"}, "expected a TOML file"),
     ],
 )
-def test_a_wrong_setting_is_named_with_its_place_and_what_was_expected(tmp_path: Path, layers, message) -> None:
+def test_a_wrong_setting_is_named_with_its_place_and_what_was_expected(
+    tmp_path: Path, layers, message
+) -> None:
     assert message in str(refused(tmp_path, **layers))
 
 
 def test_a_cluster_that_inherits_a_wrong_value_blames_the_general_section(tmp_path: Path) -> None:
-    error = refused(tmp_path, toml="[balancer]\nthreshold_percent = -3\n[cluster.eu-1]\ndry_run = false\n")
+    error = refused(
+        tmp_path, toml="[balancer]\nthreshold_percent = -3\n[cluster.eu-1]\ndry_run = false\n"
+    )
     assert error.key == "balancer.threshold_percent"
 
 
 def test_variables_of_other_programs_are_let_be(tmp_path: Path) -> None:
-    environment = {"LB_KAFKA_PORT": "tcp://10.0.0.1:9092", "LB_KAFKA_SERVICE_HOST": "10.0.0.1", "LB_JARS_DIR": "/x", "PATH": "/bin"}
+    environment = {
+        "LB_KAFKA_PORT": "tcp://10.0.0.1:9092",
+        "LB_KAFKA_SERVICE_HOST": "10.0.0.1",
+        "LB_JARS_DIR": "/x",
+        "PATH": "/bin",
+    }
     assert given(tmp_path, environment=environment).origins == {}
 
 
 def test_a_file_that_is_not_there_is_a_wrong_setting(tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match=r"--broker-conf = .*missing.* expected a file that can be read"):
+    with pytest.raises(
+        SettingError, match=r"--broker-conf = .*missing.* expected a file that can be read"
+    ):
         load_settings(broker_conf=tmp_path / "missing", environment={})
 
 
@@ -222,7 +314,9 @@ def test_keys_of_the_reporting_broker_are_settings_too(tmp_path: Path, name) -> 
     assert getattr(cluster_config(loaded.settings.of_cluster("")).reporting, ours) == value
 
 
-def test_who_sends_no_heartbeat_may_be_silent_for_two_report_intervals_unless_told_otherwise(tmp_path: Path) -> None:
+def test_who_sends_no_heartbeat_may_be_silent_for_two_report_intervals_unless_told_otherwise(
+    tmp_path: Path,
+) -> None:
     short = given(tmp_path, arguments=("report_max_interval_ms=1000",))
     assert effective(short.settings)["report_timeout_ms"] == 2_000
     both = given(tmp_path, arguments=("report_max_interval_ms=1000", "report_timeout_ms=7"))
@@ -244,25 +338,36 @@ OTHER_VALUES = {
 
 
 @pytest.mark.parametrize("name", OTHER_VALUES)
-def test_a_key_of_pulsars_that_means_nothing_here_is_taken_and_told_of(tmp_path: Path, name) -> None:
+def test_a_key_of_pulsars_that_means_nothing_here_is_taken_and_told_of(
+    tmp_path: Path, name
+) -> None:
     (warning,) = given(tmp_path, broker_conf=f"{name}={OTHER_VALUES[name]}\n").warnings
-    assert warning.startswith(f"{name} = ") and warning.endswith(f"{WHY[name]} (in Pulsar: {UnreadKeys.model_fields[name].description})")
+    assert warning.startswith(f"{name} = ") and warning.endswith(
+        f"{WHY[name]} (in Pulsar: {UnreadKeys.model_fields[name].description})"
+    )
 
 
 def test_every_key_that_means_nothing_says_why_and_has_another_value_to_be_tested_with() -> None:
     assert set(UnreadKeys.model_fields) == set(WHY) == set(OTHER_VALUES)
 
 
-def test_keys_that_mean_nothing_and_stand_at_their_defaults_are_told_of_in_one_line(tmp_path: Path) -> None:
+def test_keys_that_mean_nothing_and_stand_at_their_defaults_are_told_of_in_one_line(
+    tmp_path: Path,
+) -> None:
     (warning,) = given(
-        tmp_path, broker_conf="loadBalancerResourceQuotaUpdateIntervalMinutes=15\nloadBalancerHostUsageCheckIntervalMinutes=1\n"
+        tmp_path,
+        broker_conf="loadBalancerResourceQuotaUpdateIntervalMinutes=15\nloadBalancerHostUsageCheckIntervalMinutes=1\n",
     ).warnings
-    assert warning.startswith("loadBalancerHostUsageCheckIntervalMinutes, loadBalancerResourceQuotaUpdateIntervalMinutes: Pulsar's default")
+    assert warning.startswith(
+        "loadBalancerHostUsageCheckIntervalMinutes, loadBalancerResourceQuotaUpdateIntervalMinutes: Pulsar's default"
+    )
 
 
 def test_a_key_that_means_nothing_is_checked_all_the_same(tmp_path: Path) -> None:
     error = refused(tmp_path, broker_conf="loadBalancerMultiPhaseBundleUnload=perhaps\n")
-    assert "loadBalancerMultiPhaseBundleUnload" in str(error) and "expected true or false" in str(error)
+    assert "loadBalancerMultiPhaseBundleUnload" in str(error) and "expected true or false" in str(
+        error
+    )
 
 
 @pytest.mark.parametrize(
@@ -283,13 +388,22 @@ def test_a_time_of_more_than_a_hundred_years_is_refused_as_a_setting(key: str, v
 BROKER_CONF_LINES = ["{} = 5", "{}: 5", "{} 5", "  {}=5  ", "{}=\\\n    5", "!{}=7\n#{}=8\n{}=5\r"]
 
 
-@pytest.mark.parametrize("line", BROKER_CONF_LINES, ids=["=", ":", "space", "indented", "continued", "comments"])
+@pytest.mark.parametrize(
+    "line", BROKER_CONF_LINES, ids=["=", ":", "space", "indented", "continued", "comments"]
+)
 def test_a_broker_conf_is_read_as_java_reads_properties(tmp_path: Path, line: str) -> None:
     key = "loadBalancerBrokerThresholdShedderPercentage"
-    assert effective(given(tmp_path, broker_conf=line.replace("{}", key) + "\nother=1\n").settings)["threshold_percent"] == 5
+    assert (
+        effective(given(tmp_path, broker_conf=line.replace("{}", key) + "\nother=1\n").settings)[
+            "threshold_percent"
+        ]
+        == 5
+    )
 
 
-def test_a_toml_file_that_puts_other_values_over_those_of_the_broker_conf_is_told_of_each(tmp_path: Path) -> None:
+def test_a_toml_file_that_puts_other_values_over_those_of_the_broker_conf_is_told_of_each(
+    tmp_path: Path,
+) -> None:
     """A file with every key, defaults and all, made nothing of the cluster's thresholds without a word."""
     conf = (
         "loadBalancerBrokerThresholdShedderPercentage=5\nloadBalancerHistoryResourcePercentage=0.9\nloadBalancerSheddingEnabled=true\n"
@@ -299,11 +413,17 @@ def test_a_toml_file_that_puts_other_values_over_those_of_the_broker_conf_is_tol
     loaded = given(tmp_path, toml=toml, broker_conf=conf)
     assert effective(loaded.settings)["threshold_percent"] == 10
     (warning,) = (one for one in loaded.warnings if "broker.conf doesn't count" in one)
-    for word in ("loadBalancerBrokerThresholdShedderPercentage = 5", "balancer.threshold_percent = 10", "lb.toml"):
+    for word in (
+        "loadBalancerBrokerThresholdShedderPercentage = 5",
+        "balancer.threshold_percent = 10",
+        "lb.toml",
+    ):
         assert word in warning
 
 
-def test_settings_of_one_cluster_and_arguments_go_over_a_broker_conf_without_a_warning(tmp_path: Path) -> None:
+def test_settings_of_one_cluster_and_arguments_go_over_a_broker_conf_without_a_warning(
+    tmp_path: Path,
+) -> None:
     loaded = given(
         tmp_path, toml="[cluster.eu-1]\nthreshold_percent = 10\n", broker_conf="loadBalancerBrokerThresholdShedderPercentage=5\n",
         arguments=("history_ratio=0.5",),
@@ -313,6 +433,11 @@ def test_settings_of_one_cluster_and_arguments_go_over_a_broker_conf_without_a_w
 
 def test_the_file_to_start_from_replaces_nothing_of_a_broker_conf(tmp_path: Path) -> None:
     conf = tmp_path / "broker.conf"
-    conf.write_text("loadBalancerLoadSheddingStrategy=org.apache.pulsar.broker.loadbalance.impl.UniformLoadShedder\n")
+    conf.write_text(
+        "loadBalancerLoadSheddingStrategy=org.apache.pulsar.broker.loadbalance.impl.UniformLoadShedder\n"
+    )
     loaded = load(Path(__file__).parents[4] / "conf" / "default.toml", conf, (), {})
-    assert loaded.settings.balancer["shedding_strategy"].endswith("UniformLoadShedder") and loaded.warnings == ()
+    assert (
+        loaded.settings.balancer["shedding_strategy"].endswith("UniformLoadShedder")
+        and loaded.warnings == ()
+    )

@@ -31,19 +31,31 @@ def own_kafka(tmp_path: Path) -> Iterator[EmbeddedKafka]:
 
 
 def produce(bootstrap: str, topic: str, *values: bytes) -> None:
-    producer = KafkaProducer(bootstrap_servers=bootstrap, max_request_size=LARGEST_RECORD_BYTES, acks="all")
+    producer = KafkaProducer(
+        bootstrap_servers=bootstrap, max_request_size=LARGEST_RECORD_BYTES, acks="all"
+    )
     for value in values:
         producer.send(topic, value)
     producer.close()
 
 
 def consume(bootstrap: str, topic: str, count: int, within_s: float = 20) -> list[bytes]:
-    with_data = KafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest", max_partition_fetch_bytes=LARGEST_RECORD_BYTES)
-    with_data.assign([TopicPartition(topic, number) for number in with_data.partitions_for_topic(topic) or ()])
+    with_data = KafkaConsumer(
+        bootstrap_servers=bootstrap,
+        auto_offset_reset="earliest",
+        max_partition_fetch_bytes=LARGEST_RECORD_BYTES,
+    )
+    with_data.assign(
+        [TopicPartition(topic, number) for number in with_data.partitions_for_topic(topic) or ()]
+    )
     values: list[bytes] = []
     deadline = time.monotonic() + within_s
     while len(values) < count and time.monotonic() < deadline:
-        values += [record.value for records in with_data.poll(timeout_ms=200).values() for record in records]
+        values += [
+            record.value
+            for records in with_data.poll(timeout_ms=200).values()
+            for record in records
+        ]
     with_data.close()
     return values
 
@@ -56,41 +68,58 @@ def alter(kafka: EmbeddedKafka, topic: str, setting: str, value: str) -> None:
         client.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, {setting: value})])
 
 
-def test_topics_are_made_once_and_fit_ever_after(kafka: EmbeddedKafka, topic_names: TopicSettings) -> None:
+def test_topics_are_made_once_and_fit_ever_after(
+    kafka: EmbeddedKafka, topic_names: TopicSettings
+) -> None:
     specs = topic_specs(topic_names)
     assert create_topics(kafka.bootstrap, specs) == [spec.name for spec in specs]
     assert create_topics(kafka.bootstrap, specs) == []
 
 
-def test_an_unfit_topic_is_refused_before_any_is_made(kafka: EmbeddedKafka, unique_topic: Callable[..., str]) -> None:
+def test_an_unfit_topic_is_refused_before_any_is_made(
+    kafka: EmbeddedKafka, unique_topic: Callable[..., str]
+) -> None:
     unfit, missing = TopicSpec(unique_topic("unfit"), 1), TopicSpec(unique_topic("missing"), 1)
     create_topics(kafka.bootstrap, [unfit])
     alter(kafka, unfit.name, "message.timestamp.type", "CreateTime")
-    with pytest.raises(TopicMismatch, match=r"message\.timestamp\.type is CreateTime, must be LogAppendTime"):
+    with pytest.raises(
+        TopicMismatch, match=r"message\.timestamp\.type is CreateTime, must be LogAppendTime"
+    ):
         create_topics(kafka.bootstrap, [missing, unfit])
     alter(kafka, unfit.name, "message.timestamp.type", "LogAppendTime")
     assert create_topics(kafka.bootstrap, [missing, unfit]) == [missing.name]
 
 
-def test_a_command_topic_with_two_partitions_is_refused(kafka: EmbeddedKafka, unique_topic: Callable[..., str]) -> None:
+def test_a_command_topic_with_two_partitions_is_refused(
+    kafka: EmbeddedKafka, unique_topic: Callable[..., str]
+) -> None:
     name = unique_topic()
     create_topics(kafka.bootstrap, [TopicSpec(name, 2)])
     with pytest.raises(TopicMismatch, match="partition count is 2, must be 1"):
         create_topics(kafka.bootstrap, [TopicSpec(name, 1, exact_partitions=True)])
 
 
-def test_records_arrive_with_append_time_and_up_to_ten_megabytes(kafka: EmbeddedKafka, unique_topic: Callable[..., str]) -> None:
+def test_records_arrive_with_append_time_and_up_to_ten_megabytes(
+    kafka: EmbeddedKafka, unique_topic: Callable[..., str]
+) -> None:
     topic = unique_topic()
     create_topics(kafka.bootstrap, [TopicSpec(topic, 1)])
     large = os.urandom(LARGEST_RECORD_BYTES - 1024)
     produce(kafka.bootstrap, topic, b"small", large)
     assert consume(kafka.bootstrap, topic, 2) == [b"small", large]
-    consumer = KafkaConsumer(topic, bootstrap_servers=kafka.bootstrap, auto_offset_reset="earliest", consumer_timeout_ms=5_000)
+    consumer = KafkaConsumer(
+        topic,
+        bootstrap_servers=kafka.bootstrap,
+        auto_offset_reset="earliest",
+        consumer_timeout_ms=5_000,
+    )
     assert next(consumer).timestamp_type == 1  # 1 is LogAppendTime
     consumer.close()
 
 
-def test_a_misspelt_topic_is_not_made(kafka: EmbeddedKafka, unique_topic: Callable[..., str]) -> None:
+def test_a_misspelt_topic_is_not_made(
+    kafka: EmbeddedKafka, unique_topic: Callable[..., str]
+) -> None:
     from kafka import KafkaAdminClient
 
     topic = unique_topic()
@@ -101,10 +130,14 @@ def test_a_misspelt_topic_is_not_made(kafka: EmbeddedKafka, unique_topic: Callab
         assert topic not in client.list_topics()
 
 
-def test_a_second_start_on_the_same_folder_is_refused_with_the_address(own_kafka: EmbeddedKafka) -> None:
+def test_a_second_start_on_the_same_folder_is_refused_with_the_address(
+    own_kafka: EmbeddedKafka,
+) -> None:
     with pytest.raises(KafkaAlreadyRunning) as caught:
         EmbeddedKafka(own_kafka.data_dir).start()
-    assert caught.value.bootstrap == own_kafka.bootstrap and own_kafka.bootstrap in str(caught.value)
+    assert caught.value.bootstrap == own_kafka.bootstrap and own_kafka.bootstrap in str(
+        caught.value
+    )
 
 
 def test_kill_9_and_restart_keep_the_data_and_the_address(own_kafka: EmbeddedKafka) -> None:
@@ -137,7 +170,11 @@ def test_another_process_finds_and_stops_it(own_kafka: EmbeddedKafka) -> None:
     assert broker is not None
     program = "import sys, pathlib, lb_stream.io.local.embedded_kafka as k; print(k.EmbeddedKafka(pathlib.Path(sys.argv[1])).stop())"
     result = subprocess.run(
-        [sys.executable, "-c", program, str(own_kafka.data_dir)], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", program, str(own_kafka.data_dir)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
     )
     assert result.stdout.strip() == "True"
     assert processes.started_at(broker.pid) is None and own_kafka.pid is None

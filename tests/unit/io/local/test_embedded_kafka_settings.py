@@ -8,13 +8,23 @@ from pathlib import Path
 import pytest
 
 from lb_stream.io.local import processes
-from lb_stream.io.local.embedded_kafka import EmbeddedKafka, KafkaError, free_port, server_properties
+from lb_stream.io.local.embedded_kafka import (
+    EmbeddedKafka,
+    KafkaError,
+    free_port,
+    server_properties,
+)
 
 
 def test_it_listens_on_loopback_only(tmp_path: Path) -> None:
     settings = server_properties(tmp_path, 1001, 1002)
-    addresses = [part.split("://")[1].split(":")[0] for part in str(settings["listeners"]).split(",")]
-    assert addresses == ["127.0.0.1", "127.0.0.1"] and settings["advertised.listeners"] == "PLAINTEXT://127.0.0.1:1001"
+    addresses = [
+        part.split("://")[1].split(":")[0] for part in str(settings["listeners"]).split(",")
+    ]
+    assert (
+        addresses == ["127.0.0.1", "127.0.0.1"]
+        and settings["advertised.listeners"] == "PLAINTEXT://127.0.0.1:1001"
+    )
 
 
 def test_a_port_in_use_is_refused_by_number(tmp_path: Path) -> None:
@@ -26,7 +36,9 @@ def test_a_port_in_use_is_refused_by_number(tmp_path: Path) -> None:
             EmbeddedKafka(tmp_path, port=port).start()
 
 
-def test_missing_jars_say_how_to_fetch_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_jars_say_how_to_fetch_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("LB_JARS_DIR", str(tmp_path / "none"))
     with pytest.raises(KafkaError, match="lbctl jars fetch"):
         EmbeddedKafka(tmp_path / "data").start()
@@ -48,12 +60,19 @@ def test_nothing_known_is_not_running(tmp_path: Path) -> None:
 
 def test_a_recycled_pid_is_neither_running_nor_stopped(tmp_path: Path) -> None:
     # Our own process, under another start time: stopping it would end this test.
-    (tmp_path / "broker.json").write_text(json.dumps({"pid": os.getpid(), "started": "long ago", "port": 1, "controller_port": 2}))
+    (tmp_path / "broker.json").write_text(
+        json.dumps({"pid": os.getpid(), "started": "long ago", "port": 1, "controller_port": 2})
+    )
     assert EmbeddedKafka.running(tmp_path) is None and EmbeddedKafka(tmp_path).stop() is False
 
 
 def test_the_state_file_names_the_address(tmp_path: Path) -> None:
-    mine = {"pid": os.getpid(), "started": processes.started_at(os.getpid()), "port": 4321, "controller_port": 2}
+    mine = {
+        "pid": os.getpid(),
+        "started": processes.started_at(os.getpid()),
+        "port": 4321,
+        "controller_port": 2,
+    }
     (tmp_path / "broker.json").write_text(json.dumps(mine))
     assert EmbeddedKafka(tmp_path).bootstrap == "127.0.0.1:4321"
 

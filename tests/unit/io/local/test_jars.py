@@ -24,14 +24,20 @@ IVY = """<ivy-module version="2.0"><info organisation="x" module="y"/><dependenc
 def small_lock(folder: Path, content: dict[str, bytes]) -> Lock:
     folder.mkdir()
     (folder / "ivy.xml").write_text(IVY)
-    (folder / "jars.sha256").write_text("".join(f"{sha256(data).hexdigest()}  {name}\n" for name, data in content.items()))
+    (folder / "jars.sha256").write_text(
+        "".join(f"{sha256(data).hexdigest()}  {name}\n" for name, data in content.items())
+    )
     return Lock(folder)
 
 
 @pytest.fixture
 def deliver(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
     """What the pretended Ivy brings; it counts its runs under "runs"."""
-    brings: dict[str, bytes] = {"spark/one-1.0.jar": b"first", "broker/two_2.13-2.0.jar": b"second", "s3/three-3.0.jar": b"third"}
+    brings: dict[str, bytes] = {
+        "spark/one-1.0.jar": b"first",
+        "broker/two_2.13-2.0.jar": b"second",
+        "s3/three-3.0.jar": b"third",
+    }
     runs: list[int] = []
 
     def run_ivy(folder: Path, lock: Lock, wanted: Sequence[str], progress: jars.Progress) -> None:
@@ -57,23 +63,34 @@ def test_every_jar_has_an_exact_revision_and_one_configuration() -> None:
 
 def test_the_versions_that_must_agree_do() -> None:
     listed = Lock().modules()
-    assert {"spark-sql-kafka-0-10_2.13-4.2.0.jar", "delta-spark_4.2_2.13-4.4.0.jar"} <= set(listed["spark"])
+    assert {"spark-sql-kafka-0-10_2.13-4.2.0.jar", "delta-spark_4.2_2.13-4.4.0.jar"} <= set(
+        listed["spark"]
+    )
     assert "kafka_2.13-4.2.0.jar" in listed["broker"]
     shipped = Path(pyspark.__file__).parent / "jars"
-    assert [path.name.removeprefix("hadoop-client-api-") for path in shipped.glob("hadoop-client-api-*.jar")] == [
-        jar.removeprefix("hadoop-aws-") for jar in listed["s3"] if jar.startswith("hadoop-aws-")
-    ]
+    assert [
+        path.name.removeprefix("hadoop-client-api-")
+        for path in shipped.glob("hadoop-client-api-*.jar")
+    ] == [jar.removeprefix("hadoop-aws-") for jar in listed["s3"] if jar.startswith("hadoop-aws-")]
     pinned = (PROJECT / "pyproject.toml").read_text()
     assert '"pyspark==4.2.0"' in pinned and '"delta-spark==4.4.0"' in pinned
 
 
 def test_what_ships_with_spark_is_not_fetched_again() -> None:
-    assert not [jar for jar in Lock().modules()["spark"] if jar.startswith(("hadoop-", "scala-library", "log4j", "slf4j", "parquet"))]
+    assert not [
+        jar
+        for jar in Lock().modules()["spark"]
+        if jar.startswith(("hadoop-", "scala-library", "log4j", "slf4j", "parquet"))
+    ]
 
 
 def test_every_jar_listed_has_a_hash() -> None:
     lock = Lock()
-    assert set(lock.expected()) == {f"{configuration}/{jar}" for configuration, listed in lock.modules().items() for jar in listed}
+    assert set(lock.expected()) == {
+        f"{configuration}/{jar}"
+        for configuration, listed in lock.modules().items()
+        for jar in listed
+    }
 
 
 def test_retrieving_twice_asks_ivy_once(tmp_path: Path, deliver: dict[str, bytes]) -> None:
@@ -83,7 +100,9 @@ def test_retrieving_twice_asks_ivy_once(tmp_path: Path, deliver: dict[str, bytes
     assert len(jars.runs) == 1
 
 
-def test_a_lost_jar_or_a_changed_lock_asks_ivy_again(tmp_path: Path, deliver: dict[str, bytes]) -> None:
+def test_a_lost_jar_or_a_changed_lock_asks_ivy_again(
+    tmp_path: Path, deliver: dict[str, bytes]
+) -> None:
     lock = small_lock(tmp_path / "conf", deliver)
     retrieve(tmp_path / "jars", lock)
     (tmp_path / "jars/spark/one-1.0.jar").unlink()
@@ -92,7 +111,9 @@ def test_a_lost_jar_or_a_changed_lock_asks_ivy_again(tmp_path: Path, deliver: di
     assert retrieve(tmp_path / "jars", lock) is True
 
 
-def test_a_jar_of_an_earlier_lock_is_removed_from_the_class_path(tmp_path: Path, deliver: dict[str, bytes]) -> None:
+def test_a_jar_of_an_earlier_lock_is_removed_from_the_class_path(
+    tmp_path: Path, deliver: dict[str, bytes]
+) -> None:
     lock = small_lock(tmp_path / "conf", deliver)
     old = tmp_path / "jars/broker/two_2.13-1.9.jar"
     old.parent.mkdir(parents=True)
@@ -101,7 +122,9 @@ def test_a_jar_of_an_earlier_lock_is_removed_from_the_class_path(tmp_path: Path,
     assert not old.exists()
 
 
-def test_a_jar_with_another_hash_is_refused_and_removed(tmp_path: Path, deliver: dict[str, bytes]) -> None:
+def test_a_jar_with_another_hash_is_refused_and_removed(
+    tmp_path: Path, deliver: dict[str, bytes]
+) -> None:
     lock = small_lock(tmp_path / "conf", deliver)
     deliver["spark/one-1.0.jar"] = b"something else"
     with pytest.raises(JarsError, match=r"one-1\.0\.jar is not the file that was locked"):
@@ -110,13 +133,17 @@ def test_a_jar_with_another_hash_is_refused_and_removed(tmp_path: Path, deliver:
     assert not (tmp_path / "jars/.stamp").exists()
 
 
-def test_a_hash_file_that_lags_behind_ivy_says_so(tmp_path: Path, deliver: dict[str, bytes]) -> None:
+def test_a_hash_file_that_lags_behind_ivy_says_so(
+    tmp_path: Path, deliver: dict[str, bytes]
+) -> None:
     lock = small_lock(tmp_path / "conf", {"spark/one-1.0.jar": b"first"})
     with pytest.raises(JarsError, match="run `make lock`"):
         retrieve(tmp_path / "jars", lock)
 
 
-def test_an_extra_is_fetched_where_it_is_asked_for_and_kept_from_then_on(tmp_path: Path, deliver: dict[str, bytes]) -> None:
+def test_an_extra_is_fetched_where_it_is_asked_for_and_kept_from_then_on(
+    tmp_path: Path, deliver: dict[str, bytes]
+) -> None:
     lock = small_lock(tmp_path / "conf", deliver)
     retrieve(tmp_path / "jars", lock)
     assert not (tmp_path / "jars/s3").exists()
@@ -134,9 +161,16 @@ def test_a_session_gets_an_extra_that_is_there(tmp_path: Path) -> None:
         for name in Lock().modules()[configuration]:
             (tmp_path / configuration / name).touch()
         compiled_jar(tmp_path / configuration, Lock().source).touch()
-        assert {path.parent.name for path in spark_jars(tmp_path)} == ({"spark"} if configuration == "spark" else {"spark", "s3"})
-    assert [path for path in spark_jars(tmp_path) if path.name.startswith("lb-")] == [compiled_jar(tmp_path / "s3", Lock().source)]
-    for lost in (compiled_jar(tmp_path / "s3", Lock().source), tmp_path / "s3" / Lock().modules()["s3"][0]):
+        assert {path.parent.name for path in spark_jars(tmp_path)} == (
+            {"spark"} if configuration == "spark" else {"spark", "s3"}
+        )
+    assert [path for path in spark_jars(tmp_path) if path.name.startswith("lb-")] == [
+        compiled_jar(tmp_path / "s3", Lock().source)
+    ]
+    for lost in (
+        compiled_jar(tmp_path / "s3", Lock().source),
+        tmp_path / "s3" / Lock().modules()["s3"][0],
+    ):
         lost.unlink()
         with pytest.raises(JarsError, match="run `lbctl jars fetch --with s3`"):
             spark_jars(tmp_path)
@@ -161,7 +195,10 @@ def test_what_of_ours_spark_needs_in_a_bucket_is_compiled_once_and_again_when_it
     first = compiled_jar(tmp_path / "jars/s3", lock.source)
     lock.source.write_text("class B")
     assert retrieve(tmp_path / "jars", lock) is True
-    assert not first.exists() and compiled_jar(tmp_path / "jars/s3", lock.source).read_bytes() == b"class B"
+    assert (
+        not first.exists()
+        and compiled_jar(tmp_path / "jars/s3", lock.source).read_bytes() == b"class B"
+    )
     lock.source.write_text("broken")
     with pytest.raises(JarsError, match="no class"):
         retrieve(tmp_path / "jars", lock)
@@ -182,6 +219,16 @@ def test_an_unknown_configuration_is_named() -> None:
 
 
 def test_ivys_report_becomes_one_paragraph() -> None:
-    tail = ["", "\t:: a#b;1: not found".strip(), "[FAILED     ] c#d;2!d.jar: Downloaded file size doesn't match", "noise"]
+    tail = [
+        "",
+        "\t:: a#b;1: not found".strip(),
+        "[FAILED     ] c#d;2!d.jar: Downloaded file size doesn't match",
+        "noise",
+    ]
     message = jars._explain(tail)
-    assert "a#b;1: not found" in message and "c#d;2" in message and "noise" not in message and "run it again" in message
+    assert (
+        "a#b;1: not found" in message
+        and "c#d;2" in message
+        and "noise" not in message
+        and "run it again" in message
+    )

@@ -22,7 +22,10 @@ def on_path(path: Path) -> dict[str, str]:
     return {"PATH": f"{path.parent}:/usr/bin:/bin"}
 
 
-@pytest.mark.parametrize(("version", "major"), [("17.0.15", 17), ("21", 21), ("1.8.0_422", 8), ("25-ea", 25), ("11.0.2.1", 11)])
+@pytest.mark.parametrize(
+    ("version", "major"),
+    [("17.0.15", 17), ("21", 21), ("1.8.0_422", 8), ("25-ea", 25), ("11.0.2.1", 11)],
+)
 def test_the_major_version_is_read_from_every_numbering(version: str, major: int) -> None:
     assert major_version(version) == major
 
@@ -73,6 +76,12 @@ def test_a_java_that_does_not_run_is_said_so(tmp_path: Path, says: str, code: in
 
 
 def test_without_java_the_script_prints_one_line_and_exits_2() -> None:
-    result = subprocess.run([sys.executable, "-I", java.__file__], env={"PATH": "/nowhere"}, capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        [sys.executable, "-I", java.__file__],
+        env={"PATH": "/nowhere"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert result.returncode == 2 and result.stdout == ""
     assert result.stderr.count("\n") == 1 and result.stderr.startswith("No Java found")

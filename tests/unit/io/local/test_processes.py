@@ -35,7 +35,9 @@ def test_one_that_ignores_sigterm_is_killed() -> None:
     with sleeping(program) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        assert processes.end(process.pid, processes.started_at(process.pid) or "", grace_s=0.1) is True
+        assert (
+            processes.end(process.pid, processes.started_at(process.pid) or "", grace_s=0.1) is True
+        )
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="zombies are told apart by /proc")
@@ -45,11 +47,15 @@ def test_a_zombie_does_not_count_as_running() -> None:
         assert processes.started_at(process.pid) is None
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process of its parent's end")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="only Linux tells a process of its parent's end"
+)
 def test_one_that_is_to_end_with_its_parent_does_so_after_kill_9() -> None:
     mine = "import subprocess, sys, time; from lb_stream.io.local.processes import end_with_parent as e; "
     mine += "print(subprocess.Popen(['sleep', '60'], start_new_session=True, preexec_fn=e).pid, flush=True); time.sleep(60)"
-    with subprocess.Popen([sys.executable, "-c", mine], stdout=subprocess.PIPE, text=True) as parent:
+    with subprocess.Popen(
+        [sys.executable, "-c", mine], stdout=subprocess.PIPE, text=True
+    ) as parent:
         assert parent.stdout is not None
         child = int(parent.stdout.readline())
         assert processes.started_at(child) is not None

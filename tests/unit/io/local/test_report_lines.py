@@ -29,7 +29,11 @@ def test_a_captured_report_leaves_its_wrapper_byte_for_byte() -> None:
 
 
 def test_a_stored_report_is_that_of_the_broker_in_its_path() -> None:
-    line = b'{"capturedAtMs": 5.5, "path": "/loadbalance/brokers/b-9:1", "version": 1, "data": ' + ODD + b"}"
+    line = (
+        b'{"capturedAtMs": 5.5, "path": "/loadbalance/brokers/b-9:1", "version": 1, "data": '
+        + ODD
+        + b"}"
+    )
     assert read_line(line) == Report("b-9:1", ODD, 5.5)
 
 
@@ -52,7 +56,9 @@ def test_an_empty_line_is_no_report() -> None:
 
 def test_a_report_that_does_not_say_whose_it_is_takes_the_given_broker() -> None:
     assert read_line(b'{"cpu":{}}', broker="b-4:8080") == Report("b-4:8080", b'{"cpu":{}}', None)
-    assert read_line(b'{"name":"own:1"}', broker="b-4:8080") == Report("own:1", b'{"name":"own:1"}', None)
+    assert read_line(b'{"name":"own:1"}', broker="b-4:8080") == Report(
+        "own:1", b'{"name":"own:1"}', None
+    )
 
 
 @pytest.mark.parametrize(
@@ -67,8 +73,14 @@ def test_a_report_that_does_not_say_whose_it_is_takes_the_given_broker() -> None
         (b'{"webServiceUrl": "http://[::1"}', "give --broker"),
         (b'{"report": {}, "capturedAtMs": 1}', "without its broker"),
         (b'{"report": null, "broker": "b:1"}', "the report is null"),
-        (b'{"report": {}, "topic": "non-persistent://p/s/t", "key": "b:1"}', "extensible load manager"),
-        (b'{"report": null, "topic": "non-persistent://p/s/t", "key": "b:1"}', "extensible load manager"),
+        (
+            b'{"report": {}, "topic": "non-persistent://p/s/t", "key": "b:1"}',
+            "extensible load manager",
+        ),
+        (
+            b'{"report": null, "topic": "non-persistent://p/s/t", "key": "b:1"}',
+            "extensible load manager",
+        ),
     ],
 )
 def test_a_line_that_cannot_be_sent_says_why(line: bytes, why: str) -> None:

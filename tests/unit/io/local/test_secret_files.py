@@ -19,7 +19,8 @@ def make(path: Path, text: str, mode: int = 0o644) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("mode", "can"), [(0o644, "can read it"), (0o602, "can change it"), (0o666, "can read and change it")]
+    ("mode", "can"),
+    [(0o644, "can read it"), (0o602, "can change it"), (0o666, "can read and change it")],
 )
 def test_a_file_of_settings_with_a_password_for_all_to_read_is_warned_of(
     tmp_path: Path, mode: int, can: str
@@ -71,7 +72,7 @@ def test_a_certificate_alone_is_no_secret(tmp_path: Path) -> None:
 
 
 def test_users_of_the_console_for_all_to_read_are_warned_of(tmp_path: Path) -> None:
-    file = make(tmp_path / "users.toml", "[users.alice]\nrole = \"admin\"\n")
+    file = make(tmp_path / "users.toml", '[users.alice]\nrole = "admin"\n')
     result = lbctl("console", "--users", str(file), "--address", "no address", cwd=tmp_path)
     assert f"warning: {file} holds users and hashes of their passwords" in result.err
     assert f"chmod 600 {file}" in result.err
@@ -90,4 +91,6 @@ def test_an_agents_files_of_secrets_are_warned_of(
     file = make(tmp_path / "secret", CERTIFICATE + KEY)
     given = ["--admin-url", "http://127.0.0.1:1", *(option.format(file) for option in options)]
     result = lbctl("agent", "namespaces", *given, cwd=tmp_path)
-    assert f"warning: {file} holds {holds}, and every user of this machine can read it" in result.err
+    assert (
+        f"warning: {file} holds {holds}, and every user of this machine can read it" in result.err
+    )

@@ -31,7 +31,10 @@ def test_a_shadow_has_its_own_settings_over_its_clusters(tmp_path: Path) -> None
     own = settings.shadows_of("eu")["avg"]
     assert own["shedding_strategy"] == own["placement_strategy"] == "AvgShedder"
     assert settings.of_cluster("eu") == {"threshold_percent": 12.0, "shedding_interval_ms": 5000}
-    assert (settings.shadows_of("us"), settings.of_cluster("us")) == ({}, {"threshold_percent": 12.0})
+    assert (settings.shadows_of("us"), settings.of_cluster("us")) == (
+        {},
+        {"threshold_percent": 12.0},
+    )
 
 
 def test_shadows_can_be_set_by_arguments_and_variables_and_are_typed(tmp_path: Path) -> None:
@@ -59,11 +62,17 @@ def test_shadows_can_be_set_by_arguments_and_variables_and_are_typed(tmp_path: P
         ("[cluster.eu]\nshadow = 3", r"cluster\.eu\.shadow = 3.*a section with keys in it"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_a_shadow_is_refused_with_the_place_and_what_is_expected(tmp_path: Path, text: str, told: str) -> None:
+def test_what_cannot_be_a_shadow_is_refused_with_the_place_and_what_is_expected(
+    tmp_path: Path, text: str, told: str
+) -> None:
     with pytest.raises(SettingError, match=told):
         loaded(tmp_path, text)
 
 
 def test_what_of_a_shadows_settings_is_replaced_is_told_once(tmp_path: Path) -> None:
-    (warning,) = loaded(tmp_path, "[cluster.eu.shadow.a]\nshedding_strategy = 'AvgShedder'").warnings
-    assert warning.startswith("cluster.eu.shadow.a: shedding_strategy = 'AvgShedder' without placement_strategy")
+    (warning,) = loaded(
+        tmp_path, "[cluster.eu.shadow.a]\nshedding_strategy = 'AvgShedder'"
+    ).warnings
+    assert warning.startswith(
+        "cluster.eu.shadow.a: shedding_strategy = 'AvgShedder' without placement_strategy"
+    )

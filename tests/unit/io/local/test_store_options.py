@@ -18,10 +18,18 @@ aws_access_key_id = "AKIA-FILE"
 """
 
 
-def test_options_come_from_file_environment_and_arguments_each_over_the_one_before(tmp_path: Path) -> None:
+def test_options_come_from_file_environment_and_arguments_each_over_the_one_before(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "lb.toml").write_text(TOML)
-    environment = {"LB_STREAM__STORE_OPTIONS__AWS_ACCESS_KEY_ID": "AKIA-ENV", "LB_STREAM__STORE_OPTIONS__AWS_ENDPOINT": "http://env"}
-    given = ["stream.store_options.aws_endpoint=http://host:9000", "stream.store_options.fs.s3a.connection.maximum=30"]
+    environment = {
+        "LB_STREAM__STORE_OPTIONS__AWS_ACCESS_KEY_ID": "AKIA-ENV",
+        "LB_STREAM__STORE_OPTIONS__AWS_ENDPOINT": "http://env",
+    }
+    given = [
+        "stream.store_options.aws_endpoint=http://host:9000",
+        "stream.store_options.fs.s3a.connection.maximum=30",
+    ]
     assert load_settings(tmp_path / "lb.toml", None, given, environment).stream.store_options == {
         "aws_region": "eu-1",
         "aws_access_key_id": "AKIA-ENV",
@@ -32,15 +40,29 @@ def test_options_come_from_file_environment_and_arguments_each_over_the_one_befo
 
 def test_an_option_that_is_no_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "lb.toml").write_text("[stream]\nstore_options = 5\n")
-    with pytest.raises(SettingError, match=r"stream.store_options = 5 .*expected a section with keys in it"):
+    with pytest.raises(
+        SettingError, match=r"stream.store_options = 5 .*expected a section with keys in it"
+    ):
         load_settings(tmp_path / "lb.toml", environment={})
 
 
-@pytest.mark.parametrize("name", ["aws_secret_access_key", "aws_access_key_id", "azure_storage_account_key", "fs.s3a.secret.key", "other"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "aws_secret_access_key",
+        "aws_access_key_id",
+        "azure_storage_account_key",
+        "fs.s3a.secret.key",
+        "other",
+    ],
+)
 def test_what_is_not_known_to_be_public_is_hidden(name: str) -> None:
     assert is_secret(("stream", "store_options", name))
 
 
-@pytest.mark.parametrize("name", ["aws_endpoint", "AWS_REGION", "azure_storage_account_name", "fs.s3a.endpoint", "allow_http"])
+@pytest.mark.parametrize(
+    "name",
+    ["aws_endpoint", "AWS_REGION", "azure_storage_account_name", "fs.s3a.endpoint", "allow_http"],
+)
 def test_where_a_store_is_may_be_shown(name: str) -> None:
     assert not is_secret(("stream", "store_options", name))

@@ -37,19 +37,32 @@ class Asking(Lookup):
         return 0
 
 
-def test_no_client_brings_about_more_commands_in_a_second_than_are_allowed_and_none_keeps_known_bundles_waiting() -> None:
+def test_no_client_brings_about_more_commands_in_a_second_than_are_allowed_and_none_keeps_known_bundles_waiting() -> (
+    None
+):
     lookup = Asking(asks_per_s=5)
     for second in range(3):
         lookup.now_s = 100.0 + second
         found = [lookup.find(f"shop/nowhere-{second}-{number}/x") for number in range(1_000)]
         assert len(lookup.recorder.sent) == 5 * (second + 1)
-        assert found[-1].asked is not None and (found[-1].asked.id, found[-1].asked.text) == (None, LIMITED)
-        assert found[0].asked == lookup.find(f"shop/nowhere-{second}-0/x").asked, "what has been asked for is told from memory"
+        assert found[-1].asked is not None and (found[-1].asked.id, found[-1].asked.text) == (
+            None,
+            LIMITED,
+        )
+        assert found[0].asked == lookup.find(f"shop/nowhere-{second}-0/x").asked, (
+            "what has been asked for is told from memory"
+        )
     asked = lookup.find("shop/orders/new").asked
-    assert asked is not None and asked.id is not None and lookup.recorder.sent[-1]["bundle"] == "0x00000000_0xffffffff"
+    assert (
+        asked is not None
+        and asked.id is not None
+        and lookup.recorder.sent[-1]["bundle"] == "0x00000000_0xffffffff"
+    )
 
 
-@pytest.mark.parametrize("topic", [f"{'t' * 60_000}/orders/x", f"shop/{'n' * 1_000}/x", f"shop/orders/{'x' * 60_000}"])
+@pytest.mark.parametrize(
+    "topic", [f"{'t' * 60_000}/orders/x", f"shop/{'n' * 1_000}/x", f"shop/orders/{'x' * 60_000}"]
+)
 def test_a_name_that_no_command_may_have_is_refused_and_not_remembered(topic: str) -> None:
     lookup = Asking()
     with pytest.raises(ValueError, match="characters: expected"):
@@ -64,7 +77,11 @@ def test_what_was_asked_for_is_forgotten_after_a_while() -> None:
     assert len(lookup._asked) == len(lookup._askers) == 500
     lookup.now_s += ASK_AGAIN_S
     again = lookup.find("shop/nowhere-0/x").asked
-    assert again is not None and again.id == lookup.recorder.sent[-1]["id"] and len(lookup.recorder.sent) == 501
+    assert (
+        again is not None
+        and again.id == lookup.recorder.sent[-1]["id"]
+        and len(lookup.recorder.sent) == 501
+    )
     lookup.now_s += REMEMBERED_S - ASK_AGAIN_S
     lookup.find("shop/other/x")
     assert len(lookup._asked) == len(lookup._askers) == 2

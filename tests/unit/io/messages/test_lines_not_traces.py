@@ -36,7 +36,11 @@ def folder(tmp_path: Path) -> Path:
     from lb_stream.contracts.decisions import example_decision
 
     for seq in (1, 2):
-        fill(tmp_path / "tables", DECISIONS, [decided(example_decision(decision_id=f"eu-1:{seq}:0", seq=seq, issued_ms=NOW))])
+        fill(
+            tmp_path / "tables",
+            DECISIONS,
+            [decided(example_decision(decision_id=f"eu-1:{seq}:0", seq=seq, issued_ms=NOW))],
+        )
     return tmp_path
 
 
@@ -49,7 +53,9 @@ def asked(folder: Path, *command: str) -> str:
 
 
 @pytest.mark.parametrize("content", [b'{"add":{"pa', b"\x00\xff", b"{}\n{"])
-def test_a_damaged_delta_log_is_told_with_its_table_and_the_way_back(folder: Path, content: bytes) -> None:
+def test_a_damaged_delta_log_is_told_with_its_table_and_the_way_back(
+    folder: Path, content: bytes
+) -> None:
     (folder / "tables" / "decisions" / "_delta_log" / f"{1:020}.json").write_bytes(content)
     line = asked(folder)
     assert line.startswith("lbctl: tables/decisions can't be read (")
@@ -64,31 +70,67 @@ def test_a_missing_and_a_damaged_data_file_are_told(folder: Path) -> None:
     assert "lbctl tables rebuild" in asked(folder)
 
 
-@pytest.mark.parametrize("command", [("decisions",), ("explain", "last"), ("monitor",), ("brokers",)])
-def test_a_table_of_an_older_version_is_told_with_the_column_that_it_lacks(folder: Path, command: tuple[str, ...]) -> None:
-    rows = DeltaTable(str(folder / "tables" / "decisions")).to_pyarrow_table().drop_columns(["explain"])
+@pytest.mark.parametrize(
+    "command", [("decisions",), ("explain", "last"), ("monitor",), ("brokers",)]
+)
+def test_a_table_of_an_older_version_is_told_with_the_column_that_it_lacks(
+    folder: Path, command: tuple[str, ...]
+) -> None:
+    rows = (
+        DeltaTable(str(folder / "tables" / "decisions"))
+        .to_pyarrow_table()
+        .drop_columns(["explain"])
+    )
     shutil.rmtree(folder / "tables" / "decisions")
     write_deltalake(str(folder / "tables" / "decisions"), rows)
     line = asked(folder, *command)
-    assert "tables/decisions has no column explain: another version wrote it" in line and "tables rebuild decisions" in line
-    query = ("sql", "select decision_id from decisions order by all", "--json", "--set", "stream.tables=tables")
+    assert (
+        "tables/decisions has no column explain: another version wrote it" in line
+        and "tables rebuild decisions" in line
+    )
+    query = (
+        "sql",
+        "select decision_id from decisions order by all",
+        "--json",
+        "--set",
+        "stream.tables=tables",
+    )
     assert len(lbctl(*query, cwd=folder).objects) == 2, "what there is can still be asked for"
 
 
 def test_a_damaged_log_is_not_rebuilt_from_itself(folder: Path) -> None:
     write_deltalake(str(folder / "tables" / "rounds"), pa.table({"cluster": ["eu-1"]}))
     line = asked(folder)
-    assert "tables/rounds has no column" in line and "restore it from a backup" in line and "rebuild" not in line
+    assert (
+        "tables/rounds has no column" in line
+        and "restore it from a backup" in line
+        and "rebuild" not in line
+    )
 
 
 @pytest.mark.parametrize(
     ("error", "words"),
     [
-        (OSError(errno.ENOSPC, "No space left on device", "/data/tables/x"), "the disk is full at /data/tables/x: make room there"),
-        (OSError(errno.EROFS, "Read-only file system", "/data"), "Read-only file system at /data: give this user the right"),
-        (PermissionError(errno.EACCES, "Permission denied", ".lb/demo"), "Permission denied at .lb/demo: give this user the right"),
-        (FileNotFoundError(errno.ENOENT, "No such file or directory", "x"), "x: No such file or directory"),
-        (RuntimeError("java.io.IOException: No space left on device\n at org.x.Y"), "the disk is full"),
+        (
+            OSError(errno.ENOSPC, "No space left on device", "/data/tables/x"),
+            "the disk is full at /data/tables/x: make room there",
+        ),
+        (
+            OSError(errno.EROFS, "Read-only file system", "/data"),
+            "Read-only file system at /data: give this user the right",
+        ),
+        (
+            PermissionError(errno.EACCES, "Permission denied", ".lb/demo"),
+            "Permission denied at .lb/demo: give this user the right",
+        ),
+        (
+            FileNotFoundError(errno.ENOENT, "No such file or directory", "x"),
+            "x: No such file or directory",
+        ),
+        (
+            RuntimeError("java.io.IOException: No space left on device\n at org.x.Y"),
+            "the disk is full",
+        ),
     ],
 )
 def test_what_a_disk_refuses_is_told_with_the_place(error: Exception, words: str) -> None:
@@ -107,17 +149,44 @@ def test_the_disk_that_stands_behind_another_error_is_found() -> None:
 def test_a_full_disk_behind_stdout_is_one_line(folder: Path) -> None:
     with open("/dev/full", "w") as full:
         command = [*LBCTL, "decisions", "--json", "--set", "stream.tables=tables"]
-        done = subprocess.run(command, cwd=folder, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
     assert (done.returncode, "Traceback" in done.stderr) == (1, False), done.stderr
     assert done.stderr.splitlines()[-1].startswith("lbctl: the disk is full")
 
 
-@pytest.mark.parametrize("poor", [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}])
-def test_a_terminal_that_knows_ascii_only_gets_letters_that_look_alike(folder: Path, poor: dict[str, str]) -> None:
-    for arguments in (["decisions"], ["explain", "last"], ["monitor"], ["--help"], ["sql", "select 'ü→名' as x"]):
-        command = [*LBCTL, *arguments, *([] if arguments == ["--help"] else ["--set", "stream.tables=tables"])]
-        environment = {name: value for name, value in os.environ.items() if name not in ("LANG", "PYTHONUTF8")} | poor
-        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, timeout=60, check=False)
+@pytest.mark.parametrize(
+    "poor",
+    [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}],
+)
+def test_a_terminal_that_knows_ascii_only_gets_letters_that_look_alike(
+    folder: Path, poor: dict[str, str]
+) -> None:
+    for arguments in (
+        ["decisions"],
+        ["explain", "last"],
+        ["monitor"],
+        ["--help"],
+        ["sql", "select 'ü→名' as x"],
+    ):
+        command = [
+            *LBCTL,
+            *arguments,
+            *([] if arguments == ["--help"] else ["--set", "stream.tables=tables"]),
+        ]
+        environment = {
+            name: value for name, value in os.environ.items() if name not in ("LANG", "PYTHONUTF8")
+        } | poor
+        done = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, timeout=60, check=False
+        )
         assert done.returncode == 0, done.stderr
         done.stdout.decode("ascii")
         if arguments == ["decisions"]:
@@ -143,19 +212,25 @@ def running_job(tmp_path: Path, code: str) -> "subprocess.Popen[str]":
     submit = [sys.executable, str(tmp_path / "balance.py"), "x", code]
     parent = f"import subprocess, sys; p = subprocess.Popen({submit!r}); sys.exit(p.wait())"
     program = f"from lb_stream.cli.run.balance import _run; import sys; sys.exit(_run([sys.executable, '-c', {parent!r}], {{}}))"
-    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
     assert process.stdout is not None and process.stdout.readline() == "up\n"
     return process
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("code", [0, 7])
-def test_a_request_to_stop_reaches_the_jobs_driver_alone_and_its_exit_code_comes_back(tmp_path: Path, number: int, code: int) -> None:
+def test_a_request_to_stop_reaches_the_jobs_driver_alone_and_its_exit_code_comes_back(
+    tmp_path: Path, number: int, code: int
+) -> None:
     process = running_job(tmp_path, str(code))
     process.send_signal(number)
     out, _ = process.communicate(timeout=30)
     assert process.returncode == code
-    assert out.splitlines() == ["stopping: the batch under way is finished, or run again at the next start (once more: at once)"]
+    assert out.splitlines() == [
+        "stopping: the batch under way is finished, or run again at the next start (once more: at once)"
+    ]
 
 
 def test_a_second_request_ends_a_job_that_does_not_end(tmp_path: Path) -> None:
@@ -186,11 +261,20 @@ def test_kafkas_client_says_one_line_a_minute_in_an_outage_and_how_many_it_kept_
     seldom, said = KafkaSeldom(lambda: now[0]), []
     for second in range(130):
         now[0] = 100.0 + second
-        record = logging.LogRecord("kafka.net.manager", logging.WARNING, "f", 1, "no connection to %s", ("b:1",), None)
+        record = logging.LogRecord(
+            "kafka.net.manager", logging.WARNING, "f", 1, "no connection to %s", ("b:1",), None
+        )
         said += [record.getMessage()] if seldom.filter(record) else []
-        assert seldom.filter(logging.LogRecord("lb_stream.io.leadership.clock", logging.WARNING, "f", 1, "ours", (), None))
+        assert seldom.filter(
+            logging.LogRecord(
+                "lb_stream.io.leadership.clock", logging.WARNING, "f", 1, "ours", (), None
+            )
+        )
     kept = int(KAFKA_EVERY_S) - 1
-    assert said == ["no connection to b:1", *[f"no connection to b:1 (and {kept} lines before it)"] * 2]
+    assert said == [
+        "no connection to b:1",
+        *[f"no connection to b:1 (and {kept} lines before it)"] * 2,
+    ]
 
 
 def test_kafkas_clients_advice_to_those_with_one_event_loop_is_left_out() -> None:
@@ -211,12 +295,18 @@ def test_a_client_that_is_closed_early_logs_no_error() -> None:
     seldom = KafkaSeldom(lambda: 100.0)
     assert cluster.log.name.startswith("kafka.")
     for error, logged in ((Cancelled(), False), (KafkaTimeoutError(), True)):
-        record = logging.LogRecord(cluster.log.name, logging.ERROR, "f", 1, "Metadata refresh: failed %s", (error,), None)
+        record = logging.LogRecord(
+            cluster.log.name, logging.ERROR, "f", 1, "Metadata refresh: failed %s", (error,), None
+        )
         assert seldom.filter(record) is logged
-    assert "'Metadata refresh: failed %s'" in inspect.getsource(cluster), "kafka-python has another wording: change CLOSED"
+    assert "'Metadata refresh: failed %s'" in inspect.getsource(cluster), (
+        "kafka-python has another wording: change CLOSED"
+    )
 
 
 def test_a_log_shows_names_and_hides_secrets() -> None:
     learn(("kafka", "options", "sasl_plain_password"), "hunter2z")
-    record = logging.LogRecord("x", logging.WARNING, "f", 1, "%s with hunter2z", ("b\x1b[31m",), None)
+    record = logging.LogRecord(
+        "x", logging.WARNING, "f", 1, "%s with hunter2z", ("b\x1b[31m",), None
+    )
     assert Lines("%(message)s").format(record) == "b\\x1b[31m with ***"

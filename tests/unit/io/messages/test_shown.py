@@ -14,7 +14,15 @@ from rich.console import Console
 
 from lb_stream.cli.shared.output import styled, table
 from lb_stream.contracts.decisions import example_decision
-from lb_stream.contracts.tables import BROKER_LOADS, COMMANDS, DECISIONS, LEADERS, OUTCOMES, REFUSALS, ROUNDS
+from lb_stream.contracts.tables import (
+    BROKER_LOADS,
+    COMMANDS,
+    DECISIONS,
+    LEADERS,
+    OUTCOMES,
+    REFUSALS,
+    ROUNDS,
+)
 from lb_stream.core.model.memory import Memory
 from lb_stream.io.messages.shown import in_html, in_json, shown
 from tests.support.lbctl_runner import lbctl
@@ -26,19 +34,25 @@ PARTS = (
     "<script>", '"&', "ü", "名",
 )  # fmt: skip
 LETTERS = st.characters(exclude_categories=["Cs"])
-NAMES = st.lists(st.sampled_from(PARTS) | st.text(LETTERS, max_size=4), min_size=1, max_size=5).map("".join)
+NAMES = st.lists(st.sampled_from(PARTS) | st.text(LETTERS, max_size=4), min_size=1, max_size=5).map(
+    "".join
+)
 UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
 def obeyed(text: str, keep: str = "\n") -> list[str]:
     """What a terminal would act on instead of showing it."""
-    return [letter for letter in text if unicodedata.category(letter) in UNSEEN and letter not in keep]
+    return [
+        letter for letter in text if unicodedata.category(letter) in UNSEEN and letter not in keep
+    ]
 
 
 @given(st.text(st.characters()))
 @example("".join(PARTS))
 @example("\ud800")
-def test_what_is_shown_has_no_letter_that_is_not_seen_and_is_the_same_where_there_was_none(text: str) -> None:
+def test_what_is_shown_has_no_letter_that_is_not_seen_and_is_the_same_where_there_was_none(
+    text: str,
+) -> None:
     assert obeyed(shown(text), "") == []
     assert (shown(text) == text) == text.isprintable()
     shown(text).encode()
@@ -92,13 +106,41 @@ def write(folder: Path, broker: str, bundle: str) -> None:
     """Tables in which a broker and a bundle have these names, and errors and refusals name them."""
     fill(folder, ROUNDS, [{"cluster": "eu-1", "seq": 1, "log_seq": 1, "now_ms": NOW, "epoch": 1, "batch_id": 1, "outcomes": "[]",
                            "inputs": '{"settings": {}}', "memory": Memory().to_json(), "error": f"{broker} fails"}])  # fmt: skip
-    fill(folder, BROKER_LOADS, [load("eu-1", 1, broker, 5.0), load("eu-1", 1, "b-2:80", 1.0, alive=False)])
-    one = example_decision(decision_id="eu-1:1:0", seq=1, bundle=bundle, issued_ms=NOW, source=broker, destination="b-2:80")
+    fill(
+        folder,
+        BROKER_LOADS,
+        [load("eu-1", 1, broker, 5.0), load("eu-1", 1, "b-2:80", 1.0, alive=False)],
+    )
+    one = example_decision(
+        decision_id="eu-1:1:0",
+        seq=1,
+        bundle=bundle,
+        issued_ms=NOW,
+        source=broker,
+        destination="b-2:80",
+    )
     fill(folder, DECISIONS, [decided(one)])
-    fill(folder, OUTCOMES, [{"decision_id": "eu-1:1:0", "cluster": "eu-1", "seq": 1, "outcome": "refused", "detail": broker, "took_ms": 5}])
+    fill(
+        folder,
+        OUTCOMES,
+        [
+            {
+                "decision_id": "eu-1:1:0",
+                "cluster": "eu-1",
+                "seq": 1,
+                "outcome": "refused",
+                "detail": broker,
+                "took_ms": 5,
+            }
+        ],
+    )
     fill(folder, REFUSALS, [{"cluster": "eu-1", "seq": 1, "now_ms": NOW, "rule": "most_topics", "broker": broker, "subjects": [bundle],
                              "count": 1, "unit": broker}])  # fmt: skip
-    fill(folder, LEADERS, [{"pipeline": broker, "epoch": 1, "host": bundle, "pid": 1, "since_ms": NOW}])
+    fill(
+        folder,
+        LEADERS,
+        [{"pipeline": broker, "epoch": 1, "host": bundle, "pid": 1, "since_ms": NOW}],
+    )
     fill(folder, COMMANDS, [{"cluster": "eu-1", "id": "c", "by": broker, "kind": "x", "arguments": json.dumps({"bundle": bundle}),
                              "outcome": "refused", "text": bundle, "at_ms": NOW, "log_seq": 1}])  # fmt: skip
 
@@ -113,6 +155,9 @@ def test_every_command_shows_any_names(broker: str, bundle: str) -> None:
         for command in COMMANDS_THAT_SHOW_NAMES:
             arguments = [{"BROKER": broker, "BUNDLE": bundle}.get(part, part) for part in command]
             result = lbctl(*arguments, "--set", "stream.tables=tables", cwd=Path(folder))
-            assert result.code in (0, 2), (command, result.err)  # 2: it says that there is no such thing
+            assert result.code in (0, 2), (
+                command,
+                result.err,
+            )  # 2: it says that there is no such thing
             assert obeyed(result.out + result.err) == [], command
         assert obeyed((Path(folder) / "page.html").read_text()) == []

@@ -23,7 +23,9 @@ def asked(page: StandbyPage, path: str) -> tuple[int, str]:
 
 def test_it_is_ready_when_it_is_warm_and_hears_the_others_and_says_who_leads() -> None:
     tick = Tick(id="tick:4:1", pipeline="p", epoch=4, host="lb-1", pid=7)
-    member = SimpleNamespace(standing=Standing(Heard(tick, 1_000)), warm=False, away=None, instance="lb-2:9")
+    member = SimpleNamespace(
+        standing=Standing(Heard(tick, 1_000)), warm=False, away=None, instance="lb-2:9"
+    )
     page = StandbyPage(StreamSettings(metrics_address="127.0.0.1:0"), member)  # type: ignore[arg-type]
     try:
         assert (asked(page, "/health")[0], asked(page, "/ready")[0]) == (200, 503)

@@ -15,11 +15,17 @@ from tests.support.written_tables import Job
 
 def part(job: Job, name: str, batch: int, *bundles: str) -> dict[str, dict[str, Any]]:
     """One part of the table, with these bundles of the cluster `a`."""
-    fields = [field for field in BUNDLE_AVERAGES.schema if field.name != BUNDLE_AVERAGES.partition_by]
+    fields = [
+        field for field in BUNDLE_AVERAGES.schema if field.name != BUNDLE_AVERAGES.partition_by
+    ]
     empty = {field.name: None for field in fields}
     rows = [empty | {"cluster": "a", "bundle": bundle, "now_ms": batch} for bundle in bundles]
     data = pa.Table.from_pylist(rows, pa.schema(fields))
-    return {BUNDLE_AVERAGES.name: write_file(Store.at(job.tables), BUNDLE_AVERAGES, data, f"{job.log.app[2:]}-{batch}", name)}
+    return {
+        BUNDLE_AVERAGES.name: write_file(
+            Store.at(job.tables), BUNDLE_AVERAGES, data, f"{job.log.app[2:]}-{batch}", name
+        )
+    }
 
 
 def seen(job: Job) -> list[tuple[str, int]]:
@@ -29,16 +35,22 @@ def seen(job: Job) -> list[tuple[str, int]]:
 
 def test_a_part_takes_the_place_of_its_earlier_self(tmp_path: Path) -> None:
     job = Job(tmp_path)
-    job.tables_of.put_parts(job.log.app, 3, {"a.0": part(job, "a.0", 3, "x"), "a.1": part(job, "a.1", 3, "y")})
+    job.tables_of.put_parts(
+        job.log.app, 3, {"a.0": part(job, "a.0", 3, "x"), "a.1": part(job, "a.1", 3, "y")}
+    )
     job.tables_of.put_parts(job.log.app, 4, {"a.1": part(job, "a.1", 4, "y", "z")})
     job.tables_of.put_parts(job.log.app, 4, {"a.1": {}})  # a batch that is run again has done it
     assert seen(job) == [("x", 3), ("y", 4), ("z", 4)]
 
 
-def test_with_a_new_state_no_bundle_is_there_twice_however_its_cluster_is_cut(tmp_path: Path) -> None:
+def test_with_a_new_state_no_bundle_is_there_twice_however_its_cluster_is_cut(
+    tmp_path: Path,
+) -> None:
     before = Job(tmp_path, "u-1")
     before.tables_of.forget_averages()
-    before.tables_of.put_parts(before.log.app, 9, {"a.0": part(before, "a.0", 9, "x"), "a.1": part(before, "a.1", 9, "y")})
+    before.tables_of.put_parts(
+        before.log.app, 9, {"a.0": part(before, "a.0", 9, "x"), "a.1": part(before, "a.1", 9, "y")}
+    )
     job = Job(tmp_path, "u-2")
     job.tables_of.forget_averages()
     assert seen(job) == []

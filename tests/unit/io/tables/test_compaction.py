@@ -18,7 +18,16 @@ from lb_stream.contracts.tables import BROKER_LOADS, BUNDLE_AVERAGES, DECISIONS,
 from lb_stream.io.tables import compaction
 from lb_stream.io.tables.commits import Live, LiveFile, Table
 from lb_stream.io.tables.compaction import COMPACTION, compact, groups, next_compaction, tidy
-from lb_stream.io.tables.delta import ONLY_COMMIT, append_rows, committed, dataset, open_table, transaction, write_parts, write_rows
+from lb_stream.io.tables.delta import (
+    ONLY_COMMIT,
+    append_rows,
+    committed,
+    dataset,
+    open_table,
+    transaction,
+    write_parts,
+    write_rows,
+)
 from lb_stream.store import Store
 
 MIB = 2**20
@@ -49,26 +58,37 @@ def append(table: Table, spec: TableSpec) -> None:
 
 def delete_some(table: Table, spec: TableSpec) -> None:
     table.catch_up()
-    table.delete(f"{spec.kept_by} >= 1 AND {spec.kept_by} < 2", post_commithook_properties=ONLY_COMMIT)
+    table.delete(
+        f"{spec.kept_by} >= 1 AND {spec.kept_by} < 2", post_commithook_properties=ONLY_COMMIT
+    )
 
 
 def replace_all(table: Table, spec: TableSpec) -> None:
     table.catch_up()
     files = [write_rows(table, row_of(spec, 7), "new")]
     marks = transaction([("p", 7), next_compaction(table)])
-    table.create_write_transaction(files, mode="overwrite", schema=spec.schema, commit_properties=marks)
+    table.create_write_transaction(
+        files, mode="overwrite", schema=spec.schema, commit_properties=marks
+    )
 
 
 def put_together(table: Table, spec: TableSpec) -> None:
     compact(table, MIB)
 
 
-AFTER: dict[Change, list[int]] = {append: [0, 1, 2, 9], delete_some: [0, 2], replace_all: [7], put_together: [0, 1, 2]}
+AFTER: dict[Change, list[int]] = {
+    append: [0, 1, 2, 9],
+    delete_some: [0, 2],
+    replace_all: [7],
+    put_together: [0, 1, 2],
+}
 
 
 @pytest.mark.parametrize("spec", [DECISIONS, BROKER_LOADS, ROUNDS], ids=lambda spec: spec.name)
 @pytest.mark.parametrize("other", AFTER)
-def test_a_compaction_that_has_not_seen_another_commit_keeps_its_rows_or_is_refused(spec: TableSpec, other: Change, tmp_path: Path) -> None:
+def test_a_compaction_that_has_not_seen_another_commit_keeps_its_rows_or_is_refused(
+    spec: TableSpec, other: Change, tmp_path: Path
+) -> None:
     opened(tmp_path, spec, 0, 1, 2)
     late, quick = opened(tmp_path, spec), opened(tmp_path, spec)
     late.live()
@@ -83,7 +103,9 @@ def test_a_compaction_that_has_not_seen_another_commit_keeps_its_rows_or_is_refu
 
 @pytest.mark.parametrize("spec", [DECISIONS, BROKER_LOADS, ROUNDS], ids=lambda spec: spec.name)
 @pytest.mark.parametrize("other", AFTER)
-def test_whoever_has_not_seen_a_compaction_keeps_its_rows_or_is_refused(spec: TableSpec, other: Change, tmp_path: Path) -> None:
+def test_whoever_has_not_seen_a_compaction_keeps_its_rows_or_is_refused(
+    spec: TableSpec, other: Change, tmp_path: Path
+) -> None:
     opened(tmp_path, spec, 0, 1, 2)
     late, quick = opened(tmp_path, spec), opened(tmp_path, spec)
     late.live()
@@ -96,7 +118,9 @@ def test_whoever_has_not_seen_a_compaction_keeps_its_rows_or_is_refused(spec: Ta
     assert numbers_of(tmp_path, spec) == sorted({0, 1, 2, *((9,) if other is append else ())})
 
 
-def test_rows_that_delta_rs_and_an_earlier_version_have_written_stay_what_they_are(tmp_path: Path) -> None:
+def test_rows_that_delta_rs_and_an_earlier_version_have_written_stay_what_they_are(
+    tmp_path: Path,
+) -> None:
     table = opened(tmp_path, DECISIONS)
     together = pa.concat_tables([row_of(DECISIONS, number) for number in range(3)])
     append_rows(table, DECISIONS, together, "3")
@@ -118,9 +142,16 @@ def test_the_new_file_tells_what_the_old_ones_told_and_is_no_change_of_data(tmp_
     table.catch_up()
     told = pa.table(table.get_add_actions(flatten=True)).to_pylist()
     assert len(told) == 1 and told[0]["path"].startswith(f"{0:012d}-")
-    assert (told[0]["num_records"], told[0]["min.log_seq"], told[0]["max.log_seq"], told[0]["null_count.log_seq"]) == (3, 0, 2, 0)
+    assert (
+        told[0]["num_records"],
+        told[0]["min.log_seq"],
+        told[0]["max.log_seq"],
+        told[0]["null_count.log_seq"],
+    ) == (3, 0, 2, 0)
     last = (tmp_path / f"decisions/_delta_log/{table.newest:020d}.json").read_text()
-    assert '"dataChange": false' in last and '"dataChange": true' not in last and '"OPTIMIZE"' in last
+    assert (
+        '"dataChange": false' in last and '"dataChange": true' not in last and '"OPTIMIZE"' in last
+    )
     again = table.newest
     compact(table, MIB)
     assert table.newest == again, "one file is not written anew"
@@ -143,7 +174,9 @@ def test_a_damaged_file_is_named_and_keeps_nobody_from_the_others(
     damaged.write_bytes(damaged.read_bytes()[:-9])
     with pytest.raises(DeltaError, match=f"{damaged.name} can't be read"):
         compact(table, two_files)
-    assert sorted(path[:12] for path in table.live().files) == [f"{number:012d}" for number in (0, 1, 2)]
+    assert sorted(path[:12] for path in table.live().files) == [
+        f"{number:012d}" for number in (0, 1, 2)
+    ]
     monkeypatch.setattr(compaction, "TIDY_EVERY", 4)
     tidy(table)
     assert len(table.live().files) == 3 and f"{damaged.name} can't be read" in caplog.text
@@ -152,7 +185,9 @@ def test_a_damaged_file_is_named_and_keeps_nobody_from_the_others(
 def test_tables_with_partitions_and_of_other_writers_are_left_alone(tmp_path: Path) -> None:
     parts = open_table(Store.at(tmp_path), BUNDLE_AVERAGES)
     for bundle in "ab":
-        row = pa.Table.from_pylist([{"cluster": "a", "bundle": bundle, "part": None}], BUNDLE_AVERAGES.schema)
+        row = pa.Table.from_pylist(
+            [{"cluster": "a", "bundle": bundle, "part": None}], BUNDLE_AVERAGES.schema
+        )
         write_deltalake(str(tmp_path / BUNDLE_AVERAGES.name), row, mode="append")
     table = opened(tmp_path, DECISIONS, 0, 1, 2)
     table.alter.add_feature(TableFeatures.DeletionVectors, allow_protocol_versions_increase=True)
@@ -164,9 +199,15 @@ def test_tables_with_partitions_and_of_other_writers_are_left_alone(tmp_path: Pa
         assert one.newest == before
 
 
-def test_a_new_file_that_upkeep_has_removed_is_not_committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_file_that_upkeep_has_removed_is_not_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = opened(tmp_path, DECISIONS, 0, 1, 2)
-    monkeypatch.setattr(compaction, "write_parts", lambda *given, **more: _without(table, write_parts(*given, **more)))
+    monkeypatch.setattr(
+        compaction,
+        "write_parts",
+        lambda *given, **more: _without(table, write_parts(*given, **more)),
+    )
     with pytest.raises(CommitFailedError, match="is gone"):
         compact(table, MIB)
     assert numbers_of(tmp_path, DECISIONS) == [0, 1, 2]
@@ -195,9 +236,15 @@ def test_a_pipeline_of_that_name_loses_nothing(tmp_path: Path) -> None:
     assert committed(table, COMPACTION.strip(":")) is None
 
 
-def test_rows_are_decoded_few_at_a_time_where_they_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_decoded_few_at_a_time_where_they_are_large(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     out = pa.BufferOutputStream()
-    pq.write_table(pa.table({"text": [f"{number:0100000d}" for number in range(40)]}), out, use_dictionary=False)
+    pq.write_table(
+        pa.table({"text": [f"{number:0100000d}" for number in range(40)]}),
+        out,
+        use_dictionary=False,
+    )
     monkeypatch.setattr(compaction, "PART_BYTES", 1_000_000)
     schema = pa.schema([("text", pa.string())])
     sizes = [rows.nbytes for rows in compaction._rows("x", out.getvalue(), schema)]

@@ -26,7 +26,10 @@ Owners = Mapping[Key, str]
 
 
 def table_of(owners: Owners) -> pa.Table:
-    rows = [{"cluster": cluster, "bundle": bundle, "owner": owner} for (cluster, bundle), owner in sorted(owners.items())]
+    rows = [
+        {"cluster": cluster, "bundle": bundle, "owner": owner}
+        for (cluster, bundle), owner in sorted(owners.items())
+    ]
     return pa.Table.from_pylist(rows, OWNERSHIP.schema)
 
 
@@ -56,7 +59,11 @@ def files(folder: Path) -> dict[str, int]:
 names = st.sampled_from(["a", "b", "b/c", "é", "\U0001f600"])
 steps = st.lists(
     st.one_of(
-        st.dictionaries(st.tuples(names, st.integers(0, 30).map("0x{:02x}".format)), st.sampled_from(["x", "y", ""]), max_size=40),
+        st.dictionaries(
+            st.tuples(names, st.integers(0, 30).map("0x{:02x}".format)),
+            st.sampled_from(["x", "y", ""]),
+            max_size=40,
+        ),
         st.sampled_from(["restart", "compact", "foreign"]),
     ),
     max_size=8,
@@ -65,7 +72,9 @@ steps = st.lists(
 
 @settings(deadline=None, max_examples=30)
 @given(steps=steps)
-def test_each_key_has_its_last_row_whoever_has_had_the_files_in_between(steps: list[Owners | str]) -> None:
+def test_each_key_has_its_last_row_whoever_has_had_the_files_in_between(
+    steps: list[Owners | str],
+) -> None:
     with TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
         patch.setattr(keyed, "ROWS", 5)
         folder, model = Path(name), dict[Key, str]()
@@ -78,7 +87,12 @@ def test_each_key_has_its_last_row_whoever_has_had_the_files_in_between(steps: l
                 table.table.refresh()
             elif step == "foreign":  # as an earlier version wrote them: no order, no span
                 new = {key: "z" for key in [("b", "0xff"), ("a", "0x00")] if key not in model}
-                append_rows(table.table, OWNERSHIP, table_of(new).sort_by([("cluster", "descending")]), "old")
+                append_rows(
+                    table.table,
+                    OWNERSHIP,
+                    table_of(new).sort_by([("cluster", "descending")]),
+                    "old",
+                )
                 model |= new
             else:
                 put(table, number, step)
@@ -86,24 +100,34 @@ def test_each_key_has_its_last_row_whoever_has_had_the_files_in_between(steps: l
             assert content(folder) == model
 
 
-def test_a_change_touches_the_file_that_its_key_is_in_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_touches_the_file_that_its_key_is_in_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(keyed, "ROWS", 10)
     table = opened(tmp_path)
     put(table, 0, {("a", f"{number:03d}"): "x" for number in range(40)} | {("b", "000"): "x"})
     before = files(tmp_path)
     assert list(before.values()) == [8, 8, 8, 8, 9]
     read: list[str] = []
-    monkeypatch.setattr(Store, "open", lambda self, name, real=Store.open: read.append(name) or real(self, name))
+    monkeypatch.setattr(
+        Store, "open", lambda self, name, real=Store.open: read.append(name) or real(self, name)
+    )
     put(table, 1, {("a", "013"): "y"})
     after = files(tmp_path)
     assert len(read) == len(before.keys() - after.keys()) == len(after.keys() - before.keys()) == 1
     put(opened(tmp_path), 2, {("a", "0125"): "y"})
-    assert len(after.keys() - files(tmp_path).keys()) == 1, "a new job reads the files' spans, and writes one anew"
+    assert len(after.keys() - files(tmp_path).keys()) == 1, (
+        "a new job reads the files' spans, and writes one anew"
+    )
     put(opened(tmp_path), 3, {("c", "000"): ""})
-    assert sorted(files(tmp_path).values()) == [8, 8, 8, 9, 9], "a row that isn't there ends: nothing is written"
+    assert sorted(files(tmp_path).values()) == [8, 8, 8, 9, 9], (
+        "a row that isn't there ends: nothing is written"
+    )
 
 
-def test_a_file_that_outgrows_its_rows_is_cut_and_an_empty_one_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_outgrows_its_rows_is_cut_and_an_empty_one_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(keyed, "ROWS", 4)
     table = opened(tmp_path)
     put(table, 0, {("a", f"{number}"): "x" for number in range(4)})
@@ -113,17 +137,25 @@ def test_a_file_that_outgrows_its_rows_is_cut_and_an_empty_one_is_gone(tmp_path:
     assert (files(tmp_path), content(tmp_path)) == ({}, {})
 
 
-def test_files_of_before_a_column_was_added_have_todays_columns_when_they_are_written_anew(tmp_path: Path) -> None:
+def test_files_of_before_a_column_was_added_have_todays_columns_when_they_are_written_anew(
+    tmp_path: Path,
+) -> None:
     def rows(*names: str) -> pa.Table:
-        return pa.Table.from_pylist([{"decision_id": one, "cluster": "a", "bundle": one} for one in names], DECISIONS.schema)
+        return pa.Table.from_pylist(
+            [{"decision_id": one, "cluster": "a", "bundle": one} for one in names], DECISIONS.schema
+        )
 
     before = DECISIONS.schema.remove(DECISIONS.schema.get_field_index("neighbour"))
     DeltaTable.create(str(tmp_path / DECISIONS.name), schema=before)
-    write_deltalake(str(tmp_path / DECISIONS.name), rows("0", "1").select(before.names), mode="append")
+    write_deltalake(
+        str(tmp_path / DECISIONS.name), rows("0", "1").select(before.names), mode="append"
+    )
     table = open_table(Store.at(tmp_path), DECISIONS)
     KeyedTable(table, DECISIONS).put(rows("1"), pa.chunked_array([[False]]), "x", [("p", 0)])
     (uri,) = DeltaTable(str(tmp_path / DECISIONS.name)).file_uris()
-    assert pq.read_table(uri).schema.names == DECISIONS.schema.names and pq.read_table(uri)["bundle"].to_pylist() == ["0", "1"]
+    assert pq.read_table(uri).schema.names == DECISIONS.schema.names and pq.read_table(uri)[
+        "bundle"
+    ].to_pylist() == ["0", "1"]
 
 
 def test_keys_go_to_the_group_that_begins_at_or_below_them() -> None:
@@ -141,17 +173,23 @@ def test_keys_go_to_the_group_that_begins_at_or_below_them() -> None:
         (("two", "with"), 3, 2),
     ]
     assert [one[1:] for one in shared_out(keys, [])] == [(0, 5)]
-    assert [one.paths for one in grouped(spans | {"old": None})] == [("old", "one", "two", "with")], "nobody knows where its keys belong"
+    assert [one.paths for one in grouped(spans | {"old": None})] == [
+        ("old", "one", "two", "with")
+    ], "nobody knows where its keys belong"
 
 
-def test_small_neighbours_become_one_file_when_either_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_neighbours_become_one_file_when_either_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(keyed, "ROWS", 10)
     table = opened(tmp_path)
     put(table, 0, {("a", f"{number:03d}"): "x" for number in range(30)})
     put(table, 1, {("a", f"{number:03d}"): "" for number in range(30) if number % 10 > 1})
     assert sorted(files(tmp_path).values()) == [2, 2, 2]
     put(opened(tmp_path), 2, {("a", "011"): "y"})
-    assert sorted(files(tmp_path).values()) == [2, 4], "the third would have made half of what a file may have"
+    assert sorted(files(tmp_path).values()) == [2, 4], (
+        "the third would have made half of what a file may have"
+    )
     put(opened(tmp_path), 3, {("c", "0"): ""})
     assert sorted(files(tmp_path).values()) == [2, 4], "nothing changes"
 
@@ -159,7 +197,12 @@ def test_small_neighbours_become_one_file_when_either_changes(tmp_path: Path, mo
 def test_files_that_tell_nothing_are_written_anew_once(tmp_path: Path) -> None:
     owners = {("a", "5"): "x", ("a", "1"): "x", ("b", "1"): "x"}
     for number, (key, owner) in enumerate(owners.items()):
-        append_rows(open_table(Store.at(tmp_path), OWNERSHIP), OWNERSHIP, table_of({key: owner}), f"old{number}")
+        append_rows(
+            open_table(Store.at(tmp_path), OWNERSHIP),
+            OWNERSHIP,
+            table_of({key: owner}),
+            f"old{number}",
+        )
     assert len(files(tmp_path)) == 3
     put(opened(tmp_path), 0, {("b", "1"): "y"})
     assert content(tmp_path) == owners | {("b", "1"): "y"}
@@ -172,16 +215,23 @@ def test_a_span_that_was_copied_with_other_rows_is_not_believed(tmp_path: Path) 
     (uri,) = DeltaTable(str(tmp_path / OWNERSHIP.name)).file_uris()
     assert span_of(pq.read_metadata(uri)) == Span(("a", "0"), ("a", "1"), 2)
     rows = pq.read_table(uri)
-    more = pa.concat_tables([rows, table_of({("b", "0"): "x"})]).replace_schema_metadata({keyed.SPAN: rows.schema.metadata[keyed.SPAN]})
+    more = pa.concat_tables([rows, table_of({("b", "0"): "x"})]).replace_schema_metadata(
+        {keyed.SPAN: rows.schema.metadata[keyed.SPAN]}
+    )
     pq.write_table(more, tmp_path / "copied.parquet")
     assert span_of(pq.read_metadata(tmp_path / "copied.parquet")) is None
 
 
-def test_what_was_written_for_a_commit_that_is_never_made_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_written_for_a_commit_that_is_never_made_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(keyed, "ROWS", 4)
     owners = {("a", f"{number}"): "x" for number in range(8)}
     put(opened(tmp_path), 0, owners)
-    last = max(files(tmp_path), key=lambda name: span_of(pq.read_metadata(tmp_path / OWNERSHIP.name / name)) or ())
+    last = max(
+        files(tmp_path),
+        key=lambda name: span_of(pq.read_metadata(tmp_path / OWNERSHIP.name / name)) or (),
+    )
     table, there = opened(tmp_path), set(tmp_path.rglob("*.parquet"))
     read = KeyedTable._read
 

@@ -8,7 +8,16 @@ from deltalake import DeltaTable
 
 from lb_stream.contracts.commands import CommandResult
 from lb_stream.contracts.decisions import Decision, Ownership
-from lb_stream.contracts.tables import BACKTESTS, HISTORY_TABLES, MERGE_ADVICE, PROPOSALS, ROUNDS, SHADOW_DECISIONS, SHADOW_ROUNDS, TABLES
+from lb_stream.contracts.tables import (
+    BACKTESTS,
+    HISTORY_TABLES,
+    MERGE_ADVICE,
+    PROPOSALS,
+    ROUNDS,
+    SHADOW_DECISIONS,
+    SHADOW_ROUNDS,
+    TABLES,
+)
 from lb_stream.io.tables.delta import check_columns, existing_table, open_table
 from lb_stream.io.tables.log import RoundLog
 from lb_stream.store import Store
@@ -44,24 +53,35 @@ def rows(old: Path, name: str) -> list[str]:
     return sorted(map(repr, table.to_pyarrow_table().select(known).to_pylist()))
 
 
-@pytest.mark.parametrize("spec", [spec for spec in TABLES if spec not in NEW], ids=lambda spec: spec.name)
-def test_an_old_table_has_todays_columns_but_for_those_that_were_added_and_rows_in_it(old: Path, spec) -> None:
+@pytest.mark.parametrize(
+    "spec", [spec for spec in TABLES if spec not in NEW], ids=lambda spec: spec.name
+)
+def test_an_old_table_has_todays_columns_but_for_those_that_were_added_and_rows_in_it(
+    old: Path, spec
+) -> None:
     table = existing_table(Store.at(old / "tables"), spec)
     assert table is not None
     names = [field.name for field in table.schema().fields]
-    assert [name for name in names if name not in spec.added] == [name for name in spec.schema.names if name not in spec.added]
+    assert [name for name in names if name not in spec.added] == [
+        name for name in spec.schema.names if name not in spec.added
+    ]
     assert rows(old, spec.name)
 
 
 def test_an_old_log_gets_the_columns_that_were_added_empty_and_once(tmp_path: Path) -> None:
     unpack(tmp_path)
     before, root = rows(tmp_path, "rounds"), Store.at(tmp_path / "tables")
-    assert "shadows" not in [field.name for field in DeltaTable(root.uri + "/rounds").schema().fields]
+    assert "shadows" not in [
+        field.name for field in DeltaTable(root.uri + "/rounds").schema().fields
+    ]
     versions = [open_table(root, ROUNDS).version() for _ in range(2)]
     assert versions[0] == versions[1]
     check_columns(open_table(root, ROUNDS), ROUNDS)
     added = open_table(root, ROUNDS).to_pyarrow_table().select(list(ROUNDS.added))
-    assert (rows(tmp_path, "rounds"), set(map(tuple, map(dict.values, added.to_pylist())))) == (before, {(None,) * len(ROUNDS.added)})
+    assert (rows(tmp_path, "rounds"), set(map(tuple, map(dict.values, added.to_pylist())))) == (
+        before,
+        {(None,) * len(ROUNDS.added)},
+    )
     log = RoundLog(root, PIPELINE, Store.at(tmp_path / "checkpoint"))
     assert log.memories and set(log.shadow_memories.values()) == {"{}"}
 
@@ -79,23 +99,45 @@ def _differ(both: Mapping[str, str]) -> bool:
     return bool(without_changes(both["logged"]) != without_changes(both["replayed"]))
 
 
-def test_old_tables_written_anew_from_the_old_log_are_as_they_were(old: Path, tmp_path: Path) -> None:
+def test_old_tables_written_anew_from_the_old_log_are_as_they_were(
+    old: Path, tmp_path: Path
+) -> None:
     unpack(tmp_path)
     rebuilt = ask(tmp_path, "tables", "rebuild", "--json")
     names = [spec.name for spec in TABLES if spec.from_log]
     assert [one["table"] for one in rebuilt.objects] == names
-    assert {name: rows(tmp_path, name) for name in names} == {name: rows(old, name) for name in names}
+    assert {name: rows(tmp_path, name) for name in names} == {
+        name: rows(old, name) for name in names
+    }
 
 
 def test_what_operators_laid_down_is_told_from_the_old_log(old: Path) -> None:
-    states = {(row["cluster"], row["broker"]): row["state"] for row in ask(old, "brokers", "list", "--json").objects}
-    assert {place for place, state in states.items() if "draining" in state} == {("east", "b3:8080")}
-    outcomes = {(row["kind"], row["outcome"]) for row in ask(old, "commands", "--json", "--last", "50").objects}
-    assert outcomes >= {("unload", "refused"), ("split", "done"), ("drain-broker", "accepted"), ("create-namespace", "done")}
+    states = {
+        (row["cluster"], row["broker"]): row["state"]
+        for row in ask(old, "brokers", "list", "--json").objects
+    }
+    assert {place for place, state in states.items() if "draining" in state} == {
+        ("east", "b3:8080")
+    }
+    outcomes = {
+        (row["kind"], row["outcome"])
+        for row in ask(old, "commands", "--json", "--last", "50").objects
+    }
+    assert outcomes >= {
+        ("unload", "refused"),
+        ("split", "done"),
+        ("drain-broker", "accepted"),
+        ("create-namespace", "done"),
+    }
 
 
-@pytest.mark.parametrize(("topic", "model"), [("decisions", Decision), ("ownership", Ownership), ("results", CommandResult)])
+@pytest.mark.parametrize(
+    ("topic", "model"),
+    [("decisions", Decision), ("ownership", Ownership), ("results", CommandResult)],
+)
 def test_an_old_record_is_read_and_would_be_written_as_it_was(topic: str, model) -> None:
-    values = [one.value for one in read_records(BEFORE) if one.topic == topic and one.value is not None]
+    values = [
+        one.value for one in read_records(BEFORE) if one.topic == topic and one.value is not None
+    ]
     assert values
     assert [model.model_validate_json(value).to_json() for value in values] == values

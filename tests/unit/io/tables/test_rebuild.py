@@ -13,7 +13,14 @@ from deltalake import DeltaTable, write_deltalake
 
 from lb_stream.contracts.settings import UpkeepSettings
 from lb_stream.contracts.table_spec import TableSpec
-from lb_stream.contracts.tables import BROKER_LOADS, DECISIONS, MERGE_ADVICE, OWNERSHIP, REFUSALS, TABLES
+from lb_stream.contracts.tables import (
+    BROKER_LOADS,
+    DECISIONS,
+    MERGE_ADVICE,
+    OWNERSHIP,
+    REFUSALS,
+    TABLES,
+)
 from lb_stream.io.tables import rebuild as rebuilding
 from lb_stream.io.tables.delta import UnfitTable, configuration
 from lb_stream.io.tables.rebuild import RebuildRefused, Rebuilt, rebuild, rebuildable
@@ -32,19 +39,32 @@ def job(tmp_path: Path) -> Job:
     job = Job(tmp_path)
     for batch in range(10):
         content: dict[str, Any] = {"decisions": [decision("a")] * (batch % 3), "loads": 2}
-        content["ownership"] = [ownership("a", f"x{number}", owner=f"b{batch}", version=batch) for number in {batch % 4, 5 + batch}]
+        content["ownership"] = [
+            ownership("a", f"x{number}", owner=f"b{batch}", version=batch)
+            for number in {batch % 4, 5 + batch}
+        ]
         if batch == 7:  # one was written before upkeep's horizon, one after it
-            content["ownership"] += [ownership("a", name, owner=None) | {"state": "Init"} for name in ("x6", "x11")]
+            content["ownership"] += [
+                ownership("a", name, owner=None) | {"state": "Init"} for name in ("x6", "x11")
+            ]
             content["advice"] = [advice("a", "x5", owner="")]
         if batch in (3, 6):
             content["advice"] = [advice("a", f"x{batch}"), advice("a", "x5")]
         now_ms = NOW - (90 * HOUR_MS if batch < 5 else HOUR_MS)
-        job.tables_of.project(job.log.append_once(batch, job.rounds(batch, clusters=("a", "z")[: 1 + batch % 2], now_ms=now_ms, **content)))
+        job.tables_of.project(
+            job.log.append_once(
+                batch,
+                job.rounds(batch, clusters=("a", "z")[: 1 + batch % 2], now_ms=now_ms, **content),
+            )
+        )
     return job
 
 
 def content(job: Job) -> dict[str, list[str]]:
-    return {spec.name: sorted(json.dumps(row, sort_keys=True) for row in rows_of(job, spec).to_pylist()) for spec in FOLLOWING}
+    return {
+        spec.name: sorted(json.dumps(row, sort_keys=True) for row in rows_of(job, spec).to_pylist())
+        for spec in FOLLOWING
+    }
 
 
 def made(job: Job, *names: str) -> dict[str, Rebuilt]:
@@ -56,13 +76,27 @@ def test_every_table_comes_out_as_it_was(job: Job) -> None:
     done = made(job)
     assert content(job) == before
     assert list(done) == [spec.name for spec in FOLLOWING]
-    assert {name: one.rows for name, one in done.items()} == {name: len(rows) for name, rows in before.items()}
+    assert {name: one.rows for name, one in done.items()} == {
+        name: len(rows) for name, rows in before.items()
+    }
     assert {(one.batches, one.taken_over, one.lost) for one in done.values()} == {(10, 0, 0)}
 
 
-def test_merge_advice_that_was_withdrawn_is_gone_and_the_rest_is_as_it_was_told_last(job: Job) -> None:
+def test_merge_advice_that_was_withdrawn_is_gone_and_the_rest_is_as_it_was_told_last(
+    job: Job,
+) -> None:
     rows = rows_of(job, MERGE_ADVICE).to_pylist()
-    shown = [(row["bundle"], row["neighbour"], row["owner"], row["since_ms"], row["seq"], row["topics_ratio"]) for row in rows]
+    shown = [
+        (
+            row["bundle"],
+            row["neighbour"],
+            row["owner"],
+            row["since_ms"],
+            row["seq"],
+            row["topics_ratio"],
+        )
+        for row in rows
+    ]
     assert shown == [("x3", "x3+1", "b-0", 7, 4, None), ("x6", "x6+1", "b-0", 7, 7, None)]
 
 
@@ -85,7 +119,11 @@ def test_lost_tables_come_back_and_the_job_goes_on_where_it_was(job: Job) -> Non
 
 def test_rows_that_the_log_has_no_more_are_taken_over_and_newer_ones_win(job: Job) -> None:
     before = content(job)
-    for _ in maintain(Store.at(job.tables), UpkeepSettings(keep_rounds_hours=24, keep_decisions_hours=0, keep_broker_loads_hours=0), NOW):
+    for _ in maintain(
+        Store.at(job.tables),
+        UpkeepSettings(keep_rounds_hours=24, keep_decisions_hours=0, keep_broker_loads_hours=0),
+        NOW,
+    ):
         pass
     done = made(job)
     assert content(job) == before
@@ -116,20 +154,30 @@ def test_figures_that_are_gone_are_counted(job: Job) -> None:
 
 
 @pytest.mark.parametrize("spec", [DECISIONS, OWNERSHIP], ids=lambda spec: spec.name)
-def test_a_table_of_an_earlier_version_gets_the_columns_and_properties_of_today(job: Job, spec: TableSpec) -> None:
+def test_a_table_of_an_earlier_version_gets_the_columns_and_properties_of_today(
+    job: Job, spec: TableSpec
+) -> None:
     before = content(job)
     shutil.rmtree(job.tables / spec.name)
-    old = pa.schema([field for field in spec.schema if field.name != "cluster"] + [pa.field("mood", pa.string())])
+    old = pa.schema(
+        [field for field in spec.schema if field.name != "cluster"]
+        + [pa.field("mood", pa.string())]
+    )
     write_deltalake(str(job.tables / spec.name), old.empty_table())
     with pytest.raises(UnfitTable, match=f"`lbctl tables rebuild {spec.name}`"):
         Job(job.folder)
     made(job, spec.name)
     assert content(job) == before
-    assert configuration(spec).items() <= DeltaTable(str(job.tables / spec.name)).metadata().configuration.items()
+    assert (
+        configuration(spec).items()
+        <= DeltaTable(str(job.tables / spec.name)).metadata().configuration.items()
+    )
     Job(job.folder)
 
 
-def test_what_is_not_projected_yet_is_left_to_the_next_start_which_publishes_it_first(job: Job) -> None:
+def test_what_is_not_projected_yet_is_left_to_the_next_start_which_publishes_it_first(
+    job: Job,
+) -> None:
     job.log.append_once(10, job.rounds(10, decisions=[decision("a")]))
     made(job)
     again = Job(job.folder)
@@ -138,7 +186,9 @@ def test_what_is_not_projected_yet_is_left_to_the_next_start_which_publishes_it_
     assert rows_of(job, DECISIONS)["log_seq"].to_pylist()[-1] == 10
 
 
-def test_a_table_that_a_job_writes_to_meanwhile_is_refused_and_keeps_the_jobs_rows(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_that_a_job_writes_to_meanwhile_is_refused_and_keeps_the_jobs_rows(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = rebuilding.read_batches
 
     def meddled(*arguments: Any) -> Any:
@@ -146,16 +196,28 @@ def test_a_table_that_a_job_writes_to_meanwhile_is_refused_and_keeps_the_jobs_ro
         job.tables_of.project(job.log.append_once(10, job.rounds(10, decisions=[decision("a")])))
 
     monkeypatch.setattr(rebuilding, "read_batches", meddled)
-    with pytest.raises(RebuildRefused, match="a job, or upkeep, writes to decisions: stop it, then rebuild once more"):
+    with pytest.raises(
+        RebuildRefused,
+        match="a job, or upkeep, writes to decisions: stop it, then rebuild once more",
+    ):
         made(job, DECISIONS.name)
     assert len(rows_of(job, DECISIONS)) == 10
 
 
 def test_a_running_job_goes_on_with_a_table_that_was_rebuilt_in_between(job: Job) -> None:
     made(job)
-    job.tables_of.project(job.log.append_once(10, job.rounds(10, decisions=[decision("a")], ownership=[ownership("a", "x0", owner="new")])))
+    job.tables_of.project(
+        job.log.append_once(
+            10,
+            job.rounds(
+                10, decisions=[decision("a")], ownership=[ownership("a", "x0", owner="new")]
+            ),
+        )
+    )
     assert len(rows_of(job, DECISIONS)) == 10
-    assert {row["bundle"]: row["owner"] for row in rows_of(job, OWNERSHIP).to_pylist()}["x0"] == "new"
+    assert {row["bundle"]: row["owner"] for row in rows_of(job, OWNERSHIP).to_pylist()}[
+        "x0"
+    ] == "new"
 
 
 def test_large_tables_become_several_files(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,7 +243,11 @@ def test_the_command_says_what_it_did(job: Job) -> None:
     result = lbctl("tables", "rebuild", "--set", folder, "--json", cwd=job.folder)
     assert (result.code, [one["table"] for one in result.objects]) == (0, rebuildable())
     shown = lbctl("tables", "rebuild", "decisions", "refusals", "--set", folder, cwd=job.folder)
-    assert [line.split()[:3] for line in shown.out.splitlines() if line.startswith(("decisions", "refusals"))] == [
+    assert [
+        line.split()[:3]
+        for line in shown.out.splitlines()
+        if line.startswith(("decisions", "refusals"))
+    ] == [
         ["decisions", "9", "10"],
         ["refusals", "0", "10"],
     ]
@@ -196,7 +262,9 @@ def test_the_command_says_what_it_did(job: Job) -> None:
         ("dicisions", "those that can: decisions, outcomes, ownership"),
     ],
 )
-def test_what_does_not_follow_from_the_log_is_refused(tmp_path: Path, name: str, words: str) -> None:
+def test_what_does_not_follow_from_the_log_is_refused(
+    tmp_path: Path, name: str, words: str
+) -> None:
     result = lbctl("tables", "rebuild", name, "--set", f"stream.tables={tmp_path}", cwd=tmp_path)
     assert (result.code, result.out) == (2, "")
     assert words in result.err
@@ -205,4 +273,7 @@ def test_what_does_not_follow_from_the_log_is_refused(tmp_path: Path, name: str,
 def test_without_a_log_there_is_nothing_to_rebuild_from(tmp_path: Path) -> None:
     result = lbctl("tables", "rebuild", "--set", f"stream.tables={tmp_path}", cwd=tmp_path)
     assert (result.code, result.out) == (1, "")
-    assert f"there is no log in {tmp_path}/rounds: name the tables' folder with stream.tables" in result.err
+    assert (
+        f"there is no log in {tmp_path}/rounds: name the tables' folder with stream.tables"
+        in result.err
+    )

@@ -9,9 +9,27 @@ import numpy as np
 import pytest
 from pydantic import BaseModel
 
-from lb_stream.sim.families import TEMPLATE, Spec, families, make_from, make_scenario, preset, scenario_at
+from lb_stream.sim.families import (
+    TEMPLATE,
+    Spec,
+    families,
+    make_from,
+    make_scenario,
+    preset,
+    scenario_at,
+)
 from lb_stream.sim.families.loads import needs
-from lb_stream.sim.families.spec import BudgetSpec, Diurnal, DriftingHot, EventSpec, FaultSpec, FlashCrowd, Growth, IsolationSpec, KindSpec
+from lb_stream.sim.families.spec import (
+    BudgetSpec,
+    Diurnal,
+    DriftingHot,
+    EventSpec,
+    FaultSpec,
+    FlashCrowd,
+    Growth,
+    IsolationSpec,
+    KindSpec,
+)
 from lb_stream.sim.scenario import Scenario, ScenarioError, read_scenario, write_scenario
 from tests.support.scenarios import same
 
@@ -24,7 +42,9 @@ def made(family: str, *sets: str) -> Scenario:
 
 def cpu_at_start(scenario: Scenario) -> np.ndarray:
     """Of each broker, a machine of size 1."""
-    return np.bincount(scenario.bundles.start_owner, needs(Spec(), scenario.loads_at(0))[0], len(scenario.brokers))
+    return np.bincount(
+        scenario.bundles.start_owner, needs(Spec(), scenario.loads_at(0))[0], len(scenario.brokers)
+    )
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -64,18 +84,53 @@ def test_the_template_names_every_key_with_its_default() -> None:
         IsolationSpec,
         KindSpec,
     ]
-    parts += [type(value) for name in Spec.model_fields if isinstance(value := getattr(default, name), BaseModel)]
-    tables = ("move", "cluster", "load", "start", "noise", "policies", "shapes", "events", "faults", "kinds", "isolation", "budgets")
-    missing = [f"{part.__name__}.{name}" for part in parts for name in part.model_fields if name not in tables and f"{name} = " not in text]
+    parts += [
+        type(value)
+        for name in Spec.model_fields
+        if isinstance(value := getattr(default, name), BaseModel)
+    ]
+    tables = (
+        "move",
+        "cluster",
+        "load",
+        "start",
+        "noise",
+        "policies",
+        "shapes",
+        "events",
+        "faults",
+        "kinds",
+        "isolation",
+        "budgets",
+    )
+    missing = [
+        f"{part.__name__}.{name}"
+        for part in parts
+        for name in part.model_fields
+        if name not in tables and f"{name} = " not in text
+    ]
     assert missing == []
     assert [name for name in tables if f"{name}]" not in text] == []
 
 
 def test_what_the_template_shows_as_comments_is_valid_too() -> None:
-    shown = "\n".join(line.removeprefix("# ") if line.startswith("# ") and ("=" in line or "[[" in line) else "" for line in _examples())
+    shown = "\n".join(
+        line.removeprefix("# ") if line.startswith("# ") and ("=" in line or "[[" in line) else ""
+        for line in _examples()
+    )
     spec = Spec.model_validate(tomllib.loads(shown.replace('kind = "crash"', 'kind = "slow"')))
-    assert [shape.kind for shape in spec.shapes] == ["diurnal", "flash_crowd", "drifting_hot", "growth"]
-    assert (len(spec.events), len(spec.faults), len(spec.policies.isolation), len(spec.policies.budgets)) == (1, 1, 1, 1)
+    assert [shape.kind for shape in spec.shapes] == [
+        "diurnal",
+        "flash_crowd",
+        "drifting_hot",
+        "growth",
+    ]
+    assert (
+        len(spec.events),
+        len(spec.faults),
+        len(spec.policies.isolation),
+        len(spec.policies.budgets),
+    ) == (1, 1, 1, 1)
     scenario = make_scenario(spec)
     assert scenario.policies.isolation[0].name == "tenant-1"
 
@@ -95,7 +150,9 @@ def test_a_balanced_start_is_even_and_hot_brokers_carry_more() -> None:
 def test_usage_is_that_of_the_dearest_resource() -> None:
     scenario = made("multi_resource", "load.jitter=0.0")
     spec = Spec.model_validate({"cluster": {"bandwidth_gbit_per_s": 1.0}})
-    assert (needs(spec, scenario.loads_at(0)).sum(axis=1) / len(scenario.brokers)).max() == pytest.approx(0.45, rel=1e-3)
+    assert (
+        needs(spec, scenario.loads_at(0)).sum(axis=1) / len(scenario.brokers)
+    ).max() == pytest.approx(0.45, rel=1e-3)
     assert scenario.brokers.bandwidth_in_bytes_per_s.tolist() == [125e6] * 11
 
 
@@ -133,12 +190,14 @@ def test_other_bundles_are_hot_every_ten_minutes() -> None:
 def test_each_tenant_has_its_own_hour() -> None:
     scenario = made("diurnal", "load.jitter=0.0")
     by_tenant = {
-        tenant: scenario.loads[0, [row for row, name in enumerate(scenario.namespaces) if name.startswith(tenant)]].sum(axis=0)
+        tenant: scenario.loads[
+            0, [row for row, name in enumerate(scenario.namespaces) if name.startswith(tenant)]
+        ].sum(axis=0)
         for tenant in ("tenant-1", "tenant-2")
     }
-    assert abs(int(by_tenant["tenant-1"].argmax()) - int(by_tenant["tenant-2"].argmax())) == pytest.approx(
-        24, abs=1
-    )  # a fifth of 120 steps
+    assert abs(
+        int(by_tenant["tenant-1"].argmax()) - int(by_tenant["tenant-2"].argmax())
+    ) == pytest.approx(24, abs=1)  # a fifth of 120 steps
 
 
 def test_loads_of_growing_brokers_grow() -> None:
@@ -160,7 +219,12 @@ def test_brokers_that_come_are_down_at_the_start_and_hold_nothing() -> None:
 
 def test_a_restart_goes_round_all_brokers() -> None:
     scenario = made("rolling_restart")
-    assert [(one.t_s, one.kind) for one in scenario.events[:4]] == [(300.0, "leave"), (390.0, "up"), (480.0, "leave"), (570.0, "up")]
+    assert [(one.t_s, one.kind) for one in scenario.events[:4]] == [
+        (300.0, "leave"),
+        (390.0, "up"),
+        (480.0, "leave"),
+        (570.0, "up"),
+    ]
     assert sorted(one.broker for one in scenario.events if one.kind == "leave") == list(range(9))
 
 
@@ -169,7 +233,9 @@ def test_what_outlasts_the_scenario_is_not_undone() -> None:
 
 
 def test_a_slow_broker_has_its_whole_cpu_again() -> None:
-    assert [(one.kind, one.factor) for one in made("slow_broker").events] == [("slow", 0.5)] * 2 + [("slow", 1.0)] * 2
+    assert [(one.kind, one.factor) for one in made("slow_broker").events] == [("slow", 0.5)] * 2 + [
+        ("slow", 1.0)
+    ] * 2
 
 
 def test_walls_hold_at_the_start() -> None:
@@ -178,12 +244,16 @@ def test_walls_hold_at_the_start() -> None:
     assert [one.name for one in rules.isolation] == ["tenant-1", "tenant-2"]
     own = {row for one in rules.isolation for row in one.primary}
     assert len(own) == 7
-    for namespace, owner in zip(scenario.namespaces, scenario.bundles.start_owner.tolist(), strict=True):
+    for namespace, owner in zip(
+        scenario.namespaces, scenario.bundles.start_owner.tolist(), strict=True
+    ):
         policy = next((one for one in rules.isolation if namespace in one.namespaces), None)
         assert owner in policy.primary if policy else owner not in own
     (group,) = rules.anti_affinity
     homes = {
-        namespace: {*scenario.bundles.start_owner[[at == namespace for at in scenario.namespaces]].tolist()}
+        namespace: {
+            *scenario.bundles.start_owner[[at == namespace for at in scenario.namespaces]].tolist()
+        }
         for namespace in group.namespaces
     }
     assert all(len(home) == 1 for home in homes.values())
@@ -193,10 +263,17 @@ def test_walls_hold_at_the_start() -> None:
 def test_budgets_are_of_each_namespace_of_a_tenant() -> None:
     scenario = made("budgets")
     by_tenant = {
-        tenant: {most for name, most in scenario.policies.budgets.items() if name.startswith(tenant)} for tenant in ("tenant-1", "tenant-2")
+        tenant: {
+            most for name, most in scenario.policies.budgets.items() if name.startswith(tenant)
+        }
+        for tenant in ("tenant-1", "tenant-2")
     }
     assert by_tenant == {"tenant-1": {0}, "tenant-2": {2}}
-    assert {name.partition("/")[0] for name in scenario.policies.budgets} == {"tenant-1", "tenant-2", "tenant-3"}
+    assert {name.partition("/")[0] for name in scenario.policies.budgets} == {
+        "tenant-1",
+        "tenant-2",
+        "tenant-3",
+    }
 
 
 def test_noise_is_as_loud_and_lasts_as_long_as_was_asked() -> None:
@@ -204,7 +281,9 @@ def test_noise_is_as_loud_and_lasts_as_long_as_was_asked() -> None:
     assert noise is not None
     factors = noise * 0.005
     assert factors.std() == pytest.approx(0.25, rel=0.05)
-    assert np.corrcoef(factors[:, :-1].ravel(), factors[:, 1:].ravel())[0, 1] == pytest.approx(np.exp(-30 / 240), abs=0.03)
+    assert np.corrcoef(factors[:, :-1].ravel(), factors[:, 1:].ravel())[0, 1] == pytest.approx(
+        np.exp(-30 / 240), abs=0.03
+    )
 
 
 def test_noise_never_makes_a_load_negative(tmp_path: Path) -> None:
@@ -219,7 +298,9 @@ def test_loads_that_never_change_have_one_step() -> None:
     assert (scenario.load_step_ticks, scenario.loads.shape[2]) == (300, 1)
 
 
-def test_a_scenario_is_named_by_its_folder_or_as_a_family(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scenario_is_named_by_its_folder_or_as_a_family(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert same(scenario_at(Path("zipf")), made("zipf"))
     write_scenario(made("drain"), Path("zipf"))

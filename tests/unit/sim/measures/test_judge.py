@@ -14,15 +14,25 @@ from tests.record_measures import measured_by
 from tests.unit.sim.measures.test_measures import differing
 
 PROJECT = Path(__file__).parents[4]
-FOLDER = Path(os.environ.get("SCENARIOS_DIR") or next(PROJECT.parent.glob("*/scenarios/check.py"), PROJECT / "check.py").parent)
+FOLDER = Path(
+    os.environ.get("SCENARIOS_DIR")
+    or next(PROJECT.parent.glob("*/scenarios/check.py"), PROJECT / "check.py").parent
+)
 SCENARIOS = sorted(path.parent for path in FOLDER.glob("public/*/scenario.json"))
 
-pytestmark = [pytest.mark.long, pytest.mark.skipif(not SCENARIOS, reason="no scenarios beside this repository: SCENARIOS_DIR=FOLDER")]
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(
+        not SCENARIOS, reason="no scenarios beside this repository: SCENARIOS_DIR=FOLDER"
+    ),
+]
 
 
 @pytest.mark.parametrize("policy", ["ThresholdShedder+LeastLongTermMessageRate", "AvgShedder"])
 @pytest.mark.parametrize("folder", SCENARIOS, ids=lambda folder: folder.name)
-def test_what_is_played_is_a_trace_and_measures_as_elsewhere(folder: Path, policy: str, tmp_path: Path) -> None:
+def test_what_is_played_is_a_trace_and_measures_as_elsewhere(
+    folder: Path, policy: str, tmp_path: Path
+) -> None:
     scenario = read_scenario(folder)
     played = play(scenario, read_policy(policy))
     trace = tmp_path / "trace.jsonl"

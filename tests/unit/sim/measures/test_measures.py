@@ -39,8 +39,15 @@ def test_a_recorded_trace_measures_as_it_was_measured_elsewhere(case: Case, tmp_
 
 def test_the_recorded_traces_show_every_measure() -> None:
     """A measure that is 0 or nothing in every case is compared with nothing."""
-    seen = {name for figures in RECORDED.values() for name, value in (figures | figures["violations"]).items() if value}
-    assert {name for figures in RECORDED.values() for name in (figures | figures["violations"])} - seen == {"overload_s_100"}
+    seen = {
+        name
+        for figures in RECORDED.values()
+        for name, value in (figures | figures["violations"]).items()
+        if value
+    }
+    assert {
+        name for figures in RECORDED.values() for name in (figures | figures["violations"])
+    } - seen == {"overload_s_100"}
 
 
 def test_drained_brokers_are_in_no_mean_and_no_chart_goes_below_its_bound() -> None:

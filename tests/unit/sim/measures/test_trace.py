@@ -25,28 +25,61 @@ IMPOSSIBLE: dict[str, tuple[Lines, str]] = {
     "a time before the start": (changed(0, t=-1), "time goes back to -1 s"),
     "time goes back": (changed(1, t=60.0), "at 61 s: time goes back to 60 s"),
     "after the end": (changed(3, t=601), "601 s lies behind the scenario's end, 600 s"),
-    "an unknown bundle": (changed(0, bundle="acme/shop/0x0_0x1"), "bundle is 'acme/shop/0x0_0x1', expected a name"),
+    "an unknown bundle": (
+        changed(0, bundle="acme/shop/0x0_0x1"),
+        "bundle is 'acme/shop/0x0_0x1', expected a name",
+    ),
     "an unknown broker": (changed(1, broker="b9:8080"), "broker is 'b9:8080', expected a name"),
     "an unknown source": (changed(0, source="b9:8080"), "source is 'b9:8080'"),
     "an unknown destination": (changed(0, destination="b9:8080"), "destination is 'b9:8080'"),
     "an assignment to nobody": (changed(2, destination=None), "destination is None"),
-    "an unknown event": (changed(1, event="moved"), "event is 'moved', expected decision, released or acquired"),
-    "an unknown kind": (changed(0, kind="split"), "kind of decision m1 is 'split', expected unload or assign"),
-    "an id twice": (changed(2, id="m1"), "id of a decision is 'm1', expected one that no other has"),
+    "an unknown event": (
+        changed(1, event="moved"),
+        "event is 'moved', expected decision, released or acquired",
+    ),
+    "an unknown kind": (
+        changed(0, kind="split"),
+        "kind of decision m1 is 'split', expected unload or assign",
+    ),
+    "an id twice": (
+        changed(2, id="m1"),
+        "id of a decision is 'm1', expected one that no other has",
+    ),
     "no id": (changed(0, id=None), "id of a decision is None"),
-    "no decision": (MOVE[1:], "released with decision 'm1', expected the id of one that has had no effect yet"),
+    "no decision": (
+        MOVE[1:],
+        "released with decision 'm1', expected the id of one that has had no effect yet",
+    ),
     "an id that can't be one": (changed(1, decision=[]), "released with decision []"),
-    "a decision twice used": ([*MOVE[:2], MOVE[1]], "expected the id of one that has had no effect yet"),
-    "a decision of another bundle": (changed(1, bundle=SCENARIO.bundles.names[1]), "is not what decision m1 says"),
+    "a decision twice used": (
+        [*MOVE[:2], MOVE[1]],
+        "expected the id of one that has had no effect yet",
+    ),
+    "a decision of another bundle": (
+        changed(1, bundle=SCENARIO.bundles.names[1]),
+        "is not what decision m1 says",
+    ),
     "a decision of another broker": (changed(1, broker="b1:8080"), "is not what decision m1 says"),
-    "a decision of another kind": (changed(1, event="acquired"), "acquired of acme/shop/0x00000000_0x00000001 by b0:8080 is not what"),
-    "a release too early": (changed(1, t=62.9), "released 1.9 s after decision m1, expected 2 s or more"),
-    "an acquisition too early": (changed(3, t=65.9), "acquired 2.9 s after decision m2, expected 3 s or more"),
+    "a decision of another kind": (
+        changed(1, event="acquired"),
+        "acquired of acme/shop/0x00000000_0x00000001 by b0:8080 is not what",
+    ),
+    "a release too early": (
+        changed(1, t=62.9),
+        "released 1.9 s after decision m1, expected 2 s or more",
+    ),
+    "an acquisition too early": (
+        changed(3, t=65.9),
+        "acquired 2.9 s after decision m2, expected 3 s or more",
+    ),
     "a release by who has it not": (
         move(SCENARIO, 0, 2, 1, 61.0),
         "b2:8080 releases acme/shop/0x00000000_0x00000001, which it does not own",
     ),
-    "an acquisition of what somebody has": ([{**MOVE[2]}, MOVE[3]], "b1:8080 acquires acme/shop/0x00000000_0x00000001, which b0:8080 owns"),
+    "an acquisition of what somebody has": (
+        [{**MOVE[2]}, MOVE[3]],
+        "b1:8080 acquires acme/shop/0x00000000_0x00000001, which b0:8080 owns",
+    ),
 }
 
 
@@ -62,8 +95,14 @@ def test_what_cannot_have_happened_is_told_in_one_line(lines: Lines, why: str) -
     [
         ({"faults": (deaf(0, 61.0, 62.0),)}, "decision m1 never reached b0:8080"),
         ({"events": (event(62.0, 0, "crash"),)}, "b0:8080 is down"),
-        ({"events": (event(60.0, 1, "crash"), event(64.0, 1, "up"))}, "b1:8080 is down, or has been since decision m2"),
-        ({"events": (event(64.0, 1, "leave"), event(65.0, 1, "up"))}, "b1:8080 is down, or has been since decision m2"),
+        (
+            {"events": (event(60.0, 1, "crash"), event(64.0, 1, "up"))},
+            "b1:8080 is down, or has been since decision m2",
+        ),
+        (
+            {"events": (event(64.0, 1, "leave"), event(65.0, 1, "up"))},
+            "b1:8080 is down, or has been since decision m2",
+        ),
     ],
 )
 def test_a_broker_that_is_deaf_or_down_does_nothing(others: dict[str, Any], why: str) -> None:
@@ -87,14 +126,19 @@ def test_a_trace_is_read_line_by_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "why"),
     [
-        (lambda path: path.write_text('{"event": "header"}\n{"t": 1'), "trace.jsonl: line 2 is no JSON"),
+        (
+            lambda path: path.write_text('{"event": "header"}\n{"t": 1'),
+            "trace.jsonl: line 2 is no JSON",
+        ),
         (lambda path: path.write_text("[1]\n"), "trace.jsonl: line 1 is list, expected an object"),
         (lambda path: path.write_bytes(b"\xff\xfe"), "trace.jsonl: expected text in UTF-8"),
         (lambda path: path.mkdir(), "trace.jsonl: Is a directory"),
         (lambda path: None, "trace.jsonl: No such file or directory"),
     ],
 )
-def test_a_file_that_is_no_trace_is_named(spoil: Callable[[Path], Any], why: str, tmp_path: Path) -> None:
+def test_a_file_that_is_no_trace_is_named(
+    spoil: Callable[[Path], Any], why: str, tmp_path: Path
+) -> None:
     spoil(tmp_path / "trace.jsonl")
     with pytest.raises(TraceError, match=why):
         list(read_trace(tmp_path / "trace.jsonl"))

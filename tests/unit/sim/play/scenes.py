@@ -18,12 +18,21 @@ def bundle(number: int) -> str:
     return f"t/n{number}/0x00000000_0xffffffff"
 
 
-def scene(owners: list[int], *, ticks: int = 30, rates: list[float] | None = None, **changes: Any) -> Scenario:
+def scene(
+    owners: list[int], *, ticks: int = 30, rates: list[float] | None = None, **changes: Any
+) -> Scenario:
     """Bundles with these owners and message rates (in; twice that out), a tick of ten seconds, reports each 30 s, a second on their way."""
     count = len(owners)
     given = np.array(rates or [1000.0] * count)
     ones = np.ones(count, np.int64)
-    bundles = ScenarioBundles(tuple(map(bundle, range(count))), np.array(owners), 2 * ones, 3 * ones, 4 * ones, 2**20 * ones)
+    bundles = ScenarioBundles(
+        tuple(map(bundle, range(count))),
+        np.array(owners),
+        2 * ones,
+        3 * ones,
+        4 * ones,
+        2**20 * ones,
+    )
     base = Scenario(
         name="scene", why="A test.", tick_s=10.0, ticks=ticks, load_step_ticks=ticks, noise_step_ticks=1, noise_unit=0.0,
         report_interval_s=30.0, report_delay_s=1.0, move=MoveTimes(2.0, 3.0, 2.0), judge_from_s=0.0, settled_from_s=0.0,

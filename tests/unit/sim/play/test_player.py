@@ -14,12 +14,27 @@ from lb_stream.sim.play.balancer import Balancer
 from lb_stream.sim.play.player import Played
 from lb_stream.sim.play.reports import Reporter
 from lb_stream.sim.scenario.reading import read_scenario
-from lb_stream.sim.scenario.scenario import AntiAffinity, Event, Fault, Isolation, Scenario, ScenarioPolicies
+from lb_stream.sim.scenario.scenario import (
+    AntiAffinity,
+    Event,
+    Fault,
+    Isolation,
+    Scenario,
+    ScenarioPolicies,
+)
 from tests.unit.sim.play.scenes import A, B, C, bundle, scene
 
 SCENARIOS = Path(__file__).parents[3] / "data/scenarios"
 NONE = read_policy("none")
-EAGER = Policy("eager", {"shedding_strategy": "ThresholdShedder", "threshold_percent": 1, "min_throughput_mb": 0, "history_ratio": 0.0})
+EAGER = Policy(
+    "eager",
+    {
+        "shedding_strategy": "ThresholdShedder",
+        "threshold_percent": 1,
+        "min_throughput_mb": 0,
+        "history_ratio": 0.0,
+    },
+)
 HOT = [40_000.0] * 3
 
 
@@ -27,18 +42,34 @@ def lines(played: Played, event: str) -> list[dict[str, Any]]:
     return [line for line in played.lines if line["event"] == event]
 
 
-def test_a_bundle_without_an_owner_is_assigned_when_the_first_reports_are_there_and_acquired_three_seconds_later() -> None:
+def test_a_bundle_without_an_owner_is_assigned_when_the_first_reports_are_there_and_acquired_three_seconds_later() -> (
+    None
+):
     played = play(scene([0, 1, 2, -1]), NONE)
     (decision,), (acquired,) = lines(played, "decision"), lines(played, "acquired")
-    assert (decision["kind"], decision["bundle"], acquired["decision"]) == ("assign", bundle(3), decision["id"])
+    assert (decision["kind"], decision["bundle"], acquired["decision"]) == (
+        "assign",
+        bundle(3),
+        decision["id"],
+    )
     assert acquired["t"] == decision["t"] + 3.0 and acquired["broker"] == decision["destination"]
 
 
-def test_a_move_is_released_after_two_seconds_and_assigned_in_the_round_that_its_report_causes() -> None:
+def test_a_move_is_released_after_two_seconds_and_assigned_in_the_round_that_its_report_causes() -> (
+    None
+):
     played = play(scene([0] * 6, rates=HOT * 2), EAGER)
     unload, released = lines(played, "decision")[0], lines(played, "released")[0]
-    assert (released["t"], released["broker"], released["bundle"]) == (unload["t"] + 2.0, A, unload["bundle"])
-    assign = next(line for line in lines(played, "decision") if line["kind"] == "assign" and line["bundle"] == unload["bundle"])
+    assert (released["t"], released["broker"], released["bundle"]) == (
+        unload["t"] + 2.0,
+        A,
+        unload["bundle"],
+    )
+    assign = next(
+        line
+        for line in lines(played, "decision")
+        if line["kind"] == "assign" and line["bundle"] == unload["bundle"]
+    )
     assert assign["t"] == released["t"] + 1.0, "the report at once was a second on its way"
 
 
@@ -49,7 +80,9 @@ def test_two_runs_give_the_same_lines_and_progress_ends_at_one() -> None:
     assert told[-1] == 1.0 and told == sorted(told[: len(told) // 2]) * 2
 
 
-def test_a_crashed_brokers_bundles_go_to_others_and_those_of_one_that_says_goodbye_go_at_once() -> None:
+def test_a_crashed_brokers_bundles_go_to_others_and_those_of_one_that_says_goodbye_go_at_once() -> (
+    None
+):
     """A crash shows after thirty seconds of silence: the last sign of life was heard at 91 s. A goodbye shows with the next round."""
     when = {}
     for kind in ("crash", "leave"):
@@ -85,15 +118,26 @@ def test_a_broker_that_went_down_in_between_does_nothing_even_when_it_is_back_by
 
 def test_without_acknowledgements_and_reports_at_once_the_next_report_shows_what_is_done() -> None:
     silent = Fault("lost_acks", (0, 1, 2), 0.0, 1000.0)
-    plain, faulty = (play(scene([0, 0, 1, 2], events=(Event(100.0, 0, "leave"),), faults=faults), NONE) for faults in ((), (silent,)))
+    plain, faulty = (
+        play(scene([0, 0, 1, 2], events=(Event(100.0, 0, "leave"),), faults=faults), NONE)
+        for faults in ((), (silent,))
+    )
     assert len(lines(plain, "acquired")) == len(lines(faulty, "acquired")) == 2
     assert faulty.rounds < plain.rounds, "nothing came at once"
 
 
 def test_a_drained_broker_is_emptied_and_given_nothing_until_it_is_given_back() -> None:
-    played = play(scene([0, 0, 1, 2], events=(Event(60.0, 0, "drain"), Event(200.0, 0, "undrain"), Event(210.0, 1, "leave"))), NONE)
+    played = play(
+        scene(
+            [0, 0, 1, 2],
+            events=(Event(60.0, 0, "drain"), Event(200.0, 0, "undrain"), Event(210.0, 1, "leave")),
+        ),
+        NONE,
+    )
     released = lines(played, "released")
-    assert {line["bundle"] for line in released} == {bundle(0), bundle(1)} and min(line["t"] for line in released) >= 61.0
+    assert {line["bundle"] for line in released} == {bundle(0), bundle(1)} and min(
+        line["t"] for line in released
+    ) >= 61.0
     before = [line["broker"] for line in lines(played, "acquired") if line["t"] < 200.0]
     after = [line["broker"] for line in lines(played, "acquired") if line["t"] > 210.0]
     assert A not in before and A in after
@@ -135,12 +179,20 @@ def test_the_policy_sees_no_load_while_it_decides(monkeypatch: pytest.MonkeyPatc
 
     for name in ("loads_at", "noise_at"):
         shown = getattr(Scenario, name)
-        monkeypatch.setattr(Scenario, name, lambda self, tick, shown=shown: pytest.fail("it looks") if hidden[0] else shown(self, tick))
+        monkeypatch.setattr(
+            Scenario,
+            name,
+            lambda self, tick, shown=shown: (
+                pytest.fail("it looks") if hidden[0] else shown(self, tick)
+            ),
+        )
     monkeypatch.setattr(Balancer, "ask", blind)
     assert play(scenario, policy).lines == plain.lines
 
 
-def test_stale_reports_name_todays_bundles_with_yesterdays_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stale_reports_name_todays_bundles_with_yesterdays_figures(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     seen: list[tuple[float, dict[int, float], list[dict[str, Any]]]] = []
     make = Reporter.make
 
@@ -151,11 +203,17 @@ def test_stale_reports_name_todays_bundles_with_yesterdays_figures(monkeypatch: 
 
     monkeypatch.setattr(Reporter, "make", watched)
     stale = Fault("stale_reports", (0, 2), 0.0, 1000.0, delay_s=60.0)
-    (taken,) = lines(play(scene([0, 1, 2], faults=(stale,), events=(Event(100.0, 1, "leave"),)), NONE), "acquired")
+    (taken,) = lines(
+        play(scene([0, 1, 2], faults=(stale,), events=(Event(100.0, 1, "leave"),)), NONE),
+        "acquired",
+    )
     broker = [A, B, C].index(taken["broker"])
     late, samples = next((late, samples) for t_s, late, samples in seen if t_s == taken["t"])
     assert late == {broker: 60.0}
-    assert {row["name"]: row["has_stats"] for row in samples} == {bundle(1): False, bundle(broker): True}
+    assert {row["name"]: row["has_stats"] for row in samples} == {
+        bundle(1): False,
+        bundle(broker): True,
+    }
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in SCENARIOS.iterdir()))

@@ -52,7 +52,9 @@ def compare(folder: Path, policy: str) -> None:
         known.setdefault(scenario.name, {})[policy] = kept
         RECORDED.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
     expected = recorded()[scenario.name][policy]
-    assert kept == {name: pytest.approx(expected[name], **tolerance) for name, tolerance in TOLERANCES.items()}
+    assert kept == {
+        name: pytest.approx(expected[name], **tolerance) for name, tolerance in TOLERANCES.items()
+    }
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -62,9 +64,13 @@ def test_a_copied_scenario(name: str, policy: str) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.skipif(given_folder() is None, reason="the other scenarios are not given: SCENARIOS=FOLDER")
+@pytest.mark.skipif(
+    given_folder() is None, reason="the other scenarios are not given: SCENARIOS=FOLDER"
+)
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("name", sorted(recorded().keys() - {path.name for path in COPIED.iterdir()}))
+@pytest.mark.parametrize(
+    "name", sorted(recorded().keys() - {path.name for path in COPIED.iterdir()})
+)
 def test_a_scenario_that_is_given(name: str, policy: str) -> None:
     folder = given_folder()
     assert folder is not None

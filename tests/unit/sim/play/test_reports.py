@@ -21,7 +21,12 @@ RECORD = pa.schema(
     ]
 )  # fmt: skip
 FOUR = ("rate_in", "rate_out", "throughput_in", "throughput_out")
-COLUMNS = ("rate_in_msgs_per_s", "rate_out_msgs_per_s", "throughput_in_bytes_per_s", "throughput_out_bytes_per_s")
+COLUMNS = (
+    "rate_in_msgs_per_s",
+    "rate_out_msgs_per_s",
+    "throughput_in_bytes_per_s",
+    "throughput_out_bytes_per_s",
+)
 
 
 def as_json(report: dict, samples: list[dict]) -> bytes:  # type: ignore[type-arg]
@@ -49,15 +54,26 @@ def test_they_are_the_decoders_columns() -> None:
     batch = post.take()
     reports, samples = batch.reports.to_pylist(), batch.samples.to_pylist()
     records = [
-        {"key": f"c/{report['name']}".encode(), "value": as_json(report, [row for row in samples if row["report"] == number]), "kind": None}
+        {
+            "key": f"c/{report['name']}".encode(),
+            "value": as_json(report, [row for row in samples if row["report"] == number]),
+            "kind": None,
+        }
         | {name: report[name] for name in ("topic", "partition", "offset", "append_ms")}
         for number, report in enumerate(reports)
     ]
-    blocks = decode([pa.RecordBatch.from_pylist(records, RECORD)], DecodeConfig("c", "commands", {}))
+    blocks = decode(
+        [pa.RecordBatch.from_pylist(records, RECORD)], DecodeConfig("c", "commands", {})
+    )
     (row,) = (row for block in blocks for row in block.to_pylist() if row["cluster"])
     decoded = from_bytes(row["reports"]).to_pylist()
-    assert [one | {"digest": None} for one in decoded] == [one | {"digest": None} for one in reports]
-    assert from_bytes(row["samples"]).to_pylist() == samples and from_bytes(row["samples"]).schema == batch.samples.schema
+    assert [one | {"digest": None} for one in decoded] == [
+        one | {"digest": None} for one in reports
+    ]
+    assert (
+        from_bytes(row["samples"]).to_pylist() == samples
+        and from_bytes(row["samples"]).schema == batch.samples.schema
+    )
 
 
 def test_what_arrives_is_numbered_in_the_order_of_its_arrival() -> None:
@@ -67,6 +83,10 @@ def test_what_arrives_is_numbered_in_the_order_of_its_arrival() -> None:
     post.add_reports(reporter.make([0, 1], 1.0, {}), 2.0)
     post.add_reports(reporter.make([2], 2.0, {}), 3.0)
     batch = post.take()
-    assert batch.events["offset"].to_pylist() == [0, 1] and batch.reports["offset"].to_pylist() == [2, 3, 4]
+    assert batch.events["offset"].to_pylist() == [0, 1] and batch.reports["offset"].to_pylist() == [
+        2,
+        3,
+        4,
+    ]
     assert np.array_equal(batch.samples["report"].to_numpy(), [0, 1, 2])
     assert not len(post.take().reports)

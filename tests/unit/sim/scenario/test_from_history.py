@@ -22,14 +22,25 @@ from lb_stream.sim.scenario.writing import write_scenario
 
 MINUTE_MS = 60_000
 A, B, C = "a:8080", "b:8080", "c:8080"
-WHOLE, LOW, HIGH = (f"shop/orders/0x{bounds}" for bounds in ("00000000_0xffffffff", "00000000_0x40000000", "40000000_0xffffffff"))
+WHOLE, LOW, HIGH = (
+    f"shop/orders/0x{bounds}"
+    for bounds in ("00000000_0xffffffff", "00000000_0x40000000", "40000000_0xffffffff")
+)
 CARTS = "shop/carts/0x00000000_0xffffffff"
 
 
 def bundles(*rows: tuple[int, str, str | None, float]) -> pa.Table:
     """Rows of minute, bundle, owner, rate in; bytes are a hundred times that, out is twice in."""
     given = [
-        {"slot_ms": minute * MINUTE_MS, "cluster": "eu", "bundle": bundle, "owner": owner, "topics": 3, "producers": 2, "consumers": 4}
+        {
+            "slot_ms": minute * MINUTE_MS,
+            "cluster": "eu",
+            "bundle": bundle,
+            "owner": owner,
+            "topics": 3,
+            "producers": 2,
+            "consumers": 4,
+        }
         | {"rate_in_msgs_per_s": rate, "rate_out_msgs_per_s": 2 * rate}
         | {"throughput_in_bytes_per_s": 100 * rate, "throughput_out_bytes_per_s": 200 * rate}
         for minute, bundle, owner, rate in rows
@@ -37,15 +48,45 @@ def bundles(*rows: tuple[int, str, str | None, float]) -> pa.Table:
     return pa.Table.from_pylist(given, BUNDLE_HISTORY.schema)
 
 
-def report(minute: int, broker: str, rate: float, size: float = 100.0, cores: float = 4.0, slowness: float = 1.0) -> dict[str, Any]:
+def report(
+    minute: int,
+    broker: str,
+    rate: float,
+    size: float = 100.0,
+    cores: float = 4.0,
+    slowness: float = 1.0,
+) -> dict[str, Any]:
     """A broker that needs a hundredth of a core for 100 msg/s, and one for 10 kB/s."""
     used = slowness * (rate / 100 + rate * size / 10_000)
-    known = {"cpu": (used, 100 * cores), "memory": (1024.0, 4096.0), "direct_memory": (256.0, 2048.0)}
-    known |= {"bandwidth_in": (rate * size / 125 / 2, 1e6), "bandwidth_out": (rate * size / 125, 1e6)}
-    row: dict[str, Any] = {"slot_ms": minute * MINUTE_MS, "cluster": "eu", "broker": broker, "reported_ms": minute * MINUTE_MS + 7_000}
-    row |= {f"{name}_{part}": value for name, pair in known.items() for part, value in zip(("usage", "limit"), pair, strict=True)}
+    known = {
+        "cpu": (used, 100 * cores),
+        "memory": (1024.0, 4096.0),
+        "direct_memory": (256.0, 2048.0),
+    }
+    known |= {
+        "bandwidth_in": (rate * size / 125 / 2, 1e6),
+        "bandwidth_out": (rate * size / 125, 1e6),
+    }
+    row: dict[str, Any] = {
+        "slot_ms": minute * MINUTE_MS,
+        "cluster": "eu",
+        "broker": broker,
+        "reported_ms": minute * MINUTE_MS + 7_000,
+    }
+    row |= {
+        f"{name}_{part}": value
+        for name, pair in known.items()
+        for part, value in zip(("usage", "limit"), pair, strict=True)
+    }
     halves = {"rate_in_msgs_per_s": rate / 2, "rate_out_msgs_per_s": rate / 2}
-    return row | halves | {"throughput_in_bytes_per_s": rate * size / 2, "throughput_out_bytes_per_s": rate * size / 2}
+    return (
+        row
+        | halves
+        | {
+            "throughput_in_bytes_per_s": rate * size / 2,
+            "throughput_out_bytes_per_s": rate * size / 2,
+        }
+    )
 
 
 def brokers(*rows: dict[str, Any]) -> pa.Table:
@@ -53,12 +94,22 @@ def brokers(*rows: dict[str, Any]) -> pa.Table:
 
 
 def lives(*rows: tuple[int, str, bool, int]) -> pa.Table:
-    schema = pa.schema([BROKER_LOADS.schema.field(name) for name in ("now_ms", "broker", "alive", "seen_ms")])
+    schema = pa.schema(
+        [BROKER_LOADS.schema.field(name) for name in ("now_ms", "broker", "alive", "seen_ms")]
+    )
     return pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)
 
 
-EVERYBODY = brokers(*(report(minute, broker, 1_000.0) for minute in range(4) for broker in (A, B, C)))
-NOBODY = pa.table({"at_ms": pa.array([], pa.int64()), "kind": pa.array([], pa.string()), "broker": pa.array([], pa.string())})
+EVERYBODY = brokers(
+    *(report(minute, broker, 1_000.0) for minute in range(4) for broker in (A, B, C))
+)
+NOBODY = pa.table(
+    {
+        "at_ms": pa.array([], pa.int64()),
+        "kind": pa.array([], pa.string()),
+        "broker": pa.array([], pa.string()),
+    }
+)
 CALM = History(
     cluster="eu",
     from_ms=0,
@@ -77,7 +128,9 @@ def of(**changed: Any) -> History:
 
 def rates(history: History) -> dict[str, list[float]]:
     scenario = scenario_of(history).scenario
-    return {name: scenario.loads[0, row].tolist() for row, name in enumerate(scenario.bundles.names)}
+    return {
+        name: scenario.loads[0, row].tolist() for row, name in enumerate(scenario.bundles.names)
+    }
 
 
 def test_a_bundle_carries_in_each_step_what_its_last_row_says() -> None:
@@ -86,18 +139,27 @@ def test_a_bundle_carries_in_each_step_what_its_last_row_says() -> None:
     assert scenario.loads[:, 2, 0].tolist() == [30.0, 60.0, 3_000.0, 6_000.0]
     assert (scenario.tick_s, scenario.ticks, scenario.load_step_ticks) == (10.0, 24, 6)
     assert [scenario.brokers.names[row] for row in scenario.bundles.start_owner] == [A, B, C]
-    assert (scenario.bundles.topics[0], scenario.bundles.producers[0], scenario.bundles.consumers[0]) == (3, 2, 4)
+    assert (
+        scenario.bundles.topics[0],
+        scenario.bundles.producers[0],
+        scenario.bundles.consumers[0],
+    ) == (3, 2, 4)
 
 
 def test_rows_from_before_the_begin_count_until_a_later_one_comes() -> None:
-    history = of(bundles=bundles((0, CARTS, A, 1.0), (1, CARTS, B, 2.0), (3, CARTS, C, 3.0)), from_ms=2 * MINUTE_MS)
+    history = of(
+        bundles=bundles((0, CARTS, A, 1.0), (1, CARTS, B, 2.0), (3, CARTS, C, 3.0)),
+        from_ms=2 * MINUTE_MS,
+    )
     scenario = scenario_of(history).scenario
     assert rates(history) == {CARTS: [2.0, 3.0]}
     assert scenario.bundles.start_owner.tolist() == [1], "b, not a, has it at the begin"
 
 
 def test_what_comes_after_the_end_does_not_count() -> None:
-    assert rates(of(to_ms=65_000, bundles=bundles((0, CARTS, A, 1.0), (1, CARTS, B, 2.0), (1, LOW, B, 3.0)))) == {CARTS: [1.0]}
+    assert rates(
+        of(to_ms=65_000, bundles=bundles((0, CARTS, A, 1.0), (1, CARTS, B, 2.0), (1, LOW, B, 3.0)))
+    ) == {CARTS: [1.0]}
 
 
 def test_what_comes_later_carries_nothing_before_and_begins_with_its_first_owner() -> None:
@@ -108,10 +170,14 @@ def test_what_comes_later_carries_nothing_before_and_begins_with_its_first_owner
 
 
 def test_the_parts_of_a_bundle_that_was_split_carry_its_load_before() -> None:
-    rows = bundles((0, WHOLE, A, 40.0), (2, WHOLE, None, 40.0), (2, LOW, A, 8.0), (2, HIGH, B, 32.0))
+    rows = bundles(
+        (0, WHOLE, A, 40.0), (2, WHOLE, None, 40.0), (2, LOW, A, 8.0), (2, HIGH, B, 32.0)
+    )
     made = scenario_of(of(bundles=rows))
     assert made.scenario.bundles.names == (LOW, HIGH)
-    np.testing.assert_allclose(made.scenario.loads[0], [[10, 10, 8, 8], [30, 30, 32, 32]], rtol=1e-6)
+    np.testing.assert_allclose(
+        made.scenario.loads[0], [[10, 10, 8, 8], [30, 30, 32, 32]], rtol=1e-6
+    )
     assert made.scenario.bundles.start_owner.tolist() == [0, 0]
     assert any("1 bundles were split" in note for note in made.notes)
 
@@ -123,7 +189,9 @@ def test_brokers_own_bundles_are_left_out() -> None:
 
 def test_deaths_returns_and_new_brokers_are_events_at_ticks() -> None:
     at_first = (5_000, A, True, 5_000), (5_000, B, False, 1_000)
-    alive = lives(*at_first, (60_000, A, False, 21_000), (70_000, B, True, 70_000), (80_000, C, True, 80_000))
+    alive = lives(
+        *at_first, (60_000, A, False, 21_000), (70_000, B, True, 70_000), (80_000, C, True, 80_000)
+    )
     scenario = scenario_of(of(alive=alive)).scenario
     assert scenario.brokers.up.tolist() == [True, False, False]
     assert scenario.events == (Event(30.0, 0, "crash"), Event(70.0, 1, "up"), Event(80.0, 2, "up"))
@@ -131,7 +199,13 @@ def test_deaths_returns_and_new_brokers_are_events_at_ticks() -> None:
 
 
 def test_drains_are_events_and_those_that_change_nothing_are_none() -> None:
-    drains = pa.table({"at_ms": [15_000, 20_000, 90_000], "kind": ["drain-broker", "drain-broker", "undrain-broker"], "broker": [B, B, C]})
+    drains = pa.table(
+        {
+            "at_ms": [15_000, 20_000, 90_000],
+            "kind": ["drain-broker", "drain-broker", "undrain-broker"],
+            "broker": [B, B, C],
+        }
+    )
     memory = Memory(orders=OperatorState(drained=(C,))).to_json()
     assert scenario_of(of(drains=drains, memory=memory)).scenario.events == (
         Event(0.0, 2, "drain"),
@@ -141,17 +215,31 @@ def test_drains_are_events_and_those_that_change_nothing_are_none() -> None:
 
 
 def test_rules_of_operators_are_told_in_names() -> None:
-    isolation = {"name": "carts", "namespaces": ["shop/c.*"], "primary": ["a"], "secondary": ["[bc]"], "min_available": 1}
+    isolation = {
+        "name": "carts",
+        "namespaces": ["shop/c.*"],
+        "primary": ["a"],
+        "secondary": ["[bc]"],
+        "min_available": 1,
+    }
     other = isolation | {"name": "other", "namespaces": ["nobody/.*"]}
-    orders = OperatorState(isolation={"carts": isolation, "other": other}, anti_affinity={"shop/carts": "G", "shop/orders": "g"})
-    history = of(memory=Memory(orders=orders).to_json(), settings={"shedding_excluded_namespaces": ["shop/carts", "shop/gone"]})
+    orders = OperatorState(
+        isolation={"carts": isolation, "other": other},
+        anti_affinity={"shop/carts": "G", "shop/orders": "g"},
+    )
+    history = of(
+        memory=Memory(orders=orders).to_json(),
+        settings={"shedding_excluded_namespaces": ["shop/carts", "shop/gone"]},
+    )
     made = scenario_of(history)
     policies = made.scenario.policies
     assert policies.isolation == (Isolation("carts", ("shop/carts",), (0,), (1, 2), 1),)
     assert policies.anti_affinity == (AntiAffinity("g", ("shop/carts", "shop/orders")),)
     assert policies.pinned_namespaces == ("shop/carts",)
     assert "left out: the isolation policy other names no namespace of this time" in made.notes
-    together = scenario_of(dataclasses.replace(history, bundles=bundles((0, CARTS, A, 1.0), (0, LOW, A, 1.0))))
+    together = scenario_of(
+        dataclasses.replace(history, bundles=bundles((0, CARTS, A, 1.0), (0, LOW, A, 1.0)))
+    )
     assert together.scenario.policies.anti_affinity == ()
     assert "left out: the anti-affinity group g, which is broken at the start" in together.notes
 
@@ -162,7 +250,9 @@ def test_cpu_follows_messages_and_bytes_and_a_slower_broker_is_found() -> None:
     made = scenario_of(of(brokers=brokers(*rows))).scenario.brokers
     np.testing.assert_allclose(made.cpu_msgs_per_s, [40_000, 80_000, 40_000], rtol=1e-9)
     np.testing.assert_allclose(made.cpu_bytes_per_s, [4e6, 8e6, 4e6], rtol=1e-9)
-    slow = [row | ({"cpu_usage": 2 * row["cpu_usage"]} if row["broker"] == C else {}) for row in rows]
+    slow = [
+        row | ({"cpu_usage": 2 * row["cpu_usage"]} if row["broker"] == C else {}) for row in rows
+    ]
     made = scenario_of(of(brokers=brokers(*slow))).scenario.brokers
     np.testing.assert_allclose(made.cpu_msgs_per_s / made.cpu_msgs_per_s[0], [1, 2, 0.5], rtol=1e-6)
 
@@ -178,10 +268,20 @@ def test_bandwidth_is_what_is_left_beside_other_traffic_and_memory_is_as_reporte
 
 def test_what_nothing_tells_is_assumed_and_said() -> None:
     bare = {name: None for name in BROKER_HISTORY.schema.names}
-    mute = brokers(*(bare | {"slot_ms": 0, "cluster": "eu", "broker": broker, "reported_ms": 5_000} for broker in (A, B, C)))
+    mute = brokers(
+        *(
+            bare | {"slot_ms": 0, "cluster": "eu", "broker": broker, "reported_ms": 5_000}
+            for broker in (A, B, C)
+        )
+    )
     made = scenario_of(of(brokers=mute, alive=CALM.alive.slice(0, 0)))
     text = "\n".join(made.notes)
-    for said in ("cpu: no report tells", "3 brokers report no limit of memory", "assumed: release_s = 2, acquire", "no round tells who"):
+    for said in (
+        "cpu: no report tells",
+        "3 brokers report no limit of memory",
+        "assumed: release_s = 2, acquire",
+        "no round tells who",
+    ):
         assert said in text
     assert (made.scenario.brokers.cpu_msgs_per_s > 0).all() and made.scenario.brokers.up.all()
     measured = scenario_of(of(release_s=3.0, acquire_s=5.0, report_interval_s=28.0))
@@ -190,7 +290,9 @@ def test_what_nothing_tells_is_assumed_and_said() -> None:
 
 
 def test_a_report_that_several_slots_have_found_counts_once() -> None:
-    rows = [report(minute, A, 100.0) | {"reported_ms": 5} for minute in range(3)] + [report(3, A, 100.0) | {"reported_ms": 6}]
+    rows = [report(minute, A, 100.0) | {"reported_ms": 5} for minute in range(3)] + [
+        report(3, A, 100.0) | {"reported_ms": 6}
+    ]
     assert len(each_once(brokers(*rows))) == 2
 
 
@@ -204,9 +306,13 @@ def test_a_report_that_several_slots_have_found_counts_once() -> None:
         ([1.0, 2.0], [0.0, 0.0], [3.0, 6.0], (3.0, 0.0)),
     ],
 )
-def test_no_part_of_a_fit_is_below_nothing(first: Any, second: Any, wanted: Any, parts: tuple[float, float]) -> None:
+def test_no_part_of_a_fit_is_below_nothing(
+    first: Any, second: Any, wanted: Any, parts: tuple[float, float]
+) -> None:
     assert fitted(np.array(first), np.array(second), np.array(wanted)) == pytest.approx(parts)
-    assert capacities(EVERYBODY, np.zeros(len(EVERYBODY), np.int64), 1).columns["cpu_msgs_per_s"] > 0
+    assert (
+        capacities(EVERYBODY, np.zeros(len(EVERYBODY), np.int64), 1).columns["cpu_msgs_per_s"] > 0
+    )
 
 
 def test_what_is_made_can_be_written_and_read(tmp_path: Any) -> None:
@@ -220,8 +326,16 @@ def test_what_is_made_can_be_written_and_read(tmp_path: Any) -> None:
 @pytest.mark.parametrize(
     ("changed", "tick_s", "said"),
     [
-        ({}, 7.0, "history of eu: tick = 7.0: expected a divisor of the history's resolution, 60 s"),
-        ({"bundles": CALM.bundles.slice(0, 0)}, 10.0, "1970-01-01T00:04:00Z': expected a time that rows tell of: there are 0 rows"),
+        (
+            {},
+            7.0,
+            "history of eu: tick = 7.0: expected a divisor of the history's resolution, 60 s",
+        ),
+        (
+            {"bundles": CALM.bundles.slice(0, 0)},
+            10.0,
+            "1970-01-01T00:04:00Z': expected a time that rows tell of: there are 0 rows",
+        ),
         ({"to_ms": 0}, 10.0, "expected a time that rows tell of"),
     ],
 )

@@ -17,7 +17,9 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_written_reads_back_equal_and_is_written_alike_each_time(tmp_path: Path, name: str) -> None:
+def test_what_is_written_reads_back_equal_and_is_written_alike_each_time(
+    tmp_path: Path, name: str
+) -> None:
     scenario = read_scenario(SCENARIOS / name)
     write_scenario(scenario, tmp_path / "one")
     again = read_scenario(tmp_path / "one")

@@ -7,7 +7,14 @@ import pytest
 
 from lb_stream.store import Store
 from lb_stream.stream.shards import block_files
-from lb_stream.stream.shards.block_files import FOLDER, KEPT_BYTES, PIECE_BYTES, PIECES, BlockWriter, read_block
+from lb_stream.stream.shards.block_files import (
+    FOLDER,
+    KEPT_BYTES,
+    PIECE_BYTES,
+    PIECES,
+    BlockWriter,
+    read_block,
+)
 from tests.support.s3_server import s3_server
 
 SMALL = [pa.table({"x": list(range(at, 100))}) for at in range(40)]
@@ -21,7 +28,9 @@ def forget(monkeypatch: pytest.MonkeyPatch) -> block_files._Kept:
     return kept
 
 
-def test_what_lies_near_is_read_at_once_in_any_order_and_nothing_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_lies_near_is_read_at_once_in_any_order_and_nothing_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with s3_server() as server:
         store = Store.at("s3://lb/checkpoint", server.options)
         writer = BlockWriter(store, "7-0-a.arrow")
@@ -34,24 +43,33 @@ def test_what_lies_near_is_read_at_once_in_any_order_and_nothing_twice(monkeypat
             assert read_block(store, references[at]) == tables[at]
         pieces = (int(references[-1].rsplit(":", 2)[1]) // PIECE_BYTES) + 1
         asked = Counter(one.kind for one in server.requests() if FOLDER in one.key)
-        assert list(asked) == ["GET"] and asked["GET"] <= pieces + 1, "each piece, and the large block by itself"
+        assert list(asked) == ["GET"] and asked["GET"] <= pieces + 1, (
+            "each piece, and the large block by itself"
+        )
 
 
-def test_a_file_that_is_cut_off_is_told_so_and_one_that_is_lost_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_cut_off_is_told_so_and_one_that_is_lost_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with s3_server() as server:
         store = Store.at("s3://lb/checkpoint", server.options)
         writer = BlockWriter(store, "7-0-a.arrow")
         name, begin, length = writer.put(SMALL[0]).rsplit(":", 2)
         writer.close()
         forget(monkeypatch)
-        for behind in (f"{name}:{begin}:{int(length) + 8}", f"{name}:{int(begin) + 9_999}:{length}"):
+        for behind in (
+            f"{name}:{begin}:{int(length) + 8}",
+            f"{name}:{int(begin) + 9_999}:{length}",
+        ):
             with pytest.raises(pa.ArrowInvalid, match=r"7-0-a\.arrow is cut off"):
                 read_block(store, behind)
         with pytest.raises(FileNotFoundError):
             read_block(store, f"7-0-b.arrow:{begin}:{length}")
 
 
-def test_pieces_are_few_and_blocks_that_are_kept_do_not_hold_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pieces_are_few_and_blocks_that_are_kept_do_not_hold_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with s3_server() as server:
         store = Store.at("s3://lb/checkpoint", server.options)
         references = []
@@ -63,4 +81,8 @@ def test_pieces_are_few_and_blocks_that_are_kept_do_not_hold_them(monkeypatch: p
         for reference in references:
             read_block(store, reference)
         assert len(kept.pieces) == PIECES
-        assert kept.size == sum(int(reference.rsplit(":", 1)[1]) for reference in references) < KEPT_BYTES
+        assert (
+            kept.size
+            == sum(int(reference.rsplit(":", 1)[1]) for reference in references)
+            < KEPT_BYTES
+        )

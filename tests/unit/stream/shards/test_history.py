@@ -27,7 +27,9 @@ BLOCKS = (("brokers:0:1", "names:0:1", "values:0:1"),)
         (200_000, 100_000, None),  # a clock that runs backwards
     ],
 )
-def test_the_first_batch_of_a_slot_begins_it(before_ms: int | None, now_ms: int, slot: Slot | None) -> None:
+def test_the_first_batch_of_a_slot_begins_it(
+    before_ms: int | None, now_ms: int, slot: Slot | None
+) -> None:
     assert next_slot(before_ms, now_ms, MINUTE_MS) == slot
     assert next_slot(before_ms, now_ms, 0) is None
 
@@ -37,14 +39,18 @@ def test_a_batch_without_news_begins_no_slot_and_the_next_one_with_news_does() -
 
     def of(view: ClusterBlocks) -> tuple[int | None, list[Slot | None]]:
         due = due_parts({"eu": before}, {"eu": view}, MINUTE_MS)
-        return next_slices(before, view, 100, MINUTE_MS).history_ms, [entry.slot for entries in due.values() for entry in entries]
+        return next_slices(before, view, 100, MINUTE_MS).history_ms, [
+            entry.slot for entries in due.values() for entry in entries
+        ]
 
     assert of(ClusterBlocks(130_000, BLOCKS, sampled=False)) == (61_000, [])
     assert of(ClusterBlocks(110_000, BLOCKS, sampled=True)) == (61_000, [None])
     assert of(ClusterBlocks(130_000, BLOCKS, sampled=True)) == (130_000, [Slot(120_000, 1_000)])
     failed = ClusterBlocks(130_000, (("", "", ""),), sampled=True)
     assert of(failed) == (61_000, [])
-    assert next_slices(NEW, ClusterBlocks(5, BLOCKS, sampled=True), 100).history_ms is None, "nobody asked for history"
+    assert next_slices(NEW, ClusterBlocks(5, BLOCKS, sampled=True), 100).history_ms is None, (
+        "nobody asked for history"
+    )
 
 
 def test_with_each_bundles_last_row_history_tells_what_every_slot_found() -> None:
@@ -59,29 +65,50 @@ def test_with_each_bundles_last_row_history_tells_what_every_slot_found() -> Non
             loop.cluster.release(source, moving)
             loop.cluster.acquire(destination, moving)
         speaking = [name for number, name in enumerate(names) if second % (4 * number + 1) == 0]
-        batch = batch_of([(name, loop.brokers[name].report()) for name in speaking], loop.now_ms, 10 * second)
+        batch = batch_of(
+            [(name, loop.brokers[name].report()) for name in speaking], loop.now_ms, 10 * second
+        )
         shard, _ = fold(shard, batch, loop.now_ms, loop.config.fold)
         if slot := next_slot(before_ms, loop.now_ms, 5_000):
             before_ms = loop.now_ms
             rows = bundle_rows("demo", shard, slot).drop_columns("slot_ms").to_pylist()
             last |= {row["bundle"]: row for row in rows}
             fewer += len(rows) < len(shard.bundles)
-            whole = bundle_rows("demo", shard, Slot(slot.begin_ms, 0)).drop_columns("slot_ms").to_pylist()
+            whole = (
+                bundle_rows("demo", shard, Slot(slot.begin_ms, 0))
+                .drop_columns("slot_ms")
+                .to_pylist()
+            )
             assert [last[row["bundle"]] for row in whole] == whole
     assert fewer > 10
 
 
 def test_a_bundle_that_has_lost_its_owner_gets_a_row_without_one() -> None:
-    loop = ClosedLoop(build_cluster(3, 12, "hot_spot", 1, START_MS), {"shedding_enabled": False}, START_MS)
+    loop = ClosedLoop(
+        build_cluster(3, 12, "hot_spot", 1, START_MS), {"shedding_enabled": False}, START_MS
+    )
     loop.step()
     name, report = "broker-1:8080", loop.brokers["broker-1:8080"].report()
     lost = report["bundles"][0]
-    report |= {"bundles": report["bundles"][1:], "lastStats": {one: report["lastStats"][one] for one in report["bundles"][1:]}}
+    report |= {
+        "bundles": report["bundles"][1:],
+        "lastStats": {one: report["lastStats"][one] for one in report["bundles"][1:]},
+    }
     at_ms = loop.now_ms + 1_000
-    shard, _ = fold(loop.shard, batch_of([(name, report | {"lastUpdate": at_ms})], at_ms, 1_000), at_ms, loop.config.fold)
-    rows = {row["bundle"]: row["owner"] for row in bundle_rows("demo", shard, Slot(0, at_ms)).to_pylist()}
+    shard, _ = fold(
+        loop.shard,
+        batch_of([(name, report | {"lastUpdate": at_ms})], at_ms, 1_000),
+        at_ms,
+        loop.config.fold,
+    )
+    rows = {
+        row["bundle"]: row["owner"]
+        for row in bundle_rows("demo", shard, Slot(0, at_ms)).to_pylist()
+    }
     assert rows[lost] is None
-    assert {bundle: owner for bundle, owner in rows.items() if owner} == dict.fromkeys(report["bundles"], name)
+    assert {bundle: owner for bundle, owner in rows.items() if owner} == dict.fromkeys(
+        report["bundles"], name
+    )
 
 
 def test_brokers_that_have_reported_get_a_row_with_what_they_have() -> None:
@@ -90,6 +117,8 @@ def test_brokers_that_have_reported_get_a_row_with_what_they_have() -> None:
     rows = broker_rows("demo", loop.shard, Slot(START_MS, 0)).to_pylist()
     brokers = view_of("demo", [loop.shard], loop.now_ms, {"cpu": 1.0}).brokers
     assert [row["broker"] for row in rows] == list(brokers.names)
-    assert [[row[f"cpu_{part}"] for row in rows] for part in ("usage", "limit")] == [one.tolist() for one in brokers.resources["cpu"]]
+    assert [[row[f"cpu_{part}"] for row in rows] for part in ("usage", "limit")] == [
+        one.tolist() for one in brokers.resources["cpu"]
+    ]
     assert [row["rate_in_msgs_per_s"] for row in rows] == brokers.latest.rate_in.tolist()
     assert not len(broker_rows("demo", Shard.empty(), Slot(0, 0)))

@@ -12,7 +12,9 @@ from lb_stream.stream.shards.memory_files import STORED_CHARACTERS, Memories, ha
 from lb_stream.stream.shards.partition_keys import deciding_task
 
 CLUSTERS = [f"c{number}" for number in range(2_000)]
-BALANCER = {cluster: f'{{"seq":{number},"text":"{"x" * 1_000}"}}' for number, cluster in enumerate(CLUSTERS)}
+BALANCER = {
+    cluster: f'{{"seq":{number},"text":"{"x" * 1_000}"}}' for number, cluster in enumerate(CLUSTERS)
+}
 SHADOWS = {cluster: "{}" for cluster in CLUSTERS[::2]}
 
 
@@ -26,19 +28,35 @@ def test_each_task_reads_the_memories_of_its_own_clusters_alone(tmp_path: Path) 
     for task in range(3):
         own = [cluster for cluster in CLUSTERS if deciding_task(cluster, 3) == task]
         found = read_own(Store.at(tmp_path), given.stored, own)
-        assert found.balancer == {cluster: BALANCER[cluster] for cluster in own} and 500 < len(own) < 800
+        assert (
+            found.balancer == {cluster: BALANCER[cluster] for cluster in own}
+            and 500 < len(own) < 800
+        )
         assert found.shadows == {cluster: "{}" for cluster in own if cluster in SHADOWS}
 
 
-def test_a_cluster_that_comes_to_another_task_than_expected_still_finds_its_memory(tmp_path: Path) -> None:
+def test_a_cluster_that_comes_to_another_task_than_expected_still_finds_its_memory(
+    tmp_path: Path,
+) -> None:
     found = read_own(Store.at(tmp_path), handed_out(tmp_path).stored, CLUSTERS[:10])
-    assert {cluster: found.balancer[cluster] for cluster in CLUSTERS[:10]} == {cluster: BALANCER[cluster] for cluster in CLUSTERS[:10]}
+    assert {cluster: found.balancer[cluster] for cluster in CLUSTERS[:10]} == {
+        cluster: BALANCER[cluster] for cluster in CLUSTERS[:10]
+    }
 
 
 def test_what_goes_to_every_task_does_not_grow_with_the_clusters(tmp_path: Path) -> None:
     def context(given: Memories) -> BatchContext:
         settings = Settings(stream=StreamSettings(checkpoint=str(tmp_path)))
-        return BatchContext(settings, "x", 7, 1, True, given.balancer, shadow_memories=given.shadows, stored=given.stored)
+        return BatchContext(
+            settings,
+            "x",
+            7,
+            1,
+            True,
+            given.balancer,
+            shadow_memories=given.shadows,
+            stored=given.stored,
+        )
 
     stored = context(handed_out(tmp_path))
     assert len(dumps(context(Memories(BALANCER, SHADOWS)))) > 2_000_000
@@ -54,7 +72,9 @@ def test_little_goes_with_the_function_and_makes_no_file(tmp_path: Path) -> None
     assert hand_out(few, {"eu": "{} "}, Store.at(tmp_path), 7, 1, 3).stored
 
 
-def test_a_batch_that_runs_again_writes_the_same_and_a_job_that_was_shut_out_beside_its_heir(tmp_path: Path) -> None:
+def test_a_batch_that_runs_again_writes_the_same_and_a_job_that_was_shut_out_beside_its_heir(
+    tmp_path: Path,
+) -> None:
     assert handed_out(tmp_path) == handed_out(tmp_path)
     (file,) = (tmp_path / FOLDER).iterdir()
     first = file.read_bytes()

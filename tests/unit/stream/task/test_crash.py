@@ -34,17 +34,30 @@ crash_point("after_log")
 print("worker", flush=True)
 crash_point("after_log")
 """
-START_WORKER = f"import os; subprocess.run([sys.executable, '-c', {WORKER!r}], env=os.environ | environment)"
+START_WORKER = (
+    f"import os; subprocess.run([sys.executable, '-c', {WORKER!r}], env=os.environ | environment)"
+)
 
 
-@pytest.mark.parametrize(("then", "printed"), [("crash_point('after_log')", "once\n"), (START_WORKER, "once\nworker\n")])
+@pytest.mark.parametrize(
+    ("then", "printed"), [("crash_point('after_log')", "once\n"), (START_WORKER, "once\nworker\n")]
+)
 def test_the_second_time_ends_the_job_wherever_it_is_reached(then: str, printed: str) -> None:
     code = DRIVER.format(then=then)
-    job = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, start_new_session=True, timeout=30, check=False)
+    job = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        start_new_session=True,
+        timeout=30,
+        check=False,
+    )
     assert (job.returncode, job.stdout) == (-signal.SIGKILL, printed), job.stderr
 
 
-def test_a_job_that_shares_its_group_with_others_is_not_armed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_shares_its_group_with_others_is_not_armed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(os, "getpgrp", lambda: -1)
     with pytest.raises(SettingError, match="process group of its own"):
         crash.arm("after_log:1")
@@ -58,7 +71,9 @@ def test_nothing_is_armed_by_default() -> None:
         crash.crash_point(name)
 
 
-@pytest.mark.parametrize("wrong", ["after_log", "after_log:", "after_log:0", "after_log:x", "nowhere:1", ":1"])
+@pytest.mark.parametrize(
+    "wrong", ["after_log", "after_log:", "after_log:0", "after_log:x", "nowhere:1", ":1"]
+)
 def test_a_point_that_is_none_is_refused_with_those_that_are(wrong: str) -> None:
     with pytest.raises(SettingError, match=r"stream.crash_at.*after_fence, in_catch_up"):
         load_settings(arguments=[f"stream.crash_at={wrong}"], environment={})
@@ -70,5 +85,9 @@ def test_the_environment_sets_it_as_any_other_setting() -> None:
 
 
 def test_every_named_point_is_somewhere_in_the_code_and_no_other_is() -> None:
-    used = [name for path in PACKAGE.rglob("*.py") for name in re.findall(r'\bcrash_point\("(\w+)"\)', path.read_text())]
+    used = [
+        name
+        for path in PACKAGE.rglob("*.py")
+        for name in re.findall(r'\bcrash_point\("(\w+)"\)', path.read_text())
+    ]
     assert sorted(used) == sorted(CRASH_POINTS)

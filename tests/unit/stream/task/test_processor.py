@@ -31,10 +31,21 @@ print(json.dumps({"said": said, "modules": modules, "pandas": "pandas" in sys.mo
 
 def test_a_processor_that_is_asked_for_its_state_imports_nothing_that_folds(tmp_path: Path) -> None:
     processor = ShardProcessor(Folding({}, FoldConfig(), Store.at(tmp_path), "cafe0123", 1))
-    asked = subprocess.run([sys.executable, "-c", ASKING], input=pickle.dumps(processor), stdout=subprocess.PIPE, check=True)
+    asked = subprocess.run(
+        [sys.executable, "-c", ASKING],
+        input=pickle.dumps(processor),
+        stdout=subprocess.PIPE,
+        check=True,
+    )
     told = json.loads(asked.stdout)
     assert told["said"] == [["shard", STATE_DDL]]
-    own = {"stream", "stream.task", "stream.task.attempt", "stream.task.processor", "stream.task.state_socket"}
+    own = {
+        "stream",
+        "stream.task",
+        "stream.task.attempt",
+        "stream.task.processor",
+        "stream.task.state_socket",
+    }
     assert set(told["modules"]) == {f"lb_stream.{name}" for name in own}
     assert not told["pandas"]
 
@@ -59,8 +70,15 @@ class Noting:
 def test_each_task_begins_its_own_work_with_its_first_key_and_ends_it() -> None:
     processor: Any = pickle.loads(pickle.dumps(ShardProcessor(Noting())))  # type: ignore[arg-type]
     for state in ("one", "another"):
-        client = SimpleNamespace(set_handle_state=None, _client_socket=SimpleNamespace(recv=lambda *_: b"", close=lambda: None))
-        processor.init(SimpleNamespace(_statefulProcessorApiClient=client, getValueState=lambda *_, state=state: state))
+        client = SimpleNamespace(
+            set_handle_state=None,
+            _client_socket=SimpleNamespace(recv=lambda *_: b"", close=lambda: None),
+        )
+        processor.init(
+            SimpleNamespace(
+                _statefulProcessorApiClient=client, getValueState=lambda *_, state=state: state
+            )
+        )
         for key in (1, 2):
             told = list(processor.handleInputRows(key, iter("ab"), None))
         assert told == [("begin", state), (1, ["a", "b"]), (2, ["a", "b"])]
