@@ -18,7 +18,7 @@ from lb_stream.stream.context import DecodeConfig
 from lb_stream.stream.shards.directory import ShardMap
 from tests.e2e import bombs
 from tests.e2e.hostile import OF_NOBODY, good, hostile
-from tests.spark.test_decode import decoded, record
+from tests.support.decoding import decoded, record
 
 WILD, FUZZ = "wild", "fuzz"
 """A cluster that has brokers of its own beside what is done to it, and one that has nothing but bad records."""

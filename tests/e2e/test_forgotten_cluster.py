@@ -14,7 +14,7 @@ from lb_stream.io.kafka.orders import order, send_order
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from lb_stream.stream.shards.directory import FOLDER
 from tests.e2e.pipeline import Pipeline, wait_until
-from tests.spark.test_decode import report
+from tests.support.decoding import report
 
 pytestmark = [pytest.mark.jvm, pytest.mark.e2e]
 

@@ -23,7 +23,7 @@ from tests.e2e import scalar
 from tests.e2e.hostile import CLUSTERS, LARGEST_TEXT, OF_NOBODY, Wild, good, hostile
 from tests.e2e.kafka_reads import committed
 from tests.e2e.pipeline import Pipeline
-from tests.spark.test_decode import decoded, record
+from tests.support.decoding import decoded, record
 from tests.support.topics import topics_named
 
 pytestmark = [pytest.mark.jvm, pytest.mark.e2e, pytest.mark.long]

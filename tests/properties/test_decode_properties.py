@@ -14,7 +14,7 @@ from lb_stream.stream.context import DecodeConfig
 from lb_stream.stream.records import LONGEST_BROKER
 from lb_stream.stream.shards.directory import ShardMap
 from tests.e2e.hostile import CLUSTERS, Wild, good, hostile
-from tests.spark.test_decode import decoded, record
+from tests.support.decoding import decoded, record
 
 CONFIG = DecodeConfig(
     default_cluster="home",

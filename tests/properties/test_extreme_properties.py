@@ -20,7 +20,7 @@ from lb_stream.core.round.decide import Inbox, Round, decide
 from lb_stream.core.shedding import shedder
 from lb_stream.stream.context import DecodeConfig
 from lb_stream.stream.shards.directory import ShardMap
-from tests.spark.test_decode import decoded, record
+from tests.support.decoding import decoded, record
 
 KNOWN = DecodeConfig("home", "commands", {"eu": ShardMap()})
 BUNDLES = {

@@ -16,7 +16,7 @@ from lb_stream.query import QueryError
 from lb_stream.query.sql_file import parameter_values, with_parameters
 from tests.support.lbctl_runner import lbctl
 from tests.support.recorded_tables import Recorder
-from tests.unit.cli.inspect.test_tables import decided, fill
+from tests.support.table_rows import decided, fill
 
 DOCS = Path(__file__).parents[2] / "docs"
 FOLDER, PAGE = DOCS / "queries", DOCS / "tables.md"
@@ -170,7 +170,7 @@ def test_what_a_round_saw_and_decided_is_in_the_recorded_round(recorded: Recorde
 def test_a_move_that_was_undone_is_found(tmp_path: Path) -> None:
     from lb_stream.contracts.decisions import example_decision
     from lb_stream.contracts.tables import DECISIONS
-    from tests.unit.cli.inspect.test_tables import decided, fill
+    from tests.support.table_rows import decided, fill
 
     way = [
         ("unload", "a", "b", 1),

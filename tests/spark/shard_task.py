@@ -13,7 +13,7 @@ from lb_stream.stream import averages
 from lb_stream.stream.averages import Folding, read_shard
 from lb_stream.stream.context import DecodeConfig
 from lb_stream.stream.shard_blocks import EVERYBODY
-from tests.spark.test_decode import BUNDLE, CONFIG, KNOWN, record, report, rows_of
+from tests.support.decoding import BUNDLE, CONFIG, KNOWN, record, report, rows_of
 
 BATCH = 5
 

@@ -16,7 +16,7 @@ from lb_stream.stream.decide import decide_cluster
 from lb_stream.stream.figures import FigureFiles
 from lb_stream.stream.shards.block_files import OpenFiles
 from lb_stream.stream.shards.directory import ShardMap
-from tests.spark.test_decode import decoded, record, rejections
+from tests.support.decoding import decoded, record, rejections
 
 KNOWN = DecodeConfig("home", "commands", {"eu-1": ShardMap(shards=2), "us-1": ShardMap()})
 PAUSE = {"id": "c1", "kind": "pause-cluster", "by": "User:ann"}

@@ -11,7 +11,7 @@ from lb_stream.store import Store
 from lb_stream.stream.averages import read_shard
 from lb_stream.stream.shards.directory import ShardMap
 from tests.spark.shard_task import State, emitted
-from tests.spark.test_decode import BUNDLE, CONFIG, record, report
+from tests.support.decoding import BUNDLE, CONFIG, record, report
 
 ID = "eu:1:0"
 

@@ -18,7 +18,7 @@ from lb_stream.stream.shards.block_files import OpenFiles
 from lb_stream.stream.shards.directory import NEW, ShardMap
 from lb_stream.stream.shards.slicing import ClusterBlocks, due_parts, next_slices, table_part
 from tests.spark.shard_task import State, emitted
-from tests.spark.test_decode import CONFIG, record, report, rows_of
+from tests.support.decoding import CONFIG, record, report, rows_of
 
 DAY_MS = 86_400_000
 BLOCKS = (("b:0:8", "n:0:8", "v:0:8"),)

@@ -24,7 +24,7 @@ from lb_stream.stream.shard_blocks import EVERYBODY, MEMBER_SCHEMA
 from lb_stream.stream.shards.block_files import BlockWriter
 from lb_stream.stream.shards.directory import ShardMap
 from lb_stream.stream.shards.partition_keys import partition
-from tests.spark.test_decode import RECORDS, record, report
+from tests.support.decoding import RECORDS, record, report
 
 NAMES = ("c1", "c2", "c3", "eu")
 BUNDLES = [f"acme/orders/0x{at:08x}_0x{at + 1:08x}" for at in range(9)]

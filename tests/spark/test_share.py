@@ -13,7 +13,7 @@ from lb_stream.stream.averages import read_shard
 from lb_stream.stream.shards.directory import ShardMap
 from lb_stream.stream.shards.share import Share
 from tests.spark.shard_task import State, emitted, rates
-from tests.spark.test_decode import CONFIG, decoded, record, rejections, report
+from tests.support.decoding import CONFIG, decoded, record, rejections, report
 
 EAST, WEST = Share(include="eu|us-.*", exclude="us-9.*"), Share(exclude="eu|us-[0-8].*|us-")
 

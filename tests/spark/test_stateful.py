@@ -14,8 +14,7 @@ from lb_stream.store import Store
 from lb_stream.stream.averages import read_shard
 from lb_stream.stream.shards.directory import ShardMap, write_directory
 from lb_stream.stream.transforms import to_blocks, to_shards
-from tests.spark.test_decode import RECORDS, record, report
-from tests.spark.test_transforms import RECORD_DDL
+from tests.support.decoding import RECORD_DDL, RECORDS, record, report
 
 pytestmark = pytest.mark.jvm
 

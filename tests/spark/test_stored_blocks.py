@@ -14,7 +14,7 @@ from lb_stream.stream.decode import decode
 from lb_stream.stream.shard_blocks import EVERYBODY
 from lb_stream.stream.shards.block_files import BlockWriter, read_block
 from lb_stream.stream.shards.directory import ShardMap
-from tests.spark.test_decode import RECORDS, record, report
+from tests.support.decoding import RECORDS, record, report
 
 KNOWN = {
     "large": ShardMap(4),

@@ -18,10 +18,9 @@ from lb_stream.stream.shard_blocks import EVERYBODY
 from lb_stream.stream.shards.block_files import BlockWriter
 from lb_stream.stream.shards.directory import write_directory
 from lb_stream.stream.transforms import to_blocks, to_rounds
+from tests.support.decoding import RECORD_DDL
 
 pytestmark = pytest.mark.jvm
-
-RECORD_DDL = "key binary, value binary, kind string, topic string, partition int, offset bigint, append_ms bigint"
 
 
 def report(usage: float) -> bytes:

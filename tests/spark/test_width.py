@@ -15,7 +15,7 @@ from lb_stream.stream.averages import _gather, one_clock
 from lb_stream.stream.decode import decode
 from lb_stream.stream.shard_blocks import EVERYBODY
 from lb_stream.stream.source import read_records
-from tests.spark.test_decode import BUNDLE, KNOWN, RECORDS, record, report
+from tests.support.decoding import BUNDLE, KNOWN, RECORDS, record, report
 
 SENT = [
     *(

@@ -15,7 +15,7 @@ from lb_stream.contracts.tables import (
 )
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.operator_state import OperatorState
-from tests.unit.cli.inspect.test_tables import fill
+from tests.support.table_rows import fill
 
 START_MS, MINUTE_MS = 1_767_225_600_000, 60_000  # 2026-01-01
 BROKERS = ("a:8080", "b:8080")

@@ -21,7 +21,7 @@ from lb_stream.sim import SimBroker, build_cluster
 from lb_stream.sim.brokers import wall_clock_ms
 from tests.support.lbctl_runner import Result, lbctl
 from tests.support.secure_kafka import Acls, SecureKafka
-from tests.unit.cli.inspect.test_tables import fill
+from tests.support.table_rows import fill
 
 CLUSTER = "eu-1"
 PASSWORDS = {f"lb-{role}": f"word-of-{role}" for role in get_args(Role)}

@@ -16,7 +16,7 @@ from lb_stream.console.who.visitor import NO_ACCESS, Access
 from lb_stream.contracts.settings import Settings
 from lb_stream.contracts.tables import BROKER_HISTORY, BROKER_LOADS, BUNDLE_AVERAGES, BUNDLE_HISTORY
 from lb_stream.store import Store
-from tests.unit.cli.inspect.test_tables import NOW, fill, load
+from tests.support.table_rows import NOW, fill, load
 from tests.unit.io.messages.test_shown import write
 
 BROKER, BUNDLE = "b-1:80", "shop/hot/0x00000000_0x10000000"

@@ -8,7 +8,7 @@ from starlette.testclient import TestClient
 from lb_stream.console.address import link
 from lb_stream.contracts.decisions import example_decision
 from lb_stream.contracts.tables import BUNDLE_HISTORY, DECISIONS, OUTCOMES
-from tests.unit.cli.inspect.test_tables import NOW, decided, fill
+from tests.support.table_rows import NOW, decided, fill
 from tests.unit.console.site import Tags, client, fleet
 
 DAY_MS = 86_400_000

@@ -40,7 +40,7 @@ from lb_stream.stream.shards.slicing import ClusterBlocks, Due, due_parts
 from tests.support.build import Report, batch_of
 from tests.support.lbctl_runner import lbctl
 from tests.support.scenario import Cluster, bundle_name
-from tests.unit.cli.inspect.test_tables import fill
+from tests.support.table_rows import fill
 from tests.unit.core.splitting.test_splitting import loads as split_loads
 from tests.unit.core.splitting.test_splitting import task
 from tests.unit.core.test_vectors import place

@@ -20,8 +20,7 @@ from lb_stream.io.local.processes import started_ms
 from lb_stream.store import Store
 from tests.support.lbctl_runner import Result, lbctl
 from tests.support.recorded_tables import Recorder, record
-from tests.unit.cli.inspect.test_explain import with_orders
-from tests.unit.cli.inspect.test_tables import fill
+from tests.support.table_rows import fill, with_orders
 
 NOW = 1_767_225_600_000
 JOB = JobFacts(

@@ -23,7 +23,7 @@ from lb_stream.sim.play.player import Game
 from lb_stream.sim.scenario.scenario import Event, MoveTimes, Scenario
 from lb_stream.store import Store
 from tests.support.small_scenario import event, small_scenario
-from tests.unit.cli.inspect.test_tables import decided, fill
+from tests.support.table_rows import decided, fill
 
 TIMES = MoveTimes(release_s=2.0, acquire_s=3.9, reconnect_s=1.0)
 

@@ -23,7 +23,7 @@ from lb_stream.store import Store
 from tests.support.lbctl_runner import lbctl
 from tests.support.recorded_tables import DEMO, START_MS, Recorder
 from tests.support.sim_loop import ClosedLoop
-from tests.unit.cli.inspect.test_tables import fill
+from tests.support.table_rows import fill
 
 NO_JOB = Facts(0, JobFacts("p"))
 

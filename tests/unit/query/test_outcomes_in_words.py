@@ -24,7 +24,7 @@ from lb_stream.query.screens.overview import overview
 from lb_stream.query.snapshot import looked_up
 from lb_stream.store import Store
 from tests.support.lbctl_runner import lbctl
-from tests.unit.cli.inspect.test_tables import NOW, decided, fill
+from tests.support.table_rows import NOW, decided, fill
 from tests.unit.console.site import client
 
 REASON = "the namespace's policy says no"

@@ -24,7 +24,7 @@ from lb_stream.query.screens import brokers, causes, feed, over_time, search
 from lb_stream.query.screens.lists import Wanted
 from lb_stream.query.screens.overview import overview
 from lb_stream.store import Store
-from tests.unit.cli.inspect.test_tables import NOW, decided, fill, load
+from tests.support.table_rows import NOW, decided, fill, load
 
 MINUTE_MS = 60_000
 TO = {"cluster": "eu", "owner": "b-1:80", "part": "eu-0", "now_ms": NOW, "topics": 2}

@@ -17,7 +17,7 @@ from lb_stream.query.lake import open_lake
 from lb_stream.query.screens.troubles import Look, look, troubles
 from lb_stream.store import Store
 from tests.support.recorded_tables import record
-from tests.unit.cli.inspect.test_tables import NOW, decided, fill, load
+from tests.support.table_rows import NOW, decided, fill, load
 from tests.unit.core.test_health import JOB
 
 MINUTE_MS = 60_000

@@ -27,7 +27,7 @@ from lb_stream.query.rule_words import why_refused
 from lb_stream.query.why_not import WhyNot, explain_no_move
 from lb_stream.store import Store
 from tests.support.lbctl_runner import lbctl
-from tests.unit.cli.inspect.test_tables import NOW, decided, fill, load
+from tests.support.table_rows import NOW, decided, fill, load
 from tests.unit.console.site import client
 
 HOT, COOL, SECOND_MS, HOUR_MS = "b-1:80", "b-2:80", 1_000, 3_600_000

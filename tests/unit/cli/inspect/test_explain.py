@@ -23,7 +23,7 @@ from lb_stream.core.shedding.base import shedder
 from lb_stream.io.messages.figures import figure
 from lb_stream.io.messages.times import clock
 from lb_stream.query.explained import explain_decision
-from lb_stream.query.lake import open_lake, records, run
+from lb_stream.query.lake import open_lake
 from lb_stream.query.rule_words import why_decided
 from lb_stream.sim import SimCluster
 from lb_stream.store import Store
@@ -31,7 +31,7 @@ from tests.support.lbctl_runner import Result, lbctl
 from tests.support.recorded_tables import START_MS, Recorder, batches, record
 from tests.support.sim_loop import ClosedLoop
 from tests.support.small_scenario import small_scenario
-from tests.unit.cli.inspect.test_tables import decided, fill
+from tests.support.table_rows import decided, fill, query, with_orders
 
 BUNDLE = "shop/app-11/0x80000000_0xc0000000"
 NO_CLUSTER = "there is no cluster nowhere: there are demo"
@@ -61,10 +61,6 @@ def facts(recorded: Recorder, *decision_ids: str) -> list[dict[str, Any]]:
     """What `lbctl explain DECISION --json` prints of each."""
     with open_lake(Store.at(recorded.root)) as lake:
         return [explain_decision(lake, one).to_dict() for one in decision_ids]
-
-
-def query(recorded: Recorder, text: str) -> list[dict[str, Any]]:
-    return records(run(open_lake(Store.at(recorded.root)), text))
 
 
 # --- a decision ---
@@ -576,17 +572,6 @@ def test_what_operators_have_commanded_counts(tmp_path: Path) -> None:
         fill(table.parent, ROUNDS, [row])
         checks = told(made, tmp_path, "--why-not", "shop/app-01/0x00000000_0x40000000")["checks"]
         assert [check["name"] for check in checks if check["keeps"]][:1] == [keeps]
-
-
-def with_orders(made: Recorder, **changes: Any) -> None:
-    """One more round, after which operators have laid down what is given; the rest of the memory as changed."""
-    row = query(made, "SELECT * FROM rounds ORDER BY log_seq DESC LIMIT 1")[0]
-    memory = Memory.from_json(row["memory"])
-    orders = {
-        name: changes.pop(name) for name in ("paused", "drained", "isolation") if name in changes
-    }
-    memory = replace(memory, orders=replace(memory.orders, **orders), **changes)
-    fill(made.root, ROUNDS, [row | {"log_seq": row["log_seq"] + 1, "memory": memory.to_json()}])
 
 
 def test_what_held_once_is_no_cause_any_more_a_drain_and_a_limit_are(tmp_path: Path) -> None:

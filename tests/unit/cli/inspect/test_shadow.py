@@ -7,7 +7,7 @@ import pytest
 
 from lb_stream.contracts.tables import DECISIONS, ROUNDS, SHADOW_ROUNDS
 from tests.support.lbctl_runner import Result, lbctl
-from tests.unit.cli.inspect.test_tables import fill
+from tests.support.table_rows import fill
 
 START_MS = 1_767_225_600_000
 

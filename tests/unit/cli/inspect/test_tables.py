@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import re
-import time
 import uuid
 from pathlib import Path
 from typing import Any
@@ -12,60 +11,18 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import write_deltalake
 from pyarrow.fs import SubTreeFileSystem
 
-from lb_stream.contracts.decisions import Decision, example_decision
+from lb_stream.contracts.decisions import example_decision
 from lb_stream.contracts.table_spec import TableSpec
 from lb_stream.contracts.tables import BROKER_LOADS, BUNDLE_AVERAGES, DECISIONS, OUTCOMES, TABLES
 from lb_stream.query.lake import _rows, open_lake, records
 from lb_stream.store import Store
 from tests.support.lbctl_runner import Result, lbctl
 from tests.support.recorded_tables import Recorder
+from tests.support.table_rows import NOW, decided, fill, load
 
-NOW = int(time.time() * 1000)
 HOT = "shop/hot/0x00000000_0x10000000"
-
-
-def fill(folder: Path, spec: TableSpec, rows: list[dict[str, Any]]) -> None:
-    """Append rows; what they leave out is null."""
-    whole = [{field.name: row.get(field.name) for field in spec.schema} for row in rows]
-    partition = [spec.partition_by] if spec.partition_by else None
-    write_deltalake(
-        str(folder / spec.name),
-        pa.Table.from_pylist(whole, schema=spec.schema),
-        mode="append",
-        partition_by=partition,
-    )
-
-
-def decided(decision: Decision) -> dict[str, Any]:
-    return decision.model_dump(mode="json") | {
-        "explain": decision.explain.to_json(),
-        "log_seq": decision.seq,
-    }
-
-
-def load(cluster: str, seq: int, broker: str, rate: float, *, alive: bool = True) -> dict[str, Any]:
-    """A row of broker_loads with `rate` msg/s of 1 kB each way."""
-    latest = {
-        f"latest_{name}": rate * 1000
-        for name in ("throughput_in_bytes_per_s", "throughput_out_bytes_per_s")
-    }
-    latest |= {f"latest_{name}": rate for name in ("rate_in_msgs_per_s", "rate_out_msgs_per_s")}
-    at = {"seq": seq, "log_seq": seq, "now_ms": NOW + seq, "seen_ms": NOW - 5_000}
-    return (
-        {
-            "cluster": cluster,
-            "broker": broker,
-            "alive": alive,
-            "usage_ratio": 0.5,
-            "bundles": 4,
-            "topics": 9,
-        }
-        | latest
-        | at
-    )
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,8 @@ from lb_stream.query.snapshot import Snapshot, snapshot, unevenness
 from lb_stream.store import Store
 from tests.support.lbctl_runner import lbctl
 from tests.support.recorded_tables import START_MS, Recorder
+from tests.support.table_rows import decided, fill
 from tests.support.terminal import on_terminal
-from tests.unit.cli.inspect.test_tables import decided, fill
 
 LBCTL = [sys.executable, "-c", "from lb_stream.cli.main import main; main()"]
 SIZES = [(80, 24), (160, 50)]

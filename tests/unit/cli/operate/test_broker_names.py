@@ -10,7 +10,7 @@ from lb_stream.cli.shared.broker_names import fitting
 from lb_stream.cli.shared.output import CommandError
 from lb_stream.contracts.tables import BROKER_LOADS
 from tests.support.lbctl_runner import Result
-from tests.unit.cli.inspect.test_tables import fill
+from tests.support.table_rows import fill
 from tests.unit.cli.operate.test_commands import Broker, call, kafka
 
 __all__ = ["call", "kafka"]

@@ -27,7 +27,7 @@ from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.core.model.topics import topic_hash
 from tests.support.lbctl_runner import Result, lbctl
-from tests.unit.cli.inspect.test_tables import fill
+from tests.support.table_rows import fill
 
 Answers = list[tuple[str, str]]
 

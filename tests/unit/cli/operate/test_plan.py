@@ -25,7 +25,7 @@ from lb_stream.core.least_moves.memory import LeastMovesMemory
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.operator_state import OperatorState
 from tests.support.lbctl_runner import Result, lbctl
-from tests.unit.cli.inspect.test_tables import fill
+from tests.support.table_rows import fill
 from tests.unit.cli.operate.test_commands import Broker
 
 NOW_MS = 1_767_225_600_000

@@ -20,7 +20,7 @@ from lb_stream.sim.play import outlook
 from lb_stream.store import Store
 from tests.support.lbctl_runner import Result
 from tests.support.recorded_tables import Recorder, record
-from tests.unit.cli.inspect.test_tables import fill
+from tests.support.table_rows import fill
 from tests.unit.cli.operate.test_commands import Broker, call, kafka
 
 __all__ = ["call", "kafka"]

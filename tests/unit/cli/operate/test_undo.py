@@ -22,7 +22,7 @@ from lb_stream.contracts.tables import (
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.operator_state import OperatorState, Waiting
 from tests.support.lbctl_runner import Result
-from tests.unit.cli.inspect.test_tables import decided, fill
+from tests.support.table_rows import decided, fill
 from tests.unit.cli.operate.test_commands import Broker, call, kafka
 
 __all__ = ["call", "kafka"]

@@ -14,7 +14,7 @@ from lb_stream.query.explained import explain_decision
 from lb_stream.query.lake import open_lake
 from lb_stream.store import Store
 from tests.support.lbctl_runner import Result, lbctl
-from tests.unit.cli.inspect.test_tables import fill
+from tests.support.table_rows import fill
 
 NOW = time.time_ns() // 1_000_000
 CARTS, ORDERS, OTHER = (

@@ -41,7 +41,7 @@ from lb_stream.query.past.report_figures import Thrash, cluster_figures, longest
 from lb_stream.store import Store
 from tests.support.lbctl_runner import lbctl
 from tests.support.recorded_tables import START_MS, Recorder
-from tests.unit.cli.inspect.test_tables import decided, fill
+from tests.support.table_rows import decided, fill
 
 BROWSER = next(
     (

@@ -18,7 +18,7 @@ from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from lb_stream.io.local.processes import started_ms
 from lb_stream.store import Store
 from lb_stream.stream.ports import Stopped
-from tests.unit.cli.inspect.test_tables import fill
+from tests.support.table_rows import fill
 
 
 def test_a_process_that_began_after_the_job_is_not_the_job() -> None:

@@ -6,7 +6,7 @@ from lb_stream.contracts.tables import LEADERS
 from lb_stream.io.leadership.leader import announce, last_leader, leads
 from lb_stream.io.tables.delta import dataset, open_table
 from lb_stream.store import Store
-from tests.unit.cli.inspect.test_tables import fill
+from tests.support.table_rows import fill
 
 
 def test_epochs_grow_with_every_start_whatever_the_log_says(tmp_path: Path) -> None:

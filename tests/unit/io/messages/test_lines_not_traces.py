@@ -25,7 +25,7 @@ from lb_stream.io.messages.logs import KAFKA_EVERY_S, SLOW_TASK, KafkaSeldom, Li
 from lb_stream.io.messages.secrets import learn
 from lb_stream.io.messages.troubles import told
 from tests.support.lbctl_runner import lbctl
-from tests.unit.cli.inspect.test_tables import NOW, decided, fill
+from tests.support.table_rows import NOW, decided, fill
 
 LBCTL = [sys.executable, "-c", "from lb_stream.cli.main import main; main()"]
 

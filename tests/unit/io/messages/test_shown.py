@@ -26,7 +26,7 @@ from lb_stream.contracts.tables import (
 from lb_stream.core.model.memory import Memory
 from lb_stream.io.messages.shown import in_html, in_json, shown
 from tests.support.lbctl_runner import lbctl
-from tests.unit.cli.inspect.test_tables import NOW, decided, fill, load
+from tests.support.table_rows import NOW, decided, fill, load
 
 PARTS = (
     "b-1", "[/]", "[bold]", "[red]x[/red]", "[link=http://x]", ":smile:", "\\", "\x1b[31m", "\x1b]0;title\x07", "\x1b]8;;http://x\x1b\\",
