@@ -32,7 +32,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 unexport SPARK_HOME # another Spark on this machine must not be taken for the one in .venv
 
 .DEFAULT_GOAL := help
-.PHONY: help setup steps java check test test-long test-pulsar test-hostile test-secure test-cluster check-kubernetes differential demo bench bench-core bench-stream bench-store bench-fleet bench-policies bench-plan bench-console seed-checklist lock clean
+.PHONY: help setup steps java check test test-long test-pulsar test-hostile test-secure test-cluster check-kubernetes differential demo bench bench-core bench-stream bench-store bench-fleet bench-policies bench-plan bench-console house seed-checklist lock clean
 .NOTPARALLEL:
 
 help: ## show this list
@@ -105,6 +105,9 @@ bench-fleet: setup ## 1,000 to 30,000 clusters of mixed sizes on two cores and o
 
 bench-console: setup ## viewers of the console beside a job that writes (ARGS="--viewers 200 --minutes 10 --brokers 1000 --bundles 100000"); last line JSON
 	$(BIN)/python -m tests.bench.console $(ARGS)
+
+house: $(PACKAGE_STAMP) ## what the project asks of its own code and pages, counted (ARGS="--env base=FOLDER" adds an environment's size); last line JSON
+	$(BIN)/python -m docs.tools.house $(ARGS)
 
 seed-checklist: $(PACKAGE_STAMP) ## every system that Pulsar's documentation names, and the tests that show it (ARGS=--json)
 	@$(BIN)/python -m tests.checklist $(ARGS)
