@@ -48,12 +48,17 @@ class Decided:
         """Of a round's decisions; not those of operators, drains and splits."""
         some = list(decisions)
         moves = (
-            one for one in some if one["kind"] in MOVES and one["strategy"] == config.shedder.name
+            decision
+            for decision in some
+            if decision["kind"] in MOVES and decision["strategy"] == config.shedder.name
         )
-        assigned = (one for one in some if one["kind"] == "assign")
+        assigned = (decision for decision in some if decision["kind"] == "assign")
         return Decided(
-            tuple((one["bundle"], one["destination"], one["source"]) for one in moves),
-            frozenset((one["bundle"], one["destination"]) for one in assigned),
+            tuple(
+                (decision["bundle"], decision["destination"], decision["source"])
+                for decision in moves
+            ),
+            frozenset((decision["bundle"], decision["destination"]) for decision in assigned),
         )
 
 
@@ -61,7 +66,7 @@ def beside(then: Decided, now: Decided) -> Counter[str]:
     """How much of what is decided now was decided then."""
     alike = {*then.moves} & {*now.moves}
     before, after = (
-        Counter(move[2] for move in one.moves if move not in alike) for one in (then, now)
+        Counter(move[2] for move in decided.moves if move not in alike) for decided in (then, now)
     )
     same_source = (before & after).total()
     return Counter(
@@ -101,7 +106,8 @@ class OpenTrial:
             return
         self.own = {name: getattr(made.memory, name) for name in OWN}
         self.counts += beside(
-            then, Decided.of((one.model_dump(mode="json") for one in made.decisions), config)
+            then,
+            Decided.of((decision.model_dump(mode="json") for decision in made.decisions), config),
         )
 
 
@@ -110,7 +116,8 @@ def open_loop(rounds: Iterable[Logged], policies: Sequence[Policy]) -> list[dict
     trials: dict[str, list[OpenTrial]] = {}
     times: dict[str, list[int]] = {}
     digest = hashlib.blake2b(
-        canonical_json([[one.name, dict(one.settings)] for one in policies]).encode(), digest_size=8
+        canonical_json([[policy.name, dict(policy.settings)] for policy in policies]).encode(),
+        digest_size=8,
     )
     for row, start in rounds:
         if start is None:
@@ -125,18 +132,18 @@ def open_loop(rounds: Iterable[Logged], policies: Sequence[Policy]) -> list[dict
         then = Decided.of(
             json.loads(row["decisions"]), config_of(in_force(start.config.given, orders.settings))
         )
-        for one in trials.setdefault(row["cluster"], [OpenTrial(policy) for policy in policies]):
-            one.look(start, orders, then)
+        for trial in trials.setdefault(row["cluster"], [OpenTrial(policy) for policy in policies]):
+            trial.look(start, orders, then)
     run = {"run": digest.hexdigest()}
     return [
-        run | _row(one, cluster, times[cluster])
+        run | _row(decision, cluster, times[cluster])
         for cluster, some in sorted(trials.items())
-        for one in some
+        for decision in some
     ]
 
 
-def _row(one: OpenTrial, cluster: str, times: Sequence[int]) -> dict[str, Any]:
-    counts = None if one.error is not None else {name: one.counts[name] for name in COUNTED}
+def _row(trial: OpenTrial, cluster: str, times: Sequence[int]) -> dict[str, Any]:
+    counts = None if trial.error is not None else {name: trial.counts[name] for name in COUNTED}
     known: dict[str, Any] = {
         "cluster": cluster,
         "from_ms": times[0],
@@ -145,9 +152,9 @@ def _row(one: OpenTrial, cluster: str, times: Sequence[int]) -> dict[str, Any]:
         "loop": "open",
     }
     known |= {
-        "policy": one.policy.name,
-        "settings": canonical_json(dict(one.policy.settings)),
-        "error": one.error,
+        "policy": trial.policy.name,
+        "settings": canonical_json(dict(trial.policy.settings)),
+        "error": trial.error,
     }
     shown = dict.fromkeys(SHOWN) | {"moves": None if counts is None else counts["moves"]}
     return (

@@ -113,7 +113,7 @@ class Choices:
 
     def found_at(self, value: Any) -> str | None:
         """What the optimiser would ask for to try this value. None: it can't."""
-        return next((text for text, one in self.values.items() if one == value), None)
+        return next((text for text, candidate in self.values.items() if candidate == value), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ def read_space(base: Policy, searched: Iterable[str] = ()) -> Space:
         ),
     ]
     for ours, (name, text) in given.items():
-        if not any(reading(ours, one) for one in under):
+        if not any(reading(ours, config) for config in under):
             raise SettingError(
                 name, text, f"a setting that is read: {why_unread(ours, config)}", OPTION
             )
@@ -196,10 +196,10 @@ def _chosen(part: Bounds | Choices) -> Iterable[Any]:
 def _given(searched: Iterable[str]) -> dict[str, tuple[str, str]]:
     """Our name of a setting → its name and its values, as given."""
     found: dict[str, tuple[str, str]] = {}
-    for one in searched:
-        name, equals, text = (part.strip() for part in one.partition("="))
+    for given in searched:
+        name, equals, text = (part.strip() for part in given.partition("="))
         if not equals or not name:
-            raise SettingError(OPTION, one, f"NAME={FORM}")
+            raise SettingError(OPTION, given, f"NAME={FORM}")
         try:
             (ours,) = canonical({name: "0"})
         except SettingError as error:
@@ -221,7 +221,7 @@ def _part(base: Policy, name: str, text: str) -> Bounds | Choices:
         if ends[0] >= ends[1]:
             raise SettingError(name, text, "low..high with the lower one first", OPTION)
         return Bounds(ends[0], ends[1], whole)
-    values = {one.strip(): _value(base, name, one.strip()) for one in text.split("|")}
+    values = {choice.strip(): _value(base, name, choice.strip()) for choice in text.split("|")}
     if len(values) < 2:
         raise SettingError(name, text, FORM, OPTION)
     return Choices(values)

@@ -96,16 +96,19 @@ def search(space: Space, play: Play, trials: int, seed: int) -> list[Found]:
 
 def _played(waiting: Mapping[str, Found], play: Play) -> dict[str, Found]:
     rows = (
-        {row["policy"]: row for row in play([one.policy for one in waiting.values()])}
+        {row["policy"]: row for row in play([tried.policy for tried in waiting.values()])}
         if waiting
         else {}
     )
-    measures = {name: rows[one.policy.name] for name, one in waiting.items()}
+    measures = {name: rows[tried.policy.name] for name, tried in waiting.items()}
     return {
         name: Found(
-            one.number, one.policy, one.changes, {} if measures[name]["failed"] else measures[name]
+            tried.number,
+            tried.policy,
+            tried.changes,
+            {} if measures[name]["failed"] else measures[name],
         )
-        for name, one in waiting.items()
+        for name, tried in waiting.items()
     }
 
 
@@ -138,11 +141,11 @@ class _Optimiser:
     def tell(self, found: Mapping[str, Found]) -> None:
         """How those did that are found."""
         for trial, name in self._asked:
-            if (one := found.get(name)) is None:
+            if (tried := found.get(name)) is None:
                 continue
-            if one.measures:
-                trial.set_constraint(CONSTRAINT, one[CONSTRAINT])
-                self._study.tell(trial, one.cost)
+            if tried.measures:
+                trial.set_constraint(CONSTRAINT, tried[CONSTRAINT])
+                self._study.tell(trial, tried.cost)
             else:
                 self._study.tell(trial, state=self._failed)
         self._asked = [(trial, name) for trial, name in self._asked if name not in found]
@@ -163,21 +166,21 @@ def front(found: Iterable[Found]) -> list[Found]:
 
     Rules come first: nobody is in it who broke more of them than another. Empty: every trial failed.
     """
-    done = [one for one in found if one.measures]
-    fewest = min((one[CONSTRAINT] for one in done), default=0.0)
+    done = [tried for tried in found if tried.measures]
+    fewest = min((tried[CONSTRAINT] for tried in done), default=0.0)
     first: dict[tuple[float, ...], Found] = {}
-    for one in done:
-        if one[CONSTRAINT] == fewest:
-            first.setdefault(one.cost, one)
+    for tried in done:
+        if tried[CONSTRAINT] == fewest:
+            first.setdefault(tried.cost, tried)
     return [
-        one
-        for cost, one in sorted(first.items())
+        tried
+        for cost, tried in sorted(first.items())
         if not any(_no_worse(other, cost) for other in first if other != cost)
     ]
 
 
 def _no_worse(cost: Sequence[float], other: Sequence[float]) -> bool:
-    return all(one <= another for one, another in zip(cost, other, strict=True))
+    return all(mine <= another for mine, another in zip(cost, other, strict=True))
 
 
 def choose(some: Sequence[Found], by: str, within: float) -> tuple[Found, str]:
@@ -186,9 +189,9 @@ def choose(some: Sequence[Found], by: str, within: float) -> tuple[Found, str]:
     if measure == OBJECTIVES[0]:
         return some[0], "the least imbalance"
     most = some[0][OBJECTIVES[0]] * (1 + within / 100)
-    near = [one for one in some if one[OBJECTIVES[0]] <= most]
+    near = [tried for tried in some if tried[OBJECTIVES[0]] <= most]
     why = f"the fewest {by.replace('client-seconds', 'client-seconds lost')} within {within:g} % of the least imbalance"
-    return min(near, key=lambda one: (one[measure], one.cost)), why
+    return min(near, key=lambda tried: (tried[measure], tried.cost)), why
 
 
 def suggestion(space: Space, found: Sequence[Found], by: str, within: float) -> dict[str, Any]:
@@ -198,25 +201,25 @@ def suggestion(space: Space, found: Sequence[Found], by: str, within: float) -> 
     return {
         "searched": list(space.parts),
         "trials": len(found),
-        "failed": sum(not one.measures for one in found),
+        "failed": sum(not tried.measures for tried in found),
         "start": _told(found[0]),
-        "front": [_told(one) for one in best],
+        "front": [_told(tried) for tried in best],
         "chosen": None if chosen is None else chosen.number,
         "why": why,
     }
 
 
-def _told(one: Found) -> dict[str, Any]:
+def _told(tried: Found) -> dict[str, Any]:
     measures = {
         name: value
-        for name, value in one.measures.items()
+        for name, value in tried.measures.items()
         if name not in ("policy", "trials", "failed")
     }
-    settings: dict[str, Any] = json.loads(canonical_json(dict(one.policy.settings)))
+    settings: dict[str, Any] = json.loads(canonical_json(dict(tried.policy.settings)))
     return {
-        "number": one.number,
-        "policy": one.policy.name,
-        "changes": dict(one.changes),
+        "number": tried.number,
+        "policy": tried.policy.name,
+        "changes": dict(tried.changes),
         "settings": settings,
         "measures": measures,
     }

@@ -113,10 +113,10 @@ def compared(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         )
     return sorted(
         found,
-        key=lambda one: (
-            one["failed"],
-            one["max_over_bound_median"] or 0.0,
-            one["moves"] or 0.0,
-            one["policy"],
+        key=lambda row: (
+            row["failed"],
+            row["max_over_bound_median"] or 0.0,
+            row["moves"] or 0.0,
+            row["policy"],
         ),
     )

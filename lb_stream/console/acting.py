@@ -89,8 +89,8 @@ def _proposals(page: Page, cluster: str, names: Collection[str]) -> list[dict[st
         if names
         else []
     )
-    found = [one for one in waiting if one["proposal_id"] in names]
-    if gone := set(names) - {one["proposal_id"] for one in found}:
+    found = [proposal for proposal in waiting if proposal["proposal_id"] in names]
+    if gone := set(names) - {proposal["proposal_id"] for proposal in found}:
         raise HTTPException(
             409,
             f"{', '.join(sorted(gone))}: waits for nobody any more; see {address.link('proposals', cluster=cluster)}",
@@ -126,8 +126,8 @@ def _sent(request: Request, who: Visitor, form: Mapping[str, str]) -> str:
             else [f"{order_id}-{number}" for number in range(1, len(steps) + 1)]
         )
         orders = [
-            order(kind, fields, who.name, one)
-            for one, (kind, fields) in zip(ids, steps, strict=True)
+            order(kind, fields, who.name, command_id)
+            for command_id, (kind, fields) in zip(ids, steps, strict=True)
         ]
     except (BadForm, BadOrder) as error:
         raise HTTPException(400, str(error)) from None
@@ -135,8 +135,8 @@ def _sent(request: Request, who: Visitor, form: Mapping[str, str]) -> str:
         raise HTTPException(409, "there is nothing to take back any more")
     send: SendOrder = request.app.state.send
     try:
-        for one in orders:  # in the topic's order, which is that of the round
-            send(cluster, one)
+        for command in orders:  # in the topic's order, which is that of the round
+            send(cluster, command)
     except (KafkaError, Refusal) as error:
         raise HTTPException(503, f"it wasn't sent: {error}") from None
     return address.link("command", cluster=cluster, id=order_id)
@@ -154,7 +154,7 @@ def command_page(request: Request) -> Response:
     cluster_facts(page, cluster)
     rows = page.ask(("command", cluster, name), lambda lake: feed.commands(lake, cluster, name))
     drained = next(
-        (one["arguments"]["broker"] for one in rows if one["kind"] == "drain-broker"), None
+        (row["arguments"]["broker"] for row in rows if row["kind"] == "drain-broker"), None
     )
     left = (
         page.ask(("broker", cluster, drained), lambda lake: brokers.broker(lake, cluster, drained))

@@ -70,9 +70,9 @@ def offered(
 ) -> list[tuple[str, str]]:
     """Titles and addresses of those that a visitor may order there."""
     return [
-        (ACTS[one].title, link(f"act/{one}", cluster=cluster, **on))
-        for one in names
-        if visitor.may(ACTS[one].role, cluster)
+        (ACTS[name].title, link(f"act/{name}", cluster=cluster, **on))
+        for name in names
+        if visitor.may(ACTS[name].role, cluster)
     ]
 
 

@@ -88,8 +88,8 @@ def bundle(request: Request) -> Response:
 def _last(decisions: list[Row]) -> tuple[Row, ...]:
     """As rows of the feed, the newest first."""
     rows = (
-        {"entry": "decision", "id": one["decision_id"], **one, "at_ms": one["issued_ms"]}
-        for one in reversed(decisions)
+        {"entry": "decision", "id": row["decision_id"], **row, "at_ms": row["issued_ms"]}
+        for row in reversed(decisions)
     )
     return tuple(map(feed.with_why, rows))
 
@@ -162,6 +162,6 @@ def round_(request: Request) -> Response:
     if seq is None:
         seq = cluster_facts(page, cluster).seq
     found = page.ask(("round", cluster, seq), lambda lake: explain_round(lake, cluster, seq))
-    made = tuple(map(feed.with_why, ({"entry": "decision", "id": one["decision_id"], **one, "at_ms": one["issued_ms"]}
-                                     for one in found["decisions"])))  # fmt: skip
+    made = tuple(map(feed.with_why, ({"entry": "decision", "id": row["decision_id"], **row, "at_ms": row["issued_ms"]}
+                                     for row in found["decisions"])))  # fmt: skip
     return show(page, "round.html", cluster=cluster, found=found, entries=made)

@@ -30,7 +30,7 @@ def environment() -> Environment:
     filters = (
         percent, traffic, rate, count, when, until, heat, width, times, milli, lasted, told_figure, score, short_bundle, ago, figure_told,
     )  # fmt: skip
-    made.filters |= {one.__name__: one for one in filters}
+    made.filters |= {function.__name__: function for function in filters}
     made.globals |= {"link": link, "why_taken_out": why_taken_out, "why_refused": why_refused}
     return made
 

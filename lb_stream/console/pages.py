@@ -63,7 +63,11 @@ def cluster(request: Request) -> Response:
     what, word = address.choice(request, "what", feed.WHAT), address.text(request, "word")
     facts = cluster_facts(page, name)
     standing = page.standing(name)
-    open_ids = [one.decision_id for one in standing.memory.pending] if standing is not None else []
+    open_ids = (
+        [decision.decision_id for decision in standing.memory.pending]
+        if standing is not None
+        else []
+    )
     return show(
         page,
         "cluster.html",
@@ -100,10 +104,10 @@ def cluster_facts(page: Page, name: str) -> Any:
     """Those of `lbctl status`. Raises QueryError (code 2) for a cluster that the tables don't know."""
     if page.look.lake is None:
         raise QueryError(page.look.trouble)
-    found = next((one for one in page.look.facts.clusters if one.cluster == name), None)
+    found = next((facts for facts in page.look.facts.clusters if facts.cluster == name), None)
     if found is None:
         raise QueryError(
-            unknown_cluster(name, [one.cluster for one in page.look.facts.clusters]), 2
+            unknown_cluster(name, [facts.cluster for facts in page.look.facts.clusters]), 2
         )
     return found
 
@@ -113,7 +117,7 @@ def proposals(request: Request) -> Response:
     page, cluster = Page(request), address.needed(request, "cluster")
     facts = cluster_facts(page, cluster)
     waiting = page.ask(("waiting", cluster), lambda lake: waiting_proposals(lake, cluster))
-    first = [one["proposal_id"] for one in waiting]
+    first = [proposal["proposal_id"] for proposal in waiting]
     while len(" ".join(first)) > address.LONGEST:
         first.pop()
     return show(

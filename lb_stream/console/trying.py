@@ -111,8 +111,8 @@ def what_if_chart(request: Request) -> Response:
     at_ms, played = trial.found["at_ms"], trial.found["played"]
     times = next(iter(played.values())).t_s
     lines = tuple(
-        Line(name, "one", tuple(round(value, 4) for value in one.greatest))
-        for name, one in played.items()
+        Line(name, "one", tuple(round(value, 4) for value in result.greatest))
+        for name, result in played.items()
     )
     return JSONResponse(
         Chart(tuple(at_ms + round(1000 * t_s) for t_s in times), lines, "ratio", ()).to_dict()

@@ -85,15 +85,17 @@ def _of_event(
     now_ms: int,
 ) -> Message | None:
     before = frozenset(group.told if group is not None else ())
-    own = [(key, one) for key, one in opened.items() if one.trouble.event == event]
+    own = [(key, entry) for key, entry in opened.items() if entry.trouble.event == event]
     new = tuple(
-        one for key, one in own if key not in before and one.there and one.ripe_ms(rules) <= now_ms
+        entry
+        for key, entry in own
+        if key not in before and entry.there and entry.ripe_ms(rules) <= now_ms
     )
-    lasting = tuple(one for key, one in own if key in before and one.over_ms is None)
-    over = tuple(one for key, one in own if key in before and one.over_ms is not None)
+    lasting = tuple(entry for key, entry in own if key in before and entry.over_ms is None)
+    over = tuple(entry for key, entry in own if key in before and entry.over_ms is not None)
     last_ms = group.last_ms if group is not None and group.last_ms <= now_ms else 0
-    changes = [one.ripe_ms(rules) for one in new] + [
-        one.over_ms for one in over if one.over_ms is not None
+    changes = [entry.ripe_ms(rules) for entry in new] + [
+        entry.over_ms for entry in over if entry.over_ms is not None
     ]
     if changes:
         at_ms = max(min(changes) + rules.wait_ms, last_ms + rules.least_between_ms)
@@ -111,7 +113,7 @@ def is_quiet(rules: NotifySettings, now_ms: int) -> bool:
 
 def after_told(told: Told, message: Message, rules: NotifySettings) -> Told:
     """The target has taken a message. What is over and long told is forgotten."""
-    keys = tuple(one.trouble.key for one in (*message.new, *message.lasting))
+    keys = tuple(entry.trouble.key for entry in (*message.new, *message.lasting))
     groups = {**told.groups, message.event: Group(keys, message.at_ms)}
     lately_ms = message.at_ms - rules.least_between_ms
     groups = {

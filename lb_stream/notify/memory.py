@@ -55,7 +55,7 @@ def read(path: Path, pipeline: str) -> State:
             aside,
         )
         return State()
-    return State({one.trouble.key: one for one in found.opened}, found.told)
+    return State({entry.trouble.key: entry for entry in found.opened}, found.told)
 
 
 def write(path: Path, pipeline: str, state: State) -> None:

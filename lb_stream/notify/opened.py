@@ -42,37 +42,40 @@ def followed(before: Mapping[Key, Open], look: Look, rules: NotifySettings) -> d
     Times to come are taken for now: the clock has been put back since.
     """
     after: dict[Key, Open] = {}
-    found = {one.key: one for one in look.troubles}
+    found = {trouble.key: trouble for trouble in look.troubles}
     for key, was in before.items():
-        one = _not_to_come(was, look.now_ms)
+        entry = _not_to_come(was, look.now_ms)
         if _unknown(key, look) and not (look.blind and key in found):
-            ripe = one.ripe_ms(rules) <= one.seen_ms
-            if one.over_ms is not None:
-                after[key] = one
+            ripe = entry.ripe_ms(rules) <= entry.seen_ms
+            if entry.over_ms is not None:
+                after[key] = entry
             elif (
                 ripe or look.blind
             ):  # a look may fail once; what isn't ripe by then is told when it is seen again
-                after[key] = replace(one, seen_ms=look.now_ms, there=one.there and ripe)
+                after[key] = replace(entry, seen_ms=look.now_ms, there=entry.there and ripe)
         elif key in found:
             after[key] = replace(
-                one, trouble=found[key], seen_ms=look.now_ms, there=True, over_ms=None, ending=""
+                entry, trouble=found[key], seen_ms=look.now_ms, there=True, over_ms=None, ending=""
             )
-        elif one.over_ms is None and look.now_ms - one.seen_ms >= rules.over_after_ms:
+        elif entry.over_ms is None and look.now_ms - entry.seen_ms >= rules.over_after_ms:
             after[key] = replace(
-                one, there=False, over_ms=look.now_ms, ending=look.endings.get(key, "")
+                entry, there=False, over_ms=look.now_ms, ending=look.endings.get(key, "")
             )
         else:
-            after[key] = replace(one, there=False)
+            after[key] = replace(entry, there=False)
     for key, trouble in found.items():
         if key not in before and (look.blind or not _unknown(key, look)):
             after[key] = Open(trouble, look.now_ms, look.now_ms)
     return after
 
 
-def _not_to_come(one: Open, now_ms: int) -> Open:
-    over_ms = one.over_ms if one.over_ms is None else min(one.over_ms, now_ms)
+def _not_to_come(entry: Open, now_ms: int) -> Open:
+    over_ms = entry.over_ms if entry.over_ms is None else min(entry.over_ms, now_ms)
     return replace(
-        one, since_ms=min(one.since_ms, now_ms), seen_ms=min(one.seen_ms, now_ms), over_ms=over_ms
+        entry,
+        since_ms=min(entry.since_ms, now_ms),
+        seen_ms=min(entry.seen_ms, now_ms),
+        over_ms=over_ms,
     )
 
 
@@ -87,4 +90,4 @@ def _unknown(key: Key, look: Look) -> bool:
 
 def kept(opened: Mapping[Key, Open], told: Collection[Key]) -> dict[Key, Open]:
     """Without those that are over, and of which nobody waits to hear that."""
-    return {key: one for key, one in opened.items() if one.over_ms is None or key in told}
+    return {key: entry for key, entry in opened.items() if entry.over_ms is None or key in told}

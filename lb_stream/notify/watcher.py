@@ -88,7 +88,7 @@ class Watcher:
         """Do nothing for so long, or until a target answers: that is to be kept in mind at once."""
         if self._sent:
             wait(
-                [one.answer for one in self._sent.values()],
+                [sent.answer for sent in self._sent.values()],
                 timeout=seconds,
                 return_when=FIRST_COMPLETED,
             )
@@ -97,7 +97,7 @@ class Watcher:
 
     def settle(self, now_ms: int) -> bool:
         """Wait for answers to what is under way, for as long as targets may take. Returns whether anything was."""
-        under_way = [one.answer for one in self._sent.values()]
+        under_way = [sent.answer for sent in self._sent.values()]
         wait(under_way)
         self._hear(now_ms)
         self._keep()
@@ -147,12 +147,12 @@ class Watcher:
 
     def _keep(self) -> None:
         told = frozenset[tuple[str, str, str]]().union(
-            *(one.keys for one in self.state.told.values())
+            *(target_state.keys for target_state in self.state.told.values())
         )
         under_way = {
-            one.trouble.key
+            entry.trouble.key
             for sent in self._sent.values()
-            for one in (*sent.message.new, *sent.message.lasting)
+            for entry in (*sent.message.new, *sent.message.lasting)
         }
         state = State(kept(self.state.opened, told | under_way), self.state.told)
         self.state = state

@@ -57,16 +57,18 @@ def title(message: Message, pipeline: str, same: bool = False) -> str:
 def body(message: Message) -> str:
     """What is new and what to do about it, what lasts, what is over."""
     parts = [
-        *_part("", message.new, lambda one: f"{one.trouble.what}: {one.trouble.advice}"),
+        *_part("", message.new, lambda entry: f"{entry.trouble.what}: {entry.trouble.advice}"),
         *_part(
             "still so:",
             message.lasting,
-            lambda one: f"{one.trouble.what}, for {span(message.at_ms - one.since_ms)}",
+            lambda entry: f"{entry.trouble.what}, for {span(message.at_ms - entry.since_ms)}",
         ),
         *_part(
             "over:",
             message.over,
-            lambda one: f"{_named(one)}, after {span((one.over_ms or one.seen_ms) - one.since_ms)}",
+            lambda entry: (
+                f"{_named(entry)}, after {span((entry.over_ms or entry.seen_ms) - entry.since_ms)}"
+            ),
         ),
     ]
     if message.last:
@@ -74,12 +76,12 @@ def body(message: Message) -> str:
     return "\n".join(parts)
 
 
-def _named(one: Open) -> str:
+def _named(entry: Open) -> str:
     named = (
-        ", ".join(filter(None, (one.trouble.cluster, one.trouble.subject)))
-        or HEADLINES[one.trouble.event]
+        ", ".join(filter(None, (entry.trouble.cluster, entry.trouble.subject)))
+        or HEADLINES[entry.trouble.event]
     )
-    ending = one.ending or ENDINGS.get(one.trouble.event, "")
+    ending = entry.ending or ENDINGS.get(entry.trouble.event, "")
     return f"{named} ({ending})" if ending else named
 
 
@@ -88,13 +90,13 @@ def _part(heading: str, some: tuple[Open, ...], line: Callable[[Open], str]) -> 
         return
     if heading:
         yield heading
-    yield from (_short(f"- {line(one)}") for one in _first(some))
+    yield from (_short(f"- {line(entry)}") for entry in _first(some))
     if len(some) > MOST_LINES:
         yield f"- and {len(some) - MOST_LINES} more"
 
 
 def _first(some: tuple[Open, ...]) -> Iterable[Open]:
-    return sorted(some, key=lambda one: one.trouble.key)[:MOST_LINES]
+    return sorted(some, key=lambda entry: entry.trouble.key)[:MOST_LINES]
 
 
 def _short(text: str) -> str:

@@ -154,33 +154,41 @@ def set_aside(now: Situation) -> Iterator[Check]:
     if pins:
         told = f"{len(pins)} bundles are pinned to where they are by operators' commands"
         yield Check("pins", told, until_ms=min(pins))
-    rejected = [one for one in now.orders.get("rejections", ()) if one["until_ms"] > now.now_ms]
+    rejected = [
+        rejection
+        for rejection in now.orders.get("rejections", ())
+        if rejection["until_ms"] > now.now_ms
+    ]
     if rejected:
         told = f"{len(rejected)} bundles are left as they are: proposals about them were rejected"
-        yield Check("rejections", told, until_ms=min(one["until_ms"] for one in rejected))
+        yield Check(
+            "rejections", told, until_ms=min(rejection["until_ms"] for rejection in rejected)
+        )
 
 
 def approval(now: Situation, bundle: str, drained: bool) -> Iterator[Check]:
     """Whether somebody has rejected what balancing wants with the bundle, or is yet to approve it; nothing where nobody is asked."""
-    for one in now.orders.get("rejections", ()):
-        if one["bundle"] == bundle and one["until_ms"] > now.now_ms:
-            what = "move" if one["is_move"] else "split"
-            told = f"{one['by'] or 'somebody'} has rejected to {what} it, until {clock(one['until_ms'])}: {one['why']}"
+    for rejection in now.orders.get("rejections", ()):
+        if rejection["bundle"] == bundle and rejection["until_ms"] > now.now_ms:
+            what = "move" if rejection["is_move"] else "split"
+            told = f"{rejection['by'] or 'somebody'} has rejected to {what} it, until {clock(rejection['until_ms'])}: {rejection['why']}"
             yield Check(
                 "rejection",
-                f"{told} ({one['proposal_id']})",
-                one["is_move"] and not drained,
-                one["until_ms"],
+                f"{told} ({rejection['proposal_id']})",
+                rejection["is_move"] and not drained,
+                rejection["until_ms"],
             )
-    waiting = [one for one in now.memory.get("proposals", ()) if one["bundle"] == bundle]
-    for one in waiting:
+    waiting = [
+        proposal for proposal in now.memory.get("proposals", ()) if proposal["bundle"] == bundle
+    ]
+    for proposal in waiting:
         what = (
             "split it"
-            if one["kind"] == "split"
-            else f"move it to {one['destination'] or 'a broker to be found'}"
+            if proposal["kind"] == "split"
+            else f"move it to {proposal['destination'] or 'a broker to be found'}"
         )
-        told = f"{one['proposal_id']}, to {what}, waits until {clock(one['expires_ms'])}: lbctl approve {one['proposal_id']}"
-        yield Check("approval", told, not drained, one["expires_ms"])
+        told = f"{proposal['proposal_id']}, to {what}, waits until {clock(proposal['expires_ms'])}: lbctl approve {proposal['proposal_id']}"
+        yield Check("approval", told, not drained, proposal["expires_ms"])
     if now.config.balancer.mode == "approve" and not waiting:
         yield Check(
             "approval",
@@ -191,20 +199,20 @@ def approval(now: Situation, bundle: str, drained: bool) -> Iterator[Check]:
 def proposed(now: Situation, broker: str | None, drained: bool) -> Iterator[Check]:
     """Whether moves from a broker (None: any) wait for approval; nothing where nobody is asked."""
     waiting = now.memory.get("proposals", ())
-    mine = [one for one in waiting if broker in (None, one["source"])]
+    mine = [proposal for proposal in waiting if broker in (None, proposal["source"])]
     if now.config.balancer.mode == "approve" or mine:
         whose = "" if broker is None else " about its bundles"
         what, waits = ("proposal", "waits") if len(mine) == 1 else ("proposals", "wait")
         told = f"{len(mine)} {what}{whose} {waits} for approval"
         told += ": lbctl proposals" if mine else ""
-        until_ms = min((one["expires_ms"] for one in mine), default=None)
+        until_ms = min((decision["expires_ms"] for decision in mine), default=None)
         yield Check("approval", told, bool(mine) and not drained, until_ms)
 
 
 def suspension(now: Situation) -> Iterator[Check]:
     """Whether the cluster decides at all, and whether its last round did."""
     refused = json.loads(now.last["refusals"] or "[]")
-    rules = [one["rule"] for one in refused if one["rule"] in HOLDS_BY["suspension"]]
+    rules = [refusal["rule"] for refusal in refused if refusal["rule"] in HOLDS_BY["suspension"]]
     clash = now.memory.get("balances") and not now.config.balancer.dry_run
     if clash and Refuses.BALANCES_ITSELF.name not in rules:  # it isn't said with every round
         rules.append(Refuses.BALANCES_ITSELF.name)
@@ -259,36 +267,38 @@ def owner(now: Situation, known: Row) -> Check:
 def pending(now: Situation, bundle: str, rules: Mapping[str, str]) -> Check:
     """Whether a decision about it is open. `rules`: of open decisions, by their ids."""
     found = [
-        one for one in now.memory["pending"] if bundle in (one["bundle"], one.get("neighbour"))
+        decision
+        for decision in now.memory["pending"]
+        if bundle in (decision["bundle"], decision.get("neighbour"))
     ]
-    for one in now.orders.get("waiting", ()) if not found else ():
-        if bundle in one.get("queued", ()):
-            to = one["command"]["arguments"].get("destination")
+    for command in now.orders.get("waiting", ()) if not found else ():
+        if bundle in command.get("queued", ()):
+            to = command["command"]["arguments"].get("destination")
             ordered = f"its move{'' if to is None else f' to {to}'}"
-            told = f"the command {one['command']['id']} has ordered {ordered}, which waits for room"
+            told = f"the command {command['command']['id']} has ordered {ordered}, which waits for room"
             return Check("on its way", f"{told} within the limits", True)
     if not found:
         return Check("on its way", "no decision about it is open")
-    one = found[-1]
-    rule = rules.get(one["decision_id"])
+    decision = found[-1]
+    rule = rules.get(decision["decision_id"])
     by = "" if rule is None else f" ({rule})"
-    told = f"{one['kind']} {one['decision_id']}{by} is open until {clock(one['expires_ms'])}"
-    return Check("on its way", told, True, one["expires_ms"])
+    told = f"{decision['kind']} {decision['decision_id']}{by} is open until {clock(decision['expires_ms'])}"
+    return Check("on its way", told, True, decision["expires_ms"])
 
 
 def limits(now: Situation, broker: str | None, bytes_per_s: float | None) -> Iterator[Check]:
     """Each limit on moves: how much of it is used, and when there is room."""
     config, moving = (
         now.config.balancer,
-        [one for one in now.memory["pending"] if one["kind"] in MOVES],
+        [decision for decision in now.memory["pending"] if decision["kind"] in MOVES],
     )
-    mine = [one for one in moving if one["source"] == broker]
+    mine = [move for move in moving if move["source"] == broker]
     for name, under_way, most in (
         ("moves in flight", moving, config.max_moves_in_flight),
         ("moves in flight of its broker", mine, config.max_moves_in_flight_per_broker),
     ):
         full = len(under_way) >= most
-        until_ms = min((one["expires_ms"] for one in under_way), default=None) if full else None
+        until_ms = min((move["expires_ms"] for move in under_way), default=None) if full else None
         room = "" if until_ms is None else f"; room when one of them ends, by {clock(until_ms)}"
         yield Check(f"limits: {name}", f"{len(under_way)} of {most}{room}", full, until_ms)
     lately = [entry for entry in now.memory.get("moved", ()) if now.now_ms - entry[0] < MINUTE_MS]
@@ -334,11 +344,15 @@ def budget(now: Situation, bundle: str, drained: bool) -> Iterator[Check]:
 def full_brokers(now: Situation) -> Iterator[Check]:
     """Brokers out of which as many moves are under way as are allowed, if there are any."""
     most = now.config.balancer.max_moves_in_flight_per_broker
-    moving = [one for one in now.memory["pending"] if one["kind"] in MOVES and one["source"]]
-    counts = Counter(one["source"] for one in moving)
+    moving = [
+        decision
+        for decision in now.memory["pending"]
+        if decision["kind"] in MOVES and decision["source"]
+    ]
+    counts = Counter(move["source"] for move in moving)
     full = sorted(broker for broker, count in counts.items() if count >= most)
     if full:
-        until_ms = min(one["expires_ms"] for one in moving if one["source"] in full)
+        until_ms = min(move["expires_ms"] for move in moving if move["source"] in full)
         told = f"{most} of {most} at {_named(full, len(full))}; room when one of them ends"
         yield Check("limits: moves in flight of a broker", told, True, until_ms)
 
@@ -428,17 +442,26 @@ def _held(
     config, memory, now_ms = now.config.balancer, now.memory, now.now_ms
     names = {row["bundle"] for row in owned}
     yield "of the system", {name for name in names if is_system_bundle(name)}
-    queued = {name for one in now.orders.get("waiting", ()) for name in one.get("queued", ())}
-    yield "on their way", {one["bundle"] for one in memory["pending"]} | queued
+    queued = {
+        name for command in now.orders.get("waiting", ()) for name in command.get("queued", ())
+    }
+    yield "on their way", {decision["bundle"] for decision in memory["pending"]} | queued
     retries = memory["retries"].items()
     yield "backing off", {name for name, retry in retries if retry["not_before_ms"] > now_ms}
     if drained:
         return  # what concerns only balancing holds nothing then
     pins = now.orders.get("pins", {}).items()
     yield "pinned", {name for name, until_ms in pins if until_ms > now_ms}
-    rejections = [one for one in now.orders.get("rejections", ()) if one["until_ms"] > now_ms]
-    yield "rejected by an operator", {one["bundle"] for one in rejections if one["is_move"]}
-    yield "waiting for approval", {one["bundle"] for one in memory.get("proposals", ())}
+    rejections = [
+        rejection
+        for rejection in now.orders.get("rejections", ())
+        if rejection["until_ms"] > now_ms
+    ]
+    yield (
+        "rejected by an operator",
+        {rejection["bundle"] for rejection in rejections if rejection["is_move"]},
+    )
+    yield "waiting for approval", {proposal["bundle"] for proposal in memory.get("proposals", ())}
     own = now.config.namespaces
     shut = {name for name, limits in own.items() if closed(limits, now_ms) is not None}
     yield "of namespaces that are frozen or outside their windows", _of_namespaces(names, shut)

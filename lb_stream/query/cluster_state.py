@@ -147,6 +147,6 @@ def the_only_in(lake: duckdb.DuckDBPyConnection, cluster: str | None) -> Standin
         )
     if len(found) > 1:
         raise QueryError(
-            f"which cluster? --cluster one of {', '.join(one.cluster for one in found)}", 2
+            f"which cluster? --cluster one of {', '.join(state.cluster for state in found)}", 2
         )
     return found[0]

@@ -102,12 +102,12 @@ class OurPass:
 
 
 def compare(
-    lake: Lake, one: Standing, passes: Sequence[LeaderPass], since_ms: int = 0
+    lake: Lake, state: Standing, passes: Sequence[LeaderPass], since_ms: int = 0
 ) -> Comparison:
     """The leader's passes beside our rounds that moved something, from `since_ms` on."""
-    balancer = one.config.balancer
+    balancer = state.config.balancer
     window_ms = max(balancer.shedding_interval_ms, LEAST_WINDOW_MS)
-    begun_ms, ended_ms = _watched(lake, one.cluster)
+    begun_ms, ended_ms = _watched(lake, state.cluster)
     wanted = [each for each in passes if each.at_ms >= since_ms]
     seen = [each for each in wanted if begun_ms <= each.at_ms <= ended_ms]
     bounds = (
@@ -115,8 +115,8 @@ def compare(
         if wanted
         else (0, 0)
     )
-    ours = our_passes(lake, one.cluster, *bounds)
-    rounds = Rounds(lake, one.cluster, one.config, passes)
+    ours = our_passes(lake, state.cluster, *bounds)
+    rounds = Rounds(lake, state.cluster, state.config, passes)
     paired = _paired(seen, ours, window_ms)
     pairs: list[Pair] = []
     for theirs in seen:
@@ -137,7 +137,7 @@ def compare(
         ]
     unwatched = sum(len(each.moves) for each in wanted) - sum(len(each.moves) for each in seen)
     return Comparison(
-        one.cluster,
+        state.cluster,
         tuple(sorted(pairs, key=lambda pair: pair.at_ms)),
         unwatched,
         balancer.sample_mode,
@@ -178,7 +178,7 @@ def _paired(
             near.append((max(-late_ms, 2 * late_ms), a.at_ms, b.seq, b))
     found: dict[int, OurPass] = {}
     taken: set[int] = set()
-    for _, at_ms, seq, each in sorted(near, key=lambda one: one[:3]):
+    for _, at_ms, seq, each in sorted(near, key=lambda pair: pair[:3]):
         if at_ms not in found and seq not in taken:
             found[at_ms] = each
             taken.add(seq)

@@ -52,8 +52,8 @@ class Rounds:
         """How long before a moment (ms) the leader had last unloaded a bundle, if that was within the grace period."""
         times = [
             move.at_ms
-            for one in self._passes
-            for move in one.moves
+            for leader_pass in self._passes
+            for move in leader_pass.moves
             if move.bundle == bundle and move.at_ms < before_ms
         ]
         if not times or before_ms - max(times) > self.config.balancer.shedding_grace_period_ms:
@@ -202,7 +202,9 @@ def _refused(rounds: Rounds, move: LeaderMove, our_ms: int, fewer: bool = False)
 
 def _destination(rounds: Rounds, move: LeaderMove, ours: Row) -> Iterator[Why]:
     """Both unload the same bundle, to different brokers."""
-    candidates = {one["broker"]: one for one in ours["explain"].get("candidates", ())}
+    candidates = {
+        candidate["broker"]: candidate for candidate in ours["explain"].get("candidates", ())
+    }
     theirs, mine = candidates.get(move.destination or ""), candidates.get(ours["destination"] or "")
     if move.rates and ours["destination"] not in move.rates:
         yield Why(
@@ -217,8 +219,8 @@ def _destination(rounds: Rounds, move: LeaderMove, ours: Row) -> Iterator[Why]:
     elif theirs is not None and mine is not None and _equal(theirs["score"], mine["score"]):
         equals = [
             name
-            for name, one in candidates.items()
-            if not one.get("refused_by") and _equal(one["score"], mine["score"])
+            for name, candidate in candidates.items()
+            if not candidate.get("refused_by") and _equal(candidate["score"], mine["score"])
         ]
         yield Why("drawn", f"drawn among {len(equals)} equals: {', '.join(sorted(equals))}")
     elif _equal(move.rates.get(move.destination or ""), move.rates.get(ours["destination"] or "")):
@@ -254,11 +256,11 @@ def _rates(found: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {figure(rate, 'msg/s')}" for name, rate in found.items())
 
 
-def _equal(one: float | None, other: float | None) -> bool:
+def _equal(first: float | None, other: float | None) -> bool:
     return (
-        one is not None
+        first is not None
         and other is not None
-        and abs(one - other) <= SAME * max(abs(one), abs(other))
+        and abs(first - other) <= SAME * max(abs(first), abs(other))
     )
 
 

@@ -389,5 +389,5 @@ def explain_round(lake: Lake, cluster: str, seq: int) -> Row:
     return {
         "cluster": cluster, "seq": seq, "now_ms": row["now_ms"], "epoch": row["epoch"], "batch_id": row["batch_id"], "error": row["error"],
         "inputs": json.loads(row["inputs"]), "outcomes": json.loads(row["outcomes"]), "brokers": loads,
-        "decisions": [_unpacked(one) for one in made], "refusals": refused,
+        "decisions": [_unpacked(row) for row in made], "refusals": refused,
     }  # fmt: skip

@@ -77,7 +77,7 @@ def add_views(lake: duckdb.DuckDBPyConnection) -> None:
         there = {
             row[0] for row in lake.execute(f"DESCRIBE {spec.name}").fetchall()
         }  # what another version wrote may lack some
-        schema = pa.schema([one for one in spec.schema if one.name in there])
+        schema = pa.schema([field for field in spec.schema if field.name in there])
         selected = ", ".join(view_columns(schema, '"'))
         lake.execute(f"CREATE VIEW {spec.name}{SUFFIX} AS SELECT {selected} FROM {spec.name}")
 
@@ -90,18 +90,20 @@ def described(table: str) -> list[tuple[str, str, str]]:
     from lb_stream.contracts.tables import TABLES
 
     name = table.lower().removesuffix(SUFFIX)
-    spec = next((one for one in TABLES if one.name == name), None)
+    spec = next((spec for spec in TABLES if spec.name == name), None)
     if spec is None:
         raise QueryError(f"there is no table {table}\n{_tables()}", code=2)
     if name == table.lower():
-        return [(one.name, sql_type(one.type), comment(name, one.name)) for one in spec.schema]
+        return [
+            (field.name, sql_type(field.type), comment(name, field.name)) for field in spec.schema
+        ]
     rows = [
         (
-            one.name,
-            "TIMESTAMP" if is_time(one.name) else sql_type(one.type),
-            comment(name, one.name),
+            field.name,
+            "TIMESTAMP" if is_time(field.name) else sql_type(field.type),
+            comment(name, field.name),
         )
-        for one in spec.schema
+        for field in spec.schema
     ]
     return [(shown_as(column), kind, told) for column, kind, told in rows]
 

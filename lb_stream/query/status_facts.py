@@ -93,7 +93,7 @@ def _facts(
         _now_ms(), job, clusters, lag_limit=settings.stream.max_offsets_per_trigger or LAG_LIMIT
     )
     folders = () if (local := tables.local) is None else (local, *local.parents)
-    if (place := next((one for one in folders if one.exists()), None)) is not None:
+    if (place := next((folder for folder in folders if folder.exists()), None)) is not None:
         usage = shutil.disk_usage(place)
         facts = replace(facts, disk_free=usage.free, disk_size=usage.total)
     facts = replace(facts, demo_end=find_demo_end(tables, job))
@@ -232,35 +232,35 @@ def _standbys(ticks: Ticks) -> tuple[StandbyFacts, ...]:
 def cluster_facts(lake: Lake) -> tuple[ClusterFacts, ...]:
     """Every cluster as its last logged round left it."""
     seen, all_ = records(run(lake, newest_loads("alive", "seen_ms", "bundles"))), standing_in(lake)
-    drained = [broker for one in all_ for broker in one.orders.drained]
+    drained = [broker for state in all_ for broker in state.orders.drained]
     owned = records(run(lake, _OWNED, [drained])) if drained else []
     owners = {
         (row["cluster"], row["owner"]) for row in owned if not is_system_bundle(row["bundle"])
     }
     return tuple(
-        _cluster(one, [row for row in seen if row["cluster"] == one.cluster], owners)
-        for one in all_
+        _cluster(state, [row for row in seen if row["cluster"] == state.cluster], owners)
+        for state in all_
     )
 
 
 def _cluster(
-    one: Standing, brokers: list[dict[str, Any]], owners: set[tuple[str, str]]
+    state: Standing, brokers: list[dict[str, Any]], owners: set[tuple[str, str]]
 ) -> ClusterFacts:
     told = [
         (refusal["rule"], refusal["subjects"])
-        for refusal in one.refusals
+        for refusal in state.refusals
         if refusal["rule"] in SUSPENDING
     ]
-    if (held := one.memory.suspension) is not None:  # it isn't said with every round
+    if (held := state.memory.suspension) is not None:  # it isn't said with every round
         told.append((held.rule, held.brokers))
     vanished = {name for _, names in told for name in names}
     seen = {row["broker"]: row["seen_ms"] or 0 for row in brokers}
-    dead = set(one.memory.dead) | {row["broker"] for row in brokers if not row["alive"]}
-    lately = {name for name in dead if one.now_ms - seen.get(name, one.now_ms) < LATELY_MS}
+    dead = set(state.memory.dead) | {row["broker"] for row in brokers if not row["alive"]}
+    lately = {name for name in dead if state.now_ms - seen.get(name, state.now_ms) < LATELY_MS}
     silent = vanished | lately if set(seen) - dead - vanished else set(seen)
-    limits = one.limits
+    limits = state.limits
     live = sorted(set(seen) - dead - silent)
-    isolation = one.orders.isolation if live else {}  # where no broker lives, that is to be told
+    isolation = state.orders.isolation if live else {}  # where no broker lives, that is to be told
     policies = {name: isolation_policy(given) for name, given in isolation.items()}
     isolated = tuple(name for name, policy in policies.items() if describe_no_match(policy, live))
     unmatched = [
@@ -271,24 +271,26 @@ def _cluster(
     ]
     most = limits.max_moves_in_flight_per_broker
     under_way = Counter(
-        move.source for move in one.memory.pending if move.kind in MOVES and move.source is not None
+        move.source
+        for move in state.memory.pending
+        if move.kind in MOVES and move.source is not None
     )
     return ClusterFacts(
-        cluster=one.cluster,
-        last_round_ms=one.now_ms,
-        seq=one.seq,
-        error=one.error,
-        retry_ms=one.memory.retry_ms,
+        cluster=state.cluster,
+        last_round_ms=state.now_ms,
+        seq=state.seq,
+        error=state.error,
+        retry_ms=state.memory.retry_ms,
         suspended_by=told[0][0] if told else None,
-        paused=one.orders.paused,
-        held="" if (shut := closed(limits, one.now_ms)) is None else told_closed(shut),
+        paused=state.orders.paused,
+        held="" if (shut := closed(limits, state.now_ms)) is None else told_closed(shut),
         mode=limits.mode,
-        proposals=len(one.memory.proposals),
-        drained=one.orders.drained,
+        proposals=len(state.memory.proposals),
+        drained=state.orders.drained,
         draining=tuple(
             name
-            for name in one.orders.drained
-            if (one.cluster, name) in owners or bound_for(name, one.memory.pending)
+            for name in state.orders.drained
+            if (state.cluster, name) in owners or bound_for(name, state.memory.pending)
         ),
         limited=tuple(sorted(name for name, count in under_way.items() if count >= most)),
         brokers=len(brokers),
@@ -297,5 +299,5 @@ def _cluster(
         unmatched=tuple(unmatched),
         isolated=isolated,
         bundles=sum(row["bundles"] or 0 for row in brokers),
-        pending=len(one.memory.pending),
+        pending=len(state.memory.pending),
     )

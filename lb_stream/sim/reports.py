@@ -93,10 +93,10 @@ def _report(cluster: SimCluster, broker: str, now_ms: int, form: ReportForm) -> 
         "broker_version_string": VERSION,
         "load_manager_class_name": MANAGERS[form],
         "start_timestamp": cluster.start_ms,
-        "num_topics": sum(one.topics for one in stats.values()),
+        "num_topics": sum(stats.topics for stats in stats.values()),
         "num_bundles": len(stats),
-        "num_consumers": sum(one.consumer_count for one in stats.values()),
-        "num_producers": sum(one.producer_count for one in stats.values()),
+        "num_consumers": sum(stats.consumer_count for stats in stats.values()),
+        "num_producers": sum(stats.producer_count for stats in stats.values()),
     }
     resources = _resources(cluster.model.scenario.brokers, measured, place)
     make = _simple if form == "simple" else _modular
@@ -144,7 +144,7 @@ def _resources(
 
 def _ratios(resources: Mapping[str, ResourceUsage]) -> list[float]:
     """Usage of the resources that a broker is judged by: heap memory is not one of them."""
-    return [one.usage / one.limit for name, one in resources.items() if name != "memory"]
+    return [usage.usage / usage.limit for name, usage in resources.items() if name != "memory"]
 
 
 def _modular(
@@ -210,7 +210,7 @@ def throughput_of(report: Mapping[str, Any]) -> float:
         return float(report["msgThroughputIn"]) + float(report["msgThroughputOut"])
     return float(
         sum(
-            one["msgThroughputIn"] + one["msgThroughputOut"]
-            for one in report.get("bundleStats", {}).values()
+            stats["msgThroughputIn"] + stats["msgThroughputOut"]
+            for stats in report.get("bundleStats", {}).values()
         )
     )

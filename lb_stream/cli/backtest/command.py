@@ -119,7 +119,9 @@ def backtest(
     from lb_stream.job.submit import BACKTEST, submit_command
     from lb_stream.sim.play import read_policy
 
-    suggestion.check(suggest, [read_policy(one) for one in policy], search or (), out)
+    suggestion.check(
+        suggest, [read_policy(name_or_file) for name_or_file in policy], search or (), out
+    )
     between = range_given(from_, to)
     if open_loop:
         _only_closed(
@@ -243,7 +245,7 @@ def _show(result: dict[str, Any], out: Path | None, json: bool) -> None:
     emit_rich(
         table(
             ("policy", *heads),
-            [(one["policy"], *cells(one)) for one in compared(rows)],
+            [(row["policy"], *cells(row)) for row in compared(rows)],
             right=heads,
         )
     )

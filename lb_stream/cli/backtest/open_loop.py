@@ -65,7 +65,7 @@ def decide_again(
         logged = _noted(
             chain.from_iterable(each for _, each in found), seen, lambda: told("", len(seen), total)
         )
-        rows = open_loop(logged, [read_policy(one) for one in policies])
+        rows = open_loop(logged, [read_policy(policy) for policy in policies])
     gone = f"{seen.count(False)} of {total} rounds have no view any more: stream.keep_views says for how many batches views stay"
     if not rows:
         raise CommandError(
@@ -103,11 +103,11 @@ def _show(rows: Sequence[dict[str, Any]], json: bool) -> None:
             if row["cluster"] == cluster
         ]
         span = f"{cluster}, {utc(mine[0][0]['from_ms'])} to {utc(mine[0][0]['to_ms'])}"
-        then = next((f": {one['rounds']} rounds, {one['moves_then']} moves and {one['assignments_then']} assignments decided then"
-                     for _, one in mine if one), "")  # fmt: skip
+        then = next((f": {counts['rounds']} rounds, {counts['moves_then']} moves and {counts['assignments_then']} assignments decided then"
+                     for _, counts in mine if counts), "")  # fmt: skip
         cells = [
-            (row["policy"], *("-" if one is None else str(one[name]) for name in HEADS))
-            for row, one in mine
+            (row["policy"], *("-" if counts is None else str(counts[name]) for name in HEADS))
+            for row, counts in mine
         ]
         emit_rich(span + then, table(("policy", *heads), cells, right=heads))
     note(f"run {rows[0]['run']} in the table backtests, loop open")

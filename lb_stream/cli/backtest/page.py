@@ -48,7 +48,7 @@ def page(run: str, rows: Sequence[Row]) -> str:
             "policies",
             "Policies, the evenest first",
             ["policy", *SHOWN.values()],
-            [[one["policy"], *cells(one)] for one in means],
+            [[mean["policy"], *cells(mean)] for mean in means],
             "",
         ),
         _scatter(means, rows),
@@ -57,7 +57,7 @@ def page(run: str, rows: Sequence[Row]) -> str:
         else "",
     ]
     charts: list[dict[str, Any]] = []
-    order = [one["policy"] for one in means]
+    order = [mean["policy"] for mean in means]
     for cluster in clusters:
         section, points = _cluster(
             cluster,
@@ -69,9 +69,9 @@ def page(run: str, rows: Sequence[Row]) -> str:
     return document(title, "lbctl backtest", [*body, under_pointer(charts)])
 
 
-def cells(one: Row) -> list[str]:
+def cells(row: Row) -> list[str]:
     """The measures of SHOWN, as texts; of means of counts the whole ones."""
-    values = (one[name] for name in SHOWN)
+    values = (row[name] for name in SHOWN)
     return [figure(value if value is None or abs(value) < 10 else round(value)) for value in values]
 
 
@@ -90,15 +90,15 @@ def _where(row: Row) -> str:
 def _scatter(means: Sequence[Row], rows: Sequence[Row]) -> str:
     """Each policy's mean, and its windows where there are several."""
     points: dict[str, list[tuple[float, float, str]]] = {}
-    for one in means:
+    for mean in means:
         own = [
             row
             for row in rows
-            if row["policy"] == one["policy"] and row["max_over_bound_median"] is not None
+            if row["policy"] == mean["policy"] and row["max_over_bound_median"] is not None
         ]
-        if one["max_over_bound_median"] is not None:
-            points[one["policy"]] = [
-                _point(one, one["policy"]),
+        if mean["max_over_bound_median"] is not None:
+            points[mean["policy"]] = [
+                _point(mean, mean["policy"]),
                 *(_point(row, _where(row)) for row in own if len(own) > 1),
             ]
     if not points:
@@ -111,12 +111,12 @@ def _scatter(means: Sequence[Row], rows: Sequence[Row]) -> str:
     )
 
 
-def _point(one: Row, name: str) -> tuple[float, float, str]:
-    moves, ratio = float(one["moves"]), float(one["max_over_bound_median"])
+def _point(row: Row, name: str) -> tuple[float, float, str]:
+    moves, ratio = float(row["moves"]), float(row["max_over_bound_median"])
     return (
         moves,
         ratio,
-        f"{name}: max/bound {ratio:.3f}, {moves:,.0f} moves, {one['client_seconds_lost']:,.0f} client-seconds lost",
+        f"{name}: max/bound {ratio:.3f}, {moves:,.0f} moves, {row['client_seconds_lost']:,.0f} client-seconds lost",
     )
 
 
@@ -133,11 +133,11 @@ def _cluster(
     points = []
     if several:
         lines = {
-            one: [
-                at[one, time]["max_over_bound_median"] if (one, time) in at else None
+            policy: [
+                at[policy, time]["max_over_bound_median"] if (policy, time) in at else None
                 for time in times
             ]
-            for one in order
+            for policy in order
         }
         drawn = line_chart(
             f"windows-{name}",
@@ -166,7 +166,7 @@ def _cluster(
                 "unit": "",
             }
         )
-    shown = [at[one, time] for time in times for one in order if (one, time) in at]
+    shown = [at[policy, time] for time in times for policy in order if (policy, time) in at]
     told = [[utc(row["from_ms"]), row["policy"], *cells(row)] for row in shown]
     measures = (
         side_by_side({row["policy"]: json.loads(row["measures"]) for row in shown})

@@ -126,7 +126,7 @@ def show(result: Mapping[str, Any], out: Path | None, json: bool) -> None:
         raise CommandError(
             f"no trial of {made['trials']} could be played: {result['rows'][0]['error'].splitlines()[-1]}"
         )
-    chosen = next(one for one in made["front"] if one["number"] == made["chosen"])
+    chosen = next(row for row in made["front"] if row["number"] == made["chosen"])
     if json:
         emit_json({"run": result["run"], **made})
     else:
@@ -142,36 +142,36 @@ def show(result: Mapping[str, Any], out: Path | None, json: bool) -> None:
 
 def _table(made: Mapping[str, Any]) -> RenderableType:
     """The front; above it the policy that it began with, if that is beaten. Rules broken only where some are."""
-    beaten = all(one["number"] for one in made["front"])
+    beaten = all(row["number"] for row in made["front"])
     shown = [made["start"]] * beaten + made["front"]
     heads = {
         name: head
         for name, head in HEADS.items()
-        if name != CONSTRAINT or any(one["measures"].get(name) for one in shown)
+        if name != CONSTRAINT or any(row["measures"].get(name) for row in shown)
     }
     rows = [
-        [_number(one, made["chosen"]), *(_figure(one, name) for name in heads), _changed(one)]
-        for one in shown
+        [_number(row, made["chosen"]), *(_figure(row, name) for name in heads), _changed(row)]
+        for row in shown
     ]
     return table(("", *heads.values(), "settings changed"), rows, right=tuple(heads.values()))
 
 
-def _number(one: Mapping[str, Any], chosen: int) -> str:
-    return f"{one['number']} chosen" if one["number"] == chosen else str(one["number"])
+def _number(row: Mapping[str, Any], chosen: int) -> str:
+    return f"{row['number']} chosen" if row["number"] == chosen else str(row["number"])
 
 
-def _figure(one: Mapping[str, Any], name: str) -> str:
-    value = one["measures"].get(name)
+def _figure(row: Mapping[str, Any], name: str) -> str:
+    value = row["measures"].get(name)
     if value is None:
         return "-"
     return f"{value:,.3f}" if name == IMBALANCE else f"{value:,.1f}".removesuffix(".0")
 
 
-def _changed(one: Mapping[str, Any]) -> Text:
+def _changed(row: Mapping[str, Any]) -> Text:
     """The settings that differ, each on a line of its own."""
     return styled(
-        *(f"{name} = {as_toml(value)}" for name, value in one["changes"].items())
-        if one["number"]
+        *(f"{name} = {as_toml(value)}" for name, value in row["changes"].items())
+        if row["number"]
         else ("as it is",)
     )
 

@@ -65,7 +65,7 @@ def compare(
 
     begin = time_given(since)
     tables = effective(config, broker_conf, set_).tables
-    one = the_only(tables, cluster)
+    state = the_only(tables, cluster)
     try:
         passes = read_passes(with_log)
     except OSError as error:
@@ -73,7 +73,7 @@ def compare(
     except ValueError as error:
         raise CommandError(str(error), 2) from None
     found = compared(
-        open_lake(tables), one, passes, 0 if begin is None else int(begin.timestamp() * 1000)
+        open_lake(tables), state, passes, 0 if begin is None else int(begin.timestamp() * 1000)
     )
     if json:
         emit_json(found.to_dict())
@@ -100,7 +100,7 @@ def _told(pair: Pair) -> str:
     if pair.differs:
         lines += [
             f"alike   {', '.join(pair.alike) or 'nothing'}",
-            *(f"why     {one.text}" for one in pair.why),
+            *(f"why     {difference.text}" for difference in pair.why),
         ]
         lines += [] if pair.why else ["why     neither the log nor the tables say"]
     return f"\n{' ' * (len(clock(pair.at_ms)) + 2)}".join(lines) + "\n"

@@ -118,10 +118,10 @@ def _explained(section: str, name: str) -> Iterable[str]:
     models: Any = all_models() if section in ("balancer", "cluster") else (model,)
     if name.startswith(PREFIX):
         models, name = (NamespaceConfig,), name.rpartition(".")[2]
-    for one in models:
-        if name in one.model_fields:
-            extra = metadata(one, name)
+    for settings_model in models:
+        if name in settings_model.model_fields:
+            extra = metadata(settings_model, name)
             unit = f" [{extra['unit']}]" if extra["unit"] else ""
             pulsar = f" (Pulsar: {extra['pulsar']})" if extra["pulsar"] else ""
-            yield f"{one.model_fields[name].description}{unit}{pulsar}"
+            yield f"{settings_model.model_fields[name].description}{unit}{pulsar}"
             return

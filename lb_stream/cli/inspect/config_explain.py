@@ -85,28 +85,28 @@ def explain(
     chosen = (
         _chosen(found, keys)
         if keys
-        else [one for one in found if all_ or one.read_by or one.in_vain]
+        else [setting for setting in found if all_ or setting.read_by or setting.in_vain]
     )
-    vain = [one for one in chosen if one.in_vain]
+    vain = [setting for setting in chosen if setting.in_vain]
     if json:
         emit_json(
             {
                 "cluster": cluster,
-                "settings": [asdict(one) for one in chosen],
-                "in_vain": [one.key for one in vain],
+                "settings": [asdict(setting) for setting in chosen],
+                "in_vain": [setting.key for setting in vain],
             }
         )
         return
     if keys:
-        emit("\n".join(_paragraph(one) for one in chosen))
+        emit("\n".join(_paragraph(setting) for setting in chosen))
     else:
         made: Any = table(("setting", "value", "given by", "read by"), list(_rows(chosen)))
         made.columns[0].no_wrap = True
         emit_rich(made)
-    for one in vain:
-        if one.readers != (NOBODY,):  # of these the settings themselves have told already
+    for setting in vain:
+        if setting.readers != (NOBODY,):  # of these the settings themselves have told already
             note(
-                f"warning: {one.section}.{one.key} ({one.given_by}) is read by nobody: {one.why_unread}"
+                f"warning: {setting.section}.{setting.key} ({setting.given_by}) is read by nobody: {setting.why_unread}"
             )
 
 
@@ -228,9 +228,9 @@ def _chosen(found: Sequence[ExplainedSetting], keys: Sequence[str]) -> list[Expl
     from lb_stream.core.config.reading import DRY_RUN, OLD_SPELLINGS
 
     names: dict[str, ExplainedSetting] = {}
-    for one in found:
-        names |= {one.key: one, f"{one.section}.{one.key}": one} | (
-            {one.pulsar: one} if one.pulsar else {}
+    for setting in found:
+        names |= {setting.key: setting, f"{setting.section}.{setting.key}": setting} | (
+            {setting.pulsar: setting} if setting.pulsar else {}
         )
     names |= {old: names[ours] for old, ours in (OLD_SPELLINGS | {DRY_RUN: "mode"}).items()}
     chosen = []
@@ -248,27 +248,31 @@ def _chosen(found: Sequence[ExplainedSetting], keys: Sequence[str]) -> list[Expl
 def _rows(chosen: Sequence[ExplainedSetting]) -> Iterator[tuple[str, str, str, str]]:
     """The settings under the headings of their sections."""
     section = ""
-    for one in chosen:
-        if one.section != section:
-            section = one.section
+    for setting in chosen:
+        if setting.section != section:
+            section = setting.section
             yield f"[{section}]", "", "", ""
-        yield one.key, _shown(one), one.given_by, ", ".join(one.read_by) or "nobody"
+        yield setting.key, _shown(setting), setting.given_by, ", ".join(setting.read_by) or "nobody"
 
 
-def _shown(one: ExplainedSetting) -> str:
-    text = "not set" if one.value is None else as_toml(one.value)
-    return f"{text} {one.unit}" if one.unit and isinstance(one.value, int | float) else text
+def _shown(setting: ExplainedSetting) -> str:
+    text = "not set" if setting.value is None else as_toml(setting.value)
+    return (
+        f"{text} {setting.unit}"
+        if setting.unit and isinstance(setting.value, int | float)
+        else text
+    )
 
 
-def _paragraph(one: ExplainedSetting) -> str:
-    default = "not set" if one.default is None else as_toml(one.default)
+def _paragraph(setting: ExplainedSetting) -> str:
+    default = "not set" if setting.default is None else as_toml(setting.default)
     lines = [
-        f"{one.section}.{one.key} = {_shown(one)}",
-        f"  given by   {one.given_by}"
-        + (f" (default: {default})" if one.given_by != "default" else ""),
-        f"  meaning    {one.meaning}",
-        f"  in Pulsar  {one.pulsar}" if one.pulsar else "  in Pulsar  no such key",
-        f"  may change {'by a command, while the job runs' if one.dynamic else 'at a start only'}",
-        f"  read by    {', '.join(one.read_by) or f'nobody: {one.why_unread}'}",
+        f"{setting.section}.{setting.key} = {_shown(setting)}",
+        f"  given by   {setting.given_by}"
+        + (f" (default: {default})" if setting.given_by != "default" else ""),
+        f"  meaning    {setting.meaning}",
+        f"  in Pulsar  {setting.pulsar}" if setting.pulsar else "  in Pulsar  no such key",
+        f"  may change {'by a command, while the job runs' if setting.dynamic else 'at a start only'}",
+        f"  read by    {', '.join(setting.read_by) or f'nobody: {setting.why_unread}'}",
     ]
     return "\n".join(lines) + "\n"

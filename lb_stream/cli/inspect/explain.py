@@ -250,17 +250,21 @@ def _candidates(row: Row, candidates: list[Row]) -> RenderableType:
     from lb_stream.query.rule_words import why_taken_out
 
     rows = []
-    for one in candidates:
-        mark = "chosen" if one["broker"] == row["destination"] and one["refused_by"] is None else ""
-        score = "-" if one["score"] is None else f"{one['score']:.6g}"
+    for candidate in candidates:
+        mark = (
+            "chosen"
+            if candidate["broker"] == row["destination"] and candidate["refused_by"] is None
+            else ""
+        )
+        score = "-" if candidate["score"] is None else f"{candidate['score']:.6g}"
         rows.append(
             (
-                one["broker"],
+                candidate["broker"],
                 score,
                 mark
                 or (
-                    f"{one['refused_by']}: {why_taken_out(one['refused_by'])}"
-                    if one["refused_by"]
+                    f"{candidate['refused_by']}: {why_taken_out(candidate['refused_by'])}"
+                    if candidate["refused_by"]
                     else ""
                 ),
             )
@@ -281,15 +285,15 @@ def _about(lake: Lake, column: str, value: str, cluster: str | None, last: int, 
         require_broker(lake, value, cluster)
     if json:
         emit_json(
-            {column: value, "decisions": [one.to_dict() for one in found], "refusals": refusals}
+            {column: value, "decisions": [entry.to_dict() for entry in found], "refusals": refusals}
         )
         return
     if not found and not refusals:
         hint = f"; why not: lbctl explain --why-not {value}" if column == "bundle" else ""
         note(f"nothing was decided about {value}, and nothing refused{hint}")
-    for one in found:
+    for entry in found:
         emit_line(
-            f"{clock(one.decision['issued_ms'])} {one.decision['decision_id']}: {one.sentence}"
+            f"{clock(entry.decision['issued_ms'])} {entry.decision['decision_id']}: {entry.sentence}"
         )
         emit("\n")
     _show_refusals(refusals)
@@ -350,8 +354,8 @@ def _round(lake: Lake, text: str, json: bool) -> None:
         emit(f"It failed, nothing was decided:\n{found['error']}\n")
     if found["brokers"]:
         rows = [
-            (one["broker"], "" if one["alive"] else "dead", *_figures(one))
-            for one in found["brokers"]
+            (broker["broker"], "" if broker["alive"] else "dead", *_figures(broker))
+            for broker in found["brokers"]
         ]
         emit_rich(
             "\nIt saw:",
@@ -363,14 +367,16 @@ def _round(lake: Lake, text: str, json: bool) -> None:
         )
     if found["outcomes"]:
         emit("\nWhat had been decided before and ended in it:\n")
-    for one in found["outcomes"]:
-        emit_line(f"{one['outcome']}: {one['decision_id']} {one['bundle']}: {one['detail']}")
+    for outcome in found["outcomes"]:
+        emit_line(
+            f"{outcome['outcome']}: {outcome['decision_id']} {outcome['bundle']}: {outcome['detail']}"
+        )
     if found["decisions"]:
         emit("\nIt decided:\n")
-        for one in found["decisions"]:
-            way = " → ".join(name for name in (one["source"], one["destination"]) if name)
-            what = f"{one['decision_id']} {one['kind']} {one['bundle']} {way}"
-            emit_line(f"{what}, {one['rule']}: {describe_outcome(one)}")
+        for decision in found["decisions"]:
+            way = " → ".join(name for name in (decision["source"], decision["destination"]) if name)
+            what = f"{decision['decision_id']} {decision['kind']} {decision['bundle']} {way}"
+            emit_line(f"{what}, {decision['rule']}: {describe_outcome(decision)}")
     else:
         emit("\nIt decided nothing.\n")
     _show_refusals(found["refusals"])

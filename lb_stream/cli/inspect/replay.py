@@ -79,15 +79,15 @@ def replay(
         stream, Wanted(batch, None if at is None else int(at.timestamp() * 1000), cluster)
     )
     rounds = list(track(each, description="replaying", total=total, console=Console(stderr=True)))
-    counts = Counter(one.result for one in rounds)
+    counts = Counter(row.result for row in rounds)
     if json:
-        for one in rounds:
-            emit_json(_record(one))
+        for row in rounds:
+            emit_json(_record(row))
     elif rounds:
         emit_rich(
             table(
                 ("batch", "round", "at", "decisions", "result"),
-                [_row(one) for one in rounds if one.result != "view gone"],
+                [_row(row) for row in rounds if row.result != "view gone"],
             )
         )
     words = ", ".join(f"{count} {result}" for result, count in sorted(counts.items()))
@@ -100,22 +100,22 @@ def replay(
         raise typer.Exit(1)
 
 
-def _record(one: Any) -> dict[str, Any]:
+def _record(value: Any) -> dict[str, Any]:
     names = ("cluster", "seq", "batch_id", "log_seq", "now_ms", "decisions", "result")
     differences = {
-        name: {"logged": then, "replayed": now} for name, (then, now) in one.differences.items()
+        name: {"logged": then, "replayed": now} for name, (then, now) in value.differences.items()
     }
-    return {name: getattr(one, name) for name in names} | {"differences": differences}
+    return {name: getattr(value, name) for name in names} | {"differences": differences}
 
 
-def _row(one: Any) -> tuple[str | Text, ...]:
-    shown = [f"{name}: {_where(then, now)}" for name, (then, now) in one.differences.items()]
+def _row(value: Any) -> tuple[str | Text, ...]:
+    shown = [f"{name}: {_where(then, now)}" for name, (then, now) in value.differences.items()]
     return (
-        str(one.batch_id),
-        f"{one.cluster}:{one.seq}",
-        clock(one.now_ms),
-        str(one.decisions),
-        styled(one.result, *shown),
+        str(value.batch_id),
+        f"{value.cluster}:{value.seq}",
+        clock(value.now_ms),
+        str(value.decisions),
+        styled(value.result, *shown),
     )
 
 

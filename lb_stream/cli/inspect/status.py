@@ -57,8 +57,8 @@ def status(
             emit(
                 "\n"
                 + "".join(
-                    f"{one.state + ':':<10}{one.what}\n{'':<10}{one.advice}\n"
-                    for one in found.findings
+                    f"{finding.state + ':':<10}{finding.what}\n{'':<10}{finding.advice}\n"
+                    for finding in found.findings
                 )
             )
     if EXIT_CODES[found.state]:
@@ -95,7 +95,9 @@ def _lines(facts: Facts) -> list[tuple[str, str]]:
 def told_standbys(standbys: Iterable[StandbyFacts]) -> str:
     """The jobs that stand by, in words."""
     return (
-        ", ".join(f"{one.instance}{'' if one.warm else ' (not warm yet)'}" for one in standbys)
+        ", ".join(
+            f"{standby.instance}{'' if standby.warm else ' (not warm yet)'}" for standby in standbys
+        )
         or "nobody"
     )
 
@@ -105,28 +107,30 @@ def clusters_table(clusters: tuple[ClusterFacts, ...]) -> RenderableType:
     columns = ("cluster", "state", "brokers", "bundles", "pending", "last round")
     rows = [
         (
-            one.cluster,
-            told_state(one),
-            told_brokers(one),
-            one.bundles,
-            one.pending,
-            f"{one.seq}, {ago(one.last_round_ms)}",
+            cluster.cluster,
+            told_state(cluster),
+            told_brokers(cluster),
+            cluster.bundles,
+            cluster.pending,
+            f"{cluster.seq}, {ago(cluster.last_round_ms)}",
         )
-        for one in clusters
+        for cluster in clusters
     ]
     return table(columns, rows, right=columns[3:5])
 
 
-def told_state(one: ClusterFacts) -> Text:
+def told_state(cluster: ClusterFacts) -> Text:
     """The state in its colour."""
-    return styled((one.state, CLUSTER_COLOURS[one.state]))
+    return styled((cluster.state, CLUSTER_COLOURS[cluster.state]))
 
 
-def told_brokers(one: ClusterFacts) -> str:
+def told_brokers(cluster: ClusterFacts) -> str:
     """How many live, of how many, and what else is to be said of them."""
     others = [
         f"{len(names)} {word}"
-        for names, word in ((one.silent, "silent"), (one.drained, "drained"))
+        for names, word in ((cluster.silent, "silent"), (cluster.drained, "drained"))
         if names
     ]
-    return ", ".join([f"{one.brokers - len(one.silent) - len(one.gone)}/{one.brokers}", *others])
+    return ", ".join(
+        [f"{cluster.brokers - len(cluster.silent) - len(cluster.gone)}/{cluster.brokers}", *others]
+    )

@@ -141,7 +141,7 @@ class ClassicMonitor:
         report = self._reports[key]
         if isinstance(report, SimpleLoadReport):
             stats, system = report.bundle_stats.values(), report.system_resource_usage
-            rate = sum((one.msg_rate_in + one.msg_rate_out for one in stats), 0.0)
+            rate = sum((stats.msg_rate_in + stats.msg_rate_out for stats in stats), 0.0)
             allocated = report.allocated_msg_rate_in + report.allocated_msg_rate_out
             throughput = system.bandwidth_in.usage + system.bandwidth_out.usage
             return BrokerRow(

@@ -107,13 +107,13 @@ def _look(given: Effective, cluster: str | None) -> Snapshot:
     with open_lake(tables) as lake:
         shown, facts = looked_up(lake, cluster), gather_from(lake, tables, given.settings)
     said = stale(facts)
-    states = tuple(one for one in facts.clusters if cluster in (None, one.cluster))
+    states = tuple(state for state in facts.clusters if cluster in (None, state.cluster))
     if cluster and not states:
         raise CommandError(
-            unknown_cluster(cluster, [one.cluster for one in facts.clusters]), code=2
+            unknown_cluster(cluster, [state.cluster for state in facts.clusters]), code=2
         )
     trouble = f"NOT UP TO DATE: {said}" if said and facts.demo_end is None else said
-    named = {one.cluster: one for one in states}
+    named = {state.cluster: state for state in states}
     brokers = [
         row
         | {

@@ -72,8 +72,8 @@ def render(snapshot: Snapshot, width: int, height: int | None, unicode: bool = T
             *head,
             *(
                 line
-                for one in sections
-                for line in (Text(""), Text(one.heading, "bold"), *one.lines)
+                for section in sections
+                for line in (Text(""), Text(section.heading, "bold"), *section.lines)
             ),
         ]
     brokers = table.fitted(1 + most, width)
@@ -143,16 +143,16 @@ def _head(snapshot: Snapshot, width: int | None, unicode: bool) -> list[Text]:
     dot = " · " if unicode else " - "
     lines = [Text(snapshot.trouble, "red")] if snapshot.trouble else []
     for row in snapshot.clusters[:3]:
-        members = [one for one in snapshot.brokers if one["cluster"] == row["cluster"]]
+        members = [member for member in snapshot.brokers if member["cluster"] == row["cluster"]]
         uneven = unevenness(members)
         words = [
             f"round {row['seq']}",
             *([f"max/mean {uneven:.2f}"] if uneven else []),
-            f"{sum(one['alive'] and one.get('state') != 'silent' for one in members)} of {len(members)} brokers",
-            f"{sum(one['bundles'] or 0 for one in members)} bundles",
+            f"{sum(row['alive'] and row.get('state') != 'silent' for row in members)} of {len(members)} brokers",
+            f"{sum(row['bundles'] or 0 for row in members)} bundles",
         ]
         ends = (f"{clock(row['now_ms'])}, {ago(row['now_ms'])}", ago(row["now_ms"]))
-        state = next((one for one in snapshot.states if one.cluster == row["cluster"]), None)
+        state = next((facts for facts in snapshot.states if facts.cluster == row["cluster"]), None)
         if state is not None and state.state != "live":
             words = [
                 state.state + (f" ({state.suspended_by})" if state.suspended_by else ""),
@@ -198,7 +198,7 @@ def _brokers(snapshot: Snapshot, width: int, unicode: bool, most: int | None) ->
         default=8,
     )
     room = width - rates * (6 if wide else 3) - 8
-    cells = next((one for one in BAR_CELLS if longest + 5 * (one + 5) <= room), BAR_CELLS[-1])
+    cells = next((count for count in BAR_CELLS if longest + 5 * (count + 5) <= room), BAR_CELLS[-1])
     name_width = max(8, longest if most is None else min(longest, room - 5 * (cells + 5)))
     heading = f"{'broker':<{name_width}}" + "".join(
         f" {title[: cells + 2] + ' %':<{cells + 4}}" for _, title in RESOURCES
@@ -371,10 +371,10 @@ def bar(ratio: float, cells: int, unicode: bool = True) -> str:
 
 def _stacked(sections: Sequence[Section], height: int, width: int) -> list[Text]:
     """Sections below each other: each has what it needs, or its share when there is too little room."""
-    sections = [one for one in sections if one.whole or len(sections) <= 2]
+    sections = [section for section in sections if section.whole or len(sections) <= 2]
     if not sections or height <= 0:
         return []
-    needs = [1 + len(one.lines) for one in sections]
+    needs = [1 + len(section.lines) for section in sections]
     room = height - (len(sections) - 1)
     given = [0] * len(sections)
     while room > 0 and any(given[at] < needs[at] for at in range(len(sections))):
@@ -382,9 +382,9 @@ def _stacked(sections: Sequence[Section], height: int, width: int) -> list[Text]
             if room > 0 and given[at] < need:
                 given[at], room = given[at] + 1, room - 1
     lines: list[Text] = []
-    for one, part in zip(sections, given, strict=True):
+    for section, part in zip(sections, given, strict=True):
         lines += [Text("")] if lines and part else []
-        lines += one.fitted(part, width)
+        lines += section.fitted(part, width)
     return lines[:height]
 
 

@@ -82,7 +82,7 @@ def watch(
         held.callback(watcher.close)
         stop = held.enter_context(StopRequest())
         if not once:
-            note(f"telling {', '.join(one.name for one in found)}; Ctrl-C ends it")
+            note(f"telling {', '.join(entry.name for entry in found)}; Ctrl-C ends it")
         while not stop:
             watcher.go(_now_ms())
             if not once:
@@ -130,22 +130,22 @@ def test(
     given = effective(config, broker_conf, set_)
     found = _targets(given)
     for name in target or ():
-        if name not in (known := [one.name for one in found]):
+        if name not in (known := [entry.name for entry in found]):
             raise CommandError(f"--target {name}: expected one of {', '.join(known)}", 2)
-    chosen = [one for one in found if not target or one.name in target]
+    chosen = [entry for entry in found if not target or entry.name in target]
     pipeline, timeout_s = given.settings.stream.pipeline_id, given.settings.notify.timeout_ms / 1000
     said = (
         f"{pipeline}: a test",
         "Sent by `lbctl notify test`. Troubles of this pipeline would be told here.",
     )
     with ThreadPoolExecutor(max_workers=len(chosen)) as pool:
-        answers = list(pool.map(lambda one: one.send(*said, False, timeout_s), chosen))
+        answers = list(pool.map(lambda target: target.send(*said, False, timeout_s), chosen))
     if json:
-        for one, answer in zip(chosen, answers, strict=True):
+        for reached, answer in zip(chosen, answers, strict=True):
             emit_json(
                 {
-                    "target": one.name,
-                    "service": one.service,
+                    "target": reached.name,
+                    "service": reached.service,
                     "taken": answer.taken,
                     "said": answer.said,
                     "took_ms": answer.took_ms,
@@ -153,8 +153,8 @@ def test(
             )
     else:
         rows = [
-            (one.name, one.service, f"{answer.took_ms / 1000:.1f} s", answer.said)
-            for one, answer in zip(chosen, answers, strict=True)
+            (reached.name, reached.service, f"{answer.took_ms / 1000:.1f} s", answer.said)
+            for reached, answer in zip(chosen, answers, strict=True)
         ]
         emit_rich(table(("target", "service", "took", "answer"), rows, right=("took",)))
     if not all(answer.taken for answer in answers):
@@ -173,12 +173,12 @@ def now(
 
     found = look(given.tables, given.settings, given.bootstrap).troubles
     if json:
-        for one in found:
-            emit_json(asdict(one))
+        for entry in found:
+            emit_json(asdict(entry))
         return
     emit("" if found else "no troubles\n")
-    for one in found:
-        emit_line(f"{one.event}: {one.what}: {one.advice}")
+    for entry in found:
+        emit_line(f"{entry.event}: {entry.what}: {entry.advice}")
 
 
 def _targets(given: Effective) -> tuple[Target, ...]:

@@ -80,8 +80,8 @@ def report(
         cluster_figures(lake, name, begin_ms, last["at_ms"], within, facts) for name in chosen
     ]
     if out is None:
-        for one in figures:
-            emit_json(one.to_dict())
+        for cluster_report in figures:
+            emit_json(cluster_report.to_dict())
         return
     text = page(
         figures, len(known) - len(chosen) if cluster is None else 0, int(time.time() * 1000)

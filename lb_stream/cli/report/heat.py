@@ -87,7 +87,10 @@ def heat_map(
         colours = [
             None if value is None else f"h{bisect_left(LIMITS, round(value, 6))}" for value in line
         ]
-        for kinds in (colours, ["drained" if one else None for one in drained.get(name, ())]):
+        for kinds in (
+            colours,
+            ["drained" if is_drained else None for is_drained in drained.get(name, ())],
+        ):
             for kind, first, last in _runs(kinds):
                 paths.setdefault(kind, []).append(
                     f"M{edges[first]:.1f} {middle:g}H{edges[last]:.1f}"
@@ -99,7 +102,7 @@ def heat_map(
         )
     drawn = [
         f'<path class="{kind}" d="{"".join(parts)}"/>'
-        for kind, parts in sorted(paths.items(), key=lambda one: (one[0] == "drained", one))
+        for kind, parts in sorted(paths.items(), key=lambda item: (item[0] == "drained", item))
     ]
     cursor = f'<line class="cursor" x1="0" x2="0" y1="{TOP}" y2="{height - BOTTOM}" visibility="hidden"/></svg>'
     return "".join(

@@ -25,9 +25,13 @@ _DASHED = " Dashed: the limit that the last move was decided by, in its strategy
 def page(figures: Sequence[ClusterFigures], left_out: int, made_ms: int) -> str:
     """The whole page. `left_out`: clusters for which there is no room."""
     begin = min(
-        (one.rounds["begin_ms"] for one in figures if one.rounds["begin_ms"]), default=made_ms
+        (cluster.rounds["begin_ms"] for cluster in figures if cluster.rounds["begin_ms"]),
+        default=made_ms,
     )
-    end = max((one.rounds["end_ms"] for one in figures if one.rounds["end_ms"]), default=made_ms)
+    end = max(
+        (cluster.rounds["end_ms"] for cluster in figures if cluster.rounds["end_ms"]),
+        default=made_ms,
+    )
     title = (
         f"Balance of {figures[0].cluster}"
         if len(figures) == 1
@@ -39,30 +43,32 @@ def page(figures: Sequence[ClusterFigures], left_out: int, made_ms: int) -> str:
         else ""
     )
     when = f'<p class="soft">{_time(begin)} to {_time(end)}, times in UTC; written {_time(made_ms)}.</p>{more}'
-    sections = [_section(one, len(figures) > 1) for one in figures]
-    script = under_pointer([_under_pointer(one) for one in figures])
+    sections = [_section(cluster, len(figures) > 1) for cluster in figures]
+    script = under_pointer([_under_pointer(cluster) for cluster in figures])
     return document(
         title, "lbctl report", [f"<h1>{in_html(title)}</h1>{when}\n", *sections, script]
     )
 
 
-def _under_pointer(one: ClusterFigures) -> Row:
+def _under_pointer(cluster: ClusterFigures) -> Row:
     """What the script needs."""
     figures = {
-        name: getattr(one, name)
+        name: getattr(cluster, name)
         for name in ("cluster", "times_ms", "seqs", "loads", "max_over_mean", "std_over_mean")
     }
-    return figures | {"heads": _heads(one), "divisor": 1e6, "unit": " MB/s"}
+    return figures | {"heads": _heads(cluster), "divisor": 1e6, "unit": " MB/s"}
 
 
-def _heads(one: ClusterFigures) -> list[str]:
+def _heads(cluster: ClusterFigures) -> list[str]:
     """What is said of each point beside its loads."""
     made, heads, before = (
-        sorted(row["seq"] for row in one.decisions),
+        sorted(row["seq"] for row in cluster.decisions),
         [],
-        one.seqs[0] - 1 if one.seqs else 0,
+        cluster.seqs[0] - 1 if cluster.seqs else 0,
     )
-    for seq, at_ms, ratio in zip(one.seqs, one.times_ms, one.max_over_mean, strict=True):
+    for seq, at_ms, ratio in zip(
+        cluster.seqs, cluster.times_ms, cluster.max_over_mean, strict=True
+    ):
         decisions = bisect_right(made, seq) - bisect_right(made, before)
         parts = [f"round {seq}", _time(at_ms)[11:]]
         parts += [] if ratio is None else [f"max/mean {ratio:.2f}"]
@@ -71,33 +77,35 @@ def _heads(one: ClusterFigures) -> list[str]:
     return heads
 
 
-def _section(one: ClusterFigures, several: bool) -> str:
-    heading = f"<h2>{in_html(one.cluster)}</h2>" if several else ""
-    if not one.times_ms:
-        return f'<section data-cluster="{in_html(one.cluster)}">{heading}<p>No broker has reported in this time.</p></section>\n'
+def _section(cluster: ClusterFigures, several: bool) -> str:
+    heading = f"<h2>{in_html(cluster.cluster)}</h2>" if several else ""
+    if not cluster.times_ms:
+        return f'<section data-cluster="{in_html(cluster.cluster)}">{heading}<p>No broker has reported in this time.</p></section>\n'
     grey = (
-        f" The {COLOURS} with the highest peaks have a colour." if len(one.loads) > COLOURS else ""
+        f" The {COLOURS} with the highest peaks have a colour."
+        if len(cluster.loads) > COLOURS
+        else ""
     )
-    if one.brokers > len(one.loads):
-        grey += f" The {len(one.loads)} busiest of {one.brokers} brokers are drawn."
+    if cluster.brokers > len(cluster.loads):
+        grey += f" The {len(cluster.loads)} busiest of {cluster.brokers} brokers are drawn."
     per_point = (
-        f" Each point is the mean of {one.rounds_per_point} rounds."
-        if one.rounds_per_point > 1
+        f" Each point is the mean of {cluster.rounds_per_point} rounds."
+        if cluster.rounds_per_point > 1
         else ""
     )
     megabytes = {
         name: [None if value is None else value / 1e6 for value in line]
-        for name, line in one.loads.items()
+        for name, line in cluster.loads.items()
     }
-    spread = {"max ÷ mean": one.max_over_mean, "std ÷ mean": one.std_over_mean}
+    spread = {"max ÷ mean": cluster.max_over_mean, "std ÷ mean": cluster.std_over_mean}
     percents = {
         name: [None if value is None else 100 * value for value in line]
-        for name, line in one.usages.items()
+        for name, line in cluster.usages.items()
     }
-    number, times = in_html(one.cluster), one.times_ms
+    number, times = in_html(cluster.cluster), cluster.times_ms
     moves, plain = (
-        [mark for kind, marks in _marks(one).items() if kind in MOVES for mark in marks],
-        Over(longest_ms=one.longest_ms),
+        [mark for kind, marks in _marks(cluster).items() if kind in MOVES for mark in marks],
+        Over(longest_ms=cluster.longest_ms),
     )
     loads = line_chart(
         f"loads-{number}",
@@ -109,7 +117,7 @@ def _section(one: ClusterFigures, several: bool) -> str:
     )
     marked, limits = (
         _MARKED if moves else "",
-        {name: 100 * value for name, value in one.limits.items()},
+        {name: 100 * value for name, value in cluster.limits.items()},
     )
     dashed = _DASHED if limits else ""
     usage = line_chart(
@@ -122,10 +130,10 @@ def _section(one: ClusterFigures, several: bool) -> str:
     )
     uneven = line_chart(f"spread-{number}", "imbalance", times, spread, "", height=170, over=plain)
     marks = mark_chart(
-        f"decisions-{number}", "decisions over time", times, _marks(one), one.longest_ms
+        f"decisions-{number}", "decisions over time", times, _marks(cluster), cluster.longest_ms
     )
     parts = [
-        f'<section data-cluster="{number}">{heading}{_tiles(one)}',
+        f'<section data-cluster="{number}">{heading}{_tiles(cluster)}',
         chart(
             "Load of each broker, MB/s",
             f"Throughput in and out, as reported.{marked}{grey}{per_point}",
@@ -142,36 +150,36 @@ def _section(one: ClusterFigures, several: bool) -> str:
             "(0 is). Drained, silent and dead brokers don't count.",
             uneven,
         ),
-        chart("Decisions", _key(one), marks),
-        _reasons(one),
-        _thrash(one),
-        _costs(one),
-        _bundles(one, number),
-        _held_up(one),
-        _refusals(one),
-        _decisions(one),
+        chart("Decisions", _key(cluster), marks),
+        _reasons(cluster),
+        _thrash(cluster),
+        _costs(cluster),
+        _bundles(cluster, number),
+        _held_up(cluster),
+        _refusals(cluster),
+        _decisions(cluster),
         "</section>\n",
     ]
     return "".join(parts)
 
 
-def _tiles(one: ClusterFigures) -> str:
-    real = [row for row in one.decisions if not row["dry_run"]]
+def _tiles(cluster: ClusterFigures) -> str:
+    real = [row for row in cluster.decisions if not row["dry_run"]]
     confirmed = sum(row["outcome"] == "confirmed" for row in real)
-    first, last = one.first_last or ({}, {})
+    first, last = cluster.first_last or ({}, {})
     shown = [
         (
-            f"{one.rounds['rounds'] or 0}",
-            "rounds" + (f", {one.rounds['failed']} failed" if one.rounds["failed"] else ""),
+            f"{cluster.rounds['rounds'] or 0}",
+            "rounds" + (f", {cluster.rounds['failed']} failed" if cluster.rounds["failed"] else ""),
         ),
-        (f"{one.brokers}", "brokers"),
+        (f"{cluster.brokers}", "brokers"),
         (
-            f"{len(one.decisions)}",
+            f"{len(cluster.decisions)}",
             "decisions"
             + (
                 ""
-                if len(real) == len(one.decisions)
-                else f", {len(one.decisions) - len(real)} in dry runs"
+                if len(real) == len(cluster.decisions)
+                else f", {len(cluster.decisions) - len(real)} in dry runs"
             ),
         ),
         (f"{confirmed}", f"confirmed of {len(real)}"),
@@ -183,8 +191,11 @@ def _tiles(one: ClusterFigures) -> str:
             f"{_two(first.get('std_over_mean'))} → {_two(last.get('std_over_mean'))}",
             "std ÷ mean, first → last",
         ),
-        (f"{len(one.thrash.returned)}", f"moves came back within {one.thrash.within} rounds"),
-        (f"{one.thrash.redundant} of {one.thrash.moves}", "moves redundant"),
+        (
+            f"{len(cluster.thrash.returned)}",
+            f"moves came back within {cluster.thrash.within} rounds",
+        ),
+        (f"{cluster.thrash.redundant} of {cluster.thrash.moves}", "moves redundant"),
     ]
     return tiles(shown)
 
@@ -195,22 +206,22 @@ def _style_of(row: Row) -> str:
     return {None: "open", "confirmed": "confirmed"}.get(row["outcome"], "failed")
 
 
-def _key(one: ClusterFigures) -> str:
+def _key(cluster: ClusterFigures) -> str:
     words = {
         "confirmed": "confirmed",
         "failed": "refused, expired, superseded or failed",
         "open": "open",
         "dry": "dry run",
     }
-    used = {_style_of(row) for row in one.decisions}
+    used = {_style_of(row) for row in cluster.decisions}
     return "".join(
         f'<span class="{name}"><i></i></span>{text}' for name, text in words.items() if name in used
     )
 
 
-def _marks(one: ClusterFigures) -> dict[str, list[tuple[int, str, str]]]:
+def _marks(cluster: ClusterFigures) -> dict[str, list[tuple[int, str, str]]]:
     rows: dict[str, list[tuple[int, str, str]]] = {}
-    for row in one.decisions:
+    for row in cluster.decisions:
         what = f"{row['decision_id']} {_what(row)}: {row['rule']}, {describe_outcome(row)}"
         rows.setdefault(row["kind"], []).append((row["issued_ms"], _style_of(row), what))
     return dict(sorted(rows.items()))
@@ -222,20 +233,20 @@ def _what(row: Row) -> str:
     )
 
 
-def _reasons(one: ClusterFigures) -> str:
-    ends = [name for name in ENDS if any(row[name] for row in one.reasons)]
+def _reasons(cluster: ClusterFigures) -> str:
+    ends = [name for name in ENDS if any(row[name] for row in cluster.reasons)]
     columns = ["kind", "reason", "rule", "decisions", *ends]
     return table(
         "reasons",
         "Reasons",
         columns,
-        [[row[name] for name in columns] for row in one.reasons],
+        [[row[name] for name in columns] for row in cluster.reasons],
         "nothing was decided",
     )
 
 
-def _thrash(one: ClusterFigures) -> str:
-    thrash = one.thrash
+def _thrash(cluster: ClusterFigures) -> str:
+    thrash = cluster.thrash
     note = (
         f"{thrash.moves} confirmed moves of balancing; {len(thrash.returned)} of them were undone "
         f"within {thrash.within} rounds; {thrash.redundant} lie on cycles: without them every "
@@ -258,9 +269,9 @@ def _thrash(one: ClusterFigures) -> str:
     return f'<h3>Thrashing</h3><p class="soft">{note}</p>{returned}{cycles}'
 
 
-def _costs(one: ClusterFigures) -> str:
+def _costs(cluster: ClusterFigures) -> str:
     rows = sorted(
-        one.costs, key=lambda row: str(row["span"]), reverse=True
+        cluster.costs, key=lambda row: str(row["span"]), reverse=True
     )  # dearest first within a week, as they came
     told = [
         [row["span"], row["whose"], row["moves"], *cost_cells(row)[1:]] for row in rows[:MOST_COSTS]
@@ -282,11 +293,11 @@ def _costs(one: ClusterFigures) -> str:
     return shown + "".join(f'<p class="soft">{in_html(note)}</p>' for note in notes if note)
 
 
-def _bundles(one: ClusterFigures, number: str) -> str:
-    owners = short_names({row["owner"] for row in one.bundles if row["owner"]})
+def _bundles(cluster: ClusterFigures, number: str) -> str:
+    owners = short_names({row["owner"] for row in cluster.bundles if row["owner"]})
     bars = [
         (row["bundle"], owners.get(row["owner"], "nobody"), (row["short_bytes_per_s"] or 0.0) / 1e6)
-        for row in one.bundles
+        for row in cluster.bundles
     ]
     if not bars:
         return ""
@@ -294,19 +305,19 @@ def _bundles(one: ClusterFigures, number: str) -> str:
     return f'<h3>Heaviest bundles now, short-term MB/s, and their owners</h3><div class="scroll">{drawn}</div>'
 
 
-def _held_up(one: ClusterFigures) -> str:
-    if one.held_up is None:
+def _held_up(cluster: ClusterFigures) -> str:
+    if cluster.held_up is None:
         return ""
-    rows = [[check.name, check.found] for check in one.held_up.keeping]
+    rows = [[check.name, check.found] for check in cluster.held_up.keeping]
     columns, title = ["what", "found"], "What holds it up now"
-    told = f'<p class="soft">{in_html(one.held_up.sentence)}</p>'
+    told = f'<p class="soft">{in_html(cluster.held_up.sentence)}</p>'
     return table("held-up", title, columns, rows, "nothing: the next pass decides") + told
 
 
-def _refusals(one: ClusterFigures) -> str:
+def _refusals(cluster: ClusterFigures) -> str:
     rows = [
         [row["rule"], row["times"], row["brokers"], _time(row["last_ms"]), row["why"]]
-        for row in one.refusals
+        for row in cluster.refusals
     ]
     return table(
         "refusals",
@@ -317,7 +328,7 @@ def _refusals(one: ClusterFigures) -> str:
     )
 
 
-def _decisions(one: ClusterFigures) -> str:
+def _decisions(cluster: ClusterFigures) -> str:
     rows = [
         [
             row["decision_id"],
@@ -329,11 +340,11 @@ def _decisions(one: ClusterFigures) -> str:
             row["rule"],
             describe_outcome(row),
         ]
-        for row in reversed(one.decisions[-MOST_DECISIONS:])
+        for row in reversed(cluster.decisions[-MOST_DECISIONS:])
     ]
     title = (
         f"The last {len(rows)} decisions"
-        if len(one.decisions) > len(rows)
+        if len(cluster.decisions) > len(rows)
         else "All decisions, the last first"
     )
     return (

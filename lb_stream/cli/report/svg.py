@@ -366,7 +366,7 @@ def time_axis(
         86_400,
     )
     step = 1000 * next(
-        (one for one in steps if (end - begin) / 1000 / one <= 6),
+        (seconds for seconds in steps if (end - begin) / 1000 / seconds <= 6),
         -(-(end - begin) // 6_000 // 86_400) * 86_400 or 86_400,
     )
     parts = []

@@ -189,8 +189,8 @@ def _tell(folder: Path, facts: ScenarioFacts, json: bool) -> None:
     }
     if parts:
         emit_line("with " + ", ".join(f"{count} {name}" for name, count in parts.items()))
-    for one in said["notes"]:
-        note(f"note: {one}")
+    for text in said["notes"]:
+        note(f"note: {text}")
 
 
 def _show(details: dict[str, Any]) -> None:
@@ -207,10 +207,10 @@ def _show(details: dict[str, Any]) -> None:
     emit_rich("", table(columns, cells, right=columns[1:]))
     if len(rows) > MOST_BROKERS:
         emit_line(f"and {len(rows) - MOST_BROKERS} more brokers (--json has all)")
-    happens = [(one["t_s"], f"{one['t_s']:g}", one["what"]) for one in details["events"]]
+    happens = [(event["t_s"], f"{event['t_s']:g}", event["what"]) for event in details["events"]]
     happens += [
-        (one["from_s"], f"{one['from_s']:g} to {one['to_s']:g}", one["what"])
-        for one in details["faults"]
+        (fault["from_s"], f"{fault['from_s']:g} to {fault['to_s']:g}", fault["what"])
+        for fault in details["faults"]
     ]
     if happens:
         emit_rich(
@@ -218,8 +218,8 @@ def _show(details: dict[str, Any]) -> None:
         )
     names = ("t_s", "greatest", "mean", "bound", "orphaned")
     unmoved = [
-        (f"{one['t_s']:g}", *(f"{one[name]:.2f}" for name in names[1:4]), one["orphaned"])
-        for one in details["unmoved"]
+        (f"{row['t_s']:g}", *(f"{row[name]:.2f}" for name in names[1:4]), row["orphaned"])
+        for row in details["unmoved"]
     ]
     heads = ("s", "busiest", "mean", "bound", "bundles without owner")
     emit_rich("", "If nothing is moved:", table(heads, unmoved, right=heads))

@@ -44,8 +44,8 @@ class ScenarioFacts:
             "bundles_unowned": int((given.bundles.start_owner < 0).sum()),
             "namespaces": len(set(given.namespaces)),
             "clients": int((given.bundles.producers + given.bundles.consumers).sum()),
-            "events": dict(Counter(one.kind for one in given.events)),
-            "faults": dict(Counter(one.kind for one in given.faults)),
+            "events": dict(Counter(event.kind for event in given.events)),
+            "faults": dict(Counter(fault.kind for fault in given.faults)),
             "policies": {
                 "isolation": len(given.policies.isolation),
                 "anti_affinity": len(given.policies.anti_affinity),
@@ -70,10 +70,12 @@ class ScenarioFacts:
                 for tick in sorted({0, *self.scenario_ticks(), last})
             ],
             "at_start": self.brokers(),
-            "events": [{"t_s": one.t_s, "what": self.event(one)} for one in self.scenario.events],
+            "events": [
+                {"t_s": event.t_s, "what": self.event(event)} for event in self.scenario.events
+            ],
             "faults": [
-                {"from_s": one.from_s, "to_s": one.to_s, "what": self.fault(one)}
-                for one in self.scenario.faults
+                {"from_s": fault.from_s, "to_s": fault.to_s, "what": self.fault(fault)}
+                for fault in self.scenario.faults
             ],
         }
 
@@ -113,18 +115,18 @@ class ScenarioFacts:
             for row in order
         ]
 
-    def event(self, one: Event) -> str:
+    def event(self, event: Event) -> str:
         """An event in words."""
-        broker = self.scenario.brokers.names[one.broker]
-        return f"{one.kind} {broker}" + (
-            f" to {one.factor:g} of its cpu" if one.kind == "slow" else ""
+        broker = self.scenario.brokers.names[event.broker]
+        return f"{event.kind} {broker}" + (
+            f" to {event.factor:g} of its cpu" if event.kind == "slow" else ""
         )
 
-    def fault(self, one: Fault) -> str:
+    def fault(self, fault: Fault) -> str:
         """A fault in words."""
-        names = ", ".join(self.scenario.brokers.names[row] for row in one.brokers)
-        return f"{one.kind} at {names}" + (
-            f", {one.delay_s:g} s old" if one.kind == "stale_reports" else ""
+        names = ", ".join(self.scenario.brokers.names[row] for row in fault.brokers)
+        return f"{fault.kind} at {names}" + (
+            f", {fault.delay_s:g} s old" if fault.kind == "stale_reports" else ""
         )
 
     def notes(self) -> list[str]:
@@ -147,7 +149,7 @@ class ScenarioFacts:
         known = set(map(namespace_of, given.bundles.names))
         rules = given.policies
         walls: list[Isolation | AntiAffinity] = [*rules.isolation, *rules.anti_affinity]
-        named = {name for one in walls for name in one.namespaces}
+        named = {name for policy in walls for name in policy.namespaces}
         unknown = sorted((named | {*rules.pinned_namespaces, *rules.budgets}) - known)
         if unknown:
             notes.append(
@@ -157,6 +159,6 @@ class ScenarioFacts:
             notes.append(
                 f"{int(self.series.isolation[0])} bundles start where isolation doesn't allow them"
             )
-        if late := [one for one in given.faults if one.to_s > given.end_s + TOLERANCE_S]:
+        if late := [fault for fault in given.faults if fault.to_s > given.end_s + TOLERANCE_S]:
             notes.append(f"{len(late)} faults last beyond the end, at {given.end_s:g} s")
         return notes

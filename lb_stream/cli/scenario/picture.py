@@ -64,18 +64,18 @@ def _over_time(axes: Axes, facts: ScenarioFacts) -> None:
     )
     axes.set_title("If nothing is moved", loc="left", fontsize=10)
     axes.axhline(1, color="#999999", linewidth=0.8)
-    for one in facts.scenario.faults:
+    for fault in facts.scenario.faults:
         axes.axvspan(
-            one.from_s / 60,
-            min(one.to_s, facts.scenario.end_s) / 60,
+            fault.from_s / 60,
+            min(fault.to_s, facts.scenario.end_s) / 60,
             color=_COLOURS["fault"],
             alpha=0.12,
             linewidth=0,
         )
-        word = f"{one.kind}, {len(one.brokers)} brokers"
+        word = f"{fault.kind}, {len(fault.brokers)} brokers"
         axes.annotate(
             word,
-            (one.from_s / 60, 0),
+            (fault.from_s / 60, 0),
             (3, 4),
             textcoords="offset points",
             fontsize=7,
@@ -107,9 +107,9 @@ def _over_time(axes: Axes, facts: ScenarioFacts) -> None:
 def _together(facts: ScenarioFacts) -> list[tuple[float, str]]:
     """Moments with events → what happens then."""
     found: dict[float, list[str]] = {}
-    for one in facts.scenario.events:
-        host = facts.scenario.brokers.names[one.broker].rpartition(":")[0]
-        found.setdefault(one.t_s, []).append(f"{one.kind} {host}")
+    for event in facts.scenario.events:
+        host = facts.scenario.brokers.names[event.broker].rpartition(":")[0]
+        found.setdefault(event.t_s, []).append(f"{event.kind} {host}")
     return [
         (t_s, words[0] + (f" and {len(words) - 1} more" if len(words) > 1 else ""))
         for t_s, words in found.items()

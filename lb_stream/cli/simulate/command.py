@@ -80,8 +80,8 @@ def simulate(
     from lb_stream.sim.families import scenario_at
     from lb_stream.sim.play import read_policy
 
-    scenarios = _by_name("--scenario", (scenario_at(one) for one in scenario))
-    policies = _by_name("--policy", (read_policy(one) for one in policy))
+    scenarios = _by_name("--scenario", (scenario_at(place) for place in scenario))
+    policies = _by_name("--policy", (read_policy(name_or_file) for name_or_file in policy))
     runs = _play_all(
         scenarios,
         policies,
@@ -134,12 +134,12 @@ def _part(
 def _by_name(option: str, given: Iterable[Named]) -> dict[str, Named]:
     """Each by the name that it is shown by. CommandError: a name is there twice."""
     found: dict[str, Named] = {}
-    for one in given:
-        if one.name in found:
+    for item in given:
+        if item.name in found:
             raise CommandError(
-                f"{option}: there are two of the name {one.name}, expected each once", code=2
+                f"{option}: there are two of the name {item.name}, expected each once", code=2
             )
-        found[one.name] = one
+        found[item.name] = item
     return found
 
 
@@ -150,10 +150,10 @@ def _traces(
     if len(scenarios) * len(policies) == 1:
         return {(scenarios[0], policies[0]): trace}
     return {
-        (one, other): trace.with_name(
-            re.sub(r"[^\w.+-]", "_", f"{trace.stem}-{one}-{other}") + trace.suffix
+        (scenario, other): trace.with_name(
+            re.sub(r"[^\w.+-]", "_", f"{trace.stem}-{scenario}-{other}") + trace.suffix
         )
-        for one in scenarios
+        for scenario in scenarios
         for other in policies
     }
 
@@ -169,7 +169,8 @@ def _write(path: Path, parts: Iterable[str]) -> None:
 def _nested(runs: Runs) -> Any:
     """The measures, by scenario and policy where there are several."""
     by_policy = {
-        name: {label: one.figures for label, one in of.items()} for name, of in runs.items()
+        name: {label: measures.figures for label, measures in of.items()}
+        for name, of in runs.items()
     }
     if all(len(of) == 1 for of in by_policy.values()):
         by_policy = {name: next(iter(of.values())) for name, of in by_policy.items()}
@@ -184,11 +185,14 @@ def _show(runs: Runs) -> None:
     for name, of in runs.items():
         numbers = [str(at) for at in range(1, len(of) + 1)]
         verdicts = [
-            f"{number}  {label}: {verdict(one)}"
-            for number, (label, one) in zip(numbers, of.items(), strict=True)
+            f"{number}  {label}: {verdict(measures)}"
+            for number, (label, measures) in zip(numbers, of.items(), strict=True)
         ]
         rows = side_by_side(
-            {number: one.figures for number, one in zip(numbers, of.values(), strict=True)}
+            {
+                number: measures.figures
+                for number, measures in zip(numbers, of.values(), strict=True)
+            }
         )
         emit_rich(
             "\n".join([name, *verdicts, ""]), table(["measure", *numbers], rows, right=numbers), ""

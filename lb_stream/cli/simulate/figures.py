@@ -19,16 +19,16 @@ def side_by_side(figures: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
     flat = [
         {
             name: value
-            for name, value in (*one.items(), *one["violations"].items())
+            for name, value in (*measures.items(), *measures["violations"].items())
             if name not in ("scenario", "violations")
         }
-        for one in figures.values()
+        for measures in figures.values()
     ]
-    rules = {rule for one in figures.values() for rule in one["violations"]}
+    rules = {rule for measures in figures.values() for rule in measures["violations"]}
     return [
-        [name, *(figure(one[name]) for one in flat)]
+        [name, *(figure(column[name]) for column in flat)]
         for name in flat[0]
-        if name not in rules or any(one[name] for one in flat)
+        if name not in rules or any(column[name] for column in flat)
     ]
 
 
@@ -39,11 +39,13 @@ def figure(value: float | None) -> str:
     return f"{value:,.0f}" if value == int(value) or abs(value) >= 1000 else f"{value:.3f}"
 
 
-def lost(one: Measured) -> list[dict[str, Any]]:
+def lost(measured: Measured) -> list[dict[str, Any]]:
     """Time without an owner by what began it: moves, and each broker that went down."""
-    gaps, names = one.gaps, one.scenario.brokers.names
-    cost = clients_of(one.scenario, gaps) * (gaps.length_s + one.scenario.move.reconnect_s)
-    unsent = throughput_of(one.scenario, gaps) * gaps.length_s
+    gaps, names = measured.gaps, measured.scenario.brokers.names
+    cost = clients_of(measured.scenario, gaps) * (
+        gaps.length_s + measured.scenario.move.reconnect_s
+    )
+    unsent = throughput_of(measured.scenario, gaps) * gaps.length_s
     causes = [
         "moves" if moved else f"{names[source]} went down at {since:g} s"
         for moved, source, since in zip(
@@ -64,9 +66,9 @@ def lost(one: Measured) -> list[dict[str, Any]]:
     ]
 
 
-def budgets(one: Measured) -> list[dict[str, Any]]:
+def budgets(measured: Measured) -> list[dict[str, Any]]:
     """Namespaces that moved and have a budget: the most moves in an hour beside it, those above it first."""
-    rules, moves = one.rules, one.gaps.of(one.gaps.moved & ~one.gaps.drained)
+    rules, moves = measured.rules, measured.gaps.of(measured.gaps.moved & ~measured.gaps.drained)
     namespace, above = rules.namespace[moves.bundle], above_budget(rules, moves)
     rows = [
         {
@@ -82,9 +84,9 @@ def budgets(one: Measured) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (-row["above budget"], row["namespace"]))
 
 
-def broken(one: Measured) -> list[dict[str, Any]]:
+def broken(measured: Measured) -> list[dict[str, Any]]:
     """The first effects that broke a rule."""
-    brokers, bundles = one.scenario.brokers.names, one.scenario.bundles.names
+    brokers, bundles = measured.scenario.brokers.names, measured.scenario.bundles.names
     return [
         {
             "at, s": f"{each.t_s:g}",
@@ -92,5 +94,5 @@ def broken(one: Measured) -> list[dict[str, Any]]:
             "bundle": bundles[each.bundle],
             "broker": brokers[each.broker],
         }
-        for each in one.history.breaks[:MOST_BROKEN]
+        for each in measured.history.breaks[:MOST_BROKEN]
     ]

@@ -37,9 +37,9 @@ def page(runs: Runs) -> str:
     for name, of in runs.items():
         body.append(_compared(name, of))
         charts.append(_compared_points(name, of))
-        for label, one in of.items():
-            body.append(_one(f"{name}/{label}", label, one))
-            charts.append(_points(f"{name}/{label}", one))
+        for label, measured in of.items():
+            body.append(_one(f"{name}/{label}", label, measured))
+            charts.append(_points(f"{name}/{label}", measured))
     return document(title, "lbctl simulate", [*body, under_pointer(charts)])
 
 
@@ -47,17 +47,17 @@ def _compared(name: str, of: Mapping[str, Measured]) -> str:
     """The policies side by side."""
     first = next(iter(of.values()))
     times = _times(first)
-    over = {label: _thinned(one.series.shown_over_bound) for label, one in of.items()}
+    over = {label: _thinned(measured.series.shown_over_bound) for label, measured in of.items()}
     over["balanced"] = [BALANCED] * len(times)
-    unserved = {label: _thinned(one.series.unserved) for label, one in of.items()}
-    some = any(one.series.unserved.any() for one in of.values())
-    moves = {label: _thinned(_moves_in_the_last_minute(one)) for label, one in of.items()}
+    unserved = {label: _thinned(measured.series.unserved) for label, measured in of.items()}
+    some = any(measured.series.unserved.any() for measured in of.values())
+    moves = {label: _thinned(_moves_in_the_last_minute(measured)) for label, measured in of.items()}
     verdicts = [
         [label, "lost" if said.lost else "held", said.why]
-        for label, one in of.items()
-        for said in (verdict(one),)
+        for label, measured in of.items()
+        for said in (verdict(measured),)
     ]
-    figures = side_by_side({label: one.figures for label, one in of.items()})
+    figures = side_by_side({label: measured.figures for label, measured in of.items()})
     judged, settled = (
         f"{value:g} s" for value in (first.scenario.judge_from_s, first.scenario.settled_from_s)
     )
@@ -90,10 +90,10 @@ def _compared(name: str, of: Mapping[str, Measured]) -> str:
     return "".join(parts)
 
 
-def _one(identity: str, label: str, one: Measured) -> str:
+def _one(identity: str, label: str, measured: Measured) -> str:
     """One policy: its brokers, its budgets, what was lost."""
-    series, figures, chosen = one.series, one.figures, _chosen(one)
-    names = one.scenario.brokers.names
+    series, figures, chosen = measured.series, measured.figures, _chosen(measured)
+    names = measured.scenario.brokers.names
     usage = {names[row]: _thinned(series.usage[:, row]) for row in chosen}
     drained = {
         names[row]: [
@@ -102,7 +102,7 @@ def _one(identity: str, label: str, one: Measured) -> str:
         for row in chosen
     }
     heat = heat_map(
-        f"heat-{in_html(identity)}", f"usage of brokers, {label}", _times(one), usage, drained
+        f"heat-{in_html(identity)}", f"usage of brokers, {label}", _times(measured), usage, drained
     )
     left_out = (
         f" The {len(chosen)} with the greatest mean usage of {len(names)} brokers are drawn."
@@ -131,16 +131,18 @@ def _one(identity: str, label: str, one: Measured) -> str:
     ]
     parts = [
         f'<section data-cluster="{in_html(identity)}"><h2>{in_html(label)}</h2>',
-        f'<p class="soft">{in_html(one.scenario.name)}, {in_html(str(verdict(one)))}</p>{tiles(shown)}',
+        f'<p class="soft">{in_html(measured.scenario.name)}, {in_html(str(verdict(measured)))}</p>{tiles(shown)}',
         chart("Usage of brokers", HEAT_KEY + left_out, heat),
         _table(
             f"lost-{identity}",
             "What was lost, and why",
-            lost(one),
+            lost(measured),
             "no bundle was ever without an owner",
         ),
-        _budgets(identity, one),
-        _table(f"broken-{identity}", "Rules broken", rules, "") if (rules := broken(one)) else "",
+        _budgets(identity, measured),
+        _table(f"broken-{identity}", "Rules broken", rules, "")
+        if (rules := broken(measured))
+        else "",
         "</section>\n",
     ]
     return "".join(parts)
@@ -152,13 +154,13 @@ def _low_chart(
     return line_chart(in_html(identity), title, times, lines, "", height=170, ranked=False)
 
 
-def _budgets(identity: str, one: Measured) -> str:
-    if not one.scenario.policies.budgets:
+def _budgets(identity: str, measured: Measured) -> str:
+    if not measured.scenario.policies.budgets:
         return ""
     return _table(
         f"budgets-{identity}",
         "Budgets of moves",
-        budgets(one),
+        budgets(measured),
         "no bundle of a namespace with a budget moved",
     )
 
@@ -169,9 +171,9 @@ def _table(name: str, title: str, rows: Sequence[Mapping[str, Any]], empty: str)
     )
 
 
-def _chosen(one: Measured) -> list[int]:
+def _chosen(measured: Measured) -> list[int]:
     """The rows of brokers that are drawn, in the scenario's order."""
-    mean = np.nan_to_num(one.series.usage).mean(axis=0)
+    mean = np.nan_to_num(measured.series.usage).mean(axis=0)
     return sorted(np.argsort(-mean, kind="stable")[:MOST_BROKERS].tolist())
 
 
@@ -180,9 +182,9 @@ def _group(ticks: int) -> int:
     return math.ceil(ticks / MOST_POINTS)
 
 
-def _times(one: Measured) -> list[int]:
-    ticks = one.scenario.ticks
-    return [round(at * one.scenario.tick_s * 1000) for at in range(0, ticks, _group(ticks))]
+def _times(measured: Measured) -> list[int]:
+    ticks = measured.scenario.ticks
+    return [round(at * measured.scenario.tick_s * 1000) for at in range(0, ticks, _group(ticks))]
 
 
 def _thinned(line: Column) -> list[float | None]:
@@ -193,28 +195,30 @@ def _thinned(line: Column) -> list[float | None]:
     return [None if math.isnan(value) else round(value, 3) for value in points.tolist()]
 
 
-def _moves_in_the_last_minute(one: Measured) -> Ints:
-    ticks = max(1, round(60 / one.scenario.tick_s))
-    return np.convolve(one.series.moves, np.ones(ticks, np.int64))[: len(one.series.moves)]
+def _moves_in_the_last_minute(measured: Measured) -> Ints:
+    ticks = max(1, round(60 / measured.scenario.tick_s))
+    return np.convolve(measured.series.moves, np.ones(ticks, np.int64))[
+        : len(measured.series.moves)
+    ]
 
 
-def _points(identity: str, one: Measured) -> dict[str, Any]:
+def _points(identity: str, measured: Measured) -> dict[str, Any]:
     """What the script shows of one policy: the brokers' usages."""
-    series, names = one.series, one.scenario.brokers.names
+    series, names = measured.series, measured.scenario.brokers.names
     over, unserved = _thinned(series.shown_over_bound), _thinned(series.unserved)
     heads = [
         f"{at_ms / 1000:g} s, max/bound {ratio:.2f}, {int(count or 0)} bundles without an owner"
-        for at_ms, ratio, count in zip(_times(one), over, unserved, strict=True)
+        for at_ms, ratio, count in zip(_times(measured), over, unserved, strict=True)
     ]
     loads = {
         names[row]: [
             None if value is None else round(value, 2) for value in _thinned(series.usage[:, row])
         ]
-        for row in _chosen(one)
+        for row in _chosen(measured)
     }
     return {
         "cluster": identity,
-        "times_ms": _times(one),
+        "times_ms": _times(measured),
         "heads": heads,
         "loads": loads,
         "divisor": 1,
@@ -225,7 +229,7 @@ def _points(identity: str, one: Measured) -> dict[str, Any]:
 def _compared_points(name: str, of: Mapping[str, Measured]) -> dict[str, Any]:
     """What the script shows of all policies: their imbalance."""
     times = _times(next(iter(of.values())))
-    loads = {label: _thinned(one.series.shown_over_bound) for label, one in of.items()}
+    loads = {label: _thinned(measured.series.shown_over_bound) for label, measured in of.items()}
     heads = [f"{at_ms / 1000:g} s, max/bound" for at_ms in times]
     return {
         "cluster": name,

@@ -54,5 +54,5 @@ def what_if(
     given = effective(config, broker_conf, own)
     from lb_stream.sim.play.outlook import Change
 
-    drained = [full_name(given, cluster, one) for one in drain or ()]
+    drained = [full_name(given, cluster, broker) for broker in drain or ()]
     show_outlook(given, cluster, Change(tried, drained), minutes, json)

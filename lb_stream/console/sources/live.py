@@ -93,13 +93,13 @@ class Hub:
     def tell(self, row: Row) -> None:
         """Give an entry to all that want it."""
         with self._lock:
-            those = [one for one in self._listeners if one.wants(row)]
+            those = [listener for listener in self._listeners if listener.wants(row)]
         if those:
             told = json.dumps(
                 {"id": row["id"], "cluster": row["cluster"], "html": self._render(row)}
             )
-            for one in those:
-                one.put(told)
+            for listener in those:
+                listener.put(told)
 
 
 class Follower:
@@ -171,26 +171,32 @@ class Follower:
 
 def decision_row(value: bytes) -> Row:
     """A decision, as its topic has it, as a row of the feed. Raises ValidationError, ValueError."""
-    one = read_decision(value)
-    row = one.model_dump(mode="json", exclude={"explain"}) | {
-        "explain": one.explain.model_dump(mode="json")
+    decision = read_decision(value)
+    row = decision.model_dump(mode="json", exclude={"explain"}) | {
+        "explain": decision.explain.model_dump(mode="json")
     }
-    row |= {"entry": "decision", "id": one.decision_id, "at_ms": one.issued_ms}
+    row |= {"entry": "decision", "id": decision.decision_id, "at_ms": decision.issued_ms}
     return with_why(row | dict.fromkeys(("outcome", "detail", "took_ms")))
 
 
 def _answer(value: bytes) -> Row:
     """As a row of the feed."""
-    one = CommandResult.model_validate_json(value)
+    result = CommandResult.model_validate_json(value)
     row = {
         "entry": "command",
-        "id": one.id,
-        "cluster": one.cluster,
-        "kind": one.kind,
-        "at_ms": one.at_ms,
-        "outcome": one.outcome,
+        "id": result.id,
+        "cluster": result.cluster,
+        "kind": result.kind,
+        "at_ms": result.at_ms,
+        "outcome": result.outcome,
     }
-    return row | {"text": one.text, "rule": one.rule, "by": None, "arguments": {}, "dry_run": False}
+    return row | {
+        "text": result.text,
+        "rule": result.rule,
+        "by": None,
+        "arguments": {},
+        "dry_run": False,
+    }
 
 
 def now_ms() -> int:

@@ -68,7 +68,7 @@ class Trials:
             self._forget()
             trial = self._trials.get(key)
             if trial is None:
-                if sum(one.ended_s is None for one in self._trials.values()) >= MOST_OPEN:
+                if sum(other.ended_s is None for other in self._trials.values()) >= MOST_OPEN:
                     raise TooMany
                 trial = self._trials[key] = Trial()
                 threading.Thread(
@@ -80,11 +80,11 @@ class Trials:
     def _forget(self) -> None:
         now_s = self._clock()
         self._trials = {
-            key: one
-            for key, one in self._trials.items()
-            if one.ended_s is None or now_s - one.ended_s < KEPT_S
+            key: trial
+            for key, trial in self._trials.items()
+            if trial.ended_s is None or now_s - trial.ended_s < KEPT_S
         }
-        ended = [key for key, one in self._trials.items() if one.ended_s is not None]
+        ended = [key for key, trial in self._trials.items() if trial.ended_s is not None]
         for key in ended[: max(0, len(ended) - MOST_KEPT)]:
             del self._trials[key]
 

@@ -40,7 +40,9 @@ class Sessions:
         """Log somebody in; returns the token."""
         token, now = secrets.token_urlsafe(32), self._clock()
         with self._lock:
-            self._open = {key: one for key, one in self._open.items() if self._lives(one, now)}
+            self._open = {
+                key: session for key, session in self._open.items() if self._lives(session, now)
+            }
             while len(self._open) >= MOST:
                 self._open.pop(min(self._open, key=lambda key: self._open[key].used))
             self._open[token] = Session(name, now, now)
@@ -50,12 +52,12 @@ class Sessions:
         """Whose session it is; None: it is none, or over."""
         now = self._clock()
         with self._lock:
-            one = self._open.get(token)
-            if one is None or not self._lives(one, now):
+            session = self._open.get(token)
+            if session is None or not self._lives(session, now):
                 self._open.pop(token, None)
                 return None
-            one.used = now
-            return one.name
+            session.used = now
+            return session.name
 
     def end(self, token: str) -> None:
         """Log out."""
@@ -71,8 +73,8 @@ class Sessions:
         return hmac.compare_digest(self.proof(key).encode(), given.encode())
 
     @staticmethod
-    def _lives(one: Session, now: float) -> bool:
-        return now - one.used < IDLE_S and now - one.begun < LONGEST_S
+    def _lives(session: Session, now: float) -> bool:
+        return now - session.used < IDLE_S and now - session.begun < LONGEST_S
 
 
 class Tries:

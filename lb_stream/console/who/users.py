@@ -132,7 +132,7 @@ def user_lines(name: str, password: str | None, role: str, clusters: Mapping[str
     if clusters:
         lines.append(
             "clusters = { "
-            + ", ".join(f'"{cluster}" = "{one}"' for cluster, one in clusters.items())
+            + ", ".join(f'"{cluster}" = "{role}"' for cluster, role in clusters.items())
             + " }"
         )
     return "\n".join(lines) + "\n"

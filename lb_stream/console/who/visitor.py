@@ -36,7 +36,9 @@ class Access:
         cls, users: Path | None, header: str | None = None, proxies: tuple[str, ...] = ()
     ) -> Access:
         """Raises UsersError; ValueError for a proxy that is no address."""
-        known = frozenset(str(ipaddress.ip_address(one)) for one in proxies or ("127.0.0.1", "::1"))
+        known = frozenset(
+            str(ipaddress.ip_address(proxy)) for proxy in proxies or ("127.0.0.1", "::1")
+        )
         return cls(None if users is None else Users(users), header, known, Sessions(), Tries())
 
     @property

@@ -280,7 +280,8 @@ def thrash(decisions: Sequence[Row], within: int) -> Thrash:
                     {"bundle": bundle, "broker": source, "left_in": left_in, "back_in": back_in}
                 )
         cycles += [
-            {"bundle": bundle, "brokers": one, "moves": len(one) - 1} for one in _cycles(steps)
+            {"bundle": bundle, "brokers": cycle, "moves": len(cycle) - 1}
+            for cycle in _cycles(steps)
         ]
     moves = sum(len(steps) for _, steps in ways)
     redundant = sum(row["moves"] for row in cycles)

@@ -126,8 +126,8 @@ def past_of_reports(
 
     A slot has what was reported until its end. Times: None is the first, the last slot. Raises QueryError, and SettingError for a setting.
     """
-    reports = sorted(read_reports(path, broker), key=lambda one: one.at_ms or 0)
-    if any(one.at_ms is None for one in reports):
+    reports = sorted(read_reports(path, broker), key=lambda report: report.at_ms or 0)
+    if any(report.at_ms is None for report in reports):
         raise QueryError(
             f"{path}: a report that doesn't say when it was made: expected capturedAtMs, lastUpdate or timestamp in each",
             2,
@@ -135,8 +135,8 @@ def past_of_reports(
     config, shard, offset = cluster_config(settings).fold, Shard.empty(), 0
     before_ms: int | None = None
     bundles, brokers = [], []
-    taken = [one for one in reports if to_ms is None or (one.at_ms or 0) < to_ms]
-    for _, group in groupby(taken, key=lambda one: int(one.at_ms or 0) // resolution_ms):
+    taken = [report for report in reports if to_ms is None or (report.at_ms or 0) < to_ms]
+    for _, group in groupby(taken, key=lambda report: int(report.at_ms or 0) // resolution_ms):
         some = list(group)
         now_ms = int(some[-1].at_ms or 0)
         shard, refused = fold(shard, decoded(path, cluster, some, offset), now_ms, config)
@@ -166,7 +166,7 @@ def past_of_reports(
 def _interval_s(reports: list[Report]) -> float | None:
     """The median time between two reports of a broker."""
     at_s: dict[str, list[float]] = {}
-    for one in reports:
-        at_s.setdefault(one.broker, []).append((one.at_ms or 0) / 1000)
+    for report in reports:
+        at_s.setdefault(report.broker, []).append((report.at_ms or 0) / 1000)
     gaps = np.concatenate([np.diff(times) for times in at_s.values()])
     return float(np.median(gaps)) if len(gaps) else None

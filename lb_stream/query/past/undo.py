@@ -80,7 +80,7 @@ class Undo:
             "orders": self.orders,
             "moves": self.moves,
             "afterwards": self.afterwards,
-            "left": [list(one) for one in self.left],
+            "left": [list(pair) for pair in self.left],
         }
 
     def steps(self, pin_ms: int) -> list[tuple[str, list[Row]]]:
@@ -93,11 +93,11 @@ class Undo:
             steps.append(
                 (
                     "pin-bundles",
-                    [{"bundles": [one["bundle"] for one in self.moves], "for_ms": pin_ms}],
+                    [{"bundles": [move["bundle"] for move in self.moves], "for_ms": pin_ms}],
                 )
             )
         if self.moves:
-            steps.append(("unload", [_unload(one) for one in self.moves]))
+            steps.append(("unload", [_unload(move) for move in self.moves]))
         return steps
 
     def last_steps(self) -> list[tuple[str, list[Row]]]:
@@ -120,7 +120,7 @@ def undo_one(lake: Lake, name: str, cluster: str | None) -> Undo:
     commands = records(run(lake, _COMMANDS, [cluster, name, None]))
     if len(commands) > 1:
         raise QueryError(
-            f"{name} went to {', '.join(sorted(one['cluster'] for one in commands))}: say which, --cluster NAME",
+            f"{name} went to {', '.join(sorted(row['cluster'] for row in commands))}: say which, --cluster NAME",
             code=2,
         )
     if commands:
@@ -158,17 +158,21 @@ def _undo(
     if not rounds:
         raise QueryError(f"the log no longer has a round of {cluster}", code=2)
     now, now_ms = _orders(rounds[0]["memory"]), rounds[0]["now_ms"]
-    going_on = [one for one in now.waiting if one.command["id"] in {row["id"] for row in commands}]
+    going_on = [
+        waiting
+        for waiting in now.waiting
+        if waiting.command["id"] in {row["id"] for row in commands}
+    ]
     # the last answer to a command that goes on, with all of its decisions, is yet to come
-    ids = {*decision_ids, *(name for one in going_on for name in one.decision_ids)}
-    _take_back(lake, found, commands, {one.command["id"] for one in going_on}, now_ms)
+    ids = {*decision_ids, *(name for waiting in going_on for name in waiting.decision_ids)}
+    _take_back(lake, found, commands, {waiting.command["id"] for waiting in going_on}, now_ms)
     if since_ms is not None:
         found.orders = cancel_out(found.orders, now, now_ms)
     _leave_lost(found, now)
-    undrained = {one["broker"] for one in found.orders if one["kind"] == "undrain-broker"}
+    undrained = {order["broker"] for order in found.orders if order["kind"] == "undrain-broker"}
     decisions = records(run(lake, _DECISIONS, [cluster, sorted(ids), since_ms]))
     _move_back(lake, found, decisions, set(now.drained) - undrained)
-    _keep_queued(lake, found, [bundle for one in going_on for bundle in one.queued])
+    _keep_queued(lake, found, [bundle for waiting in going_on for bundle in waiting.queued])
     if found.moves:
         found.afterwards = [order for order in found.orders if may_end_publishing(order, now)]
         found.orders = [order for order in found.orders if order not in found.afterwards]
@@ -182,8 +186,8 @@ def _take_back(
 
     `going_on`: ids of those whose moves are still under way.
     """
-    done = [one for one in commands if one["outcome"] not in ("refused", "failed")]
-    given = [(one["kind"], json.loads(one["arguments"] or "{}")) for one in done]
+    done = [row for row in commands if row["outcome"] not in ("refused", "failed")]
+    given = [(row["kind"], json.loads(row["arguments"] or "{}")) for row in done]
     over = {done[place]["id"] for place in cancelled(given)}
     for command in commands:
         if command["id"] in over:
@@ -228,7 +232,7 @@ def _orders(memory: str) -> OperatorState:
 
 def _move_back(lake: Lake, found: Undo, decisions: Sequence[Row], drained: set[str]) -> None:
     """Each bundle back to where the first of these decisions took it from."""
-    bundles = list(dict.fromkeys(one["bundle"] for one in decisions))
+    bundles = list(dict.fromkeys(row["bundle"] for row in decisions))
     owner = {
         row["bundle"]: row["owner"] for row in records(run(lake, _OWNERS, [found.cluster, bundles]))
     }
@@ -237,14 +241,14 @@ def _move_back(lake: Lake, found: Undo, decisions: Sequence[Row], drained: set[s
         for row in records(run(lake, _LATER, [found.cluster, bundles]))
     }
     alive = {row["broker"] for row in records(run(lake, _ALIVE, [found.cluster]))}
-    ids = {one["decision_id"] for one in decisions}
+    ids = {row["decision_id"] for row in decisions}
     for bundle in bundles:
-        mine = [one for one in decisions if one["bundle"] == bundle]
+        mine = [row for row in decisions if row["bundle"] == bundle]
         home = next(
             (
-                one["source"]
-                for one in mine
-                if one["kind"] in MOVES and one["outcome"] == "confirmed"
+                row["source"]
+                for row in mine
+                if row["kind"] in MOVES and row["outcome"] == "confirmed"
             ),
             None,
         )
@@ -261,14 +265,14 @@ def _move_back(lake: Lake, found: Undo, decisions: Sequence[Row], drained: set[s
                     "bundle": bundle,
                     "from": owner[bundle],
                     "to": home,
-                    "decisions": [one["decision_id"] for one in mine],
+                    "decisions": [row["decision_id"] for row in mine],
                 }
             )
 
 
 def _keep_queued(lake: Lake, found: Undo, queued: Sequence[str]) -> None:
     """Have bundles stay whose moves wait: an order to the broker that has one ends its wait."""
-    going_back = {one["bundle"] for one in found.moves}
+    going_back = {move["bundle"] for move in found.moves}
     owners = records(run(lake, _OWNERS, [found.cluster, list(queued)]))
     owner = {row["bundle"]: row["owner"] for row in owners}
     for bundle in queued:

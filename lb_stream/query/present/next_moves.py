@@ -96,20 +96,24 @@ def next_moves(
     view = present_view(lake, here.cluster, config.balancer.weights, here.now_ms)
     made = decide(view, memory, Inbox(), config)
     mine = [
-        one for one in made.decisions if one.kind in MOVES and one.strategy == config.shedder.name
+        decision
+        for decision in made.decisions
+        if decision.kind in MOVES and decision.strategy == config.shedder.name
     ]
     bundles = made.view.bundles
-    proposals = {bundles.name(one.bundle): one for one in made.proposed.proposals}
+    proposals = {bundles.name(proposal.bundle): proposal for proposal in made.proposed.proposals}
     groups = tuple(_first(mine, proposals, most))
-    shown = [one for group in groups for one in group]
-    steps = list(_steps(made, [proposals[one.bundle] for one in shown]))
+    shown = [decision for group in groups for decision in group]
+    steps = list(_steps(made, [proposals[decision.bundle] for decision in shown]))
     rows = iter(
         [
-            _row(one, proposals[one.bundle].cost, usages)
-            for one, usages in zip(shown, steps, strict=True)
+            _row(decision, proposals[decision.bundle].cost, usages)
+            for decision, usages in zip(shown, steps, strict=True)
         ]
     )
-    before, after, fullest = _greatest(made, [proposals[one.bundle] for one in shown], steps)
+    before, after, fullest = _greatest(
+        made, [proposals[decision.bundle] for decision in shown], steps
+    )
     facts = made.proposed.plan
     return NextMoves(
         cluster=here.cluster,
@@ -168,9 +172,9 @@ def _first(
 ) -> Iterator[tuple[Decision, ...]]:
     """The first of them in their order, what belongs together as one."""
     group: list[Decision] = []
-    for one in decisions:
-        group.append(one)
-        if proposals[one.bundle].with_next:
+    for decision in decisions:
+        group.append(decision)
+        if proposals[decision.bundle].with_next:
             continue
         most -= len(group)
         if most < 0:
@@ -182,24 +186,28 @@ def _first(
 def _steps(made: Round, moves: Sequence[Unload]) -> Iterator[Usages]:
     """Of each move in turn, as the strategy tells or, else, as loads follow moves in flight."""
     view = made.view
-    for one in moves:
-        if one.usages is not None:
-            yield one.usages
+    for move in moves:
+        if move.usages is not None:
+            yield move.usages
             continue
-        to, before = one.destination, view.brokers.usage
-        view = with_moves(view, np.array([one.bundle]), np.array([-1 if to is None else to]))
+        to, before = move.destination, view.brokers.usage
+        view = with_moves(view, np.array([move.bundle]), np.array([-1 if to is None else to]))
         after = view.brokers.usage
         there = (None, None) if to is None else (float(before[to]), float(after[to]))
-        yield float(before[one.source]), float(after[one.source]), *there
+        yield float(before[move.source]), float(after[move.source]), *there
 
 
 def _row(decision: Decision, cost: float | None, usages: Usages) -> Row:
     others = [
-        one
-        for one in decision.explain.candidates
-        if one.broker != decision.destination and one.refused_by is None
+        candidate
+        for candidate in decision.explain.candidates
+        if candidate.broker != decision.destination and candidate.refused_by is None
     ]
-    second = min(others, key=lambda one: np.inf if one.score is None else one.score, default=None)
+    second = min(
+        others,
+        key=lambda candidate: np.inf if candidate.score is None else candidate.score,
+        default=None,
+    )
     return {
         "bundle": decision.bundle,
         "from": decision.source,
@@ -240,10 +248,10 @@ def _greatest(
     mean = float(np.nanmean(usage))
     even = np.full(len(brokers), mean) if facts is None else facts.even
     after = usage.copy()
-    for one, (_, source, _, destination) in zip(moves, steps, strict=True):
-        after[one.source] = source
-        if one.destination is not None and destination is not None:
-            after[one.destination] = destination
+    for move, (_, source, _, destination) in zip(moves, steps, strict=True):
+        after[move.source] = source
+        if move.destination is not None and destination is not None:
+            after[move.destination] = destination
     if not np.nanmax(usage) > 0:
         return None, None, None
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -260,7 +268,9 @@ def _reasons(
     if shown < planned:
         first = "" if shown else ", and the first ones belong together"
         yield f"{planned - shown} more moves are planned{first}: --moves {planned} shows all"
-    about_moves = [_told(one) for one in made.refusals if place_of(one.rule) in _ABOUT_MOVES]
+    about_moves = [
+        _told(refusal) for refusal in made.refusals if place_of(refusal.rule) in _ABOUT_MOVES
+    ]
     yield from about_moves
     if facts is not None and greatest is not None and greatest <= facts.trigger:
         yield f"nobody is above {facts.trigger:g} of an even load" + (" then" if shown else "")

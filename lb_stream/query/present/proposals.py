@@ -42,7 +42,9 @@ def waiting_proposals(lake: Lake, cluster: str | None = None) -> list[Row]:
     candidates only, and `told`: why, in words.
     """
     rows = [
-        _waiting(now, one) for now in standing_in(lake, cluster) for one in now.memory.proposals
+        _waiting(now, proposal)
+        for now in standing_in(lake, cluster)
+        for proposal in now.memory.proposals
     ]
     return sorted(rows, key=lambda row: (row["cluster"], row["step"]))
 
@@ -80,15 +82,17 @@ def ended_proposals(lake: Lake, cluster: str | None, last: int) -> list[Row]:
     return [_told(row) for row in records(run(lake, _ENDED, [cluster, last]))]
 
 
-def _waiting(now: Standing, one: Proposal) -> Row:
-    row = {name: getattr(one, name) for name in PROPOSALS.schema.names if hasattr(one, name)}
+def _waiting(now: Standing, proposal: Proposal) -> Row:
+    row = {
+        name: getattr(proposal, name) for name in PROPOSALS.schema.names if hasattr(proposal, name)
+    }
     row |= {"cluster": now.cluster, "state": "waiting"}
     row |= dict.fromkeys(("by", "why", "outcome", "outcome_reason"), "")
     row |= dict.fromkeys(("until_ms", "decision_id"))
     return row | {
         "seq": now.seq,
         "now_ms": now.now_ms,
-        "told": why_decided(one.rule, one.source, one.explain),
+        "told": why_decided(proposal.rule, proposal.source, proposal.explain),
     }
 
 

@@ -66,4 +66,6 @@ def broker(lake: Lake, cluster: str, name: str) -> Row | None:
     if not rows:
         return None
     limits = records(run(lake, _LIMITS, [cluster, name]))
-    return rows[0] | (limits[0] if limits else dict.fromkeys(f"{one}_limit" for one in RESOURCES))
+    return rows[0] | (
+        limits[0] if limits else dict.fromkeys(f"{resource}_limit" for resource in RESOURCES)
+    )

@@ -69,6 +69,11 @@ def overview(lake: Lake, facts: Sequence[ClusterFacts]) -> tuple[Row, ...]:
         )
     )
     return tuple(
-        {**empty, **loads.get(one.cluster, {}), "moves": moves.get(one.cluster, 0), "facts": one}
-        for one in facts
+        {
+            **empty,
+            **loads.get(cluster.cluster, {}),
+            "moves": moves.get(cluster.cluster, 0),
+            "facts": cluster,
+        }
+        for cluster in facts
     )

@@ -117,15 +117,15 @@ def _with_kafka(facts: Facts, settings: Settings) -> Facts:
 
 def troubles(lake: Lake | None, facts: Facts, limits: NotifySettings) -> Look:
     """What is wrong by these facts and open tables (None: there are none). Raises QueryError."""
-    found = [one for finding in verdict(facts).findings for one in _told(finding)]
+    found = [trouble for finding in verdict(facts).findings for trouble in _told(finding)]
     if lake is not None:
         found += _of_tables(lake, facts, limits)
     gone = {
-        ("broker_dead", one.cluster, broker): "silent for an hour, counted as gone"
-        for one in facts.clusters
-        for broker in one.gone
+        ("broker_dead", cluster.cluster, broker): "silent for an hour, counted as gone"
+        for cluster in facts.clusters
+        for broker in cluster.gone
     }
-    suspended = frozenset(one.cluster for one in facts.clusters if one.suspended)
+    suspended = frozenset(cluster.cluster for cluster in facts.clusters if cluster.suspended)
     return Look(
         facts.now_ms, tuple(found), stale(facts) is not None, suspended=suspended, endings=gone
     )
@@ -158,7 +158,7 @@ def _of_tables(lake: Lake, facts: Facts, limits: NotifySettings) -> Iterator[Tro
 
 def _uneven(lake: Lake, facts: Facts, limits: NotifySettings) -> Iterator[Trouble]:
     """Only active brokers count: a drained one is idle on purpose. Forgotten clusters don't."""
-    drained = {one.cluster: one.drained for one in facts.clusters}
+    drained = {cluster.cluster: cluster.drained for cluster in facts.clusters}
     usages = defaultdict[str, list[float]](list)
     for row in records(run(lake, _USAGES)):
         if row["broker"] not in drained.get(row["cluster"], (row["broker"],)):

@@ -19,27 +19,27 @@ def event_entries(
     """Events in order of time, and what errors call each. Raises ScenarioError."""
     chooser = Chooser(file, brokers, "brokers without an event", spec.seed)
     found: list[tuple[Entry, str]] = []
-    for at, one in enumerate(spec.events):
+    for at, event in enumerate(spec.events):
         field = f"events[{at}]"
-        if one.for_s > 0 and one.kind not in _UNDONE_BY:
+        if event.for_s > 0 and event.kind not in _UNDONE_BY:
             raise ScenarioError(
                 file,
                 f"{field}.for_s",
-                one.for_s,
-                f"none with kind {one.kind}: only {', '.join(_UNDONE_BY)} are undone",
+                event.for_s,
+                f"none with kind {event.kind}: only {', '.join(_UNDONE_BY)} are undone",
             )
-        for turn, broker in enumerate(chooser.choose(f"{field}.brokers", one.brokers)):
-            t_s = one.t_s + turn * one.every_s
-            factor = {} if one.factor is None else {"factor": one.factor}
-            found.append(({"t_s": t_s, "broker": broker, "kind": one.kind, **factor}, field))
-            if 0 < one.for_s <= spec.ticks * spec.tick_s - t_s:
-                undone = {"factor": 1.0} if one.kind == "slow" else {}
+        for turn, broker in enumerate(chooser.choose(f"{field}.brokers", event.brokers)):
+            t_s = event.t_s + turn * event.every_s
+            factor = {} if event.factor is None else {"factor": event.factor}
+            found.append(({"t_s": t_s, "broker": broker, "kind": event.kind, **factor}, field))
+            if 0 < event.for_s <= spec.ticks * spec.tick_s - t_s:
+                undone = {"factor": 1.0} if event.kind == "slow" else {}
                 found.append(
                     (
                         {
-                            "t_s": t_s + one.for_s,
+                            "t_s": t_s + event.for_s,
                             "broker": broker,
-                            "kind": _UNDONE_BY[one.kind],
+                            "kind": _UNDONE_BY[event.kind],
                             **undone,
                         },
                         field,
@@ -52,9 +52,9 @@ def event_entries(
 def starts_down(events: list[Entry]) -> set[str]:
     """The brokers that come before they ever go."""
     first: dict[str, str] = {}
-    for one in events:
-        if one["kind"] in ("crash", "leave", "up"):
-            first.setdefault(one["broker"], one["kind"])
+    for event in events:
+        if event["kind"] in ("crash", "leave", "up"):
+            first.setdefault(event["broker"], event["kind"])
     return {broker for broker, kind in first.items() if kind == "up"}
 
 
@@ -63,13 +63,13 @@ def fault_entries(file: str | Path, spec: Spec, brokers: tuple[str, ...]) -> lis
     chooser = Chooser(file, brokers, "brokers without a fault", spec.seed)
     return [
         {
-            "kind": one.kind,
-            "brokers": chooser.choose(f"faults[{at}].brokers", one.brokers),
-            "from_s": one.from_s,
-            "to_s": spec.ticks * spec.tick_s if one.to_s is None else one.to_s,
-            **({} if one.delay_s is None else {"delay_s": one.delay_s}),
+            "kind": fault.kind,
+            "brokers": chooser.choose(f"faults[{at}].brokers", fault.brokers),
+            "from_s": fault.from_s,
+            "to_s": spec.ticks * spec.tick_s if fault.to_s is None else fault.to_s,
+            **({} if fault.delay_s is None else {"delay_s": fault.delay_s}),
         }
-        for at, one in enumerate(spec.faults)
+        for at, fault in enumerate(spec.faults)
     ]
 
 
@@ -81,19 +81,19 @@ def policy_entries(
     walls = Chooser(file, brokers, "brokers without isolation", spec.seed)
     free = Chooser(file, namespaces, "namespaces without a rule", spec.seed)
     isolation: list[Entry] = []
-    for at, one in enumerate(given.isolation):
+    for at, policy in enumerate(given.isolation):
         field = f"policies.isolation[{at}]"
         names = free.choose(
-            f"{field}.tenant", _of_tenant(file, f"{field}.tenant", one.tenant, namespaces)
+            f"{field}.tenant", _of_tenant(file, f"{field}.tenant", policy.tenant, namespaces)
         )
         primary, secondary = (
-            walls.choose(f"{field}.primary", one.primary),
-            walls.choose(f"{field}.secondary", one.secondary),
+            walls.choose(f"{field}.primary", policy.primary),
+            walls.choose(f"{field}.secondary", policy.secondary),
         )
         isolation.append(
-            {"name": one.tenant, "namespaces": names, "primary": primary, "secondary": secondary}
+            {"name": policy.tenant, "namespaces": names, "primary": primary, "secondary": secondary}
         )
-        isolation[-1]["min_available"] = one.min_available
+        isolation[-1]["min_available"] = policy.min_available
     groups = [
         free.choose(f"policies.anti_affinity[{at}]", many)
         for at, many in enumerate(given.anti_affinity)
@@ -105,9 +105,11 @@ def policy_entries(
         ],
         "pinned_namespaces": free.choose("policies.pinned_namespaces", given.pinned_namespaces),
         "budgets": [
-            {"namespace": name, "moves_per_hour": one.moves_per_hour}
-            for at, one in enumerate(given.budgets)
-            for name in _of_tenant(file, f"policies.budgets[{at}].tenant", one.tenant, namespaces)
+            {"namespace": name, "moves_per_hour": budget.moves_per_hour}
+            for at, budget in enumerate(given.budgets)
+            for name in _of_tenant(
+                file, f"policies.budgets[{at}].tenant", budget.tenant, namespaces
+            )
         ],
     }
 

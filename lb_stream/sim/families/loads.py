@@ -39,17 +39,17 @@ def base_loads(
     """What bundles carry before any shape, and the number of each one's kind. `size_up`: sum of the sizes of the machines that are up."""
     given = spec.load
     draws = chance(spec.seed, "sizes")
-    shares = np.array([one.share for one in given.kinds])
+    shares = np.array([kind.share for kind in given.kinds])
     kind = (
         chance(spec.seed, "kinds")
         .choice(len(shares), count, p=shares / shares.sum())
         .astype(np.int64)
     )
     message, fan_out = np.empty(count), np.empty(count)
-    for number, one in enumerate(given.kinds):
+    for number, kind_spec in enumerate(given.kinds):
         mine = np.flatnonzero(kind == number)
-        message[mine] = draws.choice(one.message_bytes, len(mine))
-        fan_out[mine] = draws.choice(one.fan_out, len(mine))
+        message[mine] = draws.choice(kind_spec.message_bytes, len(mine))
+        fan_out[mine] = draws.choice(kind_spec.fan_out, len(mine))
     unit = np.stack([np.ones(count), fan_out, message, fan_out * message])
     loads = unit * (_sizes(file, spec, count, brokers_up) / needs(spec, unit).max(axis=0))
     return loads * (given.usage * size_up / needs(spec, loads).sum(axis=1).max()), kind
@@ -122,8 +122,10 @@ def _factor(shape: Shape, setting: Setting, number: int, growing: dict[int, list
         case DriftingHot():
             turn = (times // shape.every_s).astype(np.int64)
             hot = np.zeros((int(turn.max()) + 1, len(setting.tenant)), np.bool_)
-            for one in hot:
-                one[draws.permutation(len(one))[: max(1, round(shape.share * len(one)))]] = True
+            for namespace in hot:
+                namespace[
+                    draws.permutation(len(namespace))[: max(1, round(shape.share * len(namespace)))]
+                ] = True
             return np.where(hot[turn].T, shape.times, 1.0)
         case Growth():
             grown = np.clip((times - shape.from_s) / max(shape.to_s - shape.from_s, 1e-9), 0.0, 1.0)

@@ -184,7 +184,10 @@ def _pools(file: str | Path, parts: Parts, namespaces: list[str], namespace_of: 
         if len(pool.bundles) and len(pool.brokers) < max([1, *map(len, pool.together)]):
             wanted = "enough brokers that are up at the start: for each tenant, for those without a wall, for each group's namespaces"
             raise ScenarioError(
-                file, "policies.isolation", [one.name for one in parts.policies.isolation], wanted
+                file,
+                "policies.isolation",
+                [policy.name for policy in parts.policies.isolation],
+                wanted,
             )
     return pools
 

@@ -62,8 +62,8 @@ def make_from(file: Path | None, family: str = "", sets: Sequence[str] = ()) -> 
         merged = _over(
             merged, {name: value for name, value in layer.values.items() if name != "family"}
         )
-    for one in sets:
-        path, value = _argument(one)
+    for argument in sets:
+        path, value = _argument(argument)
         _put(merged, path, value)
         layers.append(_Layer("--set", _nested(path, value)))
     try:
@@ -161,7 +161,7 @@ def _placed(error: ScenarioError, layers: Sequence[_Layer]) -> ScenarioError:
     """The same error, told of the layer that gave the value, or of the uppermost."""
     path = list(_parts(error.field))
     origin = next(
-        (one.origin for one in reversed(layers) if _has(one.values, path)),
+        (layer.origin for layer in reversed(layers) if _has(layer.values, path)),
         layers[-1].origin if layers else "defaults",
     )
     return ScenarioError(origin, error.field, error.value, error.expected)

@@ -24,7 +24,7 @@ class _Part(KeyModel):
 
 
 def _chosen(value: Any) -> int | str | list[str]:
-    names = isinstance(value, list) and all(isinstance(one, str) for one in value)
+    names = isinstance(value, list) and all(isinstance(entry, str) for entry in value)
     if (
         names
         or value == "all"

@@ -137,7 +137,7 @@ def _cost(scenario: Scenario, history: History, series: Series, gaps: Gaps) -> d
 
 
 def _rules_broken(scenario: Scenario, history: History, series: Series) -> dict[str, Any]:
-    count = Counter(one.rule for one in history.breaks)
+    count = Counter(violation.rule for violation in history.breaks)
     violations = {
         "isolation_placements": count["isolation_placements"],
         "isolation_bundle_s": _rounded(scenario.tick_s * series.isolation.sum()),

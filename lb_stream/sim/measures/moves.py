@@ -81,16 +81,16 @@ def clients_of(scenario: Scenario, gaps: Gaps) -> Ints:
 def undone(moves: Gaps) -> int:
     """Moves whose bundle came back by a move, within an hour, to where it left from; not those out of drained brokers."""
     order = np.argsort(moves.bundle, kind="stable")
-    one = Gaps(*(getattr(moves, name)[order] for name in moves.__slots__))
-    back = np.zeros(len(one), np.bool_)
-    for lag in range(int(np.bincount(one.bundle).max(initial=0))):
-        first, later = slice(0, len(one) - lag), slice(lag, None)
+    gaps = Gaps(*(getattr(moves, name)[order] for name in moves.__slots__))
+    back = np.zeros(len(gaps), np.bool_)
+    for lag in range(int(np.bincount(gaps.bundle).max(initial=0))):
+        first, later = slice(0, len(gaps) - lag), slice(lag, None)
         back[first] |= (
-            (one.bundle[later] == one.bundle[first])
-            & (one.destination[later] == one.source[first])
-            & (one.until_s[later] <= one.since_s[first] + HOUR_S + TOLERANCE)
+            (gaps.bundle[later] == gaps.bundle[first])
+            & (gaps.destination[later] == gaps.source[first])
+            & (gaps.until_s[later] <= gaps.since_s[first] + HOUR_S + TOLERANCE)
         )
-    return int(np.count_nonzero(back & ~one.drained))
+    return int(np.count_nonzero(back & ~gaps.drained))
 
 
 def redundant(changes: Changes) -> int:
@@ -114,9 +114,9 @@ def above_budget(rules: Rules, moves: Gaps) -> Bools:
     """Of each move, whether with it there were more than its namespace's budget in an hour. Out of drained brokers they are free."""
     namespace, above = rules.namespace[moves.bundle], np.zeros(len(moves), np.bool_)
     counted = ~moves.drained & (rules.budget[namespace] >= 0)
-    for one in np.unique(namespace[counted]).tolist():
-        rows = np.flatnonzero(counted & (namespace == one))
-        above[rows] = moves_within_hour(moves.since_s[rows]) > rules.budget[one]
+    for number in np.unique(namespace[counted]).tolist():
+        rows = np.flatnonzero(counted & (namespace == number))
+        above[rows] = moves_within_hour(moves.since_s[rows]) > rules.budget[number]
     return above
 
 
@@ -135,11 +135,11 @@ def drain_seconds(scenario: Scenario, changes: Changes) -> float | None:
         if drain.kind != "drain":
             continue
         ends = (
-            one.t_s
-            for one in scenario.events
-            if one.broker == drain.broker
-            and one.t_s > drain.t_s
-            and one.kind in ("undrain", "crash", "leave")
+            event.t_s
+            for event in scenario.events
+            if event.broker == drain.broker
+            and event.t_s > drain.t_s
+            and event.kind in ("undrain", "crash", "leave")
         )
         stop = next(ends, scenario.end_s)
         change = (changes.new == drain.broker).astype(np.int64) - (changes.old == drain.broker)

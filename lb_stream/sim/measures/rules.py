@@ -30,10 +30,12 @@ class Rules:
         given = scenario.policies
         policy = {
             name: at
-            for at, one in reversed(list(enumerate(given.isolation)))
-            for name in one.namespaces
+            for at, policy in reversed(list(enumerate(given.isolation)))
+            for name in policy.namespaces
         }
-        group = {name: at for at, one in enumerate(given.anti_affinity) for name in one.namespaces}
+        group = {
+            name: at for at, group in enumerate(given.anti_affinity) for name in group.namespaces
+        }
         pinned = set(given.pinned_namespaces)
         return Rules(
             namespaces=names,
@@ -49,10 +51,10 @@ class Rules:
         """Who may have what while these brokers are up: isolation policies, then a row for bundles without one, × brokers."""
         may = np.zeros((len(self.isolation) + 1, len(up)), np.bool_)
         may[-1] = True
-        for row, one in enumerate(self.isolation):
-            primary = list(one.primary)
+        for row, policy in enumerate(self.isolation):
+            primary = list(policy.primary)
             may[row, primary] = True
             may[-1, primary] = False
-            if np.count_nonzero(up[primary]) < one.min_available:
-                may[row, list(one.secondary)] = True
+            if np.count_nonzero(up[primary]) < policy.min_available:
+                may[row, list(policy.secondary)] = True
         return may

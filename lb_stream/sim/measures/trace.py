@@ -66,14 +66,14 @@ def read_trace(path: Path) -> Iterator[dict[str, Any]]:
                 if not line.strip():
                     continue
                 try:
-                    one = json.loads(line)
+                    entry = json.loads(line)
                 except ValueError:
                     raise TraceError(f"{path}: line {number} is no JSON") from None
-                if not isinstance(one, dict):
+                if not isinstance(entry, dict):
                     raise TraceError(
-                        f"{path}: line {number} is {type(one).__name__}, expected an object"
+                        f"{path}: line {number} is {type(entry).__name__}, expected an object"
                     )
-                yield one
+                yield entry
     except OSError as error:
         raise TraceError(f"{path}: {error.strerror}") from None
     except UnicodeDecodeError:
@@ -111,7 +111,7 @@ class _Follower:
         self._changes: list[tuple[float, int, int, int, int, bool]] = []
         self._lost = 0
         self._breaks: list[Break] = []
-        self._deaf = [one for one in scenario.faults if one.kind == "lost_decisions"]
+        self._deaf = [fault for fault in scenario.faults if fault.kind == "lost_decisions"]
         # Which bundles of each group: its namespaces' bundles are few, and are asked anew at each acquisition.
         self._groups = {
             group: np.flatnonzero(rules.group == group)
@@ -200,7 +200,9 @@ class _Follower:
         self._lost += self._unheard(source if kind == "unload" else destination, self._now)
 
     def _unheard(self, broker: int, t_s: float) -> bool:
-        return any(broker in one.brokers and one.from_s <= t_s < one.to_s for one in self._deaf)
+        return any(
+            broker in fault.brokers and fault.from_s <= t_s < fault.to_s for fault in self._deaf
+        )
 
     def _own_decision(self, line: Mapping[str, Any], event: str, bundle: int, broker: int) -> None:
         """An effect needs a decision that says just this, that can have reached the broker, and that had time to."""

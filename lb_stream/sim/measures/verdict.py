@@ -107,7 +107,7 @@ def _left_alone(done: Measured) -> list[str]:
 
 
 def _broken(done: Measured) -> list[str]:
-    count = Counter(one.rule for one in done.history.breaks)
+    count = Counter(broken.rule for broken in done.history.breaks)
     broken = [f"{count[rule]} {words}" for rule, words in BROKEN.items() if count[rule]]
     above = done.figures["budget_breaches"]
     return [*broken, f"{above} moves above budgets"] if above else broken

@@ -44,8 +44,8 @@ def first_orders(
     `unowned`: all bundles of these namespaces. A namespace whose bundles leave a gap can't be brought in.
     """
     commands = [
-        SetPolicies(id=f"isolation:{one.name}", isolation=[_isolation(one, brokers)])
-        for one in policies.isolation
+        SetPolicies(id=f"isolation:{policy.name}", isolation=[_isolation(policy, brokers)])
+        for policy in policies.isolation
     ]
     grouped: list[tuple[str, str | None]] = [
         (name, group.name) for group in policies.anti_affinity for name in group.namespaces

@@ -101,7 +101,9 @@ def outlook(
         told = None if on_progress is None else partial(_told, on_progress, number, len(plans))
         scenario = made[name].scenario
         played = play(scenario, policies[name], told, plan.orders)
-        answers = tuple(played.answers[one.id] for one in plan.orders if one.id in played.answers)
+        answers = tuple(
+            played.answers[order.id] for order in plan.orders if order.id in played.answers
+        )
         found[name] = replace(
             _outlook(measured(scenario, played.lines), plan.happening.drained), answers=answers
         )
@@ -123,7 +125,7 @@ def _plans(history: History, change: Change) -> dict[str, _Plan]:
     commanded, paused = orders.settings, orders.paused
     before = in_force(history.settings, commanded)
     after = in_force(history.settings, _commanded(commanded, change.settings))
-    modes = [cluster_config(one).balancer.mode for one in (before, after)]
+    modes = [cluster_config(settings).balancer.mode for settings in (before, after)]
     if modes[0] != modes[1] and modes[1] == "approve":
         wanted = f"observe or act: in {modes[1]} nothing that balancing wants moves until somebody approves it (lbctl proposals)"
         raise ScenarioError(f"history of {history.cluster}", "mode", modes[1], wanted)

@@ -106,7 +106,7 @@ class Game:
         self.orders: list[Received] = list(
             first_orders(scenario.policies, scenario.brokers.names, _with_unowned(scenario))
         )
-        self.orders += [Received.of(one, at_ms(0.0)) for one in self.ordered]
+        self.orders += [Received.of(command, at_ms(0.0)) for command in self.ordered]
         self.now_s = 0.0
         self._calendar: list[tuple[float, int, int, Callable[[], None]]] = []
         self._number = self._added = 0

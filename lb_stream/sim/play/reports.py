@@ -183,8 +183,10 @@ def _limits(model: ClusterModel, brokers: Sequence[int]) -> dict[str, Floats]:
 def _table(columns: Mapping[str, Any], count: int, schema: pa.Schema) -> pa.Table:
     """A table of the schema; columns that are not given are null."""
     arrays = [
-        pa.array(columns[one.name], one.type) if one.name in columns else pa.nulls(count, one.type)
-        for one in schema
+        pa.array(columns[column.name], column.type)
+        if column.name in columns
+        else pa.nulls(count, column.type)
+        for column in schema
     ]
     return pa.table(arrays, schema=schema)
 
@@ -208,7 +210,7 @@ class Post:
             "offset": pa.array(self.offset + np.arange(count, dtype=np.int64)),
             "append_ms": pa.array(np.full(count, at_ms(t_s), np.int64)),
         }
-        columns = [position.get(one.name, made.reports[one.name]) for one in REPORT_SCHEMA]
+        columns = [position.get(column.name, made.reports[column.name]) for column in REPORT_SCHEMA]
         self._reports.append(pa.table(columns, schema=REPORT_SCHEMA))
         shifted = pa.array(made.samples["report"].to_numpy() + np.int32(self._reported), pa.int32())
         self._samples.append(

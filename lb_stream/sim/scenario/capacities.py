@@ -80,23 +80,23 @@ def fitted(first: Floats, second: Floats, wanted: Floats) -> tuple[float, float]
 
     Columns that go together share what they explain.
     """
-    one, two, cross = float(first @ first), float(second @ second), float(first @ second)
+    value, two, cross = float(first @ first), float(second @ second), float(first @ second)
     to_one, to_two = float(first @ wanted), float(second @ wanted)
-    if one <= 0 or two <= 0:
+    if value <= 0 or two <= 0:
         return (
-            max(to_one / one, 0.0) if one > 0 else 0.0,
+            max(to_one / value, 0.0) if value > 0 else 0.0,
             max(to_two / two, 0.0) if two > 0 else 0.0,
         )
-    determinant = one * two - cross * cross
-    if determinant < 1e-6 * one * two:
-        return max(to_one / one / 2, 0.0), max(to_two / two / 2, 0.0)
+    determinant = value * two - cross * cross
+    if determinant < 1e-6 * value * two:
+        return max(to_one / value / 2, 0.0), max(to_two / two / 2, 0.0)
     a, b = (
         (to_one * two - to_two * cross) / determinant,
-        (to_two * one - to_one * cross) / determinant,
+        (to_two * value - to_one * cross) / determinant,
     )
     if a >= 0 and b >= 0:
         return a, b
-    return (0.0, max(to_two / two, 0.0)) if a < 0 else (max(to_one / one, 0.0), 0.0)
+    return (0.0, max(to_two / two, 0.0)) if a < 0 else (max(to_one / value, 0.0), 0.0)
 
 
 def _cpu(reports: pa.Table, broker: Ints, count: int) -> tuple[Floats, Floats, list[str]]:
@@ -138,7 +138,9 @@ def _cpu(reports: pa.Table, broker: Ints, count: int) -> tuple[Floats, Floats, l
         *_unknown(known, "cpu limit", "one core"),
     ]
     with np.errstate(divide="ignore"):
-        msgs, size = (np.minimum(each / np.float64(one) / slowness, ENDLESS) for one in (a, b))
+        msgs, size = (
+            np.minimum(each / np.float64(coefficient) / slowness, ENDLESS) for coefficient in (a, b)
+        )
     return msgs, size, notes
 
 

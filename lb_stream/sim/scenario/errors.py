@@ -116,11 +116,18 @@ def _place(model: type[BaseModel], loc: tuple[Any, ...]) -> tuple[tuple[Any, ...
 def _tagged(annotation: Any, kind: str) -> type[BaseModel] | None:
     """The member of a union of models whose `kind` is this one."""
     members = [
-        one for one in get_args(annotation) if isinstance(one, type) and issubclass(one, BaseModel)
+        member
+        for member in get_args(annotation)
+        if isinstance(member, type) and issubclass(member, BaseModel)
     ]
     return (
         next(
-            (one for one in members if kind in get_args(one.model_fields["kind"].annotation)), None
+            (
+                member
+                for member in members
+                if kind in get_args(member.model_fields["kind"].annotation)
+            ),
+            None,
         )
         if len(members) > 1
         else None
@@ -135,7 +142,10 @@ def _held(annotation: Any) -> Any:
         and get_args(annotation)
     ):
         members = get_args(annotation)
-        if sum(isinstance(one, type) and issubclass(one, BaseModel) for one in members) > 1:
+        if (
+            sum(isinstance(member, type) and issubclass(member, BaseModel) for member in members)
+            > 1
+        ):
             return annotation
         annotation = members[0]
     return annotation

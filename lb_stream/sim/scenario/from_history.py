@@ -236,7 +236,9 @@ def _policies(
     for name, policy in zip(orders.isolation, given.isolation, strict=True):
         primary = tuple(row for row, broker in enumerate(brokers) if policy.is_primary(broker))
         secondary = tuple(row for row, broker in enumerate(brokers) if policy.is_secondary(broker))
-        named = tuple(one for one in namespaces if policy.names(one))
+        named = tuple(
+            namespace_name for namespace_name in namespaces if policy.names(namespace_name)
+        )
         if named and primary:
             isolation.append(Isolation(name, named, primary, secondary, policy.min_available))
         else:
@@ -245,9 +247,9 @@ def _policies(
             )
     at: dict[tuple[str, int], set[str]] = {}
     groups: dict[str, list[str]] = {}
-    for one in namespaces:
-        if (group := given.group_of(one)) is not None:
-            groups.setdefault(group, []).append(one)
+    for namespace_name in namespaces:
+        if (group := given.group_of(namespace_name)) is not None:
+            groups.setdefault(group, []).append(namespace_name)
     for namespace, row in zip(namespace_of, owner.tolist(), strict=True):
         if row >= 0 and (group := given.group_of(namespace)) is not None:
             at.setdefault((group, row), set()).add(namespace)
@@ -261,5 +263,5 @@ def _policies(
         for group, some in sorted(groups.items())
         if group not in broken
     ]
-    kept = tuple(one for one in pinned if one in namespaces)
+    kept = tuple(namespace for namespace in pinned if namespace in namespaces)
     return ScenarioPolicies(tuple(isolation), tuple(anti_affinity), kept), notes

@@ -77,7 +77,7 @@ def once(path: Path, field: str, values: Iterable[str]) -> None:
 
 def brokers_of(path: Path, document: Document) -> ScenarioBrokers:
     """The brokers as columns. Raises ScenarioError for two of one name."""
-    names = tuple(one.name for one in document.brokers)
+    names = tuple(broker.name for broker in document.brokers)
     seen: set[str] = set()
     for at, name in enumerate(names):
         if name in seen:
@@ -86,11 +86,11 @@ def brokers_of(path: Path, document: Document) -> ScenarioBrokers:
             )
         seen.add(name)
     columns = {
-        name: np.array([getattr(one, name) for one in document.brokers], np.float64)
+        name: np.array([getattr(broker, name) for broker in document.brokers], np.float64)
         for name in AMOUNTS
     }
     return ScenarioBrokers(
-        names=names, up=np.array([one.up for one in document.brokers], np.bool_), **columns
+        names=names, up=np.array([broker.up for broker in document.brokers], np.bool_), **columns
     )
 
 
@@ -109,62 +109,68 @@ def judged_times(within: References) -> None:
 
 def events_of(within: References, fields: Sequence[str] = ()) -> tuple[Event, ...]:
     """Events in order of time, each of which changes something. `fields`: how errors call each, where it isn't its place in the list."""
-    up = {one.name: one.up for one in within.document.brokers}
+    up = {broker.name: broker.up for broker in within.document.brokers}
     drained = dict.fromkeys(up, False)
     found: list[Event] = []
-    for at, one in enumerate(within.document.events):
+    for at, event in enumerate(within.document.events):
         field = fields[at] if fields else f"events[{at}]"
-        row = within.broker(f"{field}.broker", one.broker)
+        row = within.broker(f"{field}.broker", event.broker)
         before_s = found[-1].t_s if found else 0.0
-        if within.within(f"{field}.t_s", one.t_s) < before_s:
+        if within.within(f"{field}.t_s", event.t_s) < before_s:
             raise ScenarioError(
                 within.path,
                 f"{field}.t_s",
-                one.t_s,
+                event.t_s,
                 f"{before_s:g} or more: events are in order of time",
             )
-        _only_with(within.path, f"{field}.factor", one.factor, one.kind, "slow")
-        if one.kind in ("crash", "leave") and not up[one.broker]:
+        _only_with(within.path, f"{field}.factor", event.factor, event.kind, "slow")
+        if event.kind in ("crash", "leave") and not up[event.broker]:
             raise ScenarioError(
                 within.path,
                 f"{field}.kind",
-                one.kind,
-                f"another kind: {one.broker} is down at {one.t_s:g} s",
+                event.kind,
+                f"another kind: {event.broker} is down at {event.t_s:g} s",
             )
-        if one.kind == "up" and up[one.broker]:
+        if event.kind == "up" and up[event.broker]:
             raise ScenarioError(
                 within.path,
                 f"{field}.kind",
-                one.kind,
-                f"another kind: {one.broker} is up at {one.t_s:g} s",
+                event.kind,
+                f"another kind: {event.broker} is up at {event.t_s:g} s",
             )
-        if one.kind in ("drain", "undrain") and drained[one.broker] == (one.kind == "drain"):
-            state = "drained" if drained[one.broker] else "not drained"
+        if event.kind in ("drain", "undrain") and drained[event.broker] == (event.kind == "drain"):
+            state = "drained" if drained[event.broker] else "not drained"
             raise ScenarioError(
                 within.path,
                 f"{field}.kind",
-                one.kind,
-                f"another kind: {one.broker} is {state} at {one.t_s:g} s",
+                event.kind,
+                f"another kind: {event.broker} is {state} at {event.t_s:g} s",
             )
-        up[one.broker] = one.kind == "up" or (up[one.broker] and one.kind not in ("crash", "leave"))
-        drained[one.broker] = one.kind == "drain" or (drained[one.broker] and one.kind != "undrain")
-        found.append(Event(one.t_s, row, one.kind, 1.0 if one.factor is None else one.factor))
+        up[event.broker] = event.kind == "up" or (
+            up[event.broker] and event.kind not in ("crash", "leave")
+        )
+        drained[event.broker] = event.kind == "drain" or (
+            drained[event.broker] and event.kind != "undrain"
+        )
+        found.append(
+            Event(event.t_s, row, event.kind, 1.0 if event.factor is None else event.factor)
+        )
     return tuple(found)
 
 
 def faults_of(within: References) -> tuple[Fault, ...]:
     """Faults, each with a time that begins within the scenario."""
     found = []
-    for at, one in enumerate(within.document.faults):
+    for at, fault in enumerate(within.document.faults):
         field = f"faults[{at}]"
-        rows = within.brokers(f"{field}.brokers", one.brokers)
-        from_s = within.within(f"{field}.from_s", one.from_s)
-        if one.to_s <= from_s:
+        rows = within.brokers(f"{field}.brokers", fault.brokers)
+        from_s = within.within(f"{field}.from_s", fault.from_s)
+        if fault.to_s <= from_s:
             raise ScenarioError(
-                within.path, f"{field}.to_s", one.to_s, f"more than from_s, {from_s:g}"
+                within.path, f"{field}.to_s", fault.to_s, f"more than from_s, {from_s:g}"
             )
-        _only_with(within.path, f"{field}.delay_s", one.delay_s, one.kind, "stale_reports")
-        found.append(Fault(one.kind, rows, from_s, one.to_s, one.delay_s or 0.0))
+        _only_with(within.path, f"{field}.delay_s", fault.delay_s, fault.kind, "stale_reports")
+        found.append(Fault(fault.kind, rows, from_s, fault.to_s, fault.delay_s or 0.0))
     return tuple(found)
 
 
@@ -183,15 +189,17 @@ def policies_of(within: References) -> ScenarioPolicies:
     """The rules; a namespace is in one anti-affinity group and has one budget at most."""
     given, path = within.document.policies, within.path
     isolation = []
-    for at, one in enumerate(given.isolation):
+    for at, policy in enumerate(given.isolation):
         field = f"policies.isolation[{at}]"
-        once(path, f"{field}.namespaces", one.namespaces)
+        once(path, f"{field}.namespaces", policy.namespaces)
         primary, secondary = (
-            within.brokers(f"{field}.primary", one.primary),
-            within.brokers(f"{field}.secondary", one.secondary),
+            within.brokers(f"{field}.primary", policy.primary),
+            within.brokers(f"{field}.secondary", policy.secondary),
         )
         isolation.append(
-            Isolation(one.name, tuple(one.namespaces), primary, secondary, one.min_available)
+            Isolation(
+                policy.name, tuple(policy.namespaces), primary, secondary, policy.min_available
+            )
         )
     group_of: dict[str, str] = {}
     for at, group in enumerate(given.anti_affinity):
@@ -205,13 +213,13 @@ def policies_of(within: References) -> ScenarioPolicies:
                     f"another namespace: group {group_of[namespace]} has this one",
                 )
             group_of[namespace] = group.name
-    once(path, "policies.isolation.name", (one.name for one in given.isolation))
-    once(path, "policies.anti_affinity.name", (one.name for one in given.anti_affinity))
+    once(path, "policies.isolation.name", (policy.name for policy in given.isolation))
+    once(path, "policies.anti_affinity.name", (group.name for group in given.anti_affinity))
     once(path, "policies.pinned_namespaces", given.pinned_namespaces)
-    once(path, "policies.budgets.namespace", (one.namespace for one in given.budgets))
+    once(path, "policies.budgets.namespace", (budget.namespace for budget in given.budgets))
     return ScenarioPolicies(
         tuple(isolation),
-        tuple(AntiAffinity(one.name, tuple(one.namespaces)) for one in given.anti_affinity),
+        tuple(AntiAffinity(group.name, tuple(group.namespaces)) for group in given.anti_affinity),
         tuple(given.pinned_namespaces),
-        {one.namespace: one.moves_per_hour for one in given.budgets},
+        {budget.namespace: budget.moves_per_hour for budget in given.budgets},
     )

@@ -82,24 +82,24 @@ def _document(scenario: Scenario) -> dict[str, Any]:
             }
             for row, name in enumerate(brokers.names)
         ],
-        "events": [_event(brokers.names, one) for one in scenario.events],
-        "faults": [_fault(brokers.names, one) for one in scenario.faults],
+        "events": [_event(brokers.names, event) for event in scenario.events],
+        "faults": [_fault(brokers.names, fault) for fault in scenario.faults],
         "policies": _policies(brokers.names, scenario.policies),
     }
 
 
-def _event(brokers: tuple[str, ...], one: Event) -> dict[str, Any]:
-    factor = {"factor": one.factor} if one.kind == "slow" else {}
-    return {"t_s": one.t_s, "broker": brokers[one.broker], "kind": one.kind, **factor}
+def _event(brokers: tuple[str, ...], event: Event) -> dict[str, Any]:
+    factor = {"factor": event.factor} if event.kind == "slow" else {}
+    return {"t_s": event.t_s, "broker": brokers[event.broker], "kind": event.kind, **factor}
 
 
-def _fault(brokers: tuple[str, ...], one: Fault) -> dict[str, Any]:
-    delay = {"delay_s": one.delay_s} if one.kind == "stale_reports" else {}
+def _fault(brokers: tuple[str, ...], fault: Fault) -> dict[str, Any]:
+    delay = {"delay_s": fault.delay_s} if fault.kind == "stale_reports" else {}
     return {
-        "kind": one.kind,
-        "brokers": [brokers[row] for row in one.brokers],
-        "from_s": one.from_s,
-        "to_s": one.to_s,
+        "kind": fault.kind,
+        "brokers": [brokers[row] for row in fault.brokers],
+        "from_s": fault.from_s,
+        "to_s": fault.to_s,
         **delay,
     }
 
@@ -108,16 +108,17 @@ def _policies(brokers: tuple[str, ...], given: ScenarioPolicies) -> dict[str, An
     parts = {
         "isolation": [
             {
-                "name": one.name,
-                "namespaces": list(one.namespaces),
-                "primary": [brokers[row] for row in one.primary],
-                "secondary": [brokers[row] for row in one.secondary],
-                "min_available": one.min_available,
+                "name": policy.name,
+                "namespaces": list(policy.namespaces),
+                "primary": [brokers[row] for row in policy.primary],
+                "secondary": [brokers[row] for row in policy.secondary],
+                "min_available": policy.min_available,
             }
-            for one in given.isolation
+            for policy in given.isolation
         ],
         "anti_affinity": [
-            {"name": one.name, "namespaces": list(one.namespaces)} for one in given.anti_affinity
+            {"name": group.name, "namespaces": list(group.namespaces)}
+            for group in given.anti_affinity
         ],
         "pinned_namespaces": list(given.pinned_namespaces),
         "budgets": [
