@@ -361,7 +361,7 @@ def replay(read_together_ms: int = READ_TOGETHER_MS) -> Replay:
     rounds = [one for one in leader_rounds() if one.at_ms >= reports[0][0].at_ms]
     memories = dict.fromkeys(modes, memory_before())
     moments: list[tuple[int, Any]] = [(report.at_ms, (report, batch)) for report, batch in reports]
-    moments += [(one.at_ms - WRITES_AFTER_MS, one) for one in leader_averages()] + [
+    moments += [(average.at_ms - WRITES_AFTER_MS, average) for average in leader_averages()] + [
         (one.at_ms, one) for one in rounds
     ]
     bundles: list[BundleBeside] = []

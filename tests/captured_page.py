@@ -46,9 +46,9 @@ def throughput(average: tuple[int, tuple[float, ...]]) -> float:
 def ratios(bundles: Iterable[BundleBeside], mode: str, term: int) -> list[float]:
     """Ours ÷ the leader's throughput (term 0: short, 1: long) of bundles that carry any."""
     return [
-        throughput(one.ours[mode][term]) / throughput(one.leader[term])
-        for one in bundles
-        if throughput(one.leader[term])
+        throughput(bundle.ours[mode][term]) / throughput(bundle.leader[term])
+        for bundle in bundles
+        if throughput(bundle.leader[term])
     ]
 
 
@@ -60,7 +60,7 @@ def quantiles(values: list[float], at: Sequence[float] = (0.05, 0.5, 0.95)) -> s
 def minutes(run: Replay) -> str:
     """The averages each time that the leader wrote its own."""
     body = []
-    for at_ms, found in groupby(run.bundles, key=lambda one: one.at_ms):
+    for at_ms, found in groupby(run.bundles, key=lambda bundle: bundle.at_ms):
         group = list(found)
         equal = sum(one.ours["reference"] == one.leader for one in group)
         samples = [one.ours["per_report"][1][0] / one.leader[1][0] for one in group]
@@ -79,7 +79,7 @@ def minutes(run: Replay) -> str:
 
 def examples(run: Replay) -> str:
     """Some bundles at the last of these times: those that the leader had moved, and the most loaded."""
-    last = [one for one in run.bundles if one.at_ms == run.bundles[-1].at_ms]
+    last = [bundle for bundle in run.bundles if bundle.at_ms == run.bundles[-1].at_ms]
     moved = {shed.bundle for one in run.rounds for shed in one.leader.sheds}
     heaviest = sorted(
         (one for one in last if one.bundle not in moved), key=lambda one: -throughput(one.leader[1])
@@ -131,7 +131,7 @@ def decisions(run: Replay) -> str:
 
 
 def _ours(shed: LeaderShed, beside: RoundBeside, mode: str) -> str:
-    mine = [one for one in beside.ours[mode].decisions if one.source == shed.source]
+    mine = [decision for decision in beside.ours[mode].decisions if decision.source == shed.source]
     parts = []
     for one in mine:
         bundle = (
@@ -156,17 +156,18 @@ def summary(run: Replay) -> str:
 
 def _averages(run: Replay) -> str:
     equal, apart = (
-        sum(one.ours["reference"] == one.leader for one in found.bundles)
+        sum(bundle.ours["reference"] == bundle.leader for bundle in found.bundles)
         for found in (run, replay(read_together_ms=0))
     )
     sums = max(
         abs(ours - theirs) / theirs
-        for one in run.brokers
-        for ours, theirs in zip(one.ours["reference"], one.leader, strict=True)
+        for broker in run.brokers
+        for ours, theirs in zip(broker.ours["reference"], broker.leader, strict=True)
     )
     return (
         f"The leader decided on {len(stored_reports())} reports and wrote {len(run.bundles)} averages of bundles at "
-        f"{len({one.at_ms for one in run.bundles})} times. With `reference` samples {equal} of ours equal them **to the last bit**, sample "
+        f"{len({bundle.at_ms for bundle in run.bundles})} times. With `reference` samples "
+        f"{equal} of ours equal them **to the last bit**, sample "
         f"counts and topics included; {apart} when reports written within {READ_TOGETHER_MS} ms are not taken to be seen together. "
         f"Each broker's sums ({len(run.brokers)} records) differ by {sums:.0e} of their value at most."
     )
@@ -174,7 +175,7 @@ def _averages(run: Replay) -> str:
 
 def _default(run: Replay) -> str:
     short, long = (np.median(ratios(run.bundles, "per_report", term)) for term in (0, 1))
-    reports, writes = stored_reports(), {one.at_ms for one in run.bundles}
+    reports, writes = stored_reports(), {bundle.at_ms for bundle in run.bundles}
     minutes_long = (reports[-1].at_ms - reports[0].at_ms) / 60_000
     theirs = minutes_long / (len(reports) + len(writes))
     ours = minutes_long / (len(reports) / len({report.broker for report in reports}))
@@ -189,16 +190,16 @@ def _verdicts(run: Replay) -> str:
     """Decided from the same brokers, with the same figures."""
     agreed = sum(
         all(
-            {one.source for one in ours.decisions} == set(beside.leader.hot)
+            {decision.source for decision in ours.decisions} == set(beside.leader.hot)
             for ours in beside.ours.values()
         )
         for beside in run.rounds
     )
     theirs = [
-        (one, beside.leader.hot[one.source])
+        (decision, beside.leader.hot[decision.source])
         for beside in run.rounds
         for ours in beside.ours.values()
-        for one in ours.decisions
+        for decision in ours.decisions
     ]
     apart = max(
         abs(mine - leaders) / leaders
@@ -215,7 +216,7 @@ def _choices(run: Replay) -> str:
     sheds = [(shed, beside) for beside in run.rounds for shed in beside.leader.sheds]
     same = {
         mode: sum(
-            shed.bundle in {one.bundle for one in beside.ours[mode].decisions}
+            shed.bundle in {decision.bundle for decision in beside.ours[mode].decisions}
             for shed, beside in sheds
         )
         for mode in ("reference", "per_report")

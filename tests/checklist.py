@@ -56,7 +56,7 @@ def read_rows(text: str) -> list[Row]:
             if (
                 not isinstance(tests, list)
                 or not row.keys() <= {"says", "tests"}
-                or not all(isinstance(one, str) for one in tests)
+                or not all(isinstance(test, str) for test in tests)
             ):
                 raise ValueError(
                     f"[{section}] {name} = {given!r}: expected a list of tests, or {{ says = TEXT, tests = [TEST, ...] }}"

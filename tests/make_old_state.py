@@ -100,7 +100,7 @@ class World:
                 "msgRateOut": rate / 2,
                 "topics": 5,
             }
-        total = sum(one["msgRateIn"] for one in stats.values())
+        total = sum(stat["msgRateIn"] for stat in stats.values())
         usage = {
             "cpu": {"usage": total / 30, "limit": 100.0},
             "msgThroughputIn": 1000 * total,

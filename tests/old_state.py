@@ -151,7 +151,8 @@ def fill(bootstrap: str, records: Iterable[Record], published: int) -> None:
         client.wait_for_topics(list(by_name))
         with closing(KafkaProducer(bootstrap_servers=bootstrap, linger_ms=5)) as producer:
             sent = [
-                (one, producer.send(f"{PIPELINE}-{one.topic}", *_fields(one))) for one in records
+                (record, producer.send(f"{PIPELINE}-{record.topic}", *_fields(record)))
+                for record in records
             ]
             for one, future in sent:
                 written = future.get(timeout=30)

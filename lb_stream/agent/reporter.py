@@ -76,10 +76,10 @@ class Reporter:
                 forced = forced or broker in self._owed
                 reports = [
                     kept
-                    for one in reports
-                    if (kept := throttle.take(one, now_ms, forced)) is not None
+                    for report in reports
+                    if (kept := throttle.take(report, now_ms, forced)) is not None
                 ]
-            values = [_bytes_of(one) for one in reports]
+            values = [_bytes_of(report) for report in reports]
         except BrokerError as error:
             self.silent(broker, f"gives no report: {error}")
             return

@@ -172,7 +172,7 @@ def verdict(facts: Facts) -> Verdict:
     if facts.demo_end is not None:
         advice = "`lbctl demo --keep` runs one that goes on until Ctrl-C"
         return Verdict("ended", f"ended: {facts.demo_end.sentence}: {advice}", ())
-    found = sorted(_findings(facts), key=lambda one: -EXIT_CODES[one.state])
+    found = sorted(_findings(facts), key=lambda finding: -EXIT_CODES[finding.state])
     grave = [one for one in found if one.state != "healthy"]
     if not grave:
         count = len(facts.clusters)
@@ -190,7 +190,9 @@ def stale(facts: Facts) -> str | None:
     found = next(_of_job(facts), None)
     if found is None:
         return None
-    newest = max([facts.job.last_batch_ms or 0, *(one.last_round_ms for one in facts.clusters)])
+    newest = max(
+        [facts.job.last_batch_ms or 0, *(cluster.last_round_ms for cluster in facts.clusters)]
+    )
     age = (
         f"what is shown is {span(facts.now_ms - newest)} old"
         if newest
@@ -233,8 +235,8 @@ def _findings(facts: Facts) -> Iterator[Finding]:
             "start the agents: lbctl agent pulsar --help",
             event="no_reports",
         )
-    for one in facts.clusters:
-        yield from _of_cluster(one, facts.now_ms)
+    for cluster in facts.clusters:
+        yield from _of_cluster(cluster, facts.now_ms)
     yield from _of_lag(facts)
     least = min(LEAST_DISK_BYTES, LEAST_DISK_SHARE * (facts.disk_size or 0))
     if facts.disk_free is not None and facts.disk_free < least:

@@ -87,9 +87,9 @@ class Arrived:
         """What heartbeats say of who balances by itself: of those who do, and of those who did."""
         beats = _of_kind(self.events, "heartbeat")
         telling = (
-            one
-            for one in beats
-            if one["broker"] in memory.balances or '"balances":["' in one["payload"]
+            beat
+            for beat in beats
+            if beat["broker"] in memory.balances or '"balances":["' in beat["payload"]
         )
         return {
             one["broker"]: tuple(json.loads(one["payload"]).get("balances", ())) for one in telling

@@ -406,5 +406,5 @@ def logged(made: Round) -> dict[str, Any]:
         "results": _results(made.results),
         "memory": made.memory.to_json(),
         "merge_advice": _list(one.to_dict() for one in made.merge_advice),
-        "proposals": _list(one.to_dict() for one in made.proposals),
+        "proposals": _list(proposal.to_dict() for proposal in made.proposals),
     }

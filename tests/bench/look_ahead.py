@@ -157,7 +157,10 @@ def errors(scenario: Scenario, ahead_s: float, day_s: float | None) -> dict[str,
     ticks, every_s = _ticks(scenario), scenario.report_interval_s
     loads = [scenario.loads_at(tick) for tick in ticks]
     true = np.stack(
-        [(one[0] + one[1]) / CPU_MSGS_PER_S + (one[2] + one[3]) / CPU_BYTES_PER_S for one in loads],
+        [
+            (load[0] + load[1]) / CPU_MSGS_PER_S + (load[2] + load[3]) / CPU_BYTES_PER_S
+            for load in loads
+        ],
         axis=1,
     )
     seen = true * np.stack([scenario.noise_at(tick)[0] for tick in ticks], axis=1)

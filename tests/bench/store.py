@@ -45,11 +45,11 @@ _DECISIONS = f"{BUCKET}/tables/decisions/_delta_log/"
 def by_batch(requests: Iterable[Request]) -> list[list[Request]]:
     """The requests of each batch, the last one's left out: what comes after it is the job's end."""
     batches: list[list[Request]] = []
-    for one in requests:
-        if one.kind == "PUT" and one.status == 200 and _PLAN.fullmatch(one.key):
+    for request in requests:
+        if request.kind == "PUT" and request.status == 200 and _PLAN.fullmatch(request.key):
             batches.append([])
         if batches:
-            batches[-1].append(one)
+            batches[-1].append(request)
     return batches[:-1]
 
 

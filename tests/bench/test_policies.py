@@ -12,9 +12,14 @@ SCENARIOS = Path(__file__).parents[1] / "data/scenarios"
 
 
 def test_every_pair_is_a_policy_and_no_two_are_the_same() -> None:
-    configs = [read_policy(one).config() for one in pairs()]
+    configs = [read_policy(pair).config() for pair in pairs()]
     assert (
-        len({(one.balancer.enabled, one.shedder.name, one.placement.name) for one in configs})
+        len(
+            {
+                (config.balancer.enabled, config.shedder.name, config.placement.name)
+                for config in configs
+            }
+        )
         == len(configs)
         > 15
     )

@@ -133,7 +133,7 @@ def _latest(broker: Mapping[str, Any]) -> list[float]:
     all_stats = [
         stats(form).model_dump(by_alias=True) for form in broker.get("lastStats", {}).values()
     ]
-    return [float(broker.get(name, sum(one[name] for one in all_stats))) for name in FOUR_NAMES]
+    return [float(broker.get(name, sum(stat[name] for stat in all_stats))) for name in FOUR_NAMES]
 
 
 def _bundles(

@@ -42,7 +42,7 @@ def report(broker: int, number: int) -> dict[str, Any]:
     }
     return {
         "cpu": {"usage": 90.0 if hot else 15.0 + number % 3, "limit": 100.0},
-        "msgThroughputIn": sum(one["msgThroughputIn"] for one in stats.values()),
+        "msgThroughputIn": sum(stat["msgThroughputIn"] for stat in stats.values()),
         "lastUpdate": 1_000 * number,
         "lastStats": stats,
         "loadReportType": "LocalBrokerData",

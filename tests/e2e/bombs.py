@@ -34,8 +34,8 @@ def spaces(megabytes: int) -> Iterable[bytes]:
 def compressed(records: Iterable[Iterable[bytes]]) -> bytes:
     """Records as one zstd stream, made without holding them."""
     packer, out = zstandard.ZstdCompressor(level=3).compressobj(), []
-    for one in records:
-        out += [packer.compress(piece) for piece in one]
+    for record in records:
+        out += [packer.compress(piece) for piece in record]
     return b"".join([*out, packer.flush()])
 
 

@@ -79,7 +79,9 @@ class Cluster:
             self.samples,
             {name for name, bundle in self.bundles.items() if bundle.owner is not None},
         )
-        for record in sorted(records, key=lambda one: (one.append_ms, one.partition, one.offset)):
+        for record in sorted(
+            records, key=lambda record: (record.append_ms, record.partition, record.offset)
+        ):
             self._take(record)
         for name, bundle in list(self.bundles.items()):
             late = now_ms - bundle.since_ms >= self.bundle_retention_ms

@@ -170,9 +170,9 @@ class Stage:
     def leaders(self) -> list[tuple[int, str]]:
         """Epoch and instance of each tick's sender, in the order in which they came."""
         ticks = [
-            (one.sign.epoch, one.sign.instance)
-            for one in self.signs()
-            if isinstance(one.sign, Tick) and not one.sign.ends
+            (sign.sign.epoch, sign.sign.instance)
+            for sign in self.signs()
+            if isinstance(sign.sign, Tick) and not sign.sign.ends
         ]
         return list(dict.fromkeys(ticks))
 

@@ -71,11 +71,11 @@ def test_what_is_approved_moves_and_what_is_rejected_stays(
             )
         finally:
             agent.stop()
-    (move,) = [one for one in run.decisions() if one.kind != "assign"]
+    (move,) = [decision for decision in run.decisions() if decision.kind != "assign"]
     (command,) = [
-        one
-        for one in operator.rows("commands")
-        if one["kind"] == "approve-proposals" and one["outcome"] == "done"
+        row
+        for row in operator.rows("commands")
+        if row["kind"] == "approve-proposals" and row["outcome"] == "done"
     ]
     assert (move.bundle, move.proposal_id, move.approved_by) == (
         approved["bundle"],

@@ -162,11 +162,11 @@ def replayed(
         for row in batch:
             name = row["cluster"]
             mine = [
-                one
-                for one in records
-                if one.cluster == name
-                and one.partition in read
-                and within(one.offset, read[one.partition])
+                record
+                for record in records
+                if record.cluster == name
+                and record.partition in read
+                and within(record.offset, read[record.partition])
             ]
             cluster = clusters.setdefault(name, Cluster(RETENTION_MS[name]))
             sampled = cluster.batch(mine, row["now_ms"])
@@ -357,8 +357,8 @@ def test_a_consumer_gets_every_decision_of_the_live_cluster_once_as_it_stands_in
         row["cluster"] for row in table.values()
     }  # dry runs decide too, and say so in the table only
     decisions = [read_decision(record.value) for record in run.published]
-    assert Counter(one.decision_id for one in decisions) == Counter(list(live))
-    assert {one.strategy for one in decisions} >= {"ThresholdShedder"}
+    assert Counter(decision.decision_id for decision in decisions) == Counter(list(live))
+    assert {decision.strategy for decision in decisions} >= {"ThresholdShedder"}
     for record, one in zip(run.published, decisions, strict=True):
         headers = dict(record.headers)
         assert record.key.decode() == f"{one.cluster}/{one.bundle}"

@@ -293,7 +293,7 @@ def plan(operator: Operator) -> None:
     result = ctl("plan", "--apply", "--yes", "--json")
     *answers, planned = result.objects
     assert result.code == 0 and [
-        one["outcome"] for one in answers if one["outcome"] != "accepted"
+        answer["outcome"] for answer in answers if answer["outcome"] != "accepted"
     ] == ["done"] * len(planned["moves"]), result
     assert planned["moves"][0]["to"] == C and C not in {move["from"] for move in planned["moves"]}
     assert planned["greatest_after"] < planned["greatest_before"]

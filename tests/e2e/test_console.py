@@ -177,7 +177,11 @@ def approve(scene: Scene, page: Page) -> None:
     shoot(page, "live-proposals")
     bundle = bundle_in(page, "#waiting tbody tr a.name")
     before = owner(scene, ASKS, bundle)
-    assert [one for one in scene.run.decisions() if one.cluster == ASKS and one.source] == []
+    assert [
+        decision
+        for decision in scene.run.decisions()
+        if decision.cluster == ASKS and decision.source
+    ] == []
     page.locator("#waiting tbody tr").first.get_by_role("link", name="Approve…").click()
     page.get_by_role("button", name="Approve").click()
     page.wait_for_url("**/command?**")

@@ -102,7 +102,11 @@ def test_a_decision_is_in_topic_log_and_table_and_nowhere_twice(run: Run) -> Non
 
 def test_nothing_is_kept_beside_the_bucket_or_moved_within_it(run: Run) -> None:
     assert [path.name for path in Path(run.pipeline.folder).iterdir()] == ["job.log"]
-    kinds = Counter(one.kind for one in run.requests)
+    kinds = Counter(request.kind for request in run.requests)
     assert "PUT-COPY" not in kinds and kinds["PUT"] > 10 * ROUNDS
-    state = [one.key for one in run.requests if one.kind == "PUT" and "/state/" in one.key]
+    state = [
+        request.key
+        for request in run.requests
+        if request.kind == "PUT" and "/state/" in request.key
+    ]
     assert any(key.endswith(".changelog") for key in state)

@@ -110,16 +110,16 @@ def test_every_decision_is_published_once_the_killed_jobs_own_among_them_and_num
         one["decision_id"] for row in in_order(gone_on.run) for one in json.loads(row["decisions"])
     ]
     known = {
-        json.loads(one.value or "{}")["decision_id"]
-        for one in read_records(BEFORE)
-        if one.topic == "decisions"
+        json.loads(record.value or "{}")["decision_id"]
+        for record in read_records(BEFORE)
+        if record.topic == "decisions"
     }
     left_over = {
         one["decision_id"] for row in gone_on.rounds for one in json.loads(row["decisions"])
     } - known
     assert known and left_over and set(ids) - known - left_over
     assert (
-        Counter(one.decision_id for one in gone_on.run.decisions())
+        Counter(decision.decision_id for decision in gone_on.run.decisions())
         == Counter(ids)
         == Counter(set(ids))
     )
@@ -139,10 +139,14 @@ def test_averages_have_a_sample_for_every_report_old_or_new(gone_on: GoneOn) -> 
         for row in gone_on.run.table("rejected_reports").to_pylist()
     }
     named: Counter[str] = Counter()
-    for one in read_records(BEFORE) + read_records(NEXT):
-        place = (getattr(TOPICS, one.topic), one.partition, one.offset)
-        if place[0] == TOPICS.reports and place not in refused and str(one.key).startswith("east/"):
-            named.update(json.loads(str(one.value)).get("lastStats", {}).keys())
+    for record in read_records(BEFORE) + read_records(NEXT):
+        place = (getattr(TOPICS, record.topic), record.partition, record.offset)
+        if (
+            place[0] == TOPICS.reports
+            and place not in refused
+            and str(record.key).startswith("east/")
+        ):
+            named.update(json.loads(str(record.value)).get("lastStats", {}).keys())
     samples = {
         bundle: row["long_samples"]
         for (cluster, bundle), row in averages(gone_on.run).items()

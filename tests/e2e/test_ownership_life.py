@@ -153,7 +153,7 @@ def test_a_split_from_its_trigger_to_the_parents_tombstone(
             if lower <= parse_bundle(name).lower and parse_bundle(name).upper <= upper
         ]
         assert len(inside) == 2
-        (split,) = [one for one in scene.run.decisions() if one.kind == "split"]
+        (split,) = [decision for decision in scene.run.decisions() if decision.kind == "split"]
         assert (split.bundle, split.source, sorted(split.children)) == (
             parent,
             owner,
@@ -162,7 +162,9 @@ def test_a_split_from_its_trigger_to_the_parents_tombstone(
         states = [(one["state"], one["version"], one["force"]) for one in scene.history(parent)]
         assert states[-3:] == [("Splitting", 2, False), ("Deleted", 3, False), ("Init", 3, False)]
         assert [scene.history(child)[0]["version"] for child in inside] == [1, 1]
-        unloaded = {one.bundle for one in scene.run.decisions() if one.rule == "split_child"}
+        unloaded = {
+            decision.bundle for decision in scene.run.decisions() if decision.rule == "split_child"
+        }
         stayed = {
             name
             for row in scene.rows("refusals")

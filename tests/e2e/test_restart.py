@@ -43,7 +43,7 @@ def reports() -> list[tuple[bytes, bytes, None]]:
             }
             value = {
                 "cpu": {"usage": 80.0 if broker == 0 else 10.0 + number, "limit": 100.0},
-                "msgThroughputIn": sum(one["msgThroughputIn"] for one in stats.values()),
+                "msgThroughputIn": sum(stat["msgThroughputIn"] for stat in stats.values()),
                 "lastUpdate": 1_000 * number,
                 "lastStats": stats,
                 "loadReportType": "LocalBrokerData",

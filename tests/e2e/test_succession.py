@@ -65,7 +65,7 @@ def members(settings: Settings, clock: Clock) -> Iterator[list[Member]]:
 
 def called(members: list[Member]) -> list[bool]:
     """Whose turn it is."""
-    return [one.called(0) for one in members]
+    return [member.called(0) for member in members]
 
 
 def claims(settings: Settings) -> list[int]:
@@ -108,14 +108,16 @@ def test_while_kafka_is_away_nobody_concludes_anything(
     os.kill(kafka.pid, signal.SIGSTOP)
     try:
         wait_until(
-            lambda: all(one.away is not None for one in members), "both to miss Kafka", LONGEST_S
+            lambda: all(member.away is not None for member in members),
+            "both to miss Kafka",
+            LONGEST_S,
         )
         time.sleep(settings.stream.failover_after_ms / 1000)
     finally:
         os.kill(kafka.pid, signal.SIGCONT)
     before = members[0].standing.tick
     wait_until(
-        lambda: all(one.away is None and one.standing.tick != before for one in members),
+        lambda: all(member.away is None and member.standing.tick != before for member in members),
         "the leader to be heard again",
         LONGEST_S,
     )

@@ -56,9 +56,9 @@ def test_no_decision_is_lost_or_made_twice_when_a_cluster_moves_to_another_pipel
     east.send(both[: len(both) // 2])
     east.run_once()
     unloads = {
-        one.decision_id: one.bundle
-        for one in east.decisions()
-        if (one.cluster, one.kind) == ("c2", "unload")
+        decision.decision_id: decision.bundle
+        for decision in east.decisions()
+        if (decision.cluster, decision.kind) == ("c2", "unload")
     }
     assert unloads
 
@@ -70,7 +70,7 @@ def test_no_decision_is_lost_or_made_twice_when_a_cluster_moves_to_another_pipel
     topics = (f"topics.reports={topic_names.reports}", f"topics.commands={topic_names.commands}")
     arguments = ["tables", "take-over", "c2", "--from", str(east.folder / "tables"), "--json"]
     answer = CliRunner().invoke(
-        app, [*arguments, *(part for one in (*folders, *topics) for part in ("--set", one))]
+        app, [*arguments, *(part for folder in (*folders, *topics) for part in ("--set", folder))]
     )
     assert answer.exit_code == 0, answer.output
     before = json.loads(answer.stdout)

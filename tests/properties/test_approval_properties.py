@@ -134,23 +134,30 @@ class Played:
             and made.memory.to_json() == again.memory.to_json()
         )
         self.memory = made.memory
-        self.ids += [one.proposal.proposal_id for one in made.proposals if one.state == "waiting"]
+        self.ids += [
+            proposal.proposal.proposal_id
+            for proposal in made.proposals
+            if proposal.state == "waiting"
+        ]
         return made
 
     def obey(self, made: Round) -> None:
-        for one in made.decisions:
-            if one.dry_run or (
-                one.source is not None and not self.owned[one.source].issuperset(one.bundles)
+        for decision in made.decisions:
+            if decision.dry_run or (
+                decision.source is not None
+                and not self.owned[decision.source].issuperset(decision.bundles)
             ):
                 continue
-            if one.kind == "assign":
-                self.owned[str(one.destination)].add(one.bundle)
-            elif one.kind == "split":
-                self.owned[str(one.source)] = (
-                    self.owned[str(one.source)].difference(one.bundles).union(one.children)
+            if decision.kind == "assign":
+                self.owned[str(decision.destination)].add(decision.bundle)
+            elif decision.kind == "split":
+                self.owned[str(decision.source)] = (
+                    self.owned[str(decision.source)]
+                    .difference(decision.bundles)
+                    .union(decision.children)
                 )
             else:
-                self.owned[str(one.source)].remove(one.bundle)
+                self.owned[str(decision.source)].remove(decision.bundle)
 
 
 @given(st.lists(steps, min_size=1, max_size=7), STRATEGIES, RULES)
@@ -164,34 +171,34 @@ def test_no_proposal_is_decided_twice_and_none_is_lost(
         made = played.round(commands, wait_ms, usage, silent, topics)
         if obeys:
             played.obey(made)
-        for one in made.proposals:
-            name = one.proposal.proposal_id
+        for proposal in made.proposals:
+            name = proposal.proposal.proposal_id
             assert name not in over, "the end is told once"
-            if one.state == "waiting":
+            if proposal.state == "waiting":
                 assert name not in waiting, "an id is never used twice"
                 waiting.add(name)
             else:
                 waiting.discard(name)
                 over.add(name)
-        assert waiting == {one.proposal_id for one in made.memory.proposals}, (
+        assert waiting == {proposal.proposal_id for proposal in made.memory.proposals}, (
             "what has not ended waits, and nothing else does"
         )
         assert len(waiting) <= MOST and all(
-            one.expires_ms > played.now_ms for one in made.memory.proposals
+            proposal.expires_ms > played.now_ms for proposal in made.memory.proposals
         )
-        assert len({one.bundle for one in made.memory.proposals}) == len(waiting), (
+        assert len({proposal.bundle for proposal in made.memory.proposals}) == len(waiting), (
             "one proposal about one bundle"
         )
 
         approved = {
-            one.decision_id: one.proposal.proposal_id
-            for one in made.proposals
-            if one.state == "approved"
+            proposal.decision_id: proposal.proposal.proposal_id
+            for proposal in made.proposals
+            if proposal.state == "approved"
         }
         by_approval = {
-            one.decision_id: one.proposal_id
-            for one in made.decisions
-            if one.proposal_id is not None
+            decision.decision_id: decision.proposal_id
+            for decision in made.decisions
+            if decision.proposal_id is not None
         }
         assert approved == by_approval and not decided & set(approved.values()), (
             "one decision for one approval"
@@ -201,13 +208,17 @@ def test_no_proposal_is_decided_twice_and_none_is_lost(
             SETTINGS | {name: value for name, value in made.memory.orders.settings.items()}
         ).balancer.mode
         if mode == "approve":
-            assert all(one.approved_by for one in made.decisions if one.rule not in NEEDS_NOBODY), (
-                "nothing else goes out without a yes"
-            )
-        rejected = {(one.bundle, one.is_move) for one in made.memory.orders.rejections}
-        new = [one.proposal for one in made.proposals if one.state == "waiting"]
+            assert all(
+                decision.approved_by
+                for decision in made.decisions
+                if decision.rule not in NEEDS_NOBODY
+            ), "nothing else goes out without a yes"
+        rejected = {
+            (rejection.bundle, rejection.is_move) for rejection in made.memory.orders.rejections
+        }
+        new = [proposal.proposal for proposal in made.proposals if proposal.state == "waiting"]
         assert not {(one.bundle, one.is_move) for one in new} & rejected, (
             "what was rejected is not proposed again"
         )
         answered = {answer.id for answer in made.results}
-        assert {one.head["id"] for one in commands} <= answered
+        assert {command.head["id"] for command in commands} <= answered

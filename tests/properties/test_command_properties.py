@@ -122,19 +122,22 @@ class Played:
         return received, made
 
     def obey(self, made: Round) -> None:
-        for one in made.decisions:
-            if one.dry_run or (
-                one.source is not None and not self.owned[one.source].issuperset(one.bundles)
+        for decision in made.decisions:
+            if decision.dry_run or (
+                decision.source is not None
+                and not self.owned[decision.source].issuperset(decision.bundles)
             ):
                 continue
-            if one.kind == "assign":
-                self.owned[str(one.destination)].add(one.bundle)
-            elif one.kind in RESHAPES:
-                self.owned[str(one.source)] = (
-                    self.owned[str(one.source)].difference(one.bundles).union(one.children)
+            if decision.kind == "assign":
+                self.owned[str(decision.destination)].add(decision.bundle)
+            elif decision.kind in RESHAPES:
+                self.owned[str(decision.source)] = (
+                    self.owned[str(decision.source)]
+                    .difference(decision.bundles)
+                    .union(decision.children)
                 )
             else:
-                self.owned[str(one.source)].remove(one.bundle)
+                self.owned[str(decision.source)].remove(decision.bundle)
 
 
 @given(batches)
@@ -166,7 +169,7 @@ def test_every_command_is_answered_and_no_order_brings_about_what_may_not_be(
         )
         open_before = open_now
 
-        decided_on = Counter(bundle for one in made.decisions for bundle in one.bundles)
+        decided_on = Counter(bundle for decision in made.decisions for bundle in decision.bundles)
         assert max(decided_on.values(), default=0) <= 1, "one decision about one bundle"
         ended_now = {outcome.decision_id for outcome in made.outcomes} | {
             move.decision_id for move in made.memory.moves.values()
@@ -179,23 +182,25 @@ def test_every_command_is_answered_and_no_order_brings_about_what_may_not_be(
         }
         assert not under_way & decided_on.keys(), "what is under way is not decided again"
         drained = set(made.memory.orders.drained)
-        assert not drained & {one.destination for one in made.decisions}, (
+        assert not drained & {decision.destination for decision in made.decisions}, (
             "nothing goes to a drained broker"
         )
         moves = [one for one in made.memory.pending if one.kind in ("unload", "transfer")]
         assert (
-            len([one for one in made.decisions if one.kind in ("unload", "transfer")])
+            len(
+                [decision for decision in made.decisions if decision.kind in ("unload", "transfer")]
+            )
             <= config.balancer.max_moves_in_flight
         )
         assert len(moves) <= GIVEN["max_moves_in_flight_per_broker"] * len(BROKERS)
         if config.balancer.dry_run:
-            assert all(one.dry_run for one in made.decisions)
-        for one in made.decisions:
-            parse_bundle(one.bundle)
+            assert all(decision.dry_run for decision in made.decisions)
+        for decision in made.decisions:
+            parse_bundle(decision.bundle)
         deleted = set(made.memory.orders.deleted)
         assert not any(
-            one.kind == "assign" and one.bundle.rpartition("/")[0] in deleted
-            for one in made.decisions
+            decision.kind == "assign" and decision.bundle.rpartition("/")[0] in deleted
+            for decision in made.decisions
         )
         assert Memory.from_json(made.memory.to_json()) == made.memory
         if obeys:

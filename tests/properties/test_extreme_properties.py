@@ -140,8 +140,8 @@ class Played:
 
 def check(made: Round) -> None:
     """All that is logged of a round can be written."""
-    for one in made.decisions:
-        one.to_json()
+    for decision in made.decisions:
+        decision.to_json()
     canonical_json(
         [[one.to_dict() for one in kind] for kind in (made.refusals, made.outcomes, made.results)]
     )

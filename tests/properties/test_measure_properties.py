@@ -125,8 +125,8 @@ def test_the_names_of_brokers_and_bundles_make_no_difference(scenario: Scenario,
     renamed = [
         {
             key: f"x-{value}" if key in ("source", "destination", "broker") and value else value
-            for key, value in one.items()
+            for key, value in line.items()
         }
-        for one in lines
+        for line in lines
     ]
     assert measured(scenario, lines).figures == measured(other, renamed).figures

@@ -121,7 +121,7 @@ def test_everybody_alive_is_ranked_or_refused_by_name_and_a_ranked_one_is_chosen
             assert cluster.manager == "modular"
             wanted = by_policies(cluster, bundle, alive)
         assert state.view.brokers.names[choice.destination] in wanted
-        shown = {one.broker: one.refused_by for one in choice.candidates}
+        shown = {candidate.broker: candidate.refused_by for candidate in choice.candidates}
         assert shown.keys() == alive
         filters = {
             name
@@ -174,8 +174,8 @@ def simple_managers(draw: st.DrawFn) -> SimpleManager:
     for name in names:
         level, limit = draw(shares), 1024.0 * draw(st.sampled_from([1, 1, 1, 40]))
         pairs = {
-            one: (draw(st.one_of(st.just(level), st.just(level), shares)) * limit, limit)
-            for one in RESOURCES
+            resource: (draw(st.one_of(st.just(level), st.just(level), shares)) * limit, limit)
+            for resource in RESOURCES
         }
         pairs |= dict.fromkeys(draw(st.lists(st.sampled_from(RESOURCES), max_size=1)), (1.0, 0.0))
         brokers[name] = Broker(pairs, alive=draw(st.integers(0, 9)) > 0)

@@ -166,10 +166,10 @@ def as_json(done: Round) -> str:
     """Everything that a round hands on, in canonical form."""
     return canonical_json(
         {
-            "decisions": [one.model_dump(mode="json") for one in done.decisions],
-            "outcomes": [one.to_dict() for one in done.outcomes],
+            "decisions": [decision.model_dump(mode="json") for decision in done.decisions],
+            "outcomes": [outcome.to_dict() for outcome in done.outcomes],
             "ownership": [one.model_dump(mode="json") for one in done.ownership],
-            "refusals": [one.to_dict() for one in done.refusals],
+            "refusals": [refusal.to_dict() for refusal in done.refusals],
             "memory": done.memory.to_json(),
         }
     )
@@ -185,30 +185,32 @@ def owner_of(view: ClusterView, bundle: str) -> str | None:
 def test_every_decision_can_be_obeyed(steps: list[Step], config: ClusterConfig) -> None:
     for view, memory, done in played(steps, config):
         alive = {name for name in view.brokers.names if name not in done.memory.dead}
-        for one in done.decisions:
-            assert not is_system_bundle(one.bundle)
-            assert one.destination is None or one.destination in alive
-            assert one.destination != one.source
-            assert one.issued_ms == done.now_ms < one.expires_ms
-            if one.kind in ("unload", "transfer"):
-                assert one.source == one.expected_owner == owner_of(view, one.bundle)
-                assert one.source in alive
+        for decision in done.decisions:
+            assert not is_system_bundle(decision.bundle)
+            assert decision.destination is None or decision.destination in alive
+            assert decision.destination != decision.source
+            assert decision.issued_ms == done.now_ms < decision.expires_ms
+            if decision.kind in ("unload", "transfer"):
+                assert decision.source == decision.expected_owner == owner_of(view, decision.bundle)
+                assert decision.source in alive
                 preselected = (
                     config.balancer.load_manager == "modular"
                     and config.balancer.modular_preselect_destination
                 )
-                assert (one.destination is not None) == (preselected or one.kind == "transfer")
-            elif one.kind == "split":
-                assert one.source == one.expected_owner == owner_of(view, one.bundle)
-                assert one.source in alive
-                assert one.destination is None
-                assert len(one.children) == len(one.boundaries) + 1
+                assert (decision.destination is not None) == (
+                    preselected or decision.kind == "transfer"
+                )
+            elif decision.kind == "split":
+                assert decision.source == decision.expected_owner == owner_of(view, decision.bundle)
+                assert decision.source in alive
+                assert decision.destination is None
+                assert len(decision.children) == len(decision.boundaries) + 1
             else:
-                assert one.kind == "assign"
-                assert one.source is one.expected_owner is None
-                assert owner_of(view, one.bundle) not in alive
-                assert one.destination is not None
-        assert [one.decision_id for one in done.decisions] == [
+                assert decision.kind == "assign"
+                assert decision.source is decision.expected_owner is None
+                assert owner_of(view, decision.bundle) not in alive
+                assert decision.destination is not None
+        assert [decision.decision_id for decision in done.decisions] == [
             f"c:{memory.seq + 1}:{place}" for place in range(len(done.decisions))
         ]
 
@@ -222,11 +224,11 @@ def test_no_bundle_is_in_two_decisions_at_once(steps: list[Step], config: Cluste
             one.decision_id for one in memory.pending
         }
         assert {one.decision_id for one in done.memory.pending} == still_open | {
-            one.decision_id for one in done.decisions
+            decision.decision_id for decision in done.decisions
         }
-        ended = [one.decision_id for one in done.outcomes]
-        half_done = [one.decision_id for one in done.memory.moves.values()]
-        before = [one.decision_id for one in (*memory.pending, *memory.moves.values())]
+        ended = [outcome.decision_id for outcome in done.outcomes]
+        half_done = [move.decision_id for move in done.memory.moves.values()]
+        before = [move.decision_id for move in (*memory.pending, *memory.moves.values())]
         assert sorted([*ended, *still_open, *half_done]) == sorted(before), (
             "every decision ends once"
         )
@@ -240,11 +242,11 @@ def test_no_bundle_goes_to_a_broker_that_is_silent_and_what_was_released_is_reme
         speaking = dict(
             zip(done.view.brokers.names, done.view.brokers.speaking.tolist(), strict=True)
         )
-        for one in done.decisions:
+        for decision in done.decisions:
             assert (
-                one.kind not in ("assign", "unload")
-                or one.destination is None
-                or speaking[one.destination]
+                decision.kind not in ("assign", "unload")
+                or decision.destination is None
+                or speaking[decision.destination]
             )
         for bundle in {*memory.released} - {*done.memory.released}:
             row = int(view.bundles.rows_of([bundle])[0])
@@ -264,7 +266,7 @@ def test_no_round_sheds_an_overload_onto_another_broker(
     threshold = config.balancer.overloaded_threshold_percent / 100.0
     for _, _, done in played(steps, config):
         view, targets = done.view, Targets.of(done.view)
-        rows = view.bundles.rows_of(one.bundle for one in done.decisions).tolist()
+        rows = view.bundles.rows_of(decision.bundle for decision in done.decisions).tolist()
         for one, row in zip(done.decisions, rows, strict=True):
             if one.destination is None:
                 continue
@@ -298,7 +300,7 @@ def test_splits_never_take_a_namespace_past_its_maximum(
             namespace_of(one.bundle) for one in done.memory.pending if one.kind == "split"
         )
         for namespace in {
-            namespace_of(one.bundle) for one in done.decisions if one.kind == "split"
+            namespace_of(decision.bundle) for decision in done.decisions if decision.kind == "split"
         }:
             bundles = sum(
                 namespace_of(name) == namespace for name in names
@@ -317,16 +319,22 @@ def test_a_bundle_that_was_unloaded_is_left_alone_for_the_grace_period(
     for _, memory, done in played(steps, config):
         since = done.now_ms - config.balancer.shedding_grace_period_ms
         lately = {bundle for bundle, at_ms in memory.recently_unloaded.items() if at_ms >= since}
-        assert not lately & {one.bundle for one in done.decisions if one.kind == "unload"}
+        assert not lately & {
+            decision.bundle for decision in done.decisions if decision.kind == "unload"
+        }
         waiting = {
             bundle: retry.kind
             for bundle, retry in done.memory.retries.items()
             if done.now_ms < retry.not_before_ms
         }
-        assert not [one for one in done.decisions if one.bundle in waiting and one.kind != "assign"]
-        assert not [one for one in done.decisions if waiting.get(one.bundle) == "assign"], (
-            "only failed assignments delay an assignment"
-        )
+        assert not [
+            decision
+            for decision in done.decisions
+            if decision.bundle in waiting and decision.kind != "assign"
+        ]
+        assert not [
+            decision for decision in done.decisions if waiting.get(decision.bundle) == "assign"
+        ], "only failed assignments delay an assignment"
 
 
 @given(lives(), configs, st.sampled_from([2, 4]), st.integers())
@@ -359,10 +367,10 @@ def test_a_dry_run_decides_the_same_but_remembers_and_publishes_nothing(
     dry = replace(config, balancer=config.balancer.model_copy(update={"mode": "observe"}))
     (_, _, first), *_ = played(steps, config)
     rounds = [done for _, _, done in played(steps, dry)]
-    assert [undry(one) for one in rounds[0].decisions] == [*first.decisions]
+    assert [undry(decision) for decision in rounds[0].decisions] == [*first.decisions]
     moved_by_others: set[str] = set()
     for done in rounds:
-        assert all(one.dry_run for one in done.decisions)
+        assert all(decision.dry_run for decision in done.decisions)
         assert (done.ownership, done.outcomes, done.memory.pending) == ((), (), ())
         assert (done.memory.versions, done.memory.published_to) == ({}, "")
         bundles = done.view.bundles
@@ -410,7 +418,7 @@ def test_every_ownership_record_may_follow_the_one_before_it(
     units: dict[str, ServiceUnit] = {}
     with mock.patch.object(ledger, "MOST_PUBLISHED", most):
         for _, _, done in played(steps, config):
-            ids = {one.decision_id: one for one in done.decisions}
+            ids = {decision.decision_id: decision for decision in done.decisions}
             for record in done.ownership:
                 assert not is_system_bundle(record.bundle)
                 if record.state == "Init":

@@ -88,7 +88,7 @@ def test_children_partition_their_parent_for_any_boundaries(
 ) -> None:
     done = cut(parent, positions)
     fits = len(set(positions)) == len(positions) > 0 and all(
-        parent.lower < one < parent.upper for one in positions
+        parent.lower < position < parent.upper for position in positions
     )
     assert isinstance(done, Cut) == fits
     if isinstance(done, Cut):
@@ -344,10 +344,10 @@ def test_the_extensible_trigger_is_the_definition_look_by_look(
         )
         done, memory = split_strategy(own, config.splitting, config.split_algorithms, memory)
         expected = scalar.look(stats, not_owned, counts, splitting, config)
-        assert [(one.bundle, one.reason) for one in done.choices] == expected
+        assert [(choice.bundle, choice.reason) for choice in done.choices] == expected
         assert memory.hits == scalar.hits
         assert SplitMemory.read(memory.to_dict()) == memory
         for namespace, taken in Counter(namespace_of(name) for name, _ in expected).items():
             assert counts.get(namespace, 1) + taken <= config.splitting.namespace_max_bundles
-        for one in done.choices:
-            parts_of(parse_bundle(one.bundle), one.cut.children)
+        for choice in done.choices:
+            parts_of(parse_bundle(choice.bundle), choice.cut.children)

@@ -191,8 +191,8 @@ def test_an_exchange_leaves_the_source_with_less_and_nobody_with_more_than_the_s
 ) -> None:
     moves = replace(scene, limits=replace(scene.limits, counts_gain=True)).run().moves
     gone, back = (
-        [one.bundle for one in moves if one.source == 0],
-        [one.bundle for one in moves if one.source == 1],
+        [move.bundle for move in moves if move.source == 0],
+        [move.bundle for move in moves if move.source == 1],
     )
     event(f"{len(gone)} go, {len(back)} come back")
     flow = np.concatenate([top.throughput for top in scene.lists])

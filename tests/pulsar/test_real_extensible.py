@@ -247,13 +247,15 @@ def test_namespaces_bundles_and_policies_of_the_cluster_are_imported(bed: Bed) -
     adapter = operated(bed)[bed.names[0]]
     assert (
         next(
-            one for one in adapter.namespaces().namespaces if one.name == NAMESPACE
+            namespace
+            for namespace in adapter.namespaces().namespaces
+            if namespace.name == NAMESPACE
         ).anti_affinity_group
         is None
     )
     bed.post(f"namespaces/{NAMESPACE}/antiAffinity", b"payments")
     found = adapter.namespaces()
-    namespace = next(one for one in found.namespaces if one.name == NAMESPACE)
+    namespace = next(namespace for namespace in found.namespaces if namespace.name == NAMESPACE)
     assert [f"0x{bound:08x}" for bound in namespace.boundaries] == bed.boundaries()
     assert namespace.anti_affinity_group == "payments"
     assert [(one.name, one.namespaces, one.primary, one.secondary) for one in found.isolation] == [

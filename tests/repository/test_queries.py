@@ -124,10 +124,10 @@ def test_why_it_was_unloaded_is_what_was_decided(recorded: Recorder) -> None:
     ]
     rows = answered(recorded, "why_unloaded")
     assert [(row["decision_id"], row["rule"], row["outcome"]) for row in rows] == [
-        (one.decision_id, one.rule, "confirmed") for one in unloads
+        (unload.decision_id, unload.rule, "confirmed") for unload in unloads
     ]
     assert [row["saw"] for row in rows] == pytest.approx(
-        [one.explain.saw for one in unloads], abs=0.0005
+        [unload.explain.saw for unload in unloads], abs=0.0005
     )
 
 
@@ -163,7 +163,7 @@ def test_what_a_round_saw_and_decided_is_in_the_recorded_round(recorded: Recorde
     made = recorded.rounds[5]
     assert [row["broker"] for row in answered(recorded, "round")] == list(made.view.brokers.names)
     assert [row["decision_id"] for row in answered(recorded, "round_decided")] == [
-        one.decision_id for one in made.decisions
+        decision.decision_id for decision in made.decisions
     ]
 
 

@@ -79,7 +79,7 @@ def test_every_lbctl_command_on_a_page_is_one_that_lbctl_understands(
 ) -> None:
     arguments = [one for one in shlex.split(line, comments=True)[1:] if not one.startswith(">")]
     result = lbctl(
-        *(one for one in arguments if one != "--version"), "--help", cwd=tmp_path
+        *(argument for argument in arguments if argument != "--version"), "--help", cwd=tmp_path
     )  # it says the version and ends
     assert (result.code, result.err) == (0, "")
     options = [argument for argument in arguments if re.match(r"--?[a-z]", argument)]

@@ -106,7 +106,7 @@ class FakeKafka(ModuleType):
         super().__init__("kafka")
         self.sent: list[SimpleNamespace] = []
         self.read: list[tuple[Any, ...]] = []
-        values = [SimpleNamespace(value=one.to_json().encode()) for one in decisions]
+        values = [SimpleNamespace(value=decision.to_json().encode()) for decision in decisions]
 
         class Producer:
             def __init__(_self, bootstrap_servers: str, bootstrap_timeout_ms: int) -> None:

@@ -38,8 +38,8 @@ def test_a_page_without_a_place_for_a_table_is_refused(run: Replay) -> None:
 def test_sampled_as_the_reference_does_every_average_of_the_leader_comes_out_to_the_last_bit(
     run: Replay,
 ) -> None:
-    different = [one for one in run.bundles if one.ours["reference"] != one.leader]
-    assert len(run.bundles) > 250 and len({one.at_ms for one in run.bundles}) == 9
+    different = [bundle for bundle in run.bundles if bundle.ours["reference"] != bundle.leader]
+    assert len(run.bundles) > 250 and len({bundle.at_ms for bundle in run.bundles}) == 9
     assert not different
 
 
@@ -47,18 +47,20 @@ def test_sampled_as_the_reference_does_the_sums_of_every_broker_are_the_leaders(
     run: Replay,
 ) -> None:
     assert len(run.brokers) == 27
-    for one in run.brokers:
-        assert one.ours["reference"] == pytest.approx(one.leader, rel=1e-15)
+    for broker in run.brokers:
+        assert broker.ours["reference"] == pytest.approx(broker.leader, rel=1e-15)
 
 
 def test_sampled_report_by_report_there_are_about_a_third_of_the_samples_and_other_averages(
     run: Replay,
 ) -> None:
-    shares = [one.ours["per_report"][1][0] / one.leader[1][0] for one in run.bundles]
+    shares = [bundle.ours["per_report"][1][0] / bundle.leader[1][0] for bundle in run.bundles]
     assert 0.2 < sorted(shares)[len(shares) // 2] < 0.4
-    assert all(one.ours["per_report"][1] != one.leader[1] for one in run.bundles)
+    assert all(bundle.ours["per_report"][1] != bundle.leader[1] for bundle in run.bundles)
     assert all(
-        one.ours["per_report"][2] == one.leader[2] for one in run.bundles if one.leader[1][0] > 0
+        bundle.ours["per_report"][2] == bundle.leader[2]
+        for bundle in run.bundles
+        if bundle.leader[1][0] > 0
     )  # topics aren't averaged
 
 
@@ -68,11 +70,13 @@ def test_in_every_round_the_same_brokers_are_too_hot_by_the_same_figures(run: Re
     for beside in run.rounds:
         for mode in MODES:
             ours = {
-                one.source: (one.explain.saw, one.explain.average)
-                for one in beside.ours[mode].decisions
+                decision.source: (decision.explain.saw, decision.explain.average)
+                for decision in beside.ours[mode].decisions
             }
             kept = {
-                one.broker for one in beside.ours[mode].refusals if one.rule == "shifts_overload"
+                refusal.broker
+                for refusal in beside.ours[mode].refusals
+                if refusal.rule == "shifts_overload"
             }
             assert ours.keys() | kept == beside.leader.hot.keys()
             assert (
@@ -85,15 +89,15 @@ def test_in_every_round_the_same_brokers_are_too_hot_by_the_same_figures(run: Re
 
 def test_a_bundle_that_we_choose_and_the_leader_does_not_was_being_split_there(run: Replay) -> None:
     others = [
-        (one.bundle, beside.leader.splitting)
+        (decision.bundle, beside.leader.splitting)
         for beside in run.rounds
-        for one in beside.ours["reference"].decisions
-        if one.bundle not in {shed.bundle for shed in beside.leader.sheds}
+        for decision in beside.ours["reference"].decisions
+        if decision.bundle not in {shed.bundle for shed in beside.leader.sheds}
     ]
     assert len(others) == 1
     assert all(bundle in splitting for bundle, splitting in others)
     for beside in run.rounds:
-        assert {one.bundle for one in beside.spared.decisions} == {
+        assert {decision.bundle for decision in beside.spared.decisions} == {
             shed.bundle for shed in beside.leader.sheds
         } - {TOO_HEAVY}
 
@@ -115,7 +119,9 @@ def test_each_bundle_alone_goes_where_the_leader_sent_it_from_the_same_candidate
             shed.destination,
         )
         ranked = {
-            one.broker: one.score for one in ours.explain.candidates if one.refused_by is None
+            candidate.broker: candidate.score
+            for candidate in ours.explain.candidates
+            if candidate.refused_by is None
         }
         assert ranked == pytest.approx(shed.candidates, rel=1e-15)
 
@@ -130,9 +136,9 @@ def test_all_bundles_of_a_round_together_go_where_the_leader_sent_them_and_none_
             for shed in beside.leader.sheds
             if shed.bundle != TOO_HEAVY
         }
-        ours = {one.bundle: one.destination for one in beside.spared.decisions}
+        ours = {decision.bundle: decision.destination for decision in beside.spared.decisions}
         assert ours == theirs
-        assert not set(ours.values()) & {one.source for one in beside.spared.decisions}
+        assert not set(ours.values()) & {decision.source for decision in beside.spared.decisions}
         same += len(ours)
     assert same == 5
 

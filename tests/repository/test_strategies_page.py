@@ -187,7 +187,7 @@ def test_every_rule_and_filter_named_is_one_of_the_code() -> None:
     )
     named = {word for row in table for word in re.findall(r"`(\w+)`", row)}
     assert named == {
-        one.rule.name
-        for one in vars(filters).values()
-        if isinstance(one, type) and hasattr(one, "rule")
+        var.rule.name
+        for var in vars(filters).values()
+        if isinstance(var, type) and hasattr(var, "rule")
     }

@@ -102,8 +102,8 @@ def test_the_ownership_records_of_a_forgotten_clusters_bundles_end(tmp_path: Pat
         str(decided(tmp_path, {"eu": json.dumps({"seq": 3})}, recorded=recorded)["ownership"])
     )
     shown = [
-        (one["cluster"], one["bundle"], one["state"], one["owner"], one["version"], one["epoch"])
-        for one in ends
+        (end["cluster"], end["bundle"], end["state"], end["owner"], end["version"], end["epoch"])
+        for end in ends
     ]
     assert shown == [
         ("eu", "t/n/0x0_0x1", "Init", None, 1, 1),

@@ -152,8 +152,10 @@ def test_clusters_of_one_shard_whose_blocks_are_known_need_one_row_and_no_state(
     ]
     assert {row["cluster"] for row in rows} == {EVERYBODY}
     members = [from_bytes(row["members"]) for row in rows if row["members"] is not None]
-    assert all(one.schema == MEMBER_SCHEMA for one in members)
-    assert sorted(name for one in members for name in one["cluster"].to_pylist()) == sorted(NAMES)
+    assert all(member.schema == MEMBER_SCHEMA for member in members)
+    assert sorted(name for member in members for name in member["cluster"].to_pylist()) == sorted(
+        NAMES
+    )
     assert len(members) == len({partition(name, 0, 3) for name in NAMES})
     job.states = {}
     assert troubles(job.batch(1, sent(1))["eu"]) == [] and job.states == {}

@@ -144,7 +144,7 @@ def compare(case: Case, settings: LeastMovesConfig = SETTINGS) -> Compared:
     at_first = replace(plan, share=before)
     return Compared(
         moves=len(plan.moves),
-        cost=float(case.cost[[one.bundle for one in plan.moves]].sum()),
+        cost=float(case.cost[[move.bundle for move in plan.moves]].sum()),
         relieved=bool((plan.share[sources] <= max(enough, destination) + ROUNDING).all()),
         bound=sum(
             at_first.fewest(source, np.flatnonzero(case.owner == source))

@@ -65,14 +65,20 @@ def by_policies(cluster: Cluster, bundle: str, brokers: Iterable[str]) -> set[st
     """§4.1."""
     namespace = namespace_of(bundle)
     policy = next(
-        (one for one in cluster.policies if any(re.fullmatch(name, namespace) for name in one[0])),
+        (
+            policy
+            for policy in cluster.policies
+            if any(re.fullmatch(name, namespace) for name in policy[0])
+        ),
         None,
     )
     if policy is not None:
         primaries = {name for name in brokers if _any(policy[1], name)}
         secondaries = {name for name in brokers if _any(policy[2], name)} - primaries
         return primaries | secondaries if len(primaries) < policy[3] else primaries
-    shared = {name for name in brokers if not any(_any(one[1], name) for one in cluster.policies)}
+    shared = {
+        name for name in brokers if not any(_any(policy[1], name) for policy in cluster.policies)
+    }
     if namespace in cluster.non_persistent:
         return {name for name in shared if cluster.brokers[name].non_persistent}
     return {name for name in shared if cluster.brokers[name].persistent}
@@ -202,9 +208,9 @@ class Quota:
     @staticmethod
     def total(quotas: Iterable["Quota"]) -> "Quota":
         total = Quota(0.0, 0.0, 0.0, 0.0, 0.0)
-        for one in quotas:
+        for quota in quotas:
             for name in VALUES:
-                setattr(total, name, getattr(total, name) + getattr(one, name))
+                setattr(total, name, getattr(total, name) + getattr(quota, name))
         return total
 
 

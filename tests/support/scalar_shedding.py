@@ -37,8 +37,8 @@ class PlainBroker:
 
     def throughput(self) -> float:
         """Bytes/s in and out."""
-        return sum(one.msg_throughput_in for one in self.bundles.values()) + sum(
-            one.msg_throughput_out for one in self.bundles.values()
+        return sum(bundle.msg_throughput_in for bundle in self.bundles.values()) + sum(
+            bundle.msg_throughput_out for bundle in self.bundles.values()
         )
 
 
@@ -211,8 +211,8 @@ def factors_after(
     memory_used: float,
     elapsed_ms: int,
 ) -> tuple[float, float]:
-    rate = sum(one.msg_rate_in + one.msg_rate_out for one in bundles)
-    groups = sum(plain_groups(one) for one in bundles)
+    rate = sum(bundle.msg_rate_in + bundle.msg_rate_out for bundle in bundles)
+    groups = sum(plain_groups(bundle) for bundle in bundles)
     if rate <= 1000 or groups <= 30:
         return cpu, memory
     return (

@@ -284,8 +284,8 @@ class Cluster:
         for _ in range(int(words[0])):
             list(self._round([]))
             assert self.last is not None
-            decided.update(one.kind for one in self.last.decisions)
-            refused.update(one.rule for one in self.last.refusals)
+            decided.update(decision.kind for decision in self.last.decisions)
+            refused.update(refusal.rule for refusal in self.last.refusals)
             self._obey([])
             self._wait(seconds or ["0s"])
         told = (
@@ -351,9 +351,13 @@ class Cluster:
         unloads, _ = config.shedder.function(
             ShedContext.of(view, config.shedder_config, config.shedder.memory({}), eligible)
         )
-        for one in unloads.proposals:
-            figures = f"saw={one.saw:.2f} average={one.average:.2f} limit={one.limit:.2f}"
-            yield f"unload {short_name(view.bundles.name(one.bundle))} from {view.brokers.names[one.source]}  reason={one.rule} {figures}"
+        for proposal in unloads.proposals:
+            figures = (
+                f"saw={proposal.saw:.2f} average={proposal.average:.2f} limit={proposal.limit:.2f}"
+            )
+            bundle = short_name(view.bundles.name(proposal.bundle))
+            source = view.brokers.names[proposal.source]
+            yield f"unload {bundle} from {source}  reason={proposal.rule} {figures}"
         yield from map(_refused, unloads.refusals)
 
     def _round(self, _words: list[str]) -> Iterator[str]:
@@ -374,7 +378,7 @@ class Cluster:
             True,
             [],
         )
-        self.decided |= {one.decision_id: one for one in done.decisions}
+        self.decided |= {decision.decision_id: decision for decision in done.decisions}
         yield from _printed(done)
 
     def _command(self, words: list[str]) -> None:
@@ -412,12 +416,12 @@ class Cluster:
 
     def _why(self, _words: list[str]) -> Iterator[str]:
         assert self.last is not None
-        for one in self.last.decisions:
+        for decision in self.last.decisions:
             shown = [
                 f"{each.broker} {each.refused_by or _number(each.score)}"
-                for each in one.explain.candidates
+                for each in decision.explain.candidates
             ]
-            yield f"{short_name(one.bundle)}: {', '.join(shown)}"
+            yield f"{short_name(decision.bundle)}: {', '.join(shown)}"
 
     def _records(self, _words: list[str]) -> Iterator[str]:
         assert self.last is not None
@@ -467,8 +471,10 @@ class Cluster:
             if name not in self.silent | self.busy
         ]
         reports = [
-            replace(one, start_timestamp_ms=self.starts.get(one.broker, one.start_timestamp_ms))
-            for one in reports
+            replace(
+                report, start_timestamp_ms=self.starts.get(report.broker, report.start_timestamp_ms)
+            )
+            for report in reports
         ]
         beats = [
             Event("heartbeat", report.broker, self.now_ms, offset=self._next_offset())
@@ -519,35 +525,37 @@ def _printed(done: Round) -> Iterator[str]:
         yield f"{answer.kind} {answer.id} is {' '.join(words)}: {_shortened(answer.text)}"
     for outcome in done.outcomes:
         yield f"{outcome.outcome} {outcome.decision_id} {short_name(outcome.bundle)}: {outcome.detail}"
-    for one in done.decisions:
-        words = [one.kind, short_name(one.bundle)]
-        words += ["and", short_name(one.neighbour)] if one.neighbour else []
-        words += ["from", one.source] if one.source else []
-        words += ["to", one.destination] if one.destination else []
-        words += ["into", *map(short_name, one.children)] if one.children else []
+    for decision in done.decisions:
+        words = [decision.kind, short_name(decision.bundle)]
+        words += ["and", short_name(decision.neighbour)] if decision.neighbour else []
+        words += ["from", decision.source] if decision.source else []
+        words += ["to", decision.destination] if decision.destination else []
+        words += ["into", *map(short_name, decision.children)] if decision.children else []
         words += [
             "",
-            f"id={one.decision_id}",
-            f"rule={one.rule}",
-            *(["reason=Admin"] if one.reason == "Admin" else []),
+            f"id={decision.decision_id}",
+            f"rule={decision.rule}",
+            *(["reason=Admin"] if decision.reason == "Admin" else []),
         ]
-        if one.explain.unit == "ratio":
-            figures = one.explain.model_dump(include={"saw", "average", "limit", "expected_after"})
+        if decision.explain.unit == "ratio":
+            figures = decision.explain.model_dump(
+                include={"saw", "average", "limit", "expected_after"}
+            )
             words += [f"{name}={value:.2f}" for name, value in figures.items() if value is not None]
-        if one.kind == "split":
-            seen = one.explain
+        if decision.kind == "split":
+            seen = decision.explain
             words += (
                 [
-                    f"reason={one.reason} saw={_number(seen.saw)} limit={_number(seen.limit)} {seen.unit}"
+                    f"reason={decision.reason} saw={_number(seen.saw)} limit={_number(seen.limit)} {seen.unit}"
                 ]
                 if seen.unit
                 else []
             )
             words += [
-                f"algorithm={one.algorithm}",
-                *(["unload_children"] if one.unload_children else []),
+                f"algorithm={decision.algorithm}",
+                *(["unload_children"] if decision.unload_children else []),
             ]
-        yield " ".join([*words, "dry_run"] if one.dry_run else words)
+        yield " ".join([*words, "dry_run"] if decision.dry_run else words)
     yield from map(_refused, done.refusals)
 
 

@@ -35,10 +35,14 @@ class _Maker:
         )
         self.drained: set[int] = set()
         self.due: list[tuple[float, int, Any]] = []
-        self.deaf = [one for one in scenario.faults if one.kind == "lost_decisions"]
+        self.deaf = [fault for fault in scenario.faults if fault.kind == "lost_decisions"]
 
     def lines(self, moves: int) -> Iterator[Line]:
-        ruled = {one for group in self.scenario.policies.anti_affinity for one in group.namespaces}
+        ruled = {
+            namespace
+            for group in self.scenario.policies.anti_affinity
+            for namespace in group.namespaces
+        }
         ruled |= {*self.scenario.policies.pinned_namespaces, *self.scenario.policies.budgets}
         rows = range(len(self.scenario.bundles))
         special = [row for row in rows if self.scenario.namespaces[row] in ruled] or list(rows)
@@ -107,8 +111,8 @@ class _Maker:
         """Available brokers, the one that carries least first."""
         carried = np.bincount(np.array(self.owner) + 1, self.throughput, len(self.brokers) + 1)[1:]
         return sorted(
-            (one for one in self.brokers if self.up[one] and one not in self.drained),
-            key=lambda one: carried[one],
+            (broker for broker in self.brokers if self.up[broker] and broker not in self.drained),
+            key=lambda broker: carried[broker],
         )
 
     def decided(self, kind: str, bundle: int, broker: int, takes_s: float) -> Iterator[Line]:

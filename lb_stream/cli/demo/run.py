@@ -71,7 +71,7 @@ class Plan:
         return [
             "--config",
             str(CONFIG),
-            *(part for one in self.overrides(bootstrap) for part in ("--set", one)),
+            *(part for override in self.overrides(bootstrap) for part in ("--set", override)),
         ]
 
     def overrides(self, bootstrap: str) -> list[str]:

@@ -130,8 +130,8 @@ def summary(watch: Watch) -> list[str]:
 
 def _broker_table(figures: Sequence[BrokerFigures], width: int, most: int) -> Table:
     """The busiest brokers when there are too many for the screen, in the order of their names."""
-    busiest = sorted(figures, key=lambda one: -one.throughput_bytes_per_s)[:most]
-    shown = [one for one in figures if one in busiest]
+    busiest = sorted(figures, key=lambda figure: -figure.throughput_bytes_per_s)[:most]
+    shown = [figure for figure in figures if figure in busiest]
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("broker", no_wrap=True)
     table.add_column("bundles", justify="right")
@@ -142,7 +142,7 @@ def _broker_table(figures: Sequence[BrokerFigures], width: int, most: int) -> Ta
     # Two and a half times the mean fills the bar.
     bar_width = max(5, min(50, width - (54 if width >= WIDE else 42)))
     table.add_column("throughput", no_wrap=True, width=bar_width)
-    counted = [one.throughput_bytes_per_s for one in figures if one.active]
+    counted = [figure.throughput_bytes_per_s for figure in figures if figure.active]
     mean = sum(counted) / max(1, len(counted))
     for one in shown:
         ratio = one.throughput_bytes_per_s / mean if mean > 0 else 0.0

@@ -201,4 +201,4 @@ class Watch:
 
 def unevenness(figures: list[BrokerFigures]) -> float:
     """Greatest over mean throughput of the active brokers."""
-    return max_over_mean(one.throughput_bytes_per_s for one in figures if one.active)
+    return max_over_mean(figure.throughput_bytes_per_s for figure in figures if figure.active)

@@ -90,7 +90,7 @@ def show(
     warn_if_stale(given, lake)
     newest = newest_loads(*_OTHERS, *_TIMES, *_FOUR, where="$1 IS NULL OR cluster = $1")
     query = _QUERY.format(newest=newest, active=ACTIVE)
-    named = {one.cluster: one for one in cluster_facts(lake)}
+    named = {fact.cluster: fact for fact in cluster_facts(lake)}
     rows = [
         row | {"state": _state(named.get(row["cluster"]), row)}
         for row in records(run(lake, query, [cluster]))

@@ -207,9 +207,9 @@ def _silent(send: Sending, broker: str | None) -> tuple[str, ...]:
 
     with open_lake(send.given.tables) as lake:
         require_cluster(lake, send.cluster)
-        (silent,) = [one.silent for one in cluster_facts(lake) if one.cluster == send.cluster] or [
-            ()
-        ]
+        (silent,) = [
+            fact.silent for fact in cluster_facts(lake) if fact.cluster == send.cluster
+        ] or [()]
     if not silent or broker not in (None, *silent):
         told = ", ".join(silent) or "nobody"
         raise CommandError(

@@ -67,7 +67,8 @@ def leader(
     standbys = who_stands_by(given.settings, given.bootstrap)
     if json:
         emit_json(
-            row | {"standbys": None if standbys is None else [one.instance for one in standbys]}
+            row
+            | {"standbys": None if standbys is None else [standby.instance for standby in standbys]}
         )
         return
     who = f"{row['host']} (process {row['pid']})"
@@ -169,7 +170,7 @@ def _heir(ticks: Ticks, to: str) -> str:
     if to and len(meant) != 1:
         raise CommandError(f"--to {to}: expected one of {', '.join(standbys)}", 2)
     heirs: list[Any] = [standbys[name] for name in (meant or standbys)]
-    if not any(one.warm for one in heirs):
+    if not any(heir.warm for heir in heirs):
         note("it is not warm yet: its first batch takes longer")
     return meant[0] if meant else ""
 

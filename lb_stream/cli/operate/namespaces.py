@@ -479,7 +479,7 @@ def merge_advice(
         cells = [
             (
                 styled(row["bundle"], row["neighbour"], row["owner"]),
-                *map(_percent, (row[one] for one in _RATIOS)),
+                *map(_percent, (row[ratio] for ratio in _RATIOS)),
                 ago(row["since_ms"]),
             )
             for row in rows

@@ -136,7 +136,9 @@ def _show(found: NextMoves) -> None:
     )
     emit_line(f"{found.cluster} at {clock(found.at_ms)}, by {found.strategy}{own}")
     if found.moves:
-        emit_rich(table(_COLUMNS, [_cells(one) for one in found.moves], right=("cost", "gain")), "")
+        emit_rich(
+            table(_COLUMNS, [_cells(move) for move in found.moves], right=("cost", "gain")), ""
+        )
     emit_line(_summary(found))
     for reason in found.reasons:
         emit_line(f"- {reason}")

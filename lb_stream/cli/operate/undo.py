@@ -125,7 +125,7 @@ def _show(found: Undo, pinned: str | None) -> None:
     for order in found.orders:
         emit_line(_describe(order))
     if found.moves:
-        rows = [(one["bundle"], one["from"], one["to"]) for one in found.moves]
+        rows = [(move["bundle"], move["from"], move["to"]) for move in found.moves]
         emit_rich(table(("bundle", "from", "back to"), rows), "")
         emit_line(
             "They are not pinned: balancing may move them again."

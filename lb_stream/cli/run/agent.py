@@ -203,11 +203,13 @@ def namespaces(
     if json:
         emit_json(found.model_dump(mode="json"))
         return
-    for one in found.namespaces:
+    for namespace in found.namespaces:
         group = (
-            f", anti-affinity group {one.anti_affinity_group}" if one.anti_affinity_group else ""
+            f", anti-affinity group {namespace.anti_affinity_group}"
+            if namespace.anti_affinity_group
+            else ""
         )
-        emit(f"{one.name}: {len(one.bundles)} bundles{group}\n")
+        emit(f"{namespace.name}: {len(namespace.bundles)} bundles{group}\n")
     for policy in found.isolation:
         secondary = f", else {', '.join(policy.secondary)}" if policy.secondary else ""
         emit(
@@ -262,7 +264,7 @@ def _clients(settings: Sequence[AdminSettings]) -> list[AdminClient]:
     for path, holds in files.items():
         warn_if_exposed(path, holds)
     try:
-        return [AdminClient(one) for one in settings]
+        return [AdminClient(setting) for setting in settings]
     except ValueError as error:
         raise CommandError(str(error), 2) from None
 

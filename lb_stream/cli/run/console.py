@@ -69,7 +69,7 @@ def console(
     json: Json = False,
 ) -> None:
     """Without a command: show the pages."""
-    if any(find_spec(one) is None for one in PACKAGES):
+    if any(find_spec(package) is None for package in PACKAGES):
         raise CommandError("the console needs more packages: pip install 'lb_stream[console]'", 2)
     if context.invoked_subcommand is not None:
         return

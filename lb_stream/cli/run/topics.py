@@ -66,13 +66,13 @@ def check(
     if json:
         unfit = [
             {
-                "topic": one.topic,
-                "setting": one.setting,
-                "found": one.found,
-                "expected": one.expected,
-                "mend": one.mend,
+                "topic": mismatch.topic,
+                "setting": mismatch.setting,
+                "found": mismatch.found,
+                "expected": mismatch.expected,
+                "mend": mismatch.mend,
             }
-            for one in mismatches
+            for mismatch in mismatches
         ]
         emit_json({"bootstrap_servers": bootstrap, "missing": missing, "unfit": unfit})
         raise typer.Exit(2 if mismatches else 1 if missing else 0)

@@ -55,15 +55,15 @@ def show_outlook(
             history, change, minutes, lambda part: told(name, int(part * PARTS), PARTS)
         )
     answers = found[CHANGED].answers
-    if answers and all(one.outcome == "refused" for one in answers):
+    if answers and all(answer.outcome == "refused" for answer in answers):
         raise CommandError(f"it would be refused ({answers[0].rule}): {answers[0].text}")
     if json:
         figures = {label: {**one.figures, "moved": one.moves} for label, one in found.items()}
         said = (
             {
                 "answers": [
-                    {name: getattr(one, name) for name in ("outcome", "rule", "text")}
-                    for one in answers
+                    {name: getattr(answer, name) for name in ("outcome", "rule", "text")}
+                    for answer in answers
                 ]
             }
             if answers
@@ -73,16 +73,16 @@ def show_outlook(
     else:
         for line in notes:
             note(line)
-        for one in answers:
+        for answer in answers:
             emit_line(
-                f"{one.outcome}{f' ({one.rule})' if one.rule and one.outcome != 'done' else ''}: {one.text}"
+                f"{answer.outcome}{f' ({answer.rule})' if answer.rule and answer.outcome != 'done' else ''}: {answer.text}"
             )
         _show(name, minutes, found)
     if change.waits and (worse := _worse(found)):
         note(worse)
         raise typer.Exit(1)
     if not found[CHANGED].figures["fits"] or any(
-        one.outcome in ("refused", "failed") for one in answers
+        answer.outcome in ("refused", "failed") for answer in answers
     ):
         raise typer.Exit(1)
 
@@ -115,7 +115,7 @@ def preview_orders(
     except BadOrder as error:
         raise CommandError(str(error), 2) from None
     timeless = [
-        one.model_copy(update={"sent_ms": 0}) for one in orders
+        order.model_copy(update={"sent_ms": 0}) for order in orders
     ]  # the played time is another one
     show_preview(send, Change(orders=timeless, waits=waits))
 

@@ -80,9 +80,13 @@ def forget_ended(desk: CommandResponder, view: ClusterView) -> None:
                 if until_ms > view.now_ms
             }
         )
-    if any(one.until_ms <= view.now_ms for one in desk.orders.rejections):
+    if any(rejection.until_ms <= view.now_ms for rejection in desk.orders.rejections):
         desk.change(
-            rejections=tuple(one for one in desk.orders.rejections if one.until_ms > view.now_ms)
+            rejections=tuple(
+                rejection
+                for rejection in desk.orders.rejections
+                if rejection.until_ms > view.now_ms
+            )
         )
 
 
@@ -112,7 +116,12 @@ def served_of(view: ClusterView, namespace: str) -> set[str]:
 
 def about_namespace(namespace: str, decisions: Iterable[Pending | Decision]) -> set[str]:
     """Find the bundles of a namespace that decisions under way are about."""
-    return {name for one in decisions for name in one.bundles if namespace_of(name) == namespace}
+    return {
+        name
+        for decision in decisions
+        for name in decision.bundles
+        if namespace_of(name) == namespace
+    }
 
 
 def _size(view: ClusterView, namespace: str) -> int:
@@ -368,26 +377,28 @@ def _import(
     groups = {
         name: group
         for name, group in orders.anti_affinity.items()
-        if name not in {one.name for one in content.namespaces}
+        if name not in {namespace.name for namespace in content.namespaces}
     }
     desk.change(
         namespaces={
             **orders.namespaces,
-            **{one.name: compact(one.boundaries) for one in content.namespaces},
+            **{namespace.name: compact(namespace.boundaries) for namespace in content.namespaces},
         },
         anti_affinity=groups
         | {
-            one.name: one.anti_affinity_group
-            for one in content.namespaces
-            if one.anti_affinity_group
+            namespace.name: namespace.anti_affinity_group
+            for namespace in content.namespaces
+            if namespace.anti_affinity_group
         },
         isolation=isolation,
         failure_domains=content.failure_domains,
         deleted=tuple(
-            name for name in orders.deleted if name not in {one.name for one in content.namespaces}
+            name
+            for name in orders.deleted
+            if name not in {namespace.name for namespace in content.namespaces}
         ),
     )
-    bundles = sum(len(one.boundaries) - 1 for one in content.namespaces)
+    bundles = sum(len(namespace.boundaries) - 1 for namespace in content.namespaces)
     text = f"{len(content.namespaces)} namespaces with {bundles} bundles, {len(isolation)} isolation policies, "
     text += f"{len(content.failure_domains)} brokers in failure domains"
     text += _describe_matches(desk, view, config, isolation, content.failure_domains)

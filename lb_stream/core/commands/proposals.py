@@ -19,7 +19,7 @@ def reject(
     config: ClusterConfig,
 ) -> None:
     """End proposals and remember that; or change for how long an earlier rejection holds. A rejection that is over can be ended, too."""
-    earlier = {one.proposal_id: one for one in desk.orders.rejections}
+    earlier = {rejection.proposal_id: rejection for rejection in desk.orders.rejections}
     found = {name: desk.book.find(name) for name in dict.fromkeys(command.proposals)}
     unknown = [name for name, one in found.items() if one is None and name not in earlier]
     if unknown and command.for_ms:
@@ -30,10 +30,14 @@ def reject(
         other for one in found.values() if one is not None for other in desk.book.together(one)
     ]
     named_again = {one.together for name, one in earlier.items() if name in found}
-    again = [one for one in desk.orders.rejections if one.together in named_again]
+    again = [rejection for rejection in desk.orders.rejections if rejection.together in named_again]
     about = {(one.bundle, one.is_move): (one.proposal_id, one.together) for one in again}
     about |= {(one.bundle, one.is_move): (one.proposal_id, one.together) for one in waiting}
-    others = [one for one in desk.orders.rejections if (one.bundle, one.is_move) not in about]
+    others = [
+        rejection
+        for rejection in desk.orders.rejections
+        if (rejection.bundle, rejection.is_move) not in about
+    ]
     new = [
         Rejection(*ids, bundle, is_move, until_ms, by, command.why)
         for (bundle, is_move), ids in about.items()

@@ -235,7 +235,9 @@ class CommandResponder:
         said |= {name: known[name] for name in ("digest", "sent_ms") if name in known}
         others = [one for one in self.orders.answers if one["id"] != answer.id]
         lately = [
-            one for one in others if one.get("at_ms", answer.at_ms) > answer.at_ms - REMEMBERED_MS
+            other
+            for other in others
+            if other.get("at_ms", answer.at_ms) > answer.at_ms - REMEMBERED_MS
         ]
         least = max(len(lately) + 1 - MOST_REMEMBERED, 0)
         forgotten_ms = max(
@@ -265,7 +267,7 @@ class CommandResponder:
         self.orders = replace(self.orders, **changes)
 
     def _remembered(self, command_id: str) -> Mapping[str, Any] | None:
-        return next((one for one in self.orders.answers if one["id"] == command_id), None)
+        return next((answer for answer in self.orders.answers if answer["id"] == command_id), None)
 
 
 def refuse_all(commands: Iterable[Received], text: str, rule: str) -> tuple[CommandAnswer, ...]:

@@ -102,7 +102,7 @@ def _beside(balances: Mapping[str, Sequence[str]]) -> str:
     """A warning for who has decisions published while brokers' own cluster balances by itself."""
     if not balances:
         return ""
-    keys = sorted({key for one in balances.values() for key in one})
+    keys = sorted({key for balance in balances.values() for key in balance})
     return f"; but the cluster also balances by itself ({', '.join(keys)} on at {named(balances)}): agents refuse to act until that is off"
 
 
@@ -186,7 +186,7 @@ def _set(
         f"{name} = {value!r}{_was(name, own, in_force(given, settings))}"
         for own, (name, value) in zip(ours, values.items(), strict=True)
     ]
-    said += [one for one in config.warnings if one not in known]
+    said += [warning for warning in config.warnings if warning not in known]
     return after, "; ".join(said)
 
 

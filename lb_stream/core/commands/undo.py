@@ -55,7 +55,7 @@ def explain_lost(order: Order, now: OperatorState) -> str | None:
     """Say why what an order would lay down can't be laid down any more; None: it can be."""
     if order["kind"] != "reject-proposals" or not order["for_ms"]:
         return None
-    held = {one.proposal_id for one in now.rejections}
+    held = {rejection.proposal_id for rejection in now.rejections}
     lost = [name for name in order["proposals"] if name not in held]
     if not lost:
         return None
@@ -189,7 +189,11 @@ def _is_in_force(order: Order, now: OperatorState, now_ms: int) -> bool:
             left_ms = max(now.pins.get(order["bundles"][0], 0) - now_ms, 0)
             return bool(left_ms == order["for_ms"])
         case "reject-proposals":
-            mine = [one for one in now.rejections if one.proposal_id == order["proposals"][0]]
+            mine = [
+                rejection
+                for rejection in now.rejections
+                if rejection.proposal_id == order["proposals"][0]
+            ]
             left = [(max(one.until_ms - now_ms, 0), one.why) for one in mine]
             wanted = [(order["for_ms"], order["why"])] if order["for_ms"] else []
             return bool(left == wanted)
@@ -297,7 +301,7 @@ def _pins(arguments: Mapping[str, Any], before: OperatorState, now_ms: int) -> l
 def _rejections(arguments: Mapping[str, Any], before: OperatorState, now_ms: int) -> list[Order]:
     """What was rejected may be proposed again, or not before the time that somebody had said earlier."""
     left_ms = defaultdict[tuple[int, str], list[str]](list)
-    had = {one.proposal_id: one for one in before.rejections}
+    had = {rejection.proposal_id: rejection for rejection in before.rejections}
     for name in arguments["proposals"]:
         one = had.get(name)
         left_ms[

@@ -91,12 +91,12 @@ def counting(
 ) -> list[Decision]:
     """The decisions that count in a budget: moves out of brokers that aren't being drained, of namespaces that have one."""
     return [
-        one
-        for one in decisions
-        if one.kind in MOVES
-        and namespace_of(one.bundle) in limited
-        and one.source not in memory.orders.drained
-        and one.rule != Decides.NAMESPACE_DELETED.name
+        decision
+        for decision in decisions
+        if decision.kind in MOVES
+        and namespace_of(decision.bundle) in limited
+        and decision.source not in memory.orders.drained
+        and decision.rule != Decides.NAMESPACE_DELETED.name
     ]
 
 

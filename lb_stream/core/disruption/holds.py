@@ -54,7 +54,7 @@ class Holds:
             np.ones(len(bundles)),
             np.full(len(bundles), -1, np.int32),
         )
-        left = np.array([one.left for one in self.budgets.values()], np.int64)
+        left = np.array([budget.left for budget in self.budgets.values()], np.int64)
         row_of = {name: row for row, name in enumerate(self.budgets)}
         for name, own in self.namespaces.items():
             rows = bundles.rows_of_namespace(name)
@@ -88,7 +88,9 @@ class Holds:
                 return self._named(rule, some)
         for namespace, moves in Counter(map(namespace_of, bundles)).items():
             found = self._refusal(
-                namespace, [one for one in bundles if namespace_of(one) == namespace], moves
+                namespace,
+                [bundle for bundle in bundles if namespace_of(bundle) == namespace],
+                moves,
             )
             if found is not None:
                 return found

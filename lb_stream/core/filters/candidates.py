@@ -83,11 +83,11 @@ class Candidates:
         """
         asked = self._asked(bundle, targets)
         rows, steps = _filtered(self._policies, asked.rows, asked)
-        for one in self._others:
-            if isinstance(one, EvenDistribution):
+        for other in self._others:
+            if isinstance(other, EvenDistribution):
                 continue
             try:
-                kept, more = _filtered((one,), rows, asked)
+                kept, more = _filtered((other,), rows, asked)
             except FilterError as error:
                 self._note(error.rule, error.brokers)
                 continue
@@ -105,7 +105,7 @@ class Candidates:
         """Those of the given brokers that even distribution prefers."""
         asked = self._asked(bundle, targets)
         return _filtered(
-            [one for one in self._others if isinstance(one, EvenDistribution)], rows, asked
+            [other for other in self._others if isinstance(other, EvenDistribution)], rows, asked
         )
 
     def allowed(self, bundle: int, targets: Targets) -> Rows:
@@ -217,11 +217,11 @@ class Candidates:
         drained, *policies = self._policies
         others, apart = list(self._others), list[Filter]()
         if not self.census.own_counts:
-            apart = [one for one in others if isinstance(one, AntiAffinity | FailureDomain)]
-            others = [one for one in others if one not in apart]
-        for one in (drained, *others, *policies, *apart):
+            apart = [other for other in others if isinstance(other, AntiAffinity | FailureDomain)]
+            others = [other for other in others if other not in apart]
+        for other in (drained, *others, *policies, *apart):
             try:
-                kept, more = _filtered((one,), kept, asked)
+                kept, more = _filtered((other,), kept, asked)
             except FilterError as error:
                 self._note(error.rule, error.brokers)
                 continue

@@ -55,11 +55,11 @@ class Preallocations:
         name = targets.view.brokers.names[broker]
         new = Preallocated.of(targets.view, row, name)
         before = tuple(
-            one for one in self.entries if (one.bundle, one.broker) == (new.bundle, name)
+            entry for entry in self.entries if (entry.bundle, entry.broker) == (new.bundle, name)
         )
         count(before, targets, candidates, sign=-1)
         count((new,), targets, candidates)
-        kept = tuple(one for one in self.entries if one not in before)
+        kept = tuple(entry for entry in self.entries if entry not in before)
         return Preallocations((*kept, new), {**self.given, new.bundle: name})
 
     def updated(
@@ -73,7 +73,7 @@ class Preallocations:
         brokers = {
             name: row for row, name in enumerate(view.brokers.names) if view.brokers.alive[row]
         }
-        rows = view.bundles.rows_of(one.bundle for one in self.entries).tolist()
+        rows = view.bundles.rows_of(entry.bundle for entry in self.entries).tolist()
         kept: list[Preallocated] = []
         for one, row in zip(self.entries, rows, strict=True):
             owner = int(view.bundles.owner[row]) if row >= 0 else -1
@@ -123,9 +123,9 @@ def count(
 ) -> None:
     """Count the given bundles at their brokers (or, with sign -1, no more): in the rates and topics there, and in the filters' counts."""
     rows = {name: row for row, name in enumerate(targets.view.brokers.names)}
-    for one in entries:
-        row = rows.get(one.broker)
+    for entry in entries:
+        row = rows.get(entry.broker)
         if row is not None:
-            targets.long_rate[row] += sign * one.long_rate
-            targets.topics[row] += sign * one.topics
-            candidates.census.promise(one.bundle, row, given=sign > 0)
+            targets.long_rate[row] += sign * entry.long_rate
+            targets.topics[row] += sign * entry.topics
+            candidates.census.promise(entry.bundle, row, given=sign > 0)

@@ -77,7 +77,7 @@ class _Evening:
         self.bundle, self.source, self.destination = (
             np.array(one, np.intp) for one in list(zip(*moves, strict=True))[:3]
         )
-        exchanged = np.array([one.with_next for one in moves])
+        exchanged = np.array([move.with_next for move in moves])
         self.single = ~(
             exchanged | np.append(False, exchanged[:-1])
         )  # the others are decided in pairs

@@ -141,7 +141,7 @@ class LeastMovesMemory:
         """Without moments that are still to come: where the clock has been set back, they are taken to be now."""
         timed = (
             *self.hot.values(),
-            *(one[0] for one in self.changes),
+            *(change[0] for change in self.changes),
             *(one[1] for one in self.left.values()),
         )
         if (
@@ -164,7 +164,7 @@ class LeastMovesMemory:
 
     def learn_fleet(self, alive: Sequence[str], now_ms: int) -> LeastMovesMemory:
         """Take the names of brokers that are alive."""
-        kept = tuple(one for one in self.changes if now_ms - one[0] < WAVE_MS)
+        kept = tuple(change for change in self.changes if now_ms - change[0] < WAVE_MS)
         changed = sorted(set(alive) ^ set(self.serving)) if self.serving else []
         if not changed and len(kept) == len(self.changes) and self.serving:
             return self
@@ -367,7 +367,7 @@ def _plain(value: Any) -> Any:
 
 def fit(kinds: Sequence[Kind]) -> tuple[float, float]:
     """What a byte costs, in messages, so that brokers of one kind do the same work with the same cpu; and the relative error left."""
-    rr, rb, bb, r, b, n = np.array([one.sums for one in kinds]).T
+    rr, rb, bb, r, b, n = np.array([kind.sums for kind in kinds]).T
     if not b.sum() > 0 or not r.sum() > 0:
         return 0.0, 0.0
     unit = (

@@ -85,7 +85,7 @@ class Plan:
         self.share, self.welcome = state.share.copy(order="F"), state.welcome.copy()
         self.disruption, self.moves = state.disruption, list(state.moves)
         self.moved[:] = False
-        self.moved[[one.bundle for one in self.moves]] = True
+        self.moved[[move.bundle for move in self.moves]] = True
 
     def bring_down(
         self, source: int, rows: Rows, others: Callable[[], dict[int, Rows]], search: bool
@@ -120,7 +120,7 @@ class Plan:
 
     def _pays(self, source: int, before: State) -> bool:
         """Whether the moves made since then are together worth what the source has come down by."""
-        bundles = np.array([one.bundle for one in self.moves[len(before.moves) :]], np.intp)
+        bundles = np.array([move.bundle for move in self.moves[len(before.moves) :]], np.intp)
         return self.payback.pay_together(source, before.share[source], self.share[source], bundles)
 
     def fewest(self, source: int, rows: Rows, more: Floats | float = 0.0) -> int:
@@ -253,7 +253,7 @@ class Plan:
             for one in partners:
                 if one not in lightest:
                     lightest[one] = self._lightest(source, one, self._still(others[one]))
-            theirs = [lightest[one] for one in partners]
+            theirs = [lightest[partner] for partner in partners]
             best = self._swap(
                 source,
                 mine,

@@ -295,8 +295,8 @@ def _left(context: Context, plan: Plan) -> dict[str, tuple[str, int]]:
         name: one for name, one in context.memory.left.items() if view.now_ms - one[1] < known_ms
     }
     return left | {
-        view.bundles.name(one.bundle): (view.brokers.names[one.source], view.now_ms)
-        for one in plan.moves
+        view.bundles.name(move.bundle): (view.brokers.names[move.source], view.now_ms)
+        for move in plan.moves
     }
 
 

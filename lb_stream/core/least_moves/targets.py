@@ -53,8 +53,8 @@ def _usage(capacity: Floats, fixed: Floats, groups: list[tuple[Floats, Floats]])
     if not len(capacity) or not groups:
         return 0.0
     total, largest = (
-        np.sum([one[0] for one in groups], axis=0),
-        np.max([one[1] for one in groups], axis=0),
+        np.sum([group[0] for group in groups], axis=0),
+        np.max([group[1] for group in groups], axis=0),
     )
     whole, most = capacity.sum(axis=0), capacity.max(axis=0)
     mean = np.divide(total + fixed.sum(axis=0), whole, out=np.zeros(KINDS), where=whole > 0)

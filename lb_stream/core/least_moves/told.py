@@ -54,8 +54,8 @@ def _considered(one: Move, target: Floats) -> tuple[tuple[int, float], ...]:
 
 def _usages(plan: Plan, target: Floats) -> list[tuple[float, float, float, float]]:
     """Of each move: the source's usage before and after it, then the destination's. O(moves), found backwards from where the plan ends."""
-    brokers = np.array([(one.source, one.destination) for one in plan.moves], np.intp).ravel()
-    bundles = np.repeat(np.array([one.bundle for one in plan.moves], np.intp), 2)
+    brokers = np.array([(move.source, move.destination) for move in plan.moves], np.intp).ravel()
+    bundles = np.repeat(np.array([move.bundle for move in plan.moves], np.intp), 2)
     change = plan.demand[bundles] * plan.per_unit[brokers]
     change[::2] *= -1.0
     order = np.argsort(brokers, kind="stable")  # each broker's moves together
@@ -80,7 +80,7 @@ def left_undone(
 ) -> list[Refusal]:
     """Why sources that have just reported stay above what is enough."""
     found, share, bundles = [], plan.share.max(axis=1), view.bundle_counts(system=False)
-    moved = [one.bundle for one in plan.moves]
+    moved = [move.bundle for move in plan.moves]
     for source in sources[
         view.brokers.sampled[sources] & (share[sources] > enough + NEGLIGIBLE)
     ].tolist():

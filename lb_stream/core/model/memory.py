@@ -267,7 +267,7 @@ class Memory:
         data["unserved"] = {bundle: fields_of(one) for bundle, one in self.unserved.items()}
         data["orders"] = self.orders.to_dict()
         data["suspension"] = None if self.suspension is None else fields_of(self.suspension)
-        data["proposals"] = [fields_of(one) for one in self.proposals]
+        data["proposals"] = [fields_of(proposal) for proposal in self.proposals]
         for name in (
             "spent",
             "spending",

@@ -113,7 +113,11 @@ class OperatorState:
 
     def rejected(self, moves: bool) -> dict[str, int]:
         """Bundles whose moves (or else splits) operators have rejected → until when (ms)."""
-        return {one.bundle: one.until_ms for one in self.rejections if one.is_move == moves}
+        return {
+            rejection.bundle: rejection.until_ms
+            for rejection in self.rejections
+            if rejection.is_move == moves
+        }
 
     def policies(self, others: Policies) -> Policies:
         """The policies of the orders, over others that are known already."""

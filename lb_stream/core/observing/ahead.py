@@ -21,15 +21,19 @@ def carry_out(
     """
     if not decisions:
         return view
-    rows = view.bundles.rows_of(one.bundle for one in decisions)
+    rows = view.bundles.rows_of(decision.bundle for decision in decisions)
     names = {name: row for row, name in enumerate(view.brokers.names)}
-    destinations = np.array([names.get(one.destination or "", -1) for one in decisions], np.intp)
-    stays = np.array([one.kind in RESHAPES for one in decisions], np.bool_)
+    destinations = np.array(
+        [names.get(decision.destination or "", -1) for decision in decisions], np.intp
+    )
+    stays = np.array([decision.kind in RESHAPES for decision in decisions], np.bool_)
     moves = (rows >= 0) & ~stays & moves_count
     view = with_moves(view, rows[moves], destinations[moves])
     held = np.append(
         rows[~moves],
-        view.bundles.rows_of(one.neighbour for one in decisions if one.neighbour is not None),
+        view.bundles.rows_of(
+            decision.neighbour for decision in decisions if decision.neighbour is not None
+        ),
     )
     if not len(held):
         return view

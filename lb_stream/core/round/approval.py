@@ -142,7 +142,9 @@ def approve(state: RoundState, command: ApproveProposals, by: str) -> list[Bundl
 
 def _places_of(proposals: Sequence[Proposal], places: Mapping[str, int]) -> Group:
     """The places of those that are moves which wait. `places`: by their ids."""
-    return [places[one.proposal_id] for one in proposals if one.proposal_id in places]
+    return [
+        places[proposal.proposal_id] for proposal in proposals if proposal.proposal_id in places
+    ]
 
 
 def _harms(loads: LoadsAhead | None, group: Sequence[Proposal], places: Mapping[str, int]) -> bool:

@@ -31,7 +31,7 @@ def assign_unowned(state: RoundState) -> None:
     rows = _system_last(state, rows)
     gone = superseded(view, rows.tolist())
     ordered = {bundle for one in state.memory.orders.waiting for bundle in one.bundles}
-    decided = {one.bundle for one in state.decisions}  # a lookup asked for it
+    decided = {decision.bundle for decision in state.decisions}  # a lookup asked for it
     waiting: dict[str, int] = {}
     lately, too_many = sum(count for _, count in assigned_lately(state)), list[str]()
     for row in rows.tolist():
@@ -70,8 +70,8 @@ def assigned_lately(state: RoundState) -> tuple[tuple[int, int], ...]:
     """Of each round of the last minute, this one included: when, and how many orphans it gave an owner. A dry run's don't count."""
     kept = tuple(entry for entry in state.memory.assigned if state.now_ms - entry[0] < MINUTE_MS)
     count = sum(
-        one.kind == "assign" and one.reason == UNOWNED and not one.dry_run
-        for one in state.decisions
+        decision.kind == "assign" and decision.reason == UNOWNED and not decision.dry_run
+        for decision in state.decisions
     )
     return (*kept, (state.now_ms, count)) if count else kept
 

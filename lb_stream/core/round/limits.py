@@ -29,7 +29,7 @@ class MoveBudget:
     def of(state: RoundState) -> MoveBudget:
         """As things stand, what was decided in this round included."""
         under_way = [one.source for one in state.memory.pending if one.kind in MOVES]
-        decided = [one.source for one in state.decisions if one.kind in MOVES]
+        decided = [decision.source for decision in state.decisions if decision.kind in MOVES]
         lately = moved_lately(state)
         return MoveBudget(
             state,
@@ -97,7 +97,11 @@ def holds_of(state: RoundState) -> Holds:
 def moved_lately(state: RoundState) -> tuple[tuple[int, int, float], ...]:
     """Of each round of the last minute with moves, this one included: when, how many, and their bytes/s. A dry run's don't count."""
     kept = tuple(entry for entry in state.memory.moved if state.now_ms - entry[0] < MINUTE_MS)
-    names = [one.bundle for one in state.decisions if one.kind in MOVES and not one.dry_run]
+    names = [
+        decision.bundle
+        for decision in state.decisions
+        if decision.kind in MOVES and not decision.dry_run
+    ]
     if not names:
         return kept
     short = state.view.bundles.short.take(state.view.bundles.rows_of(names))

@@ -264,9 +264,9 @@ def move_queued(state: RoundState) -> None:
     state.desk.change(waiting=waiting)
     rows = queue.rows
     brokers = {name: row for row, name in enumerate(state.view.brokers.names)}
-    for one in state.queued_moves():
-        if one.destination in brokers and rows[one.bundle] >= 0:
-            state.claim(rows[one.bundle], brokers[one.destination])
+    for move in state.queued_moves():
+        if move.destination in brokers and rows[move.bundle] >= 0:
+            state.claim(rows[move.bundle], brokers[move.destination])
     if state.view.brokers.sampled.any():
         state.refusals += queue.held
 
@@ -284,10 +284,10 @@ class _Queue:
     @staticmethod
     def of(state: RoundState) -> _Queue:
         """As things stand in this round."""
-        names = [one.bundle for one in state.queued_moves()]
+        names = [move.bundle for move in state.queued_moves()]
         rows = dict(zip(names, state.view.bundles.rows_of(names).tolist(), strict=True))
         pending = (name for one in state.memory.pending for name in one.bundles)
-        decided = (name for one in state.decisions for name in one.bundles)
+        decided = (name for decision in state.decisions for name in decision.bundles)
         busy = frozenset((*pending, *decided))
         return _Queue(state, MoveBudget.of(state), rows, busy, [])
 
@@ -483,7 +483,7 @@ def _answer_lookup(state: RoundState, received: Received, command: Assign) -> No
     """Answered at once, as a lookup waits: with who has the bundle, or is to have it."""
     before = len(state.decisions)
     answer = _assign(state, command)
-    ids = [one.decision_id for one in state.decisions[before:]]
+    ids = [decision.decision_id for decision in state.decisions[before:]]
     refused = answer.outcome == "refused"
     state.desk.answer(received, "refused" if refused else "done", answer.text, answer.rule, ids)
 
@@ -563,14 +563,14 @@ def _answer(
     """One answer from those about each bundle. `before`: how many decisions there were."""
     decisions = state.decisions[before:]
     queued = [answer for answer in answers if answer.outcome == "queued"]
-    ids = [one.decision_id for one in decisions]
+    ids = [decision.decision_id for decision in decisions]
     what = _WHAT.get(received.command.kind, "bundles leave their brokers")
     text, rule = (
         _summed(answers, what),
-        next((one.rule for one in answers if one.rule is not None), None),
+        next((answer.rule for answer in answers if answer.rule is not None), None),
     )
     if not decisions and not queued:
-        refused = any(one.outcome == "refused" for one in answers)
+        refused = any(answer.outcome == "refused" for answer in answers)
         state.desk.answer(received, "refused" if refused else "done", text, rule)
     elif state.config.balancer.dry_run:
         state.desk.answer(received, "done", f"dry run, nothing is published: {text}", rule, ids)
@@ -579,7 +579,7 @@ def _answer(
         waiting = Waiting(
             received.head,
             text,
-            tuple(bundle for one in decisions for bundle in one.bundles),
+            tuple(bundle for decision in decisions for bundle in decision.bundles),
             tuple(ids),
             queued=tuple(one.bundle for one in queued),
         )
@@ -597,10 +597,12 @@ def _describe_queued(queued: list[BundleAnswer]) -> str:
 def _summed(answers: list[BundleAnswer], what: str) -> str:
     if len(answers) == 1:
         return answers[0].text
-    decided = [one for one in answers if one.outcome in ("decided", "queued")]
-    rules = Counter(one.rule for one in answers if one.outcome == "refused")
+    decided = [answer for answer in answers if answer.outcome in ("decided", "queued")]
+    rules = Counter(answer.rule for answer in answers if answer.outcome == "refused")
     parts = [f"{len(decided)} of {len(answers)} {what}"]
-    firsts = {rule: next(one.text for one in answers if one.rule == rule) for rule in rules}
+    firsts = {
+        rule: next(answer.text for answer in answers if answer.rule == rule) for rule in rules
+    }
     parts += [
         f"{count} refused by {rule}, the first: {firsts[rule]}" for rule, count in rules.items()
     ]

@@ -105,7 +105,11 @@ def _memory_after(state: RoundState, moves: Mapping[str, Move], merges: MergeLoo
         if dry_run
         else counting(state.decisions, limited_namespaces(state.config.namespaces), memory)
     )
-    assigned = {one.bundle for one in state.decisions if one.kind == "assign" and not one.dry_run}
+    assigned = {
+        decision.bundle
+        for decision in state.decisions
+        if decision.kind == "assign" and not decision.dry_run
+    }
     return replace(
         memory,
         seq=memory.seq + 1,

@@ -65,7 +65,7 @@ def settle(seen: Observed, acks: tuple[Ack, ...]) -> RoundState:
         unloaded_brokers=_unloaded_brokers(memory, settled, reported, now_ms),
     )
     state = RoundState(inputs, ledger, seen.desk, refusals=[*not_finite, *alive.told])
-    state.approvals = tuple(one for one in memory.approvals if one[1] > now_ms)
+    state.approvals = tuple(approval for approval in memory.approvals if approval[1] > now_ms)
     end_proposals(seen.desk.book, alive.view, seen.config, memory.orders)
     observe_loads(state)
     count_preallocated(state)

@@ -74,11 +74,11 @@ def observe_moves(state: RoundState, outcomes: Iterable[Outcome]) -> None:
     ended = [pending for pending, _ in state.inputs.settled.ended]
     others = {one.decision_id for one in ended if one.destination is None or one.kind not in MOVES}
     moved = [
-        one
-        for one in outcomes
-        if one.outcome == "confirmed"
-        and one.released_ms is not None
-        and one.decision_id not in others
+        outcome
+        for outcome in outcomes
+        if outcome.outcome == "confirmed"
+        and outcome.released_ms is not None
+        and outcome.decision_id not in others
     ]
     unserved_ms = [one.at_ms - (one.released_ms or 0) or one.took_ms for one in moved]
     if unserved_ms:
@@ -180,7 +180,7 @@ def _comes_by_order(state: RoundState, decision: Decision) -> bool:
     """
     if decision.kind == "assign":
         orders = (one for one in state.desk.orders.waiting if one.command["kind"] == "unload")
-        return any(decision.bundle in one.bundles for one in orders)
+        return any(decision.bundle in order.bundles for order in orders)
     is_order = decision.rule == Decides.UNLOAD_COMMAND.name
     return is_order and (
         decision.destination in state.desk.undrained or decision.bundle in state.dequeued
@@ -292,8 +292,8 @@ def _exchanges(proposals: Iterable[Unload]) -> Iterator[list[Unload]]:
 
 def _has_room(state: RoundState, proposals: list[Unload], holds: Holds, room: MoveBudget) -> bool:
     """Whether budgets and limits leave room for all of these."""
-    limit = holds.refusal([state.view.bundles.name(one.bundle) for one in proposals])
-    limit = limit or room.refusal([(one.bundle, one.source) for one in proposals])
+    limit = holds.refusal([state.view.bundles.name(proposal.bundle) for proposal in proposals])
+    limit = limit or room.refusal([(proposal.bundle, proposal.source) for proposal in proposals])
     state.refusals += [] if limit is None else [limit]
     return limit is None
 
@@ -301,7 +301,9 @@ def _has_room(state: RoundState, proposals: list[Unload], holds: Holds, room: Mo
 def _by_rules(state: RoundState, proposals: list[Unload]) -> bool:
     """Whether rules let all of these move: half of an exchange is none."""
     kept = _kept_apart if _goes_by_takers(state) else _kept_by_policies
-    against = [(rule, one) for one in proposals if (rule := kept(state, one)) is not None]
+    against = [
+        (rule, proposal) for proposal in proposals if (rule := kept(state, proposal)) is not None
+    ]
     view = state.view
     state.refusals += [
         refusal(rule, view.brokers.names[one.source], [view.bundles.name(one.bundle)])
@@ -537,7 +539,7 @@ class _Repair:
             room.take(bundle, source)
             self.served[member, place] -= 1
             self.served[member, self.place_of[choice.destination]] += 1
-        if len(together := tuple(one.bundle for one in state.decisions[before:])) > 1:
+        if len(together := tuple(decision.bundle for decision in state.decisions[before:])) > 1:
             state.exchanges.append(together)  # one of them alone parts nobody
         return refused
 

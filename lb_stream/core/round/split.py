@@ -151,7 +151,7 @@ def _decide_asked(
     if owner < 0 or view.brokers.names[owner] != broker:
         return refusal(Refuses.NOT_ITS_OWNER, broker, [ask.bundle])
     splitting = [one.bundle for one in state.memory.pending if one.kind == "split"]
-    splitting += [one.bundle for one in state.decisions if one.kind == "split"]
+    splitting += [decision.bundle for decision in state.decisions if decision.kind == "split"]
     if len(splitting) >= config.max_splits_in_flight:
         return refusal(
             Refuses.SPLITS_IN_FLIGHT,

@@ -165,9 +165,9 @@ class RoundState:
         """Count the loads of all that has been decided at its destinations: of a state that is made with decisions."""
         names = {name: row for row, name in enumerate(self.view.brokers.names)}
         placed = [
-            (one.bundle, names[one.destination])
-            for one in self.decisions
-            if one.destination is not None
+            (decision.bundle, names[decision.destination])
+            for decision in self.decisions
+            if decision.destination is not None
         ]
         for row, (_, destination) in zip(
             self.view.bundles.rows_of(name for name, _ in placed).tolist(), placed, strict=True
@@ -269,8 +269,8 @@ class RoundState:
         backing_off = (
             name for name, retry in self.inputs.retries.items() if self.now_ms < retry.not_before_ms
         )
-        decided = (bundle for one in self.decisions for bundle in one.bundles)
-        queued = (one.bundle for one in self.queued_moves())
+        decided = (bundle for decision in self.decisions for bundle in decision.bundles)
+        queued = (move.bundle for move in self.queued_moves())
         taken = bundles.rows_of([*backing_off, *decided, *queued])
         free[taken[taken >= 0]] = False
         return free

@@ -100,9 +100,9 @@ class ShadowMemory:
                 if not one.dry_run and one.source is not None
             )
             stay = {
-                one.bundle: (str(one.source), looked.view.now_ms)
-                for one in moves
-                if one.bundle not in self.elsewhere
+                move.bundle: (str(move.source), looked.view.now_ms)
+                for move in moves
+                if move.bundle not in self.elsewhere
             }
             return replace(self, elsewhere={**self.elsewhere, **stay})
         return self
@@ -124,7 +124,9 @@ def look_on(looked: Looked, shadow: ShadowMemory) -> tuple[ShadowMemory, Entry]:
         orders=replace(orders, settings={}, answers=(), waiting=()),
     )
     made = decide(before, memory, Inbox(caught_up=looked.caught_up), config)
-    held |= {one.bundle: (one.destination or "", view.now_ms) for one in made.decisions}
+    held |= {
+        decision.bundle: (decision.destination or "", view.now_ms) for decision in made.decisions
+    }
     held = still_held(view, held, looked.hold_ms, orders.deleted)
     after = world(view, held)
     active, weights = looked.made.view.active, looked.made.view.brokers.weights
@@ -168,21 +170,25 @@ def _entry(made: Round, config: ClusterConfig, view: ClusterView) -> Entry:
         "strategies": f"{config.shedder.name} + {config.placement.name}",
         "shed": made.memory.last_shed_ms == view.now_ms,
         "moves": len(moves),
-        "assignments": sum(one.kind == "assign" for one in made.decisions),
+        "assignments": sum(decision.kind == "assign" for decision in made.decisions),
         "moved_bytes_per_s": float(
             view.bundles.short.throughput[view.bundles.rows_of(moves)].sum()
         ),
-        "refused_by": sorted({one.rule for one in made.refusals}),
+        "refused_by": sorted({refusal.rule for refusal in made.refusals}),
     }
 
 
 def _shed(decisions: tuple[Decision, ...], shedder: str) -> Iterator[Decision]:
     """The moves that a shedder wanted; not those of operators, drains and splits."""
-    return (one for one in decisions if one.kind in MOVES and one.strategy == shedder)
+    return (
+        decision
+        for decision in decisions
+        if decision.kind in MOVES and decision.strategy == shedder
+    )
 
 
 def _decisions(made: Round, view: ClusterView) -> Iterator[Entry]:
-    rows = view.bundles.rows_of(one.bundle for one in made.decisions).tolist()
+    rows = view.bundles.rows_of(decision.bundle for decision in made.decisions).tolist()
     for one, row in zip(made.decisions, rows, strict=True):
         told = {
             name: getattr(one, name)

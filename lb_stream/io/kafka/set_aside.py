@@ -200,7 +200,9 @@ def _in_pieces(
     if stepped or not total or kept.starts < (1 if kept.piece and total > 1 else ENDS):
         return kept, begin, end
     if total == 1:
-        if any(one["blamed"] and one["batch"] in (None, kept.batch) for one in kept.records):
+        if any(
+            record["blamed"] and record["batch"] in (None, kept.batch) for record in kept.records
+        ):
             logger.error(
                 "batch %d ends the job without the record that was blamed for it: it is not the records",
                 kept.batch,
@@ -230,7 +232,7 @@ def _in_pieces(
 
 
 def _noted(kept: SetAside, stepped: list[tuple[Place, Measured]]) -> SetAside:
-    known = {(one["topic"], one["partition"], one["offset"]) for one in kept.records}
+    known = {(record["topic"], record["partition"], record["offset"]) for record in kept.records}
     new = []
     for (topic, partition), record in stepped:
         behind = (
@@ -310,24 +312,27 @@ class Guard:
     def told(self, batch_id: int, known: Collection[str]) -> dict[str, list[dict[str, Any]]]:
         """Cluster → the records set aside that this batch tells of, as rejected events: the same ones when it is run again."""
         checkpoint = checkpoint_of(self.settings.stream)
-        if not known or all(one["batch"] not in (None, batch_id) for one in self.kept.records):
+        if not known or all(
+            record["batch"] not in (None, batch_id) for record in self.kept.records
+        ):
             return {}
         if all(begin == end for begin, end in _range(checkpoint, batch_id).values()):
             return {}  # nobody has a round in a batch of nothing
         records = tuple(
-            {**one, "batch": batch_id} if one["batch"] is None else one for one in self.kept.records
+            {**record, "batch": batch_id} if record["batch"] is None else record
+            for record in self.kept.records
         )
         if records != self.kept.records:
             self.kept = replace(self.kept, records=records).write(checkpoint)
         default = self.settings.stream.default_cluster
         fallback = default if default in known else min(known)
         told: dict[str, list[dict[str, Any]]] = {}
-        for one in records:
-            if one["batch"] == batch_id:
-                cluster, _, broker = one["key"].rpartition("/")
+        for record in records:
+            if record["batch"] == batch_id:
+                cluster, _, broker = record["key"].rpartition("/")
                 event = {
                     name: value
-                    for name, value in one.items()
+                    for name, value in record.items()
                     if name not in ("key", "batch", "blamed")
                 }
                 named = cluster in known

@@ -39,7 +39,9 @@ class SetAside:
     @property
     def places(self) -> tuple[str, ...]:
         """Where the records are."""
-        return tuple(f"{one['topic']}/{one['partition']}@{one['offset']}" for one in self.records)
+        return tuple(
+            f"{record['topic']}/{record['partition']}@{record['offset']}" for record in self.records
+        )
 
     def write(self, checkpoint: Store) -> SetAside:
         """Write the file."""

@@ -35,7 +35,9 @@ class Ticks:
 
     def last(self) -> Heard | None:
         """The last one there is now; None: there is none among the last records, or it says that its job has stopped."""
-        last = max(self._ticks(self._reader.to_end()), key=lambda one: one.append_ms, default=None)
+        last = max(
+            self._ticks(self._reader.to_end()), key=lambda tick: tick.append_ms, default=None
+        )
         return None if last is None or last.sign.ends else last  # type: ignore[attr-defined]
 
     def next(self, within_ms: float) -> Heard | None:

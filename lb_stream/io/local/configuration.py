@@ -104,16 +104,16 @@ def load(
     from lb_stream.core.shadow.settings import shadow_config
 
     warnings = (
-        one
+        warning
         for cluster in ("", *settings.cluster)
-        for one in cluster_config(settings.of_cluster(cluster)).warnings
+        for warning in cluster_config(settings.of_cluster(cluster)).warnings
     )
     of_shadows = (
-        f"cluster.{cluster}.shadow.{name}: {one}"
+        f"cluster.{cluster}.shadow.{name}: {warning}"
         for cluster in settings.cluster
         for name, own in settings.shadows_of(cluster).items()
-        for one in shadow_config(settings.of_cluster(cluster), {}, own).warnings
-        if one not in cluster_config(settings.of_cluster(cluster)).warnings
+        for warning in shadow_config(settings.of_cluster(cluster), {}, own).warnings
+        if warning not in cluster_config(settings.of_cluster(cluster)).warnings
     )
     told = tuple(dict.fromkeys((*replaced, *exposed, *warnings, *of_shadows)))
     return Loaded(settings, origins, told)

@@ -286,7 +286,7 @@ class Metrics:
             self._count_shadows(cluster, logged.shadows[at])
             totals["rounds"] += 1
             totals["decisions"] += len(decisions)
-            totals["refusals"] += sum(one["count"] for one in refusals)
+            totals["refusals"] += sum(refusal["count"] for refusal in refusals)
             totals["errors"] += row["error"] is not None
         for cluster in forgotten_in(logged):
             self._end(cluster)
@@ -335,41 +335,47 @@ class Metrics:
             self.assign_results.labels(cluster, "assign", result)
 
     def _count_decisions(self, cluster: str, decisions: list[dict[str, Any]]) -> None:
-        for one in decisions:
+        for decision in decisions:
             self.decisions.labels(
-                cluster, one["kind"], one["reason"], one["strategy"], str(one["dry_run"]).lower()
+                cluster,
+                decision["kind"],
+                decision["reason"],
+                decision["strategy"],
+                str(decision["dry_run"]).lower(),
             ).inc()
         made = [
-            one for one in decisions if not one["dry_run"]
+            decision for decision in decisions if not decision["dry_run"]
         ]  # a dry run asks nobody, and nothing comes of it
         self._open |= {one["decision_id"]: one["kind"] for one in made}
         unloads = [one for one in made if one["kind"] in ("unload", "transfer")]
         self.unload_brokers.labels(cluster, "bundleUnloading").inc(
-            len({one["source"] for one in unloads})
+            len({unload["source"] for unload in unloads})
         )
         self.unload_bundles.labels(cluster, "bundleUnloading").inc(len(unloads))
-        for one in unloads:
-            self.unload_results.labels(cluster, "bundleUnloading", "Success", one["reason"]).inc()
+        for unload in unloads:
+            self.unload_results.labels(
+                cluster, "bundleUnloading", "Success", unload["reason"]
+            ).inc()
         for one in made:
             if one["kind"] == "split":
                 self.splits.labels(cluster, "bundlesSplit").inc()
                 self.split_results.labels(cluster, "bundlesSplit", "Success", one["reason"]).inc()
 
     def _count_outcomes(self, cluster: str, outcomes: list[dict[str, Any]]) -> None:
-        for one in outcomes:
-            kind = self._open.pop(one["decision_id"], "unknown")
-            self.outcomes.labels(cluster, kind, one["outcome"]).inc()
+        for outcome in outcomes:
+            kind = self._open.pop(outcome["decision_id"], "unknown")
+            self.outcomes.labels(cluster, kind, outcome["outcome"]).inc()
             if kind == "assign":
                 result = (
                     "Failure"
-                    if one["outcome"] in _FAILED
+                    if outcome["outcome"] in _FAILED
                     else "Success"
-                    if one["outcome"] == "confirmed"
+                    if outcome["outcome"] == "confirmed"
                     else "Skip"
                 )
                 self.assign_results.labels(cluster, "assign", result).inc()
             elif (
-                one["outcome"] in _FAILED and kind != "merge"
+                outcome["outcome"] in _FAILED and kind != "merge"
             ):  # the reference merges nothing, and has no metric of it
                 metric, what = (
                     (self.split_results, "bundlesSplit")
@@ -377,32 +383,32 @@ class Metrics:
                     else (self.unload_results, "bundleUnloading")
                 )
                 metric.labels(cluster, what, "Failure", "Unknown").inc()
-            if one["outcome"] == "confirmed" and kind in self.latencies:
-                waited_ms = one["took_ms"]
-                if kind == "unload" and one.get("released_ms") is not None:
-                    waited_ms -= one["at_ms"] - one["released_ms"]
+            if outcome["outcome"] == "confirmed" and kind in self.latencies:
+                waited_ms = outcome["took_ms"]
+                if kind == "unload" and outcome.get("released_ms") is not None:
+                    waited_ms -= outcome["at_ms"] - outcome["released_ms"]
                 self.latencies[kind].labels(cluster, "bundleUnloading").observe(waited_ms)
 
     def _count_shadows(self, cluster: str, entries: list[dict[str, Any]]) -> None:
-        for one in entries:
-            policy = one["policy"]
-            if one.get("max_ratio") is not None:
-                self.shadow_usage.labels(cluster, policy).set(one["max_ratio"])
+        for entry in entries:
+            policy = entry["policy"]
+            if entry.get("max_ratio") is not None:
+                self.shadow_usage.labels(cluster, policy).set(entry["max_ratio"])
             if policy == REAL:
                 continue
             for outcome in ("done", "skipped", "failed"):
-                self.shadow_rounds.labels(cluster, policy, outcome).inc(one["outcome"] == outcome)
+                self.shadow_rounds.labels(cluster, policy, outcome).inc(entry["outcome"] == outcome)
             for kind, count in Counted(
-                decision["kind"] for decision in one.get("decisions", ())
+                decision["kind"] for decision in entry.get("decisions", ())
             ).items():
                 self.shadow_decisions.labels(cluster, policy, kind).inc(count)
 
     def _count_refusals(self, cluster: str, refusals: list[dict[str, Any]]) -> None:
-        for one in refusals:
-            self.refusals.labels(cluster, one["rule"]).inc(one["count"])
-            if one["rule"] in SKIPS:
+        for refusal in refusals:
+            self.refusals.labels(cluster, refusal["rule"]).inc(refusal["count"])
+            if refusal["rule"] in SKIPS:
                 self.unload_results.labels(
-                    cluster, "bundleUnloading", "Skip", SKIPS[one["rule"]]
+                    cluster, "bundleUnloading", "Skip", SKIPS[refusal["rule"]]
                 ).inc()
 
 

@@ -211,18 +211,25 @@ def _without_views(found: FileSystemDataset) -> Dataset:
     """
     fragments = list(found.get_fragments())
     views = [
-        one
-        for one in fragments
-        if one.path.rpartition("/")[2].startswith("part-") and _has_views(one.physical_schema)
+        fragment
+        for fragment in fragments
+        if fragment.path.rpartition("/")[2].startswith("part-")
+        and _has_views(fragment.physical_schema)
     ]
     if not views:
         return found
     rest = FileSystemDataset(
-        [one for one in fragments if one not in views], found.schema, found.format, found.filesystem
+        [fragment for fragment in fragments if fragment not in views],
+        found.schema,
+        found.format,
+        found.filesystem,
     )
     return UnionDataset(
         found.schema,
-        [rest, InMemoryDataset([one.to_table(schema=found.schema) for one in views], found.schema)],
+        [
+            rest,
+            InMemoryDataset([view.to_table(schema=found.schema) for view in views], found.schema),
+        ],
     )
 
 

@@ -119,7 +119,7 @@ PRESENT_TABLES = (
     Present(OWNERSHIP, lambda logged: logged.ownership, "state", "Init"),
     Present(MERGE_ADVICE, lambda logged: logged.merge_advice, "owner", ""),
 )
-_PRESENT_SPECS = tuple(one.spec for one in PRESENT_TABLES)
+_PRESENT_SPECS = tuple(table.spec for table in PRESENT_TABLES)
 
 
 def named_files(spec: TableSpec, logged: Logged) -> list[dict[str, Any]]:

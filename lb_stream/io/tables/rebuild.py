@@ -174,9 +174,9 @@ def _rebuild(root: Store, spec: TableSpec, log: _Log, report: Report) -> Rebuilt
             spec.name, batches=pc.count_distinct(log.log_seqs).as_py(), first_log_seq=log.first
         ),
     )
-    special = dict.fromkeys((one.spec.name for one in PRESENT_TABLES), _present) | dict.fromkeys(
-        (one.name for one in FILE_TABLES), _figures
-    )
+    special = dict.fromkeys(
+        (table.spec.name for table in PRESENT_TABLES), _present
+    ) | dict.fromkeys((table.name for table in FILE_TABLES), _figures)
     source = special.get(spec.name, _rows)
 
     def rows() -> Iterator[pa.RecordBatch]:
@@ -259,7 +259,7 @@ def _read(at: Store, path: str, schema: pa.Schema) -> pa.Table:
 
 def _present(spec: TableSpec, old: _Old, log: _Log, _: Store, done: Rebuilt) -> Steps:
     """The last row of each bundle."""
-    (present,) = (one for one in PRESENT_TABLES if one.spec is spec)
+    (present,) = (table for table in PRESENT_TABLES if table.spec is spec)
     last: dict[tuple[str, str], dict[str, Any]] = {}
     for logged in log.batches():
         last |= present.last(logged)

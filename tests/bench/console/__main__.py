@@ -164,7 +164,7 @@ class Bench:
 def summary(turns: Sequence[Turn], seen: Seen, memory_mib: Sequence[float]) -> dict[str, Any]:
     """The figures. `round_ratio`: median of the ratios of neighbouring turns' medians, with viewers ÷ without."""
     watched, alone = (
-        [one for one in turns if bool(one.viewers) == wanted] for wanted in (True, False)
+        [turn for turn in turns if bool(turn.viewers) == wanted] for wanted in (True, False)
     )
     pairs = [(a, b) for a, b in zip(watched, alone, strict=False) if a.rounds_ms and b.rounds_ms]
 
@@ -184,7 +184,7 @@ def summary(turns: Sequence[Turn], seen: Seen, memory_mib: Sequence[float]) -> d
         "round_ms_without": of([one for turn in alone for one in turn.rounds_ms], 0.5),
         "round_ratio": ratio("rounds_ms"),
         "round_cpu_ratio": ratio("cpu_ms"),
-        "rounds": sum(len(one.rounds_ms) for one in turns),
+        "rounds": sum(len(turn.rounds_ms) for turn in turns),
         "console_cores": round(sum(one.console_s for one in watched) / watched_s, 3),
         "viewers_cores": round(sum(one.own_s for one in watched) / watched_s, 3),
         "memory_mib": {

@@ -218,15 +218,15 @@ def _ended(decisions: list[Decision], seq: int, now_ms: int) -> list[dict[str, A
     """Each confirmed."""
     return [
         {
-            "decision_id": one.decision_id,
+            "decision_id": decision.decision_id,
             "cluster": CLUSTER,
             "seq": seq,
-            "bundle": one.bundle,
+            "bundle": decision.bundle,
             "outcome": "confirmed",
             "detail": None,
         }
-        | {"at_ms": now_ms, "took_ms": now_ms - one.issued_ms, "log_seq": seq}
-        for one in decisions
+        | {"at_ms": now_ms, "took_ms": now_ms - decision.issued_ms, "log_seq": seq}
+        for decision in decisions
     ]
 
 
@@ -315,7 +315,7 @@ def _at_once(root: Store, cluster: Cluster, times: list[int], step_ms: int) -> N
     ) -> None:
         if isinstance(rows, list):
             rows = pa.Table.from_pylist(
-                [{one: row.get(one) for one in spec.schema.names} for row in rows], spec.schema
+                [{name: row.get(name) for name in spec.schema.names} for row in rows], spec.schema
             )
         marks: list[Mark] = [] if last is None else [(PIPELINE, last)]
         if spec is ROUNDS and last is not None:

@@ -257,9 +257,9 @@ def speed_up(runs: list[Run]) -> dict[str, float]:
 def summary(measured: Measured) -> dict[str, Any]:
     """The last line; of a formula only if there are enough runs for one."""
     runs = measured.runs
-    usual = [one for one in runs if one.weight == 1]
+    usual = [run for run in runs if run.weight == 1]
     told: dict[str, Any] = {
-        "runs": [as_dict(one) for one in runs],
+        "runs": [as_dict(run) for run in runs],
         "missing": measured.missing,
         "speed_up": speed_up(runs) if runs else {},
     }
@@ -275,7 +275,7 @@ def summary(measured: Measured) -> dict[str, Any]:
     each = max(usual, key=lambda one: one.clusters)
     within = {
         str(cores): clusters_within(model, each.bundles / each.clusters, cores, WITHIN_S)
-        for cores in sorted({one.cores for one in runs})
+        for cores in sorted({run.cores for run in runs})
     }
     need = needed(model, TARGET["clusters"], TARGET["bundles"], WITHIN_S, MOST_CORES)
     return told | {
@@ -308,21 +308,21 @@ def show(measured: Measured) -> None:
     )
     table = Table(*names, title=f"{os.cpu_count()} cores in the machine")
     model = fitted(measured.runs) if len(measured.runs) >= len(fields(Model)) else None
-    for one in measured.runs:
-        formula = f"{model.seconds(one.clusters, one.bundles, one.cores):.2f}" if model else ""
-        size = f"{one.clusters:,}", f"{one.bundles:,}", str(one.cores)
+    for run in measured.runs:
+        formula = f"{model.seconds(run.clusters, run.bundles, run.cores):.2f}" if model else ""
+        size = f"{run.clusters:,}", f"{run.bundles:,}", str(run.cores)
         batch = (
-            f"{one.batch_s:.2f}",
-            str(one.measured),
-            f"{one.cpu_s:.1f}",
-            f"{one.driver_share:.0%}",
+            f"{run.batch_s:.2f}",
+            str(run.measured),
+            f"{run.cpu_s:.1f}",
+            f"{run.driver_share:.0%}",
         )
         table.add_row(
             *size,
             *batch,
-            f"{one.tick_s:.2f}",
-            f"{one.first_s:.1f}",
-            f"{one.peak_gib:.1f} GiB",
+            f"{run.tick_s:.2f}",
+            f"{run.first_s:.1f}",
+            f"{run.peak_gib:.1f} GiB",
             formula,
         )
     Console(width=130).print(table)

@@ -80,14 +80,14 @@ def top_bundles(case: Case) -> Any:
     ]
     four = rates(
         [
-            [one.msg_throughput_in, one.msg_throughput_out, one.msg_rate_in, one.msg_rate_out]
-            for one in forms
+            [form.msg_throughput_in, form.msg_throughput_out, form.msg_rate_in, form.msg_rate_out]
+            for form in forms
         ]
     )
     connections = np.array(
-        [one.topics + one.consumer_count + one.producer_count for one in forms], np.int64
+        [form.topics + form.consumer_count + form.producer_count for form in forms], np.int64
     )
-    cache_bytes = np.array([one.cache_size for one in forms], np.int64)
+    cache_bytes = np.array([form.cache_size for form in forms], np.int64)
     return [
         names[at]
         for at in reported_top(

@@ -121,7 +121,7 @@ class Leader:
             }
             | {
                 "preallocated": sorted(
-                    one.bundle for one in self.preallocations.entries if one.broker == broker
+                    entry.bundle for entry in self.preallocations.entries if entry.broker == broker
                 )
             }
             for row, broker in enumerate(view.brokers.names)

@@ -114,11 +114,11 @@ def _avg_result(view: ClusterView, unloads: Unloads, memory: Any, config: Any) -
     names = view.brokers.names
     triples = [
         [
-            view.bundles.name(one.bundle),
-            names[one.source],
-            memory.target[target_key(view, one.bundle, config)],
+            view.bundles.name(proposal.bundle),
+            names[proposal.source],
+            memory.target[target_key(view, proposal.bundle, config)],
         ]
-        for one in unloads.proposals
+        for proposal in unloads.proposals
     ]
     return {
         "unloads": sorted(triples, key=lambda triple: triple[1]),
@@ -163,6 +163,7 @@ def _eligible(view: ClusterView, given: Mapping[str, Any]) -> Bools:
 def unloads_by_broker(view: ClusterView, unloads: Unloads) -> list[list[str]]:
     """[bundle, broker] of each proposal: brokers by name, within a broker as chosen."""
     pairs = [
-        [view.bundles.name(one.bundle), view.brokers.names[one.source]] for one in unloads.proposals
+        [view.bundles.name(proposal.bundle), view.brokers.names[proposal.source]]
+        for proposal in unloads.proposals
     ]
     return sorted(pairs, key=lambda pair: pair[1])

@@ -59,8 +59,12 @@ def split_strategy_case(case: Case) -> Any:
         for _ in range(int(given.get("repeat", 1))):
             look, memory = split_strategy(own, config.splitting, config.split_algorithms, memory)
             decisions = [
-                [one.bundle, one.reason, [child.rpartition("/")[2] for child in one.cut.children]]
-                for one in look.choices
+                [
+                    choice.bundle,
+                    choice.reason,
+                    [child.rpartition("/")[2] for child in choice.cut.children],
+                ]
+                for choice in look.choices
             ]
             results.append({"decisions": decisions, "hitCounts": dict(memory.hits)})
     return results

@@ -151,7 +151,7 @@ def test_topic_log_and_table_hold_the_same_decisions_and_none_twice(ran: Ran) ->
 
 
 def test_no_move_of_the_script_is_lost(ran: Ran) -> None:
-    kinds = Counter(one["kind"] for one in ran.decisions() if one["cluster"] == CALM)
+    kinds = Counter(decision["kind"] for decision in ran.decisions() if decision["cluster"] == CALM)
     assert kinds == {"unload": ran.play.step, "assign": ran.play.step}
     assert {row["error"] for row in ran.table("rounds")} == {None}
 
@@ -161,7 +161,7 @@ def test_epochs_rise_and_one_leads_at_any_time(ran: Ran) -> None:
         row["epoch"] for row in sorted(ran.table("leaders"), key=lambda row: row["since_ms"])
     ]
     assert leaders == sorted(set(leaders)) and len(leaders) > ran.cluster.kills["driver"]
-    epochs = [one["epoch"] for one in ran.decisions()]
+    epochs = [decision["epoch"] for decision in ran.decisions()]
     assert epochs == sorted(epochs) and set(epochs) <= set(leaders)
     ticks: dict[int, list[int]] = {}
     for record in committed(ran.pipeline.bootstrap, ran.pipeline.topics.commands):

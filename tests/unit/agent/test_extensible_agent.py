@@ -91,9 +91,9 @@ def test_boundaries_follow_the_topics_where_the_algorithm_looks_at_them() -> Non
     watch.look(simulated)
     asks = watch.look(simulated)
     assert len(asks) == 10, "the most in one look"
-    for one in asks:
-        hashes = simulated.topics(one.bundle).hashes
-        below = int((hashes < one.boundaries[0]).sum())
+    for ask in asks:
+        hashes = simulated.topics(ask.bundle).hashes
+        below = int((hashes < ask.boundaries[0]).sum())
         assert below == len(hashes) // 2
 
 

@@ -249,7 +249,7 @@ def test_the_balancer_learns_a_veto_and_does_not_insist(server: Webhook) -> None
     )
     for _ in range(120):
         loop.step(5_000)
-    assert {(one.outcome, one.detail) for one in loop.outcomes} == {
+    assert {(outcome.outcome, outcome.detail) for outcome in loop.outcomes} == {
         ("refused", "vetoed by the hook: not today")
     }
     often = max(loop.asked.values(), key=len)

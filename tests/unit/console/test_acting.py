@@ -143,8 +143,8 @@ def test_a_wrong_password_says_no_more_than_a_wrong_name_and_many_have_to_wait(
     site: TestClient,
 ) -> None:
     answers = [log_in(site, name, "wrong") for name in ("alice", "nobody")]
-    assert [one.status_code for one in answers] == [401, 401]
-    assert len({re.sub(r"alice|nobody|\d", "", one.text) for one in answers}) == 1
+    assert [answer.status_code for answer in answers] == [401, 401]
+    assert len({re.sub(r"alice|nobody|\d", "", answer.text) for answer in answers}) == 1
     for _ in range(5):
         log_in(site, "alice", "wrong")
     answer = log_in(site, "alice")

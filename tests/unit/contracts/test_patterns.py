@@ -47,7 +47,7 @@ def test_every_pattern_of_a_model_has_its_words() -> None:
     for package in (lb_stream.contracts, lb_stream.console.who):
         for module in walk_packages(package.__path__, package.__name__ + "."):
             import_module(module.name)
-    used = {one for model in every_model() for one in patterns(model.model_json_schema())}
+    used = {pattern for model in every_model() for pattern in patterns(model.model_json_schema())}
     assert len(used) > 4
     assert used <= set(PATTERN_WORDS)
     assert not any(map(EXPRESSION.search, PATTERN_WORDS.values()))

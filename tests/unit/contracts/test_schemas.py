@@ -110,7 +110,7 @@ def test_every_column_of_every_table_is_said_to_be_something_and_nothing_is_said
     None
 ):
     columns = [(spec.name, column) for spec in TABLES for column in spec.schema.names]
-    assert all(comment(*one) for one in columns)
+    assert all(comment(*column) for column in columns)
     spoken = {name for table, column in columns for name in (column, f"{table}.{column}")}
     assert said() <= spoken
     used = {
@@ -133,7 +133,7 @@ def test_the_comments_of_families_are_words() -> None:
 
 def test_columns_in_ms_are_times_or_durations_and_the_view_shows_times_as_timestamps() -> None:
     names = {column for spec in TABLES for column in spec.schema.names if column.endswith("_ms")}
-    assert names > DURATIONS and {one for one in names if not is_time(one)} == DURATIONS
+    assert names > DURATIONS and {name for name in names if not is_time(name)} == DURATIONS
     text = (FOLDER / "views.sql").read_text()
     for spec in TABLES:
         assert f"CREATE OR REPLACE VIEW {spec.name}_at AS SELECT\n" in text

@@ -104,7 +104,10 @@ def played(*commands: str, **settings: Any) -> Cluster:
 
 def decided(cluster: Cluster) -> list[tuple[str, str, str | None, str | None]]:
     assert cluster.last is not None
-    return [(one.kind, one.bundle, one.source, one.destination) for one in cluster.last.decisions]
+    return [
+        (decision.kind, decision.bundle, decision.source, decision.destination)
+        for decision in cluster.last.decisions
+    ]
 
 
 # --- load managers ---
@@ -201,15 +204,17 @@ def test_modular_load_manager_lets_its_leader_decide_with_any_of_its_shedders_an
         list(cluster.do(command))
     list(cluster.do("round"))
     assert cluster.last is not None and cluster.last.decisions
-    assert {(one.kind, one.strategy, one.epoch) for one in cluster.last.decisions} == {
-        ("unload", shed_by, 7)
-    }
-    assert {one.destination for one in cluster.last.decisions} <= {"a", "b", "c", "d"}
-    unloaded = {one.bundle: one.destination for one in cluster.last.decisions}
+    assert {
+        (decision.kind, decision.strategy, decision.epoch) for decision in cluster.last.decisions
+    } == {("unload", shed_by, 7)}
+    assert {decision.destination for decision in cluster.last.decisions} <= {"a", "b", "c", "d"}
+    unloaded = {decision.bundle: decision.destination for decision in cluster.last.decisions}
     list(cluster.do("obey"))
     list(cluster.do("round"))
     assert {
-        one.bundle: one.destination for one in cluster.last.decisions if one.kind == "assign"
+        decision.bundle: decision.destination
+        for decision in cluster.last.decisions
+        if decision.kind == "assign"
     } == unloaded
 
 
@@ -231,7 +236,8 @@ def test_extensible_load_balancer_transfers_to_a_destination_chosen_before_and_l
     )
     assert cluster.last is not None
     assert {
-        (one.kind, one.source, one.destination, one.strategy) for one in cluster.last.decisions
+        (decision.kind, decision.source, decision.destination, decision.strategy)
+        for decision in cluster.last.decisions
     } == {("transfer", "a", "b", "TransferShedder")}
     # 5 000 topics are too many, and the leader leaves that to the bundle's owner, who asks after its fourth look.
     quiet = played("brokers a=0.20 b=0.10", *setup[1:], **extensible, **QUIET)
@@ -253,9 +259,10 @@ def test_extensible_load_balancer_transfers_to_a_destination_chosen_before_and_l
         limit=1000,
     )
     done = rounds(quiet.shard, cluster_config(extensible | QUIET), inbox=Inbox(asks=(("a", ask),)))
-    assert [(one.kind, one.bundle, one.source, one.destination) for one in done.decisions] == [
-        ("split", bundle_name("t/n/0"), "a", None)
-    ]
+    assert [
+        (decision.kind, decision.bundle, decision.source, decision.destination)
+        for decision in done.decisions
+    ] == [("split", bundle_name("t/n/0"), "a", None)]
 
 
 OWN_PLACEMENT = """
@@ -301,7 +308,7 @@ def test_modular_load_manager_strategy_of_another_package_is_loaded_by_name_and_
         sys.modules.pop(module, None)
     assert decided(cluster) == [("assign", bundle_name("t/n/0"), None, "c")]
     names, bundles = targets.view.brokers.names, targets.view.bundles
-    assert ([names[one] for one in candidates], config.patience) == (["a", "b", "c"], 5)
+    assert ([names[candidate] for candidate in candidates], config.patience) == (["a", "b", "c"], 5)
     assert (bundles.name(row), bundles.topics[row], bundles.latest.throughput[row]) == (
         bundle_name("t/n/0"),
         9,
@@ -616,12 +623,15 @@ def test_bundles_are_assigned_one_by_one_each_independent_of_the_others() -> Non
         ("assign", bundle_name(name)) for name in ("t/n/0", "t/n/1")
     ]
     assert cluster.last is not None
-    assert len({one.decision_id for one in cluster.last.decisions}) == 2
-    assert len({one.destination for one in cluster.last.decisions}) == 2, (
+    assert len({decision.decision_id for decision in cluster.last.decisions}) == 2
+    assert len({decision.destination for decision in cluster.last.decisions}) == 2, (
         "the first one counts when the second is placed"
     )
     refused = {
-        name for one in cluster.last.refusals if one.rule == "no_candidate" for name in one.subjects
+        name
+        for refusal in cluster.last.refusals
+        if refusal.rule == "no_candidate"
+        for name in refusal.subjects
     }
     assert refused == {bundle_name("t/m/0"), bundle_name("t/m/1")}, "their trouble holds nobody up"
 
@@ -635,7 +645,10 @@ def test_the_first_use_of_a_bundle_finds_it_assigned_by_load() -> None:
     ring = Ring.new("t/new", 1)
     assert decided(cluster) == [("assign", ring.bundle_of("t/new/topic"), None, "b")]
     assert cluster.last is not None
-    scores = {one.broker: one.score for one in cluster.last.decisions[0].explain.candidates}
+    scores = {
+        candidate.broker: candidate.score
+        for candidate in cluster.last.decisions[0].explain.candidates
+    }
     assert scores["b"] == 0.0 < (scores["c"] or 0) < (scores["a"] or 0), (
         "their long-term rates decide"
     )
@@ -731,4 +744,6 @@ def test_small_bundles_are_never_merged_and_a_namespace_at_its_maximum_is_split_
         namespace_max_bundles=3,
     )
     assert decided(full) == [] and full.last is not None
-    assert [(one.rule, one.limit) for one in full.last.refusals] == [("namespace_max_bundles", 3.0)]
+    assert [(refusal.rule, refusal.limit) for refusal in full.last.refusals] == [
+        ("namespace_max_bundles", 3.0)
+    ]

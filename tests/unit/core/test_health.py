@@ -70,10 +70,10 @@ def test_every_trouble_has_its_state_and_says_what_to_do(
 ) -> None:
     found = verdict(facts)
     assert (found.state, words in found.sentence) == (state, True), found.sentence
-    assert all(one.advice for one in found.findings)
-    assert all((one.event is None) == (one.state == "healthy") for one in found.findings), (
-        "people are told of all that isn't well"
-    )
+    assert all(finding.advice for finding in found.findings)
+    assert all(
+        (finding.event is None) == (finding.state == "healthy") for finding in found.findings
+    ), "people are told of all that isn't well"
 
 
 def test_what_was_stepped_over_is_worth_knowing() -> None:
@@ -88,7 +88,7 @@ def test_what_was_stepped_over_is_worth_knowing() -> None:
 def test_the_gravest_finding_is_the_verdict_and_the_others_are_counted() -> None:
     facts = replace(with_cluster(silent=("a",), paused=True), kafka="away")
     found = verdict(facts)
-    assert [one.state for one in found.findings] == ["down", "degraded", "healthy"]
+    assert [finding.state for finding in found.findings] == ["down", "degraded", "healthy"]
     assert found.sentence.startswith("down: Kafka") and found.sentence.endswith("(and 1 more)")
 
 

@@ -158,8 +158,10 @@ def shed(
         ShedContext.of(view, config.shedder_config, config.shedder.memory({}))
     )
     found: dict[str, list[str]] = {}
-    for one in unloads.proposals:
-        found.setdefault(view.brokers.names[one.source], []).append(view.bundles.name(one.bundle))
+    for proposal in unloads.proposals:
+        found.setdefault(view.brokers.names[proposal.source], []).append(
+            view.bundles.name(proposal.bundle)
+        )
     return found, (unloads, memory), view
 
 
@@ -205,7 +207,9 @@ def test_a_small_broker_sheds_only_when_more_than_the_least_throughput_would_mov
     )
     found, (unloads, _), _ = shed(data, {"profile": profile} | given["config"])
     assert found == expected
-    assert [one.rule for one in unloads.refusals] == ([] if expected else ["min_throughput"])
+    assert [refusal.rule for refusal in unloads.refusals] == (
+        [] if expected else ["min_throughput"]
+    )
 
 
 @pytest.mark.parametrize("profile", PROFILES)
@@ -270,7 +274,7 @@ def place(
     }
     targets = Targets.of(view_of_loads(data, config.balancer.weights))
     names = targets.view.brokers.names
-    targets.long_rate[:] = [one["longRate"] for one in brokers.values()]
+    targets.long_rate[:] = [broker["longRate"] for broker in brokers.values()]
     for name, bundle in waiting:
         targets.add(int(targets.view.bundles.rows_of([bundle])[0]), names.index(name))
     best, _ = config.placement.function(

@@ -87,7 +87,7 @@ def test_the_demo_and_the_metrics_count_the_same_brokers(drained: Recorder) -> N
     for name, broker in drained.loop.brokers.items():
         watch.on_report(name, broker.report())
     watch.refresh()
-    parts = [one.throughput_bytes_per_s for one in watch.figures() if one.active]
+    parts = [figure.throughput_bytes_per_s for figure in watch.figures() if figure.active]
     assert len(parts) == 4 and unevenness(watch.figures()) == pytest.approx(ratio(np.array(parts)))
 
     figures = RoundFigures(Store.at(drained.root))

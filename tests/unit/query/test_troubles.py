@@ -40,7 +40,7 @@ def seen(folder: Path, facts: Facts = WELL, rules: NotifySettings = RULES) -> Lo
 
 
 def told(found: Look) -> list[tuple[str, str, str]]:
-    return [one.key for one in found.troubles]
+    return [trouble.key for trouble in found.troubles]
 
 
 def test_nothing_is_wrong_where_nothing_is(tmp_path: Path) -> None:
@@ -57,25 +57,25 @@ def test_what_status_finds_is_told_in_its_words_and_each_silent_broker_is_one(
     assert sorted(told(found)) == [
         ("broker_dead", "eu", "b-1"), ("broker_dead", "eu", "b-2"), ("cluster_failing", "eu", ""), ("disk_low", "", ""),
     ]  # fmt: skip
-    assert {one.what for one in found.troubles} >= {
+    assert {trouble.what for trouble in found.troubles} >= {
         "eu: b-1 is silent",
         "eu's last round failed (KeyError: 'x')",
     }
-    assert all(one.advice for one in found.troubles) and found.endings.keys() == {
+    assert all(trouble.advice for trouble in found.troubles) and found.endings.keys() == {
         ("broker_dead", "eu", "b-9")
     }
 
 
 def test_each_proposal_that_waits_is_told_with_the_commands_that_answer_it(tmp_path: Path) -> None:
     made = record(tmp_path / "tables", 12, settings={"mode": "approve"})
-    waiting = [one.proposal_id for one in made.loop.memory.proposals]
+    waiting = [proposal.proposal_id for proposal in made.loop.memory.proposals]
     with open_lake(Store.at(made.root)) as lake:
         found = troubles(lake, WELL, NotifySettings(imbalance_percent=100))
     assert (
         sorted(told(found)) == sorted(("approval_wanted", "demo", name) for name in waiting)
         and waiting
     )
-    first = next(one for one in found.troubles if one.subject == waiting[0])
+    first = next(trouble for trouble in found.troubles if trouble.subject == waiting[0])
     assert (
         "demo: move " in first.what
         and "usage" in first.what
@@ -172,7 +172,7 @@ def test_moves_that_fail_again_and_again_are_told_until_one_succeeds(tmp_path: P
     )
     found = seen(tmp_path)
     assert told(found) == [("moves_failing", "eu", "t/n/a"), ("moves_failing", "eu", "t/n/f")]
-    assert [one.what for one in found.troubles] == [
+    assert [trouble.what for trouble in found.troubles] == [
         "eu: the last 3 decisions to move t/n/a failed (by failed)", "eu: the last 4 decisions to move t/n/f failed (by refused)",
     ]  # fmt: skip
 
@@ -205,7 +205,10 @@ def test_a_budget_is_exhausted_until_it_has_room_again(tmp_path: Path) -> None:
 
 def test_without_tables_and_kafka_both_are_told(tmp_path: Path) -> None:
     found = look(Store.at(tmp_path), Settings(), "127.0.0.1:1")
-    assert [one.event for one in found.troubles][:2] == ["kafka_down", "job_down"] and found.stale
+    assert [trouble.event for trouble in found.troubles][:2] == [
+        "kafka_down",
+        "job_down",
+    ] and found.stale
 
 
 def test_damaged_tables_are_no_word_about_the_job(tmp_path: Path) -> None:

@@ -275,7 +275,7 @@ def test_a_move_that_waits_for_room_keeps_its_bundle(tables: Tables) -> None:
     command = {"id": "cmd-7", "kind": "unload", "arguments": {"destination": COOL}}
     orders = OperatorState(waiting=(Waiting(command, "", queued=(BUNDLE,)),))
     tables.round(Memory(orders=orders))
-    (text,) = [one for one in texts(tables.ask(bundle=BUNDLE), True) if "on its way" in one]
+    (text,) = [text for text in texts(tables.ask(bundle=BUNDLE), True) if "on its way" in text]
     assert f"the command cmd-7 has ordered its move to {COOL}, which waits for room" in text
     assert "1 on their way" in " ".join(texts(tables.ask(broker=HOT)))
 

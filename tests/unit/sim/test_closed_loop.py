@@ -126,10 +126,10 @@ def test_what_is_advised_to_be_merged_is_merged_on_command_as_far_as_it_says_and
             Received.of(Merge(id=f"m{most}", namespace=namespace, advised=most), loop.now_ms)
         ]
         loop.run(5)
-        assert [(one.kind, one.bundle, one.neighbour) for one in loop.decisions] == [
-            ("merge", *pair) for pair in pairs[: min(most, 2)]
-        ]
-    assert [one.outcome for one in loop.outcomes] == ["confirmed", "confirmed"]
+        assert [
+            (decision.kind, decision.bundle, decision.neighbour) for decision in loop.decisions
+        ] == [("merge", *pair) for pair in pairs[: min(most, 2)]]
+    assert [outcome.outcome for outcome in loop.outcomes] == ["confirmed", "confirmed"]
     assert len(loop.cluster.bundles) == 10 and None not in loop.cluster.owners().values()
     assert sum(
         load.throughput_bytes_per_s for load in loop.cluster.loads(loop.now_ms).values()

@@ -102,7 +102,9 @@ def test_merged_bundles_are_one_that_carries_what_both_carried_also_when_they_ar
         for low, high in pairwise([0, 0x40000000, 0x80000000, 0xC0000000, 0xFFFFFFFF])
     ]
     cluster.split(A, whole, [0x40000000, 0x80000000, 0xC0000000])
-    assert [round(cluster.bundle_load(one, START).rate_in_msgs_per_s) for one in quarters] == [
+    assert [
+        round(cluster.bundle_load(quarter, START).rate_in_msgs_per_s) for quarter in quarters
+    ] == [
         100,
         100,
         100,
@@ -199,7 +201,9 @@ def test_a_simple_report_tells_the_same_in_its_own_form() -> None:
         True,
         False,
     )
-    assert sum(one.msg_rate_in for one in model.bundle_stats.values()) == model.msg_rate_in == 400.0
+    assert (
+        sum(stat.msg_rate_in for stat in model.bundle_stats.values()) == model.msg_rate_in == 400.0
+    )
     assert model.system_resource_usage.bandwidth_in.usage == 2000.0
     assert model.bundle_gains == [FIRST, SECOND] and model.allocated_cpu == 8.0
     assert (

@@ -180,7 +180,8 @@ def test_a_commit_in_a_bucket_is_two_writes_and_no_look(job: JobInBucket, server
     server.requests()
     batch(1)
     asked = Counter(
-        (one.kind, one.key.partition("/tables/")[2].partition("/")[0]) for one in server.requests()
+        (request.kind, request.key.partition("/tables/")[2].partition("/")[0])
+        for request in server.requests()
     )
     commits = {("PUT", table): 2 for table in ("rounds", "decisions", "ownership")}
     assert asked == commits | {("HEAD", "rounds"): 1, ("GET", "ownership"): 1}, (

@@ -175,7 +175,7 @@ def test_one_put_is_one_request_and_one_read_is_one(server: S3Server) -> None:
     ):
         server.requests()
         act()
-        asked.append([one.kind for one in server.requests()])
+        asked.append([request.kind for request in server.requests()])
     assert asked == [["PUT"], ["PUT"], ["GET"], ["GET"], ["LIST"], ["DELETE"]]
 
 

@@ -48,7 +48,8 @@ class CapturedRounds:
     def _order(self) -> Iterator[captured.LeaderRound]:
         moments: list[tuple[int, Any]] = [(report.at_ms, report) for report, _ in self._reports]
         moments += [
-            (one.at_ms - captured.WRITES_AFTER_MS, one) for one in captured.leader_averages()
+            (average.at_ms - captured.WRITES_AFTER_MS, average)
+            for average in captured.leader_averages()
         ]
         moments += [(one.at_ms, one) for one in self._rounds]
         for at_ms, what in sorted(moments, key=lambda moment: moment[0]):
@@ -207,7 +208,7 @@ def test_a_destination_that_was_drawn_or_taken_out_is_told_so(reference: Recorde
             "destination": "x:1",
             "issued_ms": move.at_ms,
         }
-        ours["explain"] = {"candidates": [one.model_dump() for one in candidates]}
+        ours["explain"] = {"candidates": [candidate.model_dump() for candidate in candidates]}
         asked = replace(move, rates=rates or {})
         return [why.code for why in reasons(rounds, theirs, asked, ours, move.at_ms)]  # type: ignore[arg-type]
 

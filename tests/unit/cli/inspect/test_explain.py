@@ -119,7 +119,7 @@ def test_what_was_seen_the_average_and_the_limit_are_those_of_the_logged_memory(
     ]
     assert unloads
     for decision, whole in zip(
-        unloads, facts(recorded, *(one.decision_id for one in unloads)), strict=True
+        unloads, facts(recorded, *(unload.decision_id for unload in unloads)), strict=True
     ):
         row, found = rounds[decision.seq], whole["decision"]["explain"]
         usage = json.loads(row["memory"])["strategies"]["ThresholdShedder"]["usage"]
@@ -338,10 +338,10 @@ def test_a_round_tells_what_it_saw_decided_and_what_ended(
     found = told(recorded, tmp_path, "--round", f"demo:{number}")
     assert [one["broker"] for one in found["brokers"]] == list(made.view.brokers.names)
     assert [one["decision_id"] for one in found["decisions"]] == [
-        one.decision_id for one in made.decisions
+        decision.decision_id for decision in made.decisions
     ]
     assert [one["decision_id"] for one in found["outcomes"]] == [
-        one.decision_id for one in made.outcomes
+        outcome.decision_id for outcome in made.outcomes
     ]
     out = ask("--round", f"demo:{number}").out
     assert (
@@ -771,7 +771,7 @@ def test_a_move_of_a_plan_tells_its_cost_its_gain_and_what_the_plan_needs_at_lea
 
 
 def emitted(recorder: Recorder) -> set[str]:
-    return {one.rule for made in recorder.rounds for one in made.refusals}
+    return {refusal.rule for made in recorder.rounds for refusal in made.refusals}
 
 
 @pytest.mark.parametrize("name", [name for name in shedder.names if name[0].isupper()])
@@ -783,7 +783,7 @@ def test_what_rounds_refuse_and_decide_under_every_shedder_has_words(
         tmp_path / "tables", 12, settings={"shedding_strategy": name, "load_manager": manager}
     )
     assert emitted(made) <= set(REFUSES)
-    assert {one.rule for each in made.rounds for one in each.decisions} <= set(DECIDES)
+    assert {decision.rule for each in made.rounds for decision in each.decisions} <= set(DECIDES)
     found = told(made, tmp_path, "--why-not", "broker-1")
     assert next(
         check["found"] for check in found["checks"] if check["name"] == "numbers"

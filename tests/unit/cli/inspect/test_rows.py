@@ -41,7 +41,7 @@ def test_csv_has_the_rows_of_json_and_json_is_what_it_was(tables: Path, command:
     rows = listed(tables, command, "--json").objects
     assert rows and listed(tables, command, "-o", "json").objects == rows
     read = list(csv.DictReader(io.StringIO(listed(tables, command, "--output", "csv").out)))
-    assert [list(one) for one in read] == [list(one) for one in rows]
+    assert [list(one) for one in read] == [list(row) for row in rows]
     for told, row in zip(read, rows, strict=True):
         assert {name: as_cell(value) for name, value in row.items()} == told
 

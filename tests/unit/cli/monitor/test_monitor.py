@@ -310,8 +310,12 @@ def test_with_several_clusters_every_row_names_its_own(troubled: Snapshot, seen:
 def test_brokers_of_the_same_name_in_two_clusters_are_two(tmp_path: Path) -> None:
     row = {"seq": 1, "log_seq": 1, "now_ms": START_MS, "rule": "min_throughput", "count": 1}
     clusters = [{"cluster": name} for name in ("eu-1", "us-1")]
-    fill(tmp_path, REFUSALS, [row | {"broker": "broker-1:80"} | one for one in clusters])
-    fill(tmp_path, ROUNDS, [{"seq": 1, "log_seq": 1, "now_ms": START_MS} | one for one in clusters])
+    fill(tmp_path, REFUSALS, [row | {"broker": "broker-1:80"} | cluster for cluster in clusters])
+    fill(
+        tmp_path,
+        ROUNDS,
+        [{"seq": 1, "log_seq": 1, "now_ms": START_MS} | cluster for cluster in clusters],
+    )
     lines = [line.plain for line in render(snapshot(Store.at(tmp_path)), 100, None)]
     assert any("2 × min_throughput  2 brokers of 2 clusters" in line for line in lines)
 

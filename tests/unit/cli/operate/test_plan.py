@@ -72,7 +72,7 @@ def write(
         | rates(sum(sizes), *spans)
         for broker, sizes in owned.items()
     ]
-    fill(folder, BROKER_LOADS, [at | one for one in loads])
+    fill(folder, BROKER_LOADS, [at | load for load in loads])
     each = enumerate((broker, size) for broker, sizes in owned.items() for size in sizes)
     bundles = [
         {
@@ -87,7 +87,7 @@ def write(
         | rates(size, *spans)
         for number, (broker, size) in each
     ]
-    fill(folder, BUNDLE_AVERAGES, [at | one for one in bundles])
+    fill(folder, BUNDLE_AVERAGES, [at | bundle for bundle in bundles])
     told = memory or Memory(seq=8)
     inputs = json.dumps({"settings": {"dry_run": False} | settings})
     fill(
@@ -373,7 +373,7 @@ def test_apply_sends_the_moves_in_order_and_prints_each_answer(
     *answers, found = result.objects
     assert result.code == 0 and found["done"] == len(answers) == 4, "two exchanges"
     assert sent(kafka) == [(one["bundle"], one["to"]) for one in found["moves"]]
-    assert [one["outcome"] for one in answers] == ["done"] * 4
+    assert [answer["outcome"] for answer in answers] == ["done"] * 4
 
 
 def test_apply_asks_first_and_a_no_sends_nothing(tmp_path: Path, kafka: Answering) -> None:

@@ -37,7 +37,7 @@ def say(made: Recorder, kind: str, **fields: Any) -> None:
 
 
 def ids(made: Recorder) -> list[str]:
-    return [one.proposal_id for one in made.loop.memory.proposals]
+    return [proposal.proposal_id for proposal in made.loop.memory.proposals]
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +84,9 @@ def test_what_waits_is_what_the_memory_has_and_what_has_ended_says_who_and_why(
     assert {name: (row["by"], row["why"]) for name, row in by_state.items()} == {
         "approved": (BY, ""), "rejected": (BY, "its topics go tonight"),
     }  # fmt: skip
-    (decision,) = [one for one in played.loop.decisions if one.proposal_id is not None]
+    (decision,) = [
+        decision for decision in played.loop.decisions if decision.proposal_id is not None
+    ]
     assert (
         by_state["approved"]["decision_id"] == decision.decision_id
         and by_state["approved"]["outcome"] == "confirmed"
@@ -117,7 +119,9 @@ def test_they_are_shown_as_a_table_and_as_json(
 
 
 def test_a_decision_names_who_approved_it(ask: Callable[..., Result], played: Recorder) -> None:
-    (decision,) = [one for one in played.loop.decisions if one.proposal_id is not None]
+    (decision,) = [
+        decision for decision in played.loop.decisions if decision.proposal_id is not None
+    ]
     sentence = flat(ask("explain", decision.decision_id))
     assert f"{BY} approved it ({decision.proposal_id}). A report confirmed it" in sentence
     explain = decision.explain
@@ -238,7 +242,7 @@ def test_all_are_those_that_were_shown(
 def test_a_plan_is_approved_by_its_id(
     ask: Callable[..., Result], kafka: Broker, played: Recorder
 ) -> None:
-    (plan,) = {one.plan for one in played.loop.memory.proposals}
+    (plan,) = {proposal.plan for proposal in played.loop.memory.proposals}
     shown = ask("proposals")
     assert f"plan {plan}: {len(ids(played))} move" in " ".join(shown.err.split()), shown.err
     assert ask("approve", "--plan", str(plan), answers=[("demo", "done")]).code == 0

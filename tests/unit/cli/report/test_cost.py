@@ -186,18 +186,18 @@ def test_each_span_and_each_kind_of_whose_has_its_rows(cost: Callable[..., Resul
     whole = rows(cost("--by", "total", "--each", "week", "--since", "500d", "--json"))
     assert [one["moves"] for one in whole] == [1, 3] and whole[0]["span"] < whole[1]["span"]
     assert [
-        one["whose"] for one in rows(cost("--by", "namespace", "--each", "total", "--json"))
+        row["whose"] for row in rows(cost("--by", "namespace", "--each", "total", "--json"))
     ] == [
         "shop/carts",
         "shop/orders",
         "pay/bills",
     ]
-    assert {one["whose"] for one in rows(cost("--by", "bundle", "--each", "day", "--json"))} == {
+    assert {row["whose"] for row in rows(cost("--by", "bundle", "--each", "day", "--json"))} == {
         CARTS,
         ORDERS,
         OTHER,
     }
-    assert [one["whose"] for one in rows(cost("--by", "reason", "--each", "total", "--json"))] == [
+    assert [row["whose"] for row in rows(cost("--by", "reason", "--each", "total", "--json"))] == [
         "Overloaded"
     ]
 

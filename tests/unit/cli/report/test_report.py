@@ -284,7 +284,9 @@ def test_the_figures_for_programs_are_the_pages(recorded: Recorder, tmp_path: Pa
     assert {name: told[name] for name in ("times_ms", "loads", "max_over_mean")} == {
         name: page.data["clusters"][0][name] for name in ("times_ms", "loads", "max_over_mean")
     }
-    moves = sum(one.kind == "unload" for made in recorded.rounds for one in made.decisions)
+    moves = sum(
+        decision.kind == "unload" for made in recorded.rounds for decision in made.decisions
+    )
     assert told["thrash"]["moves"] == moves > 5
 
 
@@ -305,9 +307,14 @@ def test_the_page_tells_what_moves_have_cost_by_week_and_tenant(
 def test_moves_and_limits_stand_on_the_chart_of_usages(recorded: Recorder, tmp_path: Path) -> None:
     text = written(recorded.root, tmp_path)
     usage = text.partition('<svg id="usage-demo"')[2].partition("</svg>")[0]
-    unloads = [one for made in recorded.rounds for one in made.decisions if one.kind == "unload"]
+    unloads = [
+        decision
+        for made in recorded.rounds
+        for decision in made.decisions
+        if decision.kind == "unload"
+    ]
     assert usage.count('class="mark confirmed"') == len(unloads) > 5
-    assert all(f"<title>{one.decision_id} unload" in usage for one in unloads)
+    assert all(f"<title>{unload.decision_id} unload" in usage for unload in unloads)
     limit = unloads[-1].explain.limit
     assert limit is not None and f"limit, last move {100 * limit:.1f}</text>" in usage
     assert usage.count('class="limit"') >= 1 and ">%</text>" in usage

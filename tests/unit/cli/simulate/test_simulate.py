@@ -137,7 +137,7 @@ def test_the_page_shows_the_same_figures_and_names_stay_names(folder: Path, tmp_
     measures = {row[0]: row[1:] for row in page.tables["measures-skewed"]}
     figures = result.objects[-1]["skewed"]
     assert measures["measure"] == ["none", "eager"] and measures["moves"] == [
-        str(one["moves"]) for one in figures.values()
+        str(figure["moves"]) for figure in figures.values()
     ]
     assert measures["time_to_balance_s"][0] == "–" and page.tables["verdicts-skewed"][1][:2] == [
         "none",

@@ -82,7 +82,7 @@ def write_present(
         {"bundle": f"shop/n{row}/0x00000000_0xffffffff", "owner": owner} | load(1) | clients
         for row, owner in enumerate(owners)
     ]
-    fill(folder, BUNDLE_HISTORY, [time | one for time in times for one in bundles])
+    fill(folder, BUNDLE_HISTORY, [time | bundle for time in times for bundle in bundles])
     limits = {"cpu_limit": 100.0, "memory_limit": 8192.0, "direct_memory_limit": 8192.0} | {
         f"bandwidth_{way}_limit": 10_000_000.0 for way in ("in", "out")
     }
@@ -95,7 +95,7 @@ def write_present(
     fill(
         folder,
         BROKER_HISTORY,
-        [time | one | {"reported_ms": time["slot_ms"]} for time in times for one in brokers],
+        [time | broker | {"reported_ms": time["slot_ms"]} for time in times for broker in brokers],
     )
     lives = [
         {"cluster": "eu", "seq": seq, "now_ms": time["slot_ms"], "broker": broker, "alive": True}

@@ -52,7 +52,7 @@ def test_tables_that_come_later_are_found(tmp_path: Path) -> None:
     assert reader.look().verdict.state == "down"
     fleet(tmp_path / "tables")
     now[0] += REFRESH_S + 1
-    assert [one.cluster for one in reader.look().facts.clusters] == ["eu-1"]
+    assert [cluster.cluster for cluster in reader.look().facts.clusters] == ["eu-1"]
 
 
 def test_the_longer_a_look_took_the_longer_it_stays(tmp_path: Path) -> None:

@@ -180,7 +180,7 @@ def test_an_old_command_does_not_come_alive_after_however_many_others() -> None:
         again,
         sent("dry-run", "new", 1_009_990, 1_010_001, on=True),
     )
-    assert [(one.id, one.outcome, one.rule) for one in made.results] == [
+    assert [(result.id, result.outcome, result.rule) for result in made.results] == [
         ("new", "done", None),
         ("old", "refused", "too_old"),
     ]
@@ -197,9 +197,9 @@ def test_refused_commands_of_a_megabyte_leave_little_in_what_every_round_logs() 
         Memory(),
         *(command("set-config", f"c{number}", values=long) for number in range(100)),
     )
-    assert {one.outcome for one in made.results} == {"refused"}
+    assert {result.outcome for result in made.results} == {"refused"}
     assert len(made.memory.to_json()) < 100_000
-    assert len(canonical_json([one.to_dict() for one in made.results])) < 100 * 12_000
+    assert len(canonical_json([result.to_dict() for result in made.results])) < 100 * 12_000
     assert made.results[0].arguments.keys() == {"digest", "characters"}
 
 
@@ -207,7 +207,7 @@ def test_as_many_answers_are_remembered_as_are_bounded() -> None:
     commands = [command("pause-cluster", f"p{number}") for number in range(MOST_REMEMBERED + 5)]
     made = play(view(**TWO), Memory(), *commands)
     assert len(made.results) == MOST_REMEMBERED + 5
-    assert [one["id"] for one in made.memory.orders.answers] == [
+    assert [answer["id"] for answer in made.memory.orders.answers] == [
         f"p{number}" for number in range(5, MOST_REMEMBERED + 5)
     ]
 
@@ -219,7 +219,7 @@ def test_one_that_cannot_be_read_is_answered_with_field_value_and_what_was_expec
         {"field": "kind", "value": "fly", "expected": "one of unload, split"},
     )
     made = play(view(**TWO), Memory(), wrong, wrong)
-    assert [(one.outcome, one.rule, one.text) for one in made.results] == [
+    assert [(result.outcome, result.rule, result.text) for result in made.results] == [
         ("refused", "unreadable", "kind = fly: expected one of unload, split")
     ] * 2
     assert made.results[1].repeated
@@ -234,11 +234,14 @@ def test_the_same_commands_and_memory_give_the_same_bytes_also_after_a_way_throu
     ]
     once = play(view(**TWO), Memory(), *commands)
     read = [
-        Received(**row) for row in json.loads(canonical_json([one.to_dict() for one in commands]))
+        Received(**row)
+        for row in json.loads(canonical_json([command.to_dict() for command in commands]))
     ]
     twice = play(view(**TWO), Memory(), *read)
     assert once.memory.to_json() == twice.memory.to_json()
-    assert [one.to_dict() for one in once.results] == [one.to_dict() for one in twice.results]
+    assert [result.to_dict() for result in once.results] == [
+        result.to_dict() for result in twice.results
+    ]
     assert Memory.from_json(once.memory.to_json()) == once.memory
 
 
@@ -349,9 +352,9 @@ def test_switching_the_manager_loses_no_owner_no_average_and_nothing_under_way(
     assert switched.memory.versions == moved.memory.versions
     np.testing.assert_array_equal(switched.view.bundles.long.rate_in, seen.bundles.long.rate_in)
     done = play(after, switched.memory)
-    assert [(one.kind, one.bundle, one.destination) for one in done.decisions] == [
-        ("assign", FIRST, "b")
-    ]
+    assert [
+        (decision.kind, decision.bundle, decision.destination) for decision in done.decisions
+    ] == [("assign", FIRST, "b")]
 
 
 # --- namespaces ---
@@ -446,10 +449,10 @@ def test_a_split_bundle_of_a_namespace_that_was_made_is_not_made_again() -> None
     )
     children = list(served.decisions[0].children)
     after = play(view(3000, a=[OTHER, *children, SECOND], b=[]), served.memory)
-    assert [one.outcome for one in after.results] == ["done"]
+    assert [result.outcome for result in after.results] == ["done"]
     assert after.memory.orders.namespaces == {"t/n": [0, 0x40000000, 0x80000000, 0xFFFFFFFF]}
     lost = play(view(4000, a=[OTHER], b=[]), after.memory)
-    assert sorted(one.bundle for one in lost.decisions) == [*children, SECOND]
+    assert sorted(decision.bundle for decision in lost.decisions) == [*children, SECOND]
 
 
 def test_an_import_brings_namespaces_and_policies_and_replaces_those_of_the_last_one() -> None:
@@ -475,7 +478,7 @@ def test_an_import_brings_namespaces_and_policies_and_replaces_those_of_the_last
         {"t/new": "g"},
         {"a": "x"},
     )
-    assert [(one.bundle, one.destination) for one in first.decisions] == [
+    assert [(decision.bundle, decision.destination) for decision in first.decisions] == [
         ("t/new/0x00000000_0xffffffff", "a")
     ], "isolated"
     content["namespaces"][0]["anti_affinity_group"] = None
@@ -568,7 +571,7 @@ def test_a_drained_broker_is_no_part_of_what_a_shedder_compares() -> None:
     ]
     shard, _ = fold(Shard.empty(), batch_of(reports), 1000, config.fold)
     seen = view_of("c", [shard], 1000, config.balancer.weights)
-    assert [one.source for one in play(seen, Memory(), given=given).decisions] == ["a"]
+    assert [decision.source for decision in play(seen, Memory(), given=given).decisions] == ["a"]
     assert play(seen, Memory(), command("drain-broker", broker="c"), given=given).decisions == ()
 
 

@@ -76,11 +76,11 @@ class Cluster:
 
     def obey(self, made: Round) -> None:
         """The brokers do what the round has decided."""
-        for one in made.decisions:
-            if one.kind == "assign":
-                self.owned[str(one.destination)].append(one.bundle)
-            elif one.source is not None:
-                self.owned[one.source].remove(one.bundle)
+        for decision in made.decisions:
+            if decision.kind == "assign":
+                self.owned[str(decision.destination)].append(decision.bundle)
+            elif decision.source is not None:
+                self.owned[decision.source].remove(decision.bundle)
 
     def used(self) -> int:
         """How many moves count."""
@@ -90,11 +90,15 @@ class Cluster:
 
 
 def unloads(made: Round, of: list[str] = HEAVY) -> list[str]:
-    return [one.bundle for one in made.decisions if one.kind == "unload" and one.bundle in of]
+    return [
+        decision.bundle
+        for decision in made.decisions
+        if decision.kind == "unload" and decision.bundle in of
+    ]
 
 
 def refused(made: Round) -> list[Refusal]:
-    return [one for one in made.refusals if one.rule == "moves_per_hour"]
+    return [refusal for refusal in made.refusals if refusal.rule == "moves_per_hour"]
 
 
 def order(kind: str, **fields: Any) -> Received:
@@ -131,19 +135,23 @@ def test_a_decision_that_nobody_has_confirmed_counts_until_an_hour_after_its_exp
     assert len(unloads(begun)) == 1
     cluster.round(1_000)  # it has been published
     expired = cluster.round(TIMEOUT_MS - 1_000)
-    assert [one.outcome for one in expired.outcomes if one.bundle in HEAVY] == ["expired"]
+    assert [outcome.outcome for outcome in expired.outcomes if outcome.bundle in HEAVY] == [
+        "expired"
+    ]
     (told,) = refused(expired)
     assert told.until_ms == begun.now_ms + TIMEOUT_MS + HOUR_MS
 
 
 def test_a_refused_decision_costs_nothing() -> None:
     cluster = Cluster(**{BUDGET: 1})
-    (decision,) = [one for one in cluster.round().decisions if one.bundle in HEAVY]
+    (decision,) = [decision for decision in cluster.round().decisions if decision.bundle in HEAVY]
     assert cluster.used() == 1
     made = cluster.round(
         acks=(Ack(decision_id=decision.decision_id, outcome="refused", reason="no"),)
     )
-    assert [one.outcome for one in made.outcomes if one.bundle == decision.bundle] == ["refused"]
+    assert [outcome.outcome for outcome in made.outcomes if outcome.bundle == decision.bundle] == [
+        "refused"
+    ]
     assert len(unloads(made)) == 1, "another one goes"
 
 
@@ -174,7 +182,7 @@ def test_a_budget_of_nothing_never_has_room() -> None:
 def test_a_command_sets_a_budget_and_takes_it_back() -> None:
     cluster = Cluster()
     made = cluster.round(commands=(order("set-config", values={BUDGET: 1}),))
-    assert [one.outcome for one in made.results] == ["done"]
+    assert [result.outcome for result in made.results] == ["done"]
     assert len(unloads(made)) == 1
     taken_back = cluster.round(commands=(order("delete-config", key=BUDGET),))
     assert len(unloads(taken_back)) == 1, "with the budget there would be none"
@@ -254,7 +262,7 @@ def test_in_a_freeze_or_outside_of_a_window_balancing_moves_nothing_of_a_namespa
     made = Cluster(**{f"namespace.t/heavy.{key}": text}).round()
     assert unloads(made) == []
     assert unloads(made, LIGHT)
-    (told,) = [one for one in made.refusals if one.rule == rule]
+    (told,) = [refusal for refusal in made.refusals if refusal.rule == rule]
     opens_ms = NOW_MS - NOW_MS % 86_400_000 + 27 * 3_600_000
     assert (told.namespace, told.count, told.until_ms) == (
         "t/heavy",
@@ -269,7 +277,7 @@ def test_a_clusters_freeze_stops_all_balancing_and_neither_drains_nor_failovers_
     cluster = Cluster()
     frozen = cluster.round(commands=(order("set-config", values={"freeze": "new disks"}),))
     assert frozen.decisions == ()
-    assert [(one.rule, one.namespace) for one in frozen.refusals] == [("frozen", None)]
+    assert [(refusal.rule, refusal.namespace) for refusal in frozen.refusals] == [("frozen", None)]
     asked = cluster.round(
         commands=(order("unload", namespace="t/light", bundle=LIGHT[0].rpartition("/")[2]),)
     )
@@ -277,4 +285,4 @@ def test_a_clusters_freeze_stops_all_balancing_and_neither_drains_nor_failovers_
     drained = cluster.round(commands=(order("drain-broker", broker="a"),))
     assert len(unloads(drained)) == len(HEAVY)
     cluster.owned = {"b": []}
-    assert {one.kind for one in cluster.round(60_000).decisions} == {"assign"}
+    assert {decision.kind for decision in cluster.round(60_000).decisions} == {"assign"}

@@ -15,19 +15,19 @@ def order(cluster: Cluster, kind: str, command_id: str = "pin", **fields: Any) -
 
 def shed(cluster: Cluster, *commands: Received) -> set[str]:
     """The bundles that a round moves."""
-    return {one.bundle for one in cluster.round(commands=commands).decisions}
+    return {decision.bundle for decision in cluster.round(commands=commands).decisions}
 
 
 def test_what_is_pinned_is_not_shed_until_its_time_is_over() -> None:
     cluster = Cluster()
     made = cluster.round(commands=(order(cluster, "pin-bundles", bundles=HEAVY, for_ms=MINUTE_MS),))
     assert made.results[0].outcome == "done" and "for 1 min" in made.results[0].text
-    assert {one.bundle for one in made.decisions} <= set(LIGHT) and made.decisions
-    refused = next(one for one in made.refusals if one.rule == "pinned")
+    assert {decision.bundle for decision in made.decisions} <= set(LIGHT) and made.decisions
+    refused = next(refusal for refusal in made.refusals if refusal.rule == "pinned")
     assert (refused.count, refused.until_ms) == (len(HEAVY), cluster.now_ms + MINUTE_MS)
     assert not shed(cluster) & set(HEAVY)
     later = cluster.round(after_ms=MINUTE_MS)
-    assert {one.bundle for one in later.decisions} & set(HEAVY)
+    assert {decision.bundle for decision in later.decisions} & set(HEAVY)
     assert later.memory.orders.pins == {} and "pins" not in later.memory.to_json()
 
 

@@ -159,7 +159,7 @@ def test_a_version_that_is_none_undoes_the_modular_managers_filters_and_is_ignor
         == kept_of(state, Z)
         == ({"a:1", "b:1", "c:1"} if manager == "modular" else {"a:1", "b:1"})
     )
-    assert [(one.rule, one.subjects) for one in state.refusals] == [
+    assert [(refusal.rule, refusal.subjects) for refusal in state.refusals] == [
         ("version_unknown", ("b:1",))
     ], "said once in a round"
 
@@ -205,7 +205,7 @@ def test_when_the_modular_managers_choice_is_overloaded_everybody_allowed_is_ask
     choice = state.place(1)
     assert choice is not None
     assert [call.candidates.tolist() for call in choice.calls] == [[0], [0, 1]]
-    assert [(one.broker, one.refused_by) for one in choice.candidates] == [
+    assert [(candidate.broker, candidate.refused_by) for candidate in choice.candidates] == [
         ("b:1", None),
         ("a:1", "overloaded"),
     ]
@@ -252,7 +252,7 @@ def test_a_decision_shows_the_best_candidates_and_some_of_whom_each_filter_refus
     cluster = Cluster(many, owners | {"t/n/0x00000005_0x00000006": None}, max_topics=50)
     choice = state_of(view_of_cluster(cluster), settings_of(cluster)).place(2)
     assert choice is not None
-    shown = [one.refused_by for one in choice.candidates]
+    shown = [candidate.refused_by for candidate in choice.candidates]
     assert shown == [None] * MOST_CANDIDATES_SHOWN + ["max_topics"] * LEAST_REFUSED_SHOWN + [
         "even_distribution"
     ]
@@ -315,7 +315,7 @@ def test_on_report_a_bundle_stays_given_until_anybody_reports_it_or_its_broker_d
 ) -> None:
     after = GIVEN.updated(seen(owners, alive), "on_report")
     assert after.given == expected
-    assert {one.bundle: one.broker for one in after.entries} == expected
+    assert {entry.bundle: entry.broker for entry in after.entries} == expected
 
 
 def test_a_bundle_given_to_its_broker_anew_counts_there_once() -> None:
@@ -345,8 +345,8 @@ def decided(settings: dict[str, Any]) -> tuple[list[str | None], list[str | None
     second = decide(
         view_of("k", [shard], 3, config.balancer.weights), first.memory, Inbox(), config
     )
-    return [one.destination for one in first.decisions], [
-        one.destination for one in second.decisions
+    return [decision.destination for decision in first.decisions], [
+        decision.destination for decision in second.decisions
     ]
 
 

@@ -25,20 +25,22 @@ def played(scenario: Scenario, **settings: Any) -> tuple[list[dict[str, Any]], d
         play(scenario, replace(LEAST_MOVES, settings={**LEAST_MOVES.settings, **settings})).lines
     )
     moves = [
-        one for one in lines if one["event"] == "decision" and one["kind"] in ("unload", "transfer")
+        line
+        for line in lines
+        if line["event"] == "decision" and line["kind"] in ("unload", "transfer")
     ]
     return moves, measure(scenario, lines)
 
 
 def test_all_load_at_one_broker_is_spread_by_as_many_moves_as_that_takes() -> None:
     moves, measures = played(small_scenario([0] * 9))
-    assert len(moves) == 6 and {one["rule"] for one in moves} == {"above_even"}
+    assert len(moves) == 6 and {move["rule"] for move in moves} == {"above_even"}
     assert measures["max_over_bound_median"] == 1.0 and measures["undone"] == 0
 
 
 def test_it_balances_under_the_extensible_manager_too() -> None:
     moves, measures = played(small_scenario([0] * 9), load_manager="extensible")
-    assert [one["rule"] for one in moves] == ["above_even"] * 6 and measures[
+    assert [move["rule"] for move in moves] == ["above_even"] * 6 and measures[
         "max_over_bound_median"
     ] == 1.0
 
@@ -62,7 +64,7 @@ def test_a_fast_broker_carries_more() -> None:
         scenario.brokers, bandwidth_in_bytes_per_s=np.array([1e12, 1e12, 4e12])
     )  # the limits that it reports tell it apart
     moves, measures = played(replace(scenario, brokers=wide))
-    assert len(moves) == 12 and {one["destination"] for one in moves} == {"b2:8080"}
+    assert len(moves) == 12 and {move["destination"] for move in moves} == {"b2:8080"}
     assert measures["max_over_bound_median"] < 1.05
 
 
@@ -80,7 +82,7 @@ def test_a_budget_is_kept_and_what_is_missing_comes_from_others() -> None:
     )
     moves, measures = played(scenario)
     assert measures["budget_breaches"] == 0 and measures["max_over_bound_median"] == 1.0
-    assert len(moves) == 8 and sum(one["bundle"].startswith("acme/a") for one in moves) <= 3
+    assert len(moves) == 8 and sum(move["bundle"].startswith("acme/a") for move in moves) <= 3
 
 
 def test_brokers_that_restart_in_turn_are_left_alone_until_all_have() -> None:
@@ -95,14 +97,14 @@ def test_brokers_that_restart_in_turn_are_left_alone_until_all_have() -> None:
         )
     )
     assert measures["moves"] <= 6, "one broker's worth, after the wave"
-    assert all(one["t"] > 840 for one in moves)
+    assert all(move["t"] > 840 for move in moves)
     assert measures["max_over_bound_median"] < 1.05
 
 
 def test_what_a_limit_has_put_off_is_moved_in_the_next_pass() -> None:
     scenario = small_scenario([0] * 24, loads=[90.0] * 6 + [20.0] * 18)
     at_once, (moves, measures) = played(scenario)[0], played(scenario, max_moves_in_flight=2)
-    assert len(moves) <= len(at_once) and {one["bundle"] for one in moves} <= {
+    assert len(moves) <= len(at_once) and {move["bundle"] for move in moves} <= {
         one["bundle"] for one in at_once
     }
     assert measures["max_over_bound_median"] < 1.07
@@ -118,7 +120,7 @@ def test_what_a_round_gives_owners_counts_before_it_plans_the_rest() -> None:
 def test_a_new_broker_is_filled_step_by_step() -> None:
     scenario = small_scenario([at % 2 for at in range(36)], loads=[50.0] * 36)
     moves, measures = played(scenario, least_moves_into_broker=3)
-    at_once = Counter(one["t"] for one in moves)
+    at_once = Counter(move["t"] for move in moves)
     assert len(moves) == len(played(scenario)[0]) == 12 and max(at_once.values()) == 3
     assert measures["max_over_bound_median"] < 1.05
 

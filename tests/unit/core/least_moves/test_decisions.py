@@ -74,9 +74,9 @@ def test_a_move_tells_what_was_seen_what_is_even_and_the_second_best_destination
     assert told == pytest.approx(
         (0.8, 1.08 * 0.5, 0.5, 0.5)
     )  # the largest bundle alone is more than the mean of 0.4
-    assert [(one.broker, one.refused_by) for one in explain.candidates] == [("b", None)], (
-        "with it c would be above its limit"
-    )
+    assert [(candidate.broker, candidate.refused_by) for candidate in explain.candidates] == [
+        ("b", None)
+    ], "with it c would be above its limit"
 
 
 def test_a_resource_that_weighs_nothing_is_left_out() -> None:
@@ -135,11 +135,11 @@ def test_what_plans_have_left_over_lowers_the_fullest_once_they_are_known_well(
     done = ask(later, remembering(spare, before), dry_run=False, **AT_ONCE)
     assert len(done.decisions) == moves
     assert done.memory.strategies["LeastMoves"].get("spare", 0.0) == pytest.approx(spare - moves)
-    for one in done.decisions:
+    for decision in done.decisions:
         assert (
-            one.explain.saw is not None
-            and one.explain.limit is not None
-            and one.explain.limit <= one.explain.saw
+            decision.explain.saw is not None
+            and decision.explain.limit is not None
+            and decision.explain.limit <= decision.explain.saw
         )
     if moves:
         again = ask(replace(later, now_ms=later.now_ms + 30_000), done.memory, **AT_ONCE)
@@ -157,8 +157,8 @@ def test_a_silent_broker_is_not_emptied_because_another_one_is_hot(silent_s: int
     done = ask(
         replace(view, brokers=replace(view.brokers, heartbeats=heard, seen_ms=seen_ms)), **AT_ONCE
     )
-    assert {one.source for one in done.decisions} == {"0"}
-    assert ("5" in {one.destination for one in done.decisions}) == (not silent_s)
+    assert {decision.source for decision in done.decisions} == {"0"}
+    assert ("5" in {decision.destination for decision in done.decisions}) == (not silent_s)
 
 
 def test_nobody_is_touched_up_while_load_changes() -> None:
@@ -204,7 +204,9 @@ def test_what_one_move_brings_near_a_group_another_move_of_the_same_round_does_n
     }
     done = ask(a_view(owned, Policies(anti_affinity=dict.fromkeys(both, "apart"))), **AT_ONCE)
     destinations = [
-        one.destination for one in done.decisions if one.bundle.rsplit("/", 1)[0] in both
+        decision.destination
+        for decision in done.decisions
+        if decision.bundle.rsplit("/", 1)[0] in both
     ]
     assert len(set(destinations)) == len(destinations) > 0
 
@@ -225,7 +227,8 @@ def test_a_view_without_any_figures_moves_nothing() -> None:
     nobody = a_view(UNEVEN)
     bundles = replace(nobody.bundles, owner=np.full(len(nobody.bundles), -1, np.int32))
     assert all(
-        one.kind == "assign" for one in ask(replace(nobody, bundles=bundles), **AT_ONCE).decisions
+        decision.kind == "assign"
+        for decision in ask(replace(nobody, bundles=bundles), **AT_ONCE).decisions
     )
 
 
@@ -251,7 +254,7 @@ def test_a_move_that_nobody_saw_leave_teaches_how_long_it_took_at_most_and_one_t
             made.memory, pending=(replace(made.memory.pending[0], destination=destination),)
         )
         done = ask(later, memory, dry_run=False, **AT_ONCE)
-        assert [one.outcome for one in done.outcomes] == ["confirmed"]
+        assert [outcome.outcome for outcome in done.outcomes] == ["confirmed"]
         assert done.memory.strategies["LeastMoves"].get("unserved_ms") == learned
 
 
@@ -332,16 +335,20 @@ def moved_so(
         for number, broker in enumerate(rates)
         for n, one in enumerate(rates[broker])
     }
-    for one in done.decisions:
-        assert one.source is not None and one.destination is not None
-        carried[one.source] -= load[one.bundle]
-        carried[one.destination] += load[one.bundle]
+    for decision in done.decisions:
+        assert decision.source is not None and decision.destination is not None
+        carried[decision.source] -= load[decision.bundle]
+        carried[decision.destination] += load[decision.bundle]
     return done, carried
 
 
 def gone_back(done: Round) -> list[str]:
     """Bundles that go back to the broker that they have left."""
-    return [one.bundle for one in done.decisions if LEFT.get(one.bundle) == one.destination]
+    return [
+        decision.bundle
+        for decision in done.decisions
+        if LEFT.get(decision.bundle) == decision.destination
+    ]
 
 
 def test_a_bundle_goes_back_where_nobody_else_can_relieve_its_broker() -> None:
@@ -366,4 +373,4 @@ def test_a_second_move_costs_more_for_two_hours(minutes: int, cost: float) -> No
         minutes * 60_000,
         {a_name(0): "c", a_name(1): "c"},
     )
-    assert [one.explain.cost for one in done.decisions] == [0.5 * cost]
+    assert [decision.explain.cost for decision in done.decisions] == [0.5 * cost]

@@ -42,7 +42,7 @@ def evened(plan: Plan, owner: list[int], moved: list[int] | None = None) -> Move
     even_out(
         plan, lambda: {broker: rows_of(owner, broker) for broker in range(len(plan.share))}, lately
     )
-    return [(one.bundle, one.source, one.destination) for one in plan.moves]
+    return [(move.bundle, move.source, move.destination) for move in plan.moves]
 
 
 def test_the_fullest_destination_gives_a_move_to_another_broker() -> None:
@@ -204,31 +204,32 @@ def test_whatever_is_changed_it_is_as_many_moves_within_all_rules_and_nobody_is_
 
     gives = {one.source for one in made}
     late, pair = list[bool](), False
-    for one in plan.moves:
-        alone, pair = not (pair or one.with_next), one.with_next
-        late.append(alone and one.destination in gives)
+    for move in plan.moves:
+        alone, pair = not (pair or move.with_next), move.with_next
+        late.append(alone and move.destination in gives)
     assert late == sorted(late), "into brokers that give comes last"
-    assert sorted((one.source, one.with_next) for one in plan.moves) == sorted(
+    assert sorted((move.source, move.with_next) for move in plan.moves) == sorted(
         (one.source, one.with_next) for one in made
     )
     assert _pairs(plan.moves) == _pairs(made)
-    moved = [one.bundle for one in plan.moves]
+    moved = [move.bundle for move in plan.moves]
     assert len(set(moved)) == len(moved) == int(plan.moved.sum()) and all(
-        owner[one.bundle] == one.source for one in plan.moves
+        owner[move.bundle] == move.source for move in plan.moves
     )
     assert all(
-        masks[one.bundle][one.destination] and one.destination != one.source for one in plan.moves
+        masks[move.bundle][move.destination] and move.destination != move.source
+        for move in plan.moves
     )
     charged = [
         sorted((one.source, int(budget[one.bundle])) for one in some) for some in (plan.moves, made)
     ]
     assert charged[0] == charged[1], "each source's moves are of the budgets that they were of"
     assert sum(lately[moved]) <= sum(lately[one.bundle] for one in made)
-    after = dict(zip(moved, (one.destination for one in plan.moves), strict=True))
+    after = dict(zip(moved, (move.destination for move in plan.moves), strict=True))
     again = a_plan(demand, [after.get(bundle, one) for bundle, one in enumerate(owner)], brokers)
     assert plan.share == pytest.approx(again.share)
     assert plan.share.max() <= max(before.max(), EVEN) + 1e-9
-    given_to = np.bincount([one.destination for one in plan.moves], minlength=brokers)
+    given_to = np.bincount([move.destination for move in plan.moves], minlength=brokers)
     assert (plan.welcome == into - given_to).all() and (given_to <= into).all()
-    sources = np.isin(np.arange(brokers), [one.source for one in plan.moves])
+    sources = np.isin(np.arange(brokers), [move.source for move in plan.moves])
     assert (plan.share.max(axis=1) <= np.maximum(before.max(axis=1), LIMIT) + 1e-9)[~sources].all()

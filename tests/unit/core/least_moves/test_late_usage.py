@@ -53,7 +53,7 @@ def moves(loop: ClosedLoop, seconds: int) -> int:
     before = len(loop.decisions)
     for _ in range(seconds * 1000 // STEP_MS):
         loop.step(STEP_MS)
-    return sum(one.kind in ("unload", "transfer") for one in loop.decisions[before:])
+    return sum(decision.kind in ("unload", "transfer") for decision in loop.decisions[before:])
 
 
 def test_a_broker_that_has_all_is_relieved_once() -> None:

@@ -25,16 +25,20 @@ def test_clients_lose_the_part_by_which_their_broker_is_above_even_and_a_move_sa
     assert PAYBACK.after_s(0, share, weight, BUNDLES) == pytest.approx(
         [500 / saved, 1_500 / saved, 0.0]
     )
-    assert [PAYBACK.pays(0, share, weight[one], one) for one in BUNDLES] == [True, False, True], (
-        "what operators have said counts"
-    )
+    assert [PAYBACK.pays(0, share, weight[bundle], bundle) for bundle in BUNDLES] == [
+        True,
+        False,
+        True,
+    ], "what operators have said counts"
     assert PAYBACK.pay_each(0, share, weight, BUNDLES).tolist() == [True, False, True]
     assert PAYBACK.pay_each(0, np.array([0.9]), weight, BUNDLES).tolist() == [False, False, True], (
         "what costs nothing need save nothing"
     )
-    assert [PAYBACK.pays(1, share, weight[one], one) for one in BUNDLES] == [False, False, True], (
-        "ten clients save less"
-    )
+    assert [PAYBACK.pays(1, share, weight[bundle], bundle) for bundle in BUNDLES] == [
+        False,
+        False,
+        True,
+    ], "ten clients save less"
 
 
 def test_what_lies_below_even_saves_nothing() -> None:

@@ -92,13 +92,13 @@ def test_no_destination_is_filled_beyond_its_limit_nor_asked_for_what_it_may_not
                 source, rows_of(owner, source), {one: rows_of(owner, one) for one in range(brokers)}
             )
     loads = np.zeros_like(before)
-    for one in plan.moves:
-        assert owner[one.bundle] == one.source
-        owner[one.bundle] = one.destination
-        assert one.destination not in refused[one.bundle]
+    for move in plan.moves:
+        assert owner[move.bundle] == move.source
+        owner[move.bundle] = move.destination
+        assert move.destination not in refused[move.bundle]
     np.add.at(loads, np.array(owner), demand)
     np.testing.assert_allclose(plan.share, loads, atol=1e-9)
-    assert len({one.bundle for one in plan.moves}) == len(plan.moves), "no bundle moves twice"
+    assert len({move.bundle for move in plan.moves}) == len(plan.moves), "no bundle moves twice"
     assert (loads.max(axis=1) <= np.maximum(before.max(axis=1), LIMIT) + 1e-9).all()
 
 
@@ -112,8 +112,8 @@ def test_a_bundle_that_was_given_for_another_broker_s_does_not_leave_its_broker_
         rows = {broker: rows_of(owner, broker) for broker in range(4)}
         for source in np.argsort(-plan.share.max(axis=1)).tolist():
             plan.bring_down(source, rows[source], partial(dict, rows), search=True)
-        assert len({one.bundle for one in plan.moves}) == len(plan.moves), seed
-        swapped += any(one.with_next for one in plan.moves)
+        assert len({move.bundle for move in plan.moves}) == len(plan.moves), seed
+        swapped += any(move.with_next for move in plan.moves)
     assert swapped, "none of these clusters says anything"
 
 
@@ -122,7 +122,7 @@ def test_of_bundles_that_cover_the_excess_the_one_with_the_fewest_clients_goes()
     plan = a_plan(demand, [0, 0, 0], 2)
     plan.cost[:] = [1.0, 0.5, 2.0]
     assert plan.relieve(0, np.arange(3))
-    assert [one.bundle for one in plan.moves] == [1]
+    assert [move.bundle for move in plan.moves] == [1]
 
 
 def test_a_bundle_whose_budget_is_used_up_stays() -> None:
@@ -132,7 +132,7 @@ def test_a_bundle_whose_budget_is_used_up_stays() -> None:
         plan.disruption, budget=np.array([0, 0, 1, 1], np.int32), left=np.array([5, 1])
     )
     assert plan.relieve(0, np.arange(4))
-    assert sorted(one.bundle for one in plan.moves) == [0, 1, 2], (
+    assert sorted(move.bundle for move in plan.moves) == [0, 1, 2], (
         "2 and 3 would be enough, but one of them must stay"
     )
 
@@ -148,7 +148,9 @@ def test_what_no_single_move_relieves_is_exchanged() -> None:
     plan = a_plan(np.array([[0.6], [0.5], [0.5], [0.4]]), [0, 0, 1, 1], 2)
     assert not plan.relieve(0, np.array([0, 1]))
     plan.exchange(0, np.array([0, 1]), {1: np.array([2, 3])})
-    assert [(one.bundle, one.source, one.destination, one.with_next) for one in plan.moves] == [
+    assert [
+        (move.bundle, move.source, move.destination, move.with_next) for move in plan.moves
+    ] == [
         (0, 0, 1, True),
         (2, 1, 0, False),
     ]
@@ -196,6 +198,6 @@ def test_room_is_not_made_for_a_bundle_where_what_has_to_leave_for_it_costs_more
             lambda: {broker: rows_of(owner, broker) for broker in range(3)},
             search=True,
         )
-        return [one.bundle for one in plan.moves]
+        return [move.bundle for move in plan.moves]
 
     assert moved(1.0) == [1, 2] and moved(1_000.0) == []

@@ -40,7 +40,9 @@ def found(
         for namespace in sorted(cpu)
         for at in range(len(cpu[namespace]))
     ]
-    reports = [Report(one, 1_000, dict.fromkeys(names if one == "a" else ())) for one in BROKERS]
+    reports = [
+        Report(broker, 1_000, dict.fromkeys(names if broker == "a" else ())) for broker in BROKERS
+    ]
     view = view_of(
         "c", [fold(Shard.empty(), batch_of(reports), 1_000, FoldConfig())[0]], 1_000, {"cpu": 1.0}
     )

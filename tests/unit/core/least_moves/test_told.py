@@ -34,8 +34,8 @@ def refused(
 ) -> dict[tuple[str, str | None], tuple[float | None, float | None]]:
     """Rule and broker → what was seen, the limit."""
     return {
-        (one.rule, one.broker): (one.greatest, one.limit)
-        for one in ask(view, memory, **{**AT_ONCE, **settings}).refusals
+        (refusal.rule, refusal.broker): (refusal.greatest, refusal.limit)
+        for refusal in ask(view, memory, **{**AT_ONCE, **settings}).refusals
     }
 
 
@@ -48,22 +48,22 @@ def test_usages_before_and_after_each_move_follow_from_the_one_before(
     assert facts is not None and made.proposed.proposals
     usage = facts.usage.copy()
     demand = {name: rate / 1_000 for bundles in owned.values() for name, rate in bundles.items()}
-    for one in made.proposed.proposals:
-        moved = demand[made.view.bundles.name(one.bundle)]
-        assert one.usages is not None and one.destination is not None
-        assert one.usages == pytest.approx(
+    for proposal in made.proposed.proposals:
+        moved = demand[made.view.bundles.name(proposal.bundle)]
+        assert proposal.usages is not None and proposal.destination is not None
+        assert proposal.usages == pytest.approx(
             (
-                usage[one.source],
-                usage[one.source] - moved,
-                usage[one.destination],
-                usage[one.destination] + moved,
+                usage[proposal.source],
+                usage[proposal.source] - moved,
+                usage[proposal.destination],
+                usage[proposal.destination] + moved,
             )
         )
-        assert one.gain == pytest.approx(moved)
-        usage[one.source] -= moved
-        usage[one.destination] += moved
-        assert dict(one.considered)[one.destination] == pytest.approx(one.usages[3])
-    last = {one.source: one.expected_after for one in made.proposed.proposals}
+        assert proposal.gain == pytest.approx(moved)
+        usage[proposal.source] -= moved
+        usage[proposal.destination] += moved
+        assert dict(proposal.considered)[proposal.destination] == pytest.approx(proposal.usages[3])
+    last = {proposal.source: proposal.expected_after for proposal in made.proposed.proposals}
     assert {row: usage[row] for row in last} == pytest.approx(last)
 
 
@@ -87,8 +87,8 @@ def test_a_decision_tells_cost_gain_and_its_plan_beside_the_fewest_moves_that_th
 ):
     made = ask(a_view(MANY), **AT_ONCE)
     assert len(made.decisions) == 6, "0.6 of an even load of 0.297 less what six of its bundles are"
-    for one in made.decisions:
-        explain = one.explain
+    for decision in made.decisions:
+        explain = decision.explain
         assert (explain.plan_moves, explain.plan_fewest, explain.cost, explain.gain) == (
             6,
             6,
@@ -103,12 +103,12 @@ def test_a_decision_tells_the_time_that_its_bundle_s_clients_lose_by_what_was_le
 ):
     view = a_view(MANY)
     view = replace(view, bundles=replace(view.bundles, sessions=np.full(len(view.bundles), 20)))
-    assert {one.explain.client_seconds for one in ask(view, **AT_ONCE).decisions} == {
+    assert {decision.explain.client_seconds for decision in ask(view, **AT_ONCE).decisions} == {
         20 * (5.0 + 2.0)
     }
     learned = Memory(strategies={"LeastMoves": LeastMovesMemory(unserved_ms=1_500.0).to_dict()})
     made = ask(view, learned, least_moves_reconnect_ms=500, **AT_ONCE)
-    assert {one.explain.client_seconds for one in made.decisions} == {20 * (1.5 + 0.5)}
+    assert {decision.explain.client_seconds for decision in made.decisions} == {20 * (1.5 + 0.5)}
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -162,9 +162,9 @@ def test_a_wave_of_restarts_is_told_with_its_end() -> None:
     wave = LeastMovesMemory(serving=("a", "b", "c"), changes=((40_000, "b"), (90_000, "c")))
     made = ask(view, Memory(strategies={"LeastMoves": wave.to_dict()}), **AT_ONCE)
     assert not made.decisions
-    assert [(one.rule, one.until_ms) for one in made.refusals if one.broker == "a"] == [
-        ("restarts", 165_000)
-    ]
+    assert [
+        (refusal.rule, refusal.until_ms) for refusal in made.refusals if refusal.broker == "a"
+    ] == [("restarts", 165_000)]
 
 
 def test_what_is_left_has_a_reason() -> None:
@@ -214,5 +214,6 @@ def test_bundles_that_do_not_pay_back_are_told_with_the_time_that_each_would_tak
     assert dear.greatest == dear.least == pytest.approx(1_000 * 7.0 / (clients * saved) / 60)
     assert dear.limit == pytest.approx(20 / 60)
     assert {
-        one.bundle for one in ask(view, least_moves_payback_ms=30_000, **AT_ONCE).decisions
+        decision.bundle
+        for decision in ask(view, least_moves_payback_ms=30_000, **AT_ONCE).decisions
     } < set(small)

@@ -97,7 +97,11 @@ def played(seen: ClusterView, rounds: int = 1, **settings: Any) -> Round:
 
 
 def not_finite(done: Round) -> dict[str | None, tuple[str, ...]]:
-    return {one.broker: one.subjects for one in done.refusals if one.rule == "not_finite"}
+    return {
+        refusal.broker: refusal.subjects
+        for refusal in done.refusals
+        if refusal.rule == "not_finite"
+    }
 
 
 @pytest.mark.parametrize("value", BAD)
@@ -110,10 +114,12 @@ def test_a_broker_with_a_load_that_is_no_number_is_left_out_of_every_shedders_ro
     other = {"placement_strategy": "AvgShedder"} if strategy == "AvgShedder" else {}
     done = played(bad, shedding_strategy=strategy, **other)
     assert set(not_finite(done)) == {"d:1"}
-    assert not [one for one in done.decisions if "d:1" in (one.source, one.destination)]
-    for one in done.decisions:
-        one.to_json()
-    assert {one.source for one in done.decisions} >= {"a:1"}
+    assert not [
+        decision for decision in done.decisions if "d:1" in (decision.source, decision.destination)
+    ]
+    for decision in done.decisions:
+        decision.to_json()
+    assert {decision.source for decision in done.decisions} >= {"a:1"}
 
 
 @pytest.mark.parametrize("usage", [5.0, 0.0])
@@ -131,7 +137,7 @@ def test_the_refusal_names_the_figures_and_carries_no_figure_itself() -> None:
             with_bad_broker(view(), "d:1", "cpu", np.nan), "d:1", "latest_rate_in", np.inf
         )
     )
-    (refused,) = (one for one in done.refusals if one.rule == "not_finite")
+    (refused,) = (refusal for refusal in done.refusals if refusal.rule == "not_finite")
     assert refused.subjects == ("cpu_usage", "latest_rate_in")
     assert (refused.least, refused.greatest, refused.limit) == (None, None, None)
 
@@ -143,7 +149,9 @@ def test_the_average_is_taken_over_the_others() -> None:
 
 def test_a_broker_left_out_keeps_its_bundles_and_its_life() -> None:
     done = played(with_bad_broker(view(), "d:1", "usage", np.nan), rounds=2)
-    assert done.memory.dead == () and not [one for one in done.decisions if one.kind == "assign"]
+    assert done.memory.dead == () and not [
+        decision for decision in done.decisions if decision.kind == "assign"
+    ]
     assert "d:1" not in done.memory.strategies["ThresholdShedder"]["usage"]
 
 
@@ -153,7 +161,7 @@ def test_a_bundles_average_that_is_no_number_keeps_its_owner_out(value: float) -
     row = int(np.flatnonzero(seen.bundles.owner == seen.brokers.names.index("c:1"))[0])
     done = played(with_bad_bundle(seen, row, value))
     assert set(not_finite(done)) == {"c:1"}
-    assert "c:1" not in {one.destination for one in done.decisions} and done.decisions
+    assert "c:1" not in {decision.destination for decision in done.decisions} and done.decisions
 
 
 @pytest.mark.parametrize("value", BAD)
@@ -167,9 +175,9 @@ def test_an_unowned_bundle_without_sound_averages_is_placed_as_an_idle_one(value
     done = played(with_bad_bundle(replace(seen, bundles=orphan), 0, value))
     name = seen.bundles.name(0)
     assert not_finite(done) == {None: (name,)}
-    assert [(one.kind, one.bundle) for one in done.decisions if one.kind == "assign"] == [
-        ("assign", name)
-    ]
+    assert [
+        (decision.kind, decision.bundle) for decision in done.decisions if decision.kind == "assign"
+    ] == [("assign", name)]
 
 
 def test_a_sound_view_is_passed_on_as_it_is() -> None:

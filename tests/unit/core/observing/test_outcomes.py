@@ -19,10 +19,10 @@ TIMEOUT_MS = 60_000
 
 def seen_at(now_ms: int, *records: Report | Event) -> ClusterView:
     """What these records come to, with the dead marked."""
-    reports = [one for one in records if isinstance(one, Report)]
+    reports = [record for record in records if isinstance(record, Report)]
     shard, _ = fold(
         Shard.empty(),
-        batch_of(reports, [one for one in records if isinstance(one, Event)]),
+        batch_of(reports, [record for record in records if isinstance(record, Event)]),
         now_ms,
         FoldConfig(),
     )

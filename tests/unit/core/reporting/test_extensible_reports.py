@@ -226,9 +226,9 @@ def test_a_transfers_destination_takes_over_on_the_sources_acknowledgement_befor
     assert round_of(owned, memory, 1_900).decisions == (), "still with its source"
     released = acked(owned, "a", "released", X, 2_000)
     done = round_of(released, memory, 2_000)
-    assert [(one.kind, one.destination, one.rule) for one in done.decisions] == [
-        ("assign", "b", "released")
-    ]
+    assert [
+        (decision.kind, decision.destination, decision.rule) for decision in done.decisions
+    ] == [("assign", "b", "released")]
     assert [
         (one.state, one.source, one.destination, one.version, one.force) for one in done.ownership
     ] == [("Assigning", "a", "b", 3, False)]

@@ -52,27 +52,34 @@ class Cluster(test_budgets.Cluster):
     @property
     def waiting(self) -> dict[str, str]:
         """Bundle → the id of the proposal about it."""
-        return {one.bundle: one.proposal_id for one in self.memory.proposals}
+        return {proposal.bundle: proposal.proposal_id for proposal in self.memory.proposals}
 
 
 def news(made: Round) -> list[tuple[str, str]]:
-    return [(one.proposal.proposal_id, one.state) for one in made.proposals]
+    return [(proposal.proposal.proposal_id, proposal.state) for proposal in made.proposals]
 
 
 def ended(made: Round) -> list[ProposalNews]:
-    return [one for one in made.proposals if one.state != "waiting"]
+    return [proposal for proposal in made.proposals if proposal.state != "waiting"]
 
 
 def test_what_a_shedder_wants_waits_is_told_once_and_is_not_proposed_again() -> None:
     acts = test_budgets.Cluster()
     wanted = [
-        (one.kind, one.bundle, one.source, one.destination, one.rule, one.explain)
-        for one in acts.round().decisions
+        (
+            decision.kind,
+            decision.bundle,
+            decision.source,
+            decision.destination,
+            decision.rule,
+            decision.explain,
+        )
+        for decision in acts.round().decisions
     ]
     cluster = Cluster()
     first = cluster.round()
     assert first.decisions == ()
-    proposed = [one.proposal for one in first.proposals]
+    proposed = [proposal.proposal for proposal in first.proposals]
     assert [(one.kind, one.bundle, one.source, one.destination, one.rule) for one in proposed] == [
         one[:5] for one in wanted
     ] and wanted
@@ -109,7 +116,7 @@ def test_an_approval_becomes_the_decision_that_was_proposed_and_names_who_gave_i
         "overloaded",
         "OverloadShedder",
     )
-    assert [one.broker for one in decision.explain.candidates] == ["b"], (
+    assert [candidate.broker for candidate in decision.explain.candidates] == ["b"], (
         "the best candidates are kept"
     )
     assert (answer.outcome, answer.decision_ids) == ("accepted", (decision.decision_id,))
@@ -118,11 +125,11 @@ def test_an_approval_becomes_the_decision_that_was_proposed_and_names_who_gave_i
     assert list(cluster.waiting.values()) == ids[1:]
     cluster.obey(made)
     assigned = cluster.round()
-    assert [(one.kind, one.bundle, one.destination) for one in assigned.decisions] == [
-        ("assign", HEAVY[0], "b")
-    ], "nobody is asked"
+    assert [
+        (decision.kind, decision.bundle, decision.destination) for decision in assigned.decisions
+    ] == [("assign", HEAVY[0], "b")], "nobody is asked"
     cluster.obey(assigned)
-    assert [(one.id, one.outcome) for one in cluster.round().results] == [("c1", "done")]
+    assert [(result.id, result.outcome) for result in cluster.round().results] == [("c1", "done")]
     again, answer = cluster.approve(ids[0])
     assert (again.decisions, answer.outcome, answer.rule) == ((), "refused", "unknown_proposal")
 
@@ -132,7 +139,7 @@ def test_several_are_approved_at_once_and_each_is_answered_for() -> None:
     cluster.round()
     ids = list(cluster.waiting.values())
     made, answer = cluster.approve(*ids, "c:9:p9", ids[0])
-    assert [one.proposal_id for one in made.decisions] == ids
+    assert [decision.proposal_id for decision in made.decisions] == ids
     count = len(ids)
     assert answer.outcome == "accepted"
     assert answer.text.startswith(
@@ -153,7 +160,7 @@ def test_a_rejection_is_learned_for_as_long_as_it_says_whatever_the_mode() -> No
         "not now",
         cluster.now_ms + MINUTE_MS,
     )
-    refused = next(one for one in made.refusals if one.rule == "rejected")
+    refused = next(refusal for refusal in made.refusals if refusal.rule == "rejected")
     assert (refused.subjects, refused.until_ms) == ((HEAVY[1],), cluster.now_ms + MINUTE_MS)
     assert HEAVY[1] not in cluster.waiting and HEAVY[1] not in cluster_in_act(cluster)
     cluster.round(MINUTE_MS // 2)
@@ -174,7 +181,7 @@ def cluster_in_act(cluster: Cluster) -> set[str]:
         cluster.now_ms,
         cluster.owned,
     )
-    return {one.bundle for one in acts.round().decisions}
+    return {decision.bundle for decision in acts.round().decisions}
 
 
 def test_a_rejection_can_be_given_another_time_and_be_taken_back() -> None:
@@ -183,7 +190,7 @@ def test_a_rejection_can_be_given_another_time_and_be_taken_back() -> None:
     wanted = cluster.waiting[HEAVY[0]]
     cluster.reject(wanted)
     cluster.reject(wanted, for_ms=10 * MINUTE_MS)
-    assert [one.until_ms for one in cluster.memory.orders.rejections] == [
+    assert [rejection.until_ms for rejection in cluster.memory.orders.rejections] == [
         cluster.now_ms + 10 * MINUTE_MS
     ]
     _, answer = cluster.reject(wanted, for_ms=0)
@@ -211,14 +218,14 @@ def test_the_two_of_an_exchange_are_approved_rejected_and_taken_back_together() 
 
     cluster, first, second = exchanging()
     made, answer = cluster.approve(second)
-    assert [one.proposal_id for one in made.decisions] == [
+    assert [decision.proposal_id for decision in made.decisions] == [
         first,
         second,
     ] and answer.outcome == "accepted"
     cluster, first, second = exchanging()
     made, _ = cluster.reject(second)
     assert [one.proposal.proposal_id for one in ended(made)] == [first, second]
-    assert {one.bundle for one in cluster.memory.orders.rejections} == set(HEAVY[:2])
+    assert {rejection.bundle for rejection in cluster.memory.orders.rejections} == set(HEAVY[:2])
     cluster.reject(second, for_ms=0)
     assert cluster.memory.orders.rejections == ()
 
@@ -235,8 +242,10 @@ def test_of_two_approvals_in_one_batch_the_first_counts_and_a_rejection_goes_bef
         "reject-proposals", by="User:bob", proposals=[other], why="no", for_ms=MINUTE_MS
     )
     made = cluster.round(1_000, commands=(*orders, rejects))
-    assert [(one.proposal_id, one.approved_by) for one in made.decisions] == [(wanted, "User:ann")]
-    assert {one.id: (one.outcome, one.rule) for one in made.results} == {
+    assert [(decision.proposal_id, decision.approved_by) for decision in made.decisions] == [
+        (wanted, "User:ann")
+    ]
+    assert {result.id: (result.outcome, result.rule) for result in made.results} == {
         "c1": ("accepted", "unknown_proposal"), "c2": ("refused", "unknown_proposal"), "c3": ("done", None),
     }  # fmt: skip
 
@@ -291,7 +300,11 @@ def test_another_mode_withdraws_what_waits(mode: str) -> None:
 def test_the_end_of_a_dry_run_lifts_no_need_for_approval() -> None:
     cluster = Cluster()
     made = cluster.round(commands=(cluster.say("dry-run", on=True),))
-    assert made.decisions and all(one.dry_run for one in made.decisions) and made.proposals == ()
+    assert (
+        made.decisions
+        and all(decision.dry_run for decision in made.decisions)
+        and made.proposals == ()
+    )
     made = cluster.round(commands=(cluster.say("dry-run", on=False),))
     assert made.results[0].text.endswith("what balancing wants waits for approval (mode = approve)")
     assert made.decisions == () and cluster.waiting
@@ -310,9 +323,9 @@ def test_the_end_of_a_dry_run_lifts_no_need_for_approval_that_was_commanded_or_t
             else commanded.say("dry-run", on=on)
         )
         made = commanded.round(commands=(orders, commanded.say("dry-run", on=on)))
-        assert [one.dry_run for one in made.decisions] == [True] * len(made.decisions) and bool(
+        assert [decision.dry_run for decision in made.decisions] == [True] * len(
             made.decisions
-        ) == on
+        ) and bool(made.decisions) == on
     assert commanded.waiting and commanded.memory.orders.settings == {"mode": "approve"}
     earlier = Cluster(mode="observe")
     earlier.round(commands=(earlier.say("dry-run", on=False),))
@@ -330,11 +343,13 @@ def test_owners_for_bundles_without_one_drains_and_orders_wait_for_nobody() -> N
     made = cluster.round(
         commands=(cluster.say("unload", namespace=namespace, bundle=bundle, destination="b"),)
     )
-    assert [(one.kind, one.bundle) for one in made.decisions] == [("unload", HEAVY[5])]
+    assert [(decision.kind, decision.bundle) for decision in made.decisions] == [
+        ("unload", HEAVY[5])
+    ]
     placed = {one.bundle for one in cluster.memory.pending if one.kind == "assign"}
     assert "t/new/0x00000000_0xffffffff" in placed
     drained = cluster.round(commands=(cluster.say("drain-broker", broker="a"),))
-    assert {one.bundle for one in drained.decisions} >= set(HEAVY[:5]), (
+    assert {decision.bundle for decision in drained.decisions} >= set(HEAVY[:5]), (
         "those that waited leave with the others"
     )
     assert {one.state for one in ended(drained)} == {"stale"} and cluster.memory.proposals == ()
@@ -347,7 +362,9 @@ def test_a_broker_that_dies_has_its_bundles_placed_at_once_and_its_proposals_are
     made = cluster.round(31_000)
     made = made if made.decisions else cluster.round(1_000)
     assert {
-        one.bundle for one in made.decisions if one.kind == "assign" and one.destination == "b"
+        decision.bundle
+        for decision in made.decisions
+        if decision.kind == "assign" and decision.destination == "b"
     } == set(owned)
     assert [one.why for one in ended(made)] == [
         "a doesn't have the bundle any more: nobody has it"
@@ -438,9 +455,9 @@ def test_a_proposal_without_a_destination_is_approved_as_one_unless_its_owner_is
     first, second, *_ = cluster.memory.proposals
     assert first.destination is None
     made, _ = cluster.approve(first.proposal_id)
-    assert [(one.bundle, one.destination, one.proposal_id) for one in made.decisions] == [
-        (first.bundle, None, first.proposal_id)
-    ]
+    assert [
+        (decision.bundle, decision.destination, decision.proposal_id) for decision in made.decisions
+    ] == [(first.bundle, None, first.proposal_id)]
     cluster.usage = {"a": 50.0, "b": 84.0}
     made, answer = cluster.approve(second.proposal_id)
     assert (made.decisions, answer.rule) == (
@@ -483,7 +500,7 @@ def test_what_waits_of_brokers_that_the_job_has_not_heard_yet_waits_on() -> None
     ) and cluster.waiting == before
     cluster.owned = {"a": owned, "b": []}
     made, answer = cluster.approve(before[HEAVY[0]])
-    assert [one.bundle for one in made.decisions if one.proposal_id] == HEAVY[
+    assert [decision.bundle for decision in made.decisions if decision.proposal_id] == HEAVY[
         :1
     ] and answer.outcome == "accepted"
 
@@ -501,7 +518,7 @@ def test_what_waits_is_bounded_and_the_rest_is_a_refusal() -> None:
     cluster = Cluster(max_proposals=2)
     made = cluster.round()
     assert len(cluster.waiting) == 2
-    refused = next(one for one in made.refusals if one.rule == "max_proposals")
+    refused = next(refusal for refusal in made.refusals if refusal.rule == "max_proposals")
     assert (refused.limit, refused.least, refused.subjects) == (2, 2, (HEAVY[2],))
 
 
@@ -517,10 +534,10 @@ def test_a_rule_approves_within_its_budget_and_the_rest_waits() -> None:
     rule = "kind=move max_mb=20 per_hour=2"
     cluster = Cluster(auto_approve=f"kind=split; {rule}")
     made = cluster.round()
-    assert [(one.bundle, one.approved_by) for one in made.decisions] == [
+    assert [(decision.bundle, decision.approved_by) for decision in made.decisions] == [
         (name, f"auto_approve: {rule}") for name in HEAVY[:2]
     ]
-    assert [(one.state, one.by) for one in made.proposals] == [
+    assert [(proposal.state, proposal.by) for proposal in made.proposals] == [
         ("approved", f"auto_approve: {rule}")
     ] * 2 + [("waiting", "")]
     assert (
@@ -530,9 +547,9 @@ def test_a_rule_approves_within_its_budget_and_the_rest_waits() -> None:
     assert Memory.from_json(cluster.memory.to_json()) == cluster.memory and cluster.memory.approvals
     ended_ms = cluster.now_ms + 60 * MINUTE_MS
     while cluster.now_ms < ended_ms - MINUTE_MS:
-        assert all(one.kind == "assign" for one in cluster.round(5 * MINUTE_MS).decisions), (
-            "its budget is spent for an hour"
-        )
+        assert all(
+            decision.kind == "assign" for decision in cluster.round(5 * MINUTE_MS).decisions
+        ), "its budget is spent for an hour"
     cluster.round(3 * MINUTE_MS)
     assert [
         text for text, until_ms, _ in cluster.memory.approvals if until_ms <= ended_ms + MINUTE_MS
@@ -544,9 +561,9 @@ def test_what_rules_have_approved_is_remembered_by_the_minute_however_much_it_is
     for _ in range(4):
         made = cluster.round(1_000)
         cluster.obey(made)
-        for one in made.decisions:
-            if one.kind == "unload":
-                cluster.owned["a"].append(one.bundle)  # it comes back at once
+        for decision in made.decisions:
+            if decision.kind == "unload":
+                cluster.owned["a"].append(decision.bundle)  # it comes back at once
         cluster.memory = replace(cluster.memory, pending=(), recently_unloaded={}, retries={})
     ((rule, _, count),) = cluster.memory.approvals
     assert rule == "kind=move per_hour=1000" and count > len(HEAVY)
@@ -590,7 +607,7 @@ def test_a_split_waits_and_is_approved_as_it_was_proposed() -> None:
     )
     assert [getattr(made, name) for name in same] == [getattr(acts, name) for name in same]
     children = cluster.round({"a": {LEFT: SMALL, RIGHT: SMALL}, "b": {}})
-    assert {one.rule for one in children.decisions} <= {"split_child"}, (
+    assert {decision.rule for decision in children.decisions} <= {"split_child"}, (
         "what follows from it needs no approval of its own"
     )
 
@@ -606,9 +623,13 @@ def test_a_split_that_was_rejected_is_not_proposed_again_and_its_bundle_may_stil
         why="its topics go",
         for_ms=MINUTE_MS,
     )
-    assert [one.state for one in cluster.round(large, commands=(order,)).proposals] == ["rejected"]
+    assert [proposal.state for proposal in cluster.round(large, commands=(order,)).proposals] == [
+        "rejected"
+    ]
     assert cluster.round(large).proposals == () and cluster.memory.orders.rejected(moves=True) == {}
-    assert [one.state for one in cluster.round(large, wait_ms=MINUTE_MS).proposals] == ["waiting"]
+    assert [proposal.state for proposal in cluster.round(large, wait_ms=MINUTE_MS).proposals] == [
+        "waiting"
+    ]
 
 
 @pytest.mark.parametrize(

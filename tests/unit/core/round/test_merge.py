@@ -71,7 +71,7 @@ def test_a_bundle_that_is_being_split_ends_its_pair() -> None:
     cluster = Advised()
     an_hour(cluster)
     large = {"a": OWNED["a"] | {NAMES[1]: BundleStats(topics=1_200)}, "b": {}}
-    assert [one.kind for one in cluster.round(large).decisions] == ["split"]
+    assert [decision.kind for decision in cluster.round(large).decisions] == ["split"]
     advice = cluster.round(large, wait_ms=5 * MINUTE_MS).merge_advice
     assert [(one.bundle, one.owner) for one in advice] == [(NAMES[0], "")]
 

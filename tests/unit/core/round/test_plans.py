@@ -20,7 +20,11 @@ LEAST_MOVES = {
 
 
 def ended(made: Round) -> dict[str, str]:
-    return {one.proposal.proposal_id: one.state for one in made.proposals if one.state != "waiting"}
+    return {
+        proposal.proposal.proposal_id: proposal.state
+        for proposal in made.proposals
+        if proposal.state != "waiting"
+    }
 
 
 def hot(**settings: Any) -> ApprovingCluster:
@@ -38,7 +42,7 @@ def test_what_waits_does_not_grow_while_nobody_answers_and_keeps_its_ids(
     cluster, acts = hot(**settings), hot(**settings, mode="act")
     cluster.round()
     first = {one.proposal_id for one in cluster.waiting}
-    wanted = [one for one in acts.round().decisions if one.kind != "assign"]
+    wanted = [decision for decision in acts.round().decisions if decision.kind != "assign"]
     assert first and len(first) <= len(wanted), "no more than one pass wants"
     for _ in range(20):
         made = cluster.round()
@@ -60,7 +64,7 @@ def test_each_says_the_real_usages_of_now_and_what_the_plan_comes_to() -> None:
         assert one.max_usage == pytest.approx(0.9, abs=1e-3) and one.usage_alone == pytest.approx(
             0.8, abs=1e-3
         )
-    told = [one.proposal for one in made.proposals]
+    told = [proposal.proposal for proposal in made.proposals]
     assert [one.usage_in_order for one in told] == [one.usage_in_order for one in cluster.waiting]
     in_order = [float(one.usage_in_order or 0) for one in cluster.waiting]
     assert in_order == sorted(in_order, reverse=True)
@@ -158,7 +162,7 @@ def test_a_step_that_harms_alone_is_marked_and_refused_alone_and_waits_on() -> N
 def test_both_go_in_whatever_order_they_are_named_and_the_one_that_makes_room_goes_first() -> None:
     cluster, ids = chain()
     made, answer = cluster.approve(ids["into b"], ids["out of b"])
-    assert [one.proposal_id for one in made.decisions] == [
+    assert [decision.proposal_id for decision in made.decisions] == [
         ids["out of b"],
         ids["into b"],
     ] and answer.outcome == "accepted"
@@ -178,7 +182,7 @@ def test_both_go_in_whatever_order_they_are_named_and_the_one_that_makes_room_go
 def test_what_is_meant_is_done_even_if_it_makes_things_worse() -> None:
     cluster, ids = chain()
     made, answer = cluster.approve(ids["into b"], even_if_worse=True)
-    assert [one.proposal_id for one in made.decisions] == [
+    assert [decision.proposal_id for decision in made.decisions] == [
         ids["into b"]
     ] and answer.outcome == "accepted"
 
@@ -306,7 +310,7 @@ def test_a_group_is_parted_though_its_brokers_are_even_or_the_shedder_waits(
         assert ended(cluster.round()) == {}
     assert [one.proposal_id for one in cluster.waiting] == [one.proposal_id for one in first]
     made, answer = cluster.approve(first[0].proposal_id)
-    assert answer.rule is None and {one.bundle for one in made.decisions} == set(TWO)
+    assert answer.rule is None and {decision.bundle for decision in made.decisions} == set(TWO)
 
 
 def test_what_parts_a_group_leaves_the_plan_for_load_as_it_is_and_goes_when_the_group_is_parted() -> (

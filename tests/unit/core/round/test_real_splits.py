@@ -50,7 +50,11 @@ def ours() -> Looks:
             mode.resample(at_ms)
             continue
         mode.take(
-            [one for one in reports if at_ms <= one[0].at_ms <= at_ms + captured.READ_TOGETHER_MS],
+            [
+                report
+                for report in reports
+                if at_ms <= report[0].at_ms <= at_ms + captured.READ_TOGETHER_MS
+            ],
             at_ms,
         )
         config = cluster_config(captured.settings_at(at_ms))

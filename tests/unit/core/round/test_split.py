@@ -132,14 +132,16 @@ def test_the_modular_manager_judges_rates_by_their_long_term_average_the_simple_
         cluster = Cluster(load_manager=manager)
         cluster.round({"a": {PARENT: calm}, "b": {}})
         assert [
-            one.reason for one in cluster.round({"a": {PARENT: busy}, "b": {}}).decisions
+            decision.reason for decision in cluster.round({"a": {PARENT: busy}, "b": {}}).decisions
         ] == expected
 
 
 def test_the_simple_manager_speaks_of_splits_that_are_switched_off() -> None:
     done = Cluster(load_manager="simple", split_enabled=False).round({"a": {PARENT: LARGE}})
     assert done.decisions == ()
-    assert [(one.rule, one.subjects) for one in done.refusals] == [("split_disabled", (PARENT,))]
+    assert [(refusal.rule, refusal.subjects) for refusal in done.refusals] == [
+        ("split_disabled", (PARENT,))
+    ]
 
 
 def test_the_records_tell_of_the_parent_and_the_children() -> None:
@@ -152,7 +154,9 @@ def test_the_records_tell_of_the_parent_and_the_children() -> None:
         (PARENT, "Deleted", None, 3),
         (RIGHT, "Owned", "a", 1),
     ]
-    assert [one.outcome for one in done.outcomes] == ["confirmed"] and done.memory.pending == ()
+    assert [outcome.outcome for outcome in done.outcomes] == [
+        "confirmed"
+    ] and done.memory.pending == ()
     assert cluster.round({"a": {LEFT: SMALL, RIGHT: SMALL}, "b": {}}).decisions == (), (
         "the parent is no orphan"
     )
@@ -168,11 +172,12 @@ def test_a_bundle_that_was_not_split_is_its_owners_again_and_backs_off(refused: 
     done = cluster.round(
         {"a": {PARENT: LARGE}, "b": {}}, acks, wait_ms=1_000 if refused else 60_000
     )
-    assert [one.outcome for one in done.outcomes] == ["refused" if refused else "expired"]
+    assert [outcome.outcome for outcome in done.outcomes] == ["refused" if refused else "expired"]
     assert records(done) == [(PARENT, "Owned", "a", 3)]
     assert done.decisions == () and done.memory.retries[PARENT].kind == "split"
     assert [
-        one.kind for one in cluster.round({"a": {PARENT: LARGE}, "b": {}}, wait_ms=60_000).decisions
+        decision.kind
+        for decision in cluster.round({"a": {PARENT: LARGE}, "b": {}}, wait_ms=60_000).decisions
     ] == ["split"]
 
 
@@ -180,8 +185,10 @@ def test_a_parent_that_is_forgotten_at_once_is_confirmed_by_its_children() -> No
     cluster = Cluster(bundle_retention_ms=0)
     cluster.round({"a": {PARENT: LARGE, OTHER: SMALL}, "b": {}})
     assert [
-        one.outcome
-        for one in cluster.round({"a": {LEFT: SMALL, RIGHT: SMALL, OTHER: SMALL}, "b": {}}).outcomes
+        outcome.outcome
+        for outcome in cluster.round(
+            {"a": {LEFT: SMALL, RIGHT: SMALL, OTHER: SMALL}, "b": {}}
+        ).outcomes
     ] == ["confirmed"]
 
 
@@ -191,15 +198,15 @@ def test_a_parent_that_only_disappeared_is_waited_for() -> None:
     done = cluster.round({"a": {}, "b": {}})
     assert done.outcomes == done.decisions == ()
     late = cluster.round({"a": {}, "b": {}}, wait_ms=60_000)
-    assert [one.outcome for one in late.outcomes] == ["expired"]
-    assert [(one.kind, one.bundle) for one in late.decisions] == [("assign", PARENT)]
+    assert [outcome.outcome for outcome in late.outcomes] == ["expired"]
+    assert [(decision.kind, decision.bundle) for decision in late.decisions] == [("assign", PARENT)]
 
 
 def test_a_parent_that_somebody_else_serves_was_not_split() -> None:
     cluster = Cluster()
     cluster.round({"a": {PARENT: LARGE}, "b": {}})
     done = cluster.round({"a": {}, "b": {PARENT: LARGE}})
-    assert [(one.outcome, one.detail) for one in done.outcomes] == [
+    assert [(outcome.outcome, outcome.detail) for outcome in done.outcomes] == [
         ("superseded", "reported by b instead")
     ]
 
@@ -208,9 +215,9 @@ def test_children_whose_owner_dies_at_once_confirm_the_split_and_get_an_owner() 
     cluster = Cluster(report_timeout_ms=10_000)
     cluster.round({"a": {PARENT: LARGE}, "b": {}, "c": {}, "d": {}})
     view = cluster.round({"a": {LEFT: SMALL, RIGHT: SMALL}, "b": {}, "c": {}, "d": {}})
-    assert [one.outcome for one in view.outcomes] == ["confirmed"]
+    assert [outcome.outcome for outcome in view.outcomes] == ["confirmed"]
     late = cluster.round({"b": {}, "c": {}, "d": {}}, wait_ms=11_000)
-    assert sorted((one.kind, one.bundle) for one in late.decisions) == [
+    assert sorted((decision.kind, decision.bundle) for decision in late.decisions) == [
         ("assign", LEFT),
         ("assign", RIGHT),
     ]
@@ -220,7 +227,7 @@ def test_splits_in_flight_stay_within_their_limit_and_each_takes_a_place_of_its_
     names = {f"t/n/0x{low:08x}_0x{low + 256:08x}": LARGE for low in range(0, 1280, 256)}
     done = Cluster(max_splits_in_flight=2).round({"a": names, "b": {}})
     assert len(done.decisions) == 2
-    assert [(one.rule, one.count, one.limit) for one in done.refusals] == [
+    assert [(refusal.rule, refusal.count, refusal.limit) for refusal in done.refusals] == [
         ("splits_in_flight", 3, 2.0)
     ]
     cluster = Cluster(namespace_max_bundles=7)
@@ -233,7 +240,9 @@ def test_splits_in_flight_stay_within_their_limit_and_each_takes_a_place_of_its_
 def test_a_bundle_without_room_for_two_is_refused() -> None:
     done = Cluster().round({"a": {"t/n/0x00000005_0x00000006": LARGE}, "b": {}})
     assert done.decisions == ()
-    assert [(one.rule, one.broker) for one in done.refusals] == [("range_too_narrow", "a")]
+    assert [(refusal.rule, refusal.broker) for refusal in done.refusals] == [
+        ("range_too_narrow", "a")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -254,7 +263,7 @@ def test_positions_that_nobody_gave_split_nothing() -> None:
     done = Cluster(split_algorithm="specified_positions_divide").round(
         {"a": {PARENT: LARGE}, "b": {}}
     )
-    assert done.decisions == () and [one.rule for one in done.refusals] == ["no_boundary"]
+    assert done.decisions == () and [refusal.rule for refusal in done.refusals] == ["no_boundary"]
 
 
 def test_a_broker_whose_figures_are_no_numbers_splits_nothing() -> None:
@@ -263,8 +272,8 @@ def test_a_broker_whose_figures_are_no_numbers_splits_nothing() -> None:
         **(BundleStats().model_dump() | {"topics": 1200, "msg_rate_in": float("inf")})
     )
     done = cluster.round({"a": {PARENT: broken}, "b": {OTHER: LARGE}, "c": {}})
-    assert [(one.kind, one.bundle) for one in done.decisions] == [("split", OTHER)]
-    assert [(one.rule, one.broker) for one in done.refusals] == [("not_finite", "a")]
+    assert [(decision.kind, decision.bundle) for decision in done.decisions] == [("split", OTHER)]
+    assert [(refusal.rule, refusal.broker) for refusal in done.refusals] == [("not_finite", "a")]
 
 
 def test_children_are_unloaded_to_where_placement_wants_them() -> None:
@@ -272,7 +281,8 @@ def test_children_are_unloaded_to_where_placement_wants_them() -> None:
     cluster.round({"a": {PARENT: LARGE}, "b": {}})
     done = cluster.round({"a": {LEFT: SMALL, RIGHT: SMALL}, "b": {}})
     found = [
-        (one.kind, one.bundle, one.source, one.destination, one.rule) for one in done.decisions
+        (decision.kind, decision.bundle, decision.source, decision.destination, decision.rule)
+        for decision in done.decisions
     ]
     assert found == [("unload", child, "a", "b", "split_child") for child in (LEFT, RIGHT)]
     assert cluster.round({"a": {}, "b": {}}).decisions[0].rule == "released"
@@ -389,7 +399,7 @@ def test_what_a_broker_does_not_know_is_looked_at_when_it_asks(
     broker: str, request_: SplitAsk, settings: dict[str, Any], rule: str
 ) -> None:
     done = asked((broker, request_), **settings)
-    assert done.decisions == () and [one.rule for one in done.refusals] == [rule]
+    assert done.decisions == () and [refusal.rule for refusal in done.refusals] == [rule]
 
 
 @pytest.mark.parametrize("settings", [{"split_enabled": False}, {"load_manager": "modular"}])
@@ -407,24 +417,24 @@ def test_brokers_ask_in_vain_during_a_pause() -> None:
 
 def test_a_bundle_on_its_way_or_beside_one_that_is_being_split_waits() -> None:
     moving = Pending("c:1:0", "transfer", PARENT, "a", "b", 1_001_000, 1_061_000, 2)
-    assert [one.rule for one in asked(("a", ask()), memory={"pending": (moving,)}).refusals] == [
-        "not_free"
-    ]
+    assert [
+        refusal.rule for refusal in asked(("a", ask()), memory={"pending": (moving,)}).refusals
+    ] == ["not_free"]
     neighbour = "t/n/0x00000000_0x20000000"
     splitting = Pending("c:1:0", "split", neighbour, "a", None, 1_001_000, 1_061_000, 2)
     cluster = Cluster(load_manager="extensible")
     owned = {"a": {PARENT: SMALL, neighbour: SMALL}, "b": {}}
     cluster.round(owned)
     cluster.memory = replace(cluster.memory, pending=(splitting,))
-    assert [one.rule for one in cluster.round(owned, asks=(("a", ask()),)).refusals] == [
+    assert [refusal.rule for refusal in cluster.round(owned, asks=(("a", ask()),)).refusals] == [
         "neighbour_is_splitting"
     ]
 
 
 def test_two_who_ask_for_one_namespace_share_the_places_that_are_left() -> None:
     done = asked(("a", ask()), ("a", ask(OTHER, 0x60000000)), namespace_max_bundles=3)
-    assert [one.bundle for one in done.decisions] == [PARENT]
-    assert [(one.rule, one.subjects) for one in done.refusals] == [
+    assert [decision.bundle for decision in done.decisions] == [PARENT]
+    assert [(refusal.rule, refusal.subjects) for refusal in done.refusals] == [
         ("namespace_max_bundles", (OTHER,))
     ]
 
@@ -436,6 +446,6 @@ def test_a_broker_that_asks_to_split_what_is_split_already_is_refused(elsewhere:
     owned["b" if elsewhere else "a"][RIGHT] = SMALL
     done = cluster.round(owned, asks=(("a", ask()),))
     assert done.decisions == ()
-    assert [(one.rule, one.broker, one.subjects) for one in done.refusals] == [
+    assert [(refusal.rule, refusal.broker, refusal.subjects) for refusal in done.refusals] == [
         ("overlaps", "a", (PARENT,))
     ]

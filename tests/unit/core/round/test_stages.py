@@ -111,9 +111,9 @@ def test_answer_decides_an_order_and_says_so() -> None:
     answer(
         state, [order("unload", namespace="t/n", bundle="0x00000000_0x10000000", destination="b")]
     )
-    assert [(one.kind, one.bundle, one.destination) for one in state.decisions] == [
-        ("unload", BUNDLES[0], "b")
-    ]
+    assert [
+        (decision.kind, decision.bundle, decision.destination) for decision in state.decisions
+    ] == [("unload", BUNDLES[0], "b")]
     assert [one.outcome for one in state.desk.answers] == ["accepted"]
 
 
@@ -121,7 +121,7 @@ def test_nothing_is_decided_of_its_own_accord_while_a_new_cluster_waits_for_brok
     config = cluster_config({"dry_run": False, "min_brokers": 3})
     state = begun(config=config, a=BUNDLES, b=[])
     assert not may_decide(state)
-    assert [one.rule for one in state.refusals] == ["min_brokers"]
+    assert [refusal.rule for refusal in state.refusals] == ["min_brokers"]
 
 
 def test_place_gives_released_bundles_the_owner_that_their_unload_named() -> None:
@@ -138,9 +138,10 @@ def test_place_gives_released_bundles_the_owner_that_their_unload_named() -> Non
     )
     assert state.reserved == {BUNDLES[0]: "b"}
     place(state)
-    assert [(one.kind, one.bundle, one.destination, one.rule) for one in state.decisions] == [
-        ("assign", BUNDLES[0], "b", "released")
-    ]
+    assert [
+        (decision.kind, decision.bundle, decision.destination, decision.rule)
+        for decision in state.decisions
+    ] == [("assign", BUNDLES[0], "b", "released")]
 
 
 def test_balance_does_nothing_while_it_is_switched_off() -> None:
@@ -181,8 +182,8 @@ def test_an_exchange_of_which_a_rule_keeps_one_half_is_not_made() -> None:
             c=[],
         )
         unload_from_hot(state)
-        assert [one.bundle for one in state.decisions] == made
-        assert [(one.rule, one.broker) for one in state.refusals] == (
+        assert [decision.bundle for decision in state.decisions] == made
+        assert [(refusal.rule, refusal.broker) for refusal in state.refusals] == (
             [] if made else [("anti_affinity", "a")]
         )
 
@@ -226,5 +227,5 @@ def test_a_settings_command_counts_in_the_very_round_that_takes_it() -> None:
     made = decide(
         seen(a=BUNDLES, b=[]), Memory(), Inbox(commands=(order("dry-run", on=True),)), CONFIG
     )
-    assert [one.outcome for one in made.results] == ["done"]
+    assert [result.outcome for result in made.results] == ["done"]
     assert made.memory.pending == () and made.ownership == ()

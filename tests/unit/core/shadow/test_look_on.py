@@ -110,11 +110,11 @@ def test_after_the_hold_a_shadow_sees_its_bundles_where_they_really_are_and_prop
 def test_what_the_clusters_own_policy_moves_stays_where_it_was_in_the_shadows_world() -> None:
     watched = Watched(own={"shedding_enabled": False}, real={"dry_run": False})
     made, entry = watched.round()
-    moved = {one.bundle: one.destination for one in made.decisions}
+    moved = {decision.bundle: decision.destination for decision in made.decisions}
     assert moved and not moves(entry)
     owned = {
         name: [
-            *(one for one in names if one not in moved),
+            *(name for name in names if name not in moved),
             *(one for one, to in moved.items() if to == name),
         ]
         for name, names in HOT.items()

@@ -99,11 +99,14 @@ UNEVEN = {
 
 
 def moves(done: Round) -> list[tuple[str, str, str | None, str | None]]:
-    return [(one.kind, one.bundle, one.source, one.destination) for one in done.decisions]
+    return [
+        (decision.kind, decision.bundle, decision.source, decision.destination)
+        for decision in done.decisions
+    ]
 
 
 def rules(done: Round) -> dict[str, tuple[str, ...]]:
-    return {one.rule: one.subjects for one in done.refusals}
+    return {refusal.rule: refusal.subjects for refusal in done.refusals}
 
 
 def test_the_lightest_of_the_top_bundles_go_to_the_emptiest_broker_with_the_figures_that_say_why() -> (
@@ -206,9 +209,9 @@ def test_no_pass_is_made_while_moves_are_under_way_nor_within_the_delay_after_th
     assert rules(life.round(UNEVEN))["unloading"] == ("a:1",)
     a = dict(list(UNEVEN["a:1"][1].items())[2:])
     released = life.round(UNEVEN | {"a:1": (0.65, a)})
-    assert [(one.kind, one.destination, one.rule) for one in released.decisions] == [
-        ("assign", "c:1", "released")
-    ] * 2
+    assert [
+        (decision.kind, decision.destination, decision.rule) for decision in released.decisions
+    ] == [("assign", "c:1", "released")] * 2
     assert "cool_down" in rules(released) and life.memory.unloaded_brokers == {
         "a:1": released.now_ms
     }
@@ -265,7 +268,11 @@ def test_a_destination_that_policies_refuse_gets_nothing() -> None:
         UNEVEN
     )
     assert not done.decisions
-    refused = {one.broker: one.subjects for one in done.refusals if one.rule == "not_transferable"}
+    refused = {
+        refusal.broker: refusal.subjects
+        for refusal in done.refusals
+        if refusal.rule == "not_transferable"
+    }
     assert refused == {"a:1": tuple(name(number) for number in range(4)), "b:1": (name(4), name(5))}
 
 
@@ -342,7 +349,7 @@ def test_a_source_that_reports_no_throughput_of_its_own_gives_a_decision_that_ca
     silent_view = replace(view, brokers=replace(view.brokers, latest=silent))
     done = decide(silent_view, life.memory, Inbox(), cluster_config(EAGER | life.settings))
     assert moves(done) == [("transfer", name(1), "b:1", "a:1"), ("transfer", name(2), "b:1", "a:1")]
-    for one in done.decisions:
-        assert (one.rule, one.explain.expected_after) == ("idle_broker", None)
-        one.to_json()
+    for decision in done.decisions:
+        assert (decision.rule, decision.explain.expected_after) == ("idle_broker", None)
+        decision.to_json()
     done.memory.to_json()

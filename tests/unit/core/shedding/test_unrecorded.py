@@ -79,13 +79,15 @@ def view(brokers: dict[str, PlainBroker], now_ms: int = 1) -> ClusterView:
 
 def chosen(seen: ClusterView, unloads: Any) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
-    for one in unloads.proposals:
-        found.setdefault(seen.brokers.names[one.source], []).append(seen.bundles.name(one.bundle))
+    for proposal in unloads.proposals:
+        found.setdefault(seen.brokers.names[proposal.source], []).append(
+            seen.bundles.name(proposal.bundle)
+        )
     return found
 
 
 def some(random: Random, brokers: dict[str, PlainBroker]) -> set[str]:
-    return {name for one in brokers.values() for name in one.bundles if random.random() < 0.2}
+    return {name for broker in brokers.values() for name in broker.bundles if random.random() < 0.2}
 
 
 def not_among(seen: ClusterView, names: set[str]) -> np.ndarray:
@@ -141,7 +143,7 @@ def test_range_threshold_takes_from_the_highest_broker_even_if_nobody_is_above_t
         ShedContext.of(seen, config.shedder_config, config.shedder.memory({}))
     )
     assert chosen(seen, unloads) == {"b0:1": [next(iter(loads))]}  # a tenth of its 90 MB/s
-    assert [one.rule for one in unloads.proposals] == [Decides.BELOW_RANGE]
+    assert [proposal.rule for proposal in unloads.proposals] == [Decides.BELOW_RANGE]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -159,8 +161,8 @@ def test_the_simple_manager_sheds_as_the_plain_implementation(seed: int) -> None
     recently, seen = some(random, brokers), view(brokers)
     forbidden = {
         (name, other)
-        for one in brokers.values()
-        for name in one.bundles
+        for broker in brokers.values()
+        for name in broker.bundles
         for other in brokers
         if random.random() < 0.2
     }
@@ -182,11 +184,12 @@ def test_the_simple_manager_sheds_as_the_plain_implementation(seed: int) -> None
 def figures(bundles: list[BundleStats]) -> BundleFigures:
     return BundleFigures(
         *(
-            np.array([getattr(one, f"msg_{name}") for one in bundles], float)
+            np.array([getattr(bundle, f"msg_{name}") for bundle in bundles], float)
             for name in ("rate_in", "rate_out", "throughput_in", "throughput_out")
         ),
         connections=np.array(
-            [one.topics + one.producer_count + one.consumer_count for one in bundles], np.int64
+            [bundle.topics + bundle.producer_count + bundle.consumer_count for bundle in bundles],
+            np.int64,
         ),
     )
 

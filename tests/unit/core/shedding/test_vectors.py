@@ -39,8 +39,10 @@ def shed(
         ShedContext.of(view, config.shedder_config, memory or config.shedder.memory({}), eligible)
     )
     found: dict[str, list[str]] = {}
-    for one in unloads.proposals:
-        found.setdefault(view.brokers.names[one.source], []).append(view.bundles.name(one.bundle))
+    for proposal in unloads.proposals:
+        found.setdefault(view.brokers.names[proposal.source], []).append(
+            view.bundles.name(proposal.bundle)
+        )
     return found, memory
 
 
@@ -266,9 +268,9 @@ def cycles(
 
     store = LoadStore(
         tuple(brokers),
-        np.array([one["weightedMaxEMA"] for one in brokers.values()]),
-        np.array([one["msgThroughputEMA"] for one in brokers.values()], float),
-        np.array([one["throughput"] for one in brokers.values()], float),
+        np.array([broker["weightedMaxEMA"] for broker in brokers.values()]),
+        np.array([broker["msgThroughputEMA"] for broker in brokers.values()], float),
+        np.array([broker["throughput"] for broker in brokers.values()], float),
         np.full(len(brokers), NOW_MS),
         top,
     )

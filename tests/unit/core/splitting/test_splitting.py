@@ -146,9 +146,9 @@ FLOW = vector("split_flow_or_qps")
 def flow_bundle() -> Range:
     rows = FLOW["topics"]
     topics = topics_at(
-        [int(one["hash"], 16) for one in rows],
-        [one["rate"] for one in rows],
-        [one["throughputMiB"] * MIB for one in rows],
+        [int(row["hash"], 16) for row in rows],
+        [row["rate"] for row in rows],
+        [row["throughputMiB"] * MIB for row in rows],
     )
     return Range(*map(number, FLOW["range"]), topics)
 
@@ -333,7 +333,7 @@ def test_a_split_that_cannot_be_performed_says_why(
 
 def loads(**columns: Any) -> SplitLoads:
     """One bundle, or several where a column is a list."""
-    count = max((len(one) for one in columns.values() if isinstance(one, list)), default=1)
+    count = max((len(column) for column in columns.values() if isinstance(column, list)), default=1)
     given = {"topics": 2, "sessions": 0, "rate": 0.0, "throughput": 0.0} | columns
     kinds = {"topics": np.int64, "sessions": np.int64, "rate": np.float64, "throughput": np.float64}
     return SplitLoads(
@@ -350,7 +350,7 @@ def task(given: SplitLoads, bundles: int = 4, **settings: Any) -> list[str]:
     found = split_task(
         given, np.ones(len(given), np.bool_), census, cluster_config(settings).splitting
     )
-    return [REASONS[one] for one in found.reasons]
+    return [REASONS[reason] for reason in found.reasons]
 
 
 @pytest.mark.parametrize("profile", PROFILES)

@@ -48,7 +48,7 @@ class Topic:
 
     def said(self) -> list[str]:
         """What this process has said."""
-        return [one.sign.kind for one in self.records if one.sign.host != "h"]
+        return [record.sign.kind for record in self.records if record.sign.host != "h"]
 
 
 @pytest.fixture

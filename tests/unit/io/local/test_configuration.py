@@ -412,7 +412,7 @@ def test_a_toml_file_that_puts_other_values_over_those_of_the_broker_conf_is_tol
     toml = '[balancer]\nthreshold_percent = 10\nhistory_ratio = 0.90\nshedding_enabled = true\nshedding_strategy = "ThresholdShedder"\n'
     loaded = given(tmp_path, toml=toml, broker_conf=conf)
     assert effective(loaded.settings)["threshold_percent"] == 10
-    (warning,) = (one for one in loaded.warnings if "broker.conf doesn't count" in one)
+    (warning,) = (warning for warning in loaded.warnings if "broker.conf doesn't count" in warning)
     for word in (
         "loadBalancerBrokerThresholdShedderPercentage = 5",
         "balancer.threshold_percent = 10",

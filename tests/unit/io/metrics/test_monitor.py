@@ -92,7 +92,9 @@ def rounds(*rows: Mapping[str, Any]) -> Logged:
 
 def written(**columns: list[Any]) -> dict[str, str]:
     return {
-        name: canonical_json([one if isinstance(one, dict) else one.to_dict() for one in entries])
+        name: canonical_json(
+            [entry if isinstance(entry, dict) else entry.to_dict() for entry in entries]
+        )
         for name, entries in columns.items()
     }
 

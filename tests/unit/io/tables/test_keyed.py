@@ -142,7 +142,8 @@ def test_files_of_before_a_column_was_added_have_todays_columns_when_they_are_wr
 ) -> None:
     def rows(*names: str) -> pa.Table:
         return pa.Table.from_pylist(
-            [{"decision_id": one, "cluster": "a", "bundle": one} for one in names], DECISIONS.schema
+            [{"decision_id": name, "cluster": "a", "bundle": name} for name in names],
+            DECISIONS.schema,
         )
 
     before = DECISIONS.schema.remove(DECISIONS.schema.get_field_index("neighbour"))

@@ -191,8 +191,8 @@ def test_the_number_of_files_stays_small_and_no_row_is_lost(
     found = again.log.find(40)
     assert found is not None and found.rounds["batch_id"].to_pylist() == [40]
     # What compaction writes into Delta's log are numbers only: memories may be megabytes.
-    stats = [json.loads(one["stats"]) for one in adds(job.tables / "rounds")]
-    assert {name for one in stats for name in one["minValues"]} == {
+    stats = [json.loads(add["stats"]) for add in adds(job.tables / "rounds")]
+    assert {name for stat in stats for name in stat["minValues"]} == {
         "batch_id",
         "log_seq",
         "seq",

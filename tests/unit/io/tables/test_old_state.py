@@ -137,7 +137,9 @@ def test_what_operators_laid_down_is_told_from_the_old_log(old: Path) -> None:
 )
 def test_an_old_record_is_read_and_would_be_written_as_it_was(topic: str, model) -> None:
     values = [
-        one.value for one in read_records(BEFORE) if one.topic == topic and one.value is not None
+        record.value
+        for record in read_records(BEFORE)
+        if record.topic == topic and record.value is not None
     ]
     assert values
     assert [model.model_validate_json(value).to_json() for value in values] == values

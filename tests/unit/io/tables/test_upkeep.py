@@ -210,7 +210,7 @@ def test_what_a_busy_job_replaces_does_not_pile_up_on_the_disk(job: Job) -> None
                 for name in ("rounds", "decisions", "broker_loads", "ownership")
             }
         )
-    assert max(max(one.values()) for one in counts) <= 42, counts
+    assert max(max(count.values()) for count in counts) <= 42, counts
     assert len(rows_of(job, DECISIONS)) == 240
     assert len(rows_of(job, OWNERSHIP)) == 1
 

@@ -211,7 +211,7 @@ def test_loads_of_growing_brokers_grow() -> None:
 
 def test_brokers_that_come_are_down_at_the_start_and_hold_nothing() -> None:
     scenario = made("new_broker")
-    coming = [one.broker for one in scenario.events if one.kind == "up"]
+    coming = [event.broker for event in scenario.events if event.kind == "up"]
     assert np.flatnonzero(~scenario.brokers.up).tolist() == coming
     assert not np.isin(scenario.bundles.start_owner, coming).any()
     assert len(scenario.bundles) == 8 * 50
@@ -219,23 +219,27 @@ def test_brokers_that_come_are_down_at_the_start_and_hold_nothing() -> None:
 
 def test_a_restart_goes_round_all_brokers() -> None:
     scenario = made("rolling_restart")
-    assert [(one.t_s, one.kind) for one in scenario.events[:4]] == [
+    assert [(event.t_s, event.kind) for event in scenario.events[:4]] == [
         (300.0, "leave"),
         (390.0, "up"),
         (480.0, "leave"),
         (570.0, "up"),
     ]
-    assert sorted(one.broker for one in scenario.events if one.kind == "leave") == list(range(9))
+    assert sorted(event.broker for event in scenario.events if event.kind == "leave") == list(
+        range(9)
+    )
 
 
 def test_what_outlasts_the_scenario_is_not_undone() -> None:
-    assert [one.kind for one in made("crash_return", "events.0.for_s=9000.0").events] == ["crash"]
+    assert [event.kind for event in made("crash_return", "events.0.for_s=9000.0").events] == [
+        "crash"
+    ]
 
 
 def test_a_slow_broker_has_its_whole_cpu_again() -> None:
-    assert [(one.kind, one.factor) for one in made("slow_broker").events] == [("slow", 0.5)] * 2 + [
-        ("slow", 1.0)
-    ] * 2
+    assert [(event.kind, event.factor) for event in made("slow_broker").events] == [
+        ("slow", 0.5)
+    ] * 2 + [("slow", 1.0)] * 2
 
 
 def test_walls_hold_at_the_start() -> None:

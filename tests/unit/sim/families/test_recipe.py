@@ -180,7 +180,7 @@ def test_a_file_lies_over_its_family_and_arguments_lie_over_both(tmp_path: Path)
         "tenant-2",
         "tenant-3",
     }
-    assert [one.t_s for one in scenario.events] == [600.0, 900.0, 1700.0, 1800.0]
+    assert [event.t_s for event in scenario.events] == [600.0, 900.0, 1700.0, 1800.0]
 
 
 def test_an_error_names_the_layer_that_gave_the_value(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def test_they_are_the_decoders_columns() -> None:
     (row,) = (row for block in blocks for row in block.to_pylist() if row["cluster"])
     decoded = from_bytes(row["reports"]).to_pylist()
     assert [one | {"digest": None} for one in decoded] == [
-        one | {"digest": None} for one in reports
+        report | {"digest": None} for report in reports
     ]
     assert (
         from_bytes(row["samples"]).to_pylist() == samples

@@ -50,7 +50,8 @@ def test_figures_stand_where_the_format_says(tmp_path: Path) -> None:
     steps = scenario.loads.shape[2]
     assert scenario.loads[2, 7, 11] == raw["bytes_in"][7 * steps + 11].as_py()
     assert [
-        (one.t_s, scenario.brokers.names[one.broker], one.kind) for one in scenario.events[:2]
+        (event.t_s, scenario.brokers.names[event.broker], event.kind)
+        for event in scenario.events[:2]
     ] == [
         (600.0, "broker-0004:8080", "drain"),
         (1200.0, "broker-0006:8080", "drain"),
@@ -163,8 +164,8 @@ def test_a_broker_may_be_drained_while_it_is_away_and_come_back_drained(tmp_path
     ]
     assert (
         tuple(
-            one.kind
-            for one in read_scenario(
+            event.kind
+            for event in read_scenario(
                 edited(copied("steady_skewed", tmp_path), _set("events", to=events))
             ).events
         )

@@ -42,7 +42,7 @@ def test_what_lies_near_is_read_at_once_in_any_order_and_nothing_twice(
         for at in [*range(len(tables) - 1, -1, -1), *range(len(tables))]:
             assert read_block(store, references[at]) == tables[at]
         pieces = (int(references[-1].rsplit(":", 2)[1]) // PIECE_BYTES) + 1
-        asked = Counter(one.kind for one in server.requests() if FOLDER in one.key)
+        asked = Counter(request.kind for request in server.requests() if FOLDER in request.key)
         assert list(asked) == ["GET"] and asked["GET"] <= pieces + 1, (
             "each piece, and the large block by itself"
         )
