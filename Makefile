@@ -42,9 +42,10 @@ setup: java ## install everything into .venv and .jars (can be interrupted and r
 	@$(MAKE) --no-print-directory steps
 	@echo "Set up. Next: make demo, or make test."
 
-check: setup ## lint and layout (ruff), types (mypy)
+check: setup ## lint and layout (ruff), who imports whom (import-linter), types (mypy)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check -q .
+	$(BIN)/lint-imports --no-logo
 	$(BIN)/mypy
 
 test: check ## check, then the tests without a JVM (minutes), then those with Spark and a real Kafka broker
@@ -125,7 +126,7 @@ lock: java $(PACKAGE_STAMP) ## rewrite requirements*.lock from pyproject.toml, a
 
 clean: ## remove what set-up and runs have made: .venv, .jars, .lb (the demo's broker and tables), caches
 	@test ! -x $(BIN)/lbctl || $(BIN)/lbctl kafka stop || true
-	rm -rf $(VENV) .jars .make .lb *.egg-info build spark-warehouse .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .jars .make .lb *.egg-info build spark-warehouse .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 # --- the steps of set-up ---

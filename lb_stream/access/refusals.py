@@ -38,7 +38,7 @@ LOGINS_REFUSED = (
     IllegalSaslStateError,
     TlsRefused,
 )
-"""What kafka-python's clients raise when Kafka doesn't let the user in (TlsRefused: those of `access.clients`)."""
+"""What kafka-python's clients raise when Kafka doesn't let the user in (TlsRefused: those of `io.kafka.clients`)."""
 RIGHTS_REFUSED = (AuthorizationError,)
 """What they raise when it does, and a right is missing."""
 REFUSED = (*LOGINS_REFUSED, *RIGHTS_REFUSED)

@@ -10,13 +10,13 @@ from typing import Any
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError
 
-from lb_stream.access.clients import kafka_python
-from lb_stream.access.preflight import require
 from lb_stream.access.refusals import REFUSED, Refusal, Refusals
 from lb_stream.access.roles import rights_of
 from lb_stream.agent.config import AgentConfig, AgentError
 from lb_stream.agent.producer import LastingProducer
 from lb_stream.contracts.base import LARGEST_RECORD_BYTES
+from lb_stream.io.kafka.clients import kafka_python
+from lb_stream.io.kafka.preflight import require
 
 log = logging.getLogger(__name__)
 

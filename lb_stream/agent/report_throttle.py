@@ -11,16 +11,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lb_stream.agent.adapter import Report
-from lb_stream.contracts.balancer import BalancerConfig
-from lb_stream.contracts.reports import ModularLoadReport, SimpleLoadReport, report_kind
-from lb_stream.core.reporting.broker_load import UNWEIGHTED
-from lb_stream.core.reporting.report_needed import (
+from lb_stream.agent.report_needed import (
     Figures,
-    ReportConfig,
     SimpleFigures,
     report_needed,
     simple_report_needed,
 )
+from lb_stream.contracts.balancer import BalancerConfig
+from lb_stream.contracts.reports import (
+    ModularLoadReport,
+    ReportConfig,
+    SimpleLoadReport,
+    report_kind,
+)
+from lb_stream.core.shedding.broker_loads import UNWEIGHTED
 
 CHANGES = ("lastBundleGains", "lastBundleLosses", "bundleGains", "bundleLosses")
 """Fields of reports that tell what has changed since the last one that was sent."""

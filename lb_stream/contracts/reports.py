@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, FiniteFloat
 
 from lb_stream.contracts.base import Count, Millis, NonNegative, OwnRecord, PulsarRecord, Signed
+from lb_stream.contracts.keys import KeyModel, key
 
 
 class ResourceUsage(PulsarRecord):
@@ -249,3 +250,20 @@ def report_kind(fields: dict[str, Any]) -> str | None:
         ("lastStats" in fields or "cpu" in fields, "modular"),
     )
     return next((kind for matches, kind in rules if matches), None)
+
+
+class ReportConfig(KeyModel):
+    """When a broker's agent writes a report."""
+
+    report_min_interval_ms: int = key(
+        5_000, "how often to look whether a report is needed", unit="ms",
+        pulsar="loadBalancerReportUpdateMinIntervalMillis", dynamic=False, ge=1,
+    )  # fmt: skip
+    report_max_interval_ms: int = key(
+        900_000, "a report is written after this long, whatever has changed", unit="ms",
+        pulsar="loadBalancerReportUpdateMaxIntervalMinutes", factor=60_000, ge=0,
+    )  # fmt: skip
+    report_threshold_percent: float = key(
+        10, "a change of more than this is worth a report: percent of the old value, of usage percent points", unit="%",
+        pulsar="loadBalancerReportUpdateThresholdPercentage", dynamic=False, ge=0,
+    )  # fmt: skip

@@ -29,7 +29,7 @@ Event = Literal[
     "isolation_matches_none",
     "moves_failing", "budget_exhausted", "imbalance", "approval_wanted",
 ]  # fmt: skip
-"""What `lbctl notify` tells people, the gravest first. Those of core.health's findings, then those of query.screens.troubles."""
+"""What `lbctl notify` tells people, the gravest first. Those of query.health's findings, then those of query.screens.troubles."""
 
 CRASH_POINTS = {
     "after_fence": "the job before it is shut out of publishing, the log is not read yet",

@@ -12,7 +12,7 @@ from lb_stream.contracts.settings import Settings
 from lb_stream.io.kafka.outbox import Fenced
 from lb_stream.io.leadership.leader import leads
 from lb_stream.io.leadership.member import Member
-from lb_stream.io.metrics.standby import StandbyPage
+from lb_stream.job.metrics.standby import StandbyPage
 from lb_stream.job.running import LONGEST_SAID, NEW_LINE, SharedCheckpoint, Stop, Stuck
 from lb_stream.job.supervise import run
 from lb_stream.job.warm_up import WarmUp

@@ -26,9 +26,9 @@ from lb_stream.io.kafka.set_aside import Guard, clear_way
 from lb_stream.io.kafka.set_aside_file import SetAside
 from lb_stream.io.leadership.leader import announce
 from lb_stream.io.leadership.member import Member
-from lb_stream.io.metrics.monitor import Monitor
 from lb_stream.io.tables.log import LogError, RoundLog
 from lb_stream.io.tables.projections import Projections
+from lb_stream.job.metrics.monitor import Monitor
 from lb_stream.job.running import Running, SharedCheckpoint, Watched
 from lb_stream.store import checkpoint_of, tables_of
 from lb_stream.stream.batch import Balancer

@@ -17,7 +17,7 @@ from lb_stream.io.kafka.checkpoint import check_none_lost, last_batch, next_offs
 from lb_stream.io.kafka.outbox import KafkaAway
 from lb_stream.io.kafka.rights import REFUSALS, denied, denied_in
 from lb_stream.io.kafka.set_aside import Guard, Replan
-from lb_stream.io.metrics.monitor import Monitor
+from lb_stream.job.metrics.monitor import Monitor
 from lb_stream.job.passing import passing
 from lb_stream.store import checkpoint_of
 from lb_stream.stream.batch import Balancer

@@ -11,9 +11,9 @@ from py4j.protocol import Py4JJavaError
 from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
-from lb_stream.access.clients import TOKEN_FILE
 from lb_stream.contracts.keys import SettingError
 from lb_stream.contracts.settings import Settings
+from lb_stream.io.kafka.clients import TOKEN_FILE
 from lb_stream.io.kafka.options import token_url
 from lb_stream.store import Store, checkpoint_of, tables_of
 from lb_stream.stream.ports import Stopped

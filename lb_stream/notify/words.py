@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from lb_stream.contracts.settings import Event
-from lb_stream.core.health import span
 from lb_stream.io.messages.secrets import hide
 from lb_stream.io.messages.shown import shown
 from lb_stream.notify.digest import Message
 from lb_stream.notify.opened import Open
+from lb_stream.query.health import span
 
 HEADLINES: dict[Event, str] = {
     "job_down": "the job is down",

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from lb_stream.contracts.decisions import MOVES
 from lb_stream.core.config.windows import Limited, closed
 from lb_stream.core.disruption.budgets import Budget, budgets
-from lb_stream.core.health import Facts, job_findings, stale
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.names import is_system_bundle
 from lb_stream.core.model.operator_state import isolation_policy
@@ -25,6 +24,7 @@ from lb_stream.core.shedding.base import MB
 from lb_stream.io.messages.figures import figure
 from lb_stream.io.messages.times import clock
 from lb_stream.query.explained import Row
+from lb_stream.query.health import Facts, job_findings, stale
 from lb_stream.query.rule_words import HOLDS_BY, place_of, precedence, told_closed, why_refused
 from lb_stream.query.strategy_numbers import numbers
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from lb_stream.core.health import ClusterFacts
+from lb_stream.query.health import ClusterFacts
 from lb_stream.query.lake import ACTIVE, records, run
 
 if TYPE_CHECKING:

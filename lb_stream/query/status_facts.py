@@ -1,4 +1,4 @@
-"""The facts that `core.health` judges, from what is there without the job: tables, its process, its ticks in Kafka, the disk."""
+"""The facts that `query.health` judges, from what is there without the job: tables, its process, its ticks in Kafka, the disk."""
 
 from __future__ import annotations
 
@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from lb_stream.contracts.decisions import MOVES
 from lb_stream.core.config.windows import closed
-from lb_stream.core.health import (
+from lb_stream.core.model.memory import bound_for
+from lb_stream.core.model.names import is_system_bundle
+from lb_stream.core.model.operator_state import isolation_policy
+from lb_stream.core.model.policies import count_matches, describe_no_match
+from lb_stream.io.leadership.leader import Leader
+from lb_stream.io.messages.times import clock
+from lb_stream.query import QueryError
+from lb_stream.query.cluster_state import Standing, standing_in
+from lb_stream.query.health import (
     LAG_LIMIT,
     SUSPENDING,
     ClusterFacts,
@@ -23,14 +31,6 @@ from lb_stream.core.health import (
     StandbyFacts,
     stale,
 )
-from lb_stream.core.model.memory import bound_for
-from lb_stream.core.model.names import is_system_bundle
-from lb_stream.core.model.operator_state import isolation_policy
-from lb_stream.core.model.policies import count_matches, describe_no_match
-from lb_stream.io.leadership.leader import Leader
-from lb_stream.io.messages.times import clock
-from lb_stream.query import QueryError
-from lb_stream.query.cluster_state import Standing, standing_in
 from lb_stream.query.lake import open_lake, records, run
 from lb_stream.query.rule_words import told_closed
 
@@ -168,9 +168,9 @@ def with_kafka(facts: Facts, settings: Settings) -> Facts:
         return replace(facts, kafka=reasons)
     from kafka.errors import KafkaError
 
-    from lb_stream.access.preflight import require
     from lb_stream.access.refusals import REFUSED, refusal_of
     from lb_stream.access.roles import Right
+    from lb_stream.io.kafka.preflight import require
     from lb_stream.io.leadership.alive import Ticks
     from lb_stream.io.leadership.signs import silence_ms
 

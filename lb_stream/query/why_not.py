@@ -11,12 +11,12 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from lb_stream.contracts.decisions import MOVES, RESHAPES
-from lb_stream.core.health import ClusterFacts, Facts, stale
 from lb_stream.core.shedding.base import traits_of
 from lb_stream.io.messages.times import clock
 from lb_stream.query import QueryError, checks
 from lb_stream.query.checks import Check, Situation
 from lb_stream.query.explained import Row, decisions_about, refusals_about, require_broker
+from lb_stream.query.health import ClusterFacts, Facts, stale
 from lb_stream.query.lake import ACTIVE, last_loads, records, run
 from lb_stream.query.rule_words import why_decided
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from lb_stream.agent.adapter import Refused
+from lb_stream.agent.load_data import BrokerLoad
 from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.model.names import parse_bundle
-from lb_stream.core.reporting.broker_load import BrokerLoad
 from lb_stream.core.splitting import Topics
 from lb_stream.sim.cluster import SimCluster
 from lb_stream.sim.reports import ReportForm, bundle_stats, make_load_data, make_report

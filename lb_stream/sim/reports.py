@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from lb_stream.agent import load_data
+from lb_stream.agent.load_data import BrokerLoad
 from lb_stream.contracts.balancer import BalancerConfig
 from lb_stream.contracts.reports import (
     BundleStats,
@@ -13,8 +15,7 @@ from lb_stream.contracts.reports import (
     SimpleLoadReport,
     SystemResourceUsage,
 )
-from lb_stream.core.reporting import load_data
-from lb_stream.core.reporting.broker_load import BrokerLoad, five_weights
+from lb_stream.core.shedding.broker_loads import five_weights
 from lb_stream.sim.cluster import SimCluster
 from lb_stream.sim.model import BUFFERED_S, Measured
 from lb_stream.sim.scenario.scenario import ScenarioBrokers

@@ -12,7 +12,7 @@ from lb_stream.contracts.reports import BundleStats, ModularLoadReport
 from lb_stream.core.averages.bundles import NEWS, Columns
 from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.view import Floats, Rates, Rows
-from lb_stream.core.reporting.top_bundles import RATE_STEP, THROUGHPUT_STEP, highest, limited
+from lb_stream.core.shedding.top_bundles import RATE_STEP, THROUGHPUT_STEP, highest, limited
 
 
 def with_stats(report: ModularLoadReport, stats: Mapping[str, BundleStats]) -> ModularLoadReport:

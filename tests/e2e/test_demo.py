@@ -22,8 +22,8 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from lb_stream.core.health import Facts, JobFacts
 from lb_stream.query.explained import explain_decision
+from lb_stream.query.health import Facts, JobFacts
 from lb_stream.query.lake import open_lake, records, run
 from lb_stream.query.past.report_figures import cluster_figures, clusters
 from lb_stream.query.snapshot import snapshot, unevenness

@@ -9,11 +9,11 @@ import pytest
 
 from lb_stream.contracts.settings import Settings, StreamSettings
 from lb_stream.io.leadership.member import Member
-from lb_stream.io.metrics.broker_metrics import BrokerMetrics
-from lb_stream.io.metrics.job_metrics import Metrics
-from lb_stream.io.metrics.round_figures import RoundFigures
-from lb_stream.io.metrics.server import PATHS
-from lb_stream.io.metrics.standby import standby_metrics
+from lb_stream.job.metrics.broker_metrics import BrokerMetrics
+from lb_stream.job.metrics.job_metrics import Metrics
+from lb_stream.job.metrics.round_figures import RoundFigures
+from lb_stream.job.metrics.server import PATHS
+from lb_stream.job.metrics.standby import standby_metrics
 from lb_stream.store import Store
 
 PROJECT = Path(__file__).parents[2]

@@ -20,8 +20,8 @@ from kafka.admin import (
 )
 from kafka.errors import KafkaError
 
-from lb_stream.access.preflight import constant
 from lb_stream.access.roles import Right
+from lb_stream.io.kafka.preflight import constant
 from lb_stream.io.local.embedded_kafka import HOST, EmbeddedKafka, free_port, server_properties
 from lb_stream.job.session import TOKENS_ALLOWED
 from tests.support.certificates import KEY_PASSWORD, Authority

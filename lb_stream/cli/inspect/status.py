@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
-    from lb_stream.core.health import ClusterFacts, Facts, StandbyFacts
+    from lb_stream.query.health import ClusterFacts, Facts, StandbyFacts
 
 COLOURS = {"healthy": "green", "ended": "", "degraded": "yellow", "down": "red"}
 CLUSTER_COLOURS = {
@@ -41,7 +41,7 @@ def status(
 ) -> None:
     """Say whether the job is up and its clusters are well, and what to do: from the tables, Kafka and the job's process."""
     given = effective(config, broker_conf, set_)
-    from lb_stream.core.health import EXIT_CODES, verdict
+    from lb_stream.query.health import EXIT_CODES, verdict
     from lb_stream.query.status_facts import gather
 
     facts = gather(given.tables, given.settings, given.bootstrap)

@@ -97,8 +97,8 @@ def monitor(
 
 def _look(given: Effective, cluster: str | None) -> Snapshot:
     """The tables as they are now, and whether that is how things are."""
-    from lb_stream.core.health import stale
     from lb_stream.query.cluster_state import unknown_cluster
+    from lb_stream.query.health import stale
     from lb_stream.query.lake import open_lake
     from lb_stream.query.snapshot import looked_up
     from lb_stream.query.status_facts import gather_from

@@ -26,7 +26,7 @@ from lb_stream.io.messages.times import ago
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from lb_stream.core.health import ClusterFacts
+    from lb_stream.query.health import ClusterFacts
 
 _FOUR = (
     "latest_throughput_in_bytes_per_s",

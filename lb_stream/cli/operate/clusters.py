@@ -24,7 +24,7 @@ from lb_stream.cli.shared.sending import Sending, sends
 if TYPE_CHECKING:
     import duckdb
 
-    from lb_stream.core.health import ClusterFacts
+    from lb_stream.query.health import ClusterFacts
 
 app = typer.Typer(name="clusters", help="Clusters: list, mode, pause, limit.", no_args_is_help=True)
 

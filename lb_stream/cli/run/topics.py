@@ -17,8 +17,8 @@ def create(
     config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set = None, json: Json = False
 ) -> None:
     """Make the topics that are missing; one that exists with unfit settings is named with the command that mends it (exit code 2)."""
-    from lb_stream.access.preflight import require
     from lb_stream.access.roles import names_in, rights_of
+    from lb_stream.io.kafka.preflight import require
     from lb_stream.io.kafka.topics import create_topics, topic_specs
 
     given = effective(config, broker_conf, set_)
@@ -50,7 +50,7 @@ def check(
     config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set = None, json: Json = False
 ) -> None:
     """Check the topics and change nothing: exit code 1 when one is missing, 2 when one is unfit."""
-    from lb_stream.access.preflight import require
+    from lb_stream.io.kafka.preflight import require
     from lb_stream.io.kafka.topics import TopicMismatch, inspect_topics, topic_specs
 
     given = effective(config, broker_conf, set_)

@@ -197,7 +197,7 @@ class Effective:
 
     def client_options(self, bootstrap: str) -> dict[str, Any]:
         """Arguments of every kafka-python client."""
-        from lb_stream.access.clients import SOON, kafka_python
+        from lb_stream.io.kafka.clients import SOON, kafka_python
 
         return {
             "bootstrap_servers": bootstrap.split(","),
@@ -244,8 +244,8 @@ def kafka_at(bootstrap: str, given: Effective, rights: Sequence[Right] = ()) -> 
 
     from kafka.errors import KafkaError
 
-    from lb_stream.access.preflight import by_name
     from lb_stream.access.refusals import Refusal, refusal_of
+    from lb_stream.io.kafka.preflight import by_name
 
     logging.getLogger("kafka").setLevel(logging.CRITICAL)  # its troubles come as exceptions too
     try:
@@ -262,7 +262,7 @@ def kafka_at(bootstrap: str, given: Effective, rights: Sequence[Right] = ()) -> 
 
 def require_topics(bootstrap: str, given: Effective, rights: Sequence[Right]) -> None:
     """Make sure that Kafka gives rights to topics. Raises Refusal; CommandError when there is no such topic: clients would only wait."""
-    from lb_stream.access.preflight import require
+    from lb_stream.io.kafka.preflight import require
 
     if absent := require(bootstrap, given.settings.kafka.options, rights):
         raise CommandError(f"there is no topic {', '.join(absent)}: run `lbctl topics create`")

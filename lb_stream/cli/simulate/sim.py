@@ -124,8 +124,8 @@ def sim(
     """
     given = effective(config, broker_conf, set_)
     from lb_stream.agent import AgentConfig, ReportThrottle, SplitWatch
+    from lb_stream.contracts.reports import ReportConfig
     from lb_stream.core.config.cluster_config import cluster_config
-    from lb_stream.core.reporting.report_needed import ReportConfig
     from lb_stream.sim.brokers import wall_clock_ms
     from lb_stream.sim.cluster import build_cluster
     from lb_stream.sim.live import Status

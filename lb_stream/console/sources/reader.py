@@ -12,8 +12,8 @@ from kafka.errors import KafkaError
 
 from lb_stream.access.refusals import Refusal
 from lb_stream.console.sources.shared import SharedPages
-from lb_stream.core.health import Facts, Verdict, stale, verdict
 from lb_stream.query import QueryError
+from lb_stream.query.health import Facts, Verdict, stale, verdict
 from lb_stream.query.lake import open_lake
 from lb_stream.query.status_facts import gather_from, with_kafka
 from lb_stream.store import Store

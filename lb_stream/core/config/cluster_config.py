@@ -10,6 +10,7 @@ from typing import Any
 
 from lb_stream.contracts.balancer import PROFILES, SHEDDER_PROFILES, BalancerConfig, NamespaceConfig
 from lb_stream.contracts.keys import KeyModel, SettingError
+from lb_stream.contracts.reports import ReportConfig
 from lb_stream.contracts.unread import UnreadKeys, told
 from lb_stream.core.averages import FoldConfig
 from lb_stream.core.config.auto_approve import check_auto_approve
@@ -20,7 +21,6 @@ from lb_stream.core.config.windows import check_windows
 from lb_stream.core.model.registry import Registry, Strategy, UnknownStrategyError
 from lb_stream.core.placement import extensible_placement, placement, simple_placement
 from lb_stream.core.placement.base import Placement
-from lb_stream.core.reporting.report_needed import ReportConfig
 from lb_stream.core.shedding import shedder
 from lb_stream.core.shedding.base import Shedder
 from lb_stream.core.splitting import Algorithms, SplittingConfig, split_algorithm

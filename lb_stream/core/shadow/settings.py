@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from lb_stream.contracts.keys import SettingError
+from lb_stream.contracts.reports import ReportConfig
 from lb_stream.core.commands.settings import config_of, in_force
 from lb_stream.core.config.cluster_config import ClusterConfig, canonical
-from lb_stream.core.reporting.report_needed import ReportConfig
 from lb_stream.core.splitting import SplittingConfig
 
 REAL = "real"

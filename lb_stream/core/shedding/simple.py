@@ -15,12 +15,6 @@ from lb_stream.core.model.refusals import Refusal, refusal
 from lb_stream.core.model.resources import percent
 from lb_stream.core.model.rules import Decides, Refuses
 from lb_stream.core.model.view import ClusterView, Floats
-from lb_stream.core.reporting.top_bundles import (
-    CONNECTIONS_STEP,
-    RATE_STEP,
-    THROUGHPUT_STEP,
-    rounded,
-)
 from lb_stream.core.shedding.base import (
     BundleRules,
     ShedContext,
@@ -32,6 +26,12 @@ from lb_stream.core.shedding.base import (
     rows_by_broker,
     shedder,
     too_few_bundles,
+)
+from lb_stream.core.shedding.top_bundles import (
+    CONNECTIONS_STEP,
+    RATE_STEP,
+    THROUGHPUT_STEP,
+    rounded,
 )
 
 CONSIDERED = ("cpu", "direct_memory", "bandwidth_in", "bandwidth_out")

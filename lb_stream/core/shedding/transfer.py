@@ -19,9 +19,9 @@ from lb_stream.core.model.refusals import Refusal, refusal
 from lb_stream.core.model.resources import max_weighted_usage
 from lb_stream.core.model.rules import Refuses
 from lb_stream.core.model.view import Bools, ClusterView, Floats, Ints
-from lb_stream.core.reporting.broker_load import ASSUMED_FULL, BrokerLoads, five_weights
-from lb_stream.core.reporting.top_bundles import reported_top
 from lb_stream.core.shedding.base import ShedContext, Traits, Unload, Unloads, shedder
+from lb_stream.core.shedding.broker_loads import ASSUMED_FULL, BrokerLoads, five_weights
+from lb_stream.core.shedding.top_bundles import reported_top
 from lb_stream.core.shedding.transfer_cycle import Cycle, CycleLimits, LoadStore, Top, run_cycle
 
 

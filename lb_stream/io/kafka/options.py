@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lb_stream.access.clients import SOON, TOKEN_FILE, kafka_python
 from lb_stream.contracts.keys import SettingError
 from lb_stream.contracts.settings import Settings
+from lb_stream.io.kafka.clients import SOON, TOKEN_FILE, kafka_python
 
 _SAME_MEANING = {
     "ssl_password": "ssl.key.password",

@@ -5,10 +5,10 @@ A refusal is never a reason to discard anything.
 
 from __future__ import annotations
 
-from lb_stream.access.preflight import by_name, require
 from lb_stream.access.refusals import REFUSED, LoginRefused, Refusal, refusal_in, refusal_of
 from lb_stream.access.roles import names_in, rights_of
 from lb_stream.contracts.settings import Settings
+from lb_stream.io.kafka.preflight import by_name, require
 from lb_stream.stream.ports import Stopped
 
 REFUSALS = REFUSED

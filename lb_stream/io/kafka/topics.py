@@ -13,11 +13,11 @@ from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import TopicAlreadyExistsError, TopicAuthorizationFailedError
 
-from lb_stream.access.clients import kafka_python
 from lb_stream.access.refusals import refused_rights
 from lb_stream.access.roles import Right
 from lb_stream.contracts.base import LARGEST_RECORD_BYTES
 from lb_stream.contracts.settings import TopicSettings
+from lb_stream.io.kafka.clients import kafka_python
 
 READY_MS = 60_000
 """So long a new topic may take to have leaders: the machine may be busy."""

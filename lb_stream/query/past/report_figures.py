@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from lb_stream.contracts.decisions import MOVES
 from lb_stream.contracts.keys import SettingError
-from lb_stream.core.health import Facts
 from lb_stream.query import QueryError
 from lb_stream.query.cluster_state import standing_in
 from lb_stream.query.costs import move_costs
+from lb_stream.query.health import Facts
 from lb_stream.query.lake import ACTIVE, loaded_bundles, records, run
 from lb_stream.query.rule_words import why_refused
 from lb_stream.query.why_not import WhyNot, explain_no_move

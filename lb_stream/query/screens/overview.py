@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lb_stream.contracts.decisions import MOVES
-from lb_stream.core.health import ClusterFacts
+from lb_stream.query.health import ClusterFacts
 from lb_stream.query.lake import ACTIVE, LAST_LOADS, last_loads, records, run
 from lb_stream.query.screens.lists import Row
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from lb_stream.access.refusals import Refusal
 from lb_stream.contracts.decisions import MOVES
 from lb_stream.contracts.settings import Event, NotifySettings
-from lb_stream.core.health import Facts, Finding, stale, verdict
 from lb_stream.core.model.rules import Refuses
 from lb_stream.io.messages.times import clock
 from lb_stream.query import NoTables
+from lb_stream.query.health import Facts, Finding, stale, verdict
 from lb_stream.query.lake import ACTIVE, LAST_LOADS, open_lake, records, run
 from lb_stream.query.present.proposals import waiting_proposals
 from lb_stream.query.status_facts import gather_from, with_kafka

@@ -14,7 +14,6 @@ from kafka.errors import (
 )
 
 from lb_stream.access import refusals
-from lb_stream.access.clients import TOKEN_FILE, TokenFile, kafka_python, login_refused
 from lb_stream.access.refusals import (
     LoginRefused,
     Refusals,
@@ -23,6 +22,7 @@ from lb_stream.access.refusals import (
     refusal_in,
     refusal_of,
 )
+from lb_stream.io.kafka.clients import TOKEN_FILE, TokenFile, kafka_python, login_refused
 from lb_stream.io.messages.troubles import told
 
 OPTIONS = {

@@ -24,7 +24,7 @@ from lb_stream.agent.pulse import Pulse
 from lb_stream.agent.report_throttle import CHANGES
 from lb_stream.contracts.balancer import BalancerConfig
 from lb_stream.contracts.decisions import Ownership, example_decision
-from lb_stream.core.reporting.report_needed import ReportConfig
+from lb_stream.contracts.reports import ReportConfig
 from lb_stream.sim import SimBroker, build_cluster
 from lb_stream.sim.reports import make_report
 

@@ -11,8 +11,8 @@ from starlette.testclient import TestClient
 
 from lb_stream.console import pages
 from lb_stream.console.address import link
-from lb_stream.core.health import verdict
 from lb_stream.io.messages.shown import shown
+from lb_stream.query.health import verdict
 from lb_stream.query.lake import open_lake
 from lb_stream.query.status_facts import gather_from
 from lb_stream.store import Store

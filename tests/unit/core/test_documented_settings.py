@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lb_stream.agent.report_needed import Figures, report_needed
 from lb_stream.contracts.reports import ModularLoadReport, ResourceUsage
 from lb_stream.core.config.cluster_config import (
     ClusterConfig,
@@ -14,7 +15,6 @@ from lb_stream.core.config.cluster_config import (
     known_keys,
 )
 from lb_stream.core.model.resources import max_weighted_usage
-from lb_stream.core.reporting.report_needed import Figures, report_needed
 from lb_stream.core.splitting import Range, Topics
 from tests.conformance.forms import resource_columns
 from tests.unit.core.config.test_managers import runs

@@ -11,12 +11,12 @@ import pytest
 from lb_stream.cli.demo.watch import Watch, unevenness
 from lb_stream.contracts.commands import DrainBroker
 from lb_stream.core.commands.responder import Received
-from lb_stream.core.health import Facts, JobFacts
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.view import Floats
-from lb_stream.io.metrics.broker_metrics import BrokerMetrics
-from lb_stream.io.metrics.round_figures import RoundFigures
+from lb_stream.job.metrics.broker_metrics import BrokerMetrics
+from lb_stream.job.metrics.round_figures import RoundFigures
 from lb_stream.query import snapshot
+from lb_stream.query.health import Facts, JobFacts
 from lb_stream.query.lake import columns, open_lake
 from lb_stream.query.past.report_figures import cluster_figures
 from lb_stream.query.screens.over_time import of_cluster

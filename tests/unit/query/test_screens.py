@@ -16,9 +16,9 @@ from lb_stream.contracts.tables import (
     OUTCOMES,
     ROUNDS,
 )
-from lb_stream.core.health import ClusterFacts
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.operator_state import OperatorState
+from lb_stream.query.health import ClusterFacts
 from lb_stream.query.lake import open_lake
 from lb_stream.query.screens import brokers, causes, feed, over_time, search
 from lb_stream.query.screens.lists import Wanted

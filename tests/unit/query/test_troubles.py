@@ -11,14 +11,14 @@ import pytest
 from lb_stream.contracts.decisions import Decision, example_decision
 from lb_stream.contracts.settings import NotifySettings, Settings
 from lb_stream.contracts.tables import BROKER_LOADS, DECISIONS, OUTCOMES, REFUSALS, ROUNDS
-from lb_stream.core.health import ClusterFacts, Facts
 from lb_stream.query import QueryError
+from lb_stream.query.health import ClusterFacts, Facts
 from lb_stream.query.lake import open_lake
 from lb_stream.query.screens.troubles import Look, look, troubles
 from lb_stream.store import Store
 from tests.support.recorded_tables import record
 from tests.support.table_rows import NOW, decided, fill, load
-from tests.unit.core.test_health import JOB
+from tests.unit.query.test_health import JOB
 
 MINUTE_MS = 60_000
 RULES = NotifySettings()

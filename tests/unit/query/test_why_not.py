@@ -17,11 +17,11 @@ from lb_stream.contracts.tables import (
     REFUSALS,
     ROUNDS,
 )
-from lb_stream.core.health import Facts, JobFacts, StandbyFacts
 from lb_stream.core.model.memory import Memory, Pending, Proposal, Retry, Suspension
 from lb_stream.core.model.operator_state import OperatorState, Rejection, Waiting
 from lb_stream.core.model.rules import DECIDES, REFUSES, TAKES_OUT, Rule, refuses
 from lb_stream.query import QueryError
+from lb_stream.query.health import Facts, JobFacts, StandbyFacts
 from lb_stream.query.lake import open_lake
 from lb_stream.query.rule_words import why_refused
 from lb_stream.query.why_not import WhyNot, explain_no_move

@@ -34,8 +34,8 @@ from lb_stream.contracts.tables import (
     REFUSALS,
     ROUNDS,
 )
-from lb_stream.core.health import Facts, JobFacts
 from lb_stream.query.costs import move_costs
+from lb_stream.query.health import Facts, JobFacts
 from lb_stream.query.lake import open_lake, records, run
 from lb_stream.query.past.report_figures import Thrash, cluster_figures, longest_step_ms, thrash
 from lb_stream.store import Store

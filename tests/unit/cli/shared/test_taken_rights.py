@@ -6,11 +6,10 @@ from unittest.mock import Mock
 import pytest
 from kafka.errors import TopicAuthorizationFailedError
 
-from lb_stream.access import preflight
 from lb_stream.access.refusals import refused_rights
 from lb_stream.access.roles import Right
 from lb_stream.cli.inspect import follow
-from lb_stream.io.kafka import orders, reachable
+from lb_stream.io.kafka import orders, preflight, reachable
 from tests.support.lbctl_runner import lbctl
 
 KAFKA = ("--set", "kafka.bootstrap_servers=k:9093")

@@ -7,10 +7,9 @@ from typing import Self
 import pytest
 from kafka.admin import ConfigResource
 
-from lb_stream.access import preflight
 from lb_stream.contracts.settings import Settings, StreamSettings
 from lb_stream.io.kafka import checkpoint as module
-from lb_stream.io.kafka import rights
+from lb_stream.io.kafka import preflight, rights
 from lb_stream.io.kafka.checkpoint import (
     LostRecords,
     Offsets,

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from kafka.errors import KafkaConnectionError, SaslAuthenticationFailedError
 
-from lb_stream.access.clients import SOON, _client
 from lb_stream.access.refusals import TlsRefused
+from lb_stream.io.kafka.clients import SOON, _client
 
 UNTRUSTED = KafkaConnectionError(ssl.SSLError("tlsv13 alert certificate required"))
 

@@ -5,9 +5,9 @@ from unittest.mock import Mock
 import pytest
 from kafka.errors import KafkaTimeoutError
 
-from lb_stream.access import preflight
 from lb_stream.access.refusals import LoginRefused, RightsRefused, refused_rights
 from lb_stream.access.roles import Right
+from lb_stream.io.kafka import preflight
 
 READ = Right("Read", "topic", "lb-decisions")
 MET = RightsRefused("missing a right (lb-decisions)")

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, Gauge, ProcessCollector
 from lb_stream.contracts.settings import StreamSettings
 from lb_stream.io.leadership.member import Member
 from lb_stream.io.local.http_server import HttpAnswer, HttpServer
-from lb_stream.io.metrics.server import PATHS, serve_metrics
+from lb_stream.job.metrics.server import PATHS, serve_metrics
 
 logger = logging.getLogger(__name__)
 

@@ -17,9 +17,9 @@ from kafka.errors import (
     UnknownTopicOrPartitionError,
 )
 
-from lb_stream.access.clients import kafka_python
 from lb_stream.access.refusals import REFUSED, LoginRefused, Refusal, refusal_of, refused_rights
 from lb_stream.access.roles import IMPLY_DESCRIBE, Right
+from lb_stream.io.kafka.clients import kafka_python
 
 CONNECT_MS = 10_000
 _CONFIGS = "DescribeConfigs"

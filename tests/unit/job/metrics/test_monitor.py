@@ -20,15 +20,15 @@ from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.decisions import example_decision
 from lb_stream.contracts.settings import StreamSettings
 from lb_stream.contracts.tables import BATCHES, BROKER_LOADS, REJECTED_REPORTS
-from lb_stream.core.health import SUSPENDING
 from lb_stream.core.model.memory import Memory, Mergeable, Move, Pending, Proposal, Suspension
 from lb_stream.core.model.refusals import refusal
 from lb_stream.core.model.rules import Refuses
 from lb_stream.core.observing.outcomes import Outcome
-from lb_stream.io.metrics import monitor as monitor_module
-from lb_stream.io.metrics.job_metrics import SKIPS
-from lb_stream.io.metrics.monitor import Monitor
-from lb_stream.io.metrics.spark_progress import lag
+from lb_stream.job.metrics import monitor as monitor_module
+from lb_stream.job.metrics.job_metrics import SKIPS
+from lb_stream.job.metrics.monitor import Monitor
+from lb_stream.job.metrics.spark_progress import lag
+from lb_stream.query.health import SUSPENDING
 from lb_stream.stream.ports import Logged
 from tests.support.scrape import scrape as scrape_url
 

@@ -5,10 +5,12 @@ from random import Random
 import numpy as np
 import pytest
 
+from lb_stream.agent.load_data import BrokerLoad
+from lb_stream.agent.report_needed import Figures, report_needed
+from lb_stream.contracts.reports import ReportConfig
 from lb_stream.core.model.view import Rates
-from lb_stream.core.reporting.broker_load import BrokerLoad, BrokerLoads, five_weights
-from lb_stream.core.reporting.report_needed import Figures, ReportConfig, report_needed
-from lb_stream.core.reporting.top_bundles import order_of_stats, reported_top, rounded
+from lb_stream.core.shedding.broker_loads import BrokerLoads, five_weights
+from lb_stream.core.shedding.top_bundles import order_of_stats, reported_top, rounded
 from tests.conformance.reference_only import order_of_averages, stored_top
 
 WEIGHTS = {"cpu": 1.0, "direct_memory": 0.0, "bandwidth_in": 1.0, "bandwidth_out": 1.0}

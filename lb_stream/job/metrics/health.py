@@ -1,4 +1,4 @@
-"""`/health` and `/ready` of the job, for supervisors and for load balancers of requests. The verdict is `core.health`'s."""
+"""`/health` and `/ready` of the job, for supervisors and for load balancers of requests. The verdict is `query.health`'s."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from collections.abc import Callable
 import msgspec
 
 from lb_stream.contracts.settings import StreamSettings
-from lb_stream.core.health import LAG_LIMIT, LATE_MS, ClusterFacts, Facts, JobFacts, verdict
 from lb_stream.io.leadership.leader import this_host
 from lb_stream.io.local.http_server import HttpAnswer
-from lb_stream.io.metrics.round_figures import Memories
+from lb_stream.job.metrics.round_figures import Memories
+from lb_stream.query.health import LAG_LIMIT, LATE_MS, ClusterFacts, Facts, JobFacts, verdict
 from lb_stream.stream.ports import Logged, forgotten_in
 
 

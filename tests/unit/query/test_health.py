@@ -13,10 +13,18 @@ import pytest
 from lb_stream.cli.shared.drain_watch import DrainWatch
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.tables import BATCHES, LEADERS, REFUSALS, ROUNDS
-from lb_stream.core.health import EXIT_CODES, ClusterFacts, DemoEnd, Facts, JobFacts, stale, verdict
 from lb_stream.core.model.memory import Suspension
 from lb_stream.io.leadership.leader import this_host
 from lb_stream.io.local.processes import started_ms
+from lb_stream.query.health import (
+    EXIT_CODES,
+    ClusterFacts,
+    DemoEnd,
+    Facts,
+    JobFacts,
+    stale,
+    verdict,
+)
 from lb_stream.store import Store
 from tests.support.lbctl_runner import Result, lbctl
 from tests.support.recorded_tables import Recorder, record

@@ -1,4 +1,4 @@
-"""The extensible manager's load figures of a broker: smoothed usage and throughput. See docs/strategies.md "TransferShedder".
+"""The extensible manager's load figures of brokers: smoothed usage and throughput. See docs/strategies.md "TransferShedder".
 
 Usages are ratios (1.0 = 100 %), throughputs bytes/s, times ms since the epoch. Before its first sample a broker counts as fully
 loaded; the first sample is taken as it is, every later one smooths: history * old + (1 - history) * new.
@@ -11,8 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-
-from lb_stream.core.model.resources import max_weighted_usage
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -72,46 +70,3 @@ class BrokerLoads:
             np.where(rows, 0.0, self.throughput),
             self.known & ~rows,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class BrokerLoad:
-    """The same of one broker, for what runs beside it."""
-
-    max_usage: float = ASSUMED_FULL  # of the last sample, without weights
-    load: float = ASSUMED_FULL
-    throughput: float = 0.0
-    updated_ms: int = 0  # 0: no sample yet
-
-    def updated(
-        self,
-        resources: Mapping[str, tuple[float, float]],
-        throughput: float,
-        weights: Mapping[str, float],
-        history: float,
-        at_ms: int,
-    ) -> BrokerLoad:
-        """With one more sample. `resources` maps all five to (usage, limit), `weights` those that count to their weight."""
-        columns = {
-            name: (np.array([usage], float), np.array([limit], float))
-            for name, (usage, limit) in resources.items()
-        }
-        before = BrokerLoads(
-            np.array([self.load]), np.array([self.throughput]), np.array([self.updated_ms != 0])
-        )
-        after = before.updated(
-            max_weighted_usage(columns, weights),
-            np.array([throughput], float),
-            history,
-            np.ones(1, np.bool_),
-        )
-        return BrokerLoad(
-            float(max_weighted_usage(columns, UNWEIGHTED)[0]),
-            float(after.load[0]),
-            float(after.throughput[0]),
-            at_ms,
-        )
-
-    def cleared(self) -> BrokerLoad:
-        """As before the first sample: on gaining, releasing or splitting a bundle."""
-        return BrokerLoad()

@@ -1,8 +1,9 @@
-"""What an extensible manager's broker says of itself, made from all that it knows: load data, top bundles."""
+"""What an extensible manager's broker reports: its smoothed load, its load data, its top bundles."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,11 +16,55 @@ from lb_stream.contracts.reports import (
     TopBundlesReport,
 )
 from lb_stream.core.model.names import is_system_bundle
+from lb_stream.core.model.resources import max_weighted_usage
 from lb_stream.core.model.view import Rates
-from lb_stream.core.reporting.broker_load import BrokerLoad
-from lb_stream.core.reporting.top_bundles import reported_top
+from lb_stream.core.shedding.broker_loads import ASSUMED_FULL, UNWEIGHTED, BrokerLoads
+from lb_stream.core.shedding.top_bundles import reported_top
 
 FOUR = ("msg_throughput_in", "msg_throughput_out", "msg_rate_in", "msg_rate_out")
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerLoad:
+    """The smoothed load of one broker."""
+
+    max_usage: float = ASSUMED_FULL  # of the last sample, without weights
+    load: float = ASSUMED_FULL
+    throughput: float = 0.0
+    updated_ms: int = 0  # 0: no sample yet
+
+    def updated(
+        self,
+        resources: Mapping[str, tuple[float, float]],
+        throughput: float,
+        weights: Mapping[str, float],
+        history: float,
+        at_ms: int,
+    ) -> BrokerLoad:
+        """With one more sample. `resources` maps all five to (usage, limit), `weights` those that count to their weight."""
+        columns = {
+            name: (np.array([usage], float), np.array([limit], float))
+            for name, (usage, limit) in resources.items()
+        }
+        before = BrokerLoads(
+            np.array([self.load]), np.array([self.throughput]), np.array([self.updated_ms != 0])
+        )
+        after = before.updated(
+            max_weighted_usage(columns, weights),
+            np.array([throughput], float),
+            history,
+            np.ones(1, np.bool_),
+        )
+        return BrokerLoad(
+            float(max_weighted_usage(columns, UNWEIGHTED)[0]),
+            float(after.load[0]),
+            float(after.throughput[0]),
+            at_ms,
+        )
+
+    def cleared(self) -> BrokerLoad:
+        """As before the first sample: on gaining, releasing or splitting a bundle."""
+        return BrokerLoad()
 
 
 def load_data(local: ModularLoadReport, load: BrokerLoad, now_ms: int) -> BrokerLoadReport:

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from lb_stream.io.metrics.round_figures import FLOWS, USAGES, Memories, RoundFigures
+from lb_stream.job.metrics.round_figures import FLOWS, USAGES, Memories, RoundFigures
 
 
 class _Smoothed(msgspec.Struct):

@@ -13,26 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from lb_stream.contracts.base import RESOURCES
-from lb_stream.contracts.keys import KeyModel, key
-from lb_stream.contracts.reports import ModularLoadReport, SimpleLoadReport
+from lb_stream.contracts.reports import ModularLoadReport, ReportConfig, SimpleLoadReport
 from lb_stream.core.model.resources import max_weighted_usage
-
-
-class ReportConfig(KeyModel):
-    """When a broker's agent writes a report."""
-
-    report_min_interval_ms: int = key(
-        5_000, "how often to look whether a report is needed", unit="ms",
-        pulsar="loadBalancerReportUpdateMinIntervalMillis", dynamic=False, ge=1,
-    )  # fmt: skip
-    report_max_interval_ms: int = key(
-        900_000, "a report is written after this long, whatever has changed", unit="ms",
-        pulsar="loadBalancerReportUpdateMaxIntervalMinutes", factor=60_000, ge=0,
-    )  # fmt: skip
-    report_threshold_percent: float = key(
-        10, "a change of more than this is worth a report: percent of the old value, of usage percent points", unit="%",
-        pulsar="loadBalancerReportUpdateThresholdPercentage", dynamic=False, ge=0,
-    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

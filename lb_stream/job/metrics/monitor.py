@@ -23,15 +23,15 @@ import pyarrow as pa
 from lb_stream.contracts.settings import StreamSettings
 from lb_stream.contracts.tables import BATCHES
 from lb_stream.io.local.http_server import HttpServer
-from lb_stream.io.metrics.broker_metrics import BrokerMetrics
-from lb_stream.io.metrics.health import Health
-from lb_stream.io.metrics.job_metrics import Metrics
-from lb_stream.io.metrics.round_figures import Memories, RoundFigures
-from lb_stream.io.metrics.server import PATHS, serve_metrics
-from lb_stream.io.metrics.spark_progress import is_batch, lag, spark_phases, state_of
 from lb_stream.io.tables.commits import Table
 from lb_stream.io.tables.compaction import TIDY_EVERY, tidy
 from lb_stream.io.tables.delta import append_rows, open_table
+from lb_stream.job.metrics.broker_metrics import BrokerMetrics
+from lb_stream.job.metrics.health import Health
+from lb_stream.job.metrics.job_metrics import Metrics
+from lb_stream.job.metrics.round_figures import Memories, RoundFigures
+from lb_stream.job.metrics.server import PATHS, serve_metrics
+from lb_stream.job.metrics.spark_progress import is_batch, lag, spark_phases, state_of
 from lb_stream.store import tables_of
 from lb_stream.stream.ports import Logged
 

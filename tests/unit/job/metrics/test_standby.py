@@ -8,7 +8,7 @@ from urllib.request import urlopen
 from lb_stream.contracts.commands import Tick
 from lb_stream.contracts.settings import StreamSettings
 from lb_stream.io.leadership.succession import Heard, Standing
-from lb_stream.io.metrics.standby import StandbyPage
+from lb_stream.job.metrics.standby import StandbyPage
 
 
 def asked(page: StandbyPage, path: str) -> tuple[int, str]:

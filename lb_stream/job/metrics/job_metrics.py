@@ -26,8 +26,8 @@ from prometheus_client.registry import Collector
 from lb_stream.contracts.decisions import DecisionKind
 from lb_stream.core.model.memory import Mergeable
 from lb_stream.core.shadow.settings import REAL
-from lb_stream.io.metrics.round_figures import Memories, RoundFigures
-from lb_stream.io.metrics.spark_progress import is_batch, lag, number, spark_phases, state_of
+from lb_stream.job.metrics.round_figures import Memories, RoundFigures
+from lb_stream.job.metrics.spark_progress import is_batch, lag, number, spark_phases, state_of
 from lb_stream.stream.ports import Logged, forgotten_in
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
