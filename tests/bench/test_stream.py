@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from lb_stream.contracts.decisions import Decision, Explain
 from lb_stream.contracts.reports import BundleStats, ModularLoadReport
 from lb_stream.stream.records import report_record
 from tests.bench.stream.driver import can_watch, resident_bytes, session_members
+from tests.bench.stream.example import decision
 from tests.bench.stream.figures import FIGURES, GROUPS, Size, ratio
 from tests.bench.stream.fleet import Fleet, Shape, bundle_names
 from tests.bench.stream.spark import REPORT_DDL
@@ -30,28 +30,6 @@ def decoded(fleet: Fleet) -> dict[bytes, dict[str, Any]]:
         cpu = 100.0 * record.fields["cpu_usage"] / record.fields["cpu_limit"]
         found[key] = {"broker": record.broker, "stats": record.stats, "cpu": cpu, "value": value}
     return found
-
-
-def decision(kind: Any, bundle: str, source: str | None, destination: str | None) -> Decision:
-    return Decision(
-        decision_id="bench-0001:1:1",
-        cluster="bench-0001",
-        seq=1,
-        epoch=1,
-        kind=kind,
-        bundle=bundle,
-        source=source,
-        destination=destination,
-        expected_owner=source,
-        expected_version=1,
-        reason="Overloaded",
-        rule="above_average",
-        strategy="ThresholdShedder",
-        issued_ms=1,
-        expires_ms=2,
-        dry_run=False,
-        explain=Explain(unit=""),
-    )
 
 
 def test_every_broker_reports_its_own_bundles_in_a_form_and_size_that_brokers_have() -> None:

@@ -11,10 +11,10 @@ import pytest
 from lb_stream.contracts.decisions import Decision
 from tests.bench.stream import figures
 from tests.bench.stream.driver import Batch
+from tests.bench.stream.example import decision
 from tests.bench.stream.figures import FIGURES, Bench, Size
 from tests.bench.stream.fleet import Fleet
 from tests.bench.stream.stepped import Place
-from tests.bench.test_stream import decision
 
 PLACE = Place("127.0.0.1:1", Path("unused"), 4)
 

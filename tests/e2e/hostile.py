@@ -1,10 +1,18 @@
 """Records that no broker should send: a good load report with something done to it, by chance."""
 
+from __future__ import annotations
+
 import json
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
+
+from kafka import KafkaConsumer, TopicPartition
+
+from lb_stream.contracts.decisions import Decision, Ownership, read_decision
+from tests.e2e.pipeline import Pipeline
 
 LARGEST_TEXT = 10_000_000
 CLUSTERS = tuple(f"wild-{number:02d}" for number in range(20))
@@ -322,3 +330,55 @@ WAYS: dict[str, Callable[[Random, Wild, int], Wild]] = {
     "negative": _negative,
     "left alone": _left_alone,
 }
+
+UNTIMED = {
+    "dry_run": "false",
+    "shedding_interval_ms": 0,
+    "shedding_grace_period_ms": 0,
+    "history_ratio": 0,
+    "min_throughput_mb": 0,
+    "stream.metrics_address": "",
+}
+
+
+class Watcher:
+    """Reads decisions and ownership records as they come."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        topics = pipeline.topics
+        self._consumer = KafkaConsumer(
+            bootstrap_servers=pipeline.bootstrap,
+            auto_offset_reset="earliest",
+            isolation_level="read_committed",
+        )
+        self._consumer.assign(
+            [TopicPartition(topic, 0) for topic in (topics.decisions, topics.ownership)]
+        )
+        self._decisions_topic = topics.decisions
+        self.decisions: dict[str, list[Decision]] = defaultdict(list)
+        self.units: dict[tuple[str, str], Ownership] = {}
+
+    def poll(self) -> list[Decision]:
+        """Returns the new decisions."""
+        new = []
+        for record in (
+            record for some in self._consumer.poll(timeout_ms=100).values() for record in some
+        ):
+            if record.topic == self._decisions_topic:
+                new.append(read_decision(record.value))
+                self.decisions[new[-1].cluster].append(new[-1])
+            elif record.value:
+                unit = Ownership.model_validate_json(record.value)
+                self.units[unit.cluster, unit.bundle] = unit
+        return new
+
+    def settled(self, cluster: str, moves: int) -> bool:
+        """Whether so many moves have arrived."""
+        assigned = [one for one in self.decisions[cluster] if one.kind == "assign"]
+        if len(assigned) < moves:
+            return False
+        unit = self.units.get((cluster, assigned[-1].bundle))
+        return unit is not None and unit.state == "Owned" and unit.owner == assigned[-1].destination
+
+    def close(self) -> None:
+        self._consumer.close()

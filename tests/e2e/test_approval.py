@@ -9,8 +9,8 @@ from lb_stream.contracts.settings import TopicSettings
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from lb_stream.sim import SimBroker, build_cluster
 from lb_stream.sim.brokers import wall_clock_ms
+from tests.e2e.operator import CLUSTER, Operator
 from tests.e2e.pipeline import Pipeline, wait_until
-from tests.e2e.test_commands import CLUSTER, Operator
 
 pytestmark = [pytest.mark.jvm, pytest.mark.e2e]
 

@@ -2,27 +2,23 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
-from kafka import KafkaProducer
 
 from lb_stream.agent import Agent, AgentConfig
 from lb_stream.contracts.settings import TopicSettings
 from lb_stream.core.model.names import parse_bundle
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from lb_stream.io.lookup import Lookup, LookupConfig
-from lb_stream.sim import SimBroker, SimCluster, build_cluster
+from lb_stream.sim import SimBroker, build_cluster
 from lb_stream.sim.brokers import wall_clock_ms
+from tests.e2e.operator import CLUSTER, Operator
 from tests.e2e.pipeline import Pipeline, wait_until
-from tests.support.lbctl_runner import Result, lbctl
 from tests.support.pages import blocks, lines, words
 
 pytestmark = [pytest.mark.jvm, pytest.mark.e2e]
 
-CLUSTER = "eu-1"
 A, B, C = "broker-1:8080", "broker-2:8080", "broker-3:8080"
 NAMESPACE, RANGE = "shop/app-01", "0x00000000_0x40000000"
 """The first bundle: it is A's."""
@@ -33,66 +29,6 @@ SETTINGS = {
     "stream.tick_interval_ms": 500,
     "stream.keep_views": 2_000,
 }
-
-
-@dataclass
-class Operator:
-    """Somebody with lbctl, and the cluster that they look after."""
-
-    run: Pipeline
-    cluster: SimCluster
-
-    def ctl(self, *arguments: str, stdin: bytes = b"") -> Result:
-        """One call of lbctl."""
-        topics = self.run.topics
-        given = {
-            "kafka.bootstrap_servers": self.run.bootstrap,
-            "stream.tables": self.run.folder / "tables",
-            "stream.checkpoint": self.run.folder / "checkpoint",
-        }
-        given |= {
-            f"topics.{name}": getattr(topics, name)
-            for name in ("reports", "commands", "results", "decisions", "ownership")
-        }
-        more = (part for name, value in given.items() for part in ("--set", f"{name}={value}"))
-        return lbctl(*arguments, *more, cwd=self.run.folder, stdin=stdin)
-
-    def done(self, *arguments: str) -> str:
-        """What is said to a command that is done."""
-        result = self.ctl(*arguments)
-        assert result.code == 0, (arguments, result, self.run.log()[-3000:])
-        assert result.out.startswith("done: "), (arguments, result)
-        return result.out.removeprefix("done: ").strip()
-
-    def refused(self, *arguments: str) -> str:
-        """What is said to a command that is refused."""
-        result = self.ctl(*arguments)
-        assert result.code == 1, (arguments, result)
-        assert result.out.startswith("refused"), (arguments, result)
-        return result.out.strip()
-
-    def rows(self, *arguments: str) -> list[Any]:
-        """What a question to the tables gives."""
-        result = self.ctl(*arguments, "--json")
-        assert result.code == 0, (arguments, result)
-        return result.objects
-
-    def send(self, command: dict[str, Any], key: str = CLUSTER) -> None:
-        """A command as any program sends it."""
-        producer = KafkaProducer(bootstrap_servers=self.run.bootstrap)
-        producer.send(
-            self.run.topics.commands, key=key.encode(), value=json.dumps(command).encode()
-        ).get(timeout=30)
-        producer.close()
-
-    def answers(self, command_id: str) -> list[tuple[str, str | None]]:
-        """Outcome and rule of all that was answered to a command, as the table has it."""
-        rows = self.run.table("commands").to_pylist()
-        return [
-            (row["outcome"], row["rule"])
-            for row in sorted(rows, key=lambda row: row["log_seq"])
-            if row["id"] == command_id
-        ]
 
 
 @pytest.fixture

@@ -22,8 +22,7 @@ from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from lb_stream.sim import SimBroker, SimCluster, build_cluster
 from lb_stream.sim.brokers import wall_clock_ms
 from tests.e2e.pipeline import Pipeline, wait_until
-from tests.support.browser import PATIENCE_MS, launched, needs_chromium
-from tests.unit.console.test_browser import PASSWORD, shoot
+from tests.support.browser import PASSWORD, PATIENCE_MS, launched, needs_chromium, shoot
 
 pytestmark = [pytest.mark.jvm, pytest.mark.e2e, needs_chromium]
 

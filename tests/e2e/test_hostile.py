@@ -26,12 +26,11 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
-from kafka import KafkaConsumer, TopicPartition
 
-from lb_stream.contracts.decisions import Decision, Ownership, read_decision
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from tests.e2e.attacks import FUZZ, PARTITIONS, WILD, Attacker
 from tests.e2e.calm_brokers import NAMES
+from tests.e2e.hostile import UNTIMED, Watcher
 from tests.e2e.kafka_reads import committed
 from tests.e2e.pipeline import Pipeline, wait_until
 from tests.support.killing import kill_kafka, kill_worker, processes
@@ -54,62 +53,11 @@ STEPS = 1 + ATTACKS + 1 + -(-KILLS // KILLS_A_STEP)
 """The first step is left alone: it comes with the job's start. After the attacks that a job must outlive comes the bomb."""
 STEP_S, ANSWERS_S = 400, 600
 OUT_OF_MEMORY = 3  # the job's exit code
-UNTIMED = {
-    "dry_run": "false",
-    "shedding_interval_ms": 0,
-    "shedding_grace_period_ms": 0,
-    "history_ratio": 0,
-    "min_throughput_mb": 0,
-    "stream.metrics_address": "",
-}
 SETTINGS = UNTIMED | {"unloading_timeout_ms": 600_000, "stream.default_cluster": FUZZ}
 """Nothing that is decided depends on when: shedding runs with new reports only, and no move expires while something is started anew."""
 OF_THE_RUN = {"decision_id", "seq", "epoch", "issued_ms", "expires_ms"}
 MOST_GROWTH = {"descriptors": 300, "threads": 250, "memory_mib": 1_500}
 """Spark's block manager has two pools of up to 100 threads each, which fill and empty."""
-
-
-class Watcher:
-    """Reads decisions and ownership records as they come."""
-
-    def __init__(self, pipeline: Pipeline) -> None:
-        topics = pipeline.topics
-        self._consumer = KafkaConsumer(
-            bootstrap_servers=pipeline.bootstrap,
-            auto_offset_reset="earliest",
-            isolation_level="read_committed",
-        )
-        self._consumer.assign(
-            [TopicPartition(topic, 0) for topic in (topics.decisions, topics.ownership)]
-        )
-        self._decisions_topic = topics.decisions
-        self.decisions: dict[str, list[Decision]] = defaultdict(list)
-        self.units: dict[tuple[str, str], Ownership] = {}
-
-    def poll(self) -> list[Decision]:
-        """Returns the new decisions."""
-        new = []
-        for record in (
-            record for some in self._consumer.poll(timeout_ms=100).values() for record in some
-        ):
-            if record.topic == self._decisions_topic:
-                new.append(read_decision(record.value))
-                self.decisions[new[-1].cluster].append(new[-1])
-            elif record.value:
-                unit = Ownership.model_validate_json(record.value)
-                self.units[unit.cluster, unit.bundle] = unit
-        return new
-
-    def settled(self, cluster: str, moves: int) -> bool:
-        """Whether so many moves have arrived."""
-        assigned = [one for one in self.decisions[cluster] if one.kind == "assign"]
-        if len(assigned) < moves:
-            return False
-        unit = self.units.get((cluster, assigned[-1].bundle))
-        return unit is not None and unit.state == "Owned" and unit.owner == assigned[-1].destination
-
-    def close(self) -> None:
-        self._consumer.close()
 
 
 @dataclass

@@ -14,8 +14,8 @@ from kafka import KafkaProducer
 from lb_stream.contracts.settings import TopicSettings
 from lb_stream.io.kafka.topics import create_topics, topic_specs
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
+from tests.support.classic_screens import MODULAR, OURS, SEVEN, SIMPLE, THREE
 from tests.support.lbctl_runner import lbctl
-from tests.unit.cli.monitor.test_classic import MODULAR, OURS, SEVEN, SIMPLE, THREE
 
 pytestmark = pytest.mark.e2e
 

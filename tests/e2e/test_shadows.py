@@ -10,7 +10,7 @@ import pytest
 from lb_stream.contracts.settings import TopicSettings
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from tests.e2e.pipeline import Pipeline
-from tests.e2e.test_restart import COMPARED, SETTINGS, reports, without_epoch
+from tests.e2e.restarts import COMPARED, SETTINGS, reports, without_epoch
 from tests.support.lbctl_runner import lbctl
 from tests.support.topics import with_own_outputs
 

@@ -14,7 +14,7 @@ from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from lb_stream.store import Store
 from lb_stream.stream.shards.directory import read_directory
 from tests.e2e.pipeline import Pipeline
-from tests.e2e.test_restart import (
+from tests.e2e.restarts import (
     BROKERS,
     BUNDLES,
     COMPARED,

@@ -19,9 +19,9 @@ import pytest
 
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from lb_stream.job.process import end_session
+from tests.e2e.hostile import UNTIMED
 from tests.e2e.kafka_reads import committed
 from tests.e2e.pipeline import Pipeline, wait_until
-from tests.e2e.test_hostile import UNTIMED
 from tests.e2e.under_load import STEP_S, Load, Play, decided, logged
 from tests.support.killing import kill_kafka, kill_worker, workers
 from tests.support.topics import topics_named

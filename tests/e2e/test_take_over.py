@@ -11,7 +11,7 @@ from lb_stream.cli.main import app
 from lb_stream.contracts.settings import TopicSettings
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from tests.e2e.pipeline import Pipeline
-from tests.e2e.test_restart import SETTINGS, reports
+from tests.e2e.restarts import SETTINGS, reports
 
 pytestmark = [pytest.mark.jvm, pytest.mark.e2e]
 

@@ -19,9 +19,9 @@ from kafka.errors import KafkaError
 
 from tests.e2e import backlog
 from tests.e2e.calm_brokers import NAMES
+from tests.e2e.hostile import Watcher
 from tests.e2e.kafka_reads import committed
 from tests.e2e.pipeline import Pipeline, wait_until
-from tests.e2e.test_hostile import Watcher
 
 PROJECT = Path(__file__).parents[2]
 CALM = "calm-1"

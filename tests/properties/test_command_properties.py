@@ -17,7 +17,7 @@ from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.names import parse_bundle
 from lb_stream.core.round.decide import Inbox, Round, decide
 from tests.support.build import Report, batch_of
-from tests.unit.core.commands.test_commands import LOAD
+from tests.support.command_rounds import LOAD
 
 BROKERS = ["a:1", "b:1", "c:1"]
 RANGES = ["0x00000000_0x80000000", "0x80000000_0xffffffff", "0x00000000_0x40000000", "LARGEST"]

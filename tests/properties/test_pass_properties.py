@@ -17,7 +17,7 @@ from lb_stream.core.round.shed import UNEVEN
 from lb_stream.core.shedding import shedder
 from lb_stream.core.shedding.base import traits_of
 from lb_stream.query.strategy_numbers import Numbers, numbers
-from tests.properties.test_round_properties import EVERY_ROUND, Step, lives, played
+from tests.properties.lives import EVERY_ROUND, Step, lives, played
 
 OF_ITSELF = ("OverloadShedder", "SimpleLoadManager", "ThresholdShedder", "UniformLoadShedder")
 """Strategies that judge every broker by itself: each that is beyond the limit sheds, or is refused by name.

@@ -14,7 +14,7 @@ import pytest
 
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from tests.e2e.pipeline import Pipeline, wait_until
-from tests.pulsar.test_real_cluster import (
+from tests.pulsar.real_cluster import (
     SCRIPTS,
     agents,
     bring,

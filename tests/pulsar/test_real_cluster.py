@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import os
-import signal
 import subprocess
-import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +16,26 @@ import pytest
 from lb_stream.contracts.settings import TopicSettings
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from tests.e2e.pipeline import Pipeline, wait_until
-from tests.pulsar.testbed import NAMESPACE, Bed, started_bed
-from tests.support.lbctl_runner import Result, lbctl
+from tests.pulsar.real_cluster import (
+    SCRIPTS,
+    TOPICS,
+    agent_log,
+    agents,
+    confirmed,
+    crowd_onto_the_first_broker,
+    kill_a_destination,
+    looked_up,
+    max_over_mean,
+    missing,
+    owners,
+    rows,
+)
+from tests.pulsar.testbed import Bed, started_bed
 from tests.support.webhook import Call, Webhook, webhook
 
-PROJECT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.long, pytest.mark.e2e]
 
-SCRIPTS = Path(os.environ.get("PULSAR_CLUSTER_DIR", ""))
-CLUSTER = "pulsar-1"
 BUNDLES = 8
-TOPICS = [f"t{number:02d}" for number in range(24)]
 HOT_RATE, RATE = 30.0, 8.0  # messages/s of each topic
 SPLIT_ABOVE = 60  # messages/s of a bundle
 VETO = "a release is on"
@@ -51,138 +56,12 @@ SETTINGS = {
 }
 
 
-def missing() -> str:
-    """Why nothing can be tested here; empty when it can."""
-    if not (SCRIPTS / "cluster.sh").is_file():
-        return "PULSAR_CLUSTER_DIR names no folder with cluster.sh: run `make test-pulsar`"
-    if importlib.util.find_spec("pulsar") is None:
-        return "the package pulsar-client, which sends the traffic, is not installed: run `make test-pulsar`"
-    return ""
-
-
 @pytest.fixture(scope="module")
 def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
     if reason := missing():
         pytest.skip(reason)
     with started_bed(SCRIPTS, tmp_path_factory.mktemp("pulsar")) as started:
         yield started
-
-
-@contextmanager
-def agents(bed: Bed, pipeline: Pipeline, **settings: object) -> Iterator[subprocess.Popen[bytes]]:
-    """One process that speaks for the three brokers, started as users start it. `settings` are those of the balancer that agents use."""
-    urls = [part for name in bed.names for part in ("--admin-url", f"http://{name}")]
-    named = {name: getattr(pipeline.topics, name) for name in ("reports", "decisions", "ownership")}
-    topics = [part for name, topic in named.items() for part in ("--set", f"topics.{name}={topic}")]
-    command = [
-        sys.executable,
-        "-c",
-        "from lb_stream.cli.main import main; main()",
-        "agent",
-        "pulsar",
-        *urls,
-        "--cluster",
-        CLUSTER,
-    ]
-    command += [
-        "--kafka",
-        pipeline.bootstrap,
-        "--report-interval",
-        "2",
-        "--heartbeat-interval",
-        "2",
-        *topics,
-    ]
-    command += [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
-    with (pipeline.folder / "agents.log").open("ab") as log:
-        process = subprocess.Popen(command, cwd=PROJECT, stdout=log, stderr=log)
-    try:
-        wait_until(
-            lambda: process.poll() is not None or "speaking for" in agent_log(pipeline),
-            "the agents to be there",
-            60,
-        )
-        assert process.poll() is None, agent_log(pipeline)
-        yield process
-        assert process.poll() is None, agent_log(pipeline)
-    finally:
-        process.terminate()
-        process.wait(30)
-
-
-def agent_log(pipeline: Pipeline) -> str:
-    return (pipeline.folder / "agents.log").read_text()[-4000:]
-
-
-def max_over_mean(bed: Bed) -> float:
-    """How uneven the brokers' message rates are by their own reports; 3 is all on one of three."""
-    rates = [report["msgRateIn"] for report in bed.reports().values()]
-    return max(rates) * len(rates) / sum(rates) if sum(rates) else 0.0
-
-
-def rows(pipeline: Pipeline, table: str) -> list[dict[str, Any]]:
-    return pipeline.table(table).to_pylist()
-
-
-def confirmed(pipeline: Pipeline, kind: str) -> list[dict[str, Any]]:
-    """Decisions of a kind that a report has confirmed, with `detail`, oldest first."""
-    outcomes = {
-        row["decision_id"]: row
-        for row in rows(pipeline, "outcomes")
-        if row["outcome"] == "confirmed"
-    }
-    found = [
-        row | {"detail": outcomes[row["decision_id"]]["detail"]}
-        for row in rows(pipeline, "decisions")
-        if row["decision_id"] in outcomes
-    ]
-    return sorted((row for row in found if row["kind"] == kind), key=lambda row: row["issued_ms"])
-
-
-def owners(pipeline: Pipeline) -> dict[str, str | None]:
-    """Bundle of the traffic's namespace → owner, by our table."""
-    return {
-        row["bundle"]: row["owner"]
-        for row in rows(pipeline, "ownership")
-        if row["bundle"].startswith(f"{NAMESPACE}/")
-    }
-
-
-def looked_up(bed: Bed, asked: int, topics: Sequence[str] = TOPICS) -> dict[str, str | None]:
-    """Bundle → owner by Pulsar's own lookups of all topics."""
-    return {bed.bundle_of(topic, asked): bed.owner_of(topic, asked) for topic in topics}
-
-
-def crowd_onto_the_first_broker(bed: Bed) -> None:
-    """The skew to begin with: all that carries traffic is at one broker."""
-    bring(bed, dict.fromkeys(looked_up(bed, 1), bed.names[0]))
-
-
-def bring(bed: Bed, owners: Mapping[str, str], topics: Sequence[str] = TOPICS) -> None:
-    """Unload bundles until each is at its broker."""
-    admin = bed.admin(1)
-    answers: list[object] = []
-
-    def brought() -> bool:
-        elsewhere = {
-            bundle for bundle, owner in looked_up(bed, 1, topics).items() if owner != owners[bundle]
-        }
-        for bundle in elsewhere:
-            namespace, _, bounds = bundle.rpartition("/")
-            answers.append(
-                admin.put(
-                    f"/admin/v2/namespaces/{namespace}/{bounds}/unload",
-                    {"destinationBroker": owners[bundle]},
-                )
-            )
-        return not elsewhere
-
-    try:
-        wait_until(brought, "each bundle to be at its broker", 180)
-    except AssertionError as error:
-        raise AssertionError(
-            f"{error}: {looked_up(bed, 1, topics)}; the last answers {answers[-3:]}"
-        ) from None
 
 
 def test_our_decisions_balance_a_real_cluster_and_our_table_follows_it(
@@ -311,87 +190,6 @@ def check_split(bed: Bed, pipeline: Pipeline, hot: str, tell: Any) -> None:
     cuts = [child[-10:] for child in split["children"][:-1]]
     assert set(cuts) <= set(bed.boundaries()) and hot.rpartition("/")[2] not in looked_up(bed, 1)
     tell(f"split: {hot} at {', '.join(cuts)} ({split['detail']})")
-
-
-def unload(pipeline: Pipeline, bundle: str, destination: str, *more: str) -> Result:
-    """What an operator orders."""
-    given = {
-        "kafka.bootstrap_servers": pipeline.bootstrap,
-        "stream.tables": pipeline.folder / "tables",
-    }
-    given |= {
-        f"topics.{name}": getattr(pipeline.topics, name)
-        for name in ("reports", "commands", "results", "decisions", "ownership")
-    }
-    settings = [part for name, value in given.items() for part in ("--set", f"{name}={value}")]
-    namespace, _, bounds = bundle.rpartition("/")
-    command = [
-        "namespaces",
-        "unload",
-        namespace,
-        "-b",
-        bounds,
-        "-d",
-        destination,
-        "--cluster",
-        CLUSTER,
-        *more,
-    ]
-    return lbctl(*command, *settings, cwd=pipeline.folder)
-
-
-def kill_a_destination(
-    bed: Bed,
-    pipeline: Pipeline,
-    speaking: subprocess.Popen[bytes],
-    number: int,
-    topic: str,
-    tell: Any,
-) -> None:
-    """A broker is killed when a bundle has been decided to move to it, and before the agents have read that: the bundle stays."""
-    bundle, destination, asked = (
-        bed.bundle_of(topic),
-        bed.names[number - 1],
-        1 if number != 1 else 3,
-    )
-
-    def made() -> list[dict[str, Any]]:
-        moves = (
-            row
-            for row in rows(pipeline, "decisions")
-            if row["kind"] in ("unload", "transfer") and row["bundle"] == bundle
-        )
-        return [
-            row for row in moves if row["destination"] == destination and row["reason"] == "Admin"
-        ]
-
-    source, before = bed.owner_of(topic), len(made())
-    assert source not in (None, destination)
-    speaking.send_signal(signal.SIGSTOP)
-    try:
-        assert unload(pipeline, bundle, destination, "--no-wait").code == 0
-        wait_until(lambda: len(made()) > before, "the decision", 30)
-        bed.kill(number)
-    finally:
-        speaking.send_signal(signal.SIGCONT)
-    decision_id = made()[-1]["decision_id"]
-
-    def outcome() -> dict[str, Any] | None:
-        return next(
-            (row for row in rows(pipeline, "outcomes") if row["decision_id"] == decision_id), None
-        )
-
-    wait_until(lambda: outcome() is not None, f"what became of {decision_id}", 90)
-    found = outcome()
-    assert (
-        found is not None
-        and found["outcome"] == "refused"
-        and f"{destination} does not answer" in found["detail"]
-    ), found
-    assert bed.owner_of(topic, asked) == source, "it was unloaded all the same"
-    tell(
-        f"{bundle} to {destination}, which was killed meanwhile: {found['outcome']} ({found['detail']})"
-    )
 
 
 def check_crash(bed: Bed, pipeline: Pipeline, speaking: subprocess.Popen[bytes], tell: Any) -> None:

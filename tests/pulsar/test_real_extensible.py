@@ -18,7 +18,7 @@ from lb_stream.contracts.settings import TopicSettings
 from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from tests.e2e.pipeline import Pipeline, wait_until
-from tests.pulsar.test_real_cluster import (
+from tests.pulsar.real_cluster import (
     SCRIPTS,
     agent_log,
     agents,

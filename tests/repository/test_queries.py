@@ -14,23 +14,11 @@ from lb_stream.contracts.decisions import example_decision
 from lb_stream.contracts.tables import DECISIONS
 from lb_stream.query import QueryError
 from lb_stream.query.sql_file import parameter_values, with_parameters
+from tests.support.example_queries import BUNDLE, DOCS, FOLDER, ORDER, PAGE, PARAMETERS
 from tests.support.lbctl_runner import lbctl
 from tests.support.recorded_tables import Recorder
 from tests.support.table_rows import decided, fill
 
-DOCS = Path(__file__).parents[2] / "docs"
-FOLDER, PAGE = DOCS / "queries", DOCS / "tables.md"
-BUNDLE = "shop/app-11/0x80000000_0xc0000000"
-PARAMETERS = {
-    "who_owns": {"bundle": BUNDLE},
-    "why_unloaded": {"bundle": BUNDLE},
-    "round": {"cluster": "demo", "seq": 6},
-    "round_decided": {"cluster": "demo", "seq": 6},
-}
-ORDER = [
-    "who_owns", "why_unloaded", "load_now", "moves_per_hour", "imbalance", "refusals_by_rule", "round", "round_decided", "outcomes",
-    "returned", "heaviest_bundles", "rejected", "commands", "failed_rounds", "timings",
-]  # fmt: skip
 SHOWN_ROWS = 6
 BEGIN, END = "<!-- begin: written by tests/repository/test_queries.py -->", "<!-- end -->"
 

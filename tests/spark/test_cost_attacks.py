@@ -9,8 +9,8 @@ import pytest
 from lb_stream.contracts.commands import COMMAND_KINDS
 from lb_stream.contracts.reports import AGENT_KINDS
 from lb_stream.stream.records import LARGEST_BYTES
+from tests.support.call_counts import calls
 from tests.support.decoding import decoded, record, rejections, report
-from tests.unit.core.test_costs import calls
 
 SMALL, LARGE = 1 << 13, 1 << 14
 

@@ -15,7 +15,7 @@ from lb_stream.io.tables.delta import dataset
 from lb_stream.query.lake import open_lake, records, run
 from lb_stream.query.sql_file import with_parameters
 from lb_stream.store import Store
-from tests.repository.test_queries import FOLDER, ORDER, PARAMETERS
+from tests.support.example_queries import FOLDER, ORDER, PARAMETERS
 from tests.support.recorded_tables import batches, record
 
 pytestmark = pytest.mark.jvm

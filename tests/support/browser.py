@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Playwright
+from playwright.sync_api import Browser, Page, Playwright
 
 CHROMIUM = next(
     (
@@ -36,3 +37,13 @@ def launched(driver: Playwright) -> Browser:
         args=["--no-sandbox", "--disable-dev-shm-usage"],
         timeout=PATIENCE_MS,
     )
+
+
+PASSWORD = "correct horse"
+SHOTS = os.environ.get("LB_SCREENSHOTS")
+
+
+def shoot(page: Page, name: str) -> None:
+    """A picture to be looked at, where one is wanted."""
+    if SHOTS:
+        page.screenshot(path=Path(SHOTS) / f"{name}.png", full_page=True)

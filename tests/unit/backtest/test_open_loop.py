@@ -15,7 +15,7 @@ from lb_stream.contracts.settings import StreamSettings
 from lb_stream.io.tables.replay import Wanted, starts
 from lb_stream.sim.play import Policy
 from tests.support.lbctl_runner import lbctl
-from tests.unit.stream.test_shadow_rounds import Stage
+from tests.support.round_stage import Stage
 
 ROUNDS = 6
 

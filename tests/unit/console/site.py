@@ -6,6 +6,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+from httpx2 import Response
 from starlette.testclient import TestClient
 
 from lb_stream.console.acting import SendOrder
@@ -16,8 +17,8 @@ from lb_stream.console.who.visitor import NO_ACCESS, Access
 from lb_stream.contracts.settings import Settings
 from lb_stream.contracts.tables import BROKER_HISTORY, BROKER_LOADS, BUNDLE_AVERAGES, BUNDLE_HISTORY
 from lb_stream.store import Store
+from tests.support.shown_tables import write
 from tests.support.table_rows import NOW, fill, load
-from tests.unit.io.messages.test_shown import write
 
 BROKER, BUNDLE = "b-1:80", "shop/hot/0x00000000_0x10000000"
 
@@ -115,3 +116,10 @@ class Tags(HTMLParser):
 
     def all(self, tag: str) -> list[dict[str, Any]]:
         return [attributes for name, attributes in self.tags if name == tag]
+
+
+PASSWORD = "correct horse"
+
+
+def log_in(site: TestClient, name: str, password: str = PASSWORD, following: str = "/") -> Response:
+    return site.post("/login", data={"name": name, "password": password, "next": following})

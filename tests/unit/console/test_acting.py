@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from httpx2 import Response
 from kafka.errors import KafkaTimeoutError
 from starlette.testclient import TestClient
 
@@ -16,9 +15,8 @@ from lb_stream.console.address import link
 from lb_stream.console.who.users import user_lines
 from lb_stream.console.who.visitor import COOKIE, Access
 from lb_stream.contracts.commands import Command
-from tests.unit.console.site import BROKER, BUNDLE, Tags, client, fleet
+from tests.unit.console.site import BROKER, BUNDLE, PASSWORD, Tags, client, fleet, log_in
 
-PASSWORD = "correct horse"
 MOVED = "eu-1:1:0"
 
 
@@ -61,10 +59,6 @@ def topic() -> Topic:
 @pytest.fixture
 def site(tables: Path, users: Path, topic: Topic) -> TestClient:
     return client(tables, Access.of(users), topic)
-
-
-def log_in(site: TestClient, name: str, password: str = PASSWORD, following: str = "/") -> Response:
-    return site.post("/login", data={"name": name, "password": password, "next": following})
 
 
 def form_on(site: TestClient, name: str, **on: str) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -23,11 +22,9 @@ from lb_stream.contracts.commands import Command
 from lb_stream.contracts.decisions import example_decision
 from lb_stream.query.screens.feed import with_why
 from lb_stream.store import Store
-from tests.support.browser import PATIENCE_MS, launched, needs_chromium
+from tests.support.browser import PASSWORD, PATIENCE_MS, SHOTS, launched, needs_chromium, shoot
 from tests.unit.console.site import BROKER, BUNDLE, addresses, fleet, settings_of
 
-PASSWORD = "correct horse"
-SHOTS = os.environ.get("LB_SCREENSHOTS")
 """A folder for pictures of every page, width and theme, to be looked at."""
 
 pytestmark = needs_chromium
@@ -262,12 +259,6 @@ def serious(page: Page) -> list[tuple[str, str, list[str]]]:
     return [
         (one["id"], one["help"], [node["html"][:120] for node in one["nodes"][:3]]) for one in found
     ]
-
-
-def shoot(page: Page, name: str) -> None:
-    """A picture to be looked at, where one is wanted."""
-    if SHOTS:
-        page.screenshot(path=Path(SHOTS) / f"{name}.png", full_page=True)
 
 
 def test_a_page_is_whole_without_its_script(browser: Browser, served: Served) -> None:

@@ -16,8 +16,8 @@ from lb_stream.query.health import verdict
 from lb_stream.query.lake import open_lake
 from lb_stream.query.status_facts import gather_from
 from lb_stream.store import Store
+from tests.support.shown_tables import obeyed
 from tests.unit.console.site import BUNDLE, Tags, addresses, client, fleet, settings_of
-from tests.unit.io.messages.test_shown import obeyed
 
 HOSTILE = (
     "<script>alert(1)</script>\"'&[/]\x1b[31m\u202e\x00:80",

@@ -11,14 +11,16 @@ from lb_stream.console.address import link
 from lb_stream.console.who.users import user_lines
 from lb_stream.console.who.visitor import Access
 from lb_stream.contracts.commands import Command
+from tests.support.recorded_proposals import BY, ids, record_proposals, told
 from tests.support.recorded_tables import Recorder
-from tests.unit.cli.operate import test_proposals as recorded
-from tests.unit.cli.operate.test_proposals import ids
-from tests.unit.console.site import Tags, client
-from tests.unit.console.test_acting import PASSWORD, log_in
+from tests.unit.console.site import PASSWORD, Tags, client, log_in
 
-played = recorded.played
 PAGE = link("proposals", cluster="demo")
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Recorder:
+    return record_proposals(tmp_path_factory.mktemp("approvals") / "tables")
 
 
 @pytest.fixture(scope="module")
@@ -55,10 +57,10 @@ def acts(page: Tags, name: str) -> list[str]:
 def test_what_waits_is_on_the_page_and_on_the_clusters_with_why_and_what_ended_with_who(
     played: Recorder, site: TestClient
 ) -> None:
-    waiting, ended = recorded.told(played)
+    waiting, ended = told(played)
     page = Tags(site.get(PAGE).text)
     assert all(one["told"] in page.text for one in waiting) and waiting
-    assert "its topics go tonight" in page.text and recorded.BY in page.text
+    assert "its topics go tonight" in page.text and BY in page.text
     decided = [one["decision_id"] for one in ended if one["decision_id"]]
     assert [tag["href"] for tag in page.all("a") if tag["href"].startswith("/decision?")] == [
         link("decision", id=one) for one in decided

@@ -10,10 +10,9 @@ from starlette.testclient import TestClient
 from lb_stream.console.address import link
 from lb_stream.console.who.users import user_lines
 from lb_stream.console.who.visitor import Access
-from tests.unit.cli.operate import test_plan
-from tests.unit.cli.simulate.test_what_if import BROKERS, write_present
-from tests.unit.console.site import Tags, client
-from tests.unit.console.test_acting import PASSWORD, log_in
+from tests.support.plan_tables import SMALL, told, write
+from tests.support.present_tables import BROKERS, write_present
+from tests.unit.console.site import PASSWORD, Tags, client, log_in
 
 
 @pytest.fixture(scope="module")
@@ -37,28 +36,28 @@ def words(page: Tags) -> str:
 
 
 def test_the_next_moves_are_those_of_lbctl_plan(tmp_path: Path) -> None:
-    site = client(test_plan.write(tmp_path, test_plan.SMALL))
+    site = client(write(tmp_path, SMALL))
     page = whole(site, link("plan", cluster="eu"))
     assert "4 of 4 moves, 4 at least are needed. Greatest usage ÷ even load: 2.00 → 1.00" in words(
         page
     )
     assert "66.7 % → 58.3 %" in words(page) and "25.0 % with it" in words(page)
     assert "the cluster's own strategy is ThresholdShedder" in words(page)
-    told = test_plan.told(tmp_path)
+    plan = told(tmp_path)
     bundles = [tag["href"] for tag in page.all("a") if tag["href"].startswith("/bundle?")]
-    assert bundles == [link("bundle", cluster="eu", name=one["bundle"]) for one in told["moves"]]
+    assert bundles == [link("bundle", cluster="eu", name=one["bundle"]) for one in plan["moves"]]
     assert not [tag for tag in page.all("a") if tag["href"].startswith("/act/")]
 
 
 def test_who_may_unload_finds_each_move_with_its_destination_chosen(tmp_path: Path) -> None:
-    tables = test_plan.write(tmp_path, test_plan.SMALL)
+    tables = write(tmp_path, SMALL)
     users = tmp_path / "users.toml"
     users.write_text(user_lines("alice", PASSWORD, "operator", {}))
     site = client(tables, Access.of(users), lambda *_: None)
     log_in(site, "alice")
     page = whole(site, link("plan", cluster="eu"))
     first, *others = [tag["href"] for tag in page.all("a") if tag["href"].startswith("/act/unload")]
-    move = test_plan.told(tables)["moves"][0]
+    move = told(tables)["moves"][0]
     assert (
         first == link("act/unload", cluster="eu", bundle=move["bundle"], destination=move["to"])
         and len(others) == 3

@@ -1,9 +1,5 @@
 """What is made to cost much: commands and policies whose work must stay linear. Work is counted, not timed."""
 
-import sys
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 from pydantic import ValidationError
 
@@ -15,23 +11,8 @@ from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.core.model.policies import NO_POLICIES, IsolationPolicy, Policies
 from lb_stream.core.model.topics import Ring
 from lb_stream.core.observing.known_bundles import missing
-from tests.unit.core.commands.test_commands import TWO, command, play, view
-
-
-def calls(function: Callable[[], Any]) -> int:
-    """How many calls a function makes, steps of generators included."""
-    count = 0
-
-    def seen(_frame: Any, event: str, _argument: Any) -> None:
-        nonlocal count
-        count += event in ("call", "c_call")
-
-    sys.setprofile(seen)
-    try:
-        function()
-    finally:
-        sys.setprofile(None)
-    return count
+from tests.support.call_counts import calls
+from tests.support.command_rounds import TWO, command, play, view
 
 
 def test_an_expression_that_costs_exponential_time_elsewhere_is_matched_in_linear_time() -> None:

@@ -17,12 +17,10 @@ from lb_stream.core.config.cluster_config import (
 from lb_stream.core.model.resources import max_weighted_usage
 from lb_stream.core.splitting import Range, Topics
 from tests.conformance.forms import resource_columns
-from tests.unit.core.config.test_managers import runs
-from tests.unit.core.shedding.test_vectors import cycles
-from tests.unit.core.splitting.test_splitting import FLOW, flow_bundle, limits, task
-from tests.unit.core.splitting.test_splitting import loads as split_loads
-from tests.unit.core.test_documented_systems import decided, played
-from tests.unit.core.test_vectors import loads, place, shed, vector
+from tests.support.documented import decided, played, runs
+from tests.support.split_cases import FLOW, flow_bundle, limits, task
+from tests.support.split_cases import loads as split_loads
+from tests.support.vectors import cycles, loads, place, shed, vector
 
 MINUTE_MS = 60_000
 

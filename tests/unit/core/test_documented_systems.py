@@ -38,12 +38,13 @@ from lb_stream.stream.records import report_record
 from lb_stream.stream.shards.directory import ShardMap
 from lb_stream.stream.shards.slicing import ClusterBlocks, Due, due_parts
 from tests.support.build import Report, batch_of
+from tests.support.documented import decided, played
 from tests.support.lbctl_runner import lbctl
 from tests.support.scenario import Cluster, bundle_name
+from tests.support.split_cases import loads as split_loads
+from tests.support.split_cases import task
 from tests.support.table_rows import fill
-from tests.unit.core.splitting.test_splitting import loads as split_loads
-from tests.unit.core.splitting.test_splitting import task
-from tests.unit.core.test_vectors import place
+from tests.support.vectors import place
 
 QUIET = {"dry_run": False, "shedding_enabled": False}
 X, Y, Z = (f"t/n/0x{at}0000000_0x{at + 1}0000000" for at in range(3))
@@ -92,22 +93,6 @@ def rounds(
 ) -> Round:
     memory = memory or Memory()
     return decide(view(shard, config, now_ms), memory, inbox or Inbox(), config)
-
-
-def played(*commands: str, **settings: Any) -> Cluster:
-    """A cluster after the commands of a scenario."""
-    cluster = Cluster(settings=settings)
-    for command in commands:
-        list(cluster.do(command))
-    return cluster
-
-
-def decided(cluster: Cluster) -> list[tuple[str, str, str | None, str | None]]:
-    assert cluster.last is not None
-    return [
-        (decision.kind, decision.bundle, decision.source, decision.destination)
-        for decision in cluster.last.decisions
-    ]
 
 
 # --- load managers ---

@@ -1,7 +1,5 @@
 """The specification's worked examples, in both profiles where they differ."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,22 +11,12 @@ from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.blocks import FOUR, Shard
 from lb_stream.core.model.chance import draw
 from lb_stream.core.model.resources import max_usage, max_weighted_usage, percent
-from lb_stream.core.model.view import ClusterView
-from lb_stream.core.placement.base import PlacementContext, Targets
 from lb_stream.core.shedding.base import ShedContext
 from tests.conformance.forms import FOUR_NAMES, resource_columns, view_of_loads
 from tests.support.build import Report, batch_of
+from tests.support.vectors import PROFILES, loads, place, shed, vector
 
-PROFILES = ("pulsar-4.0", "documented")
 OUR_NAMES = dict(zip(FOUR_NAMES, FOUR, strict=True))
-
-
-def vector(name: str) -> Any:
-    return json.loads(
-        (Path(__file__).parents[2] / "data" / "vectors" / f"{name}.json").read_text(
-            encoding="utf-8"
-        )
-    )
 
 
 # --- usage ---
@@ -124,47 +112,6 @@ def test_the_default_windows_are_the_documented_minutes() -> None:
 # --- ThresholdShedder ---
 
 
-def loads(
-    usage: dict[str, float],
-    throughput: float = 0.0,
-    bundles: dict[str, dict[str, float]] | None = None,
-) -> dict[str, Any]:
-    """LOADDATA of brokers with the given cpu usage, and throughput (in) of some brokers' bundles."""
-    owned = bundles or {}
-    return {
-        "brokers": {
-            name: {
-                "cpu": [cpu * 100, 100],
-                "msgThroughputIn": throughput if name in owned else 0.0,
-                "bundles": list(owned.get(name, {})),
-            }
-            for name, cpu in usage.items()
-        },
-        "bundleData": {
-            name: {"short": [load, 0, 0, 0]}
-            for mine in owned.values()
-            for name, load in mine.items()
-        },
-    }
-
-
-def shed(
-    given: dict[str, Any], settings: dict[str, Any]
-) -> tuple[dict[str, list[str]], Any, ClusterView]:
-    """One pass of the configured shedder: broker → bundles, its memory, what it saw."""
-    config = cluster_config(settings)
-    view = view_of_loads(given, config.balancer.weights)
-    unloads, memory = config.shedder.function(
-        ShedContext.of(view, config.shedder_config, config.shedder.memory({}))
-    )
-    found: dict[str, list[str]] = {}
-    for proposal in unloads.proposals:
-        found.setdefault(view.brokers.names[proposal.source], []).append(
-            view.bundles.name(proposal.bundle)
-        )
-    return found, (unloads, memory), view
-
-
 @pytest.mark.parametrize("profile", PROFILES)
 def test_threshold_shedder_unloads_from_the_documented_hot_broker_only(profile: str) -> None:
     given = vector("shed_threshold")
@@ -256,31 +203,6 @@ def test_with_the_lower_boundary_one_of_ten_equally_loaded_brokers_helps_the_idl
 
 
 # --- LeastLongTermMessageRate ---
-
-
-def place(
-    brokers: dict[str, Any], settings: dict[str, Any], preallocated: dict[str, int] | None = None
-) -> tuple[list[str], dict[str, float]]:
-    """(the best brokers, every broker's score). Preallocated bundles have default averages: 50 + 50 msg/s."""
-    config = cluster_config(settings)
-    waiting = [
-        (name, f"p{index}")
-        for name, count in (preallocated or {}).items()
-        for index in range(count)
-    ]
-    data = {
-        "brokers": {name: {"cpu": [one["usage"] * 100, 100]} for name, one in brokers.items()},
-        "bundleData": {bundle: {"short": list(DEFAULT_FOUR)} for _, bundle in waiting},
-    }
-    targets = Targets.of(view_of_loads(data, config.balancer.weights))
-    names = targets.view.brokers.names
-    targets.long_rate[:] = [broker["longRate"] for broker in brokers.values()]
-    for name, bundle in waiting:
-        targets.add(int(targets.view.bundles.rows_of([bundle])[0]), names.index(name))
-    best, _ = config.placement.function(
-        PlacementContext(targets, np.arange(len(names)), 0, config.placement_config, None)
-    )
-    return [names[row] for row in best.rows], dict(zip(names, best.scores.tolist(), strict=True))
 
 
 @pytest.mark.parametrize(

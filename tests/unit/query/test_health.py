@@ -21,19 +21,15 @@ from lb_stream.query.health import (
     ClusterFacts,
     DemoEnd,
     Facts,
-    JobFacts,
     stale,
     verdict,
 )
 from lb_stream.store import Store
+from tests.support.job_facts import JOB, NOW
 from tests.support.lbctl_runner import Result, lbctl
 from tests.support.recorded_tables import Recorder, record
 from tests.support.table_rows import fill, with_orders
 
-NOW = 1_767_225_600_000
-JOB = JobFacts(
-    "lb", 4, "h1", 77, NOW - 3_600_000, True, "process 77 on this machine", NOW - 2_000, 0
-)
 EU = ClusterFacts("eu-1", NOW - 5_000, 42, brokers=3)
 WELL = Facts(NOW, JOB, (EU,), disk_free=50 << 30, disk_size=100 << 30)
 

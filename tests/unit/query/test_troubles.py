@@ -16,9 +16,9 @@ from lb_stream.query.health import ClusterFacts, Facts
 from lb_stream.query.lake import open_lake
 from lb_stream.query.screens.troubles import Look, look, troubles
 from lb_stream.store import Store
+from tests.support.job_facts import JOB
 from tests.support.recorded_tables import record
 from tests.support.table_rows import NOW, decided, fill, load
-from tests.unit.query.test_health import JOB
 
 MINUTE_MS = 60_000
 RULES = NotifySettings()

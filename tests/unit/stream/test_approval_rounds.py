@@ -10,8 +10,8 @@ from lb_stream.contracts.tables import DECISIONS, PROPOSALS, ROUNDS
 from lb_stream.io.tables.replay import Wanted, replay, starts
 from lb_stream.sim.play import Policy
 from tests.support.build import Event
+from tests.support.round_stage import Stage
 from tests.support.written_tables import rows_of
-from tests.unit.stream.test_shadow_rounds import Stage
 
 
 def stage_of(folder: Path) -> Stage:

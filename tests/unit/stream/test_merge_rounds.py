@@ -8,9 +8,9 @@ from lb_stream.contracts.tables import DECISIONS, OWNERSHIP, ROUNDS
 from lb_stream.io.tables.replay import Wanted, replay
 from lb_stream.stream.records import agent_record
 from tests.support.build import Event
+from tests.support.hot_broker import BUNDLES, HOT
+from tests.support.round_stage import Stage
 from tests.support.written_tables import rows_of
-from tests.unit.core.shadow.test_look_on import BUNDLES, HOT
-from tests.unit.stream.test_shadow_rounds import Stage
 
 LOW, HIGH, MERGED = BUNDLES[0], BUNDLES[1], "t/n/0x00000000_0x20000000"
 

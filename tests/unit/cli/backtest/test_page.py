@@ -15,8 +15,8 @@ from lb_stream.cli.backtest.page import SHOWN, cells, page
 from lb_stream.query.past.reports import past_of_reports
 from lb_stream.sim.play import Policy, read_policy
 from lb_stream.sim.scenario.from_history import History, scenario_of
+from tests.support.html_page import EVIL, Page
 from tests.support.lbctl_runner import lbctl
-from tests.unit.cli.report.test_report import EVIL, Page
 
 CAPTURED = Path(__file__).parents[3] / "data" / "modular-load-reports.jsonl.gz"
 

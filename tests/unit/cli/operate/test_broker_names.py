@@ -10,10 +10,9 @@ from lb_stream.cli.shared.broker_names import fitting
 from lb_stream.cli.shared.output import CommandError
 from lb_stream.contracts.tables import BROKER_LOADS
 from tests.support.lbctl_runner import Result
+from tests.support.scripted_kafka import Broker
 from tests.support.table_rows import fill
-from tests.unit.cli.operate.test_commands import Broker, call, kafka
 
-__all__ = ["call", "kafka"]
 KNOWN = (
     "broker-1.eu.example:8080",
     "broker-2.eu.example:8080",

@@ -3,15 +3,12 @@
 import json
 import re
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from lb_stream.cli.shared import sending
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.commands import CommandRecord
 from lb_stream.contracts.tables import (
@@ -27,75 +24,8 @@ from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.core.model.topics import topic_hash
 from tests.support.lbctl_runner import Result, lbctl
+from tests.support.scripted_kafka import Broker
 from tests.support.table_rows import fill
-
-Answers = list[tuple[str, str]]
-
-
-@dataclass
-class Broker:
-    """Stands in for Kafka: what was sent, and what is answered to it, one poll after another."""
-
-    answers: list[Answers] = field(default_factory=list)  # of each poll: cluster, outcome
-    sent: list[tuple[str, dict[str, Any]]] = field(default_factory=list)  # key, command
-
-    def send(self, _topic: str, key: bytes, value: bytes) -> Any:
-        self.sent.append((key.decode(), json.loads(value)))
-        return SimpleNamespace(get=lambda timeout: None)
-
-    def poll(self, timeout_ms: int) -> dict[str, list[Any]]:
-        some = self.answers.pop(0) if self.answers and self.sent else []
-        other = SimpleNamespace(key=b"another", value=b"{}")
-        return {"results": [other, *(self._result(cluster, outcome) for cluster, outcome in some)]}
-
-    def _result(self, cluster: str, outcome: str) -> Any:
-        command = self.sent[-1][1]
-        value = {
-            "id": command["id"],
-            "cluster": cluster,
-            "kind": command["kind"],
-            "outcome": outcome,
-            "text": f"it is {outcome}",
-        }
-        value |= {"rule": "drained" if outcome == "refused" else None, "at_ms": 1}
-        return SimpleNamespace(key=command["id"].encode(), value=json.dumps(value).encode())
-
-    def partitions_for_topic(self, _topic: str) -> set[int]:
-        return {0}
-
-    def assign(self, _partitions: Any) -> None: ...
-
-    def end_offsets(self, partitions: list[Any]) -> dict[Any, int]:
-        return dict.fromkeys(partitions, 7)
-
-    def seek(self, _partition: Any, offset: int) -> None:
-        assert offset == 7
-
-    def close(self) -> None: ...
-
-
-@pytest.fixture
-def kafka(monkeypatch: pytest.MonkeyPatch) -> Broker:
-    broker = Broker()
-    monkeypatch.setattr("lb_stream.io.kafka.orders.KafkaProducer", lambda **_: broker)
-    monkeypatch.setattr("lb_stream.io.kafka.orders.KafkaConsumer", lambda **_: broker)
-    monkeypatch.setattr(sending, "kafka_at", lambda *_: nullcontext())
-    monkeypatch.setattr(sending, "require_topics", lambda *_: None)
-    monkeypatch.setattr(sending, "OTHERS_S", 0.01)
-    monkeypatch.setattr("lb_stream.io.leadership.alive.describe_absence", lambda *_: "")
-    return broker
-
-
-@pytest.fixture
-def call(kafka: Broker, tmp_path: Path) -> Callable[..., Result]:
-    """Calls lbctl; answers: those of each poll."""
-
-    def run(*arguments: str, answers: Answers | list[Answers] = [("default", "done")]) -> Result:  # noqa: B006
-        kafka.answers = [[answer] if isinstance(answer, tuple) else answer for answer in answers]
-        return lbctl(*arguments, cwd=tmp_path)
-
-    return run
-
 
 # --- what is sent ---
 

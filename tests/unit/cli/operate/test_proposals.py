@@ -8,47 +8,23 @@ from typing import Any
 
 import pytest
 
-from lb_stream.contracts.commands import COMMANDS, CommandRecord
+from lb_stream.contracts.commands import CommandRecord
 from lb_stream.contracts.tables import PROPOSALS
-from lb_stream.core.commands.responder import Received
 from lb_stream.core.commands.undo import taken_back_by
 from lb_stream.core.model.operator_state import OperatorState, Rejection
 from lb_stream.io.tables.rebuild import rebuild
-from lb_stream.query.lake import open_lake
-from lb_stream.query.present.proposals import ended_proposals, waiting_proposals
 from lb_stream.sim.play import outlook
 from lb_stream.store import Store
 from tests.support.lbctl_runner import Result
-from tests.support.recorded_tables import Recorder, record
+from tests.support.recorded_proposals import BY, HOUR_MS, ids, record_proposals, told
+from tests.support.recorded_tables import Recorder
+from tests.support.scripted_kafka import Broker
 from tests.support.table_rows import fill
-from tests.unit.cli.operate.test_commands import Broker, call, kafka
-
-__all__ = ["call", "kafka"]
-BY = "User:ann"
-HOUR_MS = 3_600_000
-
-
-def say(made: Recorder, kind: str, **fields: Any) -> None:
-    """Have a command come with the next round."""
-    loop = made.loop
-    loop.commands.append(
-        Received.of(COMMANDS[kind](id=f"{kind}-{loop.now_ms}", by=BY, **fields), loop.now_ms)
-    )
-
-
-def ids(made: Recorder) -> list[str]:
-    return [proposal.proposal_id for proposal in made.loop.memory.proposals]
 
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> Recorder:
-    """A run in which one proposal is approved and one rejected, while the others wait."""
-    made = record(tmp_path_factory.mktemp("approvals") / "tables", 12, settings={"mode": "approve"})
-    first, second, *_ = ids(made)
-    say(made, "approve-proposals", proposals=[first])
-    say(made, "reject-proposals", proposals=[second], why="its topics go tonight", for_ms=HOUR_MS)
-    made.run(6)
-    return made
+    return record_proposals(tmp_path_factory.mktemp("approvals") / "tables")
 
 
 @pytest.fixture
@@ -56,12 +32,6 @@ def ask(played: Recorder, call: Callable[..., Result]) -> Callable[..., Result]:
     return lambda *arguments, **given: call(
         *arguments, "--set", f"stream.tables={played.root}", **given
     )
-
-
-def told(played: Recorder) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """What waits, and what does no more."""
-    with open_lake(Store.at(played.root)) as lake:
-        return waiting_proposals(lake), ended_proposals(lake, "demo", 10)
 
 
 def flat(result: Result) -> str:

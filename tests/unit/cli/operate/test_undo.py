@@ -22,10 +22,9 @@ from lb_stream.contracts.tables import (
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.operator_state import OperatorState, Waiting
 from tests.support.lbctl_runner import Result
+from tests.support.scripted_kafka import Broker
 from tests.support.table_rows import decided, fill
-from tests.unit.cli.operate.test_commands import Broker, call, kafka
 
-__all__ = ["call", "kafka"]
 NOW = time.time_ns() // 1_000_000
 MOVED, AGAIN, STUCK, AWAY, HOME = (
     f"t/n/0x{number}0000000_0x{number + 1}0000000" for number in range(5)

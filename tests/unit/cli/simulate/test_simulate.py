@@ -11,9 +11,9 @@ import pytest
 from lb_stream.sim.measures import measure, read_trace
 from lb_stream.sim.scenario import read_scenario, write_scenario
 from lb_stream.sim.scenario.scenario import ScenarioPolicies
+from tests.support.html_page import EVIL, Page
 from tests.support.lbctl_runner import Result, lbctl
 from tests.support.small_scenario import event, small_scenario
-from tests.unit.cli.report.test_report import EVIL, Page
 
 EAGER = """
 [balancer]

@@ -5,17 +5,14 @@ from typing import Any
 
 import pytest
 
-from lb_stream.core.config.cluster_config import ClusterConfig, SettingError, cluster_config
+from lb_stream.core.config.cluster_config import SettingError, cluster_config
 from lb_stream.io.local.configuration import effective, load
+from tests.support.documented import runs
 
 IMPL = "org.apache.pulsar.broker.loadbalance.impl."
 EXTENSIONS = "org.apache.pulsar.broker.loadbalance.extensions."
 SIMPLE = f"{IMPL}SimpleLoadManagerImpl"
 EXTENSIBLE = f"{EXTENSIONS}ExtensibleLoadManagerImpl"
-
-
-def runs(config: ClusterConfig) -> tuple[str, str, str]:
-    return config.balancer.load_manager, config.shedder.name, config.placement.name
 
 
 MODULAR_RUNS = ("modular", "ThresholdShedder", "LeastLongTermMessageRate")

@@ -4,7 +4,7 @@ from typing import Any
 
 from lb_stream.contracts.commands import COMMANDS, MOST_PINS
 from lb_stream.core.commands.responder import Received
-from tests.unit.core.disruption.test_budgets import HEAVY, LIGHT, NOW_MS, Cluster
+from tests.support.budget_cluster import HEAVY, LIGHT, NOW_MS, Cluster
 
 MINUTE_MS = 60_000
 

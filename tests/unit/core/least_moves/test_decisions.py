@@ -9,50 +9,11 @@ import pytest
 
 from lb_stream import ask
 from lb_stream.contracts.keys import SettingError
-from lb_stream.contracts.reports import BundleStats
-from lb_stream.core.averages import FoldConfig, fold
-from lb_stream.core.averages.cluster_view import view_of
 from lb_stream.core.config.cluster_config import cluster_config
-from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.policies import Policies
 from lb_stream.core.model.view import ClusterView
 from lb_stream.recorded import Memory, Round
-from tests.support.build import Report, batch_of
-
-AT_ONCE = {
-    "shedding_strategy": "LeastMoves",
-    "placement_strategy": "LeastMoves",
-    "least_moves_patience_ms": 0,
-    "least_moves_certainty": 0,
-}
-
-
-def a_view(owned: dict[str, dict[str, float]], policies: Policies | None = None) -> ClusterView:
-    """Brokers whose cpu is busy with a thousandth of the messages/s of their bundles; all have reported once."""
-    reports = [
-        Report(
-            broker,
-            1_000,
-            {name: BundleStats(msg_rate_in=rate, topics=1) for name, rate in bundles.items()},
-            {"cpu": (sum(bundles.values()) / 10, 100)},
-        )
-        for broker, bundles in owned.items()
-    ]
-    view = view_of(
-        "c", [fold(Shard.empty(), batch_of(reports), 1_000, FoldConfig())[0]], 1_000, {"cpu": 1.0}
-    )
-    return view if policies is None else replace(view, policies=policies)
-
-
-def a_name(number: int, namespace: str = "t/n") -> str:
-    return f"{namespace}/0x{number:08x}_0x{number + 1:08x}"
-
-
-UNEVEN = {
-    "a": {a_name(0): 500.0, a_name(1): 300.0},
-    "b": {a_name(2): 100.0},
-    "c": {a_name(3): 150.0, a_name(4): 150.0},
-}
+from tests.unit.core.least_moves.plans import AT_ONCE, UNEVEN, a_name, a_view
 
 
 def test_a_move_tells_what_was_seen_what_is_even_and_the_second_best_destination() -> None:

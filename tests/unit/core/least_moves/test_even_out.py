@@ -14,7 +14,7 @@ from lb_stream.core.least_moves.even_out import DEARER, EVEN, STUCK, even_out
 from lb_stream.core.least_moves.plan import Move, Plan
 from lb_stream.core.model.view import Bools
 from lb_stream.core.shedding.base import Disruption
-from tests.unit.core.least_moves.test_plan import LIMIT, a_plan, parts, rows_of
+from tests.unit.core.least_moves.plans import LIMIT, a_plan, parts, rows_of
 
 Moved = list[tuple[int, int, int]]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import combinations
@@ -12,48 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lb_stream.core.least_moves.payback import Payback
-from lb_stream.core.least_moves.plan import Plan
-from lb_stream.core.model.view import Bools, Floats
-from lb_stream.core.shedding.base import Disruption
-
-ENOUGH, AIM, LIMIT = 1.04, 1.02, 1.045
-
-
-def a_plan(
-    demand: Floats,
-    owner: list[int],
-    brokers: int,
-    may_take: Callable[[int], Bools] | None = None,
-    limit: float = LIMIT,
-) -> Plan:
-    """Brokers with a capacity and a target of 1 in every resource."""
-    share = np.zeros((brokers, demand.shape[1]))
-    np.add.at(share, np.array(owner), demand)
-    everybody = np.ones(brokers, np.bool_)
-    cost = np.ones(len(demand))
-    allowed = may_take or (lambda _: everybody)
-    budgets, welcome = Disruption.none(len(demand)), np.full(brokers, len(demand))
-    free_moves = Payback(np.zeros(brokers), np.ones(brokers), np.zeros(len(demand)), cost, 1.0)
-    return Plan(
-        share,
-        np.ones_like(share),
-        demand,
-        cost,
-        free_moves,
-        allowed,
-        ENOUGH,
-        AIM,
-        np.full(brokers, limit),
-        budgets,
-        welcome,
-    )
-
-
-def rows_of(owner: list[int], broker: int) -> np.ndarray:  # type: ignore[type-arg]
-    return np.flatnonzero(np.array(owner) == broker)
-
-
-parts = st.integers(1, 40).map(lambda one: one / 50)
+from tests.unit.core.least_moves.plans import ENOUGH, LIMIT, a_plan, parts, rows_of
 
 
 @settings(deadline=None)

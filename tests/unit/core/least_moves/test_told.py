@@ -13,8 +13,7 @@ from lb_stream.core.least_moves.memory import LeastMovesMemory
 from lb_stream.core.least_moves.told import proposals
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.view import ClusterView
-from tests.unit.core.least_moves.test_decisions import AT_ONCE, UNEVEN, a_name, a_view
-from tests.unit.core.least_moves.test_plan import a_plan
+from tests.unit.core.least_moves.plans import AT_ONCE, UNEVEN, a_name, a_plan, a_view
 
 MANY = {
     "a": {a_name(row): 50.0 for row in range(12)},

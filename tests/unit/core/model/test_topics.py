@@ -14,7 +14,7 @@ from lb_stream.core.model.topics import (
     topic_hash,
     topic_hashes,
 )
-from tests.unit.core.test_vectors import vector
+from tests.support.vectors import vector
 
 HASHES = vector("hash_topics")
 RING = [int(text, 16) for text in HASHES["boundaries"]]

@@ -13,10 +13,9 @@ from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.round.decide import Round
-from tests.unit.core.disruption import test_budgets
-from tests.unit.core.disruption.test_budgets import HEAVY, SETTINGS
-from tests.unit.core.round import test_split
-from tests.unit.core.round.test_split import LARGE, LEFT, PARENT, RIGHT, SMALL
+from tests.support import budget_cluster, splitting_cluster
+from tests.support.budget_cluster import HEAVY, SETTINGS
+from tests.support.splitting_cluster import LARGE, LEFT, PARENT, RIGHT, SMALL
 
 MINUTE_MS = 60_000
 EXPIRES_MS = 30 * MINUTE_MS
@@ -25,7 +24,7 @@ APPROVING = {name: value for name, value in SETTINGS.items() if name != "dry_run
 }
 
 
-class Cluster(test_budgets.Cluster):
+class Cluster(budget_cluster.Cluster):
     """Two brokers of which one is hot. What is decided waits for approval."""
 
     def __init__(self, **settings: Any) -> None:
@@ -64,7 +63,7 @@ def ended(made: Round) -> list[ProposalNews]:
 
 
 def test_what_a_shedder_wants_waits_is_told_once_and_is_not_proposed_again() -> None:
-    acts = test_budgets.Cluster()
+    acts = budget_cluster.Cluster()
     wanted = [
         (
             decision.kind,
@@ -579,7 +578,7 @@ def split_order(kind: str, proposal_id: str, at_ms: int, **fields: Any) -> Recei
 
 
 def test_a_split_waits_and_is_approved_as_it_was_proposed() -> None:
-    cluster, large = test_split.Cluster(mode="approve"), {"a": {PARENT: LARGE}, "b": {}}
+    cluster, large = splitting_cluster.Cluster(mode="approve"), {"a": {PARENT: LARGE}, "b": {}}
     assert cluster.round(large).decisions == ()
     (proposal,) = cluster.memory.proposals
     assert (proposal.kind, proposal.bundle, proposal.source, proposal.children) == (
@@ -591,7 +590,7 @@ def test_a_split_waits_and_is_approved_as_it_was_proposed() -> None:
     assert cluster.round(large).proposals == ()
     order = split_order("approve-proposals", proposal.proposal_id, cluster.now_ms)
     (made,) = cluster.round(large, commands=(order,)).decisions
-    (acts,) = test_split.Cluster().round(large).decisions
+    (acts,) = splitting_cluster.Cluster().round(large).decisions
     same = (
         "kind",
         "bundle",
@@ -613,7 +612,7 @@ def test_a_split_waits_and_is_approved_as_it_was_proposed() -> None:
 
 
 def test_a_split_that_was_rejected_is_not_proposed_again_and_its_bundle_may_still_move() -> None:
-    cluster, large = test_split.Cluster(mode="approve"), {"a": {PARENT: LARGE}, "b": {}}
+    cluster, large = splitting_cluster.Cluster(mode="approve"), {"a": {PARENT: LARGE}, "b": {}}
     cluster.round(large)
     (proposal,) = cluster.memory.proposals
     order = split_order(
@@ -643,7 +642,7 @@ def test_a_split_that_was_rejected_is_not_proposed_again_and_its_bundle_may_stil
 def test_an_approval_of_a_split_is_checked_against_the_limits_of_now(
     settings: dict[str, Any], rule: str
 ) -> None:
-    cluster, large = test_split.Cluster(mode="approve"), {"a": {PARENT: LARGE}, "b": {}}
+    cluster, large = splitting_cluster.Cluster(mode="approve"), {"a": {PARENT: LARGE}, "b": {}}
     cluster.round(large)
     (proposal,) = cluster.memory.proposals
     cluster.config = cluster_config({**cluster.config.given, **settings})
@@ -657,7 +656,7 @@ def test_an_approval_of_a_split_is_checked_against_the_limits_of_now(
 def test_an_approved_split_is_not_made_beside_the_children_that_a_broker_has_made_meanwhile() -> (
     None
 ):
-    cluster, large = test_split.Cluster(mode="approve"), {"a": {PARENT: LARGE}, "b": {}}
+    cluster, large = splitting_cluster.Cluster(mode="approve"), {"a": {PARENT: LARGE}, "b": {}}
     cluster.round(large)
     (proposal,) = cluster.memory.proposals
     order = split_order("approve-proposals", proposal.proposal_id, cluster.now_ms)

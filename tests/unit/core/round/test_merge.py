@@ -6,7 +6,7 @@ from functools import partial
 from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.model.memory import Memory, Mergeable
 from lb_stream.core.model.topics import Ring
-from tests.unit.core.round.test_split import Cluster
+from tests.support.splitting_cluster import Cluster
 
 MINUTE_MS = 60_000
 NAMES = Ring.new("t/n", 8).names

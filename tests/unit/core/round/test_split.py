@@ -1,6 +1,5 @@
 """The split check within a round: what is decided, remembered and recorded. How it goes on is in scenarios/*split*.txt."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -8,54 +7,15 @@ import pytest
 
 from lb_stream.agent.obey import Seen, judge
 from lb_stream.contracts.reports import Ack, BundleStats, SplitAsk
-from lb_stream.core.averages import fold
-from lb_stream.core.averages.cluster_view import view_of
-from lb_stream.core.commands.responder import Received
-from lb_stream.core.config.cluster_config import ClusterConfig, cluster_config
-from lb_stream.core.model.blocks import Shard
-from lb_stream.core.model.memory import Memory, Pending
+from lb_stream.core.config.cluster_config import cluster_config
+from lb_stream.core.model.memory import Pending
 from lb_stream.core.model.operator_state import OperatorState
-from lb_stream.core.round.decide import Inbox, Round, decide
+from lb_stream.core.round.decide import Round
 from lb_stream.core.splitting.config import MIB
-from tests.support.build import Report, batch_of
-from tests.unit.core.test_vectors import vector
+from tests.support.splitting_cluster import LARGE, LEFT, PARENT, RIGHT, SMALL, Cluster
+from tests.support.vectors import vector
 
-PARENT, LEFT, RIGHT = (
-    "t/n/0x00000000_0x40000000",
-    "t/n/0x00000000_0x20000000",
-    "t/n/0x20000000_0x40000000",
-)
 OTHER = "t/n/0x40000000_0x80000000"
-LARGE, SMALL = BundleStats(topics=1200), BundleStats(topics=5)
-
-
-class Cluster:
-    """Brokers that report what they are told to, and the balancer's memory."""
-
-    def __init__(self, **settings: Any) -> None:
-        self.config: ClusterConfig = cluster_config(
-            {"dry_run": False, "shedding_enabled": False} | settings
-        )
-        self.shard, self.memory, self.now_ms = Shard.empty(), Memory(), 1_000_000
-
-    def round(
-        self,
-        owned: Mapping[str, Mapping[str, BundleStats]],
-        acks: tuple[Ack, ...] = (),
-        wait_ms: int = 1_000,
-        asks: tuple[tuple[str, SplitAsk], ...] = (),
-        commands: tuple[Received, ...] = (),
-    ) -> Round:
-        self.now_ms += wait_ms
-        reports = [
-            Report(broker, self.now_ms, bundles, offset=self.now_ms + place)
-            for place, (broker, bundles) in enumerate(owned.items())
-        ]
-        self.shard, _ = fold(self.shard, batch_of(reports), self.now_ms, self.config.fold)
-        view = view_of("c", [self.shard], self.now_ms, self.config.balancer.weights)
-        done = decide(view, self.memory, Inbox(acks, asks=asks, commands=commands), self.config)
-        self.memory, self.last = Memory.from_json(done.memory.to_json()), done
-        return done
 
 
 def records(done: Round) -> list[tuple[str, str, str | None, int]]:

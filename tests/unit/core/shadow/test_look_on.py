@@ -9,7 +9,6 @@ import pytest
 
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.keys import SettingError
-from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.averages import fold
 from lb_stream.core.averages.cluster_view import view_of
 from lb_stream.core.commands.settings import config_of
@@ -19,13 +18,10 @@ from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.core.round.decide import Inbox, Round, decide
 from lb_stream.core.shadow.look_on import Entry, Looked, ShadowMemory, look_on, real_entry
 from tests.support.build import Report, batch_of
+from tests.support.hot_broker import BUNDLES, HOT, SETTINGS, STATS
 
-BUNDLES = [f"t/n/0x{number}0000000_0x{number + 1}0000000" for number in range(8)]
-STATS = BundleStats(topics=1, msg_throughput_in=10e6, msg_rate_in=1e3)
-HOT = {"a": BUNDLES[:6], "b": BUNDLES[6:7], "c": BUNDLES[7:]}
 CPU_OF_A_BUNDLE = 15.0
 MINUTE_MS = 60_000
-SETTINGS = {"history_ratio": 0.0, "min_throughput_mb": 0.0, "shedding_grace_period_ms": 0}
 DAY_MS = 86_400_000
 
 

@@ -1,7 +1,5 @@
 """The specification's worked examples of the shedders, under the profiles that they hold for."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,24 +8,10 @@ import pytest
 from lb_stream.core.config.cluster_config import ClusterConfig, cluster_config
 from lb_stream.core.model.view import ClusterView
 from lb_stream.core.shedding.base import ShedContext
-from lb_stream.core.shedding.transfer import TransferShedderConfig
-from lb_stream.core.shedding.transfer_cycle import Cycle, LoadStore, Top, run_cycle
 from tests.conformance.forms import view_of_loads
+from tests.support.vectors import cycles, settings_of, vector
 
 PROFILES = ("pulsar-4.0", "documented")
-NOW_MS = 1_700_000_000_000
-
-
-def vector(name: str) -> Any:
-    return json.loads(
-        (Path(__file__).parents[3] / "data" / "vectors" / f"{name}.json").read_text(
-            encoding="utf-8"
-        )
-    )
-
-
-def settings_of(given: dict[str, Any], **own: Any) -> dict[str, Any]:
-    return {name: value for name, value in given.items() if not name.startswith("_")} | own
 
 
 def shed(
@@ -243,53 +227,6 @@ def test_the_amount_in_the_avg_shedders_example_is_too_little_for_the_default_mi
 
 
 # --- TransferShedder ---
-
-
-def cycles(
-    case: dict[str, Any], rounds: int = 4, **settings: Any
-) -> list[tuple[Cycle, list[list[Any]]]]:
-    """Some passes over a cluster that stays as it is: what each came to, and its moves as [bundle, source, destination, reason]."""
-    given = settings_of(
-        vector("shed_transfer")["config"], shedding_strategy="TransferShedder", **settings
-    )
-    config = cluster_config(given).shedder_config
-    assert isinstance(config, TransferShedderConfig)
-    brokers, lists = case["brokers"], case["topBundles"]
-    names = [name for rows in lists.values() for name, _ in rows]
-
-    def top(row: int) -> Top:
-        rows = lists.get(list(brokers)[row], [])
-        loads = np.array([load for _, load in rows], float)
-        return Top(
-            np.array([names.index(name) for name, _ in rows], np.intp),
-            loads,
-            np.ones(len(rows), np.bool_),
-        )
-
-    store = LoadStore(
-        tuple(brokers),
-        np.array([broker["weightedMaxEMA"] for broker in brokers.values()]),
-        np.array([broker["msgThroughputEMA"] for broker in brokers.values()], float),
-        np.array([broker["throughput"] for broker in brokers.values()], float),
-        np.full(len(brokers), NOW_MS),
-        top,
-    )
-    found, hits = [], 0
-    for _ in range(rounds):
-        cycle = run_cycle(store, config.limits, hits, {}, lambda *_: True, NOW_MS)
-        hits = cycle.hits
-        places = [(move.source, move.destination) for move in cycle.moves]
-        ends = [[None if row is None else store.names[row] for row in pair] for pair in places]
-        found.append(
-            (
-                cycle,
-                [
-                    [names[move.bundle], *end, move.why.reason]
-                    for move, end in zip(cycle.moves, ends, strict=True)
-                ],
-            )
-        )
-    return found
 
 
 @pytest.mark.parametrize("profile", PROFILES)

@@ -16,7 +16,6 @@ from lb_stream.core.splitting import (
     Cut,
     OwnBundles,
     Range,
-    SplitLoads,
     SplitMemory,
     SplitRejected,
     Topics,
@@ -26,21 +25,11 @@ from lb_stream.core.splitting import (
 from lb_stream.core.splitting.config import MIB
 from lb_stream.core.splitting.modular import split_task
 from lb_stream.core.splitting.simple import split_simple
-from lb_stream.core.splitting.trigger import REASONS
-from tests.unit.core.test_vectors import PROFILES, vector
+from tests.support.split_cases import FLOW, flow_bundle, limits, loads, number, task, topics_at
+from tests.support.vectors import PROFILES, vector
 
 FULL = 0xFFFFFFFF
 SMALL = "t/n/0x00000000_0x40000000"
-
-
-def number(text: str | None) -> int | None:
-    return None if text is None else int(text, 16)
-
-
-def topics_at(hashes: list[int], rate: Any = 0.0, throughput: Any = 0.0) -> Topics:
-    count = len(hashes)
-    figures = (np.broadcast_to(np.asarray(one, np.float64), count) for one in (rate, throughput))
-    return Topics(np.array(hashes, np.int64), *figures, np.ones(count, np.bool_))
 
 
 def boundaries(algorithm: str, bundle: Range, **settings: Any) -> Boundaries:
@@ -138,25 +127,6 @@ def test_forced_positions_count_without_topics() -> None:
         boundaries("specified_positions_divide", Range(0, 100, topics_at([]), (7,))).why
         == "too_few_topics"
     )
-
-
-FLOW = vector("split_flow_or_qps")
-
-
-def flow_bundle() -> Range:
-    rows = FLOW["topics"]
-    topics = topics_at(
-        [int(row["hash"], 16) for row in rows],
-        [row["rate"] for row in rows],
-        [row["throughputMiB"] * MIB for row in rows],
-    )
-    return Range(*map(number, FLOW["range"]), topics)
-
-
-def limits(case: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in case.items() if name.startswith("loadBalancer")} | {
-        "flowOrQpsDifferenceThresholdPercentage": 10
-    }
 
 
 @pytest.mark.parametrize(
@@ -329,28 +299,6 @@ def test_a_split_that_cannot_be_performed_says_why(
 
 
 # --- triggers ---
-
-
-def loads(**columns: Any) -> SplitLoads:
-    """One bundle, or several where a column is a list."""
-    count = max((len(column) for column in columns.values() if isinstance(column, list)), default=1)
-    given = {"topics": 2, "sessions": 0, "rate": 0.0, "throughput": 0.0} | columns
-    kinds = {"topics": np.int64, "sessions": np.int64, "rate": np.float64, "throughput": np.float64}
-    return SplitLoads(
-        **{
-            name: np.broadcast_to(np.asarray(value, kinds[name]), count)
-            for name, value in given.items()
-        }
-    )
-
-
-def task(given: SplitLoads, bundles: int = 4, **settings: Any) -> list[str]:
-    """The reasons of the bundles that the modular manager splits, all of one namespace."""
-    census = lambda rows: (np.zeros(len(rows), np.int64), np.array([bundles]))  # noqa: E731
-    found = split_task(
-        given, np.ones(len(given), np.bool_), census, cluster_config(settings).splitting
-    )
-    return [REASONS[reason] for reason in found.reasons]
 
 
 @pytest.mark.parametrize("profile", PROFILES)

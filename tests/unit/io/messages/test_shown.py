@@ -3,7 +3,6 @@
 import io
 import json
 import tempfile
-import unicodedata
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -13,20 +12,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from lb_stream.cli.shared.output import styled, table
-from lb_stream.contracts.decisions import example_decision
-from lb_stream.contracts.tables import (
-    BROKER_LOADS,
-    COMMANDS,
-    DECISIONS,
-    LEADERS,
-    OUTCOMES,
-    REFUSALS,
-    ROUNDS,
-)
-from lb_stream.core.model.memory import Memory
 from lb_stream.io.messages.shown import in_html, in_json, shown
 from tests.support.lbctl_runner import lbctl
-from tests.support.table_rows import NOW, decided, fill, load
+from tests.support.shown_tables import obeyed, write
 
 PARTS = (
     "b-1", "[/]", "[bold]", "[red]x[/red]", "[link=http://x]", ":smile:", "\\", "\x1b[31m", "\x1b]0;title\x07", "\x1b]8;;http://x\x1b\\",
@@ -37,14 +25,6 @@ LETTERS = st.characters(exclude_categories=["Cs"])
 NAMES = st.lists(st.sampled_from(PARTS) | st.text(LETTERS, max_size=4), min_size=1, max_size=5).map(
     "".join
 )
-UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
-
-
-def obeyed(text: str, keep: str = "\n") -> list[str]:
-    """What a terminal would act on instead of showing it."""
-    return [
-        letter for letter in text if unicodedata.category(letter) in UNSEEN and letter not in keep
-    ]
 
 
 @given(st.text(st.characters()))
@@ -100,49 +80,6 @@ COMMANDS_THAT_SHOW_NAMES = (
     ("commands",), ("sql", "from decisions"), ("sql", "select broker from broker_loads"), ("sql", "from rounds", "--json"),
     ("brokers", "--json"), ("report", "--out", "page.html"),
 )  # fmt: skip
-
-
-def write(folder: Path, broker: str, bundle: str) -> None:
-    """Tables in which a broker and a bundle have these names, and errors and refusals name them."""
-    fill(folder, ROUNDS, [{"cluster": "eu-1", "seq": 1, "log_seq": 1, "now_ms": NOW, "epoch": 1, "batch_id": 1, "outcomes": "[]",
-                           "inputs": '{"settings": {}}', "memory": Memory().to_json(), "error": f"{broker} fails"}])  # fmt: skip
-    fill(
-        folder,
-        BROKER_LOADS,
-        [load("eu-1", 1, broker, 5.0), load("eu-1", 1, "b-2:80", 1.0, alive=False)],
-    )
-    one = example_decision(
-        decision_id="eu-1:1:0",
-        seq=1,
-        bundle=bundle,
-        issued_ms=NOW,
-        source=broker,
-        destination="b-2:80",
-    )
-    fill(folder, DECISIONS, [decided(one)])
-    fill(
-        folder,
-        OUTCOMES,
-        [
-            {
-                "decision_id": "eu-1:1:0",
-                "cluster": "eu-1",
-                "seq": 1,
-                "outcome": "refused",
-                "detail": broker,
-                "took_ms": 5,
-            }
-        ],
-    )
-    fill(folder, REFUSALS, [{"cluster": "eu-1", "seq": 1, "now_ms": NOW, "rule": "most_topics", "broker": broker, "subjects": [bundle],
-                             "count": 1, "unit": broker}])  # fmt: skip
-    fill(
-        folder,
-        LEADERS,
-        [{"pipeline": broker, "epoch": 1, "host": bundle, "pid": 1, "since_ms": NOW}],
-    )
-    fill(folder, COMMANDS, [{"cluster": "eu-1", "id": "c", "by": broker, "kind": "x", "arguments": json.dumps({"bundle": bundle}),
-                             "outcome": "refused", "text": bundle, "at_ms": NOW, "log_seq": 1}])  # fmt: skip
 
 
 @settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck))

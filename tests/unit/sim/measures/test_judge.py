@@ -11,7 +11,7 @@ from lb_stream.sim.measures import measure
 from lb_stream.sim.play import play, read_policy
 from lb_stream.sim.scenario import read_scenario
 from tests.record_measures import measured_by
-from tests.unit.sim.measures.test_measures import differing
+from tests.unit.sim.measures.differing import differing
 
 PROJECT = Path(__file__).parents[4]
 FOLDER = Path(

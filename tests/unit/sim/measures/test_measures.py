@@ -1,7 +1,6 @@
 """The measures are those that another program, made from the same definitions, found in recorded traces."""
 
 import json
-import math
 import re
 from pathlib import Path
 from typing import Any
@@ -12,24 +11,9 @@ from lb_stream.cli.simulate.page import page
 from lb_stream.sim.measures import measure, measured
 from tests.record_measures import CASES, FIGURES, Case
 from tests.support.small_scenario import event, small_scenario
+from tests.unit.sim.measures.differing import differing
 
 RECORDED: dict[str, dict[str, Any]] = json.loads(FIGURES.read_text())
-
-
-def differing(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
-    """What is not alike to a millionth: name → both."""
-    assert list(ours) == list(theirs)
-    found = {}
-    for name, one in ours.items():
-        other = theirs[name]
-        if isinstance(one, dict):
-            found |= {f"{name}.{key}": both for key, both in differing(one, other).items()}
-        elif isinstance(one, float) and isinstance(other, float):
-            if not math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-9):
-                found[name] = (one, other)
-        elif one != other or type(one) is not type(other):
-            found[name] = (one, other)
-    return found
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
