@@ -122,7 +122,7 @@ lock: java $(PACKAGE_STAMP) ## rewrite requirements*.lock from pyproject.toml, a
 	  --no-header --no-annotate --no-emit-index-url --no-emit-find-links -o requirements-pulsar.lock
 	sed -n 's/^kubernetes = \["\(.*\)"\]/\1/p' pyproject.toml | .make/uv/bin/uv pip compile -q - --universal --python-version 3.11 --generate-hashes \
 	  --no-header --no-annotate --no-emit-index-url --no-emit-find-links -o requirements-kubernetes.lock
-	$(BIN)/python -m lb_stream.io.local.jars --relock
+	$(BIN)/python -m lb_stream.kit.fetch_jars --relock
 
 clean: ## remove what set-up and runs have made: .venv, .jars, .lb (the demo's broker and tables), caches
 	@test ! -x $(BIN)/lbctl || $(BIN)/lbctl kafka stop || true
@@ -170,10 +170,10 @@ $(KUBERNETES_STAMP): | $(PIP_STAMP)
 
 $(JARS_STAMP): | $(PACKAGE_STAMP)
 	@echo "4/5 jars of Spark's connectors and of Kafka (about 70 MB)"
-	@$(BIN)/python -m lb_stream.io.local.jars
+	@$(BIN)/python -m lb_stream.kit.fetch_jars
 	@rm -f $(JARS)/.jars-*; touch $@
 
 $(ARCHIVE_STAMP): | $(JARS_STAMP)
 	@echo "5/5 archive of Java's classes, with which jobs start in two thirds of the time (190 MB, a minute)"
-	@$(BIN)/python -m lb_stream.job.record_classes
+	@$(BIN)/python -m lb_stream.kit.record_classes
 	@rm -f $(VENV)/.archive-*; touch $@

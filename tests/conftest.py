@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lb_stream.contracts.settings import TopicSettings
-from lb_stream.io.local.embedded_kafka import EmbeddedKafka
+from lb_stream.kit.embedded_kafka import EmbeddedKafka
 from tests.support.recorded_tables import Recorder, batches, record
 from tests.support.topics import topics_by
 

@@ -29,7 +29,7 @@ from lb_stream.contracts.decisions import Decision, read_decision
 from lb_stream.core.model.names import parse_bundle
 from lb_stream.io.kafka.checkpoint import next_offsets
 from lb_stream.io.leadership.leader import announce
-from lb_stream.io.local.embedded_kafka import EmbeddedKafka
+from lb_stream.kit.embedded_kafka import EmbeddedKafka
 from lb_stream.store import Store
 from tests.e2e.kafka_reads import committed, end_offsets
 from tests.e2e.pipeline import Pipeline, wait_until

@@ -1,1 +1,1 @@
-"""Everything that touches the world outside: Java, jars, the embedded Kafka broker, topics, tables, the outbox."""
+"""Everything that touches the world outside: Java, jars, topics, tables, the outbox."""

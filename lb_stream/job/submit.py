@@ -33,7 +33,7 @@ def archive_path(java: Java, pyspark: Path, jars: Iterable[Path]) -> Path:
 
     Java can write the classes that a process has loaded to a file, and map that file at the next
     start (application class data sharing). An archive belongs to one Java and one class path. Its
-    name is a hash of both, so one that has become unfit isn't found. record_classes.py makes it.
+    name is a hash of both, so one that has become unfit isn't found. lb_stream.kit.record_classes makes it.
     `pyspark`: the package's folder. `jars`: the driver's own, in the order of the class path.
     """
     seen = [f"{java.path.resolve()} {java.version}"]

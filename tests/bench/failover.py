@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from lb_stream.contracts.commands import Claim
-from lb_stream.io.local.embedded_kafka import EmbeddedKafka
+from lb_stream.kit.embedded_kafka import EmbeddedKafka
 from tests.e2e.standbys import Job, Stage, new_pipeline, staged
 from tests.support.topics import topics_named
 

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lb_stream.io.local.embedded_kafka import EmbeddedKafka
-from lb_stream.job.record_classes import record_classes
+from lb_stream.kit.embedded_kafka import EmbeddedKafka
+from lb_stream.kit.record_classes import record_classes
 from tests.e2e import backlog
 from tests.e2e.pipeline import Pipeline, wait_until
 from tests.support.killing import processes

@@ -23,8 +23,8 @@ from typing import Any
 import pyarrow as pa
 
 from lb_stream.contracts.tables import BUNDLE_AVERAGES
-from lb_stream.io.local.embedded_kafka import EmbeddedKafka
-from lb_stream.io.local.jars import retrieve
+from lb_stream.kit.embedded_kafka import EmbeddedKafka
+from lb_stream.kit.fetch_jars import fetch_jars
 from lb_stream.store import Store
 from lb_stream.stream.figures import write_file
 from tests.e2e import backlog
@@ -180,7 +180,7 @@ def main() -> int:
     if given.tables_only:
         print(json.dumps({"log_and_tables": alone}))
         return 0
-    retrieve(extras=["s3"])
+    fetch_jars(extras=["s3"])
     with tempfile.TemporaryDirectory() as folder:
         batches = measured(Path(folder), given.batches, given.seconds)
     if given.keep is not None:

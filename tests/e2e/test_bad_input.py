@@ -8,7 +8,7 @@ import pytest
 from kafka import KafkaProducer
 
 from lb_stream.contracts.base import LARGEST_RECORD_BYTES
-from lb_stream.io.local.embedded_kafka import EmbeddedKafka
+from lb_stream.kit.embedded_kafka import EmbeddedKafka
 from tests.e2e.kafka_reads import committed
 from tests.e2e.pipeline import Pipeline
 from tests.support.topics import topics_named

@@ -26,7 +26,7 @@ import pytest
 from deltalake import DeltaTable
 
 from lb_stream.contracts.decisions import Explain, read_decision
-from lb_stream.io.local.embedded_kafka import EmbeddedKafka
+from lb_stream.kit.embedded_kafka import EmbeddedKafka
 from tests.captured import LOAD_REPORTS, METADATA, lines, stored_reports
 from tests.e2e.kafka_reads import committed, end_offsets
 from tests.e2e.pipeline import Pipeline

@@ -9,8 +9,8 @@ import pytest
 from lb_stream.agent import Agent, AgentConfig
 from lb_stream.contracts.settings import TopicSettings
 from lb_stream.core.model.names import parse_bundle
-from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from lb_stream.io.lookup import Lookup, LookupConfig
+from lb_stream.kit.embedded_kafka import EmbeddedKafka
 from lb_stream.sim import SimBroker, build_cluster
 from lb_stream.sim.brokers import wall_clock_ms
 from tests.e2e.operator import CLUSTER, Operator

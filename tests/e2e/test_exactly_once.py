@@ -20,7 +20,7 @@ from deltalake.exceptions import DeltaError
 
 from lb_stream.contracts.settings import CRASH_POINTS
 from lb_stream.io.kafka.set_aside import ENDS
-from lb_stream.io.local.embedded_kafka import EmbeddedKafka
+from lb_stream.kit.embedded_kafka import EmbeddedKafka
 from tests.e2e import backlog
 from tests.e2e.kafka_reads import committed
 from tests.e2e.pipeline import LONGEST_RUN_S, Pipeline, wait_until

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from lb_stream.cli.main import app
 from lb_stream.contracts.settings import TopicSettings
 from lb_stream.io.kafka.orders import order, send_order
-from lb_stream.io.local.embedded_kafka import EmbeddedKafka
+from lb_stream.kit.embedded_kafka import EmbeddedKafka
 from lb_stream.stream.shards.directory import FOLDER
 from tests.e2e.pipeline import Pipeline, wait_until
 from tests.support.decoding import report

@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 from kafka import KafkaProducer
 
 from lb_stream.contracts.base import LARGEST_RECORD_BYTES
-from lb_stream.io.local.embedded_kafka import EmbeddedKafka
+from lb_stream.kit.embedded_kafka import EmbeddedKafka
 from lb_stream.stream.context import DecodeConfig
 from lb_stream.stream.shards.directory import ShardMap
 from tests.e2e import scalar

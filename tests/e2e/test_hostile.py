@@ -27,7 +27,7 @@ from typing import Any, Self
 
 import pytest
 
-from lb_stream.io.local.embedded_kafka import EmbeddedKafka
+from lb_stream.kit.embedded_kafka import EmbeddedKafka
 from tests.e2e.attacks import FUZZ, PARTITIONS, WILD, Attacker
 from tests.e2e.calm_brokers import NAMES
 from tests.e2e.hostile import UNTIMED, Watcher

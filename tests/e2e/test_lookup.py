@@ -20,9 +20,9 @@ from lb_stream.contracts.decisions import Ownership
 from lb_stream.contracts.settings import TopicSettings
 from lb_stream.core.model.topics import Ring
 from lb_stream.io.kafka.topics import create_topics, topic_specs
-from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from lb_stream.io.lookup.client import ASK_AGAIN_S, Found, Lookup, LookupConfig, LookupFailed, Stale
 from lb_stream.io.lookup.server import serve_lookups
+from lb_stream.kit.embedded_kafka import EmbeddedKafka
 
 pytestmark = pytest.mark.e2e
 

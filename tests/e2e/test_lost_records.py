@@ -8,7 +8,7 @@ import pytest
 from kafka import KafkaAdminClient, TopicPartition
 
 from lb_stream.contracts.settings import TopicSettings
-from lb_stream.io.local.embedded_kafka import EmbeddedKafka
+from lb_stream.kit.embedded_kafka import EmbeddedKafka
 from tests.e2e.pipeline import LONGEST_RUN_S, Pipeline, wait_until
 
 pytestmark = [pytest.mark.jvm, pytest.mark.e2e, pytest.mark.long]

@@ -13,7 +13,7 @@ from kafka import KafkaProducer
 
 from lb_stream.contracts.settings import TopicSettings
 from lb_stream.io.kafka.topics import create_topics, topic_specs
-from lb_stream.io.local.embedded_kafka import EmbeddedKafka
+from lb_stream.kit.embedded_kafka import EmbeddedKafka
 from tests.support.classic_screens import MODULAR, OURS, SEVEN, SIMPLE, THREE
 from tests.support.lbctl_runner import lbctl
 

@@ -14,8 +14,8 @@ import pytest
 
 from lb_stream.contracts.settings import TopicSettings
 from lb_stream.io.kafka.checkpoint import is_finished, last_batch
-from lb_stream.io.local.embedded_kafka import EmbeddedKafka
-from lb_stream.io.local.jars import retrieve
+from lb_stream.kit.embedded_kafka import EmbeddedKafka
+from lb_stream.kit.fetch_jars import fetch_jars
 from tests.e2e import backlog
 from tests.e2e.kafka_reads import committed
 from tests.e2e.pipeline import Pipeline, wait_until
@@ -52,7 +52,7 @@ def finished(pipeline: Pipeline) -> int:
 def run(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory, seed: int) -> Iterator[Run]:
     """The backlog, read by a job that is killed in between."""
     chance = random.Random(seed)
-    retrieve(extras=["s3"])
+    fetch_jars(extras=["s3"])
     with s3_server() as server:
         settings = backlog.SETTINGS | server.settings("lb")
         pipeline = Pipeline(

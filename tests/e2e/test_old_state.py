@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lb_stream.contracts.base import canonical_json
-from lb_stream.io.local.embedded_kafka import EmbeddedKafka
+from lb_stream.kit.embedded_kafka import EmbeddedKafka
 from tests.e2e.pipeline import Pipeline
 from tests.old_state import (
     BEFORE,

@@ -13,7 +13,7 @@ from kafka import KafkaConsumer, TopicPartition
 from lb_stream.agent import Agent, AgentConfig
 from lb_stream.contracts.settings import TopicSettings
 from lb_stream.core.model.names import parse_bundle
-from lb_stream.io.local.embedded_kafka import EmbeddedKafka
+from lb_stream.kit.embedded_kafka import EmbeddedKafka
 from lb_stream.sim import SimBroker, SimCluster, build_cluster
 from lb_stream.sim.brokers import wall_clock_ms
 from tests.e2e.pipeline import Pipeline, wait_until

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lb_stream.contracts.settings import TopicSettings
-from lb_stream.io.local.embedded_kafka import EmbeddedKafka
+from lb_stream.kit.embedded_kafka import EmbeddedKafka
 from tests.e2e.pipeline import Pipeline, wait_until
 from tests.e2e.restarts import BROKERS, COMPARED, ROUNDS, SETTINGS, reports, without_epoch
 from tests.support.topics import with_own_outputs

@@ -25,8 +25,8 @@ from lb_stream.io.kafka.checkpoint import LostRecords, check_none_lost
 from lb_stream.io.kafka.outbox import Outbox
 from lb_stream.io.kafka.rights import Denied, denied_in
 from lb_stream.io.kafka.topics import create_topics, topic_specs
-from lb_stream.io.local import embedded_kafka
-from lb_stream.io.local.embedded_kafka import EmbeddedKafka
+from lb_stream.kit import embedded_kafka
+from lb_stream.kit.embedded_kafka import EmbeddedKafka
 from lb_stream.stream.ports import Logged
 
 pytestmark = pytest.mark.e2e

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lb_stream.contracts.settings import TopicSettings
-from lb_stream.io.local.embedded_kafka import EmbeddedKafka
+from lb_stream.kit.embedded_kafka import EmbeddedKafka
 from tests.e2e.pipeline import Pipeline
 from tests.e2e.restarts import COMPARED, SETTINGS, reports, without_epoch
 from tests.support.lbctl_runner import lbctl

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from lb_stream.cli.main import app
 from lb_stream.contracts.settings import TopicSettings
-from lb_stream.io.local.embedded_kafka import EmbeddedKafka
+from lb_stream.kit.embedded_kafka import EmbeddedKafka
 from lb_stream.store import Store
 from lb_stream.stream.shards.directory import read_directory
 from tests.e2e.pipeline import Pipeline

@@ -9,7 +9,7 @@ from kafka import KafkaProducer
 
 from lb_stream.contracts.settings import TopicSettings
 from lb_stream.io.kafka.checkpoint import first_offsets, last_batch, planned_offsets
-from lb_stream.io.local.embedded_kafka import EmbeddedKafka
+from lb_stream.kit.embedded_kafka import EmbeddedKafka
 from lb_stream.store import Store
 from tests.e2e.pipeline import Pipeline, wait_until
 

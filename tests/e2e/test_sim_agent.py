@@ -19,7 +19,7 @@ from lb_stream.contracts.decisions import Decision, Ownership, example_decision
 from lb_stream.contracts.reports import Ack, Goodbye, Heartbeat, ModularLoadReport
 from lb_stream.contracts.settings import TopicSettings
 from lb_stream.io.kafka.topics import create_topics, topic_specs
-from lb_stream.io.local.embedded_kafka import EmbeddedKafka
+from lb_stream.kit.embedded_kafka import EmbeddedKafka
 from lb_stream.sim import SimBroker, SimCluster, build_cluster
 from lb_stream.sim.brokers import wall_clock_ms
 from tests.support.killing import kill_kafka

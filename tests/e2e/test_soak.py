@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from lb_stream.contracts.settings import TopicSettings, UpkeepSettings
-from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from lb_stream.io.tables.upkeep import maintain
+from lb_stream.kit.embedded_kafka import EmbeddedKafka
 from lb_stream.store import Store
 from tests.e2e import backlog
 from tests.e2e.pipeline import Pipeline, wait_until

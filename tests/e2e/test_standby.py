@@ -15,7 +15,7 @@ import pytest
 
 from lb_stream.contracts.commands import Claim, Tick
 from lb_stream.contracts.settings import TopicSettings
-from lb_stream.io.local.embedded_kafka import EmbeddedKafka
+from lb_stream.kit.embedded_kafka import EmbeddedKafka
 from tests.e2e.kafka_reads import committed
 from tests.e2e.pipeline import wait_until
 from tests.e2e.standbys import LONGEST_S, Job, Stage, new_pipeline, staged

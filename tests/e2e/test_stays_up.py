@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from lb_stream.job.process import end_session
+from lb_stream.kit.embedded_kafka import EmbeddedKafka
 from tests.e2e.hostile import UNTIMED
 from tests.e2e.kafka_reads import committed
 from tests.e2e.pipeline import Pipeline, wait_until

@@ -15,7 +15,7 @@ from lb_stream.io.kafka.topics import create_topics, topic_specs
 from lb_stream.io.leadership.clock import Clock
 from lb_stream.io.leadership.member import Member
 from lb_stream.io.leadership.signs import SignReader
-from lb_stream.io.local.embedded_kafka import EmbeddedKafka
+from lb_stream.kit.embedded_kafka import EmbeddedKafka
 from tests.e2e.pipeline import wait_until
 
 pytestmark = pytest.mark.e2e

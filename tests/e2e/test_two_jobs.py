@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lb_stream.contracts.settings import TopicSettings
-from lb_stream.io.local.embedded_kafka import EmbeddedKafka
+from lb_stream.kit.embedded_kafka import EmbeddedKafka
 from tests.e2e import backlog
 from tests.e2e.kafka_reads import committed
 from tests.e2e.pipeline import LONGEST_RUN_S, Pipeline, wait_until

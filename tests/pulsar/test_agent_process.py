@@ -15,7 +15,7 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from lb_stream.contracts.decisions import example_decision
 from lb_stream.contracts.settings import TopicSettings
 from lb_stream.io.kafka.topics import create_topics, topic_specs
-from lb_stream.io.local.embedded_kafka import EmbeddedKafka
+from lb_stream.kit.embedded_kafka import EmbeddedKafka
 from tests.e2e.pipeline import wait_until
 from tests.pulsar.fake_cluster import FakeCluster, fake_cluster
 

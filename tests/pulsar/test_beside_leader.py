@@ -8,7 +8,7 @@ import pytest
 
 from lb_stream.agent.pulsar.leader_log import read_passes
 from lb_stream.contracts.settings import TopicSettings
-from lb_stream.io.local.embedded_kafka import EmbeddedKafka
+from lb_stream.kit.embedded_kafka import EmbeddedKafka
 from tests.e2e.pipeline import Pipeline, wait_until
 from tests.pulsar.real_cluster import SCRIPTS, agents, crowd_onto_the_first_broker, missing
 from tests.pulsar.testbed import started_bed

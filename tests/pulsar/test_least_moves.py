@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from lb_stream.io.local.embedded_kafka import EmbeddedKafka
+from lb_stream.kit.embedded_kafka import EmbeddedKafka
 from tests.e2e.pipeline import Pipeline, wait_until
 from tests.pulsar.real_cluster import (
     SCRIPTS,

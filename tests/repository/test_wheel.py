@@ -114,10 +114,11 @@ def test_every_file_is_found_from_an_empty_folder_and_the_jars_belong_there(
     installed: Installed,
 ) -> None:
     code = (
-        "import json, lb_stream.cli.demo.run as demo\n"
-        "from lb_stream.io.local import embedded_kafka, jars\n"
+        "import json, lb_stream.kit.demo.run as demo\n"
+        "from lb_stream.io.local import jars\n"
+        "from lb_stream.kit import embedded_kafka\n"
         "from lb_stream.job import submit\n"
-        "lock = jars.Lock()\n"
+        "lock = jars.JarsLock()\n"
         "option = embedded_kafka.EmbeddedKafka(embedded_kafka.Path('.lb'))._logging()[0]\n"
         "files = [lock.ivy, lock.settings, lock.hashes, demo.CONFIG, option.partition('=')[2], submit.JOB]\n"
         "files += [submit.DEFAULTS, submit.JVM_OPTIONS[-1].partition('=file://')[2]]\n"

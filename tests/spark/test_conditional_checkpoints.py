@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from lb_stream.io.local.jars import retrieve, spark_jars
+from lb_stream.io.local.jars import spark_jars
 from lb_stream.io.local.java import find_java
+from lb_stream.kit.fetch_jars import fetch_jars
 from lb_stream.store import Store
 from tests.support.s3_server import Request, s3_server
 
@@ -58,7 +59,7 @@ print(json.dumps(told))
 @pytest.fixture(scope="module")
 def done() -> tuple[dict[str, Any], list[Request], dict[str, str]]:
     """What the manager says, what it asked for, and what is in the bucket then."""
-    retrieve(extras=["s3"])
+    fetch_jars(extras=["s3"])
     with s3_server() as server:
         store = Store.at("s3://lb/checkpoint", server.options)
         given = {"folder": store.for_hadoop, "options": store.hadoop_options}

@@ -22,8 +22,8 @@ from kafka.errors import KafkaError
 
 from lb_stream.access.roles import Right
 from lb_stream.io.kafka.preflight import constant
-from lb_stream.io.local.embedded_kafka import HOST, EmbeddedKafka, free_port, server_properties
 from lb_stream.job.session import TOKENS_ALLOWED
+from lb_stream.kit.embedded_kafka import HOST, EmbeddedKafka, free_port, server_properties
 from tests.support.certificates import KEY_PASSWORD, Authority
 from tests.support.tokens import TokenIssuer
 

@@ -185,10 +185,10 @@ class Effective:
     def bootstrap(self) -> str:
         """Kafka's bootstrap servers: those set; or an embedded broker's that runs below this folder when nobody set any."""
         if ("kafka", "bootstrap_servers") not in self.origins:
-            from lb_stream.io.local.embedded_kafka import EmbeddedKafka
+            from lb_stream.io.local.running_kafka import find_running_kafka
 
             for folder in EMBEDDED_FOLDERS:
-                if running := EmbeddedKafka.running(folder):
+                if running := find_running_kafka(folder):
                     note(
                         f"using the broker in {folder} at {running.bootstrap} (another: --set kafka.bootstrap_servers=HOST:PORT)"
                     )

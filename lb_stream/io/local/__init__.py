@@ -1,1 +1,1 @@
-"""This machine: Java, jars, the embedded Kafka broker, processes, signals, settings out of files, a small HTTP server."""
+"""This machine: Java, jars, processes, signals, settings out of files, a small HTTP server."""

@@ -20,8 +20,8 @@ from rich.console import Console
 from rich.table import Table
 
 from lb_stream.contracts.tables import BATCHES
-from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from lb_stream.io.tables.delta import by_numbers, existing_table
+from lb_stream.kit.embedded_kafka import EmbeddedKafka
 from lb_stream.store import Store
 from tests.bench.fleet.mixed import SIZES, MixedFleet
 from tests.bench.fleet.model import Model, Run, clusters_within, fitted, needed, tick_limit

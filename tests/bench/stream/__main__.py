@@ -13,7 +13,7 @@ from types import FrameType
 from rich.console import Console
 from rich.table import Table
 
-from lb_stream.io.local.embedded_kafka import EmbeddedKafka
+from lb_stream.kit.embedded_kafka import EmbeddedKafka
 from tests.bench.stream.driver import can_watch
 from tests.bench.stream.figures import FIGURES, GROUPS, Bench, Measured, Size
 from tests.bench.stream.stepped import Place, progress

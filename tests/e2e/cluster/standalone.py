@@ -35,7 +35,7 @@ def documented_lines() -> dict[str, str]:
 def started_kafka(machine: Machine, log: Path) -> str:
     """A broker on a machine of its own, with which it goes; its bootstrap servers."""
     broker = f'EmbeddedKafka(Path("/var/tmp/kafka"), port=9092, host="{machine.address}")'
-    program = f"from pathlib import Path; from lb_stream.io.local.embedded_kafka import EmbeddedKafka; {broker}.start({STEP_S})"
+    program = f"from pathlib import Path; from lb_stream.kit.embedded_kafka import EmbeddedKafka; {broker}.start({STEP_S})"
     assert (
         machine.start(f"exec conf/deploy/entrypoint.sh python -c '{program}'", log).wait() == 0
     ), log.read_text()

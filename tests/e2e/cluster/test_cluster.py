@@ -23,7 +23,7 @@ from typing import Any
 
 import pytest
 
-from lb_stream.io.local.jars import retrieve
+from lb_stream.kit.fetch_jars import fetch_jars
 from tests.e2e.cluster.machines import OUTSIDE, PROJECT, STORE, Network
 from tests.e2e.cluster.standalone import PARTITIONS, SparkCluster, settings, started_kafka
 from tests.e2e.kafka_reads import committed
@@ -80,7 +80,7 @@ def ran(
     shared = store if request.param == "folder" else None
     with ExitStack() as stack:
         if shared is None:
-            retrieve(extras=["s3"])
+            fetch_jars(extras=["s3"])
         network = stack.enter_context(Network())
         kept = {} if shared else stack.enter_context(s3_server(OUTSIDE)).settings("lb")
         kafka = started_kafka(

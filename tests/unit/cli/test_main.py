@@ -8,7 +8,6 @@ import sys
 import textwrap
 import time
 import tomllib
-import types
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -21,11 +20,11 @@ from typer.main import get_command
 
 import lb_stream
 from lb_stream.cli import main
-from lb_stream.cli.demo.command import command as demo_command
 from lb_stream.io.kafka import reachable
 from lb_stream.io.local.configuration import load_settings
 from lb_stream.io.local.jars import JarsError
 from lb_stream.io.local.java import JavaUnfit
+from lb_stream.kit.demo.command import command as demo_command
 from tests.support.lbctl_runner import lbctl
 from tests.support.recorded_tables import Recorder
 
@@ -63,7 +62,7 @@ def test_help_imports_nothing_heavy() -> None:
         "pydantic",
         "msgspec",
     )
-    heavy = (*packages, "lb_stream.core", "lb_stream.cli.demo.command")
+    heavy = (*packages, "lb_stream.core", "lb_stream.kit.demo.run")
     code = (
         "import sys; sys.argv = ['lbctl', '--help']\nfrom lb_stream.cli.main import main\n"
         f"try: main()\nfinally: print([name for name in {heavy!r} if name in sys.modules], file=sys.stderr)"
@@ -96,7 +95,7 @@ def test_the_version_is_printed_without_any_import() -> None:
     assert imported(code, ("typer", "rich", "pydantic", "pyarrow", "lb_stream.query")) == []
 
 
-HEAVY = ("pandas", "pyspark", "lb_stream.cli.demo.command")
+HEAVY = ("pandas", "pyspark", "lb_stream.kit.demo.run")
 LOOK = (
     "status", "brokers", "clusters list", "decisions", "commands", "proposals", "explain last",
     "cost", "leader", "shadow", "lookup shop/app-01/orders", "monitor", "sql 'select 1'",
@@ -386,27 +385,6 @@ def test_the_configurations_that_come_with_the_project_are_fit(name: str) -> Non
     assert settings.balancer
 
 
-# --- the demo ---
-
-
-def test_the_demos_own_options_are_those_of_its_module(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    called = {}
-
-    def command(shedder: str = "ThresholdShedder", rounds: int = 5) -> None:
-        """A stand-in."""
-        called.update(shedder=shedder, rounds=rounds)
-
-    module = types.ModuleType("lb_stream.cli.demo.command")
-    module.command = command  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "lb_stream.cli.demo.command", module)
-    assert lbctl("demo", "--shedder", "AvgShedder", "--rounds", "7", cwd=tmp_path).code == 0
-    assert called == {"shedder": "AvgShedder", "rounds": 7}
-    assert "A stand-in." in lbctl("demo", "--help", cwd=tmp_path).out
-    assert lbctl("demo", "--rounds", "many", cwd=tmp_path).code == 2
-
-
 # --- the job ---
 
 
@@ -441,7 +419,7 @@ def test_jars_that_cannot_be_had_are_exit_code_1_and_an_unfit_java_2(
         def fail(*_: object, error: Exception = error, **__: object) -> bool:
             raise error
 
-        monkeypatch.setattr("lb_stream.io.local.jars.retrieve", fail)
+        monkeypatch.setattr("lb_stream.kit.fetch_jars.fetch_jars", fail)
         result = lbctl("jars", "fetch", "--json", cwd=tmp_path)
         assert (result.code, result.out, result.err) == (code, "", f"lbctl: {error}\n")
 

@@ -8,8 +8,8 @@ import pytest
 
 from lb_stream.io.local.java import Java
 from lb_stream.job import submit
-from lb_stream.job.record_classes import record_classes
 from lb_stream.job.submit import archive_path, archive_prefix, submit_command
+from lb_stream.kit.record_classes import record_classes
 
 JAVA = Java(Path("/usr/bin/java"), "17.0.15")
 

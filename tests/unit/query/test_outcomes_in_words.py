@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from lb_stream.cli.demo.view import _decision_line
-from lb_stream.cli.demo.watch import Made
 from lb_stream.cli.monitor.dashboard import render
 from lb_stream.cli.report.page import _decisions, _marks
 from lb_stream.contracts.decisions import example_decision
 from lb_stream.contracts.tables import BROKER_LOADS, DECISIONS, OUTCOMES, OWNERSHIP, ROUNDS
 from lb_stream.core.model.memory import Memory
+from lb_stream.kit.demo.view import _decision_line
+from lb_stream.kit.demo.watch import Made
 from lb_stream.query.explained import explain_decision, explain_round
 from lb_stream.query.health import ClusterFacts, Facts, JobFacts
 from lb_stream.query.lake import open_lake

@@ -14,7 +14,7 @@ from lb_stream.console.sources.live import Follower
 from lb_stream.contracts.decisions import example_decision
 from lb_stream.contracts.settings import TopicSettings
 from lb_stream.io.kafka.topics import create_topics, topic_specs
-from lb_stream.io.local.embedded_kafka import EmbeddedKafka
+from lb_stream.kit.embedded_kafka import EmbeddedKafka
 
 PATIENCE_S = 120.0
 

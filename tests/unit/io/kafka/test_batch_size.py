@@ -9,7 +9,7 @@ from lb_stream.contracts.settings import KafkaSettings, Settings, StreamSettings
 from lb_stream.io.kafka import batch_size
 from lb_stream.io.kafka.batch_size import BATCH_BYTES, LOOKED_AT, largest_record, limit_batch_size
 from lb_stream.io.kafka.topics import create_topics, topic_specs
-from lb_stream.io.local.embedded_kafka import EmbeddedKafka
+from lb_stream.kit.embedded_kafka import EmbeddedKafka
 
 
 @pytest.mark.parametrize(

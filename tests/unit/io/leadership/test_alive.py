@@ -14,8 +14,8 @@ from lb_stream.io.leadership import alive
 from lb_stream.io.leadership.alive import make_way, who_runs
 from lb_stream.io.leadership.clock import Clock
 from lb_stream.io.leadership.leader import Leader, announce, this_host
-from lb_stream.io.local.embedded_kafka import EmbeddedKafka
 from lb_stream.io.local.processes import started_ms
+from lb_stream.kit.embedded_kafka import EmbeddedKafka
 from lb_stream.store import Store
 from lb_stream.stream.ports import Stopped
 from tests.support.table_rows import fill

@@ -9,25 +9,33 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from lb_stream.cli.run.jars import Extra
-from lb_stream.io.local import jars
-from lb_stream.io.local.compiled import CompileError, compiled_jar
-from lb_stream.io.local.jars import EXTRAS, JarsError, Lock, jar_paths, retrieve, spark_jars
+from lb_stream.io.local.jars import (
+    EXTRAS,
+    JarsError,
+    JarsLock,
+    compiled_jar,
+    jar_paths,
+    spark_jars,
+)
+from lb_stream.kit import fetch_jars as jars
+from lb_stream.kit.compile_jar import CompileError
+from lb_stream.kit.fetch_jars import fetch_jars
+from lb_stream.kit.jars_command import Extra
 
-PROJECT = Path(__file__).parents[4]
+PROJECT = Path(__file__).parents[3]
 IVY = """<ivy-module version="2.0"><info organisation="x" module="y"/><dependencies>
 <dependency org="a" name="one" rev="1.0" conf="spark->default"/><dependency org="b" name="two_2.13" rev="2.0" conf="broker->default"/>
 <dependency org="c" name="three" rev="3.0" conf="s3->default"/>
 </dependencies></ivy-module>"""
 
 
-def small_lock(folder: Path, content: dict[str, bytes]) -> Lock:
+def small_lock(folder: Path, content: dict[str, bytes]) -> JarsLock:
     folder.mkdir()
     (folder / "ivy.xml").write_text(IVY)
     (folder / "jars.sha256").write_text(
         "".join(f"{sha256(data).hexdigest()}  {name}\n" for name, data in content.items())
     )
-    return Lock(folder)
+    return JarsLock(folder)
 
 
 @pytest.fixture
@@ -40,7 +48,9 @@ def deliver(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
     }
     runs: list[int] = []
 
-    def run_ivy(folder: Path, lock: Lock, wanted: Sequence[str], progress: jars.Progress) -> None:
+    def run_ivy(
+        folder: Path, lock: JarsLock, wanted: Sequence[str], progress: jars.Progress
+    ) -> None:
         runs.append(1)
         for name, data in brings.items():
             if name.partition("/")[0] not in wanted:
@@ -62,7 +72,7 @@ def test_every_jar_has_an_exact_revision_and_one_configuration() -> None:
 
 
 def test_the_versions_that_must_agree_do() -> None:
-    listed = Lock().modules()
+    listed = JarsLock().modules()
     assert {"spark-sql-kafka-0-10_2.13-4.2.0.jar", "delta-spark_4.2_2.13-4.4.0.jar"} <= set(
         listed["spark"]
     )
@@ -79,13 +89,13 @@ def test_the_versions_that_must_agree_do() -> None:
 def test_what_ships_with_spark_is_not_fetched_again() -> None:
     assert not [
         jar
-        for jar in Lock().modules()["spark"]
+        for jar in JarsLock().modules()["spark"]
         if jar.startswith(("hadoop-", "scala-library", "log4j", "slf4j", "parquet"))
     ]
 
 
 def test_every_jar_listed_has_a_hash() -> None:
-    lock = Lock()
+    lock = JarsLock()
     assert set(lock.expected()) == {
         f"{configuration}/{jar}"
         for configuration, listed in lock.modules().items()
@@ -95,8 +105,8 @@ def test_every_jar_listed_has_a_hash() -> None:
 
 def test_retrieving_twice_asks_ivy_once(tmp_path: Path, deliver: dict[str, bytes]) -> None:
     lock = small_lock(tmp_path / "conf", deliver)
-    assert retrieve(tmp_path / "jars", lock) is True
-    assert retrieve(tmp_path / "jars", lock) is False
+    assert fetch_jars(tmp_path / "jars", lock) is True
+    assert fetch_jars(tmp_path / "jars", lock) is False
     assert len(jars.runs) == 1
 
 
@@ -104,11 +114,11 @@ def test_a_lost_jar_or_a_changed_lock_asks_ivy_again(
     tmp_path: Path, deliver: dict[str, bytes]
 ) -> None:
     lock = small_lock(tmp_path / "conf", deliver)
-    retrieve(tmp_path / "jars", lock)
+    fetch_jars(tmp_path / "jars", lock)
     (tmp_path / "jars/spark/one-1.0.jar").unlink()
-    assert retrieve(tmp_path / "jars", lock) is True
+    assert fetch_jars(tmp_path / "jars", lock) is True
     lock.ivy.write_text(IVY + "<!-- changed -->")
-    assert retrieve(tmp_path / "jars", lock) is True
+    assert fetch_jars(tmp_path / "jars", lock) is True
 
 
 def test_a_jar_of_an_earlier_lock_is_removed_from_the_class_path(
@@ -118,7 +128,7 @@ def test_a_jar_of_an_earlier_lock_is_removed_from_the_class_path(
     old = tmp_path / "jars/broker/two_2.13-1.9.jar"
     old.parent.mkdir(parents=True)
     old.write_bytes(b"old")
-    retrieve(tmp_path / "jars", lock)
+    fetch_jars(tmp_path / "jars", lock)
     assert not old.exists()
 
 
@@ -128,7 +138,7 @@ def test_a_jar_with_another_hash_is_refused_and_removed(
     lock = small_lock(tmp_path / "conf", deliver)
     deliver["spark/one-1.0.jar"] = b"something else"
     with pytest.raises(JarsError, match=r"one-1\.0\.jar is not the file that was locked"):
-        retrieve(tmp_path / "jars", lock)
+        fetch_jars(tmp_path / "jars", lock)
     assert not (tmp_path / "jars/spark/one-1.0.jar").exists()
     assert not (tmp_path / "jars/.stamp").exists()
 
@@ -138,38 +148,38 @@ def test_a_hash_file_that_lags_behind_ivy_says_so(
 ) -> None:
     lock = small_lock(tmp_path / "conf", {"spark/one-1.0.jar": b"first"})
     with pytest.raises(JarsError, match="run `make lock`"):
-        retrieve(tmp_path / "jars", lock)
+        fetch_jars(tmp_path / "jars", lock)
 
 
 def test_an_extra_is_fetched_where_it_is_asked_for_and_kept_from_then_on(
     tmp_path: Path, deliver: dict[str, bytes]
 ) -> None:
     lock = small_lock(tmp_path / "conf", deliver)
-    retrieve(tmp_path / "jars", lock)
+    fetch_jars(tmp_path / "jars", lock)
     assert not (tmp_path / "jars/s3").exists()
-    assert retrieve(tmp_path / "jars", lock, extras=["s3"]) is True
+    assert fetch_jars(tmp_path / "jars", lock, extras=["s3"]) is True
     extra = tmp_path / "jars/s3/three-3.0.jar"
     assert extra.read_bytes() == b"third"
     extra.unlink()
-    assert retrieve(tmp_path / "jars", lock) is True
-    assert extra.exists() and retrieve(tmp_path / "jars", lock, extras=["s3"]) is False
+    assert fetch_jars(tmp_path / "jars", lock) is True
+    assert extra.exists() and fetch_jars(tmp_path / "jars", lock, extras=["s3"]) is False
 
 
 def test_a_session_gets_an_extra_that_is_there(tmp_path: Path) -> None:
     for configuration in ("spark", "s3"):
         (tmp_path / configuration).mkdir()
-        for name in Lock().modules()[configuration]:
+        for name in JarsLock().modules()[configuration]:
             (tmp_path / configuration / name).touch()
-        compiled_jar(tmp_path / configuration, Lock().source).touch()
+        compiled_jar(tmp_path / configuration, JarsLock().source).touch()
         assert {path.parent.name for path in spark_jars(tmp_path)} == (
             {"spark"} if configuration == "spark" else {"spark", "s3"}
         )
     assert [path for path in spark_jars(tmp_path) if path.name.startswith("lb-")] == [
-        compiled_jar(tmp_path / "s3", Lock().source)
+        compiled_jar(tmp_path / "s3", JarsLock().source)
     ]
     for lost in (
-        compiled_jar(tmp_path / "s3", Lock().source),
-        tmp_path / "s3" / Lock().modules()["s3"][0],
+        compiled_jar(tmp_path / "s3", JarsLock().source),
+        tmp_path / "s3" / JarsLock().modules()["s3"][0],
     ):
         lost.unlink()
         with pytest.raises(JarsError, match="run `lbctl jars fetch --with s3`"):
@@ -188,20 +198,20 @@ def test_what_of_ours_spark_needs_in_a_bucket_is_compiled_once_and_again_when_it
     monkeypatch.setattr(jars, "compile_jar", compiled)
     lock = small_lock(tmp_path / "conf", deliver)
     lock.source.write_text("class A")
-    retrieve(tmp_path / "jars", lock)
+    fetch_jars(tmp_path / "jars", lock)
     assert not (tmp_path / "jars/s3").exists(), "nobody has asked for it"
-    assert retrieve(tmp_path / "jars", lock, extras=["s3"]) is True
-    assert retrieve(tmp_path / "jars", lock) is False
+    assert fetch_jars(tmp_path / "jars", lock, extras=["s3"]) is True
+    assert fetch_jars(tmp_path / "jars", lock) is False
     first = compiled_jar(tmp_path / "jars/s3", lock.source)
     lock.source.write_text("class B")
-    assert retrieve(tmp_path / "jars", lock) is True
+    assert fetch_jars(tmp_path / "jars", lock) is True
     assert (
         not first.exists()
         and compiled_jar(tmp_path / "jars/s3", lock.source).read_bytes() == b"class B"
     )
     lock.source.write_text("broken")
     with pytest.raises(JarsError, match="no class"):
-        retrieve(tmp_path / "jars", lock)
+        fetch_jars(tmp_path / "jars", lock)
 
 
 def test_lbctl_offers_every_extra() -> None:

@@ -1,6 +1,6 @@
 """Makes the archive of Java's classes with which a job's JVM starts quicker.
 
-`python -m lb_stream.job.record_classes` runs a job once, on a Kafka and in folders of its own, and
+`python -m lb_stream.kit.record_classes` runs a job once, on a Kafka and in folders of its own, and
 lets its JVM write down the classes that it has loaded. Run again it does nothing. Without an
 archive jobs run just as well.
 """
@@ -19,11 +19,11 @@ from kafka import KafkaProducer
 
 from lb_stream.contracts.settings import TopicSettings
 from lb_stream.io.kafka.topics import create_topics, topic_specs
-from lb_stream.io.local.embedded_kafka import EmbeddedKafka, KafkaError
 from lb_stream.io.local.jars import JarsError, default_folder
 from lb_stream.io.local.java import JavaUnfit
 from lb_stream.io.local.locks import locked
 from lb_stream.job.submit import PYSPARK, archive_prefix, job_archive, submit_command
+from lb_stream.kit.embedded_kafka import EmbeddedKafka, KafkaError
 
 LONGEST_RUN_S = 300
 FOLDER = ".recording-"
@@ -108,7 +108,7 @@ REPORT = {
 
 def main() -> int:
     """Make it and say so. Exit 0 also without one: starts take longer then, and nothing else."""
-    from lb_stream.io.local.progress import progress  # noqa: PLC0415 (rich takes long to import)
+    from lb_stream.io.local.progress import progress
 
     try:
         with progress("archive of Java's classes", every=1) as shown:

@@ -15,6 +15,11 @@ from lb_stream.cli.shared.output import INTERRUPTED, CommandError, hush
 from lb_stream.io.local.locks import locked
 
 
+def register(app: typer.Typer) -> None:
+    """Add the command to lbctl."""
+    app.command("demo", epilog="Example: lbctl demo --shedder AvgShedder")(command)
+
+
 def command(
     shedder: Annotated[
         str, typer.Option("--shedder", metavar="NAME", help="Which strategy unloads hot brokers.")
@@ -97,8 +102,8 @@ def demo(
     `settings` are KEY=VALUE for the job. Raises SettingError and CommandError for what can't be, before anything is started.
     """
     started = time.monotonic()
-    from lb_stream.cli.demo.run import FOLDER, DemoRun, Interrupted, Plan
     from lb_stream.io.local.signals import StopRequest
+    from lb_stream.kit.demo.run import FOLDER, DemoRun, Interrupted, Plan
     from lb_stream.sim.workload import WORKLOADS
 
     if workload not in WORKLOADS:

@@ -49,16 +49,22 @@ def fetch(
     What --with has asked for is kept up to date from then on. LB_JARS_DIR names another folder, LB_IVY_SETTINGS an ivysettings.xml with
     another repository. Once they are here it needs no network.
     """
-    from lb_stream.io.local.compiled import NAME
-    from lb_stream.io.local.jars import EXTRAS, Lock, default_folder, fetched_extras, retrieve
+    from lb_stream.io.local.jars import (
+        COMPILED_NAME,
+        EXTRAS,
+        JarsLock,
+        default_folder,
+        fetched_extras,
+    )
     from lb_stream.io.local.progress import progress
+    from lb_stream.kit.fetch_jars import fetch_jars
 
-    with progress("jars") as told:
-        fetched = retrieve(progress=told, extras=extras or ())
+    with progress("jars") as shown:
+        fetched = fetch_jars(progress=shown, extras=extras or ())
     archived = _make_archive() if archive else None
     folder, there = default_folder(), fetched_extras()
     rows: list[tuple[str, str, str, int]] = []
-    for dependency in ET.parse(Lock().ivy).iter("dependency"):
+    for dependency in ET.parse(JarsLock().ivy).iter("dependency"):
         name, version, used_by = (
             dependency.attrib["name"],
             dependency.attrib["rev"],
@@ -70,7 +76,7 @@ def fetch(
         rows.append((used_by, name, version, size))
     rows += [
         ("s3", jar.stem, "compiled here", jar.stat().st_size)
-        for jar in (folder / "s3").glob(f"{NAME}-*.jar")
+        for jar in (folder / "s3").glob(f"{COMPILED_NAME}-*.jar")
     ]
     rows.sort()
     if json:
@@ -92,8 +98,8 @@ def fetch(
 def _make_archive() -> Path | None:
     """Make the archive of Java's classes; None, with a line on stderr, where that fails."""
     from lb_stream.io.local.progress import progress
-    from lb_stream.job.record_classes import RecordingError, record_classes
     from lb_stream.job.submit import job_archive
+    from lb_stream.kit.record_classes import RecordingError, record_classes
 
     try:
         with progress("archive of Java's classes", every=1) as shown:

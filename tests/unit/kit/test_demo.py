@@ -14,15 +14,15 @@ import pytest
 from deltalake import write_deltalake
 from rich.console import Console
 
-from lb_stream.cli.demo.run import DemoRun, Interrupted, Plan, queries
-from lb_stream.cli.demo.view import PlainView, comparison, live_screen
-from lb_stream.cli.demo.watch import CALM_ROUNDS, BrokerFigures, NewRows, Watch, unevenness
 from lb_stream.contracts.decisions import Decision, example_decision
 from lb_stream.contracts.tables import OUTCOMES, ROUNDS
 from lb_stream.io.local import processes
 from lb_stream.io.local.java import JavaUnfit
 from lb_stream.io.local.signals import StopRequest
 from lb_stream.job.process import end_leftover, end_session
+from lb_stream.kit.demo.run import DemoRun, Interrupted, Plan, queries
+from lb_stream.kit.demo.view import PlainView, comparison, live_screen
+from lb_stream.kit.demo.watch import CALM_ROUNDS, BrokerFigures, NewRows, Watch, unevenness
 from lb_stream.sim import SimBroker, build_cluster
 
 

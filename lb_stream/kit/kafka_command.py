@@ -42,7 +42,7 @@ def start(
     json: Json = False,
 ) -> None:
     """Start the broker in the background and print its bootstrap servers; topics stay from one start to the next."""
-    from lb_stream.io.local.embedded_kafka import EmbeddedKafka, KafkaAlreadyRunning
+    from lb_stream.kit.embedded_kafka import EmbeddedKafka, KafkaAlreadyRunning
 
     broker = EmbeddedKafka(
         data, port=port, controller_port=controller_port, heap=heap, usual_port=USUAL_PORT
@@ -66,7 +66,7 @@ def start(
 @app.command(epilog="Example: lbctl kafka stop")
 def stop(data: DataFolder = KAFKA_FOLDER, json: Json = False) -> None:
     """Stop the broker on a data folder, whoever started it; that none runs is no fault."""
-    from lb_stream.io.local.embedded_kafka import EmbeddedKafka
+    from lb_stream.kit.embedded_kafka import EmbeddedKafka
 
     stopped = EmbeddedKafka(data).stop()
     if json:
@@ -78,7 +78,7 @@ def stop(data: DataFolder = KAFKA_FOLDER, json: Json = False) -> None:
 @app.command(epilog="Example: lbctl kafka status --json")
 def status(data: DataFolder = KAFKA_FOLDER, json: Json = False) -> None:
     """Print the running broker's bootstrap servers; exit code 1 when none runs."""
-    from lb_stream.io.local.embedded_kafka import EmbeddedKafka
+    from lb_stream.kit.embedded_kafka import EmbeddedKafka
 
     running = EmbeddedKafka.running(data)
     if json:

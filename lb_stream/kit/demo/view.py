@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from lb_stream.cli.demo.watch import BALANCED, BrokerFigures, Made, Watch, unevenness
+from lb_stream.kit.demo.watch import BALANCED, BrokerFigures, Made, Watch, unevenness
 from lb_stream.query.rule_words import outcome_reason
 
 STATUS_EVERY_S = 5.0

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lb_stream.io.local import processes
-from lb_stream.io.local.embedded_kafka import (
+from lb_stream.kit.embedded_kafka import (
     EmbeddedKafka,
     KafkaError,
     free_port,

@@ -1,40 +1,30 @@
-"""What of ours runs in Spark's JVM: compiled once where it is needed, by the Scala compiler inside PySpark. No JDK is needed for that."""
+"""Compiles our Scala source for Spark's JVM, by the Scala compiler inside PySpark: no JDK is needed."""
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import os
 import subprocess
-from importlib.metadata import version
 from pathlib import Path
 
+from lb_stream.io.local.jars import compiled_jar
 from lb_stream.io.local.java import find_java
-
-SOURCE = "checkpoints.scala"
-NAME = "lb-checkpoints"
 
 
 class CompileError(RuntimeError):
-    """It can't be compiled; the compiler's own words."""
+    """The source can't be compiled. The text is the compiler's."""
 
 
-def classes_of_pyspark() -> str:
-    """A class path of all jars inside PySpark. Raises ModuleNotFoundError when it isn't installed."""
+def pyspark_class_path() -> str:
+    """Return a class path of all jars inside PySpark. Raises ModuleNotFoundError without PySpark."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or not spec.submodule_search_locations:
         raise ModuleNotFoundError("pyspark")
     return str(Path(spec.submodule_search_locations[0]) / "jars" / "*")
 
 
-def compiled_jar(folder: Path, source: Path) -> Path:
-    """Where it is in `folder`. Another source, or another Spark, has another jar."""
-    digest = hashlib.sha256(source.read_bytes() + version("pyspark").encode()).hexdigest()
-    return folder / f"{NAME}-{digest[:12]}.jar"
-
-
 def compile_jar(folder: Path, source: Path) -> Path:
-    """Make it, unless it is there. Raises CompileError or JavaUnfit."""
+    """Compile `source` into `folder`, unless that is done. Raises CompileError, JavaUnfit."""
     jar = compiled_jar(folder, source)
     if jar.exists():
         return jar
@@ -46,7 +36,7 @@ def compile_jar(folder: Path, source: Path) -> Path:
             "-Xshare:auto",
             "-XX:TieredStopAtLevel=1",
             "-cp",
-            classes_of_pyspark(),
+            pyspark_class_path(),
             "scala.tools.nsc.Main",
         ),
         *("-usejavacp", "-d", str(draft), str(source)),

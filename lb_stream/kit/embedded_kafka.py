@@ -8,7 +8,6 @@ Topics survive a stop, a crash and a start; a restart keeps its ports when they 
 """
 
 import base64
-import json
 import os
 import shutil
 import socket
@@ -16,7 +15,6 @@ import subprocess
 import time
 import uuid
 from collections.abc import Collection
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -27,8 +25,14 @@ from lb_stream.io.local.jars import JarsError, default_folder, jar_paths
 from lb_stream.io.local.java import JavaUnfit, find_java
 from lb_stream.io.local.locks import locked
 from lb_stream.io.local.resources import CONF
+from lb_stream.io.local.running_kafka import (
+    HOST,
+    RunningKafka,
+    find_running_kafka,
+    read_last_kafka,
+    write_running_kafka,
+)
 
-HOST = "127.0.0.1"
 LARGEST_LOG_BYTES = 10 * 1024 * 1024
 # Serial collector: least memory and threads for a small heap next to Spark on two cores.
 JVM_OPTIONS = ("-XX:+UseSerialGC", "-Xshare:auto", "-Djava.awt.headless=true")
@@ -41,26 +45,11 @@ class KafkaError(RuntimeError):
 class KafkaAlreadyRunning(KafkaError):
     """Another process has already started a broker on this data folder; `bootstrap` is its address."""
 
-    def __init__(self, data_dir: Path, broker: "RunningKafka"):
+    def __init__(self, data_dir: Path, broker: RunningKafka):
         super().__init__(
             f"a broker already runs on {data_dir} at {broker.bootstrap} (pid {broker.pid}): use it, or `lbctl kafka stop` first"
         )
         self.bootstrap = broker.bootstrap
-
-
-@dataclass(frozen=True)
-class RunningKafka:
-    """What broker.json says."""
-
-    pid: int
-    started: str  # lb_stream.io.local.processes.started_at
-    port: int
-    controller_port: int
-    host: str = HOST
-
-    @property
-    def bootstrap(self) -> str:
-        return f"{self.host}:{self.port}"
 
 
 class EmbeddedKafka:
@@ -88,9 +77,8 @@ class EmbeddedKafka:
 
     @staticmethod
     def running(data_dir: Path) -> RunningKafka | None:
-        """The broker that runs on this data folder, whoever started it."""
-        known = _read_state(Path(data_dir))
-        return known if known and processes.started_at(known.pid) == known.started else None
+        """Return the broker that runs on this data folder, whichever process started it."""
+        return find_running_kafka(Path(data_dir))
 
     @property
     def pid(self) -> int | None:
@@ -164,7 +152,7 @@ class EmbeddedKafka:
             raise KafkaError(f"the embedded broker's jars are not there: {error}") from error
 
     def _choose_ports(self) -> None:
-        last = _read_state(self.data_dir)
+        last = read_last_kafka(self.data_dir)
         chosen: list[int] = []
         previous_ports = (last.port, last.controller_port) if last else (self.usual_port, 0)
         for wanted, previous in zip((self.port, self.controller_port), previous_ports, strict=True):
@@ -267,9 +255,7 @@ class EmbeddedKafka:
         if started is None:
             raise KafkaError(f"Kafka ended at once.\n{self.log_tail()}")
         broker = RunningKafka(process.pid, started, *self._ports, self.host)
-        temporary = self.data_dir / "broker.json.new"
-        temporary.write_text(json.dumps(asdict(broker)))
-        temporary.replace(self.data_dir / "broker.json")
+        write_running_kafka(self.data_dir, broker)
         return broker
 
     def _wait_until_ready(self, broker: RunningKafka, deadline: float) -> None:
@@ -345,13 +331,6 @@ def _advice(log: str) -> str:
     return "The end of its log:"
 
 
-def _read_state(data_dir: Path) -> RunningKafka | None:
-    try:
-        return RunningKafka(**json.loads((data_dir / "broker.json").read_text()))
-    except (FileNotFoundError, ValueError, TypeError):
-        return None
-
-
 def _is_free(host: str, port: int) -> bool:
     with socket.socket() as probe:
         probe.setsockopt(
@@ -380,8 +359,8 @@ def _answers(bootstrap: str) -> bool:
         socket.create_connection((host, int(port)), timeout=1).close()
     except OSError:
         return False
-    from kafka import KafkaAdminClient  # noqa: PLC0415 (a quarter of a second that only starting needs)
-    from kafka.errors import KafkaError as ClientError  # noqa: PLC0415
+    from kafka import KafkaAdminClient
+    from kafka.errors import KafkaError as ClientError
 
     try:
         with KafkaAdminClient(bootstrap_servers=bootstrap, request_timeout_ms=5_000) as client:
