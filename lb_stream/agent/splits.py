@@ -47,11 +47,11 @@ class SplitWatch:
         stats = dict(sorted(broker.stats().items()))
         every = list(stats.values())
         loads = SplitLoads(
-            topics=np.array([one.topics for one in every], np.int64),
+            topics=np.array([stats.topics for stats in every], np.int64),
             sessions=np.array([one.producer_count + one.consumer_count for one in every], np.int64),
-            rate=np.array([one.msg_rate_in + one.msg_rate_out for one in every], np.float64),
+            rate=np.array([stats.msg_rate_in + stats.msg_rate_out for stats in every], np.float64),
             throughput=np.array(
-                [one.msg_throughput_in + one.msg_throughput_out for one in every], np.float64
+                [stats.msg_throughput_in + stats.msg_throughput_out for stats in every], np.float64
             ),
         )
         own = OwnBundles(

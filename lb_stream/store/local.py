@@ -60,10 +60,10 @@ class LocalBackend:
     def list(self, path: str) -> Iterator[Entry]:
         """As Backend has it."""
         with suppress(FileNotFoundError), os.scandir(path) as found:
-            for one in found:
+            for entry in found:
                 with suppress(FileNotFoundError):  # it has just been deleted
-                    if one.is_file():
-                        yield _entry(one.name, one.stat())
+                    if entry.is_file():
+                        yield _entry(entry.name, entry.stat())
 
     def look(self, path: str) -> Entry | None:
         """As Backend has it."""

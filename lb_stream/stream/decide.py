@@ -253,7 +253,8 @@ def _forgotten(cluster: str, now_ms: int, context: BatchContext) -> dict[str, An
         mergeable = {bundle: Mergeable(*row) for bundle, row in memory.get("mergeable", {}).items()}
         waiting = map(Proposal.of, memory.get("proposals", ()))
         news = [
-            ProposalNews(one, "withdrawn", why="the cluster has been forgotten") for one in waiting
+            ProposalNews(proposal, "withdrawn", why="the cluster has been forgotten")
+            for proposal in waiting
         ]
     advice = withdrawn(mergeable, {})
     said = {"ownership": _records(ends), "merge_advice": _list(one.to_dict() for one in advice)}
@@ -405,6 +406,6 @@ def logged(made: Round) -> dict[str, Any]:
         "refusals": _list(refusal.to_dict() for refusal in made.refusals),
         "results": _results(made.results),
         "memory": made.memory.to_json(),
-        "merge_advice": _list(one.to_dict() for one in made.merge_advice),
+        "merge_advice": _list(advice.to_dict() for advice in made.merge_advice),
         "proposals": _list(proposal.to_dict() for proposal in made.proposals),
     }

@@ -277,7 +277,7 @@ def _broker_load(report: BrokerLoadReport, broker: str) -> ReportRecord:
 
 def _top_bundles(report: TopBundlesReport, broker: str) -> ReportRecord:
     """The second half: statistics of the heaviest bundles. It counts only for a broker whose first half is known."""
-    stats = {one.bundle_name: one.stats for one in report.top_bundles_load_data}
+    stats = {bundle.bundle_name: bundle.stats for bundle in report.top_bundles_load_data}
     return ReportRecord(
         _identity(broker, None, None),
         {"kind": "extensible", "some_bundles": True, "no_load": True},

@@ -28,7 +28,7 @@ def read_cluster(admin: AdminClient, cluster: str) -> ClusterNamespaces:
     found = (_namespace(admin, name, cluster) for name in names)
     of_cluster = f"/admin/v2/clusters/{quote(cluster)}"
     return ClusterNamespaces(
-        namespaces=[one for one in found if one is not None],
+        namespaces=[namespace for namespace in found if namespace is not None],
         isolation=_isolation(_optional(admin, f"{of_cluster}/namespaceIsolationPolicies") or {}),
         failure_domains=_domains(_optional(admin, f"{of_cluster}/failureDomains") or {}),
     )

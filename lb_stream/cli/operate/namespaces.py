@@ -470,7 +470,10 @@ def merge_advice(
     if emit_rows(rows, output, json):
         return
     if not rows:
-        if any(one.config.splitting.merge_advice_enabled for one in standing_in(lake, cluster)):
+        if any(
+            standing.config.splitting.merge_advice_enabled
+            for standing in standing_in(lake, cluster)
+        ):
             note("no bundles are advised to be merged")
         else:
             note("nobody looks for any: lbctl config set merge_advice_enabled true")

@@ -62,7 +62,7 @@ def rebuild(
             for one in done
         ]
         emit_rich(table(columns, cells, right=columns[1:]))
-    if any(one.lost for one in done):
+    if any(rebuilt.lost for rebuilt in done):
         note(
             "lost: rows that the log names, whose files are gone and that were not in the table either"
         )

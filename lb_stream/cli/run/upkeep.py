@@ -81,10 +81,10 @@ def keep(folder: Store, settings: UpkeepSettings, dry_run: bool, json: bool) -> 
     from lb_stream.io.tables.upkeep import maintain as maintained
 
     done = []
-    for one in maintained(folder, settings, time.time_ns() // 1_000_000, dry_run):
-        done.append(one)
+    for result in maintained(folder, settings, time.time_ns() // 1_000_000, dry_run):
+        done.append(result)
         if json:
-            emit_json(asdict(one) | {"dry_run": dry_run})
+            emit_json(asdict(result) | {"dry_run": dry_run})
     if not done:
         raise NoTables(
             f"no tables in {folder} yet: the job writes them; --set stream.tables=FOLDER names others"
@@ -92,7 +92,7 @@ def keep(folder: Store, settings: UpkeepSettings, dry_run: bool, json: bool) -> 
     if not json:
         show(done, dry_run)
     if failed := [one for one in done if one.failed]:
-        raise NotKept(f"{', '.join(one.table for one in failed)}: {failed[0].left}")
+        raise NotKept(f"{', '.join(result.table for result in failed)}: {failed[0].left}")
 
 
 def show(done: Sequence[MaintenanceResult], dry_run: bool) -> None:
@@ -103,11 +103,11 @@ def show(done: Sequence[MaintenanceResult], dry_run: bool) -> None:
 
     total = MaintenanceResult("all")
     cells = []
-    for one in done:
-        cells.append(_cells(one))
+    for result in done:
+        cells.append(_cells(result))
         for field in fields(MaintenanceResult):
             if field.name not in ("table", "left", "failed"):
-                setattr(total, field.name, getattr(total, field.name) + getattr(one, field.name))
+                setattr(total, field.name, getattr(total, field.name) + getattr(result, field.name))
     columns = ("table", "rows deleted", "files", "MB", "files removed", "MB", "s")
     emit_rich(table(columns, [*cells, _cells(total)], right=columns[1:]))
     for one in done:

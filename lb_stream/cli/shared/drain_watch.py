@@ -68,7 +68,10 @@ class DrainWatch:
 
 def _remaining(left: list[str], now: Standing, rule: str | None) -> str:
     """Some of those that remain, and why: those that aren't on their way first."""
-    moving = {one.bundle: f"on its way until {clock(one.expires_ms)}" for one in now.memory.pending}
+    moving = {
+        pending.bundle: f"on its way until {clock(pending.expires_ms)}"
+        for pending in now.memory.pending
+    }
     waiting = {
         name: f"its last decision failed: again at {clock(retry.not_before_ms)}"
         for name, retry in now.memory.retries.items()

@@ -134,9 +134,9 @@ def _show(cluster: str, minutes: float, found: Mapping[str, Outlook]) -> None:
 
     labels = list(found)
     rows = [
-        [title, *(figure_told(one.figures[name]) for one in found.values())]
+        [title, *(figure_told(outlook.figures[name]) for outlook in found.values())]
         for name, title in FIGURES.items()
-        if any(one.figures[name] is not None for one in found.values())
+        if any(outlook.figures[name] is not None for outlook in found.values())
     ]
     emit_rich(
         f"{cluster}, the next {minutes:g} minutes with the load of now",

@@ -43,7 +43,10 @@ class Progress:
     @property
     def under_way(self) -> list[Pending | Decision]:
         """The decisions that no report has confirmed yet, those of this round included."""
-        return [*self.settled.open, *(one for one in self.decided if not one.dry_run)]
+        return [
+            *self.settled.open,
+            *(decision for decision in self.decided if not decision.dry_run),
+        ]
 
 
 def update_command_progress(desk: CommandResponder, now: Progress) -> None:
@@ -63,7 +66,7 @@ def update_command_progress(desk: CommandResponder, now: Progress) -> None:
         desk.change(waiting=tuple(waiting))
     done = [pending for pending, outcome in now.settled.ended if outcome.outcome == "confirmed"]
     split, merged = (
-        [one.bundle for one in done if one.kind == kind] for kind in ("split", "merge")
+        [pending.bundle for pending in done if pending.kind == kind] for kind in ("split", "merge")
     )
     if (split or merged) and desk.orders.namespaces:
         desk.change(namespaces=joined(cut_anew(desk.orders.namespaces, now.view, split), merged))
@@ -114,15 +117,15 @@ def _with_follow_ups(now: Progress, one: Waiting, ended: Sequence[Pending]) -> W
     return replace(one, decision_ids=one.decision_ids + more)
 
 
-def _moved(one: Waiting) -> list[str]:
+def _moved(waiting: Waiting) -> list[str]:
     """List the bundles that are to get another owner before the command is done.
 
     What becomes of those whose decisions have failed is no longer the command's.
     """
     # a namespace may have a colon, but no space
-    failed = {failure.partition(": ")[0] for failure in one.failures}
-    merges = one.command["kind"] == "merge"
-    return [] if merges else [bundle for bundle in one.bundles if bundle not in failed]
+    failed = {failure.partition(": ")[0] for failure in waiting.failures}
+    merges = waiting.command["kind"] == "merge"
+    return [] if merges else [bundle for bundle in waiting.bundles if bundle not in failed]
 
 
 def _is_inside(bundle: str, parents: Sequence[BundleRange]) -> bool:
@@ -133,14 +136,14 @@ def _is_inside(bundle: str, parents: Sequence[BundleRange]) -> bool:
     )
 
 
-def _unplaced(desk: CommandResponder, now: Progress, one: Waiting) -> bool:
+def _unplaced(desk: CommandResponder, now: Progress, waiting: Waiting) -> bool:
     """Whether a bundle that the command has released has no owner, and no decision gives it one."""
     assigned = {each.bundle for each in now.under_way}
-    if any(bundle in now.reserved and bundle not in assigned for bundle in one.bundles):
+    if any(bundle in now.reserved and bundle not in assigned for bundle in waiting.bundles):
         return True
     if not now.places:
         return False
-    rows = {name: row for name, row in _rows(now.view, _moved(one)).items() if row >= 0}
+    rows = {name: row for name, row in _rows(now.view, _moved(waiting)).items() if row >= 0}
     unowned = {name: row for name, row in rows.items() if now.view.bundles.owner[row] < 0}
     gone = superseded(now.view, unowned.values())
     return any(
@@ -153,49 +156,51 @@ def _rows(view: ClusterView, bundles: Sequence[str]) -> dict[str, int]:
     return dict(zip(bundles, view.bundles.rows_of(bundles).tolist(), strict=True))
 
 
-def _elsewhere(view: ClusterView, one: Waiting) -> tuple[str, ...]:
+def _elsewhere(view: ClusterView, waiting: Waiting) -> tuple[str, ...]:
     """What is to be said of bundles that are not where an operator wanted them, though all decisions have come about."""
-    wanted = destination_of(one)
+    wanted = destination_of(waiting)
     if wanted is None:
         return ()
-    rows = view.bundles.rows_of(one.bundles).tolist()
+    rows = view.bundles.rows_of(waiting.bundles).tolist()
     owners = [int(view.bundles.owner[row]) if row >= 0 else -1 for row in rows]
     names = [view.brokers.names[owner] if owner >= 0 else "nobody" for owner in owners]
     return tuple(
         f"{bundle}: {name} has it, not {wanted}"
-        for bundle, name in zip(one.bundles, names, strict=True)
+        for bundle, name in zip(waiting.bundles, names, strict=True)
         if name != wanted
     )
 
 
-def _drained(desk: CommandResponder, now: Progress, one: Waiting) -> Waiting | None:
+def _drained(desk: CommandResponder, now: Progress, waiting: Waiting) -> Waiting | None:
     """A drain: the same command, still waiting; None when it has been answered.
 
     It is done when the broker has no bundle and none is on its way to it: whoever stops the broker
     then stops nothing.
     """
-    broker = str(one.broker)
+    broker = str(waiting.broker)
     row = now.view.brokers.names.index(broker) if broker in now.view.brokers.names else -1
     left = served_by(now.view, row) if row >= 0 else []
     arriving = bound_for(broker, now.under_way).difference(left) if row >= 0 else set()
     if row >= 0 and not now.view.brokers.alive[row]:
-        desk.say(one.command, "done", f"{broker} is not alive any more: its bundles go to others")
+        desk.say(
+            waiting.command, "done", f"{broker} is not alive any more: its bundles go to others"
+        )
         return None
     if row < 0 and broker in desk.orders.drained:
-        return one  # its averages were lost: what it serves is not known until it reports
+        return waiting  # its averages were lost: what it serves is not known until it reports
     if (left or arriving) and broker in desk.orders.drained:
         moves = [*now.under_way, *(pending for pending, _ in now.settled.ended), *now.decided]
         leaving = {each.bundle for each in moves if each.kind in MOVES and each.source == broker}
-        return replace(one, bundles=tuple(sorted(leaving)))
+        return replace(waiting, bundles=tuple(sorted(leaving)))
     if left:
         text = f"{broker} was undrained with {len(left)} bundles left: {named(left)}"
-        desk.say(one.command, "failed", text)
+        desk.say(waiting.command, "failed", text)
     elif arriving:
         text = f"{broker} was undrained with {len(arriving)} bundles on their way to it"
-        desk.say(one.command, "failed", f"{text}: {named(sorted(arriving))}")
+        desk.say(waiting.command, "failed", f"{text}: {named(sorted(arriving))}")
     else:
         text = f"{broker} has no bundle any more, and none is on its way to it"
-        desk.say(one.command, "done", text)
+        desk.say(waiting.command, "done", text)
     return None
 
 

@@ -50,13 +50,13 @@ class ProposalBook:
         """A proposal that waits."""
         return next((one for one in self.waiting if one.proposal_id == proposal_id), None)
 
-    def together(self, one: Proposal) -> list[Proposal]:
+    def together(self, proposal: Proposal) -> list[Proposal]:
         """Those that are approved and rejected with it, itself among them."""
-        return [other for other in self.waiting if other.together == one.together]
+        return [other for other in self.waiting if other.together == proposal.together]
 
     def end(
         self,
-        one: Proposal,
+        proposal: Proposal,
         state: State,
         *,
         by: str = "",
@@ -64,12 +64,12 @@ class ProposalBook:
         until_ms: int | None = None,
     ) -> list[Proposal]:
         """Tell what has become of a proposal and of those that belong to it; they wait no more. Returns all of them."""
-        ended = self.take(one)
+        ended = self.take(proposal)
         self.news += [ProposalNews(other, state, by, why, until_ms) for other in ended]
         return ended
 
-    def take(self, one: Proposal) -> list[Proposal]:
+    def take(self, proposal: Proposal) -> list[Proposal]:
         """Have a proposal and those that belong to it wait no more. Returns all of them."""
-        taken = self.together(one)
-        self.waiting = [other for other in self.waiting if other.together != one.together]
+        taken = self.together(proposal)
+        self.waiting = [other for other in self.waiting if other.together != proposal.together]
         return taken

@@ -27,12 +27,21 @@ def reject(
         return
     until_ms, by = view.now_ms + command.for_ms, str(received.head["by"])
     waiting = [
-        other for one in found.values() if one is not None for other in desk.book.together(one)
+        other
+        for proposal in found.values()
+        if proposal is not None
+        for other in desk.book.together(proposal)
     ]
     named_again = {one.together for name, one in earlier.items() if name in found}
     again = [rejection for rejection in desk.orders.rejections if rejection.together in named_again]
-    about = {(one.bundle, one.is_move): (one.proposal_id, one.together) for one in again}
-    about |= {(one.bundle, one.is_move): (one.proposal_id, one.together) for one in waiting}
+    about = {
+        (rejection.bundle, rejection.is_move): (rejection.proposal_id, rejection.together)
+        for rejection in again
+    }
+    about |= {
+        (proposal.bundle, proposal.is_move): (proposal.proposal_id, proposal.together)
+        for proposal in waiting
+    }
     others = [
         rejection
         for rejection in desk.orders.rejections
@@ -53,11 +62,11 @@ def reject(
         )
         return
     desk.change(rejections=tuple(sorted(after, key=lambda one: (one.bundle, one.is_move))))
-    for one in waiting:
+    for proposal in waiting:
         if (
-            desk.book.find(one.proposal_id) is not None
+            desk.book.find(proposal.proposal_id) is not None
         ):  # else it has ended with the one that it belongs to
-            desk.book.end(one, "rejected", by=by, why=command.why, until_ms=until_ms)
+            desk.book.end(proposal, "rejected", by=by, why=command.why, until_ms=until_ms)
     bundles = named(sorted({bundle for bundle, _ in about}))
     span = (
         f"for {command.for_ms / 60_000:g} min nothing like it is proposed"
@@ -90,8 +99,8 @@ def end_proposals(
         return
     rows = dict(
         zip(
-            (one.bundle for one in book.waiting),
-            view.bundles.rows_of(one.bundle for one in book.waiting).tolist(),
+            (proposal.bundle for proposal in book.waiting),
+            view.bundles.rows_of(proposal.bundle for proposal in book.waiting).tolist(),
             strict=True,
         )
     )

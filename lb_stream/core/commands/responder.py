@@ -258,7 +258,7 @@ class CommandResponder:
 
     def still_queued(self) -> str:
         """What an answer adds about moves that wait for room: they are an operator's, and go on."""
-        queued = sum(len(one.queued) for one in self.orders.waiting)
+        queued = sum(len(waiting.queued) for waiting in self.orders.waiting)
         some = f"{queued} moves that wait" if queued > 1 else "1 move that waits"
         return f"; {some} for room {'go' if queued > 1 else 'goes'} on, too" if queued else ""
 

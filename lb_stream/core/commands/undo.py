@@ -194,7 +194,7 @@ def _is_in_force(order: Order, now: OperatorState, now_ms: int) -> bool:
                 for rejection in now.rejections
                 if rejection.proposal_id == order["proposals"][0]
             ]
-            left = [(max(one.until_ms - now_ms, 0), one.why) for one in mine]
+            left = [(max(rejection.until_ms - now_ms, 0), rejection.why) for rejection in mine]
             wanted = [(order["for_ms"], order["why"])] if order["for_ms"] else []
             return bool(left == wanted)
     return False

@@ -88,9 +88,13 @@ def closed(limits: Limited, now_ms: int) -> Closed | None:
     """Why no move is allowed now, if so."""
     if limits.freeze:
         return Closed(Refuses.FROZEN, None, limits.freeze)
-    frozen = [one for one in map(freeze_of, limits.freezes) if one.from_ms <= now_ms < one.to_ms]
+    frozen = [
+        freeze
+        for freeze in map(freeze_of, limits.freezes)
+        if freeze.from_ms <= now_ms < freeze.to_ms
+    ]
     if frozen:
-        last = max(frozen, key=lambda one: one.to_ms)
+        last = max(frozen, key=lambda freeze: freeze.to_ms)
         return Closed(Refuses.FROZEN, last.to_ms, last.why)
     if not limits.disruption_windows:
         return None

@@ -78,9 +78,9 @@ def budgets(
         for until_ms, moves in memory.spent.get(name, ()):
             until[name] += [until_ms] * moves if until_ms > now_ms else []
     spending = set(memory.spending)
-    for one in memory.pending:
-        if one.decision_id in spending:
-            until[namespace_of(one.bundle)].append(one.expires_ms + HOUR_MS)
+    for pending in memory.pending:
+        if pending.decision_id in spending:
+            until[namespace_of(pending.bundle)].append(pending.expires_ms + HOUR_MS)
     for decision in counting(decisions, most, memory):
         until[namespace_of(decision.bundle)].append(decision.expires_ms + HOUR_MS)
     return {name: Budget(name, limit, tuple(sorted(until[name]))) for name, limit in most.items()}
@@ -134,7 +134,7 @@ def spent_after(
     for (name, until_ms), moves in sorted(ended.items()):
         if until_ms > now_ms:
             spent[name] = (*spent.get(name, ()), (until_ms, moves))
-    still_open = {one.decision_id for one in settled.open}
+    still_open = {pending.decision_id for pending in settled.open}
     return spent, tuple(one for one in memory.spending if one in still_open)
 
 

@@ -241,10 +241,10 @@ def _filtered(filters: Iterable[Filter], rows: Rows, asked: FilterContext) -> tu
     steps = []
     if rows is not asked.rows:
         asked = replace(asked, rows=rows)
-    for one in filters:
-        kept = one.keep(asked)
+    for filter_ in filters:
+        kept = filter_.keep(asked)
         if len(kept) < len(asked.rows):
-            steps.append((one.rule.name, asked.rows, kept))
+            steps.append((filter_.rule.name, asked.rows, kept))
             asked = replace(asked, rows=kept)
     return asked.rows, tuple(steps)
 

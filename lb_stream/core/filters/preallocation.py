@@ -83,17 +83,17 @@ class Preallocations:
                 kept.append(_followed(one, view, row))
         if release == "reference":
             return Preallocations(tuple(kept))
-        names = {one.bundle for one in kept}
+        names = {preallocated.bundle for preallocated in kept}
         return Preallocations(
             tuple(kept),
             {bundle: broker for bundle, broker in self.given.items() if bundle in names},
         )
 
 
-def _followed(one: Preallocated, view: ClusterView, row: int) -> Preallocated:
-    if row < 0 or not one.followed:
-        return replace(one, followed=False)
-    return Preallocated.of(view, row, one.broker)
+def _followed(preallocated: Preallocated, view: ClusterView, row: int) -> Preallocated:
+    if row < 0 or not preallocated.followed:
+        return replace(preallocated, followed=False)
+    return Preallocated.of(view, row, preallocated.broker)
 
 
 def waiting(

@@ -261,7 +261,7 @@ class Memory:
     def to_json(self) -> str:
         """Canonical JSON."""
         data = fields_of(self)
-        data["pending"] = [one.to_dict() for one in self.pending]
+        data["pending"] = [pending.to_dict() for pending in self.pending]
         data["retries"] = {bundle: fields_of(one) for bundle, one in self.retries.items()}
         data["moves"] = {bundle: fields_of(one) for bundle, one in self.moves.items()}
         data["unserved"] = {bundle: fields_of(one) for bundle, one in self.unserved.items()}

@@ -104,7 +104,7 @@ class OperatorState:
         if self is NO_ORDERS:
             return dict(_NO_ORDERS_WRITTEN)
         data = fields_of(self)
-        data["waiting"] = tuple(one.to_dict() for one in self.waiting)
+        data["waiting"] = tuple(waiting.to_dict() for waiting in self.waiting)
         data["rejections"] = tuple(map(fields_of, self.rejections))
         for name in ("pins", "rejections"):
             if not data[name]:

@@ -45,7 +45,9 @@ def follow_moves(
         if one.kind == "assign" and outcome.outcome in ("refused", "expired")
     }
     failed = {name: outcome for name, outcome in failed.items() if name not in settled.repeated}
-    assigned = {one.bundle for one in settled.open if one.kind == "assign"} | settled.repeated
+    assigned = {
+        pending.bundle for pending in settled.open if pending.kind == "assign"
+    } | settled.repeated
     dead = {
         name
         for name, alive in zip(view.brokers.names, view.brokers.alive.tolist(), strict=True)

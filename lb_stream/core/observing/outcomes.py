@@ -73,7 +73,7 @@ class Settled:
 
 def counting(acks: Iterable[tuple[str, Ack]], memory: Memory) -> tuple[Ack, ...]:
     """The acknowledgements that count, each with its sender: those of the broker that was asked, about a decision under way."""
-    asked = {one.decision_id: one.asked for one in memory.pending}
+    asked = {pending.decision_id: pending.asked for pending in memory.pending}
     return tuple(ack for broker, ack in acks if asked.get(ack.decision_id) == broker)
 
 
@@ -131,7 +131,9 @@ def settle(view: ClusterView, memory: Memory, acks: tuple[Ack, ...], now_ms: int
             (pending, Outcome(pending.decision_id, pending.bundle, outcome, detail, *times))
         )
     repeated = (pending for pending, _ in ended if pending.decision_id in restarted)
-    again = frozenset(one.bundle for one in repeated if _is_repeated(one, memory.retries))
+    again = frozenset(
+        pending.bundle for pending in repeated if _is_repeated(pending, memory.retries)
+    )
     return Settled(tuple(ended), tuple(still_open), frozenset(restarted), again)
 
 

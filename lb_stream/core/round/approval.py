@@ -46,7 +46,7 @@ def known(state: RoundState, waiting: Sequence[Proposal]) -> list[Proposal]:
     """Those whose bundles and destinations have been reported. After a job has lost its averages they come back one by one."""
     names, rows = (
         state.view.brokers.names,
-        state.view.bundles.rows_of(one.bundle for one in waiting).tolist(),
+        state.view.bundles.rows_of(proposal.bundle for proposal in waiting).tolist(),
     )
     return [
         one
@@ -161,7 +161,7 @@ def _steps_before(moves: Sequence[Proposal], group: Sequence[Proposal]) -> list[
 def _raises_max(group: Sequence[Proposal], loads: LoadsAhead, mine: Group) -> BundleAnswer:
     after, names = loads.after(mine), [*loads.names]
     busiest = names[int(np.argmax(np.where(after.counted, after.usage, -np.inf)))]
-    bundles = ", ".join(one.bundle for one in group)
+    bundles = ", ".join(proposal.bundle for proposal in group)
     advice = "say --even-if-worse"
     if (plan := group[0].plan) is not None:
         advice = f"approve the plan that it is part of (lbctl approve --plan {plan}), or {advice}"
@@ -261,7 +261,7 @@ def why_refused(
         if (busy := state.describe_busy(one.bundle)) is not None:
             return BundleAnswer("refused", busy, "in_flight")
     if len(known(state, group)) < len(group):
-        unheard = f"no report has named {', '.join(one.bundle for one in group)} and where it is to go yet"
+        unheard = f"no report has named {', '.join(proposal.bundle for proposal in group)} and where it is to go yet"
         return BundleAnswer("refused", f"{unheard}; it waits on", "unknown_bundle")
     if (overlaps := _overlap_refused(state, group)) is not None:
         return overlaps
@@ -269,14 +269,15 @@ def why_refused(
         return _split_refused(state, group[0])
     names = state.view.brokers.names
     if silent := [
-        one.destination
-        for one in group
-        if one.destination and not state.view.brokers.speaking[names.index(one.destination)]
+        proposal.destination
+        for proposal in group
+        if proposal.destination
+        and not state.view.brokers.speaking[names.index(proposal.destination)]
     ]:
         return BundleAnswer(
             "refused", f"{', '.join(silent)} is silent now; it waits on", "inactive_destination"
         )
-    rows = [int(row) for row in state.view.bundles.rows_of(one.bundle for one in group)]
+    rows = [int(row) for row in state.view.bundles.rows_of(proposal.bundle for proposal in group)]
     for one, row in zip(group, rows, strict=True):
         wrong = _not_allowed(state, one, row, places)
         # of several, another bundle makes room for it
@@ -284,17 +285,17 @@ def why_refused(
             wrong = _shifts_overload(state, one, loads, order)
         if wrong is not None:
             return BundleAnswer("refused", f"{one.bundle} stays at {one.source}: {wrong}", STALE)
-    bundles = [one.bundle for one in group]
+    bundles = [proposal.bundle for proposal in group]
     moves = [(row, int(state.view.bundles.owner[row])) for row in rows]
     return _said(bundles, holds_of(state).refusal(bundles) or MoveBudget.of(state).refusal(moves))
 
 
 def _overlap_refused(state: RoundState, group: Sequence[Proposal]) -> BundleAnswer | None:
     """Why these wait on whose ranges other served bundles have by now, too; None: there is none."""
-    for one in group:
-        row = int(state.view.bundles.rows_of([one.bundle])[0])
+    for proposal in group:
+        row = int(state.view.bundles.rows_of([proposal.bundle])[0])
         overlapped = state.overlapped
-        if (overlapped.moving if one.is_move else overlapped.reshaping)[row]:
+        if (overlapped.moving if proposal.is_move else overlapped.reshaping)[row]:
             return overlap_answer(state, row)
     return None
 
@@ -314,7 +315,7 @@ def _said(names: Sequence[str], found: Refusal | None) -> BundleAnswer | None:
     )
 
 
-def _not_allowed(state: RoundState, one: Proposal, row: int, places: bool) -> str | None:
+def _not_allowed(state: RoundState, proposal: Proposal, row: int, places: bool) -> str | None:
     """Why settings, rules or placement don't have a bundle moved any more.
 
     `places`: whether placement is asked.
@@ -322,10 +323,10 @@ def _not_allowed(state: RoundState, one: Proposal, row: int, places: bool) -> st
     if not state.config.balancer.shedding_enabled:
         return "shedding_enabled is false"
     if (
-        namespace := namespace_of(one.bundle)
+        namespace := namespace_of(proposal.bundle)
     ) in state.config.balancer.shedding_excluded_namespaces:
         return f"{namespace} is excluded (shedding_excluded_namespaces)"
-    if one.destination is None:
+    if proposal.destination is None:
         if not places:
             return None
         choice = state.place(row)
@@ -333,35 +334,37 @@ def _not_allowed(state: RoundState, one: Proposal, row: int, places: bool) -> st
             return "no broker may take it"
         keeps = choice.destination == int(state.view.bundles.owner[row])
         return (
-            f"{one.source} is the best broker for it by now ({Refuses.PLACEMENT_KEEPS_OWNER})"
+            f"{proposal.source} is the best broker for it by now ({Refuses.PLACEMENT_KEEPS_OWNER})"
             if keeps
             else None
         )
-    view, to = state.view, state.view.brokers.names.index(one.destination)
+    view, to = state.view, state.view.brokers.names.index(proposal.destination)
     if (policy := state.candidates.refused_by(row, to, state.targets)) is not None:
-        return f"{one.destination} may not have it ({policy})"
+        return f"{proposal.destination} may not have it ({policy})"
     if (
         view.policies.group_of(namespace)
         and not (state.candidates.by_rules(row, state.targets)[0] == to).any()
     ):
-        return f"{one.destination} may not have it ({Refuses.ANTI_AFFINITY})"
+        return f"{proposal.destination} may not have it ({Refuses.ANTI_AFFINITY})"
     return None
 
 
 def _shifts_overload(
-    state: RoundState, one: Proposal, loads: LoadsAhead, order: tuple[Group, Group]
+    state: RoundState, proposal: Proposal, loads: LoadsAhead, order: tuple[Group, Group]
 ) -> str | None:
     """Why a move would only shift the overload, even if the steps before it were made, too."""
     mine, before = order
     source, to = loads.ends[mine[0]]
-    if one.destination is None or to < 0:
+    if proposal.destination is None or to < 0:
         return None
     after = min(float(loads.after(moves).usage[to]) for moves in (mine, [*before, *mine]))
     compared = loads.max_usage
     if _goes_by_relief(state):
         compared = float(state.view.brokers.usage[source])
     most = max(state.config.balancer.overloaded_threshold_percent / 100.0, compared)
-    too_hot = f"{one.destination} would be at {after:.0%} usage with it ({Refuses.SHIFTS_OVERLOAD})"
+    too_hot = (
+        f"{proposal.destination} would be at {after:.0%} usage with it ({Refuses.SHIFTS_OVERLOAD})"
+    )
     return too_hot if after > most + WORSE else None
 
 
@@ -374,15 +377,17 @@ def _goes_by_relief(state: RoundState) -> bool:
     return counts and not traits_of(state.config.shedder).chooses_destination
 
 
-def _split_refused(state: RoundState, one: Proposal) -> BundleAnswer | None:
+def _split_refused(state: RoundState, proposal: Proposal) -> BundleAnswer | None:
     config, view = state.config.splitting, state.view
     if not config.split_enabled:
-        return BundleAnswer("refused", f"{one.bundle} stays whole: split_enabled is false", STALE)
+        return BundleAnswer(
+            "refused", f"{proposal.bundle} stays whole: split_enabled is false", STALE
+        )
     splitting = [other.bundle for other in state.memory.pending if other.kind == "split"]
     splitting += [other.bundle for other in state.decisions if other.kind == "split"]
     if len(splitting) >= config.max_splits_in_flight:
         return _said(
-            [one.bundle],
+            [proposal.bundle],
             refusal(
                 Refuses.SPLITS_IN_FLIGHT,
                 None,
@@ -390,15 +395,15 @@ def _split_refused(state: RoundState, one: Proposal) -> BundleAnswer | None:
                 limit=config.max_splits_in_flight,
             ),
         )
-    namespace = namespace_of(one.bundle)
+    namespace = namespace_of(proposal.bundle)
     count = int(
         np.count_nonzero(view.bundles.owner[view.bundles.rows_of_namespace(namespace)] >= 0)
     )
     count += sum(namespace_of(name) == namespace for name in splitting)
-    if count + max(1, len(one.children) - 1) > config.namespace_max_bundles:
+    if count + max(1, len(proposal.children) - 1) > config.namespace_max_bundles:
         return BundleAnswer(
             "refused",
-            f"{one.bundle} stays whole: {namespace} has {count} bundles, as many as allowed",
+            f"{proposal.bundle} stays whole: {namespace} has {count} bundles, as many as allowed",
             STALE,
         )
     return None

@@ -30,7 +30,7 @@ def assign_unowned(state: RoundState) -> None:
         return
     rows = _system_last(state, rows)
     gone = superseded(view, rows.tolist())
-    ordered = {bundle for one in state.memory.orders.waiting for bundle in one.bundles}
+    ordered = {bundle for waiting in state.memory.orders.waiting for bundle in waiting.bundles}
     decided = {decision.bundle for decision in state.decisions}  # a lookup asked for it
     waiting: dict[str, int] = {}
     lately, too_many = sum(count for _, count in assigned_lately(state)), list[str]()

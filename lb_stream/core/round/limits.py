@@ -28,7 +28,7 @@ class MoveBudget:
     @staticmethod
     def of(state: RoundState) -> MoveBudget:
         """As things stand, what was decided in this round included."""
-        under_way = [one.source for one in state.memory.pending if one.kind in MOVES]
+        under_way = [pending.source for pending in state.memory.pending if pending.kind in MOVES]
         decided = [decision.source for decision in state.decisions if decision.kind in MOVES]
         lately = moved_lately(state)
         return MoveBudget(

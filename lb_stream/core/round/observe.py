@@ -86,8 +86,8 @@ def _published(memory: Memory, view: ClusterView) -> Memory:
     """
     last = f"{view.cluster}:{memory.seq}:"
     pending = tuple(
-        one.published_by(view.now_ms) if one.decision_id.startswith(last) else one
-        for one in memory.pending
+        pending.published_by(view.now_ms) if pending.decision_id.startswith(last) else pending
+        for pending in memory.pending
     )
     return memory if pending == memory.pending else replace(memory, pending=pending)
 
@@ -124,9 +124,9 @@ def _forgotten(view: ClusterView, memory: Memory) -> list[str]:
     They aren't lost before the decision about them expires, and those that this balancer had released not before somebody has them.
     """
     moves = (
-        one.bundle
-        for one in memory.pending
-        if one.kind not in RESHAPES and view.now_ms < one.expires_ms
+        pending.bundle
+        for pending in memory.pending
+        if pending.kind not in RESHAPES and view.now_ms < pending.expires_ms
     )
     moving = sorted(
         {

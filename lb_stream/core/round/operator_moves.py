@@ -260,7 +260,9 @@ def move_queued(state: RoundState) -> None:
     if not state.queued_moves():
         return
     queue = _Queue.of(state)
-    waiting = tuple(queue.move(one) if one.queued else one for one in state.desk.orders.waiting)
+    waiting = tuple(
+        queue.move(waiting) if waiting.queued else waiting for waiting in state.desk.orders.waiting
+    )
     state.desk.change(waiting=waiting)
     rows = queue.rows
     brokers = {name: row for row, name in enumerate(state.view.brokers.names)}
@@ -286,23 +288,23 @@ class _Queue:
         """As things stand in this round."""
         names = [move.bundle for move in state.queued_moves()]
         rows = dict(zip(names, state.view.bundles.rows_of(names).tolist(), strict=True))
-        pending = (name for one in state.memory.pending for name in one.bundles)
+        pending = (name for pending in state.memory.pending for name in pending.bundles)
         decided = (name for decision in state.decisions for name in decision.bundles)
         busy = frozenset((*pending, *decided))
         return _Queue(state, MoveBudget.of(state), rows, busy, [])
 
-    def move(self, one: Waiting) -> Waiting:
+    def move(self, waiting: Waiting) -> Waiting:
         """Decide what there is room for of one command's moves; what is left of it."""
-        answers = {bundle: self._move(bundle, destination_of(one)) for bundle in one.queued}
+        answers = {bundle: self._move(bundle, destination_of(waiting)) for bundle in waiting.queued}
         ends = {bundle: answer for bundle, answer in answers.items() if answer.outcome != "queued"}
         failed = [name for name, answer in ends.items() if answer.outcome == "refused"]
         decided = [made for made in self.state.decisions if made.bundle in ends]
         return replace(
-            one,
-            queued=tuple(bundle for bundle in one.queued if bundle not in ends),
-            bundles=one.bundles + tuple(bundle for bundle in ends if bundle not in failed),
-            decision_ids=one.decision_ids + tuple(made.decision_id for made in decided),
-            failures=one.failures + tuple(f"{name}: {ends[name].text}" for name in failed),
+            waiting,
+            queued=tuple(bundle for bundle in waiting.queued if bundle not in ends),
+            bundles=waiting.bundles + tuple(bundle for bundle in ends if bundle not in failed),
+            decision_ids=waiting.decision_ids + tuple(made.decision_id for made in decided),
+            failures=waiting.failures + tuple(f"{name}: {ends[name].text}" for name in failed),
         )
 
     def _move(self, bundle: str, wanted: str | None) -> BundleAnswer:
@@ -341,7 +343,7 @@ def _take_place_of_queued(
     """Take moves out of the queue about whose bundles a later command has said something else."""
     later = {answer.bundle for answer in answers if answer.bundle}
     orders = state.desk.orders
-    if not any(later.intersection(one.queued) for one in orders.waiting):
+    if not any(later.intersection(waiting.queued) for waiting in orders.waiting):
         return
     waiting = []
     for one in orders.waiting:
@@ -581,7 +583,7 @@ def _answer(
             text,
             tuple(bundle for decision in decisions for bundle in decision.bundles),
             tuple(ids),
-            queued=tuple(one.bundle for one in queued),
+            queued=tuple(answer.bundle for answer in queued),
         )
         state.desk.change(waiting=(*state.desk.orders.waiting, waiting))
 

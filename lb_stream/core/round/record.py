@@ -139,7 +139,7 @@ def _memory_after(state: RoundState, moves: Mapping[str, Move], merges: MergeLoo
         orders=state.desk.orders,
         moved=moved_lately(state),
         strategies=state.strategies_after(),
-        spending=memory.spending + tuple(one.decision_id for one in spending),
+        spending=memory.spending + tuple(decision.decision_id for decision in spending),
         mergeable=merges.pairs,
         merges_sought_ms=merges.at_ms,
         proposals=tuple(state.desk.book.waiting),

@@ -189,7 +189,7 @@ def _reserved(memory: Memory, settled: Settled, view: ClusterView) -> dict[str, 
 
 def _released(memory: Memory, settled: Settled, view: ClusterView) -> frozenset[str]:
     """Bundles that this balancer had released and that nobody has taken yet; none that has been split, or whose namespace is deleted."""
-    every = {*memory.released, *(one.bundle for one in settled.released)}
+    every = {*memory.released, *(pending.bundle for pending in settled.released)}
     if not every:
         return frozenset()
     rows = {

@@ -72,7 +72,11 @@ def observe_moves(state: RoundState, outcomes: Iterable[Outcome]) -> None:
         return
     # A move without a destination ends where it leaves; an assignment ends its move once more.
     ended = [pending for pending, _ in state.inputs.settled.ended]
-    others = {one.decision_id for one in ended if one.destination is None or one.kind not in MOVES}
+    others = {
+        pending.decision_id
+        for pending in ended
+        if pending.destination is None or pending.kind not in MOVES
+    }
     moved = [
         outcome
         for outcome in outcomes
@@ -80,7 +84,9 @@ def observe_moves(state: RoundState, outcomes: Iterable[Outcome]) -> None:
         and outcome.released_ms is not None
         and outcome.decision_id not in others
     ]
-    unserved_ms = [one.at_ms - (one.released_ms or 0) or one.took_ms for one in moved]
+    unserved_ms = [
+        outcome.at_ms - (outcome.released_ms or 0) or outcome.took_ms for outcome in moved
+    ]
     if unserved_ms:
         strategy = state.config.shedder
         state.remember(strategy, learn(unserved_ms, state.remembered(strategy)))
@@ -114,7 +120,9 @@ def unload_from_hot(state: RoundState) -> None:
             for proposal in proposals:
                 _decide(state, proposal, room)
             made = state.decisions[before:]
-            state.exchanges += [tuple(one.bundle for one in made)] if len(made) > 1 else []
+            state.exchanges += (
+                [tuple(decision.bundle for decision in made)] if len(made) > 1 else []
+            )
             holds.take(made)
 
 
@@ -167,7 +175,7 @@ def _as_decided(state: RoundState) -> ClusterView:
         return state.view
     decided = state.decisions
     if not traits_of(state.config.shedder).sees_the_round:
-        decided = [one for one in decided if _comes_by_order(state, one)]
+        decided = [decision for decision in decided if _comes_by_order(state, decision)]
     return carry_out(state.view, [*decided, *state.queued_moves()], moves_count=True)
 
 
@@ -179,7 +187,9 @@ def _comes_by_order(state: RoundState, decision: Decision) -> bool:
     round.
     """
     if decision.kind == "assign":
-        orders = (one for one in state.desk.orders.waiting if one.command["kind"] == "unload")
+        orders = (
+            waiting for waiting in state.desk.orders.waiting if waiting.command["kind"] == "unload"
+        )
         return any(decision.bundle in order.bundles for order in orders)
     is_order = decision.rule == Decides.UNLOAD_COMMAND.name
     return is_order and (
@@ -224,9 +234,9 @@ def _shed_context(
 ) -> ShedContext[Any, Any]:
     movable = movable_bundles(state, disruption.held)
     unloading = {
-        one.source
-        for one in state.memory.pending
-        if one.kind in ("unload", "transfer") and one.source is not None
+        pending.source
+        for pending in state.memory.pending
+        if pending.kind in ("unload", "transfer") and pending.source is not None
     }
     return ShedContext(
         view=seen,

@@ -49,7 +49,7 @@ def split_too_large(state: RoundState) -> None:
         not config.split_enabled or np.count_nonzero(view.brokers.alive) <= 1
     ):
         return
-    splitting = [one.bundle for one in state.memory.pending if one.kind == "split"]
+    splitting = [pending.bundle for pending in state.memory.pending if pending.kind == "split"]
     loads, found = find_too_large(view, _may_split(state), splitting, config, manager)
     found, refusals = _without_overlaps(state, found)
     refusals += _refused(
@@ -150,7 +150,7 @@ def _decide_asked(
         return refusal(Refuses.REJECTED, broker, [ask.bundle], until_ms=until_ms)
     if owner < 0 or view.brokers.names[owner] != broker:
         return refusal(Refuses.NOT_ITS_OWNER, broker, [ask.bundle])
-    splitting = [one.bundle for one in state.memory.pending if one.kind == "split"]
+    splitting = [pending.bundle for pending in state.memory.pending if pending.kind == "split"]
     splitting += [decision.bundle for decision in state.decisions if decision.kind == "split"]
     if len(splitting) >= config.max_splits_in_flight:
         return refusal(

@@ -286,16 +286,21 @@ class RoundState:
         """Id and kind of the decision about a bundle that is not confirmed yet."""
         open_: list[Pending | Decision] = [*self.memory.pending, *self.decisions]
         return next(
-            ((one.decision_id, one.kind) for one in reversed(open_) if bundle in one.bundles), None
+            (
+                (decision.decision_id, decision.kind)
+                for decision in reversed(open_)
+                if bundle in decision.bundles
+            ),
+            None,
         )
 
     def describe_busy(self, bundle: str) -> str | None:
         """Say which move, split or merge of the bundle is to end before another begins, if any."""
         if (found := self.under_way(bundle)) is not None:
             return f"{bundle}: the decision {found[0]} ({found[1]}) is under way"
-        for one in self.desk.orders.waiting:
-            if bundle in one.queued:
-                order = one.command["id"]
+        for waiting in self.desk.orders.waiting:
+            if bundle in waiting.queued:
+                order = waiting.command["id"]
                 return f"{bundle}: its move, which the command {order} has ordered, waits for room"
         return None
 

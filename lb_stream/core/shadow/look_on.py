@@ -164,7 +164,7 @@ def real_entry(looked: Looked) -> Entry:
 
 def _entry(made: Round, config: ClusterConfig, view: ClusterView) -> Entry:
     """What is said alike of all policies."""
-    moves = [one.bundle for one in _shed(made.decisions, config.shedder.name)]
+    moves = [decision.bundle for decision in _shed(made.decisions, config.shedder.name)]
     return {
         "outcome": "done",
         "strategies": f"{config.shedder.name} + {config.placement.name}",

@@ -53,7 +53,9 @@ def last_leader(root: Store) -> Leader | None:
         else by_numbers(table).to_table(columns=list(Leader.__slots__)).to_pylist()
     )
     return max(
-        (Leader(**row) for row in rows), key=lambda one: (one.epoch, one.since_ms), default=None
+        (Leader(**row) for row in rows),
+        key=lambda leader: (leader.epoch, leader.since_ms),
+        default=None,
     )
 
 

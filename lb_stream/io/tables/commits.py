@@ -173,8 +173,10 @@ class Table(DeltaTable):
                 path: one for path, one in self._live.files.items() if path not in replaced.files
             }
             new = {
-                one.path: LiveFile(one.size, next(iter(one.partition_values.values()), None))
-                for one in added
+                action.path: LiveFile(
+                    action.size, next(iter(action.partition_values.values()), None)
+                )
+                for action in added
             }
             self._live = Live(self._last, kept | new)
         if (
