@@ -68,8 +68,8 @@ _SECTIONS = {
     "topics": "Names of the topics; `lbctl topics create` makes them.",
     "stream": "How the job runs.",
     "upkeep": "What `lbctl tables maintain` keeps of the tables.",
-    "notify": "Whom `lbctl notify` tells what, and how often ([telling people](operating.md#telling-people)).",
-    "hooks": "Whom agents ask before a move, and tell after it ([hooks](operating.md#hooks-of-moves)).",
+    "notify": "Whom `lbctl notify` tells what, and how often ([telling people](alerts.md#notifications)).",
+    "hooks": "Whom agents ask before a move, and tell after it ([hooks](approval.md#hooks-of-moves)).",
 }
 
 
@@ -83,7 +83,7 @@ def page() -> str:
         )
     parts.append(
         "## [balancer] and [cluster.NAME]\n\nWhat the balancer does. Keys of a cluster's own section lie over those of `[balancer]`,\n"
-        "those of its [shadows](operating.md#shadows), `[cluster.NAME.shadow.SHADOW]`, over both.\n\n"
+        "those of its [shadows](shadows.md), `[cluster.NAME.shadow.SHADOW]`, over both.\n\n"
         f"### All strategies\n\n{_table(_rows(BalancerConfig))}\n\n### Splitting\n\n{_table(_rows(SplittingConfig))}\n\n"
         f"### Strategies\n\nOne key may be read by several.\n\n{_table(_of_strategies())}\n\n"
         f"### Reporting\n\nWhen a broker's agent writes a report.\n\n"

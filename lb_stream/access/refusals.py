@@ -92,7 +92,7 @@ def refused_rights(
     """Kafka lets this user in, and these rights are missing."""
     given, user = ", ".join(map(str, missing)), principal_of(options)
     return RightsRefused(
-        f"Kafka at {where} refuses {user}: missing {given}. docs/operating.md lists the rights of each role"
+        f"Kafka at {where} refuses {user}: missing {given}. docs/security.md lists the rights of each role"
     )
 
 

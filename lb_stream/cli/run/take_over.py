@@ -28,7 +28,7 @@ def take_over(
     """Give this pipeline's log what another pipeline remembers of a cluster: orders, decisions under way, versions and epochs.
 
     Stop this pipeline's job first, then the other's. Before that one starts again, its settings must leave the cluster out
-    (stream.clusters_except): docs/operating.md "Several pipelines".
+    (stream.clusters_except): docs/deploy.md "Several pipelines".
     """
     from dataclasses import asdict
 

@@ -1,4 +1,4 @@
-"""Approval: a proposal is looked at again when it is approved. See docs/operating.md "Approval"."""
+"""Approval: a proposal is looked at again when it is approved. See docs/approval.md "Proposals"."""
 
 from __future__ import annotations
 

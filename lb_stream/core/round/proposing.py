@@ -8,7 +8,7 @@ The moves of one pass are a plan. Each pass looks at loads as they are, with wha
 done: its plan takes the place of what waits, unless that serves as well. Moves that part an
 anti-affinity group stand alone: they needn't even loads, and don't wait for the shedder.
 
-See docs/operating.md "Approval".
+See docs/approval.md "Proposals".
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A Spark standalone cluster on machines of its own, started by the lines of docs/operating.md, and one job on it."""
+"""A Spark standalone cluster on machines of its own, started by the lines of docs/deploy.md, and one job on it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.e2e.pipeline import OPTION, Pipeline, wait_until
 from tests.e2e.under_load import STEP_S
 from tests.support.killing import processes
 
-PAGE, HEADING = PROJECT / "docs" / "operating.md", "### A Spark standalone cluster"
+PAGE, HEADING = PROJECT / "docs" / "deploy.md", "## A Spark standalone cluster"
 WORKERS = ("worker-1", "worker-2")
 PARTITIONS = 4
 """What the page's `stream.shuffle_partitions` is."""
@@ -27,7 +27,7 @@ PARTITIONS = 4
 
 def documented_lines() -> dict[str, str]:
     """The lines that start master, worker and driver, as they stand on the page."""
-    section = PAGE.read_text().partition(f"{HEADING}\n")[2].partition("\n### ")[0]
+    section = PAGE.read_text().partition(f"{HEADING}\n")[2].partition("\n## ")[0]
     lines = re.findall(r"^```\n(.*?)\n```$", section, re.MULTILINE | re.DOTALL)
     return dict(zip(("master", "worker", "driver"), lines, strict=True))
 
@@ -147,7 +147,7 @@ class SparkCluster:
         return {found[number % len(found)]} if found else set()
 
     def stop_driver(self) -> int:
-        """SIGTERM for the job's own process, as docs/operating.md says; the exit code of spark-submit."""
+        """SIGTERM for the job's own process, as docs/deploy.md says; the exit code of spark-submit."""
         process = self._processes.pop("driver")
         for pid in self.machines["driver"].running("jobs/balance.py", "python"):
             os.kill(pid, signal.SIGTERM)

@@ -2,7 +2,7 @@
 
 The store is a bucket of a small server that answers as S3 does, then a folder that all of them have.
 
-Master, two workers and the driver are machines made of namespaces (`machines`), and run the lines of docs/operating.md word for word.
+Master, two workers and the driver are machines made of namespaces (`machines`), and run the lines of docs/deploy.md word for word.
 Driver, executors and workers are killed under load: topic, log and table must hold the same decisions, none twice. LB_CLUSTER_KILLS sets
 another number of kills than three. `make test-cluster` prints what was seen as JSON.
 """

@@ -37,7 +37,7 @@ JAVA = "org.apache.spark.SparkException: Job aborted\nCaused by: org.apache.kafk
 def test_a_missing_right_to_a_topic_is_named_by_what_was_tried() -> None:
     written = refusal_of(WHERE, OPTIONS, TopicAuthorizationFailedError("lb-reports"), "Write")
     assert str(written).startswith(
-        "Kafka at kafka-1:9093 refuses User:lb: missing Write on topic lb-reports. docs/operating.md"
+        "Kafka at kafka-1:9093 refuses User:lb: missing Write on topic lb-reports. docs/security.md"
     )
     read = refusal_of(WHERE, OPTIONS, TopicAuthorizationFailedError({"b", "a"}), "Read")
     assert "missing Read on topic a, Read on topic b." in str(read)

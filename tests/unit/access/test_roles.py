@@ -1,51 +1,22 @@
-"""The rights of each role: the table that operators read is the one that programs ask for."""
+"""The rights of each role, and the commands of docs/security.md that give them."""
 
 import re
-from pathlib import Path
 
 import pytest
 
+from docs.tools.parts import rights_commands
 from lb_stream.access.roles import IMPLY_DESCRIBE, ROLES, Right, Role, names_in, rights_of
 from lb_stream.contracts.settings import Settings
 
-PAGE = Path(__file__).parents[3] / "docs" / "operating.md"
 NAMES = names_in(Settings())
 _KINDS = {"topic": "--topic", "group": "--group", "transactional-id": "--transactional-id"}
-
-
-def section(title: str) -> str:
-    """A section of the page, with those below it."""
-    found = re.search(
-        rf"^### {title}\n(.*?)(?=^##+ |\Z)", PAGE.read_text(), re.DOTALL | re.MULTILINE
-    )
-    assert found, title
-    return found[1]
-
-
-def table_of_the_page() -> dict[str, dict[str, tuple[str, ...]]]:
-    """Role → resource → operations, as the page has them."""
-    found: dict[str, dict[str, tuple[str, ...]]] = {}
-    for role, resource, operations in re.findall(
-        r"^\| (\w+) \| `([^`]+)` \| ([\w, ]+) \|$", section("Rights"), re.MULTILINE
-    ):
-        found.setdefault(role, {})[resource] = tuple(operations.split(", "))
-    return found
-
-
-def by_name(role: Role) -> dict[str, tuple[str, ...]]:
-    """A role's rights by the names that resources have without settings."""
-    return {NAMES[resource]: operations for resource, operations in ROLES[role].items()}
-
-
-def test_the_page_has_the_rights_that_programs_ask_for() -> None:
-    assert table_of_the_page() == {role: by_name(role) for role in ROLES}
 
 
 @pytest.mark.parametrize("role", ROLES)
 def test_the_pages_commands_give_a_role_these_rights_and_no_others(role: Role) -> None:
     given = set()
     for line in re.findall(
-        rf"^kafka-acls\.sh .*--allow-principal User:lb-{role} .*$", section("Rights"), re.MULTILINE
+        rf"^kafka-acls\.sh .*--allow-principal User:lb-{role} .*$", rights_commands(), re.MULTILINE
     ):
         for kind, flag in _KINDS.items():
             given |= {

@@ -1,0 +1,38 @@
+"""Write every page, and every part of a page, that follows from the code.
+
+`python -m docs.tools` writes them; `--check` writes nothing and exits 1 when one differs.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from docs.tools import configuration_page, rules_page
+from docs.tools.parts import DOCS, PARTS, with_parts
+
+
+def generated() -> dict[str, str]:
+    """Return page → its text as the code would have it."""
+    pages = {page: with_parts(page, (DOCS / page).read_text()) for page in PARTS}
+    pages[configuration_page.PAGE.name] = configuration_page.page()
+    pages[rules_page.PAGE.name] = rules_page.page()
+    return pages
+
+
+def main(arguments: list[str]) -> int:
+    """Exit codes: 0 written, or nothing differs; 1 a page differs; 2 wrong usage."""
+    if arguments not in ([], ["--check"]):
+        print("usage: python -m docs.tools [--check]", file=sys.stderr)
+        return 2
+    pages = generated()
+    differing = [page for page, text in pages.items() if (DOCS / page).read_text() != text]
+    for page in differing:
+        if not arguments:
+            (DOCS / page).write_text(pages[page])
+    done = "differs: run `python -m docs.tools`" if arguments else "written"
+    print("\n".join(f"docs/{page} {done}" for page in differing) or "all pages are up to date")
+    return int(bool(arguments and differing))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

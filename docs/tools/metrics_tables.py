@@ -1,0 +1,146 @@
+"""Tables of docs/metrics.md: what the job serves for Prometheus, and the alerts over it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lb_stream.contracts.settings import Settings
+from lb_stream.io.leadership.member import Member
+from lb_stream.job.metrics.broker_metrics import BrokerMetrics
+from lb_stream.job.metrics.job_metrics import Metrics
+from lb_stream.job.metrics.round_figures import RoundFigures
+from lb_stream.job.metrics.standby import standby_metrics
+from lb_stream.store import Store
+
+ALERTS = Path(__file__).resolve().parents[2] / "conf" / "prometheus-alerts.yml"
+
+LOOK_INTO = {
+    "lb_stream_last_batch_timestamp_seconds": (
+        "older than a minute: ticks make a batch at least every `tick_interval_ms`"
+    ),
+    "lb_stream_lag_records": "it grows for minutes: reports come faster than the job reads them",
+    "lb_stream_batch_seconds": "the 95th percentile nears the interval between reports",
+    "lb_stream_phase_seconds": (
+        "one phase grows over days: `log` and `project` need upkeep, `decide` has more state"
+    ),
+    "lb_stream_input_records_total": "no increase: brokers or Kafka are away",
+    "lb_stream_processed_records_per_second": "it stays below the arrivals",
+    "lb_stream_state_rows": "it grows without new clusters",
+    "lb_stream_state_seconds": "`commit` grows: the checkpoint's storage is slow",
+    "lb_stream_epoch": "it changes, and no operator has started the job",
+    "lb_stream_leader": (
+        "the sum over a pipeline's jobs is not 1 for longer than a change of leader takes"
+    ),
+    "lb_stream_standbys": "fewer than were started",
+    "lb_stream_monitoring_errors_total": "above 0: the job's log names the cause",
+    "lb_stream_clusters": "more than you have: a sender misspells a cluster's name",
+    "lb_stream_round_errors_total": "above 0: column `error` of `rounds` names the cause",
+    "lb_stream_suspended": (
+        "1: find out whether the brokers are away or only the way to them; of `errors`, see "
+        "column `error` of `rounds`"
+    ),
+    "lb_stream_dead_brokers": "a dead broker should be alive",
+    "lb_stream_self_balancing_brokers": (
+        "above 0: the agents refuse every decision; `refusals` names the brokers"
+    ),
+    "lb_stream_bundles": "sudden changes",
+    "lb_stream_proposals": "it grows: no operator answers",
+    "lb_stream_pending_decisions": (
+        "it does not fall: brokers do not obey, or their reports do not arrive"
+    ),
+    "lb_stream_decisions_total": "moves without end: the same bundles back and forth",
+    "lb_stream_outcomes_total": (
+        "`expired`: agents do not obey; `refused`: table `outcomes` names the reason; "
+        "`failed`: bundles did not reach their destination"
+    ),
+    "lb_stream_refusals_total": "a hot broker, and one rule that always refuses",
+    "lb_stream_shadow_rounds_total": "`skipped` or `failed` grow",
+    "lb_stream_rejected_records_total": "above 0: table `rejected_reports` names field and value",
+    "lb_stream_broker_alive": "0",
+    "lb_stream_broker_throughput_bytes_per_second": "one broker stays far above the others",
+    "pulsar_lb_cpu_usage": "near 100",
+    "pulsar_lb_resource_usage_stats": "`std` stays above the shedder's target",
+}
+"""Metric → what of it needs a look."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServedMetric:
+    """One metric as it is asked for. `kind`: counter, gauge or histogram."""
+
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    about: str
+
+    @property
+    def is_of_brokers(self) -> bool:
+        """Whether it is served at the path of single brokers."""
+        return "broker" in self.labels or self.name == "pulsar_lb_resource_usage_stats"
+
+
+def served_metrics() -> list[ServedMetric]:
+    """Return all metrics that a job or a standby serves, without those of the process."""
+    figures = RoundFigures(Store.at("nowhere"))
+    job = Metrics("pipeline", "version", 1, dict, figures)
+    standby = standby_metrics(Member(Settings(), leads=False))
+    labels = {
+        metric._name: tuple(metric._labelnames)
+        for metric in (*vars(job).values(), *job.latencies.values())
+        if hasattr(metric, "_labelnames")
+    }
+    served: dict[str, ServedMetric] = {}
+    for registry in (job.registry, BrokerMetrics(figures, dict).registry, standby):
+        for family in registry.collect():
+            name = family.name + ("_total" if family.type == "counter" else "")
+            own = labels.get(family.name, tuple(getattr(family, "_labelnames", ())))
+            served.setdefault(name, ServedMetric(name, family.type, own, family.documentation))
+    return [metric for name, metric in served.items() if not name.startswith("process_")]
+
+
+def _table(metrics: Iterable[ServedMetric]) -> str:
+    lines = ["| metric | kind | labels | meaning | look into it when |", "|---|---|---|---|---|"]
+    for metric in metrics:
+        labels = ", ".join(f"`{label}`" for label in metric.labels if label != "cluster")
+        cells = (f"`{metric.name}`", metric.kind, labels, metric.about)
+        lines.append(f"| {' | '.join(cells)} | {LOOK_INTO.get(metric.name, '')} |")
+    return "\n".join(lines)
+
+
+def stream_metrics_table() -> str:
+    """Return the metrics of the stream as a whole."""
+    return _table(metric for metric in served_metrics() if "cluster" not in metric.labels)
+
+
+def cluster_metrics_table(of_pulsar: bool) -> str:
+    """Return the metrics of clusters: those with names of Pulsar's, or this project's own."""
+    return _table(
+        metric
+        for metric in served_metrics()
+        if "cluster" in metric.labels
+        and not metric.is_of_brokers
+        and metric.name.startswith("pulsar_") == of_pulsar
+    )
+
+
+def broker_metrics_table() -> str:
+    """Return the metrics of single brokers."""
+    return _table(metric for metric in served_metrics() if metric.is_of_brokers)
+
+
+def alerts_table() -> str:
+    """Return the alerts of conf/prometheus-alerts.yml: condition, and what to do."""
+    groups: list[dict[str, Any]] = yaml.safe_load(ALERTS.read_text())["groups"]
+    lines = ["| alert | severity | condition | what it means |", "|---|---|---|---|"]
+    for rule in (rule for group in groups for rule in group["rules"]):
+        condition = " ".join(rule["expr"].split()).replace("|", "\\|")
+        lasts = f" for {rule['for']}" if "for" in rule else ""
+        about = " ".join(rule["annotations"]["description"].split())
+        severity = rule["labels"]["severity"]
+        lines.append(f"| `{rule['alert']}` | {severity} | `{condition}`{lasts} | {about} |")
+    return "\n".join(lines)
