@@ -32,7 +32,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 unexport SPARK_HOME # another Spark on this machine must not be taken for the one in .venv
 
 .DEFAULT_GOAL := help
-.PHONY: help setup steps java check test test-long test-pulsar test-hostile test-secure test-cluster check-kubernetes differential demo bench bench-core bench-stream bench-store bench-fleet bench-policies bench-plan bench-console house seed-checklist lock clean
+.PHONY: help setup steps java check test test-all test-long test-pulsar test-hostile test-secure test-cluster check-kubernetes differential demo bench bench-core bench-stream bench-store bench-fleet bench-policies bench-plan bench-console house seed-checklist lock clean
 .NOTPARALLEL:
 
 help: ## show this list
@@ -48,9 +48,15 @@ check: setup ## lint and layout (ruff), who imports whom (import-linter), types 
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/mypy
 
-test: check ## check, then the tests without a JVM (minutes), then those with Spark and a real Kafka broker
-	$(PYTEST) -q -m "not jvm and not e2e and not long" $(ARGS)
-	$(PYTEST) -q -m "(jvm or e2e) and not long" $(ARGS)
+# Tests of one file stay in one process, so that what the file shares is made once.
+test: check ## check, the tests without a JVM, a few whole loops with Spark and Kafka: ten minutes on two cores
+	$(PYTEST) -q -n 2 --dist loadfile -m "not (jvm or e2e or slow or long)" $(ARGS)
+	$(PYTEST) -q -m loop tests/e2e tests/pulsar tests/spark $(ARGS)
+
+# One process has all tests with Kafka, the other one all that need only Spark, and slow ones (tests/conftest.py).
+test-all: check ## what make test leaves out: all tests with Spark and Kafka, slow ones, more generated examples: half an hour
+	$(PYTEST) -q -n 2 --dist loadfile --hypothesis-profile=whole tests/properties $(ARGS)
+	$(PYTEST) -q -n 2 --dist loadgroup -m "(jvm or e2e or slow) and not (loop or long)" $(ARGS)
 
 test-long: setup ## the tests that take too long for every change: hours, one of them a soak with kills (LB_SOAK_MINUTES, else 60)
 	LB_SOAK_MINUTES=$(or $(LB_SOAK_MINUTES),60) $(PYTEST) -m long $(ARGS)

@@ -8,11 +8,34 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from lb_stream.contracts.settings import TopicSettings
 from lb_stream.kit.embedded_kafka import EmbeddedKafka
 from tests.support.recorded_tables import Recorder, batches, record
 from tests.support.topics import topics_by
+
+# How many examples property tests try: the same few in every run of `make test`, more of them by
+# --hypothesis-profile=whole, LB_EXAMPLES=2000 new ones of each for a longer look.
+_EXAMPLES = int(os.environ.get("LB_EXAMPLES", "0"))
+_SAME = {"deadline": None, "derandomize": True, "database": None}
+settings.register_profile("few", max_examples=15, **_SAME)
+settings.register_profile("whole", max_examples=35, **_SAME)
+settings.register_profile("new", max_examples=_EXAMPLES or 50, deadline=None)
+settings.load_profile("new" if _EXAMPLES else "few")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep all tests with Kafka in one process of pytest-xdist, and all with only Spark in one.
+
+    A run has one broker and one Spark session then, and no two jobs share the cores.
+    """
+    for item in items:
+        if item.get_closest_marker("e2e"):
+            item.add_marker(pytest.mark.xdist_group("kafka"))
+        elif item.get_closest_marker("jvm"):
+            item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 @pytest.fixture(scope="session")

@@ -24,7 +24,7 @@ from lb_stream.sim.brokers import wall_clock_ms
 from tests.e2e.pipeline import Pipeline, wait_until
 from tests.support.browser import PASSWORD, PATIENCE_MS, launched, needs_chromium, shoot
 
-pytestmark = [pytest.mark.jvm, pytest.mark.e2e, needs_chromium]
+pytestmark = [pytest.mark.jvm, pytest.mark.e2e, pytest.mark.loop, needs_chromium]
 
 ACTS, ASKS = "eu-1", "us-1"
 """What the modes of the two are about: the one moves bundles by itself, the other asks first."""

@@ -134,6 +134,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     assert running_in(tmp_path) == [], "processes were left running"
 
 
+@pytest.mark.loop
 def test_from_nothing_to_a_balanced_cluster_with_queries_that_work(folder: Path) -> None:
     demo = Demo(folder, "--set", "stream.metrics_address=127.0.0.1:0", LB_SETUP_SECONDS="7")
     stream, brokers = demo.scraped(within_s=120)

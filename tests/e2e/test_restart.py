@@ -18,6 +18,7 @@ pytestmark = [pytest.mark.jvm, pytest.mark.e2e]
 
 
 @pytest.mark.kills
+@pytest.mark.loop
 def test_a_run_that_was_killed_twice_decides_the_same_bytes_and_publishes_each_decision_once(
     kafka: EmbeddedKafka,
     topic_names: TopicSettings,

@@ -40,7 +40,7 @@ NAMESPACES = ("acme/shop", "acme/web")
 TICKS = 420  # of ten seconds: more than an hour
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=settings.default.max_examples // 4, deadline=None)
 @given(
     strategy=st.sampled_from(sorted(STRATEGIES)),
     loads=st.lists(st.floats(1, 400), min_size=4, max_size=10),

@@ -134,5 +134,7 @@ class Cluster(RuleBasedStateMachine):
         assert found["moves"] + found["failovers"] <= found["decisions"]
 
 
-Cluster.TestCase.settings = settings(max_examples=12, stateful_step_count=10, deadline=None)
+Cluster.TestCase.settings = settings(
+    max_examples=settings.default.max_examples // 3, stateful_step_count=10, deadline=None
+)
 TestCluster = Cluster.TestCase

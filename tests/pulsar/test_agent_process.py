@@ -21,7 +21,7 @@ from tests.pulsar.fake_cluster import FakeCluster, fake_cluster
 
 PROJECT = Path(__file__).parents[2]
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.loop]
 
 FAR_MS = 4_000_000_000_000
 

@@ -20,7 +20,7 @@ from lb_stream.stream.shards.directory import write_directory
 from lb_stream.stream.transforms import to_blocks, to_rounds
 from tests.support.decoding import RECORD_DDL
 
-pytestmark = pytest.mark.jvm
+pytestmark = [pytest.mark.jvm, pytest.mark.loop]
 
 
 def report(usage: float) -> bytes:
