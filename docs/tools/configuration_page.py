@@ -91,7 +91,7 @@ def page() -> str:
     )
     parts.append(
         '## [namespace."TENANT/NAMESPACE"]\n\nWhat moves may cost the clients of one namespace\n'
-        "([how it is counted](strategies.md#what-moves-may-cost-a-namespace)).\n"
+        "([how it is counted](disruption.md#budgets)).\n"
         '`[cluster.NAME.namespace."TENANT/NAMESPACE"]` lies over it. For `--set` and commands they are keys\nof the balancer: '
         f"`namespace.TENANT/NAMESPACE.KEY`.\n\n{_table(_rows(NamespaceConfig, (EVERY_CLUSTER,)))}\n"
     )

@@ -26,7 +26,7 @@ HOURS_A_DAY = 24
 
 _FLAGS = {"watermark": "--group", "transactions": "--transactional-id"}
 _LINKS = {
-    "merge_advice": "[merge advice](strategies.md#merge-advice)",
+    "merge_advice": "[merge advice](splitting.md#merge-advice)",
     "bundle_history": "[history](#history)",
     "broker_history": "[history](#history)",
     "proposals": "[approval](approval.md)",

@@ -1,6 +1,6 @@
 """The extensible manager's brokers look at their own bundles, and ask for splits of those that stay too large.
 
-See docs/strategies.md "Splitting".
+See docs/splitting.md "Splitting".
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ WIDEST = 100
 ELSEWHERE = re.compile(r"(?<![\w.-])(?:spec|shared)/[\w§]")
 """Paths of folders that whoever has only the repository does not have."""
 CITED = re.compile(r'docs/([\w/-]+\.md) "([^"]+)"')
-"""How a docstring cites a section: docs/strategies.md "Placement"."""
+"""How a docstring cites a section: docs/placement.md "Filters"."""
 
 
 def tracked(pattern: str = "*") -> list[Path]:

@@ -1,4 +1,4 @@
-"""docs/strategies.md: its defaults are the models', its constants the code's, its examples come out as they say."""
+"""Pages about strategies: defaults are the models', constants the code's, examples come out so."""
 
 import json
 import re
@@ -18,7 +18,11 @@ from lb_stream.core.splitting import split_algorithm, trigger
 from tests.support.scenario import run
 
 PROJECT = Path(__file__).parents[2]
-PAGE = (PROJECT / "docs" / "strategies.md").read_text()
+PAGES = {
+    name: (PROJECT / "docs" / f"{name}.md").read_text()
+    for name in ("strategies", "placement", "splitting", "least-moves", "disruption")
+}
+PAGE = "\n".join(PAGES.values())
 EXAMPLES = re.findall(r"```scenario\n(.*?)```", PAGE, re.DOTALL)
 PROSE = re.sub(r"(?<=`)\n(?=\S)", " ", re.sub(r"```scenario\n.*?```", "", PAGE, flags=re.DOTALL))
 """The page without its examples; a key and its default are on one line."""
@@ -44,7 +48,7 @@ def shown(value: Any) -> str:
 
 def section(heading: str) -> str:
     found = re.search(
-        rf"^### {re.escape(heading)}\n(.*?)(?=^##|\Z)", PROSE, re.DOTALL | re.MULTILINE
+        rf"^#+ {re.escape(heading)}\n(.*?)(?=^##|\Z)", PROSE, re.DOTALL | re.MULTILINE
     )
     assert found, heading
     return found[1]
@@ -87,7 +91,7 @@ def test_a_shedders_section_lists_all_of_its_keys_with_defaults_and_has_an_examp
         name in example or f"load_manager={cluster_config_word(name)}" in example
         for example in EXAMPLES
     )
-    assert f"(#{name.lower()})" in PAGE.partition("## Figures")[0]
+    assert f"[{name}](" in PAGES["strategies"].partition("## Figures")[0]
 
 
 def cluster_config_word(name: str) -> str:
@@ -182,7 +186,7 @@ def test_every_rule_and_filter_named_is_one_of_the_code() -> None:
     assert [rule for rule in sorted(rules) if f'"{rule}"' not in SOURCE] == []
     table = re.findall(
         r"^\| ((?:`\w+`(?:, )?)+) \| [^|]* \|$",
-        PROSE.partition("## Placement")[2].partition("###")[0],
+        PAGES["placement"].partition("## Filters")[2].partition("###")[0],
         re.MULTILINE,
     )
     named = {word for row in table for word in re.findall(r"`(\w+)`", row)}

@@ -1,4 +1,4 @@
-"""Who may take a bundle at all, before any strategy ranks them. See docs/strategies.md "Placement"."""
+"""Who may take a bundle at all, before any strategy ranks them. See docs/placement.md "Filters"."""
 
 from __future__ import annotations
 

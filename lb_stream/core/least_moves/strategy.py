@@ -1,4 +1,4 @@
-"""LeastMoves as a shedder and as a placement. See docs/strategies.md "LeastMoves"."""
+"""LeastMoves as a shedder and as a placement. See docs/least-moves.md "LeastMoves"."""
 
 from __future__ import annotations
 

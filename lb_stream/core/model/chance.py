@@ -1,4 +1,4 @@
-"""Chance as a function: the same seed and subject always draw the same. See docs/strategies.md "Placement"."""
+"""Chance as a function: the same seed and subject always draw the same. See docs/placement.md "Filters"."""
 
 from __future__ import annotations
 

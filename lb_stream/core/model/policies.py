@@ -1,6 +1,6 @@
 """Where namespaces may live, by operators' policies. Plain data, which the filters read.
 
-See docs/strategies.md "Placement".
+See docs/placement.md "Filters".
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the simple manager expects a bundle to cost, learned slowly from reports. See docs/strategies.md "The simple manager's three".
+"""What the simple manager expects a bundle to cost, learned slowly from reports. See docs/placement.md "The simple manager's three".
 
 Rates messages/s, bandwidths bytes/s, memory MB, times ms. Every value follows its samples quickly upwards (fully within 30 minutes)
 and slowly downwards (within a day).

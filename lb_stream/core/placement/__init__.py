@@ -1,6 +1,6 @@
 """Placement strategies: which broker should take a bundle. One strategy, one file.
 
-Who may take it at all is decided before, by `candidates`. See docs/strategies.md "Placement".
+Who may take it at all is decided before, by `candidates`. See docs/placement.md "Filters".
 """
 
 from lb_stream.core.placement.base import (

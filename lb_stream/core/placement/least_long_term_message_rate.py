@@ -1,4 +1,4 @@
-"""LeastLongTermMessageRate: the broker with the lowest long-term message rate. See docs/strategies.md "LeastLongTermMessageRate"."""
+"""LeastLongTermMessageRate: the broker with the lowest long-term message rate. See docs/placement.md "LeastLongTermMessageRate"."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ Pulsar has two strategies of this name. The modular manager's smooths usages its
 manager's takes the smoothed usages that this manager follows anyway (TransferShedder), and is the only strategy there: a cluster whose
 `load_manager` is extensible gets it whatever `placement_strategy` says.
 
-See docs/strategies.md "LeastResourceUsageWithWeight".
+See docs/placement.md "LeastResourceUsageWithWeight".
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""RoundRobinBrokerSelector: one candidate after another. See docs/strategies.md "RoundRobinBrokerSelector"."""
+"""RoundRobinBrokerSelector: one candidate after another. See docs/placement.md "RoundRobinBrokerSelector"."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Percentages are 0..100 here, as the comparisons are in points.
 
-See docs/strategies.md "The simple manager's three".
+See docs/placement.md "The simple manager's three".
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Merges: the look for bundles that could be one, which decides nothing, and what operators have ordered.
 
-Nothing is merged otherwise. See docs/strategies.md "Merge advice" and docs/commands.md "Merges".
+Nothing is merged otherwise. See docs/splitting.md "Merge advice" and docs/commands.md "Merges".
 """
 
 from __future__ import annotations

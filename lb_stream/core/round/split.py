@@ -1,4 +1,4 @@
-"""The split check of a round: which bundles are too large, and what becomes of each. See docs/strategies.md "Splitting".
+"""The split check of a round: which bundles are too large, and what becomes of each. See docs/splitting.md "Splitting".
 
 The modular manager's leader judges all bundles, the simple manager's brokers each their own when they have reported: both are done
 here. Of the extensible manager's bundles reports name only the heaviest: there the agents look (`splitting.extensible`) and ask.

@@ -1,6 +1,6 @@
 """Splitting: when a bundle is too large, where it is cut, what its children are. One algorithm, one file; one trigger, one file.
 
-See docs/strategies.md "Splitting".
+See docs/splitting.md "Splitting".
 """
 
 from lb_stream.core.splitting.base import (

@@ -1,4 +1,4 @@
-"""Settings of splitting: when a bundle is too large, where it is cut, how many at once. See docs/strategies.md "Splitting"."""
+"""Settings of splitting: when a bundle is too large, where it is cut, how many at once. See docs/splitting.md "Splitting"."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The extensible manager's trigger, the reference's DefaultNamespaceBundleSplitStrategyImpl. See docs/strategies.md "Splitting".
+"""The extensible manager's trigger, the reference's DefaultNamespaceBundleSplitStrategyImpl. See docs/splitting.md "Splitting".
 
 Each broker looks at its own bundles' latest statistics once per interval and splits what has been too large in several looks in a row.
 """

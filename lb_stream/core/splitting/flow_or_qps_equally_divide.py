@@ -1,6 +1,6 @@
 """flow_or_qps_equally_divide: pieces that each stay within the limits on messages/s and bytes/s.
 
-See docs/strategies.md "Split algorithms".
+See docs/splitting.md "Split algorithms".
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Merge advice: neighbours at one broker that together have long been far below every limit of a split.
 
-Pulsar merges no bundles, so the advice is for people. See docs/strategies.md "Merge advice".
+Pulsar merges no bundles, so the advice is for people. See docs/splitting.md "Merge advice".
 """
 
 from __future__ import annotations

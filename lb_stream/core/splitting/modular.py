@@ -1,4 +1,4 @@
-"""The modular manager's trigger, the reference's BundleSplitterTask. See docs/strategies.md "Splitting".
+"""The modular manager's trigger, the reference's BundleSplitterTask. See docs/splitting.md "Splitting".
 
 The leader looks at all bundles of the cluster after every update of load data: topics and sessions as last reported, rates and
 throughputs as long-term averages.

@@ -1,4 +1,4 @@
-"""range_equally_divide: cut the range in two halves. See docs/strategies.md "Split algorithms"."""
+"""range_equally_divide: cut the range in two halves. See docs/splitting.md "Split algorithms"."""
 
 from __future__ import annotations
 

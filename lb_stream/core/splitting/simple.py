@@ -1,4 +1,4 @@
-"""The simple manager's trigger: each broker's own bundles, after it has written a load report. See docs/strategies.md "Splitting"."""
+"""The simple manager's trigger: each broker's own bundles, after it has written a load report. See docs/splitting.md "Splitting"."""
 
 from __future__ import annotations
 

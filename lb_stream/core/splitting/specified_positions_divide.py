@@ -1,4 +1,4 @@
-"""specified_positions_divide: cut where the operator says. See docs/strategies.md "Split algorithms"."""
+"""specified_positions_divide: cut where the operator says. See docs/splitting.md "Split algorithms"."""
 
 from __future__ import annotations
 

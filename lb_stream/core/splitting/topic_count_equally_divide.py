@@ -1,4 +1,4 @@
-"""topic_count_equally_divide: as many topics on one side as on the other. See docs/strategies.md "Split algorithms"."""
+"""topic_count_equally_divide: as many topics on one side as on the other. See docs/splitting.md "Split algorithms"."""
 
 from __future__ import annotations
 

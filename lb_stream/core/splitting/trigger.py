@@ -1,6 +1,6 @@
 """What the three managers' split triggers share: the loads they look at, and which limit a bundle is above.
 
-A trigger looks at all bundles at once, and in Python only at those that are too large. See docs/strategies.md "Splitting".
+A trigger looks at all bundles at once, and in Python only at those that are too large. See docs/splitting.md "Splitting".
 """
 
 from __future__ import annotations
