@@ -18,8 +18,7 @@ from lb_stream.agent.config import AgentConfig
 from lb_stream.agent.connection import CLOSE_S, Connection
 from lb_stream.agent.hooks import MoveHooks
 from lb_stream.agent.obey import Seen, Verdict, addressee, published_at
-from lb_stream.agent.pulse import Pulse
-from lb_stream.agent.reporter import OnReport, Reporter
+from lb_stream.agent.reporter import OnReport, Pulse, Reporter
 from lb_stream.agent.splits import SplitWatch
 from lb_stream.contracts.decisions import Decision, Ownership, read_decision
 from lb_stream.contracts.reports import Goodbye

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -178,3 +179,33 @@ class Reporter:
 
 def _bytes_of(report: Report) -> bytes:
     return report if isinstance(report, bytes) else canonical_json(report).encode()
+
+
+class Pulse:
+    """Calls `beat` for each broker every `interval_s` seconds, the first time at once."""
+
+    def __init__(
+        self, brokers: Iterable[str], beat: Callable[[str], None], interval_s: float
+    ) -> None:
+        self._brokers, self._beat, self._interval_s = list(brokers), beat, interval_s
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="lb-agent-pulse", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self, timeout_s: float) -> None:
+        """End; no call is made after that, unless one takes longer than the time-out."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        while True:
+            for broker in self._brokers:
+                if self._stop.is_set():
+                    return
+                self._beat(broker)
+            if self._stop.wait(self._interval_s):
+                return

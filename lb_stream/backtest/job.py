@@ -12,8 +12,7 @@ import pyarrow as pa
 from pyspark import Broadcast
 from pyspark.sql import SparkSession
 
-from lb_stream.backtest.kept import keep_rows
-from lb_stream.backtest.trial import Window, run_name, tried
+from lb_stream.backtest.trial import Window, keep_rows, run_name, tried
 from lb_stream.contracts.table_spec import columns_ddl
 from lb_stream.contracts.tables import TABLES
 from lb_stream.io.tables.delta import existing_table

@@ -5,17 +5,22 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import time
 import traceback
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from lb_stream.contracts.base import canonical_json
+from lb_stream.contracts.tables import BACKTESTS
+from lb_stream.io.tables.delta import append_rows, open_table
 from lb_stream.sim.measures import measure
 from lb_stream.sim.play import Policy, play
 from lb_stream.sim.scenario.scenario import Scenario
+from lb_stream.store import Store
 
 SHOWN = (
     *(
@@ -120,3 +125,16 @@ def compared(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
             row["policy"],
         ),
     )
+
+
+def keep_rows(root: Store, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Append the rows of one run to `backtests`. Returns them with their time."""
+    made_ms = time.time_ns() // 1_000_000
+    whole = [{**row, "made_ms": made_ms} for row in rows]
+    append_rows(
+        open_table(root, BACKTESTS),
+        BACKTESTS,
+        pa.Table.from_pylist(whole, BACKTESTS.schema),
+        rows[0]["run"],
+    )
+    return whole

@@ -10,8 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from lb_stream.console.address import link
-from lb_stream.io.messages.figures import figure
-from lb_stream.io.messages.shown import shown
+from lb_stream.io.messages.shown import figure, shown
 from lb_stream.io.messages.times import ago, clock
 from lb_stream.query.rule_words import why_refused, why_taken_out
 from lb_stream.sim.play.outlook import figure_told

@@ -1,1 +1,0 @@
-"""The pure core: views, averages, strategies and `decide`. No Spark, Kafka, Delta, clock, randomness, logging or environment."""

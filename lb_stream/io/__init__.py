@@ -1,1 +1,0 @@
-"""Everything that touches the world outside: Java, jars, topics, tables, the outbox."""

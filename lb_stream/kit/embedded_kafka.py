@@ -23,8 +23,7 @@ from lb_stream.contracts.base import LARGEST_RECORD_BYTES
 from lb_stream.io.local import processes
 from lb_stream.io.local.jars import JarsError, default_folder, jar_paths
 from lb_stream.io.local.java import JavaUnfit, find_java
-from lb_stream.io.local.locks import locked
-from lb_stream.io.local.resources import CONF
+from lb_stream.io.local.processes import locked
 from lb_stream.io.local.running_kafka import (
     HOST,
     RunningKafka,
@@ -32,6 +31,7 @@ from lb_stream.io.local.running_kafka import (
     read_last_kafka,
     write_running_kafka,
 )
+from lb_stream.io.local.settings_files import CONF
 
 LARGEST_LOG_BYTES = 10 * 1024 * 1024
 # Serial collector: least memory and threads for a small heap next to Spark on two cores.

@@ -26,7 +26,7 @@ from lb_stream.io.local.jars import (
     jar_paths,
 )
 from lb_stream.io.local.java import JavaUnfit, find_java
-from lb_stream.io.local.locks import locked
+from lb_stream.io.local.processes import locked
 from lb_stream.kit.compile_jar import CompileError, compile_jar, pyspark_class_path
 
 Progress = Callable[[str, int, int], None]

@@ -21,7 +21,7 @@ from lb_stream.contracts.settings import TopicSettings
 from lb_stream.io.kafka.topics import create_topics, topic_specs
 from lb_stream.io.local.jars import JarsError, default_folder
 from lb_stream.io.local.java import JavaUnfit
-from lb_stream.io.local.locks import locked
+from lb_stream.io.local.processes import locked
 from lb_stream.job.submit import PYSPARK, archive_prefix, job_archive, submit_command
 from lb_stream.kit.embedded_kafka import EmbeddedKafka, KafkaError
 

@@ -21,7 +21,7 @@ from lb_stream.core.model.policies import describe_no_match
 from lb_stream.core.model.rules import Refuses
 from lb_stream.core.round.limits import MINUTE_MS
 from lb_stream.core.shedding.base import MB
-from lb_stream.io.messages.figures import figure
+from lb_stream.io.messages.shown import figure
 from lb_stream.io.messages.times import clock
 from lb_stream.query.explained import Row
 from lb_stream.query.health import Facts, job_findings, stale

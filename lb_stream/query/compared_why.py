@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lb_stream.io.messages.figures import figure
+from lb_stream.io.messages.shown import figure
 from lb_stream.query.lake import records, run
 from lb_stream.query.rule_words import why_refused, why_taken_out
 

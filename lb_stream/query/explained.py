@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from lb_stream.contracts.decisions import MOVES, RESHAPES
-from lb_stream.io.messages.figures import figure
+from lb_stream.io.messages.shown import figure
 from lb_stream.io.messages.times import clock
 from lb_stream.query import QueryError
 from lb_stream.query.costs import move_cost

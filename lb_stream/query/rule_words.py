@@ -11,7 +11,7 @@ from typing import Any
 
 from lb_stream.core.config.windows import Closed
 from lb_stream.core.model.rules import DECIDES, PLACES, REFUSES, TAKES_OUT, Rule
-from lb_stream.io.messages.figures import figure
+from lb_stream.io.messages.shown import figure
 from lb_stream.io.messages.times import clock
 
 HOLDS_BY: Mapping[str, tuple[str, ...]] = {

@@ -7,7 +7,7 @@ from statistics import fmean, pstdev
 from typing import Any, NamedTuple
 
 from lb_stream.core.shedding.uniform import NEARLY_ZERO
-from lb_stream.io.messages.figures import figure
+from lb_stream.io.messages.shown import figure
 
 Loads = Sequence[Mapping[str, Any]]
 """Living brokers: broker, usage_ratio, bytes_per_s, msgs_per_s."""

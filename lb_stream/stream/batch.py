@@ -28,10 +28,10 @@ from lb_stream.stream.ports import (
     Unobserved,
     Unreadable,
 )
-from lb_stream.stream.shards.attention import Attention
 from lb_stream.stream.shards.block_files import Blocks, remove_spent, remove_unused
 from lb_stream.stream.shards.directory import (
     NEW,
+    ListeningGap,
     ShardMap,
     asked_in,
     forget_directories,
@@ -61,7 +61,7 @@ class Balancer:
     epoch: int
     observer: Observer = field(default_factory=Unobserved)
     unreadable: Unreadable = field(default_factory=NothingUnreadable)
-    _attention: Attention = field(default_factory=Attention)
+    _listening_gap: ListeningGap = field(default_factory=ListeningGap)
     _written: tuple[int, Mapping[str, ShardMap]] = field(default=(-1, {}), init=False)
     """The last directory that this job has written, and the batch that it is for; -1: none."""
 
@@ -193,8 +193,8 @@ class Balancer:
                 leaving = told.leaving or is_to_be_forgotten(row["results"])
                 after[row["cluster"]] = replace(told, leaving=leaving)
         now_ms = max((view.now_ms for view in views.values()), default=0)
-        self._attention.pay(now_ms, self.caught_up.now)
-        for cluster in self._attention.forgotten(after, now_ms, stream.cluster_retention_ms):
+        self._listening_gap.record_batch(now_ms, self.caught_up.now)
+        for cluster in self._listening_gap.forgotten(after, now_ms, stream.cluster_retention_ms):
             after[cluster] = replace(after[cluster], leaving=True)
         written = write_directory(self._checkpoint, batch_id + 1, self.epoch, after)
         self._written = (batch_id + 1 if written else -1, after)

@@ -37,9 +37,8 @@ from lb_stream.stream.arrived import Arrived
 from lb_stream.stream.averages import read_shard
 from lb_stream.stream.context import BatchContext
 from lb_stream.stream.shards.block_files import Blocks, OpenFiles
-from lb_stream.stream.task.allowance import Allowance
+from lb_stream.stream.task.allowance import Allowance, within
 from lb_stream.stream.task.crash import crash_point
-from lb_stream.stream.task.deadline import within
 
 ROUND_SCHEMA = pa.schema(
     [

@@ -13,9 +13,8 @@ from lb_stream.store import Store
 from lb_stream.stream.context import BatchContext
 from lb_stream.stream.decide import decide_cluster
 from lb_stream.stream.figures import FigureFiles
-from lb_stream.stream.shards.attention import BREAK_MS, LISTENED_MS, Attention
 from lb_stream.stream.shards.block_files import OpenFiles
-from lb_stream.stream.shards.directory import NEW, ShardMap
+from lb_stream.stream.shards.directory import BREAK_MS, LISTENED_MS, NEW, ListeningGap, ShardMap
 from lb_stream.stream.shards.slicing import ClusterBlocks, due_parts, next_slices, table_part
 from tests.spark.shard_task import State, emitted
 from tests.support.decoding import CONFIG, record, report, rows_of
@@ -179,20 +178,18 @@ def test_silence_begins_when_a_clusters_blocks_were_last_written() -> None:
 
 def test_a_cluster_is_forgotten_after_its_time_if_the_job_has_listened_all_the_while() -> None:
     clusters = {"old": ShardMap(1, BLOCKS, since_ms=0), "new": ShardMap(1, BLOCKS, since_ms=DAY_MS)}
-    attention = Attention()
+    gap = ListeningGap()
     now_ms = 2 * DAY_MS
-    attention.pay(now_ms, caught_up=False)
-    attention.pay(now_ms + 1, caught_up=True)
-    assert attention.forgotten(clusters, now_ms + 1, 2 * DAY_MS) == [], (
-        "it has only just begun to listen"
-    )
+    gap.record_batch(now_ms, caught_up=False)
+    gap.record_batch(now_ms + 1, caught_up=True)
+    assert gap.forgotten(clusters, now_ms + 1, 2 * DAY_MS) == [], "it has only just begun to listen"
     while now_ms < 2 * DAY_MS + LISTENED_MS + 1:
         now_ms += BREAK_MS
-        attention.pay(now_ms, caught_up=True)
-    assert attention.forgotten(clusters, now_ms, 2 * DAY_MS) == ["old"]
-    assert attention.forgotten(clusters, now_ms, 0) == []
-    attention.pay(now_ms + BREAK_MS + 1, caught_up=True)
-    assert attention.forgotten(clusters, now_ms + BREAK_MS + 1, 2 * DAY_MS) == [], (
+        gap.record_batch(now_ms, caught_up=True)
+    assert gap.forgotten(clusters, now_ms, 2 * DAY_MS) == ["old"]
+    assert gap.forgotten(clusters, now_ms, 0) == []
+    gap.record_batch(now_ms + BREAK_MS + 1, caught_up=True)
+    assert gap.forgotten(clusters, now_ms + BREAK_MS + 1, 2 * DAY_MS) == [], (
         "what came in the break may not have been read yet"
     )
 

@@ -8,13 +8,13 @@ from pyspark.sql.streaming.stateful_processor_api_client import (
     StatefulProcessorHandleState as HandleState,
 )
 
-from lb_stream.stream.task import state_socket
-from lb_stream.stream.task.state_socket import leave_closing_to_spark
+from lb_stream.stream.task import processor
+from lb_stream.stream.task.processor import leave_closing_to_spark
 
 
 @pytest.fixture(autouse=True)
 def nothing_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state_socket, "_held", [])
+    monkeypatch.setattr(processor, "_held", [])
 
 
 def task() -> tuple[socket.socket, socket.socket, list[HandleState]]:
@@ -46,4 +46,4 @@ def test_our_end_stays_open_until_sparks_is_closed() -> None:
 def test_a_worker_holds_one_socket_however_many_tasks_it_has_run() -> None:
     for _ in range(50):
         task()[0].close()
-    assert len(state_socket._held) == 1
+    assert len(processor._held) == 1

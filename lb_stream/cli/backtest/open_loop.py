@@ -34,8 +34,8 @@ def decide_again(
     json: bool,
 ) -> int:
     """Compare, keep, print. Exit code 1: a policy failed. Raises CommandError when no view is left, QueryError for an unknown cluster."""
-    from lb_stream.backtest.kept import keep_rows
     from lb_stream.backtest.open_loop import open_loop
+    from lb_stream.backtest.trial import keep_rows
     from lb_stream.contracts.settings import StreamSettings
     from lb_stream.contracts.tables import ROUNDS
     from lb_stream.io.local.progress import progress

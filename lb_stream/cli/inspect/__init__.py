@@ -1,1 +1,0 @@
-"""Commands that only look: status, decisions, explanations, settings, the tables."""

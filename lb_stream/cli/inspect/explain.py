@@ -26,7 +26,7 @@ from lb_stream.cli.shared.output import (
     styled,
     table,
 )
-from lb_stream.io.messages.figures import figure
+from lb_stream.io.messages.shown import figure
 from lb_stream.io.messages.times import clock
 
 if TYPE_CHECKING:

@@ -1,1 +1,0 @@
-"""`lbctl notify`: tells people of troubles."""

@@ -96,7 +96,7 @@ def watch(
 
 def _state(path: Path, pipeline: str, held: ExitStack) -> State:
     """What has been told, held until `held` ends: two watchers would tell all twice. Raises CommandError."""
-    from lb_stream.io.local.locks import locked
+    from lb_stream.io.local.processes import locked
     from lb_stream.notify import memory
 
     try:

@@ -1,1 +1,0 @@
-"""Commands to the running balancer."""

@@ -25,7 +25,7 @@ from lb_stream.cli.shared.output import (
     table,
 )
 from lb_stream.cli.shared.sending import DEFAULT_TIMEOUT_S, Sending, Timeout, send_together
-from lb_stream.io.messages.figures import figure
+from lb_stream.io.messages.shown import figure
 from lb_stream.io.messages.times import clock
 
 if TYPE_CHECKING:

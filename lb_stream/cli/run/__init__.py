@@ -1,1 +1,0 @@
-"""Commands that run or prepare something: the job, agents, servers, Kafka, topics, tables."""

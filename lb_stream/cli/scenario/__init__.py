@@ -1,1 +1,0 @@
-"""`lbctl scenario`: scenarios for the simulator, made, checked, shown."""

@@ -1,1 +1,0 @@
-"""What the commands of lbctl share: options, output, sending."""

@@ -1,1 +1,0 @@
-"""`lbctl simulate`."""

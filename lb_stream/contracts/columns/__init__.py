@@ -1,1 +1,0 @@
-"""What columns of tables mean, and which of them are times."""

@@ -1,7 +1,7 @@
 """The short- and long-term averages of bundles, and the fold of a micro-batch's reports into a shard."""
 
+from lb_stream.core.averages.bundles import DEFAULT_FOUR, FoldConfig, fold_samples
 from lb_stream.core.averages.fold import fold
-from lb_stream.core.averages.samples import DEFAULT_FOUR, FoldConfig, fold_samples
 from lb_stream.core.averages.together import fold_together
 
 __all__ = ["DEFAULT_FOUR", "FoldConfig", "fold", "fold_samples", "fold_together"]

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from lb_stream.core.averages.samples import Ints
 from lb_stream.core.model.blocks import (
     BROKER_SCHEMA,
     EVENT_SCHEMA,
@@ -20,6 +19,7 @@ from lb_stream.core.model.blocks import (
     Batch,
     one_array,
 )
+from lb_stream.core.model.view import Ints
 
 CLOCK_CORRECTED_MS = 3_600_000
 """A report whose lastUpdate lies this far or farther behind the broker's previous one is no old report: its clock was set back."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -19,9 +20,45 @@ from lb_stream.core.averages.rows import (
     renumbered,
     sorted_by_bundle,
 )
-from lb_stream.core.averages.samples import DEFAULT_FOUR, Floats, FoldConfig, Ints, fold_samples
 from lb_stream.core.model.blocks import BUNDLE_SCHEMA, FOUR, STATS_SCHEMA, Batch, one_array
 from lb_stream.core.model.names import SYSTEM_PATTERN
+from lb_stream.core.model.view import Floats, Ints
+
+DEFAULT_FOUR = (50_000.0, 50_000.0, 50.0, 50.0)
+"""What a bundle's averages are before its first sample, in the order of FOUR: 50 000 bytes/s and 50 msg/s each way."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoldConfig:
+    """Sizes of the two averages (samples), how long an unnamed bundle and a silent broker are remembered (ms), what is sampled.
+
+    `per_report`: a new report is one sample of each bundle that it names. `reference`: a batch with any new report is one sample of
+    each bundle in every broker's last report, as each update of the reference's leader is.
+    """
+
+    short_samples: int = 10
+    long_samples: int = 1000
+    bundle_retention_ms: int = 300_000
+    broker_retention_ms: int = 86_400_000
+    sample_mode: Literal["per_report", "reference"] = "per_report"
+
+
+def fold_samples(
+    n: Floats | np.float64,
+    before: Floats | np.float64,
+    average: Floats,
+    sample: Floats,
+    into: Floats,
+) -> Floats:
+    """One step of the average: ((n-1)·v + s) / n, in that order of operations. `n`: samples, this one included, capped; `before`: n-1.
+
+    The result is written `into` an array of its size, which is returned.
+    """
+    np.multiply(before, average, out=into)
+    into += sample
+    into /= n
+    return into
+
 
 NEWS = ("gained", "appeared")
 """Columns that say what this very batch has brought: nobody asks for those of the batch before."""

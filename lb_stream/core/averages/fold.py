@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from lb_stream.core.averages.acknowledgements import follow_acks
 from lb_stream.core.averages.brokers import SIGNS_OF_LIFE, fold_brokers
-from lb_stream.core.averages.bundles import fold_bundles
-from lb_stream.core.averages.samples import FoldConfig
+from lb_stream.core.averages.bundles import FoldConfig, fold_bundles
 from lb_stream.core.model.blocks import NO_EVENTS, Batch, Shard, one_array, with_columns
 
 

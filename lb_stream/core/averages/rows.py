@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from lb_stream.core.averages.samples import Ints
 from lb_stream.core.model.blocks import one_array
+from lb_stream.core.model.view import Ints
 
 
 def renumbered(owner: NDArray[np.int32], row_of: Ints) -> NDArray[np.int32]:

@@ -18,10 +18,11 @@ import pyarrow.compute as pc
 
 from lb_stream.contracts.base import canonical_json
 from lb_stream.core.averages.brokers import SIGNS_OF_LIFE, heard
+from lb_stream.core.averages.bundles import FoldConfig
 from lb_stream.core.averages.fold import fold
-from lb_stream.core.averages.samples import FoldConfig, Ints
 from lb_stream.core.model.blocks import BUNDLE_SCHEMA, NO_EVENTS, Batch, Shard, one_array
 from lb_stream.core.model.names import SYSTEM_PATTERN
+from lb_stream.core.model.view import Ints
 
 Folded = tuple[Shard, pa.Table]
 _MARK = 8

@@ -1,1 +1,0 @@
-"""Operators' commands: answered once each, remembered where their effect stays, followed until they are done."""

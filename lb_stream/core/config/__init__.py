@@ -1,1 +1,0 @@
-"""One cluster's settings: what they come to, and who reads them."""

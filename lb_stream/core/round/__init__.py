@@ -1,1 +1,0 @@
-"""One round of one cluster: `decide`, and the steps that it takes."""

@@ -17,8 +17,7 @@ from lb_stream.core.model.memory import Proposal
 from lb_stream.core.model.names import namespace_of
 from lb_stream.core.model.refusals import Refusal, refusal
 from lb_stream.core.model.rules import Refuses, Rule
-from lb_stream.core.model.view import ClusterView
-from lb_stream.core.observing.ahead import carry_out
+from lb_stream.core.model.view import ClusterView, apply_pending_moves
 from lb_stream.core.observing.loads_ahead import WORSE, Group, LoadsAhead
 from lb_stream.core.round.limits import MoveBudget, holds_of
 from lb_stream.core.round.merge import overlap_answer
@@ -91,7 +90,9 @@ def _expected(move: Proposal | Decision) -> str | None:
 def present(state: RoundState) -> ClusterView:
     """The loads with what is approved or ordered carried out, and nothing that isn't yet."""
     pending = () if state.config.balancer.count_pending_moves else state.memory.pending
-    return carry_out(state.view, [*pending, *state.decisions, *state.queued_moves()], True)
+    return apply_pending_moves(
+        state.view, [*pending, *state.decisions, *state.queued_moves()], True
+    )
 
 
 def usage_of(loads: LoadsAhead, broker: int) -> float | None:

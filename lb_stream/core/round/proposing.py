@@ -28,7 +28,7 @@ from lb_stream.core.disruption.budgets import HOUR_MS
 from lb_stream.core.model.memory import Pending, Proposal
 from lb_stream.core.model.refusals import refusal
 from lb_stream.core.model.rules import Refuses
-from lb_stream.core.observing.ahead import carry_out
+from lb_stream.core.model.view import apply_pending_moves
 from lb_stream.core.observing.loads_ahead import Group, LoadsAhead, order_groups, serves_as_well
 from lb_stream.core.round.approval import (
     DIGITS,
@@ -127,8 +127,8 @@ def _without_what_waits(state: RoundState) -> RoundState:
     pending = tuple(_pending(split) for split in splits if state.under_way(split.bundle) is None)
     memory = state.memory
     after = replace(memory, pending=(*memory.pending, *pending))
-    ordered = carry_out(state.view, [*state.decisions, *state.queued_moves()], True)
-    view = carry_out(ordered, pending, True)
+    ordered = apply_pending_moves(state.view, [*state.decisions, *state.queued_moves()], True)
+    view = apply_pending_moves(ordered, pending, True)
     fork = state.aside(replace(state.inputs, view=view, memory=after))
     count_loads(fork)
     count_preallocated(fork)

@@ -18,9 +18,8 @@ from lb_stream.core.model.chance import seed_of
 from lb_stream.core.model.memory import Memory, Retry
 from lb_stream.core.model.names import namespace_of
 from lb_stream.core.model.refusals import Refusal
-from lb_stream.core.model.view import ClusterView
+from lb_stream.core.model.view import ClusterView, apply_pending_moves
 from lb_stream.core.observing import outcomes
-from lb_stream.core.observing.ahead import carry_out
 from lb_stream.core.observing.finite import exclude_non_finite
 from lb_stream.core.observing.liveness import Liveness
 from lb_stream.core.observing.outcomes import Settled, after_failure, after_restart
@@ -97,7 +96,7 @@ def _views(
         reported, quotas = with_quotas(reported, remembered)
     return (
         reported,
-        carry_out(reported, settled.open, config.count_pending_moves),
+        apply_pending_moves(reported, settled.open, config.count_pending_moves),
         quotas,
         not_finite,
     )

@@ -15,8 +15,7 @@ from lb_stream.core.filters import AntiAffinity, domains_of
 from lb_stream.core.model.names import namespace_of
 from lb_stream.core.model.refusals import Refusal, refusal
 from lb_stream.core.model.rules import Decides, Refuses, Rule, TakesOut
-from lb_stream.core.model.view import Bools, ClusterView, Ints, Rows
-from lb_stream.core.observing.ahead import carry_out
+from lb_stream.core.model.view import Bools, ClusterView, Ints, Rows, apply_pending_moves
 from lb_stream.core.observing.outcomes import Outcome
 from lb_stream.core.round.limits import MoveBudget, holds_of
 from lb_stream.core.round.state import Choice, RoundState
@@ -176,7 +175,7 @@ def _as_decided(state: RoundState) -> ClusterView:
     decided = state.decisions
     if not traits_of(state.config.shedder).sees_the_round:
         decided = [decision for decision in decided if _comes_by_order(state, decision)]
-    return carry_out(state.view, [*decided, *state.queued_moves()], moves_count=True)
+    return apply_pending_moves(state.view, [*decided, *state.queued_moves()], moves_count=True)
 
 
 def _comes_by_order(state: RoundState, decision: Decision) -> bool:

@@ -1,1 +1,0 @@
-"""Kafka: clients' options, topics and rights, the outbox, and what a batch reads."""

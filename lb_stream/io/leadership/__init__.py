@@ -1,1 +1,0 @@
-"""Who runs a pipeline, and the signs of life by which others see it."""

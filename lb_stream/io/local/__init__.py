@@ -1,1 +1,0 @@
-"""This machine: Java, jars, processes, signals, settings out of files, a small HTTP server."""

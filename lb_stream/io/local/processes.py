@@ -1,12 +1,17 @@
-"""Processes known by id and start time, so that an id that the system gave to another process is never touched."""
+"""Processes of this machine: known by id and start time, so that a process that got a reused id is never touched; locks that they share."""
+
+from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -89,3 +94,11 @@ def _gone(pid: int, mark: str, within_s: float) -> bool:
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)  # a child of ours would stay a zombie
     return True
+
+
+@contextmanager
+def locked(path: Path, wait: bool = True) -> Iterator[None]:
+    """Hold the file's lock. Raises BlockingIOError when another process has it and `wait` is False."""
+    with path.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        yield

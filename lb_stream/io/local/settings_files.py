@@ -1,15 +1,28 @@
-"""Files that settings are read from: text, Java's properties, and who can open their secrets."""
+"""Files that settings are read from: those of the package, text, Java's properties, and who can open their secrets."""
 
 from __future__ import annotations
 
 import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from lb_stream.contracts.keys import SettingError
 from lb_stream.io.messages.secrets import FROM_FILE, is_file, is_secret, learn
+
+PACKAGE = Path(str(files("lb_stream")))
+
+CONF = (PACKAGE / "conf").resolve()
+"""The settings that ship: in a clone the folder conf, to which lb_stream/conf links; in an installed package a copy of its files."""
+
+
+def home() -> Path:
+    """The clone that this package is part of. Installed from a wheel: the current folder."""
+    clone = PACKAGE.parent
+    return clone if (clone / "pyproject.toml").is_file() else Path.cwd()
+
 
 _PROPERTY = re.compile(r"^[ \t]*([^#!=:\s][^=:\s]*)(?:[ \t]*[=:][ \t]*|[ \t]+)(.*)$", re.MULTILINE)
 """A line of Java's properties: `key=value`, `key: value` or `key value`; those that begin with # or ! are comments."""

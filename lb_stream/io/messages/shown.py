@@ -1,4 +1,7 @@
-"""Makes names safe to show. Senders of reports choose them, so they may hold what a terminal, a page or a log would obey."""
+"""How names and figures are shown. Imports nothing of the package: `lbctl --help` comes at once.
+
+Senders of reports choose names, so they may hold what a terminal, a page or a log would obey.
+"""
 
 from __future__ import annotations
 
@@ -52,3 +55,20 @@ def _in_json(letter: str) -> str:
         return letter
     units = letter.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+
+
+def figure(value: float | None, unit: str | None) -> str:
+    """A figure with its unit; ratios as per cent."""
+    if value is None:
+        return "-"
+    if unit in ("ratio", "%"):
+        return f"{100 * value if unit == 'ratio' else value:.1f}%"
+    if unit == "bytes/s":
+        return f"{value / 1e6:.2f} MB/s"
+    if unit == "times":
+        return f"{value:.2f} times"
+    return (
+        f"{value:.0f} {unit}".rstrip()
+        if value == int(value) and abs(value) < 1e6
+        else f"{value:.5g} {unit or ''}".rstrip()
+    )

@@ -1,1 +1,0 @@
-"""What a running job tells of itself: metrics for Prometheus, `/health`, the table `batches`."""

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from lb_stream.cli.shared.output import INTERRUPTED, CommandError, hush
-from lb_stream.io.local.locks import locked
+from lb_stream.io.local.processes import locked
 
 
 def register(app: typer.Typer) -> None:

@@ -20,7 +20,7 @@ from lb_stream.cli.shared.output import CommandError
 from lb_stream.io.kafka.topics import create_topics, topic_specs
 from lb_stream.io.local.configuration import load_settings
 from lb_stream.io.local.jars import jar_paths
-from lb_stream.io.local.resources import CONF
+from lb_stream.io.local.settings_files import CONF
 from lb_stream.io.local.signals import StopRequest
 from lb_stream.job.process import Job, end_leftover
 from lb_stream.job.submit import submit_command

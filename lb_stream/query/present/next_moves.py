@@ -16,7 +16,7 @@ from lb_stream.core.model.refusals import Refusal
 from lb_stream.core.model.view import Floats, with_moves
 from lb_stream.core.round.decide import Inbox, Round, decide
 from lb_stream.core.shedding.base import Unload, shedder, traits_of
-from lb_stream.io.messages.figures import figure
+from lb_stream.io.messages.shown import figure
 from lb_stream.io.messages.times import clock
 from lb_stream.query import QueryError
 from lb_stream.query.cluster_state import Standing, require_cluster, the_only_in

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from lb_stream.sim.families.choosing import Chooser
+from lb_stream.sim.families.sampling import Chooser
 from lb_stream.sim.families.spec import Spec
 from lb_stream.sim.scenario.errors import ScenarioError
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from lb_stream.sim.families.chance import chance, wander
+from lb_stream.sim.families.sampling import chance, wander
 from lb_stream.sim.families.spec import Diurnal, DriftingHot, FlashCrowd, Growth, Shape, Spec
 from lb_stream.sim.scenario.errors import ScenarioError
 from lb_stream.sim.scenario.scenario import Floats, Ints

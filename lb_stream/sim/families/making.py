@@ -10,8 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lb_stream.core.model.names import FULL_RANGE_END, bundle_name
-from lb_stream.sim.families.chance import chance, wander
-from lb_stream.sim.families.choosing import Chooser
 from lb_stream.sim.families.happenings import (
     event_entries,
     fault_entries,
@@ -28,6 +26,7 @@ from lb_stream.sim.families.loads import (
     needs,
     rounded,
 )
+from lb_stream.sim.families.sampling import Chooser, chance, wander
 from lb_stream.sim.families.spec import Growth, Spec
 from lb_stream.sim.families.start import Pool, start_owners
 from lb_stream.sim.scenario.document import checked

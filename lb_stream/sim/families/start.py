@@ -7,7 +7,7 @@ from heapq import heapify, heapreplace
 
 import numpy as np
 
-from lb_stream.sim.families.chance import chance
+from lb_stream.sim.families.sampling import chance
 from lb_stream.sim.families.spec import Spec
 from lb_stream.sim.scenario.scenario import Floats, Ints
 

@@ -1,1 +1,0 @@
-"""How clusters are cut into shards, and the files in which executors keep them."""

@@ -1,14 +1,45 @@
-"""How long the shadows of a task may look at its rounds. The rounds are made by then and stand, whatever becomes of the shadows."""
+"""Limits for the work on one cluster: what never ends ends one cluster's round or its shadows, not the job."""
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from types import FrameType
 
 from lb_stream.contracts.base import canonical_json
 from lb_stream.core.shadow.every import NOTHING, Attempt, Look, Settings, failed, looked_on
 from lb_stream.core.shadow.look_on import Entry, Looked, ShadowMemory
-from lb_stream.stream.task.deadline import TooLong, within
+
+
+class TooLong(Exception):
+    """The work took longer than it may."""
+
+
+@contextmanager
+def within(limit_ms: int, name: str) -> Iterator[None]:
+    """Raise TooLong inside when it takes longer; `name`: the setting that says so. 0: never.
+
+    Only a process' main thread can be interrupted, and that is where Spark's Python workers work.
+    """
+    if not limit_ms or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def ring(_number: int, _frame: FrameType | None) -> None:
+        raise TooLong(f"it took longer than {limit_ms / 1000:g} s ({name})")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, limit_ms / 1000)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
 
 LEAST_S = 0.2
 """For all shadows of one task in one batch, however quick its rounds are."""

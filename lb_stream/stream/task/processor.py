@@ -7,13 +7,17 @@ for that process, and most of the wait would be its imports.
 from __future__ import annotations
 
 import pickle
+import socket
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark.sql.streaming import StatefulProcessor
+from pyspark.sql.streaming.stateful_processor_api_client import (
+    StatefulProcessorApiClient,
+    StatefulProcessorHandleState,
+)
 
 from lb_stream.stream.task.attempt import hush_first_worker
-from lb_stream.stream.task.state_socket import leave_closing_to_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import Row
@@ -76,3 +80,34 @@ class ShardProcessor(StatefulProcessor):
         """After the last key. Nothing has been begun where there was none."""
         if self._work is not None:
             self._work.close()
+
+
+_held: list[socket.socket] = []
+"""Our ends of the sockets of this worker's last tasks, until Spark has closed its own: were ours closed first, the thread would end."""
+
+
+def leave_closing_to_spark(handle: Any) -> None:
+    """For a processor's `init`: its task doesn't say that it is done, and keeps its end of the socket for as long as Spark does."""
+    client: StatefulProcessorApiClient = handle._statefulProcessorApiClient
+    say = client.set_handle_state
+
+    def say_all_but_closed(state: StatefulProcessorHandleState) -> None:
+        if state != StatefulProcessorHandleState.CLOSED:
+            say(state)
+
+    client.set_handle_state = say_all_but_closed  # type: ignore[method-assign]
+    _held[:] = [one for one in _held if not _done(one)]
+    _held.append(client._client_socket)
+
+
+def _done(held: socket.socket) -> bool:
+    """Close our end if Spark has closed its own. Returns whether it has."""
+    try:
+        open_still = bool(held.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK))
+    except BlockingIOError:
+        return False
+    except OSError:
+        open_still = False
+    if not open_still:
+        held.close()
+    return not open_still

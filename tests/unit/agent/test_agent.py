@@ -20,8 +20,8 @@ from lb_stream.agent import Agent, AgentConfig, ReportThrottle, Seen, YieldingAd
 from lb_stream.agent.clock import RecordClock
 from lb_stream.agent.obey import REMEMBERED_MS
 from lb_stream.agent.producer import LastingProducer
-from lb_stream.agent.pulse import Pulse
 from lb_stream.agent.report_throttle import CHANGES
+from lb_stream.agent.reporter import Pulse
 from lb_stream.contracts.balancer import BalancerConfig
 from lb_stream.contracts.decisions import Ownership, example_decision
 from lb_stream.contracts.reports import ReportConfig

@@ -20,7 +20,7 @@ from lb_stream.contracts.tables import (
 from lb_stream.core.model.memory import Memory, Suspension
 from lb_stream.core.model.rules import DECIDES, REFUSES
 from lb_stream.core.shedding.base import shedder
-from lb_stream.io.messages.figures import figure
+from lb_stream.io.messages.shown import figure
 from lb_stream.io.messages.times import clock
 from lb_stream.query.explained import explain_decision
 from lb_stream.query.lake import open_lake

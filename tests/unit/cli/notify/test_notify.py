@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lb_stream.io.local.locks import locked
+from lb_stream.io.local.processes import locked
 from tests.support.lbctl_runner import Result, lbctl
 from tests.support.webhook import Webhook, webhook
 

@@ -10,8 +10,7 @@ import pytest
 
 from lb_stream.sim.measures import measure
 from lb_stream.sim.play import Policy, play, read_policy
-from lb_stream.sim.play.balancer import Balancer
-from lb_stream.sim.play.player import Played
+from lb_stream.sim.play.player import Balancer, Played
 from lb_stream.sim.play.reports import Reporter
 from lb_stream.sim.scenario.reading import read_scenario
 from lb_stream.sim.scenario.scenario import (

@@ -44,7 +44,6 @@ def test_a_processor_that_is_asked_for_its_state_imports_nothing_that_folds(tmp_
         "stream.task",
         "stream.task.attempt",
         "stream.task.processor",
-        "stream.task.state_socket",
     }
     assert set(told["modules"]) == {f"lb_stream.{name}" for name in own}
     assert not told["pandas"]
