@@ -176,7 +176,7 @@ def measure_version_cpu() -> Measure:
     seconds = []
     for _ in range(3):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        command = [sys.executable, "-m", "lb_stream.cli.main", "--version"]
+        command = [sys.executable, "-c", "from lb_stream.cli.main import main; main()", "--version"]
         subprocess.run(command, cwd=PROJECT, capture_output=True, check=True)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

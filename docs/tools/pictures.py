@@ -1,0 +1,121 @@
+"""`make pictures`: take the pictures of README.md, docs/pictures/console.png and report.png.
+
+It runs `lbctl demo --keep` in a folder of its own until the load is even, then the console and the
+report beside it, and photographs both with Chromium. Needs Java, the jars, Chromium, playwright.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from PIL import Image
+from playwright.sync_api import Browser, sync_playwright
+
+PROJECT = Path(__file__).resolve().parents[2]
+PICTURES = PROJECT / "docs" / "pictures"
+LBCTL = [sys.executable, "-c", "from lb_stream.cli.main import main; main()"]
+WIDTH, HEIGHT = 1280, 900
+"""CSS pixels of a picture; the page is cut off below."""
+COLOURS = 128
+"""Colours of a picture: more make it larger, not clearer."""
+PATIENCE_S = 600.0
+AFTERWARDS_S = 20.0
+"""Time after the demo has balanced its cluster, so that charts show it."""
+
+
+def main() -> int:
+    """Take both pictures. Exit code 2: something that is needed is missing."""
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    if chromium is None:
+        print("pictures: there is no Chromium: apt-get install chromium", file=sys.stderr)
+        return 2
+    PICTURES.mkdir(exist_ok=True)
+    with (
+        tempfile.TemporaryDirectory() as name,
+        _running(["demo", "--keep"], Path(name), "demo") as demo,
+    ):
+        folder = Path(name)
+        _wait(demo, lambda: "Ctrl-C" in _text(folder, "demo"), folder)
+        time.sleep(AFTERWARDS_S)
+        tables = ["--set", f"stream.tables={folder / '.lb' / 'demo' / 'tables'}"]
+        command = [*LBCTL, "report", "--out", "report.html", *tables]
+        subprocess.run(command, cwd=folder, env=_environment(), check=True)
+        console_command = ["console", "--address", "127.0.0.1:0", "--json"]
+        with (
+            _running(console_command, folder, "console") as console,
+            sync_playwright() as driver,
+        ):
+            _wait(console, lambda: "url" in _text(folder, "console"), folder)
+            url = json.loads(_text(folder, "console").splitlines()[0])["url"]
+            options = ["--no-sandbox", "--disable-dev-shm-usage"]
+            browser = driver.chromium.launch(executable_path=chromium, args=options)
+            _take(browser, f"{url}/cluster?name=demo", PICTURES / "console.png")
+            _take(browser, (folder / "report.html").as_uri(), PICTURES / "report.png")
+            browser.close()
+    return 0
+
+
+def _take(browser: Browser, address: str, file: Path) -> None:
+    """Photograph the top of a page, in few colours."""
+    page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme="light")
+    page.goto(address)
+    page.wait_for_timeout(5_000)  # charts are drawn after the page has come
+    page.screenshot(path=file)
+    page.close()
+    with Image.open(file) as picture:
+        picture.convert("RGB").quantize(COLOURS).save(file, optimize=True)
+    print(f"{file.relative_to(PROJECT)}: {file.stat().st_size // 1000} kB")
+
+
+@contextmanager
+def _running(command: list[str], folder: Path, name: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run lbctl in a folder, its output in NAME.log; end it as Ctrl-C does."""
+    with (folder / f"{name}.log").open("wb") as log:
+        process = _start(command, folder, log)
+        try:
+            yield process
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait(60)
+
+
+def _start(command: list[str], folder: Path, log: IO[bytes]) -> subprocess.Popen[bytes]:
+    arguments = [*LBCTL, *command]
+    return subprocess.Popen(
+        arguments, cwd=folder, env=_environment(), stdout=log, stderr=subprocess.STDOUT
+    )
+
+
+def _environment() -> dict[str, str]:
+    """Return the environment in which this checkout's code and jars are found."""
+    jars = os.environ.get("LB_JARS_DIR", str(PROJECT / ".jars"))
+    return os.environ | {"PYTHONPATH": str(PROJECT), "LB_JARS_DIR": jars, "PYTHONUNBUFFERED": "1"}
+
+
+def _text(folder: Path, name: str) -> str:
+    return (folder / f"{name}.log").read_text(errors="replace")
+
+
+def _wait(process: subprocess.Popen[bytes], is_ready: Callable[[], bool], folder: Path) -> None:
+    """Wait until a program is ready. Raises SystemExit with the logs when it ends or takes long."""
+    until = time.monotonic() + PATIENCE_S
+    while not is_ready():
+        if process.poll() is not None or time.monotonic() > until:
+            logs = [path.read_text(errors="replace") for path in sorted(folder.glob("*.log"))]
+            raise SystemExit("pictures: the program did not get ready:\n" + "\n".join(logs))
+        time.sleep(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
