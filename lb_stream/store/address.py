@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 from lb_stream.contracts.keys import SettingError
 
-Kind = Literal["local", "objects", "hadoop"]
+Kind = Literal["local", "objects"]
 
 LOCAL = ("", "file")
 OBJECTS = {
@@ -30,9 +30,8 @@ OBJECTS = {
     "wasbs": "abfss",
 }
 """Scheme as it is given → as object_store knows it."""
-HADOOP = ("hdfs", "viewfs")
 _AS_HADOOP = {"s3": "s3a", "wasb": "abfss", "wasbs": "abfss", "abfs": "abfss"}
-_EXPECTED = "a folder's path, or an address that begins with file://, s3://, s3a://, gs://, abfss://, wasbs://, hdfs:// or viewfs://"
+_EXPECTED = "a folder's path, or an address that begins with file://, s3://, s3a://, gs://, abfss:// or wasbs://"
 _URI = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*)://([^/]*)(/.*)?$")
 
 _S3A = {
@@ -62,7 +61,7 @@ class AddressError(SettingError):
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A folder: its scheme as given, the authority (bucket, name node, container@account) and the path, without a slash at its end."""
+    """A folder: its scheme as given, its authority (bucket, container@account), its path without a slash at its end."""
 
     scheme: str
     authority: str
@@ -75,20 +74,20 @@ class Address:
 
     @property
     def root(self) -> Address:
-        """What it is a folder of: a bucket, a name node, this machine."""
+        """What it is a folder of: a bucket, this machine."""
         return Address(self.scheme, self.authority, "")
 
     @property
     def kind(self) -> Kind:
         """By what it is reached."""
-        return "local" if self.scheme in LOCAL else "hadoop" if self.scheme in HADOOP else "objects"
+        return "local" if self.scheme in LOCAL else "objects"
 
     @property
     def uri(self) -> str:
         """As obstore, delta-rs and pyarrow read it; of this machine the absolute path."""
         if self.kind == "local":
             return self.path
-        return f"{OBJECTS.get(self.scheme, self.scheme)}://{self._native_authority}{self.path}"
+        return f"{OBJECTS[self.scheme]}://{self._native_authority}{self.path}"
 
     @property
     def for_hadoop(self) -> str:
@@ -124,9 +123,9 @@ def parse(place: str, setting: str) -> Address:
                 setting, place, f"file:///{authority}{path}: three slashes, then the path"
             )
         return Address("file", "", str(Path(unquote(path) or "/")), place.rstrip("/"))
-    if scheme not in OBJECTS and scheme not in HADOOP:
+    if scheme not in OBJECTS:
         raise AddressError(setting, place, _EXPECTED)
-    if not authority and scheme not in HADOOP:
+    if not authority:
         raise AddressError(setting, place, f"{scheme}://BUCKET/FOLDER")
     if "@" in authority and OBJECTS.get(scheme) in ("s3", "gs"):
         where = "in [stream.store_options], or the variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"

@@ -152,16 +152,12 @@ class Store:
 
 @lru_cache
 def _backend(root: Address, options: Options) -> Backend:
-    """One for each bucket or name node and process: it keeps connections."""
+    """One for each bucket and process: it keeps connections."""
     given: dict[str, Any] = dict(options)
     if root.kind == "local":
         from lb_stream.store.local import LocalBackend  # noqa: PLC0415 (each brings libraries of its own)
 
         return LocalBackend()
-    if root.kind == "hadoop":
-        from lb_stream.store.arrow import ArrowBackend, hadoop  # noqa: PLC0415
-
-        return ArrowBackend(hadoop(root.uri))
     from lb_stream.store.objects import ObjectBackend  # noqa: PLC0415
 
     return ObjectBackend.at(root.uri, native_options(given), plain_http(given))

@@ -16,8 +16,6 @@ def test_a_checkpoint_that_spark_cannot_write_is_said_in_one_line_with_what_to_d
     for known in (
         "/some/folder",
         "file:///some/folder",
-        "hdfs://name-node/folder",
-        "viewfs://fleet/folder",
     ):
         check_checkpoint(spark, Store.at(known))
     with pytest.raises(

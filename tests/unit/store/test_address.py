@@ -22,9 +22,6 @@ ABFSS = "abfss://c@a.dfs.core.windows.net/d"
         ("gs://b/d", "gs://b/d", "gs://b/d"),
         (ABFSS, ABFSS, ABFSS),
         ("wasbs://c@a.blob.core.windows.net/d", ABFSS, ABFSS),
-        ("hdfs://n:8020/d", "hdfs://n:8020/d", "hdfs://n:8020/d"),
-        ("hdfs:///d", "hdfs:///d", "hdfs:///d"),
-        ("viewfs://fleet/d", "viewfs://fleet/d", "viewfs://fleet/d"),
         ("file:///x/a%20b/", "/x/a b", "/x/a b"),
         ("/x/y", "/x/y", "/x/y"),
     ],
@@ -118,7 +115,7 @@ def test_sparks_own_checkpoint_in_a_bucket_is_written_without_a_rename_and_found
         of_environment["fs.s3a.endpoint"] == "http://127.0.0.1:9000"
         and of_environment["fs.s3a.connection.ssl.enabled"] == "false"
     )
-    for other in ("gs://b/x", "abfss://c@a.dfs.core.windows.net/x", "hdfs://n/x", "/x"):
+    for other in ("gs://b/x", "abfss://c@a.dfs.core.windows.net/x", "/x"):
         assert (
             Store.at(other).checkpoint_manager,
             "fs.s3a.performance.flags" in Store.at(other).hadoop_options,

@@ -9,13 +9,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyarrow import fs
 
-from lb_stream.store import Store, store
-from lb_stream.store.arrow import ArrowBackend
+from lb_stream.store import Store
 from tests.support.s3_server import S3Server, s3_server
-
-HADOOP = "hdfs://stand-in"
 
 
 @pytest.fixture(scope="module")
@@ -24,18 +20,10 @@ def server() -> Iterator[S3Server]:
         yield running
 
 
-@pytest.fixture(params=["local", "arrow", "s3"])
+@pytest.fixture(params=["local", "s3"])
 def kept(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     if request.param == "local":
         return Store.at(tmp_path / "kept")
-    if request.param == "arrow":  # the code for HDFS, which isn't here, on this machine's files
-        backend, real = ArrowBackend(fs.LocalFileSystem()), store._backend
-        monkeypatch.setattr(
-            store,
-            "_backend",
-            lambda root, options: backend if root.scheme == "hdfs" else real(root, options),
-        )
-        return Store.at(f"{HADOOP}{tmp_path}/kept")
     server = request.getfixturevalue("server")
     return Store.at(f"s3://bucket/{tmp_path.name}", server.options)
 
@@ -59,9 +47,6 @@ def test_a_file_is_put_once_where_it_must_be_absent(kept: Store) -> None:
     assert kept.text("one") == "first" and names(kept) == ["one"]
 
 
-@pytest.mark.parametrize(
-    "kept", ["local", "s3"], indirect=True
-)  # HDFS refuses to rename to a name that is taken, its stand-in doesn't
 def test_of_many_that_put_the_same_file_at_once_one_succeeds(kept: Store) -> None:
     for name in ("first", "second", "third"):
         with ThreadPoolExecutor(8) as pool:
