@@ -40,7 +40,7 @@ def expiry(issued_ms: int, expires_ms: int, readable_ms: int, late: tuple[float,
 
 
 def _unknown(value: object) -> bool:
-    """Fields that strategies need not tell are left out then, as in records of earlier versions."""
+    """Whether to leave a field out of the record: those that strategies need not tell."""
     return value is None
 
 

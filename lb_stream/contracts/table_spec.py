@@ -15,8 +15,7 @@ class TableSpec:
     """One table: its name (also its folder), columns, partition column if any, and what a row is.
 
     `kept_by`: the column with a row's time (ms since the epoch), by which old rows are deleted; None: the table holds the present.
-    `from_log`: whether `lbctl tables rebuild` can write it anew from the log. `added`: columns that tables of earlier versions lack; they
-    are added when such a table is opened, empty in its rows.
+    `from_log`: whether `lbctl tables rebuild` can write it anew from the log.
     """
 
     name: str
@@ -25,7 +24,6 @@ class TableSpec:
     partition_by: str | None = None
     kept_by: str | None = None
     from_log: bool = False
-    added: tuple[str, ...] = ()
 
 
 def texts(*names: str) -> list[pa.Field]:

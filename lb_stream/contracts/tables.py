@@ -66,7 +66,6 @@ ROUNDS = TableSpec(
         ]
     ),
     kept_by="now_ms",
-    added=("shadows", "shadow_memory", "merge_advice", "proposals"),
 )
 DECISIONS = TableSpec(
     "decisions",
@@ -90,7 +89,6 @@ DECISIONS = TableSpec(
     ),
     kept_by="issued_ms",
     from_log=True,
-    added=("neighbour", "approved_by", "proposal_id"),
 )
 OUTCOMES = TableSpec(
     "outcomes",
@@ -105,7 +103,6 @@ OUTCOMES = TableSpec(
     ),
     kept_by="at_ms",
     from_log=True,
-    added=("released_ms",),
 )
 OWNERSHIP = TableSpec(
     "ownership",
@@ -212,7 +209,6 @@ BROKER_LOADS = TableSpec(
     ),
     kept_by="now_ms",
     from_log=True,
-    added=("active",),
 )
 REFUSALS = TableSpec(
     "refusals",
@@ -233,7 +229,6 @@ REFUSALS = TableSpec(
     ),
     kept_by="now_ms",
     from_log=True,
-    added=("namespace", "until_ms"),
 )
 REJECTED_REPORTS = TableSpec(
     "rejected_reports",
@@ -294,7 +289,6 @@ PROPOSALS = TableSpec(
         ]
     ),
     kept_by="now_ms",
-    added=("plan", "step", *_USAGES),
     from_log=True,
 )
 _ROUND_OF_A_POLICY = [
@@ -409,7 +403,6 @@ BACKTESTS = TableSpec(
             *texts("measures", "error", "loop"),  # JSON object: all measures; why there are none
         ]
     ),
-    added=("loop",),
 )
 HISTORY_TABLES = (BUNDLE_HISTORY, BROKER_HISTORY)
 TABLES = (

@@ -51,16 +51,14 @@ def open_lake(folder: Store, whole: bool = True) -> duckdb.DuckDBPyConnection:
     for spec in TABLES:
         rows = existing.get(spec.name, spec.schema.empty_table())
         if (
-            missing := [
-                name for name in spec.schema.names if name not in (*rows.schema.names, *spec.added)
-            ]
+            missing := [name for name in spec.schema.names if name not in rows.schema.names]
             if whole
             else []
         ):
             raise QueryError(
                 f"{folder / spec.name} has no column {', '.join(missing)}: another version wrote it; {_mend(spec)}"
             )
-        lake.register(spec.name, _with_added(rows, spec))
+        lake.register(spec.name, rows)
     for setting in READ_ONLY:
         lake.execute(setting)
     return lake
@@ -122,22 +120,6 @@ def _readable_rows(folder: Store, spec: TableSpec) -> Any:
         ) from error
 
 
-def _with_added(rows: Any, spec: TableSpec) -> Any:
-    """The rows of a table that an earlier version wrote, with the columns that it lacks, empty."""
-    import pyarrow as pa
-
-    lacking = [
-        field
-        for field in spec.schema
-        if field.name in spec.added and field.name not in rows.schema.names
-    ]
-    if lacking and isinstance(rows, pa.Table):
-        for field in lacking:
-            rows = rows.append_column(field, pa.nulls(len(rows), field.type))
-        return rows
-    return rows.replace_schema(pa.schema([*rows.schema, *lacking])) if lacking else rows
-
-
 def _mend(spec: TableSpec) -> str:
     from lb_stream.io.tables.rebuild import rebuildable
 
@@ -185,12 +167,6 @@ def last_loads(lake: duckdb.DuckDBPyConnection, cluster: str) -> str:
     )
     return f"(SELECT * FROM broker_loads WHERE cluster = $1 AND log_seq = {-1 if last['log_seq'] is None else int(last['log_seq'])})"
 
-
-ACTIVE = "coalesce(active, alive)"
-"""Of a row of broker_loads: whether its broker counts in means, maxima and what is called even.
-
-The round has judged it (`ClusterView.active`); what an earlier version wrote tells only who lived.
-"""
 
 _LAST_ROUNDS = "(SELECT cluster, max(log_seq) AS log_seq FROM broker_loads GROUP BY cluster)"
 LAST_LOADS = f"(SELECT * FROM broker_loads JOIN {_LAST_ROUNDS} USING (cluster, log_seq))"

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from lb_stream.query.health import ClusterFacts
-from lb_stream.query.lake import ACTIVE, records, run
+from lb_stream.query.lake import records, run
 
 if TYPE_CHECKING:
     import duckdb
@@ -21,8 +21,8 @@ DECISIONS = 50
 BATCHES = 100
 """So many of the last are looked at."""
 
-_LOADS = f"""
-    SELECT cluster, broker, alive, {ACTIVE} AS active, usage_ratio,
+_LOADS = """
+    SELECT cluster, broker, alive, active, usage_ratio,
            cpu_ratio, memory_ratio, direct_memory_ratio, bandwidth_in_ratio, bandwidth_out_ratio,
            bundles, topics, seen_ms,
            latest_throughput_in_bytes_per_s + latest_throughput_out_bytes_per_s AS latest_bytes_per_s,

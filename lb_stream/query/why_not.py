@@ -17,7 +17,7 @@ from lb_stream.query import QueryError, checks
 from lb_stream.query.checks import Check, Situation
 from lb_stream.query.explained import Row, decisions_about, refusals_about, require_broker
 from lb_stream.query.health import ClusterFacts, Facts, stale
-from lb_stream.query.lake import ACTIVE, last_loads, records, run
+from lb_stream.query.lake import last_loads, records, run
 from lb_stream.query.rule_words import why_decided
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ _ROUND = """
 """
 _BATCH = "SELECT max(started_ms) AS started_ms FROM batches"
 _LOADS = """
-    SELECT broker, alive, {active} AS active, usage_ratio, bundles, now_ms,
+    SELECT broker, alive, active, usage_ratio, bundles, now_ms,
            rank() OVER (ORDER BY usage_ratio DESC) AS place, count(*) OVER () AS brokers,
            latest_throughput_in_bytes_per_s + latest_throughput_out_bytes_per_s AS bytes_per_s,
            latest_rate_in_msgs_per_s + latest_rate_out_msgs_per_s AS msgs_per_s
@@ -277,7 +277,7 @@ def situation(lake: Lake, cluster: str) -> Situation:
         )
     )
     (batch,) = records(run(lake, _BATCH))
-    query = _LOADS.format(rows=last_loads(lake, cluster), active=ACTIVE)
+    query = _LOADS.format(rows=last_loads(lake, cluster))
     loads = records(run(lake, query, [cluster]))
     return Situation(
         cluster, last, memory, config, max(last["now_ms"], batch["started_ms"] or 0), loads

@@ -20,7 +20,6 @@ from lb_stream.contracts.base import canonical_json
 from lb_stream.core.averages import FoldConfig, fold, fold_together
 from lb_stream.core.averages.brokers import heard
 from lb_stream.core.model.blocks import (
-    BROKER_SCHEMA,
     BUNDLE_SCHEMA,
     EVENT_SCHEMA,
     NO_EVENTS,
@@ -30,7 +29,6 @@ from lb_stream.core.model.blocks import (
     Shard,
     from_bytes,
     to_bytes,
-    with_all_columns,
 )
 from lb_stream.store import Store
 from lb_stream.stream.shard_blocks import EVERYBODY
@@ -293,9 +291,9 @@ def read_shard(checkpoint: Store | OpenFiles, blocks: Iterable[str]) -> Shard:
     """A shard's blocks, from their references. Raises FileNotFoundError."""
     brokers, names, values = blocks
     rest = read_block(checkpoint, values)
-    known = with_all_columns(read_block(checkpoint, brokers), BROKER_SCHEMA)
     return Shard(
-        known, rest.add_column(0, BUNDLE_SCHEMA.field(0), read_block(checkpoint, names)["name"])
+        read_block(checkpoint, brokers),
+        rest.add_column(0, BUNDLE_SCHEMA.field(0), read_block(checkpoint, names)["name"]),
     )
 
 

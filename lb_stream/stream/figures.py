@@ -252,9 +252,7 @@ def _sound(shard: Shard) -> Shard:
 def _averages(shards: list[tuple[Due, Shard]]) -> pa.Table:
     """Every bundle of some shards with its averages, of each shard sorted by name."""
     schema = _columns_of(BUNDLE_AVERAGES)
-    bundles = pa.concat_tables(
-        (shard.bundles for _, shard in shards), promote_options="default"
-    )  # an earlier version may have had fewer
+    bundles = pa.concat_tables(shard.bundles for _, shard in shards)
     counts = [len(shard.bundles) for _, shard in shards]
     brokers = pa.chunked_array(
         [chunk for _, shard in shards for chunk in shard.brokers["name"].chunks], pa.string()

@@ -74,10 +74,9 @@ class Logged:
         ]
 
     def _parsed(self, column: str) -> Entries:
-        # Most say nothing, and their number is that of the clusters. None: an earlier version wrote the row.
+        # Most say nothing, and their number is that of the clusters.
         return [
-            json.loads(text) if text and text != "[]" else []
-            for text in self.rounds[column].to_pylist()
+            json.loads(text) if text != "[]" else [] for text in self.rounds[column].to_pylist()
         ]
 
 

@@ -1,23 +1,19 @@
 """A job that was shut out and goes on all the same: it writes what its heir has written, later and otherwise. No JVM needed."""
 
-import json
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from lb_stream.contracts.base import canonical_json
 from lb_stream.store import Store
 from lb_stream.stream.shards.block_files import BlockWriter, read_block, remove_spent, sample_file
 from lb_stream.stream.shards.directory import (
-    FOLDER,
-    NEW,
     ShardMap,
     forget_directories,
     read_directory,
     write_directory,
 )
-from tests.spark.shard_task import BATCH, State, folded, rates
+from tests.spark.shard_task import BATCH, folded, rates
 
 ZOMBIE, HEIR = 1, 2
 
@@ -56,33 +52,3 @@ def test_a_zombie_that_tidies_up_leaves_its_heirs_samples(tmp_path: Path) -> Non
     remove_spent(Store.at(tmp_path), BATCH, HEIR)
     with pytest.raises(FileNotFoundError):
         read_block(Store.at(tmp_path), places[HEIR])
-
-
-def test_a_checkpoint_from_before_epochs_were_in_names_is_read_on(tmp_path: Path) -> None:
-    before = BlockWriter(Store.at(tmp_path), f"{BATCH - 1:012d}-0-cafe0123.arrow")
-    now = folded(tmp_path, HEIR, [10.0])
-    references = [
-        before.put(read_block(Store.at(tmp_path), one))
-        for one in (now.brokers, now.names, now.values)
-    ]
-    before.close()
-    (tmp_path / FOLDER).mkdir()
-    content = canonical_json(
-        {"eu": {"shards": 1, "blocks": [references]}, "us": {"shards": 1, "blocks": []}}
-    )
-    (tmp_path / FOLDER / f"{BATCH}.json").write_text(content)
-    known = read_directory(Store.at(tmp_path), BATCH, HEIR)
-    assert known == {"eu": ShardMap(1, (tuple(references),)), "us": NEW}
-    state = State()
-    state.value = (1, *references)
-    assert rates(tmp_path, folded(tmp_path, HEIR, [30.0], state, BATCH + 1)) == [30.0]
-    write_directory(Store.at(tmp_path), BATCH + 1, HEIR, known)
-    assert forget_directories(Store.at(tmp_path), BATCH + 1) == {
-        f"{BATCH - 1:012d}-0-cafe0123.arrow"
-    }
-    assert read_directory(Store.at(tmp_path), BATCH + 1, HEIR) == known
-    written = json.loads((tmp_path / FOLDER / f"{BATCH + 1}-e{HEIR}.json").read_text())
-    assert {
-        name: {key: one[key] for key in ("shards", "blocks")} for name, one in written.items()
-    } == json.loads(content), "and back"
-    assert not (tmp_path / FOLDER / f"{BATCH}.json").exists()

@@ -215,7 +215,6 @@ def _cost(decision: Row, cost: Row) -> str:
     if cost["unserved_s"] is not None:
         told = [f"{cost['unserved_s']:.1f} s unserved"]
     elif decision["outcome"] == "confirmed" and decision["destination"] is not None:
-        # An earlier version wrote its outcome.
         told = ["the tables don't tell how long it was unserved"]
     else:
         told = ["no report has shown the bundle at a broker yet"]

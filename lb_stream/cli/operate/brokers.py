@@ -37,7 +37,7 @@ _FOUR = (
 _OTHERS = ("alive", "active", "usage_ratio", "bundles", "topics")
 _TIMES = ("seen_ms", "reported_ms", "seq", "now_ms")
 _QUERY = """
-    SELECT cluster, broker, alive, {active} AS active, usage_ratio,
+    SELECT cluster, broker, alive, active, usage_ratio,
            latest_throughput_in_bytes_per_s + latest_throughput_out_bytes_per_s AS bytes_per_s,
            latest_rate_in_msgs_per_s + latest_rate_out_msgs_per_s AS msgs_per_s, bundles, topics, seen_ms, reported_ms, seq, now_ms
     FROM ({newest}) ORDER BY cluster, broker
@@ -82,14 +82,14 @@ def show(
     given = effective(config, broker_conf, set_)
     from lb_stream.cli.shared.staleness import warn_if_stale
     from lb_stream.query.cluster_state import require_cluster
-    from lb_stream.query.lake import ACTIVE, open_lake, records, run
+    from lb_stream.query.lake import open_lake, records, run
     from lb_stream.query.status_facts import cluster_facts, newest_loads
 
     lake = open_lake(given.tables)
     require_cluster(lake, cluster)
     warn_if_stale(given, lake)
     newest = newest_loads(*_OTHERS, *_TIMES, *_FOUR, where="$1 IS NULL OR cluster = $1")
-    query = _QUERY.format(newest=newest, active=ACTIVE)
+    query = _QUERY.format(newest=newest)
     named = {fact.cluster: fact for fact in cluster_facts(lake)}
     rows = [
         row | {"state": _state(named.get(row["cluster"]), row)}

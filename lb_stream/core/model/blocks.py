@@ -211,17 +211,6 @@ def _schema_of(message: bytes) -> pa.Schema | None:
     return None if any(pa.types.is_dictionary(field.type) for field in schema) else schema
 
 
-def with_all_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """A block as `schema` has it now: columns that were not there when it was written are null."""
-    if table.schema.equals(schema):
-        return table
-    given = set(table.column_names)
-    missing = [field for field in schema if field.name not in given]
-    for field in missing:
-        table = table.append_column(field, pa.nulls(len(table), field.type))
-    return table.select(schema.names)
-
-
 def with_columns(bundles: pa.Table, columns: dict[str, NDArray]) -> pa.Table:  # type: ignore[type-arg]
     """A shard's bundles with these columns instead of their own."""
     for name, values in columns.items():

@@ -38,7 +38,7 @@ class Refusal:
 
 
 _LATER = ("namespace", "until_ms")
-"""Fields that refusals of earlier versions don't have."""
+"""Fields that are left out where they say nothing: few refusals have them."""
 
 
 def refusal(

@@ -122,20 +122,11 @@ def _parts(table: Table, schema: pa.Schema, paths: Sequence[str]) -> Iterator[pa
 
 
 def _rows(path: str, content: pa.Buffer, schema: pa.Schema) -> Iterator[pa.Table]:
-    """A file's rows with the table's columns: one that was added since is empty."""
+    """A file's rows with the table's columns."""
     try:
         file = pq.ParquetFile(pa.BufferReader(content))
         for batch in file.iter_batches(_rows_at_a_time(file.metadata)):
-            there = set(batch.schema.names)
-            yield pa.table(
-                [
-                    batch[one.name].cast(one.type)
-                    if one.name in there
-                    else pa.nulls(len(batch), one.type)
-                    for one in schema
-                ],
-                schema,
-            )
+            yield pa.Table.from_batches([batch]).select(schema.names).cast(schema)
     except pa.ArrowException as error:
         raise DeltaError(f"{path} can't be read: {error}") from error
 

@@ -17,7 +17,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
 from deltalake.transaction import AddAction
 from pyarrow import fs
 from pyarrow.dataset import Dataset, FileSystemDataset, InMemoryDataset, UnionDataset
@@ -82,9 +82,8 @@ def _columns_with_bounds(spec: TableSpec) -> list[str]:
 
 
 def open_table(root: Store, spec: TableSpec) -> Table:
-    """The table, created with its columns when it isn't there yet. Raises UnfitTable when its columns are not an earlier version's."""
+    """The table, created with its columns when it isn't there yet. Raises UnfitTable when it has other columns."""
     if (table := existing_table(root, spec)) is not None:
-        _add_columns(table, spec)
         check_columns(table, spec)
         renew_properties(table, spec)
         return table
@@ -102,17 +101,8 @@ def open_table(root: Store, spec: TableSpec) -> Table:
     return Table(store)
 
 
-def _add_columns(table: Table, spec: TableSpec) -> None:
-    """Add the columns that a later version has added; in the rows that are there they are empty."""
-    found = {field.name for field in table.schema().fields}
-    if missing := [
-        field for field in spec.schema if field.name in spec.added and field.name not in found
-    ]:
-        table.alter.add_columns(list(Schema.from_arrow(pa.schema(missing)).fields))
-
-
 def renew_properties(table: Table, spec: TableSpec) -> None:
-    """Set today's properties on a table that an earlier version has made."""
+    """Give a table the properties that its specification asks for now."""
     wanted = {name: value for name, value in configuration(spec).items() if value is not None}
     if wanted.items() - table.metadata().configuration.items():
         table.alter.set_table_properties(wanted)

@@ -138,15 +138,10 @@ class KeyedTable:
         return Renewed(group.paths, tuple(self._write(rows, name, written)))
 
     def _read(self, path: str) -> pa.Table:
-        """A file's rows with the table's columns: one that was added since is empty."""
+        """A file's rows with the table's columns."""
         with self._open(path) as source:
             rows = pq.ParquetFile(source).read(use_threads=False)  # files are read side by side
-        there = set(rows.column_names)
-        columns = [
-            rows[one.name].cast(one.type) if one.name in there else pa.nulls(len(rows), one.type)
-            for one in self.spec.schema
-        ]
-        return pa.table(columns, self.spec.schema)
+        return rows.select(self.spec.schema.names).cast(self.spec.schema)
 
     def _write(
         self, rows: pa.Table, name: str, written: list[AddAction]
@@ -171,7 +166,7 @@ def span_of(footer: pq.FileMetaData) -> Span | None:
 def grouped(spans: Mapping[str, Span | None]) -> list[Group]:
     """Files in the order of their keys, together those that overlap and small neighbours.
 
-    If one tells nothing (an earlier version wrote it, or a rebuild), all are one group: they are written anew once, and tell then.
+    If one tells nothing (a rebuild wrote it), all are one group: they are written anew once, and tell then.
     """
     told = {path: span for path, span in spans.items() if span is not None}
     if len(told) < len(spans):

@@ -177,9 +177,7 @@ class RoundLog:
                 self.first_seq = max(self.first_seq, row["seq"])
             elif row["seq"] > 0 or row["error"] is not None:
                 self.memories[row["cluster"]] = row["memory"]
-                self.shadow_memories[row["cluster"]] = (
-                    row["shadow_memory"] or "{}"
-                )  # none: an earlier version wrote the row
+                self.shadow_memories[row["cluster"]] = row["shadow_memory"]
 
     def _read_to(self, inputs: pa.ChunkedArray) -> Iterator[Mark]:
         """How far these rounds' batch has read, as transactions: they are kept for ever, and found without reading the log."""

@@ -21,7 +21,6 @@ from pyarrow.dataset import Dataset
 
 from lb_stream.contracts.table_spec import TableSpec
 from lb_stream.contracts.tables import ROUNDS, TABLES
-from lb_stream.core.model.blocks import with_all_columns
 from lb_stream.io.tables.commits import Table
 from lb_stream.io.tables.compaction import next_compaction
 from lb_stream.io.tables.delta import (
@@ -253,8 +252,8 @@ def _figures(spec: TableSpec, old: _Old, log: _Log, at: Store, done: Rebuilt) ->
 
 
 def _read(at: Store, path: str, schema: pa.Schema) -> pa.Table:
-    """A file's rows in the columns of today: those that were added since are empty."""
-    return with_all_columns(pq.read_table(pa.BufferReader(at.get(path))), schema).cast(schema)
+    """A file's rows, in the order of the table's columns."""
+    return pq.read_table(pa.BufferReader(at.get(path))).select(schema.names).cast(schema)
 
 
 def _present(spec: TableSpec, old: _Old, log: _Log, _: Store, done: Rebuilt) -> Steps:

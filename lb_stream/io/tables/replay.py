@@ -122,7 +122,7 @@ def _rows(log: Dataset, rows: list[dict[str, Any]], checkpoint: Store) -> Iterat
         memory, of_shadows = (
             memories.pop(row["cluster"]) if row["cluster"] in memories else _memory_before(log, row)
         )
-        memories[row["cluster"]] = row["memory"], row["shadow_memory"] or "{}"
+        memories[row["cluster"]] = row["memory"], row["shadow_memory"]
         if not row["memory"]:
             continue  # the cluster was forgotten
         before = memory or Memory(seq=max(row["seq"] - 1, 0)).to_json(), of_shadows
@@ -137,7 +137,7 @@ def _memory_before(log: Dataset, row: dict[str, Any]) -> Remembered:
     if not len(found):
         return "", "{}"
     last = found.slice(len(found) - 1).to_pylist()[0]
-    return last["memory"], last["shadow_memory"] or "{}"
+    return last["memory"], last["shadow_memory"]
 
 
 def _replayed(row: dict[str, Any], remembered: Remembered, checkpoint: Store | None) -> Replayed:
@@ -150,7 +150,6 @@ def _replayed(row: dict[str, Any], remembered: Remembered, checkpoint: Store | N
     else:
         try:
             now = _decided(row, remembered, checkpoint)
-            row |= {"proposals": row["proposals"] or "[]"}  # rows of earlier versions have none
             differences = {name: (row[name], now[name]) for name in now if now[name] != row[name]}
             result = "different" if differences else "equal"
         except FileNotFoundError:
@@ -162,7 +161,7 @@ def _replayed(row: dict[str, Any], remembered: Remembered, checkpoint: Store | N
 
 
 def _balances(inputs: dict[str, Any]) -> dict[str, tuple[str, ...]]:
-    return {broker: tuple(keys) for broker, keys in inputs.get("balances", {}).items()}
+    return {broker: tuple(keys) for broker, keys in inputs["balances"].items()}
 
 
 def _known_start(

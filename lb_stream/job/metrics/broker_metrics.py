@@ -50,7 +50,7 @@ class BrokerMetrics(Collector):
         for cluster, brokers in dict(self._figures.loads).items():
             for broker in brokers.to_pylist():
                 self._add(families, cluster, broker)
-                if _is_active(broker):
+                if broker["active"]:
                     active.setdefault(cluster, set()).add(broker["broker"])
         for cluster, text in dict(self._memories()).items():
             transfer = _read_memory(text).strategies.transfer
@@ -106,7 +106,7 @@ class BrokerMetrics(Collector):
         families["lb_stream_broker_alive"].add_metric(labels, broker["alive"])
         if not broker["alive"]:
             return
-        families["lb_stream_broker_active"].add_metric(labels, _is_active(broker))
+        families["lb_stream_broker_active"].add_metric(labels, broker["active"])
         for name, column in USAGES.items():
             families[f"pulsar_lb_{name}_usage"].add_metric(
                 [*labels, "loadBalancing"], 100 * broker[column]
@@ -137,8 +137,3 @@ class BrokerMetrics(Collector):
             families["pulsar_lb_resource_usage_stats"].add_metric(
                 [cluster, "max_ema", "std"], deviation
             )
-
-
-def _is_active(broker: Mapping[str, Any]) -> bool:
-    """Whether a row of broker_loads counts; of an earlier version's, whether its broker lived."""
-    return bool(broker["alive"] if broker["active"] is None else broker["active"])

@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 
 from lb_stream.contracts.table_spec import TableSpec
 from lb_stream.contracts.tables import BROKER_LOADS, REJECTED_REPORTS
-from lb_stream.core.model.blocks import with_all_columns
 from lb_stream.store import Store
 from lb_stream.stream.ports import Logged, forgotten_in
 
@@ -61,9 +60,7 @@ class RoundFigures:
 
     def _read(self, spec: TableSpec, files: Mapping[str, Any], columns: list[str]) -> pa.Table:
         content = self._tables.get(f"{spec.name}/{files[spec.name]['path']}")
-        schema = pa.schema([spec.schema.field(name) for name in columns])
-        # A killed job has left its last batch: a file of an earlier version may lack columns.
-        return with_all_columns(pq.read_table(pa.BufferReader(content), use_threads=False), schema)
+        return pq.read_table(pa.BufferReader(content), use_threads=False).select(columns)
 
 
 def _by_cluster(rows: pa.Table) -> dict[str, pa.Table]:

@@ -15,7 +15,7 @@ from lb_stream.query import QueryError
 from lb_stream.query.cluster_state import standing_in
 from lb_stream.query.costs import move_costs
 from lb_stream.query.health import Facts
-from lb_stream.query.lake import ACTIVE, loaded_bundles, records, run
+from lb_stream.query.lake import loaded_bundles, records, run
 from lb_stream.query.rule_words import why_refused
 from lb_stream.query.why_not import WhyNot, explain_no_move
 
@@ -48,12 +48,12 @@ _LOADS = """
     FROM (FROM loads SEMI JOIN busiest USING (broker)) AS seen ASOF JOIN points ON seen.seq >= points.first_seq
     GROUP BY broker, point ORDER BY broker, point
 """
-_SPREAD = f"""
+_SPREAD = """
     SELECT seq, now_ms, max(bytes_per_s) / nullif(avg(bytes_per_s), 0) AS max_over_mean,
            stddev_pop(bytes_per_s) / nullif(avg(bytes_per_s), 0) AS std_over_mean
     FROM (
         SELECT seq, now_ms, latest_throughput_in_bytes_per_s + latest_throughput_out_bytes_per_s AS bytes_per_s
-        FROM broker_loads WHERE cluster = $1 AND {ACTIVE} AND now_ms BETWEEN $2 AND $3
+        FROM broker_loads WHERE cluster = $1 AND active AND now_ms BETWEEN $2 AND $3
     )
     GROUP BY seq, now_ms ORDER BY seq
 """

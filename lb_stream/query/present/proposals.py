@@ -52,8 +52,7 @@ def waiting_proposals(lake: Lake, cluster: str | None = None) -> list[Row]:
 def plans(waiting: Iterable[Row]) -> list[Row]:
     """The plans among proposals that wait, with the max usage before and after all of their moves.
 
-    Rows have `plan`, `cluster`, `moves` (how many), `ids`, `max_usage`, `usage_after`. Usages are
-    None where a job of an earlier version has proposed them.
+    Rows have `plan`, `cluster`, `moves` (how many), `ids`, `max_usage`, `usage_after`.
     """
     found: dict[str, Row] = {}
     for row in waiting:

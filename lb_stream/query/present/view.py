@@ -13,7 +13,6 @@ from lb_stream.core.model.blocks import (
     BUNDLE_SCHEMA,
     RESOURCES,
     Shard,
-    with_all_columns,
 )
 from lb_stream.core.model.names import is_system_bundle
 from lb_stream.core.model.view import ClusterView
@@ -101,9 +100,7 @@ def _shard(
         for place, row in enumerate(bundles)
     ]
     blocks = zip((known, named), (BROKER_SCHEMA, BUNDLE_SCHEMA), strict=True)
-    return Shard(
-        *(with_all_columns(pa.Table.from_pylist(block, schema), schema) for block, schema in blocks)
-    )
+    return Shard(*(pa.Table.from_pylist(block, schema) for block, schema in blocks))
 
 
 def _resources(load: Row, limits: Mapping[str, Any]) -> dict[str, float]:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from lb_stream.contracts.decisions import MOVES
-from lb_stream.query.lake import ACTIVE, records, run
+from lb_stream.query.lake import records, run
 from lb_stream.query.rule_words import describe_outcome
 from lb_stream.query.screens.lists import Row
 
@@ -24,17 +24,17 @@ MOST_MARKS = 300
 SPANS = {"1h": 3_600_000, "15m": 900_000, "6h": 21_600_000, "24h": 86_400_000, "7d": 604_800_000}
 """Lengths of time in ms that can be chosen; the first one where nobody chose."""
 
-_USAGE = f"""
+_USAGE = """
     SELECT (now_ms // $4) * $4 AS at_ms, max(greatest) AS greatest, avg(mean) AS mean, avg(least) AS least
     FROM (
         SELECT now_ms, max(usage_ratio) AS greatest, avg(usage_ratio) AS mean, min(usage_ratio) AS least
-        FROM broker_loads WHERE cluster = $1 AND {ACTIVE} AND now_ms BETWEEN $2 AND $3
+        FROM broker_loads WHERE cluster = $1 AND active AND now_ms BETWEEN $2 AND $3
         GROUP BY seq, now_ms
     )
     GROUP BY at_ms ORDER BY at_ms
 """
 _HOTTEST = f"""
-    SELECT broker FROM broker_loads WHERE cluster = $1 AND {ACTIVE} AND now_ms BETWEEN $2 AND $3
+    SELECT broker FROM broker_loads WHERE cluster = $1 AND active AND now_ms BETWEEN $2 AND $3
     GROUP BY broker ORDER BY arg_max(usage_ratio, now_ms) DESC NULLS LAST, broker LIMIT {HOTTEST}
 """
 _OF_BROKERS = """

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lb_stream.contracts.decisions import MOVES
 from lb_stream.query.health import ClusterFacts
-from lb_stream.query.lake import ACTIVE, LAST_LOADS, last_loads, records, run
+from lb_stream.query.lake import LAST_LOADS, last_loads, records, run
 from lb_stream.query.screens.lists import Row
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _LOADS = """
            max(bytes_per_s) FILTER (WHERE active)
                / nullif(avg(bytes_per_s) FILTER (WHERE active), 0) AS max_over_mean
     FROM (
-        SELECT cluster, alive, {active} AS active, usage_ratio,
+        SELECT cluster, alive, active, usage_ratio,
                latest_throughput_in_bytes_per_s + latest_throughput_out_bytes_per_s AS bytes_per_s,
                latest_rate_in_msgs_per_s + latest_rate_out_msgs_per_s AS msgs_per_s
         FROM {rows}
@@ -54,7 +54,7 @@ def overview(lake: Lake, facts: Sequence[ClusterFacts]) -> tuple[Row, ...]:
     """
     only = [facts[0].cluster] if len(facts) == 1 else []
     rows = last_loads(lake, only[0]) if only else LAST_LOADS
-    query = _LOADS.format(rows=rows, active=ACTIVE)
+    query = _LOADS.format(rows=rows)
     loads = {row["cluster"]: row for row in records(run(lake, query, only))}
     moves = {row["cluster"]: row["moves"] for row in records(run(lake, _MOVES))}
     empty = dict.fromkeys(

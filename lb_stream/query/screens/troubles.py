@@ -17,7 +17,7 @@ from lb_stream.core.model.rules import Refuses
 from lb_stream.io.messages.times import clock
 from lb_stream.query import NoTables
 from lb_stream.query.health import Facts, Finding, stale, verdict
-from lb_stream.query.lake import ACTIVE, LAST_LOADS, open_lake, records, run
+from lb_stream.query.lake import LAST_LOADS, open_lake, records, run
 from lb_stream.query.present.proposals import waiting_proposals
 from lb_stream.query.status_facts import gather_from, with_kafka
 
@@ -37,7 +37,7 @@ _BUNDLE_KINDS = (*MOVES, "assign")
 _USAGES = f"""
     SELECT cluster, broker, usage_ratio
     FROM {LAST_LOADS}
-    WHERE {ACTIVE} AND usage_ratio IS NOT NULL
+    WHERE active AND usage_ratio IS NOT NULL
 """
 _FAILING = f"""
     SELECT cluster, bundle, count(*) AS times, arg_max(detail, at_ms) AS detail

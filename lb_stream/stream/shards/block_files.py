@@ -174,14 +174,15 @@ def file_of(reference: str) -> str:
 
 
 def file_name(batch_id: int, epoch: int, rest: object) -> str:
-    """Begins with the batch and the job's epoch; files that were written before epochs had a place in names have none."""
+    """The name of a file, which begins with the batch and the job's epoch."""
     return f"{batch_id:012d}-e{epoch}-{rest}"
 
 
 def _epoch_of(name: str) -> int:
-    """0 for one of the names without."""
+    """The epoch in the name of one of these files."""
     found = re.match(r"\d+-e(\d+)-", name)
-    return int(found[1]) if found else 0
+    assert found is not None, name
+    return int(found[1])
 
 
 def sample_file(batch_id: int, epoch: int, partition: int) -> str:

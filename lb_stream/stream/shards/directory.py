@@ -79,9 +79,9 @@ def asked_in(memory: str) -> dict[str, tuple[str, str]]:
 
 
 def _place_of(name: str) -> tuple[int, int] | None:
-    """The batch and the epoch that a file's name tells, epoch 0 where there is none: so they were written before. None for other files."""
-    found = re.fullmatch(r"(\d+)(?:-e(\d+))?\.json", name)
-    return (int(found[1]), int(found[2] or 0)) if found else None
+    """The batch and the epoch that a file's name tells; None for other files."""
+    found = re.fullmatch(r"(\d+)-e(\d+)\.json", name)
+    return (int(found[1]), int(found[2])) if found else None
 
 
 def write_directory(

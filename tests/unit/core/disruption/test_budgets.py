@@ -137,7 +137,7 @@ def test_a_budget_is_remembered_by_namespaces_and_whole_seconds_and_not_at_all_w
     assert cluster.memory.spending == ()
     without = Cluster()
     assert '"spen' not in without.round().memory.to_json(), (
-        "memories of earlier versions stay as they were"
+        "nothing is written of what a cluster doesn't have"
     )
 
 

@@ -6,7 +6,7 @@ from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.averages.cluster_view import view_of
 from lb_stream.core.config.cluster_config import cluster_config
-from lb_stream.core.model.blocks import BROKER_SCHEMA, Shard, with_all_columns
+from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.observing.liveness import Liveness, judge
 from tests.support.build import Event, Report, batch_of
@@ -172,14 +172,3 @@ def test_a_broker_is_measured_where_it_spoke_last() -> None:
     assert view_of(
         "c", [shard], NOW_MS, CONFIG.weights, times={0: 5, 3: NOW_MS - 30_000}
     ).brokers.silence_ms.tolist() == [1_000, 0]
-
-
-def test_a_block_of_before_partitions_were_kept_is_read_and_measured_by_the_newest_time() -> None:
-    shard = sharing({"a": (0, NOW_MS - 31_000), "b": (0, NOW_MS)})
-    old = Shard(
-        with_all_columns(shard.brokers.drop_columns("partition"), BROKER_SCHEMA), shard.bundles
-    )
-    view = view_of("c", [old], NOW_MS, CONFIG.weights, times={0: NOW_MS - 40_000})
-    assert view.brokers.silence_ms.tolist() == [31_000, 0]
-    again, _ = fold(old, batch_of([], [Event("heartbeat", "a", NOW_MS)]), NOW_MS, FoldConfig())
-    assert again.brokers["partition"].to_pylist() == [0, None]

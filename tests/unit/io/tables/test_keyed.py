@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lb_stream.contracts.tables import DECISIONS, OWNERSHIP
+from lb_stream.contracts.tables import OWNERSHIP
 from lb_stream.io.tables import keyed
 from lb_stream.io.tables.delta import append_rows, open_table
 from lb_stream.io.tables.keyed import Key, KeyedTable, Span, grouped, shared_out, span_of
@@ -85,7 +85,7 @@ def test_each_key_has_its_last_row_whoever_has_had_the_files_in_between(
             elif step == "compact":
                 DeltaTable(str(folder / OWNERSHIP.name)).optimize.compact()
                 table.table.refresh()
-            elif step == "foreign":  # as an earlier version wrote them: no order, no span
+            elif step == "foreign":  # as a rebuild writes them: no order, no span
                 new = {key: "z" for key in [("b", "0xff"), ("a", "0x00")] if key not in model}
                 append_rows(
                     table.table,
@@ -135,28 +135,6 @@ def test_a_file_that_outgrows_its_rows_is_cut_and_an_empty_one_is_gone(
     assert sorted(files(tmp_path).values()) == [2, 3]
     put(table, 2, {("a", f"{number}"): "" for number in (*range(4), 9)})
     assert (files(tmp_path), content(tmp_path)) == ({}, {})
-
-
-def test_files_of_before_a_column_was_added_have_todays_columns_when_they_are_written_anew(
-    tmp_path: Path,
-) -> None:
-    def rows(*names: str) -> pa.Table:
-        return pa.Table.from_pylist(
-            [{"decision_id": name, "cluster": "a", "bundle": name} for name in names],
-            DECISIONS.schema,
-        )
-
-    before = DECISIONS.schema.remove(DECISIONS.schema.get_field_index("neighbour"))
-    DeltaTable.create(str(tmp_path / DECISIONS.name), schema=before)
-    write_deltalake(
-        str(tmp_path / DECISIONS.name), rows("0", "1").select(before.names), mode="append"
-    )
-    table = open_table(Store.at(tmp_path), DECISIONS)
-    KeyedTable(table, DECISIONS).put(rows("1"), pa.chunked_array([[False]]), "x", [("p", 0)])
-    (uri,) = DeltaTable(str(tmp_path / DECISIONS.name)).file_uris()
-    assert pq.read_table(uri).schema.names == DECISIONS.schema.names and pq.read_table(uri)[
-        "bundle"
-    ].to_pylist() == ["0", "1"]
 
 
 def test_keys_go_to_the_group_that_begins_at_or_below_them() -> None:
