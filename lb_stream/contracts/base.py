@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from functools import cache, lru_cache
 from operator import attrgetter
 from typing import Annotated, Any
@@ -98,26 +98,51 @@ def expected_by(error: Mapping[str, Any]) -> str:
 
 
 def canonical_json(value: Any) -> str:
-    """JSON with sorted keys and no spaces; floats in their shortest form that reads back exactly; NaN is an error."""
+    """Return JSON with sorted keys and no spaces; the same value always gives the same bytes.
+
+    Floats are in their shortest form that reads back exactly. A dataclass is an object of those of
+    its fields that don't have their default; `msgspec` reads it back. Raises ValueError for NaN.
+    """
     return _CANONICAL.encode(value)
 
 
+def stored_fields(record: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass that don't have their default."""
+    names, values, defaults = _stored(record.__class__)
+    return {
+        name: value
+        for name, value, default in zip(names, values(record), defaults, strict=True)
+        if value != default
+    }
+
+
 _CANONICAL = json.JSONEncoder(
-    sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    sort_keys=True,
+    separators=(",", ":"),
+    ensure_ascii=False,
+    allow_nan=False,
+    default=stored_fields,
 )
 """Made once: `json.dumps` would make one for each value."""
 
 
-def fields_of(one: Any) -> dict[str, Any]:
-    """The fields of a slotted dataclass as `canonical_json` takes them, whose values are no dataclasses. `asdict` would copy each value."""
-    names, values = _fields_of(one.__class__)
-    return dict(zip(names, values(one), strict=True))
+def fields_of(record: Any) -> dict[str, Any]:
+    """Return all fields of a slotted dataclass. `asdict` would copy each value."""
+    names, values, _ = _stored(record.__class__)
+    return dict(zip(names, values(record), strict=True))
 
 
 @cache
-def _fields_of(kind: type[Any]) -> tuple[tuple[str, ...], attrgetter[tuple[Any, ...]]]:
+def _stored(
+    kind: type[Any],
+) -> tuple[tuple[str, ...], attrgetter[tuple[Any, ...]], tuple[Any, ...]]:
+    """A dataclass's fields, what gets their values, and their defaults; MISSING: there is none."""
     names = tuple(field.name for field in fields(kind))
-    return names, attrgetter(*names)
+    defaults = tuple(
+        field.default if field.default_factory is MISSING else field.default_factory()
+        for field in fields(kind)
+    )
+    return names, attrgetter(*names), defaults
 
 
 @lru_cache(maxsize=1 << 14)

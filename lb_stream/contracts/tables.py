@@ -8,6 +8,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from lb_stream.contracts.base import RESOURCES
+from lb_stream.contracts.columns.rounds import LOG_COLUMNS
 from lb_stream.contracts.table_spec import TableSpec, counts, reals, texts
 
 _FOUR = (
@@ -25,46 +26,7 @@ def _four(*prefixes: str) -> list[pa.Field]:
 ROUNDS = TableSpec(
     "rounds",
     "one cluster's round in one batch: the log that everything else follows from",
-    pa.schema(
-        [
-            ("app", pa.string()),  # pipeline id and checkpoint uuid
-            ("batch_id", pa.int64()),
-            ("log_seq", pa.int64()),
-            ("cluster", pa.string()),
-            ("seq", pa.int64()),
-            ("epoch", pa.int64()),
-            ("now_ms", pa.int64()),
-            ("decisions", pa.string()),  # JSON array of decision records, as published
-            ("outcomes", pa.string()),  # JSON array
-            ("ownership", pa.string()),  # JSON array of ownership records, as published
-            ("refusals", pa.string()),  # JSON array
-            ("results", pa.string()),  # JSON array: the answers to commands
-            (
-                "memory",
-                pa.string(),
-            ),  # JSON object: what the next round starts from; "": the cluster has been forgotten
-            (
-                "inputs",
-                pa.string(),
-            ),  # JSON object: offsets and times read, whether caught up, the settings, acknowledgements, commands
-            (
-                "files",
-                pa.string(),
-            ),  # JSON object: table → the Parquet file that this batch's task wrote for it; named in one of its rounds
-            (
-                "blocks",
-                pa.string(),
-            ),  # JSON array: of each shard, where its brokers, bundle names and values are (kept for some batches)
-            ("error", pa.string()),  # what went wrong in this cluster, if anything
-            (
-                "shadows",
-                pa.string(),
-            ),  # JSON array: the cluster's own policy and what each shadow made of the round; none without shadows
-            ("shadow_memory", pa.string()),  # JSON object: shadow → what its next round starts from
-            ("merge_advice", pa.string()),  # JSON array: what is new in the table of that name
-            ("proposals", pa.string()),  # JSON array: what is new in the table of that name
-        ]
-    ),
+    pa.schema([*texts("app"), *counts("batch_id", "log_seq"), *LOG_COLUMNS]),
     kept_by="now_ms",
 )
 DECISIONS = TableSpec(

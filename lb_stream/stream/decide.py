@@ -7,28 +7,29 @@ import time
 import traceback
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic import BaseModel
 
 from lb_stream.contracts.base import canonical_json
+from lb_stream.contracts.columns.rounds import EMPTY, ENTRY_COLUMNS, ROUND_SCHEMA, RoundRow
 from lb_stream.contracts.decisions import Ownership
 from lb_stream.core.averages.cluster_view import NameOrder, name_order, view_of
 from lb_stream.core.commands.proposal_book import ProposalNews
-from lb_stream.core.commands.responder import CommandAnswer, Received, refuse_all
+from lb_stream.core.commands.responder import Received, refuse_all
 from lb_stream.core.commands.settings import config_before, config_of
 from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.model.blocks import Shard
-from lb_stream.core.model.memory import Memory, Mergeable, Proposal
+from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.view import ClusterView
 from lb_stream.core.observing.outcomes import counting
 from lb_stream.core.round.decide import Inbox, Round, decide
-from lb_stream.core.shadow.every import NOTHING
 from lb_stream.core.shadow.look_on import Looked
 from lb_stream.core.splitting.merging import withdrawn
 from lb_stream.store import Store, checkpoint_of
@@ -39,38 +40,6 @@ from lb_stream.stream.context import BatchContext
 from lb_stream.stream.shards.block_files import Blocks, OpenFiles
 from lb_stream.stream.task.allowance import Allowance, within
 from lb_stream.stream.task.crash import crash_point
-
-ROUND_SCHEMA = pa.schema(
-    [
-        ("cluster", pa.string()),
-        ("seq", pa.int64()),
-        ("epoch", pa.int64()),
-        ("now_ms", pa.int64()),
-        ("decisions", pa.string()),
-        ("outcomes", pa.string()),
-        ("ownership", pa.string()),
-        ("refusals", pa.string()),
-        ("results", pa.string()),
-        ("memory", pa.string()),
-        ("inputs", pa.string()),
-        ("files", pa.string()),
-        ("blocks", pa.string()),
-        ("error", pa.string()),
-        ("shadows", pa.string()),
-        ("shadow_memory", pa.string()),
-        ("merge_advice", pa.string()),
-        ("proposals", pa.string()),
-        # Not logged: how many bundles there are, whether there is anything new to see, and whether nothing at all has happened.
-        ("bundles", pa.int64()),
-        ("sampled", pa.bool_()),
-        ("idle", pa.bool_()),
-    ]
-)
-ROUND_DDL = (
-    "cluster string, seq bigint, epoch bigint, now_ms bigint, decisions string, outcomes string, ownership string, "
-    "refusals string, results string, memory string, inputs string, files string, blocks string, error string, "
-    "shadows string, shadow_memory string, merge_advice string, proposals string, bundles bigint, sampled boolean, idle boolean"
-)
 
 
 def decide_clusters(
@@ -98,7 +67,7 @@ def decide_clusters(
     blocks = OpenFiles(checkpoint_of(context.settings.stream))
     rows = [decide_cluster(some, context, taken, blocks, allowance) for some in clusters.values()]
     taken.write(rows)
-    yield from pa.Table.from_pylist(rows, ROUND_SCHEMA).to_batches()
+    yield from pa.Table.from_pylist([asdict(row) for row in rows], ROUND_SCHEMA).to_batches()
 
 
 def decide_cluster(
@@ -107,76 +76,73 @@ def decide_cluster(
     taken: figures.FigureFiles,
     blocks: OpenFiles,
     allowance: Allowance | None = None,
-) -> dict[str, Any]:
-    """One cluster's round in one batch. `rows`: its shards in order. Returns one row of ROUND_SCHEMA.
+) -> RoundRow:
+    """Return one cluster's round in one batch. `rows`: its shards in order.
 
-    Whatever goes wrong becomes the row's `error`, with nothing decided and the memory as it was: the other clusters don't notice. A cluster
-    that fails again and again is suspended: no round is tried for a while, unless a command comes.
+    Whatever goes wrong becomes the row's `error`, with nothing decided and the memory as it was:
+    the other clusters don't notice. A cluster that fails again and again is suspended: no round is
+    tried for a while, unless a command comes.
 
-    Once a round has been made that is to be logged, the cluster's shadows look at it, as long as `allowance` lets them.
+    Once a round has been made that is to be logged, the cluster's shadows look at it, as long as
+    `allowance` lets them.
     """
     begin = time.perf_counter()
     arrived = Arrived.of(rows)
-    cluster, now_ms = arrived.cluster, arrived.now_ms
+    cluster = arrived.cluster
     known = cluster in context.memories
     remembered = context.memories[cluster] if known else Memory(seq=context.first_seq).to_json()
     inputs = arrived.inputs(context)
-    row: dict[str, Any] = {
-        "cluster": cluster,
-        "seq": 0,
-        "epoch": context.epoch,
-        "now_ms": now_ms,
-        "memory": remembered,
-        "error": None,
-    }
-    row |= _NOTHING_DONE | {"inputs": None, "blocks": canonical_json(arrived.blocks)}
-    if shadows := context.settings.shadows_of(cluster):
-        row["shadow_memory"] = context.shadow_memories.get(cluster, row["shadow_memory"])
+    row = RoundRow(
+        cluster=cluster,
+        epoch=context.epoch,
+        now_ms=arrived.now_ms,
+        memory=remembered,
+        inputs="",
+        blocks=canonical_json(arrived.blocks),
+    )
+    shadows = context.settings.shadows_of(cluster)
+    if shadows:
+        row.shadow_memory = context.shadow_memories.get(cluster, row.shadow_memory)
     looked = None
     try:
         taken.rejected(cluster, [*arrived.events, *context.unreadable.get(cluster, ())])
         if not arrived.heard:
-            text = f"the cluster {cluster} has just been forgotten: nothing was heard of it"
-            answers = _unanswered(arrived.commands, text, "unknown_cluster") | {
-                "inputs": canonical_json(inputs)
-            }
-            return (
-                row
-                | answers
-                | _forgotten(cluster, now_ms, context)
-                | {"idle": answers["idle"] and not known}
-            )
+            _forget(row, arrived.commands, context)
+            row.inputs = canonical_json(inputs)
+            return row
         memory = _memory(remembered, context.epoch)
-        acks, balances, merging = (
-            counting(arrived.acks, memory),
-            arrived.balances(memory),
-            arrived.merging(memory),
-        )
-        more = {"acks": [ack.model_dump(mode="json") for ack in acks], "balances": balances} | (
-            {"merging": merging} if merging else {}
-        )
-        row |= {"inputs": canonical_json(inputs | more), "seq": memory.seq if known else 0}
-        if now_ms < memory.retry_ms and not arrived.commands:  # a command may be what mends it
-            return row | {"idle": True}
+        inbox, more = _inbox(arrived, memory, context.caught_up)
+        row.inputs = canonical_json(inputs | more)
+        row.seq = memory.seq if known else 0
+        if row.now_ms < memory.retry_ms and not arrived.commands:  # a command may be what mends it
+            row.idle = True
+            return row
         arrived.raise_trouble()
-        inbox = Inbox(acks, context.caught_up, arrived.commands, arrived.asks, balances, merging)
-        memory = (
-            replace(memory, errors=0, retry_ms=0) if memory.errors or memory.retry_ms else memory
-        )
+        if memory.errors or memory.retry_ms:
+            memory = replace(memory, errors=0, retry_ms=0)
         looked = _decide(row, arrived, memory, inbox, context, taken, blocks)
     except Exception as error:
-        row |= {"inputs": row["inputs"] or canonical_json(inputs)} | _failed(
-            error, remembered, now_ms, context
-        )
-        row |= _unanswered(
-            arrived.commands, f"the round failed: {row['error'].splitlines()[-1]}", "round_failed"
-        )
+        row.inputs = row.inputs or canonical_json(inputs)
+        _fail(row, error, remembered, context)
+        text = f"the round failed: {str(row.error).splitlines()[-1]}"
+        row.results = _entries(refuse_all(arrived.commands, text, "round_failed"))
     crash_point("in_decide")
-    row["idle"] = not (row["sampled"] or row["error"]) and _nothing_happened(row, remembered)
-    if shadows and allowance is not None and looked is not None and not row["idle"]:
+    row.idle = not (row.sampled or row.error) and _nothing_happened(row, remembered)
+    if shadows and allowance is not None and looked is not None and not row.idle:
         allowance.earn(time.perf_counter() - begin)
-        row |= allowance.look(looked, shadows, row["shadow_memory"])
+        seen = allowance.look(looked, shadows, row.shadow_memory)
+        row.shadows, row.shadow_memory = seen.shadows, seen.shadow_memory
     return row
+
+
+def _inbox(arrived: Arrived, memory: Memory, caught_up: bool) -> tuple[Inbox, dict[str, Any]]:
+    """What came for the round, and what of it the log's inputs say beside the settings."""
+    acks = counting(arrived.acks, memory)
+    balances, merging = arrived.balances(memory), arrived.merging(memory)
+    more = {"acks": [ack.model_dump(mode="json") for ack in acks], "balances": balances}
+    if merging:
+        more["merging"] = merging
+    return Inbox(acks, caught_up, arrived.commands, arrived.asks, balances, merging), more
 
 
 def _memory(remembered: str, epoch: int) -> Memory:
@@ -185,19 +151,8 @@ def _memory(remembered: str, epoch: int) -> Memory:
     return memory if memory.epoch == epoch else replace(memory, epoch=epoch)
 
 
-_NOTHING_DONE = (
-    dict.fromkeys(
-        ("decisions", "outcomes", "ownership", "refusals", "results", "merge_advice", "proposals"),
-        "[]",
-    )
-    | {"files": "{}", "bundles": 0, "sampled": False}
-    | NOTHING
-)
-"""What the log says of a round before it is made."""
-
-
 def _decide(
-    row: dict[str, Any],
+    row: RoundRow,
     arrived: Arrived,
     memory: Memory,
     inbox: Inbox,
@@ -209,100 +164,91 @@ def _decide(
     cluster, settings = arrived.cluster, context.settings
     config = config_of(settings.of_cluster(cluster))
     view = _complete_view(arrived, config_before(memory, config), settings.topics.reports, blocks)
-    row["bundles"] = len(view.bundles)
+    row.bundles = len(view.bundles)
     if not len(view.brokers):
-        row |= _unanswered(
-            inbox.commands,
-            f"no broker of a cluster {cluster} has reported: is its name right?",
-            "unknown_cluster",
-        )
+        text = f"no broker of a cluster {cluster} has reported: is its name right?"
+        row.results = _entries(refuse_all(inbox.commands, text, "unknown_cluster"))
         return None
     with within(settings.stream.round_timeout_ms, "stream.round_timeout_ms"):
         made = decide(view, memory, inbox, config)
-    row["sampled"] = bool(view.brokers.sampled.any() or view.bundles.gained.any())
-    if row["sampled"]:  # loads are written when there is something new to see
+    row.sampled = bool(view.brokers.sampled.any() or view.bundles.gained.any())
+    if row.sampled:  # loads are written when there is something new to see
         taken.loads(view, made)
-    row |= logged(made)
+    columns = logged(made)
+    row.seq, row.memory = made.seq, made.memory.to_json()
+    for name, entries in columns.items():
+        setattr(row, name, entries)
     return Looked(view, made, config, context.caught_up, settings.stream.shadow_hold_ms)
 
 
-def _forgotten(cluster: str, now_ms: int, context: BatchContext) -> dict[str, Any]:
-    """What the log says when a cluster is forgotten: no memory, and that its ownership records, merge advice and proposals are no more.
+def _forget(row: RoundRow, commands: Iterable[Received], context: BatchContext) -> None:
+    """Say in the row that a cluster is forgotten.
 
-    A cluster's rounds are never more than the log's batches, of which this one is `log_seq + 1`: with that as its number, and as the
-    least of whoever comes later, no round's number comes twice.
+    It has no memory then, and its ownership records, merge advice and proposals are no more. A
+    cluster's rounds are never more than the log's batches, of which this one is `log_seq + 1`: with
+    that as its number, and as the least of whoever comes later, no round's number comes twice.
     """
     ends = [
         Ownership(
-            cluster=cluster,
+            cluster=row.cluster,
             bundle=bundle,
             state="Init",
             version=version,
-            since_ms=now_ms,
+            since_ms=row.now_ms,
             epoch=context.epoch,
         )
-        for bundle, version in sorted(context.recorded.get(cluster, {}).items())
+        for bundle, version in sorted(context.recorded.get(row.cluster, {}).items())
     ]
-    mergeable: dict[str, Mergeable] = {}
-    news: list[ProposalNews] = []
-    with suppress(
-        ValueError, TypeError, KeyError
-    ):  # whose memory can't be read is forgotten all the same
-        memory = json.loads(context.memories.get(cluster, "{}"))
-        mergeable = {bundle: Mergeable(*row) for bundle, row in memory.get("mergeable", {}).items()}
-        waiting = map(Proposal.of, memory.get("proposals", ()))
-        news = [
-            ProposalNews(proposal, "withdrawn", why="the cluster has been forgotten")
-            for proposal in waiting
-        ]
-    advice = withdrawn(mergeable, {})
-    said = {"ownership": _records(ends), "merge_advice": _list(one.to_dict() for one in advice)}
-    said |= {"proposals": _list(one.to_dict() for one in news)}
-    return NOTHING | said | {"memory": "", "seq": context.log_seq + 1, "blocks": "[]"}
+    known = row.cluster in context.memories
+    try:
+        memory = Memory.from_json(row.memory)
+    except msgspec.DecodeError:  # what can't be read is forgotten all the same
+        memory = Memory()
+    text = f"the cluster {row.cluster} has just been forgotten: nothing was heard of it"
+    answers = refuse_all(commands, text, "unknown_cluster")
+    row.results, row.ownership = _entries(answers), _entries(ends)
+    row.merge_advice = _entries(withdrawn(memory.mergeable, {}))
+    row.proposals = _entries(
+        ProposalNews(proposal, "withdrawn", why="the cluster has been forgotten")
+        for proposal in memory.proposals
+    )
+    row.shadow_memory = "{}"
+    row.memory, row.seq, row.blocks = "", context.log_seq + 1, EMPTY
+    row.idle = not answers and not known
 
 
-def _unanswered(commands: Iterable[Received], text: str, rule: str) -> dict[str, Any]:
-    """The answers to a cluster's commands when there is no round."""
-    answers = refuse_all(commands, text, rule)
-    return {"results": _results(answers), "idle": not answers}
+def _entries(made: Iterable[Any]) -> str:
+    """Return the canonical JSON of a column of entries: in most rounds there are none."""
+    entries = [
+        entry.model_dump(mode="json") if isinstance(entry, BaseModel) else entry.to_dict()
+        for entry in made
+    ]
+    return canonical_json(entries) if entries else EMPTY
 
 
-def _results(answers: Iterable[CommandAnswer]) -> str:
-    return _list(answer.to_dict() for answer in answers)
-
-
-def _records(records: Iterable[Ownership]) -> str:
-    return _list(record.model_dump(mode="json") for record in records)
-
-
-def _list(entries: Iterable[dict[str, Any]]) -> str:
-    """Their JSON: of most there is nothing to say in most rounds."""
-    every = list(entries)
-    return canonical_json(every) if every else "[]"
-
-
-def _failed(
-    error: Exception, remembered: str, now_ms: int, context: BatchContext
-) -> dict[str, Any]:
-    """What a round that failed leaves: the error, and a memory that has counted it."""
-    stream, text = context.settings.stream, "".join(traceback.format_exception(error)[-3:]).strip()
+def _fail(row: RoundRow, error: Exception, remembered: str, context: BatchContext) -> None:
+    """Say in the row that its round failed, with a memory that has counted it."""
+    stream = context.settings.stream
+    row.error = "".join(traceback.format_exception(error)[-3:]).strip()
+    row.memory = remembered
     try:
         before = Memory.from_json(remembered)
     except Exception:  # whoever wrote that memory: nothing can be added to it
-        return {"error": text}
-    before = replace(before, missed_ms=now_ms if before.missed_ms is None else before.missed_ms)
+        return
     errors = before.errors + 1
-    if errors < stream.suspend_after_errors:
-        return {
-            "error": text,
-            "memory": replace(before, epoch=context.epoch, errors=errors).to_json(),
-        }
-    retry_ms = now_ms + stream.suspended_ms
-    text += f"\nThe cluster is suspended for {stream.suspended_ms // 1000} s, as {errors} of its rounds have failed in a row."
-    return {
-        "error": text,
-        "memory": replace(before, epoch=context.epoch, errors=errors, retry_ms=retry_ms).to_json(),
-    }
+    after = replace(
+        before,
+        epoch=context.epoch,
+        missed_ms=row.now_ms if before.missed_ms is None else before.missed_ms,
+        errors=errors,
+    )
+    if errors >= stream.suspend_after_errors:
+        after = replace(after, retry_ms=row.now_ms + stream.suspended_ms)
+        row.error += (
+            f"\nThe cluster is suspended for {stream.suspended_ms // 1000} s, "
+            f"as {errors} of its rounds have failed in a row."
+        )
+    row.memory = after.to_json()
 
 
 def _complete_view(
@@ -385,26 +331,17 @@ def remembered_order(blocks: tuple[str, ...], names: list[pa.ChunkedArray]) -> N
     return order
 
 
-def _nothing_happened(row: Mapping[str, Any], remembered: str) -> bool:
-    """Nothing was said, and nothing is new to remember but the round's number: no line in the log, the next round takes its number."""
-    if any(
-        row[name] != "[]" for name in ("decisions", "outcomes", "ownership", "refusals", "results")
-    ):
+def _nothing_happened(row: RoundRow, remembered: str) -> bool:
+    """Return whether nothing was said and nothing but the round's number is new to remember.
+
+    Such a round has no line in the log, and the next one takes its number.
+    """
+    if any(getattr(row, name) != EMPTY for name in ENTRY_COLUMNS):
         return False
-    before, after = json.loads(remembered), json.loads(row["memory"])
+    before, after = json.loads(remembered), json.loads(row.memory)
     return bool(before | {"seq": 0, "epoch": 0} == after | {"seq": 0, "epoch": 0})
 
 
-def logged(made: Round) -> dict[str, Any]:
-    """A round as it stands in the log: the columns that it fills."""
-    return {
-        "seq": made.seq,
-        "decisions": _list(decision.model_dump(mode="json") for decision in made.decisions),
-        "outcomes": _list(outcome.to_dict() for outcome in made.outcomes),
-        "ownership": _records(made.ownership),
-        "refusals": _list(refusal.to_dict() for refusal in made.refusals),
-        "results": _results(made.results),
-        "memory": made.memory.to_json(),
-        "merge_advice": _list(advice.to_dict() for advice in made.merge_advice),
-        "proposals": _list(proposal.to_dict() for proposal in made.proposals),
-    }
+def logged(made: Round) -> dict[str, str]:
+    """Return what a round has made, as the log's columns of entries have it."""
+    return {name: _entries(getattr(made, name)) for name in ENTRY_COLUMNS}

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lb_stream.contracts.base import canonical_json
+from lb_stream.contracts.columns.rounds import RoundRow
 from lb_stream.contracts.table_spec import TableSpec
 from lb_stream.contracts.tables import (
     BROKER_HISTORY,
@@ -150,7 +151,7 @@ class FigureFiles:
         self._loads.append(columns)
         self._first.setdefault(BROKER_LOADS.name, view.cluster)
 
-    def write(self, rows: list[dict[str, Any]]) -> None:
+    def write(self, rows: list[RoundRow]) -> None:
         """Write the files, and name each in the round of the first cluster that it speaks of."""
         tables = (
             [(BROKER_LOADS, data)]
@@ -163,8 +164,8 @@ class FigureFiles:
             file = write_file(tables_of(self._context.settings.stream), spec, data, self._name)
             files.setdefault(self._first[spec.name], {})[spec.name] = file
         for row in rows:
-            if row["cluster"] in files:
-                row |= {"files": canonical_json(files[row["cluster"]]), "idle": False}
+            if row.cluster in files:
+                row.files, row.idle = canonical_json(files[row.cluster]), False
 
 
 def _tables_of(spec: TableSpec, parts: list[dict[str, Any]]) -> pa.Table:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
 
 import pyarrow as pa
+
+from lb_stream.contracts.columns.rounds import EMPTY
 
 
 class Stopped(RuntimeError):
@@ -21,62 +23,30 @@ Entries = list[list[dict[str, Any]]]
 
 @dataclass(frozen=True)
 class Logged:
-    """One batch as it is in the log: a row for each cluster, sorted by cluster. A column of JSON is parsed once, when it is asked for."""
+    """One batch as it is in the log: a row for each cluster, sorted by cluster.
+
+    A column of JSON is parsed once, when it is asked for.
+    """
 
     log_seq: int
     rounds: pa.Table
+    _parsed: dict[str, Entries] = field(default_factory=dict, init=False, compare=False)
 
-    @cached_property
-    def decisions(self) -> Entries:
-        """What was decided (contracts.decisions.Decision)."""
-        return self._parsed("decisions")
-
-    @cached_property
-    def outcomes(self) -> Entries:
-        """What earlier decisions have come to (core.observing.outcomes.Outcome)."""
-        return self._parsed("outcomes")
-
-    @cached_property
-    def ownership(self) -> Entries:
-        """Ownership records (contracts.decisions.Ownership)."""
-        return self._parsed("ownership")
-
-    @cached_property
-    def refusals(self) -> Entries:
-        """What was refused, and by which rule (core.model.refusals.Refusal)."""
-        return self._parsed("refusals")
-
-    @cached_property
-    def results(self) -> Entries:
-        """What was said to commands (core.commands.responder.CommandAnswer)."""
-        return self._parsed("results")
-
-    @cached_property
-    def shadows(self) -> Entries:
-        """What shadows made of the round, and beside them the cluster's own policy (core.shadow.look_on)."""
-        return self._parsed("shadows")
-
-    @cached_property
-    def merge_advice(self) -> Entries:
-        """What is new of merge advice (core.splitting.merging.MergeAdvice)."""
-        return self._parsed("merge_advice")
-
-    @cached_property
-    def proposals(self) -> Entries:
-        """What has become of proposals (core.commands.proposal_book.ProposalNews)."""
-        return self._parsed("proposals")
+    def entries(self, column: str) -> Entries:
+        """Return what a column of entries (contracts.columns.rounds) lists, by rounds."""
+        if column not in self._parsed:
+            # Most say nothing, and their number is that of the clusters.
+            self._parsed[column] = [
+                json.loads(text) if text != EMPTY else []
+                for text in self.rounds[column].to_pylist()
+            ]
+        return self._parsed[column]
 
     @cached_property
     def files(self) -> list[dict[str, dict[str, Any]]]:
         """Table → the file of figures that the round names for it (stream.figures.File)."""
         return [
             json.loads(text) if text != "{}" else {} for text in self.rounds["files"].to_pylist()
-        ]
-
-    def _parsed(self, column: str) -> Entries:
-        # Most say nothing, and their number is that of the clusters.
-        return [
-            json.loads(text) if text != "[]" else [] for text in self.rounds[column].to_pylist()
         ]
 
 
@@ -111,7 +81,7 @@ class Log(Protocol):
         """What has been decided in this batch, when it has been decided before."""
 
     def append_once(self, batch_id: int, rounds: pa.Table) -> Logged:
-        """Write a batch's rounds down (stream.decide.ROUND_SCHEMA)."""
+        """Write a batch's rounds down (contracts.columns.rounds.ROUND_SCHEMA)."""
 
     def remember(self, rounds: pa.Table) -> None:
         """Take the memories of logged rounds as those that the next batch starts from."""

@@ -8,14 +8,16 @@ from hashlib import blake2b
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from lb_stream.contracts.base import canonical_json
+from lb_stream.contracts.columns.rounds import ROUND_SCHEMA
 from lb_stream.contracts.settings import Settings
 from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.store import checkpoint_of
 from lb_stream.stream.averages import SHARD_DDL, Folding
 from lb_stream.stream.context import BatchContext, DecodeConfig
-from lb_stream.stream.decide import ROUND_DDL, decide_clusters
+from lb_stream.stream.decide import decide_clusters
 from lb_stream.stream.decode import decode
 from lb_stream.stream.shard_blocks import BLOCK_DDL
 from lb_stream.stream.shards.block_files import BlockWriter, sample_file
@@ -78,4 +80,4 @@ def to_rounds(context: BatchContext) -> Transform:
     # A partition holds all shards of its clusters: they are decided together, and their figures share a file.
     return lambda shards: shards.repartition(
         context.settings.stream.shuffle_partitions, "cluster"
-    ).mapInArrow(decide_partition, ROUND_DDL)
+    ).mapInArrow(decide_partition, from_arrow_schema(ROUND_SCHEMA))

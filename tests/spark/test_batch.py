@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
+from lb_stream.contracts.columns.rounds import ROUND_SCHEMA
 from lb_stream.contracts.settings import Settings, StreamSettings
 from lb_stream.core.model.memory import Memory, Pending
 from lb_stream.store import Store
 from lb_stream.stream.batch import Balancer
-from lb_stream.stream.decide import ROUND_SCHEMA
 from lb_stream.stream.ports import Logged
 from lb_stream.stream.shards.directory import (
     NEW,

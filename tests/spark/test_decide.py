@@ -56,8 +56,8 @@ def test_a_cluster_that_fails_again_and_again_is_left_alone_for_a_while(tmp_path
         row = decide_cluster(
             rows, context, FigureFiles(context, "0-0"), OpenFiles(Store.at(tmp_path))
         )
-        memories["eu"] = row["memory"]
-        seen.append((row["error"] is not None, "suspended" in (row["error"] or ""), row["idle"]))
+        memories["eu"] = row.memory
+        seen.append((row.error is not None, "suspended" in (row.error or ""), row.idle))
     failed, last, alone = (True, False, False), (True, True, False), (False, False, True)
     assert seen == [failed, failed, last, alone, alone, last, alone]
 
@@ -112,10 +112,10 @@ def test_an_acknowledgement_that_counts_is_logged_among_the_rounds_inputs(tmp_pa
         FigureFiles(context, "0-0"),
         OpenFiles(Store.at(tmp_path)),
     )
-    assert [(one["decision_id"], one["outcome"]) for one in json.loads(row["outcomes"])] == [
+    assert [(one["decision_id"], one["outcome"]) for one in json.loads(row.outcomes)] == [
         ("eu:1:0", "refused")
-    ], row["error"]
-    assert [(one["decision_id"], one["reason"]) for one in json.loads(row["inputs"])["acks"]] == [
+    ], row.error
+    assert [(one["decision_id"], one["reason"]) for one in json.loads(row.inputs)["acks"]] == [
         ("eu:1:0", "busy")
     ]
 
@@ -131,10 +131,10 @@ def test_a_round_that_never_ends_fails_alone(
     )
     context = BatchContext(settings, "test-0", log_seq=0, epoch=1, caught_up=True, memories={})
     good = decide_cluster(rows, context, FigureFiles(context, "0-0"), OpenFiles(Store.at(tmp_path)))
-    assert (good["error"], json.loads(good["inputs"])["times"]) == (None, {"0": 1_000})
+    assert (good.error, json.loads(good.inputs)["times"]) == (None, {"0": 1_000})
     monkeypatch.setattr(decide, "decide", endless)
     failed = decide_cluster(
         rows, context, FigureFiles(context, "0-0"), OpenFiles(Store.at(tmp_path))
     )
-    assert "it took longer than 0.05 s (stream.round_timeout_ms)" in failed["error"]
-    assert (failed["decisions"], json.loads(failed["memory"])["errors"]) == ("[]", 1)
+    assert "it took longer than 0.05 s (stream.round_timeout_ms)" in failed.error
+    assert (failed.decisions, json.loads(failed.memory)["errors"]) == ("[]", 1)

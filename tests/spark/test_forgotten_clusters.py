@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace as replaced
 
+from lb_stream.contracts.columns.rounds import RoundRow
 from lb_stream.contracts.settings import Settings, StreamSettings
 from lb_stream.store import Store
 from lb_stream.stream.context import BatchContext
@@ -48,9 +49,7 @@ def test_a_leaving_clusters_state_goes_unless_something_is_heard_of_it(
     assert row.clock
 
 
-def decided(
-    folder: Path, memories: dict[str, str], commands: int = 0, **more: Any
-) -> dict[str, object]:
+def decided(folder: Path, memories: dict[str, str], commands: int = 0, **more: Any) -> RoundRow:
     """The row of a cluster whose only shard has just gone; in batch 7 of the log."""
     settings = Settings(
         stream=StreamSettings(tables=str(folder / "tables"), checkpoint=str(folder))
@@ -73,7 +72,7 @@ def test_the_log_says_that_a_cluster_has_been_forgotten_and_nothing_else_of_it(
     tmp_path: Path,
 ) -> None:
     row = decided(tmp_path, {"eu": json.dumps({"seq": 3})})
-    assert (row["memory"], row["seq"], row["blocks"], row["error"], row["idle"]) == (
+    assert (row.memory, row.seq, row.blocks, row.error, row.idle) == (
         "",
         8,
         "[]",
@@ -81,7 +80,7 @@ def test_the_log_says_that_a_cluster_has_been_forgotten_and_nothing_else_of_it(
         False,
     )
     assert {
-        row[name]
+        getattr(row, name)
         for name in (
             "decisions",
             "outcomes",
@@ -92,13 +91,13 @@ def test_the_log_says_that_a_cluster_has_been_forgotten_and_nothing_else_of_it(
             "proposals",
         )
     } == {"[]"}
-    assert decided(tmp_path, {})["idle"], "a cluster that never had a round leaves no word"
+    assert decided(tmp_path, {}).idle, "a cluster that never had a round leaves no word"
 
 
 def test_the_ownership_records_of_a_forgotten_clusters_bundles_end(tmp_path: Path) -> None:
     recorded = {"eu": {"t/n/0x1_0x2": 3, "t/n/0x0_0x1": 1}, "us": {"t/n/0x0_0x1": 1}}
     ends = json.loads(
-        str(decided(tmp_path, {"eu": json.dumps({"seq": 3})}, recorded=recorded)["ownership"])
+        str(decided(tmp_path, {"eu": json.dumps({"seq": 3})}, recorded=recorded).ownership)
     )
     shown = [
         (end["cluster"], end["bundle"], end["state"], end["owner"], end["version"], end["epoch"])
@@ -120,15 +119,15 @@ def test_what_a_forgotten_cluster_was_advised_to_merge_is_withdrawn(tmp_path: Pa
             },
         }
     )
-    (one,) = json.loads(str(decided(tmp_path, {"eu": memory})["merge_advice"]))
+    (one,) = json.loads(str(decided(tmp_path, {"eu": memory}).merge_advice))
     assert (one["namespace"], one["bundle"], one["owner"]) == ("t/n", "t/n/0x0_0x1", "")
 
 
 def test_a_command_to_a_cluster_that_goes_is_refused(tmp_path: Path) -> None:
     for memories in ({"eu": json.dumps({"seq": 3})}, {}):
         row = decided(tmp_path, memories, commands=1)
-        (answer,) = json.loads(str(row["results"]))
-        assert (answer["rule"], row["idle"]) == ("unknown_cluster", False)
+        (answer,) = json.loads(str(row.results))
+        assert (answer["rule"], row.idle) == ("unknown_cluster", False)
 
 
 def test_rounds_of_a_cluster_that_comes_back_are_numbered_after_those_that_it_had(
@@ -143,11 +142,11 @@ def test_rounds_of_a_cluster_that_comes_back_are_numbered_after_those_that_it_ha
     shard = emitted(tmp_path, 1, [record(b"eu/b1", report(), 1)], State())
     blocks = OpenFiles(Store.at(tmp_path))
     row = decide_cluster([shard.asDict()], context, FigureFiles(context, "0-0"), blocks)
-    assert (row["seq"], json.loads(row["memory"])["seq"]) == (9, 9)
+    assert (row.seq, json.loads(row.memory)["seq"]) == (9, 9)
     nothing = decide_cluster(
         [shard.asDict() | {"brokers": "gone"}], context, FigureFiles(context, "0-0"), blocks
     )
-    assert (nothing["seq"], json.loads(nothing["memory"])["seq"]) == (0, 8), (
+    assert (nothing.seq, json.loads(nothing.memory)["seq"]) == (0, 8), (
         "a round that failed counts nothing"
     )
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,11 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 from lb_stream.contracts.base import canonical_json
+from lb_stream.contracts.columns.rounds import RoundRow
 from lb_stream.contracts.settings import Settings
 from lb_stream.contracts.tables import BATCHES, ROUNDS
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.round.decide import Round
-from lb_stream.core.shadow.every import NOTHING
 from lb_stream.io.local.configuration import load
 from lb_stream.io.tables.delta import open_table
 from lb_stream.io.tables.projections import Projections
@@ -75,14 +76,18 @@ class Recorder:
         taken = FigureFiles(context, "0-0")
         taken.loads(self.loop.view, made)
         inputs = {"offsets": {}, "caught_up": True, "settings": self.settings, "acks": []}
-        row = {
-            "app": self._app, "batch_id": self._log_seq, "log_seq": self._log_seq, "cluster": made.cluster, "epoch": made.memory.epoch,
-            "now_ms": made.now_ms, "inputs": canonical_json(inputs), "files": "{}", "blocks": "[]", "error": None, "idle": False,
-        } | NOTHING | logged(made)  # fmt: skip
-        taken.write([row])
-        rounds = pa.Table.from_pylist(
-            [{name: row[name] for name in ROUNDS.schema.names}], ROUNDS.schema
+        row = RoundRow(
+            cluster=made.cluster,
+            seq=made.seq,
+            epoch=made.memory.epoch,
+            now_ms=made.now_ms,
+            memory=made.memory.to_json(),
+            inputs=canonical_json(inputs),
+            **logged(made),
         )
+        taken.write([row])
+        place = {"app": self._app, "batch_id": self._log_seq, "log_seq": self._log_seq}
+        rounds = pa.Table.from_pylist([asdict(row) | place], ROUNDS.schema)
         write_deltalake(self._log, rounds, mode="append")
         self._projections.project(Logged(self._log_seq, rounds))
 

@@ -16,7 +16,8 @@ from lb_stream.io.tables.projections import Projections
 from lb_stream.store import Store
 from lb_stream.stream.averages import names_block
 from lb_stream.stream.context import BatchContext
-from lb_stream.stream.decide import ROUND_SCHEMA, decide_clusters
+from lb_stream.contracts.columns.rounds import ROUND_SCHEMA
+from lb_stream.stream.decide import decide_clusters
 from lb_stream.stream.shards.block_files import BlockWriter
 from tests.support.build import Event, Report, batch_of
 from tests.support.hot_broker import HOT, SETTINGS, STATS

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from lb_stream.contracts.columns.rounds import ROUND_SCHEMA
 from lb_stream.contracts.decisions import example_decision
 from lb_stream.contracts.table_spec import TableSpec
 from lb_stream.contracts.tables import BROKER_LOADS
@@ -17,7 +18,6 @@ from lb_stream.io.tables.delta import dataset
 from lb_stream.io.tables.log import RoundLog
 from lb_stream.io.tables.projections import Projections
 from lb_stream.store import Store
-from lb_stream.stream.decide import ROUND_SCHEMA
 from lb_stream.stream.figures import write_file
 
 MINUTE_MS = 60_000

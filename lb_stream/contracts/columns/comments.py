@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 
-_BY_NAME = {
+from lb_stream.contracts.columns.rounds import MEANINGS
+
+_BY_NAME: dict[str, str] = {
     # who, where, when
     "app": "the pipeline's id and its checkpoint's uuid",
     "pipeline": "the pipeline's id",
@@ -88,21 +90,8 @@ _BY_NAME = {
     "owner": "the broker that has the bundle; none: nobody",
     "version": "counts the changes of the bundle's record",
     "force": "whether the record goes over a conflicting one",
-    # the log: JSON
-    "rounds.decisions": "JSON array of decision records, as published",
-    "rounds.outcomes": "JSON array of how decisions ended",
-    "rounds.ownership": "JSON array of ownership records, as published",
-    "rounds.refusals": "JSON array of what rules refused",
-    "rounds.results": "JSON array of the answers to commands",
-    "rounds.memory": "JSON object: what the next round starts from; empty: the cluster has been forgotten",
-    "rounds.inputs": "JSON object: offsets and times read, the settings, acknowledgements, commands",
-    "rounds.files": "JSON object: table → the Parquet file that the batch's task wrote for it",
-    "rounds.blocks": "JSON array: of each shard, where its brokers, bundle names and values are",
-    "rounds.error": "what went wrong in this cluster, if anything",
-    "rounds.shadows": "JSON array: what the cluster's own policy and each shadow made of the round",
-    "rounds.shadow_memory": "JSON object: shadow → what its next round starts from",
-    "rounds.merge_advice": "JSON array: what is new in the table of that name",
-    "rounds.proposals": "JSON array: what is new in the table of that name",
+    # the log
+    **{f"rounds.{name}": meaning for name, meaning in MEANINGS.items()},
     # loads
     "alive": "whether the broker lived",
     "left": "whether it said goodbye",

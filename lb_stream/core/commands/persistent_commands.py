@@ -29,7 +29,7 @@ from lb_stream.core.commands.responder import CommandResponder, Received, named
 from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.model.memory import Pending, bound_for
 from lb_stream.core.model.names import is_system_bundle, namespace_of
-from lb_stream.core.model.operator_state import NO_ORDERS, OperatorState, Waiting, isolation_policy
+from lb_stream.core.model.operator_state import OperatorState, Waiting, isolation_policy
 from lb_stream.core.model.policies import describe_matches, host_of
 from lb_stream.core.model.view import ClusterView
 from lb_stream.core.observing.gone import topics_of
@@ -57,7 +57,11 @@ def apply_operator_state(
 ) -> ClusterView:
     """The view with the orders' policies, and with the bundles of their namespaces that it lacks, if these are wanted."""
     view = with_bundles(view, missing(view, orders.namespaces)) if wanted else view
-    return view if orders == NO_ORDERS else replace(view, policies=orders.policies(view.policies))
+    return (
+        view
+        if orders == OperatorState()
+        else replace(view, policies=orders.policies(view.policies))
+    )
 
 
 def forget_ended(desk: CommandResponder, view: ClusterView) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, NamedTuple
 
-from lb_stream.contracts.base import canonical_json, fields_of
+import msgspec
+
+from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.decisions import (
     LATE_FOR_BALANCER,
     RESHAPES,
@@ -46,14 +48,6 @@ class Pending:
     def bundles(self) -> tuple[str, ...]:
         """The bundle, and what is merged with it."""
         return (self.bundle,) if self.neighbour is None else (self.bundle, self.neighbour)
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON-able fields, without those that few decisions have."""
-        found = fields_of(self)
-        for name in ("neighbour", "start_ms", "released_ms"):
-            if not found[name]:
-                del found[name]
-        return found
 
     def published_by(self, now_ms: int) -> Pending:
         """The decision, which was published before this moment, with the end of its time."""
@@ -169,13 +163,6 @@ class Proposal:
     usage_alone: float | None = None
     usage_in_order: float | None = None
 
-    @staticmethod
-    def of(data: Mapping[str, Any]) -> Proposal:
-        """What `fields_of` wrote."""
-        return Proposal(
-            **{**data, "children": tuple(data["children"]), "boundaries": tuple(data["boundaries"])}
-        )
-
     @property
     def is_move(self) -> bool:
         """Whether a bundle leaves its broker; else it is cut where it is."""
@@ -259,67 +246,16 @@ class Memory:
     ] = ()  # rules of auto_approve with a budget: until when how many approvals count
 
     def to_json(self) -> str:
-        """Canonical JSON."""
-        data = fields_of(self)
-        data["pending"] = [pending.to_dict() for pending in self.pending]
-        data["retries"] = {bundle: fields_of(one) for bundle, one in self.retries.items()}
-        data["moves"] = {bundle: fields_of(one) for bundle, one in self.moves.items()}
-        data["unserved"] = {bundle: fields_of(one) for bundle, one in self.unserved.items()}
-        data["orders"] = self.orders.to_dict()
-        data["suspension"] = None if self.suspension is None else fields_of(self.suspension)
-        data["proposals"] = [fields_of(proposal) for proposal in self.proposals]
-        for name in (
-            "spent",
-            "spending",
-            "mergeable",
-            "merges_sought_ms",
-            "merging",
-            "proposals",
-            "approvals",
-        ):
-            if not data[name]:
-                del data[
-                    name
-                ]  # most clusters have no budget, seek no merges, can't merge, and wait for nobody
-        return canonical_json(data)
+        """Return it as canonical JSON: what has its default isn't written."""
+        return canonical_json(self)
 
     @staticmethod
     def from_json(text: str) -> Memory:
-        """The memory that `to_json` wrote."""
-        data = json.loads(text)
-        data["pending"] = tuple(
-            Pending(**row | {"children": tuple(row["children"])}) for row in data["pending"]
-        )
-        data["moves"] = {bundle: Move(**row) for bundle, row in data.get("moves", {}).items()}
-        data["unserved"] = {bundle: Unserved(**row) for bundle, row in data["unserved"].items()}
-        data["untold"] = tuple(data["untold"])
-        data["retries"] = {
-            bundle: Retry(**row | {"avoid": tuple(row.get("avoid", ()))})
-            for bundle, row in data["retries"].items()
-        }
-        data["released"] = tuple(data.get("released", ()))
-        held = data.get("suspension")
-        data["suspension"] = (
-            None if held is None else Suspension(**held | {"brokers": tuple(held["brokers"])})
-        )
-        data["assigned"] = tuple((at_ms, count) for at_ms, count in data.get("assigned", ()))
-        data["balances"] = {
-            broker: tuple(keys) for broker, keys in data.get("balances", {}).items()
-        }
-        data["merging"] = tuple(data.get("merging", ()))
-        data["dead"] = tuple(data["dead"])
-        data["orders"] = OperatorState.of(data["orders"])
-        data["spent"] = {
-            name: tuple((until_ms, moves) for until_ms, moves in rows)
-            for name, rows in data.get("spent", {}).items()
-        }
-        data["spending"] = tuple(data.get("spending", ()))
-        data["mergeable"] = {
-            bundle: Mergeable(*row) for bundle, row in data.get("mergeable", {}).items()
-        }
-        data["proposals"] = tuple(map(Proposal.of, data.get("proposals", ())))
-        data["approvals"] = tuple(
-            (rule, until_ms, count) for rule, until_ms, count in data.get("approvals", ())
-        )
-        data["moved"] = tuple((at_ms, moves, load) for at_ms, moves, load in data["moved"])
-        return Memory(**data)
+        """Return the memory that `to_json` wrote. Raises msgspec.DecodeError."""
+        return _decoder().decode(text)
+
+
+@cache
+def _decoder() -> msgspec.json.Decoder[Memory]:
+    """Made when it is first needed: msgspec looks at every field's type."""
+    return msgspec.json.Decoder(Memory)

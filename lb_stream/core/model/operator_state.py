@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from lb_stream.contracts.base import fields_of
 from lb_stream.contracts.namespaces import NamespaceIsolation
 from lb_stream.core.model.policies import IsolationPolicy, Policies
 
@@ -26,19 +25,6 @@ class Waiting:
     failures: tuple[str, ...] = ()
     broker: str | None = None
     queued: tuple[str, ...] = ()
-
-    @staticmethod
-    def of(data: Mapping[str, Any]) -> Waiting:
-        """What `to_dict` wrote."""
-        names = ("bundles", "decision_ids", "failures", "queued")
-        return Waiting(**{**data, **{name: tuple(data.get(name, ())) for name in names}})
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON-able fields; most commands have nothing queued."""
-        found = fields_of(self)
-        if not self.queued:
-            del found["queued"]
-        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,36 +67,6 @@ class OperatorState:
     )  # bundles that balancing leaves where they are → until when (ms)
     rejections: tuple[Rejection, ...] = ()  # what isn't to be proposed again before its time
 
-    @staticmethod
-    def of(data: Mapping[str, Any]) -> OperatorState:
-        """The orders that `to_dict` wrote."""
-        if data == _NO_ORDERS_WRITTEN:
-            return NO_ORDERS
-        tuples = {
-            name: tuple(data[name]) for name in ("drained", "deleted", "answers") if name in data
-        }
-        rejections = tuple(Rejection(**one) for one in data.get("rejections", ()))
-        return OperatorState(
-            **{
-                **data,
-                **tuples,
-                "waiting": tuple(map(Waiting.of, data.get("waiting", ()))),
-                "rejections": rejections,
-            }
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """What `of` takes."""
-        if self is NO_ORDERS:
-            return dict(_NO_ORDERS_WRITTEN)
-        data = fields_of(self)
-        data["waiting"] = tuple(waiting.to_dict() for waiting in self.waiting)
-        data["rejections"] = tuple(map(fields_of, self.rejections))
-        for name in ("pins", "rejections"):
-            if not data[name]:
-                del data[name]  # most clusters have none
-        return data
-
     def rejected(self, moves: bool) -> dict[str, int]:
         """Bundles whose moves (or else splits) operators have rejected → until when (ms)."""
         return {
@@ -129,23 +85,6 @@ class OperatorState:
             non_persistent=others.non_persistent,
             drained=frozenset(self.drained),
         )
-
-
-NO_ORDERS = OperatorState()
-"""Of most clusters: read and written without looking at it."""
-_NO_ORDERS_WRITTEN: dict[str, Any] = {
-    "settings": {},
-    "paused": False,
-    "drained": [],
-    "isolation": {},
-    "anti_affinity": {},
-    "failure_domains": {},
-    "namespaces": {},
-    "deleted": [],
-    "answers": [],
-    "forgotten_ms": 0,
-    "waiting": [],
-}
 
 
 def isolation_policy(given: Mapping[str, Any]) -> IsolationPolicy:

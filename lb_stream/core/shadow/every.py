@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from lb_stream.contracts.base import canonical_json
 from lb_stream.core.shadow.look_on import Entry, Looked, ShadowMemory, look_on, real_entry
 
-NOTHING = {"shadows": "[]", "shadow_memory": "{}"}
-"""What the log says of a cluster without shadows."""
 LONGEST_SAID = 300
 
 Settings = Mapping[str, Mapping[str, Any]]
@@ -20,17 +21,28 @@ Attempt = Callable[[str, Look], tuple[ShadowMemory | None, Entry]]
 """Let the shadow of that name look on, or not. Returns what it remembers then (None: what it did) and its entry."""
 
 
+@dataclass(frozen=True, slots=True)
+class ShadowColumns:
+    """What the log's columns of shadows say of a round."""
+
+    shadows: str
+    shadow_memory: str = "{}"
+
+
 def looked_on(
     looked: Looked, shadows: Settings, remembered: str, attempt: Attempt
-) -> dict[str, str]:
-    """The columns `shadows` and `shadow_memory`. `remembered`: the latter, of the row before. The first entry is the cluster's own."""
-    known = json.loads(remembered)
+) -> ShadowColumns:
+    """Let each shadow look at a round, the cluster's own policy first.
+
+    `remembered`: the column `shadow_memory` of the row before.
+    """
+    known = msgspec.json.decode(remembered, type=dict[str, ShadowMemory])
     entries, memories = [real_entry(looked)], {}
     for name in sorted(shadows):
         own = json.loads(canonical_json(shadows[name]))  # as the log has it
         before = (
-            ShadowMemory.of(known[name])
-            if known.get(name, {}).get("own") == own
+            known[name]
+            if name in known and known[name].own == own
             else ShadowMemory.begin(own, looked.made.memory)
         )
         before = before.without_moves_of(looked)
@@ -39,14 +51,14 @@ def looked_on(
             return look_on(looked, before)
 
         after, entry = attempt(name, look)
-        memories[name] = (after or before).to_dict()
+        memories[name] = after or before
         entries.append(entry | {"policy": name})
-    return {"shadows": canonical_json(entries), "shadow_memory": canonical_json(memories)}
+    return ShadowColumns(canonical_json(entries), canonical_json(memories))
 
 
 def looked_on_again(
     looked: Looked, shadows: Settings, remembered: str, logged: str
-) -> dict[str, str]:
+) -> ShadowColumns:
     """The same once more, from the log: those that were skipped or failed then are so again. `logged`: the column `shadows`."""
     then = {entry["policy"]: entry for entry in json.loads(logged)}
 

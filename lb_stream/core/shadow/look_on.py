@@ -5,14 +5,12 @@ Pure, as `decide` is: the same arguments give the same result.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.decisions import MOVES, Decision
 from lb_stream.core.commands.settings import config_before
 from lb_stream.core.config.cluster_config import ClusterConfig
@@ -71,24 +69,6 @@ class ShadowMemory:
         return ShadowMemory(
             own, Memory(published_to=None, **{name: getattr(real, name) for name in known})
         )
-
-    @staticmethod
-    def of(data: Mapping[str, Any]) -> ShadowMemory:
-        """What `to_dict` gave."""
-        elsewhere = {
-            bundle: (broker, at_ms) for bundle, (broker, at_ms) in data["elsewhere"].items()
-        }
-        return ShadowMemory(
-            data["own"], Memory.from_json(canonical_json(data["memory"])), elsewhere
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON-able fields."""
-        return {
-            "own": self.own,
-            "memory": json.loads(self.memory.to_json()),
-            "elsewhere": self.elsewhere,
-        }
 
     def without_moves_of(self, looked: Looked) -> ShadowMemory:
         """With the bundles where they are that the cluster's own shedder moves in this round: those moves are not the shadow's."""

@@ -207,7 +207,11 @@ def _records(
     """(topic, key, value, headers) of all that a batch publishes. Decisions of a dry run stay in the log."""
     rows = logged.rounds.select(["cluster", "now_ms"]).to_pylist()
     for row, results, decisions, ownership in zip(
-        rows, logged.results, logged.decisions, logged.ownership, strict=True
+        rows,
+        logged.entries("results"),
+        logged.entries("decisions"),
+        logged.entries("ownership"),
+        strict=True,
     ):
         for answer in results:
             said = {

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lb_stream.contracts.columns.rounds import LoggedRound
 from lb_stream.contracts.tables import ROUNDS
+from lb_stream.core.model.memory import Memory
 from lb_stream.io.leadership.leader import last_leader
 from lb_stream.io.tables.commits import Table
 from lb_stream.io.tables.delta import add_files, by_numbers, existing_table, open_table, write_rows
@@ -19,17 +20,8 @@ from lb_stream.store import Store
 
 APP = "taken-over"
 """Stands for the checkpoint in the log's row: no batch has made it."""
-_NOTHING = (
-    "decisions",
-    "outcomes",
-    "ownership",
-    "refusals",
-    "results",
-    "blocks",
-    "shadows",
-    "merge_advice",
-    "proposals",
-)
+_KEPT = ("cluster", "seq", "epoch", "now_ms", "memory", "inputs", "shadow_memory")
+"""What stays of the cluster's last round. Nothing else of it is done once more."""
 
 
 class TakeOverError(RuntimeError):
@@ -81,7 +73,7 @@ def take_over(
         )
     newest = log.transaction_version(pipeline)
     log_seq = 0 if newest is None else newest + 1
-    row = last | dict.fromkeys(_NOTHING, "[]") | {"files": "{}", "error": None}
+    row = asdict(LoggedRound(**{name: last[name] for name in _KEPT}))
     row |= {"app": f"{pipeline}/{APP}", "batch_id": log_seq, "log_seq": log_seq}
     file = write_rows(
         log, pa.Table.from_pylist([row], ROUNDS.schema), f"{log_seq:012d}", durable=True
@@ -92,7 +84,7 @@ def take_over(
         else next_offsets(given, pipeline_of(given) or "", topics)
     )
     add_files(log, ROUNDS, [file], [(pipeline, log_seq), *marks_of(pipeline, read)], durable=True)
-    pending = len(json.loads(last["memory"]).get("pending", ()))
+    pending = len(Memory.from_json(last["memory"]).pending)
     return TakenOver(cluster, pipeline, last["seq"], last["epoch"], pending, log_seq)
 
 

@@ -111,10 +111,11 @@ class RoundLog:
         return None
 
     def append_once(self, batch_id: int, rounds: pa.Table) -> Logged:
-        """Log a batch's rounds (stream.decide.ROUND_SCHEMA); when the job before this one has logged the batch meanwhile, its rounds count.
+        """Log a batch's rounds (contracts.columns.rounds.ROUND_SCHEMA).
 
-        Upkeep may change the table at any time: then the same is committed again. Raises LogError when another job has logged
-        something else meanwhile.
+        When the job before this one has logged the batch meanwhile, its rounds count. Upkeep may
+        change the table at any time: then the same is committed again. Raises LogError when another
+        job has logged something else meanwhile.
         """
         count = len(rounds)
         if not count:

@@ -40,7 +40,7 @@ from lb_stream.io.tables.delta import (
 )
 from lb_stream.io.tables.keyed import KeyedTable
 from lb_stream.store import Store
-from lb_stream.stream.ports import Entries, Logged
+from lb_stream.stream.ports import Logged
 from lb_stream.stream.task.crash import crash_point
 
 logger = logging.getLogger(__name__)
@@ -52,24 +52,24 @@ MARK_EVERY = 100
 
 
 def _decisions(logged: Logged) -> Rows:
-    rows = _entries(logged, logged.decisions)
+    rows = _entries(logged, DECISIONS.name)
     return [row | {"explain": json.dumps(row["explain"], sort_keys=True)} for row in rows]
 
 
 def _commands(logged: Logged) -> Rows:
-    rows = [row for row in _entries(logged, logged.results) if not row["repeated"]]
+    rows = [row for row in _entries(logged, "results") if not row["repeated"]]
     return [row | {"arguments": json.dumps(row["arguments"], sort_keys=True)} for row in rows]
 
 
 def _proposals(logged: Logged) -> Rows:
     return [
         row | {"explain": json.dumps(row["explain"], sort_keys=True)}
-        for row in _entries(logged, logged.proposals)
+        for row in _entries(logged, PROPOSALS.name)
     ]
 
 
 def _shadow_decisions(logged: Logged) -> Rows:
-    of_rounds = [row for row in _entries(logged, logged.shadows) if row.get("decisions")]
+    of_rounds = [row for row in _entries(logged, "shadows") if row.get("decisions")]
     return [
         row | one | {"number": number}
         for row in of_rounds
@@ -77,23 +77,22 @@ def _shadow_decisions(logged: Logged) -> Rows:
     ]
 
 
-def _entries(logged: Logged, column: Entries) -> Rows:
+def _entries(logged: Logged, column: str) -> Rows:
     """All entries of one of the batch's columns, with their round's cluster, number and time."""
     rows: Rows = []
-    for row, entries in zip(
-        logged.rounds.select(["cluster", "seq", "now_ms"]).to_pylist(), column, strict=True
-    ):
+    places = logged.rounds.select(["cluster", "seq", "now_ms"]).to_pylist()
+    for row, entries in zip(places, logged.entries(column), strict=True):
         rows += [entry | row | {"log_seq": logged.log_seq} for entry in entries]
     return rows
 
 
 ROW_TABLES: tuple[tuple[TableSpec, Callable[[Logged], Rows]], ...] = (
     (DECISIONS, _decisions),
-    (OUTCOMES, lambda logged: _entries(logged, logged.outcomes)),
-    (REFUSALS, lambda logged: _entries(logged, logged.refusals)),
+    (OUTCOMES, lambda logged: _entries(logged, OUTCOMES.name)),
+    (REFUSALS, lambda logged: _entries(logged, REFUSALS.name)),
     (COMMANDS, _commands),
     (PROPOSALS, _proposals),
-    (SHADOW_ROUNDS, lambda logged: _entries(logged, logged.shadows)),
+    (SHADOW_ROUNDS, lambda logged: _entries(logged, "shadows")),
     (SHADOW_DECISIONS, _shadow_decisions),
 )
 FILE_TABLES: tuple[TableSpec, ...] = (BROKER_LOADS, REJECTED_REPORTS)
@@ -101,23 +100,24 @@ FILE_TABLES: tuple[TableSpec, ...] = (BROKER_LOADS, REJECTED_REPORTS)
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """A table that holds the present: of each bundle the last row that the log has. Where its column `by` says `end`, there is none."""
+    """A table that holds the present: of each bundle the last row that the log has.
+
+    The log's column has the table's name. Where the table's column `by` says `end`, there is none.
+    """
 
     spec: TableSpec
-    entries: Callable[[Logged], Entries]
     by: str
     end: str
 
     def last(self, logged: Logged) -> dict[tuple[str, str], dict[str, Any]]:
         """Cluster and bundle → the last row that a batch has of it; those that are none are among them."""
-        return {
-            (row["cluster"], row["bundle"]): row for row in _entries(logged, self.entries(logged))
-        }
+        rows = _entries(logged, self.spec.name)
+        return {(row["cluster"], row["bundle"]): row for row in rows}
 
 
 PRESENT_TABLES = (
-    Present(OWNERSHIP, lambda logged: logged.ownership, "state", "Init"),
-    Present(MERGE_ADVICE, lambda logged: logged.merge_advice, "owner", ""),
+    Present(OWNERSHIP, "state", "Init"),
+    Present(MERGE_ADVICE, "owner", ""),
 )
 _PRESENT_SPECS = tuple(table.spec for table in PRESENT_TABLES)
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import pyarrow.compute as pc
 from pyarrow.dataset import Dataset
 
+from lb_stream.contracts.columns.rounds import EMPTY, ENTRY_COLUMNS
 from lb_stream.contracts.reports import Ack
 from lb_stream.contracts.settings import StreamSettings
 from lb_stream.contracts.tables import ROUNDS
@@ -31,8 +32,6 @@ from lb_stream.io.tables.delta import dataset, open_table
 from lb_stream.store import Store, checkpoint_of, tables_of
 from lb_stream.stream.arrived import asks_of
 from lb_stream.stream.decide import cluster_view, logged, read_shards
-
-COMPARED = ("decisions", "outcomes", "ownership", "refusals", "results", "memory", "proposals")
 
 Result = Literal["equal", "different", "view gone", "failed then"]
 Remembered = tuple[str, str]
@@ -202,16 +201,16 @@ def _decided(row: dict[str, Any], remembered: Remembered, checkpoint: Store) -> 
     """The columns of the log, decided now; those of shadows where they looked at the round."""
     start = _start(row, remembered, checkpoint)
     if not len(start.view.brokers):
-        return {name: "[]" for name in COMPARED} | {
+        return dict.fromkeys(ENTRY_COLUMNS, EMPTY) | {
             "memory": remembered[0],
             "results": row["results"],
         }
     made = decide(start.view, start.memory, start.inbox, start.config)
-    columns = logged(made)
-    now = {name: columns[name] for name in COMPARED}
-    if any(entry["policy"] == REAL for entry in json.loads(row["shadows"] or "[]")):
+    now = logged(made) | {"memory": made.memory.to_json()}
+    if any(entry["policy"] == REAL for entry in json.loads(row["shadows"])):
         looked = Looked(
             start.view, made, start.config, start.inbox.caught_up, start.inputs["shadow_hold_ms"]
         )
-        now |= looked_on_again(looked, start.inputs["shadows"], remembered[1], row["shadows"])
+        seen = looked_on_again(looked, start.inputs["shadows"], remembered[1], row["shadows"])
+        now |= asdict(seen)
     return now

@@ -20,7 +20,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from lb_stream.contracts.settings import UpkeepSettings
 from lb_stream.contracts.table_spec import TableSpec
-from lb_stream.contracts.tables import ROUNDS, TABLES
+from lb_stream.contracts.tables import BUNDLE_AVERAGES, MERGE_ADVICE, OWNERSHIP, ROUNDS, TABLES
 from lb_stream.io.messages.troubles import of_the_disk
 from lb_stream.io.tables.commits import Table
 from lb_stream.io.tables.compaction import compact
@@ -34,7 +34,7 @@ WRITTEN_MS = HOUR_MS
 SLICE_MS = 24 * HOUR_MS
 """Rows are deleted a day at a time: a commit that takes longer than the table's history is kept can't be made beside a running job."""
 ATTEMPTS = 5
-_WRITTEN_WHOLE = frozenset({"ownership", "merge_advice", "bundle_averages"})
+_WRITTEN_WHOLE = frozenset({OWNERSHIP.name, MERGE_ADVICE.name, BUNDLE_AVERAGES.name})
 """Tables whose rows the job replaces: it keeps their files few by itself, and our compaction would make it repeat its commits."""
 
 

@@ -278,12 +278,12 @@ class Metrics:
             self._begin(cluster)
             self.rounds.labels(cluster).inc()
             self.last_round.labels(cluster).set(row["now_ms"] / 1000)
-            decisions, refusals = logged.decisions[at], logged.refusals[at]
+            decisions, refusals = logged.entries("decisions")[at], logged.entries("refusals")[at]
             self._count_decisions(cluster, decisions)
-            self._count_outcomes(cluster, logged.outcomes[at])
+            self._count_outcomes(cluster, logged.entries("outcomes")[at])
             self._count_refusals(cluster, refusals)
             self.round_errors.labels(cluster).inc(row["error"] is not None)
-            self._count_shadows(cluster, logged.shadows[at])
+            self._count_shadows(cluster, logged.entries("shadows")[at])
             totals["rounds"] += 1
             totals["decisions"] += len(decisions)
             totals["refusals"] += sum(refusal["count"] for refusal in refusals)

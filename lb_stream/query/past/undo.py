@@ -227,7 +227,7 @@ def _before(lake: Lake, command: Row) -> OperatorState:
 
 
 def _orders(memory: str) -> OperatorState:
-    return OperatorState.of(json.loads(memory).get("orders", {}))
+    return Memory.from_json(memory).orders
 
 
 def _move_back(lake: Lake, found: Undo, decisions: Sequence[Row], drained: set[str]) -> None:

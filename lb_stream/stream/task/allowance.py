@@ -11,7 +11,14 @@ from dataclasses import dataclass
 from types import FrameType
 
 from lb_stream.contracts.base import canonical_json
-from lb_stream.core.shadow.every import NOTHING, Attempt, Look, Settings, failed, looked_on
+from lb_stream.core.shadow.every import (
+    Attempt,
+    Look,
+    Settings,
+    ShadowColumns,
+    failed,
+    looked_on,
+)
 from lb_stream.core.shadow.look_on import Entry, Looked, ShadowMemory
 
 
@@ -65,7 +72,7 @@ class Allowance:
         """A round has taken so long."""
         self.left_s += self.share * seconds
 
-    def look(self, looked: Looked, shadows: Settings, remembered: str) -> dict[str, str]:
+    def look(self, looked: Looked, shadows: Settings, remembered: str) -> ShadowColumns:
         """Let a cluster's shadows look at a round, as `looked_on`, each for its part of what is left. Raises nothing.
 
         Shadows whose memory can't be read begin anew with the next round.
@@ -73,11 +80,8 @@ class Allowance:
         try:
             return looked_on(looked, shadows, remembered, self._attempt(len(shadows)))
         except Exception as error:
-            return NOTHING | {
-                "shadows": canonical_json(
-                    [failed(error) | {"policy": name} for name in sorted(shadows)]
-                )
-            }
+            entries = [failed(error) | {"policy": name} for name in sorted(shadows)]
+            return ShadowColumns(canonical_json(entries))
 
     def _attempt(self, shadows: int) -> Attempt:
         waiting = shadows
@@ -91,7 +95,7 @@ class Allowance:
                     raise TooLong
                 with within(limit_ms, "stream.shadow_share_percent"):
                     memory, entry = look()
-                    canonical_json([memory.to_dict(), entry])  # what can't be logged has failed
+                    canonical_json([memory, entry])  # what can't be logged has failed
                 return memory, entry
             except TooLong:
                 return None, SKIPPED

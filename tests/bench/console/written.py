@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from lb_stream.contracts.columns.rounds import ROUND_SCHEMA
 from lb_stream.contracts.decisions import Decision, example_decision
 from lb_stream.contracts.table_spec import TableSpec
 from lb_stream.contracts.tables import (
@@ -30,7 +31,6 @@ from lb_stream.io.tables.delta import append_rows, open_table
 from lb_stream.io.tables.log import RoundLog
 from lb_stream.io.tables.projections import Projections
 from lb_stream.store import Store
-from lb_stream.stream.decide import ROUND_SCHEMA
 from lb_stream.stream.figures import write_file
 
 CLUSTER, PIPELINE, CHECKPOINT = "large-1", "bench", "bench-console"

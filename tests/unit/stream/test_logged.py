@@ -12,7 +12,7 @@ OWNED = '[{"cluster":"eu","bundle":"t/n/0x00000000_0xffffffff","state":"Owned","
 
 def test_a_column_is_parsed_once_and_who_publishes_it_leaves_it_as_it_is() -> None:
     logged = Logged(3, pa.Table.from_pylist([COLUMNS | {"ownership": OWNED}]))
-    ((record,),) = logged.ownership
+    ((record,),) = logged.entries("ownership")
     ((_, _, published, _),) = _records(logged, Settings().topics)
     assert '"watermark":3' in str(published)
-    assert logged.ownership[0][0] is record and "watermark" not in record
+    assert logged.entries("ownership")[0][0] is record and "watermark" not in record

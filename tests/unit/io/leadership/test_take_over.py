@@ -83,11 +83,11 @@ def test_what_was_decided_before_is_neither_published_nor_shown_again(
     (logged,) = west(tmp_path).log.since(0)
     assert isinstance(logged, Logged)
     assert [
-        logged.decisions,
-        logged.outcomes,
-        logged.ownership,
-        logged.refusals,
-        logged.results,
+        logged.entries("decisions"),
+        logged.entries("outcomes"),
+        logged.entries("ownership"),
+        logged.entries("refusals"),
+        logged.entries("results"),
     ] == [[[]]] * 5
     assert west(tmp_path).tables_of.catch_up(west(tmp_path).log.since) == 1
 
