@@ -5,7 +5,7 @@ SELECT cluster, seq, timestamp_millis(min(now_ms)) AS seen_at,
 FROM (
     SELECT cluster, seq, now_ms, latest_throughput_in_bytes_per_s + latest_throughput_out_bytes_per_s AS bytes_per_s
     FROM broker_loads
-    WHERE coalesce(active, alive)
+    WHERE active
 ) loads
 GROUP BY cluster, seq
 ORDER BY cluster, seq

@@ -9,14 +9,14 @@ import json
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lb_stream.contracts.decisions import MOVES
 from lb_stream.core.config.windows import Limited, closed
 from lb_stream.core.disruption.budgets import Budget, budgets
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.names import is_system_bundle
-from lb_stream.core.model.operator_state import isolation_policy
+from lb_stream.core.model.operator_state import OperatorState, isolation_policy
 from lb_stream.core.model.policies import describe_no_match
 from lb_stream.core.model.rules import Refuses
 from lb_stream.core.round.limits import MINUTE_MS
@@ -51,16 +51,15 @@ class Situation:
 
     cluster: str
     last: Row
-    memory: Mapping[str, Any]
+    memory: Memory
     config: ClusterConfig
     now_ms: int
     loads: Sequence[Row]
 
     @property
-    def orders(self) -> Mapping[str, Any]:
+    def orders(self) -> OperatorState:
         """What operators' commands have set."""
-        found: Mapping[str, Any] = self.memory.get("orders", {})
-        return found
+        return self.memory.orders
 
     def load_of(self, broker: str | None) -> Row | None:
         """A broker as the last round with a report saw it."""
@@ -68,7 +67,7 @@ class Situation:
 
     def drained(self, broker: str | None) -> bool:
         """Whether the broker is to be emptied."""
-        return broker in self.orders.get("drained", ())
+        return broker in self.orders.drained
 
 
 def job(facts: Facts) -> Iterator[Check]:
@@ -101,7 +100,7 @@ def drain(now: Situation, broker: str | None, drained: bool) -> Check:
 
 def operators(now: Situation, drained: bool) -> Iterator[Check]:
     """What operators have switched off. Only a dry run also holds up a drain."""
-    balancer, paused = now.config.balancer, bool(now.orders.get("paused"))
+    balancer, paused = now.config.balancer, bool(now.orders.paused)
     yield Check(
         "operators",
         "have paused the balancing" if paused else "have not paused the balancing",
@@ -142,7 +141,7 @@ def windows(now: Situation, bundle: str | None, drained: bool) -> Iterator[Check
 
 def pinned(now: Situation, bundle: str, drained: bool) -> Check:
     """Whether an operator has pinned the bundle."""
-    until_ms = now.orders.get("pins", {}).get(bundle, 0)
+    until_ms = now.orders.pins.get(bundle, 0)
     if until_ms <= now.now_ms:
         return Check("pin", "it is not pinned")
     return Check("pin", f"an operator's command has pinned it until {clock(until_ms)}", not drained)
@@ -150,45 +149,37 @@ def pinned(now: Situation, bundle: str, drained: bool) -> Check:
 
 def set_aside(now: Situation) -> Iterator[Check]:
     """How many bundles of the cluster operators have set aside; nothing where there is none."""
-    pins = [until_ms for until_ms in now.orders.get("pins", {}).values() if until_ms > now.now_ms]
+    pins = [until_ms for until_ms in now.orders.pins.values() if until_ms > now.now_ms]
     if pins:
         told = f"{len(pins)} bundles are pinned to where they are by operators' commands"
         yield Check("pins", told, until_ms=min(pins))
-    rejected = [
-        rejection
-        for rejection in now.orders.get("rejections", ())
-        if rejection["until_ms"] > now.now_ms
-    ]
+    rejected = [rejection for rejection in now.orders.rejections if rejection.until_ms > now.now_ms]
     if rejected:
         told = f"{len(rejected)} bundles are left as they are: proposals about them were rejected"
-        yield Check(
-            "rejections", told, until_ms=min(rejection["until_ms"] for rejection in rejected)
-        )
+        yield Check("rejections", told, until_ms=min(rejection.until_ms for rejection in rejected))
 
 
 def approval(now: Situation, bundle: str, drained: bool) -> Iterator[Check]:
     """Whether somebody has rejected what balancing wants with the bundle, or is yet to approve it; nothing where nobody is asked."""
-    for rejection in now.orders.get("rejections", ()):
-        if rejection["bundle"] == bundle and rejection["until_ms"] > now.now_ms:
-            what = "move" if rejection["is_move"] else "split"
-            told = f"{rejection['by'] or 'somebody'} has rejected to {what} it, until {clock(rejection['until_ms'])}: {rejection['why']}"
+    for rejection in now.orders.rejections:
+        if rejection.bundle == bundle and rejection.until_ms > now.now_ms:
+            what = "move" if rejection.is_move else "split"
+            told = f"{rejection.by or 'somebody'} has rejected to {what} it, until {clock(rejection.until_ms)}: {rejection.why}"
             yield Check(
                 "rejection",
-                f"{told} ({rejection['proposal_id']})",
-                rejection["is_move"] and not drained,
-                rejection["until_ms"],
+                f"{told} ({rejection.proposal_id})",
+                rejection.is_move and not drained,
+                rejection.until_ms,
             )
-    waiting = [
-        proposal for proposal in now.memory.get("proposals", ()) if proposal["bundle"] == bundle
-    ]
+    waiting = [proposal for proposal in now.memory.proposals if proposal.bundle == bundle]
     for proposal in waiting:
         what = (
             "split it"
-            if proposal["kind"] == "split"
-            else f"move it to {proposal['destination'] or 'a broker to be found'}"
+            if proposal.kind == "split"
+            else f"move it to {proposal.destination or 'a broker to be found'}"
         )
-        told = f"{proposal['proposal_id']}, to {what}, waits until {clock(proposal['expires_ms'])}: lbctl approve {proposal['proposal_id']}"
-        yield Check("approval", told, not drained, proposal["expires_ms"])
+        told = f"{proposal.proposal_id}, to {what}, waits until {clock(proposal.expires_ms)}: lbctl approve {proposal.proposal_id}"
+        yield Check("approval", told, not drained, proposal.expires_ms)
     if now.config.balancer.mode == "approve" and not waiting:
         yield Check(
             "approval",
@@ -198,14 +189,14 @@ def approval(now: Situation, bundle: str, drained: bool) -> Iterator[Check]:
 
 def proposed(now: Situation, broker: str | None, drained: bool) -> Iterator[Check]:
     """Whether moves from a broker (None: any) wait for approval; nothing where nobody is asked."""
-    waiting = now.memory.get("proposals", ())
-    mine = [proposal for proposal in waiting if broker in (None, proposal["source"])]
+    waiting = now.memory.proposals
+    mine = [proposal for proposal in waiting if broker in (None, proposal.source)]
     if now.config.balancer.mode == "approve" or mine:
         whose = "" if broker is None else " about its bundles"
         what, waits = ("proposal", "waits") if len(mine) == 1 else ("proposals", "wait")
         told = f"{len(mine)} {what}{whose} {waits} for approval"
         told += ": lbctl proposals" if mine else ""
-        until_ms = min((decision["expires_ms"] for decision in mine), default=None)
+        until_ms = min((decision.expires_ms for decision in mine), default=None)
         yield Check("approval", told, bool(mine) and not drained, until_ms)
 
 
@@ -213,15 +204,15 @@ def suspension(now: Situation) -> Iterator[Check]:
     """Whether the cluster decides at all, and whether its last round did."""
     refused = json.loads(now.last["refusals"] or "[]")
     rules = [refusal["rule"] for refusal in refused if refusal["rule"] in HOLDS_BY["suspension"]]
-    clash = now.memory.get("balances") and not now.config.balancer.dry_run
+    clash = now.memory.balances and not now.config.balancer.dry_run
     if clash and Refuses.BALANCES_ITSELF.name not in rules:  # it isn't said with every round
         rules.append(Refuses.BALANCES_ITSELF.name)
-    error, retry_ms = now.last["error"], now.memory.get("retry_ms", 0)
+    error, retry_ms = now.last["error"], now.memory.retry_ms
     found = "; ".join(f"{rule}: {why_refused(rule)}" for rule in rules) or "none"
-    if (held := now.memory.get("suspension")) is not None:  # it isn't said with every round
+    if (held := now.memory.suspension) is not None:  # it isn't said with every round
         rules, found = (
-            [held["rule"]],
-            f"{held['rule']} since {clock(held['since_ms'])}: {why_refused(held['rule'])}",
+            [held.rule],
+            f"{held.rule} since {clock(held.since_ms)}: {why_refused(held.rule)}",
         )
     if retry_ms > now.now_ms:
         found = f"round after round failed: the next is tried at {clock(retry_ms)}"
@@ -268,40 +259,42 @@ def pending(now: Situation, bundle: str, rules: Mapping[str, str]) -> Check:
     """Whether a decision about it is open. `rules`: of open decisions, by their ids."""
     found = [
         decision
-        for decision in now.memory["pending"]
-        if bundle in (decision["bundle"], decision.get("neighbour"))
+        for decision in now.memory.pending
+        if bundle in (decision.bundle, decision.neighbour)
     ]
-    for command in now.orders.get("waiting", ()) if not found else ():
-        if bundle in command.get("queued", ()):
-            to = command["command"]["arguments"].get("destination")
+    for command in now.orders.waiting if not found else ():
+        if bundle in command.queued:
+            to = command.command["arguments"].get("destination")
             ordered = f"its move{'' if to is None else f' to {to}'}"
-            told = f"the command {command['command']['id']} has ordered {ordered}, which waits for room"
+            told = (
+                f"the command {command.command['id']} has ordered {ordered}, which waits for room"
+            )
             return Check("on its way", f"{told} within the limits", True)
     if not found:
         return Check("on its way", "no decision about it is open")
     decision = found[-1]
-    rule = rules.get(decision["decision_id"])
+    rule = rules.get(decision.decision_id)
     by = "" if rule is None else f" ({rule})"
-    told = f"{decision['kind']} {decision['decision_id']}{by} is open until {clock(decision['expires_ms'])}"
-    return Check("on its way", told, True, decision["expires_ms"])
+    told = f"{decision.kind} {decision.decision_id}{by} is open until {clock(decision.expires_ms)}"
+    return Check("on its way", told, True, decision.expires_ms)
 
 
 def limits(now: Situation, broker: str | None, bytes_per_s: float | None) -> Iterator[Check]:
     """Each limit on moves: how much of it is used, and when there is room."""
     config, moving = (
         now.config.balancer,
-        [decision for decision in now.memory["pending"] if decision["kind"] in MOVES],
+        [decision for decision in now.memory.pending if decision.kind in MOVES],
     )
-    mine = [move for move in moving if move["source"] == broker]
+    mine = [move for move in moving if move.source == broker]
     for name, under_way, most in (
         ("moves in flight", moving, config.max_moves_in_flight),
         ("moves in flight of its broker", mine, config.max_moves_in_flight_per_broker),
     ):
         full = len(under_way) >= most
-        until_ms = min((move["expires_ms"] for move in under_way), default=None) if full else None
+        until_ms = min((move.expires_ms for move in under_way), default=None) if full else None
         room = "" if until_ms is None else f"; room when one of them ends, by {clock(until_ms)}"
         yield Check(f"limits: {name}", f"{len(under_way)} of {most}{room}", full, until_ms)
-    lately = [entry for entry in now.memory.get("moved", ()) if now.now_ms - entry[0] < MINUTE_MS]
+    lately = [entry for entry in now.memory.moved if now.now_ms - entry[0] < MINUTE_MS]
     until_ms = min(entry[0] for entry in lately) + MINUTE_MS if lately else None
     room = "" if until_ms is None else f"; room at {clock(until_ms)}"
     moves, most = sum(entry[1] for entry in lately), config.max_moves_per_minute
@@ -344,21 +337,17 @@ def budget(now: Situation, bundle: str, drained: bool) -> Iterator[Check]:
 def full_brokers(now: Situation) -> Iterator[Check]:
     """Brokers out of which as many moves are under way as are allowed, if there are any."""
     most = now.config.balancer.max_moves_in_flight_per_broker
-    moving = [
-        decision
-        for decision in now.memory["pending"]
-        if decision["kind"] in MOVES and decision["source"]
-    ]
-    counts = Counter(move["source"] for move in moving)
+    moving = [decision for decision in now.memory.pending if decision.kind in MOVES]
+    counts = Counter(move.source for move in moving if move.source is not None)
     full = sorted(broker for broker, count in counts.items() if count >= most)
     if full:
-        until_ms = min(move["expires_ms"] for move in moving if move["source"] in full)
+        until_ms = min(move.expires_ms for move in moving if move.source in full)
         told = f"{most} of {most} at {_named(full, len(full))}; room when one of them ends"
         yield Check("limits: moves in flight of a broker", told, True, until_ms)
 
 
 def _budgets(now: Situation) -> dict[str, Budget]:
-    return budgets(now.config.namespaces, Memory.from_json(now.last["memory"]), (), now.now_ms)
+    return budgets(now.config.namespaces, now.memory, (), now.now_ms)
 
 
 def policies(now: Situation, bundle: str, drained: bool) -> Iterator[Check]:
@@ -372,7 +361,7 @@ def policies(now: Situation, bundle: str, drained: bool) -> Iterator[Check]:
         )
         return
     live = [row["broker"] for row in now.loads if row["alive"]]
-    for name, given in now.orders.get("isolation", {}).items():
+    for name, given in now.orders.isolation.items():
         policy = isolation_policy(given)
         if policy.names(namespace):
             found = describe_no_match(policy, live)
@@ -400,24 +389,24 @@ def waiting(now: Situation, known: Row, drained: bool) -> Iterator[Check]:
             left_s > 0 and not drained,
             until_ms,
         )
-    at_ms, grace_ms = now.memory["recently_unloaded"].get(bundle), config.shedding_grace_period_ms
+    at_ms, grace_ms = now.memory.recently_unloaded.get(bundle), config.shedding_grace_period_ms
     if at_ms is None:
         yield Check("grace period", f"not unloaded within the last {grace_ms / 1000:.0f} s")
     else:
         left_s = _left_s(now, at_ms + grace_ms)
         told = f"unloaded at {clock(at_ms)}: left alone for {grace_ms / 1000:.0f} s, {max(0.0, left_s):.0f} s of them to go"
         yield Check("grace period", told, left_s >= 0 and not drained, at_ms + grace_ms)
-    retry = now.memory["retries"].get(bundle)
+    retry = now.memory.retries.get(bundle)
     if retry is None:
         yield Check("back-off", "no decision about it has failed lately")
     else:
-        left_s = _left_s(now, retry["not_before_ms"])
-        told = f"{retry['attempts']} failed {retry['kind']}s in a row: not before {clock(retry['not_before_ms'])}"
+        left_s = _left_s(now, retry.not_before_ms)
+        told = f"{retry.attempts} failed {retry.kind}s in a row: not before {clock(retry.not_before_ms)}"
         yield Check(
             "back-off",
             told + (f", in {left_s:.0f} s" if left_s > 0 else ""),
             left_s > 0,
-            retry["not_before_ms"],
+            retry.not_before_ms,
         )
 
 
@@ -442,26 +431,20 @@ def _held(
     config, memory, now_ms = now.config.balancer, now.memory, now.now_ms
     names = {row["bundle"] for row in owned}
     yield "of the system", {name for name in names if is_system_bundle(name)}
-    queued = {
-        name for command in now.orders.get("waiting", ()) for name in command.get("queued", ())
-    }
-    yield "on their way", {decision["bundle"] for decision in memory["pending"]} | queued
-    retries = memory["retries"].items()
-    yield "backing off", {name for name, retry in retries if retry["not_before_ms"] > now_ms}
+    queued = {name for command in now.orders.waiting for name in command.queued}
+    yield "on their way", {decision.bundle for decision in memory.pending} | queued
+    retries = memory.retries.items()
+    yield "backing off", {name for name, retry in retries if retry.not_before_ms > now_ms}
     if drained:
         return  # what concerns only balancing holds nothing then
-    pins = now.orders.get("pins", {}).items()
+    pins = now.orders.pins.items()
     yield "pinned", {name for name, until_ms in pins if until_ms > now_ms}
-    rejections = [
-        rejection
-        for rejection in now.orders.get("rejections", ())
-        if rejection["until_ms"] > now_ms
-    ]
+    rejections = [rejection for rejection in now.orders.rejections if rejection.until_ms > now_ms]
     yield (
         "rejected by an operator",
-        {rejection["bundle"] for rejection in rejections if rejection["is_move"]},
+        {rejection.bundle for rejection in rejections if rejection.is_move},
     )
-    yield "waiting for approval", {proposal["bundle"] for proposal in memory.get("proposals", ())}
+    yield "waiting for approval", {proposal.bundle for proposal in memory.proposals}
     own = now.config.namespaces
     shut = {name for name, limits in own.items() if closed(limits, now_ms) is not None}
     yield "of namespaces that are frozen or outside their windows", _of_namespaces(names, shut)
@@ -469,7 +452,7 @@ def _held(
     yield "of namespaces whose budget of moves is used up", _of_namespaces(names, used_up)
     excluded = set(config.shedding_excluded_namespaces)
     yield "of excluded namespaces", _of_namespaces(names, excluded)
-    unloaded, grace_ms = memory["recently_unloaded"].items(), config.shedding_grace_period_ms
+    unloaded, grace_ms = memory.recently_unloaded.items(), config.shedding_grace_period_ms
     yield "in their grace period", {name for name, at_ms in unloaded if at_ms + grace_ms >= now_ms}
     since_ms = now_ms - config.min_dwell_ms
     staying = {row["bundle"] for row in owned if (row["owner_since_ms"] or 0) > since_ms}
@@ -497,7 +480,7 @@ def last_pass(now: Situation, refusals: Sequence[Row], drained: bool) -> Iterato
         if rows and not (drained and place in _OF_SHEDDER):
             keeps = place not in ("splitting", "")
             yield Check(place or "noted", _told(rows, place), keeps, _until_ms(rows))
-    last_ms, every_ms = now.memory["last_shed_ms"], now.config.balancer.shedding_interval_ms
+    last_ms, every_ms = now.memory.last_shed_ms, now.config.balancer.shedding_interval_ms
     if last_ms is None:
         yield Check("shedding pass", "there has been none yet", not drained)
         return
@@ -524,7 +507,7 @@ def _begin_ms(now: Situation, place: str, drained: bool) -> int | None:
         return int(now.last["now_ms"])  # every round assigns
     if drained:
         return max((row["now_ms"] for row in now.loads), default=0)
-    last_ms: int | None = now.memory["last_shed_ms"]
+    last_ms: int | None = now.memory.last_shed_ms
     return last_ms
 
 
@@ -570,7 +553,7 @@ def of_strategy(now: Situation, broker: str | None, drained: bool) -> Iterator[C
     found = numbers(
         shedder,
         now.config.shedder_config,
-        now.memory.get("strategies", {}).get(shedder, {}),
+        now.memory.strategies.get(shedder, {}),
         alive,
         broker,
     )

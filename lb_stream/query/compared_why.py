@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lb_stream.core.model.memory import Memory
 from lb_stream.io.messages.shown import figure
 from lb_stream.query.lake import records, run
 from lb_stream.query.rule_words import why_refused, why_taken_out
@@ -167,15 +167,15 @@ def _no_pass(rounds: Rounds, theirs: LeaderPass | None, move: LeaderMove) -> Ite
         return
     if last["error"]:
         yield Why("error", f"round {last['seq']} failed: {last['error'].strip().splitlines()[-1]}")
-    memory = json.loads(last["memory"])
-    if memory.get("orders", {}).get("paused"):
+    memory = Memory.from_json(last["memory"])
+    if memory.orders.paused:
         yield Why("paused", "the cluster was paused here")
     if not rounds.config.balancer.shedding_enabled:
         yield Why(
             "off",
             "shedding_enabled is false here: a broker.conf in which Pulsar's own is off says so, --set shedding_enabled=true",
         )
-    if memory["last_shed_ms"] is None:
+    if memory.last_shed_ms is None:
         yield Why("no_pass", "we had not had a shedding pass yet")
     if (refusal := rounds.refused(move.source, move.bundle, last["seq"])) is not None:
         yield Why(
@@ -305,7 +305,7 @@ def _young(rounds: Rounds, our_ms: int) -> Iterator[Why]:
     """A shedder that smooths begins without a past; the leader has had one for long."""
     history = getattr(rounds.config.shedder_config, "history_ratio", 0.0)
     last = rounds.before(our_ms)
-    first_ms = json.loads(last["memory"]).get("first_ms") if last is not None and history else None
+    first_ms = Memory.from_json(last["memory"]).first_ms if last is not None and history else None
     if first_ms is None:
         return
     age_ms = our_ms - first_ms
@@ -322,8 +322,8 @@ def _remembered(rounds: Rounds, broker: str, at_ms: int) -> float | None:
     usage = (
         None
         if last is None
-        else json.loads(last["memory"])["strategies"]
-        .get(rounds.config.shedder.name, {})
+        else Memory.from_json(last["memory"])
+        .strategies.get(rounds.config.shedder.name, {})
         .get("usage", {})
     )
     return usage.get(broker) if usage else None

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from lb_stream.contracts.decisions import MOVES, RESHAPES
+from lb_stream.core.model.memory import Memory
 from lb_stream.core.shedding.base import traits_of
 from lb_stream.io.messages.times import clock
 from lb_stream.query import QueryError, checks
@@ -126,7 +127,7 @@ def _of_bundle(lake: Lake, facts: Facts, bundle: str, cluster: str | None) -> Wh
     known = _known(lake, bundle, cluster)
     now = situation(lake, known["cluster"])
     owner = known["owner"]
-    drained = now.drained(owner) or bundle.rpartition("/")[0] in now.orders.get("deleted", ())
+    drained = now.drained(owner) or bundle.rpartition("/")[0] in now.orders.deleted
     about: list[Any] = [owner, [bundle], [bundle.rpartition("/")[0]]]
     refused = pass_refusals(lake, now, drained, _ABOUT, about)
     checked = (
@@ -270,11 +271,9 @@ def situation(lake: Lake, cluster: str) -> Situation:
     if not rounds:
         raise QueryError(f"no round of {cluster} is in the log: nothing has been decided there yet")
     last = rounds[0]
-    memory = json.loads(last["memory"])
+    memory = Memory.from_json(last["memory"])
     config = cluster_config(
-        in_force(
-            json.loads(last["inputs"])["settings"], memory.get("orders", {}).get("settings", {})
-        )
+        in_force(json.loads(last["inputs"])["settings"], memory.orders.settings)
     )
     (batch,) = records(run(lake, _BATCH))
     query = _LOADS.format(rows=last_loads(lake, cluster))
@@ -298,12 +297,12 @@ def pass_refusals(
 def _rules_of_open(lake: Lake, now: Situation, bundle: str) -> dict[str, str]:
     """Open decision about a bundle → its rule in words."""
     found = {}
-    for pending in now.memory["pending"]:
-        if bundle in (pending["bundle"], pending.get("neighbour")):
-            rows = records(run(lake, _DECISION, [pending["decision_id"]]))
+    for pending in now.memory.pending:
+        if bundle in (pending.bundle, pending.neighbour):
+            rows = records(run(lake, _DECISION, [pending.decision_id]))
             for row in rows:
                 why = why_decided(row["rule"], row["source"], json.loads(row["explain"] or "{}"))
-                found[pending["decision_id"]] = f"{row['rule']}: {why}"
+                found[pending.decision_id] = f"{row['rule']}: {why}"
     return found
 
 
@@ -333,7 +332,7 @@ def _sentence(
 
 def _last_pass(lake: Lake, now: Situation, bundle: str | None, broker: str | None) -> str:
     """What the last pass decided about what nothing keeps, and when the next one is due."""
-    shedder, last_ms = now.config.shedder, now.memory["last_shed_ms"]
+    shedder, last_ms = now.config.shedder, now.memory.last_shed_ms
     moves = _moves_of(lake, now, bundle, broker)
     if bundle is not None:
         nothing = f"Nothing keeps {bundle} where it is"
@@ -355,6 +354,6 @@ def _last_pass(lake: Lake, now: Situation, bundle: str | None, broker: str | Non
 
 def _moves_of(lake: Lake, now: Situation, bundle: str | None, broker: str | None) -> int:
     """How many moves of a bundle, or out of a broker, the last pass decided; both None: in all."""
-    asked = [now.cluster, now.memory["last_shed_ms"], bundle, broker if bundle is None else None]
+    asked = [now.cluster, now.memory.last_shed_ms, bundle, broker if bundle is None else None]
     (row,) = records(run(lake, _MOVES, asked))
     return int(row["moves"])

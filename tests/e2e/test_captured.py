@@ -17,7 +17,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ import pytest
 from deltalake import DeltaTable
 
 from lb_stream.contracts.decisions import Explain, read_decision
+from lb_stream.core.model.memory import Memory
 from lb_stream.kit.embedded_kafka import EmbeddedKafka
 from tests.captured import LOAD_REPORTS, METADATA, lines, stored_reports
 from tests.e2e.kafka_reads import committed, end_offsets
@@ -434,13 +435,13 @@ def smoothed_usages(run: Run, cluster: str) -> dict[int, dict[str, float]]:
     pending: list[dict[str, Any]] = []
     for row in rounds:
         state, sampled = run.snapshots[cluster, row["seq"]]
-        memory = json.loads(row["memory"])
+        memory = Memory.from_json(row["memory"])
         ended = {outcome["decision_id"] for outcome in json.loads(row["outcomes"])}
         ended |= {
-            move["decision_id"] for move in memory["moves"].values()
+            move.decision_id for move in memory.moves.values()
         }  # half done: let go, and assigned by a decision of its own
         still_open = [move for move in pending if move["decision_id"] not in ended]
-        pending = memory["pending"]
+        pending = [asdict(decision) for decision in memory.pending]
         if sampled and len(state.brokers) > 1:
             now = usages(state, still_open)
             before = {

@@ -12,6 +12,7 @@ from kafka import KafkaConsumer, TopicPartition
 
 from lb_stream.agent import Agent, AgentConfig
 from lb_stream.contracts.settings import TopicSettings
+from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.names import parse_bundle
 from lb_stream.kit.embedded_kafka import EmbeddedKafka
 from lb_stream.sim import SimBroker, SimCluster, build_cluster
@@ -210,7 +211,7 @@ def test_a_dead_brokers_bundles_have_new_owners_in_the_round_of_its_death_and_a_
         scene.cluster.model.goes_down(scene.cluster.broker_row(dead))  # its process is gone
         wait_until(scene.owned, "new owners")
         rounds = sorted(scene.rows("rounds"), key=lambda row: row["log_seq"])
-        death = next(row for row in rounds if dead in json.loads(row["memory"])["dead"])
+        death = next(row for row in rounds if dead in Memory.from_json(row["memory"]).dead)
         assigned = [
             (one["bundle"], one["destination"])
             for one in json.loads(death["decisions"])

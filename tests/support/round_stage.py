@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from lb_stream.contracts.columns.rounds import ROUND_SCHEMA
 from lb_stream.contracts.settings import Settings
 from lb_stream.contracts.tables import SHADOW_ROUNDS
 from lb_stream.core.averages import FoldConfig, fold
@@ -16,7 +17,6 @@ from lb_stream.io.tables.projections import Projections
 from lb_stream.store import Store
 from lb_stream.stream.averages import names_block
 from lb_stream.stream.context import BatchContext
-from lb_stream.contracts.columns.rounds import ROUND_SCHEMA
 from lb_stream.stream.decide import decide_clusters
 from lb_stream.stream.shards.block_files import BlockWriter
 from tests.support.build import Event, Report, batch_of

@@ -17,6 +17,7 @@ from lb_stream.core.commands.undo import (
     may_end_publishing,
     taken_back_by,
 )
+from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.io.messages.times import clock
 from lb_stream.query import QueryError

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from lb_stream.contracts.columns.rounds import RoundRow
 from lb_stream.stream.batch import is_to_be_forgotten
-from lb_stream.stream.decide import _forgotten
+from lb_stream.stream.decide import _forget
 
 ADVISED = '{"mergeable": {"t/n/a": ["t/n/b", 1, 1]}}'
 
@@ -21,11 +22,10 @@ def test_a_cluster_is_forgotten_with_its_records_and_advice_and_also_when_its_me
     context: Any = SimpleNamespace(
         recorded={"eu": {"t/n/a": 3}}, epoch=2, memories={"eu": memory}, log_seq=4
     )
-    said = _forgotten("eu", 1_000, context)
-    assert (said["memory"], said["seq"]) == ("", 5) and said["ownership"].count(
-        '"state":"Init"'
-    ) == 1
-    assert said["merge_advice"].count("t/n/a") == withdrawn
+    row = RoundRow(cluster="eu", epoch=2, now_ms=1_000, memory=memory, inputs="")
+    _forget(row, (), context)
+    assert (row.memory, row.seq) == ("", 5) and row.ownership.count('"state":"Init"') == 1
+    assert row.merge_advice.count("t/n/a") == withdrawn
 
 
 DONE = {"kind": "forget-cluster", "outcome": "done", "repeated": False}

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -643,7 +643,7 @@ def test_a_command_that_nobody_has_answered_is_named_and_exit_code_1(
 
 
 def test_the_memory_of_the_orders_reads_back() -> None:
-    assert OperatorState.of(json.loads(canonical_json(asdict(ORDERS)))) == ORDERS
+    assert Memory.from_json(Memory(orders=ORDERS).to_json()).orders == ORDERS
 
 
 def test_to_forget_a_cluster_that_is_not_known_names_those_that_are(

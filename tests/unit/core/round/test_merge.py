@@ -1,10 +1,10 @@
 """Merge advice within rounds: when bundles are looked at, what is remembered, and what ends it."""
 
-import json
 from functools import partial
 
 from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.model.memory import Memory, Mergeable
+from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.core.model.topics import Ring
 from tests.support.splitting_cluster import Cluster
 
@@ -78,10 +78,7 @@ def test_a_bundle_that_is_being_split_ends_its_pair() -> None:
 
 def test_a_namespace_made_with_so_many_bundles_keeps_them() -> None:
     cluster = Advised()
-    orders = json.loads(Memory().to_json())["orders"] | {"namespaces": {"t/n": 8}}
-    cluster.memory = Memory.from_json(
-        json.dumps(json.loads(Memory().to_json()) | {"orders": orders})
-    )
+    cluster.memory = Memory(orders=OperatorState(namespaces={"t/n": 8}))
     an_hour(cluster)
     assert cluster.memory.merges_sought_ms is not None and not cluster.memory.mergeable
 

@@ -1,10 +1,10 @@
 """One shadow at rounds in a row: what it proposes, in which world, and what it says would come of that."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import pytest
 
 from lb_stream.contracts.base import canonical_json
@@ -59,7 +59,7 @@ class Watched:
         after, entry = look_on(looked, before.without_moves_of(looked))
         self.memory, self.shadow, self.looked = (
             made.memory,
-            ShadowMemory.of(json.loads(canonical_json(after.to_dict()))),
+            msgspec.json.decode(canonical_json(after), type=ShadowMemory),
             looked,
         )
         return made, entry

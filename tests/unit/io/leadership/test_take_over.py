@@ -2,10 +2,12 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
+from lb_stream.core.model.memory import Pending
 from lb_stream.io.leadership.leader import announce
 from lb_stream.io.leadership.take_over import TakeOverError, take_over
 from lb_stream.store import Store
@@ -27,7 +29,7 @@ def east(tmp_path: Path) -> Job:
         )
     (row,) = (one for one in job.rounds(3, clusters=("a",)).to_pylist())
     memory = json.loads(row["memory"]) | {
-        "pending": [{"decision_id": "a:4:0"}],
+        "pending": [asdict(Pending("a:4:0", "unload", "x", "b", None, 1, 2, 7))],
         "versions": {"x": 7},
     }
     job.log.append_once(
