@@ -22,8 +22,10 @@ NOW = int(time.time() * 1000)
 
 
 def fill(folder: Path, spec: TableSpec, rows: list[dict[str, Any]]) -> None:
-    """Append rows; what they leave out is null."""
-    whole = [{field.name: row.get(field.name) for field in spec.schema} for row in rows]
+    """Append rows; what they leave out is null. A broker that is alive is active, unless it is said."""
+    alive = [{"active": row["alive"]} if "alive" in row else {} for row in rows]
+    given = [known | row for known, row in zip(alive, rows, strict=True)]
+    whole = [{field.name: row.get(field.name) for field in spec.schema} for row in given]
     partition = [spec.partition_by] if spec.partition_by else None
     write_deltalake(
         str(folder / spec.name),

@@ -82,6 +82,7 @@ class Cluster:
             "cluster": [CLUSTER] * self.brokers,
             "broker": self.broker_names,
             "alive": np.full(self.brokers, True),
+            "active": np.full(self.brokers, True),
         }
         given |= {
             "usage_ratio": usage,
