@@ -45,11 +45,6 @@ def namespace_of_topic(topic: str) -> str:
     return _parts(full_topic_name(topic))[1]
 
 
-def is_persistent(topic: str) -> bool:
-    """Whether the topic's messages are stored. Raises ValueError when it is no topic name."""
-    return _parts(full_topic_name(topic))[0] == "persistent"
-
-
 def _parts(full: str) -> tuple[str, str, str]:
     found = _FULL.fullmatch(full)
     if found is None:
@@ -128,8 +123,3 @@ class Ring:
     def bundle_of(self, topic: str) -> str:
         """The bundle that a topic is in. Raises ValueError when it is no topic name."""
         return self.name(int(self.rows(np.array([topic_hash(topic)]))[0]))
-
-    def bundles_of(self, topics: Iterable[str]) -> list[str]:
-        """The bundles that many topics are in, in their order."""
-        names = self.names
-        return [names[row] for row in self.rows(topic_hashes(topics)).tolist()]

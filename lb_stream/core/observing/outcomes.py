@@ -98,15 +98,21 @@ def settle(view: ClusterView, memory: Memory, acks: tuple[Ack, ...], now_ms: int
     rows: dict[str, int] = dict(zip(named, view.bundles.rows_of(named).tolist(), strict=True))
     ended: list[tuple[Pending, Outcome]] = []
     still_open: list[Pending] = []
-    restarted, starts, reported = set[str](), view.brokers.starts(), {*view.brokers.names, None}
+    restarted: set[str] = set()
+    starts = view.brokers.starts()
+    reported = {*view.brokers.names, None}
     for pending in memory.pending:
-        row, owner = rows[pending.bundle], _owner(view, rows[pending.bundle])
+        # Who owns the bundle now, and since when. Of a merge either half counts.
+        row = rows[pending.bundle]
+        owner = _owner(view, row)
         if pending.neighbour is not None and owner in (None, pending.source):
             owner = _owner(view, rows[pending.neighbour]) or owner
         since_ms = int(view.bundles.owner_since_ms[row]) if row >= 0 else now_ms
         replaced = pending.kind in RESHAPES and _is_replaced(view, pending, row)
-        ack, heard = refused.get(pending.decision_id), pending.source in reported
-        outcome, detail = _outcome(pending, owner, replaced, row >= 0, heard, ack, now_ms)
+        # How it has ended: by a report, its sender's answer or time; by a death; by a restart.
+        refusal = refused.get(pending.decision_id)
+        heard = pending.source in reported
+        outcome, detail = _outcome(pending, owner, replaced, row >= 0, heard, refusal, now_ms)
         if outcome is None:
             outcome, detail = _ended_by_death(pending, dead)
         if outcome is None and pending.is_before_restart(starts):
@@ -115,21 +121,20 @@ def settle(view: ClusterView, memory: Memory, acks: tuple[Ack, ...], now_ms: int
         if outcome is None:
             still_open.append(pending)
             continue
-        # An owner's death is no report: the bundle is gone from it since this round, not since it came to it.
-        at_ms = (
-            since_ms
-            if outcome in ("confirmed", "superseded") and since_ms >= pending.issued_ms
-            else now_ms
-        )
+        # When it ended. An owner's death is no report: the bundle is gone from it since this round,
+        # not since it came to it.
+        by_report = outcome in ("confirmed", "superseded") and since_ms >= pending.issued_ms
+        at_ms = since_ms if by_report else now_ms
         released_ms = pending.released_ms
         if pending.kind in MOVES:
             died_ms = dead.get(pending.source or "", now_ms)
             left_ms = since_ms if since_ms >= pending.issued_ms else died_ms
             released_ms = _left_source(pending, owner, at_ms, left_ms)
-        times = at_ms, at_ms - pending.issued_ms, released_ms
-        ended.append(
-            (pending, Outcome(pending.decision_id, pending.bundle, outcome, detail, *times))
+        took_ms = at_ms - pending.issued_ms
+        result = Outcome(
+            pending.decision_id, pending.bundle, outcome, detail, at_ms, took_ms, released_ms
         )
+        ended.append((pending, result))
     repeated = (pending for pending, _ in ended if pending.decision_id in restarted)
     again = frozenset(
         pending.bundle for pending in repeated if _is_repeated(pending, memory.retries)
@@ -165,49 +170,67 @@ def _outcome(
     refusal: Ack | None,
     now_ms: int,
 ) -> tuple[Ending | None, str]:
-    """How a decision has ended; None: it has not. `known`: its bundle is; `heard`: its source is."""
+    """Return how a decision has ended, and why; None: it has not.
+
+    `replaced`: what a split or merge makes is reported. `known`: the bundle is. `heard`: the source
+    has reported. `refusal`: the acknowledgement that says no.
+    """
+    # What reports show comes first: a broker may refuse what it has done after all.
     if pending.kind == "assign":
-        if owner is not None and owner == pending.destination:
-            return "confirmed", f"reported by {owner}"
-        if owner is not None:
-            return "superseded", f"reported by {owner} instead"
+        shown = _assignment_shown(pending, owner)
     elif pending.kind in RESHAPES:
-        if owner is None and replaced:
-            return (
-                "confirmed",
-                "its children are reported"
-                if pending.kind == "split"
-                else "the merged bundle is reported",
-            )
-        if owner not in (None, pending.source):
-            return "superseded", f"reported by {owner} instead"
-    elif owner is None and not heard:
-        pass
-    elif (
-        owner is None
-        and pending.destination is not None
-        and refusal is not None
-        and refusal.outcome == "failed"
-    ):
-        return "failed", f"gone from its source: {refusal.reason}"
-    elif owner is None:
-        return "confirmed" if pending.destination is None else "released", "gone from its source"
-    elif owner != pending.source:
-        wanted = pending.destination in (None, owner)
-        return (
-            ("confirmed", f"reported by {owner}")
-            if wanted
-            else ("superseded", f"reported by {owner} instead")
-        )
+        shown = _reshape_shown(pending, owner, replaced)
+    else:
+        shown = _move_shown(pending, owner, heard, refusal)
+    if shown is not None:
+        return shown
     if not known:
         return "superseded", "no report has named the bundle for the retention time"
     if refusal is not None:
         return "refused", refusal.reason or refusal.outcome
-    return (
-        ("expired", "no report confirmed it in time")
-        if now_ms >= pending.expires_ms
-        else (None, "")
-    )
+    if now_ms >= pending.expires_ms:
+        return "expired", "no report confirmed it in time"
+    return None, ""
+
+
+def _assignment_shown(pending: Pending, owner: str | None) -> tuple[Ending, str] | None:
+    """Return how reports end an assignment; None: the bundle has no owner yet."""
+    if owner is None:
+        return None
+    if owner == pending.destination:
+        return "confirmed", f"reported by {owner}"
+    return "superseded", f"reported by {owner} instead"
+
+
+def _reshape_shown(
+    pending: Pending, owner: str | None, replaced: bool
+) -> tuple[Ending, str] | None:
+    """Return how reports end a split or a merge; None: its source has the bundle still, or none."""
+    if owner is None and replaced:
+        made = "its children are" if pending.kind == "split" else "the merged bundle is"
+        return "confirmed", f"{made} reported"
+    if owner not in (None, pending.source):
+        return "superseded", f"reported by {owner} instead"
+    return None
+
+
+def _move_shown(
+    pending: Pending, owner: str | None, heard: bool, refusal: Ack | None
+) -> tuple[Ending, str] | None:
+    """Return how reports end an unload or a transfer; None: its source may serve the bundle still."""
+    if owner is not None:
+        if owner == pending.source:
+            return None
+        if pending.destination in (None, owner):
+            return "confirmed", f"reported by {owner}"
+        return "superseded", f"reported by {owner} instead"
+    if not heard:
+        return None
+    if pending.destination is None:
+        return "confirmed", "gone from its source"
+    if refusal is not None and refusal.outcome == "failed":
+        return "failed", f"gone from its source: {refusal.reason}"
+    return "released", "gone from its source"
 
 
 def _left_source(pending: Pending, owner: str | None, at_ms: int, left_ms: int) -> int | None:

@@ -161,19 +161,6 @@ class RoundState:
         other._strategies = self._strategies
         return other
 
-    def count_decided(self) -> None:
-        """Count the loads of all that has been decided at its destinations: of a state that is made with decisions."""
-        names = {name: row for row, name in enumerate(self.view.brokers.names)}
-        placed = [
-            (decision.bundle, names[decision.destination])
-            for decision in self.decisions
-            if decision.destination is not None
-        ]
-        for row, (_, destination) in zip(
-            self.view.bundles.rows_of(name for name, _ in placed).tolist(), placed, strict=True
-        ):
-            self._count(row, destination)
-
     @property
     def view(self) -> ClusterView:
         """What strategies see."""

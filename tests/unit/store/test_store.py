@@ -1,4 +1,4 @@
-"""What a store promises, wherever it is: on a folder of this machine, on a file system of pyarrow's, on a server that answers as S3."""
+"""What a store promises, wherever it is: on a folder of this machine, on a server that answers as S3."""
 
 from __future__ import annotations
 

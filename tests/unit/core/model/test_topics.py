@@ -9,7 +9,6 @@ from lb_stream.core.model.topics import (
     Ring,
     equal_boundaries,
     full_topic_name,
-    is_persistent,
     namespace_of_topic,
     topic_hash,
     topic_hashes,
@@ -30,10 +29,10 @@ def test_a_topic_has_the_documented_hash_and_bundle(case: dict[str, Any]) -> Non
 def test_many_topics_are_looked_up_at_once() -> None:
     topics = [case["topic"] for case in HASHES["topics"]]
     assert topic_hashes(topics).tolist() == [int(case["hash"], 16) for case in HASHES["topics"]]
-    assert Ring.of("a/b", RING).bundles_of(topics) == [
+    ring = Ring.of("a/b", RING)
+    assert [ring.name(row) for row in ring.rows(topic_hashes(topics)).tolist()] == [
         f"a/b/{case['bundle']}" for case in HASHES["topics"]
     ]
-    assert Ring.of("a/b", RING).bundles_of([]) == []
 
 
 @pytest.mark.parametrize("case", HASHES["edges"], ids=lambda case: case["hash"])
@@ -100,7 +99,6 @@ def test_boundaries_that_leave_gaps_are_refused(boundaries: list[int]) -> None:
 )
 def test_short_names_are_expanded(name: str, full: str, namespace: str) -> None:
     assert (full_topic_name(name), namespace_of_topic(name)) == (full, namespace)
-    assert is_persistent(name) == full.startswith("persistent")
     assert topic_hash(name) == topic_hash(full)
 
 
