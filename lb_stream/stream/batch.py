@@ -1,4 +1,4 @@
-"""What happens to each micro-batch once its shards' views are there: decide, log, publish, project."""
+"""The shell of a micro-batch whose shards' views are there: decide, log, publish, project."""
 
 from __future__ import annotations
 
@@ -70,54 +70,71 @@ class Balancer:
         return checkpoint_of(self.settings.stream)
 
     def __call__(self, shards: DataFrame, batch_id: int) -> None:
-        """Decide once, then publish and project what the log says; run again, it decides nothing anew."""
+        """Decide once, publish and project what the log says; decide nothing when run again."""
         crash_point("on_entry")
         self.observer.begin(batch_id)
-        self.caught_up.read(
-            batch_id
-        )  # at once: a batch that is run again after a restart is told the same
-        share = Share.of(self.settings.stream)
-        written, known = self._written
-        directory = share.own(
-            known if written == batch_id else read_directory(self._checkpoint, batch_id, self.epoch)
-        )
-        logged = self.log.find(batch_id)
-        if logged is None:
-            rounds = shards.transform(
-                to_rounds(self._context(batch_id, directory))
-            ).toArrow()  # the one action of a batch
-            views = views_of_rounds(rounds)
-            self.observer.done("decide")
-            crash_point("before_log")
-            logged = self.log.append_once(batch_id, rounds.filter(pc.invert(rounds["idle"])))
-            self.observer.done("log")
-            crash_point("after_log")
-        else:
-            self.log.remember(logged.rounds)
-            views = views_of_shards(
-                shards.drop("events").toArrow()
-            )  # Spark commits the state only of a frame that has been run
-            self.observer.done("decide")
+        # At once: a batch that is run again after a restart sees the same.
+        self.caught_up.read(batch_id)
+        directory = self._read_directory(batch_id)
+        logged, views = self._decide_once(shards, batch_id, directory)
         self.outbox.publish(logged)
         self.observer.done("publish")
         crash_point("after_publish")
-        parts = due_parts(directory, views, self.settings.stream.history_resolution_ms)
-        with ThreadPoolExecutor(
-            1
-        ) as beside:  # the tables are written here while tasks write the files of averages
-            projected = beside.submit(self.tables.project, logged)
-            try:
-                files = self._part_files(shards.sparkSession, parts, batch_id) if parts else {}
-                self.observer.done("averages")
-            finally:
-                projected.result()  # its trouble comes first: the tasks' may follow from it
-        if parts:
-            self.tables.put_parts(self.log.app, batch_id, files)
+        self._project(shards.sparkSession, batch_id, directory, logged, views)
         self.observer.done("project")
-        self._hand_on(directory, views, logged, batch_id)
+        self._write_next_directory(directory, views, logged, batch_id)
         self.log.tidy()
         self.observer.finish(logged)
         crash_point("before_commit")
+
+    def _read_directory(self, batch_id: int) -> dict[str, ShardMap]:
+        """Return how this pipeline's clusters are cut into shards in this batch."""
+        written, known = self._written
+        if written != batch_id:
+            known = read_directory(self._checkpoint, batch_id, self.epoch)
+        return Share.of(self.settings.stream).own(known)
+
+    def _decide_once(
+        self, shards: DataFrame, batch_id: int, directory: Mapping[str, ShardMap]
+    ) -> tuple[Logged, dict[str, ClusterBlocks]]:
+        """Return the batch's rounds as the log has them, and each cluster's blocks after them."""
+        logged = self.log.find(batch_id)
+        if logged is not None:
+            self.log.remember(logged.rounds)
+            # Spark commits the state only of a frame that has been run.
+            views = views_of_shards(shards.drop("events").toArrow())
+            self.observer.done("decide")
+            return logged, views
+        # The one action of a batch.
+        rounds = shards.transform(to_rounds(self._context(batch_id, directory))).toArrow()
+        views = views_of_rounds(rounds)
+        self.observer.done("decide")
+        crash_point("before_log")
+        logged = self.log.append_once(batch_id, rounds.filter(pc.invert(rounds["idle"])))
+        self.observer.done("log")
+        crash_point("after_log")
+        return logged, views
+
+    def _project(
+        self,
+        spark: SparkSession,
+        batch_id: int,
+        directory: Mapping[str, ShardMap],
+        logged: Logged,
+        views: Mapping[str, ClusterBlocks],
+    ) -> None:
+        """Write the tables here, while tasks write the files of averages that are due."""
+        parts = due_parts(directory, views, self.settings.stream.history_resolution_ms)
+        with ThreadPoolExecutor(1) as beside:
+            projected = beside.submit(self.tables.project, logged)
+            try:
+                files = self._part_files(spark, parts, batch_id) if parts else {}
+                self.observer.done("averages")
+            finally:
+                # An error of the tables comes first: the tasks' may follow from it.
+                projected.result()
+        if parts:
+            self.tables.put_parts(self.log.app, batch_id, files)
 
     def _context(self, batch_id: int, known: Mapping[str, ShardMap]) -> BatchContext:
         leaving = [cluster for cluster, slices in known.items() if slices.leaving]
@@ -141,13 +158,19 @@ class Balancer:
         )
 
     def _file_tag(self, batch_id: int) -> str:
-        """Names a batch's figures; with the epoch, so that a job that was shut out can't write over what its heir has committed."""
+        """Return the name of a batch's figures.
+
+        It has the epoch: a job that was shut out can't write over what its heir has committed.
+        """
         return f"{self.log.app.rpartition('/')[2]}-{batch_id:09d}-{self.epoch}"
 
     def _part_files(
         self, spark: SparkSession, parts: Parts, batch_id: int
     ) -> dict[str, dict[str, File]]:
-        """Have the executors write the parts of `bundle_averages` that are due, and history. Returns part → table → file."""
+        """Have executors write the due parts of `bundle_averages`, and history.
+
+        Returns part → table → file.
+        """
         root, checkpoint, name = (
             tables_of(self.settings.stream),
             self._checkpoint,
@@ -165,46 +188,58 @@ class Balancer:
             ).collect()
         )
 
-    def _hand_on(
+    def _write_next_directory(
         self,
         directory: Mapping[str, ShardMap],
         views: Mapping[str, ClusterBlocks],
         logged: Logged,
         batch_id: int,
     ) -> None:
-        """Tell the next batch which clusters there are, how they are sliced and what their brokers have been asked for.
+        """Write the next batch's directory: which clusters there are, how cut, which leave.
 
         Now and then delete what nobody needs any more.
         """
         stream = self.settings.stream
-        bundles, resolution_ms = stream.shard_bundles, stream.history_resolution_ms
+        # How clusters are cut from now on. One without blocks has just been forgotten.
         slices = {
-            cluster: next_slices(directory.get(cluster, NEW), view, bundles, resolution_ms)
+            cluster: next_slices(
+                directory.get(cluster, NEW),
+                view,
+                stream.shard_bundles,
+                stream.history_resolution_ms,
+            )
             for cluster, view in views.items()
         }
         after = {
-            cluster: one
-            for cluster, one in (dict(directory) | slices).items()
+            cluster: shards
+            for cluster, shards in (dict(directory) | slices).items()
             if cluster not in views or views[cluster].blocks
         }
+        # What brokers have been asked for, and clusters that a command has forgotten.
         for row in logged.rounds.select(["cluster", "memory", "results"]).to_pylist():
-            if row["cluster"] in after:
-                told = replace(after[row["cluster"]], asked=asked_in(row["memory"]))
-                leaving = told.leaving or is_to_be_forgotten(row["results"])
-                after[row["cluster"]] = replace(told, leaving=leaving)
+            if (shards := after.get(row["cluster"])) is not None:
+                leaving = shards.leaving or is_to_be_forgotten(row["results"])
+                asked = asked_in(row["memory"])
+                after[row["cluster"]] = replace(shards, asked=asked, leaving=leaving)
+        # Clusters that have been silent for their time.
         now_ms = max((view.now_ms for view in views.values()), default=0)
         self._listening_gap.record_batch(now_ms, self.caught_up.now)
         for cluster in self._listening_gap.forgotten(after, now_ms, stream.cluster_retention_ms):
             after[cluster] = replace(after[cluster], leaving=True)
         written = write_directory(self._checkpoint, batch_id + 1, self.epoch, after)
         self._written = (batch_id + 1 if written else -1, after)
+        self._remove_old_files(batch_id)
+
+    def _remove_old_files(self, batch_id: int) -> None:
+        """Delete files of the checkpoint that no batch needs; in an object store only now and then.
+
+        There the list of files is a request of its own.
+        """
         tidies = batch_id % TIDY_EVERY == 0
-        if (
-            tidies or self._checkpoint.local is not None
-        ):  # elsewhere the list of files is a request of its own
+        if tidies or self._checkpoint.local is not None:
             remove_spent(self._checkpoint, batch_id, self.epoch)
         if tidies:
-            oldest = batch_id + 1 - stream.keep_views
+            oldest = batch_id + 1 - self.settings.stream.keep_views
             remove_unused(self._checkpoint, forget_directories(self._checkpoint, oldest), oldest)
 
 

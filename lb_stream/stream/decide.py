@@ -1,4 +1,4 @@
-"""The deciding stage: all shards of a cluster → its round, as one row of the log, and figures as Parquet files beside it."""
+"""The deciding stage: a cluster's shards → its round, one row of the log, and figures beside it."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ from lb_stream.stream.task.crash import crash_point
 def decide_clusters(
     batches: Iterable[pa.RecordBatch], context: BatchContext, task: str
 ) -> Iterator[pa.RecordBatch]:
-    """The rounds of all clusters of one task, and the files of their figures.
+    """Yield the rounds of one task's clusters, rows of ROUND_SCHEMA, and write their figures.
 
-    `batches`: shards as the stateful stage emits them, all of a cluster in one task; `task` names it and its attempt. Yields rows of
-    ROUND_SCHEMA.
+    `batches`: shards as the stateful stage emits them, all of a cluster in one task. `task` names
+    the task and its attempt.
     """
     given = list(batches)
     if not given:
@@ -58,16 +58,14 @@ def decide_clusters(
         .sort_by([("cluster", "ascending"), ("shard", "ascending")])
         .to_pylist()
     )
-    clusters = {cluster: list(some) for cluster, some in groupby(shards, itemgetter("cluster"))}
+    clusters = {cluster: list(rows) for cluster, rows in groupby(shards, itemgetter("cluster"))}
     context = context.of(clusters)
-    taken, allowance = (
-        figures.FigureFiles(context, task),
-        Allowance.of(context.settings.stream.shadow_share_percent),
-    )
+    taken = figures.FigureFiles(context, task)
+    allowance = Allowance.of(context.settings.stream.shadow_share_percent)
     blocks = OpenFiles(checkpoint_of(context.settings.stream))
-    rows = [decide_cluster(some, context, taken, blocks, allowance) for some in clusters.values()]
-    taken.write(rows)
-    yield from pa.Table.from_pylist([asdict(row) for row in rows], ROUND_SCHEMA).to_batches()
+    rounds = [decide_cluster(rows, context, taken, blocks, allowance) for rows in clusters.values()]
+    taken.write(rounds)
+    yield from pa.Table.from_pylist([asdict(row) for row in rounds], ROUND_SCHEMA).to_batches()
 
 
 def decide_cluster(
@@ -88,46 +86,31 @@ def decide_cluster(
     """
     begin = time.perf_counter()
     arrived = Arrived.of(rows)
-    cluster = arrived.cluster
-    known = cluster in context.memories
-    remembered = context.memories[cluster] if known else Memory(seq=context.first_seq).to_json()
-    inputs = arrived.inputs(context)
-    row = RoundRow(
-        cluster=cluster,
-        epoch=context.epoch,
-        now_ms=arrived.now_ms,
-        memory=remembered,
-        inputs="",
-        blocks=canonical_json(arrived.blocks),
-    )
-    shadows = context.settings.shadows_of(cluster)
-    if shadows:
-        row.shadow_memory = context.shadow_memories.get(cluster, row.shadow_memory)
+    row = _begin_row(arrived, context)
+    remembered = row.memory
     looked = None
     try:
-        taken.rejected(cluster, [*arrived.events, *context.unreadable.get(cluster, ())])
+        unreadable = context.unreadable.get(arrived.cluster, ())
+        taken.rejected(arrived.cluster, [*arrived.events, *unreadable])
         if not arrived.heard:
+            row.inputs = canonical_json(arrived.inputs(context))
             _forget(row, arrived.commands, context)
-            row.inputs = canonical_json(inputs)
             return row
         memory = _memory(remembered, context.epoch)
-        inbox, more = _inbox(arrived, memory, context.caught_up)
-        row.inputs = canonical_json(inputs | more)
-        row.seq = memory.seq if known else 0
-        if row.now_ms < memory.retry_ms and not arrived.commands:  # a command may be what mends it
+        if arrived.cluster in context.memories:
+            row.seq = memory.seq
+        inbox = _open_inbox(row, arrived, memory, context)
+        # A suspended cluster waits, unless there is a command: it may be what mends it.
+        if row.now_ms < memory.retry_ms and not arrived.commands:
             row.idle = True
             return row
         arrived.raise_trouble()
-        if memory.errors or memory.retry_ms:
-            memory = replace(memory, errors=0, retry_ms=0)
-        looked = _decide(row, arrived, memory, inbox, context, taken, blocks)
+        looked = _make_round(row, arrived, memory, inbox, context, taken, blocks)
     except Exception as error:
-        row.inputs = row.inputs or canonical_json(inputs)
-        _fail(row, error, remembered, context)
-        text = f"the round failed: {str(row.error).splitlines()[-1]}"
-        row.results = _entries(refuse_all(arrived.commands, text, "round_failed"))
+        _fail(row, arrived, error, remembered, context)
     crash_point("in_decide")
     row.idle = not (row.sampled or row.error) and _nothing_happened(row, remembered)
+    shadows = context.settings.shadows_of(arrived.cluster)
     if shadows and allowance is not None and looked is not None and not row.idle:
         allowance.earn(time.perf_counter() - begin)
         seen = allowance.look(looked, shadows, row.shadow_memory)
@@ -135,23 +118,44 @@ def decide_cluster(
     return row
 
 
-def _inbox(arrived: Arrived, memory: Memory, caught_up: bool) -> tuple[Inbox, dict[str, Any]]:
-    """What came for the round, and what of it the log's inputs say beside the settings."""
-    acks = counting(arrived.acks, memory)
-    balances, merging = arrived.balances(memory), arrived.merging(memory)
-    more = {"acks": [ack.model_dump(mode="json") for ack in acks], "balances": balances}
-    if merging:
-        more["merging"] = merging
-    return Inbox(acks, caught_up, arrived.commands, arrived.asks, balances, merging), more
+def _begin_row(arrived: Arrived, context: BatchContext) -> RoundRow:
+    """Return the log's row before the round is made: nothing is done, the memory is as it was."""
+    cluster = arrived.cluster
+    remembered = context.memories.get(cluster)
+    row = RoundRow(
+        cluster=cluster,
+        epoch=context.epoch,
+        now_ms=arrived.now_ms,
+        memory=Memory(seq=context.first_seq).to_json() if remembered is None else remembered,
+        inputs="",
+        blocks=canonical_json(arrived.blocks),
+    )
+    if context.settings.shadows_of(cluster):
+        row.shadow_memory = context.shadow_memories.get(cluster, row.shadow_memory)
+    return row
 
 
 def _memory(remembered: str, epoch: int) -> Memory:
-    """What a cluster remembers, in the job's epoch."""
+    """Return what a cluster remembers, in the job's epoch."""
     memory = Memory.from_json(remembered)
     return memory if memory.epoch == epoch else replace(memory, epoch=epoch)
 
 
-def _decide(
+def _open_inbox(row: RoundRow, arrived: Arrived, memory: Memory, context: BatchContext) -> Inbox:
+    """Return what has come for the round, and put into the row what the round is given."""
+    acks = counting(arrived.acks, memory)
+    balances = arrived.balances(memory)
+    merging = arrived.merging(memory)
+    inputs = arrived.inputs(context)
+    inputs["acks"] = [ack.model_dump(mode="json") for ack in acks]
+    inputs["balances"] = balances
+    if merging:
+        inputs["merging"] = merging
+    row.inputs = canonical_json(inputs)
+    return Inbox(acks, context.caught_up, arrived.commands, arrived.asks, balances, merging)
+
+
+def _make_round(
     row: RoundRow,
     arrived: Arrived,
     memory: Memory,
@@ -160,7 +164,10 @@ def _decide(
     taken: figures.FigureFiles,
     blocks: OpenFiles,
 ) -> Looked | None:
-    """Make the round and put it into the log's row. Returns what shadows look at; None without a broker."""
+    """Make the round and put it into the row. Return what shadows look at; None without a broker.
+
+    The round starts from a memory without the failures that are counted in it.
+    """
     cluster, settings = arrived.cluster, context.settings
     config = config_of(settings.of_cluster(cluster))
     view = _complete_view(arrived, config_before(memory, config), settings.topics.reports, blocks)
@@ -169,14 +176,16 @@ def _decide(
         text = f"no broker of a cluster {cluster} has reported: is its name right?"
         row.results = _entries(refuse_all(inbox.commands, text, "unknown_cluster"))
         return None
+    if memory.errors or memory.retry_ms:
+        memory = replace(memory, errors=0, retry_ms=0)
     with within(settings.stream.round_timeout_ms, "stream.round_timeout_ms"):
         made = decide(view, memory, inbox, config)
+    # Loads are written when there is something new to see.
     row.sampled = bool(view.brokers.sampled.any() or view.bundles.gained.any())
-    if row.sampled:  # loads are written when there is something new to see
+    if row.sampled:
         taken.loads(view, made)
-    columns = logged(made)
     row.seq, row.memory = made.seq, made.memory.to_json()
-    for name, entries in columns.items():
+    for name, entries in logged(made).items():
         setattr(row, name, entries)
     return Looked(view, made, config, context.caught_up, settings.stream.shadow_hold_ms)
 
@@ -226,8 +235,18 @@ def _entries(made: Iterable[Any]) -> str:
     return canonical_json(entries) if entries else EMPTY
 
 
-def _fail(row: RoundRow, error: Exception, remembered: str, context: BatchContext) -> None:
-    """Say in the row that its round failed, with a memory that has counted it."""
+def _fail(
+    row: RoundRow, arrived: Arrived, error: Exception, remembered: str, context: BatchContext
+) -> None:
+    """Put into the row that its round failed, with a memory that has counted it."""
+    _count_failure(row, error, remembered, context)
+    row.inputs = row.inputs or canonical_json(arrived.inputs(context))
+    text = f"the round failed: {str(row.error).splitlines()[-1]}"
+    row.results = _entries(refuse_all(arrived.commands, text, "round_failed"))
+
+
+def _count_failure(row: RoundRow, error: Exception, remembered: str, context: BatchContext) -> None:
+    """Put into the row the error and a memory that has counted it; it may suspend the cluster."""
     stream = context.settings.stream
     row.error = "".join(traceback.format_exception(error)[-3:]).strip()
     row.memory = remembered
@@ -254,7 +273,10 @@ def _fail(row: RoundRow, error: Exception, remembered: str, context: BatchContex
 def _complete_view(
     arrived: Arrived, config: ClusterConfig, topic: str, blocks: OpenFiles
 ) -> ClusterView:
-    """The cluster's view, once no shard waits for reports. `config`: the settings before the round's commands."""
+    """Return the cluster's view, once no shard waits for reports.
+
+    `config`: the settings before the round's commands.
+    """
     shards = read_shards(blocks, arrived.blocks)
     raise_incomplete(shards, arrived.now_ms - config.balancer.report_timeout_ms)
     times = arrived.clock.times(topic)
@@ -276,9 +298,10 @@ def cluster_view(
     weights: Mapping[str, float],
     times: Mapping[int, int],
 ) -> ClusterView:
-    """What a round sees of its cluster's shards, and of the blocks that they were read from; `times` as `view_of` has it.
+    """Return what a round sees of its cluster's shards and of the blocks that they were read from.
 
-    `weights`: those before the round's commands. A round whose commands change them weighs the usages anew.
+    `times` as `view_of` has it. `weights`: those before the round's commands. A round whose
+    commands change them weighs the usages anew.
     """
     order = None
     if len(shards) > 1:
@@ -289,9 +312,10 @@ def cluster_view(
 
 
 def raise_incomplete(shards: Sequence[Shard], since_ms: int) -> None:
-    """A report goes to every shard: one that lacks a broker's began anew since then, and the broker's bundles seem to be nobody's.
+    """Raise RuntimeError while a shard lacks the report of a broker that was heard since then.
 
-    A broker that hasn't been heard since then is not waited for. Raises RuntimeError while there is such a shard.
+    A report goes to every shard: one that lacks a broker's began anew, and the broker's bundles
+    seem to have no owner.
     """
     if len(shards) < 2:
         return
@@ -300,7 +324,8 @@ def raise_incomplete(shards: Sequence[Shard], since_ms: int) -> None:
     if waiting := sorted(set.union(*reported) - everywhere):
         more = f" and {len(waiting) - 5} others" if len(waiting) > 5 else ""
         raise RuntimeError(
-            f"a shard has begun anew, and its bundles are not known before these brokers report: {', '.join(waiting[:5])}{more}"
+            "a shard has begun anew, and its bundles are not known before these brokers report: "
+            f"{', '.join(waiting[:5])}{more}"
         )
 
 
@@ -320,9 +345,10 @@ _ORDERS_KEPT = 4
 
 
 def remembered_order(blocks: tuple[str, ...], names: list[pa.ChunkedArray]) -> NameOrder:
-    """The order of the names in some shards' blocks.
+    """Return the order of the names in some shards' blocks.
 
-    A worker remembers the last ones: blocks never change, and sorting a million names takes a second.
+    A worker remembers the last ones: blocks never change, and sorting a million names takes a
+    second.
     """
     order = _ORDERS.pop(blocks, None) or name_order(names)
     _ORDERS[blocks] = order
