@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from lb_stream.core.model.rules import DECIDES, PLACES, REFUSES, TAKES_OUT, Rule
+from lb_stream.core.model.rules import DECIDES, FILTERED_BY, PLACES, REFUSES, Rule
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "rules.md"
 
@@ -48,7 +48,7 @@ def _lines() -> Iterator[str]:
         yield f"\n{_KEPT_BY[place]}\n"
         yield from _table([rule for rule in REFUSES.values() if rule.place == place])
     yield "\n## Why a broker is no candidate\n"
-    yield from _table(TAKES_OUT.values())
+    yield from _table(FILTERED_BY.values())
 
 
 def _table(rules: Iterable[Rule]) -> Iterator[str]:

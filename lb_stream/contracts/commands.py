@@ -78,7 +78,7 @@ def _within_bounds(value: bool | int | float | str) -> bool | int | float | str:
 Scalar = Annotated[bool | int | float | str, AfterValidator(_within_bounds)]
 
 
-class Sign(OwnRecord):
+class LeadershipRecord(OwnRecord):
     """What jobs of a pipeline say to one another: who leads, who stands by. To the balancer it is a moment that passes."""
 
     id: str
@@ -95,7 +95,7 @@ class Sign(OwnRecord):
         return f"{self.host}:{self.pid}"
 
 
-class Tick(Sign):
+class Tick(LeadershipRecord):
     """Makes time pass in a silent cluster: wakes the stream, fans out to every shard, decides nothing by itself.
 
     It is the leader's sign of life, too: whose it is stands in it.
@@ -111,21 +111,21 @@ class Tick(Sign):
     )
 
 
-class Standby(Sign):
+class Standby(LeadershipRecord):
     """A job stands by: it takes over when the leader's ticks stop. `epoch`: the leader's, as far as it has heard."""
 
     kind: Literal["standby"] = "standby"
     warm: bool = Field(False, description="whether it could take over at once")
 
 
-class Claim(Sign):
+class Claim(LeadershipRecord):
     """A job is about to take over. Of several the first one counts, in the order of the topic."""
 
     kind: Literal["claim"] = "claim"
     forced: bool = Field(False, description="by an operator: whether the leader lives or not")
 
 
-class HandOver(Sign):
+class HandOver(LeadershipRecord):
     """Asks the leader to stop in order and let another job take over. Any program may ask."""
 
     kind: Literal["hand-over"] = "hand-over"
@@ -135,7 +135,7 @@ class HandOver(Sign):
     by: str = Field("", max_length=256, description="who asks")
 
 
-SIGNS: dict[str, type[Sign]] = {
+LEADERSHIP_RECORDS: dict[str, type[LeadershipRecord]] = {
     model.model_fields["kind"].default: model for model in (Tick, Standby, Claim, HandOver)
 }
 
@@ -402,7 +402,11 @@ class CommandRecord(RootModel[Annotated[AnyCommand, Field(discriminator="kind")]
 COMMANDS: dict[str, type[Command]] = {
     model.model_fields["kind"].default: model for model in AnyCommand.__args__
 }
-COMMAND_KINDS: dict[str, type[Sign] | type[Command]] = {"tick": Tick, **COMMANDS, **SIGNS}
+COMMAND_KINDS: dict[str, type[LeadershipRecord] | type[Command]] = {
+    "tick": Tick,
+    **COMMANDS,
+    **LEADERSHIP_RECORDS,
+}
 
 CommandOutcome = Literal["done", "refused", "accepted", "failed"]
 

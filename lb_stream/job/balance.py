@@ -19,10 +19,10 @@ from kafka.errors import KafkaError
 from lb_stream.contracts.keys import SettingError
 from lb_stream.contracts.settings import Settings
 from lb_stream.io.kafka.options import spark_options
-from lb_stream.io.kafka.outbox import KafkaAway
+from lb_stream.io.kafka.outbox import KafkaUnavailable
 from lb_stream.io.kafka.rights import REFUSALS, denied, require_rights
 from lb_stream.io.kafka.topics import create_topics, topic_specs
-from lb_stream.io.leadership.alive import make_way
+from lb_stream.io.leadership.alive import require_no_leader
 from lb_stream.io.local.configuration import load
 from lb_stream.io.local.signals import StopRequest
 from lb_stream.io.messages.logs import set_up
@@ -86,7 +86,7 @@ def ready_topics(settings: Settings, take_over: bool, standby: bool) -> None:
 
     One that stands by may run beside it.
 
-    Raises SettingError, TopicMismatch, Refusal, Stopped, KafkaAway when nobody answers.
+    Raises SettingError, TopicMismatch, Refusal, FatalError, KafkaUnavailable when nobody answers.
     """
     spark_options(settings)  # what it can't have is said now, not when Spark is there
     where = settings.kafka.bootstrap_servers
@@ -96,11 +96,11 @@ def ready_topics(settings: Settings, take_over: bool, standby: bool) -> None:
         if absent:
             require_rights(settings)
         if not standby:
-            make_way(settings, take_over)
+            require_no_leader(settings, take_over)
     except REFUSALS as error:
         raise denied(settings, error) from error
     except KafkaError as error:
-        raise KafkaAway(
+        raise KafkaUnavailable(
             f"no Kafka at {where} ({error}): `lbctl kafka start` starts one; kafka.bootstrap_servers names another"
         ) from error
 

@@ -22,7 +22,7 @@ from lb_stream.io.kafka.checkpoint import last_batch
 from lb_stream.io.messages.troubles import chain
 from lb_stream.io.tables.delta import existing_table
 from lb_stream.store import Store, checkpoint_of, tables_of
-from lb_stream.stream.ports import Stopped
+from lb_stream.stream.ports import FatalError
 from lb_stream.stream.shards.directory import FOLDER as DIRECTORY
 
 _DISK = {
@@ -37,15 +37,15 @@ Found = tuple[str, str]
 """A file, and what is the matter with it."""
 
 
-class Damaged(Stopped):
+class Damaged(FatalError):
     """A file of the checkpoint or of a table can't be read; the text names it and the way back."""
 
 
-class DiskTrouble(Stopped):
+class DiskTrouble(FatalError):
     """Nothing can be written; the text says where and what to do."""
 
 
-def fault_of_machine(settings: Settings, error: BaseException) -> Stopped | None:
+def fault_of_machine(settings: Settings, error: BaseException) -> FatalError | None:
     """What of the machine is behind an error; None when nothing of the kind is found."""
     stream = settings.stream
     texts = [str(one) for one in chain(error)]

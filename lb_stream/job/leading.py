@@ -17,7 +17,7 @@ from lb_stream.job.running import LONGEST_SAID, NEW_LINE, SharedCheckpoint, Stop
 from lb_stream.job.supervise import run
 from lb_stream.job.warm_up import WarmUp
 from lb_stream.store import tables_of
-from lb_stream.stream.ports import Stopped
+from lb_stream.stream.ports import FatalError, StreamError
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ SPARKS_LOG = "WARN"
 """As conf/log4j2.properties has it."""
 
 
-class ShutOut(Stopped):
+class ShutOut(FatalError):
     """Another job leads now."""
 
 
@@ -95,7 +95,7 @@ def came_of_another(settings: Settings, member: Member, error: Exception) -> Shu
         member.clock.epoch and _another_leads(settings)
     ):
         return None
-    if isinstance(error, Stopped):
+    if isinstance(error, StreamError):
         return ShutOut(str(error))
     said = str(error).partition(NEW_LINE)[0][:LONGEST_SAID]
     return ShutOut(

@@ -22,8 +22,8 @@ from lb_stream.io.kafka.checkpoint import (
 from lb_stream.io.kafka.fair import Fairness
 from lb_stream.io.kafka.options import spark_options
 from lb_stream.io.kafka.outbox import Outbox
-from lb_stream.io.kafka.set_aside import Guard, clear_way
-from lb_stream.io.kafka.set_aside_file import SetAside
+from lb_stream.io.kafka.poison_file import SetAside
+from lb_stream.io.kafka.poison_records import Guard, plan_recovery
 from lb_stream.io.leadership.leader import announce
 from lb_stream.io.leadership.member import Member
 from lb_stream.io.tables.log import LogError, RoundLog
@@ -78,7 +78,7 @@ def prepare(settings: Settings, caught_up: Reading | None = None) -> tuple[Balan
     """Fence the publisher before us, open the log, finish what an earlier run has left: all that comes before the first batch.
 
     `caught_up`: how far this job has come, when it only begins its stream anew. Returns the balancer, where a new checkpoint begins to
-    read, and who looks at its batches first. Raises Stopped: LogError when log, tables and Kafka don't belong together, LostRecords when
+    read, and who looks at its batches first. Raises FatalError: LogError when log, tables and Kafka don't belong together, LostRecords when
     Kafka has deleted what comes next.
     """
     outbox = Outbox(settings)
@@ -122,8 +122,8 @@ def _prepare(
 
     log.on_foreign_batch = finish
     batch = last_batch(checkpoint)
-    way = clear_way(settings, is_logged=batch is not None and log.has(batch))
-    guard = Guard(settings, way, SetAside.read(checkpoint))
+    read_plan = plan_recovery(settings, is_logged=batch is not None and log.has(batch))
+    guard = Guard(settings, read_plan, SetAside.read(checkpoint))
     caught_up = caught_up or CaughtUp.at_start(settings)
     return (
         Balancer(settings, log, outbox, tables, caught_up, epoch=epoch, unreadable=guard),
@@ -151,7 +151,7 @@ def _as_checkpoint_has_it(spark: SparkSession, settings: Settings) -> Settings:
 
 
 def _started(writer: DataStreamWriter, settings: Settings) -> StreamingQuery:
-    """Start the query. Raises Stopped when another job makes the same new checkpoint at this very moment."""
+    """Start the query. Raises FatalError when another job makes the same new checkpoint at this very moment."""
     try:
         return writer.start()
     except Py4JJavaError as error:
@@ -167,7 +167,7 @@ def start(
     once: bool = False,
     caught_up: Reading | None = None,
 ) -> Running:
-    """Start the stream. `once`: read what is there now, then end; no clock ticks. `caught_up` and Stopped as for `prepare`."""
+    """Start the stream. `once`: read what is there now, then end; no clock ticks. `caught_up` and FatalError as for `prepare`."""
     settings = _as_checkpoint_has_it(spark, settings)
     balancer, starting, guard = prepare(settings, caught_up)
     if not once:
@@ -183,10 +183,12 @@ def start(
     monitor.metrics.standbys.set_function(lambda: len(member.others))
     balancer.observer = monitor
     batches = Watched(balancer, guard)
-    reading = limit_batch_size(settings, guard.way.piece)
-    if not once and not guard.way.piece:
+    reading = limit_batch_size(settings, guard.read_plan.max_records)
+    if not once and not guard.read_plan.max_records:
         guard.fairness = Fairness(reading.stream.max_offsets_per_trigger, balancer.caught_up)
-    records = read_records(spark, reading, spark_options(settings), starting, guard.way.careful)
+    records = read_records(
+        spark, reading, spark_options(settings), starting, guard.read_plan.one_at_a_time
+    )
     shards = records.transform(to_blocks(settings, balancer.epoch)).transform(
         to_shards(settings, balancer.epoch)
     )

@@ -14,14 +14,14 @@ from pyspark.sql.streaming import StreamingQuery
 
 from lb_stream.contracts.settings import Settings
 from lb_stream.io.kafka.checkpoint import check_none_lost, last_batch, next_offsets
-from lb_stream.io.kafka.outbox import KafkaAway
+from lb_stream.io.kafka.outbox import KafkaUnavailable
+from lb_stream.io.kafka.poison_records import Guard, Replan
 from lb_stream.io.kafka.rights import REFUSALS, denied, denied_in
-from lb_stream.io.kafka.set_aside import Guard, Replan
+from lb_stream.job.failures import find_failure
 from lb_stream.job.metrics.monitor import Monitor
-from lb_stream.job.passing import passing
 from lb_stream.store import checkpoint_of
 from lb_stream.stream.batch import Balancer
-from lb_stream.stream.ports import Publisher, Stopped
+from lb_stream.stream.ports import FatalError, Publisher, StreamError
 
 _AWAY = re.compile(
     r"common\.errors\.(Timeout|Disconnect|Network|Coordinator|BrokerNotAvailable|LeaderNotAvailable)|Cannot fetch record"
@@ -45,7 +45,7 @@ def never() -> bool:
     return False
 
 
-class SharedCheckpoint(Stopped):
+class SharedCheckpoint(FatalError):
     """Another job writes into this job's checkpoint."""
 
     def __init__(self, checkpoint: str) -> None:
@@ -58,7 +58,7 @@ class BatchFailed(RuntimeError):
     """A failure as one line for Spark, which reads the text with a regular expression that a long trace overflows."""
 
 
-class Stuck(Stopped):
+class Stuck(FatalError):
     """A batch doesn't end. Stopping the query wouldn't end either, so whoever catches this ends the process without it."""
 
 
@@ -103,7 +103,7 @@ class Running:
     def wait(self, stop: Stop = never) -> None:
         """Wait until the stream ends, or a stop is asked for.
 
-        Raises Stopped (Passing and SharedCheckpoint among them), KafkaAway or Replan when it failed for one of their reasons, Stuck
+        Raises StreamError, KafkaUnavailable or Replan when it failed for one of their reasons, Stuck
         when a batch doesn't end, else StreamingQueryException.
         """
         try:
@@ -129,7 +129,7 @@ class Running:
     def _reason(self, error: StreamingQueryException) -> Exception:
         """The cause of Spark's error: a batch's own exception, records that Kafka has lost meanwhile, or Kafka's absence."""
         checkpoint, said = self.settings.stream.checkpoint, f"{error}\n{self.batches.failure}"
-        if isinstance(self.batches.failure, Stopped | KafkaAway | Replan):
+        if isinstance(self.batches.failure, StreamError | KafkaUnavailable | Replan):
             return self.batches.failure
         if (refusal := denied_in(self.settings, said)) is not None:
             return refusal
@@ -143,12 +143,12 @@ class Running:
             )
         except REFUSALS as refused:
             return denied(self.settings, refused)
-        except Stopped as stopped:  # lost records, a right that is missing
+        except FatalError as stopped:  # lost records, a right that is missing
             return stopped
         except KafkaError as away:
-            return KafkaAway(f"Kafka does not answer ({away})")
-        return passing(said) or (
-            KafkaAway("Kafka did not answer Spark") if _AWAY.search(said) else error
+            return KafkaUnavailable(f"Kafka does not answer ({away})")
+        return find_failure(said) or (
+            KafkaUnavailable("Kafka did not answer Spark") if _AWAY.search(said) else error
         )
 
     def _began_beside_another(self, said: str) -> bool:

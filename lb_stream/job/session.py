@@ -16,7 +16,7 @@ from lb_stream.contracts.settings import Settings
 from lb_stream.io.kafka.clients import TOKEN_FILE
 from lb_stream.io.kafka.options import token_url
 from lb_stream.store import Store, checkpoint_of, tables_of
-from lb_stream.stream.ports import Stopped
+from lb_stream.stream.ports import FatalError
 from lb_stream.stream.task.crash import arm
 
 DAEMON_NUMBER = "LB_DAEMON_NUMBER"
@@ -105,7 +105,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def check_checkpoint(spark: SparkSession, checkpoint: Store) -> None:
-    """Raise Stopped when Spark has no file system for the checkpoint's address: Spark itself would say so on a page."""
+    """Raise FatalError when Spark has no file system for the checkpoint's address: Spark itself would say so on a page."""
     scheme = checkpoint.for_hadoop.partition("://")[0] if checkpoint.local is None else "file"
     context: Any = spark.sparkContext
     try:
@@ -113,7 +113,7 @@ def check_checkpoint(spark: SparkSession, checkpoint: Store) -> None:
             scheme, context._jsc.hadoopConfiguration()
         )
     except Py4JJavaError as error:
-        raise Stopped(
+        raise FatalError(
             f"stream.checkpoint = {checkpoint}: Spark has no file system for {scheme}:// on its class path. Add Hadoop's module for it "
             f"(for s3a: `lbctl jars fetch --with s3`, on every machine), or keep the checkpoint in a folder that the driver and all "
             f"executors reach; stream.tables may stay where they are"

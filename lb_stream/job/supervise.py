@@ -11,19 +11,19 @@ from pyspark.sql import SparkSession
 
 from lb_stream.contracts.settings import Settings
 from lb_stream.io.kafka.options import client_options
-from lb_stream.io.kafka.outbox import Fenced, KafkaAway
+from lb_stream.io.kafka.outbox import Fenced, KafkaUnavailable
+from lb_stream.io.kafka.poison_records import Replan, forgive_last_start
 from lb_stream.io.kafka.rights import REFUSALS, denied
-from lb_stream.io.kafka.set_aside import Replan, excuse
 from lb_stream.io.leadership.leader import leads
 from lb_stream.io.leadership.member import Member
 from lb_stream.io.messages.troubles import chain
 from lb_stream.job.damage import fault_of_machine
-from lb_stream.job.passing import Passing, Patience, passing
+from lb_stream.job.failures import Patience, TransientError, find_failure
 from lb_stream.job.pipeline import start
 from lb_stream.job.running import Running, SharedCheckpoint, Stop, Stuck, never
 from lb_stream.job.session import renew_daemon
 from lb_stream.store import tables_of
-from lb_stream.stream.ports import Stopped
+from lb_stream.stream.ports import StreamError
 
 logger = logging.getLogger(__name__)
 
@@ -37,8 +37,8 @@ def run(
     each time: Kafka was away, Python workers or executors came to an end, a disk didn't answer.
 
     It begins anew at once when a batch must be planned otherwise, and, a single time, when an older job, shut out of publishing but not
-    ended yet, has written into its checkpoint. Raises Stopped when it can't go on (a damaged file, a full disk, another job that leads),
-    KafkaAway or Passing when no batch has come to its end for `stream.stuck_after_ms`, Stuck without having stopped the stream: that
+    ended yet, has written into its checkpoint. Raises FatalError when it can't go on (a damaged file, a full disk, another job that leads),
+    KafkaUnavailable or TransientError when no batch ends for `stream.stuck_after_ms`, Stuck without having stopped the stream: that
     would take as long as the batch.
     """
     patience, crossed, caught_up = Patience(settings.stream.stuck_after_ms / 1000), False, None
@@ -60,10 +60,10 @@ def run(
             raise
         except Exception as error:
             reason, caught_up = _reason(settings, error), None
-            if isinstance(reason, Stopped | KafkaAway | KafkaError) and not (
-                isinstance(reason, Passing) and reason.by_a_record
+            if isinstance(reason, StreamError | KafkaUnavailable | KafkaError) and not (
+                isinstance(reason, TransientError) and reason.by_a_record
             ):
-                excuse(settings)
+                forgive_last_start(settings)
             if (
                 isinstance(reason, SharedCheckpoint)
                 and not crossed
@@ -76,17 +76,17 @@ def run(
                 continue
             finished = running is not None and running.batches.done > 0
             if (
-                not isinstance(reason, KafkaAway | KafkaError | Passing)
+                not isinstance(reason, KafkaUnavailable | KafkaError | TransientError)
                 or (pause_s := patience.again(finished)) is None
             ):
                 raise reason from (error if reason is not error else error.__cause__)
-            if isinstance(reason, Passing) and reason.daemon_lost:
+            if isinstance(reason, TransientError) and reason.daemon_lost:
                 renew_daemon(spark)
             logger.warning(
                 "%s: the stream begins anew in %.0f s%s",
                 reason,
                 pause_s,
-                "" if isinstance(reason, Passing) else _ONCE,
+                "" if isinstance(reason, TransientError) else _ONCE,
             )
         finally:
             _end(spark, settings, running, stop())
@@ -108,9 +108,13 @@ def _reason(settings: Settings, error: Exception) -> Exception:
     """What is behind the end of a run: a right that is missing, a trouble that passes, a fault of the machine, or the error itself."""
     if isinstance(error, REFUSALS):
         return denied(settings, error)
-    if isinstance(error, Stopped | KafkaAway | KafkaError):
+    if isinstance(error, StreamError | KafkaUnavailable | KafkaError):
         return error
-    return passing("\n".join(map(str, chain(error)))) or fault_of_machine(settings, error) or error
+    return (
+        find_failure("\n".join(map(str, chain(error))))
+        or fault_of_machine(settings, error)
+        or error
+    )
 
 
 def _wait(seconds: float, stop: Stop) -> None:
@@ -122,7 +126,7 @@ def _wait(seconds: float, stop: Stop) -> None:
 
 def _end(spark: SparkSession, settings: Settings, running: Running | None, asked: bool) -> None:
     if asked:
-        excuse(settings)
+        forgive_last_start(settings)
         spark.sparkContext.setLogLevel("OFF")  # what is interrupted says so at length
     if running is not None:
         running.stop()

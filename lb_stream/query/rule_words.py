@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from lb_stream.core.config.windows import Closed
-from lb_stream.core.model.rules import DECIDES, PLACES, REFUSES, TAKES_OUT, Rule
+from lb_stream.core.model.rules import DECIDES, FILTERED_BY, PLACES, REFUSES, Rule
 from lb_stream.io.messages.shown import figure
 from lb_stream.io.messages.times import clock
 
@@ -77,7 +77,7 @@ def told_closed(shut: Closed) -> str:
 
 def why_taken_out(rule: str) -> str:
     """Why a broker was no candidate."""
-    known = TAKES_OUT.get(rule)
+    known = FILTERED_BY.get(rule)
     return known.sentence if known is not None else rule.replace("_", " ")
 
 

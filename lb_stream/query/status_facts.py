@@ -97,12 +97,12 @@ def _facts(
         usage = shutil.disk_usage(place)
         facts = replace(facts, disk_free=usage.free, disk_size=usage.total)
     facts = replace(facts, demo_end=find_demo_end(tables, job))
-    from lb_stream.io.kafka.set_aside_file import SetAside
+    from lb_stream.io.kafka.poison_file import SetAside
     from lb_stream.store import checkpoint_of
 
     with suppress(OSError, ValueError):  # the checkpoint may be out of reach from here
         kept = SetAside.read(checkpoint_of(settings.stream))
-        facts = replace(facts, set_aside=kept.places, in_pieces=kept.piece > 0)
+        facts = replace(facts, set_aside=kept.places, in_pieces=kept.max_records > 0)
     return facts
 
 

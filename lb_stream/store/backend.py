@@ -34,11 +34,13 @@ class Draft(Protocol):
 class Backend(Protocol):
     """Reads and writes files by their paths. A path begins with a slash."""
 
-    def put(self, path: str, content: bytes | pa.Buffer, absent: bool, lasts: bool = True) -> bool:
+    def put(
+        self, path: str, content: bytes | pa.Buffer, absent: bool, durable: bool = True
+    ) -> bool:
         """Write a file whole. `absent`: only if there is none; False when there is one."""
         ...
 
-    def begin(self, path: str, lasts: bool) -> Draft:
+    def begin(self, path: str, durable: bool) -> Draft:
         """Begin a file that is there once it is closed."""
         ...
 

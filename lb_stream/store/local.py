@@ -20,9 +20,11 @@ _WRITTEN_AT_ONCE = 1 << 20
 class LocalBackend:
     """A file is written under another name, synced, then linked (if it must be new) or renamed; then its folder is synced."""
 
-    def put(self, path: str, content: bytes | pa.Buffer, absent: bool, lasts: bool = True) -> bool:
+    def put(
+        self, path: str, content: bytes | pa.Buffer, absent: bool, durable: bool = True
+    ) -> bool:
         """As Backend has it."""
-        draft = self._draft(path, lasts)
+        draft = self._draft(path, durable)
         try:
             draft.out.write(content)
         except BaseException:
@@ -30,18 +32,18 @@ class LocalBackend:
             raise
         return draft.named(absent)
 
-    def begin(self, path: str, lasts: bool) -> LocalDraft:
+    def begin(self, path: str, durable: bool) -> LocalDraft:
         """As Backend has it."""
-        return self._draft(path, lasts)
+        return self._draft(path, durable)
 
-    def _draft(self, path: str, lasts: bool) -> LocalDraft:
+    def _draft(self, path: str, durable: bool) -> LocalDraft:
         new = f"{path}.{uuid.uuid4().hex[:12]}.new"  # what a crash leaves behind begins as its file does: whoever sweeps that finds it
         try:
             out = pa.output_stream(new, compression=None, buffer_size=_WRITTEN_AT_ONCE)
         except FileNotFoundError:
             Path(path).parent.mkdir(parents=True, exist_ok=True)
             out = pa.output_stream(new, compression=None, buffer_size=_WRITTEN_AT_ONCE)
-        return LocalDraft(path, new, out, lasts)
+        return LocalDraft(path, new, out, durable)
 
     def get(self, path: str) -> pa.Buffer:
         """As Backend has it."""
@@ -89,7 +91,7 @@ class LocalDraft:
     path: str
     new: str
     out: pa.NativeFile
-    lasts: bool
+    durable: bool
 
     def close(self) -> None:
         """Give it its name, unless another one has it."""
@@ -99,7 +101,7 @@ class LocalDraft:
         """Give it its name. `absent`: unless another one has it; False then."""
         self.out.close()
         try:
-            if self.lasts:
+            if self.durable:
                 _to_disk(self.new)
             if not absent:
                 os.rename(self.new, self.path)
@@ -112,7 +114,7 @@ class LocalDraft:
         except BaseException:
             self.drop()
             raise
-        if self.lasts:
+        if self.durable:
             _to_disk(os.path.dirname(self.path))
         return True
 

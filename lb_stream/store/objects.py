@@ -50,7 +50,9 @@ class ObjectBackend:
                 )
             )
 
-    def put(self, path: str, content: bytes | pa.Buffer, absent: bool, lasts: bool = True) -> bool:
+    def put(
+        self, path: str, content: bytes | pa.Buffer, absent: bool, durable: bool = True
+    ) -> bool:
         """As Backend has it."""
         with _as_os_error():
             plain = memoryview(content).cast("B")  # Arrow's buffers are of signed bytes
@@ -66,7 +68,7 @@ class ObjectBackend:
                 return False
         return True
 
-    def begin(self, path: str, lasts: bool) -> ObjectDraft:
+    def begin(self, path: str, durable: bool) -> ObjectDraft:
         """As Backend has it: it stays in memory until it is closed."""
         return ObjectDraft(self, path)
 

@@ -84,23 +84,23 @@ class Store:
         """The class by which Spark writes a checkpoint's files here; None: the one that conf/spark-defaults.conf names."""
         return S3A_CHECKPOINTS if self.for_hadoop.startswith("s3a://") else None
 
-    def put_if_absent(self, name: str, content: bytes | pa.Buffer, lasts: bool = True) -> bool:
+    def put_if_absent(self, name: str, content: bytes | pa.Buffer, durable: bool = True) -> bool:
         """Write a file that isn't there yet. False: it is there, and stays as it is. Of several who try at once, one succeeds.
 
-        `lasts` as for `put_whole`.
+        `durable` as for `put`.
         """
-        return self._backend.put(self._path(name), content, absent=True, lasts=lasts)
+        return self._backend.put(self._path(name), content, absent=True, durable=durable)
 
-    def put_whole(self, name: str, content: bytes | pa.Buffer, lasts: bool = True) -> None:
+    def put(self, name: str, content: bytes | pa.Buffer, durable: bool = True) -> None:
         """Write a file, or put it in the place of the one there: a reader sees the old one or the new one.
 
-        `lasts`: it is safe on disk when this returns.
+        `durable`: it is safe on disk when this returns.
         """
-        self._backend.put(self._path(name), content, absent=False, lasts=lasts)
+        self._backend.put(self._path(name), content, absent=False, durable=durable)
 
-    def begin(self, name: str, lasts: bool = True) -> Draft:
+    def begin(self, name: str, durable: bool = True) -> Draft:
         """A file that is written piece by piece: it is there once the draft is closed, unless there is one of that name already."""
-        return self._backend.begin(self._path(name), lasts)
+        return self._backend.begin(self._path(name), durable)
 
     def get(self, name: str) -> pa.Buffer:
         """A whole file."""

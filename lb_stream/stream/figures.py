@@ -62,7 +62,7 @@ def write_file(
         data, out, compression=compression, use_dictionary=repeated, write_statistics=texts
     )
     content = out.getvalue()
-    root.put_whole(f"{spec.name}/{path}", content, lasts=False)
+    root.put(f"{spec.name}/{path}", content, durable=False)
     return {"path": path, "bytes": content.size, "rows": len(data), "partition": partition}
 
 

@@ -13,8 +13,12 @@ import pyarrow as pa
 from lb_stream.contracts.columns.rounds import EMPTY
 
 
-class Stopped(RuntimeError):
-    """The job can't go on, and starting it again as it is would not help; the text says why and what to do."""
+class StreamError(RuntimeError):
+    """The stream has ended; the text says why and what to do."""
+
+
+class FatalError(StreamError):
+    """The job ends: starting it again as it is would not help."""
 
 
 Entries = list[list[dict[str, Any]]]

@@ -37,7 +37,7 @@ def to_blocks(settings: Settings, epoch: int) -> Transform:
     def decode_partition(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         batch_id, partition, _ = task_of_batch()
         known = share.own(read_directory(checkpoint, batch_id, epoch))
-        samples = BlockWriter(checkpoint, sample_file(batch_id, epoch, partition), lasts=False)
+        samples = BlockWriter(checkpoint, sample_file(batch_id, epoch, partition), durable=False)
         config = DecodeConfig(
             stream.default_cluster,
             commands,

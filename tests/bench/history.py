@@ -93,7 +93,7 @@ def main() -> None:
             for number in range(SHARDS):
                 shard, writer = (
                     shard_of(number, batch * MINUTE_MS, draw),
-                    BlockWriter(checkpoint, f"{batch}-{number}.arrow", lasts=False),
+                    BlockWriter(checkpoint, f"{batch}-{number}.arrow", durable=False),
                 )
                 names, values = (
                     names_block(shard.bundles["name"]),

@@ -87,7 +87,7 @@ def reassign(instance: Instance) -> Ints:
         aim=EVEN,
         limit=np.full(machines, EVEN),
         disruption=Disruption.none(len(instance.demand)),
-        welcome=np.full(machines, len(instance.demand)),
+        intake_left=np.full(machines, len(instance.demand)),
     )
     hot = np.flatnonzero(plan.share.max(axis=1) > EVEN)
     order = np.argsort(instance.start, kind="stable")

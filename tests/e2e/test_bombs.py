@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lb_stream.contracts.settings import TopicSettings
-from lb_stream.io.kafka.set_aside_file import SetAside
+from lb_stream.io.kafka.poison_file import SetAside
 from lb_stream.kit.embedded_kafka import EmbeddedKafka
 from lb_stream.store import Store
 from tests.e2e import bombs

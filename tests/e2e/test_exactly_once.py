@@ -19,7 +19,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from lb_stream.contracts.settings import CRASH_POINTS
-from lb_stream.io.kafka.set_aside import ENDS
+from lb_stream.io.kafka.poison_records import MAX_CRASHES
 from lb_stream.kit.embedded_kafka import EmbeddedKafka
 from tests.e2e import backlog
 from tests.e2e.kafka_reads import committed
@@ -151,7 +151,7 @@ def runs(broker: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory, seed: 
         done.look_at_owners()
         ends = 1 if newest(killed) > before else ends + 1
         if (
-            ends == ENDS - 1
+            ends == MAX_CRASHES - 1
         ):  # one more, and the batch is taken to be what ends the job: it is cut, and the runs differ
             finish_a_batch(killed)
             ends = 1

@@ -30,7 +30,7 @@ from tests.properties.strategies import (
     Shards,
 )
 
-NOBODY = {"assign": (), "unload": (), "split": (None,)}
+NO_ROWS = {"assign": (), "unload": (), "split": (None,)}
 """A bundle that is being split may have lost its owner already, its children not being reported yet."""
 
 
@@ -368,7 +368,7 @@ def test_what_strategies_see_carries_every_pending_move_out(
                 expected = one.source if one.kind == "split" else one.destination
                 assert owner_of(seen, one.bundle) in (
                     expected if expected in seen.brokers.names else None,
-                    *NOBODY[one.kind],
+                    *NO_ROWS[one.kind],
                 )
         assert np.count_nonzero(seen.bundles.in_flight) <= len(before_round)
         assert (seen.brokers.usage >= 0).all()

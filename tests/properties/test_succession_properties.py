@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lb_stream.contracts.commands import Claim, Sign, Tick
-from lb_stream.io.leadership.succession import CLAIM_MS, Action, Follower, Heard
+from lb_stream.contracts.commands import Claim, LeadershipRecord, Tick
+from lb_stream.io.leadership.succession import CLAIM_MS, Action, Follower, ReceivedRecord
 
 SILENCE = 3_000
 
@@ -28,13 +28,13 @@ class World:
     """Jobs that stand by, a topic, and time. The leader is whoever's lead began last."""
 
     jobs: dict[int, Follower]
-    topic: list[Heard] = field(default_factory=list)
+    topic: list[ReceivedRecord] = field(default_factory=list)
     read: dict[int, int] = field(default_factory=dict)
     begun: list[tuple[int, int]] = field(default_factory=list)  # (time, process)
     now: int = 100_000
 
-    def say(self, sign: Sign) -> None:
-        self.topic.append(Heard(sign, self.now))
+    def say(self, sign: LeadershipRecord) -> None:
+        self.topic.append(ReceivedRecord(sign, self.now))
 
     def look(self, pid: int, cut_off: bool) -> None:
         if cut_off:

@@ -69,7 +69,7 @@ class Job:
         """What is told of each cluster."""
         self.folder.mkdir(exist_ok=True)
         store, here = Store.at(self.folder), [("", 0)]
-        samples = BlockWriter(store, f"{batch}-samples.arrow", lasts=False)
+        samples = BlockWriter(store, f"{batch}-samples.arrow", durable=False)
         known = self.directory if self.together else {name: ShardMap() for name in self.directory}
         pieces = [[one for one in records if one["partition"] == task] for task in range(2)]
         rows = []

@@ -5,7 +5,7 @@ from pyspark.sql import SparkSession
 
 from lb_stream.job.session import check_checkpoint
 from lb_stream.store import Store
-from lb_stream.stream.ports import Stopped
+from lb_stream.stream.ports import FatalError
 
 pytestmark = pytest.mark.jvm
 
@@ -19,7 +19,7 @@ def test_a_checkpoint_that_spark_cannot_write_is_said_in_one_line_with_what_to_d
     ):
         check_checkpoint(spark, Store.at(known))
     with pytest.raises(
-        Stopped,
+        FatalError,
         match=r"s3://b/folder: Spark has no file system for s3a:// .* `lbctl jars fetch --with s3`",
     ) as error:
         check_checkpoint(spark, Store.at("s3://b/folder"))

@@ -40,7 +40,7 @@ def rows(config: DecodeConfig, folder: Path, stored: bool) -> list[Row]:
             record(f"{name}/b{broker}".encode(), several(broker), at, partition=task)
             for at, (name, broker) in enumerate(keys)
         ]
-        writer = BlockWriter(Store.at(folder), f"{task}.arrow", lasts=False)
+        writer = BlockWriter(Store.at(folder), f"{task}.arrow", durable=False)
         batches = decode(
             [pa.RecordBatch.from_pylist(records, RECORDS)], config, writer.put if stored else None
         )
@@ -86,7 +86,7 @@ def test_a_file_has_a_block_of_reports_and_one_of_samples_for_each_partition(
 
 
 def test_little_travels_with_its_row(tmp_path: Path) -> None:
-    writer = BlockWriter(Store.at(tmp_path), "0.arrow", lasts=False)
+    writer = BlockWriter(Store.at(tmp_path), "0.arrow", durable=False)
     given = [pa.RecordBatch.from_pylist([record(b"c1/b1", report(), 0)], RECORDS)]
     found = [
         row

@@ -42,7 +42,7 @@ def test_what_a_zombie_says_of_the_next_batch_is_not_read_by_its_heir(tmp_path: 
 def test_a_zombie_that_tidies_up_leaves_its_heirs_samples(tmp_path: Path) -> None:
     places = {}
     for epoch in (ZOMBIE, HEIR):
-        writer = BlockWriter(Store.at(tmp_path), sample_file(BATCH, epoch, 0), lasts=False)
+        writer = BlockWriter(Store.at(tmp_path), sample_file(BATCH, epoch, 0), durable=False)
         places[epoch] = writer.put(pa.table({"x": [epoch]}))
         writer.close()
     remove_spent(Store.at(tmp_path), BATCH, ZOMBIE)

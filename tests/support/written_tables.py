@@ -134,7 +134,7 @@ class JobInBucket(Job):
     """The same, of a folder that is nowhere on this machine."""
 
     def __init__(self, root: Store, pipeline: str = "p") -> None:
-        root.put_whole("checkpoint/metadata", json.dumps({"id": "u-1"}).encode())
+        root.put("checkpoint/metadata", json.dumps({"id": "u-1"}).encode())
         self.root = root
         self.log = RoundLog(root / "tables", pipeline, root / "checkpoint")
         self.tables_of = Projections(root / "tables", pipeline)

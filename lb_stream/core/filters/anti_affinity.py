@@ -6,7 +6,7 @@ import numpy as np
 
 from lb_stream.core.filters.base import FilterContext, with_least
 from lb_stream.core.filters.census import Census
-from lb_stream.core.model.rules import TakesOut
+from lb_stream.core.model.rules import FilteredBy
 from lb_stream.core.model.view import ClusterView, Ints, Rows
 
 
@@ -25,7 +25,7 @@ def domains_of(view: ClusterView) -> Ints | None:
 class FailureDomain:
     """Keeps the brokers of those failure domains that have the least of the others of a group."""
 
-    rule = TakesOut.FAILURE_DOMAIN
+    rule = FilteredBy.FAILURE_DOMAIN
 
     def __init__(self, view: ClusterView, census: Census) -> None:
         self._census, self._domain = census, domains_of(view)
@@ -49,7 +49,7 @@ class FailureDomain:
 class AntiAffinity:
     """Keeps the brokers that have the least of the group's other namespaces."""
 
-    rule = TakesOut.ANTI_AFFINITY
+    rule = FilteredBy.ANTI_AFFINITY
 
     def __init__(self, census: Census) -> None:
         self._census = census

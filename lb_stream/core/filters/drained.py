@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from lb_stream.core.filters.base import FilterContext
-from lb_stream.core.model.rules import TakesOut
+from lb_stream.core.model.rules import FilteredBy
 from lb_stream.core.model.view import ClusterView, Rows
 
 
 class Drained:
     """The brokers that are not being drained."""
 
-    rule = TakesOut.DRAINED
+    rule = FilteredBy.DRAINED
 
     def __init__(self, view: ClusterView) -> None:
         self._drained = [

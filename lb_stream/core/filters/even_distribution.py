@@ -5,14 +5,14 @@ from __future__ import annotations
 from lb_stream.core.filters.base import FilterContext, with_least
 from lb_stream.core.filters.census import Census
 from lb_stream.core.model.names import SYSTEM_NAMESPACE
-from lb_stream.core.model.rules import TakesOut
+from lb_stream.core.model.rules import FilteredBy
 from lb_stream.core.model.view import Rows
 
 
 class EvenDistribution:
     """The brokers with the fewest bundles of the namespace."""
 
-    rule = TakesOut.EVEN_DISTRIBUTION
+    rule = FilteredBy.EVEN_DISTRIBUTION
 
     def __init__(self, census: Census, *, everywhere: bool) -> None:
         self._census, self._everywhere = census, everywhere

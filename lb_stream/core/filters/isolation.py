@@ -8,14 +8,14 @@ import numpy as np
 
 from lb_stream.core.filters.base import FilterContext
 from lb_stream.core.model.policies import IsolationPolicy
-from lb_stream.core.model.rules import TakesOut
+from lb_stream.core.model.rules import FilteredBy
 from lb_stream.core.model.view import Bools, ClusterView, Rows
 
 
 class Isolation:
     """Isolation policies. Only the brokers that the filter is asked about count as available."""
 
-    rule = TakesOut.ISOLATION
+    rule = FilteredBy.ISOLATION
 
     def __init__(self, view: ClusterView) -> None:
         self._policies = view.policies

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from lb_stream.core.filters.base import FilterContext, FilterError
-from lb_stream.core.model.rules import Refuses, TakesOut
+from lb_stream.core.model.rules import FilteredBy, Refuses
 from lb_stream.core.model.view import ClusterView, Rows
 
 _NUMBER = r"(?:0|[1-9][0-9]{0,9})"
@@ -46,7 +46,7 @@ def _identifiers(text: str) -> list[tuple[int, int, str]]:
 class LaterVersion:
     """The brokers with the latest version among those given."""
 
-    rule = TakesOut.VERSION
+    rule = FilteredBy.VERSION
 
     def __init__(self, view: ClusterView) -> None:
         keys = {text: version_key(text) for text in dict.fromkeys(view.brokers.versions)}

@@ -6,14 +6,14 @@ import numpy as np
 
 from lb_stream.contracts.balancer import MANAGER_CLASSES
 from lb_stream.core.filters.base import FilterContext
-from lb_stream.core.model.rules import TakesOut
+from lb_stream.core.model.rules import FilteredBy
 from lb_stream.core.model.view import ClusterView, Rows
 
 
 class LoadManagerClass:
     """The brokers that advertise the cluster's load manager. Where nobody advertises any, there is nothing to tell apart."""
 
-    rule = TakesOut.LOAD_MANAGER_CLASS
+    rule = FilteredBy.LOAD_MANAGER_CLASS
 
     def __init__(self, view: ClusterView, manager: str) -> None:
         classes = view.brokers.load_managers

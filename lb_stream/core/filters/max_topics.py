@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from lb_stream.core.filters.base import FilterContext
-from lb_stream.core.model.rules import TakesOut
+from lb_stream.core.model.rules import FilteredBy
 from lb_stream.core.model.view import Rows
 
 
 class MaxTopics:
     """A broker with more topics takes nothing more. Under the extensible manager (`strict`) one with as many doesn't either."""
 
-    rule = TakesOut.MAX_TOPICS
+    rule = FilteredBy.MAX_TOPICS
 
     def __init__(self, limit: int, *, strict: bool) -> None:
         self._most = limit - 1 if strict else limit

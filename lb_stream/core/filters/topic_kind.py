@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from lb_stream.core.filters.base import FilterContext
 from lb_stream.core.filters.isolation import Isolation
-from lb_stream.core.model.rules import TakesOut
+from lb_stream.core.model.rules import FilteredBy
 from lb_stream.core.model.view import ClusterView, Rows
 
 
 class TopicKind:
     """Persistent topics, or non-persistent ones if the namespace has had any. An isolation policy overrules it."""
 
-    rule = TakesOut.TOPIC_KIND
+    rule = FilteredBy.TOPIC_KIND
 
     def __init__(self, view: ClusterView, isolation: Isolation) -> None:
         self._brokers, self._marked, self._isolation = (

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lb_stream.core.least_moves.plan import NOBODY, Move, Plan
+from lb_stream.core.least_moves.plan import NO_ROWS, Move, Plan
 from lb_stream.core.model.view import Bools, Floats, Rows
 
 LEAST = 1e-4
@@ -122,7 +122,7 @@ class _Evening:
             self._count(number, 1)
         for number, bundle, destination in change.moves:
             full = (plan.share + plan.demand[bundle] * plan.per_unit).max(axis=1)
-            full[~self._may_take(bundle) | (plan.welcome <= 0) | (full > plan.limit)] = np.inf
+            full[~self._may_take(bundle) | (plan.intake_left <= 0) | (full > plan.limit)] = np.inf
             full[[self.source[number], destination]] = np.inf
             second = int(full.argmin())
             share, other = float(plan.share[destination].max()), float(full[second])
@@ -159,7 +159,7 @@ class _Evening:
     def _stand_ins(self, number: int) -> Rows:
         """Bundles that could move in the place of one: of the same source and the same budget, not much dearer, worth it."""
         plan, bundle, source = self.plan, self.bundle[number], int(self.source[number])
-        rows = self.rows.get(source, NOBODY)
+        rows = self.rows.get(source, NO_ROWS)
         rows = rows[~plan.moved[rows] & (plan.cost[rows] <= DEARER * self.planned_cost[number])]
         rows = rows[plan.demand[rows].max(axis=1, initial=0.0) > 0]
         rows = rows[
@@ -200,7 +200,7 @@ class _Evening:
             if (
                 destination != source
                 and self._may_take(bundle)[destination]
-                and (destination == now or plan.welcome[destination] > 0)
+                and (destination == now or plan.intake_left[destination] > 0)
             ):
                 yield Change(float(peak[row, column]), ((number, bundle, destination),))
                 return
@@ -250,5 +250,5 @@ class _Evening:
         )
         plan.share[source] -= sign * plan.demand[bundle] * plan.per_unit[source]
         plan.share[destination] += sign * plan.demand[bundle] * plan.per_unit[destination]
-        plan.welcome[destination] -= sign
+        plan.intake_left[destination] -= sign
         plan.moved[bundle] = sign > 0

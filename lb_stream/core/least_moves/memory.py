@@ -325,7 +325,7 @@ class LeastMovesMemory:
             between_ms=between_ms,
         )
 
-    def after_touching_up(self, moves: int, now_ms: int) -> LeastMovesMemory:
+    def after_fine_tuning(self, moves: int, now_ms: int) -> LeastMovesMemory:
         """Take that so many moves touch up brokers. None: it is thought about again when as much time has passed as after any."""
         return replace(self, spare=max(self.spare - moves, 0.0), planned_ms=now_ms)
 

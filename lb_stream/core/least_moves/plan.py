@@ -15,13 +15,13 @@ from lb_stream.core.model.view import Bools, Floats, Rows
 from lb_stream.core.shedding.base import Disruption, heaviest_first
 
 NEGLIGIBLE = 1e-9
-A_SWAP = 2
+MOVES_PER_SWAP = 2
 """Moves of an exchange."""
 PARTNERS, SWAPPED = 12, 32
 """Coldest brokers that a stuck source is to swap with, and bundles of each side that are looked at."""
 PUSHED, ASKED, PUSHES = 6, 24, 18
 """The weightiest bundles of a source, the coldest brokers that room could be made at for one, and how often that is tried."""
-NOBODY: Rows = np.empty(0, np.intp)
+NO_ROWS: Rows = np.empty(0, np.intp)
 NEARLY = 1.1
 """Factor on the fewest moves that a source can be relieved with: a plan that needs no more is not improved on."""
 EFFORT = 300
@@ -49,7 +49,7 @@ class State(NamedTuple):
 
     share: Floats
     disruption: Disruption
-    welcome: Rows
+    intake_left: Rows
     moves: list[Move]
 
 
@@ -67,7 +67,7 @@ class Plan:
     aim: float  # and where it is brought to if that takes no more moves
     limit: Floats  # what each destination is filled to at most; -inf: it takes nothing
     disruption: Disruption
-    welcome: Rows  # how many more bundles each broker may be given
+    intake_left: Rows  # how many more bundles each broker may be given
     moves: list[Move] = field(default_factory=list)
     moved: Bools = field(init=False)  # bundles that the plan has moved: none moves twice
 
@@ -77,12 +77,12 @@ class Plan:
     def state(self) -> State:
         """How far it is."""
         return State(
-            self.share.copy(order="F"), self.disruption, self.welcome.copy(), list(self.moves)
+            self.share.copy(order="F"), self.disruption, self.intake_left.copy(), list(self.moves)
         )
 
     def restore(self, state: State) -> None:
         """Go back to there."""
-        self.share, self.welcome = state.share.copy(order="F"), state.welcome.copy()
+        self.share, self.intake_left = state.share.copy(order="F"), state.intake_left.copy()
         self.disruption, self.moves = state.disruption, list(state.moves)
         self.moved[:] = False
         self.moved[[move.bundle for move in self.moves]] = True
@@ -100,7 +100,7 @@ class Plan:
         if before is None:
             return
         best, found = self._rank(source, relieved, before), self.state()
-        if best <= (0.0, max(fewest * NEARLY, A_SWAP)):
+        if best <= (0.0, max(fewest * NEARLY, MOVES_PER_SWAP)):
             return
         tried = 0
         self.restore(before)
@@ -170,16 +170,16 @@ class Plan:
             for broker in np.argsort(full, kind="stable")[:ASKED].tolist():
                 if full[broker] < np.inf:
                     if broker not in covered:
-                        covered[broker] = self._covered(broker, others.get(broker, NOBODY))
+                        covered[broker] = self._covered(broker, others.get(broker, NO_ROWS))
                     made = int(
                         self._needed(enough, broker, covered[broker], self.demand[bundle])[0]
                     )
                     pushes.append((rest + made, float(full[broker]), bundle, broker))
         tried = [
-            (1 + least, partial(self.push, bundle, source, broker, others.get(broker, NOBODY)))
+            (1 + least, partial(self.push, bundle, source, broker, others.get(broker, NO_ROWS)))
             for least, _, bundle, broker in sorted(pushes)[:PUSHES]
         ]
-        return [(A_SWAP, lambda most: self.exchange(source, rows, others, most)), *tried]
+        return [(MOVES_PER_SWAP, lambda most: self.exchange(source, rows, others, most)), *tried]
 
     def push(self, bundle: int, source: int, broker: int, theirs: Rows, most: float) -> bool:
         """Move a large bundle to a broker that has no room for it, and relieve that one; whether that can be."""
@@ -187,7 +187,7 @@ class Plan:
             return False
         after = self._after(bundle, source)
         after[(after > self.limit) & (np.arange(len(after)) != broker)] = np.inf
-        self._carry_out(bundle, source, broker, after)
+        self._record_move(bundle, source, broker, after)
         return self.relieve(broker, theirs, most)
 
     def _still(self, rows: Rows) -> Rows:
@@ -258,7 +258,7 @@ class Plan:
                 source,
                 mine,
                 np.repeat(partners, list(map(len, theirs))),
-                np.concatenate([NOBODY, *theirs]),
+                np.concatenate([NO_ROWS, *theirs]),
             )
             if best is None:
                 break
@@ -330,7 +330,7 @@ class Plan:
         return None
 
     def _fits(self, bundle: int, broker: int) -> bool:
-        return bool(self.welcome[broker] > 0 and self.may_take(bundle)[broker])
+        return bool(self.intake_left[broker] > 0 and self.may_take(bundle)[broker])
 
     def _weightiest(self, source: int, rows: Rows) -> Rows:
         """Bundles that weigh most in what the source has most of."""
@@ -349,7 +349,7 @@ class Plan:
         demand = self.demand[bundle]
         self.share[source] -= demand * self.per_unit[source]
         self.share[destination] += demand * self.per_unit[destination]
-        self.welcome[destination] -= 1
+        self.intake_left[destination] -= 1
         self.moved[bundle] = True
         self.disruption = self.disruption.less(np.array([bundle]))
 
@@ -363,7 +363,7 @@ class Plan:
     def _after(self, bundle: int, source: int) -> Floats:
         """(brokers): how full each would be with a bundle of the source; infinite where it may not be."""
         after: Floats = (self.share + self.demand[bundle] * self.per_unit).max(axis=1)
-        after[~self.may_take(bundle) | (self.limit < 0) | (self.welcome <= 0)] = np.inf
+        after[~self.may_take(bundle) | (self.limit < 0) | (self.intake_left <= 0)] = np.inf
         after[source] = np.inf
         return after
 
@@ -374,10 +374,10 @@ class Plan:
         best = int(after.argmin())
         if after[best] == np.inf:
             return False
-        self._carry_out(bundle, source, best, after)
+        self._record_move(bundle, source, best, after)
         return True
 
-    def _carry_out(self, bundle: int, source: int, destination: int, after: Floats) -> None:
+    def _record_move(self, bundle: int, source: int, destination: int, after: Floats) -> None:
         """Note a move, and who else is the least full with its bundle. `after`: infinite for brokers that have no room for it."""
         share = float(after[destination])
         after[destination] = np.inf

@@ -8,9 +8,10 @@ from functools import cache
 
 import numpy as np
 
-from lb_stream.core.least_moves import told
+from lb_stream.core.least_moves import explanations
 from lb_stream.core.least_moves.config import LeastMovesConfig
 from lb_stream.core.least_moves.even_out import even_out
+from lb_stream.core.least_moves.fine_tune import confident_loads, fine_tune
 from lb_stream.core.least_moves.fleet import (
     FULL,
     Fleet,
@@ -24,7 +25,6 @@ from lb_stream.core.least_moves.memory import UNSERVED_MS, LeastMovesMemory
 from lb_stream.core.least_moves.payback import Payback
 from lb_stream.core.least_moves.plan import Plan
 from lb_stream.core.least_moves.targets import targets
-from lb_stream.core.least_moves.touch_up import known_well, touch_up
 from lb_stream.core.model.refusals import Refusal
 from lb_stream.core.model.view import Bools, ClusterView, Floats, Rows
 from lb_stream.core.placement.base import Best, PlacementContext, placement
@@ -83,12 +83,12 @@ def forget_plan(before: LeastMovesMemory, after: LeastMovesMemory) -> LeastMoves
 TRAITS = Traits(
     manager="any",
     chooses_destination=True,
-    sees_the_round=True,
+    sees_own_decisions=True,
     observe=observe,
     learn_moves=learn_moves,
     forget_plan=forget_plan,
     paces_itself=True,
-    at_once={"least_moves_patience_ms": 0},
+    no_wait_settings={"least_moves_patience_ms": 0},
 )
 
 
@@ -104,9 +104,13 @@ def shed_least(context: Context) -> tuple[Unloads, LeastMovesMemory]:
     hot, surely, memory, refusals = _hot(context, fleet, peak, target)
     usage = np.where(open_, peak * target, np.nan)
     facts = PlanFacts(
-        0, usage, target, config.least_moves_trigger, told.unsure(memory, _names(view, open_))
+        0,
+        usage,
+        target,
+        config.least_moves_trigger,
+        explanations.unsure(memory, _names(view, open_)),
     )
-    known = None if hot.any() else known_well(view, fleet, peak, memory, config)
+    known = None if hot.any() else confident_loads(view, fleet, peak, memory, config)
     if known is None and not hot.any():
         return Unloads((), tuple(refusals), facts), memory
     above = surely if known is None else known
@@ -132,11 +136,11 @@ def shed_least(context: Context) -> tuple[Unloads, LeastMovesMemory]:
         return sources
 
     if known is not None:
-        sources = touch_up(plan, relieve, known, int(memory.spare))
+        sources = fine_tune(plan, relieve, known, int(memory.spare))
         fewest, limit, memory = (
             len(sources),
             plan.enough,
-            memory.after_touching_up(len(plan.moves), view.now_ms),
+            memory.after_fine_tuning(len(plan.moves), view.now_ms),
         )
         even_out(plan, others, lately)
     else:
@@ -144,18 +148,20 @@ def shed_least(context: Context) -> tuple[Unloads, LeastMovesMemory]:
         sources, fewest = _evenly(plan, relieve, levels, config)
         even_out(plan, others, lately)
         if (
-            came_from and (plan.welcome[open_] > 0).all()
+            came_from and (plan.intake_left[open_] > 0).all()
         ):  # else somebody takes more once what is coming has come
             _send_back(context, plan, sources, rows, others)
         limit = config.least_moves_trigger
-        refusals += told.left_undone(view, plan, sources, rows, target, config.least_moves_enough)
+        refusals += explanations.left_undone(
+            view, plan, sources, rows, target, config.least_moves_enough
+        )
         memory = memory.after_plan(
             len(plan.moves),
             levels[config.least_moves_enough],
             config.least_moves_spare,
             view.now_ms,
         )
-    proposals = told.proposals(plan, peak, target, limit)
+    proposals = explanations.proposals(plan, peak, target, limit)
     return Unloads(proposals, tuple(refusals), replace(facts, fewest=fewest)), replace(
         memory, left=_left(context, plan)
     )
@@ -186,7 +192,7 @@ def _plan(
         aim=config.least_moves_aim,
         limit=np.where(open_, np.minimum(config.least_moves_destination, FULL / target), -np.inf),
         disruption=context.disruption,
-        welcome=config.least_moves_into_broker - coming,
+        intake_left=config.least_moves_into_broker - coming,
     )
 
 
@@ -236,9 +242,9 @@ def _hot(
     if hot.any() and now_ms >= calm_ms:
         surely = np.where(brokers.reachable, peak - (sure - trigger), -np.inf)
         hot |= surely > config.least_moves_enough
-    refusals = told.waiting(context.view, above & ~hot, waited_ms, patience_ms, calm_ms)
+    refusals = explanations.waiting(context.view, above & ~hot, waited_ms, patience_ms, calm_ms)
     unsure = brokers.reachable & (peak > trigger) & ~above
-    refusals += told.within_noise(
+    refusals += explanations.within_noise(
         context.view, np.flatnonzero(unsure & ~hot), peak * target, sure * target
     )
     return hot, surely, replace(memory, hot=since), refusals

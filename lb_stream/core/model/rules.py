@@ -441,7 +441,7 @@ class Refuses:
     )
 
 
-class TakesOut:
+class FilteredBy:
     """Why a broker is no candidate."""
 
     OVERLOADED = Rule("overloaded", "too full to take it")
@@ -464,7 +464,7 @@ def _named(kind: type) -> dict[str, Rule]:
     return {rule.name: rule for rule in vars(kind).values() if isinstance(rule, Rule)}
 
 
-DECIDES, REFUSES, TAKES_OUT = _named(Decides), _named(Refuses), _named(TakesOut)
+DECIDES, REFUSES, FILTERED_BY = _named(Decides), _named(Refuses), _named(FilteredBy)
 """Name → rule, of each kind."""
 
 

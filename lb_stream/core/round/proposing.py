@@ -129,7 +129,7 @@ def _without_what_waits(state: RoundState) -> RoundState:
     after = replace(memory, pending=(*memory.pending, *pending))
     ordered = apply_pending_moves(state.view, [*state.decisions, *state.queued_moves()], True)
     view = apply_pending_moves(ordered, pending, True)
-    fork = state.aside(replace(state.inputs, view=view, memory=after))
+    fork = state.fork(replace(state.inputs, view=view, memory=after))
     count_loads(fork)
     count_preallocated(fork)
     return fork

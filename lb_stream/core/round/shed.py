@@ -14,7 +14,7 @@ from lb_stream.core.disruption.holds import Holds
 from lb_stream.core.filters import AntiAffinity, domains_of
 from lb_stream.core.model.names import namespace_of
 from lb_stream.core.model.refusals import Refusal, refusal
-from lb_stream.core.model.rules import Decides, Refuses, Rule, TakesOut
+from lb_stream.core.model.rules import Decides, FilteredBy, Refuses, Rule
 from lb_stream.core.model.view import Bools, ClusterView, Ints, Rows, apply_pending_moves
 from lb_stream.core.observing.outcomes import Outcome
 from lb_stream.core.round.limits import MoveBudget, holds_of
@@ -173,7 +173,7 @@ def _as_decided(state: RoundState) -> ClusterView:
     if not state.config.balancer.count_pending_moves:
         return state.view
     decided = state.decisions
-    if not traits_of(state.config.shedder).sees_the_round:
+    if not traits_of(state.config.shedder).sees_own_decisions:
         decided = [decision for decision in decided if _comes_by_order(state, decision)]
     return apply_pending_moves(state.view, [*decided, *state.queued_moves()], moves_count=True)
 
@@ -447,8 +447,8 @@ def place_shed(state: RoundState, bundle: int) -> Choice | Refusal:
             Refuses.SHIFTS_OVERLOAD, source, [name], saw=after[[least]], limit=float(limit[least])
         )
     steps += (
-        (TakesOut.SHIFTS_OVERLOAD.name, rows, fitting),
-        (TakesOut.BEING_RELIEVED.name, fitting, wanted),
+        (FilteredBy.SHIFTS_OVERLOAD.name, rows, fitting),
+        (FilteredBy.BEING_RELIEVED.name, fitting, wanted),
     )
     return state.place_among(bundle, wanted, steps, choice) or refusal(
         Refuses.NO_CANDIDATE, source, [name], limit=1
@@ -560,7 +560,7 @@ class _Repair:
         left = targets.without_bundle(bundle)
         limit = max(self.state.config.balancer.overloaded_threshold_percent / 100.0, left)
         fitting = apart[targets.with_bundle(bundle, apart) <= limit]
-        steps += ((self.rule.name, rows, apart), (TakesOut.SHIFTS_OVERLOAD.name, apart, fitting))
+        steps += ((self.rule.name, rows, apart), (FilteredBy.SHIFTS_OVERLOAD.name, apart, fitting))
         return self.state.place_among(bundle, fitting, steps) if len(fitting) else None
 
     def _decide(self, bundle: int, source: int, choice: Choice, others: float) -> None:

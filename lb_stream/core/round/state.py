@@ -17,7 +17,7 @@ from lb_stream.core.filters.candidates import Candidates, Steps
 from lb_stream.core.model.memory import Memory, Pending, Retry
 from lb_stream.core.model.refusals import Refusal, refusal
 from lb_stream.core.model.registry import Strategy
-from lb_stream.core.model.rules import Refuses, Rule, TakesOut
+from lb_stream.core.model.rules import FilteredBy, Refuses, Rule
 from lb_stream.core.model.view import Bools, ClusterView, Floats, Rows
 from lb_stream.core.observing.liveness import Liveness
 from lb_stream.core.observing.outcomes import Settled
@@ -152,7 +152,7 @@ class RoundState:
         )
         return RoundState(inputs, ledger, CommandResponder(inputs.memory.orders))
 
-    def aside(self, inputs: RoundInputs) -> RoundState:
+    def fork(self, inputs: RoundInputs) -> RoundState:
         """The same round with other inputs. What is decided there is decided there only; refusals and what strategies learn are this one's.
 
         The rows of bundles and brokers must be the same.
@@ -199,7 +199,7 @@ class RoundState:
             if not failed[others].all():
                 willing = others[~failed[others]]
                 return self.place_among(
-                    bundle, willing, (*steps, (TakesOut.FAILED_BEFORE.name, others, willing))
+                    bundle, willing, (*steps, (FilteredBy.FAILED_BEFORE.name, others, willing))
                 )
         return self._choose(bundle, (pool.kept, pool.steps), (pool.allowed, pool.policy_steps))
 
@@ -348,9 +348,9 @@ class RoundState:
             self._candidate(
                 names[row],
                 score if isfinite(score) else None,
-                TakesOut.OVERLOADED.name
+                FilteredBy.OVERLOADED.name
                 if isinf(score)
-                else TakesOut.NO_LOAD_DATA.name
+                else FilteredBy.NO_LOAD_DATA.name
                 if isnan(score)
                 else None,
             )

@@ -235,7 +235,7 @@ class Traits:
     chooses_destination: bool = (
         False  # its proposals name their destination; else placement finds one
     )
-    sees_the_round: bool = False  # its view has what this very round has decided carried out; else it decides on what was there before
+    sees_own_decisions: bool = False  # its view has what this very round has decided carried out; else it decides on what was there before
     paces_itself: bool = False  # it is asked with every new report, whatever the shedding interval
     observe: Observer | None = None
     learn_moves: MoveLearner | None = None
@@ -243,7 +243,7 @@ class Traits:
     loads: Callable[[Any], Mapping[str, float]] | None = (
         None  # its memory → broker's smoothed usage, for placement to go by
     )
-    at_once: Mapping[str, Any] = field(
+    no_wait_settings: Mapping[str, Any] = field(
         default_factory=dict
     )  # settings by which it waits for nothing: for who asks it without a past
 

@@ -90,7 +90,7 @@ BelowAverage = Callable[[ClusterView, Any, Floats, list[Refusal]], list[Need]]
 """(view, config, smoothed usage, refusals to add to) → who should shed for the sake of brokers far below the average."""
 
 
-def forget_who_left(
+def drop_departed_brokers(
     view: ClusterView, _config: AboveAverageConfig, memory: ThresholdMemory
 ) -> ThresholdMemory:
     """In every round: a broker that is gone between two passes starts anew when it comes back."""
@@ -102,7 +102,7 @@ def forget_who_left(
     return ThresholdMemory({name: usage for name, usage in memory.usage.items() if name in alive})
 
 
-TRAITS = Traits(observe=forget_who_left)
+TRAITS = Traits(observe=drop_departed_brokers)
 
 
 @shedder(

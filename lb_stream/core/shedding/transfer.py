@@ -199,7 +199,7 @@ TRAITS = Traits(
     observe=observe,
     forget_plan=forget_plan,
     loads=followed_loads,
-    at_once={"hit_count_threshold": 0},
+    no_wait_settings={"hit_count_threshold": 0},
 )
 
 

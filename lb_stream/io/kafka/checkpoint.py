@@ -12,13 +12,13 @@ from lb_stream.contracts.settings import Settings
 from lb_stream.io.kafka.options import client_options
 from lb_stream.io.kafka.rights import require_rights
 from lb_stream.store import Store, checkpoint_of
-from lb_stream.stream.ports import Stopped
+from lb_stream.stream.ports import FatalError
 
 Offsets = dict[tuple[str, int], int]
 """(topic, partition) → first offset that is not read any more."""
 
 
-class LostRecords(Stopped):
+class LostRecords(FatalError):
     """Kafka no longer has records that come next; the text names them and says how to go on."""
 
 

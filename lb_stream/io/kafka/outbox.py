@@ -20,15 +20,15 @@ from lb_stream.contracts.decisions import SCHEMA_VERSION
 from lb_stream.contracts.settings import Settings, TopicSettings
 from lb_stream.io.kafka.options import client_options
 from lb_stream.io.kafka.rights import REFUSALS, denied, denied_in
-from lb_stream.stream.ports import Logged, Stopped
+from lb_stream.stream.ports import FatalError, Logged
 from lb_stream.stream.task.crash import crash_point
 
 
-class Fenced(Stopped):
+class Fenced(FatalError):
     """Another job publishes under this pipeline's transactional id now."""
 
 
-class KafkaAway(RuntimeError):
+class KafkaUnavailable(RuntimeError):
     """Kafka doesn't answer. Once it does, the job begins anew as after a restart: what has been logged is published then."""
 
 
@@ -98,10 +98,14 @@ class Outbox:
         self.watermark = otherwise if found is None or found < 0 else found
 
     def publish(self, logged: Logged) -> None:
-        """Publish a batch, once. One with nothing to say, or published before, has its transaction too: it tells whether we are fenced.
+        """Publish a batch, once.
 
-        Raises Fenced when another job has started, Denied when a right is missing, and KafkaAway when it isn't known whether the batch is
-        published: then this outbox is of no more use.
+        A batch that is empty or already published has its transaction too: it shows whether this
+        job is fenced.
+
+        Raises Fenced when another job has started, Denied when a right is missing, and
+        KafkaUnavailable when it isn't known whether the batch is published: then this outbox can't
+        be used any more.
         """
         records = _records(logged, self._topics) if logged.log_seq >= self.watermark else ()
         watermark = max(self.watermark, logged.log_seq + 1)
@@ -110,7 +114,7 @@ class Outbox:
                 lambda: self._transact(records, watermark), lambda: self._steps, LONGEST_S
             )
         except TimeoutError as error:
-            raise KafkaAway(f"Kafka has not answered for {LONGEST_S} s") from error
+            raise KafkaUnavailable(f"Kafka has not answered for {LONGEST_S} s") from error
         except REFUSALS as error:
             raise denied(self._settings, error) from error
         except KafkaError as error:
@@ -122,7 +126,7 @@ class Outbox:
                 ) from error
             if (refused := denied_in(self._settings, str(error))) is not None:
                 raise refused from error
-            raise KafkaAway(f"Kafka did not take the batch ({error})") from error
+            raise KafkaUnavailable(f"Kafka did not take the batch ({error})") from error
         self.watermark = watermark
 
     def _transact(

@@ -9,13 +9,13 @@ from lb_stream.access.refusals import REFUSED, LoginRefused, Refusal, refusal_in
 from lb_stream.access.roles import names_in, rights_of
 from lb_stream.contracts.settings import Settings
 from lb_stream.io.kafka.preflight import by_name, require
-from lb_stream.stream.ports import Stopped
+from lb_stream.stream.ports import FatalError
 
 REFUSALS = REFUSED
 """What kafka-python raises."""
 
 
-class Denied(Stopped):
+class Denied(FatalError):
     """Kafka does not let this user do what the job needs; the text says what and how to go on."""
 
 

@@ -12,11 +12,11 @@ from lb_stream.contracts.commands import Claim, Tick
 from lb_stream.contracts.settings import Settings
 from lb_stream.io.kafka.outbox import Outbox
 from lb_stream.io.leadership.leader import Leader, last_leader
-from lb_stream.io.leadership.member import Bystanders
+from lb_stream.io.leadership.member import StandbyTracker
 from lb_stream.io.leadership.signs import SignReader, SignSender, sent_by_us, silence_ms
-from lb_stream.io.leadership.succession import Heard
+from lb_stream.io.leadership.succession import ReceivedRecord
 from lb_stream.store import tables_of
-from lb_stream.stream.ports import Stopped
+from lb_stream.stream.ports import FatalError
 
 logger = logging.getLogger(__name__)
 
@@ -31,16 +31,16 @@ class Ticks:
 
     def __init__(self, settings: Settings) -> None:
         self._reader = SignReader(settings)
-        self.bystanders = Bystanders()
+        self.bystanders = StandbyTracker()
 
-    def last(self) -> Heard | None:
+    def last(self) -> ReceivedRecord | None:
         """The last one there is now; None: there is none among the last records, or it says that its job has stopped."""
         last = max(
             self._ticks(self._reader.to_end()), key=lambda tick: tick.append_ms, default=None
         )
         return None if last is None or last.sign.ends else last  # type: ignore[attr-defined]
 
-    def next(self, within_ms: float) -> Heard | None:
+    def next(self, within_ms: float) -> ReceivedRecord | None:
         """One that comes within this time; None: none has."""
         until = time.monotonic() + within_ms / 1000
         while (left_ms := (until - time.monotonic()) * 1000) > 0 and self._reader.there:
@@ -52,12 +52,12 @@ class Ticks:
         """Release the connections."""
         self._reader.close()
 
-    def _ticks(self, heard: list[Heard]) -> Iterator[Heard]:
+    def _ticks(self, heard: list[ReceivedRecord]) -> Iterator[ReceivedRecord]:
         self.bystanders.take(heard)
         return (one for one in heard if isinstance(one.sign, Tick))
 
 
-def who_runs(settings: Settings) -> Leader | None:
+def find_leader(settings: Settings) -> Leader | None:
     """The job that runs this pipeline now; None: nobody does. Raises KafkaError when nobody answers.
 
     On this machine its process tells at once. Of another machine's job a tick must come while we wait: who was killed a moment ago
@@ -122,17 +122,17 @@ def told(leader: Leader) -> str:
     return f"process {leader.pid} on {leader.host} (epoch {leader.epoch}{since})"
 
 
-def make_way(settings: Settings, take_over: bool) -> None:
-    """Make sure that this job is the only one of its pipeline. Raises Stopped when another one runs and isn't to be replaced.
+def require_no_leader(settings: Settings, take_over: bool) -> None:
+    """Make sure that this job is the only one of its pipeline. Raises FatalError when another one runs and isn't to be replaced.
 
     Raises KafkaError when nobody answers.
     """
-    leader = who_runs(settings)
+    leader = find_leader(settings)
     if leader is None:
         return
     pipeline = settings.stream.pipeline_id
     if not take_over:
-        raise Stopped(
+        raise FatalError(
             f"the pipeline {pipeline!r} is run already by {told(leader)}, which goes on undisturbed. To replace it stop it first, or "
             f"start this one with --take-over: that shuts it out of publishing, waits for its end and goes on where its log ends. A job "
             f"beside it needs a stream.pipeline_id, tables and a checkpoint of its own"
@@ -154,7 +154,7 @@ def make_way(settings: Settings, take_over: bool) -> None:
 
 def shut_out(settings: Settings, leader: Leader, wait_s: float = LONGEST_END_S) -> bool:
     """Let a job publish no more, and wait until it has ended or stands by. Returns whether it has; it can't do any harm either way."""
-    bystanders, outbox = Bystanders(), Outbox(settings)
+    bystanders, outbox = StandbyTracker(), Outbox(settings)
     with closing(SignReader(settings)) as reader, closing(outbox):
         bystanders.take(reader.to_end())
         with closing(SignSender(settings)) as sender:  # others that stand by leave it to this job
@@ -163,7 +163,7 @@ def shut_out(settings: Settings, leader: Leader, wait_s: float = LONGEST_END_S) 
         until = time.monotonic() + wait_s
         while (
             f"{leader.host}:{leader.pid}" not in bystanders.now
-            and (now := who_runs(settings)) is not None
+            and (now := find_leader(settings)) is not None
             and now.epoch == leader.epoch
         ):
             if time.monotonic() > until:

@@ -11,11 +11,11 @@ from contextlib import closing
 from kafka.errors import UnknownTopicOrPartitionError
 
 from lb_stream.access.refusals import AGAIN_S, Refusals
-from lb_stream.contracts.commands import Claim, HandOver, Sign, Standby
+from lb_stream.contracts.commands import Claim, HandOver, LeadershipRecord, Standby
 from lb_stream.contracts.settings import Settings
 from lb_stream.io.leadership.clock import Clock
 from lb_stream.io.leadership.signs import SignReader, SignSender, sent_by_us, silence_ms
-from lb_stream.io.leadership.succession import Action, Follower, Heard, Standing
+from lb_stream.io.leadership.succession import Action, Follower, ReceivedRecord, Standing
 
 logger = logging.getLogger(__name__)
 
@@ -28,14 +28,14 @@ FRESH_MS = 3 * BEAT_MS
 RETRY_S = 0.5
 
 
-class Bystanders:
+class StandbyTracker:
     """The jobs that stand by, by what all signs say."""
 
     def __init__(self) -> None:
-        self._last: dict[str, Heard] = {}
+        self._last: dict[str, ReceivedRecord] = {}
         self._newest_ms = 0
 
-    def take(self, heard: Iterable[Heard]) -> None:
+    def take(self, heard: Iterable[ReceivedRecord]) -> None:
         """Hear some more."""
         for one in heard:
             self._newest_ms = max(self._newest_ms, one.append_ms)
@@ -70,7 +70,7 @@ class Member:
         self._stop = threading.Event()
         self._called = threading.Event()
         self._thread = threading.Thread(target=self._run, name="member", daemon=True)
-        self._bystanders = Bystanders()
+        self._bystanders = StandbyTracker()
         self._beat_at = 0.0
         self._refusals = Refusals(settings.kafka.bootstrap_servers, settings.kafka.options)
         self._doing = "Read"
@@ -129,7 +129,7 @@ class Member:
                 ):
                     if not reader.there:
                         raise UnknownTopicOrPartitionError(self._settings.topics.commands)
-                    early: list[Heard] = []
+                    early: list[ReceivedRecord] = []
                     while not self._stop.is_set():
                         self._look(reader, sender, early)
                         early = reader.next(LOOK_MS)
@@ -145,7 +145,7 @@ class Member:
                 self.away = f"{type(error).__name__}: {error}"
                 self._stop.wait(AGAIN_S if refused else RETRY_S)
 
-    def _look(self, reader: SignReader, sender: SignSender, early: list[Heard]) -> None:
+    def _look(self, reader: SignReader, sender: SignSender, early: list[ReceivedRecord]) -> None:
         if self._begin_anew:
             self._begin_anew = self._leading = False
             self._follower.begin_anew()
@@ -169,12 +169,12 @@ class Member:
             self._beat_at = _now_ms()
             self._send(sender, sent_by_us(Standby, self._settings, self._epoch, warm=self.warm))
 
-    def _send(self, sender: SignSender, sign: Sign) -> None:
+    def _send(self, sender: SignSender, sign: LeadershipRecord) -> None:
         self._doing = "Write"
         sender.send(sign)
         self._doing = "Read"
 
-    def _be_asked(self, heard: list[Heard]) -> None:
+    def _be_asked(self, heard: list[ReceivedRecord]) -> None:
         """Note the wish of somebody that another job leads, if another one is there."""
         for one in heard:
             if (

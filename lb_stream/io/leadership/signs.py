@@ -13,11 +13,11 @@ from kafka.errors import KafkaTimeoutError
 from pydantic import ValidationError
 from pydantic_core import from_json
 
-from lb_stream.contracts.commands import SIGNS, Sign
+from lb_stream.contracts.commands import LEADERSHIP_RECORDS, LeadershipRecord
 from lb_stream.contracts.settings import Settings
 from lb_stream.io.kafka.options import client_options
 from lb_stream.io.leadership.leader import this_host
-from lb_stream.io.leadership.succession import Heard
+from lb_stream.io.leadership.succession import ReceivedRecord
 
 LAST_RECORDS = 500
 """So many of the commands topic are looked at for signs: commands may stand between them."""
@@ -38,7 +38,7 @@ def silence_ms(settings: Settings) -> int:
     return max(settings.stream.failover_after_ms, SILENCE_TICKS * settings.stream.tick_interval_ms)
 
 
-def sent_by_us(kind: type[Sign], settings: Settings, epoch: int, **fields: Any) -> Any:
+def sent_by_us(kind: type[LeadershipRecord], settings: Settings, epoch: int, **fields: Any) -> Any:
     """A sign of this process, of the model `kind`."""
     name, now_ms = settings.stream.pipeline_id, time.time_ns() // 1_000_000
     given: Mapping[str, Any] = {
@@ -69,7 +69,7 @@ class SignSender:
         )
         self._producer = KafkaProducer(**options)
 
-    def send(self, sign: Sign) -> None:
+    def send(self, sign: LeadershipRecord) -> None:
         """Send one; returns when Kafka has it. Raises KafkaError: then Kafka may take it yet, within the same time again."""
         self._producer.send(self._topic, key=b"", value=sign.to_json().encode()).get(
             timeout=LONGEST_SENDING_MS / 1000
@@ -102,9 +102,9 @@ class SignReader:
         ).items():
             self._consumer.seek(place, max(begin, ends[place] - LAST_RECORDS))
 
-    def to_end(self) -> list[Heard]:
+    def to_end(self) -> list[ReceivedRecord]:
         """All that is new, up to where the topic ends now. Raises KafkaError when that can't be read soon."""
-        ends, found = self._ends(), list[Heard]()
+        ends, found = self._ends(), list[ReceivedRecord]()
         until = time.monotonic() + LONGEST_READING_MS / 1000
         while any(
             (self._consumer.position(place, timeout_ms=ANSWER_MS) or 0) < end
@@ -120,7 +120,7 @@ class SignReader:
         """Whether there is a topic."""
         return bool(self._places)
 
-    def next(self, within_ms: float) -> list[Heard]:
+    def next(self, within_ms: float) -> list[ReceivedRecord]:
         """The first that come within this time; none: none have."""
         until = time.monotonic() + within_ms / 1000
         while self._places and (left := until - time.monotonic()) > 0:
@@ -139,19 +139,19 @@ class SignReader:
             else {}
         )
 
-    def _poll(self, timeout_ms: int) -> Iterator[Heard]:
+    def _poll(self, timeout_ms: int) -> Iterator[ReceivedRecord]:
         for some in self._consumer.poll(timeout_ms=timeout_ms).values():
             for record in some:
                 sign = read_sign(record.value or b"")
                 if sign is not None and sign.pipeline == self._pipeline:
-                    yield Heard(sign, record.timestamp)
+                    yield ReceivedRecord(sign, record.timestamp)
 
 
-def read_sign(value: bytes) -> Sign | None:
+def read_sign(value: bytes) -> LeadershipRecord | None:
     """A sign; None: the record is something else, a command mostly."""
     try:
         fields = from_json(value)
-        kind = SIGNS.get(str(fields.get("kind"))) if isinstance(fields, dict) else None
+        kind = LEADERSHIP_RECORDS.get(str(fields.get("kind"))) if isinstance(fields, dict) else None
         return None if kind is None else kind.model_validate_json(value)
     except (ValueError, ValidationError):
         return None

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from lb_stream.contracts.commands import Claim, Sign, Tick
+from lb_stream.contracts.commands import Claim, LeadershipRecord, Tick
 
 CLAIM_MS = 20_000
 """Who has claimed has this long until its first tick; then others may claim."""
@@ -21,10 +21,10 @@ CLAIM_AGAIN_MS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class ReceivedRecord:
     """A sign, and Kafka's time of it."""
 
-    sign: Sign
+    sign: LeadershipRecord
     append_ms: int
 
 
@@ -43,11 +43,11 @@ class Standing:
     `heir`: the claim that counts, until a job ticks that began to lead after it, its own or one that was faster.
     """
 
-    tick: Heard | None = None
-    heir: Heard | None = None
+    tick: ReceivedRecord | None = None
+    heir: ReceivedRecord | None = None
     vacant: bool = False
 
-    def after(self, heard: Heard, failover_ms: int) -> Standing:
+    def after(self, heard: ReceivedRecord, failover_ms: int) -> Standing:
         """With one more record of the topic."""
         if isinstance(heard.sign, Tick):
             return self._after_tick(heard.sign, heard)
@@ -55,7 +55,7 @@ class Standing:
             return replace(self, heir=heard)
         return self
 
-    def _after_tick(self, tick: Tick, heard: Heard) -> Standing:
+    def _after_tick(self, tick: Tick, heard: ReceivedRecord) -> Standing:
         if (
             tick.ends
         ):  # of one that was shut out meanwhile it says nothing about the one that leads now
@@ -85,7 +85,7 @@ class Standing:
         return at_ms - self.tick.append_ms >= failover_ms
 
 
-def patience_ms(claim: Sign) -> int:
+def patience_ms(claim: LeadershipRecord) -> int:
     """How long others wait for the first tick of a job that has claimed."""
     return FORCED_CLAIM_MS if isinstance(claim, Claim) and claim.forced else CLAIM_MS
 
@@ -104,7 +104,10 @@ class Follower:
     _claimed: tuple[str, float] | None = None  # id of its claim, when it was made
 
     def look(
-        self, heard: Iterable[Heard] | None, asked_at: float, answered_at: float | None = None
+        self,
+        heard: Iterable[ReceivedRecord] | None,
+        asked_at: float,
+        answered_at: float | None = None,
     ) -> Action:
         """One look at the topic. `heard`: all that is new there, read to its end; None: Kafka didn't answer.
 

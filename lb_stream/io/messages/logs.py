@@ -27,7 +27,7 @@ class Lines(logging.Formatter):
         return shown(hide(super().format(record)), "\n\t")
 
 
-class KafkaSeldom(logging.Filter):
+class KafkaLogRateLimiter(logging.Filter):
     """Lets one line a minute of Kafka's client through: it logs every attempt to reconnect."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -57,7 +57,7 @@ def set_up(level: int = logging.INFO) -> None:
     """Log to stderr."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(Lines("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    handler.addFilter(KafkaSeldom())
+    handler.addFilter(KafkaLogRateLimiter())
     logging.basicConfig(level=level, handlers=[handler])
     logging.getLogger("py4j").setLevel(
         logging.CRITICAL

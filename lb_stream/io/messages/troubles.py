@@ -17,7 +17,7 @@ EXIT_CODES = {
         2,
     ),
     **dict.fromkeys(("LoginRefused", "NotLetIn"), 2),
-    **dict.fromkeys(("JarsError", "KafkaError", "KafkaAway", "Stopped", "Refusal"), 1),
+    **dict.fromkeys(("JarsError", "KafkaError", "KafkaUnavailable", "StreamError", "Refusal"), 1),
 }
 """Name of a class of ours, whose text is made for users → exit code. By name: their modules may be slow to import."""
 

@@ -199,7 +199,7 @@ class Table(DeltaTable):
     def _made(self, content: bytes, durable: bool) -> bool:
         """Write the next version. False: somebody else has."""
         began, version = time.monotonic(), self.newest + 1
-        if not self.store.put_if_absent(_file(version), content, lasts=durable) and not self._is(
+        if not self.store.put_if_absent(_file(version), content, durable=durable) and not self._is(
             version, content
         ):
             return False

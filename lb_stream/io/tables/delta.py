@@ -38,7 +38,7 @@ from lb_stream.io.tables.commits import (
     Table,
 )
 from lb_stream.store import Store
-from lb_stream.stream.ports import Stopped
+from lb_stream.stream.ports import FatalError
 
 ONLY_COMMIT = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 """Commit properties for everybody but the table's own writer, who alone makes checkpoints and removes old files of `_delta_log`."""
@@ -51,7 +51,7 @@ WRITER_VERSION = 2
 STATS_COLUMNS = "delta.dataSkippingStatsColumns"
 
 
-class UnfitTable(Stopped):
+class UnfitTable(FatalError):
     """A table has other columns than this version of the program writes; the text names them and says what to do."""
 
 
@@ -309,7 +309,7 @@ def write_parts(
             writer.write_table(part)
             bounds.take(part)
     content = out.getvalue()
-    table.store.put_whole(path, content, lasts=durable)
+    table.store.put(path, content, durable=durable)
     now_ms = time.time_ns() // 1_000_000
     return AddAction(
         path=path,

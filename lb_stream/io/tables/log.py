@@ -17,13 +17,13 @@ from lb_stream.io.tables.commits import COMMIT_ATTEMPTS, COMMIT_TROUBLES, Mark, 
 from lb_stream.io.tables.compaction import TIDY_EVERY, tidy
 from lb_stream.io.tables.delta import add_files, by_numbers, committed, open_table, write_rows
 from lb_stream.store import Store
-from lb_stream.stream.ports import Logged, Stopped
+from lb_stream.stream.ports import FatalError, Logged
 
 READ_ROWS = 5_000
 """Rows of the log that are held at a time while missed batches are read: a row may hold megabytes."""
 
 
-class LogError(Stopped):
+class LogError(FatalError):
     """The log is not as this job left it; the text says what to do."""
 
 

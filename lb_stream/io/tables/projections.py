@@ -99,7 +99,7 @@ FILE_TABLES: tuple[TableSpec, ...] = (BROKER_LOADS, REJECTED_REPORTS)
 
 
 @dataclass(frozen=True, slots=True)
-class Present:
+class LatestRowTable:
     """A table that holds the present: of each bundle the last row that the log has.
 
     The log's column has the table's name. Where the table's column `by` says `end`, there is none.
@@ -116,8 +116,8 @@ class Present:
 
 
 PRESENT_TABLES = (
-    Present(OWNERSHIP, "state", "Init"),
-    Present(MERGE_ADVICE, "owner", ""),
+    LatestRowTable(OWNERSHIP, "state", "Init"),
+    LatestRowTable(MERGE_ADVICE, "owner", ""),
 )
 _PRESENT_SPECS = tuple(table.spec for table in PRESENT_TABLES)
 
@@ -168,7 +168,7 @@ class Projections:
         for present in PRESENT_TABLES:
             self._project_present(present, logged)
         if len(logged.rounds):
-            self._keep_up(logged.log_seq)
+            self._run_upkeep(logged.log_seq)
 
     def recorded(self, clusters: Collection[str]) -> Mapping[str, Mapping[str, int]]:
         """The ownership records of some clusters: cluster → bundle → version."""
@@ -300,7 +300,7 @@ class Projections:
                     "%s lacks %d rows: the file %s is gone", spec.name, file["rows"], file["path"]
                 )
 
-    def _keep_up(self, log_seq: int) -> None:
+    def _run_upkeep(self, log_seq: int) -> None:
         """What keeps the cost of batches and starts from growing with their number; the tables take turns."""
         self._batches += 1
         for number, (spec, table) in enumerate(self._following()):
@@ -324,7 +324,7 @@ class Projections:
         """Note that a table has all of the log up to this batch, rows or not."""
         commit_once(table, (self._app, log_seq), lambda marks: add_files(table, spec, (), marks))
 
-    def _project_present(self, present: Present, logged: Logged) -> None:
+    def _project_present(self, present: LatestRowTable, logged: Logged) -> None:
         """Put the last row of each bundle in the place of its earlier one; a bundle of which it is the end has none."""
         last, spec, keyed = present.last(logged), present.spec, self._keyed[present.spec.name]
         if not last:

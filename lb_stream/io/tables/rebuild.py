@@ -35,7 +35,7 @@ from lb_stream.io.tables.delta import (
 from lb_stream.io.tables.log import LogError, pipeline_of, read_batches
 from lb_stream.io.tables.projections import FILE_TABLES, PRESENT_TABLES, ROW_TABLES, named_files
 from lb_stream.store import Store
-from lb_stream.stream.ports import Logged, Stopped
+from lb_stream.stream.ports import FatalError, Logged
 
 CHUNK_ROWS = 50_000
 FILE_BYTES = 128 * 2**20
@@ -47,7 +47,7 @@ Report = Callable[[str, int, int], None]
 """Is told how far a table is: its name, batches done, batches in all."""
 
 
-class RebuildRefused(Stopped):
+class RebuildRefused(FatalError):
     """A table can't be written anew; it is as it was. The text says why and what to do."""
 
 

@@ -162,7 +162,7 @@ def _asked(here: Standing, tried: Mapping[str, Any]) -> tuple[ClusterConfig, Mem
     if here.config.shedder.name != config.shedder.name:
         remembered.pop(config.shedder.name, None)
     if config.shedder.name not in remembered:
-        config = cluster_config({**settings, **traits.at_once, **tried})
+        config = cluster_config({**settings, **traits.no_wait_settings, **tried})
     orders = replace(here.orders, settings={}, paused=False)
     return config, replace(here.memory, orders=orders, strategies=remembered, last_shed_ms=None)
 

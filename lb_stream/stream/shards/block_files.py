@@ -36,7 +36,7 @@ class BlockWriter:
 
     checkpoint: Store
     name: str
-    lasts: bool = True  # it is needed after the batch, whatever happens to the machine
+    durable: bool = True  # it is needed after the batch, whatever happens to the machine
     _draft: Draft | None = field(default=None, init=False)
     _at: int = field(default=0, init=False)
     _written: dict[str, pa.Buffer] = field(
@@ -46,7 +46,7 @@ class BlockWriter:
     def put(self, table: pa.Table) -> str:
         """Write a block. Returns its reference, good once the file is closed."""
         if self._draft is None:
-            self._draft = self.checkpoint.begin(f"{FOLDER}/{self.name}", self.lasts)
+            self._draft = self.checkpoint.begin(f"{FOLDER}/{self.name}", self.durable)
         out = self._draft.out
         out.write(b"\0" * (-self._at % ALIGNMENT))
         begin = self._at + -self._at % ALIGNMENT

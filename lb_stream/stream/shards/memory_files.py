@@ -41,7 +41,7 @@ def hand_out(
     clusters: list[list[str]] = [[] for _ in range(tasks)]
     for cluster in balancer:
         clusters[deciding_task(cluster, tasks)].append(cluster)
-    writer = BlockWriter(checkpoint, memory_file(batch_id, epoch), lasts=False)
+    writer = BlockWriter(checkpoint, memory_file(batch_id, epoch), durable=False)
     columns = (
         [own, [balancer[name] for name in own], [shadows.get(name) for name in own]]
         for own in clusters

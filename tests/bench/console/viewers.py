@@ -95,7 +95,7 @@ async def view(
     url: str, number: int, addresses: Sequence[str], seen: Seen, told_s: Mapping[str, float]
 ) -> None:
     """One viewer, until cancelled. `told_s`: when each decision was given to the console (time.monotonic)."""
-    seen.told.append(0)
+    seen.explanations.append(0)
     listening = asyncio.create_task(_listen(url, len(seen.told) - 1, seen, told_s))
     try:
         await asyncio.sleep(EVERY_S * (number * 0.618 % 1))

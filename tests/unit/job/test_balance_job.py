@@ -8,9 +8,9 @@ from unittest.mock import Mock
 
 import pytest
 
-from lb_stream.io.kafka.outbox import KafkaAway
+from lb_stream.io.kafka.outbox import KafkaUnavailable
 from lb_stream.job import balance as job
-from lb_stream.stream.ports import Stopped
+from lb_stream.stream.ports import FatalError
 
 
 @pytest.fixture
@@ -40,8 +40,8 @@ def fails(error: BaseException) -> Callable[..., None]:
 @pytest.mark.parametrize(
     "error",
     [
-        Stopped("another job runs"),
-        KafkaAway("nobody answers"),
+        FatalError("another job runs"),
+        KafkaUnavailable("nobody answers"),
         OSError(28, "No space left on device", "/d"),
     ],
 )

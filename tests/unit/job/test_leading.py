@@ -12,11 +12,11 @@ import pytest
 
 from lb_stream.contracts.commands import HandOver
 from lb_stream.contracts.settings import Settings, StreamSettings
-from lb_stream.io.kafka.outbox import Fenced, KafkaAway
+from lb_stream.io.kafka.outbox import Fenced, KafkaUnavailable
 from lb_stream.job import leading
 from lb_stream.job.leading import ShutOut
 from lb_stream.job.running import SharedCheckpoint, Stuck
-from lb_stream.stream.ports import Stopped
+from lb_stream.stream.ports import FatalError
 
 SETTINGS = Settings(stream=StreamSettings(metrics_address=""))
 
@@ -95,7 +95,7 @@ def test_one_that_could_not_even_begin_to_lead_ends_and_says_why(
     led: Led, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(FakeMember, "begin", lambda self: setattr(self.clock, "epoch", 0))
-    lost = Stopped("Kafka has deleted records")
+    lost = FatalError("Kafka has deleted records")
     assert led(lost, None, leads=False)[1] is lost
     assert led(Fenced("another job"), None, leads=False)[1] is None
 
@@ -114,7 +114,11 @@ def test_one_that_does_not_stand_by_ends_with_one_line(monkeypatch: pytest.Monke
 
 
 def test_what_ends_a_leader_ends_its_job_and_another_may_take_over_at_once(led: Led) -> None:
-    for error in (Stopped("a damaged file"), KafkaAway("nobody answers"), ValueError("a fault")):
+    for error in (
+        FatalError("a damaged file"),
+        KafkaUnavailable("nobody answers"),
+        ValueError("a fault"),
+    ):
         member, raised = led(error, None)
         assert raised is error and member.ends == [True]
 

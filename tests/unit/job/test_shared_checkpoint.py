@@ -5,7 +5,7 @@ from py4j.protocol import Py4JJavaError
 
 from lb_stream.contracts.settings import Settings
 from lb_stream.job.pipeline import _started
-from lb_stream.stream.ports import Stopped
+from lb_stream.stream.ports import FatalError
 
 
 class Raised(Py4JJavaError):
@@ -29,7 +29,7 @@ class Writer:
 
 
 def test_the_one_that_was_late_says_that_another_one_is_there() -> None:
-    with pytest.raises(Stopped, match="another job reads with the checkpoint"):
+    with pytest.raises(FatalError, match="another job reads with the checkpoint"):
         _started(Writer("Multiple streaming queries are concurrently using metadata."), Settings())  # type: ignore[arg-type]
 
 

@@ -13,16 +13,16 @@ from kafka.errors import TopicAuthorizationFailedError
 from pyspark.errors import StreamingQueryException
 
 from lb_stream.contracts.settings import Settings, StreamSettings
-from lb_stream.io.kafka.outbox import KafkaAway, _wait_while_progressing
-from lb_stream.io.kafka.set_aside import Replan
+from lb_stream.io.kafka.outbox import KafkaUnavailable, _wait_while_progressing
+from lb_stream.io.kafka.poison_records import Replan
 from lb_stream.io.leadership.clock import Clock
 from lb_stream.io.leadership.member import Member
 from lb_stream.io.messages.troubles import chain
 from lb_stream.job import supervise
 from lb_stream.job.damage import fault_of_machine
-from lb_stream.job.passing import LONGEST_PAUSE_S, Passing, passing
+from lb_stream.job.failures import LONGEST_PAUSE_S, TransientError, find_failure
 from lb_stream.job.running import BatchFailed, Running, SharedCheckpoint, Stuck, Watched
-from lb_stream.stream.ports import Stopped
+from lb_stream.stream.ports import FatalError
 
 
 @dataclass
@@ -56,7 +56,7 @@ class World:
         self.pauses.append(seconds)
         self.now += seconds
 
-    def excuse(self, _settings: Settings) -> None:
+    def forgive_last_start(self, _settings: Settings) -> None:
         self.excused += 1
 
     def start(self, *arguments: Any) -> Any:
@@ -74,8 +74,8 @@ def run(monkeypatch: pytest.MonkeyPatch, *runs: Run, settings: Settings | None =
     monkeypatch.setattr(supervise, "start", world.start)
     monkeypatch.setattr(supervise, "wait_for_kafka", lambda *_: world.calls.append("wait"))
     monkeypatch.setattr(supervise, "_wait", world.pause)
-    monkeypatch.setattr(supervise, "excuse", world.excuse)
-    monkeypatch.setattr("lb_stream.job.passing.time", SimpleNamespace(monotonic=lambda: world.now))
+    monkeypatch.setattr(supervise, "forgive_last_start", world.forgive_last_start)
+    monkeypatch.setattr("lb_stream.job.failures.time", SimpleNamespace(monotonic=lambda: world.now))
     try:
         supervise.run(None, settings or Settings(), Member(settings or Settings(), leads=True))  # type: ignore[arg-type]
     except Exception as error:
@@ -83,7 +83,7 @@ def run(monkeypatch: pytest.MonkeyPatch, *runs: Run, settings: Settings | None =
     return world
 
 
-AWAY = KafkaAway("it is gone")
+AWAY = KafkaUnavailable("it is gone")
 
 
 def test_it_begins_anew_once_kafka_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,7 +111,7 @@ def test_a_batch_that_is_planned_again_is_no_absence_of_the_job(
     assert world.caught_up == [None, "as far as start 1 came", "as far as start 2 came", None]
 
 
-@pytest.mark.parametrize("end", [Stopped("another job"), ValueError("a fault")])
+@pytest.mark.parametrize("end", [FatalError("another job"), ValueError("a fault")])
 def test_whatever_else_ends_it_ends_it(monkeypatch: pytest.MonkeyPatch, end: Exception) -> None:
     assert run(monkeypatch, Run(1, AWAY), Run(0, end)).calls == [
         "start",
@@ -147,8 +147,8 @@ def test_a_missing_right_ends_it_at_once_and_is_told_as_that(
     ]
 
 
-DIED = Passing("Python workers have come to an end", by_a_record=True)
-LATE = Passing("executors were lost")
+DIED = TransientError("Python workers have come to an end", by_a_record=True)
+LATE = TransientError("executors were lost")
 
 
 @pytest.mark.parametrize("leads", [True, False])
@@ -196,7 +196,8 @@ def test_a_finished_batch_makes_the_pauses_short_again(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(
-    ("end", "excused"), [(DIED, 0), (LATE, 1), (AWAY, 1), (Stopped("x"), 1), (ValueError("x"), 0)]
+    ("end", "excused"),
+    [(DIED, 0), (LATE, 1), (AWAY, 1), (FatalError("x"), 1), (ValueError("x"), 0)],
 )
 def test_only_what_no_record_can_have_done_excuses_the_records(
     monkeypatch: pytest.MonkeyPatch, end: Exception, excused: int
@@ -282,7 +283,7 @@ def test_what_spark_says_of_a_trouble_that_passes_is_understood(
     monkeypatch.setattr("lb_stream.job.running.next_offsets", lambda _: {})
     waiting = running(Query(1), Watched(lambda *_: None), 0)  # type: ignore[arg-type]
     reason = waiting._reason(StreamingQueryException(IN_A_TASK + why))
-    assert isinstance(reason, Passing) and reason.by_a_record is by_a_record
+    assert isinstance(reason, TransientError) and reason.by_a_record is by_a_record
     assert re.search(told, str(reason))
     assert isinstance(
         waiting._reason(StreamingQueryException("ValueError: a fault of ours")),
@@ -301,17 +302,17 @@ def test_a_daemon_that_ended_while_it_started_is_replaced(monkeypatch: pytest.Mo
     monkeypatch.setattr(supervise, "renew_daemon", renewed.append)
     gone = "Python worker exited unexpectedly (crashed)"
     starting = "EOFException occurred while reading the port number from lb_stream.job.python_workers's stdout."
-    ends = [passing(said) for said in (gone, starting, LOST_DAEMON)]
-    assert all(isinstance(end, Passing) for end in ends)
+    ends = [find_failure(said) for said in (gone, starting, LOST_DAEMON)]
+    assert all(isinstance(end, TransientError) for end in ends)
     run(monkeypatch, *(Run(1, end) for end in ends), Run(1, None))
     assert len(renewed) == 2, "a daemon that forks goes on after a worker's end"
 
 
 def test_a_session_that_has_ended_does_not_mend() -> None:
-    said = passing(
+    said = find_failure(
         "org.apache.spark.SparkException: Job 7 cancelled because SparkContext was shut down"
     )
-    assert type(said) is Stopped and "Spark's session has come to an end" in str(said)
+    assert type(said) is FatalError and "Spark's session has come to an end" in str(said)
 
 
 def test_a_disk_that_does_not_answer_at_the_start_passes_too(

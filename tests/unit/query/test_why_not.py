@@ -19,7 +19,7 @@ from lb_stream.contracts.tables import (
 )
 from lb_stream.core.model.memory import Memory, Pending, Proposal, Retry, Suspension
 from lb_stream.core.model.operator_state import OperatorState, Rejection, Waiting
-from lb_stream.core.model.rules import DECIDES, REFUSES, TAKES_OUT, Rule, refuses
+from lb_stream.core.model.rules import DECIDES, FILTERED_BY, REFUSES, Rule, refuses
 from lb_stream.query import QueryError
 from lb_stream.query.health import Facts, JobFacts, StandbyFacts
 from lb_stream.query.lake import open_lake
@@ -299,7 +299,8 @@ def test_each_rule_of_an_open_decision_is_named(tables: Tables, rule: str) -> No
 
 def test_each_rule_that_takes_a_broker_out_is_named_by_the_decision(tables: Tables) -> None:
     candidates = [
-        Candidate(broker=f"b-{number}:80", refused_by=rule) for number, rule in enumerate(TAKES_OUT)
+        Candidate(broker=f"b-{number}:80", refused_by=rule)
+        for number, rule in enumerate(FILTERED_BY)
     ]
     decision = example_decision(
         cluster="eu", decision_id="eu:6:0", explain=Explain(candidates=candidates)
@@ -308,7 +309,7 @@ def test_each_rule_that_takes_a_broker_out_is_named_by_the_decision(tables: Tabl
     asked = ("explain", "eu:6:0", "--set", "stream.tables=tables")
     out = " ".join(lbctl(*asked, cwd=tables.folder.parent, env={"COLUMNS": "200"}).out.split())
     assert [
-        rule.name for rule in TAKES_OUT.values() if f"{rule.name}: {rule.sentence}" not in out
+        rule.name for rule in FILTERED_BY.values() if f"{rule.name}: {rule.sentence}" not in out
     ] == []
 
 

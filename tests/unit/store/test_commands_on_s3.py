@@ -47,7 +47,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, server: S3Server) -> Path:
 def copy(folder: Path, to: Store) -> None:
     for file in folder.rglob("*"):
         if file.is_file():
-            to.put_whole(str(file.relative_to(folder)), file.read_bytes())
+            to.put(str(file.relative_to(folder)), file.read_bytes())
 
 
 def on_s3(server: S3Server, *arguments: str, cwd: Path) -> Result:
@@ -208,7 +208,7 @@ def test_damage_in_a_bucket_is_found_and_named(job: JobInBucket) -> None:
     job.tables_of.project(job.log.append_once(0, job.rounds(0, decisions=[decision("a")])))
     tables = job.root / "tables"
     (name,) = (entry.name for entry in (tables / "decisions").list())
-    tables.put_whole(f"decisions/{name}", b"cut")
+    tables.put(f"decisions/{name}", b"cut")
     assert list(damaged_files_of_table(tables, DECISIONS)) == [
         (str(tables / "decisions" / name), "is damaged")
     ]
@@ -217,7 +217,7 @@ def test_damage_in_a_bucket_is_found_and_named(job: JobInBucket) -> None:
         (str(tables / "decisions" / name), "is gone")
     ]
     checkpoint = job.root / "checkpoint"
-    checkpoint.put_whole("offsets/0", b"v1\n{}")
+    checkpoint.put("offsets/0", b"v1\n{}")
     assert list(damaged_files_of_checkpoint(checkpoint)) == [
         (f"{checkpoint}/offsets/0", "is cut off")
     ]

@@ -33,8 +33,8 @@ def names(kept: Store, folder: str = "") -> list[str]:
 
 
 def test_what_is_put_whole_is_read_whole_by_range_and_by_size(kept: Store) -> None:
-    kept.put_whole("a/b.txt", b"0123456789")
-    kept.put_whole("a/b.txt", b"abcdefgh")
+    kept.put("a/b.txt", b"0123456789")
+    kept.put("a/b.txt", b"abcdefgh")
     assert kept.get("a/b.txt").to_pybytes() == b"abcdefgh" and kept.text("a/b.txt") == "abcdefgh"
     assert kept.get_range("a/b.txt", 2, 3).to_pybytes() == b"cde"
     assert kept.get_range("a/b.txt", 6, 5).to_pybytes() == b"gh", "less where the file ends"
@@ -62,7 +62,7 @@ def test_a_draft_is_there_once_it_is_closed_and_takes_nobodys_name(kept: Store) 
     draft.out.write(b" and half")
     draft.close()
     assert kept.text("d/draft") == "half and half"
-    again = kept.begin("d/draft", lasts=False)
+    again = kept.begin("d/draft", durable=False)
     again.out.write(b"other")
     again.close()
     assert kept.text("d/draft") == "half and half" and names(kept, "d") == ["draft"]
@@ -70,7 +70,7 @@ def test_a_draft_is_there_once_it_is_closed_and_takes_nobodys_name(kept: Store) 
 
 def test_a_list_has_the_files_of_a_folder_and_none_below(kept: Store) -> None:
     for name in ("a/1", "a/2", "a/b/3", "ab", "c"):
-        kept.put_whole(name, name.encode())
+        kept.put(name, name.encode())
     assert (names(kept), names(kept, "a"), names(kept / "a"), names(kept, "none")) == (
         ["ab", "c"],
         ["1", "2"],
@@ -86,7 +86,7 @@ def test_a_folder_of_more_files_than_a_server_lists_at_once_is_listed_whole(
 ) -> None:
     kept = Store.at("s3://bucket/many", server.options)
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda number: kept.put_whole(f"{number:04d}", b""), range(1_005)))
+        list(pool.map(lambda number: kept.put(f"{number:04d}", b""), range(1_005)))
     assert names(kept) == [f"{number:04d}" for number in range(1_005)]
 
 
@@ -95,7 +95,7 @@ def test_what_is_not_there_is_said_and_may_be_deleted(kept: Store) -> None:
         with pytest.raises(FileNotFoundError):
             _read(read, "none")
     assert (kept.text("none"), kept.size("none"), kept.look("none")) == (None, None, None)
-    kept.put_whole("one", b"")
+    kept.put("one", b"")
     for _ in range(2):
         kept.delete("one")
     assert kept.size("one") is None
@@ -112,13 +112,13 @@ def test_a_file_can_be_read_here_and_there(kept: Store) -> None:
     out = pa.BufferOutputStream()
     with pa.ipc.new_file(out, table.schema) as writer:
         writer.write_table(table)
-    kept.put_whole("table", out.getvalue())
+    kept.put("table", out.getvalue())
     with kept.open("table") as source:
         assert pa.ipc.open_file(source).read_all() == table
 
 
 def test_a_store_is_a_value_that_tasks_can_be_told(kept: Store) -> None:
-    kept.put_whole("one", b"1")
+    kept.put("one", b"1")
     told = pickle.loads(pickle.dumps(kept / "deep"))
     assert (
         told == kept / "deep"
@@ -133,13 +133,13 @@ def test_a_request_that_fails_once_is_repeated_and_what_is_there_is_whole(
 ) -> None:
     kept = Store.at(f"s3://bucket/failing-{when}", server.options)
     server.fail_next("/whole", when)
-    kept.put_whole("whole", b"content")
+    kept.put("whole", b"content")
     assert kept.text("whole") == "content"
 
 
 def test_what_a_crash_leaves_of_a_file_is_under_another_name(tmp_path: Path) -> None:
     kept = Store.at(tmp_path)
-    kept.put_whole("000000000007-e1-0.arrow", b"whole")
+    kept.put("000000000007-e1-0.arrow", b"whole")
     draft = kept.begin("000000000008-e1-0.arrow")
     draft.out.write(b"half")
     draft.out.flush()
@@ -152,7 +152,7 @@ def test_one_put_is_one_request_and_one_read_is_one(server: S3Server) -> None:
     asked = []
     for act in (
         lambda: kept.put_if_absent("a", b"x" * 20_000_000),
-        lambda: kept.put_whole("b", b"1"),
+        lambda: kept.put("b", b"1"),
         lambda: kept.get("a"),
         lambda: kept.get_range("a", 5, 5),
         lambda: list(kept.list()),

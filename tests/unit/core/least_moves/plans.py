@@ -35,7 +35,7 @@ def a_plan(
     everybody = np.ones(brokers, np.bool_)
     cost = np.ones(len(demand))
     allowed = may_take or (lambda _: everybody)
-    budgets, welcome = Disruption.none(len(demand)), np.full(brokers, len(demand))
+    budgets, intake_left = Disruption.none(len(demand)), np.full(brokers, len(demand))
     free_moves = Payback(np.zeros(brokers), np.ones(brokers), np.zeros(len(demand)), cost, 1.0)
     return Plan(
         share,
@@ -48,7 +48,7 @@ def a_plan(
         AIM,
         np.full(brokers, limit),
         budgets,
-        welcome,
+        intake_left,
     )
 
 

@@ -53,7 +53,9 @@ def test_the_fullest_destination_gives_a_move_to_another_broker() -> None:
         0
     ].share == pytest.approx(0.9)
     assert plan.moves[0].second == -1, "nobody else has room"
-    assert plan.welcome.tolist() == [4, 5, 3], "room for one more where it doesn't go any longer"
+    assert plan.intake_left.tolist() == [4, 5, 3], (
+        "room for one more where it doesn't go any longer"
+    )
 
 
 def test_two_moves_exchange_their_destinations() -> None:
@@ -193,7 +195,7 @@ def test_whatever_is_changed_it_is_as_many_moves_within_all_rules_and_nobody_is_
     plan.disruption = replace(
         plan.disruption, budget=budget.astype(np.int32), left=np.array([2, 3])
     )
-    plan.welcome = np.full(brokers, into)
+    plan.intake_left = np.full(brokers, into)
     everybody = {broker: rows_of(owner, broker) for broker in range(brokers)}
     for source in range(brokers):
         plan.bring_down(
@@ -230,6 +232,6 @@ def test_whatever_is_changed_it_is_as_many_moves_within_all_rules_and_nobody_is_
     assert plan.share == pytest.approx(again.share)
     assert plan.share.max() <= max(before.max(), EVEN) + 1e-9
     given_to = np.bincount([move.destination for move in plan.moves], minlength=brokers)
-    assert (plan.welcome == into - given_to).all() and (given_to <= into).all()
+    assert (plan.intake_left == into - given_to).all() and (given_to <= into).all()
     sources = np.isin(np.arange(brokers), [move.source for move in plan.moves])
     assert (plan.share.max(axis=1) <= np.maximum(before.max(axis=1), LIMIT) + 1e-9)[~sources].all()

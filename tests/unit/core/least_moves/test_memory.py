@@ -74,10 +74,10 @@ def test_touching_up_may_make_what_a_plan_leaves_over_of_its_spare_moves() -> No
     assert (going_on.spare, going_on.planned_ms) == (2.0, 8_000), "the rest of the same plan, say"
     assert planned.after_plan(moves=0, fewest=0, spare=0.1, now_ms=9_000) is planned
     assert (
-        planned.after_touching_up(1, 9_000).spare == 1.0
-        and planned.after_touching_up(1, 9_000).planned_ms == 9_000
+        planned.after_fine_tuning(1, 9_000).spare == 1.0
+        and planned.after_fine_tuning(1, 9_000).planned_ms == 9_000
     )
-    assert planned.after_touching_up(0, 9_000).planned_ms == 9_000, (
+    assert planned.after_fine_tuning(0, 9_000).planned_ms == 9_000, (
         "it isn't thought about in every round"
     )
     assert LeastMovesMemory.read(json.loads(json.dumps(planned.to_dict()))) == planned
@@ -94,7 +94,7 @@ def test_a_later_plan_leaves_as_many_moves_as_it_makes_up_to_four(
     later = first.after_plan(moves=moves, fewest=moves, spare=spare, now_ms=605_000)
     assert (later.spare, later.plan_ms, later.between_ms) == (left, 605_000, 600_000)
     assert (first.spare, first.plan_ms, first.between_ms) == (0.0, 5_000, 0)
-    assert later.after_touching_up(1, 950_000).plan_ms == 605_000, "touching up is no plan"
+    assert later.after_fine_tuning(1, 950_000).plan_ms == 605_000, "touching up is no plan"
     assert LeastMovesMemory.read(json.loads(json.dumps(later.to_dict()))) == later
 
 

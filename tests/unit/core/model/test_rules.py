@@ -10,20 +10,20 @@ from lb_stream.core.model import rules
 from lb_stream.core.model.refusals import refusal
 from lb_stream.core.model.rules import (
     DECIDES,
+    FILTERED_BY,
     PLACES,
     REFUSES,
-    TAKES_OUT,
     Decides,
+    FilteredBy,
     Refuses,
     Rule,
-    TakesOut,
     decides,
     refuses,
 )
 from lb_stream.query.rule_words import HOLDS_BY, place_of, why_decided, why_refused
 
 CORE = Path(rules.__file__).parents[1]
-KINDS = {kind.__name__: kind for kind in (Decides, Refuses, TakesOut)}
+KINDS = {kind.__name__: kind for kind in (Decides, Refuses, FilteredBy)}
 
 
 def used() -> set[tuple[str, str]]:
@@ -56,7 +56,7 @@ def test_every_rule_that_is_used_is_in_the_catalogue_and_every_rule_of_the_catal
 
 
 def test_a_rule_is_called_as_its_place_in_the_catalogue() -> None:
-    for kind, catalogue in zip(KINDS.values(), (DECIDES, REFUSES, TAKES_OUT), strict=True):
+    for kind, catalogue in zip(KINDS.values(), (DECIDES, REFUSES, FILTERED_BY), strict=True):
         assert {one: rule.name for one, rule in vars(kind).items() if isinstance(rule, Rule)} == {
             one.upper(): one for one in catalogue
         }
@@ -64,11 +64,11 @@ def test_a_rule_is_called_as_its_place_in_the_catalogue() -> None:
 
 def test_the_page_of_the_rules_is_up_to_date() -> None:
     assert PAGE.read_text() == page(), "run `python -m docs.tools.rules_page` and look at the diff"
-    assert all(f"| `{name}` |" in page() for name in (*DECIDES, *REFUSES, *TAKES_OUT))
+    assert all(f"| `{name}` |" in page() for name in (*DECIDES, *REFUSES, *FILTERED_BY))
 
 
 def test_sentences_begin_small_and_end_without_a_full_stop() -> None:
-    every = [*DECIDES.values(), *REFUSES.values(), *TAKES_OUT.values()]
+    every = [*DECIDES.values(), *REFUSES.values(), *FILTERED_BY.values()]
     assert [
         rule
         for rule in every

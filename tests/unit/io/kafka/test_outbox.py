@@ -15,7 +15,7 @@ from kafka.errors import (
 from lb_stream.contracts.settings import Settings, TopicSettings
 from lb_stream.contracts.tables import ROUNDS
 from lb_stream.io.kafka import outbox
-from lb_stream.io.kafka.outbox import LONGEST_TEXT, Fenced, KafkaAway, Outbox, _records
+from lb_stream.io.kafka.outbox import LONGEST_TEXT, Fenced, KafkaUnavailable, Outbox, _records
 from lb_stream.stream.ports import Logged
 
 HIDDEN = "at least one previous transactional or idempotent request has failed with errors"
@@ -50,7 +50,7 @@ def test_an_answer_that_quotes_an_endless_command_fits_into_kafka() -> None:
         (InvalidProducerEpochError(), Fenced),
         (KafkaError(HIDDEN, ProducerFencedError()), Fenced),
         (KafkaError(f"{HIDDEN}: {InvalidProducerEpochError()}"), Fenced),
-        (KafkaError(HIDDEN, NotLeaderForPartitionError()), KafkaAway),
+        (KafkaError(HIDDEN, NotLeaderForPartitionError()), KafkaUnavailable),
     ],
 )
 def test_who_is_fenced_stops_however_the_client_tells_it(

@@ -11,13 +11,13 @@ from lb_stream.contracts.settings import Settings, TopicSettings
 from lb_stream.contracts.tables import LEADERS
 from lb_stream.io.kafka.topics import create_topics, topic_specs
 from lb_stream.io.leadership import alive
-from lb_stream.io.leadership.alive import make_way, who_runs
+from lb_stream.io.leadership.alive import find_leader, require_no_leader
 from lb_stream.io.leadership.clock import Clock
 from lb_stream.io.leadership.leader import Leader, announce, this_host
 from lb_stream.io.local.processes import started_ms
 from lb_stream.kit.embedded_kafka import EmbeddedKafka
 from lb_stream.store import Store
-from lb_stream.stream.ports import Stopped
+from lb_stream.stream.ports import FatalError
 from tests.support.table_rows import fill
 
 
@@ -38,13 +38,13 @@ def test_a_running_job_of_this_machine_is_told_without_kafka_and_one_that_has_en
     )
     settings = Settings.model_validate({"stream": stream, "kafka": kafka})
     announce(Store.at(tmp_path), "p", 0)
-    found = who_runs(settings)
+    found = find_leader(settings)
     assert found is not None and (found.epoch, found.pid) == (1, os.getpid())
     with pytest.raises(
-        Stopped,
+        FatalError,
         match=rf"the pipeline 'p' is run already by process {os.getpid()} on .* \(epoch 1, since 20.*--take-over",
     ):
-        make_way(settings, take_over=False)
+        require_no_leader(settings, take_over=False)
     child = os.posix_spawn("/bin/true", ["/bin/true"], {})
     os.waitpid(child, 0)
     fill(
@@ -60,8 +60,8 @@ def test_a_running_job_of_this_machine_is_told_without_kafka_and_one_that_has_en
             }
         ],
     )
-    assert who_runs(settings) is None, "killed a moment ago: nobody waits"
-    make_way(settings, take_over=False)
+    assert find_leader(settings) is None, "killed a moment ago: nobody waits"
+    require_no_leader(settings, take_over=False)
 
 
 @pytest.fixture
@@ -100,13 +100,13 @@ def test_a_job_of_another_machine_lives_as_long_as_its_clock_ticks(
     elsewhere: tuple[Settings, Clock], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings, clock = elsewhere
-    assert who_runs(settings) is None, "it has never ticked"
+    assert find_leader(settings) is None, "it has never ticked"
     clock.lead(5)
-    while (found := who_runs(settings)) is None:
+    while (found := find_leader(settings)) is None:
         pass
     assert (found.epoch, found.host, found.since_ms) == (5, "elsewhere.example", 1_767_225_600_000)
-    with pytest.raises(Stopped, match=r"process 1 on elsewhere\.example \(epoch 5"):
-        make_way(settings, take_over=False)
+    with pytest.raises(FatalError, match=r"process 1 on elsewhere\.example \(epoch 5"):
+        require_no_leader(settings, take_over=False)
     monkeypatch.setattr(alive, "shut_out", lambda *_: clock.stop() or True)
-    make_way(settings, take_over=True)
-    assert who_runs(settings) is None, "it ticked a moment ago, and no more"
+    require_no_leader(settings, take_over=True)
+    assert find_leader(settings) is None, "it ticked a moment ago, and no more"

@@ -9,18 +9,20 @@ from dataclasses import dataclass, field
 import pytest
 from kafka.errors import KafkaTimeoutError, TopicAuthorizationFailedError
 
-from lb_stream.contracts.commands import Claim, HandOver, Sign, Standby, Tick
+from lb_stream.contracts.commands import Claim, HandOver, LeadershipRecord, Standby, Tick
 from lb_stream.contracts.settings import Settings
 from lb_stream.io.leadership import member as module
-from lb_stream.io.leadership.member import FRESH_MS, Bystanders, Member
+from lb_stream.io.leadership.member import FRESH_MS, Member, StandbyTracker
 from lb_stream.io.leadership.signs import read_sign
-from lb_stream.io.leadership.succession import Heard
+from lb_stream.io.leadership.succession import ReceivedRecord
 
 PIPELINE = Settings().stream.pipeline_id
 
 
-def sign(kind: type[Sign], pid: int, at_ms: int, **fields: object) -> Heard:
-    return Heard(kind(id=f"{pid}:{at_ms}", pipeline=PIPELINE, host="h", pid=pid, **fields), at_ms)  # type: ignore[arg-type]
+def sign(kind: type[LeadershipRecord], pid: int, at_ms: int, **fields: object) -> ReceivedRecord:
+    return ReceivedRecord(
+        kind(id=f"{pid}:{at_ms}", pipeline=PIPELINE, host="h", pid=pid, **fields), at_ms
+    )  # type: ignore[arg-type]
 
 
 @dataclass
@@ -28,22 +30,22 @@ class Topic:
     """Reader and sender in one. `now_ms` is everybody's clock."""
 
     now_ms: int = 100_000
-    records: list[Heard] = field(default_factory=list)
+    records: list[ReceivedRecord] = field(default_factory=list)
     read: int = 0
     away: bool = False
 
-    def to_end(self) -> list[Heard]:
+    def to_end(self) -> list[ReceivedRecord]:
         if self.away:
             raise KafkaTimeoutError("nobody")
         found, self.read = self.records[self.read :], len(self.records)
         return found
 
-    def send(self, said: Sign) -> None:
+    def send(self, said: LeadershipRecord) -> None:
         if self.away:
             raise KafkaTimeoutError("nobody")
-        self.records.append(Heard(said, self.now_ms))
+        self.records.append(ReceivedRecord(said, self.now_ms))
 
-    def hears(self, heard: Heard) -> None:
+    def hears(self, heard: ReceivedRecord) -> None:
         self.records.append(heard)
 
     def said(self) -> list[str]:
@@ -127,7 +129,7 @@ def test_who_is_refused_says_so_once_and_tries_again_after_a_while(
     class Refusing(Topic):
         there = True
 
-        def refuse(self, *_: object) -> list[Heard]:
+        def refuse(self, *_: object) -> list[ReceivedRecord]:
             tries.append(operation)
             raise TopicAuthorizationFailedError("lb-commands")
 
@@ -158,7 +160,7 @@ def test_who_is_refused_says_so_once_and_tries_again_after_a_while(
 
 
 def test_who_stands_by_is_known_by_what_was_said_lately() -> None:
-    bystanders = Bystanders()
+    bystanders = StandbyTracker()
     bystanders.take(
         [sign(Standby, 2, 1_000, warm=True), sign(Standby, 3, 1_000), sign(Standby, 4, 1_000)]
     )

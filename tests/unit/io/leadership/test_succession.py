@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from lb_stream.contracts.commands import Claim, Tick
-from lb_stream.io.leadership.succession import CLAIM_MS, Action, Follower, Heard, Standing
+from lb_stream.io.leadership.succession import CLAIM_MS, Action, Follower, ReceivedRecord, Standing
 
 SILENCE = 3_000
 
 
-def tick(epoch: int, at_ms: int, pid: int = 1, ends: bool = False, to: str = "") -> Heard:
-    return Heard(
+def tick(epoch: int, at_ms: int, pid: int = 1, ends: bool = False, to: str = "") -> ReceivedRecord:
+    return ReceivedRecord(
         Tick(
             id=f"tick:{epoch}:{at_ms}",
             pipeline="p",
@@ -23,8 +23,8 @@ def tick(epoch: int, at_ms: int, pid: int = 1, ends: bool = False, to: str = "")
     )
 
 
-def claim(pid: int, at_ms: int, forced: bool = False, epoch: int = 1) -> Heard:
-    return Heard(
+def claim(pid: int, at_ms: int, forced: bool = False, epoch: int = 1) -> ReceivedRecord:
+    return ReceivedRecord(
         Claim(
             id=f"claim:{pid}:{at_ms}", pipeline="p", epoch=epoch, host="h", pid=pid, forced=forced
         ),
@@ -32,7 +32,7 @@ def claim(pid: int, at_ms: int, forced: bool = False, epoch: int = 1) -> Heard:
     )
 
 
-def standing(*heard: Heard) -> Standing:
+def standing(*heard: ReceivedRecord) -> Standing:
     """What the topic says after these."""
     found = Standing()
     for one in heard:
@@ -40,7 +40,7 @@ def standing(*heard: Heard) -> Standing:
     return found
 
 
-def heir(*heard: Heard) -> int | None:
+def heir(*heard: ReceivedRecord) -> int | None:
     """The process whose claim counts."""
     found = standing(*heard).heir
     return None if found is None else found.sign.pid
@@ -108,12 +108,12 @@ def follower(pid: int = 2) -> Follower:
     return Follower(f"h:{pid}", SILENCE)
 
 
-def looks(one: Follower, *what: tuple[float, list[Heard] | None]) -> list[Action]:
+def looks(one: Follower, *what: tuple[float, list[ReceivedRecord] | None]) -> list[Action]:
     """What it does at each look."""
     return [one.look(heard, at) for at, heard in what]
 
 
-def every_200(begin: int, end: int) -> list[tuple[float, list[Heard] | None]]:
+def every_200(begin: int, end: int) -> list[tuple[float, list[ReceivedRecord] | None]]:
     """Looks at which nothing is new."""
     return [(float(at), []) for at in range(begin, end, 200)]
 

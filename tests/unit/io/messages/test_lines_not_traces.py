@@ -21,7 +21,7 @@ from kafka.net import selector
 from lb_stream.cli.run import balance
 from lb_stream.contracts.tables import DECISIONS
 from lb_stream.io.local.signals import StopRequest
-from lb_stream.io.messages.logs import KAFKA_EVERY_S, SLOW_TASK, KafkaSeldom, Lines
+from lb_stream.io.messages.logs import KAFKA_EVERY_S, SLOW_TASK, KafkaLogRateLimiter, Lines
 from lb_stream.io.messages.secrets import learn
 from lb_stream.io.messages.troubles import told
 from tests.support.lbctl_runner import lbctl
@@ -258,7 +258,7 @@ def test_under_nohup_a_closed_terminal_ends_nothing() -> None:
 
 def test_kafkas_client_says_one_line_a_minute_in_an_outage_and_how_many_it_kept_back() -> None:
     now = [100.0]
-    seldom, said = KafkaSeldom(lambda: now[0]), []
+    seldom, said = KafkaLogRateLimiter(lambda: now[0]), []
     for second in range(130):
         now[0] = 100.0 + second
         record = logging.LogRecord(
@@ -282,7 +282,7 @@ def test_kafkas_clients_advice_to_those_with_one_event_loop_is_left_out() -> Non
         "Task <Task x> ran for 0.130s (>0.100s threshold). It is blocking the event loop -- likely a "
         "tight sync loop inside a coroutine. Other pollers will time out."
     )
-    seldom = KafkaSeldom(lambda: 100.0)
+    seldom = KafkaLogRateLimiter(lambda: 100.0)
     record = logging.LogRecord("kafka.net.selector", logging.WARNING, "f", 1, text, (), None)
     assert not seldom.filter(record)
     other = logging.LogRecord("kafka.net.manager", logging.WARNING, "f", 1, "no broker", (), None)
@@ -292,7 +292,7 @@ def test_kafkas_clients_advice_to_those_with_one_event_loop_is_left_out() -> Non
 
 
 def test_a_client_that_is_closed_early_logs_no_error() -> None:
-    seldom = KafkaSeldom(lambda: 100.0)
+    seldom = KafkaLogRateLimiter(lambda: 100.0)
     assert cluster.log.name.startswith("kafka.")
     for error, logged in ((Cancelled(), False), (KafkaTimeoutError(), True)):
         record = logging.LogRecord(

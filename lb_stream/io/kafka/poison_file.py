@@ -21,7 +21,9 @@ class SetAside:
     guarded_until: int = -1
     batch: int = -1  # the last one that was begun again
     starts: int = 0  # how often, as it is planned now: so often it has ended the job
-    piece: int = 0  # records that a batch may have until `until` has been read; 0: as many as ever
+    max_records: int = (
+        0  # records that a batch may have until `until` has been read; 0: as many as ever
+    )
     until: Mapping[str, int] = field(default_factory=dict)  # topic/partition → offset
     # So many records of the batch that is planned next are divided equally between partitions;
     # 0: as Spark does.
@@ -52,6 +54,6 @@ class SetAside:
 def write_file(checkpoint: Store, name: str, text: str) -> None:
     """Write a file of Spark's checkpoint whole."""
     folder, _, own = name.rpartition("/")
-    checkpoint.put_whole(name, text.encode())
+    checkpoint.put(name, text.encode())
     # Hadoop's checksum of what was there before.
     checkpoint.delete(f"{folder}/.{own}.crc" if folder else f".{own}.crc")

@@ -29,7 +29,7 @@ from lb_stream.io.kafka.checkpoint import (
 )
 from lb_stream.io.kafka.fair import Fairness, fair_ends
 from lb_stream.io.kafka.guarded import Measured, measure, measuring_consumer
-from lb_stream.io.kafka.set_aside_file import SetAside, write_file
+from lb_stream.io.kafka.poison_file import SetAside, write_file
 from lb_stream.store import Store, checkpoint_of
 
 logger = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ AHEAD = 500
 GUARDED_BATCHES = 1_000
 """So many batches are looked at before they are read, once such a record has been found."""
 LONGEST_LOOK_S = 60.0
-ENDS = 4
+MAX_CRASHES = 4
 """So often a batch ends the job before it is cut (from then on to an eighth each time), and again before its one record is blamed."""
 SURVIVED = "a record that the job survives"
 KEPT = 100
@@ -53,11 +53,15 @@ class Replan(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """How the next query may read. `careful`: one record at a time, and one batch only; `piece`: records in a batch, 0: as set."""
+class ReadPlan:
+    """How the next query may read.
 
-    careful: bool = False
-    piece: int = 0
+    `one_at_a_time`: one record at a time, and one batch only. `max_records`: records in a batch;
+    0: as set.
+    """
+
+    one_at_a_time: bool = False
+    max_records: int = 0
 
 
 def _begin_of(batch: int) -> str:
@@ -81,7 +85,7 @@ def _rewrite(checkpoint: Store, name: str, changed: Offsets) -> None:
     write_file(checkpoint, name, "\n".join(lines))
 
 
-def clear_way(settings: Settings, is_logged: bool) -> Way:
+def plan_recovery(settings: Settings, is_logged: bool) -> ReadPlan:
     """Look at the batch that is planned and not finished, if there is one, and take out of its way what can't be read.
 
     Call it while no query runs. `is_logged`: that batch has been decided, so its records could be read and its plan stays.
@@ -90,7 +94,7 @@ def clear_way(settings: Settings, is_logged: bool) -> Way:
     batch = last_batch(checkpoint)
     kept = SetAside.read(checkpoint)
     if batch is None or is_finished(checkpoint, batch):
-        return Way(piece=kept.piece)
+        return ReadPlan(max_records=kept.max_records)
     share, starts = kept.share, kept.starts + 1 if kept.batch == batch else 1
     kept = replace(kept, batch=batch, starts=starts, share=0).write(checkpoint)
     if share and not is_logged:
@@ -102,11 +106,11 @@ def clear_way(settings: Settings, is_logged: bool) -> Way:
     planned = _range(checkpoint, batch)
     found = _unreadable(settings, planned)
     begin, end, stepped = _around(planned, found)
-    careful = any(
+    one_at_a_time = any(
         record.offset >= begin[place] for place, records in found.items() for record in records
     )
     if is_logged:
-        return Way(careful, kept.piece)
+        return ReadPlan(one_at_a_time, kept.max_records)
     if found:
         kept = replace(kept, guarded_until=batch + GUARDED_BATCHES)
     kept, begin, end = _in_pieces(kept, planned, begin, end, stepped)
@@ -121,10 +125,10 @@ def clear_way(settings: Settings, is_logged: bool) -> Way:
         )  # first: a batch never ends before its beginning
     if begin != {place: first for place, (first, _) in planned.items()}:
         _rewrite(checkpoint, _begin_of(batch), begin)
-    return Way(careful, kept.piece)
+    return ReadPlan(one_at_a_time, kept.max_records)
 
 
-def excuse(settings: Settings) -> None:
+def forgive_last_start(settings: Settings) -> None:
     """Note that no record is to blame for the end of this run: Kafka was away, or somebody stopped the job."""
     with suppress(OSError):  # the disk may be what is at fault
         kept = SetAside.read(checkpoint_of(settings.stream))
@@ -197,7 +201,7 @@ def _in_pieces(
 ) -> tuple[SetAside, Offsets, Offsets]:
     """A batch that has ended the job again and again is cut; one that is a single record is to blame, and stepped over."""
     total = sum(end[place] - begin[place] for place in planned)
-    if stepped or not total or kept.starts < (1 if kept.piece and total > 1 else ENDS):
+    if stepped or not total or kept.starts < (1 if kept.max_records and total > 1 else MAX_CRASHES):
         return kept, begin, end
     if total == 1:
         if any(
@@ -213,7 +217,7 @@ def _in_pieces(
         trouble = f"{SURVIVED}: it ended {kept.starts} times while it read nothing else"
         stepped.append((place, Measured(offset, 0, 0, offset, trouble=trouble)))
         return replace(kept, starts=0), {**begin, place: offset + 1}, end
-    piece = max(1, (kept.piece or total) // 8) if kept.piece != 1 else 1
+    max_records = max(1, (kept.max_records or total) // 8) if kept.max_records != 1 else 1
     until = kept.until or {
         f"{topic}/{partition}": end[topic, partition] for topic, partition in end
     }
@@ -221,14 +225,14 @@ def _in_pieces(
         "batch %d has ended the job %d times: it is read %d records at a time",
         kept.batch,
         kept.starts,
-        piece,
+        max_records,
     )
-    left = piece
+    left = max_records
     cut = {}
     for place in planned:
         cut[place] = min(end[place], begin[place] + left)
         left -= cut[place] - begin[place]
-    return replace(kept, starts=0, piece=piece, until=until), begin, cut
+    return replace(kept, starts=0, max_records=max_records, until=until), begin, cut
 
 
 def _noted(kept: SetAside, stepped: list[tuple[Place, Measured]]) -> SetAside:
@@ -275,7 +279,7 @@ class Guard:
     """Looks at batches before they are read, while that is wanted."""
 
     settings: Settings
-    way: Way
+    read_plan: ReadPlan
     kept: SetAside
     fairness: Fairness = field(default_factory=Fairness)
     done: int = 0
@@ -283,19 +287,21 @@ class Guard:
     def look(self, batch_id: int) -> None:
         """Raises Replan when the batch must not be read as it is planned."""
         checkpoint, kept = checkpoint_of(self.settings.stream), self.kept
-        if self.way.careful and self.done:
+        if self.read_plan.one_at_a_time and self.done:
             raise Replan(f"batch {batch_id} comes after the one that was read with care")
         ranges = (
-            _range(checkpoint, batch_id) if kept.piece or batch_id <= kept.guarded_until else {}
+            _range(checkpoint, batch_id)
+            if kept.max_records or batch_id <= kept.guarded_until
+            else {}
         )
-        if kept.piece and all(
+        if kept.max_records and all(
             begin >= kept.until.get(f"{place[0]}/{place[1]}", 0)
             for place, (begin, _) in ranges.items()
         ):
-            replace(kept, piece=0, until={}, starts=0).write(checkpoint)
+            replace(kept, max_records=0, until={}, starts=0).write(checkpoint)
             raise Replan(f"batch {batch_id}: what had to be read in pieces has been read")
         if (
-            not self.way.careful
+            not self.read_plan.one_at_a_time
             and batch_id <= kept.guarded_until
             and _unreadable(self.settings, ranges)
         ):

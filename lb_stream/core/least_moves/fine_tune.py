@@ -9,7 +9,7 @@ import numpy as np
 from lb_stream.core.least_moves.config import LeastMovesConfig
 from lb_stream.core.least_moves.fleet import CPU, Fleet
 from lb_stream.core.least_moves.memory import LeastMovesMemory
-from lb_stream.core.least_moves.plan import NOBODY, Plan
+from lb_stream.core.least_moves.plan import NO_ROWS, Plan
 from lb_stream.core.model.view import ClusterView, Floats, Rows
 
 CALM = 0.02
@@ -24,7 +24,7 @@ LEVELS, FINEST = 8, 0.0005
 """Levels that are tried between the fullest broker and the aim, and how finely between the last two, where moves run out."""
 
 
-def known_well(
+def confident_loads(
     view: ClusterView,
     fleet: Fleet,
     peak: Floats,
@@ -68,13 +68,13 @@ def _is_calm(view: ClusterView, fleet: Fleet, memory: LeastMovesMemory) -> bool:
     return bool((np.abs(now - usual) <= CALM * usual)[view.brokers.alive].all())
 
 
-def touch_up(plan: Plan, relieve: Callable[[float], Rows], known: Floats, most: int) -> Rows:
+def fine_tune(plan: Plan, relieve: Callable[[float], Rows], known: Floats, most: int) -> Rows:
     """Lower the greatest share by at most so many moves, as far as each is worth it. Returns whom that relieves: nobody if none is.
 
     `relieve`: makes the plan for a level. `known`: each broker's share.
     """
     best = before = plan.state()
-    top, sources = float(known.max()), NOBODY
+    top, sources = float(known.max()), NO_ROWS
     worth, gained, reached = WORTH / max(int((known > 0).sum()), 1), 0.0, plan.enough
     level, step = top, (top - plan.aim) / LEVELS
     while level > plan.aim and step > FINEST:

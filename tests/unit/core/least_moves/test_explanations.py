@@ -9,8 +9,8 @@ import pytest
 
 from lb_stream import ask
 from lb_stream.contracts.decisions import Explain, example_decision
+from lb_stream.core.least_moves.explanations import proposals
 from lb_stream.core.least_moves.memory import LeastMovesMemory
-from lb_stream.core.least_moves.told import proposals
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.view import ClusterView
 from tests.unit.core.least_moves.plans import AT_ONCE, UNEVEN, a_name, a_plan, a_view

@@ -11,18 +11,18 @@ import pytest
 from kafka.record.default_records import DefaultRecordBatch
 
 from lb_stream.contracts.settings import Settings, StreamSettings
-from lb_stream.io.kafka import set_aside as module
+from lb_stream.io.kafka import poison_records as module
 from lb_stream.io.kafka.guarded import Measured, measured
-from lb_stream.io.kafka.set_aside import (
-    ENDS,
+from lb_stream.io.kafka.poison_file import SetAside
+from lb_stream.io.kafka.poison_records import (
     GUARDED_BATCHES,
+    MAX_CRASHES,
     Guard,
+    ReadPlan,
     Replan,
-    Way,
-    clear_way,
-    excuse,
+    forgive_last_start,
+    plan_recovery,
 )
-from lb_stream.io.kafka.set_aside_file import SetAside
 from lb_stream.store import Store
 from lb_stream.stream.records import LARGEST_BYTES
 from tests.e2e import bombs
@@ -68,7 +68,9 @@ CODECS = {"none": 0, "gzip": 1, "snappy": 2, "xerial": 2, "lz4": 3, "zstd": 4}
 @pytest.mark.parametrize("codec", CODECS)
 def test_records_are_measured_in_every_compression(codec: str) -> None:
     plain = b"".join(
-        piece for at in range(3) for piece in bombs.record(at, b"eu/b%d" % at, [b"x" * 40], 40)
+        max_records
+        for at in range(3)
+        for max_records in bombs.record(at, b"eu/b%d" % at, [b"x" * 40], 40)
     )
     found = list(measured(batch_of(packed(codec, plain), CODECS[codec], 3)))
     assert [(one.offset, one.append_ms, one.key, one.last, one.trouble) for one in found] == [
@@ -103,9 +105,9 @@ def test_no_more_of_a_bomb_is_decompressed_than_its_beginning(
 
         def read(self, size: int) -> bytes:
             nonlocal read
-            piece: bytes = self.stream.read(size)
-            read += len(piece)
-            return piece
+            max_records: bytes = self.stream.read(size)
+            read += len(max_records)
+            return max_records
 
     monkeypatch.setattr(pa, "CompressedInputStream", Counted)
     good, bomb = measured(batch_of(payload, ZSTD, 2))
@@ -171,14 +173,14 @@ class World:
         one = Measured(offset, 5, 10**9, last or offset, b"eu/b1", "at most so many bytes")
         self.unreadable.setdefault((REPORTS, partition), []).append(one)
 
-    def start(self, logged: bool = False) -> Way:
-        return clear_way(self.settings, logged)
+    def start(self, logged: bool = False) -> ReadPlan:
+        return plan_recovery(self.settings, logged)
 
     def plan(self, batch: int = 0) -> list[tuple[int, int]]:
         """First offset and the one behind the last, of each partition."""
         return [bounds for _, bounds in sorted(module._range(Store.at(self.folder), batch).items())]
 
-    def guard(self, way: Way = Way()) -> Guard:  # noqa: B008 (it is frozen)
+    def guard(self, way: ReadPlan = ReadPlan()) -> Guard:  # noqa: B008 (it is frozen)
         return Guard(self.settings, way, SetAside.read(Store.at(self.folder)))
 
 
@@ -191,12 +193,12 @@ def test_a_batch_ends_before_a_record_that_cannot_be_read_and_the_next_one_begin
     world: World,
 ) -> None:
     world.bad(0, 14, last=16)
-    assert (world.start(), world.plan()) == (Way(careful=True), [(10, 14), (0, 5)])
+    assert (world.start(), world.plan()) == (ReadPlan(one_at_a_time=True), [(10, 14), (0, 5)])
     (world.folder / "commits/0").write_text("v1\n{}")
     world.write("offsets/1", "v1\n{}", 25, 9)
     with pytest.raises(Replan):
         world.guard().look(1)
-    assert (world.start(), world.plan(1)) == (Way(), [(17, 25), (5, 9)])
+    assert (world.start(), world.plan(1)) == (ReadPlan(), [(17, 25), (5, 9)])
     told = world.guard().told(1, {"eu", "us"})
     ((one,),) = told.values()
     assert (one["kind"], one["partition"], one["offset"], one["append_ms"], one["broker"]) == (
@@ -222,20 +224,23 @@ def test_where_the_first_batch_begins_is_moved_too_and_a_batch_never_ends_before
         world.bad(0, offset)
     world.bad(1, 0, last=7)
     (world.folder / "offsets/.0.crc").write_text("of before")
-    assert world.start() == Way(careful=True), "one comes soon behind the batch"
+    assert world.start() == ReadPlan(one_at_a_time=True), "one comes soon behind the batch"
     assert world.plan() == [(20, 20), (8, 8)]
     assert not (world.folder / "offsets/.0.crc").exists()
 
 
 def test_a_batch_that_has_been_logged_stays_as_it_was_planned(world: World) -> None:
     world.bad(0, 14)
-    assert (world.start(logged=True), world.plan()) == (Way(careful=True), [(10, 20), (0, 5)])
+    assert (world.start(logged=True), world.plan()) == (
+        ReadPlan(one_at_a_time=True),
+        [(10, 20), (0, 5)],
+    )
 
 
 def test_a_record_soon_behind_the_batch_is_read_around_with_care(world: World) -> None:
     world.bad(0, 20 + module.AHEAD - 1)
-    assert (world.start(), world.plan()) == (Way(careful=True), [(10, 20), (0, 5)])
-    guard = world.guard(Way(careful=True))
+    assert (world.start(), world.plan()) == (ReadPlan(one_at_a_time=True), [(10, 20), (0, 5)])
+    guard = world.guard(ReadPlan(one_at_a_time=True))
     guard.look(0)
     with pytest.raises(Replan):
         guard.look(1)
@@ -243,7 +248,7 @@ def test_a_record_soon_behind_the_batch_is_read_around_with_care(world: World) -
 
 def test_after_one_was_found_batches_are_looked_at_for_a_while(world: World) -> None:
     world.bad(0, 10)
-    assert world.start() == Way()
+    assert world.start() == ReadPlan()
     world.bad(1, 3)
     with pytest.raises(Replan):
         world.guard().look(0)
@@ -278,11 +283,13 @@ def test_a_batch_that_ends_the_job_again_and_again_is_read_in_pieces_until_one_r
         while not first <= culprit < last:  # it ends well, and the next ones too, in pieces
             (world.folder / f"commits/{batch}").write_text("v1\n{}")
             batch += 1
-            piece = way.piece or 99
-            world.write(f"offsets/{batch}", "v1\n{}", min(last + piece, 20), min(end + piece, 5))
+            max_records = way.max_records or 99
+            world.write(
+                f"offsets/{batch}", "v1\n{}", min(last + max_records, 20), min(end + max_records, 5)
+            )
             (first, last), (_, end) = world.plan(batch)
     assert [(one["partition"], one["offset"]) for one in lost] == [(0, culprit)]
-    assert starts <= 2 * ENDS + 5
+    assert starts <= 2 * MAX_CRASHES + 5
     assert "it ended 4 times while it read nothing else" in lost[0]["payload"]
     assert (lost[0]["key"], lost[0]["append_ms"], json.loads(lost[0]["payload"])["value"]) == (
         "eu/b2",
@@ -294,11 +301,11 @@ def test_a_batch_that_ends_the_job_again_and_again_is_read_in_pieces_until_one_r
 
 def test_when_every_batch_ends_the_job_only_one_record_is_blamed(world: World) -> None:
     world.write("offsets/0", "v1\n{}", 11, 0)
-    for _ in range(ENDS):
+    for _ in range(MAX_CRASHES):
         world.start()
     assert len(SetAside.read(Store.at(world.folder)).records) == 1
     world.write("offsets/0", "v1\n{}", 12, 0)
-    for _ in range(3 * ENDS):
+    for _ in range(3 * MAX_CRASHES):
         world.start()
     assert len(SetAside.read(Store.at(world.folder)).records) == 1
     assert world.plan() == [(11, 12), (0, 0)]
@@ -306,32 +313,32 @@ def test_when_every_batch_ends_the_job_only_one_record_is_blamed(world: World) -
 
 def test_an_end_that_no_record_is_to_blame_for_does_not_count(world: World) -> None:
     world.write("offsets/0", "v1\n{}", 11, 0)
-    for _ in range(3 * ENDS):
-        assert world.start() == Way()
-        excuse(world.settings)
+    for _ in range(3 * MAX_CRASHES):
+        assert world.start() == ReadPlan()
+        forgive_last_start(world.settings)
     assert SetAside.read(Store.at(world.folder)).records == ()
 
 
 def test_an_interrupted_job_loses_no_record_of_its_batch(world: World) -> None:
     planned = (world.folder / "offsets/0").read_bytes()
-    for _ in range(ENDS - 1):
-        assert (world.start(), world.plan()) == (Way(), [(10, 20), (0, 5)])
+    for _ in range(MAX_CRASHES - 1):
+        assert (world.start(), world.plan()) == (ReadPlan(), [(10, 20), (0, 5)])
     assert (world.folder / "offsets/0").read_bytes() == planned, "Spark's files stay as they are"
-    assert world.start().piece > 0
+    assert world.start().max_records > 0
     assert SetAside.read(Store.at(world.folder)).records == ()
 
 
 def test_when_what_had_to_be_read_in_pieces_is_read_the_stream_goes_on_as_ever(
     world: World,
 ) -> None:
-    for _ in range(ENDS):
+    for _ in range(MAX_CRASHES):
         way = world.start()
     (world.folder / "commits/0").write_text("v1\n{}")
     world.write("offsets/0", "v1\n{}", 20, 5)
     world.write("offsets/1", "v1\n{}", 25, 9)
     with pytest.raises(Replan, match="in pieces has been read"):
         world.guard(way).look(1)
-    assert SetAside.read(Store.at(world.folder)).piece == 0
+    assert SetAside.read(Store.at(world.folder)).max_records == 0
 
 
 def test_a_batch_that_held_few_records_back_is_planned_again_with_equal_shares(
@@ -344,12 +351,12 @@ def test_a_batch_that_held_few_records_back_is_planned_again_with_equal_shares(
     monkeypatch.setattr(module.Fairness, "violated", lambda *_: "few have waited")
     with pytest.raises(Replan, match="batch 0: few have waited"):
         guard.look(0)
-    assert (world.start(), world.plan()) == (Way(), [(10, 17), (0, 4)])
+    assert (world.start(), world.plan()) == (ReadPlan(), [(10, 17), (0, 4)])
     (world.folder / "commits/0").write_text("v1\n{}")
     world.write("offsets/1", "v1\n{}", 27, 5)
-    assert (world.start(), world.plan(1)) == (Way(), [(17, 27), (4, 5)]), "only that one"
+    assert (world.start(), world.plan(1)) == (ReadPlan(), [(17, 27), (4, 5)]), "only that one"
 
 
 def test_a_logged_batch_is_not_planned_again(world: World) -> None:
     SetAside(share=11).write(Store.at(world.folder))
-    assert (world.start(logged=True), world.plan()) == (Way(), [(10, 20), (0, 5)])
+    assert (world.start(logged=True), world.plan()) == (ReadPlan(), [(10, 20), (0, 5)])

@@ -1,5 +1,5 @@
-"""What goes by by itself: Python workers and executors that are gone, a disk that doesn't answer. Told apart by what Spark and the system
-say; and how long beginning anew is tried, with a pause that grows."""
+"""Which failures are transient, by the texts of Spark and the system: lost Python workers, lost
+executors, a disk that doesn't answer; and how long the stream is begun anew after them."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import re
 import time
 from dataclasses import dataclass, field
 
-from lb_stream.stream.ports import Stopped
+from lb_stream.stream.ports import FatalError, StreamError
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 
 
-class Passing(Stopped):
+class TransientError(StreamError):
     """A batch has failed for a reason that may be over in a moment.
 
     `by_a_record`: it may also be a record that ends whoever reads it. `daemon_lost`: Spark may hold
     on to a daemon of Python workers that has ended.
     """
 
-    def __init__(self, told: str, by_a_record: bool = False, daemon_lost: bool = False) -> None:
-        super().__init__(told)
+    def __init__(self, message: str, by_a_record: bool = False, daemon_lost: bool = False) -> None:
+        super().__init__(message)
         self.by_a_record, self.daemon_lost = by_a_record, daemon_lost
 
 
@@ -32,10 +32,10 @@ _WORKER_LATE = re.compile(r"Python worker failed to connect back")
 _WORKER_GONE = re.compile(
     r"Python worker exited unexpectedly|from \S+'s stdout|socket to Python daemon"
 )
-"""What Spark says when a worker's process is gone, or the one that forks them: a Python exception in it reads otherwise."""
+"""Spark's texts when a worker or the daemon that forks them is gone, not when Python raised."""
 
 _DAEMON_LOST = re.compile(r"from \S+'s stdout|UnixDomainSocketAddress\.of\(")
-"""What Spark says when the daemon has ended while it started, and from then on of every worker."""
+"""Spark's texts when the daemon has ended while it started; each later worker gives them too."""
 
 _EXECUTOR_LATE = re.compile(
     r"unrelated to the running tasks|[Ww]orker lost|Executor heartbeat timed out|RpcTimeoutException|Futures timed out|FetchFailed|"
@@ -44,39 +44,42 @@ _EXECUTOR_LATE = re.compile(
 _EXECUTOR_GONE = re.compile(r"ExecutorLostFailure|Lost executor|Could not find executor")
 
 _DISK = re.compile(r"Input/output error|Stale file handle|Transport endpoint is not connected")
-"""What a disk says that is away for a moment: one on a network, mostly."""
+"""Texts of a disk, mostly one on a network, that is away for a moment."""
 
 
-def passing(said: str) -> Stopped | None:
-    """What texts of errors tell of a trouble that passes; of a Spark session that has ended, which doesn't; None of anything else."""
-    if _SESSION_OVER.search(said):
-        return Stopped(
+def find_failure(text: str) -> StreamError | None:
+    """Find the failure that texts of errors describe: transient, or a Spark session that has ended.
+
+    None for every other text.
+    """
+    if _SESSION_OVER.search(text):
+        return FatalError(
             "Spark's session has come to an end: the lines above say why. On a standalone cluster the master gives up a job whose "
             "executors have ended ten times one after another; their own logs, on the workers, say why they did"
         )
-    if _WORKER_LATE.search(said):
-        return Passing(
+    if _WORKER_LATE.search(text):
+        return TransientError(
             "Python workers have not come up in time: the machine has too much to do, or too little memory to start them"
         )
-    daemon_lost = _DAEMON_LOST.search(said) is not None
-    if daemon_lost or _WORKER_GONE.search(said):
-        return Passing(
+    daemon_lost = _DAEMON_LOST.search(text) is not None
+    if daemon_lost or _WORKER_GONE.search(text):
+        return TransientError(
             "Python workers have come to an end while they were at a batch: killed from outside, or for want of memory (the system's "
             "log tells); then give the machine more, or let a batch read less (stream.max_offsets_per_trigger)",
             by_a_record=True,
             daemon_lost=daemon_lost,
         )
-    if _EXECUTOR_LATE.search(said):
-        return Passing(
+    if _EXECUTOR_LATE.search(text):
+        return TransientError(
             "executors were lost, or did not answer in time: their machines or the network between them failed or were slow"
         )
-    if _EXECUTOR_GONE.search(said):
-        return Passing(
+    if _EXECUTOR_GONE.search(text):
+        return TransientError(
             "executors have come to an end while they were at a batch: killed from outside, or for want of memory; their own logs tell",
             by_a_record=True,
         )
-    if found := _DISK.search(said):
-        return Passing(
+    if found := _DISK.search(text):
+        return TransientError(
             f"the disk did not answer ({found[0]}): look at stream.tables, stream.checkpoint and the network to them"
         )
     return None
@@ -84,14 +87,18 @@ def passing(said: str) -> Stopped | None:
 
 @dataclass(slots=True)
 class Patience:
-    """How often and how long beginning anew is tried without a finished batch in between: `limit_s`, 0 for ever."""
+    """How often, and for how long (`limit_s`, 0: for ever), the stream begins anew without finishing
+    a batch in between."""
 
     limit_s: float
     tries: int = 0
     _since: float = field(default_factory=time.monotonic)
 
     def again(self, finished: bool) -> float | None:
-        """How long to wait before the next try; None: it was tried long enough. `finished`: a batch was, since the last try."""
+        """Return how long to wait before the next try (s), or None when the limit is reached.
+
+        `finished`: a batch was finished since the last try.
+        """
         if finished or not self.tries:
             self.tries, self._since = 0, time.monotonic()
         self.tries += 1
