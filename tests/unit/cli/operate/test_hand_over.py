@@ -12,13 +12,13 @@ from types import SimpleNamespace
 import pytest
 
 from lb_stream.cli.operate import leader
-from lb_stream.contracts.commands import HandOver, Sign, Standby, Tick
-from lb_stream.io.leadership.succession import Heard
+from lb_stream.contracts.commands import HandOver, LeadershipRecord, Standby, Tick
+from lb_stream.io.leadership.succession import ReceivedRecord
 from tests.support.lbctl_runner import Result, lbctl
 
 
-def tick(epoch: int, pid: int) -> Heard:
-    return Heard(
+def tick(epoch: int, pid: int) -> ReceivedRecord:
+    return ReceivedRecord(
         Tick(id=f"tick:{epoch}:1", pipeline="lb-stream", epoch=epoch, host="lb", pid=pid), 1
     )
 
@@ -29,8 +29,8 @@ class Topic:
 
     standbys: dict[str, bool]
     leads: bool = True
-    after: list[Heard] = field(default_factory=list)
-    sent: list[Sign] = field(default_factory=list)
+    after: list[ReceivedRecord] = field(default_factory=list)
+    sent: list[LeadershipRecord] = field(default_factory=list)
 
     @property
     def bystanders(self) -> SimpleNamespace:
@@ -41,12 +41,12 @@ class Topic:
     def last(self) -> None:
         """Reads what is there."""
 
-    def next(self, _within_ms: float) -> Heard | None:
+    def next(self, _within_ms: float) -> ReceivedRecord | None:
         if not self.sent:
             return tick(4, 1) if self.leads else None
         return self.after.pop(0) if self.after else None
 
-    def send(self, sign: Sign) -> None:
+    def send(self, sign: LeadershipRecord) -> None:
         self.sent.append(sign)
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ from urllib.request import urlopen
 
 from lb_stream.contracts.commands import Tick
 from lb_stream.contracts.settings import StreamSettings
-from lb_stream.io.leadership.succession import Heard, Standing
+from lb_stream.io.leadership.succession import ReceivedRecord, Standing
 from lb_stream.job.metrics.standby import StandbyPage
 
 
@@ -24,7 +24,7 @@ def asked(page: StandbyPage, path: str) -> tuple[int, str]:
 def test_it_is_ready_when_it_is_warm_and_hears_the_others_and_says_who_leads() -> None:
     tick = Tick(id="tick:4:1", pipeline="p", epoch=4, host="lb-1", pid=7)
     member = SimpleNamespace(
-        standing=Standing(Heard(tick, 1_000)), warm=False, away=None, instance="lb-2:9"
+        standing=Standing(ReceivedRecord(tick, 1_000)), warm=False, away=None, instance="lb-2:9"
     )
     page = StandbyPage(StreamSettings(metrics_address="127.0.0.1:0"), member)  # type: ignore[arg-type]
     try:
