@@ -1,4 +1,5 @@
-"""The back-test's entry point for spark-submit: `spark-submit --properties-file conf/spark-defaults.conf jobs/backtest.py --help`."""
+"""The back-test's entry point for spark-submit: `spark-submit --properties-file
+conf/spark-defaults.conf jobs/backtest.py --help`."""
 
 import sys
 

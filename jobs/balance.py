@@ -1,4 +1,5 @@
-"""The balancer's entry point for spark-submit: `spark-submit --properties-file conf/spark-defaults.conf jobs/balance.py --help`."""
+"""The balancer's entry point for spark-submit: `spark-submit --properties-file
+conf/spark-defaults.conf jobs/balance.py --help`."""
 
 import sys
 

@@ -1,4 +1,5 @@
-"""Upkeep of the tables: `python jobs/maintain.py ...` is `lbctl tables maintain ...`, for timers and Spark's machines."""
+"""Upkeep of the tables: `python jobs/maintain.py ...` is `lbctl tables maintain ...`, for timers
+and Spark's machines."""
 
 import sys
 

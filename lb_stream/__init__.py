@@ -1,15 +1,19 @@
-"""Load-balancing control plane for message-broker clusters, as a PySpark Structured Streaming pipeline.
+"""Load-balancing control plane for message-broker clusters, as a PySpark Structured Streaming
+pipeline.
 
-Any strategy can be asked what it would do, on a laptop and without Java, about load reports in a file:
+Any strategy can be asked what it would do, on a laptop and without Java, about load reports in a
+file:
 
     import lb_stream
 
     view = lb_stream.load_reports("tests/data/modular-load-reports.jsonl.gz")
     for name in lb_stream.shedder.names:
         done = lb_stream.ask(view, shedding_strategy=name, min_throughput_mb=0)
-        print(name, [(one.bundle, one.source) for one in done.decisions], [one.rule for one in done.refusals])
+        print(name, [(one.bundle, one.source) for one in done.decisions], [one.rule for one in
+        done.refusals])
 
-`load_tables` takes the tables of a job in place of a file. A strategy of your own: `lb_stream.plugins`.
+`load_tables` takes the tables of a job in place of a file. A strategy of your own:
+`lb_stream.plugins`.
 """
 
 from importlib import import_module
@@ -61,7 +65,10 @@ _HOMES = {
     "io.local.configuration": ("load_settings",),
     "recorded": ("ask", "load_reports", "load_tables"),
 }
-"""Where each name is from. It is imported when it is first asked for: commands that don't need it start sooner."""
+"""Where each name is from.
+
+It is imported when it is first asked for: commands that don't need it start sooner.
+"""
 
 
 def __getattr__(name: str) -> Any:

@@ -1,14 +1,20 @@
-"""All that a strategy of another package needs. It imports this module and nothing else of lb_stream.
+"""All that a strategy of another package needs.
 
-A strategy is a function of one context. A decorator registers it under its name, with the model of its settings; an entry point of the
-same name leads to its module. It decides and refuses by rules: values that say why in a sentence. How to write one: docs/plugins.md.
+It imports this module and nothing else of lb_stream.
+
+A strategy is a function of one context. A decorator registers it under its name, with the model of
+its settings; an entry point of the same name leads to its module. It decides and refuses by rules:
+values that say why in a sentence. How to write one: docs/plugins.md.
 
 | kind | decorator | entry points | asked with | answers |
 |---|---|---|---|---|
 | shedder | `shedder` | `lb_stream.shedders` | `ShedContext` | (`Unloads`, memory) |
-| placement, modular manager | `placement` | `lb_stream.placements` | `PlacementContext` | (`Best`, memory) |
-| placement, simple manager | `simple_placement` | `lb_stream.simple_placements` | `PlacementContext` | (`Best`, memory) |
-| split algorithm | `split_algorithm` | `lb_stream.split_algorithms` | `SplitContext` | `Boundaries` |
+| placement, modular manager | `placement` | `lb_stream.placements` | `PlacementContext` | (`Best`,
+memory) |
+| placement, simple manager | `simple_placement` | `lb_stream.simple_placements` |
+`PlacementContext` | (`Best`, memory) |
+| split algorithm | `split_algorithm` | `lb_stream.split_algorithms` | `SplitContext` | `Boundaries`
+|
 """
 
 from lb_stream.contracts.keys import KeyModel, key

@@ -1,4 +1,7 @@
-"""What a strategy would do with recorded load: a file of load reports, or the tables of a job. Without a JVM, Kafka or a cluster."""
+"""What a strategy would do with recorded load: a file of load reports, or the tables of a job.
+
+Without a JVM, Kafka or a cluster.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +27,12 @@ _CLUSTERS = "SELECT DISTINCT cluster FROM broker_loads ORDER BY cluster"
 def load_reports(
     file: str | Path, cluster: str = "recorded", broker: str | None = None, **settings: Any
 ) -> ClusterView:
-    """The cluster after all reports of a file: one report on a line, as `lbctl reports send` reads them, also gzipped.
+    """The cluster after all reports of a file: one report on a line, as `lbctl reports send` reads
+    them, also gzipped.
 
-    `broker` is whose a report is that doesn't say itself; `settings` are the cluster's, as far as the averages need them.
-    Raises QueryError, naming the line and what is wrong with it, also where the job would reject
-    the report; SettingError for a setting.
+    `broker` is whose a report is that doesn't say itself; `settings` are the cluster's, as far as
+    the averages need them. Raises QueryError, naming the line and what is wrong with it, also where
+    the job would reject the report; SettingError for a setting.
     """
     config, path = cluster_config(settings), Path(file)
     reports = read_reports(path, broker)
@@ -40,22 +44,27 @@ def load_reports(
 
 
 def load_tables(folder: str | Path, cluster: str | None = None, **settings: Any) -> ClusterView:
-    """A cluster as the tables of a job have it now: each broker's last load, each bundle's averages.
+    """A cluster as the tables of a job have it now: each broker's last load, each bundle's
+    averages.
 
-    Limits and clients are known where history is kept. `cluster` may be left out when there is one. Raises QueryError.
+    Limits and clients are known where history is kept. `cluster` may be left out when there is one.
+    Raises QueryError.
     """
     config, lake = cluster_config(settings), open_lake(Store.at(folder))
     names = [name for (name,) in run(lake, _CLUSTERS).fetchall()]
     if (cluster is None and len(names) != 1) or (cluster is not None and cluster not in names):
         raise QueryError(
-            f"cluster = {cluster!r}: expected one of {', '.join(names) or 'none: the tables have no load yet'}"
+            f"cluster = {cluster!r}: expected one of "
+            f"{', '.join(names) or 'none: the tables have no load yet'}"
         )
     return present_view(lake, cluster or names[0], config.balancer.weights)
 
 
 def ask(view: ClusterView, memory: Memory | None = None, **settings: Any) -> Round:
-    """What a cluster with these settings (ours or Pulsar's names) would decide now, and what it refuses. Nothing is changed.
+    """What a cluster with these settings (ours or Pulsar's names) would decide now, and what it
+    refuses. Nothing is changed.
 
-    `memory` is that of an earlier answer, for a strategy that waits for some rounds in a row. Raises SettingError.
+    `memory` is that of an earlier answer, for a strategy that waits for some rounds in a row.
+    Raises SettingError.
     """
     return decide(view, memory or Memory(), Inbox(), cluster_config(settings))

@@ -7,12 +7,14 @@
 # %% [markdown]
 # # Short and long averages, on real data
 #
-# Shedding picks bundles by their short-term throughput, placement ranks brokers by their long-term rate. How far apart are the two, and
-# how far is either from what a bundle carries at the moment? The load reports of a real cluster (three Apache Pulsar brokers, ten
-# minutes, four phases of traffic; see `tests/data/README.md`) go through the stream's own decoder and fold.
+# Shedding picks bundles by their short-term throughput, placement ranks brokers by their long-term
+# rate. How far apart are the two, and how far is either from what a bundle carries at the moment?
+# The load reports of a real cluster (three Apache Pulsar brokers, ten minutes, four phases of
+# traffic; see `tests/data/README.md`) go through the stream's own decoder and fold.
 #
-# The formula: n = min(n + 1, samples), average = ((n - 1) · average + sample) / n. Until n reaches `samples` it is the plain mean of all
-# samples so far; from then on a new sample counts 1 / samples and the past fades.
+# The formula: n = min(n + 1, samples), average = ((n - 1) · average + sample) / n. Until n reaches
+# `samples` it is the plain mean of all samples so far; from then on a new sample counts 1 / samples
+# and the past fades.
 
 # %%
 import sys
@@ -30,7 +32,8 @@ sys.path.insert(0, str(ROOT))
 from tests.captured import PerReport, clock, decoded, polled_reports
 
 # %% [markdown]
-# Every poll of a broker is a sample of its bundles: one in five seconds. `PerReport` is the default way of sampling.
+# Every poll of a broker is a sample of its bundles: one in five seconds. `PerReport` is the default
+# way of sampling.
 
 # %%
 reports = polled_reports()
@@ -47,15 +50,17 @@ for report in reports:
             history[row["name"]].append([report.at_ms, *map(sum, both), row["long_samples"]])
 bundles = {name: np.array(rows, float) for name, rows in history.items()}
 print(
-    f"{len(reports)} reports of {len({report.broker for report in reports})} brokers, {len(bundles)} bundles"
+    f"{len(reports)} reports of {len({report.broker for report in reports})} brokers, "
+    f"{len(bundles)} bundles"
 )
 print("from", clock(reports[0].at_ms), "to", clock(reports[-1].at_ms), "UTC")
 
 # %% [markdown]
 # ## One bundle
 #
-# The bundle whose load changed most. The short average of ten samples follows within a minute; the long one, whose thousand samples would
-# be more than an hour, is still the plain mean of everything since the start.
+# The bundle whose load changed most. The short average of ten samples follows within a minute; the
+# long one, whose thousand samples would be more than an hour, is still the plain mean of everything
+# since the start.
 
 # %%
 long_enough = {name: rows for name, rows in bundles.items() if len(rows) > 60}
@@ -77,9 +82,9 @@ assert np.isclose(rows[-1, 3], samples.mean()), "the long average is still the m
 # %% [markdown]
 # ## How long until a change shows?
 #
-# After a jump the short average has taken in 1 - 0.9^k of it after k samples (once it is full), the long one 1 - 0.999^k. In minutes that
-# depends on how often brokers report: every five seconds here, at least every quarter of an hour and on each change of 10 % in a quiet
-# Pulsar.
+# After a jump the short average has taken in 1 - 0.9^k of it after k samples (once it is full), the
+# long one 1 - 0.999^k. In minutes that depends on how often brokers report: every five seconds
+# here, at least every quarter of an hour and on each change of 10 % in a quiet Pulsar.
 
 # %%
 steps = np.arange(0, 200)
@@ -100,13 +105,14 @@ print(f"nine tenths after {until_90[10]} samples (short) and {until_90[1000]} (l
 # %% [markdown]
 # ## How wrong is each, as a guess at the next sample?
 #
-# For each bundle and sample: the difference between the figure and what the bundle carries next, relative to its mean; and how much the
-# figure itself moves from one sample to the next.
+# For each bundle and sample: the difference between the figure and what the bundle carries next,
+# relative to its mean; and how much the figure itself moves from one sample to the next.
 #
-# On this traffic, which changes its shape every two minutes, the latest figure is the best guess by far, also of the next minute.
-# Averages buy steadiness with lag: a shedder that goes by them doesn't move a bundle for one loud sample, and moves too much or the wrong
-# one for a while after a real change. Where load changes slowly compared with ten reports the short average costs nothing; where it
-# doesn't, report more often.
+# On this traffic, which changes its shape every two minutes, the latest figure is the best guess by
+# far, also of the next minute. Averages buy steadiness with lag: a shedder that goes by them
+# doesn't move a bundle for one loud sample, and moves too much or the wrong one for a while after a
+# real change. Where load changes slowly compared with ten reports the short average costs nothing;
+# where it doesn't, report more often.
 
 # %%
 AHEAD = 12  # samples: one minute

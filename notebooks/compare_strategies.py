@@ -9,10 +9,10 @@
 #
 # Two ways to compare shedders before one is chosen, neither of which touches a cluster:
 #
-# - **On recorded reports.** What would each have unloaded, had it seen what a real cluster's brokers reported? The reports don't react,
-#   so this shows what a strategy *wants*, not what it would lead to.
-# - **On a simulated cluster** that obeys. Everybody gets the same cluster and workload; what counts is how even it becomes, how soon, and
-#   with how many moves.
+# - **On recorded reports.** What would each have unloaded, had it seen what a real cluster's
+# brokers reported? The reports don't react, so this shows what a strategy *wants*, not what it
+# would lead to. - **On a simulated cluster** that obeys. Everybody gets the same cluster and
+# workload; what counts is how even it becomes, how soon, and with how many moves.
 
 # %%
 import sys
@@ -58,14 +58,24 @@ def settings(name):
 # %% [markdown]
 # ## On recorded reports
 #
-# Ten minutes of a real cluster of three brokers (`tests/data/README.md`), one shedding round a minute at the moments at which its leader
-# made its own. Each shedder has the cluster's settings of that moment, thresholds lowered to what so small a cluster carries.
+# Ten minutes of a real cluster of three brokers (`tests/data/README.md`), one shedding round a
+# minute at the moments at which its leader made its own. Each shedder has the cluster's settings of
+# that moment, thresholds lowered to what so small a cluster carries.
 
 # %%
 SMALL = {
-    "min_throughput_mb": 0.01, "min_unload_msgs_per_s": 10, "min_unload_bytes_per_s": 1_000, "hit_count_threshold": 1, "target_std": 0.1,
-    "unload_delay_ms": 0, "hit_count_low": 2, "hit_count_high": 1, "dry_run": True, "assign_unowned": "on_lookup", "split_enabled": False,
-}  # fmt: skip
+    "min_throughput_mb": 0.01,
+    "min_unload_msgs_per_s": 10,
+    "min_unload_bytes_per_s": 1_000,
+    "hit_count_threshold": 1,
+    "target_std": 0.1,
+    "unload_delay_ms": 0,
+    "hit_count_low": 2,
+    "hit_count_high": 1,
+    "dry_run": True,
+    "assign_unowned": "on_lookup",
+    "split_enabled": False,
+}
 
 
 def wanted(name):
@@ -101,7 +111,8 @@ for name, rows in {"the leader (ThresholdShedder)": leaders, **wishes}.items():
     bundles = {bundle for _, bundle, _, _ in rows}
     shared = len(bundles & {bundle for _, bundle, _, _ in leaders})
     print(
-        f"{name:34}{len(rows):8}  {len(bundles):8}  {clock(rows[0][0]) if rows else '-':8}  {shared} of {len(leaders)}"
+        f"{name:34}{len(rows):8}  {len(bundles):8}  {clock(rows[0][0]) if rows else '-':8}  "
+        f"{shared} of {len(leaders)}"
     )
 
 # %%
@@ -135,8 +146,8 @@ assert {bundle for _, bundle, _, _ in wishes["ThresholdShedder"]} & {
 # %% [markdown]
 # ## On a simulated cluster
 #
-# Six brokers, 96 bundles; the first broker's become three times as heavy after five seconds. The settings are the demo's
-# (`conf/local.toml`): everything quicker than in production.
+# Six brokers, 96 bundles; the first broker's become three times as heavy after five seconds. The
+# settings are the demo's (`conf/local.toml`): everything quicker than in production.
 
 # %%
 SECONDS = 120

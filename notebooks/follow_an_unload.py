@@ -7,12 +7,14 @@
 # %% [markdown]
 # # One unload, from the report to the confirmation
 #
-# A simulated cluster of six brokers runs for a minute; the first one's bundles become three times as heavy after five seconds. The
-# balancer's core decides, the brokers obey, and the stream's own code writes the tables. Then we follow one bundle through them: why it
-# had to leave, who was considered, what happened next, and whether it helped.
+# A simulated cluster of six brokers runs for a minute; the first one's bundles become three times
+# as heavy after five seconds. The balancer's core decides, the brokers obey, and the stream's own
+# code writes the tables. Then we follow one bundle through them: why it had to leave, who was
+# considered, what happened next, and whether it helped.
 #
-# No Kafka, no Spark: everything below is read from Delta tables with DuckDB, as it would be from those of a real cluster. To follow one
-# of your own, set `TABLES` to its folder (`stream.tables`; the demo's is `.lb/demo/tables`) instead of recording a run.
+# No Kafka, no Spark: everything below is read from Delta tables with DuckDB, as it would be from
+# those of a real cluster. To follow one of your own, set `TABLES` to its folder (`stream.tables`;
+# the demo's is `.lb/demo/tables`) instead of recording a run.
 
 # %%
 import json
@@ -51,7 +53,8 @@ BEGIN_MS = ask("SELECT min(now_ms) AS now_ms FROM broker_loads")[0]["now_ms"]
 # %% [markdown]
 # ## What was decided
 #
-# The first unload of the run, and what came of it. A move is two decisions: `unload` at the source, then `assign` at the destination.
+# The first unload of the run, and what came of it. A move is two decisions: `unload` at the source,
+# then `assign` at the destination.
 
 # %%
 unload = ask(
@@ -63,15 +66,17 @@ print(f"{unload['decision_id']}: {bundle}")
 print(f"from {unload['source']} to {unload['destination']}")
 saw, limit, average = (explain[name] for name in ("saw", "limit", "average"))
 print(
-    f"because of {unload['rule']}: saw {saw:.2f}, limit {limit:.2f}, average {average:.2f} ({explain['unit']})"
+    f"because of {unload['rule']}: saw {saw:.2f}, limit {limit:.2f}, average {average:.2f} "
+    f"({explain['unit']})"
 )
 print(f"expected after: {explain['expected_after']:.2f}")
 
 # %% [markdown]
 # ## What the shedder saw
 #
-# ThresholdShedder sheds from a broker whose smoothed usage reaches the cluster's average plus the threshold. The usages of the round's
-# brokers, as the table has them, are the latest ones; the shedder's own figure is smoothed (`saw`).
+# ThresholdShedder sheds from a broker whose smoothed usage reaches the cluster's average plus the
+# threshold. The usages of the round's brokers, as the table has them, are the latest ones; the
+# shedder's own figure is smoothed (`saw`).
 
 # %%
 brokers = ask(
@@ -86,7 +91,8 @@ assert explain["saw"] >= explain["limit"] > explain["average"]
 # %% [markdown]
 # ## Who was considered
 #
-# LeastLongTermMessageRate takes the broker with the lowest long-term message rate among those that all filters leave.
+# LeastLongTermMessageRate takes the broker with the lowest long-term message rate among those that
+# all filters leave.
 
 # %%
 for candidate in explain["candidates"]:
@@ -102,8 +108,9 @@ assert unload["destination"] == min(scores, key=scores.get)
 # %% [markdown]
 # ## What happened next
 #
-# Each step is a row: the unload, then, as soon as the source has let go, the assignment that follows. Both are confirmed by the same
-# report, that of the destination with the bundle: a move has not come about before.
+# Each step is a row: the unload, then, as soon as the source has let go, the assignment that
+# follows. Both are confirmed by the same report, that of the destination with the bundle: a move
+# has not come about before.
 
 # %%
 story = ask(
@@ -118,7 +125,8 @@ story = ask(
 for step in story:
     begun = (step["issued_ms"] - BEGIN_MS) / 1000
     print(
-        f"{begun:5.1f} s  {step['kind']:7} {step['rule']:15} {step['outcome']} after {step['took_ms']} ms: {step['detail']}"
+        f"{begun:5.1f} s  {step['kind']:7} {step['rule']:15} {step['outcome']} after "
+        f"{step['took_ms']} ms: {step['detail']}"
     )
 assert [step["kind"] for step in story] == ["unload", "assign"]
 assert {step["outcome"] for step in story} == {"confirmed"}
@@ -140,8 +148,8 @@ assert (record_now["state"], record_now["owner"]) == ("Owned", unload["destinati
 # %% [markdown]
 # ## Did it help?
 #
-# Throughput of source and destination around the move, with the two decisions and their confirmations; below, the whole cluster: the
-# busiest broker's throughput over the mean.
+# Throughput of source and destination around the move, with the two decisions and their
+# confirmations; below, the whole cluster: the busiest broker's throughput over the mean.
 
 # %%
 loads = ask(
@@ -203,9 +211,10 @@ print(f"max/mean was {worst:.2f} at worst and is {last:.2f} at the end")
 assert last < worst
 
 # %% [markdown]
-# In the recorded run the source fell further than the shedder expected. It chose bundles by their *short-term averages*, and five seconds
-# after the rise these held one sample of the new load and four of the old one: each bundle weighed less in the balancer's eyes than it
-# did. Longer after a change, or with more patience (`history_ratio` 0.9 instead of the demo's 0.2), the two agree; the
+# In the recorded run the source fell further than the shedder expected. It chose bundles by their
+# *short-term averages*, and five seconds after the rise these held one sample of the new load and
+# four of the old one: each bundle weighed less in the balancer's eyes than it did. Longer after a
+# change, or with more patience (`history_ratio` 0.9 instead of the demo's 0.2), the two agree; the
 # [notebook on averages](averages.py) shows how long that takes.
 
 # %%
@@ -220,6 +229,7 @@ after = ask(
     story[0]["at_ms"],
 )[0]["usage_ratio"]
 print(
-    f"{moved} bundles left {unload['source']} in that round: expected usage {explain['expected_after']:.2f}, reported {after:.2f}"
+    f"{moved} bundles left {unload['source']} in that round: expected usage "
+    f"{explain['expected_after']:.2f}, reported {after:.2f}"
 )
 assert after < brokers[0]["usage_ratio"], "it helped"

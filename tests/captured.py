@@ -1,8 +1,10 @@
-"""What a real Pulsar cluster wrote (tests/data), and what this project's core makes of the same reports.
+"""What a real Pulsar cluster wrote (tests/data), and what this project's core makes of the same
+reports.
 
-`replay` goes through the run in the order of its time: load reports as the metadata store took them, the leader's own averages
-each minute, its shedding rounds. Both ways of sampling keep their averages beside it; at each of the leader's moments both are
-compared with what the leader had. Used by the tests, and by the tables of docs/real-clusters.md.
+`replay` goes through the run in the order of its time: load reports as the metadata store took
+them, the leader's own averages each minute, its shedding rounds. Both ways of sampling keep their
+averages beside it; at each of the leader's moments both are compared with what the leader had. Used
+by the tests, and by the tables of docs/real-clusters.md.
 """
 
 import gzip
@@ -43,19 +45,22 @@ THEIR_FOUR = ("msgThroughputIn", "msgThroughputOut", "msgRateIn", "msgRateOut")
 """The reference's names of FOUR."""
 
 READ_TOGETHER_MS = 30
-"""The leader looks this long after a report was written: another one written by then is seen at the same look."""
+"""The leader looks this long after a report was written: another one written by then is seen at the
+same look."""
 
 WRITES_AFTER_MS = 100
 """The leader's averages in the metadata store are this much older than the store's time of them."""
 
 
 AT_ITS_START = ("shedding_strategy",)
-"""Pulsar's leader takes a change of these, too, and goes on as before until it is started anew; here they count at once."""
+"""Pulsar's leader takes a change of these, too, and goes on as before until it is started anew;
+here they count at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """One load report: when the metadata store took it (or when it was polled), whose it is, its JSON byte for byte."""
+    """One load report: when the metadata store took it (or when it was polled), whose it is, its
+    JSON byte for byte."""
 
     at_ms: int
     broker: str
@@ -84,7 +89,8 @@ def _nodes() -> list[dict[str, Any]]:
 
 
 def stored_reports() -> list[Captured]:
-    """The reports in the metadata store, in the order in which they were written: those that the leader decided on."""
+    """The reports in the metadata store, in the order in which they were written: those that the
+    leader decided on."""
     found = [
         Captured(node["mtimeMs"], report.broker, report.value)
         for node, line in zip(_nodes(), lines(METADATA), strict=True)
@@ -103,7 +109,8 @@ class LeaderAverages:
 
 
 def leader_averages() -> list[LeaderAverages]:
-    """The leader's averages, minute by minute; minutes in which it wrote none of a bundle are left out."""
+    """The leader's averages, minute by minute; minutes in which it wrote none of a bundle are left
+    out."""
     minutes: dict[int, list[dict[str, Any]]] = {}
     for node in _nodes():
         if not node["path"].startswith("/loadbalance/brokers/"):
@@ -125,7 +132,10 @@ def leader_averages() -> list[LeaderAverages]:
 
 @dataclass(frozen=True, slots=True)
 class LeaderShed:
-    """One bundle that the leader unloaded. `candidates`: long-term message rate (messages/s) of each broker that it ranked."""
+    """One bundle that the leader unloaded.
+
+    `candidates`: long-term message rate (messages/s) of each broker that it ranked.
+    """
 
     bundle: str
     source: str
@@ -137,8 +147,8 @@ class LeaderShed:
 class LeaderRound:
     """One shedding round in the leader's log.
 
-    `hot`: broker above the threshold → (usage, average), ratios. `splitting`: bundles that the leader had just decided to split;
-    it has forgotten their averages, so that they can't be chosen.
+    `hot`: broker above the threshold → (usage, average), ratios. `splitting`: bundles that the
+    leader had just decided to split; it has forgotten their averages, so that they can't be chosen.
     """
 
     at_ms: int
@@ -206,9 +216,11 @@ def leader_rounds() -> list[LeaderRound]:
 
 
 def settings_at(at_ms: int) -> dict[str, Any]:
-    """The balancer's settings of the captured cluster at one time: its broker.conf, then what its log says was changed.
+    """The balancer's settings of the captured cluster at one time: its broker.conf, then what its
+    log says was changed.
 
-    A key that can't change at run time keeps its value: the cluster accepted such a change, too, and it had no effect.
+    A key that can't change at run time keeps its value: the cluster accepted such a change, too,
+    and it had no effect.
     """
     given = dict(load_settings(broker_conf=BROKER_CONF, environment={}).balancer)
     for changed_ms, line in _log():
@@ -247,7 +259,8 @@ def decoded(report: Captured) -> Batch:
 
 
 class PerReport:
-    """Our default: a bundle gets a sample when a new report of its broker arrives, and is remembered for a while without one."""
+    """Our default: a bundle gets a sample when a new report of its broker arrives, and is
+    remembered for a while without one."""
 
     def __init__(self) -> None:
         self.shard, self.config = Shard.empty(), FoldConfig()
@@ -263,7 +276,8 @@ class PerReport:
 
 
 class Reference:
-    """The reference's way: at each report, and before it writes its averages, every broker's last report is a sample once more.
+    """The reference's way: at each report, and before it writes its averages, every broker's last
+    report is a sample once more.
 
     Bundles that no broker names any more are forgotten at once.
     """
@@ -323,7 +337,8 @@ class BundleBeside:
 
 @dataclass(frozen=True, slots=True)
 class BrokerBeside:
-    """One broker's sums over its bundles at such a time: FOUR of the short term, then FOUR of the long term."""
+    """One broker's sums over its bundles at such a time: FOUR of the short term, then FOUR of the
+    long term."""
 
     at_ms: int
     broker: str
@@ -335,8 +350,9 @@ class BrokerBeside:
 class RoundBeside:
     """One of the leader's shedding rounds and what we decide at that moment.
 
-    `ours`: mode → our round. In `reference` mode, too: `spared`, if the bundles that the leader is splitting may not leave;
-    `alone`, for each bundle that the leader unloaded, if no other one may leave.
+    `ours`: mode → our round. In `reference` mode, too: `spared`, if the bundles that the leader is
+    splitting may not leave; `alone`, for each bundle that the leader unloaded, if no other one may
+    leave.
     """
 
     leader: LeaderRound
@@ -388,7 +404,8 @@ def replay(read_together_ms: int = READ_TOGETHER_MS) -> Replay:
 
 
 def memory_before() -> Memory:
-    """What the shedder remembers when the capture begins: one round, in which each broker's usage was 0.00 % as the log says."""
+    """What the shedder remembers when the capture begins: one round, in which each broker's usage
+    was 0.00 % as the log says."""
     return Memory(
         strategies={
             "ThresholdShedder": {
@@ -446,7 +463,10 @@ def _brokers_beside(written: LeaderAverages, modes: Mapping[str, Mode]) -> Itera
 def decide_beside(
     shard: Shard, memory: Memory, leader: LeaderRound, left_alone: Iterable[str]
 ) -> Round:
-    """Our shedding round at the leader's moment. The bundles `left_alone` have been unloaded just now: they may not leave."""
+    """Our shedding round at the leader's moment.
+
+    The bundles `left_alone` have been unloaded just now: they may not leave.
+    """
     config = cluster_config(
         settings_at(leader.at_ms)
         | {"dry_run": True, "assign_unowned": "on_lookup", "split_enabled": False}
@@ -486,7 +506,10 @@ def _round_beside(
 
 
 def in_grace(leader: LeaderRound, rounds: list[LeaderRound]) -> list[str]:
-    """What the leader has unloaded within the grace period. The cluster did what the leader said, so it is this that counts."""
+    """What the leader has unloaded within the grace period.
+
+    The cluster did what the leader said, so it is this that counts.
+    """
     grace_ms = settings_at(leader.at_ms)["shedding_grace_period_ms"]
     return [
         shed.bundle

@@ -1,7 +1,7 @@
 """The tables of docs/real-clusters.md, from the captured run.
 
-.venv/bin/python -m tests.captured_page      # prints them
-REWRITE=1 .venv/bin/python -m pytest tests/repository/test_real_clusters.py   # puts them into the page
+.venv/bin/python -m tests.captured_page      # prints them REWRITE=1 .venv/bin/python -m pytest
+tests/repository/test_real_clusters.py   # puts them into the page
 """
 
 import re
@@ -78,7 +78,8 @@ def minutes(run: Replay) -> str:
 
 
 def examples(run: Replay) -> str:
-    """Some bundles at the last of these times: those that the leader had moved, and the most loaded."""
+    """Some bundles at the last of these times: those that the leader had moved, and the most
+    loaded."""
     last = [bundle for bundle in run.bundles if bundle.at_ms == run.bundles[-1].at_ms]
     moved = {shed.bundle for one in run.rounds for shed in one.leader.sheds}
     heaviest = sorted(
@@ -108,7 +109,10 @@ def decisions(run: Replay) -> str:
     for beside in run.rounds:
         for shed in beside.leader.sheds:
             usage, average = beside.leader.hot[shed.source]
-            figures = f"{usage:.2%} > {average:.2%} + {settings_at(beside.leader.at_ms)['threshold_percent']:g} %"
+            figures = (
+                f"{usage:.2%} > {average:.2%} + "
+                f"{settings_at(beside.leader.at_ms)['threshold_percent']:g} %"
+            )
             leader = f"`{shed.bundle}` {short_name(shed.source)} → {short_name(shed.destination)}"
             body.append(
                 [
@@ -165,11 +169,14 @@ def _averages(run: Replay) -> str:
         for ours, theirs in zip(broker.ours["reference"], broker.leader, strict=True)
     )
     return (
-        f"The leader decided on {len(stored_reports())} reports and wrote {len(run.bundles)} averages of bundles at "
+        f"The leader decided on {len(stored_reports())} reports and wrote {len(run.bundles)} "
+        "averages of bundles at "
         f"{len({bundle.at_ms for bundle in run.bundles})} times. With `reference` samples "
         f"{equal} of ours equal them **to the last bit**, sample "
-        f"counts and topics included; {apart} when reports written within {READ_TOGETHER_MS} ms are not taken to be seen together. "
-        f"Each broker's sums ({len(run.brokers)} records) differ by {sums:.0e} of their value at most."
+        f"counts and topics included; {apart} when reports written within {READ_TOGETHER_MS} ms "
+        "are not taken to be seen together. "
+        f"Each broker's sums ({len(run.brokers)} records) differ by {sums:.0e} of their value at "
+        "most."
     )
 
 
@@ -180,8 +187,10 @@ def _default(run: Replay) -> str:
     theirs = minutes_long / (len(reports) + len(writes))
     ours = minutes_long / (len(reports) / len({report.broker for report in reports}))
     return (
-        f"With `per_report` samples, our default, the medians over all these bundles are {short:.2f} (short-term throughput ÷ the "
-        f"leader's) and {long:.2f} (long-term). Ten samples, the short term, are the last {10 * theirs:.1f} minutes in the leader and the "
+        "With `per_report` samples, our default, the medians over all these bundles are "
+        f"{short:.2f} (short-term throughput ÷ the "
+        f"leader's) and {long:.2f} (long-term). Ten samples, the short term, are the last "
+        f"{10 * theirs:.1f} minutes in the leader and the "
         f"last {10 * ours:.1f} here."
     )
 
@@ -207,8 +216,10 @@ def _verdicts(run: Replay) -> str:
         for mine, leaders in zip((one.explain.saw, one.explain.average), leader, strict=True)
     )
     return (
-        f"In {agreed} of {len(run.rounds)} shedding rounds we unload, under both ways of sampling, from the very brokers that the leader "
-        f"called too hot. Smoothed usage and the cluster's average agree within {apart:.0e} of their value."
+        f"In {agreed} of {len(run.rounds)} shedding rounds we unload, under both ways of sampling, "
+        "from the very brokers that the leader "
+        f"called too hot. Smoothed usage and the cluster's average agree within {apart:.0e} of "
+        "their value."
     )
 
 
@@ -236,10 +247,14 @@ def _choices(run: Replay) -> str:
         for name, rate in shed.candidates.items()
     )
     return (
-        f"Of the {len(sheds)} bundles that the leader unloaded we choose {same['reference']} too with `reference` samples, "
-        f"{same['per_report']} with `per_report`. With `reference` samples, and bundles spared that the leader is splitting, we choose "
-        f"exactly the leader's bundles in {spared} of {len(run.rounds)} rounds. Asked about each of them alone, we choose the leader's "
-        f"destination in {alone} of {len(sheds)} cases, from the same candidates, whose long-term rates agree within {rates:.0e}."
+        f"Of the {len(sheds)} bundles that the leader unloaded we choose {same['reference']} too "
+        "with `reference` samples, "
+        f"{same['per_report']} with `per_report`. With `reference` samples, and bundles spared "
+        "that the leader is splitting, we choose "
+        f"exactly the leader's bundles in {spared} of {len(run.rounds)} rounds. Asked about each "
+        "of them alone, we choose the leader's "
+        f"destination in {alone} of {len(sheds)} cases, from the same candidates, whose long-term "
+        f"rates agree within {rates:.0e}."
     )
 
 
@@ -279,8 +294,12 @@ def settings(_run: Replay) -> str:
 
 
 TABLES: dict[str, Callable[[Replay], str]] = {
-    "summary": summary, "settings": settings, "minutes": minutes, "examples": examples, "decisions": decisions,
-}  # fmt: skip
+    "summary": summary,
+    "settings": settings,
+    "minutes": minutes,
+    "examples": examples,
+    "decisions": decisions,
+}
 
 
 def filled(page: str, run: Replay) -> str:
@@ -294,7 +313,8 @@ def filled(page: str, run: Replay) -> str:
         )
         if count != 1:
             raise ValueError(
-                f"the page has {count} places for {name}, expected 1: <!-- {name} --> … <!-- end -->"
+                f"the page has {count} places for {name}, expected 1: <!-- {name} --> … <!-- end "
+                "-->"
             )
     return page
 

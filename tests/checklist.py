@@ -1,6 +1,8 @@
-"""The systems that Pulsar's documentation names, and the tests that show them: `python -m tests.checklist [--json]` prints the list.
+"""The systems that Pulsar's documentation names, and the tests that show them: `python -m
+tests.checklist [--json]` prints the list.
 
-Exit code 1 when a row has no test, or names one that pytest doesn't collect. Nothing is run: no JVM is needed.
+Exit code 1 when a row has no test, or names one that pytest doesn't collect. Nothing is run: no JVM
+is needed.
 """
 
 from __future__ import annotations
@@ -22,7 +24,10 @@ from rich.table import Table
 
 PROJECT = Path(__file__).parents[1]
 LIST = Path(__file__).with_suffix(".toml")
-SMALL = "a an and any are as at by for from in is it its no not of on one or that the to where with without"
+SMALL = (
+    "a an and any are as at by for from in is it its no not of on one or that the to where "
+    "with without"
+)
 """Words that say nothing of a subject."""
 ENDINGS = ("ing", "ed", "es", "s", "e")
 SHORTEST_STEM = 4
@@ -32,7 +37,11 @@ NARROWEST, WIDEST = 100, 1000
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One system. `says`: what the name of one of its tests must say; `tests`: pytest's node ids, without [...] all cases."""
+    """One system.
+
+    `says`: what the name of one of its tests must say; `tests`: pytest's node ids, without [...]
+    all cases.
+    """
 
     section: str
     name: str
@@ -41,7 +50,10 @@ class Row:
 
 
 def read_rows(text: str) -> list[Row]:
-    """The rows of the list, in its order. Raises ValueError for one that is no list of tests and no { says, tests }."""
+    """The rows of the list, in its order.
+
+    Raises ValueError for one that is no list of tests and no { says, tests }.
+    """
     rows = []
     for section, content in tomllib.loads(text).items():
         for name, given in content.items():
@@ -59,14 +71,18 @@ def read_rows(text: str) -> list[Row]:
                 or not all(isinstance(test, str) for test in tests)
             ):
                 raise ValueError(
-                    f"[{section}] {name} = {given!r}: expected a list of tests, or {{ says = TEXT, tests = [TEST, ...] }}"
+                    f"[{section}] {name} = {given!r}: expected a list of tests, or {{ says = TEXT, "
+                    f"tests = [TEST, ...] }}"
                 )
             rows.append(Row(section, name, row.get("says", name), tuple(tests)))
     return rows
 
 
 def collect(files: Iterable[str]) -> set[str]:
-    """The node ids that pytest collects from the files. Raises RuntimeError with pytest's own words where it can't."""
+    """The node ids that pytest collects from the files.
+
+    Raises RuntimeError with pytest's own words where it can't.
+    """
     command = [
         sys.executable,
         "-m",
@@ -102,13 +118,15 @@ def faults_of(rows: Sequence[Row], nodes: Collection[str]) -> list[str]:
 
 
 def words(text: str) -> list[str]:
-    """The words of a name, whether they are written apart, with_underscores or InCamelCase; small ones left out."""
+    """The words of a name, whether they are written apart, with_underscores or InCamelCase; small
+    ones left out."""
     apart = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", text.replace("'s", "s"))
     return [word for word in re.findall(r"[a-z0-9]+", apart.lower()) if word not in SMALL.split()]
 
 
 def unsaid(subject: str, test: str) -> list[str]:
-    """The words of the subject that the test's name (with its case in [...]) doesn't have, in whatever form."""
+    """The words of the subject that the test's name (with its case in [...]) doesn't have, in
+    whatever form."""
     said = {_stem(word) for word in words(test.partition("::")[2])}
     return [word for word in words(subject) if not any(_alike(_stem(word), one) for one in said)]
 
@@ -165,7 +183,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"checklist: {fault}", file=sys.stderr)
     if not faults and not given.json:
         print(
-            f"{len(rows)} systems, {len({test for row in rows for test in row.tests})} tests, each of them there"
+            f"{len(rows)} systems, {len({test for row in rows for test in row.tests})} tests, each "
+            "of them there"
         )
     return 1 if faults else 0
 

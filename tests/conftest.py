@@ -1,4 +1,5 @@
-"""What every test may ask for: a real Kafka broker and tables of a simulated run, one of each per test run, and unused topic names."""
+"""What every test may ask for: a real Kafka broker and tables of a simulated run, one of each per
+test run, and unused topic names."""
 
 import itertools
 import json
@@ -40,14 +41,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
-    """A started broker in a temporary folder, stopped at the end of the run. Tests that use it are marked e2e."""
+    """A started broker in a temporary folder, stopped at the end of the run.
+
+    Tests that use it are marked e2e.
+    """
     with EmbeddedKafka(tmp_path_factory.mktemp("kafka")) as broker:
         yield broker
 
 
 @pytest.fixture(scope="session")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorder:
-    """A minute of six brokers with a hot spot, under the demo's settings; nobody writes there any more."""
+    """A minute of six brokers with a hot spot, under the demo's settings; nobody writes there any
+    more."""
     made = record(tmp_path_factory.mktemp("recorded") / "tables")
     batches(made.root, 60)
     return made
@@ -86,7 +91,8 @@ def pytest_terminal_summary(
 
 @pytest.fixture(scope="session")
 def seed(count: Callable[[str], None]) -> int:
-    """Return the seed of what a test does by chance, LB_TEST_SEED if it is set; the run's last lines name it."""
+    """Return the seed of what a test does by chance, LB_TEST_SEED if it is set; the run's last
+    lines name it."""
     number = int(os.environ.get("LB_TEST_SEED", "20261121"))
     count(f"seed {number} (LB_TEST_SEED sets another)")
     return number

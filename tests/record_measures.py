@@ -1,6 +1,7 @@
 """Random traces of the scenarios in tests/data, and what another program measured in them.
 
-`python -m tests.record_measures COMMAND` writes tests/data/traces anew. COMMAND SCENARIO TRACE prints one JSON object of measures.
+`python -m tests.record_measures COMMAND` writes tests/data/traces anew. COMMAND SCENARIO TRACE
+prints one JSON object of measures.
 """
 
 import gzip
@@ -22,7 +23,8 @@ FIGURES = TRACES / "measures.json"
 
 
 class Case(NamedTuple):
-    """A trace of a scenario; `budgets`: its namespaces get some (no scenario in tests/data has any)."""
+    """A trace of a scenario; `budgets`: its namespaces get some (no scenario in tests/data has
+    any)."""
 
     scenario: str
     moves: int | None  # None: no line at all

@@ -1,6 +1,7 @@
 """docs/configuration.md, written from the models of the settings.
 
-`python -m docs.tools.configuration_page` writes the page; `--check` writes nothing and exits 1 when it differs.
+`python -m docs.tools.configuration_page` writes the page; `--check` writes nothing and exits 1 when
+it differs.
 """
 
 from __future__ import annotations
@@ -62,19 +63,27 @@ reference* is Apache Pulsar 4.0.7. What each strategy does with its keys:
 [strategies](strategies.md).
 """
 
-_HEAD = "| key | default | unit | allowed | Pulsar's key | dynamic | meaning | read by |\n|---|---|---|---|---|---|---|---|"
+_HEAD = (
+    "| key | default | unit | allowed | Pulsar's key | dynamic | meaning | read by "
+    "|\n|---|---|---|---|---|---|---|---|"
+)
 _SECTIONS = {
     "kafka": "The Kafka cluster.",
     "topics": "Names of the topics; `lbctl topics create` makes them.",
     "stream": "How the job runs.",
     "upkeep": "What `lbctl tables maintain` keeps of the tables.",
-    "notify": "Whom `lbctl notify` tells what, and how often ([telling people](alerts.md#notifications)).",
-    "hooks": "Whom agents ask before a move, and tell after it ([hooks](approval.md#hooks-of-moves)).",
+    "notify": "Whom `lbctl notify` tells what, and how often ([telling "
+    "people](alerts.md#notifications)).",
+    "hooks": "Whom agents ask before a move, and tell after it "
+    "([hooks](approval.md#hooks-of-moves)).",
 }
 
 
 def page() -> str:
-    """The whole page. The same models always give the same page; strategies of other packages aren't on it."""
+    """The whole page.
+
+    The same models always give the same page; strategies of other packages aren't on it.
+    """
     parts = [_INTRO]
     for section, model in job_sections().items():
         about = _SECTIONS.get(section, str(model.__doc__).splitlines()[0])
@@ -82,9 +91,11 @@ def page() -> str:
             f"## [{section}]\n\n{about}\n\n{_table(_rows(model, (job_reader(section),)))}\n"
         )
     parts.append(
-        "## [balancer] and [cluster.NAME]\n\nWhat the balancer does. Keys of a cluster's own section lie over those of `[balancer]`,\n"
+        "## [balancer] and [cluster.NAME]\n\nWhat the balancer does. Keys of a cluster's own "
+        "section lie over those of `[balancer]`,\n"
         "those of its [shadows](shadows.md), `[cluster.NAME.shadow.SHADOW]`, over both.\n\n"
-        f"### All strategies\n\n{_table(_rows(BalancerConfig))}\n\n### Splitting\n\n{_table(_rows(SplittingConfig))}\n\n"
+        f"### All strategies\n\n{_table(_rows(BalancerConfig))}\n\n### "
+        f"Splitting\n\n{_table(_rows(SplittingConfig))}\n\n"
         f"### Strategies\n\nOne key may be read by several.\n\n{_table(_of_strategies())}\n\n"
         f"### Reporting\n\nWhen a broker's agent writes a report.\n\n"
         f"{_table(_rows(ReportConfig))}\n"
@@ -92,7 +103,8 @@ def page() -> str:
     parts.append(
         '## [namespace."TENANT/NAMESPACE"]\n\nWhat moves may cost the clients of one namespace\n'
         "([how it is counted](disruption.md#budgets)).\n"
-        '`[cluster.NAME.namespace."TENANT/NAMESPACE"]` lies over it. For `--set` and commands they are keys\nof the balancer: '
+        '`[cluster.NAME.namespace."TENANT/NAMESPACE"]` lies over it. For `--set` and commands they '
+        "are keys\nof the balancer: "
         f"`namespace.TENANT/NAMESPACE.KEY`.\n\n{_table(_rows(NamespaceConfig, (EVERY_CLUSTER,)))}\n"
     )
     parts.append(_profiles())
@@ -133,9 +145,15 @@ def _row(model: type[KeyModel], name: str, read_by: Iterable[str]) -> tuple[str,
     )
     old = [f"`{spelling}`" for spelling, ours in OLD_SPELLINGS.items() if ours == name]
     return (
-        f"`{name}`", _value(field.default), extra["unit"], _allowed(model, name), ", ".join([pulsar, *old]),
-        "yes" if extra["dynamic"] else "", str(field.description).replace("|", "\\|"), ", ".join(read_by),
-    )  # fmt: skip
+        f"`{name}`",
+        _value(field.default),
+        extra["unit"],
+        _allowed(model, name),
+        ", ".join([pulsar, *old]),
+        "yes" if extra["dynamic"] else "",
+        str(field.description).replace("|", "\\|"),
+        ", ".join(read_by),
+    )
 
 
 def _value(value: Any) -> str:
@@ -192,7 +210,8 @@ def _allowed(model: type[KeyModel], name: str) -> str:
 
 
 def _profiles() -> str:
-    """What each profile sets; a key that it doesn't set has its default, which is what `default` gives."""
+    """What each profile sets; a key that it doesn't set has its default, which is what `default`
+    gives."""
     defaults = {
         name: model.model_fields[name].default
         for model in reversed(all_models())
@@ -217,16 +236,19 @@ def _profiles() -> str:
         for one, name in shedders
     ]
     lines = [
-        f"| {shown} | {' | '.join(_value(defaults[name] if value is None else value) for value in values)} |"
+        f"| {shown} | "
+        f"{' | '.join(_value(defaults[name] if value is None else value) for value in values)} |"
         for shown, name, values in rows
     ]
     return (
-        "## Profiles\n\n`profile` says whose behaviour to follow: Pulsar 4.0's without what harms its operators\n"
-        "([what that is](strategies.md#profiles)), Pulsar 4.0's to the letter, or what its documentation\n"
-        "says. A profile replaces defaults; any value that somebody gives replaces the profile's.\n\n"
-        f"| key | {' | '.join(f'`{profile}`' for profile in PROFILES)} |\n|{'---|' * (1 + len(PROFILES))}\n"
-        + "\n".join(lines)
-        + "\n"
+        "## Profiles\n\n`profile` says whose behaviour to follow: Pulsar 4.0's without what harms "
+        "its operators\n"
+        "([what that is](strategies.md#profiles)), Pulsar 4.0's to the letter, or what its "
+        "documentation\n"
+        "says. A profile replaces defaults; any value that somebody gives replaces the "
+        "profile's.\n\n"
+        f"| key | {' | '.join(f'`{profile}`' for profile in PROFILES)} "
+        f"|\n|{'---|' * (1 + len(PROFILES))}\n" + "\n".join(lines) + "\n"
     )
 
 
@@ -235,10 +257,12 @@ def _unread() -> str:
     for name, why in WHY.items():
         extra, field = metadata(UnreadKeys, name), UnreadKeys.model_fields[name]
         rows.append(
-            f"| `{name}` | {_value(field.default)} | {extra['unit']} | {field.description} | {why} |"
+            f"| `{name}` | {_value(field.default)} | {extra['unit']} | {field.description} | {why} "
+            "|"
         )
     return (
-        "## Keys of Pulsar's without effect here\n\nThey are accepted and checked, and a warning tells of them.\n\n"
+        "## Keys of Pulsar's without effect here\n\nThey are accepted and checked, and a warning "
+        "tells of them.\n\n"
         "| key | Pulsar's default | unit | in Pulsar | here |\n|---|---|---|---|---|\n"
         + "\n".join(rows)
         + "\n"

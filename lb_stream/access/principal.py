@@ -23,8 +23,9 @@ _SHORT = {
 
 
 def principal_of(options: Mapping[str, Any]) -> str:
-    """`User:<name>`: by SASL the user's name or the token's subject, by TLS the certificate's distinguished name, as Kafka writes it
-    without rules of its own (`ssl.principal.mapping.rules`)."""
+    """`User:<name>`: by SASL the user's name or the token's subject, by TLS the certificate's
+    distinguished name, as Kafka writes it without rules of its own (`ssl.principal.mapping.rules`).
+    """
     protocol = str(options.get("security_protocol", "PLAINTEXT"))
     if protocol.startswith("SASL"):
         if "sasl_plain_username" in options:

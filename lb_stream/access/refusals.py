@@ -1,4 +1,5 @@
-"""What a refusal of Kafka's means, whoever met it: kafka-python by its exceptions, Spark's Kafka source by Java's text."""
+"""What a refusal of Kafka's means, whoever met it: kafka-python by its exceptions, Spark's Kafka
+source by Java's text."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ class TlsRefused(KafkaConnectionError):  # type: ignore[misc]
 log = logging.getLogger(__name__)
 
 AGAIN_S = 30.0
-"""Who goes on after a refusal tries again after this time: passwords, certificates and rights may be on their way."""
+"""Who goes on after a refusal tries again after this time: passwords, certificates and rights may
+be on their way."""
 FORGOTTEN_S = 2 * AGAIN_S
 """A refusal that comes again after so long is told again."""
 
@@ -38,20 +40,26 @@ LOGINS_REFUSED = (
     IllegalSaslStateError,
     TlsRefused,
 )
-"""What kafka-python's clients raise when Kafka doesn't let the user in (TlsRefused: those of `io.kafka.clients`)."""
+"""What kafka-python's clients raise when Kafka doesn't let the user in (TlsRefused: those of
+`io.kafka.clients`)."""
 RIGHTS_REFUSED = (AuthorizationError,)
 """What they raise when it does, and a right is missing."""
 REFUSED = (*LOGINS_REFUSED, *RIGHTS_REFUSED)
 
 _IN_TEXT = re.compile(
-    r"\.errors\.(\w*(?:Authorization|SaslAuthentication|SslAuthentication|UnsupportedSaslMechanism)Exception): *([^\n]*)"
+    r"\.errors\.(\w*(?:Authorization|SaslAuthentication|SslAuthentication|UnsupportedSaslMechanism)Exception): "
+    r"*([^\n]*)"
     r"|(?=\[Error \d+\] (\w*(?:Authorization\w*|SaslAuthenticationFailed)Error))([^\n]*)"
 )
-"""What Spark's own client says, among other things, and kafka-python in the text of an error that it doesn't expect."""
+"""What Spark's own client says, among other things, and kafka-python in the text of an error that
+it doesn't expect."""
 
 
 class Refusal(Exception):
-    """Kafka refuses this user. The text is one line: as whom, what, and what to do. `code` is the exit code."""
+    """Kafka refuses this user.
+
+    The text is one line: as whom, what, and what to do. `code` is the exit code.
+    """
 
     code = 1
 
@@ -78,7 +86,8 @@ def refused_login(where: str, options: Mapping[str, Any], why: object) -> LoginR
     )
     said = _plain(why)
     return LoginRefused(
-        f"Kafka at {where} does not let {principal_of(options)} in: {said}. Check kafka.options: security_protocol, {keys}"
+        f"Kafka at {where} does not let {principal_of(options)} in: {said}. Check kafka.options: "
+        f"security_protocol, {keys}"
     )
 
 
@@ -92,14 +101,18 @@ def refused_rights(
     """Kafka lets this user in, and these rights are missing."""
     given, user = ", ".join(map(str, missing)), principal_of(options)
     return RightsRefused(
-        f"Kafka at {where} refuses {user}: missing {given}. docs/security.md lists the rights of each role"
+        f"Kafka at {where} refuses {user}: missing {given}. docs/security.md lists the rights of "
+        "each role"
     )
 
 
 def refusal_of(
     where: str, options: Mapping[str, Any], error: BaseException, doing: str = ""
 ) -> Refusal | None:
-    """What an exception of kafka-python's tells; None: no refusal. `doing`: the operation on topics that was tried, Read or Write."""
+    """What an exception of kafka-python's tells; None: no refusal.
+
+    `doing`: the operation on topics that was tried, Read or Write.
+    """
     if isinstance(error, LOGINS_REFUSED):
         return refused_login(where, options, error)
     if not isinstance(error, RIGHTS_REFUSED):
@@ -121,14 +134,20 @@ def refusal_in(where: str, options: Mapping[str, Any], text: str) -> Refusal | N
 
 
 class Refusals:
-    """What somebody who goes on says of refusals: each once, until another one comes. Any thread may call."""
+    """What somebody who goes on says of refusals: each once, until another one comes.
+
+    Any thread may call.
+    """
 
     def __init__(self, where: str, options: Mapping[str, Any]) -> None:
         self._where, self._options = where, options
         self._last: dict[str, tuple[str, float]] = {}
 
     def note(self, error: Exception, doing: str) -> bool:
-        """Whether an error is a refusal; it is logged if it is news. `doing`: the operation on topics that was tried."""
+        """Whether an error is a refusal; it is logged if it is news.
+
+        `doing`: the operation on topics that was tried.
+        """
         refusal = refusal_of(self._where, self._options, error, doing)
         if refusal is None:
             return False

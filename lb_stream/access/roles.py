@@ -44,7 +44,10 @@ ROLES: dict[Role, dict[str, tuple[str, ...]]] = {
     "follower": {"decisions": ("Read",), "ownership": ("Read",)},
     "lookup": {"ownership": ("Read",), "commands": ("Write",), "results": ("Read",)},
 }
-"""Role → resource → operations. A resource is a topic's key in the settings, the group of the watermark, or the transactional id."""
+"""Role → resource → operations.
+
+A resource is a topic's key in the settings, the group of the watermark, or the transactional id.
+"""
 
 
 def rights_of(role: Role, names: Mapping[str, str]) -> list[Right]:

@@ -10,11 +10,17 @@ from lb_stream.core.splitting import Topics
 
 
 class BrokerError(Exception):
-    """A trouble with a broker. The text explains it in full: it is logged as one line, and the decision fails."""
+    """A trouble with a broker.
+
+    The text explains it in full: it is logged as one line, and the decision fails.
+    """
 
 
 class Refused(BrokerError):
-    """What a broker will not do; the text says why. Told to the balancer as a refusal: nothing has changed."""
+    """What a broker will not do; the text says why.
+
+    Told to the balancer as a refusal: nothing has changed.
+    """
 
 
 Report = Mapping[str, Any] | bytes
@@ -22,10 +28,13 @@ Report = Mapping[str, Any] | bytes
 
 
 class BrokerAdapter(Protocol):
-    """One broker, as its agent sees it. All methods are called from the agent's own thread, one at a time (`alive` from another one).
+    """One broker, as its agent sees it.
 
-    `release` and `acquire` return when it is done: the next `report` must show it. What they raise is told to the balancer as a
-    failed decision (`Refused`: as a refused one), and the agent goes on.
+    All methods are called from the agent's own thread, one at a time (`alive` from another one).
+
+    `release` and `acquire` return when it is done: the next `report` must show it. What they raise
+    is told to the balancer as a failed decision (`Refused`: as a refused one), and the agent goes
+    on.
     """
 
     @property
@@ -55,30 +64,40 @@ class BrokerAdapter(Protocol):
 
 @runtime_checkable
 class SplittingAdapter(BrokerAdapter, Protocol):
-    """A broker that can split its bundles. For one that can't the agent refuses, and they stay as they are."""
+    """A broker that can split its bundles.
+
+    For one that can't the agent refuses, and they stay as they are.
+    """
 
     def split(
         self, bundle: str, boundaries: Sequence[int], algorithm: str, unload_children: bool = False
     ) -> None:
-        """Serve a bundle's children instead of it: cut at the boundaries, or where there are none at those that the algorithm finds.
+        """Serve a bundle's children instead of it: cut at the boundaries, or where there are none
+        at those that the algorithm finds.
 
-        The next report names the children and not the bundle; with `unload_children` it may name none, where the broker can do that.
+        The next report names the children and not the bundle; with `unload_children` it may name
+        none, where the broker can do that.
         """
         ...
 
 
 @runtime_checkable
 class MergingAdapter(BrokerAdapter, Protocol):
-    """A broker that can make one bundle of two. Its heartbeats say so: nobody else is sent a decision to merge."""
+    """A broker that can make one bundle of two.
+
+    Its heartbeats say so: nobody else is sent a decision to merge.
+    """
 
     def merge(self, bundles: Sequence[str], merged: str) -> None:
-        """Serve `merged` instead of these bundles, which are owned and whose ranges together are its own. The next report shows it."""
+        """Serve `merged` instead of these bundles, which are owned and whose ranges together are
+        its own. The next report shows it."""
         ...
 
 
 @runtime_checkable
 class TransferringAdapter(BrokerAdapter, Protocol):
-    """A broker that hands a bundle over by itself: an unload that names a destination needs no help on the other side."""
+    """A broker that hands a bundle over by itself: an unload that names a destination needs no help
+    on the other side."""
 
     def transfer(self, bundle: str, destination: str) -> None:
         """Stop serving a bundle that is owned, and see to it that the destination serves it."""
@@ -90,13 +109,17 @@ class ProbingAdapter(BrokerAdapter, Protocol):
     """A broker that is another process than its agent: heartbeats are sent only while it lives."""
 
     def alive(self) -> bool:
-        """Whether the broker answers now. Comes back within a few seconds; called from a thread of its own, while other calls go on."""
+        """Whether the broker answers now.
+
+        Comes back within a few seconds; called from a thread of its own, while other calls go on.
+        """
         ...
 
 
 @runtime_checkable
 class MeasuringAdapter(BrokerAdapter, Protocol):
-    """A broker that tells what its agent needs to look for bundles that are too large, as the extensible manager's brokers do."""
+    """A broker that tells what its agent needs to look for bundles that are too large, as the
+    extensible manager's brokers do."""
 
     def stats(self) -> Mapping[str, BundleStats]:
         """Latest statistics of every bundle that is served."""
@@ -109,7 +132,10 @@ class MeasuringAdapter(BrokerAdapter, Protocol):
 
 @runtime_checkable
 class BalancedAdapter(BrokerAdapter, Protocol):
-    """A broker whose own cluster may balance beside the balancer. Its heartbeats say so, and the balancer warns."""
+    """A broker whose own cluster may balance beside the balancer.
+
+    Its heartbeats say so, and the balancer warns.
+    """
 
     def balances(self) -> Sequence[str]:
         """The settings by which its cluster balances by itself now; none: it doesn't."""
@@ -120,7 +146,8 @@ class BalancedAdapter(BrokerAdapter, Protocol):
 class YieldingAdapter(BrokerAdapter, Protocol):
     """A broker that follows the balancer's ownership records.
 
-    When one says that another broker owns a bundle that this one serves still (it was taken for dead meanwhile), it gives the bundle up.
+    When one says that another broker owns a bundle that this one serves still (it was taken for
+    dead meanwhile), it gives the bundle up.
     """
 
     def give_up(self, bundle: str) -> None:

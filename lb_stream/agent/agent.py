@@ -1,5 +1,7 @@
-"""The agent's loop: reports out, decisions and ownership records in, acknowledgements out. One thread, for one or many brokers; another one
-sends the heartbeats."""
+"""The agent's loop: reports out, decisions and ownership records in, acknowledgements out.
+
+One thread, for one or many brokers; another one sends the heartbeats.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,9 @@ OnDecision = Callable[[Decision, str | None, Verdict | None], None]
 class Agent:
     """Speaks and acts for the brokers of one cluster that it is given.
 
-    `on_report` (broker, report) and `on_decision` (decision, broker of ours that it addresses or None, what was done) are
-    called from the agent's thread, after the record was handed to Kafka: for displays, tests, metrics.
+    `on_report` (broker, report) and `on_decision` (decision, broker of ours that it addresses or
+    None, what was done) are called from the agent's thread, after the record was handed to Kafka:
+    for displays, tests, metrics.
     """
 
     def __init__(
@@ -77,7 +80,10 @@ class Agent:
         self._thread.start()
 
     def stop(self, goodbye: bool = False, timeout_s: float = 15.0) -> None:
-        """End the loop, hand everything to Kafka, disconnect. `goodbye` tells the balancer that the brokers leave on purpose."""
+        """End the loop, hand everything to Kafka, disconnect.
+
+        `goodbye` tells the balancer that the brokers leave on purpose.
+        """
         self._goodbye = goodbye
         self._stop.set()
         if self._thread is not None:
@@ -134,7 +140,10 @@ class Agent:
                 )  # once, after the acknowledgements of all that it shows
 
     def _follow(self, records: Iterable[Any]) -> list[str | None]:
-        """Deal with some records of the ownership topic. Returns the brokers whose ownership they changed."""
+        """Deal with some records of the ownership topic.
+
+        Returns the brokers whose ownership they changed.
+        """
         owners: dict[str, str | None] = {}
         prefix = f"{self.config.cluster}/"
         for record in records:
@@ -188,7 +197,10 @@ class Agent:
         return None
 
     def _carry_out(self, decision: Decision) -> str | None:
-        """Deal with a decision for a broker of ours. Returns the broker, if its ownership has changed."""
+        """Deal with a decision for a broker of ours.
+
+        Returns the broker, if its ownership has changed.
+        """
         adapter = self.adapters[addressee(decision) or ""]
         verdict, ack = carry_out(adapter, self.seen, decision, self.clock.now_ms(), self._hooks)
         if verdict.action == "wait":

@@ -25,10 +25,13 @@ log = logging.getLogger(__name__)
 def carry_out(
     adapter: BrokerAdapter, seen: Seen, decision: Decision, now_ms: int, hooks: MoveHooks
 ) -> tuple[Verdict, Ack | None]:
-    """Act, once `hooks` allow it. Returns what was done, and the acknowledgement; None: there is nothing to say.
+    """Act, once `hooks` allow it.
 
-    While a hook is asked the verdict is to wait: call it again once that has answered, and the decision is judged anew.
-    A decision is noted as done before it is begun: better not done than done twice.
+    Returns what was done, and the acknowledgement; None: there is nothing to say.
+
+    While a hook is asked the verdict is to wait: call it again once that has answered, and the
+    decision is judged anew. A decision is noted as done before it is begun: better not done than
+    done twice.
     """
     verdict, failure = Verdict("refuse"), ""
     try:
@@ -87,7 +90,10 @@ def _act(adapter: BrokerAdapter, verdict: Verdict, decision: Decision) -> Verdic
 
 
 def give_up(adapter: YieldingAdapter, bundle: str, owner: str) -> str | None:
-    """Stop serving a bundle that another broker owns by now. Returns the broker, if it served the bundle."""
+    """Stop serving a bundle that another broker owns by now.
+
+    Returns the broker, if it served the bundle.
+    """
     try:
         if not adapter.owns(bundle):
             return None

@@ -1,4 +1,5 @@
-"""The time by which decisions expire: that of the Kafka brokers which stamp the records, not this machine's."""
+"""The time by which decisions expire: that of the Kafka brokers which stamp the records, not this
+machine's."""
 
 from __future__ import annotations
 
@@ -6,7 +7,8 @@ import time
 from collections.abc import Callable
 
 LONGEST_TRIP_MS = 5_000
-"""A record that took longer to be acknowledged tells too little: its stamp may lie anywhere in that time."""
+"""A record that took longer to be acknowledged tells too little: its stamp may lie anywhere in that
+time."""
 
 
 def wall_clock_ms() -> int:
@@ -15,7 +17,10 @@ def wall_clock_ms() -> int:
 
 
 class RecordClock:
-    """This machine's clock, put right by the stamps of records that were sent and acknowledged. Until the first one it is as it is."""
+    """This machine's clock, put right by the stamps of records that were sent and acknowledged.
+
+    Until the first one it is as it is.
+    """
 
     def __init__(self, clock: Callable[[], int] = wall_clock_ms) -> None:
         """`clock` gives the time of this machine, ms since the epoch."""
@@ -27,7 +32,8 @@ class RecordClock:
         return self.local_ms() + self.ahead_ms
 
     def note(self, sent_ms: int, append_ms: int) -> None:
-        """A record sent at `sent_ms` by this machine's clock was stamped `append_ms`, and its acknowledgement has just come."""
+        """A record sent at `sent_ms` by this machine's clock was stamped `append_ms`, and its
+        acknowledgement has just come."""
         trip_ms = self.local_ms() - sent_ms
         if append_ms > 0 and 0 <= trip_ms <= LONGEST_TRIP_MS:
             self.ahead_ms = append_ms - (sent_ms + trip_ms // 2)

@@ -12,7 +12,10 @@ from lb_stream.agent.splits import SplitWatch
 
 
 class AgentError(RuntimeError):
-    """The agent can't start. The text says what to do; `code` is the exit code, 2 where a setting is wrong."""
+    """The agent can't start.
+
+    The text says what to do; `code` is the exit code, 2 where a setting is wrong.
+    """
 
     def __init__(self, text: str, code: int = 1) -> None:
         super().__init__(text)
@@ -23,12 +26,13 @@ class AgentError(RuntimeError):
 class AgentConfig:
     """Where Kafka is and how often to speak.
 
-    Every `report_interval_s` each broker's report is sent, or, with `sparing` (it makes one `ReportThrottle` for each broker), looked at
-    whether it is needed. `split_watch` makes what looks for too large bundles, of each broker that can tell. `ownership_topic` None:
-    decisions are not compared with their bundles' records. `start` is where to read decisions from: those that come from now on, all
-    that are there, or offsets by partition.
-    `hooks`: whom to ask before moves and to tell after them; what is told follows from the ownership topic.
-    `client_options`: as `kafka.options` among the job's settings (security_protocol, sasl_mechanism, ssl_cafile, ...).
+    Every `report_interval_s` each broker's report is sent, or, with `sparing` (it makes one
+    `ReportThrottle` for each broker), looked at whether it is needed. `split_watch` makes what
+    looks for too large bundles, of each broker that can tell. `ownership_topic` None: decisions are
+    not compared with their bundles' records. `start` is where to read decisions from: those that
+    come from now on, all that are there, or offsets by partition. `hooks`: whom to ask before moves
+    and to tell after them; what is told follows from the ownership topic. `client_options`: as
+    `kafka.options` among the job's settings (security_protocol, sasl_mechanism, ssl_cafile, ...).
     """
 
     bootstrap_servers: str

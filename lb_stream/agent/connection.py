@@ -21,13 +21,15 @@ from lb_stream.io.kafka.preflight import require
 log = logging.getLogger(__name__)
 
 POLL_MS = 50
-"""How long the loop waits for decisions before it looks at its timers and at whether it should stop."""
+"""How long the loop waits for decisions before it looks at its timers and at whether it should
+stop."""
 CONNECT_MS = 10_000
 """How long starting looks for Kafka before it gives up."""
 CLOSE_S = 10.0
 """How long stopping waits for records that Kafka has not taken yet."""
 DELIVERY_MS = 20_000
-"""How long a record may wait for Kafka to be there: what a broker served before it was taken for dead must not be reported afterwards."""
+"""How long a record may wait for Kafka to be there: what a broker served before it was taken for
+dead must not be reported afterwards."""
 
 
 class Connection:
@@ -54,7 +56,8 @@ class Connection:
                 isolation_level="read_committed", enable_auto_commit=False, **common
             )
             self._take_position(self.consumer)
-            # Idempotent: one key's records stay in order and come once, however often the client has to send them again.
+            # Idempotent: one key's records stay in order and come once, however often the client
+            # has to send them again.
             self.producer = LastingProducer(
                 lambda: KafkaProducer(
                     enable_idempotence=True,
@@ -74,7 +77,8 @@ class Connection:
         except KafkaError as error:
             self.close()
             raise AgentError(
-                f"no Kafka at {self.config.bootstrap_servers} ({error}): start it, or give its address"
+                f"no Kafka at {self.config.bootstrap_servers} ({error}): start it, or give its "
+                "address"
             ) from error
         except AgentError:
             self.close()
@@ -94,7 +98,8 @@ class Connection:
             raise AgentError(f"topic {absent[0]} does not exist: create it (`lbctl topics create`)")
 
     def _take_position(self, consumer: KafkaConsumer) -> None:
-        """Settle where to read before the first report is sent: what that report leads to must not be missed."""
+        """Settle where to read before the first report is sent: what that report leads to must not
+        be missed."""
         config = self.config
         partitions: dict[str, list[TopicPartition]] = {}
         for topic in filter(None, (config.decisions_topic, config.ownership_topic)):
@@ -125,7 +130,10 @@ class Connection:
         self.producer.tend()
 
     def poll(self) -> list[Any]:
-        """The records that have come since, after a short wait. None while Kafka refuses them: that is said once, and tried again."""
+        """The records that have come since, after a short wait.
+
+        None while Kafka refuses them: that is said once, and tried again.
+        """
         assert self.consumer is not None
         if self._refusals.waits("Read"):
             time.sleep(POLL_MS / 1000)
@@ -138,7 +146,10 @@ class Connection:
         return [record for some in polled.values() for record in some]
 
     def send(self, broker: str, value: str | bytes, kind: str) -> Any:
-        """Everything of one broker has one key, so it stays in order. Returns the future of where it is written. Raises KafkaError."""
+        """Everything of one broker has one key, so it stays in order.
+
+        Returns the future of where it is written. Raises KafkaError.
+        """
         assert self.producer is not None
         key, headers = f"{self.config.cluster}/{broker}".encode(), [("kind", kind.encode())]
         data = value if isinstance(value, bytes) else value.encode()

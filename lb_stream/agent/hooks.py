@@ -1,10 +1,13 @@
-"""Hooks of moves: an HTTP endpoint is asked before a move begins and may veto it, another one is told once it is confirmed.
+"""Hooks of moves: an HTTP endpoint is asked before a move begins and may veto it, another one is
+told once it is confirmed.
 
-Only the agent that carries a move out asks: what is decided stays a pure function of what was reported. A veto goes back as a refusal,
-so the balancer tries again after a back-off that doubles, as it does whenever a broker refuses. Threads of their own wait for answers:
-a slow hook holds up the moves that it is asked about, and nothing else.
+Only the agent that carries a move out asks: what is decided stays a pure function of what was
+reported. A veto goes back as a refusal, so the balancer tries again after a back-off that doubles,
+as it does whenever a broker refuses. Threads of their own wait for answers: a slow hook holds up
+the moves that it is asked about, and nothing else.
 
-Standard library only, as for the admin API. Addresses may hold secrets: nothing of them is logged but host and port.
+Standard library only, as for the admin API. Addresses may hold secrets: nothing of them is logged
+but host and port.
 """
 
 from __future__ import annotations
@@ -39,7 +42,8 @@ LARGEST_ANSWER_BYTES = 64 * 1024
 MOST_ASKED = 16
 """Moves that are asked for at the same time; the others wait for their turn, until they expire."""
 MOST_WAITING = 1_000
-"""Confirmed moves that may wait to be told, and moves that may wait to be confirmed; older ones are left out."""
+"""Confirmed moves that may wait to be told, and moves that may wait to be confirmed; older ones are
+left out."""
 ATTEMPTS = 3
 PAUSE_S = 1.0
 _FIELDS = (
@@ -61,12 +65,15 @@ _Answers = queue.SimpleQueue[tuple[int, bytes] | Exception]
 
 
 class HookError(Exception):
-    """A hook gave no answer that can be used; the text says whom was asked, without secrets, and what came."""
+    """A hook gave no answer that can be used; the text says whom was asked, without secrets, and
+    what came."""
 
 
 @dataclass(frozen=True, slots=True)
 class HookConfig:
-    """Whom to ask and to tell; empty: nobody. Raises ValueError for an address that can't be one, without showing it.
+    """Whom to ask and to tell; empty: nobody.
+
+    Raises ValueError for an address that can't be one, without showing it.
 
     `unanswered`: what counts when nobody answers within `timeout_s`, or nothing that can be read.
     """
@@ -81,7 +88,8 @@ class HookConfig:
         for name in ("before_move", "after_move"):
             if getattr(self, name) and not _is_address(getattr(self, name)):
                 raise ValueError(
-                    f"hooks.{name} = '***': expected http(s)://HOST[:PORT]/PATH, or file:PATH of a file that holds it"
+                    f"hooks.{name} = '***': expected http(s)://HOST[:PORT]/PATH, or file:PATH of a "
+                    "file that holds it"
                 )
 
 
@@ -115,7 +123,8 @@ class MoveHooks:
     def allow(self, decision: Decision, left_s: float) -> bool:
         """Whether a move may begin, which expires in `left_s`. Raises Refused for a veto.
 
-        False: the hook has been asked and has not answered yet. Ask again once `answered` names the decision.
+        False: the hook has been asked and has not answered yet. Ask again once `answered` names the
+        decision.
         """
         if not self.config.before_move or decision.kind not in MOVES:
             return True
@@ -172,7 +181,8 @@ class MoveHooks:
                 del self._moving[next(iter(self._moving))]
 
     def follow(self, bundle: str, record: Ownership | None) -> None:
-        """Look at an ownership record: one that says who owns a moved bundle now confirms the move, or says that it came back."""
+        """Look at an ownership record: one that says who owns a moved bundle now confirms the move,
+        or says that it came back."""
         if bundle not in self._moving:
             return
         decision, since = self._moving[bundle]
@@ -253,13 +263,17 @@ def _verdict(answer: bytes) -> tuple[bool, str]:
 
 
 def call(address: str, body: bytes, config: HookConfig, timeout_s: float) -> bytes:
-    """Send a body and return the answer's. Raises HookError after `timeout_s` in all, and for any status but 2xx."""
+    """Send a body and return the answer's.
+
+    Raises HookError after `timeout_s` in all, and for any status but 2xx.
+    """
     parts = urlsplit(address)
     where = f"the hook at {parts.hostname}:{parts.port or (443 if parts.scheme == 'https' else 80)}"
     connection = _connection(parts, timeout_s)
     done: _Answers = queue.SimpleQueue()
     answer: tuple[int, bytes] | Exception
-    # A server that sends a byte now and then keeps a socket's own time-out from ending: so the wait is here.
+    # A server that sends a byte now and then keeps a socket's own time-out from ending: so the wait
+    # is here.
     threading.Thread(
         target=_post,
         args=(connection, parts, body, config.secret, done),

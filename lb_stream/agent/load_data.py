@@ -41,7 +41,10 @@ class BrokerLoad:
         history: float,
         at_ms: int,
     ) -> BrokerLoad:
-        """With one more sample. `resources` maps all five to (usage, limit), `weights` those that count to their weight."""
+        """With one more sample.
+
+        `resources` maps all five to (usage, limit), `weights` those that count to their weight.
+        """
         columns = {
             name: (np.array([usage], float), np.array([limit], float))
             for name, (usage, limit) in resources.items()
@@ -68,7 +71,10 @@ class BrokerLoad:
 
 
 def load_data(local: ModularLoadReport, load: BrokerLoad, now_ms: int) -> BrokerLoadReport:
-    """A broker's load data, all its bundles named. `load`: its smoothed load, this moment's included."""
+    """A broker's load data, all its bundles named.
+
+    `load`: its smoothed load, this moment's included.
+    """
     return BrokerLoadReport(
         **{name: getattr(local, name) for name in (*RESOURCES, *FOUR)},
         bundle_count=local.num_bundles,
@@ -104,7 +110,10 @@ def measured(
 
 
 def top_bundles(stats: Mapping[str, BundleStats], most: int) -> TopBundlesReport:
-    """The heaviest of a broker's bundles, the lowest of them first. Those of the brokers' own namespaces are left out, and idle ones."""
+    """The heaviest of a broker's bundles, the lowest of them first.
+
+    Those of the brokers' own namespaces are left out, and idle ones.
+    """
     names = sorted(stats)
     columns = {
         field: np.array([getattr(stats[name], field) for name in names], np.float64)

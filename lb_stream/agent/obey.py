@@ -1,7 +1,10 @@
-"""What to do with a decision: do it, refuse it, or leave it to others. Pure: the time is an argument.
+"""What to do with a decision: do it, refuse it, or leave it to others.
 
-A decision is obeyed by the broker that it addresses, once, while it is fresh, only if it comes from the newest run of the
-balancer that this agent has heard of, and only if no later ownership record of its bundle is known.
+Pure: the time is an argument.
+
+A decision is obeyed by the broker that it addresses, once, while it is fresh, only if it comes from
+the newest run of the balancer that this agent has heard of, and only if no later ownership record
+of its bundle is known.
 """
 
 from __future__ import annotations
@@ -13,7 +16,10 @@ from lb_stream.contracts.decisions import LATE_FOR_AGENTS, Decision, Ownership, 
 from lb_stream.contracts.reports import Ack
 
 REMEMBERED_MS = 600_000
-"""How long a decision is remembered after it has expired. Afterwards its age alone keeps it from being done again."""
+"""How long a decision is remembered after it has expired.
+
+Afterwards its age alone keeps it from being done again.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +43,8 @@ class Record:
 class Seen:
     """What an agent remembers of earlier decisions, and of ownership records.
 
-    `done` holds (broker, decision id) → when the decision expires, `records` bundle → its last record; both the oldest first.
+    `done` holds (broker, decision id) → when the decision expires, `records` bundle → its last
+    record; both the oldest first.
     """
 
     epoch: int = 0
@@ -45,7 +52,10 @@ class Seen:
     records: dict[str, Record] = field(default_factory=dict)
 
     def note_epoch(self, decision: Decision) -> bool:
-        """Learn the epoch of any decision of the cluster, whomever it addresses. Returns whether the balancer has been started anew."""
+        """Learn the epoch of any decision of the cluster, whomever it addresses.
+
+        Returns whether the balancer has been started anew.
+        """
         anew = 0 < self.epoch < decision.epoch
         self.epoch = max(self.epoch, decision.epoch)
         return anew
@@ -59,7 +69,8 @@ class Seen:
             del self.done[oldest]
 
     def note_record(self, bundle: str, record: Ownership | None, now_ms: int) -> None:
-        """Remember a bundle's ownership record (None: it has none any more) for as long as a decision from before it might still come.
+        """Remember a bundle's ownership record (None: it has none any more) for as long as a
+        decision from before it might still come.
 
         First records are left out: no decision comes before them.
         """
@@ -95,9 +106,12 @@ def addressee(decision: Decision) -> str | None:
 
 
 def judge(broker: str, seen: Seen, decision: Decision, owns: bool, now_ms: int) -> Verdict:
-    """What `broker` has to do about a decision. `owns`: whether it serves the decision's bundles. Changes nothing.
+    """What `broker` has to do about a decision.
 
-    A transfer's source releases the bundle as for an unload; its destination gets an assignment of its own once that has been seen.
+    `owns`: whether it serves the decision's bundles. Changes nothing.
+
+    A transfer's source releases the bundle as for an unload; its destination gets an assignment of
+    its own once that has been seen.
     """
     if addressee(decision) != broker:
         return Verdict("ignore", f"addressed to {addressee(decision)}")
@@ -112,7 +126,8 @@ def judge(broker: str, seen: Seen, decision: Decision, owns: bool, now_ms: int) 
     if (version := seen.overtaken(decision)) is not None:
         return Verdict(
             "refuse",
-            f"follows version {decision.expected_version} of the bundle's record, which is at {version} now",
+            f"follows version {decision.expected_version} of the bundle's record, which is at "
+            f"{version} now",
         )
     if decision.kind == "assign":
         return Verdict("acquire")

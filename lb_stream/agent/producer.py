@@ -21,9 +21,11 @@ PARTING_S = 2.0
 class LastingProducer:
     """kafka-python's idempotent producer, replaced by a new one when a record of it is lost.
 
-    One whose batch has expired while Kafka was away discards its producer id and never asks for another (3.0.12): it keeps all later
-    records in its memory and tells nothing. One whose batch was refused keeps that error for good. `make` connects a new one, or raises
-    KafkaError. `refused` tells whether an error, met while writing, is a refusal: then the next one is made after AGAIN_S.
+    One whose batch has expired while Kafka was away discards its producer id and never asks for
+    another (3.0.12): it keeps all later records in its memory and tells nothing. One whose batch
+    was refused keeps that error for good. `make` connects a new one, or raises KafkaError.
+    `refused` tells whether an error, met while writing, is a refusal: then the next one is made
+    after AGAIN_S.
     """
 
     def __init__(
@@ -34,7 +36,10 @@ class LastingProducer:
         self._wait_until = 0.0  # time.monotonic
 
     def send(self, topic: str, **record: Any) -> Any:
-        """Send a record, as `KafkaProducer.send` does. Any thread may call it. Raises KafkaError."""
+        """Send a record, as `KafkaProducer.send` does.
+
+        Any thread may call it. Raises KafkaError.
+        """
         producer = self._producer
 
         def note(error: Exception) -> None:
@@ -48,7 +53,10 @@ class LastingProducer:
             raise
 
     def tend(self) -> None:
-        """Replace the producer if it has lost a record and Kafka answers. One thread calls it, often."""
+        """Replace the producer if it has lost a record and Kafka answers.
+
+        One thread calls it, often.
+        """
         if self._failed is not self._producer or time.monotonic() < self._wait_until:
             return
         try:
@@ -65,7 +73,10 @@ class LastingProducer:
             self._wait_until = time.monotonic() + AGAIN_S
 
     def close(self, timeout: float) -> None:
-        """Deliver what is still waiting, for so many seconds. Raises KafkaError when something is left."""
+        """Deliver what is still waiting, for so many seconds.
+
+        Raises KafkaError when something is left.
+        """
         if (error := _close(self._producer, timeout)) is not None:
             raise error
 
@@ -74,7 +85,8 @@ def _close(producer: KafkaProducer, timeout: float) -> KafkaError | None:
     try:
         producer.close(timeout=timeout)
     except KafkaError as error:
-        # kafka-python leaves such a producer open and would try again, loudly, when it is collected.
+        # kafka-python leaves such a producer open and would try again, loudly, when it is
+        # collected.
         producer._sender.force_close()
         producer._closed = True
         return error

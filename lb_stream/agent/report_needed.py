@@ -1,7 +1,7 @@
 """Whether a broker has something new enough to say.
 
-Both managers ask the same questions; the modular one compares the weighted maximum usage, the extensible one the plain one.
-Called every `report_min_interval_ms` by whoever reports.
+Both managers ask the same questions; the modular one compares the weighted maximum usage, the
+extensible one the plain one. Called every `report_min_interval_ms` by whoever reports.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ class Figures:
 
     @staticmethod
     def of(report: ModularLoadReport, weights: Mapping[str, float]) -> Figures:
-        """The figures of a broker's local data. `weights`: those of its usage, or `broker_load.UNWEIGHTED` for the extensible manager."""
+        """The figures of a broker's local data.
+
+        `weights`: those of its usage, or `broker_load.UNWEIGHTED` for the extensible manager.
+        """
         pairs = {name: getattr(report, name) for name in RESOURCES}
         columns = {
             name: (np.array([pair.usage]), np.array([pair.limit])) for name, pair in pairs.items()
@@ -60,9 +63,8 @@ class SimpleFigures:
 def simple_report_needed(
     written: SimpleFigures, now: SimpleFigures, elapsed_ms: int, config: ReportConfig
 ) -> bool:
-    """Whether the simple manager's broker writes a report: another number of bundles, or a usage that has changed by more whole percent
-    of its limit than the threshold.
-    """
+    """Whether the simple manager's broker writes a report: another number of bundles, or a usage
+    that has changed by more whole percent of its limit than the threshold."""
     if elapsed_ms > config.report_max_interval_ms:
         return True
     changes = [
@@ -77,7 +79,10 @@ def simple_report_needed(
 
 
 def report_needed(written: Figures, now: Figures, elapsed_ms: int, config: ReportConfig) -> bool:
-    """Whether to write a report, `elapsed_ms` after the last one was. Being forced to is up to the caller."""
+    """Whether to write a report, `elapsed_ms` after the last one was.
+
+    Being forced to is up to the caller.
+    """
     if elapsed_ms > config.report_max_interval_ms:
         return True
     changes = (

@@ -1,6 +1,7 @@
 """Decides which of a broker's reports are sent: those that say something new enough.
 
-Beyond the reference, a report that names other bundles than the last one is always sent: it may be what a decision waits for.
+Beyond the reference, a report that names other bundles than the last one is always sent: it may be
+what a decision waits for.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ CHANGES = ("lastBundleGains", "lastBundleLosses", "bundleGains", "bundleLosses")
 
 @dataclass(slots=True)
 class ReportThrottle:
-    """Whether a broker's next report is worth sending. Reports of other kinds (load data that its broker has chosen to write) all are."""
+    """Whether a broker's next report is worth sending.
+
+    Reports of other kinds (load data that its broker has chosen to write) all are.
+    """
 
     config: ReportConfig
     weights: Mapping[str, float] = field(default_factory=lambda: BalancerConfig().weights)
@@ -42,12 +46,14 @@ class ReportThrottle:
 
     @staticmethod
     def of_manager(config: ReportConfig, balancer: BalancerConfig) -> Callable[[], ReportThrottle]:
-        """Makes one for each broker: the extensible manager compares the plain maximum usage, the others the weighted one."""
+        """Makes one for each broker: the extensible manager compares the plain maximum usage, the
+        others the weighted one."""
         weights = UNWEIGHTED if balancer.load_manager == "extensible" else balancer.weights
         return lambda: ReportThrottle(config, weights)
 
     def take(self, report: Report, now_ms: int, forced: bool) -> Report | None:
-        """The report as it is to be sent, with what had changed in those that were not; None: not needed. `now_ms`: any steady clock."""
+        """The report as it is to be sent, with what had changed in those that were not; None: not
+        needed. `now_ms`: any steady clock."""
         fields = report if isinstance(report, Mapping) else json.loads(report)
         figures = self._figures(fields)
         if figures is None:

@@ -1,4 +1,7 @@
-"""What an agent sends for brokers: reports, heartbeats, requests for splits. One broker's trouble harms no other, and is logged once."""
+"""What an agent sends for brokers: reports, heartbeats, requests for splits.
+
+One broker's trouble harms no other, and is logged once.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +37,12 @@ OnReport = Callable[[str, Mapping[str, Any]], None]
 
 
 class Reporter:
-    """Speaks for brokers. The agent's thread calls all but `beat`, which the heartbeats' thread calls.
+    """Speaks for brokers.
 
-    `throttle` makes what decides whether a broker's report is needed; None: all are. `clock` learns from acknowledged heartbeats.
+    The agent's thread calls all but `beat`, which the heartbeats' thread calls.
+
+    `throttle` makes what decides whether a broker's report is needed; None: all are. `clock` learns
+    from acknowledged heartbeats.
     """
 
     def __init__(
@@ -57,7 +63,9 @@ class Reporter:
         self._troubles: dict[str, str] = {}  # broker → why it can't be spoken for
         self._owed: set[str] = (
             set()
-        )  # brokers whose next report is sent whatever it says: the balancer may not have the last one
+            # brokers whose next report is sent whatever it says: the balancer may not have the last
+            # one
+        )
         self._unheard: set[str] = set()  # brokers whose last record did not reach Kafka
         self._balances: dict[
             str, list[str]
@@ -118,7 +126,10 @@ class Reporter:
             )
 
     def ask_who_balances(self, broker: str) -> None:
-        """Ask who balances. Not done with the heartbeats, which must not wait for a leader that hangs."""
+        """Ask who balances.
+
+        Not done with the heartbeats, which must not wait for a leader that hangs.
+        """
         adapter = self._adapters[broker]
         if not isinstance(adapter, BalancedAdapter) or broker in self._troubles:
             return
@@ -149,14 +160,20 @@ class Reporter:
             self.silent(broker, "does not answer: no heartbeat is sent for it")
 
     def silent(self, broker: str, trouble: str) -> None:
-        """Log once, not every few seconds, that a broker doesn't answer. It may be taken for dead meanwhile, and lose its bundles."""
+        """Log once, not every few seconds, that a broker doesn't answer.
+
+        It may be taken for dead meanwhile, and lose its bundles.
+        """
         self._owed.add(broker)
         if self._troubles.get(broker) is None:
             log.warning("%s %s", broker, trouble)
         self._troubles[broker] = trouble
 
     def send(self, broker: str, value: str | bytes, kind: str) -> Any:
-        """Send one record of a broker. Returns the future of where it is written, None if it isn't."""
+        """Send one record of a broker.
+
+        Returns the future of where it is written, None if it isn't.
+        """
         try:
             future = self._connection.send(broker, value, kind)
         except KafkaError as error:
@@ -167,7 +184,9 @@ class Reporter:
         return future
 
     def _lost(self, broker: str, kind: str, error: Exception) -> None:
-        """Log a record that did not reach Kafka: once, until another one does. Called from the producer's thread too.
+        """Log a record that did not reach Kafka: once, until another one does.
+
+        Called from the producer's thread too.
 
         The connection logs a refusal itself: it is the same for all brokers.
         """

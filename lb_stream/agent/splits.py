@@ -1,4 +1,5 @@
-"""The extensible manager's brokers look at their own bundles, and ask for splits of those that stay too large.
+"""The extensible manager's brokers look at their own bundles, and ask for splits of those that stay
+too large.
 
 See docs/splitting.md "Splitting".
 """
@@ -25,7 +26,10 @@ from lb_stream.core.splitting.trigger import REASONS, Limits
 
 
 class SplitWatch:
-    """Looks at one broker's bundles again and again. The balancer decides: it knows the other bundles and splits under way."""
+    """Looks at one broker's bundles again and again.
+
+    The balancer decides: it knows the other bundles and splits under way.
+    """
 
     def __init__(self, config: SplittingConfig, algorithms: Algorithms) -> None:
         self._config, self._algorithms, self._memory = config, algorithms, SplitMemory()

@@ -1,4 +1,5 @@
-"""The back-test as a Spark job: history out of the Delta tables, one task for each trial, results into the Delta table `backtests`."""
+"""The back-test as a Spark job: history out of the Delta tables, one task for each trial, results
+into the Delta table `backtests`."""
 
 from __future__ import annotations
 
@@ -26,10 +27,12 @@ OnProgress = Callable[[int, int], None]
 SPARK = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    # A day of history is some megabytes: the 50 and 200 tasks that are the defaults only wait for each other.
+    # A day of history is some megabytes: the 50 and 200 tasks that are the defaults only wait for
+    # each other.
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.sql.shuffle.partitions": "4",
-    "spark.sql.debug.maxToStringFields": "1000",  # below it Spark warns of each plan that it doesn't print whole
+    # below it Spark warns of each plan that it doesn't print whole
+    "spark.sql.debug.maxToStringFields": "1000",
 }
 """Settings of the session."""
 LOOK_S = 1.0
@@ -72,7 +75,10 @@ def try_all(
     policies: Sequence[Policy],
     on_progress: OnProgress = lambda *_: None,
 ) -> list[dict[str, Any]]:
-    """A row for each window and policy, in their order. `on_progress`: trials done, trials in all."""
+    """A row for each window and policy, in their order.
+
+    `on_progress`: trials done, trials in all.
+    """
     context, group = spark.sparkContext, f"backtest-{uuid.uuid4()}"
     trials = [(number, policy) for number in range(len(sent)) for policy in policies]
     found: list[dict[str, Any]] = []

@@ -1,8 +1,9 @@
 """The back-test's program, which `lbctl backtest` and jobs/backtest.py run.
 
-Plays what clusters have carried (the history in a job's tables, or a file of load reports) with each policy, and keeps how that went in the
-Delta table `backtests`. The last line on stdout is one JSON object: the run's name and its rows. Exit codes: 0 all trials done, 1 one
-failed, 2 wrong usage.
+Plays what clusters have carried (the history in a job's tables, or a file of load reports) with
+each policy, and keeps how that went in the Delta table `backtests`. The last line on stdout is one
+JSON object: the run's name and its rows. Exit codes: 0 all trials done, 1 one failed, 2 wrong
+usage.
 """
 
 from __future__ import annotations
@@ -120,7 +121,10 @@ def _ms(text: str) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run it; the exit code. Every error becomes a line here; only what nobody foresaw keeps its trace."""
+    """Run it; the exit code.
+
+    Every error becomes a line here; only what nobody foresaw keeps its trace.
+    """
     options = parser().parse_args(arguments)
     try:
         return backtest(options)
@@ -172,7 +176,8 @@ def backtest(options: argparse.Namespace) -> int:
 def _suggest(
     options: argparse.Namespace, space: Space, windows: int, trials: Trials
 ) -> tuple[dict[str, Any], list[Policy]]:
-    """What the search suggests, with the rows of all its trials, and the policies that it has played."""
+    """What the search suggests, with the rows of all its trials, and the policies that it has
+    played."""
     rows: Rows = []
     policies: list[Policy] = []
     in_all = space.trials(options.trials) * windows

@@ -1,7 +1,9 @@
-"""The open loop: what other policies would have decided in the rounds of the log, beside what was decided then.
+"""The open loop: what other policies would have decided in the rounds of the log, beside what was
+decided then.
 
-Each round is as it was, whatever a policy would have done before: it sees the recorded view, and remembers the cluster's own past. Only
-what strategies remember, and when they were due, is the policy's own. So nothing is told of what would have come of it. docs/backtest.md.
+Each round is as it was, whatever a policy would have done before: it sees the recorded view, and
+remembers the cluster's own past. Only what strategies remember, and when they were due, is the
+policy's own. So nothing is told of what would have come of it. docs/backtest.md.
 """
 
 from __future__ import annotations
@@ -31,14 +33,19 @@ COUNTED = (
     *("rounds", "moves_then", "moves", "alike", "same_source", "fewer", "more"),
     *("assignments_then", "assignments", "assignments_alike"),
 )
-"""What is counted. Of the moves of then and now: alike (bundle and destination), others from the same source, then only, now only."""
+"""What is counted.
+
+Of the moves of then and now: alike (bundle and destination), others from the same source, then
+only, now only.
+"""
 Logged = tuple[Mapping[str, Any], Start | None]
 """A row of the log, and what its round began with; None: its view is gone, or it has failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """What a policy decides in a round: moves that its shedder wanted (bundle, destination, source), assignments (bundle, destination)."""
+    """What a policy decides in a round: moves that its shedder wanted (bundle, destination,
+    source), assignments (bundle, destination)."""
 
     moves: tuple[tuple[str, str | None, str | None], ...]
     assignments: frozenset[tuple[str, str | None]]
@@ -70,15 +77,25 @@ def beside(then: Decided, now: Decided) -> Counter[str]:
     )
     same_source = (before & after).total()
     return Counter(
-        rounds=1, moves_then=len(then.moves), moves=len(now.moves), alike=len(alike), same_source=same_source,
-        fewer=before.total() - same_source, more=after.total() - same_source, assignments_then=len(then.assignments),
-        assignments=len(now.assignments), assignments_alike=len(then.assignments & now.assignments),
-    )  # fmt: skip
+        rounds=1,
+        moves_then=len(then.moves),
+        moves=len(now.moves),
+        alike=len(alike),
+        same_source=same_source,
+        fewer=before.total() - same_source,
+        more=after.total() - same_source,
+        assignments_then=len(then.assignments),
+        assignments=len(now.assignments),
+        assignments_alike=len(then.assignments & now.assignments),
+    )
 
 
 @dataclass(slots=True)
 class OpenTrial:
-    """One policy in all rounds of one cluster. What goes wrong is its `error`, and ends it: other policies go on."""
+    """One policy in all rounds of one cluster.
+
+    What goes wrong is its `error`, and ends it: other policies go on.
+    """
 
     policy: Policy
     counts: Counter[str] = field(default_factory=Counter)
@@ -112,7 +129,10 @@ class OpenTrial:
 
 
 def open_loop(rounds: Iterable[Logged], policies: Sequence[Policy]) -> list[dict[str, Any]]:
-    """The rows of `backtests`, one for each cluster and policy. The same log gives the same rows; without a view there are none."""
+    """The rows of `backtests`, one for each cluster and policy.
+
+    The same log gives the same rows; without a view there are none.
+    """
     trials: dict[str, list[OpenTrial]] = {}
     times: dict[str, list[int]] = {}
     digest = hashlib.blake2b(

@@ -1,4 +1,5 @@
-"""The space that `--suggest` searches: bounds or choices for settings of one policy, checked by the models that declare the settings."""
+"""The space that `--suggest` searches: bounds or choices for settings of one policy, checked by the
+models that declare the settings."""
 
 from __future__ import annotations
 
@@ -18,9 +19,11 @@ from lb_stream.sim.play import Policy
 OPTION = "--search"
 FORM = "low..high or one|other"
 BY_RATIO = 100
-"""A range whose ends are so many times apart is searched by ratio: 1 to 10 counts as much as 10 to 100."""
+"""A range whose ends are so many times apart is searched by ratio: 1 to 10 counts as much as 10 to
+100."""
 DIGITS = 3
-"""Significant digits of a value that is tried: more of them tell policies apart by less than the measures do."""
+"""Significant digits of a value that is tried: more of them tell policies apart by less than the
+measures do."""
 
 _ABOVE_AVERAGE = {
     "threshold_percent": "2..30",
@@ -60,7 +63,8 @@ SPACES: Mapping[str, Mapping[str, str]] = {
         "least_moves_patience_ms": "1000..600000",
     },
 }
-"""Shedder → what is searched where nobody says what: its thresholds, how long it waits, how much it takes at once."""
+"""Shedder → what is searched where nobody says what: its thresholds, how long it waits, how much it
+takes at once."""
 FOR_ALL: Mapping[str, str] = {
     "shedding_grace_period_ms": "60000..3600000",
     "max_moves_per_minute": "1..10000",
@@ -125,7 +129,8 @@ class Space:
     at: Mapping[str, Any]
 
     def trials(self, wanted: int) -> int:
-        """How many policies can be tried, of so many that are wanted; the policy itself is one of them."""
+        """How many policies can be tried, of so many that are wanted; the policy itself is one of
+        them."""
         return int(
             min(
                 wanted,
@@ -154,7 +159,8 @@ class Space:
 def read_space(base: Policy, searched: Iterable[str] = ()) -> Space:
     """The space given by `name=low..high` and `name=one|other`; by none of them, the shedder's own.
 
-    Names are ours or Pulsar's, values in their units. Raises SettingError, naming the setting, what was given and what was expected.
+    Names are ours or Pulsar's, values in their units. Raises SettingError, naming the setting, what
+    was given and what was expected.
     """
     base = Policy(base.name, canonical(base.settings))
     config = _played(base)
@@ -242,7 +248,8 @@ def _value(base: Policy, name: str, text: str) -> Any:
 
 
 def _in_force(config: ClusterConfig, name: str) -> Any:
-    """What a setting is under these settings; the default, if another strategy than theirs reads it."""
+    """What a setting is under these settings; the default, if another strategy than theirs reads
+    it."""
     groups = (
         config.shedder_config,
         config.placement_config,

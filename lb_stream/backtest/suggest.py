@@ -1,7 +1,8 @@
-"""Searches settings of a policy for a better one: what of imbalance, moves and clients' lost time can be had, and at what price.
+"""Searches settings of a policy for a better one: what of imbalance, moves and clients' lost time
+can be had, and at what price.
 
-An optimiser asks for a few policies at a time, they are played, and it is told how they did. The same space, history and seed find the
-same. docs/backtest.md.
+An optimiser asks for a few policies at a time, they are played, and it is told how they did. The
+same space, history and seed find the same. docs/backtest.md.
 """
 
 from __future__ import annotations
@@ -28,9 +29,13 @@ CHOICES = {"imbalance": OBJECTIVES[0], "moves": OBJECTIVES[1], "client-seconds":
 TRIALS, WITHIN = 48, 5.0
 """Policies to play, and per cent of the least imbalance, unless somebody says otherwise."""
 AT_ONCE = 8
-"""Policies asked for at a time: enough for some cores, and often enough to learn. Fixed, as what is found depends on it."""
+"""Policies asked for at a time: enough for some cores, and often enough to learn.
+
+Fixed, as what is found depends on it.
+"""
 MOST_ASKED = 4
-"""In a small space the optimiser asks for the same again: so many times the trials it is asked at most."""
+"""In a small space the optimiser asks for the same again: so many times the trials it is asked at
+most."""
 
 Play = Callable[[Sequence[Policy]], Iterable[Mapping[str, Any]]]
 """Plays policies: for each a row as of `compared`, in any order."""
@@ -42,7 +47,11 @@ class SuggestError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A policy that was played. `changes`: its settings that differ from the policy that the search began with, which is number 0."""
+    """A policy that was played.
+
+    `changes`: its settings that differ from the policy that the search began with, which is number
+    0.
+    """
 
     number: int
     policy: Policy
@@ -113,7 +122,10 @@ def _played(waiting: Mapping[str, Found], play: Play) -> dict[str, Found]:
 
 
 class _Optimiser:
-    """Optuna's tree-structured Parzen estimator for several objectives, asked and told. Policies go by the JSON of their changes."""
+    """Optuna's tree-structured Parzen estimator for several objectives, asked and told.
+
+    Policies go by the JSON of their changes.
+    """
 
     def __init__(self, space: Space, seed: int) -> None:
         import optuna  # noqa: PLC0415 (seconds, which only a search pays)
@@ -162,9 +174,12 @@ def _distribution(part: Bounds | Choices) -> optuna.distributions.BaseDistributi
 
 
 def front(found: Iterable[Found]) -> list[Found]:
-    """Those that nobody beats, being as good in all objectives and better in one. The evenest first; of equal ones the first found.
+    """Those that nobody beats, being as good in all objectives and better in one.
 
-    Rules come first: nobody is in it who broke more of them than another. Empty: every trial failed.
+    The evenest first; of equal ones the first found.
+
+    Rules come first: nobody is in it who broke more of them than another. Empty: every trial
+    failed.
     """
     done = [tried for tried in found if tried.measures]
     fewest = min((tried[CONSTRAINT] for tried in done), default=0.0)
@@ -184,18 +199,23 @@ def _no_worse(cost: Sequence[float], other: Sequence[float]) -> bool:
 
 
 def choose(some: Sequence[Found], by: str, within: float) -> tuple[Found, str]:
-    """One of a front, and by what rule: of those within so many per cent of the least imbalance the one with the least of a measure."""
+    """One of a front, and by what rule: of those within so many per cent of the least imbalance the
+    one with the least of a measure."""
     measure = CHOICES[by]
     if measure == OBJECTIVES[0]:
         return some[0], "the least imbalance"
     most = some[0][OBJECTIVES[0]] * (1 + within / 100)
     near = [tried for tried in some if tried[OBJECTIVES[0]] <= most]
-    why = f"the fewest {by.replace('client-seconds', 'client-seconds lost')} within {within:g} % of the least imbalance"
+    why = (
+        f"the fewest {by.replace('client-seconds', 'client-seconds lost')} within {within:g} % "
+        "of the least imbalance"
+    )
     return min(near, key=lambda tried: (tried[measure], tried.cost)), why
 
 
 def suggestion(space: Space, found: Sequence[Found], by: str, within: float) -> dict[str, Any]:
-    """What is told of a search, as JSON: the policy that it began with, the front, the chosen one's number and why."""
+    """What is told of a search, as JSON: the policy that it began with, the front, the chosen one's
+    number and why."""
     best = front(found)
     chosen, why = choose(best, by, within) if best else (None, "every trial failed")
     return {

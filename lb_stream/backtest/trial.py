@@ -1,4 +1,7 @@
-"""One trial of a back-test: one policy, with what one cluster has carried in one window of time. The same trial gives the same row."""
+"""One trial of a back-test: one policy, with what one cluster has carried in one window of time.
+
+The same trial gives the same row.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,10 @@ def windows_of(from_ms: int, to_ms: int, hours: float) -> Iterator[tuple[int, in
 
 
 def tried(window: Window, policy: Policy) -> dict[str, Any]:
-    """A row of `backtests`, without its run. What goes wrong is the row's `error`: other trials go on."""
+    """A row of `backtests`, without its run.
+
+    What goes wrong is the row's `error`: other trials go on.
+    """
     row: dict[str, Any] = {
         "cluster": window.cluster,
         "from_ms": window.from_ms,
@@ -103,7 +109,8 @@ def _values(part: Any) -> Iterator[Any]:
 
 
 def compared(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """For each policy its means over clusters and windows, the evenest first; those that failed come last, with how often."""
+    """For each policy its means over clusters and windows, the evenest first; those that failed
+    come last, with how often."""
     of: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
         of.setdefault(row["policy"], []).append(row)

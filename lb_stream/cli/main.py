@@ -1,4 +1,7 @@
-"""`lbctl`: what an operator does by hand. The module of a command is imported when that command is called."""
+"""`lbctl`: what an operator does by hand.
+
+The module of a command is imported when that command is called.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +79,8 @@ def build_app(wanted: str | None = None) -> typer.Typer:
 
     app = typer.Typer(
         name="lbctl",
-        epilog="Begin with: lbctl demo · How is it: lbctl status · Exit codes: 0 done, 1 failed, 2 wrong usage or settings.",
+        epilog="Begin with: lbctl demo · How is it: lbctl status · Exit codes: 0 done, 1 failed, 2 "
+        "wrong usage or settings.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode="rich",
@@ -125,7 +129,10 @@ def __getattr__(name: str) -> Any:
 
 
 def main() -> None:
-    """The entry point `lbctl`. Every error becomes a line here; only what nobody foresaw keeps its trace."""
+    """The entry point `lbctl`.
+
+    Every error becomes a line here; only what nobody foresaw keeps its trace.
+    """
     arguments = sys.argv[1:]
     if arguments == ["--version"]:
         print(_VERSION, end="")

@@ -93,7 +93,8 @@ def _proposals(page: Page, cluster: str, names: Collection[str]) -> list[dict[st
     if gone := set(names) - {proposal["proposal_id"] for proposal in found}:
         raise HTTPException(
             409,
-            f"{', '.join(sorted(gone))}: waits for nobody any more; see {address.link('proposals', cluster=cluster)}",
+            f"{', '.join(sorted(gone))}: waits for nobody any more; see "
+            f"{address.link('proposals', cluster=cluster)}",
         )
     return found
 

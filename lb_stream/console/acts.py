@@ -1,4 +1,5 @@
-"""What can be ordered on a page: each is a command (docs/commands.md), said in words before it is sent."""
+"""What can be ordered on a page: each is a command (docs/commands.md), said in words before it is
+sent."""
 
 from __future__ import annotations
 
@@ -24,7 +25,11 @@ class BadForm(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """One thing to order. `on`: what it is about, in the address and in the form. `asks`: other fields, which the page asks for."""
+    """One thing to order.
+
+    `on`: what it is about, in the address and in the form. `asks`: other fields, which the page
+    asks for.
+    """
 
     title: str
     sentence: str  # with the fields of `on`
@@ -42,23 +47,76 @@ ACTS: dict[str, Act] = {
         kind="pause-cluster",
     ),
     "resume": Act("Resume", "Shed and split again.", "operator", kind="resume-cluster"),
-    "drain": Act("Drain", "Unload all bundles of {broker}, and give it none until the drain is ended.", "operator", ("broker",),
-                 kind="drain-broker"),
-    "undrain": Act("End the drain", "Let {broker} take bundles again.", "operator", ("broker",), kind="undrain-broker"),
-    "declare-dead": Act("Declare dead", "Take {broker}, if it is silent, for dead now: its bundles go to others.", "admin", ("broker",),
-                        kind="declare-dead"),
-    "unload": Act("Unload", "Have {bundle} leave its broker.", "operator", ("bundle",), ("destination",), kind="unload"),
+    "drain": Act(
+        "Drain",
+        "Unload all bundles of {broker}, and give it none until the drain is ended.",
+        "operator",
+        ("broker",),
+        kind="drain-broker",
+    ),
+    "undrain": Act(
+        "End the drain",
+        "Let {broker} take bundles again.",
+        "operator",
+        ("broker",),
+        kind="undrain-broker",
+    ),
+    "declare-dead": Act(
+        "Declare dead",
+        "Take {broker}, if it is silent, for dead now: its bundles go to others.",
+        "admin",
+        ("broker",),
+        kind="declare-dead",
+    ),
+    "unload": Act(
+        "Unload",
+        "Have {bundle} leave its broker.",
+        "operator",
+        ("bundle",),
+        ("destination",),
+        kind="unload",
+    ),
     "split": Act("Split", "Split {bundle} in two.", "operator", ("bundle",), kind="split"),
-    "pin": Act("Pin", "Have balancing leave {bundle} where it is for a while.", "operator", ("bundle",), ("hours",), kind="pin-bundles"),
+    "pin": Act(
+        "Pin",
+        "Have balancing leave {bundle} where it is for a while.",
+        "operator",
+        ("bundle",),
+        ("hours",),
+        kind="pin-bundles",
+    ),
     "undo": Act("Undo", "Take back {id}.", "operator", ("id",), ("hours",)),
-    "approve": Act("Approve", "Do what {proposals} asks for, if it still can be.", "operator", ("proposals",), kind="approve-proposals"),
-    "reject": Act("Reject", "Leave undone what {proposals} asks for, and have nothing like it proposed for a while.", "operator",
-                  ("proposals",), ("why", "hours"), kind="reject-proposals"),
-    "publish": Act("Publish decisions", "Brokers are told all that is decided; nothing waits for approval.", "admin", kind="set-config"),
-    "ask-first": Act("Ask first", "Moves and splits that balancing wants wait for approval; all else is published.", "admin",
-                     kind="set-config"),
-    "dry-run": Act("Dry run", "Go on deciding, and tell brokers nothing of it.", "admin", kind="set-config"),
-}  # fmt: skip
+    "approve": Act(
+        "Approve",
+        "Do what {proposals} asks for, if it still can be.",
+        "operator",
+        ("proposals",),
+        kind="approve-proposals",
+    ),
+    "reject": Act(
+        "Reject",
+        "Leave undone what {proposals} asks for, and have nothing like it proposed for a while.",
+        "operator",
+        ("proposals",),
+        ("why", "hours"),
+        kind="reject-proposals",
+    ),
+    "publish": Act(
+        "Publish decisions",
+        "Brokers are told all that is decided; nothing waits for approval.",
+        "admin",
+        kind="set-config",
+    ),
+    "ask-first": Act(
+        "Ask first",
+        "Moves and splits that balancing wants wait for approval; all else is published.",
+        "admin",
+        kind="set-config",
+    ),
+    "dry-run": Act(
+        "Dry run", "Go on deciding, and tell brokers nothing of it.", "admin", kind="set-config"
+    ),
+}
 
 
 MODES = {"observe": "dry-run", "approve": "ask-first", "act": "publish"}

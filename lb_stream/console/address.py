@@ -1,4 +1,5 @@
-"""What a page's address says, and addresses of pages: everything that a page shows stands in its address, so that a link shows the same."""
+"""What a page's address says, and addresses of pages: everything that a page shows stands in its
+address, so that a link shows the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The console as an ASGI application: its routes, what each answer says to browsers, and how errors look."""
+"""The console as an ASGI application: its routes, what each answer says to browsers, and how errors
+look."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ from lb_stream.query.screens.lists import Row
 
 STATIC = Path(__file__).parent / "static"
 HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src "
+    "'self'; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -51,23 +53,45 @@ def console(
     access: Access = NO_ACCESS,
     send: SendOrder | None = None,
 ) -> Starlette:
-    """The application. `names`: hosts that it answers to; another name is a page of somebody else's that leads here.
+    """The application.
+
+    `names`: hosts that it answers to; another name is a page of somebody else's that leads here.
 
     `access`: who may act; `send` puts their commands on the topic.
     """
     of_tables = {
-        "/": pages.fleet, "/cluster": pages.cluster, "/groups": pages.groups, "/bundles": pages.bundles, "/history": pages.history,
-        "/search": pages.find, "/chart": pages.chart, "/broker": details.broker, "/bundle": details.bundle,
-        "/namespace": details.namespace, "/tenant": details.tenant, "/decision": details.decision, "/round": details.round_,
-        "/proposals": pages.proposals, "/cost": pages.cost,
-    }  # fmt: skip
-    read: dict[str, Callable[[Request], Any]] = {path: shared(answer) for path, answer in of_tables.items()} | {
-        "/events": events, "/command": acting.command_page, "/plan": trying.plan, "/what-if": trying.what_if,
+        "/": pages.fleet,
+        "/cluster": pages.cluster,
+        "/groups": pages.groups,
+        "/bundles": pages.bundles,
+        "/history": pages.history,
+        "/search": pages.find,
+        "/chart": pages.chart,
+        "/broker": details.broker,
+        "/bundle": details.bundle,
+        "/namespace": details.namespace,
+        "/tenant": details.tenant,
+        "/decision": details.decision,
+        "/round": details.round_,
+        "/proposals": pages.proposals,
+        "/cost": pages.cost,
+    }
+    read: dict[str, Callable[[Request], Any]] = {
+        path: shared(answer) for path, answer in of_tables.items()
+    } | {
+        "/events": events,
+        "/command": acting.command_page,
+        "/plan": trying.plan,
+        "/what-if": trying.what_if,
         "/what-if/chart": trying.what_if_chart,
-    }  # fmt: skip
-    acts = [Route("/act/{name}", acting.act_page, methods=["GET"]), Route("/act/{name}", acting.act, methods=["POST"]),
-            Route("/login", login.login_page, methods=["GET"]), Route("/login", login.log_in, methods=["POST"]),
-            Route("/logout", login.log_out, methods=["POST"])]  # fmt: skip
+    }
+    acts = [
+        Route("/act/{name}", acting.act_page, methods=["GET"]),
+        Route("/act/{name}", acting.act, methods=["POST"]),
+        Route("/login", login.login_page, methods=["GET"]),
+        Route("/login", login.log_in, methods=["POST"]),
+        Route("/logout", login.log_out, methods=["POST"]),
+    ]
     made = Starlette(
         routes=[
             *(Route(path, answer, methods=["GET"]) for path, answer in read.items()),
@@ -142,7 +166,8 @@ def _message(request: Request, status: int, text: str) -> Response:
 
 
 class Guard:
-    """Answers to its own names only, and gives every answer the headers that keep a browser from loading or showing anything else."""
+    """Answers to its own names only, and gives every answer the headers that keep a browser from
+    loading or showing anything else."""
 
     def __init__(self, app: ASGIApp, names: tuple[str, ...]) -> None:
         self._app, self._names = app, names

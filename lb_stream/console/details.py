@@ -1,4 +1,7 @@
-"""The pages of one thing: a broker, a bundle, a namespace, a tenant, a decision, a round. What it is, why, and why not."""
+"""The pages of one thing: a broker, a bundle, a namespace, a tenant, a decision, a round.
+
+What it is, why, and why not.
+"""
 
 from __future__ import annotations
 
@@ -162,6 +165,13 @@ def round_(request: Request) -> Response:
     if seq is None:
         seq = cluster_facts(page, cluster).seq
     found = page.ask(("round", cluster, seq), lambda lake: explain_round(lake, cluster, seq))
-    made = tuple(map(feed.with_why, ({"entry": "decision", "id": row["decision_id"], **row, "at_ms": row["issued_ms"]}
-                                     for row in found["decisions"])))  # fmt: skip
+    made = tuple(
+        map(
+            feed.with_why,
+            (
+                {"entry": "decision", "id": row["decision_id"], **row, "at_ms": row["issued_ms"]}
+                for row in found["decisions"]
+            ),
+        )
+    )
     return show(page, "round.html", cluster=cluster, found=found, entries=made)

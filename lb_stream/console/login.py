@@ -28,7 +28,10 @@ def login_page(request: Request) -> Response:
 
 
 async def log_in(request: Request) -> Response:
-    """Check name and password. A wrong one says neither which of the two it was nor how many there are."""
+    """Check name and password.
+
+    A wrong one says neither which of the two it was nor how many there are.
+    """
     access, form = access_of(request), await form_of(request)
     if not access.by_password or access.users is None:
         raise HTTPException(404, "nobody logs in here: lbctl console --users FILE names who may")

@@ -1,4 +1,7 @@
-"""How figures and names look: the filters and functions of the templates. Whatever a name holds, it is shown as text."""
+"""How figures and names look: the filters and functions of the templates.
+
+Whatever a name holds, it is shown as text.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +24,36 @@ HEATS = (0.3, 0.5, 0.65, 0.8, 0.9)
 
 @cache
 def environment() -> Environment:
-    """The templates. All text is escaped, after everything in it that isn't seen has been made visible."""
+    """The templates.
+
+    All text is escaped, after everything in it that isn't seen has been made visible.
+    """
     made = Environment(
-        loader=PackageLoader("lb_stream.console"), autoescape=True, finalize=_shown, undefined=StrictUndefined, trim_blocks=True,
+        loader=PackageLoader("lb_stream.console"),
+        autoescape=True,
+        finalize=_shown,
+        undefined=StrictUndefined,
+        trim_blocks=True,
         lstrip_blocks=True,
-    )  # fmt: skip
+    )
     filters = (
-        percent, traffic, rate, count, when, until, heat, width, times, milli, lasted, told_figure, score, short_bundle, ago, figure_told,
-    )  # fmt: skip
+        percent,
+        traffic,
+        rate,
+        count,
+        when,
+        until,
+        heat,
+        width,
+        times,
+        milli,
+        lasted,
+        told_figure,
+        score,
+        short_bundle,
+        ago,
+        figure_told,
+    )
     made.filters |= {function.__name__: function for function in filters}
     made.globals |= {"link": link, "why_taken_out": why_taken_out, "why_refused": why_refused}
     return made

@@ -54,7 +54,11 @@ class Page:
 
 
 def show(page: Page, template: str, status: int = 200, **figures: Any) -> Response:
-    """The page as HTML. `live` among the figures says whether it follows what happens; without it, it does unless a time is held."""
+    """The page as HTML.
+
+    `live` among the figures says whether it follows what happens; without it, it does unless a time
+    is held.
+    """
     who = visitor(page.request)
     given = {
         "theme": _theme(page.request),
@@ -84,9 +88,11 @@ def _theme(request: Request) -> str:
 
 
 def shared(answer: Callable[[Request], Response]) -> Callable[[Request], Awaitable[Response]]:
-    """A page that follows from the tables alone: made once for all who look at the same, of each look at the tables.
+    """A page that follows from the tables alone: made once for all who look at the same, of each
+    look at the tables.
 
-    Whoever has logged in gets one of their own: it says what they may, and holds what their forms prove.
+    Whoever has logged in gets one of their own: it says what they may, and holds what their forms
+    prove.
     """
 
     async def asked(request: Request) -> Response:

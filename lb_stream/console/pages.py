@@ -55,7 +55,8 @@ def fleet(request: Request) -> Response:
 
 
 def cluster(request: Request) -> Response:
-    """One cluster: its brokers by heat, load over time, what holds it up, what is under way, what has happened."""
+    """One cluster: its brokers by heat, load over time, what holds it up, what is under way, what
+    has happened."""
     page = Page(request)
     name = address.needed(request, "name")
     wanted = address.wanted(request, brokers.SORTS)
@@ -101,7 +102,10 @@ def cluster(request: Request) -> Response:
 
 
 def cluster_facts(page: Page, name: str) -> Any:
-    """Those of `lbctl status`. Raises QueryError (code 2) for a cluster that the tables don't know."""
+    """Those of `lbctl status`.
+
+    Raises QueryError (code 2) for a cluster that the tables don't know.
+    """
     if page.look.lake is None:
         raise QueryError(page.look.trouble)
     found = next((facts for facts in page.look.facts.clusters if facts.cluster == name), None)
@@ -166,9 +170,16 @@ def cost(request: Request) -> Response:
         lambda lake: costs.costs(lake, cluster, since_ms, by, each, wanted),
     )
     return show(
-        page, "cost.html", cluster=cluster, by=by, each=each, listed=found, wanted=wanted, days=COST_DAYS,
+        page,
+        "cost.html",
+        cluster=cluster,
+        by=by,
+        each=each,
+        listed=found,
+        wanted=wanted,
+        days=COST_DAYS,
         choices=(("by", "Whose", COST_BY, by), ("each", "Span of time", COST_EACH, each)),
-    )  # fmt: skip
+    )
 
 
 def bundles(request: Request) -> Response:

@@ -25,16 +25,20 @@ STOP_S = 2
 
 
 def yield_to_others() -> None:
-    """Let this process have a core only while nobody else wants it much: what decides beside it comes before what is looked at."""
+    """Let this process have a core only while nobody else wants it much: what decides beside it
+    comes before what is looked at."""
     with suppress(OSError):  # a container may forbid even that
         os.nice(NICE)
 
 
 class Served:
-    """Serves from the moment on at which this is made. `names`: hosts that it answers to beside this machine's own.
+    """Serves from the moment on at which this is made.
 
-    `tell` gives an entry to the open pages that want it. `follow`: the clients' options, the topics of decisions and of answers; None:
-    nothing is live. `access`, `send`: who may act, and how. Raises OSError, ValueError or OverflowError when the address can't be had.
+    `names`: hosts that it answers to beside this machine's own.
+
+    `tell` gives an entry to the open pages that want it. `follow`: the clients' options, the topics
+    of decisions and of answers; None: nothing is live. `access`, `send`: who may act, and how.
+    Raises OSError, ValueError or OverflowError when the address can't be had.
     """
 
     def __init__(

@@ -1,4 +1,5 @@
-"""What would come of something, before it is ordered: the next moves, and a cluster's present played with other settings."""
+"""What would come of something, before it is ordered: the next moves, and a cluster's present
+played with other settings."""
 
 from __future__ import annotations
 
@@ -64,9 +65,16 @@ def plan(request: Request) -> Response:
 
     trial = _put(request, ("plan", cluster, strategy, most), found)
     return show(
-        page, "plan.html", cluster=cluster, trial=trial, strategies=strategies, strategy=strategy, most=str(most), choices=MOVES,
+        page,
+        "plan.html",
+        cluster=cluster,
+        trial=trial,
+        strategies=strategies,
+        strategy=strategy,
+        most=str(most),
+        choices=MOVES,
         live=not trial.over,
-    )  # fmt: skip
+    )
 
 
 # --- another present ---
@@ -122,7 +130,10 @@ def what_if_chart(request: Request) -> Response:
 def _tried(
     request: Request, cluster: str
 ) -> tuple[tuple[Any, ...], dict[str, str], tuple[str, ...], int]:
-    """Key, settings, drained brokers and minutes that an address asks for. Raises HTTPException(400)."""
+    """Key, settings, drained brokers and minutes that an address asks for.
+
+    Raises HTTPException(400).
+    """
     minutes = int(address.choice(request, "minutes", MINUTES))
     changes = dict(_settings(address.text(request, "changes")))
     if strategy := address.text(request, "strategy"):

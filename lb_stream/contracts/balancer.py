@@ -1,4 +1,6 @@
-"""The balancer's own settings, one set for each cluster. Strategies add theirs beside their code (`core/shedding`, `core/placement`).
+"""The balancer's own settings, one set for each cluster.
+
+Strategies add theirs beside their code (`core/shedding`, `core/placement`).
 
 Every key: docs/configuration.md.
 """
@@ -37,7 +39,8 @@ Texts = Annotated[tuple[str, ...], BeforeValidator(_split_at_semicolons)]
 def _windows() -> Any:
     return key(
         (),
-        "balancing moves bundles only while one of these is open: cron, length, time zone, as '0 22 * * Mon-Fri 7h Europe/Berlin'; "
+        "balancing moves bundles only while one of these is open: cron, length, time zone, as '0 "
+        "22 * * Mon-Fri 7h Europe/Berlin'; "
         "a list, or text with semicolons between; none: always",
     )
 
@@ -45,7 +48,8 @@ def _windows() -> Any:
 def _freezes() -> Any:
     return key(
         (),
-        "balancing moves nothing from begin to end: begin, end, time zone, why, as '2026-12-20 2027-01-02 UTC holidays'",
+        "balancing moves nothing from begin to end: begin, end, time zone, why, as '2026-12-20 "
+        "2027-01-02 UTC holidays'",
     )
 
 
@@ -61,41 +65,60 @@ class BalancerConfig(KeyModel):
         "whose behaviour: Pulsar 4.0's without what harms its operators, Pulsar 4.0's to the "
         "letter, or what its documents say",
     )
-    load_manager: Annotated[Literal["modular", "simple", "extensible"], BeforeValidator(_short_name)] = key(
-        "modular", "which of Pulsar's load managers to be; the short name or Pulsar's class name",
+    load_manager: Annotated[
+        Literal["modular", "simple", "extensible"], BeforeValidator(_short_name)
+    ] = key(
+        "modular",
+        "which of Pulsar's load managers to be; the short name or Pulsar's class name",
         pulsar="loadManagerClassName",
-    )  # fmt: skip
+    )
     dynamic_bad_manager: Literal["reject", "fallback"] = key(
         "reject",
-        "a command that names an unknown load manager or shedder is refused, or leads to the simple manager",
+        "a command that names an unknown load manager or shedder is refused, or leads to the "
+        "simple manager",
     )
     enabled: bool = key(
-        True, "shed and split by itself; else orders are obeyed and bundles without an owner get one, no more",
-        pulsar="loadBalancerEnabled", dynamic=False,
-    )  # fmt: skip
+        True,
+        "shed and split by itself; else orders are obeyed and bundles without an owner get one, no "
+        "more",
+        pulsar="loadBalancerEnabled",
+        dynamic=False,
+    )
     mode: Literal["observe", "approve", "act"] = key(
-        "observe", "what becomes of decisions: logged only (a dry run), or those that balancing wants wait for an operator's approval, or "
+        "observe",
+        "what becomes of decisions: logged only (a dry run), or those that balancing wants wait "
+        "for an operator's approval, or "
         "published; `dry_run` true and false are observe and act",
-    )  # fmt: skip
+    )
     proposal_expires_ms: int = key(
         1_800_000, "how long a proposal waits for approval", unit="ms", ge=1_000
     )
     max_proposals: int = key(100, "proposals that wait for approval at one time", ge=1, le=1_000)
     auto_approve: Texts = key(
-        (), "what needs nobody's approval: rules of kind, reason, max_mb, hours, zone and per_hour, as 'kind=move max_mb=5 per_hour=20'; "
+        (),
+        "what needs nobody's approval: rules of kind, reason, max_mb, hours, zone and per_hour, as "
+        "'kind=move max_mb=5 per_hour=20'; "
         "a list, or text with semicolons between",
-    )  # fmt: skip
+    )
     shedding_enabled: bool = key(
         True, "unload bundles from hot brokers", pulsar="loadBalancerSheddingEnabled"
     )
     shedding_interval_ms: int = key(
-        60_000, "least time between shedding passes; 0: in every batch with a new report", unit="ms",
-        pulsar="loadBalancerSheddingIntervalMinutes", factor=60_000, ge=0,
-    )  # fmt: skip
+        60_000,
+        "least time between shedding passes; 0: in every batch with a new report",
+        unit="ms",
+        pulsar="loadBalancerSheddingIntervalMinutes",
+        factor=60_000,
+        ge=0,
+    )
     shedding_grace_period_ms: int = key(
-        1_800_000, "a bundle that was unloaded is left alone for this long", unit="ms",
-        pulsar="loadBalancerSheddingGracePeriodMinutes", factor=60_000, ge=0,
-    )  # fmt: skip
+        1_800_000,
+        "a bundle that was unloaded is left alone for this long",
+        unit="ms",
+        pulsar="loadBalancerSheddingGracePeriodMinutes",
+        factor=60_000,
+        ge=0,
+    )
     shedding_excluded_namespaces: Annotated[tuple[str, ...], BeforeValidator(split_text)] = key(
         (),
         "namespaces that are never shed from: a list, or text with commas between",
@@ -107,21 +130,30 @@ class BalancerConfig(KeyModel):
         pulsar="loadBalancerLoadSheddingStrategy",
     )
     placement_strategy: str = key(
-        "LeastLongTermMessageRate", "which placement strategy; the simple name or Pulsar's class name",
+        "LeastLongTermMessageRate",
+        "which placement strategy; the simple name or Pulsar's class name",
         pulsar="loadBalancerLoadPlacementStrategy",
-    )  # fmt: skip
+    )
     simple_placement_strategy: str = key(
         "leastLoadedServer",
-        "the simple manager's: leastLoadedServer, leastMsgPerSecond; weightedRandomSelection, which any other name stands for",
-        pulsar="loadBalancerPlacementStrategy", dynamic=False,
-    )  # fmt: skip
+        "the simple manager's: leastLoadedServer, leastMsgPerSecond; weightedRandomSelection, "
+        "which any other name stands for",
+        pulsar="loadBalancerPlacementStrategy",
+        dynamic=False,
+    )
     overloaded_threshold_percent: float = key(
-        85, "a broker above this usage takes no new bundle", unit="%",
-        pulsar="loadBalancerBrokerOverloadedThresholdPercentage", ge=0, le=100,
-    )  # fmt: skip
+        85,
+        "a broker above this usage takes no new bundle",
+        unit="%",
+        pulsar="loadBalancerBrokerOverloadedThresholdPercentage",
+        ge=0,
+        le=100,
+    )
     distribute_bundles_evenly: bool = key(
-        True, "prefer the brokers with the fewest bundles of the namespace", pulsar="loadBalancerDistributeBundlesEvenlyEnabled",
-    )  # fmt: skip
+        True,
+        "prefer the brokers with the fewest bundles of the namespace",
+        pulsar="loadBalancerDistributeBundlesEvenlyEnabled",
+    )
     broker_max_topics: int = key(
         50_000,
         "a broker with more topics takes no new bundle",
@@ -135,25 +167,30 @@ class BalancerConfig(KeyModel):
         pulsar="failureDomainsEnabled",
     )
     anti_affinity_counts: Literal["others", "group"] = key(
-        "others", "what of an anti-affinity group counts against a broker: the other namespaces, "
+        "others",
+        "what of an anti-affinity group counts against a broker: the other namespaces, "
         "or a bundle's own too, as in Pulsar",
-    )  # fmt: skip
+    )
     anti_affinity_repair: bool = key(
-        True, "each shedding pass moves bundles apart that share a broker or failure domain with "
+        True,
+        "each shedding pass moves bundles apart that share a broker or failure domain with "
         "another namespace of their anti-affinity group, where one without any may have them",
-    )  # fmt: skip
+    )
     prefer_later_versions: bool = key(
         False, "place on the brokers with the latest version only", pulsar="preferLaterVersions"
     )
     count_pending_moves: bool = key(
         True,
-        "what was decided and no report has confirmed counts in every load figure; who is being relieved is spared in that round, no move "
+        "what was decided and no report has confirmed counts in every load figure; who is being "
+        "relieved is spared in that round, no move "
         "only shifts the overload; else it counts only in placement's, by preallocation_release",
     )
     preallocation_release: Literal["reference", "on_report"] = key(
-        "reference", "how long a placed bundle counts at its destination when count_pending_moves is off: until the next report of "
+        "reference",
+        "how long a placed bundle counts at its destination when count_pending_moves is off: until "
+        "the next report of "
         "anybody, or until it is reported or its destination dies",
-    )  # fmt: skip
+    )
 
     usage_profile: Literal["4.0", "2.x"] = key(
         "4.0", "resources in a broker's usage: four of them, or heap memory too and every weight 1"
@@ -188,12 +225,21 @@ class BalancerConfig(KeyModel):
         "eager", "give every unowned bundle an owner at once, or leave it to the brokers' lookups"
     )
     unloading_timeout_ms: int = key(
-        60_000, "a decision that no report has confirmed by then is made anew", unit="ms", pulsar="namespaceBundleUnloadingTimeoutMs", ge=1,
-    )  # fmt: skip
+        60_000,
+        "a decision that no report has confirmed by then is made anew",
+        unit="ms",
+        pulsar="namespaceBundleUnloadingTimeoutMs",
+        ge=1,
+    )
     tombstone_delay_ms: int = key(
-        3_600_000, "the record of a bundle that nobody serves, or that was split, is deleted after this long", unit="ms",
-        pulsar="loadBalancerServiceUnitStateTombstoneDelayTimeInSeconds", factor=1_000, dynamic=False, ge=0,
-    )  # fmt: skip
+        3_600_000,
+        "the record of a bundle that nobody serves, or that was split, is deleted after this long",
+        unit="ms",
+        pulsar="loadBalancerServiceUnitStateTombstoneDelayTimeInSeconds",
+        factor=1_000,
+        dynamic=False,
+        ge=0,
+    )
     min_brokers: int = key(
         1, "a new cluster's first assignments wait for this many brokers, 10 s at most", ge=1
     )
@@ -214,7 +260,8 @@ class BalancerConfig(KeyModel):
     )
     bundle_retention_ms: int = key(
         300_000,
-        "a bundle that no report names is remembered this long; 0: not at all, as in Pulsar, for comparisons: its ownership record stays",
+        "a bundle that no report names is remembered this long; 0: not at all, as in Pulsar, for "
+        "comparisons: its ownership record stays",
         unit="ms",
         dynamic=False,
         ge=0,
@@ -223,21 +270,30 @@ class BalancerConfig(KeyModel):
         30_000, "a broker that sends heartbeats is dead after this much silence", unit="ms", ge=1
     )
     report_timeout_ms: int = key(
-        1_800_000, "a broker that sends none is dead after this much silence; unset: two report_max_interval_ms", unit="ms", ge=1,
-    )  # fmt: skip
+        1_800_000,
+        "a broker that sends none is dead after this much silence; unset: two "
+        "report_max_interval_ms",
+        unit="ms",
+        ge=1,
+    )
     silent_after_ms: int = key(
         12_000,
-        "a broker that sends heartbeats is given no bundle after this much silence: two of its agent's heartbeats",
+        "a broker that sends heartbeats is given no bundle after this much silence: two of its "
+        "agent's heartbeats",
         unit="ms",
         ge=1,
     )
     mass_disappearance_wait_ms: int = key(
-        180_000, "when many brokers vanish at once while others speak, nothing is decided for this long; then they are dead. 0: at once",
-        unit="ms", ge=0,
-    )  # fmt: skip
+        180_000,
+        "when many brokers vanish at once while others speak, nothing is decided for this long; "
+        "then they are dead. 0: at once",
+        unit="ms",
+        ge=0,
+    )
     max_assignments_per_minute: int = key(
         10_000,
-        "bundles that nobody has and nobody released get an owner at this rate: a failover's, most of all",
+        "bundles that nobody has and nobody released get an owner at this rate: a failover's, most "
+        "of all",
         unit="bundles",
         ge=1,
     )
@@ -285,12 +341,19 @@ class BalancerConfig(KeyModel):
 
 
 class NamespaceConfig(KeyModel):
-    """How much balancing may disturb the clients of one namespace. Failovers, and moves out of drained brokers, it never holds up."""
+    """How much balancing may disturb the clients of one namespace.
+
+    Failovers, and moves out of drained brokers, it never holds up.
+    """
 
     moves_per_hour: int | None = key(
-        None, "most of its bundles' moves in any hour; operators' own unloads count too, but are never refused; unset: no limit",
-        unit="moves", ge=0, le=100_000,
-    )  # fmt: skip
+        None,
+        "most of its bundles' moves in any hour; operators' own unloads count too, but are never "
+        "refused; unset: no limit",
+        unit="moves",
+        ge=0,
+        le=100_000,
+    )
     disruption_weight: float = key(
         1.0,
         "factor on what moving one of its bundles costs, for strategies that weigh that",

@@ -1,4 +1,5 @@
-"""Base classes of the wire models, the one way to write canonical JSON, and the one way to match expressions that others give."""
+"""Base classes of the wire models, the one way to write canonical JSON, and the one way to match
+expressions that others give."""
 
 from __future__ import annotations
 
@@ -13,7 +14,10 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 from pydantic.alias_generators import to_camel
 
 GREATEST = 1e18
-"""What no rate, throughput or usage reaches: an exabyte a second. Sums and products of greater numbers would be no numbers any more."""
+"""What no rate, throughput or usage reaches: an exabyte a second.
+
+Sums and products of greater numbers would be no numbers any more.
+"""
 
 NonNegative = Annotated[FiniteFloat, Field(ge=0, le=GREATEST)]
 """A rate (messages/s) or throughput (bytes/s): finite and not negative."""
@@ -54,8 +58,8 @@ LONGEST_BROKER = 1_000
 """Characters of a broker's name: a host's has 253 at most."""
 
 LONGEST_NAMESPACE = 900
-"""Characters of `<tenant>/<namespace>`: bundles named after it are in every record about them, and a record that is too large for Kafka
-would keep back all others of its batch."""
+"""Characters of `<tenant>/<namespace>`: bundles named after it are in every record about them, and
+a record that is too large for Kafka would keep back all others of its batch."""
 
 LONGEST_EXPRESSION = 1_000
 """Characters of a regular expression."""
@@ -64,7 +68,8 @@ Millis = Annotated[int, Field(ge=0, le=2**63 - 1, description="milliseconds sinc
 
 
 class PulsarRecord(BaseModel):
-    """A record in the broker's own words: camelCase, unknown fields ignored, missing ones defaulted, types strict."""
+    """A record in the broker's own words: camelCase, unknown fields ignored, missing ones
+    defaulted, types strict."""
 
     model_config = ConfigDict(
         alias_generator=to_camel,
@@ -77,7 +82,8 @@ class PulsarRecord(BaseModel):
 
 
 class OwnRecord(BaseModel):
-    """A record that this project defines: snake_case, unknown fields ignored (so that old readers survive new writers)."""
+    """A record that this project defines: snake_case, unknown fields ignored (so that old readers
+    survive new writers)."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
 
@@ -157,7 +163,10 @@ def trouble_with(pattern: str) -> str | None:
         for one in (pattern, _whole(pattern)):
             pc.match_substring_regex(pa.array([""]), one)
     except pa.ArrowInvalid as error:
-        hint = "look-around, back-references and possessive repetition aren't taken, as they can't be matched in linear time"
+        hint = (
+            "look-around, back-references and possessive repetition aren't taken, as they can't "
+            "be matched in linear time"
+        )
         return f"{str(error).removeprefix('Invalid regular expression: ')} ({hint})"
     return None
 
@@ -167,7 +176,8 @@ def _whole(pattern: str) -> str:
 
 
 def matches_whole(pattern: str, text: str) -> bool:
-    """Whether an expression matches all of a text, in time linear in both: Arrow's engine is RE2, whose port to Java Pulsar uses.
+    """Whether an expression matches all of a text, in time linear in both: Arrow's engine is RE2,
+    whose port to Java Pulsar uses.
 
     Raises ArrowInvalid for what is no expression of RE2's kind.
     """

@@ -1,4 +1,5 @@
-"""What operators and the job's own clock send on `lb-commands`, and what is answered on `lb-command-results`.
+"""What operators and the job's own clock send on `lb-commands`, and what is answered on
+`lb-command-results`.
 
 A record's key says which cluster it is for; with an empty key it is for every known one.
 See docs/commands.md.
@@ -54,7 +55,8 @@ LONGEST_VALUE = 10_000
 """Characters of a setting's value: what is set stays in the memory that each round logs."""
 MOST_VALUES = 500
 MOST_PINS = 1_000
-"""Bundles of one command to pin, and all that are pinned: they stay in the memory that each round logs."""
+"""Bundles of one command to pin, and all that are pinned: they stay in the memory that each round
+logs."""
 MOST_REJECTIONS = 1_000
 """Proposals of one command, and rejections that hold: they stay in the memory that each round logs."""
 LONGEST_WHY = 300
@@ -79,7 +81,10 @@ Scalar = Annotated[bool | int | float | str, AfterValidator(_within_bounds)]
 
 
 class LeadershipRecord(OwnRecord):
-    """What jobs of a pipeline say to one another: who leads, who stands by. To the balancer it is a moment that passes."""
+    """What jobs of a pipeline say to one another: who leads, who stands by.
+
+    To the balancer it is a moment that passes.
+    """
 
     id: str
     kind: str
@@ -96,7 +101,8 @@ class LeadershipRecord(OwnRecord):
 
 
 class Tick(LeadershipRecord):
-    """Makes time pass in a silent cluster: wakes the stream, fans out to every shard, decides nothing by itself.
+    """Makes time pass in a silent cluster: wakes the stream, fans out to every shard, decides
+    nothing by itself.
 
     It is the leader's sign of life, too: whose it is stands in it.
     """
@@ -112,7 +118,10 @@ class Tick(LeadershipRecord):
 
 
 class Standby(LeadershipRecord):
-    """A job stands by: it takes over when the leader's ticks stop. `epoch`: the leader's, as far as it has heard."""
+    """A job stands by: it takes over when the leader's ticks stop.
+
+    `epoch`: the leader's, as far as it has heard.
+    """
 
     kind: Literal["standby"] = "standby"
     warm: bool = Field(False, description="whether it could take over at once")
@@ -207,7 +216,8 @@ class Merge(Command):
     bundles: list[Range] = Field([], max_length=2, description="two, each 0xLLLLLLLL_0xHHHHHHHH")
     advised: Annotated[int, Field(ge=1, le=MOST_MERGES)] | None = Field(
         None,
-        description="instead: so many of the namespace's pairs that are advised to be merged, at most",
+        description="instead: so many of the namespace's pairs that are advised to be merged, at "
+        "most",
     )
 
     @model_validator(mode="after")
@@ -218,7 +228,10 @@ class Merge(Command):
 
 
 class Assign(Command):
-    """Give a bundle that nobody owns an owner now: what a lookup asks for. `bundle` or `topic` says which."""
+    """Give a bundle that nobody owns an owner now: what a lookup asks for.
+
+    `bundle` or `topic` says which.
+    """
 
     kind: Literal["assign"] = "assign"
     namespace: NamespaceName
@@ -235,7 +248,8 @@ class Assign(Command):
 
 
 class SetConfig(Command):
-    """Change dynamic settings, under our names or Pulsar's: all of them, or none when one of them can't be."""
+    """Change dynamic settings, under our names or Pulsar's: all of them, or none when one of them
+    can't be."""
 
     kind: Literal["set-config"] = "set-config"
     values: dict[Word, Scalar] = Field(min_length=1, max_length=MOST_VALUES)
@@ -249,14 +263,20 @@ class DeleteConfig(Command):
 
 
 class DryRun(Command):
-    """Whether decisions are only made and logged, or published too. A cluster is in dry run until an operator ends it."""
+    """Whether decisions are only made and logged, or published too.
+
+    A cluster is in dry run until an operator ends it.
+    """
 
     kind: Literal["dry-run"] = "dry-run"
     on: bool
 
 
 class PauseCluster(Command):
-    """Shed and split nothing until `resume-cluster`. What operators order is done, and bundles that lose their owner get one."""
+    """Shed and split nothing until `resume-cluster`.
+
+    What operators order is done, and bundles that lose their owner get one.
+    """
 
     kind: Literal["pause-cluster"] = "pause-cluster"
 
@@ -282,7 +302,10 @@ class UndrainBroker(Command):
 
 
 class PinBundles(Command):
-    """Have balancing leave bundles where they are for a while. Operators' own orders, drains and deaths move them all the same."""
+    """Have balancing leave bundles where they are for a while.
+
+    Operators' own orders, drains and deaths move them all the same.
+    """
 
     kind: Literal["pin-bundles"] = "pin-bundles"
     bundles: Annotated[
@@ -311,7 +334,8 @@ class ApproveProposals(Command):
 
 
 class RejectProposals(Command):
-    """End proposals, and have balancing propose nothing of their kind about their bundles for a while."""
+    """End proposals, and have balancing propose nothing of their kind about their bundles for a
+    while."""
 
     kind: Literal["reject-proposals"] = "reject-proposals"
     proposals: ProposalIds
@@ -362,7 +386,10 @@ class DeleteNamespace(Command):
 
 
 class ImportNamespaces(Command):
-    """Namespaces and policies of a cluster that has them already. Policies and domains of earlier imports are replaced."""
+    """Namespaces and policies of a cluster that has them already.
+
+    Policies and domains of earlier imports are replaced.
+    """
 
     kind: Literal["import-namespaces"] = "import-namespaces"
     content: ClusterNamespaces
@@ -389,10 +416,27 @@ class SetPolicies(Command):
 
 
 AnyCommand = (
-    UnloadCommand | Split | Merge | Assign | SetConfig | DeleteConfig | DryRun | PauseCluster | ResumeCluster | DrainBroker | UndrainBroker
-    | PinBundles | ApproveProposals | RejectProposals | DeclareDead | ForgetCluster | CreateNamespace
-    | DeleteNamespace | ImportNamespaces | SetPolicies
-)  # fmt: skip
+    UnloadCommand
+    | Split
+    | Merge
+    | Assign
+    | SetConfig
+    | DeleteConfig
+    | DryRun
+    | PauseCluster
+    | ResumeCluster
+    | DrainBroker
+    | UndrainBroker
+    | PinBundles
+    | ApproveProposals
+    | RejectProposals
+    | DeclareDead
+    | ForgetCluster
+    | CreateNamespace
+    | DeleteNamespace
+    | ImportNamespaces
+    | SetPolicies
+)
 
 
 class CommandRecord(RootModel[Annotated[AnyCommand, Field(discriminator="kind")]]):
@@ -412,7 +456,10 @@ CommandOutcome = Literal["done", "refused", "accepted", "failed"]
 
 
 class CommandResult(OwnRecord):
-    """What became of a command in one cluster. One that is `accepted` has a second answer once its decisions have ended: done or failed."""
+    """What became of a command in one cluster.
+
+    One that is `accepted` has a second answer once its decisions have ended: done or failed.
+    """
 
     schema_version: int = SCHEMA_VERSION
     id: str

@@ -18,7 +18,10 @@ RESHAPES: tuple[DecisionKind, ...] = ("split", "merge")
 OwnershipState = Literal[
     "Init", "Free", "Assigning", "Owned", "Releasing", "Splitting", "Merging", "Deleted"
 ]
-"""Init stands in the log only: on the topic it is an empty value, in the table no row. Merging is not Pulsar's, but this project's."""
+"""Init stands in the log only: on the topic it is an empty value, in the table no row.
+
+Merging is not Pulsar's, but this project's.
+"""
 
 
 LATE_FOR_AGENTS, LATE_FOR_BALANCER = (1 / 3, 5.0), (1 / 4, 6.0)
@@ -55,7 +58,10 @@ class Candidate(OwnRecord):
 
 
 class Explain(OwnRecord):
-    """The figures behind a decision. Usages are ratios 0..1, loads in the unit that the strategy names."""
+    """The figures behind a decision.
+
+    Usages are ratios 0..1, loads in the unit that the strategy names.
+    """
 
     saw: float | None = None
     limit: float | None = None
@@ -99,7 +105,8 @@ class Explain(OwnRecord):
 
 
 class Decision(OwnRecord):
-    """One decision about one bundle, complete enough to be obeyed, refused when stale, and understood later."""
+    """One decision about one bundle, complete enough to be obeyed, refused when stale, and
+    understood later."""
 
     schema_version: int = SCHEMA_VERSION
     decision_id: str = Field(description="<cluster>:<seq>:<ordinal>, never used twice")
@@ -121,7 +128,8 @@ class Decision(OwnRecord):
     )
     neighbour: str | None = Field(
         None,
-        description="merge: the bundle whose range follows, which becomes one with it; the only child is both",
+        description="merge: the bundle whose range follows, which becomes one with it; the only "
+        "child is both",
         exclude_if=_unknown,
     )
     children: list[str] = []
@@ -140,7 +148,8 @@ class Decision(OwnRecord):
     explain: Explain = Explain()
     approved_by: str | None = Field(
         None,
-        description="who approved it, where decisions wait for approval: a sender, or a rule of auto_approve",
+        description="who approved it, where decisions wait for approval: a sender, or a rule of "
+        "auto_approve",
         exclude_if=_unknown,
     )
     proposal_id: str | None = Field(
@@ -166,19 +175,22 @@ class Ownership(OwnRecord):
     destination: str | None = Field(None, description="who serves it, or is to")
     children: list[str] = Field(
         [],
-        description="what a bundle in state Splitting or Merging becomes; empty: its owner finds them",
+        description="what a bundle in state Splitting or Merging becomes; empty: its owner finds "
+        "them",
     )
     version: int = Field(1, description="1 for a bundle's first record, then one more for each")
     force: bool = Field(
         False,
-        description="overrides what was there: the states alone would not allow this record after the one before",
+        description="overrides what was there: the states alone would not allow this record after "
+        "the one before",
     )
     since_ms: Millis = 0
     epoch: int = 0
     decision_id: str | None = None
     watermark: int | None = Field(
         None,
-        description="number in the log of the batch that published it: topic and table agree at equal watermark",
+        description="number in the log of the batch that published it: topic and table agree at "
+        "equal watermark",
     )
 
 

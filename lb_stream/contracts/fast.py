@@ -1,8 +1,10 @@
-"""The same contract for the hot path: msgspec structs made from the pydantic models, field by field.
+"""The same contract for the hot path: msgspec structs made from the pydantic models, field by
+field.
 
-A record that a struct takes, its model takes too, as far as fields go that somebody reads (in others text that isn't UTF-8, or is nested
-deep, isn't noticed). One that it refuses is shown to the model, whose error names the field, the value and what was expected. So there
-is one contract, and it is decoded at a million bundles a second.
+A record that a struct takes, its model takes too, as far as fields go that somebody reads (in
+others text that isn't UTF-8, or is nested deep, isn't noticed). One that it refuses is shown to the
+model, whose error names the field, the value and what was expected. So there is one contract, and
+it is decoded at a million bundles a second.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from pydantic.fields import FieldInfo
 def struct_of(model: type[BaseModel], extra: tuple[str, ...] = ()) -> type[Any]:
     """A msgspec struct with the model's attribute names, JSON names, types, limits and defaults.
 
-    `extra` names JSON fields that the model doesn't have but whose presence must be seen; they decode to their raw bytes.
+    `extra` names JSON fields that the model doesn't have but whose presence must be seen; they
+    decode to their raw bytes.
     """
     fields: list[tuple[str, Any, Any]] = []
     names: dict[str, str] = {}
@@ -43,14 +46,18 @@ def _limited(info: FieldInfo) -> Any:
 
 
 def _type(annotation: Any) -> Any:
-    """The struct's type for a model's: nested models become structs, limits inside annotations stay with their field."""
+    """The struct's type for a model's: nested models become structs, limits inside annotations stay
+    with their field."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return _type(arguments[0])
     if origin is Literal:
-        return str  # which one it is, is checked by whoever tells reports apart; None (a default only) when it isn't there
+        # which one it is, is checked by whoever tells reports apart; None (a default only) when it
+        # isn't there
+        return str
     if origin in (Union, types.UnionType):
-        return Union[tuple(_type(argument) for argument in arguments)]  # noqa: UP007 - built at run time
+        # - built at run time
+        return Union[tuple(_type(argument) for argument in arguments)]  # noqa: UP007
     if origin in (dict, list):
         return origin[tuple(_type(argument) for argument in arguments)]
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):

@@ -1,4 +1,5 @@
-"""How a setting is declared: its default, unit, the name that Pulsar gives it, and whether it may change while the job runs."""
+"""How a setting is declared: its default, unit, the name that Pulsar gives it, and whether it may
+change while the job runs."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ class KeyModel(BaseModel):
 
 
 class SettingError(ValueError):
-    """A setting that can't be: says the key, the value, where it stands (if known) and what was expected."""
+    """A setting that can't be: says the key, the value, where it stands (if known) and what was
+    expected."""
 
     def __init__(self, key: str, value: object, expected: str, origin: str = "") -> None:
         super().__init__(
@@ -31,7 +33,8 @@ LONGEST = {
     "min": _YEARS_MS // 60_000,
     "hours": _YEARS_MS // 3_600_000,
 }
-"""Unit of time → the most that any setting in it may be, a hundred years: added to a record's time it is still a time."""
+"""Unit of time → the most that any setting in it may be, a hundred years: added to a record's time
+it is still a time."""
 
 
 def key(
@@ -46,8 +49,9 @@ def key(
 ) -> Any:
     """Declare one setting.
 
-    `pulsar` is the name that broker.conf uses; a value given under that name is multiplied by `factor` (minutes to
-    milliseconds: 60 000). `dynamic` says whether a command may change it while the job runs.
+    `pulsar` is the name that broker.conf uses; a value given under that name is multiplied by
+    `factor` (minutes to milliseconds: 60 000). `dynamic` says whether a command may change it while
+    the job runs.
     """
     if unit in LONGEST:
         limits.setdefault("le", LONGEST[unit])

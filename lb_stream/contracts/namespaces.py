@@ -1,4 +1,5 @@
-"""Namespaces and the policies about them, as they are brought in from a cluster that has them already."""
+"""Namespaces and the policies about them, as they are brought in from a cluster that has them
+already."""
 
 from __future__ import annotations
 
@@ -11,11 +12,16 @@ from lb_stream.contracts.base import LONGEST_NAMESPACE, SERVED_NAMESPACE_PATTERN
 
 RING_END = 0xFFFFFFFF
 MOST_BUNDLES = 1 << 14
-"""Of one namespace. Pulsar's own limit, 2^32, is none; its brokers stop to split at 128 (loadBalancerNamespaceMaximumBundles)."""
+"""Of one namespace.
+
+Pulsar's own limit, 2^32, is none; its brokers stop to split at 128
+(loadBalancerNamespaceMaximumBundles).
+"""
 
 
 class Namespace(OwnRecord):
-    """One namespace: how its hash ring is cut into bundles, and the anti-affinity group that it is in.
+    """One namespace: how its hash ring is cut into bundles, and the anti-affinity group that it is
+    in.
 
     `boundaries` rise strictly from 0 to 0xffffffff: a namespace of n bundles has n + 1.
     """

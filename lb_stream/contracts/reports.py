@@ -1,4 +1,5 @@
-"""What brokers send on `lb-load-reports`: load reports in both documented JSON forms, heartbeats, acknowledgements, goodbyes.
+"""What brokers send on `lb-load-reports`: load reports in both documented JSON forms, heartbeats,
+acknowledgements, goodbyes.
 
 Units: rates messages/s, throughputs bytes/s, times ms since the epoch.
 """
@@ -14,7 +15,10 @@ from lb_stream.contracts.keys import KeyModel, key
 
 
 class ResourceUsage(PulsarRecord):
-    """One resource: cpu in percent of a core, memories in MiB, bandwidths in kbit/s. Negative means "not known" and counts as it stands."""
+    """One resource: cpu in percent of a core, memories in MiB, bandwidths in kbit/s.
+
+    Negative means "not known" and counts as it stands.
+    """
 
     usage: Signed = 0.0
     limit: Signed = 0.0
@@ -48,7 +52,8 @@ class _BrokerIdentity(PulsarRecord):
 
 
 class ModularLoadReport(_BrokerIdentity):
-    """The modular manager's `LocalBrokerData`: resources at the top level, full statistics of every owned bundle."""
+    """The modular manager's `LocalBrokerData`: resources at the top level, full statistics of every
+    owned bundle."""
 
     cpu: ResourceUsage = ResourceUsage()
     memory: ResourceUsage = ResourceUsage()
@@ -86,7 +91,8 @@ class SystemResourceUsage(PulsarRecord):
 
 
 class SimpleLoadReport(_BrokerIdentity):
-    """The simple manager's `LoadReport`: resources nested in `systemResourceUsage`, statistics in `bundleStats`."""
+    """The simple manager's `LoadReport`: resources nested in `systemResourceUsage`, statistics in
+    `bundleStats`."""
 
     name: str | None = None
     timestamp: Millis = 0
@@ -118,7 +124,10 @@ class SimpleLoadReport(_BrokerIdentity):
 
 
 class BrokerLoadReport(PulsarRecord):
-    """The extensible manager's `BrokerLoadData`: a broker's resources and its smoothed load. It names no bundles, unless `bundles` does."""
+    """The extensible manager's `BrokerLoadData`: a broker's resources and its smoothed load.
+
+    It names no bundles, unless `bundles` does.
+    """
 
     cpu: ResourceUsage = ResourceUsage()
     memory: ResourceUsage = ResourceUsage()
@@ -145,7 +154,8 @@ class BrokerLoadReport(PulsarRecord):
     start_timestamp: Millis = Field(0, description="this project's own field")
     bundles: list[str] | None = Field(
         None,
-        description="this project's own field: all bundles that are served; Pulsar's brokers don't say",
+        description="this project's own field: all bundles that are served; Pulsar's brokers don't "
+        "say",
     )
 
 
@@ -157,13 +167,17 @@ class TopBundle(PulsarRecord):
 
 
 class TopBundlesReport(PulsarRecord):
-    """The extensible manager's `TopBundlesLoadData`: the heaviest bundles, from the lowest to the highest. Others are served as well."""
+    """The extensible manager's `TopBundlesLoadData`: the heaviest bundles, from the lowest to the
+    highest. Others are served as well."""
 
     top_bundles_load_data: list[TopBundle]
 
 
 class Heartbeat(OwnRecord):
-    """Header `kind` = heartbeat: the broker lives. What counts is the record's append time; `sent_ms` is for people."""
+    """Header `kind` = heartbeat: the broker lives.
+
+    What counts is the record's append time; `sent_ms` is for people.
+    """
 
     sent_ms: Millis = 0
     balances: list[Annotated[str, Field(max_length=100)]] = Field(
@@ -179,14 +193,18 @@ class Heartbeat(OwnRecord):
 
 
 class Ack(OwnRecord):
-    """Header `kind` = ack: what an agent did with a decision. Sent before the report that shows it."""
+    """Header `kind` = ack: what an agent did with a decision.
+
+    Sent before the report that shows it.
+    """
 
     decision_id: str
     outcome: Literal["released", "acquired", "split", "merged", "refused", "failed"]
     reason: str = ""
     bundle: str | None = Field(
         None,
-        description="who owns it changes with this very record (released, acquired); unset: with the report that shows it",
+        description="who owns it changes with this very record (released, acquired); unset: with "
+        "the report that shows it",
     )
     sent_ms: Millis = 0
 
@@ -202,7 +220,8 @@ SplitReason = Literal["Topics", "Sessions", "MsgRate", "Bandwidth"]
 
 
 class SplitAsk(OwnRecord):
-    """Header `kind` = ask: an extensible manager's broker has found a bundle of its own too large in several looks in a row."""
+    """Header `kind` = ask: an extensible manager's broker has found a bundle of its own too large
+    in several looks in a row."""
 
     bundle: str
     reason: SplitReason
@@ -235,7 +254,8 @@ AGENT_KINDS: dict[str, type[Heartbeat] | type[Ack] | type[Goodbye] | type[SplitA
 def report_kind(fields: dict[str, Any]) -> str | None:
     """Tell which load report a JSON object is, by the first rule that matches.
 
-    Returns one of modular, simple, top_bundles, broker_load, ownership_event, or None when nothing matches.
+    Returns one of modular, simple, top_bundles, broker_load, ownership_event, or None when nothing
+    matches.
     """
     declared = fields.get("loadReportType")
     rules = (
@@ -256,14 +276,27 @@ class ReportConfig(KeyModel):
     """When a broker's agent writes a report."""
 
     report_min_interval_ms: int = key(
-        5_000, "how often to look whether a report is needed", unit="ms",
-        pulsar="loadBalancerReportUpdateMinIntervalMillis", dynamic=False, ge=1,
-    )  # fmt: skip
+        5_000,
+        "how often to look whether a report is needed",
+        unit="ms",
+        pulsar="loadBalancerReportUpdateMinIntervalMillis",
+        dynamic=False,
+        ge=1,
+    )
     report_max_interval_ms: int = key(
-        900_000, "a report is written after this long, whatever has changed", unit="ms",
-        pulsar="loadBalancerReportUpdateMaxIntervalMinutes", factor=60_000, ge=0,
-    )  # fmt: skip
+        900_000,
+        "a report is written after this long, whatever has changed",
+        unit="ms",
+        pulsar="loadBalancerReportUpdateMaxIntervalMinutes",
+        factor=60_000,
+        ge=0,
+    )
     report_threshold_percent: float = key(
-        10, "a change of more than this is worth a report: percent of the old value, of usage percent points", unit="%",
-        pulsar="loadBalancerReportUpdateThresholdPercentage", dynamic=False, ge=0,
-    )  # fmt: skip
+        10,
+        "a change of more than this is worth a report: percent of the old value, of usage percent "
+        "points",
+        unit="%",
+        pulsar="loadBalancerReportUpdateThresholdPercentage",
+        dynamic=False,
+        ge=0,
+    )

@@ -1,6 +1,8 @@
-"""The published contract in `schemas/`: JSON Schema and one example of every topic's record, DDL of every table.
+"""The published contract in `schemas/`: JSON Schema and one example of every topic's record, DDL of
+every table.
 
-`python -m lb_stream.contracts.schemas` writes the files; `--check` writes nothing and exits 1 naming those that differ.
+`python -m lb_stream.contracts.schemas` writes the files; `--check` writes nothing and exits 1
+naming those that differ.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One kind of record: the name of its files, where it travels, its model, an example as it stands on the topic."""
+    """One kind of record: the name of its files, where it travels, its model, an example as it
+    stands on the topic."""
 
     name: str
     topic: str
@@ -145,7 +148,8 @@ _RESULT = CommandResult(
     cluster="eu-1",
     kind="unload",
     outcome="accepted",
-    text="shop/orders/0x00000000_0x80000000 leaves broker-7.eu.example:8080 for broker-3.eu.example:8080",
+    text="shop/orders/0x00000000_0x80000000 leaves broker-7.eu.example:8080 for "
+    "broker-3.eu.example:8080",
     decision_ids=["eu-1:43:0"],
     at_ms=1_767_225_622_000,
 )
@@ -355,7 +359,8 @@ def _json(value: Any) -> str:
 
 def _readme() -> str:
     rows = "\n".join(
-        f"| {record.name} | `{record.topic}` | `{_KEYS[record.topic]}` | {_HEADERS.get(record.name, '–')} "
+        f"| {record.name} | `{record.topic}` | `{_KEYS[record.topic]}` | "
+        f"{_HEADERS.get(record.name, '–')} "
         f"| [schema]({record.name}.schema.json) | [example](examples/{record.name}.json) |"
         for record in RECORDS
     )

@@ -1,7 +1,8 @@
 """The job's settings: where Kafka, the tables and the checkpoint are, and how the stream runs.
 
-The balancer's own settings (`[balancer]`, `[cluster.<name>]`) are checked by `core.config.cluster_config`; how files, environment and
-arguments are layered is in `lb_stream.io.local.configuration`.
+The balancer's own settings (`[balancer]`, `[cluster.<name>]`) are checked by
+`core.config.cluster_config`; how files, environment and arguments are layered is in
+`lb_stream.io.local.configuration`.
 """
 
 from __future__ import annotations
@@ -25,17 +26,32 @@ SHADOW = "shadow"
 """The section within a cluster's that holds its shadows' settings."""
 
 Event = Literal[
-    "job_down", "kafka_down", "job_behind", "job_unknown", "disk_low", "no_reports", "cluster_suspended", "cluster_failing", "broker_dead",
+    "job_down",
+    "kafka_down",
+    "job_behind",
+    "job_unknown",
+    "disk_low",
+    "no_reports",
+    "cluster_suspended",
+    "cluster_failing",
+    "broker_dead",
     "isolation_matches_none",
-    "moves_failing", "budget_exhausted", "imbalance", "approval_wanted",
-]  # fmt: skip
-"""What `lbctl notify` tells people, the gravest first. Those of query.health's findings, then those of query.screens.troubles."""
+    "moves_failing",
+    "budget_exhausted",
+    "imbalance",
+    "approval_wanted",
+]
+"""What `lbctl notify` tells people, the gravest first.
+
+Those of query.health's findings, then those of query.screens.troubles.
+"""
 
 CRASH_POINTS = {
     "after_fence": "the job before it is shut out of publishing, the log is not read yet",
     "in_catch_up": "what an earlier run has logged is published, not projected",
     "on_entry": "Spark has planned the batch, nothing of it has been done",
-    "in_state": "a worker has folded its shards and written the files that their state names, the state is not committed",
+    "in_state": "a worker has folded its shards and written the files that their state names, the "
+    "state is not committed",
     "in_decide": "a worker has written a round's files, the driver doesn't know the round",
     "before_log": "all rounds are decided, none is logged",
     "after_log": "the rounds are logged, nothing is published",
@@ -44,7 +60,8 @@ CRASH_POINTS = {
     "between_projections": "some tables follow the log, others don't",
     "before_commit": "all is done, and Spark doesn't know",
 }
-"""Moments at which a test may kill the job, in the order in which they come, and what is the case then."""
+"""Moments at which a test may kill the job, in the order in which they come, and what is the case
+then."""
 
 
 def crash_at(text: str) -> tuple[str, int]:
@@ -84,7 +101,11 @@ def _checked_pattern(text: str) -> str:
 
 
 class KafkaSettings(KeyModel):
-    """The Kafka cluster. `options` are passed through to every client (kafka-python's names: security_protocol, sasl_mechanism, ...)."""
+    """The Kafka cluster.
+
+    `options` are passed through to every client (kafka-python's names: security_protocol,
+    sasl_mechanism, ...).
+    """
 
     bootstrap_servers: str = key(
         "127.0.0.1:9092",
@@ -94,7 +115,8 @@ class KafkaSettings(KeyModel):
     )
     options: dict[str, Any] = key(
         {},
-        "TLS and SASL settings under kafka-python's names, and sasl_oauth_token_file; the stream's own client gets them under Kafka's",
+        "TLS and SASL settings under kafka-python's names, and sasl_oauth_token_file; the stream's "
+        "own client gets them under Kafka's",
         dynamic=False,
     )
 
@@ -128,16 +150,20 @@ class StreamSettings(KeyModel):
     )
     allowed_clusters: Annotated[str, AfterValidator(_checked_pattern)] = key(
         "",
-        "regular expression of the clusters that are served; records of others are rejected; empty: every cluster",
+        "regular expression of the clusters that are served; records of others are rejected; "
+        "empty: every cluster",
         dynamic=False,
     )
     clusters: Annotated[str, AfterValidator(_checked_linear)] = key(
-        "", "regular expression of the clusters that this pipeline balances; others are other pipelines'; empty: every cluster",
+        "",
+        "regular expression of the clusters that this pipeline balances; others are other "
+        "pipelines'; empty: every cluster",
         dynamic=False,
-    )  # fmt: skip
+    )
     clusters_except: Annotated[str, AfterValidator(_checked_linear)] = key(
         "",
-        "regular expression of the clusters among these that it leaves to other pipelines; empty: none",
+        "regular expression of the clusters among these that it leaves to other pipelines; empty: "
+        "none",
         dynamic=False,
     )
     tables: str = key(
@@ -150,16 +176,21 @@ class StreamSettings(KeyModel):
     )
     store_options: dict[str, str] = key(
         {},
-        "how the object store of tables and checkpoint is reached: object_store's names (aws_endpoint), Hadoop's (fs.…)",
+        "how the object store of tables and checkpoint is reached: object_store's names "
+        "(aws_endpoint), Hadoop's (fs.…)",
         dynamic=False,
     )
     tick_interval_ms: int = key(
         1_000, "how often time passes in a silent cluster; 0: never", unit="ms", dynamic=False, ge=0
     )
     failover_after_ms: int = key(
-        3_000, "a job that stands by takes over when the leader's clock has not ticked for this long; at least three ticks", unit="ms",
-        dynamic=False, ge=1,
-    )  # fmt: skip
+        3_000,
+        "a job that stands by takes over when the leader's clock has not ticked for this long; at "
+        "least three ticks",
+        unit="ms",
+        dynamic=False,
+        ge=1,
+    )
     trigger_interval_ms: int = key(
         0,
         "least time between micro-batches; 0: as soon as there is input",
@@ -169,26 +200,34 @@ class StreamSettings(KeyModel):
     )
     max_offsets_per_trigger: int = key(
         5_000,
-        "most records in a micro-batch, commands too, so that a backlog is read in pieces that fit memory: fewer if large; 0: no limit",
+        "most records in a micro-batch, commands too, so that a backlog is read in pieces that fit "
+        "memory: fewer if large; 0: no limit",
         unit="records",
         dynamic=False,
         ge=0,
     )
     decode_tasks: int = key(
-        0, "least number of tasks that share a batch's records, so that they may be more than Kafka's partitions; 0: one for each "
-        "partition that has some", unit="tasks", dynamic=False, ge=0,
-    )  # fmt: skip
+        0,
+        "least number of tasks that share a batch's records, so that they may be more than Kafka's "
+        "partitions; 0: one for each "
+        "partition that has some",
+        unit="tasks",
+        dynamic=False,
+        ge=0,
+    )
     starting_offsets: Literal["earliest", "latest"] = key(
         "earliest", "where a new checkpoint begins to read", dynamic=False
     )
     lost_records: Literal["stop", "skip"] = key(
         "stop",
-        "what to do when Kafka has deleted records before they were read: stop and say which, or go on behind them",
+        "what to do when Kafka has deleted records before they were read: stop and say which, or "
+        "go on behind them",
         dynamic=False,
     )
     shard_bundles: int = key(
         50_000,
-        "bundles in each shard of a large cluster: a power of two of shards, changed as the cluster grows",
+        "bundles in each shard of a large cluster: a power of two of shards, changed as the "
+        "cluster grows",
         dynamic=False,
         ge=1,
     )
@@ -200,13 +239,20 @@ class StreamSettings(KeyModel):
         ge=2,
     )
     history_resolution_ms: int = key(
-        60_000, "how often bundle_history and broker_history get a row of what has changed, for back-tests; 0: never", unit="ms",
-        dynamic=False, ge=0,
-    )  # fmt: skip
+        60_000,
+        "how often bundle_history and broker_history get a row of what has changed, for "
+        "back-tests; 0: never",
+        unit="ms",
+        dynamic=False,
+        ge=0,
+    )
     cluster_retention_ms: int = key(
-        1_209_600_000, "a cluster of which nothing is heard for this long is forgotten, its orders too; 0: never", unit="ms",
-        dynamic=False, ge=0,
-    )  # fmt: skip
+        1_209_600_000,
+        "a cluster of which nothing is heard for this long is forgotten, its orders too; 0: never",
+        unit="ms",
+        dynamic=False,
+        ge=0,
+    )
     suspend_after_errors: int = key(
         10,
         "a cluster whose rounds fail that often in a row is left alone for a while",
@@ -218,10 +264,14 @@ class StreamSettings(KeyModel):
         300_000, "how long such a cluster is left alone", unit="ms", dynamic=False, ge=0
     )
     stuck_after_ms: int = key(
-        900_000, "a batch that takes longer has been forgotten by Spark, and so long the stream is begun anew without a finished batch: "
+        900_000,
+        "a batch that takes longer has been forgotten by Spark, and so long the stream is begun "
+        "anew without a finished batch: "
         "then the job ends with code 1, to be started again; 0: never",
-        unit="ms", dynamic=False, ge=0,
-    )  # fmt: skip
+        unit="ms",
+        dynamic=False,
+        ge=0,
+    )
     round_timeout_ms: int = key(
         300_000,
         "a cluster's round that takes longer fails, and the others go on; 0: never",
@@ -230,25 +280,37 @@ class StreamSettings(KeyModel):
         ge=0,
     )
     shadow_share_percent: int = key(
-        100, "shadows together may take this share of the time that their batch's rounds take, and 0.2 s; one that needs more is skipped. "
-        "0: no shadow runs", unit="%", dynamic=False, ge=0, le=1_000,
-    )  # fmt: skip
+        100,
+        "shadows together may take this share of the time that their batch's rounds take, and 0.2 "
+        "s; one that needs more is skipped. "
+        "0: no shadow runs",
+        unit="%",
+        dynamic=False,
+        ge=0,
+        le=1_000,
+    )
     shadow_hold_ms: int = key(
-        86_400_000, "how long a shadow's own moves count as carried out; then it sees their bundles where they really are", unit="ms",
-        dynamic=False, ge=1,
-    )  # fmt: skip
+        86_400_000,
+        "how long a shadow's own moves count as carried out; then it sees their bundles where they "
+        "really are",
+        unit="ms",
+        dynamic=False,
+        ge=1,
+    )
     shuffle_partitions: int = key(
         2, "partitions of the stream's state; fixed by the first checkpoint", dynamic=False, ge=1
     )
     metrics_address: str = key(
         "127.0.0.1:9474",
-        'host:port where metrics are served for Prometheus; port 0: any free one, see the job\'s log; "" or 0: nowhere',
+        "host:port where metrics are served for Prometheus; port 0: any free one, see the job's "
+        'log; "" or 0: nowhere',
         dynamic=False,
         pattern=LISTEN_PATTERN,
     )
     crash_at: Annotated[str, AfterValidator(_checked_crash)] = key(
         "",
-        "for tests: POINT:NUMBER, as after_log:3, kills the job when it reaches that point for the third time",
+        "for tests: POINT:NUMBER, as after_log:3, kills the job when it reaches that point for the "
+        "third time",
         dynamic=False,
     )
 
@@ -260,7 +322,10 @@ def _keep(days: int, what: str) -> Any:
 
 
 class UpkeepSettings(KeyModel):
-    """What `lbctl tables maintain` keeps. Tables that hold the present (ownership, merge_advice, bundle_averages) are not here."""
+    """What `lbctl tables maintain` keeps.
+
+    Tables that hold the present (ownership, merge_advice, bundle_averages) are not here.
+    """
 
     keep_rounds_hours: int = _keep(7, "rounds, from which all else can be rebuilt and replayed,")
     keep_decisions_hours: int = _keep(90, "decisions")
@@ -276,9 +341,13 @@ class UpkeepSettings(KeyModel):
     keep_proposals_hours: int = _keep(90, "proposals, and what has become of them,")
     keep_batches_hours: int = _keep(7, "figures of micro-batches")
     keep_replaced_files_hours: float = key(
-        0.25, "how long files stay that a table no longer names: queries that began before may read them", unit="hours", dynamic=False,
-        ge=0.01, le=876_000,
-    )  # fmt: skip
+        0.25,
+        "how long files stay that a table no longer names: queries that began before may read them",
+        unit="hours",
+        dynamic=False,
+        ge=0.01,
+        le=876_000,
+    )
     file_mb: int = key(
         128, "size up to which small files are put together", unit="MB", dynamic=False, ge=1
     )
@@ -292,12 +361,15 @@ class NotifySettings(KeyModel):
     """Whom `lbctl notify` tells what, and how often."""
 
     targets: dict[TargetName, str] = key(
-        {}, "name → where that is, an address of Apprise's (slack://…, mailtos://…, jsons://…), or file:PATH of a file that holds it",
+        {},
+        "name → where that is, an address of Apprise's (slack://…, mailtos://…, jsons://…), or "
+        "file:PATH of a file that holds it",
         dynamic=False,
-    )  # fmt: skip
+    )
     routes: dict[TargetName, Events] = key(
         {},
-        "target → the events that it is told, a list, or text with commas between; a target without a route is told all",
+        "target → the events that it is told, a list, or text with commas between; a target "
+        "without a route is told all",
         dynamic=False,
     )
     state_file: str = key(
@@ -307,8 +379,13 @@ class NotifySettings(KeyModel):
         min_length=1,
     )
     look_every_ms: int = key(15_000, "how often it looks", unit="ms", dynamic=False, ge=1_000)
-    wait_ms: int = key(30_000, "how long an event waits for more of its kind: one message tells them together", unit="ms", dynamic=False,
-                       ge=0)  # fmt: skip
+    wait_ms: int = key(
+        30_000,
+        "how long an event waits for more of its kind: one message tells them together",
+        unit="ms",
+        dynamic=False,
+        ge=0,
+    )
     least_between_ms: int = key(
         300_000,
         "least time between two messages of one event to one target",
@@ -337,19 +414,25 @@ class NotifySettings(KeyModel):
         10_000, "how long a target may take for an answer", unit="ms", dynamic=False, ge=100
     )
     quiet_windows: Texts = key(
-        (), "while one of these is open only urgent events are told: cron, length, time zone, as '0 22 * * * 8h Europe/Berlin'; "
+        (),
+        "while one of these is open only urgent events are told: cron, length, time zone, as '0 22 "
+        "* * * 8h Europe/Berlin'; "
         "a list, or text with semicolons between",
         dynamic=False,
-    )  # fmt: skip
+    )
     urgent: Events = key(
         ("job_down", "kafka_down", "cluster_suspended"),
         "events that are told in quiet hours, too",
         dynamic=False,
     )
     imbalance_percent: float = key(
-        25.0, "a cluster is uneven when its hottest broker's usage is so far above the brokers' mean", unit="points", dynamic=False,
-        ge=0, le=100,
-    )  # fmt: skip
+        25.0,
+        "a cluster is uneven when its hottest broker's usage is so far above the brokers' mean",
+        unit="points",
+        dynamic=False,
+        ge=0,
+        le=100,
+    )
     imbalance_for_ms: int = key(
         900_000, "how long it must have been so", unit="ms", dynamic=False, ge=0
     )
@@ -368,8 +451,12 @@ class NotifySettings(KeyModel):
 class HookSettings(KeyModel):
     """Whom agents ask before a move, and tell after it."""
 
-    before_move: str = key("", "http(s) address that may veto a move, or file:PATH of a file that holds it; empty: nobody is asked",
-                           dynamic=False)  # fmt: skip
+    before_move: str = key(
+        "",
+        "http(s) address that may veto a move, or file:PATH of a file that holds it; empty: nobody "
+        "is asked",
+        dynamic=False,
+    )
     after_move: str = key(
         "",
         "http(s) address that is told of a confirmed move, or file:PATH; empty: nobody is told",
@@ -378,8 +465,11 @@ class HookSettings(KeyModel):
     timeout_ms: int = key(
         2_000, "how long a hook may take for its answer", unit="ms", dynamic=False, ge=10
     )
-    unanswered: Literal["allow", "veto"] = key("allow", "what counts when before_move gives no answer in time, or none that can be read",
-                                               dynamic=False)  # fmt: skip
+    unanswered: Literal["allow", "veto"] = key(
+        "allow",
+        "what counts when before_move gives no answer in time, or none that can be read",
+        dynamic=False,
+    )
     secret: str = key(
         "",
         "signs what is sent to hooks (HMAC with SHA-256), or file:PATH; empty: nothing is signed",
@@ -401,7 +491,8 @@ class Settings(KeyModel):
     )
     cluster: dict[str, dict[str, Any]] = key(
         {},
-        "[cluster.<name>]: settings of one cluster, over the general ones; [cluster.<name>.shadow.<shadow>]: of one of its shadows",
+        "[cluster.<name>]: settings of one cluster, over the general ones; "
+        "[cluster.<name>.shadow.<shadow>]: of one of its shadows",
     )
 
     def of_cluster(self, name: str) -> dict[str, Any]:

@@ -14,8 +14,9 @@ from lb_stream.contracts.columns.times import SUFFIX, view_columns
 class TableSpec:
     """One table: its name (also its folder), columns, partition column if any, and what a row is.
 
-    `kept_by`: the column with a row's time (ms since the epoch), by which old rows are deleted; None: the table holds the present.
-    `from_log`: whether `lbctl tables rebuild` can write it anew from the log.
+    `kept_by`: the column with a row's time (ms since the epoch), by which old rows are deleted;
+    None: the table holds the present. `from_log`: whether `lbctl tables rebuild` can write it anew
+    from the log.
     """
 
     name: str
@@ -74,7 +75,8 @@ def ddl(spec: TableSpec) -> str:
 
 
 def view_ddl(spec: TableSpec) -> str:
-    """CREATE VIEW statement of the view beside a table in which times are timestamps, for readers in Spark's SQL."""
+    """CREATE VIEW statement of the view beside a table in which times are timestamps, for readers
+    in Spark's SQL."""
     columns = ",\n".join(f"  {column}" for column in view_columns(spec.schema, "`"))
     return f"CREATE OR REPLACE VIEW {spec.name}{SUFFIX} AS SELECT\n{columns}\nFROM {spec.name};\n"
 

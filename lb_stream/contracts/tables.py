@@ -1,6 +1,7 @@
 """The Delta tables: their columns, and what they partition by.
 
-Units are in the names. `log_seq` numbers the batches of a pipeline for ever, across checkpoints; `seq` numbers a cluster's rounds.
+Units are in the names. `log_seq` numbers the batches of a pipeline for ever, across checkpoints;
+`seq` numbers a cluster's rounds.
 """
 
 from __future__ import annotations
@@ -85,7 +86,8 @@ OWNERSHIP = TableSpec(
 )
 MERGE_ADVICE = TableSpec(
     "merge_advice",
-    "two neighbouring bundles that people could merge: what they carry together, as shares of the limits that a split begins at",
+    "two neighbouring bundles that people could merge: what they carry together, as shares of the "
+    "limits that a split begins at",
     pa.schema(
         [
             *texts(
@@ -111,15 +113,19 @@ BUNDLE_AVERAGES = TableSpec(
             *_four("long"),
             pa.field("now_ms", pa.int64()),
             pa.field(
-                "part", pa.string()
-            ),  # what is written anew at once: a shard of a large cluster, or several small clusters
+                "part",
+                pa.string(),
+                # what is written anew at once: a shard of a large cluster, or several small
+                # clusters
+            ),
         ]
     ),
     partition_by="part",
 )
 BUNDLE_HISTORY = TableSpec(
     "bundle_history",
-    "one bundle as a slot of time found it: its owner and latest statistics; without a row it is as in its row before",
+    "one bundle as a slot of time found it: its owner and latest statistics; without a row it is "
+    "as in its row before",
     pa.schema(
         [
             *(
@@ -209,7 +215,8 @@ REJECTED_REPORTS = TableSpec(
 )
 COMMANDS = TableSpec(
     "commands",
-    "one cluster's answer to one command; one that takes time has two: accepted, then done or failed",
+    "one cluster's answer to one command; one that takes time has two: accepted, then done or "
+    "failed",
     pa.schema(
         [
             *texts("id", "cluster", "kind"),
@@ -260,7 +267,8 @@ _ROUND_OF_A_POLICY = [
 ]  # real, or the shadow's name
 SHADOW_ROUNDS = TableSpec(
     "shadow_rounds",
-    "one policy in one round: the cluster's own (real), or a shadow's, which decides and publishes nothing",
+    "one policy in one round: the cluster's own (real), or a shadow's, which decides and publishes "
+    "nothing",
     pa.schema(
         [
             *_ROUND_OF_A_POLICY,
@@ -274,7 +282,9 @@ SHADOW_ROUNDS = TableSpec(
             (
                 "arrived",
                 pa.int64(),
-            ),  # of real: bundles that reports showed at another broker than before, whoever moved them
+                # of real: bundles that reports showed at another broker than before, whoever moved
+                # them
+            ),
             (
                 "elsewhere",
                 pa.int64(),
@@ -283,7 +293,9 @@ SHADOW_ROUNDS = TableSpec(
             (
                 "max_ratio",
                 pa.float64(),
-            ),  # greatest and mean usage: of real as reported, of a shadow as predicted with its decisions
+                # greatest and mean usage: of real as reported, of a shadow as predicted with its
+                # decisions
+            ),
             ("mean_ratio", pa.float64()),
             ("refused_by", pa.list_(pa.string())),  # rules
             ("log_seq", pa.int64()),
@@ -321,7 +333,8 @@ LEADERS = TableSpec(
 )
 BATCHES = TableSpec(
     "batches",
-    "one micro-batch: how much it read and where its time went; written now and then, for watching only",
+    "one micro-batch: how much it read and where its time went; written now and then, for watching "
+    "only",
     pa.schema(
         [
             *(*texts("app"), *counts("epoch", "batch_id")),
@@ -351,7 +364,8 @@ BACKTESTS = TableSpec(
     "one trial of a back-test: one policy, with what one cluster has carried in one window of time",
     pa.schema(
         [
-            # run: the same for runs of the same trials; to_ms: before; settings: JSON object; loop: closed (played), open (decided only)
+            # run: the same for runs of the same trials; to_ms: before; settings: JSON object; loop:
+            # closed (played), open (decided only)
             *texts("run", "cluster", "policy", "settings"),
             *counts("made_ms", "from_ms", "to_ms", "moves", "failovers", "violation_count"),
             *reals(

@@ -1,8 +1,8 @@
 """The job's program, which `lbctl balance` and jobs/balance.py run.
 
-Reads load reports and commands from Kafka, writes decisions to Kafka and Delta tables, until it is stopped.
-Makes the topics that are missing. Exit codes: 0 ended as asked, 1 failed, 2 a wrong setting or topic (found before the stream starts), 3
-Spark's JVM had no memory left.
+Reads load reports and commands from Kafka, writes decisions to Kafka and Delta tables, until it is
+stopped. Makes the topics that are missing. Exit codes: 0 ended as asked, 1 failed, 2 a wrong
+setting or topic (found before the stream starts), 3 Spark's JVM had no memory left.
 """
 
 from __future__ import annotations
@@ -82,7 +82,8 @@ def check_standby(settings: Settings) -> None:
 
 
 def ready_topics(settings: Settings, take_over: bool, standby: bool) -> None:
-    """Ask for the job's rights, make the topics that are missing, check the others, see to it that no other job runs.
+    """Ask for the job's rights, make the topics that are missing, check the others, see to it that
+    no other job runs.
 
     One that stands by may run beside it.
 
@@ -101,12 +102,16 @@ def ready_topics(settings: Settings, take_over: bool, standby: bool) -> None:
         raise denied(settings, error) from error
     except KafkaError as error:
         raise KafkaUnavailable(
-            f"no Kafka at {where} ({error}): `lbctl kafka start` starts one; kafka.bootstrap_servers names another"
+            f"no Kafka at {where} ({error}): `lbctl kafka start` starts one; "
+            "kafka.bootstrap_servers names another"
         ) from error
 
 
 def main() -> int:
-    """Run the job; the exit code. Every error becomes a line here; only what nobody foresaw keeps its trace."""
+    """Run the job; the exit code.
+
+    Every error becomes a line here; only what nobody foresaw keeps its trace.
+    """
     options = arguments()
     set_up()
     logging.getLogger("kafka").setLevel(

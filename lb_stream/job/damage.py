@@ -1,6 +1,8 @@
-"""Reports faults of the machine in one line: a file that is cut off or gone, a disk that is full or can't be written to.
+"""Reports faults of the machine in one line: a file that is cut off or gone, a disk that is full or
+can't be written to.
 
-What fails deep in Spark, Arrow or delta-rs rarely names the file, never the way back. So after a failure the files are looked at.
+What fails deep in Spark, Arrow or delta-rs rarely names the file, never the way back. So after a
+failure the files are looked at.
 """
 
 from __future__ import annotations
@@ -58,14 +60,18 @@ def fault_of_machine(settings: Settings, error: BaseException) -> FatalError | N
                 "",
             )
             return DiskTrouble(
-                f"{plainly}{f' ({where})' if where else ''}: look at stream.checkpoint ({stream.checkpoint}), stream.tables "
-                f"({stream.tables}) and the folder for temporary files, then start the job again: it goes on where it was. To make room: "
+                f"{plainly}{f' ({where})' if where else ''}: look at stream.checkpoint "
+                f"({stream.checkpoint}), stream.tables "
+                f"({stream.tables}) and the folder for temporary files, then start the job again: "
+                "it goes on where it was. To make room: "
                 f"`lbctl tables maintain`, shorter [upkeep] settings"
             )
     for path, trouble in damaged_files_of_checkpoint(checkpoint_of(stream)):
         return Damaged(
-            f"{path} {trouble}: restore the checkpoint and the tables of one time from a backup, or start with a new checkpoint: --set "
-            f"stream.checkpoint=FOLDER. Decisions and their numbers go on then; averages come back with the next reports"
+            f"{path} {trouble}: restore the checkpoint and the tables of one time from a backup, "
+            "or start with a new checkpoint: --set "
+            "stream.checkpoint=FOLDER. Decisions and their numbers go on then; averages come back "
+            "with the next reports"
         )
     for spec in TABLES:
         for path, trouble in damaged_files_of_table(tables_of(stream), spec):
@@ -77,8 +83,10 @@ def _way_back(spec: TableSpec, root: Store) -> str:
     folder = root / spec.name
     if spec.name == ROUNDS.name:
         return (
-            "it is of the log. Restore the tables and the checkpoint of one time from a backup; without one begin anew, with new folders "
-            "and a new name: --set stream.tables=FOLDER --set stream.checkpoint=FOLDER --set stream.pipeline_id=NAME"
+            "it is of the log. Restore the tables and the checkpoint of one time from a backup; "
+            "without one begin anew, with new folders "
+            "and a new name: --set stream.tables=FOLDER --set stream.checkpoint=FOLDER --set "
+            "stream.pipeline_id=NAME"
         )
     if spec.from_log:
         return f"move {folder} away and start the job again: it fills a new table from the log"
@@ -112,7 +120,8 @@ def _names(folder: Store) -> list[str]:
 
 
 def _cut_off(name: str, content: bytes) -> str | None:
-    """What is wrong with a file of lines: in some a version, then JSON; a file of offsets has at least two lines of JSON."""
+    """What is wrong with a file of lines: in some a version, then JSON; a file of offsets has at
+    least two lines of JSON."""
     try:
         lines = content.decode().splitlines()
         kind = name.partition("/")[0]

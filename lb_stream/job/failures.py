@@ -25,7 +25,8 @@ class TransientError(StreamError):
 
 
 _SESSION_OVER = re.compile(
-    r"SparkContext was shut down|stopped SparkContext|Master removed our application|Application is killed"
+    r"SparkContext was shut down|stopped SparkContext|Master removed our application|Application "
+    r"is killed"
 )
 
 _WORKER_LATE = re.compile(r"Python worker failed to connect back")
@@ -38,7 +39,8 @@ _DAEMON_LOST = re.compile(r"from \S+'s stdout|UnixDomainSocketAddress\.of\(")
 """Spark's texts when the daemon has ended while it started; each later worker gives them too."""
 
 _EXECUTOR_LATE = re.compile(
-    r"unrelated to the running tasks|[Ww]orker lost|Executor heartbeat timed out|RpcTimeoutException|Futures timed out|FetchFailed|"
+    r"unrelated to the running tasks|[Ww]orker lost|Executor heartbeat timed "
+    r"out|RpcTimeoutException|Futures timed out|FetchFailed|"
     r"Missing an output location|maximum allowable number of times|UNRELEASED_THREAD_ERROR"
 )
 _EXECUTOR_GONE = re.compile(r"ExecutorLostFailure|Lost executor|Could not find executor")
@@ -54,41 +56,49 @@ def find_failure(text: str) -> StreamError | None:
     """
     if _SESSION_OVER.search(text):
         return FatalError(
-            "Spark's session has come to an end: the lines above say why. On a standalone cluster the master gives up a job whose "
-            "executors have ended ten times one after another; their own logs, on the workers, say why they did"
+            "Spark's session has come to an end: the lines above say why. On a standalone cluster "
+            "the master gives up a job whose "
+            "executors have ended ten times one after another; their own logs, on the workers, say "
+            "why they did"
         )
     if _WORKER_LATE.search(text):
         return TransientError(
-            "Python workers have not come up in time: the machine has too much to do, or too little memory to start them"
+            "Python workers have not come up in time: the machine has too much to do, or too "
+            "little memory to start them"
         )
     daemon_lost = _DAEMON_LOST.search(text) is not None
     if daemon_lost or _WORKER_GONE.search(text):
         return TransientError(
-            "Python workers have come to an end while they were at a batch: killed from outside, or for want of memory (the system's "
-            "log tells); then give the machine more, or let a batch read less (stream.max_offsets_per_trigger)",
+            "Python workers have come to an end while they were at a batch: killed from outside, "
+            "or for want of memory (the system's "
+            "log tells); then give the machine more, or let a batch read less "
+            "(stream.max_offsets_per_trigger)",
             by_a_record=True,
             daemon_lost=daemon_lost,
         )
     if _EXECUTOR_LATE.search(text):
         return TransientError(
-            "executors were lost, or did not answer in time: their machines or the network between them failed or were slow"
+            "executors were lost, or did not answer in time: their machines or the network between "
+            "them failed or were slow"
         )
     if _EXECUTOR_GONE.search(text):
         return TransientError(
-            "executors have come to an end while they were at a batch: killed from outside, or for want of memory; their own logs tell",
+            "executors have come to an end while they were at a batch: killed from outside, or for "
+            "want of memory; their own logs tell",
             by_a_record=True,
         )
     if found := _DISK.search(text):
         return TransientError(
-            f"the disk did not answer ({found[0]}): look at stream.tables, stream.checkpoint and the network to them"
+            f"the disk did not answer ({found[0]}): look at stream.tables, stream.checkpoint and "
+            "the network to them"
         )
     return None
 
 
 @dataclass(slots=True)
 class Patience:
-    """How often, and for how long (`limit_s`, 0: for ever), the stream begins anew without finishing
-    a batch in between."""
+    """How often, and for how long (`limit_s`, 0: for ever), the stream begins anew without
+    finishing a batch in between."""
 
     limit_s: float
     tries: int = 0

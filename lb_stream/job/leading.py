@@ -1,4 +1,7 @@
-"""Leading a pipeline, and standing by until it is this job's turn. A job that was shut out, or hands over, stands by again."""
+"""Leading a pipeline, and standing by until it is this job's turn.
+
+A job that was shut out, or hands over, stands by again.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,10 @@ class ShutOut(FatalError):
 
 
 def lead(spark: SparkSession, settings: Settings, member: Member, once: bool, stop: Stop) -> None:
-    """Run the stream until it ends, a stop is asked for, or another job is to lead. Raises ShutOut, else as `run` does."""
+    """Run the stream until it ends, a stop is asked for, or another job is to lead.
+
+    Raises ShutOut, else as `run` does.
+    """
     in_order = True
     member.begin()
     try:
@@ -55,7 +61,10 @@ def lead(spark: SparkSession, settings: Settings, member: Member, once: bool, st
 
 
 def stand_by(spark: SparkSession, settings: Settings, member: Member, stop: Stop) -> None:
-    """Stand by and lead, in turns, until a stop is asked for. Raises what ends a leader that was not shut out."""
+    """Stand by and lead, in turns, until a stop is asked for.
+
+    Raises what ends a leader that was not shut out.
+    """
     warm_up = WarmUp(spark, settings)
     member.ready = True
     while not stop():
@@ -89,7 +98,8 @@ def _called(settings: Settings, member: Member, warm_up: WarmUp, stop: Stop) -> 
 
 
 def came_of_another(settings: Settings, member: Member, error: Exception) -> ShutOut | None:
-    """What to say of an error that is, or came of, another job's lead; None for any other one, and for that of a job that never led."""
+    """What to say of an error that is, or came of, another job's lead; None for any other one, and
+    for that of a job that never led."""
     stream = settings.stream
     if not isinstance(error, Fenced | SharedCheckpoint | CommitFailedError) and not (
         member.clock.epoch and _another_leads(settings)
@@ -99,7 +109,8 @@ def came_of_another(settings: Settings, member: Member, error: Exception) -> Shu
         return ShutOut(str(error))
     said = str(error).partition(NEW_LINE)[0][:LONGEST_SAID]
     return ShutOut(
-        f"another job of the pipeline {stream.pipeline_id!r} leads now, and this one broke by it ({type(error).__name__}: {said})"
+        f"another job of the pipeline {stream.pipeline_id!r} leads now, and this one broke by it "
+        f"({type(error).__name__}: {said})"
     )
 
 

@@ -52,14 +52,17 @@ def _open(settings: Settings, outbox: Outbox, fenced: bool) -> tuple[RoundLog, P
     )  # last: a job that still runs logs, then publishes
     if outbox.watermark > log.last_seq + 1:
         raise LogError(
-            f"{outbox.watermark} batches of the pipeline {stream.pipeline_id!r} have been published, but the log in {stream.tables} "
-            f"ends with number {log.last_seq}: restore its tables, or start a new pipeline with another stream.pipeline_id"
+            f"{outbox.watermark} batches of the pipeline {stream.pipeline_id!r} have been "
+            f"published, but the log in {stream.tables} "
+            f"ends with number {log.last_seq}: restore its tables, or start a new pipeline with "
+            "another stream.pipeline_id"
         )
     return log, tables
 
 
 def _starting(settings: Settings, log: RoundLog) -> str:
-    """Where a new checkpoint begins: where the log ends, so that what has been decided on isn't read again. Raises LostRecords."""
+    """Where a new checkpoint begins: where the log ends, so that what has been decided on isn't
+    read again. Raises LostRecords."""
     stream, topics = settings.stream, (settings.topics.reports, settings.topics.commands)
     new = last_batch(checkpoint_of(stream)) is None
     wanted = next_offsets(checkpoint_of(stream))
@@ -75,11 +78,13 @@ def _starting(settings: Settings, log: RoundLog) -> str:
 
 
 def prepare(settings: Settings, caught_up: Reading | None = None) -> tuple[Balancer, str, Guard]:
-    """Fence the publisher before us, open the log, finish what an earlier run has left: all that comes before the first batch.
+    """Fence the publisher before us, open the log, finish what an earlier run has left: all that
+    comes before the first batch.
 
-    `caught_up`: how far this job has come, when it only begins its stream anew. Returns the balancer, where a new checkpoint begins to
-    read, and who looks at its batches first. Raises FatalError: LogError when log, tables and Kafka don't belong together, LostRecords when
-    Kafka has deleted what comes next.
+    `caught_up`: how far this job has come, when it only begins its stream anew. Returns the
+    balancer, where a new checkpoint begins to read, and who looks at its batches first. Raises
+    FatalError: LogError when log, tables and Kafka don't belong together, LostRecords when Kafka
+    has deleted what comes next.
     """
     outbox = Outbox(settings)
     try:
@@ -133,7 +138,10 @@ def _prepare(
 
 
 def _as_checkpoint_has_it(spark: SparkSession, settings: Settings) -> Settings:
-    """The settings with the checkpoint's number of partitions. Spark ignores any other number, and our keys must agree with Spark."""
+    """The settings with the checkpoint's number of partitions.
+
+    Spark ignores any other number, and our keys must agree with Spark.
+    """
     kept, wanted = (
         state_partitions(checkpoint_of(settings.stream)),
         settings.stream.shuffle_partitions,
@@ -141,9 +149,12 @@ def _as_checkpoint_has_it(spark: SparkSession, settings: Settings) -> Settings:
     if kept is None or kept == wanted:
         return settings
     logger.warning(
-        "stream.shuffle_partitions = %d: the checkpoint %s was begun with %d, which stays; another number needs a new checkpoint",
-        wanted, settings.stream.checkpoint, kept,
-    )  # fmt: skip
+        "stream.shuffle_partitions = %d: the checkpoint %s was begun with %d, which stays; another "
+        "number needs a new checkpoint",
+        wanted,
+        settings.stream.checkpoint,
+        kept,
+    )
     spark.conf.set("spark.sql.shuffle.partitions", str(kept))
     return settings.model_copy(
         update={"stream": settings.stream.model_copy(update={"shuffle_partitions": kept})}
@@ -151,7 +162,10 @@ def _as_checkpoint_has_it(spark: SparkSession, settings: Settings) -> Settings:
 
 
 def _started(writer: DataStreamWriter, settings: Settings) -> StreamingQuery:
-    """Start the query. Raises FatalError when another job makes the same new checkpoint at this very moment."""
+    """Start the query.
+
+    Raises FatalError when another job makes the same new checkpoint at this very moment.
+    """
     try:
         return writer.start()
     except Py4JJavaError as error:
@@ -167,7 +181,11 @@ def start(
     once: bool = False,
     caught_up: Reading | None = None,
 ) -> Running:
-    """Start the stream. `once`: read what is there now, then end; no clock ticks. `caught_up` and FatalError as for `prepare`."""
+    """Start the stream.
+
+    `once`: read what is there now, then end; no clock ticks. `caught_up` and FatalError as for
+    `prepare`.
+    """
     settings = _as_checkpoint_has_it(spark, settings)
     balancer, starting, guard = prepare(settings, caught_up)
     if not once:

@@ -1,4 +1,5 @@
-"""The balancer's job as a process: started by spark-submit, ended with everything that it has started."""
+"""The balancer's job as a process: started by spark-submit, ended with everything that it has
+started."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ class Job:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it in a session of its own: Ctrl-C in the terminal reaches the demo only, which stops things in order."""
+        """Start it in a session of its own: Ctrl-C in the terminal reaches the demo only, which
+        stops things in order."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 self._command,
@@ -54,7 +56,10 @@ class Job:
         return None if self._process is None else self._process.poll()
 
     def stop(self) -> None:
-        """SIGTERM, and SIGKILL to what is left of it after a while. Returns when nothing is left."""
+        """SIGTERM, and SIGKILL to what is left of it after a while.
+
+        Returns when nothing is left.
+        """
         if self._process is not None:
             end_session(self._process.pid, self._process.poll)
             self._process.wait()
@@ -86,10 +91,11 @@ def end_session(
     grace_s: float = GRACE_S,
     hurry: Callable[[], bool] = lambda: False,
 ) -> None:
-    """End every process of the session that `leader` began: the JVM, its Python driver, the Python workers.
+    """End every process of the session that `leader` began: the JVM, its Python driver, the Python
+    workers.
 
-    The driver is asked first: it finishes the batch under way and ends Spark itself, within `grace_s`, unless somebody is in a hurry.
-    `reap` collects the leader once it is dead.
+    The driver is asked first: it finishes the batch under way and ends Spark itself, within
+    `grace_s`, unless somebody is in a hurry. `reap` collects the leader once it is dead.
     """
     for number, wait_s, whom in (
         (signal.SIGTERM, grace_s, _driver),
@@ -110,7 +116,8 @@ def end_session(
 
 
 def _driver(leader: int) -> list[int]:
-    """The Python process that runs the job: the JVM's child with the job's file among its arguments."""
+    """The Python process that runs the job: the JVM's child with the job's file among its
+    arguments."""
     return [
         pid
         for pid in _members(leader)
@@ -119,7 +126,10 @@ def _driver(leader: int) -> list[int]:
 
 
 def _members(leader: int) -> list[int]:
-    """Running processes of a session, by id. (Spark's Python workers leave the group of the JVM, but not its session.)"""
+    """Running processes of a session, by id.
+
+    (Spark's Python workers leave the group of the JVM, but not its session.)
+    """
     if not Path("/proc/self/stat").exists():
         return _members_by_ps(leader)
     pids = [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]

@@ -1,7 +1,9 @@
-"""Spark's daemon of Python workers (`spark.python.daemon.module`), quiet about workers whose task is over.
+"""Spark's daemon of Python workers (`spark.python.daemon.module`), quiet about workers whose task
+is over.
 
-A worker whose task Spark has cancelled, or whose JVM has ended, finds its socket closed, and Spark's own daemon then prints a page of
-trace: at a Ctrl-C that meets a batch, for instance. There is nothing in it to mend; that the task has failed Spark says itself.
+A worker whose task Spark has cancelled, or whose JVM has ended, finds its socket closed, and
+Spark's own daemon then prints a page of trace: at a Ctrl-C that meets a batch, for instance. There
+is nothing in it to mend; that the task has failed Spark says itself.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from pyspark import daemon
 
 
 def print_exc() -> None:
-    """In place of `traceback.print_exc` in the daemon: nothing for a socket that the other side has closed."""
+    """In place of `traceback.print_exc` in the daemon: nothing for a socket that the other side has
+    closed."""
     if not isinstance(sys.exception(), BrokenPipeError | ConnectionResetError):
         traceback.print_exc()
 

@@ -24,7 +24,8 @@ from lb_stream.stream.batch import Balancer
 from lb_stream.stream.ports import FatalError, Publisher, StreamError
 
 _AWAY = re.compile(
-    r"common\.errors\.(Timeout|Disconnect|Network|Coordinator|BrokerNotAvailable|LeaderNotAvailable)|Cannot fetch record"
+    r"common\.errors\.(Timeout|Disconnect|Network|Coordinator|BrokerNotAvailable|LeaderNotAvailable)|Cannot "
+    r"fetch record"
 )
 """What Spark's own Kafka client says, among other things, when nobody answers."""
 
@@ -34,7 +35,10 @@ _NOT_EMPTY = "STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY"
 LOOK_EVERY_S = 0.5
 LONGEST_SAID, NEW_LINE = 500, "\n"
 PATIENCE_S = 20.0
-"""How long a stop waits for the batch under way. One that is interrupted says so at length, and is run again at the next start."""
+"""How long a stop waits for the batch under way.
+
+One that is interrupted says so at length, and is run again at the next start.
+"""
 
 Stop = Callable[[], bool]
 """Whether a stop has been asked for: looked at where the job can end in order."""
@@ -50,16 +54,21 @@ class SharedCheckpoint(FatalError):
 
     def __init__(self, checkpoint: str) -> None:
         super().__init__(
-            f"another job reads with the checkpoint {checkpoint}: this one stops (each needs one of its own)"
+            f"another job reads with the checkpoint {checkpoint}: this one stops (each needs one "
+            "of its own)"
         )
 
 
 class BatchFailed(RuntimeError):
-    """A failure as one line for Spark, which reads the text with a regular expression that a long trace overflows."""
+    """A failure as one line for Spark, which reads the text with a regular expression that a long
+    trace overflows."""
 
 
 class Stuck(FatalError):
-    """A batch doesn't end. Stopping the query wouldn't end either, so whoever catches this ends the process without it."""
+    """A batch doesn't end.
+
+    Stopping the query wouldn't end either, so whoever catches this ends the process without it.
+    """
 
 
 @dataclass(slots=True)
@@ -103,31 +112,37 @@ class Running:
     def wait(self, stop: Stop = never) -> None:
         """Wait until the stream ends, or a stop is asked for.
 
-        Raises StreamError, KafkaUnavailable or Replan when it failed for one of their reasons, Stuck
-        when a batch doesn't end, else StreamingQueryException.
+        Raises StreamError, KafkaUnavailable or Replan when it failed for one of their reasons,
+        Stuck when a batch doesn't end, else StreamingQueryException.
         """
         try:
-            while not stop() and not self.query.awaitTermination(LOOK_EVERY_S):  # type: ignore[arg-type] # takes parts of a second, too
+            # takes parts of a second, too
+            while not stop() and not self.query.awaitTermination(LOOK_EVERY_S):  # type: ignore[arg-type]
                 self._look()
         except StreamingQueryException as error:
             reason, cause = self._reason(error), self.batches.failure or error
             raise reason from (None if cause is reason else cause)
 
     def _look(self) -> None:
-        """Raise Stuck when a batch takes too long: an error that ends one of Spark's threads leaves others waiting for it for ever."""
+        """Raise Stuck when a batch takes too long: an error that ends one of Spark's threads leaves
+        others waiting for it for ever."""
         limit_ms, under_way = self.settings.stream.stuck_after_ms, self.batches.under_way
         if under_way is None or not limit_ms:
             return
         number, began = under_way
         if (time.monotonic() - began) * 1000 > limit_ms:
             raise Stuck(
-                f"batch {number} has not come to an end within {limit_ms / 1000:.0f} s (stream.stuck_after_ms): this job ends, the next "
-                f"start runs the batch again. The lines above may tell more; after an OutOfMemoryError: a larger --driver-memory. A batch "
-                f"that is only large wants a longer stream.stuck_after_ms or a smaller stream.max_offsets_per_trigger"
+                f"batch {number} has not come to an end within {limit_ms / 1000:.0f} s "
+                "(stream.stuck_after_ms): this job ends, the next "
+                "start runs the batch again. The lines above may tell more; after an "
+                "OutOfMemoryError: a larger --driver-memory. A batch "
+                "that is only large wants a longer stream.stuck_after_ms or a smaller "
+                "stream.max_offsets_per_trigger"
             )
 
     def _reason(self, error: StreamingQueryException) -> Exception:
-        """The cause of Spark's error: a batch's own exception, records that Kafka has lost meanwhile, or Kafka's absence."""
+        """The cause of Spark's error: a batch's own exception, records that Kafka has lost
+        meanwhile, or Kafka's absence."""
         checkpoint, said = self.settings.stream.checkpoint, f"{error}\n{self.batches.failure}"
         if isinstance(self.batches.failure, StreamError | KafkaUnavailable | Replan):
             return self.batches.failure
@@ -152,7 +167,8 @@ class Running:
         )
 
     def _began_beside_another(self, said: str) -> bool:
-        """Whether the checkpoint was empty when the query looked, and then held another one's first batch."""
+        """Whether the checkpoint was empty when the query looked, and then held another one's first
+        batch."""
         return _NOT_EMPTY in said and last_batch(checkpoint_of(self.settings.stream)) is not None
 
     def stop(self) -> None:

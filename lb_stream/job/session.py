@@ -1,4 +1,7 @@
-"""The Spark session of the job. Its settings are in conf/spark-defaults.conf; what depends on the job's own settings is set here."""
+"""The Spark session of the job.
+
+Its settings are in conf/spark-defaults.conf; what depends on the job's own settings is set here.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,8 @@ from lb_stream.stream.task.crash import arm
 DAEMON_NUMBER = "LB_DAEMON_NUMBER"
 EXECUTORS = "spark.executor.extraJavaOptions"
 TOKENS_ALLOWED = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
-"""Where Kafka's client in Java may take tokens from: a property of the JVM, without which it takes none."""
+"""Where Kafka's client in Java may take tokens from: a property of the JVM, without which it takes
+none."""
 
 
 def spark_session(settings: Settings) -> SparkSession:
@@ -86,16 +90,23 @@ def check_reach(settings: Settings, master: str, driver: str) -> None:
     ):
         if "://" not in folder and not folder.startswith("/"):
             raise SettingError(
-                f"stream.{name}", folder, "an absolute path or an address that the driver and all executors reach: on a Spark cluster "
+                f"stream.{name}",
+                folder,
+                "an absolute path or an address that the driver and all executors reach: on a "
+                "Spark cluster "
                 "each of them has a current folder of its own",
-            )  # fmt: skip
+            )
     if _is_loopback(driver) and not _is_loopback(
         master.rpartition("//")[2].partition(",")[0].rpartition(":")[0]
     ):
         raise SettingError(
-            "spark.driver.host", driver, f"an address of this machine that executors of {master} reach: --conf spark.driver.host=ADDRESS "
-            "(`hostname -I` lists this machine's) and --conf spark.driver.bindAddress=0.0.0.0 over those of conf/spark-defaults.conf",
-        )  # fmt: skip
+            "spark.driver.host",
+            driver,
+            f"an address of this machine that executors of {master} reach: --conf "
+            "spark.driver.host=ADDRESS "
+            "(`hostname -I` lists this machine's) and --conf spark.driver.bindAddress=0.0.0.0 over "
+            "those of conf/spark-defaults.conf",
+        )
 
 
 def _is_loopback(host: str) -> bool:
@@ -105,7 +116,8 @@ def _is_loopback(host: str) -> bool:
 
 
 def check_checkpoint(spark: SparkSession, checkpoint: Store) -> None:
-    """Raise FatalError when Spark has no file system for the checkpoint's address: Spark itself would say so on a page."""
+    """Raise FatalError when Spark has no file system for the checkpoint's address: Spark itself
+    would say so on a page."""
     scheme = checkpoint.for_hadoop.partition("://")[0] if checkpoint.local is None else "file"
     context: Any = spark.sparkContext
     try:
@@ -114,7 +126,9 @@ def check_checkpoint(spark: SparkSession, checkpoint: Store) -> None:
         )
     except Py4JJavaError as error:
         raise FatalError(
-            f"stream.checkpoint = {checkpoint}: Spark has no file system for {scheme}:// on its class path. Add Hadoop's module for it "
-            f"(for s3a: `lbctl jars fetch --with s3`, on every machine), or keep the checkpoint in a folder that the driver and all "
+            f"stream.checkpoint = {checkpoint}: Spark has no file system for {scheme}:// on its "
+            "class path. Add Hadoop's module for it "
+            "(for s3a: `lbctl jars fetch --with s3`, on every machine), or keep the checkpoint in "
+            "a folder that the driver and all "
             f"executors reach; stream.tables may stay where they are"
         ) from error

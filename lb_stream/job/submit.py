@@ -15,8 +15,12 @@ from lb_stream.io.local.java import Java, find_java
 from lb_stream.io.local.settings_files import CONF
 
 JVM_OPTIONS = (
-    "-XX:+UseParallelGC",  # its work is done while the job stands still; G1's goes on beside it, on cores that Python's workers need
-    "-XX:+ExitOnOutOfMemoryError",  # else Spark goes on without the thread that it has ended, and a batch waits for that one for ever
+    # its work is done while the job stands still; G1's goes on beside it, on cores that Python's
+    # workers need
+    "-XX:+UseParallelGC",
+    # else Spark goes on without the thread that it has ended, and a batch waits for that one for
+    # ever
+    "-XX:+ExitOnOutOfMemoryError",
     f"-Dlog4j2.configurationFile={(CONF / 'log4j2.properties').as_uri()}",
 )
 QUICK_COMPILER = "-XX:TieredStopAtLevel=1"
@@ -33,8 +37,9 @@ def archive_path(java: Java, pyspark: Path, jars: Iterable[Path]) -> Path:
 
     Java can write the classes that a process has loaded to a file, and map that file at the next
     start (application class data sharing). An archive belongs to one Java and one class path. Its
-    name is a hash of both, so one that has become unfit isn't found. lb_stream.kit.record_classes makes it.
-    `pyspark`: the package's folder. `jars`: the driver's own, in the order of the class path.
+    name is a hash of both, so one that has become unfit isn't found. lb_stream.kit.record_classes
+    makes it. `pyspark`: the package's folder. `jars`: the driver's own, in the order of the class
+    path.
     """
     seen = [f"{java.path.resolve()} {java.version}"]
     for jar in [*jars, *sorted((pyspark / "jars").glob("*.jar"))]:
@@ -81,13 +86,18 @@ def submit_command(
         options.append(f"-XX:SharedArchiveFile={archive}")
     command = [
         str(PYSPARK / "bin" / "spark-submit"),
-        "--master", master,
-        "--properties-file", str(DEFAULTS),
-        "--driver-memory", driver_memory,
-        "--driver-java-options", " ".join(options),
+        "--master",
+        master,
+        "--properties-file",
+        str(DEFAULTS),
+        "--driver-memory",
+        driver_memory,
+        "--driver-java-options",
+        " ".join(options),
         # The archive holds only classes of this path.
-        "--driver-class-path", os.pathsep.join(map(str, jars)),
-    ]  # fmt: skip
+        "--driver-class-path",
+        os.pathsep.join(map(str, jars)),
+    ]
     if not master.startswith("local"):
         command += ["--jars", ",".join(map(str, jars))]  # for the executors
     environment = {

@@ -1,4 +1,5 @@
-"""Begins the stream anew after what passes, as a supervisor would, but without the half minute that a new Spark takes."""
+"""Begins the stream anew after what passes, as a supervisor would, but without the half minute that
+a new Spark takes."""
 
 from __future__ import annotations
 
@@ -33,13 +34,16 @@ _ONCE = ", once Kafka answers"
 def run(
     spark: SparkSession, settings: Settings, member: Member, once: bool = False, stop: Stop = never
 ) -> None:
-    """Run the stream until it ends or a stop is asked for. After a trouble that passes it begins anew, as after a restart, and waits longer
-    each time: Kafka was away, Python workers or executors came to an end, a disk didn't answer.
+    """Run the stream until it ends or a stop is asked for.
 
-    It begins anew at once when a batch must be planned otherwise, and, a single time, when an older job, shut out of publishing but not
-    ended yet, has written into its checkpoint. Raises FatalError when it can't go on (a damaged file, a full disk, another job that leads),
-    KafkaUnavailable or TransientError when no batch ends for `stream.stuck_after_ms`, Stuck without having stopped the stream: that
-    would take as long as the batch.
+    After a trouble that passes it begins anew, as after a restart, and waits longer each time:
+    Kafka was away, Python workers or executors came to an end, a disk didn't answer.
+
+    It begins anew at once when a batch must be planned otherwise, and, a single time, when an older
+    job, shut out of publishing but not ended yet, has written into its checkpoint. Raises
+    FatalError when it can't go on (a damaged file, a full disk, another job that leads),
+    KafkaUnavailable or TransientError when no batch ends for `stream.stuck_after_ms`, Stuck without
+    having stopped the stream: that would take as long as the batch.
     """
     patience, crossed, caught_up = Patience(settings.stream.stuck_after_ms / 1000), False, None
     while not stop():
@@ -71,7 +75,8 @@ def run(
             ):
                 crossed = True
                 logger.warning(
-                    "an older job, shut out already, wrote into the checkpoint at the same time: the stream begins anew"
+                    "an older job, shut out already, wrote into the checkpoint at the same time: "
+                    "the stream begins anew"
                 )
                 continue
             finished = running is not None and running.batches.done > 0
@@ -96,16 +101,19 @@ def run(
 
 
 def check_leads(settings: Settings, member: Member) -> None:
-    """Raises Fenced when another job has begun to lead while this one, which led, was away: it must not shut that one out in turn."""
+    """Raises Fenced when another job has begun to lead while this one, which led, was away: it must
+    not shut that one out in turn."""
     stream = settings.stream
     if member.clock.epoch and not leads(tables_of(stream), stream.pipeline_id):
         raise Fenced(
-            f"another job of the pipeline {stream.pipeline_id!r} has begun to lead while this one was held up: this one stops"
+            f"another job of the pipeline {stream.pipeline_id!r} has begun to lead while this one "
+            "was held up: this one stops"
         )
 
 
 def _reason(settings: Settings, error: Exception) -> Exception:
-    """What is behind the end of a run: a right that is missing, a trouble that passes, a fault of the machine, or the error itself."""
+    """What is behind the end of a run: a right that is missing, a trouble that passes, a fault of
+    the machine, or the error itself."""
     if isinstance(error, REFUSALS):
         return denied(settings, error)
     if isinstance(error, StreamError | KafkaUnavailable | KafkaError):
@@ -136,7 +144,8 @@ def ready(settings: Settings) -> str:
     """The job's message once it reads."""
     kafka, topics, stream = settings.kafka.bootstrap_servers, settings.topics, settings.stream
     return (
-        f"ready: reads {topics.reports} and {topics.commands} at {kafka}; tables in {stream.tables}, checkpoint {stream.checkpoint}; "
+        f"ready: reads {topics.reports} and {topics.commands} at {kafka}; tables in "
+        f"{stream.tables}, checkpoint {stream.checkpoint}; "
         f"Ctrl-C or SIGTERM ends it"
     )
 

@@ -1,7 +1,8 @@
-"""Makes a job that stands by warm: the whole stream, on a few of the last records, with a checkpoint and tables of its own.
+"""Makes a job that stands by warm: the whole stream, on a few of the last records, with a
+checkpoint and tables of its own.
 
-So classes are loaded, code is generated, Python workers run. Done several times at first, as the JVM compiles what has run often; then now
-and then, as idle workers end after a minute.
+So classes are loaded, code is generated, Python workers run. Done several times at first, as the
+JVM compiles what has run often; then now and then, as idle workers end after a minute.
 """
 
 from __future__ import annotations
@@ -62,7 +63,10 @@ class WarmUp:
         self.done = False
 
     def keep(self, somebody_leads: bool) -> None:
-        """Begin one, if it is time for it. Where nobody leads this job is about to, and gets warm by that."""
+        """Begin one, if it is time for it.
+
+        Where nobody leads this job is about to, and gets warm by that.
+        """
         if (
             not somebody_leads
             or time.monotonic() < self._due

@@ -1,4 +1,5 @@
-"""Compiles our Scala source for Spark's JVM, by the Scala compiler inside PySpark: no JDK is needed."""
+"""Compiles our Scala source for Spark's JVM, by the Scala compiler inside PySpark: no JDK is
+needed."""
 
 from __future__ import annotations
 
@@ -16,7 +17,10 @@ class CompileError(RuntimeError):
 
 
 def pyspark_class_path() -> str:
-    """Return a class path of all jars inside PySpark. Raises ModuleNotFoundError without PySpark."""
+    """Return a class path of all jars inside PySpark.
+
+    Raises ModuleNotFoundError without PySpark.
+    """
     spec = importlib.util.find_spec("pyspark")
     if spec is None or not spec.submodule_search_locations:
         raise ModuleNotFoundError("pyspark")

@@ -1,10 +1,12 @@
-"""A real Kafka broker (one node, KRaft), on this machine's loopback address if no other is given, started from the retrieved jars.
+"""A real Kafka broker (one node, KRaft), on this machine's loopback address if no other is given,
+started from the retrieved jars.
 
     with EmbeddedKafka(Path(".lb/kafka")) as kafka:
         kafka.bootstrap  # "127.0.0.1:40123"
 
-Topics survive a stop, a crash and a start; a restart keeps its ports when they are still free. State is in `<data_dir>/broker.json`
-(pid, start time, ports), so that any process can find or stop the broker. A user's own cluster needs none of this.
+Topics survive a stop, a crash and a start; a restart keeps its ports when they are still free.
+State is in `<data_dir>/broker.json` (pid, start time, ports), so that any process can find or stop
+the broker. A user's own cluster needs none of this.
 """
 
 import base64
@@ -47,13 +49,16 @@ class KafkaAlreadyRunning(KafkaError):
 
     def __init__(self, data_dir: Path, broker: RunningKafka):
         super().__init__(
-            f"a broker already runs on {data_dir} at {broker.bootstrap} (pid {broker.pid}): use it, or `lbctl kafka stop` first"
+            f"a broker already runs on {data_dir} at {broker.bootstrap} (pid {broker.pid}): use "
+            "it, or `lbctl kafka stop` first"
         )
         self.bootstrap = broker.bootstrap
 
 
 class EmbeddedKafka:
-    """One broker on one data folder. `heap` is a -Xmx value; a port of 0 means the last one used here, or any free one.
+    """One broker on one data folder.
+
+    `heap` is a -Xmx value; a port of 0 means the last one used here, or any free one.
 
     `usual_port`: the one to take in the place of any free one, unless it is taken; 0: none.
     `host`: the address of this machine at which it listens, and which it tells its clients.
@@ -120,7 +125,9 @@ class EmbeddedKafka:
         return broker.bootstrap
 
     def stop(self, grace_s: float = 15) -> bool:
-        """Stops the broker on this data folder, also one that another process started. False when none was running.
+        """Stops the broker on this data folder, also one that another process started.
+
+        False when none was running.
 
         SIGTERM, and SIGKILL after `grace_s`. Kafka's own recovery makes either safe.
         """
@@ -158,7 +165,8 @@ class EmbeddedKafka:
         for wanted, previous in zip((self.port, self.controller_port), previous_ports, strict=True):
             if wanted and (wanted in chosen or not _is_free(self.host, wanted)):
                 raise KafkaError(
-                    f"port {wanted} of {self.host} is in use: choose another one, or 0 for any free port"
+                    f"port {wanted} of {self.host} is in use: choose another one, or 0 for any "
+                    "free port"
                 )
             unused = previous and previous not in chosen and _is_free(self.host, previous)
             chosen.append(
@@ -189,11 +197,15 @@ class EmbeddedKafka:
         return []
 
     def answers(self, port: int) -> bool:
-        """True once the broker tells clients about itself: the port opens a little earlier than that."""
+        """True once the broker tells clients about itself: the port opens a little earlier than
+        that."""
         return _answers(f"{self.host}:{port}")
 
     def _format(self, java: str, classpath: str, properties: Path) -> None:
-        """Formats the storage once. A half-formatted folder (interrupted) holds no topics yet and is formatted anew."""
+        """Formats the storage once.
+
+        A half-formatted folder (interrupted) holds no topics yet and is formatted anew.
+        """
         logs, done = self.data_dir / "data", self.data_dir / ".formatted"
         if done.exists():
             return
@@ -250,7 +262,8 @@ class EmbeddedKafka:
                 start_new_session=True,
                 cwd=self.data_dir,
             )
-        process.returncode = 0  # its end is watched by pid and start time; keeps Popen from warning that it still runs
+        # its end is watched by pid and start time; keeps Popen from warning that it still runs
+        process.returncode = 0
         started = processes.started_at(process.pid)
         if started is None:
             raise KafkaError(f"Kafka ended at once.\n{self.log_tail()}")
@@ -266,7 +279,8 @@ class EmbeddedKafka:
                 )
             if time.monotonic() > deadline:
                 raise KafkaError(
-                    f"Kafka does not answer on {broker.bootstrap} in time; the end of {self.log_file}:\n{self.log_tail()}"
+                    f"Kafka does not answer on {broker.bootstrap} in time; the end of "
+                    f"{self.log_file}:\n{self.log_tail()}"
                 )
             time.sleep(0.05)
 
@@ -283,7 +297,8 @@ class EmbeddedKafka:
 def server_properties(
     data_dir: Path, port: int, controller_port: int, host: str = HOST
 ) -> dict[str, str | int]:
-    """Broker and controller in one process, at this one address, every internal topic small and unreplicated."""
+    """Broker and controller in one process, at this one address, every internal topic small and
+    unreplicated."""
     return {
         "process.roles": "broker,controller",
         "node.id": 1,
@@ -302,7 +317,8 @@ def server_properties(
         "transaction.state.log.min.isr": 1,
         "share.coordinator.state.topic.replication.factor": 1,
         "share.coordinator.state.topic.min.isr": 1,
-        # Kafka's default of 50 partitions each makes the first consumer and the first transaction wait.
+        # Kafka's default of 50 partitions each makes the first consumer and the first transaction
+        # wait.
         "offsets.topic.num.partitions": 4,
         "transaction.state.log.num.partitions": 4,
         "share.coordinator.state.topic.num.partitions": 1,
@@ -315,7 +331,8 @@ def server_properties(
         * 1024,  # of the small heap; the default is 128 MiB
         "num.network.threads": 2,
         "num.io.threads": 4,
-        # A killed broker's registration blocks its next start until the session ends: 9 s by default.
+        # A killed broker's registration blocks its next start until the session ends: 9 s by
+        # default.
         "broker.session.timeout.ms": 3000,
         "broker.heartbeat.interval.ms": 500,
     }

@@ -44,10 +44,12 @@ def fetch(
     ] = True,
     json: Json = False,
 ) -> None:
-    """Fetch the jars that are not here yet, and show which there are: in a clone below its .jars, else below ./.jars.
+    """Fetch the jars that are not here yet, and show which there are: in a clone below its .jars,
+    else below ./.jars.
 
-    What --with has asked for is kept up to date from then on. LB_JARS_DIR names another folder, LB_IVY_SETTINGS an ivysettings.xml with
-    another repository. Once they are here it needs no network.
+    What --with has asked for is kept up to date from then on. LB_JARS_DIR names another folder,
+    LB_IVY_SETTINGS an ivysettings.xml with another repository. Once they are here it needs no
+    network.
     """
     from lb_stream.io.local.jars import (
         COMPILED_NAME,

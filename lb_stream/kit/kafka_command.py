@@ -41,7 +41,8 @@ def start(
     heap: Annotated[str, typer.Option(help="Its memory, as Java's -Xmx takes it.")] = "512m",
     json: Json = False,
 ) -> None:
-    """Start the broker in the background and print its bootstrap servers; topics stay from one start to the next."""
+    """Start the broker in the background and print its bootstrap servers; topics stay from one
+    start to the next."""
     from lb_stream.kit.embedded_kafka import EmbeddedKafka, KafkaAlreadyRunning
 
     broker = EmbeddedKafka(
@@ -58,7 +59,8 @@ def start(
         )
         return
     note(
-        f"{'started' if fresh else 'it runs already'}; the job finds it by: export LB_KAFKA__BOOTSTRAP_SERVERS={bootstrap}"
+        f"{'started' if fresh else 'it runs already'}; the job finds it by: export "
+        f"LB_KAFKA__BOOTSTRAP_SERVERS={bootstrap}"
     )
     emit(bootstrap + "\n")
 

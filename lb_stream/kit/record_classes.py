@@ -80,9 +80,15 @@ def _run_job(place: Path, progress: Callable[[str, int, int], None]) -> Path:
         )
         progress("a job runs on one report", 1, 3)
         job = subprocess.run(
-            command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, timeout=LONGEST_RUN_S, check=False,
-        )  # fmt: skip
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=LONGEST_RUN_S,
+            check=False,
+        )
     if job.returncode != 0 or not archive.exists():
         raise RecordingError(f"the job ended with {job.returncode}: {job.stdout[-2000:].strip()}")
     progress("written", 3, 3)

@@ -1,7 +1,9 @@
-"""Sends one message by Apprise, in a process of its own: `python -m lb_stream.notify.courier`, a job as JSON in, an answer as JSON out.
+"""Sends one message by Apprise, in a process of its own: `python -m lb_stream.notify.courier`, a
+job as JSON in, an answer as JSON out.
 
-Apprise waits in threads that nobody can end, few of them for all targets. A service that sends its answer byte by byte, or without end,
-would use them up; this process ends with its time and its memory.
+Apprise waits in threads that nobody can end, few of them for all targets. A service that sends its
+answer byte by byte, or without end, would use them up; this process ends with its time and its
+memory.
 """
 
 from __future__ import annotations
@@ -20,11 +22,19 @@ MOST_MEMORY_BYTES = 1 << 30
 
 def sender(address: str) -> Apprise | None:
     """What sends to this address; None: it is none of Apprise's."""
-    # No picture from elsewhere in the messages, nothing kept on disk. A redirect is no answer: what it leads to was told nothing.
+    # No picture from elsewhere in the messages, nothing kept on disk. A redirect is no answer: what
+    # it leads to was told nothing.
     asset = AppriseAsset(
-        app_id="lb_stream", app_desc="lb_stream", app_url="", image_url_mask="", image_path_mask="", storage_mode="memory",
-        async_mode=False, http_redirects=False, service_timeout=0,
-    )  # fmt: skip
+        app_id="lb_stream",
+        app_desc="lb_stream",
+        app_url="",
+        image_url_mask="",
+        image_path_mask="",
+        storage_mode="memory",
+        async_mode=False,
+        http_redirects=False,
+        service_timeout=0,
+    )
     made = Apprise(asset=asset)
     try:
         taken = made.add(address)

@@ -1,4 +1,5 @@
-"""When one target is told what: one message for all troubles of one event, at a set pace, and again when they are over. Pure."""
+"""When one target is told what: one message for all troubles of one event, at a set pace, and again
+when they are over. Pure."""
 
 from __future__ import annotations
 
@@ -13,14 +14,16 @@ from lb_stream.notify.opened import Key, Open
 HOUR_MS = 3_600_000
 FIRST_RETRY_MS = 30_000
 LAST_RETRY_MS = 600_000
-"""A target that can't be told is tried again after the first of these, then twice as long each time, up to the last."""
+"""A target that can't be told is tried again after the first of these, then twice as long each
+time, up to the last."""
 
 EVENTS: tuple[Event, ...] = get_args(Event)
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """What a target has been told of one event: the troubles that it believes in, and when it heard of them last."""
+    """What a target has been told of one event: the troubles that it believes in, and when it heard
+    of them last."""
 
     told: tuple[Key, ...]
     last_ms: int
@@ -28,7 +31,10 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a target has been told. `sent_ms`: of the last hour; `failures` in a row, after which it waits until `retry_ms`."""
+    """What a target has been told.
+
+    `sent_ms`: of the last hour; `failures` in a row, after which it waits until `retry_ms`.
+    """
 
     groups: Mapping[Event, Group] = field(default_factory=dict)
     sent_ms: tuple[int, ...] = ()
@@ -43,7 +49,10 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message about one event: what is new, what was told before and lasts, what is over. `last`: the last one of this hour."""
+    """One message about one event: what is new, what was told before and lasts, what is over.
+
+    `last`: the last one of this hour.
+    """
 
     event: Event
     at_ms: int
@@ -107,7 +116,10 @@ def _of_event(
 
 
 def is_quiet(rules: NotifySettings, now_ms: int) -> bool:
-    """Whether it is one of the quiet hours. Raises ValueError or CronSimError for a window that can't be."""
+    """Whether it is one of the quiet hours.
+
+    Raises ValueError or CronSimError for a window that can't be.
+    """
     return any(window_of(text).open_at(now_ms // MINUTE_MS) for text in rules.quiet_windows)
 
 

@@ -36,7 +36,10 @@ class _Written:
 
 
 def read(path: Path, pipeline: str) -> State:
-    """What is there; nothing where there is no file. One that can't be read is set aside: all that lasts is told again. Raises OSError."""
+    """What is there; nothing where there is no file.
+
+    One that can't be read is set aside: all that lasts is told again. Raises OSError.
+    """
     try:
         text = path.read_bytes()
     except FileNotFoundError:

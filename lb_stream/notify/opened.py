@@ -1,4 +1,7 @@
-"""Which troubles there are, since when, and which are over. Pure: times are arguments, ms since the epoch."""
+"""Which troubles there are, since when, and which are over.
+
+Pure: times are arguments, ms since the epoch.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,10 @@ OF_THE_JOB = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """One trouble. `seen_ms`: when it was last there; `there`: whether the last look saw it; `over_ms`: when it was found to be over.
+    """One trouble.
+
+    `seen_ms`: when it was last there; `there`: whether the last look saw it; `over_ms`: when it was
+    found to be over.
 
     `ending`: how it ended, if not well.
     """
@@ -36,10 +42,13 @@ class Open:
 
 
 def followed(before: Mapping[Key, Open], look: Look, rules: NotifySettings) -> dict[Key, Open]:
-    """The troubles after another look. One that is missing is over once it has been missing for `over_after_ms`.
+    """The troubles after another look.
 
-    What a look can't know stays as it was: of clusters while the job gives no figures, of a cluster's brokers while it is suspended.
-    Times to come are taken for now: the clock has been put back since.
+    One that is missing is over once it has been missing for `over_after_ms`.
+
+    What a look can't know stays as it was: of clusters while the job gives no figures, of a
+    cluster's brokers while it is suspended. Times to come are taken for now: the clock has been put
+    back since.
     """
     after: dict[Key, Open] = {}
     found = {trouble.key: trouble for trouble in look.troubles}

@@ -1,7 +1,9 @@
-"""Where people are told: webhooks, mail, chat, on-call, each by an address of Apprise's, which is a secret as a whole.
+"""Where people are told: webhooks, mail, chat, on-call, each by an address of Apprise's, which is a
+secret as a whole.
 
-Nothing of an address is shown: a target is called by its name. Apprise logs nothing by itself; what it says of a failure is told
-with every part of the address left out. Each message has a process of its own (`courier`), which nothing outlasts.
+Nothing of an address is shown: a target is called by its name. Apprise logs nothing by itself; what
+it says of a failure is told with every part of the address left out. Each message has a process of
+its own (`courier`), which nothing outlasts.
 """
 
 from __future__ import annotations
@@ -24,20 +26,28 @@ from lb_stream.io.messages.shown import shown
 from lb_stream.notify.courier import sender
 
 _PLACE = ("notify", "targets")
-_EXPECTED = "an address of Apprise's (slack://…, mailtos://…, jsons://HOST/PATH), or file:PATH of a file that holds it"
+_EXPECTED = (
+    "an address of Apprise's (slack://…, mailtos://…, jsons://HOST/PATH), or file:PATH of "
+    "a file that holds it"
+)
 _SHORTEST = 3
 """Shorter parts of an address are let stand: they are found everywhere."""
 LONGEST_ANSWER = 300
 START_S = 120.0
-"""How long the process of a message may take on top of the target's time: a busy machine is slow to start it."""
+"""How long the process of a message may take on top of the target's time: a busy machine is slow to
+start it."""
 ACCEPTED = "accepted"
 RESOLVING = frozenset({"Pager Duty", "Opsgenie"})
-"""Services whose incidents Apprise resolves with a message of success that has the title of the one that opened them."""
+"""Services whose incidents Apprise resolves with a message of success that has the title of the one
+that opened them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came of a message. `said`: in the target's words as far as there are any; `took_ms`: how long it was waited for."""
+    """What came of a message.
+
+    `said`: in the target's words as far as there are any; `took_ms`: how long it was waited for.
+    """
 
     taken: bool
     said: str
@@ -46,7 +56,8 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One target: its name, the service in Apprise's word, the events that it is told, its address and that one's parts."""
+    """One target: its name, the service in Apprise's word, the events that it is told, its address
+    and that one's parts."""
 
     name: str
     service: str
@@ -60,7 +71,10 @@ class Target:
         return self.service in RESOLVING
 
     def send(self, title: str, body: str, trouble: bool, timeout_s: float) -> Answer:
-        """Send a message and wait for the answer, for `timeout_s` at most. `trouble`: something is wrong; else it is over, or a test."""
+        """Send a message and wait for the answer, for `timeout_s` at most.
+
+        `trouble`: something is wrong; else it is over, or a test.
+        """
         job = {
             "address": self.address,
             "timeout_s": timeout_s,
@@ -139,7 +153,8 @@ def _target(name: str, settings: NotifySettings) -> Target:
 
 
 def parts(address: str) -> tuple[str, ...]:
-    """The texts of an address that may be secret, longest first: any of its parts but the scheme, as written and decoded."""
+    """The texts of an address that may be secret, longest first: any of its parts but the scheme,
+    as written and decoded."""
     rest = address.partition("://")[2]
     pieces = {rest, *re.split(r"[/?&=@:,;#]+", rest), urlsplit(address).netloc}
     found = {text for piece in pieces for text in (piece, unquote(piece)) if len(text) >= _SHORTEST}

@@ -33,12 +33,21 @@ class _Sent:
 
 
 class Watcher:
-    """`look` finds the troubles, `save` keeps the state, `note` hears of every answer. The caller gives the time, ms since the epoch."""
+    """`look` finds the troubles, `save` keeps the state, `note` hears of every answer.
+
+    The caller gives the time, ms since the epoch.
+    """
 
     def __init__(
-        self, pipeline: str, rules: NotifySettings, targets: Sequence[Target], look: Callable[[], Look], save: Callable[[State], None],
-        note: Note, state: State,
-    ) -> None:  # fmt: skip
+        self,
+        pipeline: str,
+        rules: NotifySettings,
+        targets: Sequence[Target],
+        look: Callable[[], Look],
+        save: Callable[[State], None],
+        note: Note,
+        state: State,
+    ) -> None:
         self._pipeline, self._rules, self._look, self._save, self._note = (
             pipeline,
             rules,
@@ -96,7 +105,10 @@ class Watcher:
             time.sleep(seconds)
 
     def settle(self, now_ms: int) -> bool:
-        """Wait for answers to what is under way, for as long as targets may take. Returns whether anything was."""
+        """Wait for answers to what is under way, for as long as targets may take.
+
+        Returns whether anything was.
+        """
         under_way = [sent.answer for sent in self._sent.values()]
         wait(under_way)
         self._hear(now_ms)
@@ -111,7 +123,9 @@ class Watcher:
         """Returns when it was."""
         try:
             found, self.blind = self._look(), False
-        except Exception as error:  # whatever it is: it is one of the troubles to tell of, and who is to tell must not end by it
+        except Exception as error:
+            # whatever it is: it is one of the troubles to tell of, and who is to tell must not end
+            # by it
             said = f"tables can't be looked at ({type(error).__name__}: {error})"
             self._warn(f"{said}: it is tried again every {self._rules.look_every_ms / 1000:g} s")
             trouble = Trouble(

@@ -39,7 +39,10 @@ LONGEST_LINE = 400
 
 
 def title(message: Message, pipeline: str, same: bool = False) -> str:
-    """One line: which pipeline, what, and how much of it. `same`: the event's own, the same from its begin to its end."""
+    """One line: which pipeline, what, and how much of it.
+
+    `same`: the event's own, the same from its begin to its end.
+    """
     if same:
         return f"{pipeline}: {HEADLINES[message.event]}"
     there = len(message.new) + len(message.lasting)

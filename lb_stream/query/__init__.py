@@ -2,7 +2,10 @@
 
 
 class QueryError(Exception):
-    """The tables can't answer. The text says why and what to do; `code` is lbctl's exit code (1 failed, 2 asked wrongly)."""
+    """The tables can't answer.
+
+    The text says why and what to do; `code` is lbctl's exit code (1 failed, 2 asked wrongly).
+    """
 
     def __init__(self, text: str, code: int = 1) -> None:
         super().__init__(text)

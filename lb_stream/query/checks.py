@@ -1,6 +1,8 @@
-"""What may keep a bundle, or a broker's load, where it is: one check for each, of what the tables say as of now.
+"""What may keep a bundle, or a broker's load, where it is: one check for each, of what the tables
+say as of now.
 
-`drained`: the broker is being emptied, or the namespace deleted. Then what concerns only the shedder keeps nothing.
+`drained`: the broker is being emptied, or the namespace deleted. Then what concerns only the
+shedder keeps nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ MOST_NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that may keep a bundle where it is: what the tables say, whether it does, and until when (ms), where that is known."""
+    """One thing that may keep a bundle where it is: what the tables say, whether it does, and until
+    when (ms), where that is known."""
 
     name: str
     found: str
@@ -47,7 +50,10 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """How things stand in a cluster. `now_ms`: of the last batch, or of the last round where there was none since."""
+    """How things stand in a cluster.
+
+    `now_ms`: of the last batch, or of the last round where there was none since.
+    """
 
     cluster: str
     last: Row
@@ -94,7 +100,8 @@ def drain(now: Situation, broker: str | None, drained: bool) -> Check:
         return Check("drain", "its broker is not being drained")
     return Check(
         "drain",
-        f"{broker} is being emptied: what is on it leaves as limits and policies let it, whatever the shedder thinks",
+        f"{broker} is being emptied: what is on it leaves as limits and policies let it, whatever "
+        "the shedder thinks",
     )
 
 
@@ -160,11 +167,15 @@ def set_aside(now: Situation) -> Iterator[Check]:
 
 
 def approval(now: Situation, bundle: str, drained: bool) -> Iterator[Check]:
-    """Whether somebody has rejected what balancing wants with the bundle, or is yet to approve it; nothing where nobody is asked."""
+    """Whether somebody has rejected what balancing wants with the bundle, or is yet to approve it;
+    nothing where nobody is asked."""
     for rejection in now.orders.rejections:
         if rejection.bundle == bundle and rejection.until_ms > now.now_ms:
             what = "move" if rejection.is_move else "split"
-            told = f"{rejection.by or 'somebody'} has rejected to {what} it, until {clock(rejection.until_ms)}: {rejection.why}"
+            told = (
+                f"{rejection.by or 'somebody'} has rejected to {what} it, until "
+                f"{clock(rejection.until_ms)}: {rejection.why}"
+            )
             yield Check(
                 "rejection",
                 f"{told} ({rejection.proposal_id})",
@@ -178,7 +189,10 @@ def approval(now: Situation, bundle: str, drained: bool) -> Iterator[Check]:
             if proposal.kind == "split"
             else f"move it to {proposal.destination or 'a broker to be found'}"
         )
-        told = f"{proposal.proposal_id}, to {what}, waits until {clock(proposal.expires_ms)}: lbctl approve {proposal.proposal_id}"
+        told = (
+            f"{proposal.proposal_id}, to {what}, waits until {clock(proposal.expires_ms)}: "
+            f"lbctl approve {proposal.proposal_id}"
+        )
         yield Check("approval", told, not drained, proposal.expires_ms)
     if now.config.balancer.mode == "approve" and not waiting:
         yield Check(
@@ -307,7 +321,10 @@ def limits(now: Situation, broker: str | None, bytes_per_s: float | None) -> Ite
     if config.max_moved_mb_per_minute is not None:
         load, limit = sum(entry[2] for entry in lately), config.max_moved_mb_per_minute * MB
         full = load + (bytes_per_s or 0.0) > limit
-        told = f"{figure(load, 'bytes/s')} of {figure(limit, 'bytes/s')}, it would add {figure(bytes_per_s or 0.0, 'bytes/s')}"
+        told = (
+            f"{figure(load, 'bytes/s')} of {figure(limit, 'bytes/s')}, it would add "
+            f"{figure(bytes_per_s or 0.0, 'bytes/s')}"
+        )
         yield Check("limits: traffic moved a minute", told + (room if full else ""), full, until_ms)
 
 
@@ -381,7 +398,10 @@ def waiting(now: Situation, known: Row, drained: bool) -> Iterator[Check]:
     config, bundle = now.config.balancer, known["bundle"]
     if config.min_dwell_ms and known["owner_since_ms"] is not None:
         left_s = _left_s(now, known["owner_since_ms"] + config.min_dwell_ms)
-        told = f"came at {clock(known['owner_since_ms'])}: stays for {config.min_dwell_ms / 1000:.0f} s (min_dwell_ms)"
+        told = (
+            f"came at {clock(known['owner_since_ms'])}: stays for "
+            f"{config.min_dwell_ms / 1000:.0f} s (min_dwell_ms)"
+        )
         until_ms = known["owner_since_ms"] + config.min_dwell_ms
         yield Check(
             "dwell time",
@@ -394,14 +414,20 @@ def waiting(now: Situation, known: Row, drained: bool) -> Iterator[Check]:
         yield Check("grace period", f"not unloaded within the last {grace_ms / 1000:.0f} s")
     else:
         left_s = _left_s(now, at_ms + grace_ms)
-        told = f"unloaded at {clock(at_ms)}: left alone for {grace_ms / 1000:.0f} s, {max(0.0, left_s):.0f} s of them to go"
+        told = (
+            f"unloaded at {clock(at_ms)}: left alone for {grace_ms / 1000:.0f} s, "
+            f"{max(0.0, left_s):.0f} s of them to go"
+        )
         yield Check("grace period", told, left_s >= 0 and not drained, at_ms + grace_ms)
     retry = now.memory.retries.get(bundle)
     if retry is None:
         yield Check("back-off", "no decision about it has failed lately")
     else:
         left_s = _left_s(now, retry.not_before_ms)
-        told = f"{retry.attempts} failed {retry.kind}s in a row: not before {clock(retry.not_before_ms)}"
+        told = (
+            f"{retry.attempts} failed {retry.kind}s in a row: not before "
+            f"{clock(retry.not_before_ms)}"
+        )
         yield Check(
             "back-off",
             told + (f", in {left_s:.0f} s" if left_s > 0 else ""),

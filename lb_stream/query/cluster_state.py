@@ -57,7 +57,8 @@ class Standing:
 
 
 def require_cluster(lake: duckdb.DuckDBPyConnection, cluster: str | None) -> None:
-    """Raises QueryError (exit code 2) for a cluster that the tables don't know; None means all of them."""
+    """Raises QueryError (exit code 2) for a cluster that the tables don't know; None means all of
+    them."""
     if cluster is None:
         return
     names = cluster_names(lake)
@@ -80,17 +81,24 @@ def unknown_cluster(cluster: str, known: Sequence[str]) -> str:
 
 
 def known_clusters(tables: Store) -> list[str]:
-    """The clusters that have had a round, and that have not been forgotten since; none where there are no tables here."""
+    """The clusters that have had a round, and that have not been forgotten since; none where there
+    are no tables here."""
     try:
         lake = open_lake(tables)
     except QueryError:
         return []
-    last = "SELECT cluster, arg_max(memory, log_seq) AS memory FROM rounds WHERE seq > 0 GROUP BY cluster ORDER BY cluster"
+    last = (
+        "SELECT cluster, arg_max(memory, log_seq) AS memory FROM rounds WHERE seq > 0 GROUP BY "
+        "cluster ORDER BY cluster"
+    )
     return [row["cluster"] for row in records(run(lake, last)) if row["memory"]]
 
 
 def standing(tables: Store, cluster: str | None = None) -> list[Standing]:
-    """Every cluster or the named one, without those that had no round or were forgotten. Raises QueryError where there are no tables."""
+    """Every cluster or the named one, without those that had no round or were forgotten.
+
+    Raises QueryError where there are no tables.
+    """
     return standing_in(open_lake(tables), cluster)
 
 
@@ -133,7 +141,10 @@ def standing_in(lake: duckdb.DuckDBPyConnection, cluster: str | None = None) -> 
 
 
 def the_only(tables: Store, cluster: str | None) -> Standing:
-    """The cluster that is meant. Raises QueryError when there is none, or when there are several and none was named."""
+    """The cluster that is meant.
+
+    Raises QueryError when there is none, or when there are several and none was named.
+    """
     return the_only_in(open_lake(tables), cluster)
 
 
@@ -143,7 +154,8 @@ def the_only_in(lake: duckdb.DuckDBPyConnection, cluster: str | None) -> Standin
     if not found:
         require_cluster(lake, cluster)
         raise QueryError(
-            f"no round of {f'a cluster {cluster}' if cluster else 'any cluster'} has been logged yet"
+            f"no round of {f'a cluster {cluster}' if cluster else 'any cluster'} has been logged "
+            "yet"
         )
     if len(found) > 1:
         raise QueryError(

@@ -1,4 +1,5 @@
-"""What Pulsar's leader unloaded beside what we decided: moves paired pass by pass, each difference with what the tables say of it."""
+"""What Pulsar's leader unloaded beside what we decided: moves paired pass by pass, each difference
+with what the tables say of it."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 LEVELS = ("pass", "source", "bundle", "destination")
-"""How far a move of ours is the leader's: decided in the same pass, from the same broker, the same bundle, to the same broker."""
+"""How far a move of ours is the leader's: decided in the same pass, from the same broker, the same
+bundle, to the same broker."""
 LEAST_WINDOW_MS = 60_000
 
 _MOVES = """
@@ -35,7 +37,10 @@ _MOVES = """
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One move of the leader's, of ours, or both. `alike`: those of LEVELS that are the same; `why`: what the others come from."""
+    """One move of the leader's, of ours, or both.
+
+    `alike`: those of LEVELS that are the same; `why`: what the others come from.
+    """
 
     at_ms: int
     leader: LeaderMove | None
@@ -57,7 +62,10 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """All moves in the order of their time. `unwatched`: moves of the leader's when the job had no round: nothing to compare them with."""
+    """All moves in the order of their time.
+
+    `unwatched`: moves of the leader's when the job had no round: nothing to compare them with.
+    """
 
     cluster: str
     pairs: tuple[Pair, ...]
@@ -87,9 +95,16 @@ class Comparison:
         """As JSON-able fields."""
         totals = {"moves": self.moves, **{level: self.alike(level) for level in LEVELS}}
         return {
-            "cluster": self.cluster, "sample_mode": self.sample_mode, "moves": [pair.to_dict() for pair in self.pairs],
-            "totals": totals | {"only_ours": self.only_ours, "unexplained": self.unexplained, "unwatched": self.unwatched},
-        }  # fmt: skip
+            "cluster": self.cluster,
+            "sample_mode": self.sample_mode,
+            "moves": [pair.to_dict() for pair in self.pairs],
+            "totals": totals
+            | {
+                "only_ours": self.only_ours,
+                "unexplained": self.unexplained,
+                "unwatched": self.unwatched,
+            },
+        }
 
 
 @dataclass(slots=True)
@@ -145,7 +160,8 @@ def compare(
 
 
 def our_passes(lake: Lake, cluster: str, from_ms: int, until_ms: int) -> list[OurPass]:
-    """Our rounds of a time that moved something of the balancer's own accord, in the order of their time."""
+    """Our rounds of a time that moved something of the balancer's own accord, in the order of their
+    time."""
     found: dict[int, OurPass] = {}
     for row in records(run(lake, _MOVES, [cluster, from_ms, until_ms])):
         row["explain"] = json.loads(row["explain"])
@@ -154,7 +170,8 @@ def our_passes(lake: Lake, cluster: str, from_ms: int, until_ms: int) -> list[Ou
 
 
 def _watched(lake: Lake, cluster: str) -> tuple[int, int]:
-    """From when to when the job has looked at the cluster; its last rounds may say nothing new, so `batches` counts too."""
+    """From when to when the job has looked at the cluster; its last rounds may say nothing new, so
+    `batches` counts too."""
     query = """
         SELECT (SELECT min(now_ms) FROM rounds WHERE cluster = $1) AS begun,
                greatest((SELECT max(now_ms) FROM rounds WHERE cluster = $1), (SELECT max(started_ms) FROM batches)) AS ended"""
@@ -165,7 +182,8 @@ def _watched(lake: Lake, cluster: str) -> tuple[int, int]:
 def _paired(
     theirs: Sequence[LeaderPass], ours: Sequence[OurPass], window_ms: int
 ) -> dict[int, OurPass]:
-    """The leader's pass (its time) → ours: the nearest first, none twice, none farther apart than the window.
+    """The leader's pass (its time) → ours: the nearest first, none twice, none farther apart than
+    the window.
 
     Time after the leader's pass counts twice: by then reports show what it has moved.
     """
@@ -186,7 +204,8 @@ def _paired(
 
 
 def _of_pass(theirs: LeaderPass, ours: OurPass | None, rounds: Rounds) -> Iterator[Pair]:
-    """The pairs of one pass: the same bundles first, then others from the same broker, then what is left."""
+    """The pairs of one pass: the same bundles first, then others from the same broker, then what is
+    left."""
     left = {move["bundle"]: move for move in ours.moves} if ours else {}
     same = {
         move.bundle: left.pop(move.bundle)

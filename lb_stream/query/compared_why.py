@@ -1,4 +1,5 @@
-"""Why a move of the leader's and ours are not the same, as far as the leader's log and the tables tell."""
+"""Why a move of the leader's and ours are not the same, as far as the leader's log and the tables
+tell."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 SAME = 1e-9
-"""Figures that differ by less than this share are called equal: the last bits may come from another order of summing."""
+"""Figures that differ by less than this share are called equal: the last bits may come from another
+order of summing."""
 SEEN_OTHERWISE = 0.001
 """Usages farther apart than this (a ratio) count as different."""
 FORGOTTEN = 0.05
@@ -49,7 +51,8 @@ class Rounds:
         self._before: dict[int, Row | None] = {}
 
     def unloaded_by_leader(self, bundle: str, before_ms: int) -> int | None:
-        """How long before a moment (ms) the leader had last unloaded a bundle, if that was within the grace period."""
+        """How long before a moment (ms) the leader had last unloaded a bundle, if that was within
+        the grace period."""
         times = [
             move.at_ms
             for leader_pass in self._passes
@@ -71,13 +74,17 @@ class Rounds:
 
     def newest_report_ms(self, until_ms: int) -> int | None:
         """When the last report before a moment was sent, by any broker."""
-        query = "SELECT max(reported_ms) AS at_ms FROM broker_loads WHERE cluster = $1 AND reported_ms <= $2"
+        query = (
+            "SELECT max(reported_ms) AS at_ms FROM broker_loads WHERE cluster = $1 AND "
+            "reported_ms <= $2"
+        )
         return (
             next(iter(records(run(self._lake, query, [self._cluster, until_ms]))))["at_ms"] or None
         )
 
     def refused(self, broker: str | None, bundle: str, seq: int) -> Row | None:
-        """The refusal of a bundle in a round; or of its broker, when the bundle isn't named (a broker given)."""
+        """The refusal of a bundle in a round; or of its broker, when the bundle isn't named (a
+        broker given)."""
         query = """SELECT rule FROM refusals WHERE cluster = $1 AND seq = $2
             AND (list_contains(subjects, $3) OR ($4 IS NOT NULL AND broker = $4)) ORDER BY list_contains(subjects, $3) DESC LIMIT 1"""
         return next(
@@ -113,7 +120,10 @@ def reasons(
     ours: Row | None,
     our_ms: int | None = None,
 ) -> tuple[Why, ...]:
-    """What makes a move of the leader's and one of ours differ; either may be missing. `our_ms`: when our pass was."""
+    """What makes a move of the leader's and one of ours differ; either may be missing.
+
+    `our_ms`: when our pass was.
+    """
     if move is None:
         return tuple(_only_ours(rounds, theirs, ours or {}))
     if our_ms is None:
@@ -128,9 +138,12 @@ def reasons(
     if ours["bundle"] == move.bundle:
         return (*_destination(rounds, move, ours), *_seen(rounds, theirs, move.at_ms, our_ms))
     return (
-        *_not_the_leaders(rounds, theirs, ours, move.at_ms), *_refused(rounds, move, our_ms),
-        *_usage(rounds, theirs, move, ours, our_ms), *_seen(rounds, theirs, move.at_ms, our_ms), *_sampling(rounds),
-    )  # fmt: skip
+        *_not_the_leaders(rounds, theirs, ours, move.at_ms),
+        *_refused(rounds, move, our_ms),
+        *_usage(rounds, theirs, move, ours, our_ms),
+        *_seen(rounds, theirs, move.at_ms, our_ms),
+        *_sampling(rounds),
+    )
 
 
 def _not_the_leaders(
@@ -145,7 +158,8 @@ def _not_the_leaders(
     if (ago_ms := rounds.unloaded_by_leader(ours["bundle"], at_ms)) is not None:
         yield Why(
             "grace",
-            f"the leader had itself unloaded {ours['bundle']} {ago_ms / 1000:.0f} s before, within the grace period",
+            f"the leader had itself unloaded {ours['bundle']} {ago_ms / 1000:.0f} s before, within "
+            "the grace period",
         )
 
 
@@ -173,7 +187,8 @@ def _no_pass(rounds: Rounds, theirs: LeaderPass | None, move: LeaderMove) -> Ite
     if not rounds.config.balancer.shedding_enabled:
         yield Why(
             "off",
-            "shedding_enabled is false here: a broker.conf in which Pulsar's own is off says so, --set shedding_enabled=true",
+            "shedding_enabled is false here: a broker.conf in which Pulsar's own is off says so, "
+            "--set shedding_enabled=true",
         )
     if memory.last_shed_ms is None:
         yield Why("no_pass", "we had not had a shedding pass yet")
@@ -186,7 +201,8 @@ def _no_pass(rounds: Rounds, theirs: LeaderPass | None, move: LeaderMove) -> Ite
 
 
 def _refused(rounds: Rounds, move: LeaderMove, our_ms: int, fewer: bool = False) -> Iterator[Why]:
-    """The refusal of the leader's bundle in our pass; where we moved fewer, of others of its broker, which took its place."""
+    """The refusal of the leader's bundle in our pass; where we moved fewer, of others of its
+    broker, which took its place."""
     last = rounds.before(our_ms)
     if last is None:
         return
@@ -196,7 +212,10 @@ def _refused(rounds: Rounds, move: LeaderMove, our_ms: int, fewer: bool = False)
             f"{move.bundle} was refused here: {why_refused(refusal['rule'])}",
         )
     elif fewer and (refusal := rounds.refused(move.source, move.bundle, last["seq"])) is not None:
-        words = f"other bundles of {move.source} came first here and were refused: {why_refused(refusal['rule'])}"
+        words = (
+            f"other bundles of {move.source} came first here and were refused: "
+            f"{why_refused(refusal['rule'])}"
+        )
         yield Why(f"refused:{refusal['rule']}", words)
 
 
@@ -209,7 +228,8 @@ def _destination(rounds: Rounds, move: LeaderMove, ours: Row) -> Iterator[Why]:
     if move.rates and ours["destination"] not in move.rates:
         yield Why(
             "candidates",
-            f"{ours['destination']} was none of the leader's candidates: {', '.join(sorted(move.rates))}",
+            f"{ours['destination']} was none of the leader's candidates: "
+            f"{', '.join(sorted(move.rates))}",
         )
     if theirs is not None and theirs.get("refused_by"):
         yield Why(
@@ -226,12 +246,14 @@ def _destination(rounds: Rounds, move: LeaderMove, ours: Row) -> Iterator[Why]:
     elif _equal(move.rates.get(move.destination or ""), move.rates.get(ours["destination"] or "")):
         yield Why(
             "drawn",
-            f"the leader drew among equals: {move.destination} and {ours['destination']} ranked alike there",
+            f"the leader drew among equals: {move.destination} and {ours['destination']} ranked "
+            "alike there",
         )
     elif (given := rounds.given_before(ours, move.destination)) > 0:
         yield Why(
             "counted",
-            f"{given} bundles of the same pass were {move.destination}'s already; the leader places each as the only one",
+            f"{given} bundles of the same pass were {move.destination}'s already; the leader "
+            "places each as the only one",
         )
     elif (
         theirs is not None
@@ -271,7 +293,8 @@ def _usage(
     ours: Row | None,
     our_ms: int,
 ) -> Iterator[Why]:
-    """The broker's usage as both saw it, when that differs: another amount should leave, or nothing."""
+    """The broker's usage as both saw it, when that differs: another amount should leave, or
+    nothing."""
     source = move.source if move is not None else (ours or {}).get("source", "")
     if theirs is not None and source in theirs.too_little:
         yield Why(
@@ -289,12 +312,14 @@ def _usage(
     if there is not None:
         yield Why(
             "usage",
-            f"{source} was at {figure(here, 'ratio')} here and at {figure(there, 'ratio')} for the leader, both smoothed",
+            f"{source} was at {figure(here, 'ratio')} here and at {figure(there, 'ratio')} for the "
+            "leader, both smoothed",
         )
     elif theirs is not None and source in theirs.calm:
         yield Why(
             "usage",
-            f"{source} was at {figure(here, 'ratio')} here, smoothed, and not overloaded for the leader",
+            f"{source} was at {figure(here, 'ratio')} here, smoothed, and not overloaded for the "
+            "leader",
         )
     else:
         return
@@ -312,7 +337,8 @@ def _young(rounds: Rounds, our_ms: int) -> Iterator[Why]:
     if history ** (age_ms / max(rounds.config.balancer.shedding_interval_ms, 1)) > FORGOTTEN:
         yield Why(
             "young",
-            f"our smoothing began {age_ms / 1000:.0f} s before, without the leader's past (history_ratio {history:g})",
+            f"our smoothing began {age_ms / 1000:.0f} s before, without the leader's past "
+            f"(history_ratio {history:g})",
         )
 
 
@@ -332,8 +358,9 @@ def _remembered(rounds: Rounds, broker: str, at_ms: int) -> float | None:
 def _seen(rounds: Rounds, theirs: LeaderPass | None, moved_ms: int, our_ms: int) -> Iterator[Why]:
     """What one of the two passes knew, and the other didn't.
 
-    The leader chooses a pass's bundles at its begin, then unloads one after another. It looks at reports when brokers write them, and
-    brokers write what changes much; agents ask at other moments.
+    The leader chooses a pass's bundles at its begin, then unloads one after another. It looks at
+    reports when brokers write them, and brokers write what changes much; agents ask at other
+    moments.
     """
     leader_ms = moved_ms if theirs is None else theirs.at_ms
     late_s = (our_ms - leader_ms) / 1000
@@ -365,5 +392,8 @@ def _seen(rounds: Rounds, theirs: LeaderPass | None, moved_ms: int, our_ms: int)
 
 def _sampling(rounds: Rounds) -> Iterator[Why]:
     if rounds.config.balancer.sample_mode == "per_report":
-        text = "averages of other samples: sample_mode is per_report, the leader's way is --set sample_mode=reference"
+        text = (
+            "averages of other samples: sample_mode is per_report, the leader's way is --set "
+            "sample_mode=reference"
+        )
         yield Why("sampling", text)

@@ -1,4 +1,5 @@
-"""What moves have cost clients, out of the tables: how many were disturbed, for how long, with how much traffic."""
+"""What moves have cost clients, out of the tables: how many were disturbed, for how long, with how
+much traffic."""
 
 from __future__ import annotations
 

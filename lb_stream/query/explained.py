@@ -37,10 +37,12 @@ _LOAD = """
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What a broker's part in a decision was: its load in the round that decided, what was expected of it, its load afterwards.
+    """What a broker's part in a decision was: its load in the round that decided, what was expected
+    of it, its load afterwards.
 
-    Loads are rows of `broker_loads` (usage a ratio, bytes/s, msgs/s, bundles). `after` is that of the round that saw all of the
-    round's moves from (or of this bundle to) the broker ended; None as long as they haven't. `expected` is in the decision's unit.
+    Loads are rows of `broker_loads` (usage a ratio, bytes/s, msgs/s, bundles). `after` is that of
+    the round that saw all of the round's moves from (or of this bundle to) the broker ended; None
+    as long as they haven't. `expected` is in the decision's unit.
     """
 
     role: str
@@ -52,7 +54,9 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """A decision with all that the tables say of it. `moves`: how many moves from the same source its round decided.
+    """A decision with all that the tables say of it.
+
+    `moves`: how many moves from the same source its round decided.
 
     `follows` and `followed_by`: the unload before an assignment, the assignment after an unload.
     `cost`: what it has cost clients (`move_cost`), None where it moved nothing.
@@ -79,7 +83,8 @@ def explain_decision(lake: Lake, decision_id: str) -> Explained:
     rows = records(run(lake, f"{_DECIDED} WHERE decision_id = $1", [decision_id]))
     if not rows:
         raise QueryError(
-            f"there is no decision {decision_id}: lbctl decisions shows the last ones, their ids with --json",
+            f"there is no decision {decision_id}: lbctl decisions shows the last ones, their ids "
+            "with --json",
             code=2,
         )
     return explained(lake, _unpacked(rows[0]))
@@ -126,7 +131,10 @@ def _siblings(lake: Lake, decision: Row) -> list[Row]:
     """The moves from the same source in the same round, this one among them."""
     if decision["kind"] not in MOVES:
         return []
-    query = f"{_DECIDED} WHERE decisions.cluster = $1 AND decisions.seq = $2 AND source = $3 AND kind IN {MOVES}"
+    query = (
+        f"{_DECIDED} WHERE decisions.cluster = $1 AND decisions.seq = $2 AND source = $3 AND "
+        f"kind IN {MOVES}"
+    )
     return records(run(lake, query, [decision["cluster"], decision["seq"], decision["source"]]))
 
 
@@ -310,7 +318,8 @@ def decisions_about(
 
 
 def refusals_about(lake: Lake, where: str, parameters: list[Any]) -> list[Row]:
-    """Refusals by rule, broker and namespace that meet a condition: how often, what was seen, the limit, until when."""
+    """Refusals by rule, broker and namespace that meet a condition: how often, what was seen, the
+    limit, until when."""
     query = f"""
         SELECT cluster, rule, broker, namespace, sum("count")::BIGINT AS times, max(seq) AS last_seq, max(now_ms) AS last_ms,
                arg_max("limit", seq) AS "limit", min(least) AS least, max(greatest) AS greatest, any_value(unit) AS unit,
@@ -365,10 +374,14 @@ def explain_round(lake: Lake, cluster: str, seq: int) -> Row:
                 )
             ]
             raise QueryError(
-                f"no round of {cluster} is in the log: {', '.join(names) or 'none of any cluster is'}",
+                f"no round of {cluster} is in the log: "
+                f"{', '.join(names) or 'none of any cluster is'}",
                 code=2,
             )
-        known = f"its rounds run from {bounds['low']} to {bounds['high']}; rounds that saw and said nothing new aren't logged"
+        known = (
+            f"its rounds run from {bounds['low']} to {bounds['high']}; rounds that saw and "
+            "said nothing new aren't logged"
+        )
         raise QueryError(f"round {seq} of {cluster} is not in the log ({known})", code=2)
     seen = _first(
         lake,
@@ -387,7 +400,15 @@ def explain_round(lake: Lake, cluster: str, seq: int) -> Row:
     )
     refused = refusals_about(lake, "cluster = $1 AND seq = $2", [cluster, seq])
     return {
-        "cluster": cluster, "seq": seq, "now_ms": row["now_ms"], "epoch": row["epoch"], "batch_id": row["batch_id"], "error": row["error"],
-        "inputs": json.loads(row["inputs"]), "outcomes": json.loads(row["outcomes"]), "brokers": loads,
-        "decisions": [_unpacked(row) for row in made], "refusals": refused,
-    }  # fmt: skip
+        "cluster": cluster,
+        "seq": seq,
+        "now_ms": row["now_ms"],
+        "epoch": row["epoch"],
+        "batch_id": row["batch_id"],
+        "error": row["error"],
+        "inputs": json.loads(row["inputs"]),
+        "outcomes": json.loads(row["outcomes"]),
+        "brokers": loads,
+        "decisions": [_unpacked(row) for row in made],
+        "refusals": refused,
+    }

@@ -1,7 +1,8 @@
-"""Whether the balancer is well: facts about job, clusters, tables and disk in; a verdict, and what to do about it, out.
+"""Whether the balancer is well: facts about job, clusters, tables and disk in; a verdict, and what
+to do about it, out.
 
-Every screen takes its verdict from here: `lbctl status`, the banner above what other commands show, the job's own `/health`.
-Times are ms since the epoch.
+Every screen takes its verdict from here: `lbctl status`, the banner above what other commands show,
+the job's own `/health`. Times are ms since the epoch.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ EXIT_CODES: dict[State, int] = {"healthy": 0, "ended": 0, "degraded": 1, "down":
 SUSPENDING = frozenset({"mass_disappearance", "everything_silent"})
 """Rules by which brokers that vanish suspend their cluster (core.observing.liveness)."""
 LAG_LIMIT = 5_000
-"""Records: more are more than the job reads at a time, where its settings don't say how many that are."""
+"""Records: more are more than the job reads at a time, where its settings don't say how many that
+are."""
 LATE_MS = 60_000
-"""A batch older than this is late: the clock's ticks make one every second, the table `batches` has it ten seconds later."""
+"""A batch older than this is late: the clock's ticks make one every second, the table `batches` has
+it ten seconds later."""
 LEAST_DISK_BYTES = 1 << 30
 LEAST_DISK_SHARE = 0.05
 MOST_NAMED = 3
@@ -28,7 +31,10 @@ MOST_NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class JobFacts:
-    """The job. `epoch` None: none has ever been started. `running` None: there is no sign of it, and none of its end.
+    """The job.
+
+    `epoch` None: none has ever been started. `running` None: there is no sign of it, and none of
+    its end.
 
     `seen`: what `running` was told by.
     """
@@ -55,7 +61,10 @@ class StandbyFacts:
 
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
-    """One cluster as its last logged round left it. `retry_ms`: after too many failed rounds, when the next one is tried; 0: at once."""
+    """One cluster as its last logged round left it.
+
+    `retry_ms`: after too many failed rounds, when the next one is tried; 0: at once.
+    """
 
     cluster: str
     last_round_ms: int
@@ -120,7 +129,11 @@ class DemoEnd:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """All of it at one moment. `kafka`: why Kafka doesn't answer, None: it does, or wasn't asked. `disk_free` in bytes; None: not known."""
+    """All of it at one moment.
+
+    `kafka`: why Kafka doesn't answer, None: it does, or wasn't asked. `disk_free` in bytes; None:
+    not known.
+    """
 
     now_ms: int
     job: JobFacts
@@ -141,7 +154,9 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is so, how grave it is, and what to do about it. A healthy one is only worth knowing, the others are events.
+    """Something that is so, how grave it is, and what to do about it.
+
+    A healthy one is only worth knowing, the others are events.
 
     `subjects`: brokers, each of which is an event of its own.
     """
@@ -184,7 +199,8 @@ def verdict(facts: Facts) -> Verdict:
 
 
 def stale(facts: Facts) -> str | None:
-    """Why what the tables show isn't how things are now, if so: the banner above every screen that shows them."""
+    """Why what the tables show isn't how things are now, if so: the banner above every screen that
+    shows them."""
     if facts.demo_end is not None:
         return f"{facts.demo_end.sentence}; what is shown is how it was then"
     found = next(_of_job(facts), None)

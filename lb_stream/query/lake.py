@@ -27,8 +27,8 @@ READ_ONLY = (
 def open_lake(folder: Store, whole: bool = True) -> duckdb.DuckDBPyConnection:
     """A connection that sees every table of `contracts.tables` under its name, as of now.
 
-    A table that doesn't exist yet is empty. Raises NoTables when there is none at all; QueryError when one can't be read, and, where a
-    `whole` one is needed, when one lacks columns.
+    A table that doesn't exist yet is empty. Raises NoTables when there is none at all; QueryError
+    when one can't be read, and, where a `whole` one is needed, when one lacks columns.
     """
     import duckdb
 
@@ -39,7 +39,8 @@ def open_lake(folder: Store, whole: bool = True) -> duckdb.DuckDBPyConnection:
     }
     if not existing:
         raise NoTables(
-            f"no tables in {folder} yet: run `lbctl demo` or `lbctl balance`, or name theirs: --set stream.tables=FOLDER"
+            f"no tables in {folder} yet: run `lbctl demo` or `lbctl balance`, or name theirs: "
+            "--set stream.tables=FOLDER"
         )
     lake = duckdb.connect()
     lake.execute(
@@ -56,7 +57,8 @@ def open_lake(folder: Store, whole: bool = True) -> duckdb.DuckDBPyConnection:
             else []
         ):
             raise QueryError(
-                f"{folder / spec.name} has no column {', '.join(missing)}: another version wrote it; {_mend(spec)}"
+                f"{folder / spec.name} has no column {', '.join(missing)}: another version wrote "
+                f"it; {_mend(spec)}"
             )
         lake.register(spec.name, rows)
     for setting in READ_ONLY:
@@ -65,7 +67,8 @@ def open_lake(folder: Store, whole: bool = True) -> duckdb.DuckDBPyConnection:
 
 
 def add_views(lake: duckdb.DuckDBPyConnection) -> None:
-    """Let an open lake have a view beside each table (`decisions_at`) in which times are timestamps (`issued_at`)."""
+    """Let an open lake have a view beside each table (`decisions_at`) in which times are timestamps
+    (`issued_at`)."""
     import pyarrow as pa
 
     from lb_stream.contracts.columns.times import SUFFIX, view_columns
@@ -81,7 +84,10 @@ def add_views(lake: duckdb.DuckDBPyConnection) -> None:
 
 
 def described(table: str) -> list[tuple[str, str, str]]:
-    """Column, type and meaning of each column of a table, or of the view beside one. Raises QueryError (exit code 2) for another name."""
+    """Column, type and meaning of each column of a table, or of the view beside one.
+
+    Raises QueryError (exit code 2) for another name.
+    """
     from lb_stream.contracts.columns.comments import comment
     from lb_stream.contracts.columns.times import SUFFIX, is_time, shown_as
     from lb_stream.contracts.table_spec import sql_type
@@ -139,7 +145,8 @@ def _rows(folder: Store, spec: TableSpec) -> Any:
         return None
     if delta.protocol().min_reader_version == 1:
         return dataset(delta)
-    # The dataset would silently read a table with column mapping as nulls; delta-rs's own scan knows it, and deletion vectors too.
+    # The dataset would silently read a table with column mapping as nulls; delta-rs's own scan
+    # knows it, and deletion vectors too.
     return pa.table(delta.scan())
 
 
@@ -148,7 +155,10 @@ def run(
     query: str,
     parameters: list[Any] | dict[str, Any] | None = None,
 ) -> duckdb.DuckDBPyConnection:
-    """Execute a query. Raises QueryError (exit code 2) that names the tables or columns there are."""
+    """Execute a query.
+
+    Raises QueryError (exit code 2) that names the tables or columns there are.
+    """
     import duckdb
 
     try:
@@ -158,14 +168,19 @@ def run(
 
 
 def last_loads(lake: duckdb.DuckDBPyConnection, cluster: str) -> str:
-    """The rows of broker_loads of a cluster's last round with a report, to select from; the cluster is the query's $1.
+    """The rows of broker_loads of a cluster's last round with a report, to select from; the cluster
+    is the query's $1.
 
-    The round's number stands in it: of the large files, which say what they hold, only the one is read that has it.
+    The round's number stands in it: of the large files, which say what they hold, only the one is
+    read that has it.
     """
     (last,) = records(
         run(lake, "SELECT max(log_seq) AS log_seq FROM broker_loads WHERE cluster = $1", [cluster])
     )
-    return f"(SELECT * FROM broker_loads WHERE cluster = $1 AND log_seq = {-1 if last['log_seq'] is None else int(last['log_seq'])})"
+    return (
+        "(SELECT * FROM broker_loads WHERE cluster = $1 AND log_seq = "
+        f"{-1 if last['log_seq'] is None else int(last['log_seq'])})"
+    )
 
 
 _LAST_ROUNDS = "(SELECT cluster, max(log_seq) AS log_seq FROM broker_loads GROUP BY cluster)"
@@ -240,7 +255,8 @@ def columns(lake: duckdb.DuckDBPyConnection, query: str, parameters: dict[str, A
 
 
 def _explain(query: str, error: Exception) -> str:
-    """DuckDB's own words, and the columns of the tables that the query names, or the tables when it names none."""
+    """DuckDB's own words, and the columns of the tables that the query names, or the tables when it
+    names none."""
     import duckdb
 
     from lb_stream.contracts.columns.times import SUFFIX
@@ -248,7 +264,10 @@ def _explain(query: str, error: Exception) -> str:
 
     text = str(error).strip()
     if isinstance(error, duckdb.PermissionException):
-        return f"{text.splitlines()[0]}: a query reads the tables, no other file, and writes none (--format csv prints rows)"
+        return (
+            f"{text.splitlines()[0]}: a query reads the tables, no other file, and writes none "
+            "(--format csv prints rows)"
+        )
     named = [
         name
         for spec in TABLES
@@ -266,7 +285,10 @@ def _explain(query: str, error: Exception) -> str:
 
 
 def _columns(name: str) -> str:
-    return f"{name} has: {', '.join(column for column, *_ in described(name))} (what each is: lbctl sql --describe {name})"
+    return (
+        f"{name} has: {', '.join(column for column, *_ in described(name))} (what each is: "
+        f"lbctl sql --describe {name})"
+    )
 
 
 def _tables() -> str:

@@ -82,7 +82,8 @@ def why_taken_out(rule: str) -> str:
 
 
 def place_of(rule: str) -> str:
-    """What a refusing rule keeps a bundle by: one of PLACES; empty: nothing is kept, or nobody knows the rule."""
+    """What a refusing rule keeps a bundle by: one of PLACES; empty: nothing is kept, or nobody
+    knows the rule."""
     known = _known(REFUSES, rule)
     return known.place if known is not None else ""
 

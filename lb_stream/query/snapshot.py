@@ -89,7 +89,11 @@ _TIMINGS = f"""
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The tables at one moment. `timings` is empty without batches; its figures are medians in ms, `lag_records` that of the last."""
+    """The tables at one moment.
+
+    `timings` is empty without batches; its figures are medians in ms, `lag_records` that of the
+    last.
+    """
 
     clusters: Rows
     brokers: Rows

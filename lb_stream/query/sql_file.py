@@ -49,7 +49,10 @@ def _value(text: str) -> Any:
 
 
 def with_parameters(query: str, values: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The query in DuckDB's form, and the values that it needs. Raises QueryError for one that is missing, or that nobody asks for."""
+    """The query in DuckDB's form, and the values that it needs.
+
+    Raises QueryError for one that is missing, or that nobody asks for.
+    """
     needed: list[str] = []
 
     def named(token: re.Match[str]) -> str:
@@ -61,12 +64,14 @@ def with_parameters(query: str, values: dict[str, Any]) -> tuple[str, dict[str, 
     text = _TOKEN.sub(named, query)
     if missing := [name for name in dict.fromkeys(needed) if name not in values]:
         raise QueryError(
-            f"the query has parameters that were not given: {' '.join(f'--param {name}=…' for name in missing)}",
+            "the query has parameters that were not given: "
+            f"{' '.join(f'--param {name}=…' for name in missing)}",
             code=2,
         )
     if unused := [name for name in values if name not in needed]:
         raise QueryError(
-            f"the query has no parameter {', '.join(unused)}: it has {', '.join(dict.fromkeys(needed)) or 'none'}",
+            f"the query has no parameter {', '.join(unused)}: it has "
+            f"{', '.join(dict.fromkeys(needed)) or 'none'}",
             code=2,
         )
     return text, values

@@ -1,4 +1,5 @@
-"""The facts that `query.health` judges, from what is there without the job: tables, its process, its ticks in Kafka, the disk."""
+"""The facts that `query.health` judges, from what is there without the job: tables, its process,
+its ticks in Kafka, the disk."""
 
 from __future__ import annotations
 
@@ -46,17 +47,26 @@ if TYPE_CHECKING:
 DEMO_END_FILE = "ended.json"
 """Beside a demo's tables, once it has ended: when (ms since the epoch), and how."""
 LATELY_MS = 3_600_000
-"""A dead broker counts as missing if it was heard less than this before the last round; otherwise it is gone."""
+"""A dead broker counts as missing if it was heard less than this before the last round; otherwise
+it is gone."""
 
-_LEADER = "SELECT pipeline, epoch, host, pid, since_ms FROM leaders ORDER BY epoch DESC, since_ms DESC LIMIT 1"
-_BATCH = "SELECT max(started_ms) AS started_ms, arg_max(lag_records, started_ms) AS lag_records FROM batches"
+_LEADER = (
+    "SELECT pipeline, epoch, host, pid, since_ms FROM leaders ORDER BY epoch DESC, since_ms "
+    "DESC LIMIT 1"
+)
+_BATCH = (
+    "SELECT max(started_ms) AS started_ms, arg_max(lag_records, started_ms) AS lag_records "
+    "FROM batches"
+)
 _OWNED = "SELECT cluster, owner, bundle FROM bundle_averages WHERE list_contains($1, owner)"
 
 
 def newest_loads(*columns: str, where: str = "true") -> str:
-    """The query for the newest row of each broker in broker_loads: cluster, broker, and these columns.
+    """The query for the newest row of each broker in broker_loads: cluster, broker, and these
+    columns.
 
-    It holds a row for each broker and not the table's, which are as many as rounds times brokers: a window function would sort them all.
+    It holds a row for each broker and not the table's, which are as many as rounds times brokers: a
+    window function would sort them all.
     """
     told = ", ".join(f"'{name}': {name}" for name in columns)
     newest = f"unnest(arg_max({{{told}}}, {{'log_seq': log_seq, 'seq': seq}}))"
@@ -66,7 +76,8 @@ def newest_loads(*columns: str, where: str = "true") -> str:
 
 
 def gather(tables: Store, settings: Settings, bootstrap: str) -> Facts:
-    """Everything: also whether a job on another machine runs, and whether Kafka answers at `bootstrap`."""
+    """Everything: also whether a job on another machine runs, and whether Kafka answers at
+    `bootstrap`."""
     facts = gather_from(None, tables, settings)
     with suppress(QueryError), open_lake(tables) as lake:  # no table is there yet
         facts = gather_from(lake, tables, settings)
@@ -143,9 +154,17 @@ def _job(lake: Lake, settings: Settings) -> JobFacts:
     (batch,) = records(run(lake, _BATCH))
     running, seen = _process(leader)
     return JobFacts(
-        leader.pipeline, leader.epoch, leader.host, leader.pid, leader.since_ms, running, seen,
-        batch["started_ms"], batch["lag_records"], ticks,
-    )  # fmt: skip
+        leader.pipeline,
+        leader.epoch,
+        leader.host,
+        leader.pid,
+        leader.since_ms,
+        running,
+        seen,
+        batch["started_ms"],
+        batch["lag_records"],
+        ticks,
+    )
 
 
 def _process(leader: Leader) -> tuple[bool | None, str]:
@@ -157,7 +176,8 @@ def _process(leader: Leader) -> tuple[bool | None, str]:
 
 
 def with_kafka(facts: Facts, settings: Settings) -> Facts:
-    """The facts with whether Kafka answers, and when the clock of a job on another machine ticked last.
+    """The facts with whether Kafka answers, and when the clock of a job on another machine ticked
+    last.
 
     Raises Refusal when Kafka doesn't tell us.
     """

@@ -1,4 +1,5 @@
-"""A shedder's own numbers about a broker against its limit, from tables and its memory: why it does, or doesn't, shed from it."""
+"""A shedder's own numbers about a broker against its limit, from tables and its memory: why it
+does, or doesn't, shed from it."""
 
 from __future__ import annotations
 
@@ -23,7 +24,10 @@ class Numbers(NamedTuple):
 def numbers(
     strategy: str, config: Any, remembered: Mapping[str, Any], loads: Loads, broker: str
 ) -> Numbers | None:
-    """The numbers about a broker; None where its load isn't known. For a plug-in's strategy: its usage against the mean."""
+    """The numbers about a broker; None where its load isn't known.
+
+    For a plug-in's strategy: its usage against the mean.
+    """
     mine = next((row for row in loads if row["broker"] == broker), None)
     if mine is None or mine["usage_ratio"] is None:
         return None
@@ -47,7 +51,10 @@ def _above_average(
     saw, average = smoothed[mine["broker"]], fmean(smoothed.values())
     limit = average + config.threshold
     place = "not below" if saw >= limit else "below"
-    told = f"{_usage(saw)} smoothed usage, {place} {_usage(limit)}: the average of {_usage(average)} and the threshold"
+    told = (
+        f"{_usage(saw)} smoothed usage, {place} {_usage(limit)}: the average of "
+        f"{_usage(average)} and the threshold"
+    )
     return Numbers(told, saw >= limit and average > 0.0)
 
 
@@ -56,7 +63,8 @@ def _overloaded(
 ) -> Numbers:
     saw, limit = mine["usage_ratio"], config.overloaded_threshold_percent / 100
     return Numbers(
-        f"{_usage(saw)} usage, {'not below' if saw >= limit else 'below'} the limit of {_usage(limit)}",
+        f"{_usage(saw)} usage, {'not below' if saw >= limit else 'below'} the limit of "
+        f"{_usage(limit)}",
         saw >= limit,
     )
 
@@ -77,7 +85,10 @@ def _uniform(
     lowest = [min(column) for column in columns]
     least_rate, least_flow = (least if least > NEARLY_ZERO else 1.0 for least in lowest)
     apart, times = 100 * (max(rate) - least_rate) / least_rate, max(flow) / least_flow
-    told = f"the busiest broker has {apart:.0f}% more messages than the idlest (limit {config.rate_difference_percent:g}%) "
+    told = (
+        f"the busiest broker has {apart:.0f}% more messages than the idlest (limit "
+        f"{config.rate_difference_percent:g}%) "
+    )
     told += f"and {times:.2f} times its throughput (limit {config.throughput_multiplier:g})"
     by_rate = apart > config.rate_difference_percent > 0
     by_flow = times > config.throughput_multiplier > 0

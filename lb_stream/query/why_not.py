@@ -1,6 +1,8 @@
-"""Why nothing happens to a bundle, or why a broker stays hot: all possible reasons as of now, in order of precedence.
+"""Why nothing happens to a bundle, or why a broker stays hot: all possible reasons as of now, in
+order of precedence.
 
-Drain, operators, suspension, limits, policies, what is waited for, then the strategy's own numbers against its limit.
+Drain, operators, suspension, limits, policies, what is waited for, then the strategy's own numbers
+against its limit.
 """
 
 from __future__ import annotations
@@ -239,7 +241,8 @@ def _known(lake: Lake, bundle: str, cluster: str | None) -> Row:
         return found[0]
     if found:
         raise QueryError(
-            f"{bundle} is in {', '.join(row['cluster'] for row in found)}: say which, --cluster NAME",
+            f"{bundle} is in {', '.join(row['cluster'] for row in found)}: say which, --cluster "
+            "NAME",
             code=2,
         )
     ended = [
@@ -257,7 +260,8 @@ def _known(lake: Lake, bundle: str, cluster: str | None) -> Row:
             code=2,
         )
     raise QueryError(
-        f'no report names {bundle}: lbctl sql "select bundle from bundle_averages" lists those that are known',
+        f'no report names {bundle}: lbctl sql "select bundle from bundle_averages" lists those '
+        "that are known",
         code=2,
     )
 

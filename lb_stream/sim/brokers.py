@@ -55,7 +55,8 @@ class SimBroker:
         return bundle_stats(self._cluster, self._name, self._clock())
 
     def topics(self, bundle: str) -> Topics:
-        """The topics of a bundle: evenly spread over its range, each with the same part of its traffic."""
+        """The topics of a bundle: evenly spread over its range, each with the same part of its
+        traffic."""
         _, lower, upper = parse_bundle(bundle)
         count, load = (
             int(self._cluster.model.topics[self._cluster.row(bundle)]),
@@ -79,12 +80,18 @@ class SimBroker:
         self._cluster.release(self._name, bundle)
 
     def acquire(self, bundle: str) -> None:
-        """Serve a bundle. Raises KeyError when the cluster has no such bundle, Refused when another broker serves it."""
+        """Serve a bundle.
+
+        Raises KeyError when the cluster has no such bundle, Refused when another broker serves it.
+        """
         if not self._cluster.acquire(self._name, bundle) and not self.owns(bundle):
             raise Refused(f"{bundle} is served by another broker")
 
     def give_up(self, bundle: str) -> None:
-        """Stop serving a bundle that another broker owns now. Raises KeyError when it is not served here."""
+        """Stop serving a bundle that another broker owns now.
+
+        Raises KeyError when it is not served here.
+        """
         self._cluster.release(self._name, bundle)
 
     def split(
@@ -94,9 +101,15 @@ class SimBroker:
         _algorithm: str,
         _unload_children: bool = False,
     ) -> None:
-        """Serve a bundle's children instead of it; without boundaries its halves. Raises KeyError or ValueError when that can't be."""
+        """Serve a bundle's children instead of it; without boundaries its halves.
+
+        Raises KeyError or ValueError when that can't be.
+        """
         self._cluster.split(self._name, bundle, boundaries)
 
     def merge(self, bundles: Sequence[str], merged: str) -> None:
-        """Serve one bundle instead of these neighbours. Raises KeyError or ValueError when that can't be."""
+        """Serve one bundle instead of these neighbours.
+
+        Raises KeyError or ValueError when that can't be.
+        """
         self._cluster.merge(self._name, bundles, merged)

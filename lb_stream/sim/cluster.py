@@ -1,7 +1,9 @@
-"""A cluster that is played beside a real Kafka: the model under its brokers' and bundles' names, in time since the epoch.
+"""A cluster that is played beside a real Kafka: the model under its brokers' and bundles' names, in
+time since the epoch.
 
-No clock and no chance of its own: the time is an argument (ms since the epoch), measurement noise follows from seed and time. The
-same calls give the same reports. Rates messages/s, throughputs bytes/s.
+No clock and no chance of its own: the time is an argument (ms since the epoch), measurement noise
+follows from seed and time. The same calls give the same reports. Rates messages/s, throughputs
+bytes/s.
 """
 
 from __future__ import annotations
@@ -49,7 +51,8 @@ class _NoisyModel(ClusterModel):
         self.seed, self.noise_ratio = seed, noise_ratio
 
     def noise(self, t_s: float) -> tuple[Floats, Floats]:
-        """By what factor each bundle's load is mismeasured at that millisecond; cpu follows from it."""
+        """By what factor each bundle's load is mismeasured at that millisecond; cpu follows from
+        it."""
         drawn = np.random.default_rng([self.seed, round(t_s * 1000)]).normal(
             1.0, self.noise_ratio, len(self.names)
         )
@@ -114,7 +117,9 @@ class SimCluster:
             raise KeyError(bundle)
 
     def acquire(self, broker: str, bundle: str) -> bool:
-        """The broker serves a bundle from now on. One of a new namespace is idle: no topic, no traffic. False: somebody serves it.
+        """The broker serves a bundle from now on.
+
+        One of a new namespace is idle: no topic, no traffic. False: somebody serves it.
 
         Raises KeyError for a bundle that the cluster does not have, of a namespace that it has.
         """
@@ -133,10 +138,12 @@ class SimCluster:
         self._row = self._row | {bundle: len(self._row)}
 
     def split(self, broker: str, bundle: str, boundaries: Sequence[int] = ()) -> None:
-        """The broker serves a bundle's children instead of it: cut at the boundaries, or into halves. The bundle is no more.
+        """The broker serves a bundle's children instead of it: cut at the boundaries, or into
+        halves. The bundle is no more.
 
-        Each child carries the part of its load, topics and clients that its range is of the bundle's, and moves with the same workload.
-        Raises KeyError for a bundle that is not served here, ValueError for boundaries that are not strictly inside it.
+        Each child carries the part of its load, topics and clients that its range is of the
+        bundle's, and moves with the same workload. Raises KeyError for a bundle that is not served
+        here, ValueError for boundaries that are not strictly inside it.
         """
         parent = parse_bundle(bundle)
         found = cut(parent, boundaries or (parent.lower + (parent.upper - parent.lower) // 2,))
@@ -153,9 +160,11 @@ class SimCluster:
         self._row = {name: row for row, name in enumerate(self.model.names)}
 
     def merge(self, broker: str, bundles: Sequence[str], merged: str) -> None:
-        """The broker serves one bundle instead of two neighbours, which are no more: it carries what both carry.
+        """The broker serves one bundle instead of two neighbours, which are no more: it carries
+        what both carry.
 
-        Raises KeyError for a bundle that is not served here, ValueError for bundles that don't make the merged one.
+        Raises KeyError for a bundle that is not served here, ValueError for bundles that don't make
+        the merged one.
         """
         (namespace, lower, end), (other, begin, upper) = sorted(map(parse_bundle, bundles))
         if (namespace, end) != (other, begin) or parse_bundle(merged) != (namespace, lower, upper):
@@ -184,7 +193,8 @@ class SimCluster:
         return max(0.0, (now_ms - self.start_ms) / 1000)
 
     def note_report(self, broker: str, now_ms: int) -> tuple[list[str], list[str], int]:
-        """A report is being made: (bundles gained, bundles lost since the last one, its time, which never goes back)."""
+        """A report is being made: (bundles gained, bundles lost since the last one, its time, which
+        never goes back)."""
         before, reported_ms = self._reported[broker]
         owned = frozenset(self.owned(broker))
         self._reported[broker] = owned, max(now_ms, reported_ms)
@@ -192,7 +202,10 @@ class SimCluster:
 
 
 def max_over_mean(throughputs: Iterable[float]) -> float:
-    """How uneven brokers are: the greatest throughput over the mean. 1 when all are equal, or nothing flows."""
+    """How uneven brokers are: the greatest throughput over the mean.
+
+    1 when all are equal, or nothing flows.
+    """
     values = list(throughputs)
     total = sum(values)
     return max(values) * len(values) / total if total > 0 else 1.0

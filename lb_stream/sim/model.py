@@ -1,7 +1,9 @@
-"""The physics: who serves which bundle, what load that is, what each broker has to carry and what it measures. docs/simulation.md.
+"""The physics: who serves which bundle, what load that is, what each broker has to carry and what
+it measures. docs/simulation.md.
 
-One model for all that is only played: scenarios, and the brokers that agents run beside Kafka. Brokers and bundles are row numbers;
-rates messages/s, throughputs bytes/s, memory bytes, times seconds since the scenario's start.
+One model for all that is only played: scenarios, and the brokers that agents run beside Kafka.
+Brokers and bundles are row numbers; rates messages/s, throughputs bytes/s, memory bytes, times
+seconds since the scenario's start.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ COLUMNS = ("topics", "producers", "consumers", "heap")
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """What bundles are made of after splits and merges: of each part its bundle, the scenario's bundle it is of, and its share of that."""
+    """What bundles are made of after splits and merges: of each part its bundle, the scenario's
+    bundle it is of, and its share of that."""
 
     bundle: Ints
     of_scenarios: Ints
@@ -71,7 +74,8 @@ class _Parts:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What brokers see of themselves at one moment: less than is asked for, if that is more than they have."""
+    """What brokers see of themselves at one moment: less than is asked for, if that is more than
+    they have."""
 
     loads: Floats  # LOADS × bundles, 0 for those that nobody serves
     sums: Floats  # LOADS × brokers
@@ -79,7 +83,10 @@ class Measured:
 
 
 class ClusterModel:
-    """A cluster between two moments. `owner`: of each bundle the broker that serves it, -1: nobody."""
+    """A cluster between two moments.
+
+    `owner`: of each bundle the broker that serves it, -1: nobody.
+    """
 
     def __init__(self, scenario: Scenario) -> None:
         """As the scenario begins."""
@@ -126,7 +133,10 @@ class ClusterModel:
         return True
 
     def replace(self, bundle: int, names: Sequence[str], shares: Sequence[float]) -> None:
-        """The bundle is served in parts from now on, by the same broker. `shares` of its load, topics and clients; they add up to 1."""
+        """The bundle is served in parts from now on, by the same broker.
+
+        `shares` of its load, topics and clients; they add up to 1.
+        """
         parts = self._parts or _Parts.of(len(self.names))
         edges = np.concatenate([[0.0], np.cumsum(shares)])
         edges[-1] = 1.0
@@ -145,7 +155,8 @@ class ClusterModel:
         self._tick = -1
 
     def merge(self, bundle: int, other: int, name: str) -> None:
-        """The two bundles are served as one from now on, by the broker of the first: it carries what both carry."""
+        """The two bundles are served as one from now on, by the broker of the first: it carries
+        what both carry."""
         self._parts = (self._parts or _Parts.of(len(self.names))).merge(bundle, other)
         for column in COLUMNS:
             values = getattr(self, column).copy()
@@ -183,7 +194,8 @@ class ClusterModel:
         return np.stack([np.bincount(who, row[served], count) for row in loads])
 
     def demand(self, sums: Floats) -> dict[str, Floats]:
-        """Of each resource, what is asked for relative to what there is: more than 1 is more than there is."""
+        """Of each resource, what is asked for relative to what there is: more than 1 is more than
+        there is."""
         brokers = self.scenario.brokers
         serving = np.bincount(self.owner[self.owner >= 0], minlength=len(brokers)) > 0
         heap = np.bincount(self.owner[self.owner >= 0], self.heap[self.owner >= 0], len(brokers))

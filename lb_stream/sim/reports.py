@@ -1,4 +1,7 @@
-"""What a broker of the model reports, in the documented JSON forms. Every field follows from the measured loads."""
+"""What a broker of the model reports, in the documented JSON forms.
+
+Every field follows from the measured loads.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,9 @@ CPU_PER_MESSAGE_RATE = 0.025
 def make_report(
     cluster: SimCluster, broker: str, now_ms: int, form: ReportForm = "modular"
 ) -> dict[str, Any]:
-    """The broker's load report now, as a JSON object. Gains and losses are those since its last report.
+    """The broker's load report now, as a JSON object.
+
+    Gains and losses are those since its last report.
 
     The extensible manager's load data are made from the modular form: see `make_load_data`.
     """

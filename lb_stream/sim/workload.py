@@ -1,4 +1,5 @@
-"""The small clusters that the demo and the tests run: some brokers, bundles dealt to them in turn, and how their load moves."""
+"""The small clusters that the demo and the tests run: some brokers, bundles dealt to them in turn,
+and how their load moves."""
 
 from __future__ import annotations
 
@@ -41,10 +42,12 @@ def small_scenario(
     seed: int = 1,
     at_s: float = 0.0,
 ) -> Scenario:
-    """A cluster whose bundles differ by chance. A hot spot begins after `at_s`; from then on load stays as it is.
+    """A cluster whose bundles differ by chance.
 
-    Sizes are such that an average broker's cpu is at 25 % under base load, whatever the numbers are. Raises KeyError for a workload that
-    there isn't.
+    A hot spot begins after `at_s`; from then on load stays as it is.
+
+    Sizes are such that an average broker's cpu is at 25 % under base load, whatever the numbers
+    are. Raises KeyError for a workload that there isn't.
     """
     chance = random.Random(f"cluster:{seed}")
     shapes = [
@@ -92,14 +95,29 @@ def small(
     loads: NDArray[np.float64],
     at_s: float = 0.0,
 ) -> Scenario:
-    """A scenario without an end: its loads (LOADS × bundles × 1 or 2) stay; where there are two, the second begins at `at_s`."""
+    """A scenario without an end: its loads (LOADS × bundles × 1 or 2) stay; where there are two,
+    the second begins at `at_s`."""
     steps = loads.shape[2]
     return Scenario(
-        name="small", why="A small cluster to look at.", tick_s=at_s if steps > 1 else 1.0, ticks=steps, load_step_ticks=1,
-        noise_step_ticks=1, noise_unit=0.0, report_interval_s=1.0, report_delay_s=0.0, move=MoveTimes(0.0, 0.0, 0.0), judge_from_s=0.0,
-        settled_from_s=0.0, brokers=brokers, bundles=bundles, events=(), faults=(), policies=ScenarioPolicies(),
+        name="small",
+        why="A small cluster to look at.",
+        tick_s=at_s if steps > 1 else 1.0,
+        ticks=steps,
+        load_step_ticks=1,
+        noise_step_ticks=1,
+        noise_unit=0.0,
+        report_interval_s=1.0,
+        report_delay_s=0.0,
+        move=MoveTimes(0.0, 0.0, 0.0),
+        judge_from_s=0.0,
+        settled_from_s=0.0,
+        brokers=brokers,
+        bundles=bundles,
+        events=(),
+        faults=(),
+        policies=ScenarioPolicies(),
         loads=loads.astype(np.float32),
-    )  # fmt: skip
+    )
 
 
 def brokers_of(count: int) -> ScenarioBrokers:
@@ -130,7 +148,8 @@ def _heap(topics: NDArray[np.int64]) -> NDArray[np.int64]:
 def factors(
     workload: str, brokers: int, bundles: int, seed: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """What each bundle carries, relative to its base load, before the workload's moment and from then on. Raises KeyError."""
+    """What each bundle carries, relative to its base load, before the workload's moment and from
+    then on. Raises KeyError."""
     steady, hot = np.ones(bundles), np.where(np.arange(bundles) % brokers == 0, HOT_FACTOR, 1.0)
     skewed = _zipf(bundles, seed)
     return {"steady": (steady, steady), "skewed": (skewed, skewed), "hot_spot": (steady, hot)}[
@@ -141,8 +160,8 @@ def factors(
 def _zipf(bundles: int, seed: int, exponent: float = 0.6) -> NDArray[np.float64]:
     """Zipf's law, dealt to the bundles by chance; the mean factor is 1.
 
-    With exponent 0.6 the greatest of 96 bundles carries 7 % of the cluster's load; with 1.0 it would be 19 %, more than a
-    sixth: no balancer could then even out six brokers.
+    With exponent 0.6 the greatest of 96 bundles carries 7 % of the cluster's load; with 1.0 it
+    would be 19 %, more than a sixth: no balancer could then even out six brokers.
     """
     weights = [(rank + 1) ** -exponent for rank in range(bundles)]
     random.Random(f"skewed:{seed}").shuffle(weights)
@@ -151,7 +170,8 @@ def _zipf(bundles: int, seed: int, exponent: float = 0.6) -> NDArray[np.float64]
 
 
 def bundle_names(count: int) -> tuple[str, ...]:
-    """`shop/app-07/0x40000000_0x80000000` and so on: four even ranges in each namespace; the last namespace may have fewer."""
+    """`shop/app-07/0x40000000_0x80000000` and so on: four even ranges in each namespace; the last
+    namespace may have fewer."""
     names: list[str] = []
     for first in range(0, count, BUNDLES_PER_NAMESPACE):
         ranges = min(BUNDLES_PER_NAMESPACE, count - first)

@@ -1,8 +1,10 @@
-"""Addresses of folders, and how each of the libraries that read and write there spells them and their options.
+"""Addresses of folders, and how each of the libraries that read and write there spells them and
+their options.
 
-Options are given once, under the names that object_store has for them (aws_endpoint, google_service_account, azure_storage_account_key):
-delta-rs and obstore take them as they are; Hadoop's s3a, abfs and gs get those that it needs under its own names. Options that begin with
-`fs.` are Hadoop's alone.
+Options are given once, under the names that object_store has for them (aws_endpoint,
+google_service_account, azure_storage_account_key): delta-rs and obstore take them as they are;
+Hadoop's s3a, abfs and gs get those that it needs under its own names. Options that begin with `fs.`
+are Hadoop's alone.
 """
 
 from __future__ import annotations
@@ -31,7 +33,10 @@ OBJECTS = {
 }
 """Scheme as it is given → as object_store knows it."""
 _AS_HADOOP = {"s3": "s3a", "wasb": "abfss", "wasbs": "abfss", "abfs": "abfss"}
-_EXPECTED = "a folder's path, or an address that begins with file://, s3://, s3a://, gs://, abfss:// or wasbs://"
+_EXPECTED = (
+    "a folder's path, or an address that begins with file://, s3://, s3a://, gs://, "
+    "abfss:// or wasbs://"
+)
 _URI = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*)://([^/]*)(/.*)?$")
 
 _S3A = {
@@ -49,10 +54,11 @@ _S3A_WAYS = {
     "fs.s3a.performance.flags": "create,delete,mkdir",
     "fs.s3a.input.stream.type": "classic",
 }
-"""How s3a works unless options say otherwise: nobody else makes folders where it makes files, so it needn't look; small files are read by
-one request, without the library for large ones."""
+"""How s3a works unless options say otherwise: nobody else makes folders where it makes files, so it
+needn't look; small files are read by one request, without the library for large ones."""
 S3A_CHECKPOINTS = "lb_stream.ConditionalCheckpoints"
-"""conf/checkpoints.scala: a file of Spark's checkpoint is one PUT or none at all, on a condition where it must be new."""
+"""conf/checkpoints.scala: a file of Spark's checkpoint is one PUT or none at all, on a condition
+where it must be new."""
 
 
 class AddressError(SettingError):
@@ -61,7 +67,8 @@ class AddressError(SettingError):
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A folder: its scheme as given, its authority (bucket, container@account), its path without a slash at its end."""
+    """A folder: its scheme as given, its authority (bucket, container@account), its path without a
+    slash at its end."""
 
     scheme: str
     authority: str
@@ -98,7 +105,8 @@ class Address:
 
     @property
     def _native_authority(self) -> str:
-        """Hadoop's old wasb addresses name the account's blob service; what is there is read at its file service."""
+        """Hadoop's old wasb addresses name the account's blob service; what is there is read at its
+        file service."""
         return (
             self.authority.replace(".blob.", ".dfs.")
             if self.scheme in ("wasb", "wasbs")
@@ -111,7 +119,10 @@ class Address:
 
 
 def parse(place: str, setting: str) -> Address:
-    """Read the address that a setting gives; a path of this machine is made absolute. Raises AddressError."""
+    """Read the address that a setting gives; a path of this machine is made absolute.
+
+    Raises AddressError.
+    """
     if (found := _URI.match(place)) is None:
         if not place or "://" in place:
             raise AddressError(setting, place, _EXPECTED)
@@ -128,7 +139,10 @@ def parse(place: str, setting: str) -> Address:
     if not authority:
         raise AddressError(setting, place, f"{scheme}://BUCKET/FOLDER")
     if "@" in authority and OBJECTS.get(scheme) in ("s3", "gs"):
-        where = "in [stream.store_options], or the variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        where = (
+            "in [stream.store_options], or the variables AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY"
+        )
         raise AddressError(
             setting, f"{scheme}://…@…", f"{scheme}://BUCKET/FOLDER, and keys {where}"
         )
@@ -150,7 +164,9 @@ def delta_options(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def hadoop_options(options: Mapping[str, str], scheme: str = "") -> dict[str, str]:
-    """Options of Hadoop's own file systems. `scheme`: of the address in question, as Hadoop spells it.
+    """Options of Hadoop's own file systems.
+
+    `scheme`: of the address in question, as Hadoop spells it.
 
     s3a doesn't look for an endpoint in the environment, where the other libraries find it.
     """
@@ -170,7 +186,8 @@ def hadoop_options(options: Mapping[str, str], scheme: str = "") -> dict[str, st
 
 
 def plain_http(options: Mapping[str, str]) -> bool:
-    """Whether the endpoint is asked without TLS; the environment counts where no option says otherwise."""
+    """Whether the endpoint is asked without TLS; the environment counts where no option says
+    otherwise."""
     of_environment = _of_environment("AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ALLOW_HTTP")
     by_name = {_bare(name): str(value) for name, value in {**of_environment, **options}.items()}
     said = by_name.get("allow_http")

@@ -18,7 +18,8 @@ _WRITTEN_AT_ONCE = 1 << 20
 
 
 class LocalBackend:
-    """A file is written under another name, synced, then linked (if it must be new) or renamed; then its folder is synced."""
+    """A file is written under another name, synced, then linked (if it must be new) or renamed;
+    then its folder is synced."""
 
     def put(
         self, path: str, content: bytes | pa.Buffer, absent: bool, durable: bool = True
@@ -37,7 +38,8 @@ class LocalBackend:
         return self._draft(path, durable)
 
     def _draft(self, path: str, durable: bool) -> LocalDraft:
-        new = f"{path}.{uuid.uuid4().hex[:12]}.new"  # what a crash leaves behind begins as its file does: whoever sweeps that finds it
+        # what a crash leaves behind begins as its file does: whoever sweeps that finds it
+        new = f"{path}.{uuid.uuid4().hex[:12]}.new"
         try:
             out = pa.output_stream(new, compression=None, buffer_size=_WRITTEN_AT_ONCE)
         except FileNotFoundError:

@@ -173,7 +173,8 @@ def _entry(found: Any) -> Entry:
 
 @contextmanager
 def _as_os_error() -> Iterator[None]:
-    """The library's own errors as the system's, in one line: what it says further is about its own source."""
+    """The library's own errors as the system's, in one line: what it says further is about its own
+    source."""
     try:
         yield
     except (PermissionDeniedError, UnauthenticatedError) as error:

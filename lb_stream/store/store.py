@@ -1,4 +1,5 @@
-"""A folder in which things are kept, wherever it is: written whole or not at all, read whole or by range, listed, deleted."""
+"""A folder in which things are kept, wherever it is: written whole or not at all, read whole or by
+range, listed, deleted."""
 
 from __future__ import annotations
 
@@ -27,9 +28,12 @@ Options = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """A folder and the options by which it is reached. A plain value: it can be pickled and told to tasks.
+    """A folder and the options by which it is reached.
 
-    Names are paths below the folder. What is read and isn't there raises FileNotFoundError, other trouble OSError.
+    A plain value: it can be pickled and told to tasks.
+
+    Names are paths below the folder. What is read and isn't there raises FileNotFoundError, other
+    trouble OSError.
     """
 
     address: Address
@@ -81,25 +85,30 @@ class Store:
 
     @property
     def checkpoint_manager(self) -> str | None:
-        """The class by which Spark writes a checkpoint's files here; None: the one that conf/spark-defaults.conf names."""
+        """The class by which Spark writes a checkpoint's files here; None: the one that
+        conf/spark-defaults.conf names."""
         return S3A_CHECKPOINTS if self.for_hadoop.startswith("s3a://") else None
 
     def put_if_absent(self, name: str, content: bytes | pa.Buffer, durable: bool = True) -> bool:
-        """Write a file that isn't there yet. False: it is there, and stays as it is. Of several who try at once, one succeeds.
+        """Write a file that isn't there yet.
+
+        False: it is there, and stays as it is. Of several who try at once, one succeeds.
 
         `durable` as for `put`.
         """
         return self._backend.put(self._path(name), content, absent=True, durable=durable)
 
     def put(self, name: str, content: bytes | pa.Buffer, durable: bool = True) -> None:
-        """Write a file, or put it in the place of the one there: a reader sees the old one or the new one.
+        """Write a file, or put it in the place of the one there: a reader sees the old one or the
+        new one.
 
         `durable`: it is safe on disk when this returns.
         """
         self._backend.put(self._path(name), content, absent=False, durable=durable)
 
     def begin(self, name: str, durable: bool = True) -> Draft:
-        """A file that is written piece by piece: it is there once the draft is closed, unless there is one of that name already."""
+        """A file that is written piece by piece: it is there once the draft is closed, unless there
+        is one of that name already."""
         return self._backend.begin(self._path(name), durable)
 
     def get(self, name: str) -> pa.Buffer:
@@ -114,7 +123,10 @@ class Store:
             return None
 
     def get_range(self, name: str, begin: int, length: int) -> pa.Buffer:
-        """A part of a file; less where the file ends before. Of a local one only those pages are read that are used."""
+        """A part of a file; less where the file ends before.
+
+        Of a local one only those pages are read that are used.
+        """
         return self._backend.get_range(self._path(name), begin, length)
 
     def open(self, name: str) -> IO[bytes] | pa.NativeFile:
@@ -155,7 +167,8 @@ def _backend(root: Address, options: Options) -> Backend:
     """One for each bucket and process: it keeps connections."""
     given: dict[str, Any] = dict(options)
     if root.kind == "local":
-        from lb_stream.store.local import LocalBackend  # noqa: PLC0415 (each brings libraries of its own)
+        # each brings libraries of its own
+        from lb_stream.store.local import LocalBackend  # noqa: PLC0415
 
         return LocalBackend()
     from lb_stream.store.objects import ObjectBackend  # noqa: PLC0415

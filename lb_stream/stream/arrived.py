@@ -52,7 +52,8 @@ class Arrived:
         return self.clock.now_ms
 
     def inputs(self, context: BatchContext) -> dict[str, Any]:
-        """What the log says that the round was given, beside its memory and its blocks; who acknowledged what is added later."""
+        """What the log says that the round was given, beside its memory and its blocks; who
+        acknowledged what is added later."""
         asks = [{"broker": broker, "payload": ask.to_json()} for broker, ask in self.asks]
         shadows = context.settings.shadows_of(self.cluster)
         of_shadows = (
@@ -96,7 +97,8 @@ class Arrived:
         }
 
     def merging(self, memory: Memory) -> dict[str, bool]:
-        """Whose agents can merge bundles by what heartbeats say, where that is not what is remembered."""
+        """Whose agents can merge bundles by what heartbeats say, where that is not what is
+        remembered."""
         said = {
             one["broker"]: '"merges":true' in one["payload"]
             for one in _of_kind(self.events, "heartbeat")
@@ -113,7 +115,10 @@ class Arrived:
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """How far a batch has read each partition, and what follows from that. `offsets`: topic → partition → first and last one read."""
+    """How far a batch has read each partition, and what follows from that.
+
+    `offsets`: topic → partition → first and last one read.
+    """
 
     seen: list[dict[str, Any]]
     now_ms: int

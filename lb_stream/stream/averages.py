@@ -1,6 +1,8 @@
-"""The stateful stage: one key for each shard of each large cluster, one for all small ones that Spark has put into a partition.
+"""The stateful stage: one key for each shard of each large cluster, one for all small ones that
+Spark has put into a partition.
 
-Brokers and bundles are Arrow blocks in files. A shard's state names its own; those of a cluster's only shard come named with its rows.
+Brokers and bundles are Arrow blocks in files. A shard's state names its own; those of a cluster's
+only shard come named with its rows.
 """
 
 from __future__ import annotations
@@ -46,18 +48,23 @@ from lb_stream.stream.task.processor import KeyState
 
 logger = logging.getLogger(__name__)
 
-SHARD_DDL = "cluster string, shard int, clock string, brokers string, names string, values string, events binary"
+SHARD_DDL = (
+    "cluster string, shard int, clock string, brokers string, names string, values string, "
+    "events binary"
+)
 
 TOGETHER = 1 << 16
 """Bundles of small clusters that are folded in one pass, or a few more."""
 
 
 class Folding:
-    """Folds what one task of a micro-batch brings into each shard, and tells where the shard's whole view is.
+    """Folds what one task of a micro-batch brings into each shard, and tells where the shard's
+    whole view is.
 
-    A cluster that leaves has neither state nor blocks after the batch, unless something is heard of it.
-    What a batch doesn't change isn't written again: an idle shard costs a look at its state. `settings_tag` names the settings
-    that the averages depend on, so that two runs of one batch with different ones don't write different files under one name.
+    A cluster that leaves has neither state nor blocks after the batch, unless something is heard of
+    it. What a batch doesn't change isn't written again: an idle shard costs a look at its state.
+    `settings_tag` names the settings that the averages depend on, so that two runs of one batch
+    with different ones don't write different files under one name.
     """
 
     def __init__(
@@ -83,10 +90,12 @@ class Folding:
         self._names = BlockWriter(self._checkpoint, f"{name}-names.arrow")
 
     def fold(self, key: Any, rows: Iterator[Row]) -> Iterator[Row]:
-        """All rows of one (cluster, shard) in this batch: one from each task that has read something of it.
+        """All rows of one (cluster, shard) in this batch: one from each task that has read
+        something of it.
 
-        Keys come in their order, and with the first one the clock: how far all tasks have read. Without one they have read nothing.
-        With it come the clusters of one shard, which need no state.
+        Keys come in their order, and with the first one the clock: how far all tasks have read.
+        Without one they have read nothing. With it come the clusters of one shard, which need no
+        state.
         """
         cluster, given = key[0], list(rows)
         if cluster == EVERYBODY:
@@ -101,11 +110,13 @@ class Folding:
             yield self._folded(cluster, given)
         elif any(row.first for row in given):
             raise RuntimeError(
-                f"the shard of {cluster} came before the clock: Spark no longer sorts what goes into a stateful stage"
+                f"the shard of {cluster} came before the clock: Spark no longer sorts what goes "
+                "into a stateful stage"
             )
 
     def _members(self, given: list[Row]) -> Iterator[Row]:
-        """What comes of clusters of one shard: they are folded together, as many at a time as make a large shard."""
+        """What comes of clusters of one shard: they are folded together, as many at a time as make
+        a large shard."""
         rows: dict[str, list[Row]] = {}
         for one in given:
             for member in from_bytes(one.members).to_pylist() if one.members is not None else ():
@@ -131,7 +142,10 @@ class Folding:
         return work
 
     def _done(self, works: list[_Work]) -> Iterator[Row]:
-        """Fold shards of different clusters together. If that fails, each is folded by itself: one cluster's trouble stays its own."""
+        """Fold shards of different clusters together.
+
+        If that fails, each is folded by itself: one cluster's trouble stays its own.
+        """
         alike: dict[FoldConfig, list[_Work]] = {}
         for work in works:
             if not work.failed:
@@ -156,7 +170,10 @@ class Folding:
             yield self._row(work)
 
     def _finish(self, work: _Work) -> None:
-        """Fold, unless that is done, and write. One cluster's trouble stays its own: its round will be an error round."""
+        """Fold, unless that is done, and write.
+
+        One cluster's trouble stays its own: its round will be an error round.
+        """
         if work.failed:
             return
         try:
@@ -215,7 +232,8 @@ class Folding:
                 )
             elif remembered is not None and remembered[0] != shards:
                 raise RuntimeError(
-                    f"the state was written for {remembered[0]} shards, now there are {shards}, and nothing was handed over"
+                    f"the state was written for {remembered[0]} shards, now there are {shards}, "
+                    "and nothing was handed over"
                 )
             elif remembered is not None:
                 work.shard, work.trouble = _kept(lambda: read_shard(self._files, remembered[1:]))
@@ -230,7 +248,8 @@ class Folding:
         return self._row(work)
 
     def _read(self, reference: str) -> pa.Table:
-        """A block of what one task has decoded for many shards of this partition: it is opened once."""
+        """A block of what one task has decoded for many shards of this partition: it is opened
+        once."""
         if reference not in self._blocks:
             self._blocks[reference] = read_block(self._checkpoint, reference)
         return self._blocks[reference]
@@ -276,12 +295,17 @@ class BlockLost(RuntimeError):
 
 
 def _kept(read: Callable[[], Shard]) -> tuple[Shard, BlockLost | None]:
-    """A shard's state. If its file can't be read: an empty shard and the reason; the next reports fill it, as after a new checkpoint."""
+    """A shard's state.
+
+    If its file can't be read: an empty shard and the reason; the next reports fill it, as after a
+    new checkpoint.
+    """
     try:
         return read(), None
     except (FileNotFoundError, pa.ArrowInvalid) as error:
         lost = BlockLost(
-            f"{error}. This round decides nothing; the shard begins anew, averages and owners come back with the next full reports"
+            f"{error}. This round decides nothing; the shard begins anew, averages and owners come "
+            "back with the next full reports"
         )
         logger.warning("%s", lost)
         return Shard.empty(), lost
@@ -298,12 +322,14 @@ def read_shard(checkpoint: Store | OpenFiles, blocks: Iterable[str]) -> Shard:
 
 
 def names_block(names: pa.ChunkedArray) -> pa.Table:
-    """A block of bundle names, each with its hash: a shard that takes bundles over reads the hash there."""
+    """A block of bundle names, each with its hash: a shard that takes bundles over reads the hash
+    there."""
     return pa.table({"name": names, "hash": pa.array(name_hashes(names), pa.uint32())})
 
 
 def hand_over(checkpoint: Store, before: list[Blocks], number: int, shards: int) -> Shard:
-    """What one of `shards` new shards takes over from the old ones: the bundles whose name's hash makes them its own."""
+    """What one of `shards` new shards takes over from the old ones: the bundles whose name's hash
+    makes them its own."""
     least = min(
         len(before), shards
     )  # both are powers of two: a bundle's new and old number agree modulo the lesser
@@ -321,7 +347,8 @@ def hand_over(checkpoint: Store, before: list[Blocks], number: int, shards: int)
 
 
 def one_clock(seen: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """What several tasks have read of each partition, as one entry for each; two tasks may have shared one."""
+    """What several tasks have read of each partition, as one entry for each; two tasks may have
+    shared one."""
     found: dict[tuple[str, int], dict[str, Any]] = {}
     for one in seen:
         all_of_it = found.setdefault((one["topic"], one["partition"]), dict(one))
@@ -332,7 +359,8 @@ def one_clock(seen: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _gather(rows: list[Row], read: Callable[[str], pa.Table]) -> Batch:
-    """One batch from several tasks' blocks, in the order of their first record: arrival order must not show."""
+    """One batch from several tasks' blocks, in the order of their first record: arrival order must
+    not show."""
     rows = sorted(rows, key=lambda row: row.first)
     reports, samples, events, before = [], [], [], 0
     for row in rows:

@@ -17,9 +17,12 @@ from lb_stream.stream.shards.share import EVERY_CLUSTER, Share
 
 @dataclass(frozen=True, slots=True)
 class DecodeConfig:
-    """Names that the decoder needs. `known` maps every known cluster to its slices; `partitions` is how many the next stage has;
-    `allowed` is the regular expression of the clusters that are served. `first`: of this batch's tasks this one calls the clusters of
-    which nothing has come. Clusters that aren't in `share` are other pipelines'.
+    """Names that the decoder needs.
+
+    `known` maps every known cluster to its slices; `partitions` is how many the next stage has;
+    `allowed` is the regular expression of the clusters that are served. `first`: of this batch's
+    tasks this one calls the clusters of which nothing has come. Clusters that aren't in `share` are
+    other pipelines'.
     """
 
     default_cluster: str
@@ -39,7 +42,8 @@ class DecodeConfig:
 
     @property
     def fallback_cluster(self) -> str:
-        """The cluster where a record is rejected that names none: the default one, unless only others are known."""
+        """The cluster where a record is rejected that names none: the default one, unless only
+        others are known."""
         return (
             self.default_cluster
             if self.default_cluster in self.known or not self.known
@@ -56,7 +60,9 @@ class DecodeConfig:
 
 @dataclass(frozen=True, slots=True)
 class BatchContext:
-    """What a batch's rounds start from, beside their views. `memories` is canonical JSON by cluster; so is what shadows remember.
+    """What a batch's rounds start from, beside their views.
+
+    `memories` is canonical JSON by cluster; so is what shadows remember.
 
     Both are empty where `stored` says in which blocks tasks find those of their own clusters.
     """
@@ -67,7 +73,9 @@ class BatchContext:
     epoch: int
     caught_up: bool
     memories: Mapping[str, str]
-    first_seq: int = 0  # a cluster without a memory counts its rounds from here: none of a forgotten one's is counted twice
+    # a cluster without a memory counts its rounds from here: none of a forgotten one's is counted
+    # twice
+    first_seq: int = 0
     unreadable: Mapping[str, list[dict[str, Any]]] = field(
         default_factory=dict
     )  # by cluster; rejected events of records stepped over

@@ -1,7 +1,8 @@
 """Kafka records → validated columnar blocks: one row for each (cluster, shard) of a task's records.
 
-Every report goes to all shards of its cluster (a bundle's absence is news too), with the samples of that shard's bundles
-only. What can't be taken becomes a `rejected` event of its cluster; it never stops the stream.
+Every report goes to all shards of its cluster (a bundle's absence is news too), with the samples of
+that shard's bundles only. What can't be taken becomes a `rejected` event of its cluster; it never
+stops the stream.
 """
 
 from __future__ import annotations
@@ -37,9 +38,10 @@ def decode(
 ) -> Iterator[pa.RecordBatch]:
     """Decode one task's records.
 
-    Input columns: key, value (binary), kind (string, from the header), topic, partition, offset, append_ms. Yields batches of
-    BLOCK_SCHEMA: how far has been read, for each partition of the next stage; for each cluster of the records, and in the first task for
-    each known cluster, one row for each of its shards. `store` takes a block of many samples and says where it is.
+    Input columns: key, value (binary), kind (string, from the header), topic, partition, offset,
+    append_ms. Yields batches of BLOCK_SCHEMA: how far has been read, for each partition of the next
+    stage; for each cluster of the records, and in the first task for each known cluster, one row
+    for each of its shards. `store` takes a block of many samples and says where it is.
     """
     records = PartitionRecords()
     clock: dict[tuple[str, int], dict[str, Any]] = {}
@@ -124,7 +126,9 @@ def _take(
     except Rejection as rejection:
         if config.share.has(cluster):
             records.reject(cluster, broker, rejection, position)
-    except Exception as error:  # a record that is met again at every restart must not end the stream, whatever it does to us
+    except Exception as error:
+        # a record that is met again at every restart must not end the stream, whatever it does to
+        # us
         expected = f"a readable record ({type(error).__name__}: {error})"
         if config.share.has(cluster):
             records.reject(
@@ -142,7 +146,9 @@ def _take_command(
     value: bytes | None,
     position: dict[str, Any],
 ) -> None:
-    """A command goes to its cluster, one without a cluster to every known one. What can't be read is answered too, if it has an id.
+    """A command goes to its cluster, one without a cluster to every known one.
+
+    What can't be read is answered too, if it has an id.
 
     To whom it goes can't be read: then the pipeline answers that has the default cluster.
     """
@@ -199,7 +205,8 @@ def _addressed(key: bytes | None, config: DecodeConfig) -> list[str] | None:
 
 
 def _key(key: bytes | None, config: DecodeConfig) -> tuple[str, str]:
-    """Cluster and broker of a record's key `<cluster>/<broker>`; a key without a cluster belongs to the default one."""
+    """Cluster and broker of a record's key `<cluster>/<broker>`; a key without a cluster belongs to
+    the default one."""
     try:
         text = (key or b"").decode()
     except UnicodeDecodeError:

@@ -1,7 +1,9 @@
-"""Figures that are too big for the log: Parquet files, written by executors and only named in the log or by the driver.
+"""Figures that are too big for the log: Parquet files, written by executors and only named in the
+log or by the driver.
 
-A file becomes part of its table when the projection commits it. Each attempt of a task writes files of its own: one that Spark has given up
-and that goes on all the same can't touch a file that a table names.
+A file becomes part of its table when the projection commits it. Each attempt of a task writes files
+of its own: one that Spark has given up and that goes on all the same can't touch a file that a
+table names.
 """
 
 from __future__ import annotations
@@ -41,7 +43,8 @@ from lb_stream.stream.shards.slicing import Due
 logger = logging.getLogger(__name__)
 
 File = dict[str, Any]
-"""path (relative to its table), bytes, rows, and the partition's value if the table has partitions; of history its first and last slot."""
+"""path (relative to its table), bytes, rows, and the partition's value if the table has partitions;
+of history its first and last slot."""
 
 
 def write_file(
@@ -52,7 +55,10 @@ def write_file(
     partition: str | None = None,
     compression: str = "zstd",
 ) -> File:
-    """One Parquet file in a table's folder, without the partition's column. `root`: the folder of all tables."""
+    """One Parquet file in a table's folder, without the partition's column.
+
+    `root`: the folder of all tables.
+    """
     folder = f"{spec.partition_by}={partition}/" if partition is not None else ""
     path = f"{folder}{name}.parquet"
     texts = [field.name for field in data.schema if pa.types.is_string(field.type)]
@@ -79,7 +85,8 @@ def _four(rates: Rates, span: str) -> Iterable[tuple[str, Any]]:
 
 
 class FigureFiles:
-    """What the rounds of one task have to show: one file for each table, whatever the number of clusters.
+    """What the rounds of one task have to show: one file for each table, whatever the number of
+    clusters.
 
     `task` names the task and its attempt.
     """
@@ -169,7 +176,10 @@ class FigureFiles:
 
 
 def _tables_of(spec: TableSpec, parts: list[dict[str, Any]]) -> pa.Table:
-    """The rows of several clusters. One whose columns are damaged is left out: the others don't suffer."""
+    """The rows of several clusters.
+
+    One whose columns are damaged is left out: the others don't suffer.
+    """
     try:
         return _table_of(spec, parts)
     except (pa.ArrowException, ValueError):
@@ -203,10 +213,12 @@ def _table_of(spec: TableSpec, parts: list[dict[str, Any]]) -> pa.Table:
 def part_files(
     part: str, entries: list[Due], root: Store, checkpoint: Store, name: str
 ) -> dict[str, File]:
-    """Write what a batch has to say of one part of `bundle_averages`: every bundle of some shards, and their rows of history where a slot
-    begins. Returns table → file; a table that gets no row is not in it.
+    """Write what a batch has to say of one part of `bundle_averages`: every bundle of some shards,
+    and their rows of history where a slot begins. Returns table → file; a table that gets no row is
+    not in it.
 
-    A shard whose blocks can't be read has no rows: its cluster's rounds say so, the others that share the part don't suffer.
+    A shard whose blocks can't be read has no rows: its cluster's rounds say so, the others that
+    share the part don't suffer.
     """
     shards: list[tuple[Due, Shard]] = []
     open_files = OpenFiles(checkpoint)

@@ -69,7 +69,10 @@ class PartitionRecords:
     def add_event(
         self, cluster: str, kind: str, broker: str, payload: str, position: Mapping[str, Any]
     ) -> None:
-        """Anything else that is news to a cluster. A partition's order is a broker's order: its last heartbeat tells all."""
+        """Anything else that is news to a cluster.
+
+        A partition's order is a broker's order: its last heartbeat tells all.
+        """
         event = {"kind": kind, "broker": broker, "payload": payload, **position}
         if kind == "heartbeat":
             self.heartbeats[self.number(cluster), broker] = event
@@ -113,7 +116,8 @@ class PartitionRecords:
         return pa.table(columns, schema=SAMPLE_SCHEMA)
 
     def without_malformed(self, samples: pa.Table) -> tuple[pa.Table, NDArray[np.int64]]:
-        """Samples without those of reports that name a malformed bundle, and the rows of the reports that stay. The others are rejected."""
+        """Samples without those of reports that name a malformed bundle, and the rows of the
+        reports that stay. The others are rejected."""
         names = samples["name"]
         lower, upper = pc.utf8_slice_codeunits(names, -21, -11), pc.utf8_slice_codeunits(names, -10)
         well_formed = pc.and_(

@@ -1,4 +1,5 @@
-"""What the shell of a batch needs from the world: a log, a publisher, tables, and how far the input has been read."""
+"""What the shell of a batch needs from the world: a log, a publisher, tables, and how far the input
+has been read."""
 
 from __future__ import annotations
 
@@ -22,7 +23,10 @@ class FatalError(StreamError):
 
 
 Entries = list[list[dict[str, Any]]]
-"""Of each round, in the order of the rows: what one of its columns lists. They are shared: whoever needs others makes copies."""
+"""Of each round, in the order of the rows: what one of its columns lists.
+
+They are shared: whoever needs others makes copies.
+"""
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,8 @@ class Log(Protocol):
 
     @property
     def memories(self) -> Mapping[str, str]:
-        """Each cluster's memory after its last round, canonical JSON; none of clusters that have been forgotten."""
+        """Each cluster's memory after its last round, canonical JSON; none of clusters that have
+        been forgotten."""
 
     @property
     def shadow_memories(self) -> Mapping[str, str]:
@@ -91,7 +96,8 @@ class Log(Protocol):
         """Take the memories of logged rounds as those that the next batch starts from."""
 
     def tidy(self) -> None:
-        """Do what keeps the log quick, now and then; a batch has just done all that others wait for."""
+        """Do what keeps the log quick, now and then; a batch has just done all that others wait
+        for."""
 
 
 class Publisher(Protocol):
@@ -116,7 +122,8 @@ class Tables(Protocol):
     def put_parts(
         self, app: str, batch_id: int, files: Mapping[str, Mapping[str, Mapping[str, Any]]]
     ) -> None:
-        """Put a batch's files (part → table → stream.figures.File) in the place of those parts of `bundle_averages`, and add to history."""
+        """Put a batch's files (part → table → stream.figures.File) in the place of those parts of
+        `bundle_averages`, and add to history."""
 
 
 class Reading(Protocol):
@@ -152,7 +159,10 @@ class Observer(Protocol):
         """A batch begins."""
 
     def done(self, phase: str) -> None:
-        """The phase of that name has ended. It began when the phase before it ended, or with `begin`."""
+        """The phase of that name has ended.
+
+        It began when the phase before it ended, or with `begin`.
+        """
 
     def finish(self, logged: Logged) -> None:
         """All that this batch has to do is done; what came of it."""

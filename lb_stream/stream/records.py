@@ -29,10 +29,15 @@ from lb_stream.contracts.reports import (
 from lb_stream.core.model.names import parse_bundle
 
 LARGEST_BYTES = 32 << 20
-"""Of a record when it is decompressed: three times what Kafka takes of one, which bounds only what is compressed."""
+"""Of a record when it is decompressed: three times what Kafka takes of one, which bounds only what
+is compressed."""
 
 LONGEST_BUNDLE = 1_000
-"""Bytes of a bundle's name. It is several times in each record about the bundle, and one that Kafka doesn't take holds up all others."""
+"""Bytes of a bundle's name.
+
+It is several times in each record about the bundle, and one that Kafka doesn't take holds up all
+others.
+"""
 
 MOST_BOUNDARIES = 1_000
 """Of one split: its records name every child."""
@@ -48,7 +53,10 @@ class Rejection(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ReportRecord:
-    """A load report of either form in the stream's words. `stats` holds structs with the fields STATS_FIELDS."""
+    """A load report of either form in the stream's words.
+
+    `stats` holds structs with the fields STATS_FIELDS.
+    """
 
     broker: str
     fields: dict[str, Any]
@@ -68,7 +76,10 @@ _SIMPLE = msgspec.json.Decoder(struct_of(SimpleLoadReport, _OTHERS))
 
 
 def report_record(value: bytes, broker: str) -> ReportRecord:
-    """Decode a load report, any form. `broker` is the key's; when empty the report itself must say whose it is. Raises Rejection."""
+    """Decode a load report, any form.
+
+    `broker` is the key's; when empty the report itself must say whose it is. Raises Rejection.
+    """
     try:
         report = _MODULAR.decode(value)
         if _is(
@@ -84,14 +95,16 @@ def report_record(value: bytes, broker: str) -> ReportRecord:
 
 
 def _is(report: Any, others: tuple[str, ...], declared: str, looks_like: bool) -> bool:
-    """Whether the decoded struct is the kind that it was decoded as, without a second look at its JSON."""
+    """Whether the decoded struct is the kind that it was decoded as, without a second look at its
+    JSON."""
     if any(bytes(getattr(report, name)) for name in others):
         return False
     return report.load_report_type == declared or (report.load_report_type is None and looks_like)
 
 
 def _by_model(value: bytes, broker: str) -> ReportRecord:
-    """The slow way: for records that the structs refuse or can't tell, and for their error messages."""
+    """The slow way: for records that the structs refuse or can't tell, and for their error
+    messages."""
     fields = _json_object(value)
     kind = report_kind(fields)
     if kind in LOAD_DATA_KINDS:
@@ -276,7 +289,10 @@ def _broker_load(report: BrokerLoadReport, broker: str) -> ReportRecord:
 
 
 def _top_bundles(report: TopBundlesReport, broker: str) -> ReportRecord:
-    """The second half: statistics of the heaviest bundles. It counts only for a broker whose first half is known."""
+    """The second half: statistics of the heaviest bundles.
+
+    It counts only for a broker whose first half is known.
+    """
     stats = {bundle.bundle_name: bundle.stats for bundle in report.top_bundles_load_data}
     return ReportRecord(
         _identity(broker, None, None),
@@ -287,7 +303,10 @@ def _top_bundles(report: TopBundlesReport, broker: str) -> ReportRecord:
 
 
 def agent_record(kind: str, value: bytes) -> str:
-    """Check a heartbeat, acknowledgement or goodbye and give it back as canonical JSON. Raises Rejection."""
+    """Check a heartbeat, acknowledgement or goodbye and give it back as canonical JSON.
+
+    Raises Rejection.
+    """
     model = AGENT_KINDS.get(kind)
     if model is None:
         raise Rejection("kind", kind, f"one of report, {', '.join(AGENT_KINDS)}")
@@ -301,11 +320,13 @@ def agent_record(kind: str, value: bytes) -> str:
 
 
 LONGEST_ID = 256
-"""Characters of an algorithm's name, and of an unreadable command's id, kind and sender that are kept."""
+"""Characters of an algorithm's name, and of an unreadable command's id, kind and sender that are
+kept."""
 
 
 def _check_ask(ask: SplitAsk) -> None:
-    """What a round would fail at, or what makes its decision too large for Kafka, is told of the record that it comes from."""
+    """What a round would fail at, or what makes its decision too large for Kafka, is told of the
+    record that it comes from."""
     if len(ask.bundle.encode(errors="replace")) > LONGEST_BUNDLE:
         raise Rejection("bundle", ask.bundle, f"at most {LONGEST_BUNDLE} bytes of a bundle's name")
     try:
@@ -327,7 +348,8 @@ def _check_boundaries(given: Sized) -> None:
 
 
 def command_record(value: bytes | None) -> Command | None:
-    """An operator's command; None for a job's sign (a tick), which says by its append time all that matters here. Raises Rejection."""
+    """An operator's command; None for a job's sign (a tick), which says by its append time all that
+    matters here. Raises Rejection."""
     fields = _json_object(value or b"")
     kind, version = str(fields.get("kind")), fields.get("schema_version", SCHEMA_VERSION)
     if isinstance(version, int) and version > SCHEMA_VERSION:
@@ -345,7 +367,8 @@ def command_record(value: bytes | None) -> Command | None:
 
 
 def sender_of(value: bytes | None) -> dict[str, str] | None:
-    """The id of a command that can't be taken, with its kind and sender, if it has one: it is answered all the same."""
+    """The id of a command that can't be taken, with its kind and sender, if it has one: it is
+    answered all the same."""
     try:
         fields = _json_object(value or b"")
     except Rejection:

@@ -1,10 +1,13 @@
-"""What one task has read → blocks: one row for each shard of each cluster that it has heard of, and how far it has read.
+"""What one task has read → blocks: one row for each shard of each cluster that it has heard of, and
+how far it has read.
 
-A report goes to all shards of its cluster, with the samples of that shard's bundles only. How far a task has read counts for all clusters:
-it is told once to each partition of the next stage, under a cluster's name that is none and is sorted before all others. Clusters of which
-nothing has come are called by the batch's first task alone.
+A report goes to all shards of its cluster, with the samples of that shard's bundles only. How far a
+task has read counts for all clusters: it is told once to each partition of the next stage, under a
+cluster's name that is none and is sorted before all others. Clusters of which nothing has come are
+called by the batch's first task alone.
 
-Clusters of one shard go together, as one row for each partition of the next stage, once it is known where their blocks are.
+Clusters of one shard go together, as one row for each partition of the next stage, once it is known
+where their blocks are.
 """
 
 from __future__ import annotations
@@ -75,26 +78,33 @@ MEMBER_SCHEMA = pa.schema(
 )
 """Clusters of one shard each, in one row for all of them."""
 BLOCK_DDL = (
-    "cluster string, slot int, shard int, shards int, known boolean, before string, leaving boolean, first string, clock string, "
-    "reports binary, samples binary, stored_reports string, stored_samples string, events binary, members binary"
+    "cluster string, slot int, shard int, shards int, known boolean, before string, leaving "
+    "boolean, first string, clock string, "
+    "reports binary, samples binary, stored_reports string, stored_samples string, events binary, "
+    "members binary"
 )
 
 EVERYBODY = ""
 """Stands for a cluster where a row is for all of them."""
 
 STORED_BYTES = 16 << 10
-"""Reports and samples of a task that together are larger don't travel through Spark's shuffle: a file costs less than their way through its
-rows. There they are one block of all reports, and one of samples for each partition of the next stage, however many the shards are."""
+"""Reports and samples of a task that together are larger don't travel through Spark's shuffle: a
+file costs less than their way through its rows. There they are one block of all reports, and one of
+samples for each partition of the next stage, however many the shards are."""
 
 MOST_STRANGERS = 100
-"""Records rejected for clusters that nobody knows, of one task and batch, that are told one by one; of more only how many."""
+"""Records rejected for clusters that nobody knows, of one task and batch, that are told one by one;
+of more only how many."""
 
 BATCH_BYTES = 32 << 20
 """Blocks of about this size go out together."""
 
 
 def clock_rows(clock: list[dict[str, Any]], partitions: int) -> pa.RecordBatch:
-    """What a task has read, for each partition of the next stage. `clock`: of each Kafka partition first and last offset, append_ms."""
+    """What a task has read, for each partition of the next stage.
+
+    `clock`: of each Kafka partition first and last offset, append_ms.
+    """
     common = {"cluster": EVERYBODY, "clock": canonical_json(clock)}
     rows = [common | {"slot": slot} for slot in slots_of(EVERYBODY, partitions, partitions)]
     return pa.RecordBatch.from_pylist(rows, BLOCK_SCHEMA)
@@ -106,7 +116,8 @@ def shard_blocks(
     first: str,
     store: Callable[[pa.Table], str] | None,
 ) -> Iterator[pa.RecordBatch]:
-    """One row for each shard: all reports, heartbeats and goodbyes of its cluster, its own samples; all other events in shard 0 only."""
+    """One row for each shard: all reports, heartbeats and goodbyes of its cluster, its own samples;
+    all other events in shard 0 only."""
     samples, kept = (
         taken.without_malformed(taken.samples())
         if taken.reports
@@ -173,7 +184,8 @@ class _Sorted:
     once: dict[int, list[dict[str, Any]]]  # events that are seen once
 
     def content_of(self, number: int, shard: int) -> dict[str, Any]:
-        """The columns that hold the cluster's reports and the shard's samples, or say where they are."""
+        """The columns that hold the cluster's reports and the shard's samples, or say where they
+        are."""
         begin, end = self.report_rows[number]
         if begin == end:
             return {}
@@ -278,7 +290,10 @@ def _stored(
     goes_to: NDArray[np.int64],
     store: Callable[[pa.Table], str],
 ) -> list[tuple[str, int]]:
-    """Store the samples of each partition, which lie together, as one block. Returns the block of each shard and where it begins."""
+    """Store the samples of each partition, which lie together, as one block.
+
+    Returns the block of each shard and where it begins.
+    """
     blocks: dict[int, tuple[str, int]] = {}
     for at in np.unique(goes_to).tolist():
         own = [rows[shard] for shard in np.flatnonzero(goes_to == at).tolist()]
@@ -290,10 +305,12 @@ def _stored(
 def _dismiss_strangers(
     taken: PartitionRecords, config: DecodeConfig, reporting: set[int]
 ) -> set[str]:
-    """Find the names that are no clusters': not known, and without a report that is taken (of those numbered `reporting`).
+    """Find the names that are no clusters': not known, and without a report that is taken (of those
+    numbered `reporting`).
 
-    What is rejected of them is told under the default cluster, commands to them are answered by the fallback cluster: else whoever makes
-    up names makes clusters. Other records of theirs are about brokers that have never reported, and say nothing.
+    What is rejected of them is told under the default cluster, commands to them are answered by the
+    fallback cluster: else whoever makes up names makes clusters. Other records of theirs are about
+    brokers that have never reported, and say nothing.
     """
     known = config.known.keys() | {config.default_cluster}
     strangers = {
@@ -360,7 +377,8 @@ def _by_shard(
     shards: NDArray[np.int64],
     goes_to: NDArray[np.int64],
 ) -> tuple[pa.Table, list[tuple[int, int]]]:
-    """Samples ordered by partition, cluster and shard, as they came within one; and the rows of each shard."""
+    """Samples ordered by partition, cluster and shard, as they came within one; and the rows of
+    each shard."""
     cluster = of_report[samples["report"].to_numpy()]
     key = first_key[cluster]
     sliced = np.flatnonzero(shards[cluster] > 1)
@@ -392,7 +410,8 @@ def _ranges(sorted_groups: NDArray[np.int64], groups: int) -> list[tuple[int, in
 def _events(
     taken: PartitionRecords,
 ) -> tuple[dict[int, list[dict[str, Any]]], dict[int, list[dict[str, Any]]]]:
-    """Events by the cluster's number: those that every shard must see, and those that are seen once."""
+    """Events by the cluster's number: those that every shard must see, and those that are seen
+    once."""
     everywhere: dict[int, list[dict[str, Any]]] = {}
     once: dict[int, list[dict[str, Any]]] = {}
     for (number, _), event in taken.heartbeats.items():

@@ -12,7 +12,8 @@ RECORD_COLUMNS = (
     "key",
     "value",
     # An array of headers; the last one of that name counts, as in Kafka's own clients.
-    "make_valid_utf8(cast(try_element_at(filter(headers, h -> h.key = 'kind'), -1).value as string)) as kind",
+    "make_valid_utf8(cast(try_element_at(filter(headers, h -> h.key = 'kind'), -1).value as "
+    "string)) as kind",
     "topic",
     "partition",
     "offset",
@@ -27,10 +28,12 @@ def read_records(
     starting: str,
     one_by_one: bool = False,
 ) -> DataFrame:
-    """key, value (binary), kind, topic, partition, offset, append_ms of every record of the reports and commands topics.
+    """key, value (binary), kind, topic, partition, offset, append_ms of every record of the reports
+    and commands topics.
 
-    `client`: how to reach Kafka, as options of Spark's Kafka source. `starting`: where a new checkpoint begins, as its option
-    startingOffsets has it. `one_by_one`: Kafka's client decompresses no record before it is read; it is slow so.
+    `client`: how to reach Kafka, as options of Spark's Kafka source. `starting`: where a new
+    checkpoint begins, as its option startingOffsets has it. `one_by_one`: Kafka's client
+    decompresses no record before it is read; it is slow so.
     """
     reader = (
         spark.readStream.format("kafka")

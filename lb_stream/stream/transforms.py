@@ -30,7 +30,10 @@ Transform = Callable[[DataFrame], DataFrame]
 
 
 def to_blocks(settings: Settings, epoch: int) -> Transform:
-    """Raw records → validated columnar blocks for each (cluster, shard). `epoch`: of the job, which names its files by it."""
+    """Raw records → validated columnar blocks for each (cluster, shard).
+
+    `epoch`: of the job, which names its files by it.
+    """
     stream, commands = settings.stream, settings.topics.commands
     checkpoint, share = checkpoint_of(stream), Share.of(stream)
 
@@ -77,7 +80,8 @@ def to_rounds(context: BatchContext) -> Transform:
         _, partition, attempt = task_of_batch()
         return decide_clusters(batches, context, task=f"{partition}-{attempt}")
 
-    # A partition holds all shards of its clusters: they are decided together, and their figures share a file.
+    # A partition holds all shards of its clusters: they are decided together, and their figures
+    # share a file.
     return lambda shards: shards.repartition(
         context.settings.stream.shuffle_partitions, "cluster"
     ).mapInArrow(decide_partition, from_arrow_schema(ROUND_SCHEMA))

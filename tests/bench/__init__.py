@@ -1,4 +1,5 @@
-"""Side-by-side timings: our way against another way of doing the same, in turns, on the same machine.
+"""Side-by-side timings: our way against another way of doing the same, in turns, on the same
+machine.
 
     @side_by_side("decode_reports", ours="msgspec columns", other="pydantic models")
     def decode_reports() -> Iterator[Sides]:
@@ -6,8 +7,9 @@
         yield Sides(lambda: decode(reports), lambda: decode_slowly(reports))
                                                             # clean up
 
-in a file tests/bench/bench_*.py registers one; `python -m tests.bench [NAME …]` runs them. The figure is a ratio (ours ÷ other, below
-1 is faster), because seconds of one machine say little about another.
+in a file tests/bench/bench_*.py registers one; `python -m tests.bench [NAME …]` runs them. The
+figure is a ratio (ours ÷ other, below 1 is faster), because seconds of one machine say little about
+another.
 """
 
 import statistics
@@ -38,7 +40,8 @@ class Benchmark:
 
 @dataclass(frozen=True)
 class Timing:
-    """Medians in seconds; `ratio` is the median of the ratios of neighbouring runs, between their quartiles."""
+    """Medians in seconds; `ratio` is the median of the ratios of neighbouring runs, between their
+    quartiles."""
 
     name: str
     ours: str
@@ -63,7 +66,10 @@ BENCHMARKS: dict[str, Benchmark] = {}
 def side_by_side(
     name: str, *, ours: str, other: str, runs: int = FEWEST_RUNS
 ) -> Callable[[Callable[[], Iterator[Sides]]], Benchmark]:
-    """Registers a generator that yields one Sides. ValueError for a name that is taken or for fewer than seven runs."""
+    """Registers a generator that yields one Sides.
+
+    ValueError for a name that is taken or for fewer than seven runs.
+    """
     if name in BENCHMARKS:
         raise ValueError(f"a benchmark named {name!r} is registered already")
     if runs < FEWEST_RUNS:
@@ -77,7 +83,8 @@ def side_by_side(
 
 
 def measure(benchmark: Benchmark, clock: Callable[[], float] = time.perf_counter) -> Timing:
-    """Warms both sides up once, then times them in turns, so that what else the machine does falls on both."""
+    """Warms both sides up once, then times them in turns, so that what else the machine does falls
+    on both."""
     with contextmanager(benchmark.sides)() as sides:
         sides.ours(), sides.other()
         pairs = [

@@ -1,4 +1,5 @@
-"""`python -m tests.bench [NAME …]`: a table on stderr as it goes, one JSON object as the last line of stdout."""
+"""`python -m tests.bench [NAME …]`: a table on stderr as it goes, one JSON object as the last line
+of stdout."""
 
 import importlib
 import json
@@ -26,7 +27,10 @@ def main(names: list[str]) -> int:
         line = (
             f"{name}: {timing.ours} {timing.ours_s:.4g} s, {timing.other} {timing.other_s:.4g} s, "
         )
-        line += f"ratio {timing.ratio:.3g} ({timing.ratio_low:.3g}–{timing.ratio_high:.3g}, {timing.runs} runs)"
+        line += (
+            f"ratio {timing.ratio:.3g} ({timing.ratio_low:.3g}–{timing.ratio_high:.3g}, "
+            f"{timing.runs} runs)"
+        )
         print(line, file=sys.stderr, flush=True)
         results.append(timing.as_dict())
     print(

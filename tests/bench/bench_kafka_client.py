@@ -1,4 +1,5 @@
-"""Why crc32c is a dependency: kafka-python checks every record batch, in Python when that package is missing."""
+"""Why crc32c is a dependency: kafka-python checks every record batch, in Python when that package
+is missing."""
 
 import json
 from collections.abc import Iterator

@@ -1,8 +1,10 @@
-"""`make bench-core`: what the core's strategies cost on clusters of three sizes; the last line is one JSON object.
+"""`make bench-core`: what the core's strategies cost on clusters of three sizes; the last line is
+one JSON object.
 
-The load has the shape of the reference's own speed table: the hot brokers (10 %; 50 at the largest size) at 90 to 98 % usage, the others at
-20 to 30 %, bundles spread evenly, loads within a broker skewed, hit-count thresholds such that every call decides. Medians of wall
-milliseconds after a warm-up; this says what grows with what, not how fast the machine is.
+The load has the shape of the reference's own speed table: the hot brokers (10 %; 50 at the largest
+size) at 90 to 98 % usage, the others at 20 to 30 %, bundles spread evenly, loads within a broker
+skewed, hit-count thresholds such that every call decides. Medians of wall milliseconds after a
+warm-up; this says what grows with what, not how fast the machine is.
 """
 
 from __future__ import annotations
@@ -78,7 +80,10 @@ def bundle_names(count: int) -> pa.Array:
 
 
 def shard_of_size(brokers: int, bundles: int, hot: int, heaviest: float = np.inf) -> Shard:
-    """One shard with all bundles of a cluster, averages full. `heaviest`: the most that a bundle carries, the lightest one being 0.1."""
+    """One shard with all bundles of a cluster, averages full.
+
+    `heaviest`: the most that a bundle carries, the lightest one being 0.1.
+    """
     rng = np.random.default_rng(1)
     usage = np.where(
         np.arange(brokers) < hot, rng.uniform(90, 98, brokers), rng.uniform(20, 30, brokers)
@@ -115,7 +120,8 @@ def shard_of_size(brokers: int, bundles: int, hot: int, heaviest: float = np.inf
 
 
 def _table(schema: pa.Schema, columns: dict[str, Any], rows: int) -> pa.Table:
-    """A block with the given columns, everything else zero, false or unknown; brokers of the modular manager report no smoothed load."""
+    """A block with the given columns, everything else zero, false or unknown; brokers of the
+    modular manager report no smoothed load."""
     numeric = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)
     filled = {}
     for field in schema:
@@ -129,7 +135,10 @@ def _table(schema: pa.Schema, columns: dict[str, Any], rows: int) -> pa.Table:
 
 
 def reports_of(shard: Shard, digest: bytes) -> Batch:
-    """A new report of every broker: a sample of every bundle. `digest`: 8 bytes, others than those of the reports before."""
+    """A new report of every broker: a sample of every bundle.
+
+    `digest`: 8 bytes, others than those of the reports before.
+    """
     brokers, bundles = shard.brokers, shard.bundles
     order = np.argsort(bundles["owner"].to_numpy(), kind="stable")
     samples = {
@@ -215,7 +224,8 @@ def works(brokers: int, bundles: int, hot: int) -> Iterator[tuple[str, Work]]:
 
 
 def _least_moves(brokers: int, bundles: int, hot: int, **settings: float) -> Work:
-    """A pass of LeastMoves that has learned from two reports of every broker, with so many hot ones. No bundle is a broker's whole load."""
+    """A pass of LeastMoves that has learned from two reports of every broker, with so many hot
+    ones. No bundle is a broker's whole load."""
     config = cluster_config(
         {"shedding_strategy": "LeastMoves", "least_moves_patience_ms": 0, **settings}
     )
@@ -252,7 +262,8 @@ def _placing(view: ClusterView, settings: dict[str, Any]) -> Work:
 
 
 def median_ms(work: Work, runs: int) -> float:
-    """Median wall time in ms, after a second of warm-up: the first runs still fetch memory from the system."""
+    """Median wall time in ms, after a second of warm-up: the first runs still fetch memory from the
+    system."""
     warm_at = time.perf_counter() + WARM_UP_S
     work()
     while time.perf_counter() < warm_at:
@@ -278,7 +289,8 @@ REFERENCE_NAMES = {
 
 
 def reference_ms(command: str, brokers: int, bundles: int, hot: int) -> dict[str, float]:
-    """Median ms of Pulsar's own classes on a cluster of one size: `command bench BROKERS BUNDLES PERCENT_HOT` prints a JSON line for each.
+    """Median ms of Pulsar's own classes on a cluster of one size: `command bench BROKERS BUNDLES
+    PERCENT_HOT` prints a JSON line for each.
 
     Raises OSError, CalledProcessError, ValueError.
     """
@@ -311,7 +323,8 @@ def main() -> int:
         "--reference",
         nargs="?",
         const=os.environ.get("REFERENCE", "reference"),
-        help="also run Pulsar's own classes by this command (default: $REFERENCE), and print our share of their time",
+        help="also run Pulsar's own classes by this command (default: $REFERENCE), and print our "
+        "share of their time",
     )
     options = parser.parse_args()
     console = Console(stderr=True)
@@ -352,7 +365,8 @@ def measured(
 def add_shares(
     figures: dict[str, dict[str, float]], size: str, options: argparse.Namespace, console: Console
 ) -> None:
-    """Time the reference, then ours once more: a machine that grows slower or faster meanwhile is so for both."""
+    """Time the reference, then ours once more: a machine that grows slower or faster meanwhile is
+    so for both."""
     theirs = reference_ms(options.reference, *SIZES[size])
     again = measured(size, options.runs, console, theirs)
     for name, ms in theirs.items():

@@ -1,7 +1,9 @@
-"""`python -m tests.bench.directory`: what the directory of clusters costs a batch, by their number; the last line is one JSON object.
+"""`python -m tests.bench.directory`: what the directory of clusters costs a batch, by their number;
+the last line is one JSON object.
 
-It is written whole once in a batch, and read whole by the driver and by each decoding task; every tenth batch looks for files that no
-directory names any more. Medians of wall milliseconds on a local disk.
+It is written whole once in a batch, and read whole by the driver and by each decoding task; every
+tenth batch looks for files that no directory names any more. Medians of wall milliseconds on a
+local disk.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ RUNS = 15
 
 
 def clusters(count: int, batch: int) -> dict[str, ShardMap]:
-    """So many clusters of one shard, all of which have had new blocks in a batch, one with a decision under way in ten."""
+    """So many clusters of one shard, all of which have had new blocks in a batch, one with a
+    decision under way in ten."""
     file = f"{batch:012d}-e1-3-73a47594"
     asked = {"cluster-00001:123:0": ("broker-1.example:8080", "acme/orders/0x00000000_0x40000000")}
     return {

@@ -1,8 +1,10 @@
-"""`python -m tests.bench.failover`: the leader is killed (kill -9); how long until the next decision can be read.
+"""`python -m tests.bench.failover`: the leader is killed (kill -9); how long until the next
+decision can be read.
 
-Two jobs stand by for each other, beside six simulated brokers. Each run kills the one that leads when the other has stood by for a while,
-orders an unload at the same moment, and waits for its decision with read_committed; then a new job takes the place of the killed one. The
-last line of stdout is one JSON object.
+Two jobs stand by for each other, beside six simulated brokers. Each run kills the one that leads
+when the other has stood by for a while, orders an unload at the same moment, and waits for its
+decision with read_committed; then a new job takes the place of the killed one. The last line of
+stdout is one JSON object.
 """
 
 from __future__ import annotations

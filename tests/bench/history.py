@@ -1,7 +1,8 @@
 """What keeping history costs: `python -m tests.bench.history`.
 
-A cluster of 1,000 brokers and 100,000 bundles, all of which report every minute with other loads: bytes of a row, before and after
-upkeep, and how much longer the tasks take that write the tables of bundles when a slot begins.
+A cluster of 1,000 brokers and 100,000 bundles, all of which report every minute with other loads:
+bytes of a row, before and after upkeep, and how much longer the tasks take that write the tables of
+bundles when a slot begins.
 """
 
 from __future__ import annotations
@@ -116,13 +117,15 @@ def main() -> None:
                 for size in (kept[spec.name].bytes_before, kept[spec.name].bytes_after)
             )
             print(
-                f"{spec.name}: {before:.1f} bytes a row, {after:.1f} after upkeep, at most {after * 1.44:.1f} kB a day"
+                f"{spec.name}: {before:.1f} bytes a row, {after:.1f} after upkeep, at most "
+                f"{after * 1.44:.1f} kB a day"
             )
         without, with_history = (
             statistics.median(spent[wanted]) * 1_000 for wanted in (False, True)
         )
         print(
-            f"a task of {BUNDLES // SHARDS} bundles: {without:.0f} ms of a core, {with_history:.0f} ms where a slot begins"
+            f"a task of {BUNDLES // SHARDS} bundles: {without:.0f} ms of a core, "
+            f"{with_history:.0f} ms where a slot begins"
         )
 
 

@@ -1,9 +1,12 @@
-"""What forecasts are worth to LeastMoves: what it would do if it knew the load some minutes ahead, or took it from a trend or a profile.
+"""What forecasts are worth to LeastMoves: what it would do if it knew the load some minutes ahead,
+or took it from a trend or a profile.
 
-Each scenario is played with the loads as they are (now); with the true loads of so many minutes later, an oracle that no forecast can beat;
-with the trend: what a bundle's load has gained on its short average goes on, unless that is more than half of it, a leap; and with the
-profile: a bundle's load changes as its namespace's did a day before, in slots of five minutes. Then forecasts alone are judged: how far off
-brokers' cpu demands are, with bundles where they begin. The last line is one JSON object. docs/decisions/0015-look-ahead.md.
+Each scenario is played with the loads as they are (now); with the true loads of so many minutes
+later, an oracle that no forecast can beat; with the trend: what a bundle's load has gained on its
+short average goes on, unless that is more than half of it, a leap; and with the profile: a bundle's
+load changes as its namespace's did a day before, in slots of five minutes. Then forecasts alone are
+judged: how far off brokers' cpu demands are, with bundles where they begin. The last line is one
+JSON object. docs/decisions/0015-look-ahead.md.
 
 examples:
   two policies on a scenario, five minutes ahead:
@@ -95,7 +98,8 @@ def oracle(scenario: Scenario, ahead_s: float) -> Callable[[float], Floats]:
 
 
 def profile(scenario: Scenario, ahead_s: float, day_s: float) -> Callable[[float], Floats]:
-    """By what factor each bundle's load changes from a moment on if its namespace does what it did, as measured, a day before."""
+    """By what factor each bundle's load changes from a moment on if its namespace does what it did,
+    as measured, a day before."""
     per_slot = max(1, round(SLOT_S / scenario.report_interval_s))
     namespace = np.unique(scenario.namespaces, return_inverse=True)[1]
     seen = _sums(
@@ -153,7 +157,10 @@ def _on(now: Floats, mean: Floats, steps: float) -> Floats:
 
 
 def errors(scenario: Scenario, ahead_s: float, day_s: float | None) -> dict[str, float]:
-    """Root mean square error of brokers' demands that far ahead, ÷ the mean demand, by forecast. Reports are as noisy as the scenario's."""
+    """Root mean square error of brokers' demands that far ahead, ÷ the mean demand, by forecast.
+
+    Reports are as noisy as the scenario's.
+    """
     ticks, every_s = _ticks(scenario), scenario.report_interval_s
     loads = [scenario.loads_at(tick) for tick in ticks]
     true = np.stack(
@@ -235,11 +242,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         scenario = read_scenario(folder)
         if not 0 < ahead_s < scenario.end_s / 2:
             parser.error(
-                f"--minutes: {options.minutes:g}; {scenario.name} lasts {scenario.end_s / 60:g}, expected less than half of it"
+                f"--minutes: {options.minutes:g}; {scenario.name} lasts {scenario.end_s / 60:g}, "
+                "expected less than half of it"
             )
         if options.day_s and scenario.end_s < 2 * options.day_s:
             parser.error(
-                f"--day-s: {options.day_s:g} s; {scenario.name} lasts {scenario.end_s:g} s, expected two days at least"
+                f"--day-s: {options.day_s:g} s; {scenario.name} lasts {scenario.end_s:g} s, "
+                "expected two days at least"
             )
         off = errors(scenario, ahead_s, options.day_s)
         for name, one in off.items():

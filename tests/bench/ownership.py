@@ -1,6 +1,8 @@
-"""`python -m tests.bench.ownership`: what a batch pays to put its rows into `ownership`; the last line is one JSON object.
+"""`python -m tests.bench.ownership`: what a batch pays to put its rows into `ownership`; the last
+line is one JSON object.
 
-By how many bundles the table has, and how many of them a batch changes, chosen at random. Medians of wall milliseconds on a local disk.
+By how many bundles the table has, and how many of them a batch changes, chosen at random. Medians
+of wall milliseconds on a local disk.
 """
 
 from __future__ import annotations
@@ -24,7 +26,10 @@ BUNDLES_OF_A_CLUSTER = 1_000
 
 
 def table_of(bundles: int) -> pa.Table:
-    """The records of so many bundles, in the order of their keys. Their ranges are random: names that follow a pattern make small files."""
+    """The records of so many bundles, in the order of their keys.
+
+    Their ranges are random: names that follow a pattern make small files.
+    """
     numbers = random.Random(bundles)
     keys = []
     for number in range(bundles):

@@ -1,13 +1,16 @@
 """`make bench-plan`: how good LeastMoves' plans are; the last line is one JSON object.
 
-Without a folder: small random clusters, beside the fewest moves that there are (HiGHS). With one: the instances of the ROADEF/EURO
-challenge 2012 in it (model_NAME.txt and assignment_NAME.txt), beside the best that is known of each.
+Without a folder: small random clusters, beside the fewest moves that there are (HiGHS). With one:
+the instances of the ROADEF/EURO challenge 2012 in it (model_NAME.txt and assignment_NAME.txt),
+beside the best that is known of each.
 
-What of the challenge maps. Machines are brokers, processes bundles. A machine is hot when it uses more of a resource than its safety
-capacity; or, where all of them together do, more than an even load of the scarcest resource. Hard constraints are rules on who may take
-what: capacity, also of what a move takes twice, conflict, spread, dependency. A process' cost of moving is a bundle's. What doesn't map is
-not sought, only counted: balance costs, which machines it is moved between, how many processes of one service move. The challenge's
-programs had five minutes for each instance and minimise nothing but its cost; this is one round of the balancer.
+What of the challenge maps. Machines are brokers, processes bundles. A machine is hot when it uses
+more of a resource than its safety capacity; or, where all of them together do, more than an even
+load of the scarcest resource. Hard constraints are rules on who may take what: capacity, also of
+what a move takes twice, conflict, spread, dependency. A process' cost of moving is a bundle's. What
+doesn't map is not sought, only counted: balance costs, which machines it is moved between, how many
+processes of one service move. The challenge's programs had five minutes for each instance and
+minimise nothing but its cost; this is one round of the balancer.
 
 examples:
   the comparison with the fewest moves:
@@ -50,14 +53,31 @@ EVEN = 1.0
 PASSES = 1
 """A pass is one round of the balancer. The last one moves nothing, or is this one."""
 
-# The best of the challenge's qualification (Gualandi, "Challenging MIPs instances", 2012; a2_1 is his own), or what the winner's program
-# finds in five minutes, where that is better (Gavranović and Buljubašić, team S41: resultsS41.xls beside its source).
+# The best of the challenge's qualification (Gualandi, "Challenging MIPs instances", 2012; a2_1 is
+# his own), or what the winner's program finds in five minutes, where that is better (Gavranović and
+# Buljubašić, team S41: resultsS41.xls beside its source).
 BEST_KNOWN = {
-    "a1_1": 44_306_501, "a1_2": 777_532_896, "a1_3": 583_005_717, "a1_4": 252_728_589, "a1_5": 727_578_309,
-    "a2_1": 196, "a2_2": 746_097_632, "a2_3": 1_210_644_572, "a2_4": 1_680_615_349, "a2_5": 318_358_949,
-    "b_1": 3_353_533_859, "b_2": 1_015_569_276, "b_3": 157_091_678, "b_4": 4_677_962_661, "b_5": 924_769_283,
-    "b_6": 9_525_888_445, "b_7": 14_835_258_465, "b_8": 1_214_470_739, "b_9": 15_885_647_774, "b_10": 18_048_493_393,
-}  # fmt: skip
+    "a1_1": 44_306_501,
+    "a1_2": 777_532_896,
+    "a1_3": 583_005_717,
+    "a1_4": 252_728_589,
+    "a1_5": 727_578_309,
+    "a2_1": 196,
+    "a2_2": 746_097_632,
+    "a2_3": 1_210_644_572,
+    "a2_4": 1_680_615_349,
+    "a2_5": 318_358_949,
+    "b_1": 3_353_533_859,
+    "b_2": 1_015_569_276,
+    "b_3": 157_091_678,
+    "b_4": 4_677_962_661,
+    "b_5": 924_769_283,
+    "b_6": 9_525_888_445,
+    "b_7": 14_835_258_465,
+    "b_8": 1_214_470_739,
+    "b_9": 15_885_647_774,
+    "b_10": 18_048_493_393,
+}
 
 
 def entitled(instance: Instance) -> Floats:
@@ -125,7 +145,8 @@ def judge(name: str, instance: Instance) -> dict[str, Any]:
 
 
 def small_cases(count: int) -> dict[str, Any]:
-    """LeastMoves' plans of random small clusters, those with a hot broker, beside the fewest moves that do as much."""
+    """LeastMoves' plans of random small clusters, those with a hot broker, beside the fewest moves
+    that do as much."""
     found, unproven = list[Compared](), 0
     for seed in track(range(count), "solving", console=Console(stderr=True)):
         try:
@@ -219,8 +240,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if one["best_known"]
             else ("", "")
         )
-        table.add_row(name, *(f"{one[key]:,}" for key in ("machines", "processes", "before", "after")), best, part,
-                      f"{one['moves']:,}", str(one["seconds"]), str(one["violations"]))  # fmt: skip
+        table.add_row(
+            name,
+            *(f"{one[key]:,}" for key in ("machines", "processes", "before", "after")),
+            best,
+            part,
+            f"{one['moves']:,}",
+            str(one["seconds"]),
+            str(one["violations"]),
+        )
     Console(width=160).print(table)
     print(json.dumps(judged))
     return 0

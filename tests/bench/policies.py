@@ -1,7 +1,7 @@
 """What each pair of shedder and placement reaches in each scenario of a folder.
 
-Every pair plays every scenario through the balancer's own path; the last line is one JSON object {pair: {scenario: measures}}.
-The measures: docs/simulation.md.
+Every pair plays every scenario through the balancer's own path; the last line is one JSON object
+{pair: {scenario: measures}}. The measures: docs/simulation.md.
 
 examples:
   all pairs on the scenarios of a folder:
@@ -40,7 +40,8 @@ LARGE = ("big_1000",)
 
 
 def pairs() -> list[str]:
-    """Every pair there is: a shedder with each placement of its manager; one that is a placement, too, and the extensible one alone."""
+    """Every pair there is: a shedder with each placement of its manager; one that is a placement,
+    too, and the extensible one alone."""
     found = [NONE]
     placements = {
         "modular": [name for name in placement.names if name not in shedder.names],
@@ -64,7 +65,8 @@ def played(folder: Path, policy: str) -> dict[str, Any]:
 
 
 def row_of(measures: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A policy's line of the table: geometric means of ratios, sums of everything that can be added up."""
+    """A policy's line of the table: geometric means of ratios, sums of everything that can be added
+    up."""
 
     def geometric(name: str) -> float:
         return math.exp(sum(math.log(one[name]) for one in measures) / len(measures))

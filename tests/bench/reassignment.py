@@ -1,6 +1,8 @@
-"""The machine reassignment problem of the ROADEF/EURO challenge 2012 (Google): instances, hard constraints, objective.
+"""The machine reassignment problem of the ROADEF/EURO challenge 2012 (Google): instances, hard
+constraints, objective.
 
-Formats and terms are those of the challenge's problem definition. Machines are to processes what brokers are to bundles.
+Formats and terms are those of the challenge's problem definition. Machines are to processes what
+brokers are to bundles.
 """
 
 from __future__ import annotations
@@ -17,7 +19,10 @@ from lb_stream.core.model.view import Bools, Ints
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """One instance. Machines, services, processes, resources, locations and neighborhoods are numbered from 0."""
+    """One instance.
+
+    Machines, services, processes, resources, locations and neighborhoods are numbered from 0.
+    """
 
     transient: Bools  # (resources): a moved process takes it on both machines
     load_weight: Ints  # (resources)
@@ -144,7 +149,10 @@ def _near(instance: Instance, at: Ints) -> Ints:
 
 
 class Rules:
-    """Which machines may take a process, as a plan's moves have left things. Keeps all hard constraints, one move at a time."""
+    """Which machines may take a process, as a plan's moves have left things.
+
+    Keeps all hard constraints, one move at a time.
+    """
 
     def __init__(self, instance: Instance) -> None:
         self.instance = instance
@@ -162,7 +170,10 @@ class Rules:
         self.done: list[Move] = []
 
     def follow(self, moves: Sequence[Move]) -> None:
-        """Come to where a plan is now, which may have taken moves back. Each move is an object of its own: it tells what came before it."""
+        """Come to where a plan is now, which may have taken moves back.
+
+        Each move is an object of its own: it tells what came before it.
+        """
         while self.done and (
             len(self.done) > len(moves) or self.done[-1] is not moves[len(self.done) - 1]
         ):
@@ -172,7 +183,10 @@ class Rules:
             self.done.append(move)
 
     def carry_out(self, moves: Sequence[Move]) -> None:
-        """Make a plan's moves: but what a rule forbids by now, as in the balancer. A swap's two are planned as if each were alone."""
+        """Make a plan's moves: but what a rule forbids by now, as in the balancer.
+
+        A swap's two are planned as if each were alone.
+        """
         self.follow([])
         made = list[Move]()
         for move in moves:

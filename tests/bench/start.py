@@ -1,4 +1,5 @@
-"""`python -m tests.bench.start`: where the time of a job's start goes, from spark-submit to the first logged round.
+"""`python -m tests.bench.start`: where the time of a job's start goes, from spark-submit to the
+first logged round.
 
 Each run starts a job on a prefilled topic with a new checkpoint. Seconds are since spark-submit was
 started; CPU is that of all of the job's processes until the first round. With `--code FOLDER` the
@@ -38,7 +39,8 @@ PROJECT = Path(__file__).parents[2]
 
 @dataclass
 class OfCheckout(Pipeline):
-    """A pipeline whose job is that of another checkout, or starts without the archive of Java's classes."""
+    """A pipeline whose job is that of another checkout, or starts without the archive of Java's
+    classes."""
 
     short_lived: bool = False
     checkout: Path = PROJECT

@@ -1,8 +1,11 @@
-"""`python -m tests.bench.store`: what a batch asks of an object store, by whom and by which kind of request.
+"""`python -m tests.bench.store`: what a batch asks of an object store, by whom and by which kind of
+request.
 
-One job reads a backlog in which every batch decides something. Its tables and its checkpoint are in a bucket of a small server that answers
-as S3 does and notes each request. A batch begins when Spark writes its plan; what follows up to the next plan is counted to it, whatever
-thread asks. Before that the log and the tables are written without Spark, for more batches. The last line of stdout is one JSON object.
+One job reads a backlog in which every batch decides something. Its tables and its checkpoint are in
+a bucket of a small server that answers as S3 does and notes each request. A batch begins when Spark
+writes its plan; what follows up to the next plan is counted to it, whatever thread asks. Before
+that the log and the tables are written without Spark, for more batches. The last line of stdout is
+one JSON object.
 """
 
 from __future__ import annotations
@@ -85,9 +88,11 @@ def figures(batches: Sequence[Sequence[Request]]) -> dict[str, Any]:
 
 
 def of_tables(count: int) -> dict[str, Any]:
-    """The same figures of `count` batches without Spark: of the log, and of the tables that follow from a batch.
+    """The same figures of `count` batches without Spark: of the log, and of the tables that follow
+    from a batch.
 
-    Each batch logs a round with two decisions, replaces two of twelve rows of ownership, brings broker loads and a part of the averages.
+    Each batch logs a round with two decisions, replaces two of twelve rows of ownership, brings
+    broker loads and a part of the averages.
     """
     batches = []
     with s3_server() as server:

@@ -1,8 +1,10 @@
-"""`python -m tests.bench.tables [--batches N]`: does the cost of the log and its tables grow with their age? Without a JVM.
+"""`python -m tests.bench.tables [--batches N]`: does the cost of the log and its tables grow with
+their age? Without a JVM.
 
-Logs and projects batches as the job does, as quickly as it can; a line for each tenth on stderr, one JSON object as the last line of
-stdout. What `_delta_log` keeps of a real job's minute (240 commits at four batches a second) it keeps here of so many commits, too:
-histories are as much shorter as batches are quicker, so that the ratio tells of age and not of pace.
+Logs and projects batches as the job does, as quickly as it can; a line for each tenth on stderr,
+one JSON object as the last line of stdout. What `_delta_log` keeps of a real job's minute (240
+commits at four batches a second) it keeps here of so many commits, too: histories are as much
+shorter as batches are quicker, so that the ratio tells of age and not of pace.
 """
 
 from __future__ import annotations

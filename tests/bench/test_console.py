@@ -115,10 +115,13 @@ def test_a_viewer_sees_the_page_its_chart_and_what_is_told_and_asks_again(
 def test_the_figures_compare_neighbouring_turns_and_count_what_failed() -> None:
     slow, quick = [10.0, 12.0, 14.0], [10.0, 10.0, 40.0]
     turns = [
-        Turn(5, slow, slow, 9, seconds=10.0, console_s=2.0, own_s=1.0), Turn(0, quick, quick, 9, seconds=10.0),
-        Turn(5, slow, slow, 9, seconds=10.0, console_s=4.0, own_s=1.0), Turn(0, [12.0], [6.0], 3, seconds=10.0),
-        Turn(5, [], [], 0, seconds=20.0), Turn(0, quick, quick, 9, seconds=10.0),
-    ]  # fmt: skip
+        Turn(5, slow, slow, 9, seconds=10.0, console_s=2.0, own_s=1.0),
+        Turn(0, quick, quick, 9, seconds=10.0),
+        Turn(5, slow, slow, 9, seconds=10.0, console_s=4.0, own_s=1.0),
+        Turn(0, [12.0], [6.0], 3, seconds=10.0),
+        Turn(5, [], [], 0, seconds=20.0),
+        Turn(0, quick, quick, 9, seconds=10.0),
+    ]
     seen = Seen(
         [1.0] * 95 + [100.0] * 5,
         Counter({200: 60, 304: 38, 503: 2}),

@@ -154,8 +154,11 @@ def test_a_job_that_fails_is_named_and_the_others_go_on(
     )
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(line["clusters"], line["weight"], line["cores"]) for line in lines] == [
-        (100, 8, 2), (100, 1, 2), (300, 1, 2), (300, 1, 1),
-    ]  # fmt: skip
+        (100, 8, 2),
+        (100, 1, 2),
+        (300, 1, 2),
+        (300, 1, 1),
+    ]
     assert (
         found.missing == {"fleet-100-1-1": "the measured job has ended: no memory"}
         and len(found.runs) == 4

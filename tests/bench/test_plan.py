@@ -57,7 +57,8 @@ def test_a_broken_constraint_is_counted(toy: Instance, at: list[int], broken: st
 
 
 def an_instance(seed: int) -> Instance:
-    """A few machines and processes, feasible as they are and just so: constraints are made of where the processes are."""
+    """A few machines and processes, feasible as they are and just so: constraints are made of where
+    the processes are."""
     rng = np.random.default_rng(seed)
     machines, processes, services = int(rng.integers(2, 6)), int(rng.integers(2, 11)), 4
     start, service = rng.integers(0, machines, processes), rng.integers(0, services, processes)

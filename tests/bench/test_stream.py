@@ -1,4 +1,5 @@
-"""The stream's benchmark: that its load and its arithmetic are what they say, without a JVM; then the smallest run of all of it."""
+"""The stream's benchmark: that its load and its arithmetic are what they say, without a JVM; then
+the smallest run of all of it."""
 
 import json
 import os
@@ -133,7 +134,10 @@ def test_a_ratio_is_the_median_of_the_ratios_of_neighbouring_runs() -> None:
 
 @pytest.mark.skipif(not can_watch(), reason="needs /proc")
 def test_the_memory_of_a_job_is_that_of_all_its_processes() -> None:
-    nested = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'print(1, flush=True); input()'])"
+    nested = (
+        "import subprocess, sys; subprocess.run([sys.executable, '-c', 'print(1, flush=True); "
+        "input()'])"
+    )
     parent = subprocess.Popen(
         [sys.executable, "-c", nested],
         stdin=subprocess.PIPE,

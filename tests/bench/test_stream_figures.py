@@ -1,4 +1,5 @@
-"""What the stream's benchmark makes of the times that it takes: the real measurements on pretended jobs, without a JVM."""
+"""What the stream's benchmark makes of the times that it takes: the real measurements on pretended
+jobs, without a JVM."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +21,8 @@ PLACE = Place("127.0.0.1:1", Path("unused"), 4)
 
 
 class PretendedSteps:
-    """A job whose batches take a second for each thousand bundles, and as long again in the first three generations."""
+    """A job whose batches take a second for each thousand bundles, and as long again in the first
+    three generations."""
 
     open_jobs: ClassVar[list[str]] = []
 
@@ -40,7 +42,10 @@ class PretendedSteps:
 
 
 class PretendedJob:
-    """Feed and driver of a small job in one. Every record is read in a batch of its own; the n-th takes n seconds."""
+    """Feed and driver of a small job in one.
+
+    Every record is read in a batch of its own; the n-th takes n seconds.
+    """
 
     def __init__(self) -> None:
         self.appended, self.batches, self.unread, self.ticks = 0, 0, 0, 0

@@ -1,6 +1,8 @@
-"""python -m tests.conformance < cases.jsonl > decisions.jsonl: what this project decides on the reference's cases, line by line.
+"""python -m tests.conformance < cases.jsonl > decisions.jsonl: what this project decides on the
+reference's cases, line by line.
 
-Profile pulsar-4.0. Exit codes: 0 every line was answered (an answer may be an error), 2 a line is no JSON object.
+Profile pulsar-4.0. Exit codes: 0 every line was answered (an answer may be an error), 2 a line is
+no JSON object.
 """
 
 import json

@@ -1,7 +1,8 @@
 """When an answer equals the recorded one.
 
-Numbers: within 1e-9 relative or 1e-12 absolute; what the reference computes in single precision (`percentUsage`) within one
-float32. An expected error asks for an error, whatever its words. The order of ties is input, not result.
+Numbers: within 1e-9 relative or 1e-12 absolute; what the reference computes in single precision
+(`percentUsage`) within one float32. An expected error asks for an error, whatever its words. The
+order of ties is input, not result.
 """
 
 import math

@@ -1,7 +1,8 @@
-"""python -m tests.conformance.differential REFERENCE: generated cases to both sides, and where they differ.
+"""python -m tests.conformance.differential REFERENCE: generated cases to both sides, and where they
+differ.
 
-REFERENCE is a command that reads cases as JSON lines and writes what Pulsar's own classes decide. Exit codes: 0 all are equal, 1 some
-differ, 2 the reference can't be run.
+REFERENCE is a command that reads cases as JSON lines and writes what Pulsar's own classes decide.
+Exit codes: 0 all are equal, 1 some differ, 2 the reference can't be run.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ HEAVY_KINDS = ("overload", "threshold", "uniform", "avg", "transfer", "manager")
 
 
 def reference_answers(command: Sequence[str], asked: Iterable[Case]) -> list[dict[str, Any]]:
-    """What the reference decides, case by case. Raises OSError, CalledProcessError, ValueError when it doesn't answer."""
+    """What the reference decides, case by case.
+
+    Raises OSError, CalledProcessError, ValueError when it doesn't answer.
+    """
     text = "".join(f"{json.dumps(case)}\n" for case in asked)
     done = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
     return [_error_of_the_case(json.loads(line)) for line in done.stdout.splitlines()]
@@ -74,7 +78,8 @@ def compare(
 
 
 def main() -> int:
-    """Try all kinds, print a table and the smallest case of each kind that differs; the last line is one JSON object."""
+    """Try all kinds, print a table and the smallest case of each kind that differs; the last line
+    is one JSON object."""
     parser = argparse.ArgumentParser(
         description=__doc__.splitlines()[0], prog="python -m tests.conformance.differential"
     )

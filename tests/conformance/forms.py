@@ -1,4 +1,5 @@
-"""The shapes that the cases have in common (RESOURCE, STATS, BUNDLEDATA, BROKER), read into columns, rows in the case's order."""
+"""The shapes that the cases have in common (RESOURCE, STATS, BUNDLEDATA, BROKER), read into
+columns, rows in the case's order."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

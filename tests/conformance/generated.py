@@ -1,7 +1,9 @@
-"""Cases that nobody has written: hypothesis strategies for each kind, in the form that the recorded cases have.
+"""Cases that nobody has written: hypothesis strategies for each kind, in the form that the recorded
+cases have.
 
-Figures come from coarse grids, so that ties, zeros and exact limits are met often. Left out, as in the recorded cases: what Pulsar's own
-classes answer by chance (ties inside the quick-select of top bundles, AvgShedder's scores less than a point apart).
+Figures come from coarse grids, so that ties, zeros and exact limits are met often. Left out, as in
+the recorded cases: what Pulsar's own classes answer by chance (ties inside the quick-select of top
+bundles, AvgShedder's scores less than a point apart).
 """
 
 from __future__ import annotations
@@ -201,7 +203,8 @@ AVG_KEYS: dict[str, Sequence[Any]] = {
 
 
 def _without_weights(case: Case) -> Case:
-    """AvgShedder's comparator is inconsistent for scores less than a point apart: whole steps of 2.5 % only."""
+    """AvgShedder's comparator is inconsistent for scores less than a point apart: whole steps of
+    2.5 % only."""
     return case | {
         "config": {key: value for key, value in case["config"].items() if key not in WEIGHTS}
     }
@@ -358,7 +361,8 @@ def _manager(draw: Draw) -> Case:
             if name not in names and not name.startswith("pulsar/")
         ]
         if any(not one["brokers"].keys() <= reports.keys() for one in given):
-            # What a dead broker was promised the leader drops when it hears of that death, which is no part of a case.
+            # What a dead broker was promised the leader drops when it hears of that death, which is
+            # no part of a case.
             assign = [name for name in assign if not any(name in one["assign"] for one in given)]
         owned = [name for name in assign if draw(st.integers(0, 3)) == 0]
         given.append({"brokers": reports, "leaderOwned": owned, "assign": assign})
@@ -474,7 +478,8 @@ def _split_boundary(draw: Draw) -> Case:
 
 @st.composite
 def _top_bundles(draw: Draw) -> Case:
-    """Figures far apart: the reference's quick-select orders by chance what its comparator takes for equal. k = 0 fails there."""
+    """Figures far apart: the reference's quick-select orders by chance what its comparator takes
+    for equal. k = 0 fails there."""
     names = draw(names_of_bundles(0, 12))
     sizes = draw(st.permutations(range(1, 1 + len(names))))
     bundles = {
@@ -660,7 +665,10 @@ KINDS: dict[str, st.SearchStrategy[Case]] = {
 
 
 def cases(kind: str, count: int, begin: int) -> list[Case]:
-    """So many different cases of a kind; the same for the same `begin`. Fewer where the kind has no more."""
+    """So many different cases of a kind; the same for the same `begin`.
+
+    Fewer where the kind has no more.
+    """
     found: list[Case] = []
 
     @hypothesis.seed(begin)

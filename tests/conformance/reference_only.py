@@ -1,4 +1,7 @@
-"""What the reference does for itself and this balancer has no use for. Its recorded cases are compared all the same."""
+"""What the reference does for itself and this balancer has no use for.
+
+Its recorded cases are compared all the same.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,8 @@ from lb_stream.core.shedding.top_bundles import RATE_STEP, THROUGHPUT_STEP, high
 
 
 def with_stats(report: ModularLoadReport, stats: Mapping[str, BundleStats]) -> ModularLoadReport:
-    """The report with its bundles' newest statistics, the sums over them, and what was gained and lost since it was last written.
+    """The report with its bundles' newest statistics, the sums over them, and what was gained and
+    lost since it was last written.
 
     Gains and losses pile up over several calls, each sorted by name; `written` starts them anew.
     """
@@ -59,14 +63,17 @@ def order_of_averages(short: Rates, long: Rates) -> tuple[Floats, ...]:
 
 
 def stored_top(short: Rates, long: Rates, most: int) -> Rows:
-    """Positions of the bundles whose averages the leader stores, the highest first; all of them as they lie when `most` is 0 or less."""
+    """Positions of the bundles whose averages the leader stores, the highest first; all of them as
+    they lie when `most` is 0 or less."""
     if most <= 0:
         return np.arange(len(short.rate_in))
     return highest(order_of_averages(short, long), most)
 
 
 def add_bundles(shard: Shard, names: Iterable[str], now_ms: int) -> Shard:
-    """The shard with bundles that no report has named yet: unowned, with default averages. Those it knows stay as they are.
+    """The shard with bundles that no report has named yet: unowned, with default averages.
+
+    Those it knows stay as they are.
 
     Like every unowned bundle, they are forgotten when no report names them for the retention time.
     """

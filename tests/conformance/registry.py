@@ -12,7 +12,8 @@ PROFILE = {"profile": "pulsar-4.0"}
 
 
 def kind(name: str) -> Callable[[Adapter], Adapter]:
-    """Register the decorated function: it takes one case of that kind and returns its result, or raises."""
+    """Register the decorated function: it takes one case of that kind and returns its result, or
+    raises."""
 
     def register(adapter: Adapter) -> Adapter:
         ADAPTERS[name] = adapter
@@ -27,7 +28,8 @@ def answer(case: Case) -> dict[str, Any]:
     adapter = ADAPTERS.get(str(case.get("kind")))
     if adapter is None:
         return line | {
-            "error": f"unknown kind {case.get('kind')!r}; expected one of {', '.join(sorted(ADAPTERS))}"
+            "error": f"unknown kind {case.get('kind')!r}; expected one of "
+            f"{', '.join(sorted(ADAPTERS))}"
         }
     try:
         return line | {"result": _finite(adapter(case))}

@@ -1,4 +1,5 @@
-"""What a hostile sender does to a running job: costly, forged, repeated, huge and made-up records and commands."""
+"""What a hostile sender does to a running job: costly, forged, repeated, huge and made-up records
+and commands."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ from tests.e2e.hostile import OF_NOBODY, good, hostile
 from tests.support.decoding import decoded, record
 
 WILD, FUZZ = "wild", "fuzz"
-"""A cluster that has brokers of its own beside what is done to it, and one that has nothing but bad records."""
+"""A cluster that has brokers of its own beside what is done to it, and one that has nothing but bad
+records."""
 PARTITIONS = 3
 MALLORY = "mallory:8080"
 HOUR_MS = 3_600_000
@@ -37,7 +39,8 @@ NASTY = (
 
 
 class Attacker:
-    """Sends, and remembers what must be refused: `asked` are ids of commands, `spoilt` are places of records (partition, offset)."""
+    """Sends, and remembers what must be refused: `asked` are ids of commands, `spoilt` are places
+    of records (partition, offset)."""
 
     def __init__(self, bootstrap: str, topics: TopicSettings, chance: Random) -> None:
         self._bootstrap, self._topics, self._chance, self._numbers = (
@@ -112,7 +115,8 @@ class Attacker:
         self.inputs += 1
 
     def costly_policies(self) -> None:
-        """Regular expressions that take for ever where a machine tries all ways, and those that can't be had in linear time."""
+        """Regular expressions that take for ever where a machine tries all ways, and those that
+        can't be had in linear time."""
         self.ask("create-namespace", "answered", namespace=f"t/{'a' * 40}!", bundles=4)
         for pattern, expected in (
             ("t/(a+)+$", "answered"),
@@ -142,7 +146,8 @@ class Attacker:
         )
 
     def spoilt_reports(self) -> None:
-        """Good reports with something done to them by chance; each is taken or rejected as the decoder says of it alone."""
+        """Good reports with something done to them by chance; each is taken or rejected as the
+        decoder says of it alone."""
         known = DecodeConfig(FUZZ, "commands", {FUZZ: ShardMap()})
         first = good(10_000, FUZZ)
         self.send(first.key, first.value)
@@ -164,7 +169,8 @@ class Attacker:
                 self._spoilt.append(future)
 
     def flood(self) -> None:
-        """Heartbeats of one key, into every partition: whoever shares it must not be taken for dead."""
+        """Heartbeats of one key, into every partition: whoever shares it must not be taken for
+        dead."""
         for number in range(60_000):
             self.send(
                 f"{WILD}/loud:8080".encode(), b"{}", "heartbeat", partition=number % PARTITIONS
@@ -234,13 +240,22 @@ class Attacker:
             name = f"attack-{next(self._numbers)}"
             self.asked[name] = "refused"
             self.raw(
-                f'{{"id": "{name}", "kind": "set-config", "values": {{"threshold_percent": {text}}}}}'.encode()
+                (
+                    f'{{"id": "{name}", "kind": "set-config", "values": {{"threshold_percent": '
+                    f"{text}}}}}"
+                ).encode()
             )
         for number, rate in enumerate(
             ("1e308", "1.7976931348623157e308", "5e-324", "1e999", "-1", "NaN")
         ):
-            stats = f'{{"acme/extreme/0x00000000_0xffffffff": {{"msgRateIn": {rate}, "msgThroughputIn": {rate}}}}}'
-            value = f'{{"cpu": {{"usage": 5, "limit": 100}}, "lastStats": {stats}, "loadReportType": "LocalBrokerData"}}'
+            stats = (
+                f'{{"acme/extreme/0x00000000_0xffffffff": {{"msgRateIn": {rate}, '
+                f'"msgThroughputIn": {rate}}}}}'
+            )
+            value = (
+                f'{{"cpu": {{"usage": 5, "limit": 100}}, "lastStats": {stats}, '
+                f'"loadReportType": "LocalBrokerData"}}'
+            )
             self.send(f"{FUZZ}/extreme-{number}:8080".encode(), value.encode(), spoilt=number > 2)
 
     def nasty_names(self) -> None:

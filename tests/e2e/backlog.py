@@ -1,4 +1,5 @@
-"""A prefilled reports topic that keeps a balancer deciding: in each round bundles change hands, and another broker is the hot one."""
+"""A prefilled reports topic that keeps a balancer deciding: in each round bundles change hands, and
+another broker is the hot one."""
 
 import json
 import re
@@ -60,5 +61,6 @@ def records(rounds: int) -> list[tuple[bytes, bytes, None]]:
 
 
 def without_epoch(text: str) -> str:
-    """JSON without its epochs, otherwise byte for byte: they tell how often the job was started, all that a kill may change."""
+    """JSON without its epochs, otherwise byte for byte: they tell how often the job was started,
+    all that a kill may change."""
     return re.sub(r'"epoch":\d+,?', "", text)

@@ -45,7 +45,10 @@ def bomb(key: bytes, megabytes: int = 1_000) -> bytes:
 
 
 def send(bootstrap: str, topic: str, partition: int, payload: bytes, records: int = 1) -> int:
-    """Send a payload that is compressed already as one batch of so many records. Returns the offset of the first."""
+    """Send a payload that is compressed already as one batch of so many records.
+
+    Returns the offset of the first.
+    """
     stand_in = os.urandom(2 * len(payload) // records)
     producer = KafkaProducer(
         bootstrap_servers=bootstrap,

@@ -1,8 +1,10 @@
-"""`python -m tests.e2e.calm_brokers`: a cluster whose reports tell nothing but what its script and its decisions have made of it.
+"""`python -m tests.e2e.calm_brokers`: a cluster whose reports tell nothing but what its script and
+its decisions have made of it.
 
-No clock and no chance: the same steps and decisions make the same reports, in the same order for each broker, whenever they are sent
-and however often the agent is killed. What brokers know lies in a file, as a real broker's does in the broker. At each step, a number
-that somebody writes into another file, the broker with the most bundles runs hot; it cools down when it has given one up.
+No clock and no chance: the same steps and decisions make the same reports, in the same order for
+each broker, whenever they are sent and however often the agent is killed. What brokers know lies in
+a file, as a real broker's does in the broker. At each step, a number that somebody writes into
+another file, the broker with the most bundles runs hot; it cools down when it has given one up.
 """
 
 from __future__ import annotations
@@ -32,7 +34,10 @@ HOT, COOL = 55.0, 20.0
 
 @dataclass
 class Known:
-    """What the brokers know. `changes` counts what has changed at a broker, `changed_at` is the step of the last one."""
+    """What the brokers know.
+
+    `changes` counts what has changed at a broker, `changed_at` is the step of the last one.
+    """
 
     step: int = 0
     hot: str | None = None
@@ -71,7 +76,10 @@ class CalmCluster:
         os.replace(new, self._file)
 
     def report(self, broker: str) -> dict[str, Any]:
-        """The same until something changes. Loads are powers of two, so that one bundle is enough and no two brokers are alike."""
+        """The same until something changes.
+
+        Loads are powers of two, so that one bundle is enough and no two brokers are alike.
+        """
         step, owned = self.known.changed_at[broker], self.known.owned[broker]
         rates = {name: 10.0 * 2 ** ((NAMES.index(name) + step) % BUNDLES) for name in owned}
         stats = {
@@ -117,7 +125,8 @@ class CalmBroker:
 
 
 class CalmAgent(Agent):
-    """Reads the decisions from their beginning and does none twice, so that none is missed while the agent is dead."""
+    """Reads the decisions from their beginning and does none twice, so that none is missed while
+    the agent is dead."""
 
     def __init__(
         self,
@@ -158,7 +167,8 @@ def main() -> None:
     def told(decision: Decision, broker: str | None, verdict: Verdict | None) -> None:
         if broker is not None and verdict is not None and verdict.action != "ignore":
             print(
-                f"{time.time():.1f} {broker} {verdict.action} {verdict.reason} {decision.decision_id} {decision.bundle}",
+                f"{time.time():.1f} {broker} {verdict.action} {verdict.reason} "
+                f"{decision.decision_id} {decision.bundle}",
                 flush=True,
             )
 

@@ -85,7 +85,10 @@ def good(number: int, cluster: str) -> Wild:
 
 
 def hostile(random: Random, number: int, largest: int, way: str = "") -> Wild:
-    """A record of broker no. `number`, spoilt in one of WAYS, or in the given one. `largest`: bytes of the largest text."""
+    """A record of broker no.
+
+    `number`, spoilt in one of WAYS, or in the given one. `largest`: bytes of the largest text.
+    """
     cluster = random.choice(CLUSTERS)
     name = way or random.choice(tuple(WAYS))
     return replace(WAYS[name](random, good(number, cluster), largest), done=name)

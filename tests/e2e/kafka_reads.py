@@ -25,7 +25,10 @@ def _assigned(
 
 
 def end_offsets(bootstrap: str, topic: str) -> dict[TopicPartition, int]:
-    """Where each partition ends. Transactions leave marks of their own, so an end may lie behind the last record."""
+    """Where each partition ends.
+
+    Transactions leave marks of their own, so an end may lie behind the last record.
+    """
     consumer, partitions = _assigned(bootstrap, topic)
     ends: dict[TopicPartition, int] = consumer.end_offsets(partitions)
     consumer.close()

@@ -26,7 +26,10 @@ OPTION = "stream.store_options."
 
 @dataclass
 class Pipeline:
-    """Topics, tables and checkpoint of one job, and ways to run it. `folder` is emptied by nobody."""
+    """Topics, tables and checkpoint of one job, and ways to run it.
+
+    `folder` is emptied by nobody.
+    """
 
     bootstrap: str
     topics: TopicSettings
@@ -112,7 +115,8 @@ class Pipeline:
 
     @staticmethod
     def kill(job: "subprocess.Popen[bytes]") -> None:
-        """SIGKILL for spark-submit's JVM and for the Python driver that it started: both are in the job's own process group."""
+        """SIGKILL for spark-submit's JVM and for the Python driver that it started: both are in the
+        job's own process group."""
         os.killpg(job.pid, signal.SIGKILL)
         job.wait()
         wait_until(

@@ -15,7 +15,10 @@ ROUNDS, BROKERS, BUNDLES = 12, 3, 8
 
 
 def reports() -> list[tuple[bytes, bytes, None]]:
-    """Three brokers whose load changes from report to report; the first one is hot. Nobody obeys."""
+    """Three brokers whose load changes from report to report; the first one is hot.
+
+    Nobody obeys.
+    """
     records = []
     for number in range(ROUNDS):
         for broker in range(BROKERS):

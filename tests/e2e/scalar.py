@@ -1,4 +1,5 @@
-"""The averages once more, one number at a time and straight from the JSON: what the tables must hold. Uses nothing of lb_stream.
+"""The averages once more, one number at a time and straight from the JSON: what the tables must
+hold. Uses nothing of lb_stream.
 
 Rates messages/s, throughputs bytes/s, times ms (append time in Kafka), usages ratios 0..1.
 """
@@ -74,7 +75,10 @@ class Cluster:
     forgotten: list[str] = field(default_factory=list)
 
     def batch(self, records: Iterable[Record], now_ms: int) -> bool:
-        """Take one micro-batch; whether it brought a new sample. Within a batch records count by append time, partition, offset."""
+        """Take one micro-batch; whether it brought a new sample.
+
+        Within a batch records count by append time, partition, offset.
+        """
         before, owned = (
             self.samples,
             {name for name, bundle in self.bundles.items() if bundle.owner is not None},
@@ -147,7 +151,8 @@ def throughput(report: Mapping[str, Any]) -> float:
 
 
 def is_split(cluster: Cluster, name: str) -> bool:
-    """Whether a bundle that has a broker, or lost it later, overlaps the range of this one, which has none."""
+    """Whether a bundle that has a broker, or lost it later, overlaps the range of this one, which
+    has none."""
     namespace, _, cut = name.rpartition("/")
     lower, upper = (int(bound, 16) for bound in cut.split("_"))
     since_ms = cluster.bundles[name].since_ms if name in cluster.bundles else None
@@ -164,8 +169,9 @@ def is_split(cluster: Cluster, name: str) -> bool:
 def usages(cluster: Cluster, pending: Iterable[Mapping[str, Any]] = ()) -> dict[str, float]:
     """Each broker's greatest weighted usage, as it will be when the pending moves have been made.
 
-    A bundle takes with it the part of its broker's usage that it has in its broker's throughput; what nobody owns comes as from the average
-    broker, over those that carry anything. A bundle that has been split carries nothing.
+    A bundle takes with it the part of its broker's usage that it has in its broker's throughput;
+    what nobody owns comes as from the average broker, over those that carry anything. A bundle that
+    has been split carries nothing.
     """
     reports = {name: cluster.brokers[name].report for name in sorted(cluster.brokers)}
     usage = {

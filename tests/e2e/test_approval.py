@@ -1,4 +1,5 @@
-"""A job whose decisions wait for approval: nothing moves until somebody says yes, what is rejected stays, and all of it replays."""
+"""A job whose decisions wait for approval: nothing moves until somebody says yes, what is rejected
+stays, and all of it replays."""
 
 from pathlib import Path
 

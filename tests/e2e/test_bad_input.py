@@ -1,4 +1,5 @@
-"""Every kind of record that can't be taken, among good ones: each is a row of rejected_reports, and the stream goes on."""
+"""Every kind of record that can't be taken, among good ones: each is a row of rejected_reports, and
+the stream goes on."""
 
 import json
 from dataclasses import dataclass
@@ -75,7 +76,8 @@ BAD = (
         '{"cpu": {}',
         "utf-8",
     ),
-    # In a partition of its own and in the first batch: no report has made its cluster known there yet.
+    # In a partition of its own and in the first batch: no report has made its cluster known there
+    # yet.
     Bad(
         "a broker that can't be known",
         spoilt("5.0", "6.0"),
@@ -218,7 +220,11 @@ class Run:
 
 @pytest.fixture(scope="module")
 def run(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """The job's one run. A good report of each broker before, between and after the bad records: whatever stops at one is seen."""
+    """The job's one run.
+
+    A good report of each broker before, between and after the bad records: whatever stops at one is
+    seen.
+    """
     topics = topics_named("bad-input")
     pipeline = Pipeline(kafka.bootstrap, topics, tmp_path_factory.mktemp("bad-input"), SETTINGS)
     pipeline.create_topics(reports=2)

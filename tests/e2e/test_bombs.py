@@ -1,4 +1,5 @@
-"""Records that are small in Kafka and end whoever decompresses them: each ends the job once at most, and is a row of rejected_reports."""
+"""Records that are small in Kafka and end whoever decompresses them: each ends the job once at
+most, and is a row of rejected_reports."""
 
 import json
 from pathlib import Path

@@ -1,12 +1,16 @@
-"""A real cluster's reports through real Kafka, the real job and real Delta: all of them counted, exactly, and decided on.
+"""A real cluster's reports through real Kafka, the real job and real Delta: all of them counted,
+exactly, and decided on.
 
-One topic, three clusters: `stored` (the reports that the real leader decided on) and `polled` (those asked of each broker every
-five seconds) as they were captured, and `disturbed`, the stored ones again in a wrong order and some of them twice.
+One topic, three clusters: `stored` (the reports that the real leader decided on) and `polled`
+(those asked of each broker every five seconds) as they were captured, and `disturbed`, the stored
+ones again in a wrong order and some of them twice.
 
-Kafka stamps the records' append times, so the captured distances in time are lost. What depends on them is made independent of
-them: shedding in every batch, no grace, and a retention of one second in `stored`, whose second half is sent a second and more
-after the first. Everything else is checked against a second calculation (scalar.py) from the records and the times that Kafka
-gave them, batch by batch as the log says they were read: whatever the times were, the tables must hold these very numbers.
+Kafka stamps the records' append times, so the captured distances in time are lost. What depends on
+them is made independent of them: shedding in every batch, no grace, and a retention of one second
+in `stored`, whose second half is sent a second and more after the first. Everything else is checked
+against a second calculation (scalar.py) from the records and the times that Kafka gave them, batch
+by batch as the log says they were read: whatever the times were, the tables must hold these very
+numbers.
 """
 
 import gzip
@@ -55,7 +59,8 @@ COLUMNS = (
     "rate_out_msgs_per_s",
 )
 STORED_FIRST = 215
-"""Lines of the metadata file in its first half: the reports in it name bundles that those behind it don't."""
+"""Lines of the metadata file in its first half: the reports in it name bundles that those behind it
+don't."""
 
 
 @dataclass
@@ -103,7 +108,8 @@ def run(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def send_everything(pipeline: Pipeline) -> None:
-    """Three clusters' reports; the stored ones in two halves with more than their retention time between."""
+    """Three clusters' reports; the stored ones in two halves with more than their retention time
+    between."""
     halves = []
     for number, half in enumerate((lines(METADATA)[:STORED_FIRST], lines(METADATA)[STORED_FIRST:])):
         halves.append(pipeline.folder / f"half-{number}.jsonl.gz")
@@ -233,7 +239,8 @@ def test_after_every_batch_owners_and_averages_equal_the_second_calculation_to_t
         for name, group in groupby(rows, key=lambda row: row["cluster"]):
             table = list(group)
             (now_ms,) = {row["now_ms"] for row in table}
-            # Two batches may have the same time: then the tables' versions come in the order of the rounds.
+            # Two batches may have the same time: then the tables' versions come in the order of the
+            # rounds.
             at_once = [
                 seq for seq, at_ms in times[name] if at_ms == now_ms and (name, seq) not in compared
             ]
@@ -301,8 +308,11 @@ def test_old_reports_are_refused_and_repeated_ones_are_no_samples(run: Run) -> N
     for row in rejected:
         record = by_position[row["partition"], row["offset"]]
         assert (row["topic"], row["append_ms"], row["cluster"], row["broker"]) == (
-            run.pipeline.topics.reports, record.append_ms, "disturbed", record.broker,
-        )  # fmt: skip
+            run.pipeline.topics.reports,
+            record.append_ms,
+            "disturbed",
+            record.broker,
+        )
         assert (row["field"], row["value"]) == (
             "lastUpdate",
             str(json.loads(record.value)["lastUpdate"]),
@@ -428,7 +438,8 @@ def test_every_broker_above_the_threshold_sheds_or_has_a_refusal_that_says_why_n
 
 
 def smoothed_usages(run: Run, cluster: str) -> dict[int, dict[str, float]]:
-    """Round → broker → smoothed usage, for each round that looked at it: those with a new sample, of two brokers or more."""
+    """Round → broker → smoothed usage, for each round that looked at it: those with a new sample,
+    of two brokers or more."""
     rounds = [row for row in run.rows("rounds", "log_seq") if row["cluster"] == cluster]
     found: dict[int, dict[str, float]] = {}
     before: dict[str, float] = {}
@@ -463,7 +474,8 @@ def sum_in_order(usage: dict[str, float]) -> float:
 
 def test_run_again_without_new_reports_the_job_decides_and_publishes_nothing(run: Run) -> None:
     """The last test of this module: it runs the job a second time, on the same checkpoint."""
-    # `leaders` and `batches` tell of the job itself; a start may mark the others as up to date, which adds no row.
+    # `leaders` and `batches` tell of the job itself; a start may mark the others as up to date,
+    # which adds no row.
     names = sorted(
         path.name
         for path in (run.pipeline.folder / "tables").iterdir()

@@ -24,7 +24,10 @@ from tests.support.lbctl_runner import Result, lbctl
 
 pytestmark = pytest.mark.e2e
 
-ODD = b'{"webServiceUrl" : "http://b-1:8080",  "msgRateIn":1.50, "a":"\\u00e9\xc3\xa9", "big": 1e3,\t"lastUpdate": 70}'
+ODD = (
+    b'{"webServiceUrl" : "http://b-1:8080",  "msgRateIn":1.50, "a":"\\u00e9\xc3\xa9", "big": '
+    b'1e3,\t"lastUpdate": 70}'
+)
 IN_PROCESS = [sys.executable, "-c", "from lb_stream.cli.main import main; main()"]
 
 
@@ -96,8 +99,8 @@ def test_an_unfit_topic_is_exit_code_2_with_the_command_that_mends_it(
         result = lbctl("topics", verb, *given, cwd=tmp_path)
         assert (result.code, result.out) == (2, "")
         assert (
-            f"topic {topic_names.reports}: message.timestamp.type is CreateTime, must be LogAppendTime"
-            in result.err
+            f"topic {topic_names.reports}: message.timestamp.type is CreateTime, must be "
+            "LogAppendTime" in result.err
         )
         assert "--alter --add-config message.timestamp.type=LogAppendTime" in result.err
     machine = lbctl("topics", "check", "--json", *given, cwd=tmp_path)
@@ -170,7 +173,8 @@ def test_a_damaged_archive_is_sent_as_far_as_it_can_be_read(
     assert told["failed"] == [
         {
             "line": told["sent"] + 1,
-            "why": "the file can't be read on from here: Compressed file ended before the end-of-stream marker was reached",
+            "why": "the file can't be read on from here: Compressed file ended before the "
+            "end-of-stream marker was reached",
         }
     ]
 
@@ -200,7 +204,9 @@ def test_a_pace_keeps_the_reports_distances_in_time(
     assert times == sorted(times)
     assert (
         400 < times[3] - times[1] < 7_000
-    )  # 800 on an idle machine; the first record may wait for the connection; without the pace 8 000
+        # 800 on an idle machine; the first record may wait for the connection; without the pace 8
+        # 000
+    )
 
 
 def test_an_interrupted_sending_says_how_far_it_came(

@@ -1,4 +1,5 @@
-"""Every command of `lbctl` against a running job whose simulated brokers obey: answered, done, logged, and replayed to the byte."""
+"""Every command of `lbctl` against a running job whose simulated brokers obey: answered, done,
+logged, and replayed to the byte."""
 
 import json
 from collections.abc import Iterator
@@ -223,7 +224,8 @@ def brokers_and_clusters(operator: Operator) -> None:
 
 
 def plan(operator: Operator) -> None:
-    """The best next moves, done by hand: a broker that was drained is empty, and takes bundles again."""
+    """The best next moves, done by hand: a broker that was drained is empty, and takes bundles
+    again."""
     ctl, rows, cluster = operator.ctl, operator.rows, operator.cluster
     wait_until(lambda: rows("plan")[0]["moves"], "moves to the empty broker")
     result = ctl("plan", "--apply", "--yes", "--json")

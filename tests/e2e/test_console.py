@@ -1,4 +1,5 @@
-"""The console in a real browser beside a live job of two clusters: watch, explain, approve, drain, undo, try; and who may not."""
+"""The console in a real browser beside a live job of two clusters: watch, explain, approve, drain,
+undo, try; and who may not."""
 
 from __future__ import annotations
 

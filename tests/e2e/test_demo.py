@@ -1,4 +1,7 @@
-"""`lbctl demo` as a user runs it: real Kafka, the real job, in a folder of its own. Nothing may be left running, whatever happens."""
+"""`lbctl demo` as a user runs it: real Kafka, the real job, in a folder of its own.
+
+Nothing may be left running, whatever happens.
+"""
 
 import fcntl
 import json
@@ -37,7 +40,8 @@ LBCTL = str(Path(sys.executable).with_name("lbctl"))
 
 
 def running_in(folder: Path) -> list[str]:
-    """Command lines of the processes that work in the folder: the demo, Kafka, the job's JVM, its driver, its workers."""
+    """Command lines of the processes that work in the folder: the demo, Kafka, the job's JVM, its
+    driver, its workers."""
     found = []
     for process in Path("/proc").iterdir():
         if process.name.isdigit():
@@ -91,7 +95,8 @@ class Demo:
         return self.process.wait(within_s)
 
     def scraped(self, within_s: float) -> tuple[Samples, Samples]:
-        """What the job serves while the demo runs, seen again and again till its end: the stream's and the brokers' last answers."""
+        """What the job serves while the demo runs, seen again and again till its end: the stream's
+        and the brokers' last answers."""
         log = self.folder / ".lb/demo/job.log"
         until(lambda: log.exists() and "metrics: http://" in log.read_text(), within_s)
         (url,) = re.findall(r"metrics: (http://\S+/metrics)$", log.read_text(), re.MULTILINE)
@@ -104,7 +109,8 @@ class Demo:
 
 
 def check_explanations(tables: Path, figures: dict[str, Any]) -> None:
-    """Every decision can be explained, with the brokers' loads before and after; the dashboard and the report have the demo's figures."""
+    """Every decision can be explained, with the brokers' loads before and after; the dashboard and
+    the report have the demo's figures."""
     with open_lake(Store.at(tables)) as lake:
         ids = [
             row["decision_id"] for row in records(run(lake, "SELECT decision_id FROM decisions"))

@@ -1,6 +1,8 @@
-"""Killed at every named point, at random moments, and with Kafka killed under it: the job decides, tells and projects each thing once.
+"""Killed at every named point, at random moments, and with Kafka killed under it: the job decides,
+tells and projects each thing once.
 
-Two jobs read the same prefilled topic. One is left alone, the other is killed all the time; both must end with the same bytes.
+Two jobs read the same prefilled topic. One is left alone, the other is killed all the time; both
+must end with the same bytes.
 """
 
 import json
@@ -90,7 +92,8 @@ class Runs:
     doubled: set[int] = field(default_factory=set)  # and those in which a bundle stands twice
 
     def look_at_owners(self) -> None:
-        """Read the versions of the killed job's ownership that are there and new: after a minute the job may remove them."""
+        """Read the versions of the killed job's ownership that are there and new: after a minute
+        the job may remove them."""
         folder = str(self.killed.folder / "tables" / "ownership")
         there = (
             {int(one["version"]) for one in DeltaTable(folder).history()}
@@ -152,7 +155,9 @@ def runs(broker: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory, seed: 
         ends = 1 if newest(killed) > before else ends + 1
         if (
             ends == MAX_CRASHES - 1
-        ):  # one more, and the batch is taken to be what ends the job: it is cut, and the runs differ
+            # one more, and the batch is taken to be what ends the job: it is cut, and the runs
+            # differ
+        ):
             finish_a_batch(killed)
             ends = 1
     killed.run_once(LONGEST_S)
@@ -174,7 +179,10 @@ def wait_for_batches(pipeline: Pipeline, job: "subprocess.Popen[bytes]", number:
 
 
 def kill_brokers(done: Runs, broker: EmbeddedKafka, chance: random.Random) -> None:
-    """SIGKILL for Kafka while the job is at work, and a new start on its folder, again and again. A job that gives up is started again."""
+    """SIGKILL for Kafka while the job is at work, and a new start on its folder, again and again.
+
+    A job that gives up is started again.
+    """
     while done.brokers < BROKER_KILLS:
         with done.killed.running("--once") as job:
             while done.brokers < BROKER_KILLS:
@@ -207,7 +215,8 @@ def crash_at(pipeline: Pipeline, point: str, number: int) -> None:
 def kill_sometime(pipeline: Pipeline, chance: random.Random) -> str:
     """SIGKILL at a random moment, while the job starts or while it works. Returns what was killed.
 
-    Where only one of its two processes is killed, the other one may go on for a while, beside the next job.
+    Where only one of its two processes is killed, the other one may go on for a while, beside the
+    next job.
     """
     victim = chance.choices(("the whole job", "its JVM", "its Python driver"), (4, 1, 1))[0]
     with pipeline.running("--once") as job:
@@ -232,7 +241,8 @@ def kill_sometime(pipeline: Pipeline, chance: random.Random) -> str:
 
 
 def python_drivers(jvm: int) -> list[int]:
-    """The Python process that spark-submit's JVM has started for the job's own code, if it is there already."""
+    """The Python process that spark-submit's JVM has started for the job's own code, if it is there
+    already."""
     listed = subprocess.run(
         ["ps", "-e", "-o", "pid=,ppid=,args="], capture_output=True, text=True, check=True
     ).stdout
@@ -259,10 +269,12 @@ def test_every_named_point_and_many_moments_have_been_tried(
     assert runs.moments.total() == RANDOM_KILLS and runs.brokers == BROKER_KILLS
     moments = ", ".join(f"{number} of {victim}" for victim, number in sorted(runs.moments.items()))
     count(
-        f"exactly once: {len(runs.points)} named crash points; {runs.moments.total()} kills at random moments ({moments})"
+        f"exactly once: {len(runs.points)} named crash points; {runs.moments.total()} kills at "
+        f"random moments ({moments})"
     )
     count(
-        f"exactly once: {runs.brokers} kills of the Kafka broker, of which {runs.ended_by_broker} ended the job"
+        f"exactly once: {runs.brokers} kills of the Kafka broker, of which {runs.ended_by_broker} "
+        "ended the job"
     )
 
 
@@ -277,7 +289,8 @@ def test_the_killed_job_has_decided_the_same_bytes(
     assert len(set(ours["epoch"])) > len(POINTS), "it was started again and again"
     size = sum(len(text.encode()) for text in ours["decisions"])
     count(
-        f"exactly once: {len(ours['seq'])} rounds of {len(set(ours['log_seq']))} batches, {size} bytes of decisions equal"
+        f"exactly once: {len(ours['seq'])} rounds of {len(set(ours['log_seq']))} batches, {size} "
+        "bytes of decisions equal"
     )
 
 
@@ -304,7 +317,8 @@ def test_a_reader_of_committed_records_sees_each_decision_of_the_log_once(
         )
         assert ours == theirs, f"the order of {cluster}/{bundle}"
     count(
-        f"exactly once: {len(logged)} decisions in the log, {len(seen)} seen with read_committed, each once"
+        f"exactly once: {len(logged)} decisions in the log, {len(seen)} seen with read_committed, "
+        "each once"
     )
 
 
@@ -339,7 +353,8 @@ def test_no_bundle_has_two_owners_at_any_version_of_the_table(
         len(runs.versions) > last / 4
     )  # the kills are a minute apart, and its last run goes on undisturbed
     count(
-        f"exactly once: {len(runs.versions)} of {last + 1} versions of the table ownership seen in time, no bundle twice in any"
+        f"exactly once: {len(runs.versions)} of {last + 1} versions of the table ownership seen in "
+        "time, no bundle twice in any"
     )
 
 

@@ -1,6 +1,8 @@
-"""Ten thousand hostile records among good ones: each is taken or a row of rejected_reports, the stream goes on, nobody else notices.
+"""Ten thousand hostile records among good ones: each is taken or a row of rejected_reports, the
+stream goes on, nobody else notices.
 
-LB_TEST_FUZZ_MB says how many megabytes they are together, at least; a gigabyte takes some minutes more.
+LB_TEST_FUZZ_MB says how many megabytes they are together, at least; a gigabyte takes some minutes
+more.
 """
 
 import json
@@ -37,7 +39,8 @@ SETTINGS = {
     "bundle_retention_ms": 10**12,
 }
 CALM = ("calm-1:8080", "calm-2:8080")
-"""Brokers that send good reports all the time, in a cluster of their own and in some of those where all the others misbehave."""
+"""Brokers that send good reports all the time, in a cluster of their own and in some of those where
+all the others misbehave."""
 CALM_CLUSTERS = ("calm", *CLUSTERS[:2])
 CALM_EVERY = 100
 """One round of their reports after so many wild records."""
@@ -62,7 +65,8 @@ def calm_report(broker: str, number: int) -> bytes:
 
 
 def calm_round(chance: Random, number: int) -> list[bytes]:
-    """Which of its reports a broker sends: the newest one, now and then the same again, and an old one."""
+    """Which of its reports a broker sends: the newest one, now and then the same again, and an old
+    one."""
     newest = number + 1
     sent = [newest]
     if chance.random() < 0.3:
@@ -144,7 +148,8 @@ def send_calm(producer: KafkaProducer, topic: str, chance: Random, number: int) 
 
 
 def fates(run: Run) -> dict[tuple[int, int], tuple[str, str, str]]:
-    """What becomes of each wild record by what the decoder makes of it, alone: (report, rejected or an agent's kind; cluster; broker)."""
+    """What becomes of each wild record by what the decoder makes of it, alone: (report, rejected or
+    an agent's kind; cluster; broker)."""
     found, every = (
         {},
         DecodeConfig("home", "commands", {name: ShardMap() for name in ("home", *CLUSTERS)}),
@@ -244,5 +249,6 @@ def test_the_averages_of_the_brokers_that_behave_are_what_their_own_reports_make
     replays = sum(expected.repeated for expected in clusters.values())
     assert refused and replays
     count(
-        f"fuzzed: averages of {len(calm)} other brokers exact, {replays} replays without effect, {len(refused)} old reports rejected"
+        f"fuzzed: averages of {len(calm)} other brokers exact, {replays} replays without effect, "
+        f"{len(refused)} old reports rejected"
     )

@@ -1,10 +1,14 @@
-"""A live job with three clusters, two of which must not notice what is done to the third one and to the machine.
+"""A live job with three clusters, two of which must not notice what is done to the third one and to
+the machine.
 
-The two play a script (`tests.e2e.calm_brokers`), first alone, then while a hostile sender tries everything on the third one (`attacks`),
-and while the job, its Python workers, agents and Kafka are killed. What is decided about them must be the same. Time, and with it the
-numbers of rounds, is Kafka's own: so decisions are compared without their ids and times, otherwise byte for byte and in their order.
+The two play a script (`tests.e2e.calm_brokers`), first alone, then while a hostile sender tries
+everything on the third one (`attacks`), and while the job, its Python workers, agents and Kafka are
+killed. What is decided about them must be the same. Time, and with it the numbers of rounds, is
+Kafka's own: so decisions are compared without their ids and times, otherwise byte for byte and in
+their order.
 
-LB_HOSTILE_KILLS sets another number of kills than 26. `make test-hostile` prints what was seen as JSON.
+LB_HOSTILE_KILLS sets another number of kills than 26. `make test-hostile` prints what was seen as
+JSON.
 """
 
 from __future__ import annotations
@@ -50,11 +54,15 @@ KILLS = int(os.environ.get("LB_HOSTILE_KILLS", str(sum(VICTIMS.values()))))
 KILLS_A_STEP = 2
 ATTACKS = 11
 STEPS = 1 + ATTACKS + 1 + -(-KILLS // KILLS_A_STEP)
-"""The first step is left alone: it comes with the job's start. After the attacks that a job must outlive comes the bomb."""
+"""The first step is left alone: it comes with the job's start.
+
+After the attacks that a job must outlive comes the bomb.
+"""
 STEP_S, ANSWERS_S = 400, 600
 OUT_OF_MEMORY = 3  # the job's exit code
 SETTINGS = UNTIMED | {"unloading_timeout_ms": 600_000, "stream.default_cluster": FUZZ}
-"""Nothing that is decided depends on when: shedding runs with new reports only, and no move expires while something is started anew."""
+"""Nothing that is decided depends on when: shedding runs with new reports only, and no move expires
+while something is started anew."""
 OF_THE_RUN = {"decision_id", "seq", "epoch", "issued_ms", "expires_ms"}
 MOST_GROWTH = {"descriptors": 300, "threads": 250, "memory_mib": 1_500}
 """Spark's block manager has two pools of up to 100 threads each, which fill and empty."""
@@ -62,7 +70,10 @@ MOST_GROWTH = {"descriptors": 300, "threads": 250, "memory_mib": 1_500}
 
 @dataclass
 class Play:
-    """The job, the agents of all clusters, and where their script is. What ends is started again, as a service manager does."""
+    """The job, the agents of all clusters, and where their script is.
+
+    What ends is started again, as a service manager does.
+    """
 
     pipeline: Pipeline
     clusters: tuple[str, ...]
@@ -145,7 +156,8 @@ class Play:
             self._start(cluster)
 
     def get_ready(self) -> None:
-        """Until the job knows every bundle of the calm clusters: the script must find the same averages each time."""
+        """Until the job knows every bundle of the calm clusters: the script must find the same
+        averages each time."""
 
         def known() -> bool:
             owned = Counter(
@@ -245,7 +257,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
 
 
 def new_pipeline(broker: EmbeddedKafka, folder: Path, name: str) -> Pipeline:
-    """One partition for decisions: whoever reads them anew reads them in the order in which they were made."""
+    """One partition for decisions: whoever reads them anew reads them in the order in which they
+    were made."""
     topics = topics_named(f"hostile-{name}")
     pipeline = Pipeline(broker.bootstrap, topics, folder / name, SETTINGS)
     pipeline.folder.mkdir()

@@ -1,4 +1,5 @@
-"""Python workers are killed under a running job, and the daemon that forks them: it goes on, and decides what it would have decided."""
+"""Python workers are killed under a running job, and the daemon that forks them: it goes on, and
+decides what it would have decided."""
 
 import json
 import random
@@ -77,5 +78,6 @@ def test_a_job_whose_workers_are_killed_decides_each_thing_once(
     assert Counter(decision.decision_id for decision in killed.decisions()) == logged
     begun_anew = killed.log().count("the stream begins anew")
     count(
-        f"killed workers: {kills} kills, the stream began anew {begun_anew} times, {logged.total()} decisions, each once"
+        f"killed workers: {kills} kills, the stream began anew {begun_anew} times, "
+        f"{logged.total()} decisions, each once"
     )

@@ -1,4 +1,5 @@
-"""Lookups against a real Kafka broker: the library, its HTTP server as a process of its own, and what is asked of the balancer."""
+"""Lookups against a real Kafka broker: the library, its HTTP server as a process of its own, and
+what is asked of the balancer."""
 
 from __future__ import annotations
 

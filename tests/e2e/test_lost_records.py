@@ -1,4 +1,5 @@
-"""Kafka has deleted what comes next: the job says which records, stops, and goes on behind them when it is told to."""
+"""Kafka has deleted what comes next: the job says which records, stops, and goes on behind them
+when it is told to."""
 
 import json
 from collections.abc import Callable

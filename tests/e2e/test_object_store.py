@@ -1,4 +1,5 @@
-"""Tables and checkpoint in a bucket: the job is killed (kill -9), goes on, and has decided and told each thing once."""
+"""Tables and checkpoint in a bucket: the job is killed (kill -9), goes on, and has decided and told
+each thing once."""
 
 from __future__ import annotations
 

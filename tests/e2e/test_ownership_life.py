@@ -1,4 +1,5 @@
-"""A split's whole life, and a broker's death, on a real Kafka with real tables: records, decisions and brokers agree at every step."""
+"""A split's whole life, and a broker's death, on a real Kafka with real tables: records, decisions
+and brokers agree at every step."""
 
 import json
 from collections.abc import Iterator
@@ -34,7 +35,8 @@ SETTINGS = {
 
 @dataclass
 class Scene:
-    """A job, a model of four brokers, and an agent for each of them: a process of its own, as far as the job can see."""
+    """A job, a model of four brokers, and an agent for each of them: a process of its own, as far
+    as the job can see."""
 
     run: Pipeline
     cluster: SimCluster

@@ -1,4 +1,5 @@
-"""README.md's way by hand, line by line as it is written there: broker, topics, job, brokers, decisions. Then a Kafka of one's own."""
+"""README.md's way by hand, line by line as it is written there: broker, topics, job, brokers,
+decisions. Then a Kafka of one's own."""
 
 import os
 import re
@@ -138,7 +139,8 @@ def test_the_way_by_hand_leads_to_decisions_that_brokers_obey(tmp_path: Path) ->
 
 
 def own_kafka(folder: Path, address: str) -> None:
-    """The topics are there; of the job only its command is asked for: what it does is above, and in other tests."""
+    """The topics are there; of the job only its command is asked for: what it does is above, and in
+    other tests."""
     folder.mkdir()
     export, create, observe, act, status = commands(OWN_KAFKA)
     assert export[0] == "export" and status == ["lbctl", "status"]

@@ -1,4 +1,5 @@
-"""A right that Kafka does not give is told as that: whoever reads the message keeps checkpoint and topics. A real broker with ACLs."""
+"""A right that Kafka does not give is told as that: whoever reads the message keeps checkpoint and
+topics. A real broker with ACLs."""
 
 import re
 import subprocess
@@ -116,7 +117,8 @@ def test_a_job_that_may_not_describe_its_topics_says_so_before_it_starts_spark(
     )
     assert done.returncode == 1
     assert re.fullmatch(
-        rf"balance.py: Kafka at {guarded.bootstrap} refuses User:ANONYMOUS: missing Read on topic {TOPICS.commands}.*\n",
+        rf"balance.py: Kafka at {guarded.bootstrap} refuses User:ANONYMOUS: missing Read on topic "
+        rf"{TOPICS.commands}.*\n",
         done.stderr,
     )
 
@@ -138,7 +140,10 @@ def test_a_batch_that_may_not_be_published_is_no_absence_of_kafka(
 def test_what_sparks_client_says_of_a_missing_right_is_found_in_its_text(
     guarded: EmbeddedKafka,
 ) -> None:
-    text = "Job aborted\nCaused by: org.apache.kafka.common.errors.TopicAuthorizationException: Not authorized to access topics: [x]\n at y"
+    text = (
+        "Job aborted\nCaused by: org.apache.kafka.common.errors.TopicAuthorizationException: "
+        "Not authorized to access topics: [x]\n at y"
+    )
     given = settings(guarded)
     assert "refuses User:ANONYMOUS: missing a right (Not authorized to access topics: [x])." in str(
         denied_in(given, text)

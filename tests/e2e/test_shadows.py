@@ -1,4 +1,5 @@
-"""A job with shadows, killed before and after its log: it decides and publishes what one without shadows does, and no look counts twice."""
+"""A job with shadows, killed before and after its log: it decides and publishes what one without
+shadows does, and no look counts twice."""
 
 import json
 from collections.abc import Callable

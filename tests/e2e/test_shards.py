@@ -1,4 +1,5 @@
-"""How a cluster is sliced doesn't show: many shards, handed over twice, decide the same bytes as one. And every round can be replayed."""
+"""How a cluster is sliced doesn't show: many shards, handed over twice, decide the same bytes as
+one. And every round can be replayed."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,5 @@
-"""A batch has a bounded number of records, commands among them, and few of them don't wait for the end of a flood."""
+"""A batch has a bounded number of records, commands among them, and few of them don't wait for the
+end of a flood."""
 
 import json
 from collections import Counter
@@ -55,7 +56,8 @@ def test_commands_are_read_in_batches_of_bounded_size_and_each_is_answered(
 def test_few_records_do_not_wait_for_the_end_of_a_flood(
     kafka: EmbeddedKafka, topic_names: TopicSettings, tmp_path: Path
 ) -> None:
-    """Spark reads one of the thousand in each batch, so on no machine are they through before their wait is noticed."""
+    """Spark reads one of the thousand in each batch, so on no machine are they through before their
+    wait is noticed."""
     limit, few, flood = 100, 1_000, 100_000
     pipeline = Pipeline(
         kafka.bootstrap, topic_names, tmp_path, {"stream.max_offsets_per_trigger": limit}
@@ -70,7 +72,8 @@ def test_few_records_do_not_wait_for_the_end_of_a_flood(
     producer = KafkaProducer(bootstrap_servers=kafka.bootstrap, linger_ms=20)
 
     def shared() -> bool:
-        """Whether the last batch has an equal share of both: half of it, but for the few ticks of the commands topic that it reads too."""
+        """Whether the last batch has an equal share of both: half of it, but for the few ticks of
+        the commands topic that it reads too."""
         batch = last_batch(checkpoint)
         assert batch is not None
         begin, end = first_offsets(checkpoint, batch), planned_offsets(checkpoint, batch)

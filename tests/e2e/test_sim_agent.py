@@ -90,7 +90,8 @@ class Stage:
         return decision
 
     def records(self) -> list[tuple[str, str, dict, int]]:
-        """All of the reports topic: (broker, kind, JSON object, partition), each partition in order."""
+        """All of the reports topic: (broker, kind, JSON object, partition), each partition in
+        order."""
         with KafkaConsumer(
             bootstrap_servers=self.kafka.bootstrap, enable_auto_commit=False
         ) as consumer:
@@ -247,8 +248,9 @@ def test_a_hook_vetoes_a_move_and_another_one_is_told_of_a_confirmed_one(stage: 
         B,
     )
     assert {ack.decision_id: (ack.outcome, ack.reason) for ack in stage.acks(A)} == {
-        refused.decision_id: ("refused", "vetoed by the hook: a release is on"), released.decision_id: ("released", ""),
-    }  # fmt: skip
+        refused.decision_id: ("refused", "vetoed by the hook: a release is on"),
+        released.decision_id: ("released", ""),
+    }
     assert stage.cluster.owns(A, vetoed) and not stage.cluster.owns(A, moved)
 
 

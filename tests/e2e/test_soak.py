@@ -1,7 +1,9 @@
-"""Thousands of batches, and upkeep beside them: what a job holds and what lies on the disk doesn't grow with their number.
+"""Thousands of batches, and upkeep beside them: what a job holds and what lies on the disk doesn't
+grow with their number.
 
-LB_SOAK_BATCHES sets another number than 2,000. Growth is the slope of a straight line through what was seen after the first half: Spark
-remembers its last thousand executions. All goes up and down meanwhile, so the least of every three looks counts.
+LB_SOAK_BATCHES sets another number than 2,000. Growth is the slope of a straight line through what
+was seen after the first half: Spark remembers its last thousand executions. All goes up and down
+meanwhile, so the least of every three looks counts.
 """
 
 import os
@@ -38,13 +40,18 @@ MOST_IN_A_THOUSAND = {
     "Python's resident kB": 30_000,
     "old files": 150,
 }
-"""Growth within a thousand batches. With a socket for each task, descriptors grew by 2,000; files by 9,000."""
+"""Growth within a thousand batches.
+
+With a socket for each task, descriptors grew by 2,000; files by 9,000.
+"""
 OLD_S = 300.0
-"""What is replaced is kept for half a minute, what Spark may go back to for a hundred batches: no more and no fewer files are older."""
+"""What is replaced is kept for half a minute, what Spark may go back to for a hundred batches: no
+more and no fewer files are older."""
 
 
 def live_heap_kb(job: Pipeline, jvm: int) -> float:
-    """What the JVM's objects take after a full collection: SIGQUIT makes it print a histogram of them."""
+    """What the JVM's objects take after a full collection: SIGQUIT makes it print a histogram of
+    them."""
     total = re.compile(r"^Total +\d+ +(\d+)$", re.MULTILINE)
     before = len(total.findall(job.log()))
     os.kill(jvm, signal.SIGQUIT)
@@ -118,6 +125,7 @@ def test_what_a_job_holds_and_leaves_on_the_disk_does_not_grow_with_its_batches(
     for name, slope in grown.items():
         first, last = seen[len(seen) // 2][name], seen[-1][name]
         count(
-            f"soak: {name} {first:,.0f} → {last:,.0f}, {slope:+,.0f} in a thousand of {batches[-1] + 1} batches"
+            f"soak: {name} {first:,.0f} → {last:,.0f}, {slope:+,.0f} in a thousand of "
+            f"{batches[-1] + 1} batches"
         )
     assert {name: slope for name, slope in grown.items() if slope > MOST_IN_A_THOUSAND[name]} == {}

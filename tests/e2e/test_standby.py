@@ -1,4 +1,5 @@
-"""Jobs that stand by, on a real Kafka and Spark: one leads at any time, every decision is made once, whatever befalls the leader."""
+"""Jobs that stand by, on a real Kafka and Spark: one leads at any time, every decision is made
+once, whatever befalls the leader."""
 
 import json
 import os
@@ -44,7 +45,8 @@ def until(condition: object, what: str) -> None:
 
 
 def assert_every_decision_is_made_once(stage: Stage) -> None:
-    """End the jobs, those that stand by first; then topic, log and table hold the same decisions, each once, and epochs rise."""
+    """End the jobs, those that stand by first; then topic, log and table hold the same decisions,
+    each once, and epochs rise."""
     living = [job for job in stage.jobs if job.lives]
     leader = stage.leaders()[-1][1]
     for job in sorted(living, key=lambda one: one.instance == leader):
@@ -68,7 +70,8 @@ def assert_every_decision_is_made_once(stage: Stage) -> None:
 
 
 def assert_one_led_at_a_time(stage: Stage) -> None:
-    """Once a job has ticked with its epoch, none ticks with an earlier one for longer than it takes to notice that it was shut out."""
+    """Once a job has ticked with its epoch, none ticks with an earlier one for longer than it takes
+    to notice that it was shut out."""
     led = stage.leaders()
     epochs = [epoch for epoch, _ in led]
     assert epochs == sorted(set(epochs)), "each epoch is one job's"

@@ -1,7 +1,9 @@
-"""Troubles that pass, one after another, under load: the job mends each within itself, and its process never ends.
+"""Troubles that pass, one after another, under load: the job mends each within itself, and its
+process never ends.
 
-Python workers and the daemon that forks them are killed, or stand still until Spark loses patience; Kafka is killed and started again.
-`make test-long` does this for an hour: LB_SOAK_MINUTES sets how long, five minutes where it isn't set.
+Python workers and the daemon that forks them are killed, or stand still until Spark loses patience;
+Kafka is killed and started again. `make test-long` does this for an hour: LB_SOAK_MINUTES sets how
+long, five minutes where it isn't set.
 """
 
 import json
@@ -94,7 +96,8 @@ def test_what_passes_never_ends_the_job(
                 done[name] += 1
                 play.a_move()
                 print(
-                    f"{time.strftime('%H:%M:%S')} {name}: the next move after {play.delays_ms[-1]} ms",
+                    f"{time.strftime('%H:%M:%S')} {name}: the next move after {play.delays_ms[-1]} "
+                    "ms",
                     flush=True,
                 )
         lives()

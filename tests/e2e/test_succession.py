@@ -1,4 +1,5 @@
-"""Jobs that stand by agree on the leader's heir on a real Kafka: clocks and members alone, without Spark."""
+"""Jobs that stand by agree on the leader's heir on a real Kafka: clocks and members alone, without
+Spark."""
 
 import os
 import signal
@@ -69,7 +70,10 @@ def called(members: list[Member]) -> list[bool]:
 
 
 def claims(settings: Settings) -> list[int]:
-    """When each claim was made, by Kafka's time. A Kafka that was away may know of no broker for a moment: its controller missed it too."""
+    """When each claim was made, by Kafka's time.
+
+    A Kafka that was away may know of no broker for a moment: its controller missed it too.
+    """
     end = time.monotonic() + LONGEST_S
     while True:
         try:

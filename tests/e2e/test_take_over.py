@@ -1,4 +1,5 @@
-"""A cluster moves from one pipeline to another, and back to its brokers it looks like a restart: every decision once, epochs rise."""
+"""A cluster moves from one pipeline to another, and back to its brokers it looks like a restart:
+every decision once, epochs rise."""
 
 import json
 from collections.abc import Collection
@@ -75,7 +76,8 @@ def test_no_decision_is_lost_or_made_twice_when_a_cluster_moves_to_another_pipel
     assert answer.exit_code == 0, answer.output
     before = json.loads(answer.stdout)
 
-    # In c2 the brokers obey: what has left is no more in their reports, and the heir must know whose doing that is.
+    # In c2 the brokers obey: what has left is no more in their reports, and the heir must know
+    # whose doing that is.
     east.send(
         [
             (key, without(value, unloads.values()) if key.startswith(b"c2") else value, kind)

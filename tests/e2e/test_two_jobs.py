@@ -1,4 +1,7 @@
-"""Two jobs where one belongs: on one checkpoint, or under one transactional id. One wins, the other says why; nothing is doubled."""
+"""Two jobs where one belongs: on one checkpoint, or under one transactional id.
+
+One wins, the other says why; nothing is doubled.
+"""
 
 import json
 import random
@@ -42,7 +45,10 @@ def beside(first: Pipeline, **changed: str) -> Pipeline:
 
 
 def has_read(pipeline: Pipeline, reports: int) -> bool:
-    """Whether the averages hold as many reports of each broker. (Bundles move about: all of them together.)"""
+    """Whether the averages hold as many reports of each broker.
+
+    (Bundles move about: all of them together.)
+    """
     total = sum(row["long_samples"] for row in pipeline.table("bundle_averages").to_pylist())
     return total >= expected_samples(reports)
 
@@ -99,7 +105,8 @@ def ends(job: "subprocess.Popen[bytes]", pipeline: Pipeline) -> str:
 
 
 def finishes(job: "subprocess.Popen[bytes]", pipeline: Pipeline, first: Pipeline) -> None:
-    """Send the second half of the backlog: the job that is left reads it, and ends when it is asked to."""
+    """Send the second half of the backlog: the job that is left reads it, and ends when it is asked
+    to."""
     first.send(backlog.records(2 * ROUNDS)[ROUNDS * backlog.RECORDS_A_ROUND :])
     wait_until(
         lambda: has_read(first, 2 * ROUNDS) or job.poll() is not None,

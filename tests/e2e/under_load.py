@@ -1,4 +1,5 @@
-"""Load on a running job, and agents that show whether it decides: one cluster plays a script, others report all the time."""
+"""Load on a running job, and agents that show whether it decides: one cluster plays a script,
+others report all the time."""
 
 from __future__ import annotations
 
@@ -66,7 +67,8 @@ class Load:
 
 @dataclass
 class Play:
-    """The agents of one cluster, whose script shows that decisions still come and are obeyed: a move each step."""
+    """The agents of one cluster, whose script shows that decisions still come and are obeyed: a
+    move each step."""
 
     pipeline: Pipeline
     tend: Callable[[], None]
@@ -131,7 +133,10 @@ class Play:
         self.delays_ms.append(round(1_000 * (time.monotonic() - began)))
 
     def until(self, condition: Callable[[], Any], what: str, timeout_s: float) -> None:
-        """As `wait_until`, with everything tended and read meanwhile. An agent ends when Kafka is away for long: a new one goes on."""
+        """As `wait_until`, with everything tended and read meanwhile.
+
+        An agent ends when Kafka is away for long: a new one goes on.
+        """
 
         def tended() -> bool:
             self.tend()

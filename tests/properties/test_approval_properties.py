@@ -1,4 +1,5 @@
-"""Whatever is proposed, approved, rejected and left to expire, in whatever order: nothing is decided twice, nothing is lost."""
+"""Whatever is proposed, approved, rejected and left to expire, in whatever order: nothing is
+decided twice, nothing is lost."""
 
 from typing import Any
 
@@ -21,9 +22,16 @@ BUNDLES = [f"t/n/0x{number}0000000_0x{number + 1}0000000" for number in range(9)
 MOST, EXPIRES_MS = 4, 120_000
 NEEDS_NOBODY = {"released", "unowned", "split_child", "drained", "unload_command", "split_command"}
 SETTINGS = {
-    "mode": "approve", "proposal_expires_ms": EXPIRES_MS, "max_proposals": MOST, "shedding_grace_period_ms": 0, "shedding_interval_ms": 0,
-    "overloaded_threshold_percent": 60, "min_throughput_mb": 0, "history_ratio": 0, "threshold_percent": 5,
-}  # fmt: skip
+    "mode": "approve",
+    "proposal_expires_ms": EXPIRES_MS,
+    "max_proposals": MOST,
+    "shedding_grace_period_ms": 0,
+    "shedding_interval_ms": 0,
+    "overloaded_threshold_percent": 60,
+    "min_throughput_mb": 0,
+    "history_ratio": 0,
+    "threshold_percent": 5,
+}
 STRATEGIES = st.sampled_from(
     [
         {"shedding_strategy": "OverloadShedder"},

@@ -1,4 +1,5 @@
-"""Whatever operators order, in whatever order: every command is answered, and no order brings about what may not be."""
+"""Whatever operators order, in whatever order: every command is answered, and no order brings about
+what may not be."""
 
 from collections import Counter
 from typing import Any

@@ -1,4 +1,5 @@
-"""Whatever bytes arrive: each record is taken or rejected, once, by the published models, and others are decoded as if it weren't there."""
+"""Whatever bytes arrive: each record is taken or rejected, once, by the published models, and
+others are decoded as if it weren't there."""
 
 import json
 from collections import Counter
@@ -45,7 +46,8 @@ def raw(wild: list[Wild]) -> list[dict[str, Any]]:
 
 
 def accounted(records: list[dict[str, Any]]) -> dict[int, list[str]]:
-    """Offset → what has become of the record, as often as it has: report, rejected, or an agent's kind."""
+    """Offset → what has become of the record, as often as it has: report, rejected, or an agent's
+    kind."""
     found: dict[int, list[str]] = {one["offset"]: [] for one in records}
     for (_, shard), block in decoded(records, ALL_KNOWN).items():
         if shard == 0:
@@ -79,7 +81,8 @@ def readable(one: Wild) -> bool:
 
 
 def only_unread_fields_are_bad(value: bytes) -> bool:
-    """Whether the record may be taken although the models' JSON parser refuses it: the decoder skips fields that it has no use for."""
+    """Whether the record may be taken although the models' JSON parser refuses it: the decoder
+    skips fields that it has no use for."""
     try:
         value.decode()
     except UnicodeDecodeError:

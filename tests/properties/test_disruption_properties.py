@@ -1,4 +1,5 @@
-"""No strategy ever moves more of a namespace than its budget allows, whatever happens to its brokers, and whenever the job is restarted."""
+"""No strategy ever moves more of a namespace than its budget allows, whatever happens to its
+brokers, and whenever the job is restarted."""
 
 from __future__ import annotations
 
@@ -16,9 +17,14 @@ from lb_stream.sim.scenario.scenario import Event, Fault, ScenarioPolicies
 from tests.support.small_scenario import small_scenario
 
 EAGER = {
-    "shedding_interval_ms": 10_000, "shedding_grace_period_ms": 0, "threshold_percent": 1, "min_throughput_mb": 0, "history_ratio": 0,
-    "overloaded_threshold_percent": 20, "unloading_timeout_ms": 20_000,
-}  # fmt: skip
+    "shedding_interval_ms": 10_000,
+    "shedding_grace_period_ms": 0,
+    "threshold_percent": 1,
+    "min_throughput_mb": 0,
+    "history_ratio": 0,
+    "overloaded_threshold_percent": 20,
+    "unloading_timeout_ms": 20_000,
+}
 STRATEGIES: dict[str, dict[str, Any]] = {
     "ThresholdShedder": {},
     "OverloadShedder": {},

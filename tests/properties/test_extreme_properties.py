@@ -1,4 +1,5 @@
-"""Numbers at the edge of what floats and columns hold, in reports and commands: refused with the field, or decided on. No round fails."""
+"""Numbers at the edge of what floats and columns hold, in reports and commands: refused with the
+field, or decided on. No round fails."""
 
 import json
 from dataclasses import asdict

@@ -1,4 +1,5 @@
-"""The columnar fold is the plain definition, however the same reports are batched, sharded and ordered."""
+"""The columnar fold is the plain definition, however the same reports are batched, sharded and
+ordered."""
 
 from __future__ import annotations
 

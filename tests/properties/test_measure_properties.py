@@ -21,7 +21,8 @@ KINDS = ("crash", "leave", "up", "drain", "undrain", "slow")
 
 @st.composite
 def scenarios(draw: st.DrawFn, events: bool = True) -> Scenario:
-    """Up to five unlike brokers, a dozen bundles of four namespaces, rules for some of them, events."""
+    """Up to five unlike brokers, a dozen bundles of four namespaces, rules for some of them,
+    events."""
     brokers, bundles = draw(st.integers(2, 5)), draw(st.integers(1, 12))
     row = st.integers(0, brokers - 1)
     names = [f"acme/n{draw(st.integers(0, 3))}" for _ in range(bundles)]

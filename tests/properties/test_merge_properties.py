@@ -1,4 +1,5 @@
-"""What holds of merge advice whatever a cluster looks like: pairs of neighbours, apart from each other, small together, few enough."""
+"""What holds of merge advice whatever a cluster looks like: pairs of neighbours, apart from each
+other, small together, few enough."""
 
 from __future__ import annotations
 

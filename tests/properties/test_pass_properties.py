@@ -1,4 +1,5 @@
-"""A shedding pass over an uneven cluster says something: a decision, or a refusal with figures that says why there is none."""
+"""A shedding pass over an uneven cluster says something: a decision, or a refusal with figures that
+says why there is none."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ from lb_stream.query.strategy_numbers import Numbers, numbers
 from tests.properties.lives import EVERY_ROUND, Step, lives, played
 
 OF_ITSELF = ("OverloadShedder", "SimpleLoadManager", "ThresholdShedder", "UniformLoadShedder")
-"""Strategies that judge every broker by itself: each that is beyond the limit sheds, or is refused by name.
+"""Strategies that judge every broker by itself: each that is beyond the limit sheds, or is refused
+by name.
 
 A lower boundary takes a second sample of usages after that, and only one broker then sheds.
 """
@@ -54,7 +56,8 @@ settings = st.fixed_dictionaries(
 
 
 def said_of(done: Round, broker: str) -> bool:
-    """Whether a decision or refusal of the round is about the broker, or a refusal about the whole cluster."""
+    """Whether a decision or refusal of the round is about the broker, or a refusal about the whole
+    cluster."""
     return any(decision.source == broker for decision in done.decisions) or any(
         refusal.broker in (None, broker) for refusal in done.refusals
     )
@@ -114,7 +117,9 @@ def test_a_pass_over_an_uneven_cluster_leaves_a_decision_or_a_refusal(
             if figures.beyond
         ]
         if traits_of(config.shedder).paces_itself:
-            continue  # its numbers are learned: what keeps a broker hot is refused by name, as below for the others
+            # its numbers are learned: what keeps a broker hot is refused by name, as below for the
+            # others
+            continue
         assert not beyond or done.decisions or done.refusals, beyond
         lower_boundary = getattr(config.shedder_config, "lower_boundary", False)
         for broker in beyond if name in OF_ITSELF and not lower_boundary else ():

@@ -1,4 +1,5 @@
-"""Placement on generated clusters: who is a candidate and whom the simple manager's strategies take, compared with the scalar model."""
+"""Placement on generated clusters: who is a candidate and whom the simple manager's strategies
+take, compared with the scalar model."""
 
 from dataclasses import replace
 from itertools import accumulate
@@ -162,12 +163,14 @@ BANDS = (
     [0.8, 0.84, 0.86, 0.9, 0.95],
     [0.9, 0.97, 1.0, 1.5],
 )
-"""Shares of the limit: loads that differ by less, exactly, and more than five points, at the thresholds and beyond the limit."""
+"""Shares of the limit: loads that differ by less, exactly, and more than five points, at the
+thresholds and beyond the limit."""
 
 
 @st.composite
 def simple_managers(draw: st.DrawFn) -> SimpleManager:
-    """Brokers with and without bundles, and bundles of other namespaces to place, under the simple manager."""
+    """Brokers with and without bundles, and bundles of other namespaces to place, under the simple
+    manager."""
     names = NAMES[: draw(st.integers(1, len(NAMES)))]
     shares = st.sampled_from(draw(st.sampled_from(BANDS)))
     brokers = {}

@@ -1,4 +1,5 @@
-"""Of whatever cluster: a plan that waits makes nothing worse, in its order nor as a whole, doesn't grow, and goes when it is wrong."""
+"""Of whatever cluster: a plan that waits makes nothing worse, in its order nor as a whole, doesn't
+grow, and goes when it is wrong."""
 
 from typing import Any
 

@@ -1,4 +1,5 @@
-"""What holds in every played scenario, whatever happens to its brokers and whichever policy balances."""
+"""What holds in every played scenario, whatever happens to its brokers and whichever policy
+balances."""
 
 from __future__ import annotations
 
@@ -24,12 +25,16 @@ POLICIES = (
     "TransferShedder",
 )
 KNOWN_DEAD_S = 60.0
-"""A broker that has been down for so long is known to be: heartbeats end 30 s before, and a round is 10 s away."""
+"""A broker that has been down for so long is known to be: heartbeats end 30 s before, and a round
+is 10 s away."""
 PINNED, WALLED = "t/n0", "t/n1"
 
 
 class Cluster(RuleBasedStateMachine):
-    """Three brokers, some bundles; one is pinned, one has a broker of its own. A broker may crash, leave, come back, drain, slow down."""
+    """Three brokers, some bundles; one is pinned, one has a broker of its own.
+
+    A broker may crash, leave, come back, drain, slow down.
+    """
 
     @initialize(
         policy=st.sampled_from(POLICIES),
@@ -99,7 +104,8 @@ class Cluster(RuleBasedStateMachine):
 
     @invariant()
     def each_decision_may_be_made(self) -> None:
-        """It asks no broker that is known to be dead, and moves nothing pinned from a broker that isn't drained."""
+        """It asks no broker that is known to be dead, and moves nothing pinned from a broker that
+        isn't drained."""
         if not hasattr(self, "game"):
             return
         for line in self.game.lines[self.seen :]:
@@ -125,7 +131,8 @@ class Cluster(RuleBasedStateMachine):
         assert not model.sums(loads)[:, ~model.up].any(), "who is down serves nothing"
 
     def teardown(self) -> None:
-        """The whole of it could have happened, and nobody but its own broker took the bundle behind the wall."""
+        """The whole of it could have happened, and nobody but its own broker took the bundle behind
+        the wall."""
         if not hasattr(self, "game"):
             return
         self.game.run(self.scenario.end_s, lambda _part: None)

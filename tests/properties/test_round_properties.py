@@ -31,7 +31,8 @@ from tests.properties.strategies import (
 )
 
 NO_ROWS = {"assign": (), "unload": (), "split": (None,)}
-"""A bundle that is being split may have lost its owner already, its children not being reported yet."""
+"""A bundle that is being split may have lost its owner already, its children not being reported
+yet."""
 
 
 configs = st.fixed_dictionaries(
@@ -164,7 +165,8 @@ def test_no_round_sheds_an_overload_onto_another_broker(
         config.balancer.load_manager != "modular"
         or not config.balancer.modular_preselect_destination
     ):
-        return  # their shedders choose destinations by themselves, or nobody does before the release
+        # their shedders choose destinations by themselves, or nobody does before the release
+        return
     threshold = config.balancer.overloaded_threshold_percent / 100.0
     for _, _, done in played(steps, config):
         view, targets = done.view, Targets.of(done.view)

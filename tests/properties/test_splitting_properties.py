@@ -1,4 +1,5 @@
-"""What holds of every split: children partition their parent, no namespace grows past its maximum, the columns do what the words say."""
+"""What holds of every split: children partition their parent, no namespace grows past its maximum,
+the columns do what the words say."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Any history of signs and looks: of several jobs that stand by one takes over, and only after silence."""
+"""Any history of signs and looks: of several jobs that stand by one takes over, and only after
+silence."""
 
 from __future__ import annotations
 

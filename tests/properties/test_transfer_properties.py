@@ -161,7 +161,8 @@ def test_a_pass_says_why_it_did_nothing_or_starts_the_count_anew(scene: Scene) -
 
 @st.composite
 def exchanges(draw: st.DrawFn) -> Scene:
-    """Two brokers, the fuller one with bundles too heavy for the difference, the other one with lighter ones to give back."""
+    """Two brokers, the fuller one with bundles too heavy for the difference, the other one with
+    lighter ones to give back."""
     scene, random = draw(scenes()), Random(draw(st.integers(0, 1 << 32)))
     heavy = np.array(sorted(random.uniform(3e7, 9e7) for _ in range(random.randint(2, 4))))
     light = np.array(sorted(random.uniform(1e6, 4e7) for _ in range(random.randint(1, 5))))

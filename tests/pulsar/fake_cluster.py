@@ -1,4 +1,5 @@
-"""A small cluster that answers on its admin API what Apache Pulsar 4.0.7 was seen to answer: status codes, redirects, delays."""
+"""A small cluster that answers on its admin API what Apache Pulsar 4.0.7 was seen to answer: status
+codes, redirects, delays."""
 
 from __future__ import annotations
 
@@ -48,9 +49,12 @@ class Call:
 
 @dataclass
 class FakeCluster:
-    """State that all brokers share. Bundles are named by their range; `reported` is what each broker's statistics still say.
+    """State that all brokers share.
 
-    `clients`: topics are looked up at once, so a bundle that is let go has an owner again. `before` may answer in a broker's place.
+    Bundles are named by their range; `reported` is what each broker's statistics still say.
+
+    `clients`: topics are looked up at once, so a bundle that is let go has an owner again. `before`
+    may answer in a broker's place.
     """
 
     manager: str = "modular"
@@ -89,7 +93,8 @@ class FakeCluster:
         return [name for name, owner in self.owners.items() if owner == broker]
 
     def take_statistics(self) -> None:
-        """What happens every `statsUpdateFrequencyInSecs`: from now on reports say who owns what now."""
+        """What happens every `statsUpdateFrequencyInSecs`: from now on reports say who owns what
+        now."""
         self.reported = [self.owned(broker) for broker in range(len(self.servers))]
 
     def acts(self) -> list[Call]:
@@ -184,7 +189,10 @@ class FakeCluster:
         )
 
     def _lookup(self, call: Call, topic: str) -> Reply:
-        """It has the bundle placed when nobody serves it. A modular broker sends it on to the owner, or to who is to be that."""
+        """It has the bundle placed when nobody serves it.
+
+        A modular broker sends it on to the owner, or to who is to be that.
+        """
         point = topic_hash(f"non-persistent://{NAMESPACE}/{topic}")
         bounds = next(
             name
@@ -227,7 +235,8 @@ class FakeCluster:
         )
 
     def _topic_stats(self, broker: int) -> Reply:
-        """Topics in order of their hashes: `topics` of each reported bundle, each with 10 msg/s in, 20 out, 3 producers, 2 consumers."""
+        """Topics in order of their hashes: `topics` of each reported bundle, each with 10 msg/s in,
+        20 out, 3 producers, 2 consumers."""
         figures = {
             "producerCount": 3,
             "averageMsgSize": 100.0,
@@ -270,7 +279,8 @@ class FakeCluster:
             return (
                 404,
                 {
-                    "reason": f"NamespaceIsolationPolicies for cluster {PULSAR_CLUSTER} does not exist"
+                    "reason": f"NamespaceIsolationPolicies for cluster {PULSAR_CLUSTER} does not "
+                    "exist"
                 },
                 {},
             )

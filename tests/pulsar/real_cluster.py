@@ -29,13 +29,19 @@ def missing() -> str:
     if not (SCRIPTS / "cluster.sh").is_file():
         return "PULSAR_CLUSTER_DIR names no folder with cluster.sh: run `make test-pulsar`"
     if importlib.util.find_spec("pulsar") is None:
-        return "the package pulsar-client, which sends the traffic, is not installed: run `make test-pulsar`"
+        return (
+            "the package pulsar-client, which sends the traffic, is not installed: run `make "
+            "test-pulsar`"
+        )
     return ""
 
 
 @contextmanager
 def agents(bed: Bed, pipeline: Pipeline, **settings: object) -> Iterator[subprocess.Popen[bytes]]:
-    """One process that speaks for the three brokers, started as users start it. `settings` are those of the balancer that agents use."""
+    """One process that speaks for the three brokers, started as users start it.
+
+    `settings` are those of the balancer that agents use.
+    """
     urls = [part for name in bed.names for part in ("--admin-url", f"http://{name}")]
     named = {name: getattr(pipeline.topics, name) for name in ("reports", "decisions", "ownership")}
     topics = [part for name, topic in named.items() for part in ("--set", f"topics.{name}={topic}")]
@@ -185,7 +191,8 @@ def kill_a_destination(
     topic: str,
     tell: Any,
 ) -> None:
-    """A broker is killed when a bundle has been decided to move to it, and before the agents have read that: the bundle stays."""
+    """A broker is killed when a bundle has been decided to move to it, and before the agents have
+    read that: the bundle stays."""
     bundle, destination, asked = (
         bed.bundle_of(topic),
         bed.names[number - 1],
@@ -227,5 +234,6 @@ def kill_a_destination(
     ), found
     assert bed.owner_of(topic, asked) == source, "it was unloaded all the same"
     tell(
-        f"{bundle} to {destination}, which was killed meanwhile: {found['outcome']} ({found['detail']})"
+        f"{bundle} to {destination}, which was killed meanwhile: {found['outcome']} "
+        f"({found['detail']})"
     )

@@ -547,7 +547,8 @@ def test_settings_that_are_forgotten_while_they_are_looked_at_count_all_the_same
     admin = cluster.adapter(0)._admin
 
     def clock() -> float:
-        guard.forget()  # as a heartbeat does, in a thread of its own, when the broker doesn't answer
+        # as a heartbeat does, in a thread of its own, when the broker doesn't answer
+        guard.forget()
         return 100.0
 
     guard = Guard(admin, clock)

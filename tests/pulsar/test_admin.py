@@ -1,4 +1,5 @@
-"""Calls to the admin API: what is repeated and what isn't, how long they take, whom they trust, whom they show a token."""
+"""Calls to the admin API: what is repeated and what isn't, how long they take, whom they trust,
+whom they show a token."""
 
 from __future__ import annotations
 
@@ -269,7 +270,8 @@ def test_what_is_no_json_is_an_error_that_shows_it(cluster: FakeCluster) -> None
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a server's certificate for `localhost` (its own authority) and a client's, made for this run."""
+    """A folder with a server's certificate for `localhost` (its own authority) and a client's, made
+    for this run."""
     if shutil.which("openssl") is None:
         pytest.skip("openssl is needed to make certificates")
     folder = tmp_path_factory.mktemp("certificates")
@@ -300,7 +302,8 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def tls_port(certificates: Path) -> Iterator[int]:
-    """A server that wants to see a client's certificate, and sends plain HTTP callers of /away somewhere less safe."""
+    """A server that wants to see a client's certificate, and sends plain HTTP callers of /away
+    somewhere less safe."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:

@@ -49,7 +49,8 @@ def test_a_check_says_how_long_decisions_must_be_waited_for(
     (line,) = [line for line in result.out.splitlines() if line.startswith("  ")]
     assert (
         line
-        == "  reports show a move up to 60 s late: the balancer's unloading_timeout_ms should be 150000 or more"
+        == "  reports show a move up to 60 s late: the balancer's unloading_timeout_ms should be "
+        "150000 or more"
     )
 
 
@@ -74,7 +75,8 @@ def test_a_check_names_the_settings_with_which_the_brokers_run_and_the_balancer_
     assert result.code == 0
     found = [line.strip() for line in result.out.splitlines() if line.startswith("  ")]
     assert found == [
-        "loadBalancerBrokerThresholdShedderPercentage: threshold_percent would be 5.0, and is 10 here (default)",
+        "loadBalancerBrokerThresholdShedderPercentage: threshold_percent would be 5.0, and is 10 "
+        "here (default)",
         "these brokers run with other settings: give the job and the agents their --broker-conf",
     ]
     (tmp_path / "broker.conf").write_text("loadBalancerBrokerThresholdShedderPercentage=5\n")

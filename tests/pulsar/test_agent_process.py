@@ -1,4 +1,5 @@
-"""`lbctl agent pulsar` as users start it, on a real Kafka, beside brokers that answer as Pulsar's do."""
+"""`lbctl agent pulsar` as users start it, on a real Kafka, beside brokers that answer as Pulsar's
+do."""
 
 from __future__ import annotations
 

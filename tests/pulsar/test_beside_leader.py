@@ -1,4 +1,7 @@
-"""Beside a live leader: what we would have moved is what it moves, or `lbctl compare` says why not. `make test-pulsar`."""
+"""Beside a live leader: what we would have moved is what it moves, or `lbctl compare` says why not.
+
+`make test-pulsar`.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,8 @@ LEADER = {
     "loadBalancerSheddingEnabled": "true",
     "loadBalancerSheddingGracePeriodMinutes": "30",
     "loadBalancerMsgRateDifferenceShedderThreshold": "10",
-    "loadBalancerCPUResourceWeight": "0",  # each broker reports the whole machine's: when that is busy, all are overloaded
+    # each broker reports the whole machine's: when that is busy, all are overloaded
+    "loadBalancerCPUResourceWeight": "0",
     "maxUnloadPercentage": "0.5",
     "minUnloadMessage": "5",
     "maxUnloadBundleNumPerShedding": str(A_PASS),

@@ -1,4 +1,5 @@
-"""LeastMoves and ThresholdShedder from the same owners, with the same traffic and events, on a real Pulsar cluster. `make test-pulsar`."""
+"""LeastMoves and ThresholdShedder from the same owners, with the same traffic and events, on a real
+Pulsar cluster. `make test-pulsar`."""
 
 from __future__ import annotations
 
@@ -34,10 +35,12 @@ BUNDLES, HOT_RATE, RATE, HOT, SIZE = 96, 20.0, 4.0, 18, 1024
 HOT_AT_FIRST = 12
 """So many of the topics that become hot are at the first broker."""
 NIC_GBPS = 0.0028
-"""What each broker says is its network's speed: an even load is 60 % of it, so that two of the three can carry all."""
+"""What each broker says is its network's speed: an even load is 60 % of it, so that two of the
+three can carry all."""
 EVEN, SKEWED = (1.0, 1.0, 1.0), (2.5, 1.0, 1.0)
 STEADY_S, AWAY_S, SETTLES_S, MEASURED_S, LOOKS, LOOK_S = 60, 60, 240, 15, 15, 2
-"""Brokers measure their bandwidth once a minute, and ThresholdShedder makes a pass each minute: four of each."""
+"""Brokers measure their bandwidth once a minute, and ThresholdShedder makes a pass each minute:
+four of each."""
 FRESH_S = 135
 """By then a whole minute of bandwidth, and ten seconds of rates, is of what is there now."""
 SETTINGS = {
@@ -55,7 +58,8 @@ SETTINGS = {
 }
 SENT = HOT * HOT_RATE + (len(TOPICS) - HOT) * RATE
 REPORTING = {"cpu_weight": SETTINGS["cpu_weight"], "report_max_interval_ms": 60_000}
-"""Agents report usage without cpu, as the job sees it, and once a minute in any case: as often as Pulsar measures bandwidth."""
+"""Agents report usage without cpu, as the job sees it, and once a minute in any case: as often as
+Pulsar measures bandwidth."""
 
 
 class Settled(NamedTuple):
@@ -130,7 +134,8 @@ def settled(bed: Bed, pipeline: Pipeline) -> Settled:
 
 
 class Event(NamedTuple):
-    """What happens to a cluster whose load was shared out by these weights while the first topics were hot: None is nothing more."""
+    """What happens to a cluster whose load was shared out by these weights while the first topics
+    were hot: None is nothing more."""
 
     name: str
     weights: tuple[float, ...]
@@ -246,7 +251,8 @@ def test_brokers_are_evener_with_least_moves_than_with_threshold_shedder_for_no_
         with capsys.disabled():
             usage = f"usage at most {run.highest:.0%} and at the end {run.last:.0%}"
             print(
-                f"\n{event.name}: {strategy}: max/mean {run.max_over_mean:.3f}, {usage}, {run.unloads} unloads",
+                f"\n{event.name}: {strategy}: max/mean {run.max_over_mean:.3f}, {usage}, "
+                f"{run.unloads} unloads",
                 flush=True,
             )
     threshold, least = found["ThresholdShedder"], found["LeastMoves"]

@@ -1,4 +1,5 @@
-"""Moves that arrive, and some that don't: a destination must answer, before and after, and Pulsar may give the bundle to another one."""
+"""Moves that arrive, and some that don't: a destination must answer, before and after, and Pulsar
+may give the bundle to another one."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ def extensible() -> Iterator[FakeCluster]:
 
 
 def hook(cluster: FakeCluster, owner: int | None, times: int = 1, dies: int | None = None) -> None:
-    """When the bundle's owner is told to unload it, it goes to another one than it was told; so many times. `dies`: a broker, meanwhile."""
+    """When the bundle's owner is told to unload it, it goes to another one than it was told; so
+    many times. `dies`: a broker, meanwhile."""
     left = [times]
 
     def unloaded(call: Call) -> Reply | None:
@@ -117,7 +119,10 @@ def test_a_bundle_whose_destination_dies_during_the_unload_is_taken_back(
     cluster: FakeCluster,
 ) -> None:
     hook(cluster, owner=None, dies=1)
-    text = f"was unloaded to {cluster.names[1]}, which does not answer any more: {cluster.names[0]} has it"
+    text = (
+        f"was unloaded to {cluster.names[1]}, which does not answer any more: "
+        f"{cluster.names[0]} has it"
+    )
     with pytest.raises(BrokerError, match=text):
         cluster.adapter(0).transfer(cluster.bundle(0), cluster.names[1])
     assert cluster.owners[cluster.ranges[0]] == 0
@@ -127,7 +132,10 @@ def test_a_dead_destination_that_an_extensible_cluster_still_names_is_told_as_su
     extensible: FakeCluster,
 ) -> None:
     hook(extensible, owner=1, dies=1)
-    text = f"was unloaded to {extensible.names[1]}, which does not answer any more: nobody serves it before Pulsar takes that one for dead"
+    text = (
+        f"was unloaded to {extensible.names[1]}, which does not answer any more: nobody serves "
+        "it before Pulsar takes that one for dead"
+    )
     with pytest.raises(BrokerError, match=text) as failure:
         extensible.adapter(0).transfer(extensible.bundle(0), extensible.names[1])
     assert not isinstance(failure.value, Refused), "the bundle has left its place"

@@ -1,4 +1,5 @@
-"""The whole loop with a real Pulsar cluster: its reports, our job's decisions, its unloads and splits, its lookups. `make test-pulsar`."""
+"""The whole loop with a real Pulsar cluster: its reports, our job's decisions, its unloads and
+splits, its lookups. `make test-pulsar`."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ VETO = "a release is on"
 SETTINGS = {
     "dry_run": "false",
     "assign_unowned": "on_lookup",
-    "cpu_weight": 0,  # each broker reports the whole machine's: when that is busy, all are overloaded
+    # each broker reports the whole machine's: when that is busy, all are overloaded
+    "cpu_weight": 0,
     "shedding_strategy": "UniformLoadShedder",
     "uniform_need_allowance": 1_000,  # each bundle carries more than a fifth of the difference
     "shedding_interval_ms": 10_000,
@@ -113,7 +115,8 @@ def test_our_decisions_balance_a_real_cluster_and_our_table_follows_it(
 
 
 def check_moves(bed: Bed, pipeline: Pipeline, tell: Any) -> None:
-    """A bundle that our decision moved is served by its new owner, and a real report has confirmed it."""
+    """A bundle that our decision moved is served by its new owner, and a real report has confirmed
+    it."""
     served: list[str] = []
 
     def moved() -> bool:
@@ -156,7 +159,8 @@ def first_vetoed(server: Webhook) -> Callable[[Call], tuple[int, bytes]]:
 
 
 def check_hooks(pipeline: Pipeline, server: Webhook, tell: Any) -> None:
-    """The move that the hook vetoed was not made, and says so; a confirmed one was asked for, and told."""
+    """The move that the hook vetoed was not made, and says so; a confirmed one was asked for, and
+    told."""
 
     def paths(path: str) -> list[str]:
         return [call.fields["decision_id"] for call in server.calls if call.path == path]
@@ -193,7 +197,10 @@ def check_split(bed: Bed, pipeline: Pipeline, hot: str, tell: Any) -> None:
 
 
 def check_crash(bed: Bed, pipeline: Pipeline, speaking: subprocess.Popen[bytes], tell: Any) -> None:
-    """After kill -9 of a broker our ownership table says what the cluster's own lookups say. A bundle was on its way there."""
+    """After kill -9 of a broker our ownership table says what the cluster's own lookups say.
+
+    A bundle was on its way there.
+    """
 
     def held() -> list[str]:
         return [bundle for bundle, owner in owners(pipeline).items() if owner == bed.names[1]]
@@ -218,5 +225,6 @@ def check_crash(bed: Bed, pipeline: Pipeline, speaking: subprocess.Popen[bytes],
             f"{error}\nlookups {looked_up(bed, 3)}\nours {owners(pipeline)}\n{agent_log(pipeline)}"
         ) from None
     tell(
-        f"{len(lost)} bundles of the killed broker have new owners, known to us after {time.monotonic() - killed:.0f} s"
+        f"{len(lost)} bundles of the killed broker have new owners, known to us after "
+        f"{time.monotonic() - killed:.0f} s"
     )

@@ -1,4 +1,5 @@
-"""A real Pulsar cluster under the extensible load manager: its load data is heard, its brokers obey. `make test-pulsar`."""
+"""A real Pulsar cluster under the extensible load manager: its load data is heard, its brokers
+obey. `make test-pulsar`."""
 
 from __future__ import annotations
 
@@ -209,7 +210,8 @@ def test_the_whole_loop_splits_and_unloads_and_follows_a_crash(
                 90,
             )
             tell(
-                f"moved: {bundle} {source} -> {destination} ({confirmed(pipeline, 'transfer')[0]['detail']}); lbctl: {done.out.strip()}"
+                f"moved: {bundle} {source} -> {destination} "
+                f"({confirmed(pipeline, 'transfer')[0]['detail']}); lbctl: {done.out.strip()}"
             )
             elsewhere = next(
                 topic for topic in TOPICS if bed.owner_of(topic) not in (None, destination)
@@ -224,14 +226,16 @@ def test_the_whole_loop_splits_and_unloads_and_follows_a_crash(
                 180,
             )
             tell(
-                f"the killed broker's bundles have new owners, known to us after {time.monotonic() - killed:.0f} s"
+                "the killed broker's bundles have new owners, known to us after "
+                f"{time.monotonic() - killed:.0f} s"
             )
         except AssertionError as error:
             raise AssertionError(f"{error}\nours: {shown()}") from None
 
 
 def test_namespaces_bundles_and_policies_of_the_cluster_are_imported(bed: Bed) -> None:
-    """The last one: with a domain of its own gone, Pulsar finds no broker for a namespace with an anti-affinity group."""
+    """The last one: with a domain of its own gone, Pulsar finds no broker for a namespace with an
+    anti-affinity group."""
     failover = {
         "policy_type": "min_available",
         "parameters": {"min_limit": "2", "usage_threshold": "80"},

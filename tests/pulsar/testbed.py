@@ -1,4 +1,5 @@
-"""A real three-broker Pulsar cluster, started by the scripts in the folder that PULSAR_CLUSTER_DIR names. It balances nothing by itself."""
+"""A real three-broker Pulsar cluster, started by the scripts in the folder that PULSAR_CLUSTER_DIR
+names. It balances nothing by itself."""
 
 from __future__ import annotations
 
@@ -148,7 +149,8 @@ class Bed:
 
     @contextmanager
     def traffic(self, rates: dict[str, float], size: int = 512) -> Iterator[None]:
-        """Producers of so many messages/s for each topic, of `size` bytes each, in a process of their own, while the block runs."""
+        """Producers of so many messages/s for each topic, of `size` bytes each, in a process of
+        their own, while the block runs."""
         command = [
             sys.executable,
             "-m",

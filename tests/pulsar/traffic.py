@@ -1,4 +1,5 @@
-"""Sends messages to topics of a Pulsar cluster until told to stop: `python -m tests.pulsar.traffic URL NAMESPACE BYTES TOPIC=RATE …`."""
+"""Sends messages to topics of a Pulsar cluster until told to stop: `python -m tests.pulsar.traffic
+URL NAMESPACE BYTES TOPIC=RATE …`."""
 
 from __future__ import annotations
 
@@ -11,7 +12,10 @@ STEP_S = 0.05
 
 
 def main(arguments: list[str]) -> None:
-    """Rates are messages/s, BYTES what each message holds. A message that can't be sent now is lost: brokers are killed on purpose here."""
+    """Rates are messages/s, BYTES what each message holds.
+
+    A message that can't be sent now is lost: brokers are killed on purpose here.
+    """
     import pulsar
 
     url, namespace, size, *given = arguments

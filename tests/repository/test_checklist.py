@@ -1,4 +1,5 @@
-"""The list of the systems that Pulsar's documentation names: every row has a test, whose name says it, and which is there."""
+"""The list of the systems that Pulsar's documentation names: every row has a test, whose name says
+it, and which is there."""
 
 import ast
 import json

@@ -181,7 +181,8 @@ def test_the_images_variables_are_settings() -> None:
 
 @pytest.fixture
 def image(tmp_path: Path) -> Path:
-    """A folder laid out like the image's, whose lbctl, python, java and spark-submit only print how they were called."""
+    """A folder laid out like the image's, whose lbctl, python, java and spark-submit only print how
+    they were called."""
     home = tmp_path / "home"
     (home / "conf" / "deploy").mkdir(parents=True)
     shutil.copy(ENTRYPOINT, home / "conf" / "deploy")
@@ -270,18 +271,30 @@ def test_the_page_has_the_lines_that_the_test_of_a_cluster_runs() -> None:
 
 def test_the_entrypoint_starts_an_executor_as_kubernetes_asks(image: Path) -> None:
     asked = {
-        "SPARK_JAVA_OPT_0": "-Da=1 2", "SPARK_JAVA_OPT_1": "-Db=3", "SPARK_EXECUTOR_MEMORY": "2g", "SPARK_DRIVER_URL": "spark://d@1:2",
-        "SPARK_EXECUTOR_ID": "7", "SPARK_EXECUTOR_CORES": "2", "SPARK_APPLICATION_ID": "app", "SPARK_EXECUTOR_POD_IP": "10.0.0.9",
-        "SPARK_EXECUTOR_POD_NAME": "pod-7", "SPARK_RESOURCE_PROFILE_ID": "0",
-    }  # fmt: skip
+        "SPARK_JAVA_OPT_0": "-Da=1 2",
+        "SPARK_JAVA_OPT_1": "-Db=3",
+        "SPARK_EXECUTOR_MEMORY": "2g",
+        "SPARK_DRIVER_URL": "spark://d@1:2",
+        "SPARK_EXECUTOR_ID": "7",
+        "SPARK_EXECUTOR_CORES": "2",
+        "SPARK_APPLICATION_ID": "app",
+        "SPARK_EXECUTOR_POD_IP": "10.0.0.9",
+        "SPARK_EXECUTOR_POD_NAME": "pod-7",
+        "SPARK_RESOURCE_PROFILE_ID": "0",
+    }
     java = called(image, "executor", **asked)
     assert java[:5] == ["java", "-Da=1 2", "-Db=3", "-Xms2g", "-Xmx2g"]
     assert java[7] == "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
     options = dict(zip(java[8::2], java[9::2], strict=True))
     assert options == {
-        "--driver-url": "spark://d@1:2", "--executor-id": "7", "--cores": "2", "--app-id": "app", "--hostname": "10.0.0.9",
-        "--resourceProfileId": "0", "--podName": "pod-7",
-    }  # fmt: skip
+        "--driver-url": "spark://d@1:2",
+        "--executor-id": "7",
+        "--cores": "2",
+        "--app-id": "app",
+        "--hostname": "10.0.0.9",
+        "--resourceProfileId": "0",
+        "--podName": "pod-7",
+    }
 
 
 @pytest.mark.jvm
@@ -323,8 +336,14 @@ def test_systemd_takes_the_units(tmp_path: Path) -> None:
 
 def test_the_units_start_what_there_is() -> None:
     assert UNITS == ["lb-stream-upkeep.service", "lb-stream-upkeep.timer", "lb-stream.service"]
-    job, upkeep = (dict(line.split("=", 1) for line in (DEPLOY / name).read_text().splitlines() if "=" in line and line[0] != "#")
-                   for name in ("lb-stream.service", "lb-stream-upkeep.service"))  # fmt: skip
+    job, upkeep = (
+        dict(
+            line.split("=", 1)
+            for line in (DEPLOY / name).read_text().splitlines()
+            if "=" in line and line[0] != "#"
+        )
+        for name in ("lb-stream.service", "lb-stream-upkeep.service")
+    )
     assert job["ExecStart"].startswith("/opt/lb-stream/.venv/bin/lbctl balance --config ")
     assert (PROJECT / upkeep["ExecStart"].split()[1]).exists()
     assert job["RestartPreventExitStatus"] == "2" and job["Environment"] == upkeep["Environment"]

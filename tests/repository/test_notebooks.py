@@ -22,7 +22,8 @@ PLOTS = {"averages": 3, "compare_strategies": 2, "follow_an_unload": 1}
 SAID = {
     "averages": r"latest +\d+\.\d% +\d+\.\d% +\d+\.\d%",
     "compare_strategies": r"ThresholdShedder +\d\.\d\d +\d\.\d\d +\d+ s +\d+ +\d+",
-    "follow_an_unload": r"\d+ bundles left \S+ in that round: expected usage \d\.\d\d, reported \d\.\d\d",
+    "follow_an_unload": r"\d+ bundles left \S+ in that round: expected usage \d\.\d\d, reported "
+    r"\d\.\d\d",
 }
 
 

@@ -1,4 +1,5 @@
-"""How pages and docstrings are written: narrow enough for a terminal, and citing only what the repository has."""
+"""How pages and docstrings are written: narrow enough for a terminal, and citing only what the
+repository has."""
 
 import ast
 import re
@@ -47,7 +48,10 @@ def test_no_line_of_a_page_is_wider_than_100_columns_outside_of_tables_and_code(
 
 
 def test_lines_of_code_and_of_tables_are_no_prose() -> None:
-    page = "One\n\n```sh\nfenced\n```\n| a | table |\n\n    indented\n\n    more\n\nTwo\n- item\n    of it\n"
+    page = (
+        "One\n\n```sh\nfenced\n```\n| a | table |\n\n    indented\n\n    more\n\nTwo\n- item\n  "
+        "  of it\n"
+    )
     assert [line for line in prose(page) if line.strip()] == ["One", "Two", "- item", "    of it"]
 
 
@@ -106,7 +110,8 @@ def test_every_module_and_page_that_a_page_names_is_there() -> None:
 
 
 def docstring_lines(text: str) -> set[int]:
-    """The lines (from 1) of every text that stands by itself: docstrings, and what is said below an attribute."""
+    """The lines (from 1) of every text that stands by itself: docstrings, and what is said below an
+    attribute."""
     alone = [
         node.value
         for node in ast.walk(ast.parse(text))

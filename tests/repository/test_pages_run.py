@@ -26,7 +26,8 @@ CLUSTER = "eu-1"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where somebody follows the page: with a policy of their own, and the tables of a live cluster."""
+    """Where somebody follows the page: with a policy of their own, and the tables of a live
+    cluster."""
     folder = tmp_path_factory.mktemp("simulation")
     strategies = "shedding_strategy = 'AvgShedder'\nplacement_strategy = 'AvgShedder'\n"
     (folder / "mine.toml").write_text(f"[balancer]\n{strategies}")
@@ -105,9 +106,12 @@ def serve(arguments: list[str], folder: Path) -> None:
     """Start a console, look at its first page, and end it as Ctrl-C does."""
     code = "from lb_stream.cli.main import main; main()"
     process = subprocess.Popen(
-        [sys.executable, "-c", code, *arguments], cwd=folder, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
+        [sys.executable, "-c", code, *arguments],
+        cwd=folder,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     try:
         assert process.stdout is not None
         address = process.stdout.readline().strip()

@@ -1,6 +1,8 @@
-"""The queries in docs/queries: what they answer over a recorded run, and docs/tables.md shows just that.
+"""The queries in docs/queries: what they answer over a recorded run, and docs/tables.md shows just
+that.
 
-REWRITE=1 writes the page's part anew, to be reviewed as a diff. That Spark takes them too: tests/spark/test_queries.py.
+REWRITE=1 writes the page's part anew, to be reviewed as a diff. That Spark takes them too:
+tests/spark/test_queries.py.
 """
 
 import os

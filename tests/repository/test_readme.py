@@ -1,4 +1,5 @@
-"""What README.md and docs/ say can be done: commands run, programs work, queries run, links lead somewhere.
+"""What README.md and docs/ say can be done: commands run, programs work, queries run, links lead
+somewhere.
 
 `make demo` is run in tests/e2e/test_demo.py, the way by hand in tests/e2e/test_readme_by_hand.py.
 """

@@ -1,6 +1,8 @@
-"""README.md followed to the letter, as far as that needs neither Kafka nor Spark: after the demo, and a broker of one's own.
+"""README.md followed to the letter, as far as that needs neither Kafka nor Spark: after the demo,
+and a broker of one's own.
 
-The tables are those of a recorded run in the place of the demo's; Kafka is a list. With a real one: tests/e2e/test_cli_kafka.py.
+The tables are those of a recorded run in the place of the demo's; Kafka is a list. With a real one:
+tests/e2e/test_cli_kafka.py.
 """
 
 import json
@@ -100,7 +102,8 @@ def test_the_readmes_broker_says_within_seconds_that_no_kafka_answers() -> None:
 
 
 class FakeKafka(ModuleType):
-    """kafka-python with a list for each topic: what is read was put there before, what is sent can be looked at."""
+    """kafka-python with a list for each topic: what is read was put there before, what is sent can
+    be looked at."""
 
     def __init__(self, decisions: list[Decision]) -> None:
         super().__init__("kafka")
@@ -135,7 +138,8 @@ class FakeKafka(ModuleType):
 
 @pytest.fixture
 def played(monkeypatch: pytest.MonkeyPatch) -> FakeKafka:
-    """The README's broker after four decisions: an unload and an assignment for it, and one of each for others."""
+    """The README's broker after four decisions: an unload and an assignment for it, and one of each
+    for others."""
     ours: dict[str, Any] = {"cluster": "shop-cluster"}
     decisions = [
         example_decision(**ours, kind="unload", bundle=RIGHT, source="broker-2:8080"),

@@ -11,7 +11,8 @@ from tests import captured, captured_page
 from tests.captured import Replay
 
 TOO_HEAVY = "lab/skew16/0xf0000000_0xf3ffffff"
-"""It is nearly all that its broker carries: by its share its destination would end at 116 %, so that we leave it where it is."""
+"""It is nearly all that its broker carries: by its share its destination would end at 116 %, so
+that we leave it where it is."""
 PAGE = Path(__file__).parents[2] / "docs" / "real-clusters.md"
 MODES = ("reference", "per_report")
 

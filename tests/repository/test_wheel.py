@@ -1,4 +1,7 @@
-"""The wheel works outside of the clone: in an empty folder, with nothing of this project beside it. Without network and JVM."""
+"""The wheel works outside of the clone: in an empty folder, with nothing of this project beside it.
+
+Without network and JVM.
+"""
 
 from __future__ import annotations
 
@@ -120,9 +123,11 @@ def test_every_file_is_found_from_an_empty_folder_and_the_jars_belong_there(
         "from lb_stream.job import submit\n"
         "lock = jars.JarsLock()\n"
         "option = embedded_kafka.EmbeddedKafka(embedded_kafka.Path('.lb'))._logging()[0]\n"
-        "files = [lock.ivy, lock.settings, lock.hashes, demo.CONFIG, option.partition('=')[2], submit.JOB]\n"
+        "files = [lock.ivy, lock.settings, lock.hashes, demo.CONFIG, option.partition('=')[2], "
+        "submit.JOB]\n"
         "files += [submit.DEFAULTS, submit.JVM_OPTIONS[-1].partition('=file://')[2]]\n"
-        "print(json.dumps([list(map(str, files)), str(jars.default_folder()), len(lock.expected())]))"
+        "print(json.dumps([list(map(str, files)), str(jars.default_folder()), "
+        "len(lock.expected())]))"
     )
     files, jars, count = json.loads(installed.run("-c", code))
     assert [

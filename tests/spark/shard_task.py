@@ -41,7 +41,8 @@ def folded(
     state: State | None = None,
     batch: int = BATCH,
 ) -> Row:
-    """What the task emits in a batch in which broker b1 reports one bundle with these rates, one after another."""
+    """What the task emits in a batch in which broker b1 reports one bundle with these rates, one
+    after another."""
     stats = [{BUNDLE: {"msgRateIn": rate, "topics": 3}} for rate in rates]
     records = [
         record(b"eu/b1", report(lastStats=one), 100 * batch + offset)
@@ -58,7 +59,10 @@ def emitted(
     batch: int = BATCH,
     config: DecodeConfig | None = None,
 ) -> Row:
-    """What the task emits in a batch with these records. `config`: by itself, the cluster is known once it has a state."""
+    """What the task emits in a batch with these records.
+
+    `config`: by itself, the cluster is known once it has a state.
+    """
     config = config or (KNOWN if state is not None and state.value is not None else CONFIG)
     folding = Folding({}, FoldConfig(), Store.at(checkpoint), "cafe0123", epoch)
     with patch.object(averages, "task_of_batch", lambda: (batch, 0, 0)):

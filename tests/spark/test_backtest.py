@@ -1,4 +1,5 @@
-"""The back-test on Spark: the same rows as without, the same questions as DuckDB's answers, results in their table."""
+"""The back-test on Spark: the same rows as without, the same questions as DuckDB's answers, results
+in their table."""
 
 import json
 import subprocess
@@ -60,7 +61,8 @@ def test_each_trial_is_a_task_and_its_row_is_that_of_one_process(
 def test_spark_makes_the_scenario_that_duckdb_makes_of_the_tables_and_plays_it_alike(
     tmp_path: Path,
 ) -> None:
-    """The whole command: Delta tables with all that a past consists of, asked through Spark, played, kept. Here without any of that."""
+    """The whole command: Delta tables with all that a past consists of, asked through Spark,
+    played, kept. Here without any of that."""
     tables = tmp_path / "tables"
     write_past(tables)
     past = past_of(lake_asker(open_lake(Store.at(tables), whole=False)), "eu")

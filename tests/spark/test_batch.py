@@ -1,4 +1,5 @@
-"""The shell of a batch, with its ports replaced: what it does, in which order, first time and again. No JVM needed."""
+"""The shell of a batch, with its ports replaced: what it does, in which order, first time and
+again. No JVM needed."""
 
 import json
 from collections.abc import Collection, Mapping
@@ -98,7 +99,8 @@ class World:
     def put_parts(self, app: str, batch_id: int, files: dict[str, Any]) -> None:
         self.calls.append(f"averages {batch_id}: {', '.join(files)}")
 
-    # What the batch does with its frame: one action, whichever; and with its session: one job that writes averages.
+    # What the batch does with its frame: one action, whichever; and with its session: one job that
+    # writes averages.
     def transform(self, step: Any) -> "World":
         self.calls.append("decide")
         return self

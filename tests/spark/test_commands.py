@@ -1,4 +1,5 @@
-"""Commands on their way through the stream, without Spark around it: read for the right clusters, and answered whatever happens."""
+"""Commands on their way through the stream, without Spark around it: read for the right clusters,
+and answered whatever happens."""
 
 import json
 from pathlib import Path

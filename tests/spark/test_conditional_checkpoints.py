@@ -1,4 +1,5 @@
-"""Files of Spark's checkpoint in a bucket: what conf/checkpoints.scala asks a server for that answers as S3 does."""
+"""Files of Spark's checkpoint in a bucket: what conf/checkpoints.scala asks a server for that
+answers as S3 does."""
 
 import json
 import os

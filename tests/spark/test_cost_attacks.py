@@ -1,4 +1,7 @@
-"""Records made to cost much: each parser takes or rejects them with bounded work and bounded words. Work is counted, not timed."""
+"""Records made to cost much: each parser takes or rejects them with bounded work and bounded words.
+
+Work is counted, not timed.
+"""
 
 import json
 from collections.abc import Callable
@@ -86,7 +89,8 @@ POLICIES: dict[str, Callable[[int], dict[str, Any]]] = {
 
 
 def taken(value: bytes, kind: str | None, topic: str) -> tuple[int, list[int]]:
-    """The work on a record, and how long the rejections of it are; a good report behind it is taken."""
+    """The work on a record, and how long the rejections of it are; a good report behind it is
+    taken."""
     raw = [record(b"home/b", value, 0, kind, topic), record(b"home/good", report(), 1)]
     blocks: dict[tuple[str, int], Any] = {}
     count = calls(lambda: blocks.update(decoded(raw)))

@@ -1,4 +1,7 @@
-"""Files of figures: whose trouble stays whose, and which attempt of a task writes which. No JVM needed."""
+"""Files of figures: whose trouble stays whose, and which attempt of a task writes which.
+
+No JVM needed.
+"""
 
 import json
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""Acknowledgements that name bundles, from the record to who owns the bundle: only who was asked is believed. No JVM needed."""
+"""Acknowledgements that name bundles, from the record to who owns the bundle: only who was asked is
+believed. No JVM needed."""
 
 import json
 from collections.abc import Mapping
@@ -19,7 +20,10 @@ ID = "eu:1:0"
 def owner_after(
     folder: Path, broker: str, outcome: str, asked: Mapping[str, tuple[str, str]]
 ) -> str | None:
-    """Who owns b1's bundle once this broker has said what it did with it. `asked`: of each decision who was asked, and for what."""
+    """Who owns b1's bundle once this broker has said what it did with it.
+
+    `asked`: of each decision who was asked, and for what.
+    """
     state = State()
     emitted(
         folder,

@@ -1,4 +1,7 @@
-"""Clusters that nothing is heard of for long, stage by stage: what forgets them, and what is left. No JVM needed."""
+"""Clusters that nothing is heard of for long, stage by stage: what forgets them, and what is left.
+
+No JVM needed.
+"""
 
 import json
 from dataclasses import replace

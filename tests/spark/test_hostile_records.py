@@ -1,4 +1,5 @@
-"""Records that nobody sends by mistake: each becomes a row of rejected_reports, none ends the stream. No JVM needed."""
+"""Records that nobody sends by mistake: each becomes a row of rejected_reports, none ends the
+stream. No JVM needed."""
 
 import json
 from typing import Any

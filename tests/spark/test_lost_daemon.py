@@ -1,4 +1,5 @@
-"""Spark may hold on to a daemon of Python workers that has ended: the next query's workers come from another one."""
+"""Spark may hold on to a daemon of Python workers that has ended: the next query's workers come
+from another one."""
 
 import os
 from collections.abc import Iterator

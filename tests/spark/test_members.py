@@ -31,7 +31,10 @@ BUNDLES = [f"acme/orders/0x{at:08x}_0x{at + 1:08x}" for at in range(9)]
 
 
 def sent(batch: int, clusters: Iterable[str] = NAMES) -> list[dict[str, Any]]:
-    """Reports of three brokers of each cluster. In every batch a bundle is another broker's, and one more is there."""
+    """Reports of three brokers of each cluster.
+
+    In every batch a bundle is another broker's, and one more is there.
+    """
     found = []
     for name in clusters:
         for broker in range(3):
@@ -57,7 +60,10 @@ def sent(batch: int, clusters: Iterable[str] = NAMES) -> list[dict[str, Any]]:
 
 @dataclass
 class Job:
-    """Decode and fold, batch after batch. `together`: the directory says where the blocks are, so that no cluster needs a state."""
+    """Decode and fold, batch after batch.
+
+    `together`: the directory says where the blocks are, so that no cluster needs a state.
+    """
 
     folder: Path
     together: bool = True

@@ -23,7 +23,10 @@ pytestmark = pytest.mark.jvm
 
 @pytest.fixture(scope="module")
 def tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A recorded run; Spark sees its tables as views of the same names. (This session has no Delta: they are handed over as Parquet.)"""
+    """A recorded run; Spark sees its tables as views of the same names.
+
+    (This session has no Delta: they are handed over as Parquet.)
+    """
     root = tmp_path_factory.mktemp("recorded") / "tables"
     record(root, 30, settings={"max_moves_in_flight": 3})  # so that something is refused
     batches(root, 30)
@@ -52,7 +55,8 @@ def test_spark_and_duckdb_answer_alike(spark: SparkSession, tables: Path, name: 
 
 
 def plain(row: dict[str, Any]) -> dict[str, Any]:
-    """Times without zones (both are in UTC), floats to nine digits: sums may be taken in another order."""
+    """Times without zones (both are in UTC), floats to nine digits: sums may be taken in another
+    order."""
     return {
         name: value.replace(tzinfo=None) if isinstance(value, datetime) else digits(value)
         for name, value in row.items()

@@ -1,4 +1,5 @@
-"""Shards of a cluster: how many, what each takes over when that changes, which parts of the table that makes old. No JVM needed."""
+"""Shards of a cluster: how many, what each takes over when that changes, which parts of the table
+that makes old. No JVM needed."""
 
 from pathlib import Path
 

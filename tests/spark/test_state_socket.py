@@ -1,4 +1,7 @@
-"""The socket to Spark's state server: our end outlives the task, and goes once Spark's has gone. No JVM needed."""
+"""The socket to Spark's state server: our end outlives the task, and goes once Spark's has gone.
+
+No JVM needed.
+"""
 
 import socket
 from types import SimpleNamespace
@@ -18,7 +21,10 @@ def nothing_held(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def task() -> tuple[socket.socket, socket.socket, list[HandleState]]:
-    """A task that begins, says all that a task says, and ends. Returns Spark's end, ours, and what Spark was told."""
+    """A task that begins, says all that a task says, and ends.
+
+    Returns Spark's end, ours, and what Spark was told.
+    """
     sparks, ours = socket.socketpair()
     told: list[HandleState] = []
     client = SimpleNamespace(_client_socket=ours, set_handle_state=told.append)

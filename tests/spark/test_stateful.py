@@ -1,4 +1,5 @@
-"""Decode and fold as one streaming query on a real Spark: whoever says something and whoever is silent hears how far was read."""
+"""Decode and fold as one streaming query on a real Spark: whoever says something and whoever is
+silent hears how far was read."""
 
 import json
 from pathlib import Path

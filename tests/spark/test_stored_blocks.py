@@ -1,4 +1,7 @@
-"""What a task has decoded lies in a file as it would have travelled through the rows. No JVM needed."""
+"""What a task has decoded lies in a file as it would have travelled through the rows.
+
+No JVM needed.
+"""
 
 import json
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""The steps of the dataflow on a real Spark, from raw records to rounds, without the stream around them."""
+"""The steps of the dataflow on a real Spark, from raw records to rounds, without the stream around
+them."""
 
 import json
 import os

@@ -1,4 +1,5 @@
-"""More decoding tasks than Kafka has partitions: what they make of a partition together is what one makes of it. No JVM needed."""
+"""More decoding tasks than Kafka has partitions: what they make of a partition together is what one
+makes of it. No JVM needed."""
 
 import json
 from itertools import pairwise
@@ -35,7 +36,8 @@ SENT = [
 
 
 def whole(pieces: list[list[dict[str, Any]]]) -> tuple[list[dict[str, Any]], list[Any]]:
-    """The clock, and brokers and bundles of the shard, after a batch that several tasks have decoded."""
+    """The clock, and brokers and bundles of the shard, after a batch that several tasks have
+    decoded."""
     rows = [
         Row(**row)
         for piece in pieces

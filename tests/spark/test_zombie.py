@@ -1,4 +1,5 @@
-"""A job that was shut out and goes on all the same: it writes what its heir has written, later and otherwise. No JVM needed."""
+"""A job that was shut out and goes on all the same: it writes what its heir has written, later and
+otherwise. No JVM needed."""
 
 from pathlib import Path
 

@@ -26,7 +26,10 @@ def bundle(number: int) -> str:
 
 
 class ApprovingCluster:
-    """Brokers whose usage is what their bundles carry, 1 at 100 MB/s. Moves are made when a test says so."""
+    """Brokers whose usage is what their bundles carry, 1 at 100 MB/s.
+
+    Moves are made when a test says so.
+    """
 
     def __init__(self, loads: dict[str, list[float]], **settings: Any) -> None:
         base = {

@@ -17,9 +17,12 @@ NOW_MS, TIMEOUT_MS = 1_700_000_000_000, 60_000
 HEAVY = [f"t/heavy/0x{number}0000000_0x{number + 1}0000000" for number in range(6)]
 LIGHT = [f"t/light/0x{number}0000000_0x{number + 1}0000000" for number in range(6)]
 SETTINGS = {
-    "dry_run": False, "shedding_strategy": "OverloadShedder", "overloaded_threshold_percent": 60, "shedding_interval_ms": 0,
+    "dry_run": False,
+    "shedding_strategy": "OverloadShedder",
+    "overloaded_threshold_percent": 60,
+    "shedding_interval_ms": 0,
     "split_enabled": False,
-}  # fmt: skip
+}
 
 
 class Cluster:
@@ -38,7 +41,10 @@ class Cluster:
         acks: tuple[Ack, ...] = (),
         commands: tuple[Received, ...] = (),
     ) -> Round:
-        """Both brokers report what they serve, and the balancer decides. Its memory goes through the log."""
+        """Both brokers report what they serve, and the balancer decides.
+
+        Its memory goes through the log.
+        """
         self.now_ms += after_ms
         reports = [
             Report(

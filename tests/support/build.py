@@ -23,7 +23,10 @@ IDLE = {name: (0.0, 100.0) for name in RESOURCES}
 
 @dataclass(frozen=True)
 class Report:
-    """One load report as decoded. `bundles` maps names to statistics, or to None for one that is only named."""
+    """One load report as decoded.
+
+    `bundles` maps names to statistics, or to None for one that is only named.
+    """
 
     broker: str
     append_ms: int
@@ -59,7 +62,10 @@ class Event:
 
 
 def batch_of(reports: Sequence[Report], events: Iterable[Event] = (), keep: Any = None) -> Batch:
-    """What one micro-batch brings to one shard. `keep` says which bundles are the shard's (by default all)."""
+    """What one micro-batch brings to one shard.
+
+    `keep` says which bundles are the shard's (by default all).
+    """
     samples = [
         {"name": name, "report": row, "has_stats": stats is not None} | _stats(stats)
         for row, report in enumerate(reports)

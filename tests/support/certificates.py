@@ -1,4 +1,5 @@
-"""A certificate authority of a test's own, and what it has signed: PEM files with encrypted keys, and a PKCS#12 store for a broker."""
+"""A certificate authority of a test's own, and what it has signed: PEM files with encrypted keys,
+and a PKCS#12 store for a broker."""
 
 import subprocess
 from dataclasses import dataclass
@@ -10,7 +11,8 @@ _ADDRESSES = "subjectAltName=IP:127.0.0.1,DNS:localhost"
 
 @dataclass(frozen=True)
 class Certificate:
-    """A signed certificate with its chain, and its key: PKCS#8, encrypted with KEY_PASSWORD in a way that Java opens, too."""
+    """A signed certificate with its chain, and its key: PKCS#8, encrypted with KEY_PASSWORD in a
+    way that Java opens, too."""
 
     chain: Path
     key: Path
@@ -38,7 +40,8 @@ class Authority:
         )
 
     def sign(self, name: str) -> Certificate:
-        """A certificate with the distinguished name `CN=<name>,O=lb-stream`, for servers and clients on the loopback."""
+        """A certificate with the distinguished name `CN=<name>,O=lb-stream`, for servers and
+        clients on the loopback."""
         plain, request, extensions = (
             self.folder / f"{name}.{end}" for end in ("plain", "csr", "ext")
         )

@@ -86,4 +86,7 @@ def rejections(block: dict[str, Any]) -> list[tuple[int, str, str, str]]:
     return [(offset, shown["field"], shown["value"], shown["expected"]) for offset, shown in events]
 
 
-RECORD_DDL = "key binary, value binary, kind string, topic string, partition int, offset bigint, append_ms bigint"
+RECORD_DDL = (
+    "key binary, value binary, kind string, topic string, partition int, offset bigint, "
+    "append_ms bigint"
+)

@@ -1,4 +1,5 @@
-"""Small clusters, LeastMoves' plan for each, and the fewest moves there are, found by a solver of integer programs (HiGHS)."""
+"""Small clusters, LeastMoves' plan for each, and the fewest moves there are, found by a solver of
+integer programs (HiGHS)."""
 
 from __future__ import annotations
 
@@ -23,7 +24,10 @@ SETTINGS = LeastMovesConfig()
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A cluster with a hot broker or several. Loads are in shares of each broker's target, as in a plan."""
+    """A cluster with a hot broker or several.
+
+    Loads are in shares of each broker's target, as in a plan.
+    """
 
     demand: Floats  # (bundles, resources)
     per_unit: Floats  # (brokers, resources): 1 / (target · capacity)
@@ -57,7 +61,8 @@ class Unproven(Exception):
 
 
 def random_case(seed: int, brokers: int = 0, bundles: int = 0) -> Case:
-    """3 to 5 brokers of up to two sizes, 8 to 21 bundles, one to three resources, a tenth of the destinations barred.
+    """3 to 5 brokers of up to two sizes, 8 to 21 bundles, one to three resources, a tenth of the
+    destinations barred.
 
     They were even once; then a third of the bundles became some other load.
     """
@@ -91,7 +96,10 @@ def random_case(seed: int, brokers: int = 0, bundles: int = 0) -> Case:
 def bring_all_down(
     plan: Plan, sources: Rows, rows: Callable[[int], Rows], searched: int = SEARCHED
 ) -> None:
-    """One pass over the sources, the fullest first, as the shedder makes it. `rows`: a broker's bundles that may move."""
+    """One pass over the sources, the fullest first, as the shedder makes it.
+
+    `rows`: a broker's bundles that may move.
+    """
     bundles = {broker: rows(broker) for broker in range(len(plan.share))}
     for number, source in enumerate(heaviest_first(sources, plan.share.max(axis=1)).tolist()):
         plan.bring_down(source, bundles[source], lambda: bundles, search=number < searched)
@@ -157,7 +165,8 @@ def compare(case: Case, settings: LeastMovesConfig = SETTINGS) -> Compared:
 
 
 def fewest_moves(case: Case, ceiling: Floats) -> tuple[int, float] | None:
-    """The fewest moves that leave no broker above `ceiling` (brokers, resources), and the least cost of so few; None: none do."""
+    """The fewest moves that leave no broker above `ceiling` (brokers, resources), and the least
+    cost of so few; None: none do."""
     movable = case.allowed.copy()
     movable[np.arange(len(case.owner)), case.owner] = False
     bundle, broker = np.nonzero(movable)  # a variable for each: 1, it moves there

@@ -12,6 +12,19 @@ PARAMETERS = {
     "round_decided": {"cluster": "demo", "seq": 6},
 }
 ORDER = [
-    "who_owns", "why_unloaded", "load_now", "moves_per_hour", "imbalance", "refusals_by_rule", "round", "round_decided", "outcomes",
-    "returned", "heaviest_bundles", "rejected", "commands", "failed_rounds", "timings",
-]  # fmt: skip
+    "who_owns",
+    "why_unloaded",
+    "load_now",
+    "moves_per_hour",
+    "imbalance",
+    "refusals_by_rule",
+    "round",
+    "round_decided",
+    "outcomes",
+    "returned",
+    "heaviest_bundles",
+    "rejected",
+    "commands",
+    "failed_rounds",
+    "timings",
+]

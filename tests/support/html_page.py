@@ -8,7 +8,8 @@ EVIL = '</script><script>document.title="x"</script>&"<b>'
 
 
 class Page(HTMLParser):
-    """What a page says: tiles, tables (a list of rows each, by data-table), ids of charts, lines' points, its data."""
+    """What a page says: tiles, tables (a list of rows each, by data-table), ids of charts, lines'
+    points, its data."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

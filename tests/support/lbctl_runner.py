@@ -28,7 +28,10 @@ class Result:
 def lbctl(
     *arguments: str, cwd: Path, env: dict[str, str] | None = None, stdin: bytes = b""
 ) -> Result:
-    """What one call of lbctl did. No variable LB_* of the machine is seen; the screen is 80 columns wide."""
+    """What one call of lbctl did.
+
+    No variable LB_* of the machine is seen; the screen is 80 columns wide.
+    """
     clean = {
         name: value
         for name, value in os.environ.items()

@@ -1,7 +1,9 @@
-"""A network card for each broker of a machine: what it counts is what crosses the broker's TCP connections with its clients.
+"""A network card for each broker of a machine: what it counts is what crosses the broker's TCP
+connections with its clients.
 
-Pulsar reads bytes from /sys/class/net and leaves the loopback interface out, so brokers of one machine report no bandwidth at all, or all
-the same. Here each one is started where /sys/class/net is a folder of its own, in a mount namespace that ends with it.
+Pulsar reads bytes from /sys/class/net and leaves the loopback interface out, so brokers of one
+machine report no bandwidth at all, or all the same. Here each one is started where /sys/class/net
+is a folder of its own, in a mount namespace that ends with it.
 """
 
 from __future__ import annotations
@@ -23,7 +25,10 @@ CARD = {
     "statistics/rx_bytes": "0",
     "statistics/tx_bytes": "0",
 }
-"""What Pulsar reads of one, under its name. The speed is that of an override in the broker's settings."""
+"""What Pulsar reads of one, under its name.
+
+The speed is that of an override in the broker's settings.
+"""
 JAVA = """#!/bin/sh
 for last; do :; done
 case $last in
@@ -49,7 +54,8 @@ def missing() -> str:
         check=False,
     )
     return (
-        f"no mount namespaces, for network cards of brokers' own, can be made here: {tried.stderr!r}"
+        "no mount namespaces, for network cards of brokers' own, can be made here: "
+        f"{tried.stderr!r}"
         if tried.returncode
         else ""
     )
@@ -57,7 +63,8 @@ def missing() -> str:
 
 @contextmanager
 def cards(folder: Path, ports: Mapping[int, int]) -> Iterator[dict[str, str]]:
-    """Cards for brokers (number → the port that its clients use) while the block runs: the environment to start the brokers with."""
+    """Cards for brokers (number → the port that its clients use) while the block runs: the
+    environment to start the brokers with."""
     for number in ports:
         for name, content in CARD.items():
             _write(folder / str(number) / "eth0" / name, content)
@@ -78,7 +85,10 @@ def cards(folder: Path, ports: Mapping[int, int]) -> Iterator[dict[str, str]]:
 
 
 def _count(folder: Path, ports: Mapping[int, int], stop: threading.Event) -> None:
-    """Add up what the kernel says of each connection. What a connection moves in the second in which it ends is not counted."""
+    """Add up what the kernel says of each connection.
+
+    What a connection moves in the second in which it ends is not counted.
+    """
     seen: dict[tuple[str, str], tuple[int, int]] = {}
     totals = {number: [0, 0] for number in ports}
     number_of = {port: number for number, port in ports.items()}

@@ -1,4 +1,5 @@
-"""Tables of two clusters with a past that a scenario can be made of: loads, limits, deaths, a drain, rules, times of moves."""
+"""Tables of two clusters with a past that a scenario can be made of: loads, limits, deaths, a
+drain, rules, times of moves."""
 
 from __future__ import annotations
 
@@ -53,11 +54,27 @@ def write_past(folder: Path) -> None:
         for bundle, owner in BUNDLES.items()
     ]
     fill(folder, BUNDLE_HISTORY, rows)
-    told = [one | {"broker": broker, "reported_ms": one["slot_ms"], "cpu_usage": 3.0 + n, **limits} | load(10.0 + n)
-            for n, one in enumerate(of) for broker in BROKERS]  # fmt: skip
+    told = [
+        one
+        | {"broker": broker, "reported_ms": one["slot_ms"], "cpu_usage": 3.0 + n, **limits}
+        | load(10.0 + n)
+        for n, one in enumerate(of)
+        for broker in BROKERS
+    ]
     fill(folder, BROKER_HISTORY, told)
-    lives = [{"cluster": "eu", "seq": n, "now_ms": at(n / 2), "broker": broker, "seen_ms": at(n / 2), "reported_ms": at(n / 2)}
-             | {"alive": broker == BROKERS[0] or n not in (4, 5, 6, 7)} for n in range(12) for broker in BROKERS]  # fmt: skip
+    lives = [
+        {
+            "cluster": "eu",
+            "seq": n,
+            "now_ms": at(n / 2),
+            "broker": broker,
+            "seen_ms": at(n / 2),
+            "reported_ms": at(n / 2),
+        }
+        | {"alive": broker == BROKERS[0] or n not in (4, 5, 6, 7)}
+        for n in range(12)
+        for broker in BROKERS
+    ]
     fill(folder, BROKER_LOADS, lives)
     memory = Memory(
         orders=OperatorState(anti_affinity={"shop/carts": "apart", "shop/orders": "apart"})

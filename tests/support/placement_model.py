@@ -1,6 +1,9 @@
-"""Placement once more, from the rules in words: one broker at a time, names and dicts only. Uses nothing of the core.
+"""Placement once more, from the rules in words: one broker at a time, names and dicts only.
 
-Loads are ratios, rates messages/s, bandwidths kbit/s where a broker measures them and bytes/s in quotas.
+Uses nothing of the core.
+
+Loads are ratios, rates messages/s, bandwidths kbit/s where a broker measures them and bytes/s in
+quotas.
 """
 
 import math
@@ -11,7 +14,8 @@ from dataclasses import dataclass, field
 
 VALUES = ("rate_in", "rate_out", "bandwidth_in", "bandwidth_out", "memory")
 Policy = tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], int]
-"""Regular expressions of namespaces, primary hosts and secondary hosts, and the least number of primaries."""
+"""Regular expressions of namespaces, primary hosts and secondary hosts, and the least number of
+primaries."""
 
 
 @dataclass

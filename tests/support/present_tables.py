@@ -45,7 +45,8 @@ def write_present(
     proposals: tuple[Proposal, ...] = (),
     vanished: tuple[str, ...] = (),
 ) -> Path:
-    """Ten slots of time of eu: a serves eight bundles, b and c two each; a broker is full with twelve. `vanished`: suspend the cluster."""
+    """Ten slots of time of eu: a serves eight bundles, b and c two each; a broker is full with
+    twelve. `vanished`: suspend the cluster."""
     owners = [*[BROKERS[0]] * 8, *[BROKERS[1]] * 2, *[BROKERS[2]] * 2]
     times = [{"cluster": "eu", "slot_ms": START_MS + slot * slot_ms} for slot in range(10)]
     clients = {"topics": 2, "producers": 3, "consumers": 4}

@@ -1,4 +1,5 @@
-"""Tables of a simulated cluster's rounds, written by the stream's own code: log, projections, figures. Without a JVM, in a second."""
+"""Tables of a simulated cluster's rounds, written by the stream's own code: log, projections,
+figures. Without a JVM, in a second."""
 
 import json
 from collections.abc import Mapping
@@ -125,16 +126,34 @@ def record(
 
 
 def batches(root: Path, rounds: int) -> None:
-    """Rows of `batches` as the stream's monitor writes them: one a second, 40 ms of work, three records left unread by the last."""
+    """Rows of `batches` as the stream's monitor writes them: one a second, 40 ms of work, three
+    records left unread by the last."""
     rows = [
         {
-            "app": "lb_stream/recorded", "epoch": 1, "batch_id": number, "log_seq": number, "started_ms": START_MS + 1000 * (number + 1),
-            "input_records": 7, "lag_records": 3 if number == rounds - 1 else 0, "rounds": 1, "decisions": 0, "refusals": 0, "errors": 0,
-            "whole_ms": 40 + number % 5, "offsets_ms": 2, "planning_ms": 5, "wal_ms": 3, "decide_ms": 20.0, "log_ms": 4.0,
-            "publish_ms": 3.0, "project_ms": 2.0, "next_ms": 0.5, "commit_ms": 1,
+            "app": "lb_stream/recorded",
+            "epoch": 1,
+            "batch_id": number,
+            "log_seq": number,
+            "started_ms": START_MS + 1000 * (number + 1),
+            "input_records": 7,
+            "lag_records": 3 if number == rounds - 1 else 0,
+            "rounds": 1,
+            "decisions": 0,
+            "refusals": 0,
+            "errors": 0,
+            "whole_ms": 40 + number % 5,
+            "offsets_ms": 2,
+            "planning_ms": 5,
+            "wal_ms": 3,
+            "decide_ms": 20.0,
+            "log_ms": 4.0,
+            "publish_ms": 3.0,
+            "project_ms": 2.0,
+            "next_ms": 0.5,
+            "commit_ms": 1,
         }
         for number in range(rounds)
-    ]  # fmt: skip
+    ]
     write_deltalake(
         open_table(Store.at(root), BATCHES),
         pa.Table.from_pylist(rows, BATCHES.schema),

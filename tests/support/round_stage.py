@@ -51,7 +51,10 @@ class Stage:
         self.job.tables_of = Projections(Store.at(self.job.tables), "p")
 
     def run(self, batches: int = 1, heard: bool = True) -> dict[str, Any]:
-        """So many batches; `heard`: with a report of every broker. Returns the last row, logged or not."""
+        """So many batches; `heard`: with a report of every broker.
+
+        Returns the last row, logged or not.
+        """
         for _ in range(batches):
             self.batch += 1
             (row,) = pa.Table.from_batches(

@@ -1,9 +1,12 @@
-"""A small server that answers as S3 does, in memory: for tests and benchmarks of what is kept in an object store.
+"""A small server that answers as S3 does, in memory: for tests and benchmarks of what is kept in an
+object store.
 
-It knows what delta-rs, object_store and Hadoop's s3a ask for: objects whole and by range, lists, copies, uploads in parts, deletes of
-many, and writes on a condition (If-None-Match, If-Match), which are atomic. It believes every signature. Every request is noted, so that
-they can be counted; writes can be made to fail, before or after they are done. It is a process of its own, because some calls of delta-rs
-keep Python's lock while they wait for an answer. `python -m tests.support.s3_server --port 9000` runs it alone.
+It knows what delta-rs, object_store and Hadoop's s3a ask for: objects whole and by range, lists,
+copies, uploads in parts, deletes of many, and writes on a condition (If-None-Match, If-Match),
+which are atomic. It believes every signature. Every request is noted, so that they can be counted;
+writes can be made to fail, before or after they are done. It is a process of its own, because some
+calls of delta-rs keep Python's lock while they wait for an answer. `python -m
+tests.support.s3_server --port 9000` runs it alone.
 """
 
 from __future__ import annotations
@@ -37,7 +40,8 @@ MOST_LISTED = 1000
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request: what kind (GET, HEAD, PUT, PUT-COPY, LIST, DELETE, …), of which key, and the answer's status."""
+    """One request: what kind (GET, HEAD, PUT, PUT-COPY, LIST, DELETE, …), of which key, and the
+    answer's status."""
 
     kind: str
     key: str
@@ -71,7 +75,8 @@ class Buckets:
     requests: list[Request] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
     failing: list[tuple[str, str]] = field(default_factory=list)
-    """What becomes of the next writes: of what keys (a part of them), and `before` or `after` they are done the answer is an error."""
+    """What becomes of the next writes: of what keys (a part of them), and `before` or `after` they
+    are done the answer is an error."""
 
     def fails(self, key: str, when: str) -> bool:
         """Whether this write is to fail at this moment; once."""
@@ -202,7 +207,10 @@ class Handler(BaseHTTPRequestHandler):
                 raise Refused(500, "InternalError")
         except Refused as refused:
             status, headers = refused.status, {}
-            body = f"<?xml version='1.0'?><Error><Code>{refused.code}</Code><Message>{refused.code}</Message></Error>".encode()
+            body = (
+                "<?xml "
+                f"version='1.0'?><Error><Code>{refused.code}</Code><Message>{refused.code}</Message></Error>"
+            ).encode()
         self.buckets.requests.append(Request(kind, key, status, self.headers.get("user-agent", "")))
         self.send_response(status)
         for name, value in headers.items():
@@ -217,7 +225,8 @@ class Handler(BaseHTTPRequestHandler):
                 self.wfile.write(body)
 
     def _said(self, what: str, query: Mapping[str, str]) -> None:
-        """What the tests say to the server: `requests` gives those since the last time, `fail` makes the next write of a key fail."""
+        """What the tests say to the server: `requests` gives those since the last time, `fail`
+        makes the next write of a key fail."""
         made: list[Request] = []
         if what == "requests":
             made, self.buckets.requests = self.buckets.requests, []
@@ -377,7 +386,8 @@ def xml(name: str, content: str) -> bytes:
 
 
 def unsigned(body: bytes) -> bytes:
-    """A body that was signed chunk by chunk (aws-chunked): `SIZE[;chunk-signature=…]`, the chunk, and so on; behind it trailers."""
+    """A body that was signed chunk by chunk (aws-chunked): `SIZE[;chunk-signature=…]`, the chunk,
+    and so on; behind it trailers."""
     found, at = [], 0
     while True:
         end = body.index(b"\r\n", at)
@@ -424,7 +434,10 @@ class S3Server:
 
 @contextmanager
 def s3_server(host: str = "127.0.0.1", port: int = 0) -> Iterator[S3Server]:
-    """A server of one's own, in a process of its own, until the block ends. Port 0: any free one."""
+    """A server of one's own, in a process of its own, until the block ends.
+
+    Port 0: any free one.
+    """
     command = [
         sys.executable,
         "-m",
@@ -468,7 +481,8 @@ def main() -> None:
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, name="s3", daemon=True).start()
     print(
-        f"http://{options.host}:{server.server_address[1]} access key {ACCESS_KEY}, secret key {SECRET_KEY}",
+        f"http://{options.host}:{server.server_address[1]} access key {ACCESS_KEY}, secret key "
+        f"{SECRET_KEY}",
         flush=True,
     )
     if options.until_eof:

@@ -1,4 +1,5 @@
-"""Plain implementations, one number after the other, of what has no recorded decisions: written from the specification."""
+"""Plain implementations, one number after the other, of what has no recorded decisions: written
+from the specification."""
 
 from __future__ import annotations
 

@@ -1,42 +1,57 @@
-"""Scenario files: a cluster, what happens to it, and what the balancer says, readable without knowing any code.
+"""Scenario files: a cluster, what happens to it, and what the balancer says, readable without
+knowing any code.
 
-A file is a row of blocks: comment lines (`#`) say why, command lines say what happens, and below `----` stands everything that was
-printed, up to an empty line. The cluster lives on from block to block. Commands:
+A file is a row of blocks: comment lines (`#`) say why, command lines say what happens, and below
+`----` stands everything that was printed, up to an empty line. The cluster lives on from block to
+block. Commands:
 
     config    key=value …              settings, under our names or Pulsar's
     brokers   a=0.92 b=0.30 …          brokers and their cpu usage
-    capacity  a=100MB b=50MB …         brokers whose usage follows from what they own: 1 at this throughput
-    bundles   a: t/n/0=40MB t/n/1 …    what a broker owns now, with throughput in (1 MB = 1 000 msg/s); `none` empties it;
+    capacity  a=100MB b=50MB …         brokers whose usage follows from what they own: 1 at this
+    throughput
+    bundles   a: t/n/0=40MB t/n/1 …    what a broker owns now, with throughput in (1 MB = 1 000
+    msg/s); `none` empties it;
                                        t/n/0=40MB,1200topics says how many topics it has, else none
     silent    c …                      no report and no heartbeat from now on
     speaks    c …                      reports and heartbeats again
     goodbye   c …                      leaves on purpose
-    restarts  c … [clock=-1h]          its process is started anew, at the time of its own clock, and has read no decision from before
+    restarts  c … [clock=-1h]          its process is started anew, at the time of its own clock,
+    and has read no decision from before
     deaf      c …                      hears no decision from now on, though it reports
     hears     c …                      hears them again
-    balances  c …                      these brokers' own cluster balances by itself, from now on; `none`: nobody's does
-    merges    c …                      these brokers' agents say that they can merge bundles, from now on; `none`: nobody's does
+    balances  c …                      these brokers' own cluster balances by itself, from now on;
+    `none`: nobody's does
+    merges    c …                      these brokers' agents say that they can merge bundles, from
+    now on; `none`: nobody's does
     wait      30s                      time passes
-    restart   [caught_up=no] [averages=lost]   the job starts anew with the memory that it wrote down
-    round                              every broker reports, the balancer decides; prints what it decides, what came of earlier
+    restart   [caught_up=no] [averages=lost]   the job starts anew with the memory that it wrote
+    down
+    round                              every broker reports, the balancer decides; prints what it
+    decides, what came of earlier
                                        decisions, and what it refused
-    loop      20 every=10s             so many rounds; after each the brokers obey and time passes. Prints the moves, what was
+    loop      20 every=10s             so many rounds; after each the brokers obey and time passes.
+    Prints the moves, what was
                                        refused by which rule, and what the cluster has come to
     shed      ThresholdShedder …       the shedder alone, with settings; remembers nothing
     obey      [t/n/0 …]                brokers carry out what is pending (of these bundles)
-    hand_over t/n/0 …                  the broker that should act on a move does, and acknowledges it by name; it reports later
+    hand_over t/n/0 …                  the broker that should act on a move does, and acknowledges
+    it by name; it reports later
     refuse    t/n/0 WORDS              the broker that should act on it refuses
     memory                             prints what the balancer remembers
-    command   unload bundle=t/n/0 …    an operator's command: its kind and fields; `namespace=` where there is no bundle; several
+    command   unload bundle=t/n/0 …    an operator's command: its kind and fields; `namespace=`
+    where there is no bundle; several
                                        `bundles=` with commas between; answered in the
-                                       next round. Of set-config the fields are the settings. id=… gives it an id, else c1, c2, …
-    isolate   t/n primary=a secondary=b min=1   a policy: what the namespaces (a regular expression) may use
+                                       next round. Of set-config the fields are the settings. id=…
+                                       gives it an id, else c1, c2, …
+    isolate   t/n primary=a secondary=b min=1   a policy: what the namespaces (a regular expression)
+    may use
     group     t/n=g t/m=g              namespaces that keep apart
     domain    a=east b=west            failure domains
     why                                prints the candidates of the last round's decisions
     records                            prints the ownership records of the last round, by bundle
 
-`t/n/3` stands for the fourth of a namespace's 16 slices, `t/n/0-3` for the four slices 0 to 3 as one bundle.
+`t/n/3` stands for the fourth of a namespace's 16 slices, `t/n/0-3` for the four slices 0 to 3 as
+one bundle.
 """
 
 from __future__ import annotations
@@ -442,13 +457,22 @@ class Cluster:
         memory = self.memory
         yield f"seq {memory.seq} epoch {memory.epoch}"
         for one in memory.pending:
-            yield f"pending {one.kind} {short_name(one.bundle)} until {one.expires_ms - self.now_ms} ms from now"
+            yield (
+                f"pending {one.kind} {short_name(one.bundle)} until "
+                f"{one.expires_ms - self.now_ms} ms from now"
+            )
         for bundle, move in sorted(memory.moves.items()):
-            yield f"moving {short_name(bundle)} from {move.source} to {move.destination}, {move.decision_id}"
+            yield (
+                f"moving {short_name(bundle)} from {move.source} to {move.destination}, "
+                f"{move.decision_id}"
+            )
         for bundle, at_ms in sorted(memory.recently_unloaded.items()):
             yield f"unloaded {short_name(bundle)} {self.now_ms - at_ms} ms ago"
         for bundle, retry in sorted(memory.retries.items()):
-            yield f"tried {short_name(bundle)} {retry.attempts} times, again in {retry.not_before_ms - self.now_ms} ms"
+            yield (
+                f"tried {short_name(bundle)} {retry.attempts} times, again in "
+                f"{retry.not_before_ms - self.now_ms} ms"
+            )
         for name in memory.dead:
             yield f"dead {name}"
 
@@ -457,7 +481,8 @@ class Cluster:
         return self.offset
 
     def _next_view(self, config: ClusterConfig) -> ClusterView:
-        """Every broker that isn't silent sends a heartbeat and a report, a millisecond later than the last one."""
+        """Every broker that isn't silent sends a heartbeat and a report, a millisecond later than
+        the last one."""
         self.now_ms += 1
         reports = [
             Report(
@@ -524,7 +549,10 @@ def _printed(done: Round) -> Iterator[str]:
         ]
         yield f"{answer.kind} {answer.id} is {' '.join(words)}: {_shortened(answer.text)}"
     for outcome in done.outcomes:
-        yield f"{outcome.outcome} {outcome.decision_id} {short_name(outcome.bundle)}: {outcome.detail}"
+        yield (
+            f"{outcome.outcome} {outcome.decision_id} {short_name(outcome.bundle)}: "
+            f"{outcome.detail}"
+        )
     for decision in done.decisions:
         words = [decision.kind, short_name(decision.bundle)]
         words += ["and", short_name(decision.neighbour)] if decision.neighbour else []
@@ -546,7 +574,8 @@ def _printed(done: Round) -> Iterator[str]:
             seen = decision.explain
             words += (
                 [
-                    f"reason={decision.reason} saw={_number(seen.saw)} limit={_number(seen.limit)} {seen.unit}"
+                    f"reason={decision.reason} saw={_number(seen.saw)} limit={_number(seen.limit)} "
+                    f"{seen.unit}"
                 ]
                 if seen.unit
                 else []

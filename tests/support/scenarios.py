@@ -1,4 +1,5 @@
-"""Scenario folders for tests: the small ones in tests/data, spoiled copies of them, and whether two scenarios are the same."""
+"""Scenario folders for tests: the small ones in tests/data, spoiled copies of them, and whether two
+scenarios are the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A real broker on the loopback that lets in nobody whom it doesn't know, and lets those do only what an ACL allows."""
+"""A real broker on the loopback that lets in nobody whom it doesn't know, and lets those do only
+what an ACL allows."""
 
 import socket
 import time
@@ -35,9 +36,11 @@ BEARER = f"{SECURITY}.oauthbearer.OAuthBearerLoginModule"
 
 
 class SecureKafka(EmbeddedKafka):
-    """SASL_SSL with SCRAM-SHA-512 and OAUTHBEARER at `bootstrap`, mutual TLS at `mtls`; StandardAuthorizer, and no right without an ACL.
+    """SASL_SSL with SCRAM-SHA-512 and OAUTHBEARER at `bootstrap`, mutual TLS at `mtls`;
+    StandardAuthorizer, and no right without an ACL.
 
-    `passwords` are those of the SCRAM users. Only the broker's own certificate and ADMIN's make super users.
+    `passwords` are those of the SCRAM users. Only the broker's own certificate and ADMIN's make
+    super users.
     """
 
     def __init__(self, folder: Path, passwords: Mapping[str, str]) -> None:
@@ -89,40 +92,36 @@ class SecureKafka(EmbeddedKafka):
     def properties(self, port: int, controller_port: int) -> dict[str, str | int]:
         """Every listener speaks TLS; the controller and the broker know each other by certificate."""
         listeners = {"SASL_SSL": port, "SSL": self._mtls_port}
-        return (
-            server_properties(self.data_dir, port, controller_port)
-            | {
-                "listeners": ",".join(
-                    f"{name}://{HOST}:{number}"
-                    for name, number in {**listeners, "CONTROLLER": controller_port}.items()
-                ),
-                "advertised.listeners": ",".join(
-                    f"{name}://{HOST}:{number}" for name, number in listeners.items()
-                ),
-                "listener.security.protocol.map": "SASL_SSL:SASL_SSL,SSL:SSL,CONTROLLER:SSL",
-                "inter.broker.listener.name": "SSL",
-                "sasl.enabled.mechanisms": "SCRAM-SHA-512,OAUTHBEARER",
-                "listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config": f"{SCRAM} required;",
-                "listener.name.sasl_ssl.oauthbearer.sasl.jaas.config": f"{BEARER} required;",
-                "listener.name.sasl_ssl.oauthbearer.sasl.server.callback.handler.class": (
-                    f"{SECURITY}.oauthbearer.OAuthBearerValidatorCallbackHandler"
-                ),
-                "listener.name.sasl_ssl.oauthbearer.sasl.oauthbearer.jwks.endpoint.url": self.issuer.keys.as_uri(),
-                "ssl.keystore.type": "PKCS12",
-                "ssl.keystore.location": str(self._store),
-                "ssl.keystore.password": KEY_PASSWORD,
-                "ssl.key.password": KEY_PASSWORD,
-                "ssl.truststore.type": "PEM",
-                "ssl.truststore.location": str(self.authority.certificate),
-                "listener.name.ssl.ssl.client.auth": "required",
-                "listener.name.controller.ssl.client.auth": "required",
-                "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-                "broker.session.timeout.ms": 60_000,  # nobody kills it: on a busy machine it must not be taken for dead
-                "super.users": ";".join(
-                    f"User:CN={name},O=lb-stream" for name in ("broker", ADMIN)
-                ),
-            }
-        )
+        return server_properties(self.data_dir, port, controller_port) | {
+            "listeners": ",".join(
+                f"{name}://{HOST}:{number}"
+                for name, number in {**listeners, "CONTROLLER": controller_port}.items()
+            ),
+            "advertised.listeners": ",".join(
+                f"{name}://{HOST}:{number}" for name, number in listeners.items()
+            ),
+            "listener.security.protocol.map": "SASL_SSL:SASL_SSL,SSL:SSL,CONTROLLER:SSL",
+            "inter.broker.listener.name": "SSL",
+            "sasl.enabled.mechanisms": "SCRAM-SHA-512,OAUTHBEARER",
+            "listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config": f"{SCRAM} required;",
+            "listener.name.sasl_ssl.oauthbearer.sasl.jaas.config": f"{BEARER} required;",
+            "listener.name.sasl_ssl.oauthbearer.sasl.server.callback.handler.class": (
+                f"{SECURITY}.oauthbearer.OAuthBearerValidatorCallbackHandler"
+            ),
+            "listener.name.sasl_ssl.oauthbearer.sasl.oauthbearer.jwks.endpoint.url": self.issuer.keys.as_uri(),
+            "ssl.keystore.type": "PKCS12",
+            "ssl.keystore.location": str(self._store),
+            "ssl.keystore.password": KEY_PASSWORD,
+            "ssl.key.password": KEY_PASSWORD,
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(self.authority.certificate),
+            "listener.name.ssl.ssl.client.auth": "required",
+            "listener.name.controller.ssl.client.auth": "required",
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            # nobody kills it: on a busy machine it must not be taken for dead
+            "broker.session.timeout.ms": 60_000,
+            "super.users": ";".join(f"User:CN={name},O=lb-stream" for name in ("broker", ADMIN)),
+        }
 
     def format_options(self) -> list[str]:
         """The SCRAM users are there from the first start on."""

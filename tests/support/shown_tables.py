@@ -29,8 +29,24 @@ def obeyed(text: str, keep: str = "\n") -> list[str]:
 
 def write(folder: Path, broker: str, bundle: str) -> None:
     """Tables in which a broker and a bundle have these names, and errors and refusals name them."""
-    fill(folder, ROUNDS, [{"cluster": "eu-1", "seq": 1, "log_seq": 1, "now_ms": NOW, "epoch": 1, "batch_id": 1, "outcomes": "[]",
-                           "inputs": '{"settings": {}}', "memory": Memory().to_json(), "error": f"{broker} fails"}])  # fmt: skip
+    fill(
+        folder,
+        ROUNDS,
+        [
+            {
+                "cluster": "eu-1",
+                "seq": 1,
+                "log_seq": 1,
+                "now_ms": NOW,
+                "epoch": 1,
+                "batch_id": 1,
+                "outcomes": "[]",
+                "inputs": '{"settings": {}}',
+                "memory": Memory().to_json(),
+                "error": f"{broker} fails",
+            }
+        ],
+    )
     fill(
         folder,
         BROKER_LOADS,
@@ -59,12 +75,41 @@ def write(folder: Path, broker: str, bundle: str) -> None:
             }
         ],
     )
-    fill(folder, REFUSALS, [{"cluster": "eu-1", "seq": 1, "now_ms": NOW, "rule": "most_topics", "broker": broker, "subjects": [bundle],
-                             "count": 1, "unit": broker}])  # fmt: skip
+    fill(
+        folder,
+        REFUSALS,
+        [
+            {
+                "cluster": "eu-1",
+                "seq": 1,
+                "now_ms": NOW,
+                "rule": "most_topics",
+                "broker": broker,
+                "subjects": [bundle],
+                "count": 1,
+                "unit": broker,
+            }
+        ],
+    )
     fill(
         folder,
         LEADERS,
         [{"pipeline": broker, "epoch": 1, "host": bundle, "pid": 1, "since_ms": NOW}],
     )
-    fill(folder, COMMANDS, [{"cluster": "eu-1", "id": "c", "by": broker, "kind": "x", "arguments": json.dumps({"bundle": bundle}),
-                             "outcome": "refused", "text": bundle, "at_ms": NOW, "log_seq": 1}])  # fmt: skip
+    fill(
+        folder,
+        COMMANDS,
+        [
+            {
+                "cluster": "eu-1",
+                "id": "c",
+                "by": broker,
+                "kind": "x",
+                "arguments": json.dumps({"bundle": bundle}),
+                "outcome": "refused",
+                "text": bundle,
+                "at_ms": NOW,
+                "log_seq": 1,
+            }
+        ],
+    )

@@ -1,4 +1,5 @@
-"""A closed loop without Kafka or Spark: the model's reports → averages → `decide` → the agents' rules → the model."""
+"""A closed loop without Kafka or Spark: the model's reports → averages → `decide` → the agents'
+rules → the model."""
 
 from __future__ import annotations
 
@@ -44,18 +45,31 @@ FOUR = {
 def batch_of(
     reports: list[tuple[str, Mapping[str, Any]]], append_ms: int, first_offset: int
 ) -> Batch:
-    """One micro-batch of modular reports (broker, JSON object), all appended at one time, in the given order."""
+    """One micro-batch of modular reports (broker, JSON object), all appended at one time, in the
+    given order."""
     report_rows, sample_rows = [], []
     for number, (broker, report) in enumerate(reports):
         row = {
-            "name": broker, "topic": "reports", "partition": 0, "offset": first_offset + number, "append_ms": append_ms, "kind": "modular",
+            "name": broker,
+            "topic": "reports",
+            "partition": 0,
+            "offset": first_offset + number,
+            "append_ms": append_ms,
+            "kind": "modular",
             "digest": hashlib.blake2b(canonical_json(report).encode(), digest_size=8).digest(),
-            "start_timestamp_ms": report["startTimestamp"], "last_update_ms": report["lastUpdate"], "topics": report["numTopics"],
-            "bundles": report["numBundles"], "producers": report["numProducers"], "consumers": report["numConsumers"],
-            "bundle_gains": len(report["lastBundleGains"]), "bundle_losses": len(report["lastBundleLosses"]),
-            "persistent_topics": True, "non_persistent_topics": True, "version": report["brokerVersionString"],
+            "start_timestamp_ms": report["startTimestamp"],
+            "last_update_ms": report["lastUpdate"],
+            "topics": report["numTopics"],
+            "bundles": report["numBundles"],
+            "producers": report["numProducers"],
+            "consumers": report["numConsumers"],
+            "bundle_gains": len(report["lastBundleGains"]),
+            "bundle_losses": len(report["lastBundleLosses"]),
+            "persistent_topics": True,
+            "non_persistent_topics": True,
+            "version": report["brokerVersionString"],
             "load_manager": report["loadManagerClassName"],
-        }  # fmt: skip
+        }
         for resource in RESOURCES:
             row |= {
                 f"{resource}_{part}": report[CAMEL[resource]][part] for part in ("usage", "limit")
@@ -63,11 +77,17 @@ def batch_of(
         report_rows.append(row | {ours: report[theirs] for ours, theirs in FOUR.items()})
         sample_rows += [
             {
-                "name": bundle, "report": number, "has_stats": True, "topics": stats["topics"], "producers": stats["producerCount"],
-                "consumers": stats["consumerCount"], "cache_size_bytes": stats["cacheSize"],
-            } | {ours: stats[theirs] for ours, theirs in FOUR.items()}
+                "name": bundle,
+                "report": number,
+                "has_stats": True,
+                "topics": stats["topics"],
+                "producers": stats["producerCount"],
+                "consumers": stats["consumerCount"],
+                "cache_size_bytes": stats["cacheSize"],
+            }
+            | {ours: stats[theirs] for ours, theirs in FOUR.items()}
             for bundle, stats in report["lastStats"].items()
-        ]  # fmt: skip
+        ]
     return Batch(
         pa.Table.from_pylist(report_rows, REPORT_SCHEMA),
         pa.Table.from_pylist(sample_rows, SAMPLE_SCHEMA),
@@ -77,7 +97,10 @@ def batch_of(
 
 @dataclass
 class ClosedLoop:
-    """One cluster under one balancer. Time goes in steps; what happens in one step is seen by the balancer in the next."""
+    """One cluster under one balancer.
+
+    Time goes in steps; what happens in one step is seen by the balancer in the next.
+    """
 
     cluster: SimCluster
     settings: Mapping[str, Any]
@@ -102,7 +125,8 @@ class ClosedLoop:
         }
 
     def step(self, step_ms: int = 1000) -> Round:
-        """Every broker reports, the balancer decides, the brokers obey and report at once (in the next step's batch)."""
+        """Every broker reports, the balancer decides, the brokers obey and report at once (in the
+        next step's batch)."""
         self.now_ms += step_ms
         reports = [
             *self.at_once,

@@ -26,9 +26,11 @@ def small_scenario(
     namespaces: Sequence[str] | None = None,
     **others: Any,
 ) -> Scenario:
-    """Bundles of these owners, each with 100 msg/s in and out unless `loads` says another; brokers carry 1,000 msg/s each, or `capacities`.
+    """Bundles of these owners, each with 100 msg/s in and out unless `loads` says another; brokers
+    carry 1,000 msg/s each, or `capacities`.
 
-    Bandwidths and direct memory are ample: usage is cpu usage. A tick is 10 s; release 2 s, acquire 3 s, reconnect 1 s.
+    Bandwidths and direct memory are ample: usage is cpu usage. A tick is 10 s; release 2 s, acquire
+    3 s, reconnect 1 s.
     """
     count = len(owners)
     rate = np.array(loads if loads is not None else [100.0] * count)
@@ -36,19 +38,42 @@ def small_scenario(
     cpu = np.array(capacities, float) if capacities is not None else np.full(brokers, 1000.0)
     none = np.zeros(count, np.int64)
     made = Scenario(
-        name="small", why="A test.", tick_s=10.0, ticks=ticks, load_step_ticks=ticks, noise_step_ticks=1, noise_unit=0.0,
-        report_interval_s=30.0, report_delay_s=1.0, move=MoveTimes(2.0, 3.0, 1.0), judge_from_s=0.0, settled_from_s=10.0 * ticks / 2,
+        name="small",
+        why="A test.",
+        tick_s=10.0,
+        ticks=ticks,
+        load_step_ticks=ticks,
+        noise_step_ticks=1,
+        noise_unit=0.0,
+        report_interval_s=30.0,
+        report_delay_s=1.0,
+        move=MoveTimes(2.0, 3.0, 1.0),
+        judge_from_s=0.0,
+        settled_from_s=10.0 * ticks / 2,
         brokers=ScenarioBrokers(
-            tuple(f"b{at}:8080" for at in range(brokers)), np.ones(brokers, np.bool_), cpu, ample, ample, ample,
+            tuple(f"b{at}:8080" for at in range(brokers)),
+            np.ones(brokers, np.bool_),
+            cpu,
+            ample,
+            ample,
+            ample,
             *(ample, np.zeros(brokers), ample, np.zeros(brokers), np.zeros(brokers)),
         ),
         bundles=ScenarioBundles(
-            tuple(f"{name}/0x{at:08x}_0x{at + 1:08x}" for at, name in enumerate(names)), np.array(owners, np.int64),
-            none + 10, none + 1, none + 2, none,
+            tuple(f"{name}/0x{at:08x}_0x{at + 1:08x}" for at, name in enumerate(names)),
+            np.array(owners, np.int64),
+            none + 10,
+            none + 1,
+            none + 2,
+            none,
         ),
-        events=(), faults=(), policies=ScenarioPolicies(),
-        loads=np.stack([rate / 2, rate / 2, rate * 1000, rate * 2000]).astype(np.float32)[:, :, None],
-    )  # fmt: skip
+        events=(),
+        faults=(),
+        policies=ScenarioPolicies(),
+        loads=np.stack([rate / 2, rate / 2, rate * 1000, rate * 2000]).astype(np.float32)[
+            :, :, None
+        ],
+    )
     return replace(made, **others)
 
 

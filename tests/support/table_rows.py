@@ -22,7 +22,10 @@ NOW = int(time.time() * 1000)
 
 
 def fill(folder: Path, spec: TableSpec, rows: list[dict[str, Any]]) -> None:
-    """Append rows; what they leave out is null. A broker that is alive is active, unless it is said."""
+    """Append rows; what they leave out is null.
+
+    A broker that is alive is active, unless it is said.
+    """
     alive = [{"active": row["alive"]} if "alive" in row else {} for row in rows]
     given = [known | row for known, row in zip(alive, rows, strict=True)]
     whole = [{field.name: row.get(field.name) for field in spec.schema} for row in given]
@@ -71,7 +74,8 @@ def query(recorded: Recorder, text: str) -> list[dict[str, Any]]:
 
 
 def with_orders(made: Recorder, **changes: Any) -> None:
-    """One more round, after which operators have laid down what is given; the rest of the memory as changed."""
+    """One more round, after which operators have laid down what is given; the rest of the memory as
+    changed."""
     row = query(made, "SELECT * FROM rounds ORDER BY log_seq DESC LIMIT 1")[0]
     memory = Memory.from_json(row["memory"])
     orders = {

@@ -22,7 +22,8 @@ _UNFINISHED = re.compile(r"\x1b(\[\??[0-9;]*)?$")
 
 
 class Screen:
-    """Enough of a terminal for what rich writes: lines, cursor to a place, erasing, colours, the alternate screen."""
+    """Enough of a terminal for what rich writes: lines, cursor to a place, erasing, colours, the
+    alternate screen."""
 
     def __init__(self, columns: int, rows: int) -> None:
         self.columns, self.rows = columns, rows

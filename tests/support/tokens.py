@@ -1,4 +1,5 @@
-"""Somebody who gives out bearer tokens: JSON Web Tokens, signed with RS256, and the public key by which a broker checks them."""
+"""Somebody who gives out bearer tokens: JSON Web Tokens, signed with RS256, and the public key by
+which a broker checks them."""
 
 import base64
 import json

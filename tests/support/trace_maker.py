@@ -1,4 +1,5 @@
-"""Random traces that can have happened: moves there and back, drains, failovers, lost decisions, bundles that nobody takes."""
+"""Random traces that can have happened: moves there and back, drains, failovers, lost decisions,
+bundles that nobody takes."""
 
 import heapq
 import random
@@ -14,9 +15,12 @@ Line = dict[str, Any]
 
 
 def random_trace(scenario: Scenario, seed: int, moves: int, sensible: bool = False) -> list[Line]:
-    """Lines of a trace in which so many moves are begun. Half of them concern a few bundles, so that these come and go.
+    """Lines of a trace in which so many moves are begun.
 
-    Sensible ones go from the broker with the most throughput to the one with the least, in the first quarter of the time.
+    Half of them concern a few bundles, so that these come and go.
+
+    Sensible ones go from the broker with the most throughput to the one with the least, in the
+    first quarter of the time.
     """
     return list(_Maker(scenario, random.Random(seed), sensible).lines(moves))
 

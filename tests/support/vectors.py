@@ -1,4 +1,5 @@
-"""Recorded inputs and results of Pulsar's own classes (tests/data/vectors), and the core asked the same."""
+"""Recorded inputs and results of Pulsar's own classes (tests/data/vectors), and the core asked the
+same."""
 
 import json
 from pathlib import Path
@@ -70,7 +71,10 @@ def shed(
 def place(
     brokers: dict[str, Any], settings: dict[str, Any], preallocated: dict[str, int] | None = None
 ) -> tuple[list[str], dict[str, float]]:
-    """(the best brokers, every broker's score). Preallocated bundles have default averages: 50 + 50 msg/s."""
+    """(the best brokers, every broker's score).
+
+    Preallocated bundles have default averages: 50 + 50 msg/s.
+    """
     config = cluster_config(settings)
     waiting = [
         (name, f"p{index}")
@@ -102,7 +106,8 @@ def settings_of(given: dict[str, Any], **own: Any) -> dict[str, Any]:
 def cycles(
     case: dict[str, Any], rounds: int = 4, **settings: Any
 ) -> list[tuple[Cycle, list[list[Any]]]]:
-    """Some passes over a cluster that stays as it is: what each came to, and its moves as [bundle, source, destination, reason]."""
+    """Some passes over a cluster that stays as it is: what each came to, and its moves as [bundle,
+    source, destination, reason]."""
     given = settings_of(
         vector("shed_transfer")["config"], shedding_strategy="TransferShedder", **settings
     )

@@ -27,7 +27,8 @@ Reply = Callable[[Call], tuple[int, bytes]]
 
 @dataclass
 class Webhook:
-    """`reply`: status and body of the answer to a call, `headers`: its headers; `hold`: while it is set, answers wait for `release`."""
+    """`reply`: status and body of the answer to a call, `headers`: its headers; `hold`: while it is
+    set, answers wait for `release`."""
 
     port: int = 0
     calls: list[Call] = field(default_factory=list)

@@ -75,7 +75,10 @@ class Job:
         now_ms: int | None = None,
         advice: Sequence[Mapping[str, Any]] = (),
     ) -> pa.Table:
-        """One round for each cluster; what is decided is the first cluster's. `loads`: rows of broker_loads in a file beside the log."""
+        """One round for each cluster; what is decided is the first cluster's.
+
+        `loads`: rows of broker_loads in a file beside the log.
+        """
         empty: dict[str, Any] = {
             field.name: "[]" if pa.types.is_string(field.type) else None for field in ROUND_SCHEMA
         } | {"error": None}

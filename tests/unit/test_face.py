@@ -1,4 +1,5 @@
-"""`import lb_stream`: its example runs as it stands, on a machine without Java, and it gives every name that it promises."""
+"""`import lb_stream`: its example runs as it stands, on a machine without Java, and it gives every
+name that it promises."""
 
 import json
 import re
@@ -20,7 +21,10 @@ REPORTS = PROJECT / "tests" / "data" / "modular-load-reports.jsonl.gz"
 EXAMPLE = textwrap.dedent(
     re.findall(r"((?:^    .*\n|^\n)+)", str(lb_stream.__doc__), re.MULTILINE)[1]
 ).strip()
-LOADED = "\nimport sys\nprint(sorted({name.partition('.')[0] for name in sys.modules} & {'pyspark', 'py4j', 'kafka'}))"
+LOADED = (
+    "\nimport sys\nprint(sorted({name.partition('.')[0] for name in sys.modules} & "
+    "{'pyspark', 'py4j', 'kafka'}))"
+)
 
 
 def run(code: str) -> list[str]:

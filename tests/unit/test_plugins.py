@@ -1,4 +1,5 @@
-"""A third party's strategy: built as a wheel, installed, found by its name, with settings of its own."""
+"""A third party's strategy: built as a wheel, installed, found by its name, with settings of its
+own."""
 
 import ast
 import re
@@ -200,7 +201,10 @@ def distribution(folder: Path, entry_points: str) -> Path:
 
 
 def test_placements_and_split_algorithms_are_found_by_name_too(tmp_path: Path) -> None:
-    points = "[lb_stream.simple_placements]\nFirstServer = others\n[lb_stream.split_algorithms]\nthird_divide = others\n"
+    points = (
+        "[lb_stream.simple_placements]\nFirstServer = "
+        "others\n[lb_stream.split_algorithms]\nthird_divide = others\n"
+    )
     folder = distribution(tmp_path / "others", points)
     (folder / "others.py").write_text(OTHERS_MODULE)
     assert run(OTHERS, folder) == "FirstServer third_divide ()"
@@ -223,12 +227,15 @@ def test_a_plug_in_that_cannot_be_loaded_says_why_and_harms_nobody_else(
 
 def test_a_plug_in_written_for_another_interface_says_so_when_it_is_loaded(tmp_path: Path) -> None:
     folder = distribution(tmp_path / "old", "[lb_stream.shedders]\nNoSuchShedder = old_shedder\n")
-    module = "from lb_stream.plugins import KeyModel, shedder\nold = lambda view, config, memory, eligible: None\n"
+    module = (
+        "from lb_stream.plugins import KeyModel, shedder\nold = lambda view, config, memory, "
+        "eligible: None\n"
+    )
     (folder / "old_shedder.py").write_text(
         module + "shedder('NoSuchShedder', config=KeyModel)(old)\n"
     )
     told = run(MISSING, folder)
     assert (
-        "expected a function of one context (docs/plugins.md): missing a required argument: 'config'"
-        in told
+        "expected a function of one context (docs/plugins.md): missing a required argument: "
+        "'config'" in told
     )

@@ -1,11 +1,12 @@
-"""A real Apache Pulsar broker as an agent's adapter: its load reports come out, unloads and splits go in, through its admin REST API.
+"""A real Apache Pulsar broker as an agent's adapter: its load reports come out, unloads and splits
+go in, through its admin REST API.
 
     adapter = PulsarAdapter(AdminClient(AdminSettings("http://broker-1:8080")))
     Agent(AgentConfig("kafka:9092", cluster="eu-1"), [adapter]).start()
 
-What its brokers can do: unload a bundle to a destination, split one. What they can't: take a bundle because they are told to. Pulsar
-places a bundle when a client looks one of its topics up, after a crash too; the balancer follows what is reported
-(`assign_unowned = "on_lookup"`).
+What its brokers can do: unload a bundle to a destination, split one. What they can't: take a bundle
+because they are told to. Pulsar places a bundle when a client looks one of its topics up, after a
+crash too; the balancer follows what is reported (`assign_unowned = "on_lookup"`).
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ STALE_S = 10.0
 """How much longer than the interval of the broker's statistics a report may not know of a change."""
 DEFAULT_STATS_S = 60.0
 RETURN_S = 1.0
-"""How long an unload without a destination is watched: Pulsar's own placement mostly gives the bundle back, in a quarter of a second."""
+"""How long an unload without a destination is watched: Pulsar's own placement mostly gives the
+bundle back, in a quarter of a second."""
 LOOK_EVERY_S = 0.1
 
 RANGE, POSITIONS, FLOW = (
@@ -49,7 +51,8 @@ RANGE, POSITIONS, FLOW = (
 
 
 class LoadData(Protocol):
-    """Where the load data of an extensible cluster's brokers comes from (`load_topics.LoadDataTopics`)."""
+    """Where the load data of an extensible cluster's brokers comes from
+    (`load_topics.LoadDataTopics`)."""
 
     def take(self, broker: str) -> list[bytes]:
         """The records that the broker has written since it was last asked for, as it wrote them."""
@@ -57,9 +60,12 @@ class LoadData(Protocol):
 
 
 class PulsarAdapter:
-    """Speaks for one broker: see `lb_stream.agent.BrokerAdapter`. It refuses to act while Pulsar balances by itself.
+    """Speaks for one broker: see `lb_stream.agent.BrokerAdapter`.
 
-    `broker` is its id where that isn't host:port of the admin address; `load_data` is needed on an extensible cluster only.
+    It refuses to act while Pulsar balances by itself.
+
+    `broker` is its id where that isn't host:port of the admin address; `load_data` is needed on an
+    extensible cluster only.
     """
 
     def __init__(
@@ -88,13 +94,17 @@ class PulsarAdapter:
 
     @property
     def manager(self) -> str:
-        """Which of Pulsar's load managers the broker runs: modular, simple or extensible. Raises BrokerError."""
+        """Which of Pulsar's load managers the broker runs: modular, simple or extensible.
+
+        Raises BrokerError.
+        """
         given = str(self._runtime().get("loadManagerClassName", ""))
         try:
             return MANAGER_CLASSES[given.rpartition(".")[2]]
         except KeyError:
             raise BrokerError(
-                f"{self.name} runs the load manager {given!r}: expected one of {', '.join(MANAGER_CLASSES)}"
+                f"{self.name} runs the load manager {given!r}: expected one of "
+                f"{', '.join(MANAGER_CLASSES)}"
             ) from None
 
     @property
@@ -104,7 +114,10 @@ class PulsarAdapter:
 
     @property
     def statistics_s(self) -> float:
-        """How often the broker takes the statistics that its reports are made of, in seconds. Raises BrokerError."""
+        """How often the broker takes the statistics that its reports are made of, in seconds.
+
+        Raises BrokerError.
+        """
         try:
             return float(str(self._runtime().get("statsUpdateFrequencyInSecs", DEFAULT_STATS_S)))
         except ValueError:
@@ -120,17 +133,20 @@ class PulsarAdapter:
         return alive
 
     def report(self) -> bytes | list[bytes]:
-        """The broker's own load report, byte for byte; on an extensible cluster what it has written since the last one, with its bundles.
+        """The broker's own load report, byte for byte; on an extensible cluster what it has written
+        since the last one, with its bundles.
 
-        Asking makes a modular broker compute it anew, but from statistics that it takes every `statsUpdateFrequencyInSecs`. Until then
-        it may name bundles that have gone, by whomever's unload, or not name one that has come. Such a report is kept back (none is
-        returned); one that stays so is sent without what is untrue. Raises BrokerError.
+        Asking makes a modular broker compute it anew, but from statistics that it takes every
+        `statsUpdateFrequencyInSecs`. Until then it may name bundles that have gone, by whomever's
+        unload, or not name one that has come. Such a report is kept back (none is returned); one
+        that stays so is sent without what is untrue. Raises BrokerError.
         """
         self._introduce()
         if self.manager == "extensible":
             if self._load_data is None:
                 raise BrokerError(
-                    f"{self.name} is of an extensible cluster: its load data is read from topics, and nobody reads them here"
+                    f"{self.name} is of an extensible cluster: its load data is read from topics, "
+                    "and nobody reads them here"
                 )
             owned = self._owned()  # first: what is taken and not passed on is lost
             return self._told.records(self._load_data.take(self.name), owned)
@@ -140,19 +156,20 @@ class PulsarAdapter:
             raise self._admin.refusal("GET", LOAD_REPORT, answer)
         if not answer.body.lstrip().startswith(b"{"):
             raise BrokerError(
-                f"GET {answer.hops[-1]}{LOAD_REPORT}: expected a JSON object, got {answer.reason[:80]!r}"
+                f"GET {answer.hops[-1]}{LOAD_REPORT}: expected a JSON object, got "
+                f"{answer.reason[:80]!r}"
             )
         report = self._check.checked(answer.body, self._owned(), self.statistics_s + STALE_S)
         return [] if report is None else report
 
     def owns(self, bundle: str) -> bool:
-        """Whether the broker serves the bundle now; a bundle that it is letting go of doesn't count. Raises BrokerError."""
+        """Whether the broker serves the bundle now; a bundle that it is letting go of doesn't
+        count. Raises BrokerError."""
         return bundle in self._owned()
 
     def stats(self) -> Mapping[str, BundleStats]:
-        """Statistics of all bundles that are served, under the extensible manager; under the others none: there the leader looks at the
-        reports, which name them all. Raises BrokerError.
-        """
+        """Statistics of all bundles that are served, under the extensible manager; under the others
+        none: there the leader looks at the reports, which name them all. Raises BrokerError."""
         if self.manager != "extensible":
             return {}
         self._measured, owned = read_bundles(self._admin), self._owned()
@@ -165,20 +182,29 @@ class PulsarAdapter:
         return self._measured[bundle].topics
 
     def balances(self) -> list[str]:
-        """The settings by which Pulsar balances by itself, here or at the leader. Raises BrokerError."""
+        """The settings by which Pulsar balances by itself, here or at the leader.
+
+        Raises BrokerError.
+        """
         return list(self.guard.keys_on())
 
     def namespaces(self) -> ClusterNamespaces:
-        """Namespaces, bundles and policies of the broker's cluster as they are now. Raises BrokerError."""
+        """Namespaces, bundles and policies of the broker's cluster as they are now.
+
+        Raises BrokerError.
+        """
         return read_cluster(self._admin, self.pulsar_cluster)
 
     # --- what the balancer decides ---
 
     def transfer(self, bundle: str, destination: str) -> None:
-        """Unload a bundle so that the destination serves it. Raises Refused for what can't be, BrokerError for what went wrong.
+        """Unload a bundle so that the destination serves it.
 
-        The destination must answer, before and after. Pulsar's destination holds for one lookup only, and another one at the same time
-        may place the bundle elsewhere (apache/pulsar#24884): then it is asked for once more.
+        Raises Refused for what can't be, BrokerError for what went wrong.
+
+        The destination must answer, before and after. Pulsar's destination holds for one lookup
+        only, and another one at the same time may place the bundle elsewhere (apache/pulsar#24884):
+        then it is asked for once more.
         """
         if destination == self.name:  # modular: it would come back; extensible: 500
             raise Refused(f"{bundle} is to go to {destination}, which has it")
@@ -194,32 +220,41 @@ class PulsarAdapter:
             raise BrokerError(f"{bundle} was unloaded to {destination} twice, and {owner} has it")
         if not self._soon(lambda: not self.owns(bundle)):
             raise BrokerError(
-                f"{bundle} is still at {self.name} {SETTLE_S:.0f} s after it was unloaded to {destination}"
+                f"{bundle} is still at {self.name} {SETTLE_S:.0f} s after it was unloaded to "
+                f"{destination}"
             )
 
     def release(self, bundle: str) -> None:
-        """Unload a bundle; Pulsar places it at the next lookup. Raises BrokerError when it has come back here at once."""
+        """Unload a bundle; Pulsar places it at the next lookup.
+
+        Raises BrokerError when it has come back here at once.
+        """
         self._unload(bundle, {})
         self._sleep(RETURN_S)
         if self.owns(bundle):
             raise BrokerError(
-                f"{bundle} was unloaded, and Pulsar's own placement has given it back to {self.name}: name a destination"
+                f"{bundle} was unloaded, and Pulsar's own placement has given it back to "
+                f"{self.name}: name a destination"
             )
 
     def acquire(self, bundle: str) -> None:
-        """Look whether the bundle is here, and do nothing else: a Pulsar broker can't be told to take one. Raises Refused when it isn't."""
+        """Look whether the bundle is here, and do nothing else: a Pulsar broker can't be told to
+        take one. Raises Refused when it isn't."""
         if not self._soon(lambda: self.owns(bundle), RETURN_S):
             raise Refused(
-                "Pulsar places bundles when clients look their topics up (set assign_unowned = on_lookup)"
+                "Pulsar places bundles when clients look their topics up (set assign_unowned = "
+                "on_lookup)"
             )
         self._check.taken(bundle)
 
     def split(
         self, bundle: str, boundaries: Sequence[int], algorithm: str, unload_children: bool = False
     ) -> None:
-        """Split a bundle at the boundaries, or by the algorithm when there are none, and look whether it was done.
+        """Split a bundle at the boundaries, or by the algorithm when there are none, and look
+        whether it was done.
 
-        The extensible manager leaves the children where they are, whatever `unload_children` says. Raises Refused or BrokerError.
+        The extensible manager leaves the children where they are, whatever `unload_children` says.
+        Raises Refused or BrokerError.
         """
         parent = self._checked(bundle)
         query, body = self._cut(parent, list(boundaries), algorithm)
@@ -233,7 +268,8 @@ class PulsarAdapter:
         self._raise_unless_done(path, answer, bundle)
         if not self._soon(lambda: self._is_split(parent)):  # a 204 proves nothing
             raise BrokerError(
-                f"{self.name} answers {answer.status} to a split of {bundle} and has not split it; has it only one topic?"
+                f"{self.name} answers {answer.status} to a split of {bundle} and has not split it; "
+                "has it only one topic?"
             )
 
     # --- details ---
@@ -262,7 +298,8 @@ class PulsarAdapter:
         if self.name not in active:
             names = ", ".join(sorted(map(str, active))) or "none"
             raise BrokerError(
-                f"{self._admin.settings.url} knows no active broker {self.name}; active: {names}: name it with --broker"
+                f"{self._admin.settings.url} knows no active broker {self.name}; active: {names}: "
+                "name it with --broker"
             )
         self._known = True
 
@@ -288,10 +325,12 @@ class PulsarAdapter:
         self._raise_unless_done(path, answer, bundle)
 
     def _arrived(self, bundle: str, destination: str) -> str | None:
-        """Who has a bundle that was unloaded; None: nobody tells. Raises BrokerError when its destination does not answer any more.
+        """Who has a bundle that was unloaded; None: nobody tells.
 
-        Pulsar's modular manager would leave it with the dead broker until that one's session has ended: it is taken back here, where that
-        can be done.
+        Raises BrokerError when its destination does not answer any more.
+
+        Pulsar's modular manager would leave it with the dead broker until that one's session has
+        ended: it is taken back here, where that can be done.
         """
         parsed = parse_bundle(bundle)
         owner: str | None = destination
@@ -313,7 +352,10 @@ class PulsarAdapter:
         )
 
     def _unload_again(self, bundle: str, destination: str, why: str) -> None:
-        """Unload a bundle a second time, because it went elsewhere. It has left its source already, so a refusal counts as a failure."""
+        """Unload a bundle a second time, because it went elsewhere.
+
+        It has left its source already, so a refusal counts as a failure.
+        """
         try:
             self._unload(bundle, {"destinationBroker": destination})
         except BrokerError as error:
@@ -330,7 +372,8 @@ class PulsarAdapter:
             412,
         ):  # no such namespace, destination not active, no such bundle (any more)
             raise Refused(
-                f"Pulsar refuses for {bundle}: {answer.status} ({answer.reason or 'no reason given'})"
+                f"Pulsar refuses for {bundle}: {answer.status} "
+                f"({answer.reason or 'no reason given'})"
             )
         self._forget()
         raise self._admin.refusal("PUT", path, answer)
@@ -338,19 +381,24 @@ class PulsarAdapter:
     def _cut(
         self, parent: BundleRange, boundaries: list[int], algorithm: str
     ) -> tuple[dict[str, str], list[int] | None]:
-        """The query and body that make Pulsar cut where it is wanted. Raises Refused for what it can't do."""
+        """The query and body that make Pulsar cut where it is wanted.
+
+        Raises Refused for what it can't do.
+        """
         if boundaries == [parent.lower + (parent.upper - parent.lower) // 2]:
             return {"splitAlgorithmName": RANGE}, None
         if boundaries:
             if len(boundaries) > 1 and self.manager == "extensible":
                 raise Refused(
-                    f"the extensible manager cuts a bundle at one place at a time, {len(boundaries)} are asked for"
+                    "the extensible manager cuts a bundle at one place at a time, "
+                    f"{len(boundaries)} are asked for"
                 )
             return {"splitAlgorithmName": POSITIONS}, boundaries
         default = str(self._runtime().get("defaultNamespaceBundleSplitAlgorithm", RANGE))
         if algorithm == FLOW != default:
             raise Refused(
-                f"Pulsar splits by {FLOW} only where that is the default: set defaultNamespaceBundleSplitAlgorithm={FLOW}"
+                f"Pulsar splits by {FLOW} only where that is the default: set "
+                f"defaultNamespaceBundleSplitAlgorithm={FLOW}"
             )
         return {"splitAlgorithmName": algorithm or default}, None
 

@@ -1,7 +1,9 @@
-"""Calls to a Pulsar broker's admin REST API: time-outs, redirects, repetition of what may be repeated, TLS, tokens. Standard library only.
+"""Calls to a Pulsar broker's admin REST API: time-outs, redirects, repetition of what may be
+repeated, TLS, tokens. Standard library only.
 
-Every call has one deadline, over all its redirects and repetitions: a broker that accepts a connection and never answers (the survivors
-of a crash have been seen to do so for a minute) costs its caller that long and no longer.
+Every call has one deadline, over all its redirects and repetitions: a broker that accepts a
+connection and never answers (the survivors of a crash have been seen to do so for a minute) costs
+its caller that long and no longer.
 """
 
 from __future__ import annotations
@@ -19,7 +21,10 @@ from urllib.parse import urlencode, urljoin, urlsplit
 from lb_stream.agent.adapter import BrokerError
 
 MOST_HOPS = 5
-"""An unload goes to the leader, then to the owner: two redirects. More than this many are a circle."""
+"""An unload goes to the leader, then to the owner: two redirects.
+
+More than this many are a circle.
+"""
 LONGEST_REASON = 300
 """Characters of a broker's own explanation that are kept."""
 LARGEST_ANSWER_BYTES = 64 * 1024 * 1024
@@ -27,12 +32,18 @@ _CHUNK_BYTES = 256 * 1024
 _REDIRECTS = {307, 308}
 """Those that promise that method and body stay as they are. Pulsar sends 307."""
 _PASSING = {429, 502, 503, 504}
-"""Answers that may be another one a moment later. 500 isn't among them: Pulsar says 500 to what it will never do."""
+"""Answers that may be another one a moment later.
+
+500 isn't among them: Pulsar says 500 to what it will never do.
+"""
 _PORTS = {"http": 80, "https": 443}
 
 
 class AdminError(BrokerError):
-    """A call that brought no usable answer: the text names call, address and reason. `status` is 0 when nobody answered."""
+    """A call that brought no usable answer: the text names call, address and reason.
+
+    `status` is 0 when nobody answered.
+    """
 
     def __init__(self, text: str, status: int = 0) -> None:
         super().__init__(text)
@@ -41,11 +52,15 @@ class AdminError(BrokerError):
 
 @dataclass(frozen=True, slots=True)
 class AdminSettings:
-    """One broker's admin API and how to speak with it. Raises ValueError for settings that can't work.
+    """One broker's admin API and how to speak with it.
 
-    `url` is its scheme, host and port. A token is given as text or as a file, which is read again for every call, so that a renewed one
-    counts at once. `ca_file` stands in for the system's certificate authorities; `cert_file` and `key_file` are the client's own. An
-    act's time-out must be shorter than decisions wait for their confirmation: the agent deals with no other one meanwhile.
+    Raises ValueError for settings that can't work.
+
+    `url` is its scheme, host and port. A token is given as text or as a file, which is read again
+    for every call, so that a renewed one counts at once. `ca_file` stands in for the system's
+    certificate authorities; `cert_file` and `key_file` are the client's own. An act's time-out must
+    be shorter than decisions wait for their confirmation: the agent deals with no other one
+    meanwhile.
     """
 
     url: str
@@ -62,7 +77,10 @@ class AdminSettings:
     back_off_s: float = 0.2
 
     def __post_init__(self) -> None:
-        wanted = f"admin url = {self.url!r}: expected http://HOST:PORT or https://HOST:PORT, nothing after it"
+        wanted = (
+            f"admin url = {self.url!r}: expected http://HOST:PORT or https://HOST:PORT, "
+            "nothing after it"
+        )
         try:
             parts = urlsplit(self.url)
             _ = parts.port
@@ -85,7 +103,8 @@ class AdminSettings:
 
     @property
     def broker(self) -> str:
-        """host:port of the address: what Pulsar calls the broker, unless it is advertised under another name."""
+        """host:port of the address: what Pulsar calls the broker, unless it is advertised under
+        another name."""
         parts = urlsplit(self.url)
         host = parts.hostname or ""
         return f"{f'[{host}]' if ':' in host else host}:{parts.port or _PORTS[parts.scheme]}"
@@ -101,7 +120,8 @@ class AdminResponse:
 
     @property
     def reason(self) -> str:
-        """The broker's explanation in one line: Pulsar's `reason`, or the beginning of whatever it sent."""
+        """The broker's explanation in one line: Pulsar's `reason`, or the beginning of whatever it
+        sent."""
         text = self.body[: 10 * LONGEST_REASON].decode("utf-8", "replace")
         try:
             fields = json.loads(self.body)
@@ -129,7 +149,8 @@ class AdminClient:
     def get(
         self, path: str, query: Mapping[str, str] | None = None, timeout_s: float | None = None
     ) -> AdminResponse:
-        """Read something: repeated with growing pauses while nobody answers or the answer is one of a passing trouble.
+        """Read something: repeated with growing pauses while nobody answers or the answer is one of
+        a passing trouble.
 
         Returns whatever status came last. Raises AdminError when nobody answered in time.
         """
@@ -154,7 +175,10 @@ class AdminClient:
         return self.parsed(path, self.get(path, query, timeout_s))
 
     def parsed(self, path: str, answer: AdminResponse) -> Any:
-        """The JSON value of an answer to a GET. Raises AdminError for any status but 200, and for what is no JSON."""
+        """The JSON value of an answer to a GET.
+
+        Raises AdminError for any status but 200, and for what is no JSON.
+        """
         if answer.status != 200:
             raise self.refusal("GET", path, answer)
         try:
@@ -168,7 +192,11 @@ class AdminClient:
     def put(
         self, path: str, query: Mapping[str, str] | None = None, body: Any = None
     ) -> AdminResponse:
-        """Change something. Sent once: whether it was done is unknown when the answer fails to come. Raises AdminError then."""
+        """Change something.
+
+        Sent once: whether it was done is unknown when the answer fails to come. Raises AdminError
+        then.
+        """
         return self._follow(
             "PUT", path, query, body, time.monotonic() + self.settings.act_timeout_s
         )
@@ -209,14 +237,16 @@ class AdminClient:
             following = f"{parts.scheme}://{parts.netloc}"
             if len(hops) > MOST_HOPS:
                 raise AdminError(
-                    f"{method} {hops[0]}{path}: sent on more than {MOST_HOPS} times, last to {following}",
+                    f"{method} {hops[0]}{path}: sent on more than {MOST_HOPS} times, last to "
+                    f"{following}",
                     status,
                 )
             if parts.scheme not in _PORTS or (
                 address.startswith("https:") and parts.scheme != "https"
             ):
                 raise AdminError(
-                    f"{method} {address}{path}: sent on to {following}, which is less safe; not followed",
+                    f"{method} {address}{path}: sent on to {following}, which is less safe; not "
+                    "followed",
                     status,
                 )
             address, target = following, parts.path + (f"?{parts.query}" if parts.query else "")

@@ -1,4 +1,5 @@
-"""Makes sure that Pulsar's own balancing is off before the agent acts: two balancers on one cluster undo each other's work."""
+"""Makes sure that Pulsar's own balancing is off before the agent acts: two balancers on one cluster
+undo each other's work."""
 
 from __future__ import annotations
 
@@ -36,12 +37,14 @@ def _is(runtime: Mapping[str, Any], key: str, value: bool) -> bool:
 
 
 def turn_off(key: str) -> str:
-    """The command that turns one of Pulsar's own balancers off, in all brokers at once and without a restart."""
+    """The command that turns one of Pulsar's own balancers off, in all brokers at once and without
+    a restart."""
     return f"pulsar-admin brokers update-dynamic-config --config {key} --value false"
 
 
 class Guard:
-    """Reads the settings in force, of the broker and of the leader: it is the leader that sheds, each broker's file may differ.
+    """Reads the settings in force, of the broker and of the leader: it is the leader that sheds,
+    each broker's file may differ.
 
     `forget` may come from another thread at any time, when a heartbeat finds the broker dead.
     """
@@ -67,7 +70,10 @@ class Guard:
         self._runtime = self._found = None
 
     def keys_on(self) -> dict[str, str]:
-        """The settings that must be changed before the agent acts, and a broker where each is on. Raises AdminError."""
+        """The settings that must be changed before the agent acts, and a broker where each is on.
+
+        Raises AdminError.
+        """
         found = self._found
         if found is None or self._clock() - self._checked_at >= CHECKED_FOR_S:
             self._found = found = self._look()
@@ -77,7 +83,8 @@ class Guard:
     def troubles(self) -> list[str]:
         """One line for each of them. Raises AdminError when it can't be known."""
         return [
-            f"Pulsar's own {OWN_BALANCING[key]} is on at {where} ({key} = true): turn it off: {turn_off(key)}"
+            f"Pulsar's own {OWN_BALANCING[key]} is on at {where} ({key} = true): turn it off: "
+            f"{turn_off(key)}"
             for key, where in self.keys_on().items()
         ]
 
@@ -99,7 +106,8 @@ class Guard:
         return found
 
     def _leader(self) -> AdminClient | None:
-        """The leader's admin API; None when this broker leads, or names an address that is less safe than ours: then our settings count."""
+        """The leader's admin API; None when this broker leads, or names an address that is less
+        safe than ours: then our settings count."""
         settings = self._admin.settings
         address = str(_object(self._admin, LEADER).get("serviceUrl", ""))
         if not address.startswith(("http:", "https:")) or (

@@ -1,7 +1,9 @@
-"""What the log of a Pulsar cluster's leader tells of its shedding: when it passed, what it saw, what it moved from where to where.
+"""What the log of a Pulsar cluster's leader tells of its shedding: when it passed, what it saw,
+what it moved from where to where.
 
-Read are Pulsar's own lines, in log4j's patterns of Pulsar and with whatever stands before the time (`kubectl logs --prefix`). Moves and
-overloaded brokers are told at level INFO; the rates of the candidates at DEBUG of `org.apache.pulsar.broker.loadbalance`.
+Read are Pulsar's own lines, in log4j's patterns of Pulsar and with whatever stands before the time
+(`kubectl logs --prefix`). Moves and overloaded brokers are told at level INFO; the rates of the
+candidates at DEBUG of `org.apache.pulsar.broker.loadbalance`.
 """
 
 from __future__ import annotations
@@ -14,14 +16,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 PAUSE_MS = 20_000
-"""Lines farther apart than this belong to two passes: Pulsar's shortest interval is a minute, one pass unloads bundle after bundle."""
+"""Lines farther apart than this belong to two passes: Pulsar's shortest interval is a minute, one
+pass unloads bundle after bundle."""
 SPLIT_LASTS_MS = 1_000
 """For so long after the leader has ordered a split it knows nothing of the bundle's load."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaderMove:
-    """One bundle that the leader unloaded. `rates`: long-term messages/s of the brokers that it ranked; none where the log has no DEBUG."""
+    """One bundle that the leader unloaded.
+
+    `rates`: long-term messages/s of the brokers that it ranked; none where the log has no DEBUG.
+    """
 
     at_ms: int
     bundle: str
@@ -32,10 +38,14 @@ class LeaderMove:
 
 @dataclass(slots=True)
 class LeaderPass:
-    """One shedding pass. `hot`: overloaded broker → (usage, average of the brokers), ratios; `splitting`: bundles being split just then.
+    """One shedding pass.
 
-    `calm`: brokers that were not overloaded (level DEBUG); `too_little`: overloaded ones from which too little would have moved.
-    `reported_ms`: when a broker had last written a report; None where the logs don't tell.
+    `hot`: overloaded broker → (usage, average of the brokers), ratios; `splitting`: bundles being
+    split just then.
+
+    `calm`: brokers that were not overloaded (level DEBUG); `too_little`: overloaded ones from which
+    too little would have moved. `reported_ms`: when a broker had last written a report; None where
+    the logs don't tell.
     """
 
     at_ms: int
@@ -51,7 +61,8 @@ class LeaderPass:
 _TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)[.,](\d{3})\d*(Z|[+-]\d\d:?\d\d)?")
 _CALM = re.compile(r"Shedder - \[(\S+)\] broker is not overloaded")
 _TOO_LITTLE = re.compile(
-    r"Shedder - \[(\S+)\] broker is planning to shed throughput .* less than minimumThroughputThreshold"
+    r"Shedder - \[(\S+)\] broker is planning to shed throughput .* less than "
+    r"minimumThroughputThreshold"
 )
 _HOT = re.compile(
     r"Attempting to shed load on (\S+), which has .*? ([\d.]+)% > ([\d.]+)% \+ [\d.]+%"
@@ -63,14 +74,16 @@ _UNLOAD = re.compile(
 )
 _TRANSFERS = re.compile(r"Unload decision result: \[")
 _TRANSFER = re.compile(
-    r"Unload\[sourceBroker=([^,]+), serviceUnit=([^,]+), destBroker=Optional(?:\[([^\]]+)\]|\.empty)"
+    r"Unload\[sourceBroker=([^,]+), serviceUnit=([^,]+), "
+    r"destBroker=Optional(?:\[([^\]]+)\]|\.empty)"
 )
 _REPORT = re.compile(r"Writing local data to metadata store because ")
 _SPLIT = re.compile(r"BundleSplitStrategy - The bundle (\S+) is considered to be unload")
 
 
 def read_passes(paths: Iterable[Path]) -> list[LeaderPass]:
-    """The passes in some logs (those of all brokers, when the leader has changed), plain or gzipped, in the order of their time.
+    """The passes in some logs (those of all brokers, when the leader has changed), plain or
+    gzipped, in the order of their time.
 
     Raises OSError, and ValueError for a file without any line that begins with a time.
     """
@@ -79,7 +92,8 @@ def read_passes(paths: Iterable[Path]) -> list[LeaderPass]:
         found = list(_timed(path))
         if not found:
             raise ValueError(
-                f"{path}: no line with a time as 2026-11-21T08:24:21.333Z or 2026-11-21T08:24:21,333+0000"
+                f"{path}: no line with a time as 2026-11-21T08:24:21.333Z or "
+                "2026-11-21T08:24:21,333+0000"
             )
         lines += found
     return passes_of(sorted(lines, key=lambda line: line[0]))

@@ -1,6 +1,8 @@
-"""An extensible Pulsar broker's load data, completed with the names of all bundles that the broker serves.
+"""An extensible Pulsar broker's load data, completed with the names of all bundles that the broker
+serves.
 
-Its own records name ten of them at most, none of namespaces with policies, and for a while those that it has given up.
+Its own records name ten of them at most, none of namespaces with policies, and for a while those
+that it has given up.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from lb_stream.contracts.reports import report_kind
 from lb_stream.core.model.names import SYSTEM_NAMESPACE
 
 LEFT_OUT = f"{SYSTEM_NAMESPACE}/"
-"""The namespace in which the load manager keeps its own topics: its brokers report nothing of it, so nobody else moves it."""
+"""The namespace in which the load manager keeps its own topics: its brokers report nothing of it,
+so nobody else moves it."""
 
 
 class BundlesTold:
@@ -25,7 +28,8 @@ class BundlesTold:
         self._told: list[str] = []
 
     def records(self, written: Iterable[bytes], owned: Set[str]) -> list[bytes]:
-        """What to send for what the broker has written: its load again, too, when other bundles are owned than were told with it."""
+        """What to send for what the broker has written: its load again, too, when other bundles are
+        owned than were told with it."""
         bundles = sorted(bundle for bundle in owned if not bundle.startswith(LEFT_OUT))
         sent = [] if self._load is None or bundles == self._told else [self._with(bundles)]
         for record in written:
@@ -46,7 +50,8 @@ class BundlesTold:
 
 
 def _owned_only(record: bytes, fields: dict[str, Any], owned: Set[str]) -> bytes:
-    """Statistics of owned bundles only: the broker's name a bundle for some time after it has gone, and its new owner must keep it."""
+    """Statistics of owned bundles only: the broker's name a bundle for some time after it has gone,
+    and its new owner must keep it."""
     named = fields["topBundlesLoadData"] or []
     kept = [one for one in named if isinstance(one, dict) and one.get("bundleName") in owned]
     return (

@@ -1,4 +1,5 @@
-"""Load data of an extensible Pulsar cluster: its brokers write it to topics of their own, not to the admin API.
+"""Load data of an extensible Pulsar cluster: its brokers write it to topics of their own, not to
+the admin API.
 
 Needs the package `pulsar-client` (the extra `pulsar`), imported when the first connection is made.
 """
@@ -37,7 +38,8 @@ def client_library() -> Any:
         if error.name not in ("pulsar", "_pulsar"):
             raise
         raise BrokerError(
-            "the load data of an extensible cluster is read with the package pulsar-client, which is not installed: "
+            "the load data of an extensible cluster is read with the package pulsar-client, which "
+            "is not installed: "
             "pip install 'lb_stream[pulsar]'"
         ) from None
     return pulsar
@@ -55,7 +57,8 @@ def discover(admins: Iterable[AdminClient]) -> str:
 
 
 def service_url(settings: AdminSettings, runtime: dict[str, Any]) -> str:
-    """Where the broker with these settings in force takes clients, on the host of its admin address. Raises BrokerError."""
+    """Where the broker with these settings in force takes clients, on the host of its admin
+    address. Raises BrokerError."""
     host = urlsplit(settings.url).hostname or ""
     tls = settings.url.startswith("https:")
     port = (
@@ -71,20 +74,26 @@ def service_url(settings: AdminSettings, runtime: dict[str, Any]) -> str:
 
 
 class LoadDataTopics:
-    """Reads the load data of all brokers of a cluster, and hands each one's out as its broker wrote it.
+    """Reads the load data of all brokers of a cluster, and hands each one's out as its broker wrote
+    it.
 
-    Records without a value, by which a broker takes its data back for a moment, are not handed on: the next ones stand for it.
+    Records without a value, by which a broker takes its data back for a moment, are not handed on:
+    the next ones stand for it.
     """
 
     def __init__(self, address: Callable[[], str], settings: AdminSettings) -> None:
-        """`address` gives pulsar://HOST:PORT or pulsar+ssl://HOST:PORT, several with commas between; asked for at the first `take`."""
+        """`address` gives pulsar://HOST:PORT or pulsar+ssl://HOST:PORT, several with commas
+        between; asked for at the first `take`."""
         self._address, self._settings = address, settings
         self._client: Any = None
         self._waiting: defaultdict[str, deque[bytes]] = defaultdict(lambda: deque(maxlen=KEPT))
         self._lock = threading.Lock()
 
     def take(self, broker: str) -> list[bytes]:
-        """What the broker has written since the last time, in its order. Raises BrokerError when the topics can't be read."""
+        """What the broker has written since the last time, in its order.
+
+        Raises BrokerError when the topics can't be read.
+        """
         with self._lock:
             if self._client is None:
                 self._client = self._connect()

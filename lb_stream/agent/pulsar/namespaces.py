@@ -1,4 +1,5 @@
-"""What a Pulsar cluster says about its namespaces: bundles, isolation policies, anti-affinity groups, failure domains."""
+"""What a Pulsar cluster says about its namespaces: bundles, isolation policies, anti-affinity
+groups, failure domains."""
 
 from __future__ import annotations
 
@@ -14,11 +15,17 @@ from lb_stream.contracts.namespaces import ClusterNamespaces, Namespace, Namespa
 
 NAMESPACES = "/admin/v2/namespaces"
 PARTS = 2
-"""Of a namespace's name. Names with a cluster in them (the brokers' heartbeats) have three, and belong to their brokers."""
+"""Of a namespace's name.
+
+Names with a cluster in them (the brokers' heartbeats) have three, and belong to their brokers.
+"""
 
 
 def read_cluster(admin: AdminClient, cluster: str) -> ClusterNamespaces:
-    """Everything about the namespaces of a cluster, sorted by name; two calls for each. Raises BrokerError."""
+    """Everything about the namespaces of a cluster, sorted by name; two calls for each.
+
+    Raises BrokerError.
+    """
     names = (
         name
         for tenant in sorted(admin.get_json("/admin/v2/tenants"))
@@ -64,7 +71,8 @@ def _boundaries(given: Any, namespace: str) -> list[int]:
         return [int(bound, 16) for bound in given["boundaries"]]
     except (TypeError, KeyError, ValueError):
         raise BrokerError(
-            f"bundles of {namespace}: expected boundaries as hexadecimal numbers, got {str(given)[:80]}"
+            f"bundles of {namespace}: expected boundaries as hexadecimal numbers, got "
+            f"{str(given)[:80]}"
         ) from None
 
 
@@ -103,7 +111,10 @@ def _optional(admin: AdminClient, path: str) -> Any:
 
 
 def _text(admin: AdminClient, path: str) -> str:
-    """An answer that is a word, with or without quotes; empty where there is no such thing. Raises AdminError."""
+    """An answer that is a word, with or without quotes; empty where there is no such thing.
+
+    Raises AdminError.
+    """
     answer = admin.get(path)
     if answer.status in (204, 404):
         return ""

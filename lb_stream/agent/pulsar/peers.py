@@ -1,4 +1,5 @@
-"""The other brokers of a Pulsar cluster: whether one answers, and who serves a bundle by Pulsar's own lookup."""
+"""The other brokers of a Pulsar cluster: whether one answers, and who serves a bundle by Pulsar's
+own lookup."""
 
 from __future__ import annotations
 
@@ -13,7 +14,10 @@ READY = "/admin/v2/brokers/ready"
 PROBE_S = 2.0
 """How long a broker may take to say that it lives."""
 MOST_NAMES = 100_000
-"""Names that are tried for a topic in a bundle. A bundle of a ten-thousandth of its namespace's ring is hit by then all but surely."""
+"""Names that are tried for a topic in a bundle.
+
+A bundle of a ten-thousandth of its namespace's ring is hit by then all but surely.
+"""
 
 
 def answers(admin: AdminClient) -> bool:
@@ -32,16 +36,22 @@ class Peers:
         self._known: dict[str, AdminClient] = {}
 
     def answers(self, broker: str) -> bool:
-        """Whether another broker answers at its own address. False too for an id that is no address."""
+        """Whether another broker answers at its own address.
+
+        False too for an id that is no address.
+        """
         try:
             return answers(self._client(broker))
         except ValueError:
             return False
 
     def owner(self, bundle: BundleRange) -> str | None:
-        """Who serves a bundle; a lookup has it placed when nobody does. None: the lookup tells nobody.
+        """Who serves a bundle; a lookup has it placed when nobody does.
 
-        Raises AdminError when nobody answers: a modular broker sends a lookup on to the owner. An extensible one names it, dead or alive.
+        None: the lookup tells nobody.
+
+        Raises AdminError when nobody answers: a modular broker sends a lookup on to the owner. An
+        extensible one names it, dead or alive.
         """
         topic = _topic_in(bundle)
         if topic is None:
@@ -61,8 +71,10 @@ class Peers:
         return self._broker if self._broker in names else next(iter(names), None)
 
     def _client(self, broker: str) -> AdminClient:
-        """A client for another broker, at the host and port of its id. Ids name the port without TLS: if our own
-        address has another port than our id, the other broker is asked at that port too.
+        """A client for another broker, at the host and port of its id.
+
+        Ids name the port without TLS: if our own address has another port than our id, the other
+        broker is asked at that port too.
         """
         if broker not in self._known:
             settings = self._admin.settings
@@ -77,7 +89,10 @@ class Peers:
 
 
 def _topic_in(bundle: BundleRange) -> str | None:
-    """The name of a topic that would be in the bundle. It is only looked up: nothing is made by that, nor need it be there."""
+    """The name of a topic that would be in the bundle.
+
+    It is only looked up: nothing is made by that, nor need it be there.
+    """
     upper = FULL_RANGE_END + 1 if bundle.upper == FULL_RANGE_END else bundle.upper
     names = (f"lb-lookup-{number}" for number in range(MOST_NAMES))
     inside = (

@@ -1,6 +1,8 @@
-"""A modular or simple broker's report names what its statistics know: for up to a minute what has gone, and not what has come.
+"""A modular or simple broker's report names what its statistics know: for up to a minute what has
+gone, and not what has come.
 
-Sent as it is, it would take bundles back from their new owners. So it is compared with what the broker owns before it is sent.
+Sent as it is, it would take bundles back from their new owners. So it is compared with what the
+broker owns before it is sent.
 """
 
 from __future__ import annotations
@@ -26,13 +28,18 @@ class ReportCheck:
         )  # bundles that came by a decision, and that no report has named yet
 
     def taken(self, bundle: str) -> None:
-        """Note that a bundle has come by a decision: the next report must name it. Statistics leave out a bundle without topics."""
+        """Note that a bundle has come by a decision: the next report must name it.
+
+        Statistics leave out a bundle without topics.
+        """
         self._taken.add(bundle)
 
     def checked(self, report: bytes, owned: Set[str], hold_s: float) -> bytes | None:
-        """The report, if it is true; None while new statistics may make it so; after `hold_s` what is true of it.
+        """The report, if it is true; None while new statistics may make it so; after `hold_s` what
+        is true of it.
 
-        Its load is that of its statistics in any case: a report that is held back comes with figures that know of the change, too.
+        Its load is that of its statistics in any case: a report that is held back comes with
+        figures that know of the change, too.
         """
         fields = json.loads(report)
         named = {

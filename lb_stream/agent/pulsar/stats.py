@@ -1,4 +1,5 @@
-"""What a Pulsar broker says of each of its topics, also under the extensible manager, whose load data names ten bundles only."""
+"""What a Pulsar broker says of each of its topics, also under the extensible manager, whose load
+data names ten bundles only."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ TOPIC_STATS = "/admin/v2/broker-stats/topics"
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One bundle: its sums, and of each topic (its full name) messages/s and bytes/s, in and out together."""
+    """One bundle: its sums, and of each topic (its full name) messages/s and bytes/s, in and out
+    together."""
 
     stats: BundleStats
     rates: Mapping[str, tuple[float, float]]
@@ -31,7 +33,8 @@ class Measured:
 def read_bundles(admin: AdminClient) -> dict[str, Measured]:
     """Every bundle of which the broker's statistics know a topic, its own heartbeat's left out.
 
-    They are as old as `statsUpdateFrequencyInSecs` allows, and may name bundles that have gone meanwhile. Raises BrokerError.
+    They are as old as `statsUpdateFrequencyInSecs` allows, and may name bundles that have gone
+    meanwhile. Raises BrokerError.
     """
     found = admin.get_json(TOPIC_STATS)
     try:
@@ -44,7 +47,10 @@ def read_bundles(admin: AdminClient) -> dict[str, Measured]:
             name: _measured(kinds) for name, kinds in named.items() if not is_system_bundle(name)
         }
     except (AttributeError, TypeError, ValueError) as error:
-        text = f"GET {admin.settings.url}{TOPIC_STATS}: expected namespaces, in them bundles, in them topics: {type(error).__name__}"
+        text = (
+            f"GET {admin.settings.url}{TOPIC_STATS}: expected namespaces, in them bundles, in "
+            f"them topics: {type(error).__name__}"
+        )
         raise BrokerError(text) from error
 
 

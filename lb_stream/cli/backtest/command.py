@@ -52,8 +52,14 @@ _DONE = re.compile(r"(\d+) of (\d+) trials\n")
 
 def register(app: typer.Typer) -> None:
     """Add the command to lbctl."""
-    example = "lbctl backtest --tables .lb/tables --cluster eu-1 --policy AvgShedder --policy TransferShedder --window 6"
-    search = "lbctl backtest --policy AvgShedder --suggest --search hit_count_low=1..12 --out better.toml"
+    example = (
+        "lbctl backtest --tables .lb/tables --cluster eu-1 --policy AvgShedder --policy "
+        "TransferShedder --window 6"
+    )
+    search = (
+        "lbctl backtest --policy AvgShedder --suggest --search hit_count_low=1..12 --out "
+        "better.toml"
+    )
     codes = "Exit codes: 0 all trials done, 1 one failed, 2 wrong usage."
     app.command("backtest", epilog=f"Example: {example} · {search} · {codes}")(backtest)
 
@@ -110,10 +116,12 @@ def backtest(
 ) -> None:
     """Play what a cluster has carried with other policies, on Spark, and compare them.
 
-    Loads, limits, deaths, drains and rules come from the tables (docs/backtest.md); what was inferred and assumed is printed. Each policy
-    is played in each window of each cluster, one Spark task for each, and its measures become a row of the table backtests.
+    Loads, limits, deaths, drains and rules come from the tables (docs/backtest.md); what was
+    inferred and assumed is printed. Each policy is played in each window of each cluster, one Spark
+    task for each, and its measures become a row of the table backtests.
 
-    --suggest plays one policy with settings that an optimiser asks for, and shows which nobody beats in imbalance, moves and time lost.
+    --suggest plays one policy with settings that an optimiser asks for, and shows which nobody
+    beats in imbalance, moves and time lost.
     """
     from lb_stream.cli.shared.options import range_given
     from lb_stream.job.submit import BACKTEST, submit_command
@@ -178,7 +186,8 @@ def _check_past(tables: str, reports: Path | None, clusters: Sequence[str | None
     folder = Store.at(tables, setting="--tables")
     if existing_table(folder, BUNDLE_HISTORY) is None:
         raise CommandError(
-            f"{tables} has no bundle_history: expected a job's tables in --tables FOLDER, or --reports FILE",
+            f"{tables} has no bundle_history: expected a job's tables in --tables FOLDER, or "
+            "--reports FILE",
             2,
         )
     with open_lake(folder, whole=False) as lake:
@@ -187,9 +196,12 @@ def _check_past(tables: str, reports: Path | None, clusters: Sequence[str | None
 
 
 def _run(command: list[str], environment: dict[str, str]) -> tuple[dict[str, Any] | None, int]:
-    """Run the program in a session of its own, and tell how far it is. What it has found, if anything, and its exit code.
+    """Run the program in a session of its own, and tell how far it is.
 
-    Ctrl-C ends it with all that it has started: Spark would tell of it in many lines. Raises typer.Exit then.
+    What it has found, if anything, and its exit code.
+
+    Ctrl-C ends it with all that it has started: Spark would tell of it in many lines. Raises
+    typer.Exit then.
     """
     from lb_stream.io.local.processes import end_with_parent
     from lb_stream.io.local.progress import progress
@@ -198,9 +210,14 @@ def _run(command: list[str], environment: dict[str, str]) -> tuple[dict[str, Any
 
     result = None
     process = subprocess.Popen(
-        command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
-        start_new_session=True, preexec_fn=end_with_parent,  # noqa: PLW1509 (it takes no lock)
-    )  # fmt: skip
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=end_with_parent,  # noqa: PLW1509 (it takes no lock)
+    )
     try:
         with progress("playing", every=1) as told:
             for line in process.stdout or ():  # spark-submit puts the program's stderr there, too
@@ -253,5 +270,6 @@ def _show(result: dict[str, Any], out: Path | None, json: bool) -> None:
     for row in rows:
         if row["error"] is not None:
             note(
-                f"{row['policy']}, {row['cluster']} from {utc(row['from_ms'])}: {row['error'].splitlines()[-1]}"
+                f"{row['policy']}, {row['cluster']} from {utc(row['from_ms'])}: "
+                f"{row['error'].splitlines()[-1]}"
             )

@@ -1,4 +1,5 @@
-"""`lbctl backtest --open-loop`: what policies would have decided in the rounds of the log, beside what was decided then."""
+"""`lbctl backtest --open-loop`: what policies would have decided in the rounds of the log, beside
+what was decided then."""
 
 from __future__ import annotations
 
@@ -33,7 +34,11 @@ def decide_again(
     between: tuple[int | None, int | None],
     json: bool,
 ) -> int:
-    """Compare, keep, print. Exit code 1: a policy failed. Raises CommandError when no view is left, QueryError for an unknown cluster."""
+    """Compare, keep, print.
+
+    Exit code 1: a policy failed. Raises CommandError when no view is left, QueryError for an
+    unknown cluster.
+    """
     from lb_stream.backtest.open_loop import open_loop
     from lb_stream.backtest.trial import keep_rows
     from lb_stream.contracts.settings import StreamSettings
@@ -66,7 +71,10 @@ def decide_again(
             chain.from_iterable(each for _, each in found), seen, lambda: told("", len(seen), total)
         )
         rows = open_loop(logged, [read_policy(policy) for policy in policies])
-    gone = f"{seen.count(False)} of {total} rounds have no view any more: stream.keep_views says for how many batches views stay"
+    gone = (
+        f"{seen.count(False)} of {total} rounds have no view any more: stream.keep_views says "
+        "for how many batches views stay"
+    )
     if not rows:
         raise CommandError(
             f"nothing to decide again: {gone if total else 'no round of this time is in the log'}"
@@ -103,8 +111,15 @@ def _show(rows: Sequence[dict[str, Any]], json: bool) -> None:
             if row["cluster"] == cluster
         ]
         span = f"{cluster}, {utc(mine[0][0]['from_ms'])} to {utc(mine[0][0]['to_ms'])}"
-        then = next((f": {counts['rounds']} rounds, {counts['moves_then']} moves and {counts['assignments_then']} assignments decided then"
-                     for _, counts in mine if counts), "")  # fmt: skip
+        then = next(
+            (
+                f": {counts['rounds']} rounds, {counts['moves_then']} moves and "
+                f"{counts['assignments_then']} assignments decided then"
+                for _, counts in mine
+                if counts
+            ),
+            "",
+        )
         cells = [
             (row["policy"], *("-" if counts is None else str(counts[name]) for name in HEADS))
             for row, counts in mine

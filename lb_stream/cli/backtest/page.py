@@ -1,4 +1,5 @@
-"""The page of a back-test: policies side by side, imbalance against moves, each window, what failed."""
+"""The page of a back-test: policies side by side, imbalance against moves, each window, what
+failed."""
 
 from __future__ import annotations
 
@@ -36,7 +37,10 @@ def page(run: str, rows: Sequence[Row]) -> str:
         if len(clusters) == 1
         else f"Back-test of {len(clusters)} clusters"
     )
-    said = f"{windows_told(rows)}; run {run} in the table backtests. Times in UTC; figures are means over windows."
+    said = (
+        f"{windows_told(rows)}; run {run} in the table backtests. Times in UTC; figures are "
+        "means over windows."
+    )
     failed = [
         [row["policy"], _where(row), row["error"].splitlines()[-1]]
         for row in rows
@@ -80,7 +84,10 @@ def windows_told(rows: Iterable[Row]) -> str:
     spans = {(row["cluster"], row["from_ms"], row["to_ms"]) for row in rows}
     clusters = ", ".join(sorted({cluster for cluster, _, _ in spans}))
     begin, end = min(begin for _, begin, _ in spans), max(end for _, _, end in spans)
-    return f"{len(spans)} window{'s' if len(spans) > 1 else ''} of {clusters}, {utc(begin)} to {utc(end)}"
+    return (
+        f"{len(spans)} window{'s' if len(spans) > 1 else ''} of {clusters}, {utc(begin)} to "
+        f"{utc(end)}"
+    )
 
 
 def _where(row: Row) -> str:
@@ -103,7 +110,10 @@ def _scatter(means: Sequence[Row], rows: Sequence[Row]) -> str:
             ]
     if not points:
         return ""
-    words = "Down and to the left is better. Large: the mean of a policy; small: its windows. 1: nobody could be more even."
+    words = (
+        "Down and to the left is better. Large: the mean of a policy; small: its windows. 1: "
+        "nobody could be more even."
+    )
     return chart(
         "Imbalance against moves",
         words,
@@ -116,7 +126,8 @@ def _point(row: Row, name: str) -> tuple[float, float, str]:
     return (
         moves,
         ratio,
-        f"{name}: max/bound {ratio:.3f}, {moves:,.0f} moves, {row['client_seconds_lost']:,.0f} client-seconds lost",
+        f"{name}: max/bound {ratio:.3f}, {moves:,.0f} moves, {row['client_seconds_lost']:,.0f} "
+        "client-seconds lost",
     )
 
 

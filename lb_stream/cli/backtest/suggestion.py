@@ -48,7 +48,8 @@ Search = Annotated[
     typer.Option(
         "--search",
         metavar="NAME=LOW..HIGH|A|B",
-        help="A setting to search: bounds, or choices; may be given again. Default: what the shedder goes by.",
+        help="A setting to search: bounds, or choices; may be given again. Default: what the "
+        "shedder goes by.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -100,7 +101,11 @@ Out = Annotated[
 def check(
     suggest: bool, policies: Sequence[Policy], searched: Sequence[str], out: Path | None
 ) -> None:
-    """Before the long part. Raises SettingError, SuggestError for what can't be searched; CommandError for a file that can't be written."""
+    """Before the long part.
+
+    Raises SettingError, SuggestError for what can't be searched; CommandError for a file that can't
+    be written.
+    """
     from lb_stream.backtest.suggest import the_space
 
     the_space(suggest, policies, searched)
@@ -120,11 +125,15 @@ def check(
 
 
 def show(result: Mapping[str, Any], out: Path | None, json: bool) -> None:
-    """Print the front, and write the chosen settings. Raises CommandError where every trial failed."""
+    """Print the front, and write the chosen settings.
+
+    Raises CommandError where every trial failed.
+    """
     made = result["suggestion"]
     if made["chosen"] is None:
         raise CommandError(
-            f"no trial of {made['trials']} could be played: {result['rows'][0]['error'].splitlines()[-1]}"
+            f"no trial of {made['trials']} could be played: "
+            f"{result['rows'][0]['error'].splitlines()[-1]}"
         )
     chosen = next(row for row in made["front"] if row["number"] == made["chosen"])
     if json:
@@ -141,7 +150,10 @@ def show(result: Mapping[str, Any], out: Path | None, json: bool) -> None:
 
 
 def _table(made: Mapping[str, Any]) -> RenderableType:
-    """The front; above it the policy that it began with, if that is beaten. Rules broken only where some are."""
+    """The front; above it the policy that it began with, if that is beaten.
+
+    Rules broken only where some are.
+    """
     beaten = all(row["number"] for row in made["front"])
     shown = [made["start"]] * beaten + made["front"]
     heads = {
@@ -187,7 +199,10 @@ def settings_file(run: str, made: Mapping[str, Any], chosen: Mapping[str, Any]) 
         for name, value in chosen["settings"].items()
         if value is not None
     ]
-    head = f"# {chosen['policy']} of {made['trials']} tried by lbctl backtest --suggest, run {run}: {made['why']}."
+    head = (
+        f"# {chosen['policy']} of {made['trials']} tried by lbctl backtest --suggest, run "
+        f"{run}: {made['why']}."
+    )
     return "\n".join([head, *figures, "[balancer]", *settings, ""])
 
 

@@ -1,4 +1,5 @@
-"""`lbctl compare`: what Pulsar's own leader moved, and what this balancer would have moved, side by side, before anything is switched."""
+"""`lbctl compare`: what Pulsar's own leader moved, and what this balancer would have moved, side by
+side, before anything is switched."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 
 EPILOG = (
     "Example: lbctl compare --with-log pulsar-broker.log --cluster eu-1 · "
-    "Exit codes: 0 all alike or explained, 1 a difference that nothing explains, or nothing to compare."
+    "Exit codes: 0 all alike or explained, 1 a difference that nothing explains, or nothing to "
+    "compare."
 )
 
 
@@ -52,11 +54,13 @@ def compare(
     set_: Set = None,
     json: Json = False,
 ) -> None:
-    """Compare what Pulsar's leader unloaded, by its log, with what the job decided meanwhile in its dry run, by the tables.
+    """Compare what Pulsar's leader unloaded, by its log, with what the job decided meanwhile in its
+    dry run, by the tables.
 
-    Each of the leader's moves stands beside ours of the nearest pass: the same pass, source, bundle, destination? Where not, what the
-    tables say of it: a tie, a draw among equals, older reports, a refusal. Reads only. Level DEBUG of
-    org.apache.pulsar.broker.loadbalance in the log tells the leader's candidates, too.
+    Each of the leader's moves stands beside ours of the nearest pass: the same pass, source,
+    bundle, destination? Where not, what the tables say of it: a tie, a draw among equals, older
+    reports, a refusal. Reads only. Level DEBUG of org.apache.pulsar.broker.loadbalance in the log
+    tells the leader's candidates, too.
     """
     from lb_stream.agent.pulsar.leader_log import read_passes
     from lb_stream.query.cluster_state import the_only
@@ -84,7 +88,8 @@ def compare(
 
 
 def _told(pair: Pair) -> str:
-    """Both sides of a move, one below the other: names of bundles are too long to stand side by side."""
+    """Both sides of a move, one below the other: names of bundles are too long to stand side by
+    side."""
     if not pair.differs:
         ours = "the same"
     elif pair.ours is None:
@@ -128,6 +133,7 @@ def _totals(found: Comparison) -> str:
         lines.append(f"{found.unexplained} differences that neither the log nor the tables explain")
     if found.unwatched:
         lines.append(
-            f"{found.unwatched} moves of the leader's, when the job had no round yet or no more, are left out"
+            f"{found.unwatched} moves of the leader's, when the job had no round yet or no more, "
+            "are left out"
         )
     return "\n".join(lines) + "\n"

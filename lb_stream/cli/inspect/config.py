@@ -21,7 +21,8 @@ app = typer.Typer(
 
 app.command(
     "explain",
-    epilog="Example: lbctl config explain --broker-conf broker.conf; lbctl config explain threshold_percent",
+    epilog="Example: lbctl config explain --broker-conf broker.conf; lbctl config explain "
+    "threshold_percent",
 )(explain)
 
 
@@ -41,7 +42,8 @@ def show(
     set_: Set = None,
     json: Json = False,
 ) -> None:
-    """Print all settings after files, environment (LB_SECTION__KEY) and --set, as TOML that --config takes; secrets are hidden."""
+    """Print all settings after files, environment (LB_SECTION__KEY) and --set, as TOML that
+    --config takes; secrets are hidden."""
     from lb_stream.contracts.settings import SHADOW
 
     given = effective(config, broker_conf, set_)
@@ -71,7 +73,8 @@ def show(
 
 
 def _sections(given: Effective) -> dict[str, dict[str, Any]]:
-    """[section] → key → value in force; of a cluster's own section every key, the inherited ones too."""
+    """[section] → key → value in force; of a cluster's own section every key, the inherited ones
+    too."""
     from lb_stream.io.local.configuration import effective as balancer
 
     settings = given.settings

@@ -1,4 +1,5 @@
-"""`lbctl config explain`: each setting's value, who gave it, and who reads it; what was given in vain."""
+"""`lbctl config explain`: each setting's value, who gave it, and who reads it; what was given in
+vain."""
 
 from __future__ import annotations
 
@@ -39,7 +40,10 @@ All = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class ExplainedSetting:
-    """One setting as it is in force. `given_by`: "default", "profile NAME", or where it was given; `why_unread`: "" when it is read."""
+    """One setting as it is in force.
+
+    `given_by`: "default", "profile NAME", or where it was given; `why_unread`: "" when it is read.
+    """
 
     section: str
     key: str
@@ -73,10 +77,12 @@ def explain(
     set_: Set = None,
     json: Json = False,
 ) -> None:
-    """Say of each setting what is in force, who gave it, and which of the chosen strategies read it; warn of what was given in vain.
+    """Say of each setting what is in force, who gave it, and which of the chosen strategies read
+    it; warn of what was given in vain.
 
-    Who gave it: --set, a variable LB_SECTION__KEY, the TOML file, the broker.conf (with Pulsar's name), the profile, or nobody. What
-    operators have changed since by commands lies above all of these, and isn't shown here.
+    Who gave it: --set, a variable LB_SECTION__KEY, the TOML file, the broker.conf (with Pulsar's
+    name), the profile, or nobody. What operators have changed since by commands lies above all of
+    these, and isn't shown here.
     """
     given = effective(config, broker_conf, set_)
     from lb_stream.core.config.key_usage import NOBODY
@@ -106,12 +112,14 @@ def explain(
     for setting in vain:
         if setting.readers != (NOBODY,):  # of these the settings themselves have told already
             note(
-                f"warning: {setting.section}.{setting.key} ({setting.given_by}) is read by nobody: {setting.why_unread}"
+                f"warning: {setting.section}.{setting.key} ({setting.given_by}) is read by nobody: "
+                f"{setting.why_unread}"
             )
 
 
 def explained(given: Effective, cluster: str) -> Iterator[ExplainedSetting]:
-    """Every setting there is, section by section; those of the balancer as they are for one cluster ("": one without its own section)."""
+    """Every setting there is, section by section; those of the balancer as they are for one cluster
+    ("": one without its own section)."""
     from lb_stream.contracts.keys import metadata
 
     for section, model in job_sections().items():
@@ -122,9 +130,19 @@ def explained(given: Effective, cluster: str) -> Iterator[ExplainedSetting]:
                 origin for path, origin in given.origins.items() if path[:2] == (section, name)
             ]
             yield ExplainedSetting(
-                section, name, "", values[name], extra["unit"], field.default, ", ".join(dict.fromkeys(origins)) or "default",
-                extra["dynamic"], str(field.description), (job_reader(section),), (job_reader(section),), "",
-            )  # fmt: skip
+                section,
+                name,
+                "",
+                values[name],
+                extra["unit"],
+                field.default,
+                ", ".join(dict.fromkeys(origins)) or "default",
+                extra["dynamic"],
+                str(field.description),
+                (job_reader(section),),
+                (job_reader(section),),
+                "",
+            )
     yield from _of_balancer(given, cluster)
 
 
@@ -187,21 +205,42 @@ def _of_balancer(given: Effective, cluster: str) -> Iterator[ExplainedSetting]:
         )
         read_by = reading(name, checked)
         yield ExplainedSetting(
-            "balancer", name, extra["pulsar"] or "", value, extra["unit"], field.default, origin, extra["dynamic"],
-            str(field.description), key_usage(name), read_by, "" if read_by else why_unread(name, checked),
-        )  # fmt: skip
+            "balancer",
+            name,
+            extra["pulsar"] or "",
+            value,
+            extra["unit"],
+            field.default,
+            origin,
+            extra["dynamic"],
+            str(field.description),
+            key_usage(name),
+            read_by,
+            "" if read_by else why_unread(name, checked),
+        )
     for namespace, keys in nested(own).items():
         for own_key in keys:
             name, field = f"{PREFIX}{namespace}.{own_key}", NamespaceConfig.model_fields[own_key]
             yield ExplainedSetting(
-                "balancer", name, "", values[name], metadata(NamespaceConfig, own_key)["unit"], field.default,
-                given.origins.get(("cluster", cluster, name)) or given.origins.get(("balancer", name), ""), True,
-                str(field.description), (EVERY_CLUSTER,), (BALANCER,), "",
-            )  # fmt: skip
+                "balancer",
+                name,
+                "",
+                values[name],
+                metadata(NamespaceConfig, own_key)["unit"],
+                field.default,
+                given.origins.get(("cluster", cluster, name))
+                or given.origins.get(("balancer", name), ""),
+                True,
+                str(field.description),
+                (EVERY_CLUSTER,),
+                (BALANCER,),
+                "",
+            )
 
 
 def _typed(model: type[KeyModel], name: str, value: Any) -> Any:
-    """A value that nobody reads, in its type; as it was given when it doesn't fit: nobody has checked it."""
+    """A value that nobody reads, in its type; as it was given when it doesn't fit: nobody has
+    checked it."""
     from pydantic import ValidationError
 
     try:
@@ -211,7 +250,8 @@ def _typed(model: type[KeyModel], name: str, value: Any) -> Any:
 
 
 def _models(models: Sequence[type[KeyModel]], checked: ClusterConfig) -> dict[str, type[KeyModel]]:
-    """Key → the model that says what it means here: the balancer's if it has it, else the chosen strategies', else the first."""
+    """Key → the model that says what it means here: the balancer's if it has it, else the chosen
+    strategies', else the first."""
     chosen = (type(checked.balancer), type(checked.shedder_config), type(checked.placement_config))
     found: dict[str, type[KeyModel]] = {}
     for model in (*chosen, *models):
@@ -238,7 +278,8 @@ def _chosen(found: Sequence[ExplainedSetting], keys: Sequence[str]) -> list[Expl
         if key not in names:
             nearest = ", ".join(get_close_matches(key, names, n=3, cutoff=0.0))
             raise CommandError(
-                f"there is no setting {key}: nearest are {nearest} (`lbctl config explain --all` lists them)",
+                f"there is no setting {key}: nearest are {nearest} (`lbctl config explain --all` "
+                "lists them)",
                 2,
             )
         chosen.append(names[key])
@@ -272,7 +313,8 @@ def _paragraph(setting: ExplainedSetting) -> str:
         + (f" (default: {default})" if setting.given_by != "default" else ""),
         f"  meaning    {setting.meaning}",
         f"  in Pulsar  {setting.pulsar}" if setting.pulsar else "  in Pulsar  no such key",
-        f"  may change {'by a command, while the job runs' if setting.dynamic else 'at a start only'}",
+        "  may change "
+        f"{'by a command, while the job runs' if setting.dynamic else 'at a start only'}",
         f"  read by    {', '.join(setting.read_by) or f'nobody: {setting.why_unread}'}",
     ]
     return "\n".join(lines) + "\n"

@@ -46,7 +46,8 @@ _QUERY = """
 
 
 ROOM_BESIDE = 36
-"""Columns that the others need beside the names of bundles, which stay in one piece where they can: they are copied and searched for."""
+"""Columns that the others need beside the names of bundles, which stay in one piece where they can:
+they are copied and searched for."""
 
 
 def register(app: typer.Typer) -> None:
@@ -74,7 +75,8 @@ def decisions(
     json: Json = False,
     output: Output = Format.table,
 ) -> None:
-    """Show the last decisions with their reasons and outcomes from the tables, or follow the topic as agents see it."""
+    """Show the last decisions with their reasons and outcomes from the tables, or follow the topic
+    as agents see it."""
     given = effective(config, broker_conf, set_)
     if follow:
         if output is Format.csv:
@@ -176,7 +178,8 @@ def _follow(given: Effective, cluster: str | None, last: int, json: bool) -> Non
                 decision = read_decision(record.value).model_dump(mode="json")
             except ValidationError as error:
                 note(
-                    f"{topic} partition {record.partition} offset {record.offset} holds no decision: {error.errors()[0]['msg']}"
+                    f"{topic} partition {record.partition} offset {record.offset} holds no "
+                    f"decision: {error.errors()[0]['msg']}"
                 )
                 continue
             if json:

@@ -42,7 +42,8 @@ def register(app: typer.Typer) -> None:
     """Add the command to lbctl."""
     app.command(
         "explain",
-        epilog="Example: lbctl explain eu-1:42:0 · lbctl explain --why-not acme/orders/0x00000000_0x40000000",
+        epilog="Example: lbctl explain eu-1:42:0 · lbctl explain --why-not "
+        "acme/orders/0x00000000_0x40000000",
     )(explain)
 
 
@@ -93,7 +94,8 @@ def explain(
     set_: Set = None,
     json: Json = False,
 ) -> None:
-    """Explain a decision from the tables: why, from which candidates, what it was expected to do and what it did; or why there was none."""
+    """Explain a decision from the tables: why, from which candidates, what it was expected to do
+    and what it did; or why there was none."""
     asked = {
         "DECISION": decision,
         "--bundle": bundle,
@@ -176,7 +178,8 @@ def _told(found: Explained) -> list[RenderableType]:
             lines.append(
                 styled(
                     (
-                        f"(expected: by {row['strategy']}'s own measure, which may be smoothed{counted})",
+                        f"(expected: by {row['strategy']}'s own measure, which may be "
+                        f"smoothed{counted})",
                         "dim",
                     )
                 )
@@ -208,7 +211,10 @@ def _outcome(row: Row) -> str:
         return "dry run"
     if row["outcome"] is None:
         return f"open until {clock(row['expires_ms'])}"
-    return f"{row['outcome']} in {row['took_ms'] / 1000:.1f} s, round {row['ended_seq']}: {row['detail']}"
+    return (
+        f"{row['outcome']} in {row['took_ms'] / 1000:.1f} s, round {row['ended_seq']}: "
+        f"{row['detail']}"
+    )
 
 
 def _cost(decision: Row, cost: Row) -> str:
@@ -292,7 +298,8 @@ def _about(lake: Lake, column: str, value: str, cluster: str | None, last: int, 
         note(f"nothing was decided about {value}, and nothing refused{hint}")
     for entry in found:
         emit_line(
-            f"{clock(entry.decision['issued_ms'])} {entry.decision['decision_id']}: {entry.sentence}"
+            f"{clock(entry.decision['issued_ms'])} {entry.decision['decision_id']}: "
+            f"{entry.sentence}"
         )
         emit("\n")
     _show_refusals(refusals)
@@ -347,7 +354,8 @@ def _round(lake: Lake, text: str, json: bool) -> None:
         else ", still reading what was there at the start"
     )
     emit_line(
-        f"Round {number} of {cluster} at {clock(found['now_ms'])}, epoch {found['epoch']}, batch {found['batch_id']}{caught_up}"
+        f"Round {number} of {cluster} at {clock(found['now_ms'])}, epoch {found['epoch']}, batch "
+        f"{found['batch_id']}{caught_up}"
     )
     if found["error"]:
         emit(f"It failed, nothing was decided:\n{found['error']}\n")
@@ -368,7 +376,8 @@ def _round(lake: Lake, text: str, json: bool) -> None:
         emit("\nWhat had been decided before and ended in it:\n")
     for outcome in found["outcomes"]:
         emit_line(
-            f"{outcome['outcome']}: {outcome['decision_id']} {outcome['bundle']}: {outcome['detail']}"
+            f"{outcome['outcome']}: {outcome['decision_id']} {outcome['bundle']}: "
+            f"{outcome['detail']}"
         )
     if found["decisions"]:
         emit("\nIt decided:\n")

@@ -12,7 +12,8 @@ from kafka import KafkaConsumer, TopicPartition
 def records(
     options: dict[str, Any], topic: str, last: int, cluster: str | None = None
 ) -> Iterator[Any]:
-    """First the `last` records that are there, in the order of their append times, then every new one as it comes.
+    """First the `last` records that are there, in the order of their append times, then every new
+    one as it comes.
 
     With a cluster only its own records, told by the key `<cluster>/…`.
     """
@@ -47,7 +48,10 @@ def _past(
     ends: dict[TopicPartition, int],
     mine: bytes,
 ) -> list[Any]:
-    """All records below the ends. Decisions are few: a topic's whole retention is read in a moment."""
+    """All records below the ends.
+
+    Decisions are few: a topic's whole retention is read in a moment.
+    """
     found: list[Any] = []
     consumer.seek_to_beginning(*partitions)
     while any(consumer.position(partition) < ends[partition] for partition in partitions):

@@ -33,7 +33,8 @@ def lookup(
     set_: Set = None,
     json: Json = False,
 ) -> None:
-    """Show which bundle a topic is in and which broker owns that, in each cluster that has its namespace."""
+    """Show which bundle a topic is in and which broker owns that, in each cluster that has its
+    namespace."""
     given = effective(config, broker_conf, set_)
     from lb_stream.cli.shared.staleness import warn_if_stale
     from lb_stream.core.model.names import parse_bundle
@@ -76,5 +77,6 @@ def lookup(
             )
         else:
             emit_line(
-                f"{name}: {row['owner'] or 'nobody'} has {row['bundle']} ({row['state']}, hash 0x{hashed:08x})"
+                f"{name}: {row['owner'] or 'nobody'} has {row['bundle']} ({row['state']}, hash "
+                f"0x{hashed:08x})"
             )

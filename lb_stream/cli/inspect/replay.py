@@ -57,8 +57,9 @@ def replay(
 ) -> None:
     """Decide logged rounds once more and compare, byte for byte, with what was decided then.
 
-    Each round starts from the settings, acknowledgements and memory that the log has, and from its view, which stays beside the
-    checkpoint for the last batches (stream.keep_views). Nothing is written or published.
+    Each round starts from the settings, acknowledgements and memory that the log has, and from its
+    view, which stays beside the checkpoint for the last batches (stream.keep_views). Nothing is
+    written or published.
     """
     from rich.console import Console
     from rich.progress import track
@@ -94,7 +95,8 @@ def replay(
     note(f"{len(rounds)} rounds: {words or 'none in the log'}")
     if counts["view gone"]:
         note(
-            "where the view is gone a round can't be replayed: stream.keep_views says for how many batches views stay"
+            "where the view is gone a round can't be replayed: stream.keep_views says for how many "
+            "batches views stay"
         )
     if counts["different"] or not counts["equal"]:
         raise typer.Exit(1)
@@ -126,4 +128,7 @@ def _where(then: str, now: str) -> str:
         min(len(then), len(now)),
     )
     begin = max(at - 20, 0)
-    return f"…{then[begin : begin + LONGEST_SHOWN // 2]}… is now …{now[begin : begin + LONGEST_SHOWN // 2]}…"
+    return (
+        f"…{then[begin : begin + LONGEST_SHOWN // 2]}… is now "
+        f"…{now[begin : begin + LONGEST_SHOWN // 2]}…"
+    )

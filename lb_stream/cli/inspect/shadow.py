@@ -75,11 +75,13 @@ def shadow(
     json: Json = False,
     output: Output = Format.table,
 ) -> None:
-    """Compare what the shadows of a cluster would have done with what really happened in the same rounds.
+    """Compare what the shadows of a cluster would have done with what really happened in the same
+    rounds.
 
-    Shadows are other settings that look on: \\[cluster.NAME.shadow.SHADOW] in the job's settings. They publish nothing. Max usage is the
-    greatest usage of a broker, on average over rounds: of the cluster's own policy (real) as reported, of a shadow as predicted with all
-    its moves carried out. Every single decision of theirs is in the table shadow_decisions.
+    Shadows are other settings that look on: \\[cluster.NAME.shadow.SHADOW] in the job's settings.
+    They publish nothing. Max usage is the greatest usage of a broker, on average over rounds: of
+    the cluster's own policy (real) as reported, of a shadow as predicted with all its moves carried
+    out. Every single decision of theirs is in the table shadow_decisions.
     """
     from lb_stream.cli.shared.staleness import warn_if_stale
     from lb_stream.query.cluster_state import require_cluster
@@ -132,18 +134,26 @@ def _sentences(rows: list[dict[str, Any]]) -> list[str]:
         name = row["policy"]
         if name == "real":
             again = ", a dry run's, the same ones in pass after pass" if row["dry_run"] else ""
-            moves = f"{row['moves']} moves decided{again}; {row['arrived']} bundles came to another broker, whoever moved them"
+            moves = (
+                f"{row['moves']} moves decided{again}; {row['arrived']} bundles came to "
+                "another broker, whoever moved them"
+            )
             said.append(f"real: {row['strategies']}; {moves}")
         elif not row["rounds"]:
             said.append(f"{name}: has not come to the end of any round")
         else:
-            usage = f"greatest usage {_percent(row['max_usage'])} on average, really {_percent(row['really_max_usage'])} in the same rounds"
+            usage = (
+                f"greatest usage {_percent(row['max_usage'])} on average, really "
+                f"{_percent(row['really_max_usage'])} in the same rounds"
+            )
             said.append(
-                f"{name}: {row['strategies']}; {usage}; {row['elsewhere']} bundles elsewhere than really by now"
+                f"{name}: {row['strategies']}; {usage}; {row['elsewhere']} bundles elsewhere than "
+                "really by now"
             )
         if row["skipped"]:
             said.append(
-                f"{name}: skipped in {row['skipped']} rounds: shadows need more time than stream.shadow_share_percent gives them"
+                f"{name}: skipped in {row['skipped']} rounds: shadows need more time than "
+                "stream.shadow_share_percent gives them"
             )
         if row["failed"]:
             said.append(

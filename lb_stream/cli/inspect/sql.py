@@ -35,7 +35,8 @@ def register(app: typer.Typer) -> None:
     """Add the command to lbctl."""
     app.command(
         "sql",
-        epilog='Example: lbctl sql "select outcome, count(*) as n from outcomes group by all" · Tables: docs/tables.md',
+        epilog='Example: lbctl sql "select outcome, count(*) as n from outcomes group by all" · '
+        "Tables: docs/tables.md",
     )(sql)
 
 
@@ -71,16 +72,19 @@ def sql(
     set_: Set = None,
     json: Json = False,
 ) -> None:
-    """Ask the tables in SQL: rounds, decisions, outcomes, ownership, bundle_averages, broker_loads and more (docs/tables.md).
+    """Ask the tables in SQL: rounds, decisions, outcomes, ownership, bundle_averages, broker_loads
+    and more (docs/tables.md).
 
-    Beside each table NAME there is a view NAME_at, in which times are timestamps: issued_at instead of issued_ms.
+    Beside each table NAME there is a view NAME_at, in which times are timestamps: issued_at instead
+    of issued_ms.
     """
     from lb_stream.query.lake import add_views, open_lake, run
     from lb_stream.query.sql_file import parameter_values, read_query, with_parameters
 
     if [query, file, describe].count(None) != 2:
         raise CommandError(
-            "give a query, a file that holds one: --file FILE, or a table to describe: --describe TABLE",
+            "give a query, a file that holds one: --file FILE, or a table to describe: --describe "
+            "TABLE",
             code=2,
         )
     if describe is not None:

@@ -39,7 +39,8 @@ def register(app: typer.Typer) -> None:
 def status(
     config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set = None, json: Json = False
 ) -> None:
-    """Say whether the job is up and its clusters are well, and what to do: from the tables, Kafka and the job's process."""
+    """Say whether the job is up and its clusters are well, and what to do: from the tables, Kafka
+    and the job's process."""
     given = effective(config, broker_conf, set_)
     from lb_stream.query.health import EXIT_CODES, verdict
     from lb_stream.query.status_facts import gather
@@ -80,7 +81,8 @@ def _lines(facts: Facts) -> list[tuple[str, str]]:
             ),
             (
                 "batch",
-                f"the last one in the tables began {ago(job.last_batch_ms)}; lag {job.lag_records or 0} records",
+                f"the last one in the tables began {ago(job.last_batch_ms)}; lag "
+                f"{job.lag_records or 0} records",
             ),
         ]
     if facts.standbys:

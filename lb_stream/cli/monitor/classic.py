@@ -1,4 +1,5 @@
-"""The broker monitor as documented: a broker's table whenever its record changes, all brokers every minute."""
+"""The broker monitor as documented: a broker's table whenever its record changes, all brokers every
+minute."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ class Manner:
 
 @dataclass(frozen=True, slots=True)
 class BrokerStanding:
-    """What the tables say of a broker: its averages, whether it lives, and when it was last heard of, ms since the epoch."""
+    """What the tables say of a broker: its averages, whether it lives, and when it was last heard
+    of, ms since the epoch."""
 
     short: Four
     long: Four
@@ -52,7 +54,10 @@ class BrokerStanding:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A broker's report, or its leaving (an empty value), and when it came. `caught_up`: what was there at the beginning came before."""
+    """A broker's report, or its leaving (an empty value), and when it came.
+
+    `caught_up`: what was there at the beginning came before.
+    """
 
     key: Key
     value: bytes
@@ -65,7 +70,10 @@ Change = Literal["gained", "changed", "lost"]
 
 @dataclass(slots=True)
 class ClassicMonitor:
-    """What the brokers last reported, and the tables that follow. Nothing is read or printed here. `manner` tells of a cluster."""
+    """What the brokers last reported, and the tables that follow.
+
+    Nothing is read or printed here. `manner` tells of a cluster.
+    """
 
     manner: Callable[[str], Manner]
     _standing: Mapping[Key, BrokerStanding] = field(default_factory=dict)
@@ -88,7 +96,10 @@ class ClassicMonitor:
         return "gained" if before is None else "changed"
 
     def learn(self, standing: Mapping[Key, BrokerStanding]) -> list[Key]:
-        """Take what the tables say now. Returns the brokers that are lost by it: dead, and not heard of since."""
+        """Take what the tables say now.
+
+        Returns the brokers that are lost by it: dead, and not heard of since.
+        """
         self._standing = standing
         return [
             key
@@ -118,7 +129,8 @@ class ClassicMonitor:
         return [f"Broker Data for {self._name(key)}:", *table]
 
     def shown_at_change(self, key: Key) -> bool:
-        """Whether the broker's table is printed when its record changes; else with those of all brokers."""
+        """Whether the broker's table is printed when its record changes; else with those of all
+        brokers."""
         return (
             isinstance(self._reports[key], SimpleLoadReport) or not self.manner(key[0]).extensible
         )
@@ -165,7 +177,8 @@ class ClassicMonitor:
 
 
 def read_report(value: bytes) -> ModularLoadReport | SimpleLoadReport | None:
-    """A load report of either form; None for what is neither (the stream names it in rejected_reports)."""
+    """A load report of either form; None for what is neither (the stream names it in
+    rejected_reports)."""
     import msgspec
 
     from lb_stream.contracts.reports import REPORT_KINDS, report_kind
@@ -187,7 +200,10 @@ def _latest(report: ModularLoadReport) -> Four:
 def records(
     options: Mapping[str, Any], topic: str, since_ms: int, default_cluster: str, cluster: str | None
 ) -> Iterator[Record | None]:
-    """Reports on the topic since a time, then every new one, for ever. None now and then: nothing new, or all has been read."""
+    """Reports on the topic since a time, then every new one, for ever.
+
+    None now and then: nothing new, or all has been read.
+    """
     from kafka import KafkaConsumer, TopicPartition
 
     from lb_stream.contracts.base import LARGEST_RECORD_BYTES
@@ -258,7 +274,8 @@ def watch(
     tell: Callable[[str], None],
     once: bool,
 ) -> None:
-    """Print each broker's table and that of all; then, unless `once`, a broker's at every change and all brokers every minute, for ever.
+    """Print each broker's table and that of all; then, unless `once`, a broker's at every change
+    and all brokers every minute, for ever.
 
     `say` takes lines of tables, `tell` what has happened (brokers gained and lost).
     """

@@ -52,7 +52,8 @@ def monitor(
         bool,
         typer.Option(
             "--classic",
-            help="Pulsar's broker monitor tables, from the reports topic: at every change, all each minute.",
+            help="Pulsar's broker monitor tables, from the reports topic: at every change, all "
+            "each minute.",
         ),
     ] = False,
     once: Annotated[
@@ -70,7 +71,8 @@ def monitor(
     set_: Set = None,
     json: Json = False,
 ) -> None:
-    """Show brokers, averages, pending moves, decisions, refusals and the job's timings, live; once when piped or with --json."""
+    """Show brokers, averages, pending moves, decisions, refusals and the job's timings, live; once
+    when piped or with --json."""
     given = effective(config, broker_conf, set_)
     if classic and json:
         raise CommandError(
@@ -131,7 +133,10 @@ def _unicode(encoding: str) -> bool:
 
 
 def _live(given: Effective, cluster: str | None, interval_s: float) -> None:
-    """The dashboard on the whole screen until Ctrl-C. It follows the screen's size at once, the tables every `interval_s`."""
+    """The dashboard on the whole screen until Ctrl-C.
+
+    It follows the screen's size at once, the tables every `interval_s`.
+    """
     from deltalake.exceptions import DeltaError
     from rich.console import Group
     from rich.live import Live

@@ -1,6 +1,7 @@
 """How `lbctl monitor` looks: lines of text that fit a given screen. Nothing depends on colour.
 
-Every line is cut at the screen's width; the sections share its height. Wide screens have more figures, and sections side by side.
+Every line is cut at the screen's width; the sections share its height. Wide screens have more
+figures, and sections side by side.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ class Section:
     whole: int
 
     def fitted(self, height: int, width: int) -> list[Text]:
-        """At most so many lines of at most this width, the heading and a note on what is left out among them."""
+        """At most so many lines of at most this width, the heading and a note on what is left out
+        among them."""
         if height <= 0:
             return []
         room, heading = height - 1, self.heading
@@ -55,7 +57,8 @@ class Section:
 
 
 def render(snapshot: Snapshot, width: int, height: int | None, unicode: bool = True) -> list[Text]:
-    """The dashboard within `width` columns and `height` lines; None: all of it, in as many lines as it takes, none cut."""
+    """The dashboard within `width` columns and `height` lines; None: all of it, in as many lines as
+    it takes, none cut."""
     snapshot, wide = _with_short_names(_with_shown_names(snapshot)), width >= WIDE
     head = _head(snapshot, width if height is not None else None, unicode)
     decided = _decisions(snapshot, width // 2 - 1 if wide else width, unicode)
@@ -117,7 +120,10 @@ def _with_short_names(snapshot: Snapshot) -> Snapshot:
 
 
 def _shared_end(names: Sequence[str]) -> str:
-    """What all names end with: a domain and a port, or the port alone. No part of an address in numbers, and something is left of each."""
+    """What all names end with: a domain and a port, or the port alone.
+
+    No part of an address in numbers, and something is left of each.
+    """
     if not names:
         return ""
     shared = min(names, key=len)[1:]
@@ -139,7 +145,10 @@ def _is_bare(end: str) -> bool:
 
 
 def _head(snapshot: Snapshot, width: int | None, unicode: bool) -> list[Text]:
-    """A line or two for each of the first clusters. Where there is too little room the date and time of the round go, not its age."""
+    """A line or two for each of the first clusters.
+
+    Where there is too little room the date and time of the round go, not its age.
+    """
     dot = " · " if unicode else " - "
     lines = [Text(snapshot.trouble, "red")] if snapshot.trouble else []
     for row in snapshot.clusters[:3]:
@@ -148,7 +157,8 @@ def _head(snapshot: Snapshot, width: int | None, unicode: bool) -> list[Text]:
         words = [
             f"round {row['seq']}",
             *([f"max/mean {uneven:.2f}"] if uneven else []),
-            f"{sum(row['alive'] and row.get('state') != 'silent' for row in members)} of {len(members)} brokers",
+            f"{sum(row['alive'] and row.get('state') != 'silent' for row in members)} of "
+            f"{len(members)} brokers",
             f"{sum(row['bundles'] or 0 for row in members)} bundles",
         ]
         ends = (f"{clock(row['now_ms'])}, {ago(row['now_ms'])}", ago(row["now_ms"]))
@@ -316,7 +326,10 @@ def _refusals(snapshot: Snapshot, unicode: bool) -> Section:
         figures += f", limit {_number(row['limit'])}" if row["limit"] is not None else ""
         lines.append(
             Text(
-                f"{row['times']:>6} × {row['rule']}  {where}{figures} {row['unit'] if figures else ''}".rstrip()
+                (
+                    f"{row['times']:>6} × {row['rule']}  {where}{figures} "
+                    f"{row['unit'] if figures else ''}"
+                ).rstrip()
             )
         )
     if not unicode:
@@ -370,7 +383,8 @@ def bar(ratio: float, cells: int, unicode: bool = True) -> str:
 
 
 def _stacked(sections: Sequence[Section], height: int, width: int) -> list[Text]:
-    """Sections below each other: each has what it needs, or its share when there is too little room."""
+    """Sections below each other: each has what it needs, or its share when there is too little
+    room."""
     sections = [section for section in sections if section.whole or len(sections) <= 2]
     if not sections or height <= 0:
         return []

@@ -1,6 +1,8 @@
-"""The documented tables of the broker monitor, line by line: modular, simple, extensible and all brokers.
+"""The documented tables of the broker monitor, line by line: modular, simple, extensible and all
+brokers.
 
-Units: rates messages/s, throughputs bytes/s (shown as KB/s, ÷ 1024), usages per cent. A missing value (None) is a blank cell.
+Units: rates messages/s, throughputs bytes/s (shown as KB/s, ÷ 1024), usages per cent. A missing
+value (None) is a blank cell.
 """
 
 from __future__ import annotations
@@ -52,7 +54,10 @@ class Four(NamedTuple):
 
 
 class BrokerRow(NamedTuple):
-    """One broker's row among all brokers. `long_rate`: the long-term rate; of a simple report, the allocated one."""
+    """One broker's row among all brokers.
+
+    `long_rate`: the long-term rate; of a simple report, the allocated one.
+    """
 
     broker: str
     bundles: int | None
@@ -63,7 +68,8 @@ class BrokerRow(NamedTuple):
 
 
 def two_decimals(value: float) -> str:
-    """A number with two decimals, rounded half up on its shortest decimal form, as the reference prints it."""
+    """A number with two decimals, rounded half up on its shortest decimal form, as the reference
+    prints it."""
     value = float(value)
     if not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
@@ -104,7 +110,11 @@ def modular_table(
 
 
 def simple_table(report: SimpleLoadReport) -> list[str]:
-    """A simple broker. Counts and rates come from its bundles' statistics; heap memory counts in MAX % in every version."""
+    """A simple broker.
+
+    Counts and rates come from its bundles' statistics; heap memory counts in MAX % in every
+    version.
+    """
     stats, system = report.bundle_stats.values(), report.system_resource_usage
     counts = (
         sum(s.topics for s in stats),
@@ -172,7 +182,8 @@ def all_brokers_table(rows: Sequence[BrokerRow]) -> list[str]:
 def max_percent(
     resources: ModularLoadReport | SystemResourceUsage, usage_profile: UsageProfile = "4.0"
 ) -> float:
-    """The greatest usage in per cent: of all five resources under 2.x, without heap memory under 4.0."""
+    """The greatest usage in per cent: of all five resources under 2.x, without heap memory under
+    4.0."""
     return max(
         value
         for name, value in _percents(resources).items()
@@ -181,7 +192,10 @@ def max_percent(
 
 
 def allocated_percent(allocated: float, resource: ResourceUsage) -> float:
-    """What is allocated of a resource's limit, at most 100. Bandwidths are bytes/s over kbit/s, unconverted, as documented."""
+    """What is allocated of a resource's limit, at most 100.
+
+    Bandwidths are bytes/s over kbit/s, unconverted, as documented.
+    """
     return (
         100 * min(1.0, allocated / resource.limit) if resource.limit > 0 and allocated >= 0 else 0.0
     )

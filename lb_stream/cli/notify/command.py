@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 app = typer.Typer(
     name="notify",
     no_args_is_help=True,
-    help="Tell people of troubles by webhook, mail, chat or on-call: a process beside the job, which never waits for it. "
+    help="Tell people of troubles by webhook, mail, chat or on-call: a process beside the job, "
+    "which never waits for it. "
     "First `lbctl notify test`, then `lbctl notify watch` under something that starts it again.",
 )
 
@@ -58,7 +59,8 @@ def watch(
     set_: Set = None,
     json: Json = False,
 ) -> None:
-    """Look for troubles, and tell each target: grouped, at a set pace, and again when they are over. Ctrl-C ends it."""
+    """Look for troubles, and tell each target: grouped, at a set pace, and again when they are
+    over. Ctrl-C ends it."""
     given = effective(config, broker_conf, set_)
     found = _targets(given)
     import logging
@@ -76,9 +78,14 @@ def watch(
     with ExitStack() as held:
         state = _state(path, pipeline, held)
         watcher = Watcher(
-            pipeline, settings.notify, found, partial(look, tables, settings, bootstrap), partial(memory.write, path, pipeline),
-            partial(_tell, failed=failed, json=json), state,
-        )  # fmt: skip
+            pipeline,
+            settings.notify,
+            found,
+            partial(look, tables, settings, bootstrap),
+            partial(memory.write, path, pipeline),
+            partial(_tell, failed=failed, json=json),
+            state,
+        )
         held.callback(watcher.close)
         stop = held.enter_context(StopRequest())
         if not once:
@@ -95,7 +102,10 @@ def watch(
 
 
 def _state(path: Path, pipeline: str, held: ExitStack) -> State:
-    """What has been told, held until `held` ends: two watchers would tell all twice. Raises CommandError."""
+    """What has been told, held until `held` ends: two watchers would tell all twice.
+
+    Raises CommandError.
+    """
     from lb_stream.io.local.processes import locked
     from lb_stream.notify import memory
 
@@ -105,7 +115,8 @@ def _state(path: Path, pipeline: str, held: ExitStack) -> State:
         return memory.read(path, pipeline)
     except BlockingIOError:
         raise CommandError(
-            f"another lbctl notify watch uses {path}: end it, or give this one its own: notify.state_file"
+            f"another lbctl notify watch uses {path}: end it, or give this one its own: "
+            "notify.state_file"
         ) from None
     except OSError as error:
         raise CommandError(
@@ -114,7 +125,8 @@ def _state(path: Path, pipeline: str, held: ExitStack) -> State:
 
 
 @app.command(
-    epilog="Example: lbctl notify test --config lb.toml --target ops · Exit codes: 0 all took it, 1 one didn't, 2 a wrong setting"
+    epilog="Example: lbctl notify test --config lb.toml --target ops · Exit codes: 0 all took it, "
+    "1 one didn't, 2 a wrong setting"
 )
 def test(
     target: Annotated[
@@ -190,7 +202,8 @@ def _targets(given: Effective) -> tuple[Target, ...]:
 
     if not (found := targets(given.settings.notify)):
         raise CommandError(
-            "there is no target: give one, as --set notify.targets.NAME=ADDRESS, or in [notify.targets] of --config",
+            "there is no target: give one, as --set notify.targets.NAME=ADDRESS, or in "
+            "[notify.targets] of --config",
             2,
         )
     return found

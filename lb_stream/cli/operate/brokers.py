@@ -48,7 +48,8 @@ _COLUMNS = ("broker", "alive", "usage", "MB/s", "msg/s", "bundles", "seen")
 app = typer.Typer(
     name="brokers",
     invoke_without_command=True,
-    help="Each broker's latest load: usage, throughput, message rate, bundles, and when it was last heard of. With a command: drain a "
+    help="Each broker's latest load: usage, throughput, message rate, bundles, and when it was "
+    "last heard of. With a command: drain a "
     "broker, take it back.",
     epilog="Example: lbctl brokers --cluster eu-1",
 )
@@ -78,7 +79,8 @@ def show(
     json: Json = False,
     output: Output = Format.table,
 ) -> None:
-    """Show each broker's latest load: usage, throughput, message rate, bundles, and when it was last heard of."""
+    """Show each broker's latest load: usage, throughput, message rate, bundles, and when it was
+    last heard of."""
     given = effective(config, broker_conf, set_)
     from lb_stream.cli.shared.staleness import warn_if_stale
     from lb_stream.query.cluster_state import require_cluster
@@ -141,7 +143,8 @@ BrokerArgument = Annotated[
     str,
     typer.Argument(
         metavar="BROKER",
-        help="host:port, as in its reports; its host, or the first label of it, where only one broker fits.",
+        help="host:port, as in its reports; its host, or the first label of it, where only one "
+        "broker fits.",
     ),
 ]
 

@@ -59,7 +59,8 @@ def list_(
     json: Json = False,
     output: Output = Format.table,
 ) -> None:
-    """Show each cluster: whether its decisions are published, what is suspended, paused and drained, its brokers and bundles."""
+    """Show each cluster: whether its decisions are published, what is suspended, paused and
+    drained, its brokers and bundles."""
     given = effective(config, broker_conf, set_)
     from lb_stream.cli.inspect.status import clusters_table
     from lb_stream.cli.shared.staleness import warn_if_stale
@@ -122,7 +123,10 @@ def _fields(one: ClusterFacts, manager: str) -> dict[str, Any]:
 @app.command(epilog="Example: lbctl clusters enable eu-1")
 @sends(cluster=Named)
 def enable(preview: Preview = False, *, send: Sending) -> None:
-    """End a cluster's dry run: from now on its decisions are published to its brokers. What is to wait for approval still does."""
+    """End a cluster's dry run: from now on its decisions are published to its brokers.
+
+    What is to wait for approval still does.
+    """
     if preview:
         from lb_stream.sim.play.outlook import Change
 
@@ -152,14 +156,18 @@ def mode(
     *,
     send: Sending,
 ) -> None:
-    """Say whether a cluster's decisions are only logged, wait for approval where balancing wants them, or are published."""
+    """Say whether a cluster's decisions are only logged, wait for approval where balancing wants
+    them, or are published."""
     _set(send, {"mode": wanted.value}, preview)
 
 
 @app.command(epilog="Example: lbctl clusters pause eu-1 · lbctl clusters pause --all-clusters")
 @sends(all_clusters=True, cluster=NamedOrAll)
 def pause(send: Sending) -> None:
-    """Shed and split nothing until it is resumed. Orders are obeyed, and bundles that lose their owner get one."""
+    """Shed and split nothing until it is resumed.
+
+    Orders are obeyed, and bundles that lose their owner get one.
+    """
     send("pause-cluster")
 
 
@@ -189,7 +197,8 @@ def declare_dead(
     *,
     send: Sending,
 ) -> None:
-    """Take brokers that have fallen silent for dead now: ends the wait when many have vanished at once."""
+    """Take brokers that have fallen silent for dead now: ends the wait when many have vanished at
+    once."""
     broker = None if broker is None else send.broker(broker)
     if preview:
         from lb_stream.sim.play.outlook import Change
@@ -200,7 +209,10 @@ def declare_dead(
 
 
 def _silent(send: Sending, broker: str | None) -> tuple[str, ...]:
-    """The silent brokers, or the one that is named. Raises CommandError where it isn't silent, or nobody is: the balancer would refuse."""
+    """The silent brokers, or the one that is named.
+
+    Raises CommandError where it isn't silent, or nobody is: the balancer would refuse.
+    """
     from lb_stream.query.cluster_state import require_cluster
     from lb_stream.query.lake import open_lake
     from lb_stream.query.status_facts import cluster_facts
@@ -213,7 +225,8 @@ def _silent(send: Sending, broker: str | None) -> tuple[str, ...]:
     if not silent or broker not in (None, *silent):
         told = ", ".join(silent) or "nobody"
         raise CommandError(
-            f"it would be refused (speaks): {broker or 'every broker'} has been heard lately; silent is {told}"
+            f"it would be refused (speaks): {broker or 'every broker'} has been heard lately; "
+            f"silent is {told}"
         )
     return silent if broker is None else (broker,)
 

@@ -1,4 +1,5 @@
-"""`lbctl dry-run`, another word for `clusters enable` and `disable`: whether decisions are only made and logged, or published too."""
+"""`lbctl dry-run`, another word for `clusters enable` and `disable`: whether decisions are only
+made and logged, or published too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Settings of a running cluster: `lbctl config set` and its kin, and the same in Pulsar's words (`brokers update-dynamic-config`)."""
+"""Settings of a running cluster: `lbctl config set` and its kin, and the same in Pulsar's words
+(`brokers update-dynamic-config`)."""
 
 from __future__ import annotations
 
@@ -108,7 +109,10 @@ def overrides(
     set_: Set = None,
     json: Json = False,
 ) -> None:
-    """Show what commands have set, as a JSON object. No loadManagerClassName in it: the job's own is in use."""
+    """Show what commands have set, as a JSON object.
+
+    No loadManagerClassName in it: the job's own is in use.
+    """
     from lb_stream.query.cluster_state import the_only
 
     values = dict(the_only(effective(config, broker_conf, set_).tables, cluster).orders.settings)

@@ -36,7 +36,8 @@ DEFAULT_TIMEOUT_S = 120.0
 app = typer.Typer(
     name="leader",
     invoke_without_command=True,
-    help="Who leads: the job that began to lead last, its epoch, host and process, and since when; and who stands by. With a command: "
+    help="Who leads: the job that began to lead last, its epoch, host and process, and since when; "
+    "and who stands by. With a command: "
     "let another one lead.",
     epilog="Example: lbctl leader",
 )
@@ -73,7 +74,8 @@ def leader(
         return
     who = f"{row['host']} (process {row['pid']})"
     emit_line(
-        f"{who} {'led' if dead else 'leads'} {row['pipeline']}, epoch {row['epoch']}, since {clock(row['since_ms'])}"
+        f"{who} {'led' if dead else 'leads'} {row['pipeline']}, epoch {row['epoch']}, since "
+        f"{clock(row['since_ms'])}"
     )
     note(
         f"its last logged round: {ago(row['last_round_ms'])}; lag {row['lag_records'] or 0} records"
@@ -142,7 +144,8 @@ def hand_over(
         )
     else:
         emit_line(
-            f"{new.host} (process {new.pid}) leads {new.pipeline}, epoch {new.epoch}, after {took_s:.1f} s"
+            f"{new.host} (process {new.pid}) leads {new.pipeline}, epoch {new.epoch}, after "
+            f"{took_s:.1f} s"
         )
 
 
@@ -154,7 +157,8 @@ def _leading(given: Effective, ticks: Ticks) -> int:
     tick = ticks.next(silence_ms(given.settings))
     if tick is None:
         raise CommandError(
-            f"nobody leads {given.settings.stream.pipeline_id}: its clock doesn't tick (lbctl status)"
+            f"nobody leads {given.settings.stream.pipeline_id}: its clock doesn't tick (lbctl "
+            "status)"
         )
     return tick.sign.epoch
 
@@ -164,7 +168,8 @@ def _heir(ticks: Ticks, to: str) -> str:
     standbys = ticks.bystanders.now
     if not standbys:
         raise CommandError(
-            "nobody stands by: start a second job, lbctl balance --standby, and wait until it is warm"
+            "nobody stands by: start a second job, lbctl balance --standby, and wait until it is "
+            "warm"
         )
     meant = [name for name in standbys if to in (name, name.rpartition(":")[0])]
     if to and len(meant) != 1:

@@ -43,7 +43,8 @@ def _group() -> None:
 
 
 @app.command(
-    epilog="Example: lbctl namespaces unload shop/orders -b 0x00000000_0x40000000 -d broker-2.eu:8080"
+    epilog="Example: lbctl namespaces unload shop/orders -b 0x00000000_0x40000000 -d "
+    "broker-2.eu:8080"
 )
 @sends()
 def unload(
@@ -97,7 +98,8 @@ def unload(
 @also(app, "split-bundle", of="namespaces split")
 @app.command(
     "split",
-    epilog="Example: lbctl namespaces split -b LARGEST -san topic_count_equally_divide -u shop/orders",
+    epilog="Example: lbctl namespaces split -b LARGEST -san topic_count_equally_divide -u "
+    "shop/orders",
 )
 @sends()
 def split_bundle(
@@ -149,7 +151,10 @@ def split_bundle(
     *,
     send: Sending,
 ) -> None:
-    """Split a bundle; waits until reports show its children. Thresholds and the namespace's maximum of bundles don't count."""
+    """Split a bundle; waits until reports show its children.
+
+    Thresholds and the namespace's maximum of bundles don't count.
+    """
     if [bundle, bundle_type, topic].count(None) != 2:
         raise CommandError(
             "which bundle? One of -b RANGE, -b LARGEST, -b HOT, -bt LARGEST, -bt HOT, --topic TOPIC",
@@ -200,7 +205,10 @@ def merge_bundles(
     *,
     send: Sending,
 ) -> None:
-    """Make one bundle of two neighbours at one broker; waits until reports show it. Pulsar's brokers can't do that."""
+    """Make one bundle of two neighbours at one broker; waits until reports show it.
+
+    Pulsar's brokers can't do that.
+    """
     if len(bundles or ()) != (2 if advised is None else 0):
         raise CommandError("which bundles? Two of them, -b RANGE -b RANGE, or --advised N", 2)
     send("merge", namespace=namespace, bundles=bundles or None, advised=advised)
@@ -223,7 +231,10 @@ def pin_bundle(
     *,
     send: Sending,
 ) -> None:
-    """Have balancing leave a bundle where it is for a while. Your own orders, drains and dead brokers move it all the same."""
+    """Have balancing leave a bundle where it is for a while.
+
+    Your own orders, drains and dead brokers move it all the same.
+    """
     send("pin-bundles", bundles=[f"{namespace}/{bundle}"], for_ms=span_ms("--for", span))
 
 
@@ -267,7 +278,8 @@ def import_(
     *,
     send: Sending,
 ) -> None:
-    """Take over namespaces, isolation policies, anti-affinity groups and failure domains of a cluster that has them already."""
+    """Take over namespaces, isolation policies, anti-affinity groups and failure domains of a
+    cluster that has them already."""
     try:
         content = json_.loads(sys.stdin.read() if str(file) == "-" else file.read_text())
     except (OSError, ValueError) as error:
@@ -335,7 +347,10 @@ def set_policies(
     *,
     send: Sending,
 ) -> None:
-    """Say where namespaces may live: isolation policies, anti-affinity groups, failure domains. What isn't named stays as it is."""
+    """Say where namespaces may live: isolation policies, anti-affinity groups, failure domains.
+
+    What isn't named stays as it is.
+    """
     if (group is None) != (namespace is None):
         raise CommandError("a namespace and its --anti-affinity-group go together", 2)
     fields: dict[str, Any] = {}
@@ -426,10 +441,16 @@ def bundles(
     if emit_rows(rows, output, json):
         return
     cells = [
-        (row["bundle"].rpartition("/")[2], row["state"], row["owner"] or "-", row["topics"] or 0, f"{row['long_msgs_per_s'] or 0:.0f}",
-         f"{(row['long_bytes_per_s'] or 0) / 1e6:.2f}")
+        (
+            row["bundle"].rpartition("/")[2],
+            row["state"],
+            row["owner"] or "-",
+            row["topics"] or 0,
+            f"{row['long_msgs_per_s'] or 0:.0f}",
+            f"{(row['long_bytes_per_s'] or 0) / 1e6:.2f}",
+        )
         for row in rows
-    ]  # fmt: skip
+    ]
     columns = ("bundle", "state", "owner", "topics", "msg/s", "MB/s")
     emit_rich(table(columns, cells, right=columns[3:]))
 
@@ -453,9 +474,11 @@ def merge_advice(
     json: Json = False,
     output: Output = Format.table,
 ) -> None:
-    """Show neighbouring bundles that could be one: who has them, and how much of each split limit they come to together.
+    """Show neighbouring bundles that could be one: who has them, and how much of each split limit
+    they come to together.
 
-    `merge` merges them where agents can. Pulsar merges no bundles: make the namespace anew with fewer of them.
+    `merge` merges them where agents can. Pulsar merges no bundles: make the namespace anew with
+    fewer of them.
     """
     given = effective(config, broker_conf, set_)
     from lb_stream.cli.shared.staleness import warn_if_stale
@@ -490,7 +513,8 @@ def merge_advice(
         ]
         columns = ("bundles, owner", "topics", "sessions", "msg/s", "MB/s", "since")
         emit_rich(
-            f"{name}, pairs of bundles that could be one: {len(cells)}. Of each limit they come to so much together:"
+            f"{name}, pairs of bundles that could be one: {len(cells)}. Of each limit they come to "
+            "so much together:"
         )
         emit_rich(table(columns, cells, right=columns[1:5]))
 

@@ -41,7 +41,8 @@ def register(app: typer.Typer) -> None:
     """Add the command to lbctl."""
     example = "Example: lbctl plan --cluster eu-1 --moves 20 --apply"
     app.command(
-        epilog=f"{example} · Exit codes: 0 shown, or all done; 1 a move was not done; 2 wrong usage."
+        epilog=f"{example} · Exit codes: 0 shown, or all done; 1 a move was not done; 2 wrong "
+        "usage."
     )(plan)
 
 
@@ -64,9 +65,11 @@ def plan(
     broker_conf: BrokerConf = None,
     json: Json = False,
 ) -> None:
-    """Show the best next moves of a live cluster, as LeastMoves sees it now: what each costs and gains. Without --apply nothing is sent.
+    """Show the best next moves of a live cluster, as LeastMoves sees it now: what each costs and
+    gains. Without --apply nothing is sent.
 
-    Another strategy that names destinations: --set shedding_strategy=NAME. It is asked even while the cluster's own balancing is off.
+    Another strategy that names destinations: --set shedding_strategy=NAME. It is asked even while
+    the cluster's own balancing is off.
     """
     if apply and json and not yes:
         raise CommandError("--apply --json: expected --yes, too: what is asked is no JSON", 2)
@@ -87,7 +90,8 @@ def plan(
             raise CommandError("nothing is sent: these are not the loads of now")
         if found.dry_run:
             raise CommandError(
-                f"nothing is sent: {found.cluster} is in a dry run, its moves would not be carried out (dry_run)"
+                f"nothing is sent: {found.cluster} is in a dry run, its moves would not be carried "
+                "out (dry_run)"
             )
         if not yes and not typer.confirm(
             f"Send {_counted(len(found.moves))} to {found.cluster}?", err=True
@@ -147,7 +151,8 @@ def _show(found: NextMoves) -> None:
 
 
 def _cells(move: dict[str, Any]) -> tuple[str | Text, ...]:
-    """Below each broker its usage before and after this move, below the second best what it would have, below the cost the clients'."""
+    """Below each broker its usage before and after this move, below the second best what it would
+    have, below the cost the clients'."""
     with_it = filter(None, (f"{_usage(move['second_usage'])} with it", move["why_not"]))
     second = (
         styled(move["second"], ", ".join(with_it)) if move["second"] else move["why_not"] or "-"

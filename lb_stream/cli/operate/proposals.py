@@ -1,4 +1,5 @@
-"""`lbctl proposals`, `approve` and `reject`: what balancing wants to do in clusters whose decisions wait for somebody's approval."""
+"""`lbctl proposals`, `approve` and `reject`: what balancing wants to do in clusters whose decisions
+wait for somebody's approval."""
 
 from __future__ import annotations
 
@@ -66,7 +67,8 @@ def proposals(
     json: Json = False,
     output: Output = Format.table,
 ) -> None:
-    """Show what balancing wants to do and what waits for approval: which bundle, where to, why, and until when."""
+    """Show what balancing wants to do and what waits for approval: which bundle, where to, why, and
+    until when."""
     given = effective(config, broker_conf, set_)
     from lb_stream.cli.shared.staleness import warn_if_stale
     from lb_stream.query.cluster_state import require_cluster
@@ -85,7 +87,8 @@ def proposals(
     if not rows:
         of = f" in {cluster}" if cluster else ""
         note(
-            f"nothing waits for approval{of}; clusters whose mode is approve propose: lbctl clusters list"
+            f"nothing waits for approval{of}; clusters whose mode is approve propose: lbctl "
+            "clusters list"
         )
     else:
         _show(rows)
@@ -110,7 +113,9 @@ def approve(
     *,
     send: Sending,
 ) -> None:
-    """Have the balancer do what it has proposed. Each proposal is looked at again: what can't or must not be any more is refused.
+    """Have the balancer do what it has proposed.
+
+    Each proposal is looked at again: what can't or must not be any more is refused.
 
     So is a move that would make the busiest broker busier than it is now, without the steps of its
     plan before it.
@@ -144,7 +149,10 @@ def _of_plan(send: Sending, plan: str) -> list[str]:
 
 
 def _preview(send: Sending, ids: Iterable[str] | None) -> None:
-    """What would come of these proposals, None: of all that wait. Raises CommandError for what can't be played."""
+    """What would come of these proposals, None: of all that wait.
+
+    Raises CommandError for what can't be played.
+    """
     from lb_stream.contracts.decisions import MOVES
     from lb_stream.query.cluster_state import require_cluster
     from lb_stream.query.lake import open_lake
@@ -163,7 +171,8 @@ def _preview(send: Sending, ids: Iterable[str] | None) -> None:
     rows = [waiting[one] for one in wanted]
     if len(clusters := sorted({row["cluster"] for row in rows})) > 1:
         raise CommandError(
-            f"--preview plays one cluster, these are of {', '.join(clusters)}: name one with --cluster",
+            f"--preview plays one cluster, these are of {', '.join(clusters)}: name one with "
+            "--cluster",
             2,
         )
     if splits := [row["proposal_id"] for row in rows if row["kind"] not in MOVES]:
@@ -195,7 +204,8 @@ def reject(
     *,
     send: Sending,
 ) -> None:
-    """Have the balancer not do what it has proposed, nor propose the like again for a while: the bundle stays where it is, or whole."""
+    """Have the balancer not do what it has proposed, nor propose the like again for a while: the
+    bundle stays where it is, or whole."""
     if not ids:
         raise CommandError("expected the IDs of proposals, as lbctl proposals shows them", 2)
     if not why.strip():
@@ -226,7 +236,10 @@ def _send(send: Sending, kind: str, ids: Iterable[str], fields: Mapping[str, Any
 
 
 def _waiting(send: Sending, yes: bool) -> list[str]:
-    """The ids of all that wait, as they are shown to whoever is asked. Raises typer.Exit where there is none, or the answer is no."""
+    """The ids of all that wait, as they are shown to whoever is asked.
+
+    Raises typer.Exit where there is none, or the answer is no.
+    """
     from lb_stream.query.cluster_state import require_cluster
     from lb_stream.query.lake import open_lake
     from lb_stream.query.present.proposals import waiting_proposals

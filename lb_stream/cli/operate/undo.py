@@ -21,7 +21,8 @@ def register(app: typer.Typer) -> None:
     """Add the command to lbctl."""
     example = "Example: lbctl undo eu-1:4711:1 · lbctl undo --since 10m --cluster eu-1"
     app.command(
-        epilog=f"{example} · Exit codes: 0 all done, or only shown; 1 something was not; 2 wrong usage."
+        epilog=f"{example} · Exit codes: 0 all done, or only shown; 1 something was not; 2 wrong "
+        "usage."
     )(undo)
 
 
@@ -56,9 +57,11 @@ def undo(
     set_: Set = None,
     json: Json = False,
 ) -> None:
-    """Take back a decision, a command, or all of the last minutes: bundles go back and are pinned, settings are what they were before.
+    """Take back a decision, a command, or all of the last minutes: bundles go back and are pinned,
+    settings are what they were before.
 
-    It says what can't be taken back, and why. What it sends are commands like any others (lbctl commands).
+    It says what can't be taken back, and why. What it sends are commands like any others (lbctl
+    commands).
     """
     if (name is None) == (since is None):
         raise CommandError("expected one of: the ID of a decision or a command, --since TIME", 2)

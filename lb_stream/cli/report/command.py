@@ -49,7 +49,8 @@ def report(
     set_: Set = None,
     json: Json = False,
 ) -> None:
-    """Write one HTML file from the tables, which needs nothing else: loads over time, imbalance, decisions, thrashing, bundles, reasons.
+    """Write one HTML file from the tables, which needs nothing else: loads over time, imbalance,
+    decisions, thrashing, bundles, reasons.
 
     --json prints the figures instead.
     """
@@ -67,7 +68,8 @@ def report(
     known = clusters(lake)
     if cluster is not None and cluster not in known:
         raise CommandError(
-            f"no round of {cluster} is in the log: {', '.join(known[:MOST_CLUSTERS]) or 'it is empty'}",
+            f"no round of {cluster} is in the log: "
+            f"{', '.join(known[:MOST_CLUSTERS]) or 'it is empty'}",
             code=2,
         )
     chosen = [cluster] if cluster is not None else known[:MOST_CLUSTERS]

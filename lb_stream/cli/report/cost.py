@@ -47,9 +47,11 @@ def cost(
     json: Json = False,
     output: Output = Format.table,
 ) -> None:
-    """Add up what moves have cost clients: how many moves there were, how long nobody served their bundles, whom that disturbed.
+    """Add up what moves have cost clients: how many moves there were, how long nobody served their
+    bundles, whom that disturbed.
 
-    Clients and traffic are those of bundle_history, which upkeep.keep_bundle_history_hours keeps for 7 days.
+    Clients and traffic are those of bundle_history, which upkeep.keep_bundle_history_hours keeps
+    for 7 days.
     """
     begin_ms = time.time_ns() // 1_000_000 - span_ms("--since", since, least=1)
     from lb_stream.query.cluster_state import require_cluster

@@ -1,4 +1,5 @@
-"""What every page has: its style, charts and tables with their headings, and a few lines of script that show figures under the pointer."""
+"""What every page has: its style, charts and tables with their headings, and a few lines of script
+that show figures under the pointer."""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ td.short, td.number { min-width: 0; } td.short, th { white-space: nowrap; overfl
   font-size: 12px; white-space: pre; box-shadow: 0 2px 10px rgb(0 0 0 / 20%); font-variant-numeric: tabular-nums; }
 """
 _COLOURS = "".join(
-    f".c{at} polyline {{ stroke: var(--c{at}); }} .c{at} circle {{ fill: var(--c{at}); }} svg text.c{at} {{ fill: var(--c{at}); }}\n"
+    f".c{at} polyline {{ stroke: var(--c{at}); }} .c{at} circle {{ fill: var(--c{at}); }} svg "
+    f"text.c{at} {{ fill: var(--c{at}); }}\n"
     for at in range(COLOURS)
 )
 
@@ -103,7 +105,8 @@ def document(title: str, generator: str, body: Iterable[str]) -> str:
         [
             '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">',
             f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
-            f'<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="generator" content="{generator}">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1"><meta '
+            f'name="generator" content="{generator}">',
             f"<title>{in_html(title)}</title><style>{_STYLE}{_COLOURS}{HEAT_STYLE}</style></head>\n<body>",
             *body,
             "</body></html>\n",
@@ -114,11 +117,15 @@ def document(title: str, generator: str, body: Iterable[str]) -> str:
 def under_pointer(charts: Sequence[Mapping[str, Any]]) -> str:
     """The end of a page's body: a script that shows figures under the pointer.
 
-    For each section with data-cluster: `cluster` (that name), `times_ms`, for each time a text in `heads`, `loads` (name → a figure or None
-    for each time), and what the figures are divided by and followed by: `divisor`, `unit`.
+    For each section with data-cluster: `cluster` (that name), `times_ms`, for each time a text in
+    `heads`, `loads` (name → a figure or None for each time), and what the figures are divided by
+    and followed by: `divisor`, `unit`.
     """
     data = {"clusters": charts, "left": LEFT, "right": WIDTH - RIGHT, "width": WIDTH}
-    return f'<div id="tip" hidden></div>\n<script type="application/json" id="data">{_json(data)}</script>\n<script>{_SCRIPT}</script>'
+    return (
+        '<div id="tip" hidden></div>\n<script type="application/json" '
+        f'id="data">{_json(data)}</script>\n<script>{_SCRIPT}</script>'
+    )
 
 
 def _json(value: Any) -> str:

@@ -20,7 +20,10 @@ from lb_stream.cli.report.svg import (
 from lb_stream.io.messages.shown import in_html
 
 LIMITS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.85, 1.0)
-"""The greatest usage of each colour but the last. Above 0.85 a broker is overloaded, above 1 it can't do what is asked of it."""
+"""The greatest usage of each colour but the last.
+
+Above 0.85 a broker is overloaded, above 1 it can't do what is asked of it.
+"""
 _LIGHT = (
     "#eef3f8",
     "#dbe8f4",
@@ -52,19 +55,22 @@ def _colours(colours: Sequence[str]) -> str:
 
 
 HEAT_STYLE = (
-    f":root {{ {_colours(_LIGHT)} }}\n@media (prefers-color-scheme: dark) {{ :root {{ {_colours(_DARK)} }} }}\n"
+    f":root {{ {_colours(_LIGHT)} }}\n@media (prefers-color-scheme: dark) {{ :root {{ "
+    f"{_colours(_DARK)} }} }}\n"
     + "".join(
         f".h{at} {{ stroke: var(--h{at}); }} .scale .h{at} {{ background: var(--h{at}); }}\n"
         for at in range(len(_LIGHT))
     )
-    + f".heat path {{ fill: none; stroke-width: {LABEL_HEIGHT - 1}; }} .heat path.drained {{ stroke: var(--ink); stroke-width: 1.5; }}\n"
-    + ".scale i { display: inline-block; width: 18px; height: 11px; margin: 0 1px -1px 0; } .scale i.from { margin-left: 12px; }\n"
+    + f".heat path {{ fill: none; stroke-width: {LABEL_HEIGHT - 1}; }} .heat path.drained {{ "
+    f"stroke: var(--ink); stroke-width: 1.5; }}\n"
+    + ".scale i { display: inline-block; width: 18px; height: 11px; margin: 0 1px -1px 0; } .scale "
+    "i.from { margin-left: 12px; }\n"
 )
 HEAT_KEY = (
     '<span class="scale">'
     + "".join(f'<i class="h{at}"></i>' for at in range(8))
-    + ' 0 to 85 % <i class="h8 from"></i> to 100 % <i class="h9 from"></i> above: more is asked for than there is.</span> '
-    + "A line through a row: drained; an empty row: down."
+    + ' 0 to 85 % <i class="h8 from"></i> to 100 % <i class="h9 from"></i> above: more is asked '
+    "for than there is.</span> " + "A line through a row: drained; an empty row: down."
 )
 """What the colours mean, marked up."""
 
@@ -76,7 +82,10 @@ def heat_map(
     rows: Mapping[str, Sequence[float | None]],
     drained: Mapping[str, Sequence[bool]],
 ) -> str:
-    """A row for each name, in order: usage at each time, None: down. At the right its last usage."""
+    """A row for each name, in order: usage at each time, None: down.
+
+    At the right its last usage.
+    """
     height = TOP + LABEL_HEIGHT * len(rows) + BOTTOM
     x = time_scale(times_ms)
     edges = [x(at_ms) for at_ms in times_ms] + [WIDTH - RIGHT]
@@ -98,13 +107,17 @@ def heat_map(
         value = f" {line[-1]:.0%}" if line and line[-1] is not None else ""
         place = f'x="{WIDTH - RIGHT + 8}" y="{middle + 4:g}"'
         labels.append(
-            f'<text class="axis" {place}><title>{in_html(name)}</title>{in_html(short[name] + value)}</text>'
+            '<text class="axis" '
+            f"{place}><title>{in_html(name)}</title>{in_html(short[name] + value)}</text>"
         )
     drawn = [
         f'<path class="{kind}" d="{"".join(parts)}"/>'
         for kind, parts in sorted(paths.items(), key=lambda item: (item[0] == "drained", item))
     ]
-    cursor = f'<line class="cursor" x1="0" x2="0" y1="{TOP}" y2="{height - BOTTOM}" visibility="hidden"/></svg>'
+    cursor = (
+        f'<line class="cursor" x1="0" x2="0" y1="{TOP}" y2="{height - BOTTOM}" '
+        'visibility="hidden"/></svg>'
+    )
     return "".join(
         [
             open_svg(identity, title, height),

@@ -19,7 +19,10 @@ MOST_COSTS = 200
 """Rows of what moves have cost."""
 
 _MARKED = " Triangles at the foot: moves."
-_DASHED = " Dashed: the limit that the last move was decided by, in its strategy's own measure, and overload."
+_DASHED = (
+    " Dashed: the limit that the last move was decided by, in its strategy's own measure, "
+    "and overload."
+)
 
 
 def page(figures: Sequence[ClusterFigures], left_out: int, made_ms: int) -> str:
@@ -42,7 +45,10 @@ def page(figures: Sequence[ClusterFigures], left_out: int, made_ms: int) -> str:
         if left_out
         else ""
     )
-    when = f'<p class="soft">{_time(begin)} to {_time(end)}, times in UTC; written {_time(made_ms)}.</p>{more}'
+    when = (
+        f'<p class="soft">{_time(begin)} to {_time(end)}, times in UTC; written '
+        f"{_time(made_ms)}.</p>{more}"
+    )
     sections = [_section(cluster, len(figures) > 1) for cluster in figures]
     script = under_pointer([_under_pointer(cluster) for cluster in figures])
     return document(
@@ -80,7 +86,10 @@ def _heads(cluster: ClusterFigures) -> list[str]:
 def _section(cluster: ClusterFigures, several: bool) -> str:
     heading = f"<h2>{in_html(cluster.cluster)}</h2>" if several else ""
     if not cluster.times_ms:
-        return f'<section data-cluster="{in_html(cluster.cluster)}">{heading}<p>No broker has reported in this time.</p></section>\n'
+        return (
+            f'<section data-cluster="{in_html(cluster.cluster)}">{heading}<p>No broker has '
+            "reported in this time.</p></section>\n"
+        )
     grey = (
         f" The {COLOURS} with the highest peaks have a colour."
         if len(cluster.loads) > COLOURS
@@ -302,7 +311,10 @@ def _bundles(cluster: ClusterFigures, number: str) -> str:
     if not bars:
         return ""
     drawn = bar_chart(f"bundles-{number}", "heaviest bundles", bars, "MB/s")
-    return f'<h3>Heaviest bundles now, short-term MB/s, and their owners</h3><div class="scroll">{drawn}</div>'
+    return (
+        "<h3>Heaviest bundles now, short-term MB/s, and their owners</h3><div "
+        f'class="scroll">{drawn}</div>'
+    )
 
 
 def _held_up(cluster: ClusterFigures) -> str:

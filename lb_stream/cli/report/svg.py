@@ -1,6 +1,9 @@
-"""Charts as SVG text: lines over time, marks on a time axis, bars. Each is complete by itself; nothing is loaded.
+"""Charts as SVG text: lines over time, marks on a time axis, bars.
 
-Coordinates are pixels of the `viewBox`; the page scales them. Colours come from the page's style by class.
+Each is complete by itself; nothing is loaded.
+
+Coordinates are pixels of the `viewBox`; the page scales them. Colours come from the page's style by
+class.
 """
 
 from __future__ import annotations
@@ -46,9 +49,11 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Over:
-    """What is drawn over lines: limits (name → height), marks at the foot (when, class, what is said when pointed at).
+    """What is drawn over lines: limits (name → height), marks at the foot (when, class, what is
+    said when pointed at).
 
-    `longest_ms`: points that are further apart have a gap between them, which no line crosses; None: as the points themselves say.
+    `longest_ms`: points that are further apart have a gap between them, which no line crosses;
+    None: as the points themselves say.
     """
 
     limits: Mapping[str, float] = field(default_factory=dict)
@@ -93,7 +98,10 @@ def line_chart(
     ranked: bool = True,
     over: Over = NOTHING,
 ) -> str:
-    """Lines over time with their names at the right. Those with the highest peaks have colours; the first ones, if not ranked."""
+    """Lines over time with their names at the right.
+
+    Those with the highest peaks have colours; the first ones, if not ranked.
+    """
     x = time_scale(times_ms)
     heights = [value for line in lines.values() for value in line if value is not None]
     ticks = nice_ticks(low, max([*heights, *over.limits.values()], default=low + 1.0))
@@ -113,13 +121,15 @@ def line_chart(
         parts.append(f'<g class="line {kind}" data-name="{in_html(name)}">{paths}</g>')
     for value in over.limits.values():
         parts.append(
-            f'<line class="limit" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}"/>'
+            f'<line class="limit" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(value):.1f}" '
+            f'y2="{y(value):.1f}"/>'
         )
     for at_ms, style, text in over.marks:
         at, foot = x(at_ms), height - BOTTOM
         corners = f"{at:.1f},{foot - 9} {at - 4:.1f},{foot} {at + 4:.1f},{foot}"
         parts.append(
-            f'<polygon class="mark {style}" points="{corners}"><title>{in_html(text)}</title></polygon>'
+            f'<polygon class="mark {style}" '
+            f'points="{corners}"><title>{in_html(text)}</title></polygon>'
         )
     ends = {name: lines[name][-1] for name in order if name in colour}
     parts += _names_beside(
@@ -129,7 +139,8 @@ def line_chart(
         height,
     )
     parts.append(
-        f'<line class="cursor" x1="0" x2="0" y1="{TOP}" y2="{height - BOTTOM}" visibility="hidden"/></svg>'
+        f'<line class="cursor" x1="0" x2="0" y1="{TOP}" y2="{height - BOTTOM}" '
+        'visibility="hidden"/></svg>'
     )
     return "".join(parts)
 
@@ -137,7 +148,8 @@ def line_chart(
 def _names_beside(
     values: Mapping[str, float], colour: Mapping[str, str], y: Scale, height: int
 ) -> list[str]:
-    """Names with their last values at the right of a chart, each at its height as far as there is room."""
+    """Names with their last values at the right of a chart, each at its height as far as there is
+    room."""
     short, parts = short_names([name for name in values if name in colour]), []
     for name, at in _spread(
         {name: y(value) for name, value in values.items()}, TOP, height - BOTTOM
@@ -145,7 +157,8 @@ def _names_beside(
         text = in_html(f"{short.get(name, name)} {_figure(values[name])}")
         place = f'x="{WIDTH - RIGHT + 8}" y="{at + 4:.1f}"'
         parts.append(
-            f'<text class="name {colour.get(name, "axis")}" {place}><title>{in_html(name)}</title>{text}</text>'
+            f'<text class="name {colour.get(name, "axis")}" '
+            f"{place}><title>{in_html(name)}</title>{text}</text>"
         )
     return parts
 
@@ -191,14 +204,18 @@ def mark_chart(
     rows: Mapping[str, Sequence[tuple[int, str, str]]],
     longest_ms: int | None = None,
 ) -> str:
-    """Marks on the time axis, a row for each kind. A mark: when, its class, what it says when pointed at."""
+    """Marks on the time axis, a row for each kind.
+
+    A mark: when, its class, what it says when pointed at.
+    """
     height = TOP + 22 * max(1, len(rows)) + BOTTOM
     x = time_scale(times_ms)
     parts = [open_svg(identity, title, height), *time_axis(x, times_ms, height, longest_ms)]
     for number, (kind, marks) in enumerate(rows.items()):
         top = TOP + 22 * number
         parts.append(
-            f'<text class="axis" x="{LEFT - 8}" y="{top + 13}" text-anchor="end">{in_html(kind)}</text>'
+            f'<text class="axis" x="{LEFT - 8}" y="{top + 13}" '
+            f'text-anchor="end">{in_html(kind)}</text>'
         )
         parts.append(
             f'<text class="axis" x="{WIDTH - RIGHT + 8}" y="{top + 13}">{len(marks)}</text>'
@@ -211,7 +228,8 @@ def mark_chart(
     return "".join(
         [
             *parts,
-            f'<line class="cursor" x1="0" x2="0" y1="{TOP}" y2="{height - BOTTOM}" visibility="hidden"/></svg>',
+            f'<line class="cursor" x1="0" x2="0" y1="{TOP}" y2="{height - BOTTOM}" '
+            'visibility="hidden"/></svg>',
         ]
     )
 
@@ -223,9 +241,11 @@ def scatter_chart(
     across: str,
     up: str,
 ) -> str:
-    """Points, each with what it says when pointed at; the first of a name is large, and the name stands beside the chart at its height.
+    """Points, each with what it says when pointed at; the first of a name is large, and the name
+    stands beside the chart at its height.
 
-    A point: how far to the right, how far up, its text. `across`, `up`: what the axes are. Each name has some points.
+    A point: how far to the right, how far up, its text. `across`, `up`: what the axes are. Each
+    name has some points.
     """
     height, every = 300, [point for some in points.values() for point in some]
     right, high = (
@@ -241,19 +261,23 @@ def scatter_chart(
     parts = [open_svg(identity, title, height), *_levels(y, ticks)]
     for tick in right:
         parts.append(
-            f'<line class="grid" x1="{x(tick):.1f}" x2="{x(tick):.1f}" y1="{y.end}" y2="{y.start}"/>'
+            f'<line class="grid" x1="{x(tick):.1f}" x2="{x(tick):.1f}" y1="{y.end}" '
+            f'y2="{y.start}"/>'
         )
         parts.append(
-            f'<text class="axis" x="{x(tick):.1f}" y="{y.start + 18}" text-anchor="middle">{_figure(tick)}</text>'
+            f'<text class="axis" x="{x(tick):.1f}" y="{y.start + 18}" '
+            f'text-anchor="middle">{_figure(tick)}</text>'
         )
     parts.append(
-        f'<text class="axis" x="{(LEFT + WIDTH - RIGHT) / 2}" y="{height - 2}" text-anchor="middle">{in_html(across)}</text>'
+        f'<text class="axis" x="{(LEFT + WIDTH - RIGHT) / 2}" y="{height - 2}" '
+        f'text-anchor="middle">{in_html(across)}</text>'
     )
     parts.append(_upright(up, y.start / 2))
     colour = {name: f"c{at}" if at < COLOURS else "rest" for at, name in enumerate(points)}
     for name, some in points.items():
         dots = [
-            f'<circle cx="{x(to):.1f}" cy="{y(at):.1f}" r="{3 if number else 6}"><title>{in_html(text)}</title></circle>'
+            f'<circle cx="{x(to):.1f}" cy="{y(at):.1f}" '
+            f'r="{3 if number else 6}"><title>{in_html(text)}</title></circle>'
             for number, (to, at, text) in enumerate(some)
         ]
         parts.append(
@@ -266,13 +290,15 @@ def scatter_chart(
     ).items():
         place = f'x="{WIDTH - RIGHT + 8}" y="{at + 4:.1f}"'
         parts.append(
-            f'<text class="name {colour[name]}" {place}><title>{in_html(name)}</title>{in_html(_middle_out(name, 18))}</text>'
+            f'<text class="name {colour[name]}" '
+            f"{place}><title>{in_html(name)}</title>{in_html(_middle_out(name, 18))}</text>"
         )
     return "".join([*parts, "</svg>"])
 
 
 def bar_chart(identity: str, title: str, bars: Sequence[tuple[str, str, float]], unit: str) -> str:
-    """Horizontal bars over an axis with its unit, the first at the top: name, a word beside it, value."""
+    """Horizontal bars over an axis with its unit, the first at the top: name, a word beside it,
+    value."""
     height, left, right = 20 * len(bars) + 8 + BOTTOM, 320, 200
     ticks = nice_ticks(0.0, max((value for _, _, value in bars), default=1.0) or 1.0)
     x, foot = Scale(0.0, ticks[-1], 0, WIDTH - left - right), height - BOTTOM
@@ -281,10 +307,12 @@ def bar_chart(identity: str, title: str, bars: Sequence[tuple[str, str, float]],
         at = f"{left + x(tick):.1f}"
         parts.append(f'<line class="grid" x1="{at}" x2="{at}" y1="0" y2="{foot}"/>')
         parts.append(
-            f'<text class="axis" x="{at}" y="{height - 8}" text-anchor="middle">{_figure(tick)}</text>'
+            f'<text class="axis" x="{at}" y="{height - 8}" '
+            f'text-anchor="middle">{_figure(tick)}</text>'
         )
     parts.append(
-        f'<text class="axis" x="{left - 16}" y="{height - 8}" text-anchor="end">{in_html(unit)}</text>'
+        f'<text class="axis" x="{left - 16}" y="{height - 8}" '
+        f'text-anchor="end">{in_html(unit)}</text>'
     )
     for number, (name, word, value) in enumerate(bars):
         top = 20 * number + 4
@@ -293,17 +321,22 @@ def bar_chart(identity: str, title: str, bars: Sequence[tuple[str, str, float]],
             f'<text class="axis" x="{left - 8}" y="{top + 12}" text-anchor="end">{label}</text>'
         )
         parts.append(
-            f'<rect class="bar" x="{left}" y="{top}" width="{max(1.0, x(value)):.1f}" height="15" rx="2"/>'
+            f'<rect class="bar" x="{left}" y="{top}" width="{max(1.0, x(value)):.1f}" height="15" '
+            'rx="2"/>'
         )
         parts.append(
-            f'<text class="axis" x="{left + x(value) + 8:.1f}" y="{top + 12}">{_figure(value)} {in_html(unit)}, {in_html(word)}</text>'
+            f'<text class="axis" x="{left + x(value) + 8:.1f}" y="{top + 12}">{_figure(value)} '
+            f"{in_html(unit)}, {in_html(word)}</text>"
         )
     return "".join([*parts, "</svg>"])
 
 
 def open_svg(identity: str, title: str, height: int, more: str = "") -> str:
     """The begin of a chart; `</svg>` ends it."""
-    return f'<svg id="{in_html(identity)}" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{in_html(title)}" {more}>'
+    return (
+        f'<svg id="{in_html(identity)}" viewBox="0 0 {WIDTH} {height}" role="img" '
+        f'aria-label="{in_html(title)}" {more}>'
+    )
 
 
 def _grid(
@@ -321,14 +354,19 @@ def _grid(
 
 def _upright(text: str, middle: float) -> str:
     """What a vertical axis is, beside it."""
-    return f'<text class="axis" x="16" y="{middle}" text-anchor="middle" transform="rotate(-90 16 {middle})">{in_html(text)}</text>'
+    return (
+        f'<text class="axis" x="16" y="{middle}" text-anchor="middle" transform="rotate(-90 16 '
+        f'{middle})">{in_html(text)}</text>'
+    )
 
 
 def _levels(y: Scale, ticks: Sequence[float]) -> list[str]:
     """The lines of a chart's vertical axis, and their figures."""
     return [
-        f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(tick):.1f}" y2="{y(tick):.1f}"/>'
-        f'<text class="axis" x="{LEFT - 8}" y="{y(tick) + 4:.1f}" text-anchor="end">{_figure(tick)}</text>'
+        f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(tick):.1f}" '
+        f'y2="{y(tick):.1f}"/>'
+        f'<text class="axis" x="{LEFT - 8}" y="{y(tick) + 4:.1f}" '
+        f'text-anchor="end">{_figure(tick)}</text>'
         for tick in ticks
     ]
 
@@ -336,7 +374,8 @@ def _levels(y: Scale, ticks: Sequence[float]) -> list[str]:
 def time_axis(
     x: Scale, times_ms: Sequence[int], height: int, longest_ms: int | None = None
 ) -> list[str]:
-    """At most six times of day in UTC, with the date where the axis is longer than a day; times without points are grey."""
+    """At most six times of day in UTC, with the date where the axis is longer than a day; times
+    without points are grey."""
     begin, end = int(x.low), int(x.high)
     form = (
         "%H:%M:%S"
@@ -375,15 +414,20 @@ def time_axis(
             datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
             for at_ms in (first, last)
         )
-        place = f'x="{x(first):.1f}" y="{TOP}" width="{x(last) - x(first):.1f}" height="{height - BOTTOM - TOP}"'
+        place = (
+            f'x="{x(first):.1f}" y="{TOP}" width="{x(last) - x(first):.1f}" '
+            f'height="{height - BOTTOM - TOP}"'
+        )
         parts.append(f'<rect class="gap" {place}><title>no points from {told}</title></rect>')
     for at_ms in range(-(-begin // step) * step, end + 1, step):
         text = datetime.fromtimestamp(at_ms / 1000, UTC).strftime(form)
         parts.append(
-            f'<line class="grid" x1="{x(at_ms):.1f}" x2="{x(at_ms):.1f}" y1="{TOP}" y2="{height - BOTTOM}"/>'
+            f'<line class="grid" x1="{x(at_ms):.1f}" x2="{x(at_ms):.1f}" y1="{TOP}" '
+            f'y2="{height - BOTTOM}"/>'
         )
         parts.append(
-            f'<text class="axis" x="{x(at_ms):.1f}" y="{height - 8}" text-anchor="middle">{text}</text>'
+            f'<text class="axis" x="{x(at_ms):.1f}" y="{height - 8}" '
+            f'text-anchor="middle">{text}</text>'
         )
     return parts
 
@@ -404,7 +448,8 @@ def _spread(ends: Mapping[str, float], top: float, bottom: float) -> dict[str, f
 
 
 def short_names(names: Collection[str]) -> dict[str, str]:
-    """What fits beside the chart, without the domain that all share; the whole name shows when it is pointed at."""
+    """What fits beside the chart, without the domain that all share; the whole name shows when it
+    is pointed at."""
     hosts = {name: name.rpartition(":")[0] or name for name in names}
     while any(len(host) > BESIDE for host in hosts.values()):
         shorter = {name: host.rpartition(".") for name, host in hosts.items()}

@@ -58,13 +58,16 @@ if TYPE_CHECKING:
 app = typer.Typer(
     name="agent",
     no_args_is_help=True,
-    help="Agents: they send brokers' load reports to Kafka, and carry the balancer's decisions out. First `lbctl agent pulsar --check`, "
-    "which changes nothing, then the same without --check; the balancer needs assign_unowned = on_lookup for such a cluster.",
+    help="Agents: they send brokers' load reports to Kafka, and carry the balancer's decisions "
+    "out. First `lbctl agent pulsar --check`, "
+    "which changes nothing, then the same without --check; the balancer needs assign_unowned = "
+    "on_lookup for such a cluster.",
 )
 
 STEP_S = 0.2
 SLOW_STATISTICS_S = 20.0
-"""Statistics that are older than this, twice and some more, outlast a decision under default settings."""
+"""Statistics that are older than this, twice and some more, outlast a decision under default
+settings."""
 OTHER_SETTINGS = (
     "these brokers run with other settings: give the job and the agents their --broker-conf"
 )
@@ -76,7 +79,8 @@ def _group() -> None:
 
 
 @app.command(
-    epilog="Example: lbctl agent pulsar --admin-url http://broker-1:8080 --cluster eu-1 --kafka kafka-1:9092"
+    epilog="Example: lbctl agent pulsar --admin-url http://broker-1:8080 --cluster eu-1 --kafka "
+    "kafka-1:9092"
 )
 def pulsar(
     admin_url: AdminUrls,
@@ -119,10 +123,12 @@ def pulsar(
     set_: Set = None,
     json: Json = False,
 ) -> None:
-    """Run beside Apache Pulsar brokers until Ctrl-C: send their load reports as they are, carry out unloads and splits.
+    """Run beside Apache Pulsar brokers until Ctrl-C: send their load reports as they are, carry out
+    unloads and splits.
 
-    An agent acts only while Pulsar's own shedding and splitting are off, and says which command turns them off. It sends no heartbeat for
-    a broker that doesn't answer. With --check the exit code is 1 when something must be changed first.
+    An agent acts only while Pulsar's own shedding and splitting are off, and says which command
+    turns them off. It sends no heartbeat for a broker that doesn't answer. With --check the exit
+    code is 1 when something must be changed first.
     """
     given = effective(
         config,
@@ -143,7 +149,8 @@ def pulsar(
     settings = [_settings(url, *access) for url in admin_url]
     if broker and len(broker) != len(settings):
         raise CommandError(
-            f"--broker is given {len(broker)} times, --admin-url {len(settings)} times: expected as many, or none",
+            f"--broker is given {len(broker)} times, --admin-url {len(settings)} times: expected "
+            "as many, or none",
             2,
         )
     clients = _clients(settings)
@@ -180,7 +187,8 @@ def namespaces(
     set_: Set = None,
     json: Json = False,
 ) -> None:
-    """Show a Pulsar cluster's namespaces with bundles and anti-affinity group, its isolation policies and failure domains."""
+    """Show a Pulsar cluster's namespaces with bundles and anti-affinity group, its isolation
+    policies and failure domains."""
     from lb_stream.agent.adapter import BrokerError
 
     effective(config, broker_conf, set_)
@@ -213,7 +221,8 @@ def namespaces(
     for policy in found.isolation:
         secondary = f", else {', '.join(policy.secondary)}" if policy.secondary else ""
         emit(
-            f"isolation {policy.name}: {', '.join(policy.namespaces)} on {', '.join(policy.primary)}{secondary}\n"
+            f"isolation {policy.name}: {', '.join(policy.namespaces)} on "
+            f"{', '.join(policy.primary)}{secondary}\n"
         )
     for name, domain in found.failure_domains.items():
         emit(f"failure domain {domain}: {name}\n")
@@ -289,7 +298,10 @@ def _load_data(clients: Sequence[AdminClient], service_url: str | None) -> LoadD
 
 
 def _check(adapters: Sequence[PulsarAdapter], given: Effective, cluster: str, json: bool) -> int:
-    """Print what each broker says. Returns the exit code; other settings than here are told and are nothing unfit."""
+    """Print what each broker says.
+
+    Returns the exit code; other settings than here are told and are nothing unfit.
+    """
     from lb_stream.agent.adapter import BrokerError
     from lb_stream.cli.run.agent_settings import otherwise
 
@@ -325,7 +337,8 @@ def _check(adapters: Sequence[PulsarAdapter], given: Effective, cluster: str, js
         if row.get("statistics_every_s", 0) > SLOW_STATISTICS_S:
             late_s, needed_ms = row["statistics_every_s"], 2500 * row["statistics_every_s"]
             emit(
-                f"  reports show a move up to {late_s:.0f} s late: the balancer's unloading_timeout_ms should be {needed_ms:.0f} or more\n"
+                f"  reports show a move up to {late_s:.0f} s late: the balancer's "
+                f"unloading_timeout_ms should be {needed_ms:.0f} or more\n"
             )
         new = [text for text in row.get("settings", {}).values() if text not in told]
         told.update(new)
@@ -341,7 +354,8 @@ def _serve(
     intervals_s: tuple[float | None, float],
     json: bool,
 ) -> None:
-    """Run an agent for each broker, so that one that hangs holds no other up, until a signal comes or one of them ends."""
+    """Run an agent for each broker, so that one that hangs holds no other up, until a signal comes
+    or one of them ends."""
     import logging
 
     from lb_stream.agent.agent import Agent
@@ -365,7 +379,8 @@ def _serve(
         decisions_topic=topics.decisions,
         ownership_topic=topics.ownership,
         sparing=ReportThrottle.of_manager(balancing.reporting, balancing.balancer),
-        # Whatever the balancer's manager is: a Pulsar broker tells its bundles only when its own manager is the extensible one.
+        # Whatever the balancer's manager is: a Pulsar broker tells its bundles only when its own
+        # manager is the extensible one.
         split_watch=(lambda: SplitWatch(balancing.splitting, balancing.split_algorithms))
         if balancing.splitting.split_enabled
         else None,
@@ -382,7 +397,8 @@ def _serve(
                 agents.append(Agent(config, [adapter], on_decision=partial(_tell, json=json)))
                 agents[-1].start()
             note(
-                f"speaking for {', '.join(adapter.name for adapter in adapters)} in cluster {cluster}; Ctrl-C ends it"
+                f"speaking for {', '.join(adapter.name for adapter in adapters)} in cluster "
+                f"{cluster}; Ctrl-C ends it"
             )
             while not stop and all(agent.running for agent in agents):
                 time.sleep(STEP_S)

@@ -1,4 +1,5 @@
-"""The options of `lbctl agent`: where a cluster's admin API is, how it is opened, how often and how long it is asked."""
+"""The options of `lbctl agent`: where a cluster's admin API is, how it is opened, how often and how
+long it is asked."""
 
 from __future__ import annotations
 
@@ -36,10 +37,14 @@ ServiceUrl = Annotated[
 Token = Annotated[
     str | None,
     typer.Option(
-        "--token", envvar="LB_PULSAR_TOKEN", metavar="TEXT", rich_help_panel=_ACCESS,
-        help="A token. Everybody on the machine can read arguments: better the variable, or --token-file.",
+        "--token",
+        envvar="LB_PULSAR_TOKEN",
+        metavar="TEXT",
+        rich_help_panel=_ACCESS,
+        help="A token. Everybody on the machine can read arguments: better the variable, or "
+        "--token-file.",
     ),
-]  # fmt: skip
+]
 TokenFile = Annotated[
     Path | None,
     typer.Option(
@@ -79,10 +84,13 @@ VerifyHostname = Annotated[
 ReportInterval = Annotated[
     float | None,
     typer.Option(
-        "--report-interval", metavar="S", min=0.5, rich_help_panel=_TIMES,
+        "--report-interval",
+        metavar="S",
+        min=0.5,
+        rich_help_panel=_TIMES,
         help="Seconds between two looks whether a report is needed; else report_min_interval_ms.",
     ),
-]  # fmt: skip
+]
 HeartbeatInterval = Annotated[
     float,
     typer.Option(
@@ -116,7 +124,11 @@ ReadTimeout = Annotated[
 ActTimeout = Annotated[
     float,
     typer.Option(
-        "--act-timeout", metavar="S", min=0.1, rich_help_panel=_TIMES,
-        help="Seconds for an unload or a split; below unloading_timeout_ms, for other decisions wait meanwhile.",
+        "--act-timeout",
+        metavar="S",
+        min=0.1,
+        rich_help_panel=_TIMES,
+        help="Seconds for an unload or a split; below unloading_timeout_ms, for other decisions "
+        "wait meanwhile.",
     ),
-]  # fmt: skip
+]

@@ -1,4 +1,5 @@
-"""Settings of agents: hooks of moves; and with which ones a Pulsar broker runs, where this balancer would run with others."""
+"""Settings of agents: hooks of moves; and with which ones a Pulsar broker runs, where this balancer
+would run with others."""
 
 from __future__ import annotations
 
@@ -13,12 +14,14 @@ if TYPE_CHECKING:
     from lb_stream.cli.shared.options import Effective
 
 EXPECTED = {"mode", "enabled", "shedding_enabled", "split_enabled", "unloading_timeout_ms"}
-"""What is meant to differ: Pulsar's own balancing goes off when ours goes on, and agents need a longer time-out."""
+"""What is meant to differ: Pulsar's own balancing goes off when ours goes on, and agents need a
+longer time-out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Otherwise:
-    """One of Pulsar's keys with its value in the broker, and what stands here: our key, value, who gave it. Values under our key."""
+    """One of Pulsar's keys with its value in the broker, and what stands here: our key, value, who
+    gave it. Values under our key."""
 
     pulsar: str
     there: Any
@@ -27,7 +30,10 @@ class Otherwise:
     given_by: str
 
     def __str__(self) -> str:
-        return f"{self.pulsar}: {self.key} would be {self.there!r}, and is {self.here!r} here ({self.given_by})"
+        return (
+            f"{self.pulsar}: {self.key} would be {self.there!r}, and is {self.here!r} here "
+            f"({self.given_by})"
+        )
 
 
 def hooks_of(given: Effective) -> HookConfig:
@@ -47,7 +53,8 @@ def hooks_of(given: Effective) -> HookConfig:
 
 
 def otherwise(runtime: Mapping[str, Any], given: Effective, cluster: str) -> Iterator[Otherwise]:
-    """The settings that are read here, that the broker has with another value, and that nobody has set here on purpose."""
+    """The settings that are read here, that the broker has with another value, and that nobody has
+    set here on purpose."""
     from lb_stream.contracts.keys import metadata
     from lb_stream.core.config.cluster_config import all_models, cluster_config
     from lb_stream.core.config.key_usage import AGENTS, reading

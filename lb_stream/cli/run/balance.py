@@ -16,7 +16,8 @@ from lb_stream.cli.shared.output import CommandError, emit, emit_json, note
 from lb_stream.io.messages.secrets import hide
 
 GRACE_S = 50.0
-"""How long the batch under way may take when a stop is asked for; less than systemd's and Kubernetes' own patience."""
+"""How long the batch under way may take when a stop is asked for; less than systemd's and
+Kubernetes' own patience."""
 LOOK_S = 0.1
 
 
@@ -44,14 +45,16 @@ def balance(
         bool,
         typer.Option(
             "--take-over",
-            help="Replace the job that runs this pipeline: shut it out of publishing, wait for its end, go on where its log ends.",
+            help="Replace the job that runs this pipeline: shut it out of publishing, wait for its "
+            "end, go on where its log ends.",
         ),
     ] = False,
     standby: Annotated[
         bool,
         typer.Option(
             "--standby",
-            help="Lead when nobody does. Until then stand by, warm, and take over when the leader's ticks stop.",
+            help="Lead when nobody does. Until then stand by, warm, and take over when the "
+            "leader's ticks stop.",
         ),
     ] = False,
     config: ConfigFile = None,
@@ -59,7 +62,10 @@ def balance(
     set_: Set = None,
     json: Json = False,
 ) -> None:
-    """Run the job until Ctrl-C; settings are checked before Spark starts. --json goes with --print."""
+    """Run the job until Ctrl-C; settings are checked before Spark starts.
+
+    --json goes with --print.
+    """
     from lb_stream.job.submit import submit_command
 
     if standby and (once or take_over):
@@ -106,7 +112,10 @@ def _require_kafka(bootstrap: str) -> None:
 
 
 def _run(command: list[str], environment: dict[str, str]) -> int:
-    """Run the job in a session of its own; its exit code. A request to stop goes to its driver alone: Spark's JVM would end before it."""
+    """Run the job in a session of its own; its exit code.
+
+    A request to stop goes to its driver alone: Spark's JVM would end before it.
+    """
     from lb_stream.io.local.processes import end_with_parent
     from lb_stream.io.local.signals import StopRequest
     from lb_stream.job.process import end_session
@@ -123,7 +132,8 @@ def _run(command: list[str], environment: dict[str, str]) -> int:
             time.sleep(LOOK_S)
         if stop:
             note(
-                "stopping: the batch under way is finished, or run again at the next start (once more: at once)"
+                "stopping: the batch under way is finished, or run again at the next start (once "
+                "more: at once)"
             )
             end_session(process.pid, process.poll, GRACE_S, hurry=lambda: stop.times > 1)
         code = process.wait()

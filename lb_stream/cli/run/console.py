@@ -1,4 +1,5 @@
-"""`lbctl console`: pages of the fleet in a browser, live; and lines for the file of those who may act."""
+"""`lbctl console`: pages of the fleet in a browser, live; and lines for the file of those who may
+act."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ PACKAGES = ("starlette", "uvicorn", "jinja2", "argon2")
 app = typer.Typer(
     name="console",
     invoke_without_command=True,
-    help="Show all clusters in a browser: loads, decisions as they are made, what holds balancing up, and why. With --users those whom a "
+    help="Show all clusters in a browser: loads, decisions as they are made, what holds balancing "
+    "up, and why. With --users those whom a "
     "file names order moves, drains and pauses there. Ctrl-C ends it.",
     epilog="Example: lbctl console --address 127.0.0.1:8090 --users users.toml",
 )
@@ -54,7 +56,8 @@ def console(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Instead of a login: the header in which a proxy names its user, e.g. X-Forwarded-User.",
+            help="Instead of a login: the header in which a proxy names its user, e.g. "
+            "X-Forwarded-User.",
         ),
     ] = None,
     proxy: Annotated[

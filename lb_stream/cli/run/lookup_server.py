@@ -47,7 +47,8 @@ def lookup_server(
     set_: Set = None,
     json: Json = False,
 ) -> None:
-    """Answer GET /lookup?topic=TOPIC&cluster=CLUSTER with the broker that serves the topic, and GET /health. Ctrl-C ends it."""
+    """Answer GET /lookup?topic=TOPIC&cluster=CLUSTER with the broker that serves the topic, and GET
+    /health. Ctrl-C ends it."""
     given = effective(config, broker_conf, set_)
     from lb_stream.io.local.signals import StopRequest
     from lb_stream.io.lookup.client import Lookup, LookupConfig, LookupFailed
@@ -74,7 +75,8 @@ def lookup_server(
                     ) from None
                 clusters, bundles = lookup.known()
                 note(
-                    f"bundles known: {bundles}; clusters: {', '.join(clusters) or 'none yet'}; Ctrl-C ends it"
+                    f"bundles known: {bundles}; clusters: {', '.join(clusters) or 'none yet'}; "
+                    "Ctrl-C ends it"
                 )
                 if json:
                     emit_json({"url": server.url})

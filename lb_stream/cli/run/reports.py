@@ -77,9 +77,11 @@ def send(
     set_: Set = None,
     json: Json = False,
 ) -> None:
-    """Send each line's load report, byte for byte, to the reports topic: plain reports, or reports captured with their time and broker.
+    """Send each line's load report, byte for byte, to the reports topic: plain reports, or reports
+    captured with their time and broker.
 
-    As fast as possible unless --pace is given. Lines that can't be sent are named and the rest goes on; the exit code is then 1.
+    As fast as possible unless --pace is given. Lines that can't be sent are named and the rest goes
+    on; the exit code is then 1.
     """
     given = effective(config, broker_conf, set_)
     bootstrap, topic = given.bootstrap, given.settings.topics.reports
@@ -150,7 +152,8 @@ def _send_all(
 
 
 def _readable(lines: Iterator[bytes], tally: Tally) -> Iterator[tuple[int, bytes]]:
-    """The lines with their numbers; where the file breaks off (a damaged archive), that is a failure and the end."""
+    """The lines with their numbers; where the file breaks off (a damaged archive), that is a
+    failure and the end."""
     number = 0
     try:
         for number, line in enumerate(lines, start=1):
@@ -160,7 +163,8 @@ def _readable(lines: Iterator[bytes], tally: Tally) -> Iterator[tuple[int, bytes
 
 
 def _pacer(pace: float | None) -> Callable[[Report], None]:
-    """A function that waits until a report's turn has come: its distance in time from the first one, divided by the pace."""
+    """A function that waits until a report's turn has come: its distance in time from the first
+    one, divided by the pace."""
     start: tuple[float, float] | None = None
 
     def wait(report: Report) -> None:
@@ -218,7 +222,8 @@ def _sender(bootstrap: str, given: Effective, topic: str, tally: Tally) -> Itera
 
 @contextmanager
 def _lines(file: Path) -> Iterator[tuple[Iterator[bytes], Callable[[], int], int | None]]:
-    """The lines of a file, a function that tells how many of its bytes have been read, and how many there are (None: unknown)."""
+    """The lines of a file, a function that tells how many of its bytes have been read, and how many
+    there are (None: unknown)."""
     if str(file) == "-":
         yield iter(sys.stdin.buffer), lambda: 0, None
         return
@@ -280,5 +285,6 @@ def _report(tally: Tally, topic: str, bootstrap: str, json: bool) -> None:
     skipped = f"; lines that hold none: {tally.skipped}" if tally.skipped else ""
     unsent = f"; lines that could not be sent: {len(failures)}" if failures else ""
     emit(
-        f"sent {tally.sent} reports of {len(tally.brokers)} brokers to {topic} at {bootstrap} in {tally.seconds:.1f} s{skipped}{unsent}\n"
+        f"sent {tally.sent} reports of {len(tally.brokers)} brokers to {topic} at {bootstrap} in "
+        f"{tally.seconds:.1f} s{skipped}{unsent}\n"
     )

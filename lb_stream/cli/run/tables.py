@@ -37,10 +37,12 @@ def rebuild(
     set_: Set = None,
     json: Json = False,
 ) -> None:
-    """Write tables anew from the log `rounds`, each in one commit: readers see the old one or the new one.
+    """Write tables anew from the log `rounds`, each in one commit: readers see the old one or the
+    new one.
 
-    For a table that was lost, damaged, or written by another version. Stop the job first: a table that it writes to meanwhile is
-    refused and stays as it is. What upkeep has deleted from the log is taken over from the table as it was.
+    For a table that was lost, damaged, or written by another version. Stop the job first: a table
+    that it writes to meanwhile is refused and stays as it is. What upkeep has deleted from the log
+    is taken over from the table as it was.
     """
     from dataclasses import asdict
 
@@ -64,14 +66,16 @@ def rebuild(
         emit_rich(table(columns, cells, right=columns[1:]))
     if any(rebuilt.lost for rebuilt in done):
         note(
-            "lost: rows that the log names, whose files are gone and that were not in the table either"
+            "lost: rows that the log names, whose files are gone and that were not in the table "
+            "either"
         )
 
 
 def _checked(names: list[str], known: list[str]) -> list[str]:
     reasons = {
         "rounds": "it is the log itself",
-        "bundle_averages": "it follows from the stream's state: the job writes each cluster's part with its next reports",
+        "bundle_averages": "it follows from the stream's state: the job writes each cluster's part "
+        "with its next reports",
     }
     for name in names:
         if name not in known:

@@ -25,10 +25,11 @@ def take_over(
     set_: Set = None,
     json: Json = False,
 ) -> None:
-    """Give this pipeline's log what another pipeline remembers of a cluster: orders, decisions under way, versions and epochs.
+    """Give this pipeline's log what another pipeline remembers of a cluster: orders, decisions
+    under way, versions and epochs.
 
-    Stop this pipeline's job first, then the other's. Before that one starts again, its settings must leave the cluster out
-    (stream.clusters_except): docs/deploy.md "Several pipelines".
+    Stop this pipeline's job first, then the other's. Before that one starts again, its settings
+    must leave the cluster out (stream.clusters_except): docs/deploy.md "Several pipelines".
     """
     from dataclasses import asdict
 
@@ -42,7 +43,8 @@ def take_over(
     stream, topics = settings.stream, (settings.topics.reports, settings.topics.commands)
     if not Share.of(stream).has(cluster):
         raise CommandError(
-            f"the settings of the pipeline {stream.pipeline_id!r} leave {cluster} out: set stream.clusters first",
+            f"the settings of the pipeline {stream.pipeline_id!r} leave {cluster} out: set "
+            "stream.clusters first",
             code=2,
         )
     try:
@@ -57,12 +59,14 @@ def take_over(
         raise CommandError(str(error)) from error
     except COMMIT_TROUBLES as error:
         raise CommandError(
-            f"somebody else writes to the log in {stream.tables} ({error}): stop the job, then once more"
+            f"somebody else writes to the log in {stream.tables} ({error}): stop the job, then "
+            "once more"
         ) from error
     if json:
         emit_json(asdict(done))
         return
     emit(
-        f"{done.pipeline} has {cluster} as of round {done.seq}, epoch {done.epoch}, with {done.pending} decisions under way. "
+        f"{done.pipeline} has {cluster} as of round {done.seq}, epoch {done.epoch}, with "
+        f"{done.pending} decisions under way. "
         f"Start its job: averages begin anew with the next reports."
     )

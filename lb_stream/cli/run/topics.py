@@ -16,7 +16,8 @@ app = typer.Typer(
 def create(
     config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set = None, json: Json = False
 ) -> None:
-    """Make the topics that are missing; one that exists with unfit settings is named with the command that mends it (exit code 2)."""
+    """Make the topics that are missing; one that exists with unfit settings is named with the
+    command that mends it (exit code 2)."""
     from lb_stream.access.roles import names_in, rights_of
     from lb_stream.io.kafka.preflight import require
     from lb_stream.io.kafka.topics import create_topics, topic_specs

@@ -36,14 +36,17 @@ def maintain(
     set_: Set = None,
     json: Json = False,
 ) -> None:
-    """Delete rows older than the settings \\[upkeep] say, put small files together, remove files that no table names any more.
+    """Delete rows older than the settings \\[upkeep] say, put small files together, remove files
+    that no table names any more.
 
-    Run it beside the job or without it, from any machine that reaches the tables' folder: every ten minutes for a busy pipeline, once a day
-    for a small one. It needs no Spark and no Kafka. Begin with --dry-run.
+    Run it beside the job or without it, from any machine that reaches the tables' folder: every ten
+    minutes for a busy pipeline, once a day for a small one. It needs no Spark and no Kafka. Begin
+    with --dry-run.
 
-    What the job still needs stays, however old: each cluster's last round (its memory), rounds that may not have been published or
-    projected yet, files that only the log names. When the job and upkeep meet at one table, the job's commit goes first and the rest is
-    left for the next time; what that was is told on stderr. With --json: one object a table and pass.
+    What the job still needs stays, however old: each cluster's last round (its memory), rounds that
+    may not have been published or projected yet, files that only the log names. When the job and
+    upkeep meet at one table, the job's commit goes first and the rest is left for the next time;
+    what that was is told on stderr. With --json: one object a table and pass.
     """
     from lb_stream.io.local.signals import StopRequest
 
@@ -87,7 +90,8 @@ def keep(folder: Store, settings: UpkeepSettings, dry_run: bool, json: bool) -> 
             emit_json(asdict(result) | {"dry_run": dry_run})
     if not done:
         raise NoTables(
-            f"no tables in {folder} yet: the job writes them; --set stream.tables=FOLDER names others"
+            f"no tables in {folder} yet: the job writes them; --set stream.tables=FOLDER names "
+            "others"
         )
     if not json:
         show(done, dry_run)

@@ -35,11 +35,13 @@ MOST_BROKERS = 20
 
 @app.callback()
 def _group() -> None:
-    """Scenarios for the simulator: a cluster, its loads over time, what happens to it, the rules that hold. See docs/simulation.md."""
+    """Scenarios for the simulator: a cluster, its loads over time, what happens to it, the rules
+    that hold. See docs/simulation.md."""
 
 
 @app.command(
-    epilog="Example: lbctl scenario new --family drain --set cluster.brokers=30 --set load.usage=0.6 my-drain"
+    epilog="Example: lbctl scenario new --family drain --set cluster.brokers=30 --set "
+    "load.usage=0.6 my-drain"
 )
 def new(
     paths: Annotated[
@@ -62,13 +64,17 @@ def new(
         bool,
         typer.Option(
             "--print",
-            help="Print the family's file, or one with every key, instead: a file of your own to begin with.",
+            help="Print the family's file, or one with every key, instead: a file of your own to "
+            "begin with.",
         ),
     ] = False,
     force: Force = False,
     json: Json = False,
 ) -> None:
-    """Make a scenario from a short TOML file, from a family, or from both. The same input gives the same bytes."""
+    """Make a scenario from a short TOML file, from a family, or from both.
+
+    The same input gives the same bytes.
+    """
     from lb_stream.cli.scenario.facts import ScenarioFacts
     from lb_stream.sim.families import TEMPLATE, make_from, preset
     from lb_stream.sim.scenario import write_scenario
@@ -80,7 +86,8 @@ def new(
         return
     if not paths or len(paths) > 2:
         raise CommandError(
-            "name a folder for the scenario, and before it a TOML file if there is one: [FILE.toml] DIR",
+            "name a folder for the scenario, and before it a TOML file if there is one: "
+            "[FILE.toml] DIR",
             2,
         )
     *files, folder = paths
@@ -108,7 +115,10 @@ def families(json: Json = False) -> None:
 
 @app.command(epilog="Example: lbctl scenario check my-drain")
 def check(folder: Folder, json: Json = False) -> None:
-    """Read a scenario and check all of it. Exit code 2, and one line that names file, field and value, if it breaks the format."""
+    """Read a scenario and check all of it.
+
+    Exit code 2, and one line that names file, field and value, if it breaks the format.
+    """
     from lb_stream.cli.scenario.facts import ScenarioFacts
     from lb_stream.sim.scenario import ScenarioError, read_scenario
 
@@ -141,7 +151,8 @@ def show(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Show what a scenario is: brokers and their load at the start, what happens when, and how uneven it gets if nothing is moved."""
+    """Show what a scenario is: brokers and their load at the start, what happens when, and how
+    uneven it gets if nothing is moved."""
     from lb_stream.cli.scenario.facts import ScenarioFacts
     from lb_stream.sim.scenario import read_scenario
 
@@ -178,7 +189,10 @@ def _tell(folder: Path, facts: ScenarioFacts, json: bool) -> None:
     if json:
         emit_json({"folder": str(folder), "ok": True, **said})
         return
-    size = f"{said['brokers_up']} of {said['brokers']} brokers up, {said['bundles']} bundles in {said['namespaces']} namespaces"
+    size = (
+        f"{said['brokers_up']} of {said['brokers']} brokers up, {said['bundles']} bundles in "
+        f"{said['namespaces']} namespaces"
+    )
     emit_line(f"{folder}: {said['name']}, {said['length_s'] / 60:g} minutes, {size}")
     if said["why"]:
         emit_line(said["why"])

@@ -1,4 +1,5 @@
-"""What there is to say about a scenario: its size, how it starts, how uneven it gets if nobody moves anything, what looks odd."""
+"""What there is to say about a scenario: its size, how it starts, how uneven it gets if nobody
+moves anything, what looks odd."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ class ScenarioFacts:
 
     @cached_property
     def series(self) -> Series:
-        """Usage over time if nothing is ever moved: what dies with its broker stays without an owner."""
+        """Usage over time if nothing is ever moved: what dies with its broker stays without an
+        owner."""
         return measured(self.scenario, []).series
 
     def summary(self) -> dict[str, Any]:

@@ -56,7 +56,10 @@ def check_free(folder: Path, force: bool) -> None:
 
 def register(app: typer.Typer) -> None:
     """Add the commands to `lbctl scenario`."""
-    example = "lbctl scenario from-tables .lb/tables friday --from 2026-11-20T08:00Z --to 2026-11-20T20:00Z"
+    example = (
+        "lbctl scenario from-tables .lb/tables friday --from 2026-11-20T08:00Z --to "
+        "2026-11-20T20:00Z"
+    )
     app.command("from-tables", epilog=f"Example: {example}")(from_tables)
     app.command(
         "from-reports", epilog="Example: lbctl scenario from-reports captured.jsonl.gz captured"
@@ -81,10 +84,11 @@ def from_tables(
     force: Force = False,
     json: Json = False,
 ) -> None:
-    """Make a scenario of what a live cluster has carried: its brokers, bundles, loads, deaths, drains and policies.
+    """Make a scenario of what a live cluster has carried: its brokers, bundles, loads, deaths,
+    drains and policies.
 
-    Loads and limits are those of the tables bundle_history and broker_history, which a job keeps for 7 days. What cpu a load takes is
-    inferred; what nothing tells is assumed. Each is said.
+    Loads and limits are those of the tables bundle_history and broker_history, which a job keeps
+    for 7 days. What cpu a load takes is inferred; what nothing tells is assumed. Each is said.
     """
     from lb_stream.query.lake import open_lake
     from lb_stream.query.past.tables import lake_asker, past_of, the_recorded
@@ -122,8 +126,8 @@ def from_reports(
 ) -> None:
     """Make a scenario of recorded load reports.
 
-    Reports don't tell of deaths, drains or policies: all brokers are up all the time, and --set may give settings that stand for some,
-    as --set balancer.shedding_excluded_namespaces=shop/orders.
+    Reports don't tell of deaths, drains or policies: all brokers are up all the time, and --set may
+    give settings that stand for some, as --set balancer.shedding_excluded_namespaces=shop/orders.
     """
     from lb_stream.cli.shared.options import effective
     from lb_stream.query.past.reports import past_of_reports
@@ -162,5 +166,6 @@ def _write(made: MadeScenario, folder: Path, json: bool) -> None:
     for line in made.notes:
         note(line)
     emit_line(
-        f"{folder}: {known['brokers']} brokers, {known['bundles']:,} bundles, {scenario.end_s:,.0f} s"
+        f"{folder}: {known['brokers']} brokers, {known['bundles']:,} bundles, "
+        f"{scenario.end_s:,.0f} s"
     )

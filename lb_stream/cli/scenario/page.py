@@ -53,7 +53,8 @@ def page(facts: ScenarioFacts) -> str:
         given.name,
         "lbctl scenario show",
         [
-            f'<h1>{in_html(given.name)}</h1><p class="soft">{in_html(given.why)}</p>\n{tiles(figures)}',
+            f"<h1>{in_html(given.name)}</h1><p "
+            f'class="soft">{in_html(given.why)}</p>\n{tiles(figures)}',
             chart(
                 "Usage if nothing is moved",
                 "1 is full.",

@@ -1,4 +1,7 @@
-"""Other words for a command: Pulsar's own, and those of earlier versions. They work, and `--help` doesn't list them."""
+"""Other words for a command: Pulsar's own, and those of earlier versions.
+
+They work, and `--help` doesn't list them.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,10 @@ import typer
 def also(
     app: typer.Typer, *names: str, of: str
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Let `app` take the command under these names, too. `of`: how it is called now, which the help of the others says."""
+    """Let `app` take the command under these names, too.
+
+    `of`: how it is called now, which the help of the others says.
+    """
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         for name in names:

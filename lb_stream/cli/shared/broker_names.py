@@ -18,9 +18,11 @@ _KNOWN = "SELECT DISTINCT broker FROM broker_loads WHERE $1 IS NULL OR cluster =
 
 
 def full_name(settings: Effective, cluster: str | None, given: str) -> str:
-    """The whole name (host:port) of a broker of a cluster (None: of any), which may be given as its host or the host's first label.
+    """The whole name (host:port) of a broker of a cluster (None: of any), which may be given as its
+    host or the host's first label.
 
-    A name with a port is taken as it is: the tables may not know it yet. Raises CommandError (2) where none fits, or several do.
+    A name with a port is taken as it is: the tables may not know it yet. Raises CommandError (2)
+    where none fits, or several do.
     """
     from lb_stream.core.commands.persistent_commands import broker_of
 
@@ -35,7 +37,8 @@ def has_port(name: str) -> bool:
 
 
 def fitting(name: str, known: Sequence[str]) -> str:
-    """The one of the known brokers that a short name fits: by its whole name, else its host, else its host's first label.
+    """The one of the known brokers that a short name fits: by its whole name, else its host, else
+    its host's first label.
 
     Raises CommandError (2) where none does, or several do.
     """
@@ -55,7 +58,8 @@ def fitting(name: str, known: Sequence[str]) -> str:
     shorts = {short: one for one in reversed(known) for short in parts[one][1:]}
     near = list(dict.fromkeys(shorts[one] for one in get_close_matches(name, shorts, n=3)))
     raise CommandError(
-        f"broker {name}: expected a broker's name, or its host without domain and port; nearest: {_named(near or known)}",
+        f"broker {name}: expected a broker's name, or its host without domain and port; nearest: "
+        f"{_named(near or known)}",
         2,
     )
 

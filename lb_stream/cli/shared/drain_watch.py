@@ -1,4 +1,7 @@
-"""How a drain gets on: bundles left, time to go, who remains and why. From the tables, while the command is waited for."""
+"""How a drain gets on: bundles left, time to go, who remains and why.
+
+From the tables, while the command is waited for.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,10 @@ _REFUSED = f"""
 
 
 class DrainWatch:
-    """Tells on stderr, now and then, what has changed. Where the tables can't be read nothing is told: the answer comes all the same."""
+    """Tells on stderr, now and then, what has changed.
+
+    Where the tables can't be read nothing is told: the answer comes all the same.
+    """
 
     def __init__(self, tables: Store, cluster: str, broker: str) -> None:
         self._tables, self._cluster, self._broker = tables, cluster, broker

@@ -1,4 +1,5 @@
-"""The options that commands share, and what they lead to: settings, the tables' folder, the Kafka cluster."""
+"""The options that commands share, and what they lead to: settings, the tables' folder, the Kafka
+cluster."""
 
 from __future__ import annotations
 
@@ -158,14 +159,16 @@ class Effective:
 
     @property
     def tables(self) -> Store:
-        """The tables' folder: the one set; or the demo's when nobody set one and only the demo has run here. Raises SettingError."""
+        """The tables' folder: the one set; or the demo's when nobody set one and only the demo has
+        run here. Raises SettingError."""
         from lb_stream.store import tables_of
 
         return tables_of(self.stream)
 
     @property
     def stream(self) -> StreamSettings:
-        """The stream's settings with the tables' folder that is read, and the checkpoint that belongs to it."""
+        """The stream's settings with the tables' folder that is read, and the checkpoint that
+        belongs to it."""
         stream = self.settings.stream
         if (
             ("stream", "tables") in self.origins
@@ -183,14 +186,16 @@ class Effective:
 
     @property
     def bootstrap(self) -> str:
-        """Kafka's bootstrap servers: those set; or an embedded broker's that runs below this folder when nobody set any."""
+        """Kafka's bootstrap servers: those set; or an embedded broker's that runs below this folder
+        when nobody set any."""
         if ("kafka", "bootstrap_servers") not in self.origins:
             from lb_stream.io.local.running_kafka import find_running_kafka
 
             for folder in EMBEDDED_FOLDERS:
                 if running := find_running_kafka(folder):
                     note(
-                        f"using the broker in {folder} at {running.bootstrap} (another: --set kafka.bootstrap_servers=HOST:PORT)"
+                        f"using the broker in {folder} at {running.bootstrap} (another: --set "
+                        "kafka.bootstrap_servers=HOST:PORT)"
                     )
                     return running.bootstrap
         return self.settings.kafka.bootstrap_servers
@@ -229,7 +234,8 @@ def effective(
 
 @contextmanager
 def kafka_at(bootstrap: str, given: Effective, rights: Sequence[Right] = ()) -> Iterator[None]:
-    """Turns what Kafka's client says into one clear line, after a look whether anybody is there at all.
+    """Turns what Kafka's client says into one clear line, after a look whether anybody is there at
+    all.
 
     `rights`: those that are needed all the while, to name the one that was taken meanwhile.
     """
@@ -261,7 +267,10 @@ def kafka_at(bootstrap: str, given: Effective, rights: Sequence[Right] = ()) -> 
 
 
 def require_topics(bootstrap: str, given: Effective, rights: Sequence[Right]) -> None:
-    """Make sure that Kafka gives rights to topics. Raises Refusal; CommandError when there is no such topic: clients would only wait."""
+    """Make sure that Kafka gives rights to topics.
+
+    Raises Refusal; CommandError when there is no such topic: clients would only wait.
+    """
     from lb_stream.io.kafka.preflight import require
 
     if absent := require(bootstrap, given.settings.kafka.options, rights):

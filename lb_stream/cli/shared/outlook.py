@@ -1,4 +1,5 @@
-"""What would come of a change, before it is made: for `lbctl what-if`, and for --preview of the commands that change something."""
+"""What would come of a change, before it is made: for `lbctl what-if`, and for --preview of the
+commands that change something."""
 
 from __future__ import annotations
 
@@ -75,7 +76,8 @@ def show_outlook(
             note(line)
         for answer in answers:
             emit_line(
-                f"{answer.outcome}{f' ({answer.rule})' if answer.rule and answer.outcome != 'done' else ''}: {answer.text}"
+                f"{answer.outcome}{f' ({answer.rule})' if answer.rule and answer.outcome != 'done' else ''}: "
+                f"{answer.text}"
             )
         _show(name, minutes, found)
     if change.waits and (worse := _worse(found)):
@@ -104,7 +106,10 @@ def _worse(found: Mapping[str, Outlook]) -> str:
 def preview_orders(
     send: Sending, kind: str, several: Sequence[Mapping[str, Any]], waits: bool = False
 ) -> None:
-    """Show what would come of commands of one kind. Raises as `show_outlook`; CommandError (2) for one that can't be."""
+    """Show what would come of commands of one kind.
+
+    Raises as `show_outlook`; CommandError (2) for one that can't be.
+    """
     from lb_stream.io.kafka.orders import BadOrder, order
     from lb_stream.sim.play.outlook import Change
 
@@ -121,7 +126,10 @@ def preview_orders(
 
 
 def show_preview(send: Sending, change: Change) -> None:
-    """`show_outlook` for a command that would be sent so. Raises CommandError for all clusters at once."""
+    """`show_outlook` for a command that would be sent so.
+
+    Raises CommandError for all clusters at once.
+    """
     if send.all_clusters:
         raise CommandError(
             "--preview plays one cluster: name it with --cluster, without --all-clusters", 2
@@ -146,7 +154,8 @@ def _show(cluster: str, minutes: float, found: Mapping[str, Outlook]) -> None:
     changed = found[labels[-1]]
     if not changed.figures["fits"]:
         emit_rich(
-            "It doesn't fit: a broker is asked for more than it has, or keeps bundles that should leave."
+            "It doesn't fit: a broker is asked for more than it has, or keeps bundles that should "
+            "leave."
         )
     if changed.moves:
         first = changed.moves[:MOST_MOVES]

@@ -1,4 +1,7 @@
-"""How commands talk: results on stdout (nothing else), notes and errors on stderr. What names hold is shown, never obeyed."""
+"""How commands talk: results on stdout (nothing else), notes and errors on stderr.
+
+What names hold is shown, never obeyed.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,8 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 ASCII = "lbctl-ascii"
-"""How letters are written that a terminal's encoding lacks: arrows and the like by others that look alike, names by their numbers."""
+"""How letters are written that a terminal's encoding lacks: arrows and the like by others that look
+alike, names by their numbers."""
 
 _ALIKE = {
     "→": "->",
@@ -58,7 +62,10 @@ codecs.register_error(ASCII, _alike)
 
 
 class CommandError(Exception):
-    """A command can't go on. The text says why and what to do; `code` is the exit code (1 failed, 2 wrong usage)."""
+    """A command can't go on.
+
+    The text says why and what to do; `code` is the exit code (1 failed, 2 wrong usage).
+    """
 
     def __init__(self, text: str, code: int = 1) -> None:
         super().__init__(text)
@@ -86,7 +93,8 @@ def emit_data(text: str) -> None:
 
 
 def hush() -> None:
-    """Let what is still buffered for stdout go nowhere, so that Python's own flush at exit has nothing to complain about."""
+    """Let what is still buffered for stdout go nowhere, so that Python's own flush at exit has
+    nothing to complain about."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -110,10 +118,11 @@ def emit_json(value: Any) -> None:
 
 
 def emit_rows(rows: Iterable[Mapping[str, Any]], form: str, as_json: bool = False) -> bool:
-    """Rows for programs, as json (one object a line) or csv (columns of the first row; what is no figure and no text is JSON).
+    """Rows for programs, as json (one object a line) or csv (columns of the first row; what is no
+    figure and no text is JSON).
 
-    `as_json`: --json was given, which is another word for that form. Returns False, and prints nothing, for another form: they are for
-    people then.
+    `as_json`: --json was given, which is another word for that form. Returns False, and prints
+    nothing, for another form: they are for people then.
     """
     form = "json" if as_json else form
     if form not in ("json", "csv"):
@@ -162,7 +171,10 @@ def console() -> Console:
 
 
 def emit_rich(*parts: RenderableType) -> None:
-    """Tables, styled text and lines; plain where stdout is no terminal. A plain text is no markup."""
+    """Tables, styled text and lines; plain where stdout is no terminal.
+
+    A plain text is no markup.
+    """
     screen = console()
     with screen.capture() as captured:
         for part in parts:
@@ -171,7 +183,8 @@ def emit_rich(*parts: RenderableType) -> None:
 
 
 def styled(*lines: str | tuple[str, str]) -> Text:
-    """Lines of text, or pairs of text and style, for rich: what names hold adds no line, no colour, no markup. For cells, too."""
+    """Lines of text, or pairs of text and style, for rich: what names hold adds no line, no colour,
+    no markup. For cells, too."""
     from rich.text import Text
 
     pairs = [(line, "") if isinstance(line, str) else line for line in lines]
@@ -181,7 +194,10 @@ def styled(*lines: str | tuple[str, str]) -> Text:
 def table(
     columns: Sequence[str], rows: Sequence[Sequence[Any]], *, right: Sequence[str] = ()
 ) -> RenderableType:
-    """A plain table; columns named in `right` are right-aligned. Cells that `styled` has not made are plain values."""
+    """A plain table; columns named in `right` are right-aligned.
+
+    Cells that `styled` has not made are plain values.
+    """
     from rich import box
     from rich.table import Table
     from rich.text import Text

@@ -1,4 +1,5 @@
-"""Commands to the running balancer: the options that they share, and the one way to send one and to wait for its answers."""
+"""Commands to the running balancer: the options that they share, and the one way to send one and to
+wait for its answers."""
 
 from __future__ import annotations
 
@@ -85,7 +86,8 @@ SettingsFile = Annotated[
 ]
 DEFAULT_TIMEOUT_S = 120.0
 OTHERS_S = 1.0
-"""Clusters that answer the same command do so in one transaction: after the first of them the others aren't long in coming."""
+"""Clusters that answer the same command do so in one transaction: after the first of them the
+others aren't long in coming."""
 
 CliCommand = Callable[..., None]
 
@@ -103,18 +105,27 @@ class Sending:
     json: bool
 
     def __call__(self, kind: str, **fields: Any) -> None:
-        """Send the command and print what came of it. Raises typer.Exit(1) when that isn't what was wanted."""
+        """Send the command and print what came of it.
+
+        Raises typer.Exit(1) when that isn't what was wanted.
+        """
         send(self, kind, {name: value for name, value in fields.items() if value is not None})
 
     def broker(self, given: str) -> str:
-        """A broker's whole name, which may be given short. Raises CommandError where none fits, or several do."""
+        """A broker's whole name, which may be given short.
+
+        Raises CommandError where none fits, or several do.
+        """
         from lb_stream.cli.shared.broker_names import full_name
 
         return full_name(self.given, None if self.all_clusters else self.cluster, given)
 
     @property
     def key(self) -> str:
-        """The record's key: the cluster, empty for all. Raises CommandError where it isn't clear which."""
+        """The record's key: the cluster, empty for all.
+
+        Raises CommandError where it isn't clear which.
+        """
         if self.all_clusters:
             if self.cluster is not None:
                 raise CommandError("--cluster and --all-clusters: one of them", 2)
@@ -125,9 +136,11 @@ class Sending:
 def sends(
     *, all_clusters: bool = False, cluster: Any = ToCluster, config: Any = ConfigFile
 ) -> Callable[[CliCommand], CliCommand]:
-    """Give a command the options by which commands are sent, in place of its parameter `send`, which gets the Sending that they make.
+    """Give a command the options by which commands are sent, in place of its parameter `send`,
+    which gets the Sending that they make.
 
-    `all_clusters`: it may go to all of them. `cluster`: an argument in place of the option; `config`: the same option, spelled otherwise.
+    `all_clusters`: it may go to all of them. `cluster`: an argument in place of the option;
+    `config`: the same option, spelled otherwise.
     """
 
     def decorate(command: CliCommand) -> CliCommand:
@@ -187,7 +200,8 @@ def _sending(
 
 
 def only_cluster(given: Effective, named: str | None) -> str:
-    """The cluster that is meant: the one that was named, or the only one in the tables, or the default one where there is none yet."""
+    """The cluster that is meant: the one that was named, or the only one in the tables, or the
+    default one where there is none yet."""
     if named is not None:
         return named
     from lb_stream.query.cluster_state import known_clusters
@@ -202,13 +216,19 @@ def only_cluster(given: Effective, named: str | None) -> str:
 
 
 def send(how: Sending, kind: str, fields: dict[str, Any]) -> None:
-    """Send a command and print what came of it. Raises typer.Exit(1) when it was refused, failed, or didn't end in time."""
+    """Send a command and print what came of it.
+
+    Raises typer.Exit(1) when it was refused, failed, or didn't end in time.
+    """
     if not send_together(how, kind, [fields]):
         raise typer.Exit(1)
 
 
 def send_together(how: Sending, kind: str, several: Sequence[dict[str, Any]]) -> bool:
-    """Send commands one after the other, then print what came of each; whether all are done. Raises CommandError for no answer in time."""
+    """Send commands one after the other, then print what came of each; whether all are done.
+
+    Raises CommandError for no answer in time.
+    """
     return send_all(how, [(kind, fields) for fields in several])
 
 
@@ -306,7 +326,10 @@ def _progress(how: Sending, command: Command, key: str) -> Callable[[], None]:
 def _wait(
     how: Sending, command: Command, answers: Answers, progress: Callable[[], None]
 ) -> dict[str, CommandResult]:
-    """Cluster → its last answer. Raises CommandError when none comes, or one is still open, at the end of the time."""
+    """Cluster → its last answer.
+
+    Raises CommandError when none comes, or one is still open, at the end of the time.
+    """
     last: dict[str, CommandResult] = {}
     end, others = time.monotonic() + how.timeout_s, 0.0
     while (left := end - time.monotonic()) > 0:
@@ -328,10 +351,12 @@ def _wait(
     if last:
         waiting = sorted(name for name, answer in last.items() if answer.outcome == "accepted")
         raise CommandError(
-            f"{', '.join(waiting)}: not done after {how.timeout_s:g} s; it goes on: lbctl commands --id {command.id}"
+            f"{', '.join(waiting)}: not done after {how.timeout_s:g} s; it goes on: lbctl commands "
+            f"--id {command.id}"
         )
     raise CommandError(
-        f"no answer after {how.timeout_s:g} s: is the job running (lbctl status), and does it know the cluster? "
+        f"no answer after {how.timeout_s:g} s: is the job running (lbctl status), and does it know "
+        "the cluster? "
         f"The command {command.id} stays on the topic and is done when the job reads it"
     )
 

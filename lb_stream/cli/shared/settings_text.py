@@ -9,7 +9,8 @@ from lb_stream.io.messages.secrets import hide, is_file, is_secret
 
 
 def hidden(section: str, values: dict[str, Any]) -> dict[str, Any]:
-    """A section's values to be shown: secrets are stars, also where they stand within another value."""
+    """A section's values to be shown: secrets are stars, also where they stand within another
+    value."""
     return {name: _hidden((section, name), value) for name, value in values.items()}
 
 

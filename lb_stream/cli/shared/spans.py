@@ -10,7 +10,10 @@ _UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def span_ms(option: str, text: str, least: int = 0) -> int:
-    """A length of time given by an option, as 90s, 30m, 1h or 1d, of so many of its unit at least. Raises CommandError."""
+    """A length of time given by an option, as 90s, 30m, 1h or 1d, of so many of its unit at least.
+
+    Raises CommandError.
+    """
     found = re.fullmatch(r"(\d{1,9})([smhd])", text)
     if not found or int(found[1]) < least:
         raise CommandError(

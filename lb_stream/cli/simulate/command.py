@@ -27,7 +27,8 @@ Named = TypeVar("Named", "Scenario", "Policy")
 PARTS = 100
 """Steps of the progress of one scenario and policy."""
 EPILOG = (
-    "Example: lbctl simulate --scenario zipf --policy AvgShedder --policy ThresholdShedder+LeastLongTermMessageRate --html zipf.html · "
+    "Example: lbctl simulate --scenario zipf --policy AvgShedder --policy "
+    "ThresholdShedder+LeastLongTermMessageRate --html zipf.html · "
     "Exit codes: 0 played, held or lost; 2 a scenario or a policy that there isn't."
 )
 
@@ -53,7 +54,8 @@ def simulate(
             "--policy",
             "-p",
             metavar="NAME|FILE",
-            help="Shedder+Placement, a name that is both, none, or a file of settings; again for more.",
+            help="Shedder+Placement, a name that is both, none, or a file of settings; again for "
+            "more.",
         ),
     ],
     trace: Annotated[
@@ -72,10 +74,12 @@ def simulate(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Play scenarios with policies: reports, rounds, moves, as a cluster would; then measure imbalance, moves, clients' time lost, rules.
+    """Play scenarios with policies: reports, rounds, moves, as a cluster would; then measure
+    imbalance, moves, clients' time lost, rules.
 
-    One line says why a policy lost the scenario. Two runs give the same bytes. --json: the last line is one object with all measures, by
-    scenario and policy where there are several. docs/simulation.md says what each measure is.
+    One line says why a policy lost the scenario. Two runs give the same bytes. --json: the last
+    line is one object with all measures, by scenario and policy where there are several.
+    docs/simulation.md says what each measure is.
     """
     from lb_stream.sim.families import scenario_at
     from lb_stream.sim.play import read_policy
@@ -103,7 +107,8 @@ def _play_all(
     policies: Mapping[str, Policy],
     traces: Mapping[tuple[str, str], Path],
 ) -> Runs:
-    """Every policy in every scenario; where a trace is wanted, it is written as soon as it is there."""
+    """Every policy in every scenario; where a trace is wanted, it is written as soon as it is
+    there."""
     from lb_stream.io.local.progress import progress
     from lb_stream.sim.measures import measured
     from lb_stream.sim.play import play

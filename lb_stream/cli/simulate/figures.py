@@ -1,4 +1,5 @@
-"""Rows of a simulation's tables: measures side by side, what was lost and why, budgets, rules broken."""
+"""Rows of a simulation's tables: measures side by side, what was lost and why, budgets, rules
+broken."""
 
 from __future__ import annotations
 
@@ -15,7 +16,10 @@ MOST_BROKEN = 50
 
 
 def side_by_side(figures: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
-    """A row for each measure, a column for each policy. Rules that nobody broke are left out; – is no figure."""
+    """A row for each measure, a column for each policy.
+
+    Rules that nobody broke are left out; – is no figure.
+    """
     flat = [
         {
             name: value
@@ -67,7 +71,8 @@ def lost(measured: Measured) -> list[dict[str, Any]]:
 
 
 def budgets(measured: Measured) -> list[dict[str, Any]]:
-    """Namespaces that moved and have a budget: the most moves in an hour beside it, those above it first."""
+    """Namespaces that moved and have a budget: the most moves in an hour beside it, those above it
+    first."""
     rules, moves = measured.rules, measured.gaps.of(measured.gaps.moved & ~measured.gaps.drained)
     namespace, above = rules.namespace[moves.bundle], above_budget(rules, moves)
     rows = [

@@ -1,4 +1,5 @@
-"""The page of a simulation: usage over time as a heat map, imbalance against its bound, moves, budgets, what was lost and why."""
+"""The page of a simulation: usage over time as a heat map, imbalance against its bound, moves,
+budgets, what was lost and why."""
 
 from __future__ import annotations
 
@@ -32,7 +33,10 @@ def page(runs: Runs) -> str:
         if len(runs) == 1
         else f"Simulation of {len(runs)} scenarios"
     )
-    when = "<p class=\"soft\">Times since the scenario's start, h:min:s. Usage is what is asked of a broker's scarcest resource.</p>\n"
+    when = (
+        '<p class="soft">Times since the scenario\'s start, h:min:s. Usage is what is asked of '
+        "a broker's scarcest resource.</p>\n"
+    )
     body, charts = [f"<h1>{in_html(title)}</h1>{when}"], []
     for name, of in runs.items():
         body.append(_compared(name, of))
@@ -131,7 +135,8 @@ def _one(identity: str, label: str, measured: Measured) -> str:
     ]
     parts = [
         f'<section data-cluster="{in_html(identity)}"><h2>{in_html(label)}</h2>',
-        f'<p class="soft">{in_html(measured.scenario.name)}, {in_html(str(verdict(measured)))}</p>{tiles(shown)}',
+        f'<p class="soft">{in_html(measured.scenario.name)}, '
+        f"{in_html(str(verdict(measured)))}</p>{tiles(shown)}",
         chart("Usage of brokers", HEAT_KEY + left_out, heat),
         _table(
             f"lost-{identity}",

@@ -146,7 +146,8 @@ def sim(
     )
     played = build_cluster(brokers, bundles, workload.value, seed, wall_clock_ms(), hot_at)
     note(
-        f"{brokers} brokers with {bundles} bundles, cluster {cluster}, at {bootstrap}; Ctrl-C ends it"
+        f"{brokers} brokers with {bundles} bundles, cluster {cluster}, at {bootstrap}; Ctrl-C ends "
+        "it"
     )
     _play(given, played, form, agent, Status(quiet, json), minutes, goodbye)
 

@@ -42,9 +42,11 @@ def what_if(
     broker_conf: BrokerConf = None,
     json: Json = False,
 ) -> None:
-    """Play a live cluster's present with other settings, beside what would happen without them: moves, clients disturbed, evenness reached.
+    """Play a live cluster's present with other settings, beside what would happen without them:
+    moves, clients disturbed, evenness reached.
 
-    Nothing is sent. Loads stay as they are now. What is played, and what is assumed: docs/simulation.md.
+    Nothing is sent. Loads stay as they are now. What is played, and what is assumed:
+    docs/simulation.md.
     """
     tried, own = balancers_and_own(set_)
     if not tried and not drain:

@@ -25,7 +25,8 @@ logger = logging.getLogger(__name__)
 
 MOST_LISTENERS = 1_000
 MOST_WAITING = 200
-"""Entries that one listener may be behind; one that is further behind misses the older ones, which the tables have."""
+"""Entries that one listener may be behind; one that is further behind misses the older ones, which
+the tables have."""
 POLL_MS = 200
 AGAIN_S = 3.0
 
@@ -34,7 +35,10 @@ Tell = Callable[[Row], None]
 
 @dataclass(eq=False, slots=True)
 class Listener:
-    """One open page: which entries it wants, and those that wait for it. `what` and `text` as of `query.screens.feed`."""
+    """One open page: which entries it wants, and those that wait for it.
+
+    `what` and `text` as of `query.screens.feed`.
+    """
 
     cluster: str
     what: str
@@ -103,7 +107,8 @@ class Hub:
 
 
 class Follower:
-    """Reads the topics of decisions and answers as agents do, committed records only, from their ends on, until it is stopped."""
+    """Reads the topics of decisions and answers as agents do, committed records only, from their
+    ends on, until it is stopped."""
 
     def __init__(self, options: dict[str, Any], decisions: str, results: str, tell: Tell) -> None:
         self._options, self._topics, self._tell = (

@@ -1,4 +1,5 @@
-"""One look at the tables that many requests share: opened at most every few seconds, each figure computed once."""
+"""One look at the tables that many requests share: opened at most every few seconds, each figure
+computed once."""
 
 from __future__ import annotations
 
@@ -28,8 +29,9 @@ T = TypeVar("T")
 REFRESH_S = 3.0
 """A look older than this is replaced by the next request; the others see the older one meanwhile."""
 REST = 4.0
-"""A look stays so many times as long as the CPU time that it took: to open the tables, to put the questions, to render pages. However large
-the tables are and however many people watch, that takes a quarter of one core at most."""
+"""A look stays so many times as long as the CPU time that it took: to open the tables, to put the
+questions, to render pages. However large the tables are and however many people watch, that takes a
+quarter of one core at most."""
 LONGEST_S = 30.0
 """It stays no longer, whatever it took."""
 LATE_S = 20.0
@@ -37,7 +39,8 @@ LATE_S = 20.0
 MOST_ANSWERS, MOST_PAGES = 1_000, 200
 """So many are kept of one look: whoever asks for ever other addresses fills no memory."""
 KAFKA_EVERY_S = 15.0
-"""Whether Kafka answers, and whether a job on another machine ticks, is asked so seldom: both take a moment."""
+"""Whether Kafka answers, and whether a job on another machine ticks, is asked so seldom: both take
+a moment."""
 
 
 @dataclass(slots=True)
@@ -144,7 +147,10 @@ class Reader:
         return made
 
     def lake(self) -> duckdb.DuckDBPyConnection:
-        """The tables now, for one who asks them for long: the look is not kept from others. Raises QueryError."""
+        """The tables now, for one who asks them for long: the look is not kept from others.
+
+        Raises QueryError.
+        """
         return open_lake(self._tables)
 
     def _made(self) -> Look:

@@ -1,4 +1,5 @@
-"""Pages that many visitors share: each is made once, and those who ask meanwhile get the one before."""
+"""Pages that many visitors share: each is made once, and those who ask meanwhile get the one
+before."""
 
 from __future__ import annotations
 
@@ -21,7 +22,10 @@ class Shared:
 
 
 class SharedPages:
-    """The pages of one look at the tables, `most` at most. `before`: those of the look before it, for who would have to wait."""
+    """The pages of one look at the tables, `most` at most.
+
+    `before`: those of the look before it, for who would have to wait.
+    """
 
     def __init__(self, most: int, before: SharedPages | None = None) -> None:
         self._most, self._made = most, dict[Hashable, Shared]()
@@ -36,12 +40,18 @@ class SharedPages:
             return dict(self._made)
 
     def there(self, key: Hashable) -> Shared | None:
-        """A page to show at once; None: somebody has to make it. While one does, it is the page of the look before."""
+        """A page to show at once; None: somebody has to make it.
+
+        While one does, it is the page of the look before.
+        """
         with self._lock:
             return self._made.get(key) or (self._before.get(key) if key in self._turns else None)
 
     def page(self, key: Hashable, make: Callable[[], Shared | None]) -> Shared | None:
-        """The page of this look. One maker at a time; None and what is raised are not kept, but given to who called."""
+        """The page of this look.
+
+        One maker at a time; None and what is raised are not kept, but given to who called.
+        """
         with self._lock:
             turn = self._turns.setdefault(key, threading.Lock())
         with turn:

@@ -1,4 +1,5 @@
-"""What takes seconds is computed beside the pages that wait for it: one at a time, kept for a while."""
+"""What takes seconds is computed beside the pages that wait for it: one at a time, kept for a
+while."""
 
 from __future__ import annotations
 
@@ -23,7 +24,10 @@ MOST_OPEN = 8
 """Trials that are computed or wait for their turn."""
 
 Compute = Callable[[Callable[[float], None]], Any]
-"""Computes the answer; is given what to tell the part to that is done (0 to 1). Raises QueryError, SettingError, ScenarioError."""
+"""Computes the answer; is given what to tell the part to that is done (0 to 1).
+
+Raises QueryError, SettingError, ScenarioError.
+"""
 
 _log = logging.getLogger(__name__)
 
@@ -34,7 +38,10 @@ class TooMany(Exception):
 
 @dataclass(slots=True)
 class Trial:
-    """One question. When `ended` is set there is an answer in `found`, or `trouble` says why there is none."""
+    """One question.
+
+    When `ended` is set there is an answer in `found`, or `trouble` says why there is none.
+    """
 
     part: float = 0.0
     found: Any = None
@@ -63,7 +70,10 @@ class Trials:
             return self._trials.get(key)
 
     def put(self, key: Hashable, compute: Compute) -> Trial:
-        """The trial of a question, begun now if there is none. Waits a moment for its answer. Raises TooMany."""
+        """The trial of a question, begun now if there is none.
+
+        Waits a moment for its answer. Raises TooMany.
+        """
         with self._lock:
             self._forget()
             trial = self._trials.get(key)

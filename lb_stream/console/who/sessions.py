@@ -29,7 +29,10 @@ class Session:
 
 
 class Sessions:
-    """Tokens of those who have logged in. A token is in a cookie and nowhere else. Any thread may call."""
+    """Tokens of those who have logged in.
+
+    A token is in a cookie and nowhere else. Any thread may call.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._lock = clock, threading.Lock()
@@ -65,7 +68,8 @@ class Sessions:
             self._open.pop(token, None)
 
     def proof(self, key: str) -> str:
-        """What a form must bring back that was made for this session (or name): another site can't know it."""
+        """What a form must bring back that was made for this session (or name): another site can't
+        know it."""
         return hmac.new(self._secret, key.encode(), "sha256").hexdigest()
 
     def proves(self, key: str, given: str) -> bool:

@@ -20,7 +20,8 @@ Role = Literal["viewer", "operator", "admin"]
 ROLES: tuple[Role, ...] = get_args(Role)
 """Each may do what those before it may."""
 AT_ONCE = 2
-"""Passwords that are checked at the same time: each takes 64 MiB and a tenth of a second, on purpose."""
+"""Passwords that are checked at the same time: each takes 64 MiB and a tenth of a second, on
+purpose."""
 
 
 class UsersError(ValueError):
@@ -44,7 +45,8 @@ class User(BaseModel):
         if value is not None and not value.startswith("$argon2"):
             raise PydanticCustomError(
                 "hash",
-                "expected an Argon2 hash, not the password itself: `lbctl console user NAME` makes one",
+                "expected an Argon2 hash, not the password itself: `lbctl console user NAME` makes "
+                "one",
             )
         return value
 
@@ -64,7 +66,10 @@ NOBODY = User()
 
 
 class Users:
-    """The users of a file, which is read anew when it has changed. Any thread may ask. Raises UsersError at first."""
+    """The users of a file, which is read anew when it has changed.
+
+    Any thread may ask. Raises UsersError at first.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -79,7 +84,10 @@ class Users:
         return self._users.get(name)
 
     def check(self, name: str, password: str) -> bool:
-        """Whether this is the user's password. It takes as long for a name that isn't there. While the file can't be read none is."""
+        """Whether this is the user's password.
+
+        It takes as long for a name that isn't there. While the file can't be read none is.
+        """
         try:
             user = self.find(name)
         except UsersError:

@@ -23,7 +23,10 @@ MOST_FIELDS = 50
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How people become known. `users` None: nobody may act. `header`: where one of the `proxies` says who its visitor is."""
+    """How people become known.
+
+    `users` None: nobody may act. `header`: where one of the `proxies` says who its visitor is.
+    """
 
     users: Users | None
     header: str | None
@@ -99,7 +102,10 @@ def _known(request: Request, access: Access) -> tuple[str, str]:
 
 
 async def form_of(request: Request) -> dict[str, str]:
-    """The fields of a form that a page of this console's has sent. Raises HTTPException for another site's, or one that is too large."""
+    """The fields of a form that a page of this console's has sent.
+
+    Raises HTTPException for another site's, or one that is too large.
+    """
     site, origin = (
         request.headers.get("sec-fetch-site", "same-origin"),
         request.headers.get("origin"),

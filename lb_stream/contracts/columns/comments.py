@@ -1,4 +1,5 @@
-"""One sentence about every column of the tables: by its name, of a table's own meaning by `table.column`, of families by a pattern."""
+"""One sentence about every column of the tables: by its name, of a table's own meaning by
+`table.column`, of families by a pattern."""
 
 from __future__ import annotations
 
@@ -159,7 +160,8 @@ _BY_NAME: dict[str, str] = {
     "log_ms": "... of which: appending to the log",
     "publish_ms": "... of which: publishing decisions, in one transaction",
     "project_ms": "... of which: what is left then of writing the other tables",
-    "averages_ms": "... of which: a Spark job that writes the files of bundle_averages and history; the other tables are written meanwhile",
+    "averages_ms": "... of which: a Spark job that writes the files of bundle_averages and "
+    "history; the other tables are written meanwhile",
     "next_ms": "... of which: writing down what the next batch must know",
     "commit_ms": "... of which: Spark writes down that it is done",
     "state_updates_ms": "updates of state, summed over tasks: part of decide_ms",
@@ -174,7 +176,8 @@ _BY_NAME: dict[str, str] = {
     "failovers": "bundles that got another owner because theirs died",
     "violation_count": "rules broken",
     "max_over_bound_median": "greatest usage ÷ the least that is possible, the median over time",
-    "max_over_bound_p95": "greatest usage ÷ the least that is possible, its 95th percentile over time",
+    "max_over_bound_p95": "greatest usage ÷ the least that is possible, its 95th percentile over "
+    "time",
     "tick_s": "length of a tick, s",
     "balanced_share": "share of the time in which the load was even",
     "client_seconds_lost": "seconds lost by clients, summed",
@@ -199,7 +202,8 @@ _FAMILIES = (
     (rf"{_RESOURCES}_ratio", "usage ÷ limit of {resource}"),
     (
         rf"{_RESOURCES}_(?P<part>usage|limit)",
-        "{part} of {resource}, as reported: cpu in % of a core, memories in MiB, bandwidths in kbit/s",
+        "{part} of {resource}, as reported: cpu in % of a core, memories in MiB, bandwidths in "
+        "kbit/s",
     ),
     (
         r"(?P<what>topics|sessions|rate|bandwidth)_ratio",

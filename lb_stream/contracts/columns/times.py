@@ -42,7 +42,10 @@ def shown_as(column: str) -> str:
 
 
 def view_columns(schema: pa.Schema, quote: str) -> list[str]:
-    """What the view of a table selects. `quote` stands around names: ` in Spark; " in DuckDB, which needs a macro timestamp_millis."""
+    """What the view of a table selects.
+
+    `quote` stands around names: ` in Spark; " in DuckDB, which needs a macro timestamp_millis.
+    """
     columns = []
     for name in schema.names:
         column = f"{quote}{name}{quote}"

@@ -1,4 +1,5 @@
-"""The short- and long-term averages of bundles, and the fold of a micro-batch's reports into a shard."""
+"""The short- and long-term averages of bundles, and the fold of a micro-batch's reports into a
+shard."""
 
 from lb_stream.core.averages.bundles import DEFAULT_FOUR, FoldConfig, fold_samples
 from lb_stream.core.averages.fold import fold

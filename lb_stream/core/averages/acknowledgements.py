@@ -1,4 +1,5 @@
-"""Acknowledgements that name bundles: they show that a bundle has changed hands before a report does."""
+"""Acknowledgements that name bundles: they show that a bundle has changed hands before a report
+does."""
 
 from __future__ import annotations
 
@@ -14,9 +15,11 @@ from lb_stream.core.model.blocks import Batch, Shard, one_array, with_columns
 
 
 def believed(payload: str, broker: str, asked: Mapping[str, tuple[str, str]]) -> str:
-    """The acknowledgement, without its bundle unless the broker that sent it was asked to act on that bundle.
+    """The acknowledgement, without its bundle unless the broker that sent it was asked to act on
+    that bundle.
 
-    `asked`: of each decision under way, who was asked and about which bundle. Any sender can claim that a bundle has changed hands.
+    `asked`: of each decision under way, who was asked and about which bundle. Any sender can claim
+    that a bundle has changed hands.
     """
     ack = json.loads(payload)
     if ack["bundle"] is None or asked.get(ack["decision_id"]) == (broker, ack["bundle"]):
@@ -27,8 +30,9 @@ def believed(payload: str, broker: str, asked: Mapping[str, tuple[str, str]]) ->
 def follow_acks(shard: Shard, batch: Batch) -> Shard:
     """Update who owns the bundles that acknowledgements name, before a report shows it.
 
-    An acknowledgement counts until its broker's next report in the same batch, and only for bundles that are known. Those of brokers that
-    were not asked have lost their bundles before (`believed`).
+    An acknowledgement counts until its broker's next report in the same batch, and only for bundles
+    that are known. Those of brokers that were not asked have lost their bundles before
+    (`believed`).
     """
     acks = _naming_bundles(batch)
     if not acks:
@@ -63,7 +67,8 @@ def follow_acks(shard: Shard, batch: Batch) -> Shard:
 
 
 def _naming_bundles(batch: Batch) -> list[dict[str, Any]]:
-    """The acknowledgements by which a bundle changes hands, in order; those that a later report of their broker follows are left out."""
+    """The acknowledgements by which a bundle changes hands, in order; those that a later report of
+    their broker follows are left out."""
     found = []
     for event in batch.events.filter(pc.equal(batch.events["kind"], "ack")).to_pylist():
         ack = json.loads(event["payload"])

@@ -1,4 +1,5 @@
-"""Reports and signs of life of brokers, taken into the broker table: who lives, which reports count, which are new samples."""
+"""Reports and signs of life of brokers, taken into the broker table: who lives, which reports
+count, which are new samples."""
 
 from __future__ import annotations
 
@@ -22,12 +23,16 @@ from lb_stream.core.model.blocks import (
 from lb_stream.core.model.view import Ints
 
 CLOCK_CORRECTED_MS = 3_600_000
-"""A report whose lastUpdate lies this far or farther behind the broker's previous one is no old report: its clock was set back."""
+"""A report whose lastUpdate lies this far or farther behind the broker's previous one is no old
+report: its clock was set back."""
 SIGNS_OF_LIFE = ("heartbeat", "ack", "goodbye")
 
 
 def heard(batch: Batch) -> bool:
-    """Whether any broker of the cluster was heard. Every shard gets all reports and signs of life, so all shards agree."""
+    """Whether any broker of the cluster was heard.
+
+    Every shard gets all reports and signs of life, so all shards agree.
+    """
     if len(batch.reports) or not len(batch.events):
         return len(batch.reports) > 0
     return bool(pc.any(pc.is_in(batch.events["kind"], value_set=pa.array(SIGNS_OF_LIFE))).as_py())
@@ -51,7 +56,8 @@ _CARRIED = [field.name for field in REPORT_FIELDS]
 def _in_order(partition: Ints, offset: Ints, append_ms: Ints) -> Ints:
     """The order in which records count: that of their append times, then of partition and offset.
 
-    Within a partition it is the order of the offsets: should the clock that stamps the records run backwards, it stands still here.
+    Within a partition it is the order of the offsets: should the clock that stamps the records run
+    backwards, it stands still here.
     """
     by_offset = np.lexsort((offset, partition))
     times = append_ms[by_offset]
@@ -63,7 +69,8 @@ def _in_order(partition: Ints, offset: Ints, append_ms: Ints) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class TakenReports:
-    """What came of a batch's reports: rows of its reports in the order in which they count, and the refused ones as events."""
+    """What came of a batch's reports: rows of its reports in the order in which they count, and the
+    refused ones as events."""
 
     accepted: Ints
     fresh: Ints  # accepted ones that are new samples
@@ -74,7 +81,8 @@ class TakenReports:
 
 @dataclass(frozen=True, slots=True)
 class _Records:
-    """A batch's reports and, after them, its signs of life: one entry of each column for each record."""
+    """A batch's reports and, after them, its signs of life: one entry of each column for each
+    record."""
 
     broker: Ints  # number of its broker: the row of a known one, new ones behind these
     partition: Ints
@@ -116,7 +124,8 @@ class _Records:
 def fold_brokers(known: pa.Table, batch: Batch) -> tuple[pa.Table, Ints, TakenReports]:
     """Take reports, heartbeats, acknowledgements and goodbyes into the broker table.
 
-    Returns it, where each known broker's row is in it (with -1 at the end, for nobody), and what came of the reports.
+    Returns it, where each known broker's row is in it (with -1 at the end, for nobody), and what
+    came of the reports.
     """
     records = _Records.of(known, batch)
     taken = _take_reports(
@@ -143,7 +152,10 @@ def fold_brokers(known: pa.Table, batch: Batch) -> tuple[pa.Table, Ints, TakenRe
 
 
 def _lives(known: pa.Table, records: _Records, taken: TakenReports) -> dict[str, Any]:
-    """Name, signs of life and news of the known brokers and then the new ones. A new one's life begins with its first report."""
+    """Name, signs of life and news of the known brokers and then the new ones.
+
+    A new one's life begins with its first report.
+    """
     broker, order, new = records.broker, records.order, len(records.new_names)
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
@@ -185,9 +197,12 @@ def _lives(known: pa.Table, records: _Records, taken: TakenReports) -> dict[str,
 
 
 def _take_reports(known: pa.Table, reports: pa.Table, order: Ints, broker: Ints) -> TakenReports:
-    """Which reports count, which are new samples, which are refused. `order`: their rows; `broker`: row of each one's broker.
+    """Which reports count, which are new samples, which are refused.
 
-    Where a known broker's only report is concerned, as nearly always, that is a comparison of columns.
+    `order`: their rows; `broker`: row of each one's broker.
+
+    Where a known broker's only report is concerned, as nearly always, that is a comparison of
+    columns.
     """
     no_load = reports["no_load"].fill_null(False).to_numpy(zero_copy_only=False).astype(np.bool_)
     broker = broker[: len(reports)]
@@ -237,7 +252,8 @@ def _take_one_by_one(
     fresh: NDArray[np.bool_],
     expected: dict[int, str],
 ) -> None:
-    """The same, report by report: for new brokers and for brokers with several reports, where each depends on those before it."""
+    """The same, report by report: for new brokers and for brokers with several reports, where each
+    depends on those before it."""
     mine = np.unique(broker[order])
     mine = mine[mine < len(known)]
     last = dict(zip(mine.tolist(), _rows(known, mine), strict=True))
@@ -277,7 +293,8 @@ def _rows(table: pa.Table, rows: Ints) -> list[dict[str, Any]]:
 def _broker_table(
     known: pa.Table, reports: pa.Table, lives: dict[str, Any], reported: Ints
 ) -> pa.Table:
-    """Brokers as given, with what they reported from that row of the known ones and then of the reports."""
+    """Brokers as given, with what they reported from that row of the known ones and then of the
+    reports."""
     carried = pa.concat_tables([known.select(_CARRIED), reports.select(_CARRIED)]).take(
         pa.array(reported)
     )

@@ -25,15 +25,18 @@ from lb_stream.core.model.names import SYSTEM_PATTERN
 from lb_stream.core.model.view import Floats, Ints
 
 DEFAULT_FOUR = (50_000.0, 50_000.0, 50.0, 50.0)
-"""What a bundle's averages are before its first sample, in the order of FOUR: 50 000 bytes/s and 50 msg/s each way."""
+"""What a bundle's averages are before its first sample, in the order of FOUR: 50 000 bytes/s and 50
+msg/s each way."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoldConfig:
-    """Sizes of the two averages (samples), how long an unnamed bundle and a silent broker are remembered (ms), what is sampled.
+    """Sizes of the two averages (samples), how long an unnamed bundle and a silent broker are
+    remembered (ms), what is sampled.
 
-    `per_report`: a new report is one sample of each bundle that it names. `reference`: a batch with any new report is one sample of
-    each bundle in every broker's last report, as each update of the reference's leader is.
+    `per_report`: a new report is one sample of each bundle that it names. `reference`: a batch with
+    any new report is one sample of each bundle in every broker's last report, as each update of the
+    reference's leader is.
     """
 
     short_samples: int = 10
@@ -50,7 +53,9 @@ def fold_samples(
     sample: Floats,
     into: Floats,
 ) -> Floats:
-    """One step of the average: ((n-1)·v + s) / n, in that order of operations. `n`: samples, this one included, capped; `before`: n-1.
+    """One step of the average: ((n-1)·v + s) / n, in that order of operations.
+
+    `n`: samples, this one included, capped; `before`: n-1.
 
     The result is written `into` an array of its size, which is returned.
     """
@@ -66,7 +71,8 @@ NEWS = ("gained", "appeared")
 
 @dataclass(slots=True)
 class Columns:
-    """The bundle columns of a shard as arrays: its owners as given, new bundles appended at the end, its news forgotten.
+    """The bundle columns of a shard as arrays: its owners as given, new bundles appended at the
+    end, its news forgotten.
 
     A column may share the shard's memory: see `writable`.
     """
@@ -106,7 +112,8 @@ class Columns:
         return slice(None) if len(rows) == len(self.name) else rows
 
     def put(self, name: str, at: Ints | slice, column: NDArray) -> None:  # type: ignore[type-arg]
-        """Set the rows `at`; a slice is all of them, and then the column itself is taken: nothing is copied."""
+        """Set the rows `at`; a slice is all of them, and then the column itself is taken: nothing
+        is copied."""
         if isinstance(at, slice):
             self.values[name] = column
         else:
@@ -128,7 +135,8 @@ def fold_bundles(
     taken: TakenReports,
     config: FoldConfig,
 ) -> pa.Table:
-    """Take the samples of accepted reports into the bundle table: averages from new samples, ownership from all."""
+    """Take the samples of accepted reports into the bundle table: averages from new samples,
+    ownership from all."""
     reports, broker_of_rank = batch.reports, taken.broker
     append_of_rank = reports["append_ms"].to_numpy()[taken.accepted]
     whole = ~reports["some_bundles"].fill_null(False).to_numpy().astype(np.bool_)[taken.accepted]
@@ -187,10 +195,11 @@ def _own(
     append_of_rank: Ints,
     whole: NDArray[np.bool_],
 ) -> None:
-    """Update owners: a broker owns what its report names, until another broker names it or its own next whole report doesn't.
+    """Update owners: a broker owns what its report names, until another broker names it or its own
+    next whole report doesn't.
 
-    `row` and `rank` are the samples', sorted by row and then rank: a report's place in the order. A turn is the number of its
-    broker's whole reports up to it; turn 0 is what the shard remembers.
+    `row` and `rank` are the samples', sorted by row and then rank: a report's place in the order. A
+    turn is the number of its broker's whole reports up to it; turn 0 is what the shard remembers.
     """
     values = columns.values
     before = values["owner"]
@@ -238,7 +247,8 @@ def _average(
     places: Ints,
     config: FoldConfig,
 ) -> None:
-    """Fold samples into their rows: `rows` are sorted, `places` says where in `samples` the sample of each is.
+    """Fold samples into their rows: `rows` are sorted, `places` says where in `samples` the sample
+    of each is.
 
     A bundle with several samples takes them one after another: wave k holds everybody's k-th.
     """
@@ -273,7 +283,8 @@ def _average(
 
 
 def _counted(columns: Columns, name: str, at: Ints | slice, most: int) -> Floats | np.float64:
-    """Count one sample more, up to the most; the counts as floats, one number when all are full: arithmetic with it is cheaper."""
+    """Count one sample more, up to the most; the counts as floats, one number when all are full:
+    arithmetic with it is cheaper."""
     before = columns.values[name][at]
     if bool((before == most).all()):
         return np.float64(most)
@@ -283,7 +294,8 @@ def _counted(columns: Columns, name: str, at: Ints | slice, most: int) -> Floats
 
 
 def _resample(columns: Columns, silent: NDArray[np.bool_], config: FoldConfig) -> None:
-    """Fold the bundles of brokers without a report in this batch once more, with the figures of their last report."""
+    """Fold the bundles of brokers without a report in this batch once more, with the figures of
+    their last report."""
     values = columns.values
     rows = np.flatnonzero(np.append(silent, False)[values["owner"]] & (values["short_samples"] > 0))
     last = pa.table({field.name: values[field.name][rows] for field in STATS_SCHEMA})

@@ -20,7 +20,8 @@ NO_TIMES: Mapping[int, int] = {}
 
 @dataclass(frozen=True, slots=True)
 class NameOrder:
-    """Where the bundles of several shards stand in the view: all names, sorted, and for each shard the rows of its bundles."""
+    """Where the bundles of several shards stand in the view: all names, sorted, and for each shard
+    the rows of its bundles."""
 
     names: pa.StringArray
     rows: tuple[Ints, ...]
@@ -47,10 +48,12 @@ def view_of(
     order: NameOrder | None = None,
     times: Mapping[int, int] = NO_TIMES,
 ) -> ClusterView:
-    """Put a cluster's shards together: rows sorted by name, broker sums taken over them in that order.
+    """Put a cluster's shards together: rows sorted by name, broker sums taken over them in that
+    order.
 
-    The result doesn't depend on the number or order of the shards. `order`: that of their names, if it is known. `times`: partition →
-    how far it has been read, in append time, where this batch has read anything of it; all others were read to their end before.
+    The result doesn't depend on the number or order of the shards. `order`: that of their names, if
+    it is known. `times`: partition → how far it has been read, in append time, where this batch has
+    read anything of it; all others were read to their end before.
     """
     shards = list(shards)
     brokers = _all_brokers(shards)
@@ -89,7 +92,10 @@ def _clocks(partitions: pa.ChunkedArray, times: Mapping[int, int], now_ms: int) 
 
 
 def _all_brokers(shards: Sequence[Shard]) -> pa.Table:
-    """The brokers of one shard: every shard has seen all that the cluster's brokers sent. If a shard has failed, the latest counts."""
+    """The brokers of one shard: every shard has seen all that the cluster's brokers sent.
+
+    If a shard has failed, the latest counts.
+    """
     first, *others = (shard.brokers for shard in shards)
     if all(brokers.equals(first) for brokers in others):
         return first

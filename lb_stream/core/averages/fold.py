@@ -19,9 +19,10 @@ from lb_stream.core.model.blocks import NO_EVENTS, Batch, Shard, one_array, with
 def fold(shard: Shard, batch: Batch, now_ms: int, config: FoldConfig) -> tuple[Shard, pa.Table]:
     """Fold one micro-batch into a shard.
 
-    Reports count in the order of their append time, partition and offset, one by one; the order of the rows given is irrelevant.
-    Returns the shard after the batch and the events of reports that were refused as old (EVENT_SCHEMA). A table of the shard that the batch
-    doesn't change is returned itself: without reports only signs of life and the passing of time can change anything.
+    Reports count in the order of their append time, partition and offset, one by one; the order of
+    the rows given is irrelevant. Returns the shard after the batch and the events of reports that
+    were refused as old (EVENT_SCHEMA). A table of the shard that the batch doesn't change is
+    returned itself: without reports only signs of life and the passing of time can change anything.
     """
     if not len(batch.reports):
         lives = pc.any(pc.is_in(batch.events["kind"], value_set=pa.array(SIGNS_OF_LIFE))).as_py()
@@ -50,10 +51,11 @@ def _renumber(before: pa.ChunkedArray, after: pa.ChunkedArray) -> NDArray[np.int
 
 
 def _forget(shard: Shard, now_ms: int, config: FoldConfig) -> Shard:
-    """Drop bundles that nobody has named, and brokers that have been silent, for their retention time.
+    """Drop bundles that nobody has named, and brokers that have been silent, for their retention
+    time.
 
-    A broker stays much longer than it takes to declare it dead: that is decided with the whole cluster in sight. With it goes
-    its ownership, from which its bundles' own time begins.
+    A broker stays much longer than it takes to declare it dead: that is decided with the whole
+    cluster in sight. With it goes its ownership, from which its bundles' own time begins.
     """
     silent = now_ms - shard.brokers["seen_ms"].to_numpy() >= config.broker_retention_ms
     if silent.any():

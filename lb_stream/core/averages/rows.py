@@ -12,7 +12,11 @@ from lb_stream.core.model.view import Ints
 
 
 def renumbered(owner: NDArray[np.int32], row_of: Ints) -> NDArray[np.int32]:
-    """Owners by their new rows. `row_of`: old broker row → new one, with -1 at the end, for nobody. The same array when all stay."""
+    """Owners by their new rows.
+
+    `row_of`: old broker row → new one, with -1 at the end, for nobody. The same array when all
+    stay.
+    """
     if bool((row_of[:-1] == np.arange(len(row_of) - 1)).all()):
         return owner
     return row_of.astype(np.int32).take(owner)
@@ -26,10 +30,12 @@ def as_last_time(
     owner: NDArray[np.int32],
     brokers: int,
 ) -> tuple[Ints, Ints] | None:
-    """The rows of all samples' bundles, sorted, and the sample of each, if every report names what its broker owns, in the old order.
+    """The rows of all samples' bundles, sorted, and the sample of each, if every report names what
+    its broker owns, in the old order.
 
-    Nearly every batch is so, and then nobody gains or loses anything; None otherwise. All reports must be whole. `names` and `rank`: of
-    each sample, by rank. Comparing names costs a tenth of hashing them; numbers of bundles are compared before.
+    Nearly every batch is so, and then nobody gains or loses anything; None otherwise. All reports
+    must be whole. `names` and `rank`: of each sample, by rank. Comparing names costs a tenth of
+    hashing them; numbers of bundles are compared before.
     """
     whose = np.add(owner, 1, dtype=np.intp)  # nobody's come first
     samples = np.bincount(rank, minlength=len(broker_of_rank))  # of each report
@@ -55,7 +61,10 @@ def as_last_time(
 
 
 def in_rank_order(samples: pa.Table, rank: Ints) -> tuple[pa.Table, Ints]:
-    """The samples in the order of their accepted reports, and the rank of each sample's report. Not copied when they come in that order."""
+    """The samples in the order of their accepted reports, and the rank of each sample's report.
+
+    Not copied when they come in that order.
+    """
     rank_of = rank.take(samples["report"].to_numpy())
     if not len(rank_of) or (rank_of[0] >= 0 and bool((rank_of[1:] >= rank_of[:-1]).all())):
         return samples, rank_of
@@ -96,10 +105,12 @@ def look_up(
     bundles: pa.Table,
     owner: NDArray[np.int32],
 ) -> tuple[Ints, pa.Array]:
-    """The row of each sample's bundle, and the names not known so far: their rows follow the known ones.
+    """The row of each sample's bundle, and the names not known so far: their rows follow the known
+    ones.
 
-    A broker lists its bundles mostly in the order of its last report. So the bundle that was in this `place` of its owner's
-    report is tried first: comparing names costs a tenth of hashing them. What has another name is looked up among all.
+    A broker lists its bundles mostly in the order of its last report. So the bundle that was in
+    this `place` of its owner's report is tried first: comparing names costs a tenth of hashing
+    them. What has another name is looked up among all.
     """
     known = one_array(bundles["name"])
     nowhere = len(known)

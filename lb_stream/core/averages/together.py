@@ -1,7 +1,9 @@
-"""The fold of many small shards in one pass: it costs little more than that of one shard with as many bundles.
+"""The fold of many small shards in one pass: it costs little more than that of one shard with as
+many bundles.
 
-The shards' rows are laid behind one another as if they were one cluster's. Names are told apart by the shard's number before them,
-partitions by adding to them. No row has anything to do with another shard's, so that each shard has what its own fold would give it.
+The shards' rows are laid behind one another as if they were one cluster's. Names are told apart by
+the shard's number before them, partitions by adding to them. No row has anything to do with another
+shard's, so that each shard has what its own fold would give it.
 """
 
 from __future__ import annotations
@@ -35,8 +37,8 @@ def fold_together(
 ) -> list[Folded]:
     """What `fold` returns for each shard, all of different clusters, and its batch.
 
-    A shard whose batch has no report or sign of life, or a report that is refused, is folded by itself. So are all in the mode `reference`:
-    there one new report counts for its whole cluster.
+    A shard whose batch has no report or sign of life, or a report that is refused, is folded by
+    itself. So are all in the mode `reference`: there one new report counts for its whole cluster.
     """
     found: list[Folded | None] = [None] * len(shards)
     joint = (
@@ -129,7 +131,8 @@ class _Members:
         return found
 
     def _bounds(self, table: pa.Table) -> Ints:
-        """Where the rows of each shard begin in a table that is sorted by name, and its length at the end."""
+        """Where the rows of each shard begin in a table that is sorted by name, and its length at
+        the end."""
         names = one_array(table["name"])
         begins = [
             bisect_left(range(len(names)), _mark(number), key=lambda at: str(names[at]))
@@ -214,7 +217,10 @@ def _with_own_owners(bundles: pa.Table, of_broker: Ints, of_bundle: Ints) -> pa.
 
 
 def _with_own_names(bundles: pa.Table, new: Ints) -> pa.Table:
-    """One shard's bundles with their own names. `new`: rows of those that have appeared, whose kind shows in their names."""
+    """One shard's bundles with their own names.
+
+    `new`: rows of those that have appeared, whose kind shows in their names.
+    """
     names = _unmarked(bundles["name"])
     if len(new):
         system = bundles["system"].to_numpy(zero_copy_only=False)

@@ -1,4 +1,7 @@
-"""Commands whose effect stays: pauses, drained brokers, namespaces, policies. See docs/commands.md "How a command is answered"."""
+"""Commands whose effect stays: pauses, drained brokers, namespaces, policies.
+
+See docs/commands.md "How a command is answered".
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,8 @@ def obey_standing(
 def apply_operator_state(
     view: ClusterView, orders: OperatorState, wanted: bool = True
 ) -> ClusterView:
-    """The view with the orders' policies, and with the bundles of their namespaces that it lacks, if these are wanted."""
+    """The view with the orders' policies, and with the bundles of their namespaces that it lacks,
+    if these are wanted."""
     view = with_bundles(view, missing(view, orders.namespaces)) if wanted else view
     return (
         view
@@ -95,7 +99,8 @@ def forget_ended(desk: CommandResponder, view: ClusterView) -> None:
 
 
 def broker_of(given: str) -> str:
-    """A broker's name as reports have it: a scheme before it, and what follows the port, are left out."""
+    """A broker's name as reports have it: a scheme before it, and what follows the port, are left
+    out."""
     return given.rpartition("://")[2].strip("/")
 
 
@@ -241,17 +246,24 @@ def _pin(
         return
     pins = {**desk.orders.pins, **dict.fromkeys(command.bundles, view.now_ms + command.for_ms)}
     if unknown:
-        text = f"no report names {named(unknown)}: lbctl namespaces bundles TENANT/NAMESPACE shows those that are known"
+        text = (
+            f"no report names {named(unknown)}: lbctl namespaces bundles TENANT/NAMESPACE shows "
+            "those that are known"
+        )
         desk.answer(received, "refused", text, "unknown_bundle")
     elif len(pins) > MOST_PINS:
-        text = f"{len(desk.orders.pins)} bundles are pinned, {MOST_PINS} at most: exclude a namespace (shedding_excluded_namespaces)"
+        text = (
+            f"{len(desk.orders.pins)} bundles are pinned, {MOST_PINS} at most: exclude a "
+            "namespace (shedding_excluded_namespaces)"
+        )
         desk.answer(received, "refused", text, "too_many_pins")
     else:
         desk.change(pins=dict(sorted(pins.items())))
         desk.answer(
             received,
             "done",
-            f"balancing leaves where they are for {command.for_ms / 60_000:g} min: {named(command.bundles)}",
+            f"balancing leaves where they are for {command.for_ms / 60_000:g} min: "
+            f"{named(command.bundles)}",
         )
 
 
@@ -273,7 +285,10 @@ def _declare_dead(
             "unknown_broker",
         )
     elif not names or broker not in (None, *names):
-        text = f"{broker or 'every broker'} has been heard lately; silent for too long are {named(names)}: drain a broker that speaks"
+        text = (
+            f"{broker or 'every broker'} has been heard lately; silent for too long are "
+            f"{named(names)}: drain a broker that speaks"
+        )
         desk.answer(received, "refused", text, "speaks")
     else:
         desk.declared |= frozenset(names if broker is None else [broker])
@@ -285,9 +300,12 @@ def _declare_dead(
 
 
 def _forget(
-    desk: CommandResponder, received: Received, command: ForgetCluster, view: ClusterView,
+    desk: CommandResponder,
+    received: Received,
+    command: ForgetCluster,
+    view: ClusterView,
     config: ClusterConfig,
-) -> None:  # fmt: skip
+) -> None:
     """Answer it; the job forgets the cluster in its next batch, by this answer in the log."""
     speaks = ~(silent(view, config.balancer) | view.brokers.left)
     names = [name for name, heard in zip(view.brokers.names, speaks.tolist(), strict=True) if heard]
@@ -403,7 +421,10 @@ def _import(
         ),
     )
     bundles = sum(len(namespace.boundaries) - 1 for namespace in content.namespaces)
-    text = f"{len(content.namespaces)} namespaces with {bundles} bundles, {len(isolation)} isolation policies, "
+    text = (
+        f"{len(content.namespaces)} namespaces with {bundles} bundles, {len(isolation)} "
+        "isolation policies, "
+    )
     text += f"{len(content.failure_domains)} brokers in failure domains"
     text += _describe_matches(desk, view, config, isolation, content.failure_domains)
     desk.answer(received, "done", text)
@@ -439,7 +460,10 @@ def _set_policies(
         ),
     )
     after = desk.orders
-    text = f"in force: isolation policies {named(after.isolation)}; {len(after.anti_affinity)} namespaces in anti-affinity groups"
+    text = (
+        f"in force: isolation policies {named(after.isolation)}; {len(after.anti_affinity)} "
+        "namespaces in anti-affinity groups"
+    )
     note = (
         ""
         if not after.failure_domains or config.balancer.failure_domains_enabled

@@ -1,4 +1,5 @@
-"""What has become of commands whose decisions take time: their second answer, and what was learned for the orders."""
+"""What has become of commands whose decisions take time: their second answer, and what was learned
+for the orders."""
 
 from __future__ import annotations
 
@@ -157,7 +158,8 @@ def _rows(view: ClusterView, bundles: Sequence[str]) -> dict[str, int]:
 
 
 def _elsewhere(view: ClusterView, waiting: Waiting) -> tuple[str, ...]:
-    """What is to be said of bundles that are not where an operator wanted them, though all decisions have come about."""
+    """What is to be said of bundles that are not where an operator wanted them, though all
+    decisions have come about."""
     wanted = destination_of(waiting)
     if wanted is None:
         return ()

@@ -1,6 +1,8 @@
-"""The proposals of a round: those that wait for an operator's approval, and what has become of others.
+"""The proposals of a round: those that wait for an operator's approval, and what has become of
+others.
 
-Those that wait are part of the cluster's memory. What becomes of each is told once, in the log of the round in which it does.
+Those that wait are part of the cluster's memory. What becomes of each is told once, in the log of
+the round in which it does.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ withdrawn: nothing waits for approval in the cluster any more. All but `waiting`
 
 @dataclass(frozen=True, slots=True)
 class ProposalNews:
-    """What has become of a proposal: who did it, why, until when a rejection holds, and the decision that an approval has led to."""
+    """What has become of a proposal: who did it, why, until when a rejection holds, and the
+    decision that an approval has led to."""
 
     proposal: Proposal
     state: State
@@ -41,7 +44,8 @@ class ProposalNews:
 
 @dataclass(slots=True)
 class ProposalBook:
-    """A cluster's proposals in one round: those that wait, in the order in which they came, and what is to be told of them."""
+    """A cluster's proposals in one round: those that wait, in the order in which they came, and
+    what is to be told of them."""
 
     waiting: list[Proposal] = field(default_factory=list)
     news: list[ProposalNews] = field(default_factory=list)
@@ -63,7 +67,10 @@ class ProposalBook:
         why: str = "",
         until_ms: int | None = None,
     ) -> list[Proposal]:
-        """Tell what has become of a proposal and of those that belong to it; they wait no more. Returns all of them."""
+        """Tell what has become of a proposal and of those that belong to it; they wait no more.
+
+        Returns all of them.
+        """
         ended = self.take(proposal)
         self.news += [ProposalNews(other, state, by, why, until_ms) for other in ended]
         return ended

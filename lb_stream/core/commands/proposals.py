@@ -1,4 +1,5 @@
-"""What ends a proposal without a decision: an operator's rejection, its time, and a cluster in which it can't be carried out any more."""
+"""What ends a proposal without a decision: an operator's rejection, its time, and a cluster in
+which it can't be carried out any more."""
 
 from __future__ import annotations
 
@@ -18,7 +19,10 @@ def reject(
     view: ClusterView,
     config: ClusterConfig,
 ) -> None:
-    """End proposals and remember that; or change for how long an earlier rejection holds. A rejection that is over can be ended, too."""
+    """End proposals and remember that; or change for how long an earlier rejection holds.
+
+    A rejection that is over can be ended, too.
+    """
     earlier = {rejection.proposal_id: rejection for rejection in desk.orders.rejections}
     found = {name: desk.book.find(name) for name in dict.fromkeys(command.proposals)}
     unknown = [name for name, one in found.items() if one is None and name not in earlier]
@@ -85,15 +89,21 @@ def reject(
 def unknown_proposals(names: list[str]) -> str:
     """What is said of ids under which nothing waits."""
     verb = "waits" if len(names) == 1 else "wait"
-    return f"no proposal {named(names)} {verb}: lbctl proposals shows those that do, with --last what has become of others"
+    return (
+        f"no proposal {named(names)} {verb}: lbctl proposals shows those that do, with --last "
+        "what has become of others"
+    )
 
 
 def end_proposals(
     book: ProposalBook, view: ClusterView, config: ClusterConfig, orders: OperatorState
 ) -> None:
-    """End the proposals whose time is over, and those that can't come about any more. `view`: as reported, with the dead marked.
+    """End the proposals whose time is over, and those that can't come about any more.
 
-    Of brokers that nobody has heard yet (the job has lost its averages, or taken the cluster over) nothing is known: those wait.
+    `view`: as reported, with the dead marked.
+
+    Of brokers that nobody has heard yet (the job has lost its averages, or taken the cluster over)
+    nothing is known: those wait.
     """
     if not book.waiting:
         return

@@ -1,7 +1,8 @@
 """Operators' commands in a round: each is answered, once, with what happened or why not.
 
-Settings come first (`settings`), then what stays in force (`persistent_commands`): both count for the whole round, wherever in the
-batch the command stood. Unloads and splits follow, one after another (`core.round.operator_moves`).
+Settings come first (`settings`), then what stays in force (`persistent_commands`): both count for
+the whole round, wherever in the batch the command stood. Unloads and splits follow, one after
+another (`core.round.operator_moves`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from lb_stream.core.model.refusals import Refusal
 WINDOW_MS = 300_000
 """How far the time at which a command was sent may be from the one at which Kafka took it."""
 REMEMBERED_MS = 2 * WINDOW_MS
-"""How long an answer is remembered: a command that comes again later says by its `sent_ms` that it is an old one."""
+"""How long an answer is remembered: a command that comes again later says by its `sent_ms` that it
+is an old one."""
 MOST_REMEMBERED = 1_000
 LONGEST_TEXT = 10_000
 """Characters of an answer, and of the arguments that are told with it."""
@@ -50,7 +52,10 @@ class BundleAnswer:
 
 @dataclass(frozen=True)
 class Received:
-    """A command as it was read. `record`: its fields; `rejected`: field, value and what was expected, where it could not be read.
+    """A command as it was read.
+
+    `record`: its fields; `rejected`: field, value and what was expected, where it could not be
+    read.
 
     What follows from these is found out once, at the first question.
     """
@@ -106,7 +111,10 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class CommandAnswer:
-    """What a round says to a command. `repeated`: it was said before, the command has come twice."""
+    """What a round says to a command.
+
+    `repeated`: it was said before, the command has come twice.
+    """
 
     id: str
     kind: str
@@ -148,7 +156,10 @@ class CommandResponder:
     )  # id → what is remembered beside the answer
 
     def new(self, commands: Iterable[Received]) -> Iterable[Received]:
-        """Those that are to be done, one after another. Answered at once: those that have come before, are too old, or can't be read."""
+        """Those that are to be done, one after another.
+
+        Answered at once: those that have come before, are too old, or can't be read.
+        """
         for received in commands:
             head = received.head
             if (before := self._remembered(head["id"])) is not None:
@@ -173,7 +184,10 @@ class CommandResponder:
     def _again(self, received: Received, before: Mapping[str, Any]) -> None:
         """Answer a command whose id has been seen: as before, if it says the same."""
         if before.get("digest") not in (None, "", received.digest):
-            text = f"the id {before['id']} belongs to another command, which was {before['outcome']}: give each command an id of its own"
+            text = (
+                f"the id {before['id']} belongs to another command, which was "
+                f"{before['outcome']}: give each command an id of its own"
+            )
             self.answers.append(
                 CommandAnswer(**received.head, outcome="refused", text=text, rule="id_used")
             )
@@ -186,14 +200,20 @@ class CommandResponder:
         )
 
     def _untimely(self, received: Received) -> str | None:
-        """Why a command is none of now, if so. Both times are in records: a replay finds the same."""
+        """Why a command is none of now, if so.
+
+        Both times are in records: a replay finds the same.
+        """
         ahead = received.sent_ms - received.at_ms
         if abs(ahead) > WINDOW_MS:
             way = "after" if ahead > 0 else "before"
             most = f"{WINDOW_MS // 1_000} s at most: send it anew, or set the sender's clock"
             return f"sent {abs(ahead) // 1_000} s {way} Kafka took it, {most}"
         if received.sent_ms <= self.orders.forgotten_ms and received.sent_ms < received.at_ms:
-            return f"sent before others of which more than {MOST_REMEMBERED} came meanwhile: whether it was done is not known; send it anew"
+            return (
+                f"sent before others of which more than {MOST_REMEMBERED} came meanwhile: "
+                "whether it was done is not known; send it anew"
+            )
         return None
 
     def answer(

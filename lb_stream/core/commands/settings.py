@@ -1,4 +1,5 @@
-"""Commands that change settings: they lie over the job's own, and count in the very round that takes them."""
+"""Commands that change settings: they lie over the job's own, and count in the very round that
+takes them."""
 
 from __future__ import annotations
 
@@ -34,10 +35,13 @@ def take_settings(
     config: ClusterConfig,
     balances: Mapping[str, Sequence[str]],
 ) -> tuple[ClusterConfig, tuple[Received, ...]]:
-    """Do the commands that are about settings. Returns the settings in force and the other commands, which are still to be done.
+    """Do the commands that are about settings.
+
+    Returns the settings in force and the other commands, which are still to be done.
 
     `config`: the job's own settings; `balances`: brokers whose own cluster balances by itself.
-    Raises SettingError when the job's own and what was commanded before don't go together and no command mends it.
+    Raises SettingError when the job's own and what was commanded before don't go together and no
+    command mends it.
     """
     rest = []
     for received in commands:
@@ -52,7 +56,8 @@ def take_settings(
 
 
 def config_before(memory: Memory, config: ClusterConfig) -> ClusterConfig:
-    """What is in force before a round's commands; the job's own settings where what was commanded doesn't go with them any more."""
+    """What is in force before a round's commands; the job's own settings where what was commanded
+    doesn't go with them any more."""
     try:
         return _over(config, memory.orders.settings)
     except SettingError:
@@ -64,7 +69,11 @@ def _over(config: ClusterConfig, commanded: Mapping[str, Any]) -> ClusterConfig:
 
 
 def config_of(given: Mapping[str, Any]) -> ClusterConfig:
-    """Settings checked. Of a thousand clusters most have the same, and the same as in the round before: they are checked once."""
+    """Settings checked.
+
+    Of a thousand clusters most have the same, and the same as in the round before: they are checked
+    once.
+    """
     return _config_of(canonical_json(given))
 
 
@@ -79,12 +88,14 @@ def in_force(given: Mapping[str, Any], commanded: Mapping[str, Any]) -> dict[str
 
 
 def without_approval(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings under our names with which nothing waits for approval: for whoever only asks what would be decided."""
+    """Settings under our names with which nothing waits for approval: for whoever only asks what
+    would be decided."""
     return {**values, "mode": "act"} if values.get("mode") == "approve" else dict(values)
 
 
 def dynamic_keys() -> dict[str, str]:
-    """Every setting that a command may change: Pulsar's name where it has one, else ours → what it means."""
+    """Every setting that a command may change: Pulsar's name where it has one, else ours → what it
+    means."""
     found = {}
     for model in all_models():
         for name, field in model.model_fields.items():
@@ -103,7 +114,10 @@ def _beside(balances: Mapping[str, Sequence[str]]) -> str:
     if not balances:
         return ""
     keys = sorted({key for balance in balances.values() for key in balance})
-    return f"; but the cluster also balances by itself ({', '.join(keys)} on at {named(balances)}): agents refuse to act until that is off"
+    return (
+        f"; but the cluster also balances by itself ({', '.join(keys)} on at "
+        f"{named(balances)}): agents refuse to act until that is off"
+    )
 
 
 def _take(
@@ -154,7 +168,10 @@ def _stops(values: Mapping[str, Any]) -> bool:
 def _dry_run(
     settings: dict[str, Any], on: bool, given: Mapping[str, Any]
 ) -> tuple[dict[str, Any], str]:
-    """The settings with a dry run begun or ended. A commanded need for approval is kept meanwhile: the end of a dry run doesn't lift it."""
+    """The settings with a dry run begun or ended.
+
+    A commanded need for approval is kept meanwhile: the end of a dry run doesn't lift it.
+    """
     kept = {"mode": "approve"} if settings.get("mode") == "approve" else {}
     after = _set(
         settings, kept | ({DRY_RUN: True} if on else {} if kept else {DRY_RUN: False}), given
@@ -170,7 +187,10 @@ def _dry_run(
 def _set(
     settings: dict[str, Any], values: Mapping[str, Any], given: Mapping[str, Any]
 ) -> tuple[dict[str, Any], str]:
-    """The settings with all the values, and what is said to that. Raises SettingError for one that can't be."""
+    """The settings with all the values, and what is said to that.
+
+    Raises SettingError for one that can't be.
+    """
     before = cluster_config_or_none(in_force(given, settings))
     ours = [_checked(name, value) for name, value in values.items()]
     after = _without(settings, ours) | dict(values)

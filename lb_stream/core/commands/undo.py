@@ -1,4 +1,5 @@
-"""What takes back what an operator's command has laid down: commands that lay down what was in force before it."""
+"""What takes back what an operator's command has laid down: commands that lay down what was in
+force before it."""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ class CannotUndo(Exception):
 def taken_back_by(
     kind: str, arguments: Mapping[str, Any], before: OperatorState, now_ms: int
 ) -> list[Order]:
-    """The commands that take one back, none if it has changed nothing. `before`: what was in force when it came. Raises CannotUndo.
+    """The commands that take one back, none if it has changed nothing.
+
+    `before`: what was in force when it came. Raises CannotUndo.
 
     Moves that it made are not among them.
     """
@@ -299,7 +302,8 @@ def _pins(arguments: Mapping[str, Any], before: OperatorState, now_ms: int) -> l
 
 
 def _rejections(arguments: Mapping[str, Any], before: OperatorState, now_ms: int) -> list[Order]:
-    """What was rejected may be proposed again, or not before the time that somebody had said earlier."""
+    """What was rejected may be proposed again, or not before the time that somebody had said
+    earlier."""
     left_ms = defaultdict[tuple[int, str], list[str]](list)
     had = {rejection.proposal_id: rejection for rejection in before.rejections}
     for name in arguments["proposals"]:
@@ -324,16 +328,20 @@ _BY_KIND: dict[str, Callable[[Mapping[str, Any], OperatorState, int], list[Order
     "set-policies": _policies,
     "pin-bundles": _pins,
     "reject-proposals": _rejections,
-    "unload": lambda arguments, before, now_ms: [],  # it lays nothing down: its moves are taken back
+    # it lays nothing down: its moves are taken back
+    "unload": lambda arguments, before, now_ms: [],
     "approve-proposals": lambda arguments, before, now_ms: [],  # the same
 }
 _INSTEAD = {
-    "split": "a split isn't taken back: lbctl namespaces merge makes one bundle of two, where agents can",
+    "split": "a split isn't taken back: lbctl namespaces merge makes one bundle of two, where "
+    "agents can",
     "merge": "a merge isn't taken back: lbctl namespaces split cuts a bundle",
     "create-namespace": "a namespace stays: lbctl namespaces delete removes it if it has no topics",
-    "delete-namespace": "a namespace isn't brought back: lbctl namespaces create makes one of its name",
+    "delete-namespace": "a namespace isn't brought back: lbctl namespaces create makes one of its "
+    "name",
     "import-namespaces": "an import isn't taken back: import what was there before",
-    "declare-dead": "bundles of brokers that were declared dead have other owners: balancing fills a broker that comes back",
+    "declare-dead": "bundles of brokers that were declared dead have other owners: balancing fills "
+    "a broker that comes back",
     "forget-cluster": "what was forgotten is not brought back: a cluster that reports begins anew",
     "assign": "a bundle that was given an owner had none before",
 }

@@ -1,6 +1,8 @@
-"""What needs nobody's approval: rules by what a decision is, why it is made, how much it moves, the hour, and a budget.
+"""What needs nobody's approval: rules by what a decision is, why it is made, how much it moves, the
+hour, and a budget.
 
-As text: words name=value. Time is the round's, time zones are those of the pinned tzdata, as for disruption windows.
+As text: words name=value. Time is the round's, time zones are those of the pinned tzdata, as for
+disruption windows.
 """
 
 from __future__ import annotations
@@ -15,7 +17,10 @@ from lb_stream.contracts.decisions import DecisionKind
 from lb_stream.contracts.keys import SettingError
 from lb_stream.core.config.windows import zone_of
 
-EXPECTED = "words of kind, reason, max_mb, hours, zone and per_hour, as in 'kind=move reason=overloaded max_mb=5 hours=8-18 per_hour=20'"
+EXPECTED = (
+    "words of kind, reason, max_mb, hours, zone and per_hour, as in 'kind=move "
+    "reason=overloaded max_mb=5 hours=8-18 per_hour=20'"
+)
 KINDS: dict[str, tuple[DecisionKind, ...]] = {"move": ("unload", "transfer"), "split": ("split",)}
 MB = 1e6
 MOST_RULES = 50
@@ -39,7 +44,10 @@ class AutoApproval:
     def allows(
         self, kind: DecisionKind, reasons: Iterable[str], bytes_per_s: float, now_ms: int
     ) -> bool:
-        """Whether it approves such a decision now, its budget apart. `reasons`: all words that say why it is made."""
+        """Whether it approves such a decision now, its budget apart.
+
+        `reasons`: all words that say why it is made.
+        """
         if self.kinds and kind not in self.kinds:
             return False
         if self.reasons and not {reason.lower() for reason in reasons} & set(self.reasons):

@@ -28,7 +28,9 @@ from lb_stream.core.splitting import Algorithms, SplittingConfig, split_algorith
 
 @dataclass(frozen=True, slots=True)
 class ClusterConfig:
-    """What one cluster's rounds run with. `warnings` tells what of the settings was replaced by something that works.
+    """What one cluster's rounds run with.
+
+    `warnings` tells what of the settings was replaced by something that works.
 
     `given`: the settings as they were given; commands lay others over them.
     """
@@ -71,13 +73,15 @@ REGISTRIES: tuple[Registry[Any], ...] = (
 
 
 def all_models() -> tuple[type[KeyModel], ...]:
-    """Every group of settings: the balancer's, each strategy's, the reporting agent's, and what is understood and not read."""
+    """Every group of settings: the balancer's, each strategy's, the reporting agent's, and what is
+    understood and not read."""
     strategies = (registry[name].config for registry in REGISTRIES for name in registry.names)
     return (BalancerConfig, SplittingConfig, *strategies, ReportConfig, UnreadKeys)
 
 
 def known_keys() -> dict[str, tuple[str, int]]:
-    """Every accepted name, ours and Pulsar's → (our name, factor from the value given under that name)."""
+    """Every accepted name, ours and Pulsar's → (our name, factor from the value given under that
+    name)."""
     return names_in(all_models())
 
 
@@ -106,11 +110,13 @@ def _nearest(name: str, known: Mapping[str, object]) -> list[str]:
 
 
 def cluster_config(values: Mapping[str, Any], *, dynamic: bool = False) -> ClusterConfig:
-    """Check one cluster's settings, given under our names or Pulsar's, later ones over the profile and the defaults.
+    """Check one cluster's settings, given under our names or Pulsar's, later ones over the profile
+    and the defaults.
 
-    A load manager or strategy that isn't there, named in Pulsar's words, gives the manager that Pulsar would fall back to, and a
-    warning (`core.config.managers` says when). `dynamic`: a command changes the settings of a running cluster.
-    Raises SettingError, naming the key, the value and what was expected.
+    A load manager or strategy that isn't there, named in Pulsar's words, gives the manager that
+    Pulsar would fall back to, and a warning (`core.config.managers` says when). `dynamic`: a
+    command changes the settings of a running cluster. Raises SettingError, naming the key, the
+    value and what was expected.
     """
     given = canonical(values)
     profile = given.get("profile", BalancerConfig.model_fields["profile"].default)
@@ -160,7 +166,8 @@ def _namespaces(given: Mapping[str, Any]) -> dict[str, NamespaceConfig]:
 
 
 def _placement(balancer: BalancerConfig) -> tuple[Strategy[Placement], tuple[str, ...]]:
-    """The strategy that the cluster's load manager uses, and what is said when it stands in for one that nobody knows."""
+    """The strategy that the cluster's load manager uses, and what is said when it stands in for one
+    that nobody knows."""
     match balancer.load_manager:
         case "extensible":
             return extensible_placement["LeastResourceUsageWithWeight"], ()
@@ -171,7 +178,8 @@ def _placement(balancer: BalancerConfig) -> tuple[Strategy[Placement], tuple[str
             except UnknownStrategyError as error:
                 other = simple_placement["weightedRandomSelection"]
                 return other, (
-                    f"simple_placement_strategy = {name!r}: expected {error.expected}; {other.name} is used instead",
+                    f"simple_placement_strategy = {name!r}: expected {error.expected}; "
+                    f"{other.name} is used instead",
                 )
         case _:
             return placement[balancer.placement_strategy], ()

@@ -1,6 +1,9 @@
-"""Who reads a setting: which strategies, and under which other settings. What a cluster's settings leave unread changes nothing there.
+"""Who reads a setting: which strategies, and under which other settings.
 
-A strategy reads the keys of its own model. The balancer's and splitting's keys are read in every cluster, but for those of `CONDITIONS`.
+What a cluster's settings leave unread changes nothing there.
+
+A strategy reads the keys of its own model. The balancer's and splitting's keys are read in every
+cluster, but for those of `CONDITIONS`.
 """
 
 from __future__ import annotations
@@ -27,7 +30,8 @@ BALANCER = "the balancer"
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """`who` reads a key: said of the key whatever the settings, and whether it holds under given ones."""
+    """`who` reads a key: said of the key whatever the settings, and whether it holds under given
+    ones."""
 
     who: str
     holds: Callable[[ClusterConfig], bool]
@@ -44,7 +48,8 @@ _SHEDDING = Condition(
     "every cluster with shedding_enabled", lambda config: config.balancer.shedding_enabled
 )
 _SPLITS = Condition(
-    "every cluster with split_enabled, and the simple manager without (it tells of what it doesn't split)",
+    "every cluster with split_enabled, and the simple manager without (it tells of what it doesn't "
+    "split)",
     lambda config: config.splitting.split_enabled or config.balancer.load_manager == "simple",
 )
 _MERGES = Condition(
@@ -68,7 +73,8 @@ _LOOK = Condition(
 
 
 def _agents(*algorithms: str) -> Condition:
-    """Only agents of the extensible manager look for boundaries among topics here; elsewhere the brokers do that themselves."""
+    """Only agents of the extensible manager look for boundaries among topics here; elsewhere the
+    brokers do that themselves."""
     return Condition(
         f"agents under the extensible manager, for {' and '.join(algorithms)}",
         lambda config: _LOOK.holds(config) and config.split_algorithms.named().name in algorithms,
@@ -132,7 +138,8 @@ CONDITIONS = {
 
 
 def strategies_reading(name: str) -> tuple[str, ...]:
-    """The shedders, placements and (plugged-in) split algorithms whose own settings hold the key, by name."""
+    """The shedders, placements and (plugged-in) split algorithms whose own settings hold the key,
+    by name."""
     found: dict[str, None] = {}
     for registry in REGISTRIES:
         for one in registry.names:
@@ -143,7 +150,10 @@ def strategies_reading(name: str) -> tuple[str, ...]:
 
 
 def key_usage(name: str) -> tuple[str, ...]:
-    """Everybody who reads the key under some settings. Raises KeyError for a key that nobody knows."""
+    """Everybody who reads the key under some settings.
+
+    Raises KeyError for a key that nobody knows.
+    """
     found: list[str] = []
     if any(name in model.model_fields for model in (BalancerConfig, SplittingConfig)):
         condition = CONDITIONS.get(name)
@@ -159,7 +169,10 @@ def key_usage(name: str) -> tuple[str, ...]:
 
 
 def reading(name: str, config: ClusterConfig) -> tuple[str, ...]:
-    """Who reads the key in a cluster with these settings. Empty: nobody does, and another value would change nothing there."""
+    """Who reads the key in a cluster with these settings.
+
+    Empty: nobody does, and another value would change nothing there.
+    """
     found: list[str] = []
     if any(name in model.model_fields for model in (BalancerConfig, SplittingConfig)):
         condition = CONDITIONS.get(name)
@@ -184,5 +197,8 @@ def why_unread(name: str, config: ClusterConfig) -> str:
     if name in WHY:
         return WHY[name]
     balancer = config.balancer
-    here = f"the {balancer.load_manager} manager with {config.shedder.name} and {config.placement.name}"
+    here = (
+        f"the {balancer.load_manager} manager with {config.shedder.name} and "
+        f"{config.placement.name}"
+    )
     return f"it is for {' and '.join(key_usage(name))}; here is {here}"

@@ -1,8 +1,11 @@
-"""Which load manager a cluster's settings come to, and which shedder it runs. See docs/strategies.md "Load managers".
+"""Which load manager a cluster's settings come to, and which shedder it runs.
 
-Pulsar answers a mistake in these settings with another manager: a class that isn't there, or strategies that don't go together,
-make it SimpleLoadManager. This module does the same for what is said in Pulsar's way: a name written as a class name (with dots), or given
-under Pulsar's key. What is said in ours, a simple name under our key, is refused with the names there are. Either way
+See docs/strategies.md "Load managers".
+
+Pulsar answers a mistake in these settings with another manager: a class that isn't there, or
+strategies that don't go together, make it SimpleLoadManager. This module does the same for what is
+said in Pulsar's way: a name written as a class name (with dots), or given under Pulsar's key. What
+is said in ours, a simple name under our key, is refused with the names there are. Either way
 nothing happens silently: what was replaced is told in `warnings`.
 """
 
@@ -53,7 +56,10 @@ class Resolved:
 
 
 def in_pulsars_words(key: str, value: Any) -> Any:
-    """The value of one of Pulsar's keys. A name that stands for nothing here is marked as a class name, by a dot before it."""
+    """The value of one of Pulsar's keys.
+
+    A name that stands for nothing here is marked as a class name, by a dot before it.
+    """
     if key not in CLASS_KEYS or not isinstance(value, str) or "." in value:
         return value
     ours = CLASS_KEYS[key]
@@ -66,9 +72,12 @@ def in_pulsars_words(key: str, value: Any) -> Any:
 
 
 def resolve(given: Mapping[str, Any], dynamic: bool = False) -> Resolved:
-    """The manager and shedder of one cluster's settings (under our names). `dynamic`: a command gives them while a manager runs.
+    """The manager and shedder of one cluster's settings (under our names).
 
-    Raises SettingError for what is wrong in our own words, and for a manager or a shedder that a command names wrongly.
+    `dynamic`: a command gives them while a manager runs.
+
+    Raises SettingError for what is wrong in our own words, and for a manager or a shedder that a
+    command names wrongly.
     """
     manager, warnings = _manager(given, dynamic)
     names = {key: given.get(key, default) for key, default in DEFAULTS.items()}
@@ -86,7 +95,8 @@ def resolve(given: Mapping[str, Any], dynamic: bool = False) -> Resolved:
     if isinstance(chosen, Strategy) and manager == "modular":
         if chosen.name == BOTH and isinstance(place, Strategy) and place.name != BOTH:
             warnings.append(
-                f"shedding_strategy = {BOTH!r} without placement_strategy = {BOTH!r}: bundles go where {place.name} says"
+                f"shedding_strategy = {BOTH!r} without placement_strategy = {BOTH!r}: bundles go "
+                f"where {place.name} says"
             )
         return Resolved(manager, chosen, tuple(warnings))
     if (
@@ -98,7 +108,8 @@ def resolve(given: Mapping[str, Any], dynamic: bool = False) -> Resolved:
     own = shedder[OWN_SHEDDER[manager]]
     if "shedding_strategy" in given and chosen is not own and not warnings:
         warnings.append(
-            f"shedding_strategy = {_shown(names['shedding_strategy'])!r} is none of the {manager} manager's; {own.name} runs instead"
+            f"shedding_strategy = {_shown(names['shedding_strategy'])!r} is none of the {manager} "
+            f"manager's; {own.name} runs instead"
         )
     return Resolved(manager, own, tuple(warnings))
 
@@ -135,7 +146,10 @@ def _find(key: str, name: Any) -> Strategy[Any] | UnknownStrategyError:
 def _trouble(
     names: Mapping[str, str], found: Mapping[str, Strategy[Any] | UnknownStrategyError]
 ) -> SettingError | None:
-    """Why Pulsar could not build its modular manager, if so. Raises SettingError when that is said in our words."""
+    """Why Pulsar could not build its modular manager, if so.
+
+    Raises SettingError when that is said in our words.
+    """
     for key, strategy in found.items():
         if isinstance(strategy, UnknownStrategyError):
             return SettingError(key, _shown(names[key]), strategy.expected)

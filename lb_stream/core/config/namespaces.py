@@ -1,4 +1,5 @@
-"""Settings of namespaces: each key is a key of its cluster's, `namespace.TENANT/NAMESPACE.KEY`, so that it lies over others as these do."""
+"""Settings of namespaces: each key is a key of its cluster's, `namespace.TENANT/NAMESPACE.KEY`, so
+that it lies over others as these do."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ def namespace_key(name: str, value: Any) -> tuple[str, str]:
         raise SettingError(
             name,
             value,
-            f"{PREFIX}TENANT/NAMESPACE.KEY with one of the keys {', '.join(NamespaceConfig.model_fields)}",
+            f"{PREFIX}TENANT/NAMESPACE.KEY with one of the keys "
+            f"{', '.join(NamespaceConfig.model_fields)}",
         )
     if not _NAMESPACE.fullmatch(namespace) or len(namespace) > LONGEST_NAMESPACE:
         raise SettingError(

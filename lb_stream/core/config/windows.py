@@ -1,6 +1,8 @@
-"""When balancing may move bundles: disruption windows, by cron expressions with a length and a time zone, and freezes.
+"""When balancing may move bundles: disruption windows, by cron expressions with a length and a time
+zone, and freezes.
 
-Time is the round's. Time zones are those of the pinned package tzdata, whatever the machine has: a replay finds the same.
+Time is the round's. Time zones are those of the pinned package tzdata, whatever the machine has: a
+replay finds the same.
 """
 
 from __future__ import annotations
@@ -23,7 +25,10 @@ MINUTE_MS = 60_000
 _LENGTH = re.compile(r"(?:(\d{1,4})h)?(?:(\d{1,5})min)?")
 _ZONE = re.compile(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*")
 _WINDOW = "five fields of cron, a length and a time zone, as in '0 22 * * Mon-Fri 7h Europe/Berlin'"
-_FREEZE = "begin, end, a time zone and why, as in '2026-12-20 2027-01-02T06:00 Europe/Berlin end of the year'"
+_FREEZE = (
+    "begin, end, a time zone and why, as in '2026-12-20 2027-01-02T06:00 Europe/Berlin end "
+    "of the year'"
+)
 
 
 class Limited(Protocol):
@@ -107,7 +112,10 @@ def closed(limits: Limited, now_ms: int) -> Closed | None:
 
 
 def check_windows(limits: Limited, prefix: str = "") -> None:
-    """Raise SettingError for a window or a freeze that can't be. `prefix`: of the settings' keys."""
+    """Raise SettingError for a window or a freeze that can't be.
+
+    `prefix`: of the settings' keys.
+    """
     check_window_texts(f"{prefix}disruption_windows", limits.disruption_windows)
     _check(f"{prefix}freezes", limits.freezes, freeze_of, _FREEZE)
 

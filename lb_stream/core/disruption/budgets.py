@@ -1,7 +1,9 @@
-"""Budgets: the most moves of a namespace's bundles in any hour, counted so that late acknowledgements break none.
+"""Budgets: the most moves of a namespace's bundles in any hour, counted so that late
+acknowledgements break none.
 
-A move counts from its decision on, until an hour after the last moment at which its bundle can have left: the round that saw it gone, or
-the decision's expiry if that came first. The count is part of a cluster's memory, so that a restart changes nothing.
+A move counts from its decision on, until an hour after the last moment at which its bundle can have
+left: the round that saw it gone, or the decision's expiry if that came first. The count is part of
+a cluster's memory, so that a restart changes nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ Spent = Mapping[str, tuple[tuple[int, int], ...]]
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """One namespace's budget, and until when each of the moves that count in it does so (ms, ascending)."""
+    """One namespace's budget, and until when each of the moves that count in it does so (ms,
+    ascending)."""
 
     namespace: str
     most: int
@@ -65,7 +68,10 @@ def budgets(
     decisions: Iterable[Decision],
     now_ms: int,
 ) -> dict[str, Budget]:
-    """Namespace → its budget, of those that have one. `decisions`: those of this round, which count already."""
+    """Namespace → its budget, of those that have one.
+
+    `decisions`: those of this round, which count already.
+    """
     most = {
         name: own.moves_per_hour
         for name, own in namespaces.items()
@@ -89,7 +95,8 @@ def budgets(
 def counting(
     decisions: Iterable[Decision], limited: Collection[str], memory: Memory
 ) -> list[Decision]:
-    """The decisions that count in a budget: moves out of brokers that aren't being drained, of namespaces that have one."""
+    """The decisions that count in a budget: moves out of brokers that aren't being drained, of
+    namespaces that have one."""
     return [
         decision
         for decision in decisions
@@ -108,10 +115,12 @@ def limited_namespaces(namespaces: Mapping[str, NamespaceConfig]) -> frozenset[s
 def spent_after(
     memory: Memory, settled: Settled, limited: Collection[str], now_ms: int
 ) -> tuple[Spent, tuple[str, ...]]:
-    """`spent` and `spending` once these decisions have ended. A refused one costs nothing; one that may have been obeyed counts.
+    """`spent` and `spending` once these decisions have ended.
 
-    A move out of a drained broker counts if the drain ended before it did. A namespace without a budget is remembered until its moves
-    count no more.
+    A refused one costs nothing; one that may have been obeyed counts.
+
+    A move out of a drained broker counts if the drain ended before it did. A namespace without a
+    budget is remembered until its moves count no more.
     """
     spending, ended = set(memory.spending), Counter[tuple[str, int]]()
     for pending, outcome in settled.ended:
@@ -139,5 +148,6 @@ def spent_after(
 
 
 def _until(gone_ms: int) -> int:
-    """Until when a move counts whose bundle had left by then: in whole seconds, so that an hour has few of them."""
+    """Until when a move counts whose bundle had left by then: in whole seconds, so that an hour has
+    few of them."""
     return -(-gone_ms // SECOND_MS) * SECOND_MS + HOUR_MS

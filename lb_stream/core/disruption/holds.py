@@ -1,4 +1,5 @@
-"""What keeps bundles from being moved by balancing in one round: for strategies as columns, for the tables as refusals."""
+"""What keeps bundles from being moved by balancing in one round: for strategies as columns, for the
+tables as refusals."""
 
 from __future__ import annotations
 
@@ -45,7 +46,10 @@ class Holds:
         return Holds(config.namespaces, memory, left, closed(config.balancer, now_ms), shut)
 
     def disruption(self, view: ClusterView) -> Disruption:
-        """The same as columns. O(1) where no namespace has settings and no bundle is pinned, else O(bundles)."""
+        """The same as columns.
+
+        O(1) where no namespace has settings and no bundle is pinned, else O(bundles).
+        """
         bundles = view.bundles
         if not self.namespaces and not self.memory.orders.pins and not self._rejected:
             return Disruption.none(len(bundles))
@@ -68,7 +72,8 @@ class Holds:
         return Disruption(held, weight, budget, left)
 
     def standing(self, view: ClusterView) -> list[Refusal]:
-        """Of each namespace none of whose bundles may move now, and of pinned and rejected bundles: why, and until when."""
+        """Of each namespace none of whose bundles may move now, and of pinned and rejected bundles:
+        why, and until when."""
         found = [self._named(rule, bundles) for rule, bundles in self._by_name if bundles]
         for name in self.namespaces:
             mine = view.bundles.rows_of_namespace(name)

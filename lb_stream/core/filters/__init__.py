@@ -1,4 +1,7 @@
-"""Who may take a bundle: one filter, one file. Their order under each manager is in `candidates.py`. See docs/placement.md "Filters"."""
+"""Who may take a bundle: one filter, one file.
+
+Their order under each manager is in `candidates.py`. See docs/placement.md "Filters".
+"""
 
 from lb_stream.core.filters.anti_affinity import (
     AntiAffinity,

@@ -1,4 +1,5 @@
-"""Anti-affinity: namespaces of one group keep away from each other, first by failure domain, then by broker."""
+"""Anti-affinity: namespaces of one group keep away from each other, first by failure domain, then
+by broker."""
 
 from __future__ import annotations
 
@@ -64,8 +65,8 @@ class AntiAffinity:
 def unload_helps(counts: Ints | None, allowed: Rows, current: int) -> bool:
     """Whether unloading a bundle from `current` can bring its group farther apart.
 
-    `counts` is that of the group, None outside of any; `allowed` are the brokers that policies allow. It can't when all of them
-    have equally many, at least one each.
+    `counts` is that of the group, None outside of any; `allowed` are the brokers that policies
+    allow. It can't when all of them have equally many, at least one each.
     """
     if counts is None or not counts.any():
         return True

@@ -1,4 +1,5 @@
-"""What the candidate filters share: what they are asked, what they answer, and how one of them gives up."""
+"""What the candidate filters share: what they are asked, what they answer, and how one of them
+gives up."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from lb_stream.core.model.view import Ints, Rows
 
 @dataclass(frozen=True, slots=True)
 class FilterContext:
-    """All that a filter is asked with: one bundle that needs a broker, and who is left of those who could take it."""
+    """All that a filter is asked with: one bundle that needs a broker, and who is left of those who
+    could take it."""
 
     rows: Rows  # the brokers that the filters before have left, in order
     bundle: int
@@ -28,12 +30,18 @@ class FilterError(Exception):
 
 
 class Filter(Protocol):
-    """One reason why a broker may not take a bundle. Made anew for each round, so that it may remember what it found out."""
+    """One reason why a broker may not take a bundle.
+
+    Made anew for each round, so that it may remember what it found out.
+    """
 
     rule: Rule  # by which it takes a broker out
 
     def keep(self, context: FilterContext, /) -> Rows:
-        """Those of `context.rows` that may, in their order. Raises FilterError when it can't tell. O(brokers)."""
+        """Those of `context.rows` that may, in their order.
+
+        Raises FilterError when it can't tell. O(brokers).
+        """
         ...
 
 

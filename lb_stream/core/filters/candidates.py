@@ -50,7 +50,10 @@ class Pool:
 
 @dataclass(slots=True)
 class Candidates:
-    """The filter pipeline of one round. What filters need to know is found out when the first bundle is placed."""
+    """The filter pipeline of one round.
+
+    What filters need to know is found out when the first bundle is placed.
+    """
 
     view: ClusterView
     config: BalancerConfig
@@ -76,10 +79,13 @@ class Candidates:
                 return self._modular(rows, asked)
 
     def by_rules(self, bundle: int, targets: Targets) -> tuple[Rows, Steps]:
-        """The brokers that the rules allow for a bundle. All filters are rules except even distribution, which is a wish.
+        """The brokers that the rules allow for a bundle.
 
-        A filter that fails or leaves nobody doesn't count, but policies do. A bundle that has a broker goes to none that serves more
-        of its anti-affinity group's other namespaces than that one.
+        All filters are rules except even distribution, which is a wish.
+
+        A filter that fails or leaves nobody doesn't count, but policies do. A bundle that has a
+        broker goes to none that serves more of its anti-affinity group's other namespaces than that
+        one.
         """
         asked = self._asked(bundle, targets)
         rows, steps = _filtered(self._policies, asked.rows, asked)
@@ -185,7 +191,11 @@ class Candidates:
         )
 
     def _modular(self, rows: Rows, asked: FilterContext) -> Pool:
-        """Policies, then the others. When the step for topics leaves nobody it is undone, when the last leaves nobody or fails all are."""
+        """Policies, then the others.
+
+        When the step for topics leaves nobody it is undone, when the last leaves nobody or fails
+        all are.
+        """
         allowed, policy_steps = _filtered(self._policies, rows, asked)
         first, *rest = self._others
         few_topics, topics_step = _filtered((first,), allowed, asked)
@@ -252,8 +262,9 @@ def _filtered(filters: Iterable[Filter], rows: Rows, asked: FilterContext) -> tu
 def superseded(view: ClusterView, rows: Iterable[int]) -> set[int]:
     """Those of the given unowned bundles that were split or merged, not orphaned.
 
-    That is, whose range overlaps a bundle of the namespace that has an owner, or one that a later report has named, or is
-    that of smaller ones which the same report has named: the children of a split may have lost their owner as well.
+    That is, whose range overlaps a bundle of the namespace that has an owner, or one that a later
+    report has named, or is that of smaller ones which the same report has named: the children of a
+    split may have lost their owner as well.
     """
     return set(newer_beside(view, rows))
 
@@ -293,7 +304,8 @@ def find_superseded(unowned: Mapping[str, int], served: Iterable[str]) -> set[st
 
 
 def ranges(view: ClusterView, namespace: str) -> Iterator[tuple[int, int, int]]:
-    """(lower, upper, when last named) of each bundle of the namespace; an owned one counts as named for ever."""
+    """(lower, upper, when last named) of each bundle of the namespace; an owned one counts as named
+    for ever."""
     bundles = view.bundles
     mine = bundles.rows_of_namespace(namespace)
     named_ms = np.where(bundles.owner[mine] >= 0, NEVER_OLD_MS, bundles.reported_ms[mine]).tolist()

@@ -1,4 +1,5 @@
-"""How many bundles of a namespace, and namespaces of an anti-affinity group, each broker has while a round places bundles."""
+"""How many bundles of a namespace, and namespaces of an anti-affinity group, each broker has while
+a round places bundles."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ class Census:
         return counts
 
     def of_group(self, namespace: str) -> Ints | None:
-        """Namespaces (or bundles) of the anti-affinity group that the namespace is in, itself included; None: it is in none."""
+        """Namespaces (or bundles) of the anti-affinity group that the namespace is in, itself
+        included; None: it is in none."""
         group = self.view.policies.group_of(namespace)
         if group is None:
             return None
@@ -75,7 +77,8 @@ class Census:
             counts += self._share(namespace)
 
     def promise(self, bundle: str, broker: int, *, given: bool = True) -> None:
-        """Count a bundle also at a broker that was given it and hasn't reported it, or stop counting it there.
+        """Count a bundle also at a broker that was given it and hasn't reported it, or stop
+        counting it there.
 
         The bundle may have no row in the view, or another owner.
         """
@@ -92,7 +95,8 @@ class Census:
         return np.minimum(counts, 1) if self.counted == "namespaces" else counts
 
     def _owners(self, namespace: str) -> NDArray[np.integer]:
-        """The broker of each of the namespace's bundles that has one, by report, by decision or by promise."""
+        """The broker of each of the namespace's bundles that has one, by report, by decision or by
+        promise."""
         if namespace not in self._slices:
             self._slices[namespace] = self.view.bundles.rows_of_namespace(namespace)
         owners = self._owner[self._slices[namespace]]

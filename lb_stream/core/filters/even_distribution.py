@@ -18,7 +18,8 @@ class EvenDistribution:
         self._census, self._everywhere = census, everywhere
 
     def keep(self, context: FilterContext) -> Rows:
-        """Those with the fewest, if it is on; the system namespace is spread evenly under any setting."""
+        """Those with the fewest, if it is on; the system namespace is spread evenly under any
+        setting."""
         rows = context.rows
         if not (self._everywhere or context.namespace == SYSTEM_NAMESPACE):
             return rows

@@ -1,4 +1,5 @@
-"""Isolation policies: a namespace with a policy uses its primary brokers, one without uses those that are nobody's primary."""
+"""Isolation policies: a namespace with a policy uses its primary brokers, one without uses those
+that are nobody's primary."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ class Isolation:
         self._shared: Bools | None = None
 
     def keep(self, context: FilterContext) -> Rows:
-        """The policy's primaries, and its secondaries while too few primaries are there; without a policy the shared brokers."""
+        """The policy's primaries, and its secondaries while too few primaries are there; without a
+        policy the shared brokers."""
         rows = context.rows
         if not self._policies.isolation:
             return rows

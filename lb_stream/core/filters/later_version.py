@@ -20,7 +20,8 @@ _MOST = 2**31 - 1
 
 
 def version_key(text: str) -> tuple[Any, ...] | None:
-    """What versions are ordered by, build metadata included; None when the text is no semantic version."""
+    """What versions are ordered by, build metadata included; None when the text is no semantic
+    version."""
     match = _VERSION.fullmatch(text)
     if match is None:
         return None
@@ -58,7 +59,10 @@ class LaterVersion:
         self._rank = np.array([ranks[text] for text in view.brokers.versions], np.int64)
 
     def keep(self, context: FilterContext) -> Rows:
-        """Those with the greatest version. Raises FilterError when one has none, or one that can't be read."""
+        """Those with the greatest version.
+
+        Raises FilterError when one has none, or one that can't be read.
+        """
         rows = context.rows
         rank = self._rank[rows]
         if (rank < 0).any() or not len(rows):

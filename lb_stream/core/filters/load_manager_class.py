@@ -11,7 +11,10 @@ from lb_stream.core.model.view import ClusterView, Rows
 
 
 class LoadManagerClass:
-    """The brokers that advertise the cluster's load manager. Where nobody advertises any, there is nothing to tell apart."""
+    """The brokers that advertise the cluster's load manager.
+
+    Where nobody advertises any, there is nothing to tell apart.
+    """
 
     rule = FilteredBy.LOAD_MANAGER_CLASS
 

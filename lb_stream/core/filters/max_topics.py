@@ -8,7 +8,10 @@ from lb_stream.core.model.view import Rows
 
 
 class MaxTopics:
-    """A broker with more topics takes nothing more. Under the extensible manager (`strict`) one with as many doesn't either."""
+    """A broker with more topics takes nothing more.
+
+    Under the extensible manager (`strict`) one with as many doesn't either.
+    """
 
     rule = FilteredBy.MAX_TOPICS
 

@@ -1,7 +1,9 @@
-"""The modular manager's preallocated bundles: placed, but in no report yet, so that placement must count them itself.
+"""The modular manager's preallocated bundles: placed, but in no report yet, so that placement must
+count them itself.
 
-Moves that this project has decided count everywhere until they are confirmed (`count_pending_moves`);
-only with that switched off is this what the next placements know of the last ones.
+Moves that this project has decided count everywhere until they are confirmed
+(`count_pending_moves`); only with that switched off is this what the next placements know of the
+last ones.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ Release = Literal["reference", "on_report"]
 
 @dataclass(frozen=True, slots=True)
 class Preallocated:
-    """A bundle that a broker was given, and what it counts there: its long-term rate (messages/s) and topics.
+    """A bundle that a broker was given, and what it counts there: its long-term rate (messages/s)
+    and topics.
 
     They follow the bundle's averages as long as these are known without a break (`followed`).
     """
@@ -41,7 +44,10 @@ class Preallocated:
 
 @dataclass(frozen=True, slots=True)
 class Preallocations:
-    """All of them, in the order in which they were given. A bundle may have been given to one broker after another."""
+    """All of them, in the order in which they were given.
+
+    A bundle may have been given to one broker after another.
+    """
 
     entries: tuple[Preallocated, ...] = ()
     given: Mapping[str, str] = field(
@@ -51,7 +57,10 @@ class Preallocations:
     def given_to(
         self, row: int, broker: int, targets: Targets, candidates: Candidates
     ) -> Preallocations:
-        """And the bundle in that row given to that broker, and counted there. Given to it anew, it counts once."""
+        """And the bundle in that row given to that broker, and counted there.
+
+        Given to it anew, it counts once.
+        """
         name = targets.view.brokers.names[broker]
         new = Preallocated.of(targets.view, row, name)
         before = tuple(
@@ -67,8 +76,9 @@ class Preallocations:
     ) -> Preallocations:
         """After new reports, which `view` shows. O(entries).
 
-        `reference`: only bundles that the leader itself owns stay, until their broker reports them, and no second placement
-        remembers the first. `on_report`: each stays until its broker reports it, somebody else owns it, or its broker is dead.
+        `reference`: only bundles that the leader itself owns stay, until their broker reports them,
+        and no second placement remembers the first. `on_report`: each stays until its broker
+        reports it, somebody else owns it, or its broker is dead.
         """
         brokers = {
             name: row for row, name in enumerate(view.brokers.names) if view.brokers.alive[row]
@@ -99,7 +109,8 @@ def _followed(preallocated: Preallocated, view: ClusterView, row: int) -> Preall
 def waiting(
     view: ClusterView, pending: Sequence[Pending], release: Release
 ) -> tuple[Preallocated, ...]:
-    """The pending assignments that placement still counts, when it alone does: until the next reports, and then by `release`."""
+    """The pending assignments that placement still counts, when it alone does: until the next
+    reports, and then by `release`."""
     assigned = [
         (one.bundle, one.destination)
         for one in pending
@@ -121,7 +132,8 @@ def waiting(
 def count(
     entries: Iterable[Preallocated], targets: Targets, candidates: Candidates, sign: int = 1
 ) -> None:
-    """Count the given bundles at their brokers (or, with sign -1, no more): in the rates and topics there, and in the filters' counts."""
+    """Count the given bundles at their brokers (or, with sign -1, no more): in the rates and topics
+    there, and in the filters' counts."""
     rows = {name: row for row, name in enumerate(targets.view.brokers.names)}
     for entry in entries:
         row = rows.get(entry.broker)

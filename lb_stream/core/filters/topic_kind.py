@@ -9,7 +9,10 @@ from lb_stream.core.model.view import ClusterView, Rows
 
 
 class TopicKind:
-    """Persistent topics, or non-persistent ones if the namespace has had any. An isolation policy overrules it."""
+    """Persistent topics, or non-persistent ones if the namespace has had any.
+
+    An isolation policy overrules it.
+    """
 
     rule = FilteredBy.TOPIC_KIND
 

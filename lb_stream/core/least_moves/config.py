@@ -13,11 +13,15 @@ IN_ORDER = (
     ("least_moves_destination", "least_moves_enough"),
     ("least_moves_enough", "least_moves_trigger"),
 )
-"""The first of each pair is at most the second: else a pass would leave, or make, brokers that the next one relieves."""
+"""The first of each pair is at most the second: else a pass would leave, or make, brokers that the
+next one relieves."""
 
 
 class LeastMovesConfig(KeyModel):
-    """Settings of LeastMoves. Factors are of an even load: what a broker carries when load is spread as well as rules allow."""
+    """Settings of LeastMoves.
+
+    Factors are of an even load: what a broker carries when load is spread as well as rules allow.
+    """
 
     least_moves_trigger: float = key(
         1.08, "a broker above this is hot: a pass begins", unit="factor", gt=1
@@ -30,14 +34,16 @@ class LeastMovesConfig(KeyModel):
     )
     least_moves_spare: float = key(
         0.095,
-        "part of its moves that may be made beyond the fewest there can be, to bring all brokers nearer to the aim: "
+        "part of its moves that may be made beyond the fewest there can be, to bring all brokers "
+        "nearer to the aim: "
         "half of it at once, what is left later, by touching up",
         unit="ratio",
         ge=0,
     )
     least_moves_touch_up_ms: int = key(
         300_000,
-        "how long after its last moves it touches up the fullest brokers, by then well known; 0: never",
+        "how long after its last moves it touches up the fullest brokers, by then well known; 0: "
+        "never",
         unit="ms",
         ge=0,
     )

@@ -1,4 +1,5 @@
-"""Evening out: the moves of a finished plan are changed, and none is added, as long as that lowers the fullest brokers."""
+"""Evening out: the moves of a finished plan are changed, and none is added, as long as that lowers
+the fullest brokers."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ EVEN = 1.03
 
 
 class Change(NamedTuple):
-    """Moves that are to be made otherwise, and how full that leaves the fullest broker that they concern."""
+    """Moves that are to be made otherwise, and how full that leaves the fullest broker that they
+    concern."""
 
     peak: float
     moves: tuple[
@@ -36,12 +38,16 @@ class Change(NamedTuple):
 
 
 def even_out(plan: Plan, others: Callable[[], dict[int, Rows]], moved: Bools) -> None:
-    """Bring the fullest brokers nearer to even: their moves take other bundles, or go elsewhere. As many moves as before.
+    """Bring the fullest brokers nearer to even: their moves take other bundles, or go elsewhere.
 
-    A destination that has become the fullest gives a move to another broker, exchanges it for another's, or takes a lighter bundle of the
-    same source; a source gives a heavier one. Then bundles that have moved lately stay where others can go.
+    As many moves as before.
 
-    `others`: brokers → the bundles of each that may move. `moved`: bundles that have moved lately: they only stand in for one another.
+    A destination that has become the fullest gives a move to another broker, exchanges it for
+    another's, or takes a lighter bundle of the same source; a source gives a heavier one. Then
+    bundles that have moved lately stay where others can go.
+
+    `others`: brokers → the bundles of each that may move. `moved`: bundles that have moved lately:
+    they only stand in for one another.
     """
     if not plan.moves:
         return
@@ -89,14 +95,16 @@ class _Evening:
         return self.others()
 
     def peaks(self) -> Floats:
-        """How full the brokers are that single moves concern; the others, which can't be helped, are -inf."""
+        """How full the brokers are that single moves concern; the others, which can't be helped,
+        are -inf."""
         peaks = np.full(len(self.plan.share), -np.inf)
         concerned = np.concatenate([self.source[self.single], self.destination[self.single]])
         peaks[concerned] = self.plan.share[concerned].max(axis=1)
         return peaks
 
     def changes(self, broker: int, below: float) -> Iterator[Change]:
-        """For each move of a broker the best change that leaves all whom it concerns less full than this."""
+        """For each move of a broker the best change that leaves all whom it concerns less full than
+        this."""
         everybody = np.arange(len(self.plan.share))
         for number in np.flatnonzero(self.single & (self.destination == broker)).tolist():
             yield from self._best(
@@ -136,7 +144,8 @@ class _Evening:
             )
 
     def let_stay(self) -> None:
-        """Let bundles that have moved lately stay where another one can go in their place, and everybody stays even enough."""
+        """Let bundles that have moved lately stay where another one can go in their place, and
+        everybody stays even enough."""
         fullest = self.peaks().max()
         for number in np.flatnonzero(self.single & self.moved[self.bundle]).tolist():
             fresh = self._stand_ins(number)
@@ -148,7 +157,8 @@ class _Evening:
                 self.make(change)
 
     def order(self) -> None:
-        """Put moves to brokers that others leave last: of a plan that is carried out in part, they have given before they take."""
+        """Put moves to brokers that others leave last: of a plan that is carried out in part, they
+        have given before they take."""
         gives = np.zeros(len(self.plan.share), np.bool_)
         gives[self.source] = True
         late = self.single & gives[self.destination]
@@ -157,7 +167,8 @@ class _Evening:
         ]
 
     def _stand_ins(self, number: int) -> Rows:
-        """Bundles that could move in the place of one: of the same source and the same budget, not much dearer, worth it."""
+        """Bundles that could move in the place of one: of the same source and the same budget, not
+        much dearer, worth it."""
         plan, bundle, source = self.plan, self.bundle[number], int(self.source[number])
         rows = self.rows.get(source, NO_ROWS)
         rows = rows[~plan.moved[rows] & (plan.cost[rows] <= DEARER * self.planned_cost[number])]
@@ -175,7 +186,8 @@ class _Evening:
     def _best(
         self, number: int, bundles: Rows, destinations: Rows, below: float
     ) -> Iterator[Change]:
-        """The best of these bundles, and of these destinations, for a move; nothing if none leaves all whom it concerns less full."""
+        """The best of these bundles, and of these destinations, for a move; nothing if none leaves
+        all whom it concerns less full."""
         if not len(bundles):
             return
         plan, now, source = self.plan, int(self.destination[number]), int(self.source[number])

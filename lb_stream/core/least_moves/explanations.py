@@ -1,4 +1,5 @@
-"""What LeastMoves says of a pass: the plan's moves as proposals, what they come to, and why no more was done."""
+"""What LeastMoves says of a pass: the plan's moves as proposals, what they come to, and why no more
+was done."""
 
 from __future__ import annotations
 
@@ -17,7 +18,10 @@ from lb_stream.core.shedding.base import Unload, too_few_bundles
 
 
 def proposals(plan: Plan, peak: Floats, target: Floats, trigger: float) -> tuple[Unload, ...]:
-    """The plan's moves, with usages in the place of shares. `peak`: each broker's share before them."""
+    """The plan's moves, with usages in the place of shares.
+
+    `peak`: each broker's share before them.
+    """
     client_seconds = plan.payback.client_seconds
     known = bool(client_seconds.any())  # else nothing is known of clients
     after = plan.share.max(axis=1)
@@ -43,7 +47,10 @@ def proposals(plan: Plan, peak: Floats, target: Floats, trigger: float) -> tuple
 
 
 def _considered(one: Move, target: Floats) -> tuple[tuple[int, float], ...]:
-    """The destination and the second best one. The latter has the lower score where taking it would have cost more moves in all."""
+    """The destination and the second best one.
+
+    The latter has the lower score where taking it would have cost more moves in all.
+    """
     both = [
         (broker, float(share * target[broker]))
         for broker, share in ((one.destination, one.share), (one.second, one.second_share))
@@ -53,7 +60,10 @@ def _considered(one: Move, target: Floats) -> tuple[tuple[int, float], ...]:
 
 
 def _usages(plan: Plan, target: Floats) -> list[tuple[float, float, float, float]]:
-    """Of each move: the source's usage before and after it, then the destination's. O(moves), found backwards from where the plan ends."""
+    """Of each move: the source's usage before and after it, then the destination's.
+
+    O(moves), found backwards from where the plan ends.
+    """
     brokers = np.array([(move.source, move.destination) for move in plan.moves], np.intp).ravel()
     bundles = np.repeat(np.array([move.bundle for move in plan.moves], np.intp), 2)
     change = plan.demand[bundles] * plan.per_unit[brokers]
@@ -127,7 +137,8 @@ def _by_payback(
 def waiting(
     view: ClusterView, above: Bools, waited_ms: Floats, needed_ms: float, calm_ms: int
 ) -> list[Refusal]:
-    """Why brokers that have just reported to be hot (`above`) are not relieved: not for long enough, or others are being restarted."""
+    """Why brokers that have just reported to be hot (`above`) are not relieved: not for long
+    enough, or others are being restarted."""
     found = []
     for broker in np.flatnonzero(above & view.brokers.sampled).tolist():
         name = view.brokers.names[broker]
@@ -141,7 +152,8 @@ def waiting(
 
 
 def within_noise(view: ClusterView, rows: Rows, usage: Floats, limit: Floats) -> list[Refusal]:
-    """Brokers that have just reported to be above the trigger, by less than it takes to be sure of that."""
+    """Brokers that have just reported to be above the trigger, by less than it takes to be sure of
+    that."""
     names = view.brokers.names
     return [
         refusal(Refuses.WITHIN_NOISE, names[row], saw=[usage[row]], limit=float(limit[row]))
@@ -151,7 +163,10 @@ def within_noise(view: ClusterView, rows: Rows, usage: Floats, limit: Floats) ->
 
 def unsure(memory: LeastMovesMemory, names: Sequence[str]) -> str:
     """What is not known well yet, and what is taken in its place."""
-    moved = f"it has seen no move yet: a bundle that moves is taken to have no owner for {UNSERVED_MS / 1_000:g} s"
+    moved = (
+        "it has seen no move yet: a bundle that moves is taken to have no owner for "
+        f"{UNSERVED_MS / 1_000:g} s"
+    )
     return "; ".join(
         filter(
             None, (_unsure_of_brokers(memory, names), moved if memory.unserved_ms is None else "")

@@ -1,4 +1,5 @@
-"""Touching up: once loads are known well, the moves that plans have left over bring the fullest brokers nearer to even."""
+"""Touching up: once loads are known well, the moves that plans have left over bring the fullest
+brokers nearer to even."""
 
 from __future__ import annotations
 
@@ -13,15 +14,18 @@ from lb_stream.core.least_moves.plan import NO_ROWS, Plan
 from lb_stream.core.model.view import ClusterView, Floats, Rows
 
 CALM = 0.02
-"""Load is calm while no broker's bundles carry more or less than on the short average by more than this part, and it is no noise."""
+"""Load is calm while no broker's bundles carry more or less than on the short average by more than
+this part, and it is no noise."""
 QUIET_MS = 3_600_000
 """Load that was quiet for so long between two plans will be for long enough again."""
 AT_LEAST = 0.01
 """Nobody is touched up who is nearer to the aim than this."""
 WORTH = 0.03
-"""By so much, divided by the number of brokers, each move must lower the greatest share: a hundredth is worth a move for three brokers."""
+"""By so much, divided by the number of brokers, each move must lower the greatest share: a
+hundredth is worth a move for three brokers."""
 LEVELS, FINEST = 8, 0.0005
-"""Levels that are tried between the fullest broker and the aim, and how finely between the last two, where moves run out."""
+"""Levels that are tried between the fullest broker and the aim, and how finely between the last
+two, where moves run out."""
 
 
 def confident_loads(
@@ -31,11 +35,13 @@ def confident_loads(
     memory: LeastMovesMemory,
     config: LeastMovesConfig,
 ) -> Floats | None:
-    """How full each broker is at least, within one standard error; None: it isn't the time to touch up.
+    """How full each broker is at least, within one standard error; None: it isn't the time to touch
+    up.
 
-    That is where no move is left over or on its way, the last plan isn't old enough for its moves to show in the averages, brokers come
-    and go, or load changes: what is even now isn't in ten minutes, and a move too many. Where plans follow one another within the
-    hour, load is trusted once it has been quiet for as long as between the last two. `peak`: the brokers' shares.
+    That is where no move is left over or on its way, the last plan isn't old enough for its moves
+    to show in the averages, brokers come and go, or load changes: what is even now isn't in ten
+    minutes, and a move too many. Where plans follow one another within the hour, load is trusted
+    once it has been quiet for as long as between the last two. `peak`: the brokers' shares.
     """
     waited_ms, brokers = view.now_ms - memory.planned_ms, view.brokers
     if (
@@ -69,7 +75,9 @@ def _is_calm(view: ClusterView, fleet: Fleet, memory: LeastMovesMemory) -> bool:
 
 
 def fine_tune(plan: Plan, relieve: Callable[[float], Rows], known: Floats, most: int) -> Rows:
-    """Lower the greatest share by at most so many moves, as far as each is worth it. Returns whom that relieves: nobody if none is.
+    """Lower the greatest share by at most so many moves, as far as each is worth it.
+
+    Returns whom that relieves: nobody if none is.
 
     `relieve`: makes the plan for a level. `known`: each broker's share.
     """

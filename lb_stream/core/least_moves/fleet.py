@@ -1,4 +1,5 @@
-"""What LeastMoves decides on: each bundle's demand and each broker's capacity, by resource, out of what reports say."""
+"""What LeastMoves decides on: each bundle's demand and each broker's capacity, by resource, out of
+what reports say."""
 
 from __future__ import annotations
 
@@ -17,19 +18,23 @@ BYTES_PER_KBIT, MIB = 125.0, 2.0**20
 ABSURD = 4.0
 """A broker that carries this many times what it says is its bandwidth knows its bandwidth wrongly."""
 PASSING = 1.3
-"""A bundle that carries less than its long average by up to this factor is taken to come back to it."""
+"""A bundle that carries less than its long average by up to this factor is taken to come back to
+it."""
 RARE, RARE_AMONG_MANY = 1.5, 3.0
-"""Standard errors that a broker's load, and one of its many bundles' loads, must be off before that is no noise."""
+"""Standard errors that a broker's load, and one of its many bundles' loads, must be off before that
+is no noise."""
 UNKNOWN_NOISE = 0.3
 """Relative error of one sample while nothing is known of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """Demands and capacities in the same unit for each resource (columns in the order of RESOURCES)."""
+    """Demands and capacities in the same unit for each resource (columns in the order of
+    RESOURCES)."""
 
     demand: Floats  # (bundles, resources)
-    lasting: Floats  # (bundles, resources): demand, or what it is on the long average where that is a little more
+    # (bundles, resources): demand, or what it is on the long average where that is a little more
+    lasting: Floats
     capacity: Floats  # (brokers, resources); 0: unknown, counts as none
     fixed: Floats  # (brokers, resources): what a broker uses without its bundles' doing
     error: Floats  # of each broker's demand, relative, one standard error
@@ -38,7 +43,8 @@ class Fleet:
 def _level(reported: ClusterView, noise: float) -> tuple[Floats, ...]:
     """The four rates of each bundle as they are taken to be now.
 
-    The short average, or the last sample where that says more than noise would, first of each bundle and then of each broker.
+    The short average, or the last sample where that says more than noise would, first of each
+    bundle and then of each broker.
     """
     bundles, count = reported.bundles, len(reported.brokers)
     rows = bundles.owner.astype(np.intp) + 1
@@ -68,7 +74,8 @@ def _trust(off: Floats, error: Floats, rare: float) -> Floats:
 
 
 def observe_fleet(view: ClusterView, memory: LeastMovesMemory) -> LeastMovesMemory:
-    """Learn from the brokers' new reports: what a message and a byte cost, how fast each broker is, how noisy samples are."""
+    """Learn from the brokers' new reports: what a message and a byte cost, how fast each broker is,
+    how noisy samples are."""
     brokers, bundles = view.brokers, view.bundles
     alive = [brokers.names[row] for row in np.flatnonzero(brokers.alive)]
     memory = (
@@ -183,7 +190,8 @@ def fleet_of(view: ClusterView, reported: ClusterView, memory: LeastMovesMemory)
 
 
 def _counts(resource: str, brokers: Brokers) -> bool:
-    """Whether it is looked at: a weight of 0 leaves it out, but direct memory, whose weight is 0 unless somebody sets it."""
+    """Whether it is looked at: a weight of 0 leaves it out, but direct memory, whose weight is 0
+    unless somebody sets it."""
     return resource == "direct_memory" or brokers.weights.get(resource, 1.0) > 0
 
 

@@ -1,4 +1,5 @@
-"""What LeastMoves remembers from round to round: what messages and bytes cost, how fast brokers are, how noisy samples are."""
+"""What LeastMoves remembers from round to round: what messages and bytes cost, how fast brokers
+are, how noisy samples are."""
 
 from __future__ import annotations
 
@@ -19,34 +20,46 @@ KEEP_OWN = 0.9
 NOTABLE = 0.1
 """A broker this far from others of its kind, and this clearly, has a speed of its own."""
 ENOUGH = 20
-"""Reports before a broker can be found to be unlike others of its kind: what makes a cpu busy for minutes is no lasting trait."""
+"""Reports before a broker can be found to be unlike others of its kind: what makes a cpu busy for
+minutes is no lasting trait."""
 NOISE_STEP = 0.05
-"""By so much the noise known so far comes nearer to that of one more report: it is their median, and a leap of many bundles no noise."""
+"""By so much the noise known so far comes nearer to that of one more report: it is their median,
+and a leap of many bundles no noise."""
 BUSY = 0.2
-"""From this part of its cpu on a broker tells a speed of its own: below, what its process does without any traffic is most of it."""
+"""From this part of its cpu on a broker tells a speed of its own: below, what its process does
+without any traffic is most of it."""
 OUTLIER = 4.5
-"""And so many times as far from the median of its kind as half of it are: three standard deviations."""
+"""And so many times as far from the median of its kind as half of it are: three standard
+deviations."""
 UNSERVED_MS, UNSERVED_STEP = 5_000.0, 0.05
-"""How long a bundle that moves is taken to have no owner before any move was seen; by so much what is known comes nearer to one more."""
+"""How long a bundle that moves is taken to have no owner before any move was seen; by so much what
+is known comes nearer to one more."""
 SHARES = np.linspace(0.0, 1.0, 41)
 """Parts of the cpu that bytes are tried to explain, messages the rest."""
 BELIEVED_MS = 300_000
-"""In this time half of what a broker's bandwidth is in use for more than before, and no bundle explains, is believed."""
+"""In this time half of what a broker's bandwidth is in use for more than before, and no bundle
+explains, is believed."""
 WAVE_MS = 900_000
 """Brokers that come and go within this time may belong to one wave of restarts."""
 RETURN_MS = 120_000
-"""One broker that has restarted may be the first of a wave. It isn't filled for so long at most: by then the next one restarts."""
+"""One broker that has restarted may be the first of a wave.
+
+It isn't filled for so long at most: by then the next one restarts.
+"""
 AFTER_ANOTHER = 4.0
-"""Moves that a later plan leaves for touching up: load changes, so what it goes by is passing in part, and a tenth of few moves is none."""
+"""Moves that a later plan leaves for touching up: load changes, so what it goes by is passing in
+part, and a tenth of few moves is none."""
 FLAPPING = 4
 """A broker that came and went so often is no restart of a wave: it goes twice."""
 SURE = 0.1
-"""Bytes are taken to explain half of the cpu, give or take this, as long as reports don't say otherwise more clearly."""
+"""Bytes are taken to explain half of the cpu, give or take this, as long as reports don't say
+otherwise more clearly."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Sums over reports of brokers with the same limits, each weighted by 1 / cpu² (relative errors): of R², RB, B², R, B, 1."""
+    """Sums over reports of brokers with the same limits, each weighted by 1 / cpu² (relative
+    errors): of R², RB, B², R, B, 1."""
 
     sums: tuple[float, float, float, float, float, float]
 
@@ -58,7 +71,10 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class LeastMovesMemory:
-    """All of it. `own`: broker → how far its speed is from its kind's (logarithm), the variance of that, reports."""
+    """All of it.
+
+    `own`: broker → how far its speed is from its kind's (logarithm), the variance of that, reports.
+    """
 
     noise: float | None = None  # relative standard error of one sample of one bundle
     last: Mapping[str, tuple[float, int]] = field(
@@ -138,7 +154,8 @@ class LeastMovesMemory:
         return replace(kept, kind_of=kind_of, kinds=kinds)
 
     def until(self, now_ms: int) -> LeastMovesMemory:
-        """Without moments that are still to come: where the clock has been set back, they are taken to be now."""
+        """Without moments that are still to come: where the clock has been set back, they are taken
+        to be now."""
         timed = (
             *self.hot.values(),
             *(change[0] for change in self.changes),
@@ -173,9 +190,11 @@ class LeastMovesMemory:
         )
 
     def calm_at(self) -> int:
-        """When (ms) restarts are over: nobody has come or gone for half as long again as the longest pause between them; 0: there are none.
+        """When (ms) restarts are over: nobody has come or gone for half as long again as the
+        longest pause between them; 0: there are none.
 
-        Where only one broker has gone and come back, that is soon: after RETURN_MS at most. One that goes again and again doesn't count.
+        Where only one broker has gone and come back, that is soon: after RETURN_MS at most. One
+        that goes again and again doesn't count.
         """
         often = Counter(name for _, name in self.changes)
         changes = [(when, name) for when, name in self.changes if often[name] < FLAPPING]
@@ -189,7 +208,8 @@ class LeastMovesMemory:
     def learn_noise(
         self, names: Sequence[str], rate: Floats, bundles: Sequence[int], spread: Floats
     ) -> LeastMovesMemory:
-        """Take two reports of the same bundles, one after the other: what they differ by is noise, nearly all of it.
+        """Take two reports of the same bundles, one after the other: what they differ by is noise,
+        nearly all of it.
 
         `spread`: what a broker's sum is off, in errors of one bundle.
         """
@@ -225,7 +245,8 @@ class LeastMovesMemory:
     def learn_cpu(
         self, names: Sequence[str], kinds: Sequence[str], rate: Floats, volume: Floats, cpu: Floats
     ) -> LeastMovesMemory:
-        """Take reports of brokers that are neither idle nor full: messages/s, bytes/s, the part of the cpu in use."""
+        """Take reports of brokers that are neither idle nor full: messages/s, bytes/s, the part of
+        the cpu in use."""
         if not len(names):
             return self
         r, b = rate / cpu, volume / cpu
@@ -279,10 +300,11 @@ class LeastMovesMemory:
         return replace(self, direct_sums=tuple(known.tolist()), direct_slope=float(slope))
 
     def learn_beyond(self, names: Sequence[str], beyond: Floats, now_ms: int) -> LeastMovesMemory:
-        """Take what brokers' bandwidths are in use for beside their bundles, (brokers, in and out), bytes/s.
+        """Take what brokers' bandwidths are in use for beside their bundles, (brokers, in and out),
+        bytes/s.
 
-        Usage may be older than the rates beside it: Pulsar's brokers measure it once a minute, and report what has left meanwhile as in
-        use. So less is believed at once, more by and by.
+        Usage may be older than the rates beside it: Pulsar's brokers measure it once a minute, and
+        report what has left meanwhile as in use. So less is believed at once, more by and by.
         """
         found = dict(self.beyond)
         for name, now in zip(names, beyond.tolist(), strict=True):
@@ -296,7 +318,8 @@ class LeastMovesMemory:
         return replace(self, beyond=found)
 
     def learn_unserved(self, times_ms: Sequence[int]) -> LeastMovesMemory:
-        """Take how long bundles had no owner while they moved: about the median is kept, so that a move that hangs changes little."""
+        """Take how long bundles had no owner while they moved: about the median is kept, so that a
+        move that hangs changes little."""
         found = max(float(np.median(times_ms)), 1.0)
         known = found if self.unserved_ms is None else self.unserved_ms
         return replace(
@@ -306,8 +329,9 @@ class LeastMovesMemory:
     def after_plan(self, moves: int, fewest: int, spare: float, now_ms: int) -> LeastMovesMemory:
         """Take that so many moves are planned, and how many there must be at least.
 
-        What `spare` allows and the plan doesn't use is left for touching up. A plan that follows another adds nothing to that, as it may
-        go on with it; but it leaves as many moves as it makes, up to AFTER_ANOTHER.
+        What `spare` allows and the plan doesn't use is left for touching up. A plan that follows
+        another adds nothing to that, as it may go on with it; but it leaves as many moves as it
+        makes, up to AFTER_ANOTHER.
         """
         if not moves:
             return self
@@ -326,11 +350,15 @@ class LeastMovesMemory:
         )
 
     def after_fine_tuning(self, moves: int, now_ms: int) -> LeastMovesMemory:
-        """Take that so many moves touch up brokers. None: it is thought about again when as much time has passed as after any."""
+        """Take that so many moves touch up brokers.
+
+        None: it is thought about again when as much time has passed as after any.
+        """
         return replace(self, spare=max(self.spare - moves, 0.0), planned_ms=now_ms)
 
     def speeds(self, names: Sequence[str], kinds: Sequence[str]) -> Floats:
-        """Messages/s that are all of each broker's cpu: its kind's, or its own if that is clearly another; else the typical one."""
+        """Messages/s that are all of each broker's cpu: its kind's, or its own if that is clearly
+        another; else the typical one."""
         of_kind = {name: kind.speed(self.byte_cost) for name, kind in self.kinds.items()}
         typical = float(np.median(list(of_kind.values()))) if of_kind else 1.0
         found = np.array([of_kind.get(kind, typical) for kind in kinds])
@@ -366,7 +394,8 @@ def _plain(value: Any) -> Any:
 
 
 def fit(kinds: Sequence[Kind]) -> tuple[float, float]:
-    """What a byte costs, in messages, so that brokers of one kind do the same work with the same cpu; and the relative error left."""
+    """What a byte costs, in messages, so that brokers of one kind do the same work with the same
+    cpu; and the relative error left."""
     rr, rb, bb, r, b, n = np.array([kind.sums for kind in kinds]).T
     if not b.sum() > 0 or not r.sum() > 0:
         return 0.0, 0.0

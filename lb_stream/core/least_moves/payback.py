@@ -1,4 +1,5 @@
-"""Whether a move pays back: what it takes from its bundle's clients against what it saves those of the broker that it relieves."""
+"""Whether a move pays back: what it takes from its bundle's clients against what it saves those of
+the broker that it relieves."""
 
 from __future__ import annotations
 
@@ -16,8 +17,9 @@ ABOVE_FULL = 10.0
 class Payback:
     """Clients' time, in client-seconds.
 
-    A client is taken to lose, of each second, the part by which its broker's usage is above an even load: at 60 % where 50 % is even, a
-    tenth of it. What is above 100 % counts ABOVE_FULL times. Shares and weights are usage ÷ even load; their last axis is resources.
+    A client is taken to lose, of each second, the part by which its broker's usage is above an even
+    load: at 60 % where 50 % is even, a tenth of it. What is above 100 % counts ABOVE_FULL times.
+    Shares and weights are usage ÷ even load; their last axis is resources.
     """
 
     clients: Floats  # of each broker
@@ -27,12 +29,16 @@ class Payback:
     within_s: float  # in which a move must save what it costs
 
     def pays(self, broker: int, share: Floats, weight: Floats, bundle: int) -> bool:
-        """Whether a bundle is worth moving out of a broker. `weight`: by how much it lowers the broker's share."""
+        """Whether a bundle is worth moving out of a broker.
+
+        `weight`: by how much it lowers the broker's share.
+        """
         cost = float(self.client_seconds[bundle]) * float(self.disruption_weight[bundle])
         return cost <= self.within_s * float(self._saved(broker, share, share - weight))
 
     def pay_together(self, broker: int, before: Floats, after: Floats, bundles: Rows) -> bool:
-        """Whether moves of these bundles, wherever they leave, are worth that one broker comes down from one share to another."""
+        """Whether moves of these bundles, wherever they leave, are worth that one broker comes down
+        from one share to another."""
         return bool(self._cost(bundles).sum() <= self.within_s * self._saved(broker, before, after))
 
     def pay_each(self, broker: int, share: Floats, weight: Floats, bundles: Rows) -> Bools:
@@ -43,7 +49,8 @@ class Payback:
         return worth
 
     def after_s(self, broker: int, share: Floats, weight: Floats, bundles: Rows) -> Floats:
-        """In what time moving each of these bundles out of a broker saves what it costs; infinite if it saves nothing."""
+        """In what time moving each of these bundles out of a broker saves what it costs; infinite
+        if it saves nothing."""
         saved = self._saved(broker, share, share - weight)
         found: Floats = np.divide(
             self._cost(bundles), saved, out=np.full(len(bundles), np.inf), where=saved > 0

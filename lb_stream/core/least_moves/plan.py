@@ -1,4 +1,5 @@
-"""The plan: few, cheap moves that bring every hot broker down, each to a destination that stays below its limit."""
+"""The plan: few, cheap moves that bring every hot broker down, each to a destination that stays
+below its limit."""
 
 from __future__ import annotations
 
@@ -20,10 +21,12 @@ MOVES_PER_SWAP = 2
 PARTNERS, SWAPPED = 12, 32
 """Coldest brokers that a stuck source is to swap with, and bundles of each side that are looked at."""
 PUSHED, ASKED, PUSHES = 6, 24, 18
-"""The weightiest bundles of a source, the coldest brokers that room could be made at for one, and how often that is tried."""
+"""The weightiest bundles of a source, the coldest brokers that room could be made at for one, and
+how often that is tried."""
 NO_ROWS: Rows = np.empty(0, np.intp)
 NEARLY = 1.1
-"""Factor on the fewest moves that a source can be relieved with: a plan that needs no more is not improved on."""
+"""Factor on the fewest moves that a source can be relieved with: a plan that needs no more is not
+improved on."""
 EFFORT = 300
 """Moves of all other plans that are tried for one source."""
 WORTH_A_SWAP = 0.02
@@ -33,7 +36,8 @@ TRIED = 24
 
 
 class Move(NamedTuple):
-    """A bundle, where it leaves, where it goes, and the shares of the two best destinations with it."""
+    """A bundle, where it leaves, where it goes, and the shares of the two best destinations with
+    it."""
 
     bundle: int
     source: int
@@ -55,7 +59,8 @@ class State(NamedTuple):
 
 @dataclass(slots=True)
 class Plan:
-    """Loads while moves are chosen, in shares of each broker's target (1: as full as its target says). Mutable: lives within one pass."""
+    """Loads while moves are chosen, in shares of each broker's target (1: as full as its target
+    says). Mutable: lives within one pass."""
 
     share: Floats  # (brokers, resources): load / (target · capacity)
     per_unit: Floats  # (brokers, resources): 1 / (target · capacity)
@@ -90,7 +95,8 @@ class Plan:
     def bring_down(
         self, source: int, rows: Rows, others: Callable[[], dict[int, Rows]], search: bool
     ) -> None:
-        """Relieve a source by single moves; or, with `search`, by a swap or by making room for a large bundle, where that takes fewer.
+        """Relieve a source by single moves; or, with `search`, by a swap or by making room for a
+        large bundle, where that takes fewer.
 
         `others`: brokers → the bundles of each that may move.
         """
@@ -124,7 +130,8 @@ class Plan:
         return self.payback.pay_together(source, before.share[source], self.share[source], bundles)
 
     def fewest(self, source: int, rows: Rows, more: Floats | float = 0.0) -> int:
-        """A lower bound: as many of its largest bundles as cover what is too much, in the resource that takes most of them.
+        """A lower bound: as many of its largest bundles as cover what is too much, in the resource
+        that takes most of them.
 
         `more`: what it gets before, (resources).
         """
@@ -137,7 +144,8 @@ class Plan:
         return self._needed(levels, source, self._covered(source, rows), more)
 
     def _covered(self, source: int, rows: Rows) -> Floats:
-        """(bundles, resources): what its largest bundle covers, its two largest, and so on, of each resource."""
+        """(bundles, resources): what its largest bundle covers, its two largest, and so on, of each
+        resource."""
         covered: Floats = np.cumsum(
             -np.sort(-self.demand[rows] * self.per_unit[source], axis=0), axis=0
         )
@@ -154,7 +162,8 @@ class Plan:
     def _attempts(
         self, source: int, rows: Rows, others: dict[int, Rows]
     ) -> list[tuple[int, Callable[[float], bool]]]:
-        """Ways to begin otherwise than with single moves that fit, the likeliest to be short first, each with the fewest moves it takes.
+        """Ways to begin otherwise than with single moves that fit, the likeliest to be short first,
+        each with the fewest moves it takes.
 
         Each takes the most moves of a plan.
         """
@@ -182,7 +191,8 @@ class Plan:
         return [(MOVES_PER_SWAP, lambda most: self.exchange(source, rows, others, most)), *tried]
 
     def push(self, bundle: int, source: int, broker: int, theirs: Rows, most: float) -> bool:
-        """Move a large bundle to a broker that has no room for it, and relieve that one; whether that can be."""
+        """Move a large bundle to a broker that has no room for it, and relieve that one; whether
+        that can be."""
         if not self._within_budget(np.array([bundle]))[0]:
             return False
         after = self._after(bundle, source)
@@ -195,15 +205,17 @@ class Plan:
         return rows[~self.moved[rows]]
 
     def _rank(self, source: int, relieved: bool, before: State) -> tuple[float, int]:
-        """What a plan for a source leaves undone, then how many moves it takes: the least is the best."""
+        """What a plan for a source leaves undone, then how many moves it takes: the least is the
+        best."""
         left = 0.0 if relieved else float(self.share[source].max() - self.enough)
         return (round(left, 2), len(self.moves) - len(before.moves))
 
     def relieve(self, source: int, rows: Rows, most: float = np.inf) -> bool:
-        """Move bundles (of `rows`) that pay back away until that is enough, or the plan has `most` moves; whether it is enough.
+        """Move bundles (of `rows`) that pay back away until that is enough, or the plan has `most`
+        moves; whether it is enough.
 
-        One that brings the source to its aim is taken first, the cheapest of them; then one that is enough; else what covers most of what
-        is too much for its cost.
+        One that brings the source to its aim is taken first, the cheapest of them; then one that is
+        enough; else what covers most of what is too much for its cost.
         """
         rows = self._still(rows[self.demand[rows].max(axis=1, initial=0.0) > 0])
         left = np.ones(len(rows), np.bool_)
@@ -226,7 +238,9 @@ class Plan:
                 starmap(_first, wishes)
             ):  # one at a time: mostly the first one does
                 left[at] = (
-                    False  # it moves; or never will: destinations only become fuller, and the source gains less and less
+                    # it moves; or never will: destinations only become fuller, and the source gains
+                    # less and less
+                    False
                 )
                 if self.payback.pays(
                     source, self.share[source], weight[at], int(rows[at])
@@ -236,7 +250,8 @@ class Plan:
     def exchange(
         self, source: int, rows: Rows, others: dict[int, Rows], most: float = np.inf
     ) -> bool:
-        """Swap bundles with cold brokers until that is enough, as long as each swap is worth its two moves; whether any is."""
+        """Swap bundles with cold brokers until that is enough, as long as each swap is worth its
+        two moves; whether any is."""
         begun = len(self.moves)
         lightest, scarce = dict[int, Rows](), -1
         while self.share[source].max() > self.enough and len(self.moves) < most:
@@ -282,12 +297,15 @@ class Plan:
     def _swap(
         self, source: int, mine: Rows, broker: Rows, theirs: Rows
     ) -> tuple[int, int, int] | None:
-        """The swap that leaves the source least full, of one of its own with one of `theirs`, the bundles of each `broker`.
+        """The swap that leaves the source least full, of one of its own with one of `theirs`, the
+        bundles of each `broker`.
 
-        A broker that has too much of something else is a partner, too, and what it is relieved by counts: where some have too much cpu in
-        use and the others too much bandwidth, nobody has room for anything. None is filled beyond its limit, nor more than it was.
+        A broker that has too much of something else is a partner, too, and what it is relieved by
+        counts: where some have too much cpu in use and the others too much bandwidth, nobody has
+        room for anything. None is filled beyond its limit, nor more than it was.
 
-        Returns its bundle, the other's bundle, the other broker; None if no swap lowers the source enough.
+        Returns its bundle, the other's bundle, the other broker; None if no swap lowers the source
+        enough.
         """
         if not len(mine) or not len(theirs):
             return None
@@ -337,7 +355,8 @@ class Plan:
         return heaviest_first(rows, self.demand[:, int(np.argmax(self.share[source]))])[:SWAPPED]
 
     def _lightest(self, source: int, broker: int, rows: Rows) -> Rows:
-        """Bundles of another broker that weigh least in what the source has most of, and most in what that one has too much of."""
+        """Bundles of another broker that weigh least in what the source has most of, and most in
+        what that one has too much of."""
         weight = self.demand[rows] * self.per_unit[broker]
         key = weight[:, int(np.argmax(self.share[source]))]
         if self.share[broker].max() > self.enough:
@@ -361,14 +380,16 @@ class Plan:
         return within
 
     def _after(self, bundle: int, source: int) -> Floats:
-        """(brokers): how full each would be with a bundle of the source; infinite where it may not be."""
+        """(brokers): how full each would be with a bundle of the source; infinite where it may not
+        be."""
         after: Floats = (self.share + self.demand[bundle] * self.per_unit).max(axis=1)
         after[~self.may_take(bundle) | (self.limit < 0) | (self.intake_left <= 0)] = np.inf
         after[source] = np.inf
         return after
 
     def _move(self, bundle: int, source: int) -> bool:
-        """Move a bundle to the broker that is least full with it, of those whom that leaves below their limit."""
+        """Move a bundle to the broker that is least full with it, of those whom that leaves below
+        their limit."""
         after = self._after(bundle, source)
         after[after > self.limit] = np.inf
         best = int(after.argmin())
@@ -378,7 +399,10 @@ class Plan:
         return True
 
     def _record_move(self, bundle: int, source: int, destination: int, after: Floats) -> None:
-        """Note a move, and who else is the least full with its bundle. `after`: infinite for brokers that have no room for it."""
+        """Note a move, and who else is the least full with its bundle.
+
+        `after`: infinite for brokers that have no room for it.
+        """
         share = float(after[destination])
         after[destination] = np.inf
         second = int(after.argmin())

@@ -55,7 +55,8 @@ SEARCHED = 12
 LEVELS = 7
 """Levels that are tried between what is enough and what is aimed at."""
 MOVED_LATELY = 2.0
-"""Factor on the cost of moving a bundle that has moved lately, or has left a broker within the grace period."""
+"""Factor on the cost of moving a bundle that has moved lately, or has left a broker within the
+grace period."""
 
 Context = ShedContext[LeastMovesConfig, LeastMovesMemory]
 
@@ -176,7 +177,10 @@ def _plan(
     moved: Bools,
     came_from: dict[int, str],
 ) -> Plan:
-    """The plan before its first move. `shares`: what each broker is asked for, and what one more unit of load adds to that."""
+    """The plan before its first move.
+
+    `shares`: what each broker is asked for, and what one more unit of load adds to that.
+    """
     view, config = context.view, context.config
     coming = np.bincount(
         view.bundles.owner[view.bundles.in_flight] + 1, minlength=len(view.brokers) + 1
@@ -197,7 +201,8 @@ def _plan(
 
 
 def _shares(view: ClusterView, fleet: Fleet, target: Floats) -> tuple[Floats, Floats]:
-    """Of each broker and resource: load ÷ (target · capacity), and what one more unit of load adds to that."""
+    """Of each broker and resource: load ÷ (target · capacity), and what one more unit of load adds
+    to that."""
     with np.errstate(divide="ignore"):
         per_unit = np.where(fleet.capacity > 0, 1.0 / (target[:, None] * fleet.capacity), 0.0)
     per_unit = np.asfortranarray(
@@ -213,10 +218,12 @@ def _names(view: ClusterView, brokers: Bools) -> list[str]:
 def _hot(
     context: Context, fleet: Fleet, peak: Floats, target: Floats
 ) -> tuple[Bools, Floats, LeastMovesMemory, list[Refusal]]:
-    """Brokers to relieve: above the trigger by more than noise, and for long enough. Full ones are relieved at once.
+    """Brokers to relieve: above the trigger by more than noise, and for long enough.
 
-    When one is, so are all above what is enough. Then how full each broker is without a doubt, if others are to be relieved, too; and why
-    others above the trigger are not.
+    Full ones are relieved at once.
+
+    When one is, so are all above what is enough. Then how full each broker is without a doubt, if
+    others are to be relieved, too; and why others above the trigger are not.
     """
     brokers, config, memory, now_ms = (
         context.view.brokers,
@@ -253,7 +260,8 @@ def _hot(
 def _levels(
     plan: Plan, hot: Bools, surely: Floats, rows: dict[int, Rows], config: LeastMovesConfig
 ) -> dict[float, int]:
-    """Levels that brokers may be left at, from what is enough to what is aimed at, and the fewest moves that each takes."""
+    """Levels that brokers may be left at, from what is enough to what is aimed at, and the fewest
+    moves that each takes."""
     levels = np.linspace(config.least_moves_enough, config.least_moves_aim, LEVELS)
     moves = (surely[~hot] > levels[:, None]).sum(axis=1)
     for source in np.flatnonzero(hot).tolist():
@@ -264,7 +272,8 @@ def _levels(
 def _evenly(
     plan: Plan, relieve: Callable[[float], Rows], fewest: dict[float, int], config: LeastMovesConfig
 ) -> tuple[Rows, int]:
-    """Relieve brokers to the lowest level whose plan takes no more moves than the fewest there can be and half of `least_moves_spare`.
+    """Relieve brokers to the lowest level whose plan takes no more moves than the fewest there can
+    be and half of `least_moves_spare`.
 
     Where even what is enough takes more than that, to the lowest that takes no more than it does.
 
@@ -295,7 +304,8 @@ def _evenly(
 
 
 def _left(context: Context, plan: Plan) -> dict[str, tuple[str, int]]:
-    """Bundle → the broker that it was moved from, and when (ms): what still counts of what is remembered, and this plan's moves."""
+    """Bundle → the broker that it was moved from, and when (ms): what still counts of what is
+    remembered, and this plan's moves."""
     view, known_ms = context.view, max(DEARER_MS, context.config.least_moves_dwell_ms)
     left = {
         name: one for name, one in context.memory.left.items() if view.now_ms - one[1] < known_ms
@@ -313,7 +323,8 @@ def _send_back(
     rows: dict[int, Rows],
     others: Callable[[], dict[int, Rows]],
 ) -> None:
-    """Relieve brokers that the plan leaves above the trigger: now bundles may go back to those that they have left within the hour."""
+    """Relieve brokers that the plan leaves above the trigger: now bundles may go back to those that
+    they have left within the hour."""
     plan.enough = context.config.least_moves_enough
     plan.may_take = _may_take(context, {})
     hot = sources[plan.share[sources].max(axis=1, initial=0.0) > context.config.least_moves_trigger]
@@ -322,7 +333,8 @@ def _send_back(
 
 
 def _moved_lately(view: ClusterView, memory: LeastMovesMemory) -> tuple[Rows, dict[int, str]]:
-    """When (ms) it has moved each bundle, as far as it remembers, and the brokers that those of the last hour left.
+    """When (ms) it has moved each bundle, as far as it remembers, and the brokers that those of the
+    last hour left.
 
     What was planned and not done is no move.
     """
@@ -343,7 +355,8 @@ def _moved_lately(view: ClusterView, memory: LeastMovesMemory) -> tuple[Rows, di
 
 
 def _costs(context: Context, moved: Bools) -> Floats:
-    """What moving each bundle costs, the average one 1: half for the move itself, half for its clients."""
+    """What moving each bundle costs, the average one 1: half for the move itself, half for its
+    clients."""
     clients = context.view.bundles.sessions.astype(np.float64)
     cost = 0.5 + 0.5 * clients / max(float(clients.mean()), 1e-9)
     cost[moved] *= MOVED_LATELY
@@ -352,7 +365,10 @@ def _costs(context: Context, moved: Bools) -> Floats:
 
 
 def _payback(context: Context, even: Floats) -> Payback:
-    """What moves cost and save clients. Each client of a bundle loses the time in which nobody serves it, and that to connect anew."""
+    """What moves cost and save clients.
+
+    Each client of a bundle loses the time in which nobody serves it, and that to connect anew.
+    """
     bundles, config, learned_ms = context.view.bundles, context.config, context.memory.unserved_ms
     lost_ms = (UNSERVED_MS if learned_ms is None else learned_ms) + config.least_moves_reconnect_ms
     clients = bundles.sessions.astype(np.float64)

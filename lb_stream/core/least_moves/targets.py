@@ -1,4 +1,5 @@
-"""What no assignment can go below: how full each broker must be when load is spread as well as the rules allow."""
+"""What no assignment can go below: how full each broker must be when load is spread as well as the
+rules allow."""
 
 from __future__ import annotations
 
@@ -19,10 +20,11 @@ COMFORT = 0.85
 def targets(view: ClusterView, fleet: Fleet, takers: Callable[[int], Rows], open_: Bools) -> Floats:
     """(brokers): the usage that each is entitled to, of its scarcest resource.
 
-    Without isolation that is all load ÷ all capacity, or the largest bundle alone (up to COMFORT). Where that bundle has become smaller for
-    a while, nobody else has become hot: it counts as it mostly is. With it, bundles that few
-    brokers may have make these fuller than the rest: the densest such group is settled first, and the rest of the load is the rest's.
-    O(groups² · brokers).
+    Without isolation that is all load ÷ all capacity, or the largest bundle alone (up to COMFORT).
+    Where that bundle has become smaller for a while, nobody else has become hot: it counts as it
+    mostly is. With it, bundles that few brokers may have make these fuller than the rest: the
+    densest such group is settled first, and the rest of the load is the rest's. O(groups² ·
+    brokers).
     """
     found = np.full(len(view.brokers), NOTHING)
     groups = dict[
@@ -49,7 +51,8 @@ def targets(view: ClusterView, fleet: Fleet, takers: Callable[[int], Rows], open
 
 
 def _usage(capacity: Floats, fixed: Floats, groups: list[tuple[Floats, Floats]]) -> float:
-    """How full these brokers are with the groups' load spread over them, and at least one of them with the largest bundle."""
+    """How full these brokers are with the groups' load spread over them, and at least one of them
+    with the largest bundle."""
     if not len(capacity) or not groups:
         return 0.0
     total, largest = (
@@ -65,7 +68,10 @@ def _usage(capacity: Floats, fixed: Floats, groups: list[tuple[Floats, Floats]])
 def _classes(
     view: ClusterView, takers: Callable[[int], Rows], open_: Bools
 ) -> Iterator[tuple[Bools, slice]]:
-    """Bundles that the same brokers may have. Only isolation makes any difference here: anti-affinity keeps apart what may go anywhere."""
+    """Bundles that the same brokers may have.
+
+    Only isolation makes any difference here: anti-affinity keeps apart what may go anywhere.
+    """
     everything = slice(0, len(view.bundles))
     if not view.policies.isolation:
         yield open_, everything

@@ -1,7 +1,9 @@
-"""The columns that travel through the stream: one shard's bundles and brokers, and one batch's reports and samples.
+"""The columns that travel through the stream: one shard's bundles and brokers, and one batch's
+reports and samples.
 
-A block is an Arrow table. Bundle rows are sorted by name (UTF-8 bytes), broker rows too; a bundle's `owner` is the row of
-its broker in the same shard's broker table, or -1. Rates messages/s, throughputs bytes/s, times ms since the epoch.
+A block is an Arrow table. Bundle rows are sorted by name (UTF-8 bytes), broker rows too; a bundle's
+`owner` is the row of its broker in the same shard's broker table, or -1. Rates messages/s,
+throughputs bytes/s, times ms since the epoch.
 """
 
 from __future__ import annotations
@@ -80,8 +82,11 @@ REPORT_FIELDS: list[pa.Field] = [
     pa.field("version", pa.string()),
     pa.field("load_manager", pa.string()),
     pa.field(
-        "load_ema", pa.float64()
-    ),  # smoothed usage (ratio) and throughput that the broker reports itself; null: it reports none
+        "load_ema",
+        pa.float64(),
+        # smoothed usage (ratio) and throughput that the broker reports itself; null: it reports
+        # none
+    ),
     pa.field("throughput_ema_bytes_per_s", pa.float64()),
 ]
 BROKER_SCHEMA = pa.schema(
@@ -122,7 +127,8 @@ REPORT_SCHEMA = pa.schema(
 SAMPLE_SCHEMA = pa.schema(
     [("name", pa.string()), ("report", pa.int32()), ("has_stats", pa.bool_()), *STATS_SCHEMA]
 )
-"""One row for each bundle that a report names; `report` is the row of its report in the block beside it."""
+"""One row for each bundle that a report names; `report` is the row of its report in the block
+beside it."""
 
 EVENT_SCHEMA = pa.schema(
     [
@@ -132,10 +138,11 @@ EVENT_SCHEMA = pa.schema(
         pa.field("payload", pa.string()),
     ]
 )
-"""Everything else that a batch brings: heartbeats, acks, goodbyes, commands, rejected records, and the clock.
+"""Everything else that a batch brings: heartbeats, acks, goodbyes, commands, rejected records, and
+the clock.
 
-`payload` is the record's JSON; of a rejected record {"field", "value", "expected"}; of the clock {"first", "last"}: the
-offsets that were read of one partition.
+`payload` is the record's JSON; of a rejected record {"field", "value", "expected"}; of the clock
+{"first", "last"}: the offsets that were read of one partition.
 """
 
 NO_BROKERS, NO_BUNDLES, NO_REPORTS, NO_SAMPLES, NO_EVENTS = (
@@ -146,7 +153,10 @@ NO_BROKERS, NO_BUNDLES, NO_REPORTS, NO_SAMPLES, NO_EVENTS = (
 
 
 def one_array(column: pa.ChunkedArray) -> pa.Array:
-    """A column as one array. It is copied only when it has several chunks: `combine_chunks` copies a single one, too."""
+    """A column as one array.
+
+    It is copied only when it has several chunks: `combine_chunks` copies a single one, too.
+    """
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
@@ -176,7 +186,8 @@ def read_stream(data: pa.Buffer) -> pa.Table:
 
 
 def _read_stream(data: pa.Buffer) -> pa.Table:
-    """Nearly all streams are one batch of a schema that was read before: its bytes, with which they begin, lead to it.
+    """Nearly all streams are one batch of a schema that was read before: its bytes, with which they
+    begin, lead to it.
 
     Arrow's reader takes four times as long, most of it for reading the schema once more.
     """
@@ -196,7 +207,8 @@ END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 
 
 def _length_of_schema(data: pa.Buffer) -> int:
-    """Bytes of the message that a stream begins with; 0 where there are no batches after it, or that can't be told."""
+    """Bytes of the message that a stream begins with; 0 where there are no batches after it, or
+    that can't be told."""
     if data.size < 2 * len(END_OF_STREAM):
         return 0
     mark, length = struct.unpack("<Ii", memoryview(data)[: len(END_OF_STREAM)])
@@ -223,7 +235,10 @@ def with_columns(bundles: pa.Table, columns: dict[str, NDArray]) -> pa.Table:  #
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """What is remembered of one slice of a cluster's bundles. Every shard knows all brokers of its cluster."""
+    """What is remembered of one slice of a cluster's bundles.
+
+    Every shard knows all brokers of its cluster.
+    """
 
     brokers: pa.Table
     bundles: pa.Table
@@ -236,7 +251,8 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one micro-batch brings to one shard: all reports of its cluster, this shard's samples, all other events."""
+    """What one micro-batch brings to one shard: all reports of its cluster, this shard's samples,
+    all other events."""
 
     reports: pa.Table
     samples: pa.Table

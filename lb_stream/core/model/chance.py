@@ -1,4 +1,7 @@
-"""Chance as a function: the same seed and subject always draw the same. See docs/placement.md "Filters"."""
+"""Chance as a function: the same seed and subject always draw the same.
+
+See docs/placement.md "Filters".
+"""
 
 from __future__ import annotations
 

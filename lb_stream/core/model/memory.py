@@ -1,4 +1,7 @@
-"""What a cluster's rounds remember from one to the next. An argument and a result of `decide`, written to the log with each round."""
+"""What a cluster's rounds remember from one to the next.
+
+An argument and a result of `decide`, written to the log with each round.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,8 @@ class Pending:
 
     @property
     def asked(self) -> str | None:
-        """The broker that has to act: the destination of an assignment, the source of everything else."""
+        """The broker that has to act: the destination of an assignment, the source of everything
+        else."""
         return self.destination if self.kind == "assign" else self.source
 
     @property
@@ -79,7 +83,8 @@ def bound_for(broker: str, decisions: Iterable[Pending | Decision]) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """A bundle whose last decision failed or expired: how often in a row, when it may be decided again, and what it was about."""
+    """A bundle whose last decision failed or expired: how often in a row, when it may be decided
+    again, and what it was about."""
 
     attempts: int
     not_before_ms: int
@@ -99,7 +104,10 @@ class Suspension:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A move whose bundle has left its source and has no owner yet. It fails when it expires while no decision is open."""
+    """A move whose bundle has left its source and has no owner yet.
+
+    It fails when it expires while no decision is open.
+    """
 
     decision_id: str
     kind: str
@@ -112,7 +120,8 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Unserved:
-    """A bundle that nobody serves: its record's state (Free, or Deleted: split or merged), since when, and who let it go, if known."""
+    """A bundle that nobody serves: its record's state (Free, or Deleted: split or merged), since
+    when, and who let it go, if known."""
 
     state: str
     since_ms: int
@@ -120,7 +129,8 @@ class Unserved:
 
 
 class Mergeable(NamedTuple):
-    """A bundle that could be one with the neighbour whose range follows: since when, and when that was told last (0: it was not)."""
+    """A bundle that could be one with the neighbour whose range follows: since when, and when that
+    was told last (0: it was not)."""
 
     neighbour: str
     since_ms: int
@@ -129,12 +139,13 @@ class Mergeable(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A decision that is to be made if somebody approves it: its own fields, what its bundle carries, and until when it waits.
+    """A decision that is to be made if somebody approves it: its own fields, what its bundle
+    carries, and until when it waits.
 
-    `together`: the first of those that are approved and rejected together; its own id where it stands alone.
-    `plan`, `step`: the plan that a move is part of, and its place in it. Usages are those of the
-    last round, without what waits: `usage_alone` and `usage_in_order` are the max if it were
-    approved now, alone and with all steps before it.
+    `together`: the first of those that are approved and rejected together; its own id where it
+    stands alone. `plan`, `step`: the plan that a move is part of, and its place in it. Usages are
+    those of the last round, without what waits: `usage_alone` and `usage_in_order` are the max if
+    it were approved now, alone and with all steps before it.
     """
 
     proposal_id: str  # <cluster>:<seq>:p<number>

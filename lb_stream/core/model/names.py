@@ -11,13 +11,15 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 BUNDLE_PATTERN = r"^[^/]+/[^/]+(/[^/]+)?/0x[0-9a-f]{8}_0x[0-9a-f]{8}$"
-"""Two parts before the range, or three: heartbeat namespaces are named `pulsar/<cluster>/<host:port>`."""
+"""Two parts before the range, or three: heartbeat namespaces are named
+`pulsar/<cluster>/<host:port>`."""
 
 SYSTEM_PATTERN = r"^(sla-monitor/[^/]+/[^:/]+:\d+|pulsar/([^/]+/)?[^:/]+:\d+)/0x"
 """Heartbeat and SLA-monitor namespaces: they belong to the broker in their name, always."""
 
 SYSTEM_NAMESPACE = "pulsar/system"
-"""The namespace of the brokers' own topics: spread evenly, and never shed by the extensible manager."""
+"""The namespace of the brokers' own topics: spread evenly, and never shed by the extensible
+manager."""
 
 _SYSTEM = re.compile(SYSTEM_PATTERN)
 FULL_RANGE_END = 0xFFFFFFFF
@@ -49,7 +51,10 @@ def parse_bundle(name: str) -> BundleRange:
 
 
 class Overlaps:
-    """Hash ranges of one namespace, each with a time. Finds the newest that overlaps a given range, in O(log n) where they are disjoint."""
+    """Hash ranges of one namespace, each with a time.
+
+    Finds the newest that overlaps a given range, in O(log n) where they are disjoint.
+    """
 
     def __init__(self, ranges: NDArray[np.int64]) -> None:
         """`ranges`: rows of (lower, upper, time), sorted by lower."""
@@ -67,7 +72,8 @@ class Overlaps:
         return int(self._times[some].max(initial=-1, where=self._uppers[some] > lower))
 
     def is_replaced(self, lower: int, upper: int, at_ms: int) -> bool:
-        """Whether a range of that time is no bundle any more: a later one overlaps it, or its parts are no older than it.
+        """Whether a range of that time is no bundle any more: a later one overlaps it, or its parts
+        are no older than it.
 
         One report may name a bundle that its owner has split beside its children.
         """
@@ -95,7 +101,8 @@ def bundle_name(namespace: str, lower: int, upper: int) -> str:
 
 
 def namespace_codes(names: pa.StringArray) -> tuple[NDArray[np.int32], list[str]]:
-    """Of well-formed bundle names: (each one's namespace as a number, the namespaces in the order of their numbers).
+    """Of well-formed bundle names: (each one's namespace as a number, the namespaces in the order
+    of their numbers).
 
     About 25 ns a name: 25 ms for a million.
     """
@@ -104,7 +111,8 @@ def namespace_codes(names: pa.StringArray) -> tuple[NDArray[np.int32], list[str]
 
 
 def begins_with_another(names: pa.StringArray) -> NDArray[np.bool_]:
-    """Of bundle names sorted by name: whether a smaller bundle of the namespace begins at the same hash, as after a split."""
+    """Of bundle names sorted by name: whether a smaller bundle of the namespace begins at the same
+    hash, as after a split."""
     lower = pc.utf8_slice_codeunits(names, 0, -1 - BOUND_LENGTH)
     found: NDArray[np.bool_] = np.zeros(len(names), np.bool_)
     found[1:] = pc.equal(lower[1:], lower[:-1]).to_numpy(zero_copy_only=False)

@@ -1,4 +1,7 @@
-"""What operators' commands have set for a cluster. It is part of the cluster's memory and stays until another command changes it."""
+"""What operators' commands have set for a cluster.
+
+It is part of the cluster's memory and stays until another command changes it.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,10 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """Balancing leaves a bundle where it is, or in one piece, until then, as somebody has said. `together`: as the proposal had it."""
+    """Balancing leaves a bundle where it is, or in one piece, until then, as somebody has said.
+
+    `together`: as the proposal had it.
+    """
 
     proposal_id: str
     together: str
@@ -44,7 +50,8 @@ class Rejection:
 class OperatorState:
     """Everything that commands have set.
 
-    `settings` are under the names by which they were given; a namespace is a number of equal bundles, or its boundaries.
+    `settings` are under the names by which they were given; a namespace is a number of equal
+    bundles, or its boundaries.
     """
 
     settings: Mapping[str, Any] = field(default_factory=dict)

@@ -28,7 +28,8 @@ def host_of(broker: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class IsolationPolicy:
-    """Which brokers the namespaces that it names may use: regular expressions, each of which must match the whole name.
+    """Which brokers the namespaces that it names may use: regular expressions, each of which must
+    match the whole name.
 
     A broker's name is its host, and its host:port if the expression has a colon, as in Pulsar 5.0.
     Secondary brokers help out while fewer than `min_available` primary ones are there.
@@ -113,7 +114,10 @@ def _match_broker(patterns: tuple[str, ...], broker: str) -> bool:
 
 @lru_cache(maxsize=1 << 16)
 def _matches(patterns: tuple[str, ...], text: str) -> bool:
-    """Whether one of the expressions matches the whole text. A policy's answers are kept from round to round."""
+    """Whether one of the expressions matches the whole text.
+
+    A policy's answers are kept from round to round.
+    """
     return any(_matches_one(pattern, text) for pattern in patterns)
 
 
@@ -150,7 +154,8 @@ class Policies:
         return self.failure_domains.get(broker, of_host)
 
     def group_of(self, namespace: str) -> str | None:
-        """The namespace's anti-affinity group in the form in which groups are compared; None when it is in none."""
+        """The namespace's anti-affinity group in the form in which groups are compared; None when
+        it is in none."""
         group = self.anti_affinity.get(namespace, "").strip()
         return group.lower() or None
 

@@ -1,7 +1,9 @@
-"""What the simple manager expects a bundle to cost, learned slowly from reports. See docs/placement.md "The simple manager's three".
+"""What the simple manager expects a bundle to cost, learned slowly from reports.
 
-Rates messages/s, bandwidths bytes/s, memory MB, times ms. Every value follows its samples quickly upwards (fully within 30 minutes)
-and slowly downwards (within a day).
+See docs/placement.md "The simple manager's three".
+
+Rates messages/s, bandwidths bytes/s, memory MB, times ms. Every value follows its samples quickly
+upwards (fully within 30 minutes) and slowly downwards (within a day).
 """
 
 from __future__ import annotations
@@ -77,7 +79,8 @@ class Quotas:
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """All that has been learned of a cluster: the quota of each of its bundles, that of a bundle of which nothing is known, the factors."""
+    """All that has been learned of a cluster: the quota of each of its bundles, that of a bundle of
+    which nothing is known, the factors."""
 
     quotas: Quotas
     default: Mapping[str, float] = field(default_factory=INITIAL.copy)
@@ -91,7 +94,8 @@ class Learned:
 
 @dataclass(frozen=True, slots=True)
 class BundleFigures:
-    """What reports say of bundles, one row each: rates, throughputs, and topics, producers and consumers together."""
+    """What reports say of bundles, one row each: rates, throughputs, and topics, producers and
+    consumers together."""
 
     rate_in: Floats
     rate_out: Floats
@@ -120,7 +124,8 @@ def groups(connections: Ints) -> Floats:
 def smooth(
     old: Floats, sample: Floats, least: float, most: float, elapsed_ms: int | Ints
 ) -> Floats:
-    """(1 - weight) * old + weight * sample, the sample brought within its limits; the weight is the elapsed part of the time it takes."""
+    """(1 - weight) * old + weight * sample, the sample brought within its limits; the weight is the
+    elapsed part of the time it takes."""
     wanted = np.clip(sample, least, most)
     weight = np.clip(elapsed_ms / np.where(wanted >= old, RISE_MS, FALL_MS), 0.0, 1.0)
     return (1.0 - weight) * old + weight * wanted
@@ -129,7 +134,8 @@ def smooth(
 def default_quota(
     old: Mapping[str, float], figures: BundleFigures, factors: Factors, elapsed_ms: int
 ) -> dict[str, float]:
-    """The quota of bundles that nobody has reported yet: follows the mean over all bundles, once there are enough of them."""
+    """The quota of bundles that nobody has reported yet: follows the mean over all bundles, once
+    there are enough of them."""
     bundles = len(figures.connections)
     if bundles <= LEAST_BUNDLES:
         return dict(old)
@@ -143,7 +149,8 @@ def default_quota(
 def learned(
     old: Factors, figures: BundleFigures, cpu_percent: float, memory_mb: float, elapsed_ms: int
 ) -> Factors:
-    """The factors after one more look at the whole cluster: all brokers' cpu usage (percent of a core) and memory usage (MB)."""
+    """The factors after one more look at the whole cluster: all brokers' cpu usage (percent of a
+    core) and memory usage (MB)."""
     rate = float((figures.rate_in + figures.rate_out).sum())
     all_groups = float(groups(figures.connections).sum())
     if rate <= LEAST_RATE or all_groups <= LEAST_GROUPS:
@@ -161,7 +168,8 @@ def _smooth_one(old: float, sample: float, limits: tuple[float, float], elapsed_
 def allocated(
     quotas: Quotas, owner: NDArray[np.integer], brokers: int, factors: Factors
 ) -> dict[str, Floats]:
-    """Sums of its bundles' quotas for each broker 0..brokers-1 (owner -1: nobody's), and the cpu that their rates cost."""
+    """Sums of its bundles' quotas for each broker 0..brokers-1 (owner -1: nobody's), and the cpu
+    that their rates cost."""
     owned = owner >= 0
     sums: dict[str, Floats] = {
         name: np.bincount(owner[owned], column[owned], brokers).astype(np.float64)

@@ -52,9 +52,12 @@ def refusal(
     namespace: str | None = None,
     until_ms: int | None = None,
 ) -> Refusal:
-    """A refusal of some subjects (bundles or brokers), with the value seen of each. Twenty subjects are named, all are counted.
+    """A refusal of some subjects (bundles or brokers), with the value seen of each.
 
-    Figures are in the rule's unit, unless another one is given; where there are none, there is no unit.
+    Twenty subjects are named, all are counted.
+
+    Figures are in the rule's unit, unless another one is given; where there are none, there is no
+    unit.
     """
     named, seen = list(subjects), [float(value) for value in saw]
     if unit is None:

@@ -1,6 +1,8 @@
-"""Strategies by name: a decorator registers one with the model of its settings; Pulsar's class names lead to the same entry.
+"""Strategies by name: a decorator registers one with the model of its settings; Pulsar's class
+names lead to the same entry.
 
-A strategy of another package is an entry point: its name is the strategy's, its value the module whose import registers it.
+A strategy of another package is an entry point: its name is the strategy's, its value the module
+whose import registers it.
 """
 
 from __future__ import annotations
@@ -23,7 +25,10 @@ def nothing(_data: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Strategy(Generic[Function]):
-    """One registered strategy. `memory` reads what it remembers between rounds from the JSON object of the last round ({} at first).
+    """One registered strategy.
+
+    `memory` reads what it remembers between rounds from the JSON object of the last round ({} at
+    first).
 
     `traits` says how this kind of strategy wants to be treated, where there is a choice.
     """
@@ -36,7 +41,10 @@ class Strategy(Generic[Function]):
 
 
 class UnknownStrategyError(ValueError):
-    """A strategy that nobody registered, or a plug-in that can't be loaded. `expected` says what could stand there."""
+    """A strategy that nobody registered, or a plug-in that can't be loaded.
+
+    `expected` says what could stand there.
+    """
 
     def __init__(self, kind: str, name: str, expected: str) -> None:
         super().__init__(f"{kind} strategy: {name!r}; expected {expected}")
@@ -58,14 +66,18 @@ class Registry(Generic[Function]):
         memory: Callable[[Mapping[str, Any]], Any] = nothing,
         traits: Any = None,
     ) -> Callable[[Function], Function]:
-        """Register the decorated function under `name`. Raises TypeError for one that can't be called with a context alone."""
+        """Register the decorated function under `name`.
+
+        Raises TypeError for one that can't be called with a context alone.
+        """
 
         def register(function: Function) -> Function:
             try:
                 signature(function).bind(None)
             except TypeError as error:
                 raise TypeError(
-                    f"{self.kind} strategy {name}: expected a function of one context (docs/plugins.md): {error}"
+                    f"{self.kind} strategy {name}: expected a function of one context "
+                    f"(docs/plugins.md): {error}"
                 ) from None
             self._strategies[name] = Strategy(name, function, config, memory, traits)
             return function
@@ -75,7 +87,8 @@ class Registry(Generic[Function]):
     def __getitem__(self, name: str) -> Strategy[Function]:
         """The strategy of that simple name or Pulsar class name, a plug-in's included.
 
-        Raises UnknownStrategyError, naming those there are, or saying why a plug-in could not be loaded.
+        Raises UnknownStrategyError, naming those there are, or saying why a plug-in could not be
+        loaded.
         """
         simple = name.rpartition(".")[2]
         if simple not in self._strategies and simple in self._plugins():
@@ -88,7 +101,8 @@ class Registry(Generic[Function]):
         return found
 
     def load_plugins(self) -> None:
-        """Register every plug-in that can be loaded; what is wrong with another one is told when it is asked for by name."""
+        """Register every plug-in that can be loaded; what is wrong with another one is told when it
+        is asked for by name."""
         for name in self._plugins().keys() - self._strategies.keys():
             with suppress(UnknownStrategyError):
                 self._load(name)
@@ -113,5 +127,8 @@ class Registry(Generic[Function]):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Simple names of those registered so far, sorted. A plug-in is registered when it is first asked for."""
+        """Simple names of those registered so far, sorted.
+
+        A plug-in is registered when it is first asked for.
+        """
         return tuple(sorted(self._strategies))

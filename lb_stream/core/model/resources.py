@@ -1,7 +1,7 @@
 """A broker's usage from its resources, in the reference's arithmetic.
 
-Percentages are computed in single precision (both casts, the division, the times 100), the rest in double: exact
-threshold cases depend on it. See docs/strategies.md "Figures".
+Percentages are computed in single precision (both casts, the division, the times 100), the rest in
+double: exact threshold cases depend on it. See docs/strategies.md "Figures".
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ def percent(usage: Floats, limit: Floats) -> NDArray[np.float32]:
 def percents(
     resources: Mapping[str, tuple[Floats, Floats]], names: Iterable[str]
 ) -> NDArray[np.float32]:
-    """`percent` of several resources, one row for each: a call takes longer than its figures where brokers are few."""
+    """`percent` of several resources, one row for each: a call takes longer than its figures where
+    brokers are few."""
     columns = np.array([resources[name] for name in names])
     return percent(columns[:, 0], columns[:, 1])
 
@@ -58,7 +59,8 @@ def max_weighted_usage(
 
 
 def max_usage(resources: Mapping[str, tuple[Floats, Floats]]) -> Floats:
-    """Greatest usage over cpu, direct memory and both bandwidths without weights, as a ratio: for people, not for decisions.
+    """Greatest usage over cpu, direct memory and both bandwidths without weights, as a ratio: for
+    people, not for decisions.
 
     Single precision to the end, as the reference shows it.
     """

@@ -1,6 +1,8 @@
-"""Every rule by which something is decided, refused or left out: its name, what it says in a sentence, the unit of its figures.
+"""Every rule by which something is decided, refused or left out: its name, what it says in a
+sentence, the unit of its figures.
 
-The log and the tables hold a rule's name; refusals, `lbctl explain`, `--why-not`, reports and docs/rules.md read the rest here.
+The log and the tables hold a rule's name; refusals, `lbctl explain`, `--why-not`, reports and
+docs/rules.md read the rest here.
 """
 
 from __future__ import annotations
@@ -34,9 +36,12 @@ PLACES: tuple[Place, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule. `place`: of a rule that refuses, what it keeps a bundle by; empty: it keeps nothing where it is.
+    """One rule.
 
-    In the sentence of a rule that decides, {source}, {saw}, {limit} and {average} stand for the decision's own.
+    `place`: of a rule that refuses, what it keeps a bundle by; empty: it keeps nothing where it is.
+
+    In the sentence of a rule that decides, {source}, {saw}, {limit} and {average} stand for the
+    decision's own.
     """
 
     name: str
@@ -55,23 +60,27 @@ class Decides:
 
     ABOVE_AVERAGE = Rule(
         "above_average",
-        "{source} was at {saw} usage, smoothed, not below {limit}: the brokers' average of {average} and the threshold",
+        "{source} was at {saw} usage, smoothed, not below {limit}: the brokers' average of "
+        "{average} and the threshold",
         "ratio",
     )
     ABOVE_EVEN = Rule(
         "above_even",
-        "{source} was asked for {saw} of its scarcest resource, more than {limit}: the {average} that it has when load is spread as evenly"
+        "{source} was asked for {saw} of its scarcest resource, more than {limit}: the {average} "
+        "that it has when load is spread as evenly"
         " as rules allow, and the tolerance",
         "ratio",
     )
     LOWER_BOUNDARY = Rule(
         "lower_boundary",
-        "somebody was below {limit}, the average of {average} less the threshold, and {source} was the highest with {saw}",
+        "somebody was below {limit}, the average of {average} less the threshold, and {source} was "
+        "the highest with {saw}",
         "ratio",
     )
     BELOW_RANGE = Rule(
         "below_range",
-        "somebody was below {limit}, the average of {average} less the range, and {source} was the highest with {saw}",
+        "somebody was below {limit}, the average of {average} less the range, and {source} was the "
+        "highest with {saw}",
         "ratio",
     )
     OVERLOADED = Rule(
@@ -89,12 +98,14 @@ class Decides:
     )
     PAIR_APART = Rule(
         "pair_apart",
-        "{source} was {saw} above the idlest broker, more than {limit}, for as many rounds as it takes",
+        "{source} was {saw} above the idlest broker, more than {limit}, for as many rounds as it "
+        "takes",
         "points",
     )
     STD_ABOVE_TARGET = Rule(
         "std_above_target",
-        "the brokers' usages had a standard deviation of {saw}, above the target of {limit}, round a mean of {average}",
+        "the brokers' usages had a standard deviation of {saw}, above the target of {limit}, round "
+        "a mean of {average}",
         "ratio",
     )
     UNDERLOADED_BROKER = Rule(
@@ -273,7 +284,8 @@ class Refuses:
     NO_BUNDLES = Rule("no_bundles", "the broker has no bundle", "bundles", place="strategy")
     NO_ELIGIBLE_BUNDLE = Rule(
         "no_eligible_bundle",
-        "none of the broker's bundles may move now: lately unloaded, on their way, excluded, or held by limits of their namespaces",
+        "none of the broker's bundles may move now: lately unloaded, on their way, excluded, or "
+        "held by limits of their namespaces",
         "bundles",
         place="strategy",
     )
@@ -340,7 +352,8 @@ class Refuses:
     )
     DOES_NOT_PAY_BACK = Rule(
         "does_not_pay_back",
-        "clients would lose more time by the move of these bundles than they would save in the time in which a move must pay back",
+        "clients would lose more time by the move of these bundles than they would save in the "
+        "time in which a move must pay back",
         "min",
         place="strategy",
     )
@@ -372,12 +385,14 @@ class Refuses:
     )
     MASS_FAILOVER = Rule(
         "mass_failover",
-        "brokers that vanished together have been silent for the whole wait: they are dead, and their bundles go to others",
+        "brokers that vanished together have been silent for the whole wait: they are dead, and "
+        "their bundles go to others",
         "ms",
     )
     SUSPENDED = Rule(
         "suspended",
-        "nothing is decided until the silent brokers speak, the wait is over, or `lbctl clusters declare-dead` ends it",
+        "nothing is decided until the silent brokers speak, the wait is over, or `lbctl clusters "
+        "declare-dead` ends it",
         "ms",
         place="suspension",
     )
@@ -469,12 +484,18 @@ DECIDES, REFUSES, FILTERED_BY = _named(Decides), _named(Refuses), _named(Filtere
 
 
 def decides(name: str, sentence: str, unit: str = "ratio") -> Rule:
-    """A rule of another package by which its strategy decides. Raises ValueError for a name that is taken."""
+    """A rule of another package by which its strategy decides.
+
+    Raises ValueError for a name that is taken.
+    """
     return _added(DECIDES, Rule(name, sentence, unit))
 
 
 def refuses(name: str, sentence: str, unit: str = "") -> Rule:
-    """A rule of another package by which its strategy refuses. Raises ValueError for a name that is taken."""
+    """A rule of another package by which its strategy refuses.
+
+    Raises ValueError for a name that is taken.
+    """
     return _added(REFUSES, Rule(name, sentence, unit, "strategy"))
 
 

@@ -23,7 +23,8 @@ _FULL = re.compile(r"(persistent|non-persistent)://([^/]+/[^/]+(?:/[^/]+)?)/(.+)
 
 
 def full_topic_name(topic: str) -> str:
-    """The name with its domain, tenant and namespace: `a/b/c` is `persistent://a/b/c`, `c` is `persistent://public/default/c`.
+    """The name with its domain, tenant and namespace: `a/b/c` is `persistent://a/b/c`, `c` is
+    `persistent://public/default/c`.
 
     Raises ValueError, saying what was expected, for anything else that lacks a domain.
     """
@@ -36,12 +37,14 @@ def full_topic_name(topic: str) -> str:
     if len(parts) == 3:
         return f"persistent://{topic}"
     raise ValueError(
-        f"not a topic name: {topic!r}; expected <topic>, <tenant>/<namespace>/<topic>, or one of them whole with its domain"
+        f"not a topic name: {topic!r}; expected <topic>, <tenant>/<namespace>/<topic>, or one of "
+        "them whole with its domain"
     )
 
 
 def namespace_of_topic(topic: str) -> str:
-    """The namespace of a topic, `<tenant>/<namespace>` (old names: `<tenant>/<cluster>/<namespace>`). Raises ValueError."""
+    """The namespace of a topic, `<tenant>/<namespace>` (old names:
+    `<tenant>/<cluster>/<namespace>`). Raises ValueError."""
     return _parts(full_topic_name(topic))[1]
 
 
@@ -49,13 +52,17 @@ def _parts(full: str) -> tuple[str, str, str]:
     found = _FULL.fullmatch(full)
     if found is None:
         raise ValueError(
-            f"not a topic name: {full!r}; expected persistent://<tenant>/<namespace>/<topic>, or non-persistent://…"
+            f"not a topic name: {full!r}; expected persistent://<tenant>/<namespace>/<topic>, or "
+            "non-persistent://…"
         )
     return found[1], found[2], found[3]
 
 
 def topic_hash(topic: str) -> int:
-    """CRC-32 of the full name's UTF-8 bytes, 0..2³²-1. Raises ValueError when it is no topic name."""
+    """CRC-32 of the full name's UTF-8 bytes, 0..2³²-1.
+
+    Raises ValueError when it is no topic name.
+    """
     return crc32(full_topic_name(topic).encode(errors="replace"))
 
 
@@ -65,7 +72,8 @@ def topic_hashes(topics: Iterable[str]) -> Ints:
 
 
 def equal_boundaries(bundles: int) -> Ints:
-    """The boundaries of a new namespace: `bundles` ranges of one size, the last one up to 0xffffffff. Raises ValueError."""
+    """The boundaries of a new namespace: `bundles` ranges of one size, the last one up to
+    0xffffffff. Raises ValueError."""
     if not 1 <= bundles <= MOST_BUNDLES:
         raise ValueError(f"bundles = {bundles}: expected 1 to {MOST_BUNDLES}")
     return np.append(np.arange(bundles, dtype=np.int64) * (HASHES // bundles), FULL_RANGE_END)
@@ -73,7 +81,8 @@ def equal_boundaries(bundles: int) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class Ring:
-    """All bundles of one namespace: n + 1 ascending boundaries, from 0 to 0xffffffff, for n bundles."""
+    """All bundles of one namespace: n + 1 ascending boundaries, from 0 to 0xffffffff, for n
+    bundles."""
 
     namespace: str
     boundaries: Ints
@@ -85,7 +94,10 @@ class Ring:
 
     @staticmethod
     def of(namespace: str, boundaries: Sequence[int]) -> Ring:
-        """A namespace with the given boundaries. Raises ValueError when they leave a hash without a bundle or a bundle without a hash."""
+        """A namespace with the given boundaries.
+
+        Raises ValueError when they leave a hash without a bundle or a bundle without a hash.
+        """
         if (
             len(boundaries) < 2
             or boundaries[0] != 0
@@ -93,7 +105,8 @@ class Ring:
             or any(a >= b for a, b in pairwise(boundaries))
         ):
             raise ValueError(
-                f"boundaries of {namespace}: expected an ascending list from 0x00000000 to 0xffffffff, got {list(boundaries)}"
+                f"boundaries of {namespace}: expected an ascending list from 0x00000000 to "
+                f"0xffffffff, got {list(boundaries)}"
             )
         return Ring(namespace, np.array(boundaries, np.int64))
 
@@ -113,7 +126,8 @@ class Ring:
         ]
 
     def rows(self, hashes: Ints) -> Ints:
-        """The row of the bundle of each hash: the greatest boundary that is no greater; 0xffffffff is in the last bundle.
+        """The row of the bundle of each hash: the greatest boundary that is no greater; 0xffffffff
+        is in the last bundle.
 
         O(log n) each.
         """

@@ -1,7 +1,7 @@
 """What a strategy sees: one cluster's brokers and bundles as columns, sorted by name.
 
-Usages are ratios (1.0 = 100 %), rates messages/s, throughputs bytes/s, times ms since the epoch. Arrays are never changed
-in place: a changed view is a new view.
+Usages are ratios (1.0 = 100 %), rates messages/s, throughputs bytes/s, times ms since the epoch.
+Arrays are never changed in place: a changed view is a new view.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ class Rates:
         )
 
     def sums_by(self, group: NDArray[np.integer], groups: int) -> Rates:
-        """Sums over rows of each group 0..groups-1, added in the order of the rows; rows of group -1 count nowhere."""
+        """Sums over rows of each group 0..groups-1, added in the order of the rows; rows of group
+        -1 count nowhere."""
         rows = np.add(group, 1, dtype=np.intp)  # nobody's first: cheaper than leaving them out
         return Rates(
             *(
@@ -102,7 +103,9 @@ class Brokers:
     long: Rates
     topics: Ints  # as last reported
     bundles: Ints  # how many it reported
-    load_ema: Floats  # smoothed weighted usage that an extensible manager's broker reports; NaN: it has sent no such load data
+    # smoothed weighted usage that an extensible manager's broker reports; NaN: it has sent no such
+    # load data
+    load_ema: Floats
     throughput_ema: Floats  # smoothed throughput that it reports; NaN likewise
     seen_ms: Ints
     clock_ms: (
@@ -175,7 +178,8 @@ class Bundles:
         return bisect_right(_Sorted.of(self.names), name.encode())
 
     def rows_of_namespace(self, namespace: str) -> slice:
-        """The rows of one namespace's bundles: they stand together, because rows are sorted by name."""
+        """The rows of one namespace's bundles: they stand together, because rows are sorted by
+        name."""
         names = _Sorted.of(self.names)
         return slice(
             bisect_left(names, f"{namespace}/0x".encode()),
@@ -185,8 +189,9 @@ class Bundles:
     def rows_of(self, names: Iterable[str]) -> Rows:
         """The rows of the given names, -1 for those not here.
 
-        A few are looked up one by one. Many, or some that aren't where they would be if rows were sorted, are found by looking up all
-        rows among the given names, not the other way round: of a million rows in 6 to 30 ms instead of 200.
+        A few are looked up one by one. Many, or some that aren't where they would be if rows were
+        sorted, are found by looking up all rows among the given names, not the other way round: of
+        a million rows in 6 to 30 ms instead of 200.
         """
         given = list(names)
         if not given:
@@ -206,12 +211,16 @@ class Bundles:
 
 
 FEW, ROWS_A_NAME = 8, 500
-"""So many names, and one more for so many rows, are found sooner one by one than by going through all rows."""
+"""So many names, and one more for so many rows, are found sooner one by one than by going through
+all rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Sorted:
-    """Sorted names as the bytes that they are sorted by: what `bisect` wants. Asking the array itself takes four times as long."""
+    """Sorted names as the bytes that they are sorted by: what `bisect` wants.
+
+    Asking the array itself takes four times as long.
+    """
 
     offsets: NDArray[np.int32]
     content: memoryview
@@ -282,11 +291,13 @@ class ClusterView:
 
 
 def with_moves(view: ClusterView, bundles: Rows, destinations: Rows) -> ClusterView:
-    """The view as it will be when the given bundles are at their destinations (rows of brokers; -1: with nobody).
+    """The view as it will be when the given bundles are at their destinations (rows of brokers; -1:
+    with nobody).
 
-    Rates, throughputs and topics move with the bundle, at its short-term average. Of each resource the amount usage x (bundle throughput /
-    broker throughput) of the broker that has it now moves: an absolute amount, so its share of the destination follows from
-    the destination's limit. A bundle that nobody owns brings what it would use at the average broker (`resources_used`).
+    Rates, throughputs and topics move with the bundle, at its short-term average. Of each resource
+    the amount usage x (bundle throughput / broker throughput) of the broker that has it now moves:
+    an absolute amount, so its share of the destination follows from the destination's limit. A
+    bundle that nobody owns brings what it would use at the average broker (`resources_used`).
     """
     sources = view.bundles.owner[bundles].astype(np.intp)
     amounts = view.bundles.short.take(bundles)
@@ -329,9 +340,11 @@ def _moved_resources(
 
 
 def resources_used(brokers: Brokers, sources: Rows, throughput: Floats) -> dict[str, Floats]:
-    """What bundles are taken to use of each resource: their part of their broker's throughput (1 at most) is that part of its usage.
+    """What bundles are taken to use of each resource: their part of their broker's throughput (1 at
+    most) is that part of its usage.
 
-    `sources`: their brokers. Those of nobody (-1) are taken to use what they would at the average broker.
+    `sources`: their brokers. Those of nobody (-1) are taken to use what they would at the average
+    broker.
     """
     carried, used = (
         average_broker(brokers)
@@ -349,7 +362,8 @@ def resources_used(brokers: Brokers, sources: Rows, throughput: Floats) -> dict[
 
 
 def average_broker(brokers: Brokers) -> tuple[float, dict[str, float]]:
-    """Throughput and use of each resource of the average broker that is alive and carries anything; all 0 where there is none."""
+    """Throughput and use of each resource of the average broker that is alive and carries anything;
+    all 0 where there is none."""
     busy = brokers.alive & (brokers.latest.throughput > 0)
     if not busy.any():
         return 0.0, dict.fromkeys(brokers.resources, 0.0)
@@ -363,7 +377,9 @@ def average_broker(brokers: Brokers) -> tuple[float, dict[str, float]]:
 def apply_pending_moves(
     view: ClusterView, decisions: Sequence[Pending | Decision], moves_count: bool
 ) -> ClusterView:
-    """The view with the given decisions carried out: load must not be decided on twice. Splits and merges move nothing.
+    """The view with the given decisions carried out: load must not be decided on twice.
+
+    Splits and merges move nothing.
 
     If moves don't count, their bundles are only marked as on their way.
     """

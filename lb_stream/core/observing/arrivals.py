@@ -1,7 +1,7 @@
 """Moves that are half done: the bundle has left its source and isn't at its destination yet.
 
-A move ends when a broker has the bundle, or when none will.
-The assignments that bring it there are decisions of their own (decision 0001), with outcomes of their own.
+A move ends when a broker has the bundle, or when none will. The assignments that bring it there are
+decisions of their own (decision 0001), with outcomes of their own.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""Figures that are no numbers, or so great that their sums would be none: they would spoil every comparison that they enter.
+"""Figures that are no numbers, or so great that their sums would be none: they would spoil every
+comparison that they enter.
 
-The contracts refuse NaN, infinities and what is beyond GREATEST in a report. Still, figures made from accepted reports may be so: a usage
-of 5 with a limit of 1e-46, which single precision takes for 0, is infinite, a usage of 0 with it is NaN, and sums may be beyond GREATEST.
-So this runs in every round: it costs a sum over each column.
+The contracts refuse NaN, infinities and what is beyond GREATEST in a report. Still, figures made
+from accepted reports may be so: a usage of 5 with a limit of 1e-46, which single precision takes
+for 0, is infinite, a usage of 0 with it is NaN, and sums may be beyond GREATEST. So this runs in
+every round: it costs a sum over each column.
 """
 
 from __future__ import annotations
@@ -23,11 +25,13 @@ SPANS = ("latest", "short", "long")
 
 
 def exclude_non_finite(view: ClusterView) -> tuple[ClusterView, list[Refusal]]:
-    """The view without brokers that have a NaN, infinite or endless figure, their own or of one of their bundles.
+    """The view without brokers that have a NaN, infinite or endless figure, their own or of one of
+    their bundles.
 
-    They are marked as not alive and their figures are 0: nothing is unloaded from them or placed on them in this round, and they count
-    in no average. Their bundles stay theirs; an unowned bundle counts as idle. One refusal for each broker names its figures.
-    O(brokers), and a sum over each column of the bundles.
+    They are marked as not alive and their figures are 0: nothing is unloaded from them or placed on
+    them in this round, and they count in no average. Their bundles stay theirs; an unowned bundle
+    counts as idle. One refusal for each broker names its figures. O(brokers), and a sum over each
+    column of the bundles.
     """
     bundles, broken_bundles = _mended(view.bundles)
     wrong = dict(_broken(view.brokers))

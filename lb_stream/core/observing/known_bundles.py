@@ -1,4 +1,7 @@
-"""Bundles that no report names, or none any more, but that exist: commands made their namespace. The view gets them as unowned."""
+"""Bundles that no report names, or none any more, but that exist: commands made their namespace.
+
+The view gets them as unowned.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +63,10 @@ def missing(view: ClusterView, namespaces: Namespaces) -> list[str]:
 
 @lru_cache(maxsize=1 << 16)
 def _names(namespace: str, cut: int | tuple[int, ...]) -> tuple[str, ...]:
-    """The bundles of a namespace. Kept from round to round: writing 80 000 names takes a tenth of a second."""
+    """The bundles of a namespace.
+
+    Kept from round to round: writing 80 000 names takes a tenth of a second.
+    """
     return tuple(ring_of(namespace, cut if isinstance(cut, int) else list(cut)).names)
 
 
@@ -77,7 +83,10 @@ def _known(view: ClusterView, namespace: str) -> Overlaps:
 
 
 def with_bundles(view: ClusterView, names: Sequence[str]) -> ClusterView:
-    """The view with these bundles added: unowned, with default averages. `names` are sorted, and none of them is in the view."""
+    """The view with these bundles added: unowned, with default averages.
+
+    `names` are sorted, and none of them is in the view.
+    """
     if not names:
         return view
     joined = pa.concat_arrays([view.bundles.names, pa.array(names, pa.string())])
@@ -110,7 +119,8 @@ def with_bundles(view: ClusterView, names: Sequence[str]) -> ClusterView:
 
 
 def cut_anew(namespaces: Namespaces, view: ClusterView, parents: Sequence[str]) -> Namespaces:
-    """The namespaces after the given bundles have been split: into the bundles that the view has in their place."""
+    """The namespaces after the given bundles have been split: into the bundles that the view has in
+    their place."""
     changed = dict(namespaces)
     for parent in parents:
         namespace, lower, upper = parse_bundle(parent)

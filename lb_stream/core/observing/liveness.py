@@ -1,4 +1,7 @@
-"""Which brokers are alive, by the append time of their records. See docs/architecture.md "Rulings"."""
+"""Which brokers are alive, by the append time of their records.
+
+See docs/architecture.md "Rulings".
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,11 @@ from lb_stream.core.model.view import Bools, ClusterView, Ints
 MASS_SHARE = 0.30
 MASS_LEAST = 2
 JITTER_GRACE_MS = 180_000
-"""How long the extensible manager's leader mistrusts a connection that has come back, and how much longer it waits for brokers then."""
+"""How long the extensible manager's leader mistrusts a connection that has come back, and how much
+longer it waits for brokers then."""
 FADING_SHARE = 0.75
-"""Of its limit: brokers that vanish together were last heard some seconds apart, so the late ones count when the first is due."""
+"""Of its limit: brokers that vanish together were last heard some seconds apart, so the late ones
+count when the first is due."""
 
 
 TELL_LEAST_MS, TELL_MOST_MS = 10_000, 600_000
@@ -27,9 +32,11 @@ TELL_LEAST_MS, TELL_MOST_MS = 10_000, 600_000
 
 @dataclass(frozen=True, slots=True)
 class Liveness:
-    """The view with its dead brokers marked and their bundles unowned; who is dead; why nothing may be decided now, if so.
+    """The view with its dead brokers marked and their bundles unowned; who is dead; why nothing may
+    be decided now, if so.
 
-    `told`: what this round says about that. `unsteady_ms`: when the extensible manager's connection was in doubt last.
+    `told`: what this round says about that. `unsteady_ms`: when the extensible manager's connection
+    was in doubt last.
     """
 
     view: ClusterView
@@ -53,15 +60,18 @@ def judge(
     caught_up: bool,
     declared: Collection[str] = frozenset(),
 ) -> Liveness:
-    """Declare dead who has been silent for too long or has said goodbye, and silent ones that an operator has `declared` dead.
+    """Declare dead who has been silent for too long or has said goodbye, and silent ones that an
+    operator has `declared` dead.
 
-    Silence is measured by the time of the broker's own partition: while others' records keep the job from reading there, its time
-    stands still. Until the job has caught up with what was there at its start, nobody newly dies: the silence may be the job's own.
-    So it may when nobody speaks: the cluster is suspended until somebody does. When more than 30 % of the brokers (and at least two)
-    vanish together while others speak, it is suspended for `mass_disappearance_wait_ms`; if they are silent still, they are dead.
+    Silence is measured by the time of the broker's own partition: while others' records keep the
+    job from reading there, its time stands still. Until the job has caught up with what was there
+    at its start, nobody newly dies: the silence may be the job's own. So it may when nobody speaks:
+    the cluster is suspended until somebody does. When more than 30 % of the brokers (and at least
+    two) vanish together while others speak, it is suspended for `mass_disappearance_wait_ms`; if
+    they are silent still, they are dead.
 
-    The extensible manager waits longer for as long as its connection has not been steady for a while:
-    here that is the stream's, which is in doubt after a start and after a suspension.
+    The extensible manager waits longer for as long as its connection has not been steady for a
+    while: here that is the stream's, which is in doubt after a start and after a suspension.
     """
     brokers = view.brokers
     silence, limit = brokers.silence_ms, _limits(view, config)
@@ -116,7 +126,10 @@ def _among(some: Collection[str], names: Sequence[str]) -> Bools:
 
 
 def _marked(view: ClusterView, dead: Bools, speaking: Bools) -> ClusterView:
-    """The view with who is dead and who speaks; the dead have no bundles. The same view where it says so already."""
+    """The view with who is dead and who speaks; the dead have no bundles.
+
+    The same view where it says so already.
+    """
     brokers, owner = view.brokers, view.bundles.owner
     if not dead.any():
         if brokers.alive.all() and (speaking == brokers.speaking).all():
@@ -149,7 +162,8 @@ def _suspicious(fading: Bools, vanished: Bools, gone: Bools, known_dead: Bools) 
 def _wait(
     why: Refusal, before: Suspension | None, now_ms: int, wait_ms: int
 ) -> tuple[Refusal | None, Suspension | None, tuple[Refusal, ...]]:
-    """Whether the cluster is (still) suspended, what is to be remembered of that, and what this round says about it."""
+    """Whether the cluster is (still) suspended, what is to be remembered of that, and what this
+    round says about it."""
     began = (
         before
         if before is not None and before.rule == why.rule

@@ -1,4 +1,5 @@
-"""Reports as acknowledgements: which pending decisions has this view confirmed, which have failed or expired."""
+"""Reports as acknowledgements: which pending decisions has this view confirmed, which have failed
+or expired."""
 
 from __future__ import annotations
 
@@ -18,7 +19,10 @@ MOST_BACK_OFF = 10
 
 
 Ending = Literal["confirmed", "superseded", "refused", "expired", "failed", "released"]
-"""`failed`: a move whose bundle left its source and did not come to its destination. `released` is told to nobody: it is half done."""
+"""`failed`: a move whose bundle left its source and did not come to its destination.
+
+`released` is told to nobody: it is half done.
+"""
 
 MOST_AVOIDED = 20
 """Destinations of a bundle that are remembered because they have failed."""
@@ -72,7 +76,8 @@ class Settled:
 
 
 def counting(acks: Iterable[tuple[str, Ack]], memory: Memory) -> tuple[Ack, ...]:
-    """The acknowledgements that count, each with its sender: those of the broker that was asked, about a decision under way."""
+    """The acknowledgements that count, each with its sender: those of the broker that was asked,
+    about a decision under way."""
     asked = {pending.decision_id: pending.asked for pending in memory.pending}
     return tuple(ack for broker, ack in acks if asked.get(ack.decision_id) == broker)
 
@@ -80,10 +85,12 @@ def counting(acks: Iterable[tuple[str, Ack]], memory: Memory) -> tuple[Ack, ...]
 def settle(view: ClusterView, memory: Memory, acks: tuple[Ack, ...], now_ms: int) -> Settled:
     """Compare each pending decision with who owns its bundle now.
 
-    An assignment is confirmed when a report later than it shows the bundle at its destination, and superseded when it is at somebody
-    else's. So is a move; one that names no destination is confirmed when the bundle has gone from its source, any other is `released`
-    while the bundle is nobody's: what becomes of it then is followed (`arrivals`). A split is confirmed when the parent is nobody's and
-    a bundle inside its range has an owner or has been named since; a merge when both are nobody's, and that holds of the one they become.
+    An assignment is confirmed when a report later than it shows the bundle at its destination, and
+    superseded when it is at somebody else's. So is a move; one that names no destination is
+    confirmed when the bundle has gone from its source, any other is `released` while the bundle is
+    nobody's: what becomes of it then is followed (`arrivals`). A split is confirmed when the parent
+    is nobody's and a bundle inside its range has an owner or has been named since; a merge when
+    both are nobody's, and that holds of the one they become.
 
     What none of this ends has expired once the broker that was asked has been restarted.
 
@@ -264,7 +271,8 @@ def _owner(view: ClusterView, row: int) -> str | None:
 
 
 def _is_replaced(view: ClusterView, pending: Pending, row: int) -> bool:
-    """Whether a bundle inside the split one's range, or the one that a merge makes, has an owner, or was named by a later report."""
+    """Whether a bundle inside the split one's range, or the one that a merge makes, has an owner,
+    or was named by a later report."""
     merges = pending.kind == "merge"
     whole = parse_bundle(pending.children[0] if merges else pending.bundle)
     before_ms = int(view.bundles.reported_ms[row]) if row >= 0 else pending.issued_ms
@@ -288,9 +296,11 @@ def after_restart(before: Retry | None, kind: str, now_ms: int) -> Retry:
 def after_failure(
     before: Retry | None, kind: str, now_ms: int, timeout_ms: int, destination: str | None = None
 ) -> Retry:
-    """When a bundle whose decision failed may be decided again, and which destination is then asked last: the one that failed.
+    """When a bundle whose decision failed may be decided again, and which destination is then asked
+    last: the one that failed.
 
-    Each failure of one kind in a row doubles the wait; the first failure of an assignment costs none.
+    Each failure of one kind in a row doubles the wait; the first failure of an assignment costs
+    none.
     """
     attempts = (before.attempts if before and before.kind == kind else 0) + 1
     steps = 2 ** (attempts - 1) - (1 if kind == "assign" else 0)

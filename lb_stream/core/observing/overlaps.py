@@ -1,4 +1,5 @@
-"""Bundles whose hash ranges overlap: a broker split or merged one by itself, and reports still name what it made beside what it had."""
+"""Bundles whose hash ranges overlap: a broker split or merged one by itself, and reports still name
+what it made beside what it had."""
 
 from __future__ import annotations
 
@@ -23,8 +24,10 @@ IN_LATEST_REPORT = np.iinfo(np.int64).max
 class Overlapped:
     """Bundles that reports make doubtful, one row for each bundle of the view."""
 
-    reshaping: Bools  # neither split nor merged: its range is another served bundle's as well, wholly or in part
-    moving: Bools  # not moved: what was split keeps its place, and so do two of which neither holds the other
+    # neither split nor merged: its range is another served bundle's as well, wholly or in part
+    reshaping: Bools
+    # not moved: what was split keeps its place, and so do two of which neither holds the other
+    moving: Bools
     beside: dict[int, int]  # of each of these rows, another bundle that it overlaps
 
     @staticmethod
@@ -37,9 +40,10 @@ class Overlapped:
 def find_overlaps(view: ClusterView) -> Overlapped:
     """Compare the ranges of bundles that live brokers own.
 
-    What an owner's latest report names counts more than what it leaves out (top bundles of the extensible manager name some bundles only),
-    and of those left out the one that was named later. A bundle is doubtful when another one that it overlaps counts as much or more. One
-    inside another that counts as much may move: it is a part of what was split. O(bundles).
+    What an owner's latest report names counts more than what it leaves out (top bundles of the
+    extensible manager name some bundles only), and of those left out the one that was named later.
+    A bundle is doubtful when another one that it overlaps counts as much or more. One inside
+    another that counts as much may move: it is a part of what was split. O(bundles).
     """
     bundles = view.bundles
     served = np.flatnonzero(np.append(view.brokers.alive, False)[bundles.owner])
@@ -65,9 +69,11 @@ def find_overlaps(view: ClusterView) -> Overlapped:
 
 
 def _of_split_namespaces(bundles: Bundles, served: Rows) -> tuple[Rows, Ints]:
-    """Of the given rows those of namespaces in which two overlap, and a number for each one's namespace. In the order of the rows.
+    """Of the given rows those of namespaces in which two overlap, and a number for each one's
+    namespace. In the order of the rows.
 
-    Rows are sorted by name, so by lower bound within a namespace: where any two overlap, two that follow one another do.
+    Rows are sorted by name, so by lower bound within a namespace: where any two overlap, two that
+    follow one another do.
     """
     lower, upper = _bounds(bundles.names, served)
     at = np.flatnonzero(lower[1:] < upper[:-1])  # also where one namespace ends and the next begins
@@ -109,7 +115,10 @@ def _numbers(bounds: NDArray[np.uint64]) -> Ints:
 
 
 def _pairs(namespaces: Ints, lower: Ints, upper: Ints) -> tuple[Rows, Rows]:
-    """Every two that overlap, by position. Sorted by namespace, lower and upper bound; each namespace is a band of its own."""
+    """Every two that overlap, by position.
+
+    Sorted by namespace, lower and upper bound; each namespace is a band of its own.
+    """
     band = namespaces << 33
     later = np.searchsorted(band + lower, band + upper, side="left") - np.arange(len(lower)) - 1
     one = np.repeat(np.arange(len(lower)), later)

@@ -2,7 +2,8 @@
 
 One state machine for all load managers (`records`: versions, and what is forced).
 
-Of a bundle that is where its first record says nothing is remembered; of others their version, and of those that nobody serves since when.
+Of a bundle that is where its first record says nothing is remembered; of others their version, and
+of those that nobody serves since when.
 
 See docs/decisions/0008-what-an-ownership-record-may-say.md.
 """
@@ -30,18 +31,21 @@ STATES: dict[DecisionKind, OwnershipState] = {
 """The state of a bundle while a decision about it is under way."""
 
 MOST_PUBLISHED = 1_000
-"""Ownership records that one round adds on top of what has happened in it: a million at once would hold up every decision."""
+"""Ownership records that one round adds on top of what has happened in it: a million at once would
+hold up every decision."""
 
 
 SLACK_MS = 60_000
-"""Partitions are not read at the same pace: a record that is read later may have been appended so much earlier."""
+"""Partitions are not read at the same pace: a record that is read later may have been appended so
+much earlier."""
 
 
 @dataclass(slots=True)
 class Ledger:
     """What happens in one round, as ownership records, in the order in which it comes about.
 
-    `view` has the dead brokers' bundles unowned, `reported` has not. `published_to`: the last bundle whose record has been told; None: all.
+    `view` has the dead brokers' bundles unowned, `reported` has not. `published_to`: the last
+    bundle whose record has been told; None: all.
     """
 
     view: ClusterView
@@ -52,7 +56,10 @@ class Ledger:
 
     @staticmethod
     def of(view: ClusterView, reported: ClusterView, memory: Memory, dry_run: bool) -> Ledger:
-        """Before the round's first record. After rounds that failed whatever may have changed meanwhile counts as changed."""
+        """Before the round's first record.
+
+        After rounds that failed whatever may have changed meanwhile counts as changed.
+        """
         if memory.missed_ms is not None:
             missed = view.bundles.owner_since_ms >= memory.missed_ms - SLACK_MS
             view = replace(view, bundles=replace(view.bundles, gained=view.bundles.gained | missed))
@@ -61,7 +68,10 @@ class Ledger:
         )
 
     def version(self, bundle: str, row: int) -> int:
-        """The version of the record that a decision about a bundle follows; 0: there is none. `row`: the bundle's in the view."""
+        """The version of the record that a decision about a bundle follows; 0: there is none.
+
+        `row`: the bundle's in the view.
+        """
         self._rows[bundle] = row
         return self.records.version(bundle, row)
 
@@ -78,10 +88,11 @@ class Ledger:
         dead_before: Collection[str],
         tombstone_delay_ms: int,
     ) -> None:
-        """What reports have shown, what decisions have come to, whose broker has died or is back, and which bundles are no more.
+        """What reports have shown, what decisions have come to, whose broker has died or is back,
+        and which bundles are no more.
 
-        `ended`: decisions with whether other bundles have taken their bundles' place, and when they ended. `dead_before`: brokers that
-        were dead already.
+        `ended`: decisions with whether other bundles have taken their bundles' place, and when they
+        ended. `dead_before`: brokers that were dead already.
         """
         busy = {
             name
@@ -100,9 +111,11 @@ class Ledger:
             self._forget(busy, tombstone_delay_ms)
 
     def _follow_reports(self, busy: Collection[str]) -> None:
-        """Bundles whose owner this batch's reports have changed; at the start, and when very many are new, all owned ones in turn.
+        """Bundles whose owner this batch's reports have changed; at the start, and when very many
+        are new, all owned ones in turn.
 
-        That many records take several rounds, MOST_PUBLISHED in each: `published_to` names the last one so far; None: all are told.
+        That many records take several rounds, MOST_PUBLISHED in each: `published_to` names the last
+        one so far; None: all are told.
         """
         bundles = self.view.bundles
         if self.published_to is None and not (bundles.gained.any() or bundles.appeared.any()):
@@ -191,7 +204,8 @@ class Ledger:
                 )
 
     def _forget(self, busy: Collection[str], tombstone_delay_ms: int) -> None:
-        """Bundles that nobody has served for long: an empty record, and nothing is remembered of them."""
+        """Bundles that nobody has served for long: an empty record, and nothing is remembered of
+        them."""
         latest = self.view.now_ms - tombstone_delay_ms
         old = [
             name
@@ -202,7 +216,8 @@ class Ledger:
             self.records.forget(name)
 
     def _end(self, name: str, pending: Pending, row: int, at_ms: int, gone: bool) -> None:
-        """What a decision has come to: its bundle is somebody's, or nobody's, or others have taken its place."""
+        """What a decision has come to: its bundle is somebody's, or nobody's, or others have taken
+        its place."""
         owner, decision_id = self.records.owner(row), pending.decision_id
         moves = pending.kind in ("unload", "transfer")
         if gone:
@@ -244,7 +259,10 @@ class Ledger:
     def _lose(
         self, name: str, row: int, source: str | None, since_ms: int, decision_id: str | None = None
     ) -> None:
-        """Nobody serves a bundle any more. Where the states don't let it be Free yet, a decision of this round may take it on."""
+        """Nobody serves a bundle any more.
+
+        Where the states don't let it be Free yet, a decision of this round may take it on.
+        """
         current = self.records.unit(name, row)
         if current is not None and accepts(
             current, ServiceUnit("Free", None, source, current.version + 1), "metadata_store"
@@ -257,7 +275,8 @@ class Ledger:
     # --- what is decided ---
 
     def decided(self, decision: Decision) -> None:
-        """A decision's own records: of a bundle on its way, or in the middle of being split or merged with its neighbour."""
+        """A decision's own records: of a bundle on its way, or in the middle of being split or
+        merged with its neighbour."""
         for name in decision.bundles:
             self._decided(name, decision)
 

@@ -1,4 +1,7 @@
-"""Which broker serves a topic, from the ownership records of the compacted topic. See docs/commands.md "Lookups by clients"."""
+"""Which broker serves a topic, from the ownership records of the compacted topic.
+
+See docs/commands.md "Lookups by clients".
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,8 @@ class Route:
         version: int,
         since_ms: int,
     ) -> Route:
-        """From an ownership record: the owner also while it splits or merges the bundle; of a bundle on its way whoever is to have it."""
+        """From an ownership record: the owner also while it splits or merges the bundle; of a
+        bundle on its way whoever is to have it."""
         return Route(
             bundle,
             state,
@@ -51,13 +55,20 @@ class Route:
 
 @dataclass(slots=True)
 class _Namespace:
-    """The bundles of one namespace by their ranges. `order` None: the list of those that are there has yet to be made."""
+    """The bundles of one namespace by their ranges.
+
+    `order` None: the list of those that are there has yet to be made.
+    """
 
     routes: dict[tuple[int, int], Route] = field(default_factory=dict)
     order: list[tuple[int, int]] | None = None
 
     def find(self, hashed: int) -> Route | None:
-        """The bundle of a hash. Where a split bundle's old record is still there, the child wins. O(log n) where bundles don't overlap."""
+        """The bundle of a hash.
+
+        Where a split bundle's old record is still there, the child wins. O(log n) where bundles
+        don't overlap.
+        """
         if self.order is None:
             self.order = sorted((lower, -upper) for lower, upper in self.routes)
         for at in range(bisect_right(self.order, (hashed, 1)) - 1, -1, -1):
@@ -74,7 +85,10 @@ class Routes:
         self._clusters: dict[str, dict[str, _Namespace]] = {}
 
     def take(self, cluster: str, bundle: str, route: Route | None) -> None:
-        """Remember a bundle's last record; None, or one of a bundle that is no more, forgets it. Raises ValueError for a wrong name."""
+        """Remember a bundle's last record; None, or one of a bundle that is no more, forgets it.
+
+        Raises ValueError for a wrong name.
+        """
         name, lower, upper = parse_bundle(bundle)
         namespaces = self._clusters.setdefault(cluster, {})
         known = namespaces.setdefault(name, _Namespace())

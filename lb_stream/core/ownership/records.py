@@ -1,7 +1,9 @@
-"""The ownership records of one round, one after another: which version comes next, and whether the states let it through.
+"""The ownership records of one round, one after another: which version comes next, and whether the
+states let it through.
 
-Versions start at 1 and grow by one with each record. What the states alone would not let through (a bundle taken from a dead broker,
-a move that came to nothing, what brokers do by themselves) is forced, as the reference's repairs are.
+Versions start at 1 and grow by one with each record. What the states alone would not let through (a
+bundle taken from a dead broker, a move that came to nothing, what brokers do by themselves) is
+forced, as the reference's repairs are.
 """
 
 from __future__ import annotations
@@ -44,9 +46,12 @@ class Entry:
 
 @dataclass(slots=True)
 class OwnershipRecords:
-    """The records so far. `view` has the dead brokers' bundles unowned. `new`: nothing has ever been told.
+    """The records so far.
 
-    In a dry run nothing is told; bundles whose records change meanwhile are `untold` and come after it, unless nothing was told before it.
+    `view` has the dead brokers' bundles unowned. `new`: nothing has ever been told.
+
+    In a dry run nothing is told; bundles whose records change meanwhile are `untold` and come after
+    it, unless nothing was told before it.
     """
 
     view: ClusterView
@@ -92,7 +97,10 @@ class OwnershipRecords:
         return owner_in(self.view, row)
 
     def version(self, name: str, row: int) -> int:
-        """The version of a bundle's last record; 0: there is none. `row`: the bundle's in the view."""
+        """The version of a bundle's last record; 0: there is none.
+
+        `row`: the bundle's in the view.
+        """
         if name in self.versions:
             return self.versions[name]
         known = name in self.units or name in self.unserved or self.owner(row) is not None

@@ -1,6 +1,9 @@
-"""The extensible manager's service-unit states: which record may follow which. See docs/decisions/0008-what-an-ownership-record-may-say.md.
+"""The extensible manager's service-unit states: which record may follow which.
 
-Every writer and every reader applies `accepts`; of two that write the next version the first one wins.
+See docs/decisions/0008-what-an-ownership-record-may-say.md.
+
+Every writer and every reader applies `accepts`; of two that write the next version the first one
+wins.
 """
 
 from __future__ import annotations
@@ -36,7 +39,10 @@ TRANSITIONS: Mapping[Store, Mapping[OwnershipState, frozenset[OwnershipState]]] 
         **_COMMON,
     },
 }
-"""Store → state → the states that may follow. What a split or merge makes begins as Owned, version 1, in both stores."""
+"""Store → state → the states that may follow.
+
+What a split or merge makes begins as Owned, version 1, in both stores.
+"""
 
 FIRST_VERSION = 1
 _LAST_VERSION, _WRAPPED_VERSION = 2**63 - 1, -(2**63)
@@ -44,7 +50,10 @@ _LAST_VERSION, _WRAPPED_VERSION = 2**63 - 1, -(2**63)
 
 @dataclass(frozen=True, slots=True)
 class ServiceUnit:
-    """One record of a bundle's ownership. `destination` and `source` are both blank only in state Free."""
+    """One record of a bundle's ownership.
+
+    `destination` and `source` are both blank only in state Free.
+    """
 
     state: OwnershipState
     destination: str | None
@@ -54,7 +63,10 @@ class ServiceUnit:
 
 
 def accepts(current: ServiceUnit | None, new: ServiceUnit | None, store: Store) -> bool:
-    """Whether `new` may follow `current`. None stands for no record: a tombstone as `new`, nothing yet as `current`."""
+    """Whether `new` may follow `current`.
+
+    None stands for no record: a tombstone as `new`, nothing yet as `current`.
+    """
     if new is None:
         return True
     if not _version_follows(current, new, store):
@@ -62,7 +74,9 @@ def accepts(current: ServiceUnit | None, new: ServiceUnit | None, store: Store) 
     if new.force:
         return True
     if current is not None and _left_out(current, new):
-        return True  # only a compacted topic gets here: what was between isn't known, so nothing can be held against the new one
+        # only a compacted topic gets here: what was between isn't known, so nothing can be held
+        # against the new one
+        return True
     before: OwnershipState = "Init" if current is None else current.state
     first_of_child = current is None and new.state == "Owned" and new.version == FIRST_VERSION
     if new.state not in TRANSITIONS[store][before] and not first_of_child:

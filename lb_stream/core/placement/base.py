@@ -16,7 +16,8 @@ from lb_stream.core.model.view import ClusterView, Floats, Ints, Rows, average_b
 
 @dataclass(slots=True)
 class Targets:
-    """The brokers' loads while one round places bundle after bundle: each choice counts in the next.
+    """The brokers' loads while one round places bundle after bundle: each choice counts in the
+    next.
 
     Mutable: it lives within one `decide`.
     """
@@ -86,11 +87,13 @@ class Targets:
                 self._left.setdefault(name, np.zeros(len(view.brokers)))[source] += amount
 
     def with_bundle(self, bundle: int, rows: Rows) -> Floats:
-        """The usage of the given brokers if they had the bundle too, never less than now; this round's choices are counted."""
+        """The usage of the given brokers if they had the bundle too, never less than now; this
+        round's choices are counted."""
         return np.maximum(self.usage[rows], self._usage(rows, {}, self._amounts(bundle)))
 
     def without_bundle(self, bundle: int) -> float:
-        """The usage of the bundle's broker once it has left, as those will that this round has sent elsewhere."""
+        """The usage of the bundle's broker once it has left, as those will that this round has sent
+        elsewhere."""
         gone = {name: -amount for name, amount in self._amounts(bundle).items()}
         return float(
             self._usage(self.view.bundles.owner[[bundle]].astype(np.intp), self._left, gone)[0]
@@ -125,7 +128,8 @@ class Targets:
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """The brokers among which chance decides, and every candidate's score (lower is better, infinite: refused by the strategy)."""
+    """The brokers among which chance decides, and every candidate's score (lower is better,
+    infinite: refused by the strategy)."""
 
     rows: Rows
     scores: Floats

@@ -1,7 +1,7 @@
 """The simple manager's quotas from round to round: learned with every report, remembered as JSON.
 
-Of each bundle five numbers are remembered, so the memory of a cluster that runs this manager grows with its bundles; of others nothing is,
-but for the first day after a switch to another manager.
+Of each bundle five numbers are remembered, so the memory of a cluster that runs this manager grows
+with its bundles; of others nothing is, but for the first day after a switch to another manager.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ from lb_stream.core.model.view import ClusterView
 def with_quotas(
     view: ClusterView, remembered: Mapping[str, Any]
 ) -> tuple[ClusterView, dict[str, Any]]:
-    """The view with what has been learned of it, and the JSON object that the next round starts from.
+    """The view with what has been learned of it, and the JSON object that the next round starts
+    from.
 
-    Something is learned when a broker has sent a new report: of all bundles that somebody serves, over the time since the last one.
-    The first one counts in full.
+    Something is learned when a broker has sent a new report: of all bundles that somebody serves,
+    over the time since the last one. The first one counts in full.
     """
     before = _read(view, remembered)
     if not view.brokers.sampled.any():
@@ -44,7 +45,8 @@ def with_quotas(
 
 
 def while_others_run(remembered: Mapping[str, Any], now_ms: int) -> dict[str, Any]:
-    """What is kept while another manager runs: everything, until it is so old that the first new report would count in full."""
+    """What is kept while another manager runs: everything, until it is so old that the first new
+    report would count in full."""
     return dict(remembered) if remembered and now_ms - int(remembered["at_ms"]) < FALL_MS else {}
 
 

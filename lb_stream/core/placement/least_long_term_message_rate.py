@@ -1,4 +1,7 @@
-"""LeastLongTermMessageRate: the broker with the lowest long-term message rate. See docs/placement.md "LeastLongTermMessageRate"."""
+"""LeastLongTermMessageRate: the broker with the lowest long-term message rate.
+
+See docs/placement.md "LeastLongTermMessageRate".
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,13 @@ class LeastLongTermMessageRateConfig(KeyModel):
     """Settings of LeastLongTermMessageRate."""
 
     overloaded_threshold_percent: float = key(
-        85, "a broker above this usage is not considered", unit="%", pulsar="loadBalancerBrokerOverloadedThresholdPercentage", ge=0, le=100,
-    )  # fmt: skip
+        85,
+        "a broker above this usage is not considered",
+        unit="%",
+        pulsar="loadBalancerBrokerOverloadedThresholdPercentage",
+        ge=0,
+        le=100,
+    )
     placement_weighting: Literal["none", "documented"] = key(
         "none",
         "plain rate, or divided by (threshold - usage) so that brokers with room are preferred",
@@ -28,8 +36,9 @@ def least_long_term_message_rate(
 ) -> tuple[Best, None]:
     """The candidates with the least long-term rate (messages/s, bundles on their way included).
 
-    A broker above the overloaded threshold scores infinite; when all are, all are equally good. Under `documented` the rate is
-    divided by (threshold - usage), both ratios; at the threshold that too is infinite.
+    A broker above the overloaded threshold scores infinite; when all are, all are equally good.
+    Under `documented` the rate is divided by (threshold - usage), both ratios; at the threshold
+    that too is infinite.
     """
     targets, candidates, config = context.targets, context.candidates, context.config
     usage, rate = targets.usage[candidates], targets.long_rate[candidates]

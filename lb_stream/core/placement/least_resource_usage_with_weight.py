@@ -1,8 +1,9 @@
 """LeastResourceUsageWithWeight: some broker whose usage lies well below the candidates' average.
 
-Pulsar has two strategies of this name. The modular manager's smooths usages itself, a sample with every placement. The extensible
-manager's takes the smoothed usages that this manager follows anyway (TransferShedder), and is the only strategy there: a cluster whose
-`load_manager` is extensible gets it whatever `placement_strategy` says.
+Pulsar has two strategies of this name. The modular manager's smooths usages itself, a sample with
+every placement. The extensible manager's takes the smoothed usages that this manager follows anyway
+(TransferShedder), and is the only strategy there: a cluster whose `load_manager` is extensible gets
+it whatever `placement_strategy` says.
 
 See docs/placement.md "LeastResourceUsageWithWeight".
 """
@@ -26,9 +27,13 @@ class ExtensibleLeastResourceConfig(KeyModel):
     """Settings of the extensible manager's LeastResourceUsageWithWeight."""
 
     usage_difference_percent: float = key(
-        10, "how far below the average a broker must be to be preferred", unit="%",
-        pulsar="loadBalancerAverageResourceUsageDifferenceThresholdPercentage", ge=0, le=100,
-    )  # fmt: skip
+        10,
+        "how far below the average a broker must be to be preferred",
+        unit="%",
+        pulsar="loadBalancerAverageResourceUsageDifferenceThresholdPercentage",
+        ge=0,
+        le=100,
+    )
 
     @property
     def difference(self) -> float:
@@ -40,8 +45,12 @@ class LeastResourceConfig(ExtensibleLeastResourceConfig):
     """Settings of the modular manager's LeastResourceUsageWithWeight."""
 
     history_ratio: float = key(
-        0.9, "weight of the past in a broker's smoothed usage", pulsar="loadBalancerHistoryResourcePercentage", ge=0, le=1,
-    )  # fmt: skip
+        0.9,
+        "weight of the past in a broker's smoothed usage",
+        pulsar="loadBalancerHistoryResourcePercentage",
+        ge=0,
+        le=1,
+    )
     count_system_bundles: bool = key(
         False, "a broker that has only heartbeat and SLA-monitor bundles has bundles"
     )
@@ -49,7 +58,10 @@ class LeastResourceConfig(ExtensibleLeastResourceConfig):
 
 @dataclass(slots=True)
 class LeastResourceMemory:
-    """Smoothed usage of each broker, a ratio. While a round runs it lies beside the view's brokers, as a column."""
+    """Smoothed usage of each broker, a ratio.
+
+    While a round runs it lies beside the view's brokers, as a column.
+    """
 
     before: dict[str, float] = field(
         default_factory=dict
@@ -80,7 +92,10 @@ class LeastResourceMemory:
         }
 
     def beside(self, view: ClusterView) -> Floats:
-        """The column for this view's brokers, NaN where nothing is known. Brokers that are not alive, or not there, are forgotten."""
+        """The column for this view's brokers, NaN where nothing is known.
+
+        Brokers that are not alive, or not there, are forgotten.
+        """
         if view.brokers.names is not self._names:
             usage = self.usage
             self._names = view.brokers.names
@@ -95,8 +110,8 @@ def least_resource_usage(
 ) -> tuple[Best, LeastResourceMemory]:
     """The candidates below their average by the difference; all of them when nobody is. O(brokers).
 
-    Every call is a sample of every candidate's usage. The past doesn't count for a broker that has reported no bundle or no
-    message. The overloaded threshold plays no part.
+    Every call is a sample of every candidate's usage. The past doesn't count for a broker that has
+    reported no bundle or no message. The overloaded threshold plays no part.
     """
     targets, candidates, config, memory = (
         context.targets,
@@ -122,7 +137,8 @@ def least_reported_usage(
 ) -> tuple[Best, None]:
     """The same by the smoothed usages that the manager follows. O(brokers).
 
-    Brokers without load data count in no average and are never preferred, but come back when nobody else is.
+    Brokers without load data count in no average and are never preferred, but come back when nobody
+    else is.
     """
     usage = context.targets.load[context.candidates]
     return _well_below_average(context.candidates, usage, ~np.isnan(usage), context.config), None

@@ -1,4 +1,7 @@
-"""RoundRobinBrokerSelector: one candidate after another. See docs/placement.md "RoundRobinBrokerSelector"."""
+"""RoundRobinBrokerSelector: one candidate after another.
+
+See docs/placement.md "RoundRobinBrokerSelector".
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,10 @@ class RoundRobinConfig(KeyModel):
 
 @dataclass(slots=True)
 class RoundRobinMemory:
-    """The turn (a count of placements) and the brokers that take turns. While a round runs, these are rows of its view."""
+    """The turn (a count of placements) and the brokers that take turns.
+
+    While a round runs, these are rows of its view.
+    """
 
     turn: int = 0
     before: tuple[str, ...] = ()  # who took turns when the view's first placement came
@@ -55,7 +61,10 @@ class RoundRobinMemory:
         return self._rows
 
     def take_turns(self, rows: Rows) -> None:
-        """Let these brokers take turns from now on. `rows` are those of the view that `rows()` was last asked about."""
+        """Let these brokers take turns from now on.
+
+        `rows` are those of the view that `rows()` was last asked about.
+        """
         self._rows, self._changed = rows, True
 
 
@@ -65,8 +74,9 @@ def round_robin(
 ) -> tuple[Best, RoundRobinMemory]:
     """The broker whose turn it is. O(brokers).
 
-    Who takes turns is remembered, and found out anew when their number is another than that of the candidates, or the one whose
-    turn it is is no candidate: another change of the same size goes unnoticed until then, as in the reference.
+    Who takes turns is remembered, and found out anew when their number is another than that of the
+    candidates, or the one whose turn it is is no candidate: another change of the same size goes
+    unnoticed until then, as in the reference.
     """
     candidates, memory = context.candidates, context.memory
     if not len(candidates):

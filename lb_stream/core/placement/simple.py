@@ -29,13 +29,22 @@ class SimplePlacementConfig(KeyModel):
     """Settings of the simple manager's placement."""
 
     overloaded_threshold_percent: float = key(
-        85, "when every broker is above it, the one with most room takes the bundle", unit="%",
-        pulsar="loadBalancerBrokerOverloadedThresholdPercentage", ge=0, le=100,
-    )  # fmt: skip
+        85,
+        "when every broker is above it, the one with most room takes the bundle",
+        unit="%",
+        pulsar="loadBalancerBrokerOverloadedThresholdPercentage",
+        ge=0,
+        le=100,
+    )
     underloaded_threshold_percent: float = key(
-        50, "as long as a broker is not above it, empty brokers stay empty", unit="%",
-        pulsar="loadBalancerBrokerUnderloadedThresholdPercentage", dynamic=False, ge=0, le=100,
-    )  # fmt: skip
+        50,
+        "as long as a broker is not above it, empty brokers stay empty",
+        unit="%",
+        pulsar="loadBalancerBrokerUnderloadedThresholdPercentage",
+        dynamic=False,
+        ge=0,
+        le=100,
+    )
     count_system_bundles: bool = key(
         False, "a broker that has only heartbeat and SLA-monitor bundles is not empty"
     )
@@ -43,7 +52,8 @@ class SimplePlacementConfig(KeyModel):
 
 @dataclass(slots=True)
 class QuotaTally:
-    """Each broker's bundles and the quotas of these, on the view of one round, its choices included.
+    """Each broker's bundles and the quotas of these, on the view of one round, its choices
+    included.
 
     What reports show at a broker is loaded there; what is on its way is preallocated.
     """
@@ -70,7 +80,8 @@ class QuotaTally:
         return QuotaTally(view, learned, loaded, preallocated, view.bundle_counts(system=system))
 
     def take(self, choices: list[tuple[int, int]]) -> None:
-        """Preallocate the bundles that were placed since the last call; they count at their source no more."""
+        """Preallocate the bundles that were placed since the last call; they count at their source
+        no more."""
         for bundle, destination in choices[self.placed :]:
             quota = {name: float(self.learned.quotas.columns[name][bundle]) for name in VALUES}
             quota["cpu"] = (quota["rate_in"] + quota["rate_out"]) * self.learned.factors.cpu
@@ -87,7 +98,8 @@ class QuotaTally:
 
 @dataclass(slots=True)
 class SimpleMemory:
-    """A cursor that goes round the brokers when all of them are full, and while a round runs its tally."""
+    """A cursor that goes round the brokers when all of them are full, and while a round runs its
+    tally."""
 
     cursor: int = 0
     _book: QuotaTally | None = None
@@ -114,7 +126,8 @@ SimpleContext = PlacementContext[SimplePlacementConfig, SimpleMemory]
 
 @dataclass(frozen=True, slots=True)
 class Estimates:
-    """What the candidates are expected to carry, one row each: percents of each limit, messages/s, room for bundles."""
+    """What the candidates are expected to carry, one row each: percents of each limit, messages/s,
+    room for bundles."""
 
     percents: dict[str, Floats]  # resource → 0..100
     load: Floats  # the greatest of them
@@ -175,9 +188,11 @@ def _capacity(book: QuotaTally, candidates: Rows) -> Floats:
 
 @simple_placement("leastLoadedServer", config=SimplePlacementConfig, memory=SimpleMemory.read)
 def least_loaded_server(context: SimpleContext) -> tuple[Best, SimpleMemory]:
-    """The broker with the least estimated load, by the rule of five points; an empty one once that is loaded enough.
+    """The broker with the least estimated load, by the rule of five points; an empty one once that
+    is loaded enough.
 
-    O(brokers) for each broker that turns out better than the best so far: a few, as they are visited by their load.
+    O(brokers) for each broker that turns out better than the best so far: a few, as they are
+    visited by their load.
     """
     candidates, config, memory = context.candidates, context.config, context.memory
     book = memory.book(context.targets, config)
@@ -190,7 +205,10 @@ def least_loaded_server(context: SimpleContext) -> tuple[Best, SimpleMemory]:
 
 @simple_placement("leastMsgPerSecond", config=SimplePlacementConfig, memory=SimpleMemory.read)
 def least_msg_per_second(context: SimpleContext) -> tuple[Best, SimpleMemory]:
-    """The broker with the lowest expected message rate; an empty one once that is loaded enough. O(brokers)."""
+    """The broker with the lowest expected message rate; an empty one once that is loaded enough.
+
+    O(brokers).
+    """
     candidates, config, memory = context.candidates, context.config, context.memory
     book = memory.book(context.targets, config)
     seen = Estimates.of(book, candidates)
@@ -203,7 +221,10 @@ def least_msg_per_second(context: SimpleContext) -> tuple[Best, SimpleMemory]:
 
 @simple_placement("weightedRandomSelection", config=SimplePlacementConfig, memory=SimpleMemory.read)
 def weighted_random_selection(context: SimpleContext) -> tuple[Best, SimpleMemory]:
-    """A broker by chance, the likelier the more room it has; where nobody has any, one of them all. O(brokers)."""
+    """A broker by chance, the likelier the more room it has; where nobody has any, one of them all.
+
+    O(brokers).
+    """
     targets, candidates, memory = context.targets, context.candidates, context.memory
     seen = Estimates.of(memory.book(targets, context.config), candidates)
     weight = np.trunc(seen.capacity * seen.idle * seen.idle)
@@ -224,8 +245,9 @@ def _best(candidates: Rows, chosen: int | None, scores: Floats, unit: str) -> Be
 def _least_by_points(seen: Estimates, busy: Rows) -> int | None:
     """The best of some candidates (positions), visited in that order.
 
-    One replaces the best so far when its load is lower by more than five points, or, where loads are closer, its memory, cpu,
-    inbound or outbound bandwidth; where all are close, when its load is lower at all. This order has circles, so it must be a visit.
+    One replaces the best so far when its load is lower by more than five points, or, where loads
+    are closer, its memory, cpu, inbound or outbound bandwidth; where all are close, when its load
+    is lower at all. This order has circles, so it must be a visit.
     """
     if not len(busy):
         return None
@@ -256,9 +278,12 @@ def _settled(
     *,
     bounded: bool,
 ) -> int | None:
-    """The candidate (position) that takes the bundle; None where there is none. `order` is that of the visit, `busy` have bundles.
+    """The candidate (position) that takes the bundle; None where there is none.
 
-    With `bounded` loads, when even the best is full they take turns, and when it is overloaded the one with most room does.
+    `order` is that of the visit, `busy` have bundles.
+
+    With `bounded` loads, when even the best is full they take turns, and when it is overloaded the
+    one with most room does.
     """
     if not len(order):
         return None

@@ -42,7 +42,10 @@ def waiting_moves(state: RoundState) -> list[Proposal]:
 
 
 def known(state: RoundState, waiting: Sequence[Proposal]) -> list[Proposal]:
-    """Those whose bundles and destinations have been reported. After a job has lost its averages they come back one by one."""
+    """Those whose bundles and destinations have been reported.
+
+    After a job has lost its averages they come back one by one.
+    """
     names, rows = (
         state.view.brokers.names,
         state.view.bundles.rows_of(proposal.bundle for proposal in waiting).tolist(),
@@ -262,7 +265,10 @@ def why_refused(
         if (busy := state.describe_busy(one.bundle)) is not None:
             return BundleAnswer("refused", busy, "in_flight")
     if len(known(state, group)) < len(group):
-        unheard = f"no report has named {', '.join(proposal.bundle for proposal in group)} and where it is to go yet"
+        unheard = (
+            f"no report has named {', '.join(proposal.bundle for proposal in group)} and "
+            "where it is to go yet"
+        )
         return BundleAnswer("refused", f"{unheard}; it waits on", "unknown_bundle")
     if (overlaps := _overlap_refused(state, group)) is not None:
         return overlaps

@@ -1,4 +1,5 @@
-"""Give every unowned bundle an owner: released ones the destination that their unload named, orphans the best broker."""
+"""Give every unowned bundle an owner: released ones the destination that their unload named,
+orphans the best broker."""
 
 from __future__ import annotations
 
@@ -21,8 +22,9 @@ UNOWNED = "Unowned"
 def assign_unowned(state: RoundState) -> None:
     """Decide an owner for each bundle that nobody owns and no decision is about.
 
-    Bundles that an unload with a destination has released are placed under either value of `assign_unowned`; other unowned ones only
-    under `eager`. In the order of their names, those of pulsar/system last.
+    Bundles that an unload with a destination has released are placed under either value of
+    `assign_unowned`; other unowned ones only under `eager`. In the order of their names, those of
+    pulsar/system last.
     """
     view, config = state.view, state.config.balancer
     rows = np.flatnonzero((view.bundles.owner < 0) & ~view.bundles.in_flight & ~view.bundles.system)
@@ -67,7 +69,8 @@ def assign_unowned(state: RoundState) -> None:
 
 
 def assigned_lately(state: RoundState) -> tuple[tuple[int, int], ...]:
-    """Of each round of the last minute, this one included: when, and how many orphans it gave an owner. A dry run's don't count."""
+    """Of each round of the last minute, this one included: when, and how many orphans it gave an
+    owner. A dry run's don't count."""
     kept = tuple(entry for entry in state.memory.assigned if state.now_ms - entry[0] < MINUTE_MS)
     count = sum(
         decision.kind == "assign" and decision.reason == UNOWNED and not decision.dry_run
@@ -77,7 +80,10 @@ def assigned_lately(state: RoundState) -> tuple[tuple[int, int], ...]:
 
 
 def _by_reservation(state: RoundState, name: str) -> bool:
-    """Whether the destination that a bundle's unload has named can have it. If not, it is left to the next lookup like any other."""
+    """Whether the destination that a bundle's unload has named can have it.
+
+    If not, it is left to the next lookup like any other.
+    """
     reserved = state.reserved.get(name)
     if reserved is None or _reserved_row(state, name) is not None:
         return reserved is not None
@@ -129,7 +135,10 @@ def too_few(state: RoundState) -> Refusal | None:
 
 
 def assign(state: RoundState, row: int, name: str, ordered: bool) -> bool:
-    """Decide who gets one bundle: whom its unload named, else the best. `ordered`: an operator wanted it. False: nobody may have it."""
+    """Decide who gets one bundle: whom its unload named, else the best.
+
+    `ordered`: an operator wanted it. False: nobody may have it.
+    """
     destination = _reserved_row(state, name)
     moved = "Admin" if ordered else "Overloaded"
     repeated = name in state.inputs.settled.repeated

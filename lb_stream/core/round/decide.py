@@ -1,4 +1,7 @@
-"""`decide`: one pass over one cluster. Everything it knows comes in, everything it does comes out."""
+"""`decide`: one pass over one cluster.
+
+Everything it knows comes in, everything it does comes out.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +27,12 @@ __all__ = ["Inbox", "Round", "decide"]
 
 
 def decide(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfig) -> Round:
-    """Settle what is pending, obey operators, give unowned bundles an owner, split too large ones, unload from hot brokers.
+    """Settle what is pending, obey operators, give unowned bundles an owner, split too large ones,
+    unload from hot brokers.
 
-    Pure: the same arguments give the same round, bit for bit. `view` must be sorted by name (`view_of` sees to that); the time is the
-    view's, chance follows from the cluster's name and the round's number. `config`: the job's own settings, commands lie over them.
+    Pure: the same arguments give the same round, bit for bit. `view` must be sorted by name
+    (`view_of` sees to that); the time is the view's, chance follows from the cluster's name and the
+    round's number. `config`: the job's own settings, commands lie over them.
     """
     seen = observe(view, memory, inbox, config)
     state = settle(seen, inbox.acks)
@@ -43,7 +48,10 @@ def decide(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfi
 
 
 def answer(state: RoundState, orders: Iterable[Received]) -> None:
-    """Decide what operators have ordered, and answer each command. Why nothing may be decided now is an answer, too."""
+    """Decide what operators have ordered, and answer each command.
+
+    Why nothing may be decided now is an answer, too.
+    """
     obey_moves(state, orders, state.inputs.alive.suspended)
 
 

@@ -44,7 +44,8 @@ class MoveBudget:
         return MoveBudget(state, Counter(), 0, 0.0)
 
     def refusal(self, moves: Sequence[tuple[int, int]]) -> Refusal | None:
-        """The limit that all of these moves (rows of bundle and source) together would exceed, if any."""
+        """The limit that all of these moves (rows of bundle and source) together would exceed, if
+        any."""
         config, view = self.state.config.balancer, self.state.view
         names = [view.bundles.name(bundle) for bundle, _ in moves]
         total = sum(self.in_flight.values())
@@ -95,7 +96,8 @@ def holds_of(state: RoundState) -> Holds:
 
 
 def moved_lately(state: RoundState) -> tuple[tuple[int, int, float], ...]:
-    """Of each round of the last minute with moves, this one included: when, how many, and their bytes/s. A dry run's don't count."""
+    """Of each round of the last minute with moves, this one included: when, how many, and their
+    bytes/s. A dry run's don't count."""
     kept = tuple(entry for entry in state.memory.moved if state.now_ms - entry[0] < MINUTE_MS)
     names = [
         decision.bundle

@@ -1,4 +1,5 @@
-"""Merges: the look for bundles that could be one, which decides nothing, and what operators have ordered.
+"""Merges: the look for bundles that could be one, which decides nothing, and what operators have
+ordered.
 
 Nothing is merged otherwise. See docs/splitting.md "Merge advice" and docs/commands.md "Merges".
 """
@@ -46,7 +47,8 @@ def merges_after(state: RoundState) -> MergeLook:
 
 
 def advised_pairs(state: RoundState, namespace: str, most: int) -> list[tuple[int, int]]:
-    """The rows of the pairs of a namespace that people are advised to merge, in the order of their ranges."""
+    """The rows of the pairs of a namespace that people are advised to merge, in the order of their
+    ranges."""
     advised = sorted(
         (first, one.neighbour) for first, one in state.memory.mergeable.items() if one.told_ms
     )
@@ -62,14 +64,17 @@ def overlap_answer(state: RoundState, row: int) -> BundleAnswer:
     bundles, brokers = state.inputs.reported.bundles, state.view.brokers.names
     beside = state.overlapped.beside[row]
     text = (
-        f"{bundles.name(row)} overlaps {bundles.name(beside)}, which {brokers[int(bundles.owner[beside])]} reports:"
+        f"{bundles.name(row)} overlaps {bundles.name(beside)}, which "
+        f"{brokers[int(bundles.owner[beside])]} reports:"
         " one of them was split or merged; ask again when reports name only what there is now"
     )
     return BundleAnswer("refused", text, Refuses.OVERLAPS.name)
 
 
 def merge(state: RoundState, low: int, high: int) -> BundleAnswer:
-    """Have their owner make one bundle of two, or say why that can't be. Nothing is under way with either.
+    """Have their owner make one bundle of two, or say why that can't be.
+
+    Nothing is under way with either.
 
     Policies are a namespace's: those of both are the same.
     """
@@ -101,7 +106,10 @@ def merge(state: RoundState, low: int, high: int) -> BundleAnswer:
             "different_owners",
         )
     if owner not in state.memory.merging:
-        text = f"{owner} can't merge bundles: its agent's heartbeats don't say that it can (Pulsar has no merge)"
+        text = (
+            f"{owner} can't merge bundles: its agent's heartbeats don't say that it can (Pulsar "
+            "has no merge)"
+        )
         return BundleAnswer("refused", text, "cannot_merge")
     merged = bundle_name(namespace, lower, upper)
     state.ledger.version(second, high)  # it will be asked to write that bundle's record, too

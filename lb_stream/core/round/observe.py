@@ -1,4 +1,5 @@
-"""The first stage: which settings and orders are in force, which bundles there are, and who is alive."""
+"""The first stage: which settings and orders are in force, which bundles there are, and who is
+alive."""
 
 from __future__ import annotations
 
@@ -27,7 +28,10 @@ from lb_stream.core.observing.liveness import Liveness, judge
 
 @dataclass(frozen=True, slots=True)
 class Inbox:
-    """What came in beside the reports. `caught_up`: the job has read all that was there when it started."""
+    """What came in beside the reports.
+
+    `caught_up`: the job has read all that was there when it started.
+    """
 
     acks: tuple[Ack, ...] = ()
     caught_up: bool = True
@@ -45,9 +49,9 @@ class Inbox:
 class Observed:
     """A cluster before any decision of this round.
 
-    `memory` and `config` have what commands have laid down so far; `before` is the memory without. `known` has the operators' policies
-    and bundles; `alive.view` is the same with the dead marked and their bundles unowned, and without
-    the load of bundles that are gone.
+    `memory` and `config` have what commands have laid down so far; `before` is the memory without.
+    `known` has the operators' policies and bundles; `alive.view` is the same with the dead marked
+    and their bundles unowned, and without the load of bundles that are gone.
     """
 
     config: ClusterConfig
@@ -60,7 +64,8 @@ class Observed:
 
 
 def observe(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfig) -> Observed:
-    """Take the commands that count for the whole round, wherever in the batch they stood; then see who and what is there."""
+    """Take the commands that count for the whole round, wherever in the batch they stood; then see
+    who and what is there."""
     memory = _published(memory, view)
     desk = CommandResponder(memory.orders, ProposalBook(list(memory.proposals)), memory.pending)
     config, commands = take_settings(desk, inbox.commands, config, memory.balances)
@@ -101,7 +106,8 @@ def _weighed(view: ClusterView, weights: Mapping[str, float]) -> ClusterView:
 
 
 def _who_balances(memory: Memory, inbox: Inbox, view: ClusterView) -> dict[str, tuple[str, ...]]:
-    """Brokers whose own cluster balances by itself, as their agents said last, with the settings that make it so."""
+    """Brokers whose own cluster balances by itself, as their agents said last, with the settings
+    that make it so."""
     known = {**memory.balances, **inbox.balances}
     return {
         broker: known[broker]
@@ -119,9 +125,11 @@ def _who_merges(memory: Memory, inbox: Inbox, view: ClusterView) -> tuple[str, .
 
 
 def _forgotten(view: ClusterView, memory: Memory) -> list[str]:
-    """Bundles on their way that the shards have forgotten, because no report has named them for the retention time.
+    """Bundles on their way that the shards have forgotten, because no report has named them for the
+    retention time.
 
-    They aren't lost before the decision about them expires, and those that this balancer had released not before somebody has them.
+    They aren't lost before the decision about them expires, and those that this balancer had
+    released not before somebody has them.
     """
     moves = (
         pending.bundle

@@ -1,8 +1,9 @@
-"""Unloads, splits and merges that operators have ordered: checked like all others, decided with the reason Admin.
+"""Unloads, splits and merges that operators have ordered: checked like all others, decided with the
+reason Admin.
 
-Back-off, the grace period after an unload, thresholds and a namespace's maximum of bundles don't hold an operator up; limits on moves
-under way, policies and what is under way already do. What limits leave no room for is refused, or
-queued where the command says so. See docs/commands.md.
+Back-off, the grace period after an unload, thresholds and a namespace's maximum of bundles don't
+hold an operator up; limits on moves under way, policies and what is under way already do. What
+limits leave no room for is refused, or queued where the command says so. See docs/commands.md.
 """
 
 from __future__ import annotations
@@ -52,13 +53,19 @@ STATUS_RULES = {400: "bad_request", 404: "not_found", 409: "not_served", 412: "p
 
 
 def obey_moves(state: RoundState, commands: Iterable[Received], suspended: Refusal | None) -> None:
-    """Decide what was ordered and answer each command. `suspended`: why nothing may be decided now, if so."""
+    """Decide what was ordered and answer each command.
+
+    `suspended`: why nothing may be decided now, if so.
+    """
     for received in state.desk.new(
         commands
     ):  # the second of two in one batch is answered as the first was
         command, before = received.command, len(state.decisions)
         if suspended is not None:
-            text = f"nothing is decided while {suspended.rule.replace('_', ' ')} is seen: {named(suspended.subjects)}"
+            text = (
+                f"nothing is decided while {suspended.rule.replace('_', ' ')} is seen: "
+                f"{named(suspended.subjects)}"
+            )
             answers = [BundleAnswer("refused", text, suspended.rule)]
         elif isinstance(command, UnloadCommand):
             answers = _unload(state, command)
@@ -77,7 +84,8 @@ def obey_moves(state: RoundState, commands: Iterable[Received], suspended: Refus
 
 
 def drain(state: RoundState) -> None:
-    """Unload what is left on drained brokers, and the bundles of deleted namespaces, as far as the limits leave room."""
+    """Unload what is left on drained brokers, and the bundles of deleted namespaces, as far as the
+    limits leave room."""
     orders, view = state.memory.orders, state.view
     for broker in orders.drained:
         if broker in view.brokers.names:
@@ -158,7 +166,10 @@ def _unload(state: RoundState, command: UnloadCommand) -> list[BundleAnswer]:
             if there
         ]
         if broker_of(command.destination) not in live:
-            text = f"not allowed: {broker_of(command.destination)} is an inactive destination broker; active are {named(live)}"
+            text = (
+                f"not allowed: {broker_of(command.destination)} is an inactive destination "
+                f"broker; active are {named(live)}"
+            )
             return [BundleAnswer("refused", text, "inactive_destination")]
         destination = view.brokers.names.index(broker_of(command.destination))
     if command.bundle is None:
@@ -554,7 +565,8 @@ def _bundle_of_topic(namespace: str, topic: str, names: list[str]) -> str | Bund
                 return name.rpartition("/")[2]
     return BundleAnswer(
         "refused",
-        f"no bundle of {namespace} is known that the topic {topic} (hash 0x{hashed:08x}) would be in",
+        f"no bundle of {namespace} is known that the topic {topic} (hash 0x{hashed:08x}) would be "
+        "in",
         "unknown_bundle",
     )
 

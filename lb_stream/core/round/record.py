@@ -1,4 +1,5 @@
-"""The last stage: the round as it is logged, with its ownership records and what the next round must know."""
+"""The last stage: the round as it is logged, with its ownership records and what the next round
+must know."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ from lb_stream.core.splitting.merging import MergeAdvice, MergeLook
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One decision pass: what was decided and refused, what earlier decisions came to, and what the next round must know.
+    """One decision pass: what was decided and refused, what earlier decisions came to, and what the
+    next round must know.
 
     `view` is what the strategies saw, with moves in flight carried out.
     """
@@ -48,7 +50,11 @@ class Round:
 
 
 def record(state: RoundState, before: Memory) -> Round:
-    """Close the round. `before`: the memory that it began with. A dry run remembers no decision and tells of no ownership record."""
+    """Close the round.
+
+    `before`: the memory that it began with. A dry run remembers no decision and tells of no
+    ownership record.
+    """
     inputs, ledger = state.inputs, state.ledger
     state.refusals += _clash(state, before.balances)
     for decision in state.decisions if not state.config.balancer.dry_run else ():

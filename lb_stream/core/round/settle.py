@@ -31,7 +31,10 @@ from lb_stream.core.round.state import RoundInputs, RoundState
 
 
 def settle(seen: Observed, acks: tuple[Ack, ...]) -> RoundState:
-    """End the decisions that reports, acknowledgements and time have ended. What comes back is ready for the first decision."""
+    """End the decisions that reports, acknowledgements and time have ended.
+
+    What comes back is ready for the first decision.
+    """
     memory, config, alive = seen.memory, seen.config.balancer, seen.alive
     now_ms = alive.view.now_ms
     settled = outcomes.settle(alive.view, memory, acks, now_ms)
@@ -105,16 +108,20 @@ def _views(
 def _recently_unloaded(
     memory: Memory, settled: Settled, config: BalancerConfig, now_ms: int
 ) -> dict[str, int]:
-    """Bundle → when it was seen to have left its source, within the grace period (one of exactly its length still counts)."""
+    """Bundle → when it was seen to have left its source, within the grace period (one of exactly
+    its length still counts)."""
     grace_start = now_ms - config.shedding_grace_period_ms
     kept = {bundle: at for bundle, at in memory.recently_unloaded.items() if at >= grace_start}
     return kept | {pending.bundle: now_ms for pending in settled.released}
 
 
 def _moved_by_others(alive: Liveness, config: BalancerConfig, now_ms: int) -> dict[str, int]:
-    """In a dry run: bundles that changed hands in this batch. Somebody else balances, and leaves alone what it has moved; so do we.
+    """In a dry run: bundles that changed hands in this batch.
 
-    While brokers are dead it may be failover, after which the others' balancer leaves nothing alone.
+    Somebody else balances, and leaves alone what it has moved; so do we.
+
+    While brokers are dead it may be failover, after which the others' balancer leaves nothing
+    alone.
     """
     if not config.dry_run or alive.dead:
         return {}
@@ -140,7 +147,8 @@ def _unloaded_brokers(
 def _retries(
     memory: Memory, settled: Settled, now_ms: int, config: BalancerConfig
 ) -> dict[str, Retry]:
-    """Bundle → its failures in a row: remembered while the next attempt is under way, and for the grace period (one time-out at least)."""
+    """Bundle → its failures in a row: remembered while the next attempt is under way, and for the
+    grace period (one time-out at least)."""
     timeout_ms = config.unloading_timeout_ms
     oldest_ms = now_ms - max(config.shedding_grace_period_ms, timeout_ms)
     trying = {bundle for pending in memory.pending for bundle in pending.bundles}
@@ -187,7 +195,8 @@ def _reserved(memory: Memory, settled: Settled, view: ClusterView) -> dict[str, 
 
 
 def _released(memory: Memory, settled: Settled, view: ClusterView) -> frozenset[str]:
-    """Bundles that this balancer had released and that nobody has taken yet; none that has been split, or whose namespace is deleted."""
+    """Bundles that this balancer had released and that nobody has taken yet; none that has been
+    split, or whose namespace is deleted."""
     every = {*memory.released, *(pending.bundle for pending in settled.released)}
     if not every:
         return frozenset()

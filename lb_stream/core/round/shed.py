@@ -1,4 +1,7 @@
-"""The shedding round: ask the shedder, then find each proposal a destination or a reason why not. See docs/strategies.md "Shedding"."""
+"""The shedding round: ask the shedder, then find each proposal a destination or a reason why not.
+
+See docs/strategies.md "Shedding".
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,8 @@ def shedding_is_due(state: RoundState) -> bool:
 
 
 def observe_loads(state: RoundState) -> None:
-    """Show a shedder that follows its brokers from round to round what has been reported, and placement what it made of it."""
+    """Show a shedder that follows its brokers from round to round what has been reported, and
+    placement what it made of it."""
     strategy = state.config.shedder
     traits, reported = traits_of(strategy), state.inputs.reported
     if traits.observe is not None:
@@ -62,7 +66,8 @@ def count_loads(state: RoundState) -> None:
 
 
 def observe_moves(state: RoundState, outcomes: Iterable[Outcome]) -> None:
-    """Show a shedder that learns what moves cost how long those that have ended well have left their bundles without an owner.
+    """Show a shedder that learns what moves cost how long those that have ended well have left
+    their bundles without an owner.
 
     A bundle that nobody saw leave before it came had none for no longer than its move took.
     """
@@ -165,7 +170,8 @@ def _has_looked(unloads: Unloads) -> bool:
 
 
 def _as_decided(state: RoundState) -> ClusterView:
-    """The view with what this very round has decided carried out, for a shedder that asks for it: it fills no destination twice.
+    """The view with what this very round has decided carried out, for a shedder that asks for it:
+    it fills no destination twice.
 
     Pulsar's decide on what was there before, as the reference does. But all of them see what comes
     to brokers by operators' orders that are older, and to those whose drain this round has ended.
@@ -197,7 +203,8 @@ def _comes_by_order(state: RoundState, decision: Decision) -> bool:
 
 
 def _without_drained(view: ClusterView) -> ClusterView:
-    """The brokers that are being drained are none of a shedder's: it is not to bring them to the others' load."""
+    """The brokers that are being drained are none of a shedder's: it is not to bring them to the
+    others' load."""
     if not view.policies.drained:
         return view
     drained = np.array([name in view.policies.drained for name in view.brokers.names], np.bool_)
@@ -255,8 +262,8 @@ def _shed_context(
 def _may_take(state: RoundState) -> Callable[[int, int], bool]:
     """(bundle, broker) → whether the broker may have the bundle.
 
-    The extensible manager asks its whole pipeline. Elsewhere policies and the limit on topics count: even distribution would
-    refuse most exchanges.
+    The extensible manager asks its whole pipeline. Elsewhere policies and the limit on topics
+    count: even distribution would refuse most exchanges.
     """
     config, topics = state.config.balancer, state.targets.topics
 
@@ -271,7 +278,10 @@ def _may_take(state: RoundState) -> Callable[[int, int], bool]:
 
 
 def _takers(state: RoundState) -> Callable[[int], Rows]:
-    """Bundle → the brokers that the rules let have it. They go by namespace, and in an anti-affinity group by who has the bundle now."""
+    """Bundle → the brokers that the rules let have it.
+
+    They go by namespace, and in an anti-affinity group by who has the bundle now.
+    """
     view, found = state.view, dict[tuple[str, int], Rows]()
 
     def takers(bundle: int) -> Rows:
@@ -322,7 +332,8 @@ def _by_rules(state: RoundState, proposals: list[Unload]) -> bool:
 
 
 def _goes_by_takers(state: RoundState) -> bool:
-    """Whether the strategy goes by what rules allowed before this round, and moves in the manager's own way."""
+    """Whether the strategy goes by what rules allowed before this round, and moves in the manager's
+    own way."""
     return traits_of(state.config.shedder).manager == "any"
 
 
@@ -373,7 +384,8 @@ def _decide(state: RoundState, proposal: Unload, room: MoveBudget) -> None:
 
 
 def _kept_apart(state: RoundState, proposal: Unload) -> Rule | None:
-    """Whether what this very round has decided keeps the bundle from its destination: its group's others may be on their way there."""
+    """Whether what this very round has decided keeps the bundle from its destination: its group's
+    others may be on their way there."""
     name = state.view.bundles.name(proposal.bundle)
     if proposal.destination is None or not state.view.policies.group_of(namespace_of(name)):
         return None
@@ -382,7 +394,10 @@ def _kept_apart(state: RoundState, proposal: Unload) -> Rule | None:
 
 
 def preselects(state: RoundState) -> bool:
-    """Whether an unload names the destination that placement found. The simple manager finds it at the next lookup."""
+    """Whether an unload names the destination that placement found.
+
+    The simple manager finds it at the next lookup.
+    """
     config = state.config.balancer
     return config.modular_preselect_destination and config.load_manager != "simple"
 

@@ -1,7 +1,10 @@
-"""The split check of a round: which bundles are too large, and what becomes of each. See docs/splitting.md "Splitting".
+"""The split check of a round: which bundles are too large, and what becomes of each.
 
-The modular manager's leader judges all bundles, the simple manager's brokers each their own when they have reported: both are done
-here. Of the extensible manager's bundles reports name only the heaviest: there the agents look (`splitting.extensible`) and ask.
+See docs/splitting.md "Splitting".
+
+The modular manager's leader judges all bundles, the simple manager's brokers each their own when
+they have reported: both are done here. Of the extensible manager's bundles reports name only the
+heaviest: there the agents look (`splitting.extensible`) and ask.
 """
 
 from __future__ import annotations
@@ -40,7 +43,8 @@ STRATEGIES = {"modular": "BundleSplitterTask", "simple": "SimpleLoadManager"}
 def split_too_large(state: RoundState) -> None:
     """Decide to split every bundle that is too large, as far as its namespace has places left.
 
-    Refusals are noted when there is something new to see: a bundle in a full namespace stays too large in every batch.
+    Refusals are noted when there is something new to see: a bundle in a full namespace stays too
+    large in every batch.
     """
     config, view, manager = state.config.splitting, state.view, state.config.balancer.load_manager
     if manager == "extensible" or state.memory.orders.paused:
@@ -123,8 +127,8 @@ def find_small_enough(state: RoundState, bundles: Sequence[str]) -> frozenset[st
 def split_as_asked(state: RoundState, asks: Iterable[tuple[str, SplitAsk]]) -> None:
     """Decide the splits that brokers of the extensible manager ask for: (broker, what it asks).
 
-    Each has looked at its own bundles. What it doesn't know is looked at here: whether the bundle is its own and free, the places left in
-    the namespace, and whether a neighbour is being split.
+    Each has looked at its own bundles. What it doesn't know is looked at here: whether the bundle
+    is its own and free, the places left in the namespace, and whether a neighbour is being split.
     """
     config = state.config.splitting
     if (
@@ -202,9 +206,11 @@ def _bundles_of(view: ClusterView, namespace: str) -> int:
 
 
 def unload_children(state: RoundState) -> None:
-    """Unload the children of bundles that have just been split, where that was asked for: each goes where placement wants it.
+    """Unload the children of bundles that have just been split, where that was asked for: each goes
+    where placement wants it.
 
-    The extensible manager leaves them where they are, and brokers that place bundles by themselves have done it.
+    The extensible manager leaves them where they are, and brokers that place bundles by themselves
+    have done it.
     """
     config = state.config.balancer
     if config.load_manager == "extensible" or config.assign_unowned == "on_lookup":
@@ -280,7 +286,9 @@ def find_too_large(
     config: SplittingConfig,
     manager: str = "modular",
 ) -> tuple[SplitLoads, TooLarge]:
-    """The figures that bundles are judged by, and the eligible bundles of live brokers to split. O(n).
+    """The figures that bundles are judged by, and the eligible bundles of live brokers to split.
+
+    O(n).
 
     Each bundle that is being split takes one more place of its namespace.
     """
@@ -313,7 +321,8 @@ def _refused(
 def _decide(state: RoundState, row: int, reason: int, explain: Explain) -> Refusal | None:
     """Decide one split, or say why it can't be.
 
-    Reports don't name topics: where the algorithm needs them the owner's agent finds the boundaries.
+    Reports don't name topics: where the algorithm needs them the owner's agent finds the
+    boundaries.
     """
     view, config = state.view, state.config
     name, owner = view.bundles.name(row), int(view.bundles.owner[row])
@@ -340,6 +349,7 @@ def _decide(state: RoundState, row: int, reason: int, explain: Explain) -> Refus
 
 
 def _may_leave(state: RoundState, row: int, owner: int) -> bool:
-    """Whether policies allow another broker, and the anti-affinity of the bundle's namespace permits to leave this one."""
+    """Whether policies allow another broker, and the anti-affinity of the bundle's namespace
+    permits to leave this one."""
     allowed = state.candidates.allowed(row, state.targets)
     return bool((allowed != owner).any()) and state.candidates.unload_helps(row, owner, allowed)

@@ -53,7 +53,10 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """What a split or merge makes of its bundle. No children: its owner finds them by the algorithm."""
+    """What a split or merge makes of its bundle.
+
+    No children: its owner finds them by the algorithm.
+    """
 
     children: tuple[str, ...]
     boundaries: tuple[int, ...] = ()
@@ -105,7 +108,8 @@ class RoundInputs:
 
 @dataclass(slots=True)
 class RoundState:
-    """What the round has decided, refused and answered so far, and how its choices count in the next ones."""
+    """What the round has decided, refused and answered so far, and how its choices count in the
+    next ones."""
 
     inputs: RoundInputs
     ledger: Ledger
@@ -153,7 +157,10 @@ class RoundState:
         return RoundState(inputs, ledger, CommandResponder(inputs.memory.orders))
 
     def fork(self, inputs: RoundInputs) -> RoundState:
-        """The same round with other inputs. What is decided there is decided there only; refusals and what strategies learn are this one's.
+        """The same round with other inputs.
+
+        What is decided there is decided there only; refusals and what strategies learn are this
+        one's.
 
         The rows of bundles and brokers must be the same.
         """
@@ -186,7 +193,8 @@ class RoundState:
 
         Those to `avoid` are asked when nobody else may have it.
 
-        When the modular manager's choice is overloaded the strategy is asked again, about all that policies allow.
+        When the modular manager's choice is overloaded the strategy is asked again, about all that
+        policies allow.
         """
         pool = self.candidates.of(bundle, self.targets)
         if avoid:
@@ -206,7 +214,10 @@ class RoundState:
     def place_among(
         self, bundle: int, rows: Rows, steps: Steps, refused: Choice | None = None
     ) -> Choice | None:
-        """One of these brokers, which rules and wishes have left. `refused`: the choice that they didn't leave."""
+        """One of these brokers, which rules and wishes have left.
+
+        `refused`: the choice that they didn't leave.
+        """
         even, more = self.candidates.evenly(bundle, rows, self.targets)
         choice = self._choose(bundle, (even, steps + more), (rows, steps))
         return (
@@ -218,7 +229,8 @@ class RoundState:
     def _choose(
         self, bundle: int, first: tuple[Rows, Steps], then: tuple[Rows, Steps]
     ) -> Choice | None:
-        """The strategy's choice among the first, or among the others when that one is overloaded (modular manager)."""
+        """The strategy's choice among the first, or among the others when that one is overloaded
+        (modular manager)."""
         ranked, steps = first
         best = self._rank(ranked, bundle)
         calls = [Call(ranked, best.rows)]
@@ -317,7 +329,10 @@ class RoundState:
         self._strategies[strategy.name] = memory
 
     def strategies_after(self) -> dict[str, Any]:
-        """Strategy → the JSON object that the next round starts from. Of strategies that the cluster no longer uses nothing is kept."""
+        """Strategy → the JSON object that the next round starts from.
+
+        Of strategies that the cluster no longer uses nothing is kept.
+        """
         used = {self.config.shedder.name, self.config.placement.name}
         kept = {name: data for name, data in self.memory.strategies.items() if name in used}
         return kept | {
@@ -341,7 +356,8 @@ class RoundState:
         return best
 
     def _shown(self, ranked: Rows, best: Best, steps: Steps) -> list[Candidate]:
-        """The best candidates, and for each filter some of those that it took out, for the decision's explanation."""
+        """The best candidates, and for each filter some of those that it took out, for the
+        decision's explanation."""
         names = self.view.brokers.names
         order = _lowest(best.scores, MOST_CANDIDATES_SHOWN)
         shown = [
@@ -425,7 +441,10 @@ class RoundState:
 
 
 def _lowest(scores: Floats, most: int) -> Rows:
-    """Where the lowest scores stand, the lowest first, equal ones in their order, NaN last. O(scores)."""
+    """Where the lowest scores stand, the lowest first, equal ones in their order, NaN last.
+
+    O(scores).
+    """
     if len(scores) > most:
         limit = np.partition(scores, most - 1)[most - 1]
         few = np.flatnonzero(scores <= limit)

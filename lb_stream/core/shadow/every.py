@@ -1,4 +1,5 @@
-"""All shadows of a cluster look at one round: from the columns of the log, into the columns of the log."""
+"""All shadows of a cluster look at one round: from the columns of the log, into the columns of the
+log."""
 
 from __future__ import annotations
 
@@ -18,7 +19,10 @@ Settings = Mapping[str, Mapping[str, Any]]
 """Shadow → its own settings."""
 Look = Callable[[], tuple[ShadowMemory, Entry]]
 Attempt = Callable[[str, Look], tuple[ShadowMemory | None, Entry]]
-"""Let the shadow of that name look on, or not. Returns what it remembers then (None: what it did) and its entry."""
+"""Let the shadow of that name look on, or not.
+
+Returns what it remembers then (None: what it did) and its entry.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +63,10 @@ def looked_on(
 def looked_on_again(
     looked: Looked, shadows: Settings, remembered: str, logged: str
 ) -> ShadowColumns:
-    """The same once more, from the log: those that were skipped or failed then are so again. `logged`: the column `shadows`."""
+    """The same once more, from the log: those that were skipped or failed then are so again.
+
+    `logged`: the column `shadows`.
+    """
     then = {entry["policy"]: entry for entry in json.loads(logged)}
 
     def attempt(name: str, look: Look) -> tuple[ShadowMemory | None, Entry]:

@@ -1,4 +1,5 @@
-"""One look of a shadow at a round: what it would have decided in its own world, and what would have come of that.
+"""One look of a shadow at a round: what it would have decided in its own world, and what would have
+come of that.
 
 Pure, as `decide` is: the same arguments give the same result.
 """
@@ -29,12 +30,16 @@ from lb_stream.core.shadow.world import (
 )
 
 Entry = dict[str, Any]
-"""What the log says of one policy in one round (columns of `shadow_rounds`), and under `decisions` what a shadow would have decided."""
+"""What the log says of one policy in one round (columns of `shadow_rounds`), and under `decisions`
+what a shadow would have decided."""
 
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What shadows look at: a round that has been made. `view`: as reported; `config`: the job's own settings, without commands."""
+    """What shadows look at: a round that has been made.
+
+    `view`: as reported; `config`: the job's own settings, without commands.
+    """
 
     view: ClusterView
     made: Round
@@ -53,7 +58,8 @@ class ShadowMemory:
 
     @staticmethod
     def begin(own: Mapping[str, Any], real: Memory) -> ShadowMemory:
-        """Before its first round: it knows what the cluster's policy knows of brokers, of its last moves, and when it is due."""
+        """Before its first round: it knows what the cluster's policy knows of brokers, of its last
+        moves, and when it is due."""
         known = (
             *(
                 "seq",
@@ -71,7 +77,8 @@ class ShadowMemory:
         )
 
     def without_moves_of(self, looked: Looked) -> ShadowMemory:
-        """With the bundles where they are that the cluster's own shedder moves in this round: those moves are not the shadow's."""
+        """With the bundles where they are that the cluster's own shedder moves in this round: those
+        moves are not the shadow's."""
         if looked.made.decisions:
             shedder = config_before(looked.made.memory, looked.config).shedder.name
             moves = (
@@ -89,10 +96,13 @@ class ShadowMemory:
 
 
 def look_on(looked: Looked, shadow: ShadowMemory) -> tuple[ShadowMemory, Entry]:
-    """The shadow's round on this view, in its own world. Returns what it remembers then, and its entry.
+    """The shadow's round on this view, in its own world.
 
-    Its moves are carried out at once, by the load model of moves in flight, and stay so for `hold_ms`. Commands are not its own to
-    answer; what they have laid down (drains, policies, pauses, settings) counts for it too. Raises SettingError, and what strategies raise.
+    Returns what it remembers then, and its entry.
+
+    Its moves are carried out at once, by the load model of moves in flight, and stay so for
+    `hold_ms`. Commands are not its own to answer; what they have laid down (drains, policies,
+    pauses, settings) counts for it too. Raises SettingError, and what strategies raise.
     """
     view, orders = looked.view, looked.made.memory.orders
     config = shadow_config(looked.config.given, orders.settings, shadow.own)
@@ -122,7 +132,8 @@ def look_on(looked: Looked, shadow: ShadowMemory) -> tuple[ShadowMemory, Entry]:
 
 
 def real_entry(looked: Looked) -> Entry:
-    """The cluster's own policy in this round, beside which the shadows' entries stand: what it has decided, and what is so."""
+    """The cluster's own policy in this round, beside which the shadows' entries stand: what it has
+    decided, and what is so."""
     view, made = looked.view, looked.made
     config = config_before(made.memory, looked.config)
     brokers, bundles = made.view.brokers, view.bundles

@@ -1,4 +1,5 @@
-"""A shadow's settings: its own over its cluster's, but for those that only the cluster itself can have."""
+"""A shadow's settings: its own over its cluster's, but for those that only the cluster itself can
+have."""
 
 from __future__ import annotations
 
@@ -17,7 +18,10 @@ REAL = "real"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 FORCED = {"mode": "act", "split_enabled": False, "merge_advice_enabled": False}
-"""A shadow counts its own moves, as if they were published. It splits nothing: nobody knows what the halves would carry."""
+"""A shadow counts its own moves, as if they were published.
+
+It splits nothing: nobody knows what the halves would carry.
+"""
 
 _OF_THE_CLUSTER = dict.fromkeys(
     ReportConfig.model_fields, "agents report once for all policies"
@@ -39,7 +43,8 @@ _OF_THE_CLUSTER = dict.fromkeys(
 
 
 def check_shadow(name: str, own: Mapping[str, Any]) -> None:
-    """Raise SettingError for a name that can't be a shadow's, or a key that is not a shadow's to set. `own`: under any names."""
+    """Raise SettingError for a name that can't be a shadow's, or a key that is not a shadow's to
+    set. `own`: under any names."""
     if not NAME.fullmatch(name) or name == REAL:
         raise SettingError(
             name,
@@ -54,5 +59,6 @@ def check_shadow(name: str, own: Mapping[str, Any]) -> None:
 def shadow_config(
     given: Mapping[str, Any], commanded: Mapping[str, Any], own: Mapping[str, Any]
 ) -> ClusterConfig:
-    """What a shadow runs with: its own settings, over those that commands have set, over the cluster's. Raises SettingError."""
+    """What a shadow runs with: its own settings, over those that commands have set, over the
+    cluster's. Raises SettingError."""
     return config_of(in_force(given, commanded) | canonical(own) | FORCED)

@@ -1,4 +1,7 @@
-"""A shadow's world: the real view, with some bundles elsewhere than they really are. What loads follow is `core.model.view.with_moves`."""
+"""A shadow's world: the real view, with some bundles elsewhere than they really are.
+
+What loads follow is `core.model.view.with_moves`.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +15,21 @@ from lb_stream.core.model.names import namespace_of
 from lb_stream.core.model.view import Bools, Brokers, ClusterView, Floats, with_moves
 
 Elsewhere = Mapping[str, tuple[str, int]]
-"""Bundle → the broker that has it in a shadow's world ("": nobody), and since when (ms since the epoch)."""
+"""Bundle → the broker that has it in a shadow's world ("": nobody), and since when (ms since the
+epoch)."""
 
 MOST_ELSEWHERE = 5_000
-"""So many bundles are held: every round's row of the log names them. The oldest are let go first."""
+"""So many bundles are held: every round's row of the log names them.
+
+The oldest are let go first.
+"""
 
 
 def still_held(
     view: ClusterView, elsewhere: Elsewhere, hold_ms: int, deleted: tuple[str, ...]
 ) -> dict[str, tuple[str, int]]:
-    """Those that are held still: for `hold_ms` at most, while bundle and broker are known, and the bundle was neither split nor deleted."""
+    """Those that are held still: for `hold_ms` at most, while bundle and broker are known, and the
+    bundle was neither split nor deleted."""
     brokers = {"", *view.brokers.names}
     young = sorted(
         bundle
@@ -42,7 +50,10 @@ def still_held(
 
 
 def world(view: ClusterView, held: Elsewhere) -> ClusterView:
-    """The view with the held bundles where they are held, as if they had been there before. `held`: all known to the view."""
+    """The view with the held bundles where they are held, as if they had been there before.
+
+    `held`: all known to the view.
+    """
     brokers = {"": -1} | {name: row for row, name in enumerate(view.brokers.names)}
     rows = view.bundles.rows_of(held)
     places = np.array([brokers[broker] for broker, _ in held.values()], np.intp)
@@ -65,7 +76,8 @@ def world(view: ClusterView, held: Elsewhere) -> ClusterView:
 
 
 def _with_smoothed(brokers: Brokers, really: Brokers) -> Brokers:
-    """What brokers smooth by themselves (extensible manager), moved by as much as the figure that it follows."""
+    """What brokers smooth by themselves (extensible manager), moved by as much as the figure that
+    it follows."""
     load = np.maximum(really.load_ema + brokers.usage - really.usage, 0.0)
     throughput = np.maximum(
         really.throughput_ema + brokers.latest.throughput - really.latest.throughput, 0.0

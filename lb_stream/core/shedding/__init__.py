@@ -1,7 +1,7 @@
 """Shedding strategies: which bundles should leave which broker. One strategy, one file.
 
-A shedder sees a view and what it remembers, and proposes; whether a proposal becomes a decision is up to the round
-(destination, limits, anti-affinity). See docs/strategies.md "Shedding".
+A shedder sees a view and what it remembers, and proposes; whether a proposal becomes a decision is
+up to the round (destination, limits, anti-affinity). See docs/strategies.md "Shedding".
 """
 
 # Importing a strategy registers it.

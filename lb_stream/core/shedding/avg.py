@@ -1,7 +1,10 @@
-"""AvgShedder: pair the busiest broker with the idlest and level them, after several rounds apart. See docs/strategies.md "AvgShedder".
+"""AvgShedder: pair the busiest broker with the idlest and level them, after several rounds apart.
 
-It is both shedder and placement: the bundles that it sheds go to the partner that it sheds them for, and every other bundle stays
-with the broker that it was once given. Both sides share one memory.
+See docs/strategies.md "AvgShedder".
+
+It is both shedder and placement: the bundles that it sheds go to the partner that it sheds them
+for, and every other bundle stays with the broker that it was once given. Both sides share one
+memory.
 """
 
 from __future__ import annotations
@@ -74,11 +77,16 @@ class AvgShedderConfig(KeyModel):
         ge=0,
     )
     min_unload_bytes_per_s: int = key(
-        1_048_576, "do nothing when less than this would move", unit="bytes/s", pulsar="minUnloadMessageThroughput", ge=0,
-    )  # fmt: skip
+        1_048_576,
+        "do nothing when less than this would move",
+        unit="bytes/s",
+        pulsar="minUnloadMessageThroughput",
+        ge=0,
+    )
     avg_target_key: Literal["value", "name"] = key(
         "value",
-        "what a bundle's destination is remembered under: its figures, as the reference does (lost when they change), or its name",
+        "what a bundle's destination is remembered under: its figures, as the reference does (lost "
+        "when they change), or its name",
     )
 
 
@@ -125,10 +133,12 @@ def target_key(view: ClusterView, bundle: int, config: AvgShedderConfig) -> str:
 
 
 def forget_who_is_gone(view: ClusterView, config: AvgShedderConfig, memory: AvgMemory) -> AvgMemory:
-    """In every round: drop the counters of brokers that the cluster doesn't know any more, and destinations that nothing leads to.
+    """In every round: drop the counters of brokers that the cluster doesn't know any more, and
+    destinations that nothing leads to.
 
-    The reference keeps both for ever. Destinations wait until there are twice as many as bundles: then most are of figures, or bundles,
-    that are no more, and looking at every bundle costs little beside what it took to place so many.
+    The reference keeps both for ever. Destinations wait until there are twice as many as bundles:
+    then most are of figures, or bundles, that are no more, and looking at every bundle costs little
+    beside what it took to place so many.
     """
     names = set(view.brokers.names)
     hits_low, hits_high = (
@@ -156,7 +166,8 @@ TRAITS = Traits(observe=forget_who_is_gone, forget_plan=forget_plan)
 def shed_to_partner(context: ShedContext[AvgShedderConfig, AvgMemory]) -> tuple[Unloads, AvgMemory]:
     """Level each pair of brokers whose scores have been too far apart for long enough.
 
-    Scores are 100 x usage. Bundles go by their short-term message rate, or by throughput when the rates are too close.
+    Scores are 100 x usage. Bundles go by their short-term message rate, or by throughput when the
+    rates are too close.
     """
     view, config, memory = context.view, context.config, context.memory
     now = AvgMemory(dict(memory.hits_low), dict(memory.hits_high), dict(memory.target))
@@ -181,7 +192,8 @@ def shed_to_partner(context: ShedContext[AvgShedderConfig, AvgMemory]) -> tuple[
 def _pairs_apart(
     view: ClusterView, config: AvgShedderConfig, memory: AvgMemory, order: list[int], score: Floats
 ) -> list[tuple[int, int]]:
-    """Lowest with highest, second lowest with second highest, ...: those at least the low threshold apart. Counts their hits."""
+    """Lowest with highest, second lowest with second highest, ...: those at least the low threshold
+    apart. Counts their hits."""
     pairs = []
     for at in range((len(order) + 1) // 2):
         low, high = order[at], order[len(order) - 1 - at]
@@ -239,7 +251,8 @@ def _level(
     proposals: list[Unload],
     refusals: list[Refusal],
 ) -> None:
-    """Choose bundles of the pair's busier broker that together carry no more than the amount to move."""
+    """Choose bundles of the pair's busier broker that together carry no more than the amount to
+    move."""
     (low, high), (rows, loads, score) = pair, figures
     latest, names = view.brokers.latest, view.brokers.names
     rate = float(latest.rate[high] - latest.rate[low]) * config.max_unload_ratio
@@ -279,7 +292,8 @@ def _level(
 def stay_with_partner(
     context: PlacementContext[AvgShedderConfig, AvgMemory],
 ) -> tuple[Best, AvgMemory]:
-    """The broker that the bundle belongs to when it is a candidate; else one of them by chance, to which it belongs from now on."""
+    """The broker that the bundle belongs to when it is a candidate; else one of them by chance, to
+    which it belongs from now on."""
     targets, candidates, bundle, memory = (
         context.targets,
         context.candidates,

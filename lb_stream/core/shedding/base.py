@@ -39,9 +39,12 @@ class BundleRules(KeyModel):
 
 @dataclass(frozen=True, slots=True)
 class Unload:
-    """A proposal: this bundle should leave its broker. `saw`, `limit`, `average` and `expected_after` are in the rule's unit.
+    """A proposal: this bundle should leave its broker.
 
-    `destination` counts for shedders that choose it (`chooses_destination`); None: whoever is found once it is released.
+    `saw`, `limit`, `average` and `expected_after` are in the rule's unit.
+
+    `destination` counts for shedders that choose it (`chooses_destination`); None: whoever is found
+    once it is released.
     """
 
     bundle: int
@@ -71,7 +74,10 @@ class Unload:
 
 @dataclass(frozen=True, slots=True)
 class PlanFacts:
-    """What a shedder that plans can tell of a whole pass. Columns have a row for each broker; usages are in its rules' unit."""
+    """What a shedder that plans can tell of a whole pass.
+
+    Columns have a row for each broker; usages are in its rules' unit.
+    """
 
     fewest: int  # a lower bound: nobody brings its sources to where it wants them with fewer moves
     usage: Floats  # as it sees it, before the first move
@@ -82,7 +88,8 @@ class PlanFacts:
 
 @dataclass(frozen=True, slots=True)
 class Unloads:
-    """All proposals of one pass, brokers in the order of their rows, and what was refused on the way."""
+    """All proposals of one pass, brokers in the order of their rows, and what was refused on the
+    way."""
 
     proposals: tuple[Unload, ...] = ()
     refusals: tuple[Refusal, ...] = ()
@@ -94,7 +101,10 @@ NOTHING = Unloads()
 
 @dataclass(frozen=True, slots=True)
 class Disruption:
-    """What operators let moves cost the clients of namespaces. All columns but `left` have a row for each bundle."""
+    """What operators let moves cost the clients of namespaces.
+
+    All columns but `left` have a row for each bundle.
+    """
 
     held: Bools  # may not move now, as operators have said; such a bundle is not eligible
     weight: Floats  # factor on what its move costs: its namespace's disruption_weight
@@ -111,7 +121,8 @@ class Disruption:
         )
 
     def within(self, rows: Rows) -> Rows:
-        """The given bundles in their order, of each budget as many of the first ones as it leaves moves. O(rows)."""
+        """The given bundles in their order, of each budget as many of the first ones as it leaves
+        moves. O(rows)."""
         if not len(self.left):
             return rows
         budget = self.budget[rows]
@@ -141,7 +152,8 @@ Remembered = TypeVar("Remembered")
 class ShedContext(Generic[Config, Remembered]):
     """All that a shedder is asked with. `of` fills in what is not given."""
 
-    view: ClusterView  # the cluster with moves in flight carried out; brokers being drained don't count as alive
+    # the cluster with moves in flight carried out; brokers being drained don't count as alive
+    view: ClusterView
     config: Config  # the settings that the shedder was registered with
     memory: Remembered  # what its last pass has returned
     eligible: Bools  # bundles that it may choose
@@ -170,7 +182,8 @@ class ShedContext(Generic[Config, Remembered]):
         takers: Callable[[int], Rows] | None = None,
         disruption: Disruption | None = None,
     ) -> ShedContext[Config, Remembered]:
-        """A cluster in which nothing is in flight and, where nothing else is said, every bundle may go to everybody."""
+        """A cluster in which nothing is in flight and, where nothing else is said, every bundle may
+        go to everybody."""
         chosen = np.ones(len(view.bundles), np.bool_) if eligible is None else eligible
         movable, reported = chosen if movable is None else movable, reported or view
         allowed = disruption or Disruption.none(len(view.bundles))
@@ -202,7 +215,10 @@ class MoveLearner(Protocol):
     """Called in every round in which moves have come to their destinations."""
 
     def __call__(self, unserved_ms: Sequence[int], memory: Any, /) -> Any:
-        """What it remembers from now on. `unserved_ms`: how long each of their bundles had no owner."""
+        """What it remembers from now on.
+
+        `unserved_ms`: how long each of their bundles had no owner.
+        """
         ...
 
 
@@ -235,7 +251,9 @@ class Traits:
     chooses_destination: bool = (
         False  # its proposals name their destination; else placement finds one
     )
-    sees_own_decisions: bool = False  # its view has what this very round has decided carried out; else it decides on what was there before
+    # its view has what this very round has decided carried out; else it decides on what was there
+    # before
+    sees_own_decisions: bool = False
     paces_itself: bool = False  # it is asked with every new report, whatever the shedding interval
     observe: Observer | None = None
     learn_moves: MoveLearner | None = None
@@ -258,7 +276,8 @@ shedder: Registry[Shedder] = Registry("shedding", "lb_stream.shedders")
 
 
 def rows_by_broker(view: ClusterView, brokers: Rows, eligible: Bools) -> dict[int, Rows]:
-    """The eligible bundles of each of the given brokers, in the order of their rows: one pass over all bundles, however many brokers."""
+    """The eligible bundles of each of the given brokers, in the order of their rows: one pass over
+    all bundles, however many brokers."""
     wanted = np.zeros(len(view.brokers) + 1, np.bool_)  # one more: the owner -1 is nobody
     wanted[brokers] = True
     owner = view.bundles.owner
@@ -279,7 +298,8 @@ def heaviest_first(rows: Rows, load: Floats) -> Rows:
 
 
 def until_enough(rows: Rows, load: Floats, need: float) -> Rows:
-    """The first rows whose loads reach `need`, the crossing one included; at least one where there is any."""
+    """The first rows whose loads reach `need`, the crossing one included; at least one where there
+    is any."""
     if not len(rows):
         return rows
     before = np.append(0.0, np.cumsum(load[rows])[:-1])  # summed one by one, as the reference does
@@ -290,7 +310,8 @@ def until_enough(rows: Rows, load: Floats, need: float) -> Rows:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A hot broker and the throughput (bytes/s) that should leave it, with the figures that say so (ratios)."""
+    """A hot broker and the throughput (bytes/s) that should leave it, with the figures that say so
+    (ratios)."""
 
     broker: int
     bytes_per_s: float
@@ -339,10 +360,12 @@ def shed_throughput(
     disruption: Disruption | None = None,
     rules: BundleRules | None = None,
 ) -> tuple[list[Unload], list[Refusal]]:
-    """For each need the broker's heaviest bundles by short-term throughput, until it is met; at least one where there is any.
+    """For each need the broker's heaviest bundles by short-term throughput, until it is met; at
+    least one where there is any.
 
-    Of each budget of `disruption` no more are chosen than it leaves, for all needs together. A broker with one bundle or none keeps it:
-    moving it would only move the trouble. Idle bundles stay. `rules` may say otherwise.
+    Of each budget of `disruption` no more are chosen than it leaves, for all needs together. A
+    broker with one bundle or none keeps it: moving it would only move the trouble. Idle bundles
+    stay. `rules` may say otherwise.
     """
     rules = rules or BundleRules()
     proposals: list[Unload] = []

@@ -1,7 +1,10 @@
-"""The extensible manager's load figures of brokers: smoothed usage and throughput. See docs/strategies.md "TransferShedder".
+"""The extensible manager's load figures of brokers: smoothed usage and throughput.
 
-Usages are ratios (1.0 = 100 %), throughputs bytes/s, times ms since the epoch. Before its first sample a broker counts as fully
-loaded; the first sample is taken as it is, every later one smooths: history * old + (1 - history) * new.
+See docs/strategies.md "TransferShedder".
+
+Usages are ratios (1.0 = 100 %), throughputs bytes/s, times ms since the epoch. Before its first
+sample a broker counts as fully loaded; the first sample is taken as it is, every later one smooths:
+history * old + (1 - history) * new.
 """
 
 from __future__ import annotations
@@ -21,7 +24,8 @@ UNWEIGHTED = {"cpu": 1.0, "direct_memory": 1.0, "bandwidth_in": 1.0, "bandwidth_
 
 
 def five_weights(weights: Mapping[str, float], memory_weight: float | None) -> dict[str, float]:
-    """The weights of the extensible manager's load: those of a broker's usage and heap memory's (unset: 0)."""
+    """The weights of the extensible manager's load: those of a broker's usage and heap memory's
+    (unset: 0)."""
     return {"memory": 0.0 if memory_weight is None else memory_weight, **weights}
 
 
@@ -43,7 +47,10 @@ class BrokerLoads:
     def updated(
         self, usage: Floats, throughput: Floats, history: float, rows: Bools
     ) -> BrokerLoads:
-        """With one more sample in the given rows. `usage` is the weighted maximum, `history` 0..1."""
+        """With one more sample in the given rows.
+
+        `usage` is the weighted maximum, `history` 0..1.
+        """
         load = np.where(self.known, self.load * history + (1 - history) * usage, usage)
         smoothed = np.where(
             self.known, self.throughput * history + (1 - history) * throughput, throughput
@@ -64,7 +71,8 @@ class BrokerLoads:
         )
 
     def cleared(self, rows: Bools) -> BrokerLoads:
-        """Without the past of the given rows: their bundles have changed, so it says nothing of what they will carry."""
+        """Without the past of the given rows: their bundles have changed, so it says nothing of
+        what they will carry."""
         return BrokerLoads(
             np.where(rows, ASSUMED_FULL, self.load),
             np.where(rows, 0.0, self.throughput),

@@ -1,4 +1,7 @@
-"""OverloadShedder: unload from each broker whose usage reaches a fixed threshold. See docs/strategies.md "OverloadShedder"."""
+"""OverloadShedder: unload from each broker whose usage reaches a fixed threshold.
+
+See docs/strategies.md "OverloadShedder".
+"""
 
 from __future__ import annotations
 
@@ -22,13 +25,19 @@ class OverloadShedderConfig(BundleRules):
     """Settings of OverloadShedder."""
 
     overloaded_threshold_percent: float = key(
-        85, "a broker at or above it is overloaded", unit="%", pulsar="loadBalancerBrokerOverloadedThresholdPercentage", ge=0, le=100,
-    )  # fmt: skip
+        85,
+        "a broker at or above it is overloaded",
+        unit="%",
+        pulsar="loadBalancerBrokerOverloadedThresholdPercentage",
+        ge=0,
+        le=100,
+    )
 
 
 @shedder("OverloadShedder", config=OverloadShedderConfig)
 def shed_overloaded(context: ShedContext[OverloadShedderConfig, None]) -> tuple[Unloads, None]:
-    """Unload (usage - threshold + 5 points) of its throughput from each broker at or above the threshold.
+    """Unload (usage - threshold + 5 points) of its throughput from each broker at or above the
+    threshold.
 
     Usage is a ratio, throughput bytes/s. At least one bundle that carries anything goes; idle
     brokers play no part.

@@ -36,7 +36,8 @@ class RangeThresholdShedderConfig(AboveAverageConfig):
 def shed_out_of_range(
     context: ShedContext[RangeThresholdShedderConfig, ThresholdMemory],
 ) -> tuple[Unloads, ThresholdMemory]:
-    """Unload from each broker above the average plus the threshold; if none is, from the highest for those below it minus the threshold.
+    """Unload from each broker above the average plus the threshold; if none is, from the highest
+    for those below it minus the threshold.
 
     Usage is a ratio, throughput bytes/s.
     """
@@ -46,7 +47,8 @@ def shed_out_of_range(
 def _from_highest(
     view: ClusterView, config: RangeThresholdShedderConfig, usage: Floats, refusals: list[Refusal]
 ) -> list[Need]:
-    """When somebody is below the range: a threshold's worth of the highest broker's throughput, wherever that one stands."""
+    """When somebody is below the range: a threshold's worth of the highest broker's throughput,
+    wherever that one stands."""
     alive = np.flatnonzero(view.brokers.alive)
     average = mean_of(usage[alive])
     floor = average - config.threshold

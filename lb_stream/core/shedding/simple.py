@@ -1,4 +1,5 @@
-"""SimpleLoadManager's own shedding: one bundle from each overloaded broker, if somebody has room for it.
+"""SimpleLoadManager's own shedding: one bundle from each overloaded broker, if somebody has room
+for it.
 
 See docs/strategies.md "SimpleLoadManager".
 """
@@ -42,27 +43,39 @@ BOTTLENECKS = {
     "bandwidth_in": Decides.OVERLOADED_BANDWIDTH_IN,
     "bandwidth_out": Decides.OVERLOADED_BANDWIDTH_OUT,
 }
-"""Resources of which the fullest says what a heavy bundle is, and the rule by which it leaves; the first wins a tie."""
+"""Resources of which the fullest says what a heavy bundle is, and the rule by which it leaves; the
+first wins a tie."""
 
 
 class SimpleLoadManagerConfig(BundleRules):
     """Settings of the simple manager's shedding."""
 
     overloaded_threshold_percent: float = key(
-        85, "a broker above it in any resource is overloaded", unit="%",
-        pulsar="loadBalancerBrokerOverloadedThresholdPercentage", ge=0, le=100,
-    )  # fmt: skip
+        85,
+        "a broker above it in any resource is overloaded",
+        unit="%",
+        pulsar="loadBalancerBrokerOverloadedThresholdPercentage",
+        ge=0,
+        le=100,
+    )
     comfort_percent: float = key(
-        65, "a broker below it in every resource has room for a bundle that is shed", unit="%",
-        pulsar="loadBalancerBrokerComfortLoadLevelPercentage", dynamic=False, ge=0, le=100,
-    )  # fmt: skip
+        65,
+        "a broker below it in every resource has room for a bundle that is shed",
+        unit="%",
+        pulsar="loadBalancerBrokerComfortLoadLevelPercentage",
+        dynamic=False,
+        ge=0,
+        le=100,
+    )
 
 
 @shedder("SimpleLoadManager", config=SimpleLoadManagerConfig, traits=Traits(manager="simple"))
 def shed_heaviest(context: ShedContext[SimpleLoadManagerConfig, None]) -> tuple[Unloads, None]:
-    """Unload from each broker with an overloaded resource the bundle that is heaviest in its fullest one.
+    """Unload from each broker with an overloaded resource the bundle that is heaviest in its
+    fullest one.
 
-    Only that one bundle is considered: when it was unloaded lately, or nobody comfortable may take it, the broker keeps all.
+    Only that one bundle is considered: when it was unloaded lately, or nobody comfortable may take
+    it, the broker keeps all.
     """
     view, config = context.view, context.config
     alive = view.brokers.alive

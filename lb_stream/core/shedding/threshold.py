@@ -1,4 +1,5 @@
-"""ThresholdShedder: unload from each broker whose smoothed usage exceeds the cluster's average by a threshold.
+"""ThresholdShedder: unload from each broker whose smoothed usage exceeds the cluster's average by a
+threshold.
 
 See docs/strategies.md "ThresholdShedder".
 """
@@ -35,19 +36,31 @@ class AboveAverageConfig(BundleRules):
     """Settings of shedders that compare a broker's smoothed usage with the average."""
 
     threshold_percent: float = key(
-        10, "how far above the cluster's average a broker's usage may be", unit="%",
-        pulsar="loadBalancerBrokerThresholdShedderPercentage", ge=0, le=100,
-    )  # fmt: skip
+        10,
+        "how far above the cluster's average a broker's usage may be",
+        unit="%",
+        pulsar="loadBalancerBrokerThresholdShedderPercentage",
+        ge=0,
+        le=100,
+    )
     history_ratio: float = key(
-        0.9, "weight of the past in a broker's smoothed usage", pulsar="loadBalancerHistoryResourcePercentage", ge=0, le=1,
-    )  # fmt: skip
+        0.9,
+        "weight of the past in a broker's smoothed usage",
+        pulsar="loadBalancerHistoryResourcePercentage",
+        ge=0,
+        le=1,
+    )
     min_throughput_mb: float = key(
-        10.0, "do nothing about a broker from which less than this would have to move", unit="MiB/s",
-        pulsar="loadBalancerBundleUnloadMinThroughputThreshold", ge=0,
-    )  # fmt: skip
+        10.0,
+        "do nothing about a broker from which less than this would have to move",
+        unit="MiB/s",
+        pulsar="loadBalancerBundleUnloadMinThroughputThreshold",
+        ge=0,
+    )
     threshold_target: Literal["below_average_plus_threshold", "below_average"] = key(
         "below_average_plus_threshold",
-        "how far a broker is brought down: to 5 points below the threshold, or below the average itself",
+        "how far a broker is brought down: to 5 points below the threshold, or below the average "
+        "itself",
     )
 
     @property
@@ -87,7 +100,8 @@ class ThresholdMemory:
 
 AverageConfig = TypeVar("AverageConfig", bound=AboveAverageConfig)
 BelowAverage = Callable[[ClusterView, Any, Floats, list[Refusal]], list[Need]]
-"""(view, config, smoothed usage, refusals to add to) → who should shed for the sake of brokers far below the average."""
+"""(view, config, smoothed usage, refusals to add to) → who should shed for the sake of brokers far
+below the average."""
 
 
 def drop_departed_brokers(
@@ -111,9 +125,11 @@ TRAITS = Traits(observe=drop_departed_brokers)
 def shed_above_average(
     context: ShedContext[ThresholdShedderConfig, ThresholdMemory],
 ) -> tuple[Unloads, ThresholdMemory]:
-    """Unload from each broker whose smoothed usage reaches the cluster's average plus the threshold.
+    """Unload from each broker whose smoothed usage reaches the cluster's average plus the
+    threshold.
 
-    Usage is a ratio, throughput bytes/s. Brokers that aren't alive neither count nor shed, and are forgotten.
+    Usage is a ratio, throughput bytes/s. Brokers that aren't alive neither count nor shed, and are
+    forgotten.
     """
     return shed_by_average(context, _lower_boundary if context.config.lower_boundary else None)
 
@@ -205,7 +221,8 @@ def is_worth_it(
 def _lower_boundary(
     view: ClusterView, config: ThresholdShedderConfig, usage: Floats, refusals: list[Refusal]
 ) -> list[Need]:
-    """When somebody is below the average minus the threshold: half a threshold's worth of the highest broker's throughput."""
+    """When somebody is below the average minus the threshold: half a threshold's worth of the
+    highest broker's throughput."""
     alive = np.flatnonzero(view.brokers.alive)
     average = mean_of(usage[alive])
     floor = average - config.threshold

@@ -20,7 +20,10 @@ LARGEST = float(2**63)
 
 
 def order_of_stats(stats: Rates, connections: Ints, cache_bytes: Ints) -> tuple[Floats | Ints, ...]:
-    """The natural order of statistics, first key first. `connections` are topics, consumers and producers together."""
+    """The natural order of statistics, first key first.
+
+    `connections` are topics, consumers and producers together.
+    """
     return (
         rounded(stats.throughput_in / THROUGHPUT_STEP),
         rounded(stats.throughput_out / THROUGHPUT_STEP),
@@ -45,7 +48,10 @@ def limited(values: Floats) -> Floats:
 
 
 def highest(keys: Sequence[Floats | Ints], most: int) -> Rows:
-    """Positions of the `most` highest by these keys (the first one counts most), the highest first. O(n log n)."""
+    """Positions of the `most` highest by these keys (the first one counts most), the highest first.
+
+    O(n log n).
+    """
     order: Rows = np.lexsort([-key for key in reversed(keys)])
     return order[: max(most, 0)]
 
@@ -55,7 +61,8 @@ def reported_top(
 ) -> Rows:
     """Positions of the bundles that a broker reports as its top ones, **the lowest of them first**.
 
-    Left out: what `allowed` says (system namespaces, those with policies) and bundles without any throughput.
+    Left out: what `allowed` says (system namespaces, those with policies) and bundles without any
+    throughput.
     """
     counted = np.flatnonzero(allowed & (stats.throughput != 0))
     keys = order_of_stats(stats.take(counted), connections[counted], cache_bytes[counted])

@@ -1,7 +1,9 @@
-"""TransferShedder: the extensible manager's. It moves bundles from the fullest brokers to the emptiest and says where to.
+"""TransferShedder: the extensible manager's.
 
-This module makes what the decision needs: each broker's load over time, and its top bundles. The decision itself is in `transfer_cycle`.
-See docs/strategies.md "TransferShedder".
+It moves bundles from the fullest brokers to the emptiest and says where to.
+
+This module makes what the decision needs: each broker's load over time, and its top bundles. The
+decision itself is in `transfer_cycle`. See docs/strategies.md "TransferShedder".
 """
 
 from __future__ import annotations
@@ -29,9 +31,12 @@ class TransferShedderConfig(KeyModel):
     """Settings of TransferShedder."""
 
     target_std: float = key(
-        0.25, "act when the brokers' loads deviate by more than this; the smaller, the evener", unit="ratio",
-        pulsar="loadBalancerBrokerLoadTargetStd", ge=0,
-    )  # fmt: skip
+        0.25,
+        "act when the brokers' loads deviate by more than this; the smaller, the evener",
+        unit="ratio",
+        pulsar="loadBalancerBrokerLoadTargetStd",
+        ge=0,
+    )
     hit_count_threshold: int = key(
         3,
         "act after more than this many uneven passes in a row",
@@ -52,9 +57,13 @@ class TransferShedderConfig(KeyModel):
         ge=0,
     )
     unload_delay_ms: int = key(
-        180_000, "no pass while a broker's report is less than this younger than its last unload", unit="ms",
-        pulsar="loadBalanceSheddingDelayInSeconds", factor=1_000, ge=0,
-    )  # fmt: skip
+        180_000,
+        "no pass while a broker's report is less than this younger than its last unload",
+        unit="ms",
+        pulsar="loadBalanceSheddingDelayInSeconds",
+        factor=1_000,
+        ge=0,
+    )
     load_data_ttl_ms: int = key(
         1_800_000,
         "a broker's load counts for this long",
@@ -64,20 +73,32 @@ class TransferShedderConfig(KeyModel):
         ge=0,
     )
     top_bundles: int = key(
-        10, "how many of a broker's heaviest bundles are looked at", unit="bundles",
-        pulsar="loadBalancerMaxNumberOfBundlesInBundleLoadReport", ge=0,
-    )  # fmt: skip
+        10,
+        "how many of a broker's heaviest bundles are looked at",
+        unit="bundles",
+        pulsar="loadBalancerMaxNumberOfBundlesInBundleLoadReport",
+        ge=0,
+    )
     shed_bundles_with_policies: bool = key(
-        False, "move bundles of namespaces with isolation policies or anti-affinity groups too",
+        False,
+        "move bundles of namespaces with isolation policies or anti-affinity groups too",
         pulsar="loadBalancerSheddingBundlesWithPoliciesEnabled",
-    )  # fmt: skip
+    )
     overloaded_threshold_percent: float = key(
-        85, "a broker above it, and above the average by target_std, is overloaded", unit="%",
-        pulsar="loadBalancerBrokerOverloadedThresholdPercentage", ge=0, le=100,
-    )  # fmt: skip
+        85,
+        "a broker above it, and above the average by target_std, is overloaded",
+        unit="%",
+        pulsar="loadBalancerBrokerOverloadedThresholdPercentage",
+        ge=0,
+        le=100,
+    )
     history_ratio: float = key(
-        0.9, "weight of the past in a broker's smoothed load", pulsar="loadBalancerHistoryResourcePercentage", ge=0, le=1,
-    )  # fmt: skip
+        0.9,
+        "weight of the past in a broker's smoothed load",
+        pulsar="loadBalancerHistoryResourcePercentage",
+        ge=0,
+        le=1,
+    )
     memory_weight: float | None = key(
         None,
         "weight of heap memory in a broker's load; unset: 0",
@@ -91,7 +112,8 @@ class TransferShedderConfig(KeyModel):
     )
     transfer_swap_gain: Literal["debug_only", "always"] = key(
         "debug_only",
-        "when the bundles that a swap brings back count for the next ones: only in debug mode, as in the reference, or always",
+        "when the bundles that a swap brings back count for the next ones: only in debug mode, as "
+        "in the reference, or always",
     )
 
     @property
@@ -111,7 +133,8 @@ class TransferShedderConfig(KeyModel):
 
 @dataclass(frozen=True, slots=True)
 class TransferMemory:
-    """Uneven passes in a row, and of each broker its smoothed load (ratio), smoothed throughput (bytes/s) and number of bundles."""
+    """Uneven passes in a row, and of each broker its smoothed load (ratio), smoothed throughput
+    (bytes/s) and number of bundles."""
 
     hits: int
     brokers: Mapping[str, tuple[float, float, int]]
@@ -136,10 +159,11 @@ class TransferMemory:
 def observe(
     view: ClusterView, config: TransferShedderConfig, memory: TransferMemory
 ) -> TransferMemory:
-    """Smooth the load of each broker that has sent a new sample; one whose bundles have changed starts anew with it.
+    """Smooth the load of each broker that has sent a new sample; one whose bundles have changed
+    starts anew with it.
 
-    The reference withdraws such a broker's load until its next report; here the report that shows the change is that report. What a
-    broker has smoothed itself is taken as it says.
+    The reference withdraws such a broker's load until its next report; here the report that shows
+    the change is that report. What a broker has smoothed itself is taken as it says.
     """
     brokers, counts = view.brokers, view.bundle_counts()
     known, before = _loads(view, memory)
@@ -205,9 +229,11 @@ TRAITS = Traits(
 
 @shedder("TransferShedder", config=TransferShedderConfig, memory=TransferMemory.read, traits=TRAITS)
 def transfer_from_fullest(context: TransferContext) -> tuple[Unloads, TransferMemory]:
-    """Move top bundles from the fullest brokers to the emptiest, when the cluster has been uneven for some passes.
+    """Move top bundles from the fullest brokers to the emptiest, when the cluster has been uneven
+    for some passes.
 
-    Loads are ratios, throughputs bytes/s. While moves are unconfirmed no pass is made: the reference waits for them too.
+    Loads are ratios, throughputs bytes/s. While moves are unconfirmed no pass is made: the
+    reference waits for them too.
     """
     view, config, memory = context.view, context.config, context.memory
     if context.unloading:
@@ -250,7 +276,10 @@ def transfer_from_fullest(context: TransferContext) -> tuple[Unloads, TransferMe
 
 
 def store_of(context: TransferContext) -> LoadStore:
-    """The loads of the live brokers, moves in flight counted, and their top bundles. Rows are the live brokers' in order."""
+    """The loads of the live brokers, moves in flight counted, and their top bundles.
+
+    Rows are the live brokers' in order.
+    """
     view, config, reported = context.view, context.config, context.reported
     _, loads = _loads(view, context.memory)
     load, flow, latest = loads.load, loads.throughput, view.brokers.latest.throughput
@@ -272,7 +301,10 @@ def store_of(context: TransferContext) -> LoadStore:
 
 
 class _TopLists:
-    """The top bundles of one broker after the other. The bundles are put in order of their brokers once, at the first question."""
+    """The top bundles of one broker after the other.
+
+    The bundles are put in order of their brokers once, at the first question.
+    """
 
     def __init__(
         self, view: ClusterView, config: TransferShedderConfig, eligible: Bools, movable: Bools
@@ -282,7 +314,10 @@ class _TopLists:
         self._starts = np.zeros(1, np.int64)
 
     def of(self, broker: int) -> Top:
-        """Its `top_bundles` heaviest by their latest statistics. O(bundles) once, then O(n log n) in the broker's own."""
+        """Its `top_bundles` heaviest by their latest statistics.
+
+        O(bundles) once, then O(n log n) in the broker's own.
+        """
         rows = self._of_broker(broker)
         bundles = self.view.bundles
         connections = bundles.topics[rows] + bundles.sessions[rows]

@@ -1,7 +1,10 @@
-"""TransferShedder's decision: from which brokers to which, and which of their top bundles. See docs/strategies.md "TransferShedder".
+"""TransferShedder's decision: from which brokers to which, and which of their top bundles.
 
-Loads are ratios (1.0 = 100 %), throughputs bytes/s, times ms since the epoch. The arithmetic is the reference's, in doubles and in its
-order: what it computes from a load or throughput of zero (infinite, or no number) goes through its comparisons here too.
+See docs/strategies.md "TransferShedder".
+
+Loads are ratios (1.0 = 100 %), throughputs bytes/s, times ms since the epoch. The arithmetic is the
+reference's, in doubles and in its order: what it computes from a load or throughput of zero
+(infinite, or no number) goes through its comparisons here too.
 """
 
 from __future__ import annotations
@@ -35,7 +38,8 @@ class Top:
 
 @dataclass(frozen=True, slots=True)
 class LoadStore:
-    """What is known of each broker, one row each; where loads are equal the order of the rows decides."""
+    """What is known of each broker, one row each; where loads are equal the order of the rows
+    decides."""
 
     names: tuple[str, ...]
     load: Floats  # smoothed
@@ -72,9 +76,12 @@ class Why:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One bundle leaves `source`, for `destination` (None: to be found later). `expected_after` is the source's load then.
+    """One bundle leaves `source`, for `destination` (None: to be found later).
 
-    `in_return`: it makes room for the move that follows it, and makes sense only together with that.
+    `expected_after` is the source's load then.
+
+    `in_return`: it makes room for the move that follows it, and makes sense only together with
+    that.
     """
 
     bundle: int
@@ -147,7 +154,8 @@ def run_cycle(
 
 
 def _fresh(store: LoadStore, limits: CycleLimits, cycle: Cycle, now_ms: int) -> Bools | None:
-    """Which brokers' data is fresh enough to count; None when the pass ends here (the skip says why)."""
+    """Which brokers' data is fresh enough to count; None when the pass ends here (the skip says
+    why)."""
     fresh = now_ms - store.updated_ms <= limits.ttl_ms
     for row, name in enumerate(store.names):
         if name not in cycle.unloaded or not fresh[row]:
@@ -165,7 +173,8 @@ def _fresh(store: LoadStore, limits: CycleLimits, cycle: Cycle, now_ms: int) -> 
 
 @dataclass(slots=True)
 class _Stats:
-    """Mean and deviation while pairs are relieved, and who is next: the lowest not yet helped, the highest not yet tried."""
+    """Mean and deviation while pairs are relieved, and who is next: the lowest not yet helped, the
+    highest not yet tried."""
 
     store: LoadStore
     limits: CycleLimits
@@ -180,7 +189,10 @@ class _Stats:
 
     @staticmethod
     def of(store: LoadStore, limits: CycleLimits, loads: Floats) -> _Stats:
-        """Before the first pair. `loads` are those that count in the mean; the order is of all brokers."""
+        """Before the first pair.
+
+        `loads` are those that count in the mean; the order is of all brokers.
+        """
         order = np.argsort(store.load, kind="stable").tolist()
         average = np.cumsum(loads)[-1] / len(loads)  # summed one by one, as the reference does
         squares = np.cumsum(loads * loads)[-1]
@@ -296,7 +308,10 @@ class _Pair:
         top: Top,
         may_take: MayTake,
     ) -> _Pair:
-        """Before the first bundle. Half of the difference in load should move, as that share of the source's throughput."""
+        """Before the first bundle.
+
+        Half of the difference in load should move, as that share of the source's throughput.
+        """
         offload = (store.load[source] - store.load[destination]) / 2
         target = store.throughput[source] * offload / store.load[source]
         other = store.top(destination)
@@ -348,7 +363,8 @@ class _Pair:
         return found
 
     def _swap(self, throughput: float) -> tuple[list[int], float] | None:
-        """What the destination should give back for a bundle that is too heavy, and its throughput; None: no swap helps."""
+        """What the destination should give back for a bundle that is too heavy, and its throughput;
+        None: no swap helps."""
         most = self.store.throughput[self.source]
         high = most - self.marked + self.gain - throughput
         low = self.store.throughput[self.destination] + self.marked - self.gain + throughput

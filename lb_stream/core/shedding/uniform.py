@@ -1,4 +1,7 @@
-"""UniformLoadShedder: unload from the busiest broker when it is too far from the idlest. See docs/strategies.md "UniformLoadShedder"."""
+"""UniformLoadShedder: unload from the busiest broker when it is too far from the idlest.
+
+See docs/strategies.md "UniformLoadShedder".
+"""
 
 from __future__ import annotations
 
@@ -32,13 +35,18 @@ class UniformLoadShedderConfig(BundleRules):
     """Settings of UniformLoadShedder."""
 
     rate_difference_percent: float = key(
-        50.0, "act when the busiest broker's message rate exceeds the idlest one's by this much; 0 or less: never", unit="%",
+        50.0,
+        "act when the busiest broker's message rate exceeds the idlest one's by this much; 0 or "
+        "less: never",
+        unit="%",
         pulsar="loadBalancerMsgRateDifferenceShedderThreshold",
-    )  # fmt: skip
+    )
     throughput_multiplier: float = key(
-        4.0, "act when the busiest broker's throughput is more than this many times the idlest one's; 0 or less: never",
+        4.0,
+        "act when the busiest broker's throughput is more than this many times the idlest one's; 0 "
+        "or less: never",
         pulsar="loadBalancerMsgThroughputMultiplierDifferenceShedderThreshold",
-    )  # fmt: skip
+    )
     max_unload_ratio: float = key(
         0.2, "how much of the difference to move", pulsar="maxUnloadPercentage", ge=0, le=1
     )
@@ -50,8 +58,12 @@ class UniformLoadShedderConfig(BundleRules):
         ge=0,
     )
     min_unload_bytes_per_s: int = key(
-        1_048_576, "do nothing when less than this would move", unit="bytes/s", pulsar="minUnloadMessageThroughput", ge=0,
-    )  # fmt: skip
+        1_048_576,
+        "do nothing when less than this would move",
+        unit="bytes/s",
+        pulsar="minUnloadMessageThroughput",
+        ge=0,
+    )
     max_unload_bundles: int = key(
         -1,
         "most bundles in one pass; -1: no limit",
@@ -63,8 +75,10 @@ class UniformLoadShedderConfig(BundleRules):
         0,
         "by how much a bundle may exceed what is left to move; Pulsar allows 1 000 before 4.2: "
         "below that difference all bundles move, and back",
-        unit="msg/s or bytes/s", ge=0, le=INT_MAX,
-    )  # fmt: skip
+        unit="msg/s or bytes/s",
+        ge=0,
+        le=INT_MAX,
+    )
     uniform_need_overflow: bool = key(
         True, "compute what is left to move in 32 bits, overflow included, as the reference does"
     )
@@ -92,7 +106,8 @@ class _Spread:
 def shed_uneven(context: ShedContext[UniformLoadShedderConfig, None]) -> tuple[Unloads, None]:
     """Unload from the one broker with the greatest message rate, or else the greatest throughput.
 
-    Rates messages/s, throughputs bytes/s. When the rates are too far apart only they count, even when nothing comes of it.
+    Rates messages/s, throughputs bytes/s. When the rates are too far apart only they count, even
+    when nothing comes of it.
     """
     view, config = context.view, context.config
     alive = np.flatnonzero(view.brokers.alive)
@@ -154,6 +169,7 @@ def _shed(
 
 
 def _allowed(left: int, config: UniformLoadShedderConfig) -> int:
-    """What a bundle may weigh: what is left and the allowance; in 32 bits a full budget turns negative."""
+    """What a bundle may weigh: what is left and the allowance; in 32 bits a full budget turns
+    negative."""
     total = left + config.uniform_need_allowance
     return total - 2**32 if config.uniform_need_overflow and total > INT_MAX else total

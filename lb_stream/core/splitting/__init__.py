@@ -1,4 +1,6 @@
-"""Splitting: when a bundle is too large, where it is cut, what its children are. One algorithm, one file; one trigger, one file.
+"""Splitting: when a bundle is too large, where it is cut, what its children are.
+
+One algorithm, one file; one trigger, one file.
 
 See docs/splitting.md "Splitting".
 """

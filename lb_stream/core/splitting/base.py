@@ -1,4 +1,5 @@
-"""What all split algorithms share: what they are asked, what they answer, their registry, the middle of two hashes."""
+"""What all split algorithms share: what they are asked, what they answer, their registry, the
+middle of two hashes."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ TOP_SHIFT, TENTH_SHIFT = 24, 20
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """The topics of one bundle as its broker lists them: hash, messages/s and bytes/s in and out, and whether these are known."""
+    """The topics of one bundle as its broker lists them: hash, messages/s and bytes/s in and out,
+    and whether these are known."""
 
     hashes: Ints
     rate: Floats
@@ -31,7 +33,10 @@ class Topics:
 
     @staticmethod
     def of(names: Sequence[str], stats: Mapping[str, tuple[float, float]] | None = None) -> Topics:
-        """Topics by name, with the (messages/s, bytes/s) of those that have statistics. Raises ValueError for a wrong name."""
+        """Topics by name, with the (messages/s, bytes/s) of those that have statistics.
+
+        Raises ValueError for a wrong name.
+        """
         stats = stats or {}
         figures = np.array([stats.get(name, (0.0, 0.0)) for name in names], np.float64).reshape(
             -1, 2
@@ -45,7 +50,8 @@ class Topics:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """What is to be cut: the bundle's range, its topics, and for an operator's split the positions asked for.
+    """What is to be cut: the bundle's range, its topics, and for an operator's split the positions
+    asked for.
 
     `force`: cut at the positions even if the bundle has no two topics.
     """
@@ -81,7 +87,10 @@ WhyNone = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Boundaries:
-    """Where an algorithm would cut, ascending. None: nowhere, because `why`; `wrong`: it was asked what it can't answer."""
+    """Where an algorithm would cut, ascending.
+
+    None: nowhere, because `why`; `wrong`: it was asked what it can't answer.
+    """
 
     positions: tuple[int, ...] | None
     why: WhyNone | None = None
@@ -133,7 +142,8 @@ class Algorithms:
         if self.default.rpartition(".")[2] == used.name:
             return ()
         return (
-            f"split_algorithm = {self.default!r}: expected one of {', '.join(self.configs)}; {used.name} is used instead",
+            f"split_algorithm = {self.default!r}: expected one of {', '.join(self.configs)}; "
+            f"{used.name} is used instead",
         )
 
     def boundaries(self, strategy: Strategy[SplitAlgorithm], bundle: Range) -> Boundaries:
@@ -150,7 +160,8 @@ def middle(low: int, high: int, form: HexMidpoint, one_higher: bool) -> int:
 
 
 def _decimal_middle(low: int, high: int, exact: int) -> int:
-    """The top two hex digits averaged as if they were decimal, with one decimal place, the rest zero.
+    """The top two hex digits averaged as if they were decimal, with one decimal place, the rest
+    zero.
 
     It is the exact middle where the digits aren't decimal, or where the result would be outside.
     """

@@ -1,4 +1,7 @@
-"""Settings of splitting: when a bundle is too large, where it is cut, how many at once. See docs/splitting.md "Splitting"."""
+"""Settings of splitting: when a bundle is too large, where it is cut, how many at once.
+
+See docs/splitting.md "Splitting".
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,10 @@ ALGORITHMS = (
 
 
 class SplittingConfig(KeyModel):
-    """Settings of all split triggers and algorithms. A bundle is too large when it is strictly above a limit."""
+    """Settings of all split triggers and algorithms.
+
+    A bundle is too large when it is strictly above a limit.
+    """
 
     split_enabled: bool = key(
         True, "split bundles that have grown too large", pulsar="loadBalancerAutoBundleSplitEnabled"
@@ -38,21 +44,37 @@ class SplittingConfig(KeyModel):
         le=INT_MAX,
     )
     bundle_max_sessions: int = key(
-        1000, "more producers and consumers than that: split; 0 or less: no limit", unit="sessions",
-        pulsar="loadBalancerNamespaceBundleMaxSessions", ge=-INT_MAX, le=INT_MAX,
-    )  # fmt: skip
+        1000,
+        "more producers and consumers than that: split; 0 or less: no limit",
+        unit="sessions",
+        pulsar="loadBalancerNamespaceBundleMaxSessions",
+        ge=-INT_MAX,
+        le=INT_MAX,
+    )
     bundle_max_msgs_per_s: int = key(
-        30_000, "more messages in and out than that: split", unit="msg/s",
-        pulsar="loadBalancerNamespaceBundleMaxMsgRate", ge=0, le=INT_MAX,
-    )  # fmt: skip
+        30_000,
+        "more messages in and out than that: split",
+        unit="msg/s",
+        pulsar="loadBalancerNamespaceBundleMaxMsgRate",
+        ge=0,
+        le=INT_MAX,
+    )
     bundle_max_bandwidth_mb: int = key(
-        100, "more bytes in and out than that: split", unit="MiB/s",
-        pulsar="loadBalancerNamespaceBundleMaxBandwidthMbytes", ge=0, le=INT_MAX,
-    )  # fmt: skip
+        100,
+        "more bytes in and out than that: split",
+        unit="MiB/s",
+        pulsar="loadBalancerNamespaceBundleMaxBandwidthMbytes",
+        ge=0,
+        le=INT_MAX,
+    )
     namespace_max_bundles: int = key(
-        128, "a namespace with that many is split no further", unit="bundles",
-        pulsar="loadBalancerNamespaceMaximumBundles", ge=0, le=INT_MAX,
-    )  # fmt: skip
+        128,
+        "a namespace with that many is split no further",
+        unit="bundles",
+        pulsar="loadBalancerNamespaceMaximumBundles",
+        ge=0,
+        le=INT_MAX,
+    )
     namespace_default_bundles: int = key(
         4,
         "bundles of a new namespace",
@@ -62,30 +84,49 @@ class SplittingConfig(KeyModel):
         le=1 << 20,
     )
     split_algorithm: str = key(
-        "range_equally_divide", "where a bundle is cut; a name that nobody knows stands for range_equally_divide",
+        "range_equally_divide",
+        "where a bundle is cut; a name that nobody knows stands for range_equally_divide",
         pulsar="defaultNamespaceBundleSplitAlgorithm",
-    )  # fmt: skip
+    )
     supported_split_algorithms: Annotated[tuple[str, ...], BeforeValidator(split_text)] = key(
         ALGORITHMS,
         "what an operator's split may ask for",
         pulsar="supportedNamespaceBundleSplitAlgorithms",
     )
     flow_difference_percent: int = key(
-        10, "flow_or_qps_equally_divide cuts a bundle that is this far above a limit", unit="%",
-        pulsar="flowOrQpsDifferenceThresholdPercentage", ge=0, le=INT_MAX,
-    )  # fmt: skip
+        10,
+        "flow_or_qps_equally_divide cuts a bundle that is this far above a limit",
+        unit="%",
+        pulsar="flowOrQpsDifferenceThresholdPercentage",
+        ge=0,
+        le=INT_MAX,
+    )
     split_interval_ms: int = key(
-        60_000, "extensible manager: time between two looks at a broker's bundles", unit="ms",
-        pulsar="loadBalancerSplitIntervalMinutes", factor=60_000, dynamic=False, ge=1,
-    )  # fmt: skip
+        60_000,
+        "extensible manager: time between two looks at a broker's bundles",
+        unit="ms",
+        pulsar="loadBalancerSplitIntervalMinutes",
+        factor=60_000,
+        dynamic=False,
+        ge=1,
+    )
     max_splits_per_cycle: int = key(
-        10, "extensible manager: splits by one broker in one look; 0: no limit", unit="bundles",
-        pulsar="loadBalancerMaxNumberOfBundlesToSplitPerCycle", ge=0, le=INT_MAX,
-    )  # fmt: skip
+        10,
+        "extensible manager: splits by one broker in one look; 0: no limit",
+        unit="bundles",
+        pulsar="loadBalancerMaxNumberOfBundlesToSplitPerCycle",
+        ge=0,
+        le=INT_MAX,
+    )
     split_hit_count: int = key(
-        3, "extensible manager: a bundle is split when it is too large in more looks in a row than that", unit="looks",
-        pulsar="loadBalancerNamespaceBundleSplitConditionHitCountThreshold", ge=0, le=INT_MAX,
-    )  # fmt: skip
+        3,
+        "extensible manager: a bundle is split when it is too large in more looks in a row than "
+        "that",
+        unit="looks",
+        pulsar="loadBalancerNamespaceBundleSplitConditionHitCountThreshold",
+        ge=0,
+        le=INT_MAX,
+    )
     max_splits_in_flight: int = key(
         1_000, "unconfirmed splits in the cluster at one time", unit="bundles", ge=0
     )
@@ -94,33 +135,41 @@ class SplittingConfig(KeyModel):
     )
     merge_advice_after_ms: int = key(
         3_600_000,
-        "two neighbours of one broker that together stay under half of every limit for so long could be one",
+        "two neighbours of one broker that together stay under half of every limit for so long "
+        "could be one",
         unit="ms",
         ge=1,
     )
 
     split_at_several_boundaries: bool = key(
         False,
-        "extensible manager: also split where several boundaries are found at once; the reference's brokers split at exactly one",
+        "extensible manager: also split where several boundaries are found at once; the "
+        "reference's brokers split at exactly one",
     )
     hex_midpoint: Literal["reference", "exact", "decimal_hex"] = key(
         "reference",
-        "the middle of two hashes: as the reference has it (flow_or_qps one higher), exact, or as the documents average hex digits",
+        "the middle of two hashes: as the reference has it (flow_or_qps one higher), exact, or as "
+        "the documents average hex digits",
     )
     flow_duplicate_hash: Literal["last", "sum"] = key(
         "last",
-        "what flow_or_qps makes of two topics with one hash: the last one's figures, walked over twice, or one entry with their sum",
+        "what flow_or_qps makes of two topics with one hash: the last one's figures, walked over "
+        "twice, or one entry with their sum",
     )
     bandwidth_limit_32bit: bool = key(
         True, "the bandwidth limit in bytes/s overflows at 2048 MiB/s, as the reference's does"
     )
     split_namespace_match: Literal["prefix", "exact"] = key(
         "prefix",
-        "extensible manager: bundles of which namespaces a split under way blocks: of all whose name begins alike, or of its own",
+        "extensible manager: bundles of which namespaces a split under way blocks: of all whose "
+        "name begins alike, or of its own",
     )
 
     @property
     def max_bandwidth_bytes_per_s(self) -> int:
-        """The bandwidth limit that triggers a split. In 32 bits 2048 MiB/s is -2³¹, so everything exceeds it, and 4096 MiB/s is 0."""
+        """The bandwidth limit that triggers a split.
+
+        In 32 bits 2048 MiB/s is -2³¹, so everything exceeds it, and 4096 MiB/s is 0.
+        """
         limit = self.bundle_max_bandwidth_mb * MIB
         return (limit + 2**31) % 2**32 - 2**31 if self.bandwidth_limit_32bit else limit

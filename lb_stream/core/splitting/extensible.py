@@ -1,6 +1,9 @@
-"""The extensible manager's trigger, the reference's DefaultNamespaceBundleSplitStrategyImpl. See docs/splitting.md "Splitting".
+"""The extensible manager's trigger, the reference's DefaultNamespaceBundleSplitStrategyImpl.
 
-Each broker looks at its own bundles' latest statistics once per interval and splits what has been too large in several looks in a row.
+See docs/splitting.md "Splitting".
+
+Each broker looks at its own bundles' latest statistics once per interval and splits what has been
+too large in several looks in a row.
 """
 
 from __future__ import annotations
@@ -45,7 +48,8 @@ class SplitMemory:
 class OwnBundles:
     """One broker's bundles in the order in which they are visited, and what it knows about splits.
 
-    `owned`: the state channel says that the broker owns the bundle. `splitting`: bundles anywhere that are being split now.
+    `owned`: the state channel says that the broker owns the bundle. `splitting`: bundles anywhere
+    that are being split now.
     """
 
     names: pa.StringArray
@@ -78,7 +82,8 @@ def split_strategy(
 ) -> tuple[SplitLook, SplitMemory]:
     """Decide what to split in this look. O(n), and in Python only the bundles that are too large.
 
-    Bundles behind the one with which the maximum per look is reached are not looked at: their hits stay as they are.
+    Bundles behind the one with which the maximum per look is reached are not looked at: their hits
+    stay as they are.
     """
     hits = _known(memory.hits, own.names)
     refused: list[tuple[str, str]] = []
@@ -130,7 +135,8 @@ def _rows_of(names: pa.StringArray, wanted: Iterable[str]) -> Rows:
 
 
 def _forget(hits: dict[str, int], own: OwnBundles, quiet: Bools, last: int) -> None:
-    """Take away the hits of bundles that were looked at and are not too large; a range too narrow to split keeps them."""
+    """Take away the hits of bundles that were looked at and are not too large; a range too narrow
+    to split keeps them."""
     for name, row in zip([*hits], _rows_of(own.names, hits).tolist(), strict=True):
         if row < last and quiet[row]:
             _, lower, upper = parse_bundle(name)
@@ -145,9 +151,8 @@ def _cut_one(
     parent: BundleRange,
     taken: Mapping[str, int],
 ) -> Cut | str:
-    """The cut of one bundle, or why there is none: its namespace is full, a neighbour is being split, no boundary, or several of them
-    where only one may be.
-    """
+    """The cut of one bundle, or why there is none: its namespace is full, a neighbour is being
+    split, no boundary, or several of them where only one may be."""
     count = own.bundle_counts.get(parent.namespace, 1) + taken.get(parent.namespace, 0)
     if count >= config.namespace_max_bundles:
         return "namespace_max_bundles"
@@ -168,7 +173,8 @@ def _cut_one(
 
 
 def in_the_way(parent: BundleRange, other: BundleRange, config: SplittingConfig) -> bool:
-    """Whether a split under way blocks this one: same lower or same upper end, in a namespace that matches."""
+    """Whether a split under way blocks this one: same lower or same upper end, in a namespace that
+    matches."""
     matches = other.namespace == parent.namespace
     if config.split_namespace_match == "prefix":
         matches = bundle_name(*other).startswith(parent.namespace)

@@ -24,10 +24,12 @@ class _Load:
 
 @split_algorithm("flow_or_qps_equally_divide", config=SplittingConfig)
 def flow_or_qps_equally_divide(context: SplitContext[SplittingConfig]) -> Boundaries:
-    """Walk along the hashes and cut before each topic with which the piece so far would exceed a limit. O(n log n) for n topics.
+    """Walk along the hashes and cut before each topic with which the piece so far would exceed a
+    limit. O(n log n) for n topics.
 
-    Topics without load count nowhere. Only a bundle that is above a limit by the difference threshold is cut at all; a single hot topic can
-    only be set apart. The bandwidth limit doesn't overflow here.
+    Topics without load count nowhere. Only a bundle that is above a limit by the difference
+    threshold is cut at all; a single hot topic can only be set apart. The bandwidth limit doesn't
+    overflow here.
     """
     bundle, config = context.bundle, context.config
     if len(bundle.topics) <= 1:
@@ -52,10 +54,11 @@ def flow_or_qps_equally_divide(context: SplitContext[SplittingConfig]) -> Bounda
 
 
 def _loaded(topics: Topics, summed: bool) -> tuple[list[int], dict[int, _Load], float, float]:
-    """(hashes in order, the load of each, messages/s and bytes/s of all topics) of the topics that have any load.
+    """(hashes in order, the load of each, messages/s and bytes/s of all topics) of the topics that
+    have any load.
 
-    Of topics with one hash the last one's load stands for all of them and the hash comes as often as they are; `summed`: it comes
-    once, with the sum of their loads.
+    Of topics with one hash the last one's load stands for all of them and the hash comes as often
+    as they are; `summed`: it comes once, with the sum of their loads.
     """
     rows = np.flatnonzero(topics.known & ((topics.rate > 0) | (topics.throughput > 0)))
     hashes, loads = topics.hashes[rows].tolist(), dict[int, _Load]()

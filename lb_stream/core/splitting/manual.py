@@ -1,4 +1,6 @@
-"""An operator's split: which bundle is meant, and whether it can be done as asked. See docs/commands.md "Namespaces".
+"""An operator's split: which bundle is meant, and whether it can be done as asked.
+
+See docs/commands.md "Namespaces".
 
 The thresholds and the namespace's maximum don't count here.
 """
@@ -26,7 +28,10 @@ Manager = Literal["modular", "simple", "extensible"]
 
 @dataclass(frozen=True, slots=True)
 class SplitRequest:
-    """What was asked for. `bundle` is `lower_upper`, LARGEST or HOT; `bundle_type` is LARGEST or HOT, given instead of it."""
+    """What was asked for.
+
+    `bundle` is `lower_upper`, LARGEST or HOT; `bundle_type` is LARGEST or HOT, given instead of it.
+    """
 
     namespace: str
     bundle: str | None = None
@@ -38,9 +43,11 @@ class SplitRequest:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceBundles:
-    """The bundles of the namespace in order: persistent topics, long-term bytes/s in and out, whether somebody owns them.
+    """The bundles of the namespace in order: persistent topics, long-term bytes/s in and out,
+    whether somebody owns them.
 
-    `topics_of` names a bundle's topics; without it only halves and given positions can be found here.
+    `topics_of` names a bundle's topics; without it only halves and given positions can be found
+    here.
     """
 
     names: Sequence[str]

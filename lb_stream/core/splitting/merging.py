@@ -1,4 +1,5 @@
-"""Merge advice: neighbours at one broker that together have long been far below every limit of a split.
+"""Merge advice: neighbours at one broker that together have long been far below every limit of a
+split.
 
 Pulsar merges no bundles, so the advice is for people. See docs/splitting.md "Merge advice".
 """
@@ -20,7 +21,8 @@ from lb_stream.core.splitting.config import SplittingConfig
 from lb_stream.core.splitting.trigger import Limits, census
 
 MOST_PAIRS = 200
-"""Pairs that are watched in one cluster, the smallest first: its memory holds them, and nobody acts on more at once."""
+"""Pairs that are watched in one cluster, the smallest first: its memory holds them, and nobody acts
+on more at once."""
 LOOKS = 12
 """So many times bundles are looked at while a pair has to stay small."""
 TOLD_EVERY_MS = 86_400_000
@@ -31,7 +33,10 @@ SMALL = 0.5
 
 @dataclass(frozen=True, slots=True)
 class MergeAdvice:
-    """A bundle and the one whose range follows: what they carry together, as shares of the limits. Owner empty: it is advised no more."""
+    """A bundle and the one whose range follows: what they carry together, as shares of the limits.
+
+    Owner empty: it is advised no more.
+    """
 
     bundle: str
     neighbour: str
@@ -49,7 +54,10 @@ class MergeAdvice:
 
 @dataclass(frozen=True, slots=True)
 class MergeLook:
-    """What one look found: the pairs to watch, by their first bundle, and what is to be told. `at_ms` None: nobody looks any more."""
+    """What one look found: the pairs to watch, by their first bundle, and what is to be told.
+
+    `at_ms` None: nobody looks any more.
+    """
 
     at_ms: int | None = None
     pairs: Mapping[str, Mergeable] = field(default_factory=dict)
@@ -63,10 +71,14 @@ def merge_look(
     watched: Mapping[str, Mergeable],
     config: SplittingConfig,
 ) -> MergeLook:
-    """Look at all bundles once. `free`: those that nothing is under way with; `least`: bundles that single namespaces shall keep.
+    """Look at all bundles once.
 
-    A pair is advised when it has been small for the whole time and neither bundle has come to its owner within it. It is told then, every
-    day from then on, and when it is advised no more. O(n), and in Python only the pairs.
+    `free`: those that nothing is under way with; `least`: bundles that single namespaces shall
+    keep.
+
+    A pair is advised when it has been small for the whole time and neither bundle has come to its
+    owner within it. It is told then, every day from then on, and when it is advised no more. O(n),
+    and in Python only the pairs.
     """
     bundles, now_ms = view.bundles, view.now_ms
     begin_ms = now_ms - config.merge_advice_after_ms
@@ -119,9 +131,11 @@ def withdrawn(
 def small_neighbours(
     bundles: Bundles, may: Bools, config: SplittingConfig
 ) -> tuple[Rows, Rows, Floats]:
-    """Bundles that may be merged, those whose ranges follow, at the same owner, and their sums as shares of the limits, all small.
+    """Bundles that may be merged, those whose ranges follow, at the same owner, and their sums as
+    shares of the limits, all small.
 
-    In the order of the rows. Names are looked at last: of few bundles, where there are many brokers.
+    In the order of the rows. Names are looked at last: of few bundles, where there are many
+    brokers.
     """
     rows = np.flatnonzero(may)
     low, high = rows[:-1], rows[1:]
@@ -135,7 +149,8 @@ def small_neighbours(
 
 
 def _ratios(bundles: Bundles, low: Rows, high: Rows, config: SplittingConfig) -> Floats:
-    """(pairs, 4): sums of topics, sessions, messages/s and bytes/s, the latter two on long average, ÷ limits; -inf: there is no limit."""
+    """(pairs, 4): sums of topics, sessions, messages/s and bytes/s, the latter two on long average,
+    ÷ limits; -inf: there is no limit."""
     limits = np.array(Limits.of(config)[1:], np.float64)
     columns = (bundles.topics, bundles.sessions, bundles.long.rate, bundles.long.throughput)
     sums = np.stack([column[low] + column[high] for column in columns], axis=1).astype(np.float64)
@@ -171,7 +186,8 @@ def _watched(low: pa.StringArray, high: pa.StringArray, watched: Mapping[str, Me
 
 
 def disjoint(low: Rows, high: Rows, known: Bools) -> Rows:
-    """Of pairs in order those to take, so that no bundle is in two: all known ones, and of what is left every other one of each chain.
+    """Of pairs in order those to take, so that no bundle is in two: all known ones, and of what is
+    left every other one of each chain.
 
     No two known ones share a bundle. More pairs than that can't be had of a chain.
     """
@@ -192,7 +208,8 @@ def disjoint(low: Rows, high: Rows, known: Bools) -> Rows:
 def _within_room(
     bundles: Bundles, low: Rows, known: Bools, least: Mapping[str, int], default: int
 ) -> Bools:
-    """Which pairs may be merged so that no namespace falls below its number of bundles: known ones first, then by the order of the rows."""
+    """Which pairs may be merged so that no namespace falls below its number of bundles: known ones
+    first, then by the order of the rows."""
     if not len(low):
         return np.zeros(0, np.bool_)
     codes, counts, namespaces = census(bundles)

@@ -1,7 +1,9 @@
-"""The modular manager's trigger, the reference's BundleSplitterTask. See docs/splitting.md "Splitting".
+"""The modular manager's trigger, the reference's BundleSplitterTask.
 
-The leader looks at all bundles of the cluster after every update of load data: topics and sessions as last reported, rates and
-throughputs as long-term averages.
+See docs/splitting.md "Splitting".
+
+The leader looks at all bundles of the cluster after every update of load data: topics and sessions
+as last reported, rates and throughputs as long-term averages.
 """
 
 from __future__ import annotations
@@ -23,12 +25,14 @@ from lb_stream.core.splitting.trigger import (
 )
 
 Census = Callable[[Rows], tuple[NDArray[np.integer], Ints]]
-"""(rows) → (the number of each row's namespace, the bundles that each namespace has, by its number)."""
+"""(rows) → (the number of each row's namespace, the bundles that each namespace has, by its
+number)."""
 
 
 @dataclass(frozen=True, slots=True)
 class TooLarge:
-    """Rows to split, with the reason of each, and rows that are too large as well but whose namespace is full, with its bundles."""
+    """Rows to split, with the reason of each, and rows that are too large as well but whose
+    namespace is full, with its bundles."""
 
     rows: Rows
     reasons: Reasons
@@ -37,13 +41,17 @@ class TooLarge:
 
     @staticmethod
     def of(rows: Rows, why: Reasons, bundles: Ints, most: int) -> TooLarge:
-        """From all rows that are too large, and how many bundles the namespace of each has at its turn."""
+        """From all rows that are too large, and how many bundles the namespace of each has at its
+        turn."""
         allowed = bundles < most
         return TooLarge(rows[allowed], why[allowed], rows[~allowed], bundles[~allowed])
 
 
 def too_large(loads: SplitLoads, eligible: Bools, config: SplittingConfig) -> tuple[Rows, Reasons]:
-    """The rows of eligible bundles with two topics or more that are above a limit, and which. O(n)."""
+    """The rows of eligible bundles with two topics or more that are above a limit, and which.
+
+    O(n).
+    """
     why = reasons(loads, config)
     rows = np.flatnonzero((why > 0) & (loads.topics >= FEWEST_TOPICS) & eligible)
     return rows, why[rows]

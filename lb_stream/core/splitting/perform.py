@@ -18,7 +18,8 @@ WITHOUT_TOPICS = (FALLBACK, SPECIFIED)
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A split that can be performed: the boundaries, ascending and strictly inside the parent, and the children's names in order.
+    """A split that can be performed: the boundaries, ascending and strictly inside the parent, and
+    the children's names in order.
 
     None of either: whoever knows the bundle's topics has to find them.
     """
@@ -47,7 +48,10 @@ def can_be_cut(lower: int, upper: int) -> bool:
 
 
 def cut(parent: BundleRange, positions: Sequence[int] | None) -> Cut | SplitRejected:
-    """Cut a bundle at the positions, each strictly inside it and none twice. The pieces share no hash and leave none out."""
+    """Cut a bundle at the positions, each strictly inside it and none twice.
+
+    The pieces share no hash and leave none out.
+    """
     name = bundle_name(*parent)
     if not positions:
         return SplitRejected(Refuses.NO_BOUNDARY, f"no boundary was found in {name}")
@@ -83,7 +87,8 @@ def plan(
 ) -> Cut | SplitRejected:
     """Ask the algorithm for boundaries and cut there.
 
-    `topics` may be just their number: then only halves and given positions can be found, anything else is left open.
+    `topics` may be just their number: then only halves and given positions can be found, anything
+    else is left open.
     """
     known = None if isinstance(topics, int) else topics
     if known is None and strategy.name not in WITHOUT_TOPICS:

@@ -1,4 +1,7 @@
-"""The simple manager's trigger: each broker's own bundles, after it has written a load report. See docs/splitting.md "Splitting"."""
+"""The simple manager's trigger: each broker's own bundles, after it has written a load report.
+
+See docs/splitting.md "Splitting".
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,12 @@ from lb_stream.core.splitting.trigger import SplitLoads
 def split_simple(
     loads: SplitLoads, eligible: Bools, census: Census, config: SplittingConfig
 ) -> TooLarge:
-    """The bundles to split by their latest statistics. O(n); the census is asked only when there are any.
+    """The bundles to split by their latest statistics.
 
-    A namespace's maximum is compared with the bundles that it has before this look: several of one look may exceed it together. When
-    splitting is off they are only reported.
+    O(n); the census is asked only when there are any.
+
+    A namespace's maximum is compared with the bundles that it has before this look: several of one
+    look may exceed it together. When splitting is off they are only reported.
     """
     rows, why = too_large(loads, eligible, config)
     bundles = np.zeros(0, np.int64)

@@ -1,4 +1,7 @@
-"""specified_positions_divide: cut where the operator says. See docs/splitting.md "Split algorithms"."""
+"""specified_positions_divide: cut where the operator says.
+
+See docs/splitting.md "Split algorithms".
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ from lb_stream.core.splitting.config import SplittingConfig
 
 @split_algorithm("specified_positions_divide", config=SplittingConfig)
 def specified_positions_divide(context: SplitContext[SplittingConfig]) -> Boundaries:
-    """Those of the given positions that lie strictly inside the range, sorted; equal ones are kept and refused afterwards."""
+    """Those of the given positions that lie strictly inside the range, sorted; equal ones are kept
+    and refused afterwards."""
     bundle = context.bundle
     if not bundle.positions:
         return Boundaries(None, "no_position_given", wrong=True)

@@ -1,4 +1,7 @@
-"""topic_count_equally_divide: as many topics on one side as on the other. See docs/splitting.md "Split algorithms"."""
+"""topic_count_equally_divide: as many topics on one side as on the other.
+
+See docs/splitting.md "Split algorithms".
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,12 @@ from lb_stream.core.splitting.config import SplittingConfig
 
 @split_algorithm("topic_count_equally_divide", config=SplittingConfig)
 def topic_count_equally_divide(context: SplitContext[SplittingConfig]) -> Boundaries:
-    """Between the two middle topics by hash; topics with one hash count each. O(n log n) for n topics.
+    """Between the two middle topics by hash; topics with one hash count each.
 
-    The result may lie on the bundle's own bound, when the middle topics share a hash: such a split is refused afterwards.
+    O(n log n) for n topics.
+
+    The result may lie on the bundle's own bound, when the middle topics share a hash: such a split
+    is refused afterwards.
     """
     bundle, config = context.bundle, context.config
     count = len(bundle.topics)

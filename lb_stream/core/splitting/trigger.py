@@ -1,6 +1,8 @@
-"""What the three managers' split triggers share: the loads they look at, and which limit a bundle is above.
+"""What the three managers' split triggers share: the loads they look at, and which limit a bundle
+is above.
 
-A trigger looks at all bundles at once, and in Python only at those that are too large. See docs/splitting.md "Splitting".
+A trigger looks at all bundles at once, and in Python only at those that are too large. See
+docs/splitting.md "Splitting".
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ Reasons = NDArray[np.int8]
 
 @dataclass(frozen=True, slots=True)
 class SplitLoads:
-    """Bundles in the order in which they are visited: topics, producers and consumers, messages/s and bytes/s in and out."""
+    """Bundles in the order in which they are visited: topics, producers and consumers, messages/s
+    and bytes/s in and out."""
 
     topics: Ints
     sessions: Ints
@@ -81,7 +84,10 @@ class Limits(NamedTuple):
 
 
 def reasons(loads: SplitLoads, config: SplittingConfig) -> Reasons:
-    """Of each bundle the first limit that it is strictly above, in the order of REASONS; 0: none. O(n)."""
+    """Of each bundle the first limit that it is strictly above, in the order of REASONS; 0: none.
+
+    O(n).
+    """
     limits = Limits.of(config)
     found = np.zeros(len(loads), np.int8)
     found[loads.throughput > limits.bandwidth] = 4
@@ -103,9 +109,12 @@ def census(bundles: Bundles) -> tuple[NDArray[np.int32], Ints, list[str]]:
 
 
 def bundles_before(namespaces: NDArray[np.integer], bundle_counts: Ints, most: int) -> Ints:
-    """For each bundle to split, in the order given: how many bundles its namespace has at its turn. A bundle that finds `most` must wait.
+    """For each bundle to split, in the order given: how many bundles its namespace has at its turn.
 
-    `namespaces` numbers each bundle's namespace, `bundle_counts` holds how many bundles each namespace has now. O(n log n).
+    A bundle that finds `most` must wait.
+
+    `namespaces` numbers each bundle's namespace, `bundle_counts` holds how many bundles each
+    namespace has now. O(n log n).
     """
     order = np.argsort(namespaces, kind="stable")
     sorted_by = namespaces[order]

@@ -1,6 +1,9 @@
-"""How many records a micro-batch may have to fit into memory. One report or command has between hundreds of bytes and megabytes.
+"""How many records a micro-batch may have to fit into memory.
 
-After a day without the job a backlog of large reports would otherwise be read in pieces that no machine can hold, at every start anew.
+One report or command has between hundreds of bytes and megabytes.
+
+After a day without the job a backlog of large reports would otherwise be read in pieces that no
+machine can hold, at every start anew.
 """
 
 from __future__ import annotations
@@ -16,7 +19,11 @@ from lb_stream.io.kafka.guarded import measuring_consumer
 logger = logging.getLogger(__name__)
 
 BATCH_BYTES = 1 << 30
-"""Of a micro-batch's records. Decoding takes 3.4 times as much, in all tasks together (two million bundles, 10 000 in each report)."""
+"""Of a micro-batch's records.
+
+Decoding takes 3.4 times as much, in all tasks together (two million bundles, 10 000 in each
+report).
+"""
 LOOKED_AT = 200
 """Newest records of each partition; most are heartbeats."""
 LONGEST_LOOK_S = 5.0
@@ -25,7 +32,8 @@ LONGEST_LOOK_S = 5.0
 def limit_batch_size(settings: Settings, piece: int = 0) -> Settings:
     """The settings with fewer records in a batch, if they are large. Raises KafkaError.
 
-    What was planned before is run as it was planned. `piece`: the most that it may be, 0: no matter.
+    What was planned before is run as it was planned. `piece`: the most that it may be, 0: no
+    matter.
     """
     most = piece or settings.stream.max_offsets_per_trigger
     largest = largest_record(settings) if most else 0
@@ -48,7 +56,8 @@ def _reading(settings: Settings, records: int) -> Settings:
 
 
 def largest_record(settings: Settings) -> int:
-    """Bytes of the largest of the newest records of both topics, as far as one fetch of each partition shows; 0: there are none."""
+    """Bytes of the largest of the newest records of both topics, as far as one fetch of each
+    partition shows; 0: there are none."""
     topics, largest = (settings.topics.reports, settings.topics.commands), 0
     consumer = measuring_consumer(settings)
     try:

@@ -1,4 +1,5 @@
-"""What the job reads from Spark's checkpoint: its uuid, how far each batch reads, and whether Kafka still has what comes next."""
+"""What the job reads from Spark's checkpoint: its uuid, how far each batch reads, and whether Kafka
+still has what comes next."""
 
 from __future__ import annotations
 
@@ -37,7 +38,11 @@ def last_batch(checkpoint: Store) -> int | None:
 
 
 def planned_offsets(checkpoint: Store, batch_id: int | None) -> Offsets:
-    """How far a batch reads. Spark writes it down before the batch begins: a version line, metadata, then one line for each source."""
+    """How far a batch reads.
+
+    Spark writes it down before the batch begins: a version line, metadata, then one line for each
+    source.
+    """
     text = checkpoint.text(f"offsets/{batch_id}") if batch_id is not None else None
     return _offsets((text or "").splitlines()[2:])
 
@@ -55,7 +60,8 @@ def _offsets(lines: list[str]) -> Offsets:
 
 
 def next_offsets(checkpoint: Store) -> Offsets:
-    """Where the next batch begins to read: behind the last one, or at its beginning when it was not finished. Empty without a checkpoint.
+    """Where the next batch begins to read: behind the last one, or at its beginning when it was not
+    finished. Empty without a checkpoint.
 
     Where the first batch begins is in a file of its own: a zero byte, a version, one line of JSON.
     """
@@ -84,7 +90,8 @@ def first_offsets(checkpoint: Store, batch_id: int) -> Offsets:
 
 
 def state_partitions(checkpoint: Store) -> int | None:
-    """Into how many partitions the checkpoint's state is divided, for ever; None when there is no checkpoint yet."""
+    """Into how many partitions the checkpoint's state is divided, for ever; None when there is no
+    checkpoint yet."""
     last = last_batch(checkpoint)
     text = checkpoint.text(f"offsets/{last}") if last is not None else None
     found = (
@@ -96,7 +103,10 @@ def state_partitions(checkpoint: Store) -> int | None:
 
 
 def bounds(settings: Settings) -> tuple[Offsets, Offsets]:
-    """The first offset that Kafka has, and the one that comes next, of each partition that is read. Raises Denied."""
+    """The first offset that Kafka has, and the one that comes next, of each partition that is read.
+
+    Raises Denied.
+    """
     consumer = KafkaConsumer(**client_options(settings), enable_auto_commit=False)
     try:
         topics = (settings.topics.reports, settings.topics.commands)
@@ -120,7 +130,8 @@ def bounds(settings: Settings) -> tuple[Offsets, Offsets]:
 def check_none_lost(settings: Settings, wanted: Offsets, new_checkpoint: bool) -> str:
     """Make sure that Kafka has what is read next, from `wanted` on.
 
-    Returns a warning when records are lost that `stream.lost_records` allows to skip, else "". Raises LostRecords for all others.
+    Returns a warning when records are lost that `stream.lost_records` allows to skip, else "".
+    Raises LostRecords for all others.
     """
     begin, end = bounds(settings)
     deleted, anew = [], []
@@ -137,20 +148,25 @@ def check_none_lost(settings: Settings, wanted: Offsets, new_checkpoint: bool) -
     skips = settings.stream.lost_records == "skip"
     if anew and not (new_checkpoint and skips):
         raise LostRecords(
-            f"topics were made anew since they have been read ({'; '.join(anew)}): the checkpoint {settings.stream.checkpoint} does not "
-            f"fit them. Decisions and their numbers go on with a new one: --set stream.checkpoint=FOLDER --set stream.lost_records=skip"
+            f"topics were made anew since they have been read ({'; '.join(anew)}): the checkpoint "
+            f"{settings.stream.checkpoint} does not "
+            "fit them. Decisions and their numbers go on with a new one: --set "
+            "stream.checkpoint=FOLDER --set stream.lost_records=skip"
         )
     told = f"Kafka has deleted records that were not read yet ({'; '.join(deleted)})"
     if deleted and not skips:
         raise LostRecords(
-            f"{told}. To go on behind them, with averages and decisions as they are: --set stream.lost_records=skip. "
-            f"To prevent it: a longer retention.ms and retention.bytes of the topic, or a job that is away for less long"
+            f"{told}. To go on behind them, with averages and decisions as they are: --set "
+            "stream.lost_records=skip. "
+            "To prevent it: a longer retention.ms and retention.bytes of the topic, or a job that "
+            "is away for less long"
         )
     return "; ".join([told] * bool(deleted) + anew)
 
 
 def offsets_to_start(settings: Settings, wanted: Offsets) -> dict[str, dict[str, int]]:
-    """Topic → partition → where a new checkpoint begins: the wanted offset if Kafka has it, else the first that it has."""
+    """Topic → partition → where a new checkpoint begins: the wanted offset if Kafka has it, else
+    the first that it has."""
     begin, end = bounds(settings)
     starts: dict[str, dict[str, int]] = {}
     for (topic, number), first in begin.items():
@@ -163,7 +179,10 @@ def offsets_to_start(settings: Settings, wanted: Offsets) -> dict[str, dict[str,
 
 @dataclass(slots=True)
 class CaughtUp:
-    """Whether the job has read all that was there when it started. Until then a broker's silence may be the job's own."""
+    """Whether the job has read all that was there when it started.
+
+    Until then a broker's silence may be the job's own.
+    """
 
     checkpoint: Store | None
     behind: Offsets = field(default_factory=dict)

@@ -1,7 +1,9 @@
-"""What every kafka-python client is made with, so that a refusal is heard at once, and nobody waits without need.
+"""What every kafka-python client is made with, so that a refusal is heard at once, and nobody waits
+without need.
 
-The client itself (3.0.12) takes a refused login for an absence: by TLS it drops the broker's last words, and in any case it tries on for
-30 s, then says that it is "unable to bootstrap". And `retry_backoff_ms` never reaches what asks for topics' partitions.
+The client itself (3.0.12) takes a refused login for an absence: by TLS it drops the broker's last
+words, and in any case it tries on for 30 s, then says that it is "unable to bootstrap". And
+`retry_backoff_ms` never reaches what asks for topics' partitions.
 """
 
 from __future__ import annotations
@@ -21,13 +23,17 @@ from lb_stream.access.refusals import LOGINS_REFUSED, TlsRefused
 TOKEN_FILE = "sasl_oauth_token_file"
 
 SOON: Mapping[str, Any] = {"retry_backoff_ms": 10}
-"""For clients of which there are few, and that somebody waits for. The client's own 100 ms pass before it asks for topics' partitions, and
-up to twice in each transaction. Agents keep them: hundreds that ask a hundred times a second would be a burden to a Kafka in trouble.
+"""For clients of which there are few, and that somebody waits for.
+
+The client's own 100 ms pass before it asks for topics' partitions, and up to twice in each
+transaction. Agents keep them: hundreds that ask a hundred times a second would be a burden to a
+Kafka in trouble.
 """
 
 
 class TokenFile(AbstractTokenProvider):  # type: ignore[misc]
-    """A bearer token from a file, read anew for each login: whoever fetches tokens replaces the file."""
+    """A bearer token from a file, read anew for each login: whoever fetches tokens replaces the
+    file."""
 
     def __init__(self, path: str) -> None:
         self._path = Path(path)
@@ -51,10 +57,12 @@ def _client(**configs: Any) -> KafkaNetClient:
 
 
 class _Manager(KafkaConnectionManager):  # type: ignore[misc]
-    """Remembers a login that was refused before the client has reached anybody: its next attempt raises that.
+    """Remembers a login that was refused before the client has reached anybody: its next attempt
+    raises that.
 
-    One broker's certificate may be out of order: TLS must have failed with each address. Once the client has reached somebody, nothing is
-    remembered: passwords and certificates may be on their way from one machine to the next.
+    One broker's certificate may be out of order: TLS must have failed with each address. Once the
+    client has reached somebody, nothing is remembered: passwords and certificates may be on their
+    way from one machine to the next.
     """
 
     def __init__(self, net: Any, **configs: Any) -> None:
@@ -63,7 +71,8 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc]
         self._refused: dict[Any, BaseException] = {}
 
     async def _build_transport(self, *more: Any, **named: Any) -> Any:
-        """What comes just before the end of a connection is read, too: by TLS it is why the login is refused."""
+        """What comes just before the end of a connection is read, too: by TLS it is why the login
+        is refused."""
         transport = await super()._build_transport(*more, **named)
         receive = transport._sock_recv
 
@@ -88,7 +97,8 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc]
 
 
 def login_refused(error: BaseException) -> BaseException | None:
-    """What to raise instead of trying on, when a connection failed for this; None: Kafka may only be away."""
+    """What to raise instead of trying on, when a connection failed for this; None: Kafka may only
+    be away."""
     if isinstance(error, LOGINS_REFUSED):
         return error
     cause = next(

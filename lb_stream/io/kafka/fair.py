@@ -1,7 +1,9 @@
-"""Whether a flood in one partition holds the others back, and what a batch must read so that it doesn't.
+"""Whether a flood in one partition holds the others back, and what a batch must read so that it
+doesn't.
 
-Spark divides `maxOffsetsPerTrigger` by what waits in each partition. Where all have a backlog that is right: their times stay together. But
-beside a flood a partition with few records waiting gets one record in each batch.
+Spark divides `maxOffsetsPerTrigger` by what waits in each partition. Where all have a backlog that
+is right: their times stay together. But beside a flood a partition with few records waiting gets
+one record in each batch.
 """
 
 from __future__ import annotations
@@ -18,14 +20,16 @@ from lb_stream.io.kafka.checkpoint import CaughtUp, Offsets, bounds
 from lb_stream.stream.ports import Reading
 
 LONGEST_WAIT_S = 15.0
-"""So long few records may wait behind others' many; then a batch is planned anew, which costs a start of the query."""
+"""So long few records may wait behind others' many; then a batch is planned anew, which costs a
+start of the query."""
 
 Ranges = Mapping[tuple[str, int], tuple[int, int]]
 """What a batch reads of each partition: from, to."""
 
 
 def fair_ends(planned: Ranges, newest: Offsets, limit: int) -> Offsets:
-    """Where a batch of `limit` records ends if partitions share it equally; what one doesn't need goes to the others."""
+    """Where a batch of `limit` records ends if partitions share it equally; what one doesn't need
+    goes to the others."""
     waiting = {
         place: max(newest.get(place, end) - begin, 0) for place, (begin, end) in planned.items()
     }
@@ -47,7 +51,10 @@ def held_back(planned: Ranges, newest: Offsets, limit: int) -> list[tuple[str, i
 
 @dataclass(slots=True)
 class Fairness:
-    """Notices when few records have waited behind many for too long. `limit`: records that a batch may have, 0: don't look."""
+    """Notices when few records have waited behind many for too long.
+
+    `limit`: records that a batch may have, 0: don't look.
+    """
 
     limit: int = 0
     caught_up: Reading = field(default_factory=lambda: CaughtUp(None))
@@ -56,7 +63,10 @@ class Fairness:
     )
 
     def violated(self, settings: Settings, planned: Ranges) -> str | None:
-        """Which partitions have waited too long, and for which. A backlog from before the start is read as Spark divides it."""
+        """Which partitions have waited too long, and for which.
+
+        A backlog from before the start is read as Spark divides it.
+        """
         is_full = sum(end - begin for begin, end in planned.values()) >= self.limit - len(
             planned
         )  # it rounds each share down
@@ -74,4 +84,7 @@ class Fairness:
             return None
         topic, number = max(planned, key=lambda place: newest.get(place, 0) - planned[place][0])
         of = ", ".join(f"{topic}/{number}" for topic, number in held)
-        return f"few records have waited for {LONGEST_WAIT_S:.0f} s behind the many of topic {topic}, partition {number} (of {of})"
+        return (
+            f"few records have waited for {LONGEST_WAIT_S:.0f} s behind the many of topic "
+            f"{topic}, partition {number} (of {of})"
+        )

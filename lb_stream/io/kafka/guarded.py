@@ -1,6 +1,8 @@
-"""Measures records in Kafka within bounded memory: compressed ones are decompressed as a stream and never held.
+"""Measures records in Kafka within bounded memory: compressed ones are decompressed as a stream and
+never held.
 
-A thousand megabytes of spaces are 32 KiB in Kafka. Decompressing them to look at them would exhaust the memory.
+A thousand megabytes of spaces are 32 KiB in Kafka. Decompressing them to look at them would exhaust
+the memory.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ _XERIAL = b"\x82SNAPPY\x00"
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One record: where it is, how large, and its key. Of one that is too large `last` is the end of its producer's batch.
+    """One record: where it is, how large, and its key.
+
+    Of one that is too large `last` is the end of its producer's batch.
 
     To read anything behind it in that batch means to decompress it, so nobody can.
     """
@@ -46,7 +50,8 @@ class Measured:
 
 
 def measured(batch: DefaultRecordBatch) -> Iterator[Measured]:
-    """The records of one batch as a producer sent it, up to the first that is too large or can't be decompressed."""
+    """The records of one batch as a producer sent it, up to the first that is too large or can't be
+    decompressed."""
     offset, append_ms, last = batch.base_offset, batch.max_timestamp, batch.last_offset
     try:
         stream = io.BufferedReader(_decompressed(batch), 1 << 16)
@@ -178,7 +183,10 @@ def measuring_consumer(settings: Settings) -> KafkaConsumer:
 def measure(
     consumer: KafkaConsumer, ranges: Mapping[tuple[str, int], tuple[int, int]], longest_s: float
 ) -> Iterator[tuple[tuple[str, int], Measured]]:
-    """Everything in some ranges of offsets [from, to), with topic and partition. Raises KafkaError, TimeoutError."""
+    """Everything in some ranges of offsets [from, to), with topic and partition.
+
+    Raises KafkaError, TimeoutError.
+    """
     waiting = {
         TopicPartition(*place): bounds for place, bounds in ranges.items() if bounds[0] < bounds[1]
     }

@@ -1,4 +1,5 @@
-"""One set of Kafka client settings, given under kafka-python's names, for both clients: kafka-python and Spark's own."""
+"""One set of Kafka client settings, given under kafka-python's names, for both clients:
+kafka-python and Spark's own."""
 
 from __future__ import annotations
 
@@ -28,9 +29,13 @@ _PEM_FILES = {
 _PKCS8 = re.compile(r"-----BEGIN (?:ENCRYPTED )?PRIVATE KEY-----")
 _ENCRYPTED = re.compile(r"-----BEGIN ENCRYPTED PRIVATE KEY-----([A-Za-z0-9+/=\s]*)")
 _PBES2 = bytes.fromhex("06092a864886f70d01050d")
-"""How openssl encrypts keys by itself: this object identifier stands at their beginning. Kafka's client in Java finds no such algorithm."""
+"""How openssl encrypts keys by itself: this object identifier stands at their beginning.
+
+Kafka's client in Java finds no such algorithm.
+"""
 _OPENED_BY_JAVA = (
-    "a key that Kafka's client in Java opens: one without a password, or encrypted as it was usual before PBES2 "
+    "a key that Kafka's client in Java opens: one without a password, or encrypted as it was usual "
+    "before PBES2 "
     "(openssl pkcs8 -topk8 -v1 PBE-SHA1-3DES -in KEY -out NEW)"
 )
 _BEARER = "org.apache.kafka.common.security.oauthbearer"
@@ -53,7 +58,8 @@ def client_options(settings: Settings) -> dict[str, Any]:
 def spark_options(settings: Settings) -> dict[str, str]:
     """The same for Spark's Kafka source, each with the prefix `kafka.`.
 
-    Raises SettingError for an option without a counterpart there, an unknown SASL mechanism, a file that can't be read.
+    Raises SettingError for an option without a counterpart there, an unknown SASL mechanism, a file
+    that can't be read.
     """
     options = {"bootstrap.servers": settings.kafka.bootstrap_servers}
     given = dict(settings.kafka.options)
@@ -104,7 +110,8 @@ def _login(login: dict[str, Any], mechanism: str) -> str:
 
 
 def _bearer(path: str) -> dict[str, str]:
-    """Java's client reads the token from the file by itself, anew before it expires; the JVM must be told that it may."""
+    """Java's client reads the token from the file by itself, anew before it expires; the JVM must
+    be told that it may."""
     return {
         "sasl.jaas.config": f"{_BEARER}.OAuthBearerLoginModule required;",
         "sasl.login.callback.handler.class": f"{_BEARER}.OAuthBearerLoginCallbackHandler",

@@ -1,4 +1,5 @@
-"""Operators' commands on their topic, and the answers to them: the one way in, for lbctl and for the console."""
+"""Operators' commands on their topic, and the answers to them: the one way in, for lbctl and for
+the console."""
 
 from __future__ import annotations
 
@@ -58,7 +59,10 @@ def send_together(
 
 
 def send_order(options: Mapping[str, Any], topic: str, key: str, command: Command) -> None:
-    """Put a command on the topic; it is there when this returns. `key`: the cluster, empty for all. Raises KafkaError, Refusal."""
+    """Put a command on the topic; it is there when this returns.
+
+    `key`: the cluster, empty for all. Raises KafkaError, Refusal.
+    """
     with closing(
         KafkaProducer(**options, acks="all", max_request_size=LARGEST_COMMAND)
     ) as producer:

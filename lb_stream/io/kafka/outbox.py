@@ -1,4 +1,5 @@
-"""Publishing: decisions, ownership records and the watermark of one batch in one fenced Kafka transaction."""
+"""Publishing: decisions, ownership records and the watermark of one batch in one fenced Kafka
+transaction."""
 
 from __future__ import annotations
 
@@ -29,27 +30,40 @@ class Fenced(FatalError):
 
 
 class KafkaUnavailable(RuntimeError):
-    """Kafka doesn't answer. Once it does, the job begins anew as after a restart: what has been logged is published then."""
+    """Kafka doesn't answer.
+
+    Once it does, the job begins anew as after a restart: what has been logged is published then.
+    """
 
 
 FENCED = (ProducerFencedError.__name__, InvalidProducerEpochError.__name__)
 
 LONGEST_S = 30
-"""Without a step forward in a transaction. The client's own waits have no end: after a broker's crash it may wait for what never comes."""
+"""Without a step forward in a transaction.
+
+The client's own waits have no end: after a broker's crash it may wait for what never comes.
+"""
 
 MOST_UNDER_WAY = 20_000
-"""Records that the client has and Kafka may not have. It gives up what has waited in it for two minutes, and sets itself no limit."""
+"""Records that the client has and Kafka may not have.
+
+It gives up what has waited in it for two minutes, and sets itself no limit.
+"""
 
 LONGEST_TEXT = 10_000
-"""Characters of an answer that are published. It may quote what a command said, at any length, and a record
-that is too large for Kafka would keep back its batch for ever."""
+"""Characters of an answer that are published.
+
+It may quote what a command said, at any length, and a record that is too large for Kafka would keep
+back its batch for ever.
+"""
 
 
 class Outbox:
     """The only writer of `lb-decisions`, `lb-ownership` and `lb-command-results`.
 
     First `fence`, then `resume`, then the rest. The watermark (number in the log of the last
-    published batch, plus one) is a committed offset of the group `<pipeline>-watermark`, moved by the same transaction.
+    published batch, plus one) is a committed offset of the group `<pipeline>-watermark`, moved by
+    the same transaction.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -70,20 +84,23 @@ class Outbox:
             reconnect_backoff_max_ms=1_000,  # the client's own 30 s would outlast most absences
             compression_type="zstd",
             max_request_size=10 * 1024 * 1024,
-            transaction_timeout_ms=900_000,  # brokers' default maximum: a cluster's first ownership records are one for each bundle
+            # brokers' default maximum: a cluster's first ownership records are one for each bundle
+            transaction_timeout_ms=900_000,
         )
 
     def fence(self) -> None:
-        """Shut out whoever published before under this pipeline's transactional id; what it had begun is aborted."""
+        """Shut out whoever published before under this pipeline's transactional id; what it had
+        begun is aborted."""
         self._producer.init_transactions()
 
     def resume(self, otherwise: int, fenced: bool = True) -> None:
         """Read how far the log has been published.
 
-        `otherwise` counts when Kafka has no watermark: before the first batch, or forgotten after a long stop. Before `fence`
-        (`fenced` false) it may be one batch behind.
+        `otherwise` counts when Kafka has no watermark: before the first batch, or forgotten after a
+        long stop. Before `fence` (`fenced` false) it may be one batch behind.
         """
-        # read_committed makes the client wait for a watermark whose transaction is open: nobody but `fence` ends a dead job's
+        # read_committed makes the client wait for a watermark whose transaction is open: nobody but
+        # `fence` ends a dead job's
         isolation = "read_committed" if fenced else "read_uncommitted"
         consumer = KafkaConsumer(
             **self._client,
@@ -118,11 +135,14 @@ class Outbox:
         except REFUSALS as error:
             raise denied(self._settings, error) from error
         except KafkaError as error:
-            # The client's thread may have met it first: then it is named in the text of another error only.
+            # The client's thread may have met it first: then it is named in the text of another
+            # error only.
             if any(name in f"{type(error).__name__} {error}" for name in FENCED):
                 raise Fenced(
-                    f"another job of the pipeline {self._pipeline!r} has started and publishes now: this one stops "
-                    f"(a job beside it needs a stream.pipeline_id, tables and a checkpoint of its own)"
+                    f"another job of the pipeline {self._pipeline!r} has started and publishes "
+                    "now: this one stops "
+                    "(a job beside it needs a stream.pipeline_id, tables and a checkpoint of its "
+                    "own)"
                 ) from error
             if (refused := denied_in(self._settings, str(error))) is not None:
                 raise refused from error
@@ -157,7 +177,10 @@ class Outbox:
             raise
 
     def catch_up(self, since: Callable[[int], Iterable[Logged]]) -> int:
-        """Publish what an earlier run has logged and not published any more. Returns how many batches that were."""
+        """Publish what an earlier run has logged and not published any more.
+
+        Returns how many batches that were.
+        """
         missed = list(since(self.watermark))
         for logged in missed:
             self.publish(logged)
@@ -182,7 +205,8 @@ class Outbox:
 def _wait_while_progressing(
     call: Callable[[], None], steps: Callable[[], int], seconds: float
 ) -> None:
-    """Wait for a call for as long as it moves on; its thread is left behind when it hasn't made a step for so many seconds.
+    """Wait for a call for as long as it moves on; its thread is left behind when it hasn't made a
+    step for so many seconds.
 
     Raises TimeoutError then, else what the call raises.
     """
@@ -208,7 +232,10 @@ def _wait_while_progressing(
 def _records(
     logged: Logged, topics: TopicSettings
 ) -> Iterable[tuple[str, str, str | None, list[tuple[str, bytes]]]]:
-    """(topic, key, value, headers) of all that a batch publishes. Decisions of a dry run stay in the log."""
+    """(topic, key, value, headers) of all that a batch publishes.
+
+    Decisions of a dry run stay in the log.
+    """
     rows = logged.rounds.select(["cluster", "now_ms"]).to_pylist()
     for row, results, decisions, ownership in zip(
         rows,

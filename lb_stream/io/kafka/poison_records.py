@@ -1,7 +1,9 @@
-"""Records that would end the job again at every start: found before Spark reads them, stepped over, told of in `rejected_reports`.
+"""Records that would end the job again at every start: found before Spark reads them, stepped over,
+told of in `rejected_reports`.
 
-Spark's Kafka source has no hook, so the plan of the batch is changed while no query runs: `offsets/N` of a batch that was planned, not
-committed and not logged may end earlier; where a batch begins is the end of the one before it. docs/decisions/0009 says why this is safe.
+Spark's Kafka source has no hook, so the plan of the batch is changed while no query runs:
+`offsets/N` of a batch that was planned, not committed and not logged may end earlier; where a batch
+begins is the end of the one before it. docs/decisions/0009 says why this is safe.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ GUARDED_BATCHES = 1_000
 """So many batches are looked at before they are read, once such a record has been found."""
 LONGEST_LOOK_S = 60.0
 MAX_CRASHES = 4
-"""So often a batch ends the job before it is cut (from then on to an eighth each time), and again before its one record is blamed."""
+"""So often a batch ends the job before it is cut (from then on to an eighth each time), and again
+before its one record is blamed."""
 SURVIVED = "a record that the job survives"
 KEPT = 100
 """Records set aside that are remembered."""
@@ -49,7 +52,8 @@ Place = tuple[str, int]
 
 
 class Replan(RuntimeError):
-    """The batch must not be read as it is planned: the stream begins anew, and the plan is changed first."""
+    """The batch must not be read as it is planned: the stream begins anew, and the plan is changed
+    first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +90,11 @@ def _rewrite(checkpoint: Store, name: str, changed: Offsets) -> None:
 
 
 def plan_recovery(settings: Settings, is_logged: bool) -> ReadPlan:
-    """Look at the batch that is planned and not finished, if there is one, and take out of its way what can't be read.
+    """Look at the batch that is planned and not finished, if there is one, and take out of its way
+    what can't be read.
 
-    Call it while no query runs. `is_logged`: that batch has been decided, so its records could be read and its plan stays.
+    Call it while no query runs. `is_logged`: that batch has been decided, so its records could be
+    read and its plan stays.
     """
     checkpoint = checkpoint_of(settings.stream)
     batch = last_batch(checkpoint)
@@ -129,7 +135,8 @@ def plan_recovery(settings: Settings, is_logged: bool) -> ReadPlan:
 
 
 def forgive_last_start(settings: Settings) -> None:
-    """Note that no record is to blame for the end of this run: Kafka was away, or somebody stopped the job."""
+    """Note that no record is to blame for the end of this run: Kafka was away, or somebody stopped
+    the job."""
     with suppress(OSError):  # the disk may be what is at fault
         kept = SetAside.read(checkpoint_of(settings.stream))
         if kept.starts:
@@ -139,7 +146,8 @@ def forgive_last_start(settings: Settings) -> None:
 def _unreadable(
     settings: Settings, ranges: Mapping[Place, tuple[int, int]]
 ) -> dict[Place, list[Measured]]:
-    """What can't be read in the ranges, or so little behind them that Kafka's client would decompress it all the same."""
+    """What can't be read in the ranges, or so little behind them that Kafka's client would
+    decompress it all the same."""
     found: dict[Place, list[Measured]] = {}
     consumer: KafkaConsumer = measuring_consumer(settings)
     try:
@@ -177,7 +185,8 @@ def _looked_up(settings: Settings, place: Place, blamed: Measured) -> Measured:
 def _around(
     planned: Mapping[Place, tuple[int, int]], found: Mapping[Place, list[Measured]]
 ) -> tuple[Offsets, Offsets, list[tuple[Place, Measured]]]:
-    """Where the batch begins and ends now, and what was stepped over: it begins behind what can't be read and ends before the next."""
+    """Where the batch begins and ends now, and what was stepped over: it begins behind what can't
+    be read and ends before the next."""
     begin = {place: first for place, (first, _) in planned.items()}
     end = {place: last for place, (_, last) in planned.items()}
     stepped = []
@@ -199,7 +208,8 @@ def _in_pieces(
     end: Offsets,
     stepped: list[tuple[Place, Measured]],
 ) -> tuple[SetAside, Offsets, Offsets]:
-    """A batch that has ended the job again and again is cut; one that is a single record is to blame, and stepped over."""
+    """A batch that has ended the job again and again is cut; one that is a single record is to
+    blame, and stepped over."""
     total = sum(end[place] - begin[place] for place in planned)
     if stepped or not total or kept.starts < (1 if kept.max_records and total > 1 else MAX_CRASHES):
         return kept, begin, end
@@ -208,7 +218,8 @@ def _in_pieces(
             record["blamed"] and record["batch"] in (None, kept.batch) for record in kept.records
         ):
             logger.error(
-                "batch %d ends the job without the record that was blamed for it: it is not the records",
+                "batch %d ends the job without the record that was blamed for it: it is not the "
+                "records",
                 kept.batch,
             )
             return kept, begin, end
@@ -316,7 +327,8 @@ class Guard:
         self.done += 1
 
     def told(self, batch_id: int, known: Collection[str]) -> dict[str, list[dict[str, Any]]]:
-        """Cluster → the records set aside that this batch tells of, as rejected events: the same ones when it is run again."""
+        """Cluster → the records set aside that this batch tells of, as rejected events: the same
+        ones when it is run again."""
         checkpoint = checkpoint_of(self.settings.stream)
         if not known or all(
             record["batch"] not in (None, batch_id) for record in self.kept.records

@@ -1,4 +1,5 @@
-"""Asks Kafka what this user may do, before a program begins: every missing right is named at once, and none is met half-way."""
+"""Asks Kafka what this user may do, before a program begins: every missing right is named at once,
+and none is met half-way."""
 
 from __future__ import annotations
 
@@ -29,10 +30,12 @@ _MAKE = "Create"
 def require(
     where: str, options: Mapping[str, Any], rights: Sequence[Right], patience_ms: int = CONNECT_MS
 ) -> list[str]:
-    """Make sure that Kafka gives these rights. Returns the topics among them that aren't there: of those it tells nothing more.
+    """Make sure that Kafka gives these rights.
 
-    `where`: host:port, several with commas between; `options`: kafka.options. Raises Refusal, and KafkaError when nobody answers within
-    `patience_ms`.
+    Returns the topics among them that aren't there: of those it tells nothing more.
+
+    `where`: host:port, several with commas between; `options`: kafka.options. Raises Refusal, and
+    KafkaError when nobody answers within `patience_ms`.
     """
     try:
         client = KafkaAdminClient(
@@ -52,8 +55,9 @@ def require(
 def by_name(
     where: str, options: Mapping[str, Any], rights: Sequence[Right], refusal: Refusal
 ) -> Refusal:
-    """A refusal met half-way, by the names of the rights that are missing: Kafka is asked for those that the program needs, as its errors
-    name no operation. The same refusal where Kafka tells no more than that."""
+    """A refusal met half-way, by the names of the rights that are missing: Kafka is asked for those
+    that the program needs, as its errors name no operation. The same refusal where Kafka tells no
+    more than that."""
     if not isinstance(refusal, LoginRefused):
         try:
             with suppress(KafkaError):
@@ -66,8 +70,9 @@ def by_name(
 def look(admin: KafkaAdminClient, rights: Sequence[Right]) -> tuple[list[Right], list[str]]:
     """The rights that Kafka doesn't give, and the topics that aren't there.
 
-    Kafka tells every right to a topic that may be described; of the rights to others, to groups and to transactional ids it tells whether
-    there is any. That is all, as each of these rights implies Describe.
+    Kafka tells every right to a topic that may be described; of the rights to others, to groups and
+    to transactional ids it tells whether there is any. That is all, as each of these rights implies
+    Describe.
     """
     topics = list(dict.fromkeys(right.name for right in rights if right.kind == "topic"))
     states = {state["name"]: state for state in admin.describe_topics(topics)} if topics else {}
@@ -95,7 +100,10 @@ def look(admin: KafkaAdminClient, rights: Sequence[Right]) -> tuple[list[Right],
 
 
 def _lacks(state: Mapping[str, Any], right: Right) -> bool:
-    """Whether a topic's state leaves a right out. Brokers before 2.3 tell none; nobody needs Create of what is there."""
+    """Whether a topic's state leaves a right out.
+
+    Brokers before 2.3 tell none; nobody needs Create of what is there.
+    """
     told = state.get("authorized_operations")
     return told is not None and right.operation != _MAKE and constant(right.operation) not in told
 

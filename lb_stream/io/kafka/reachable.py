@@ -21,8 +21,11 @@ def unanswered(bootstrap: str) -> str | None:
     servers = bootstrap.split(",")
     found: Queue[tuple[int, str]] = Queue()
     for number, server in enumerate(servers):  # together: each may take its whole time to fail
-        ask = Thread(target=lambda *given: found.put((given[0], _trouble_at(given[1]))),
-                     args=(number, server), daemon=True)  # fmt: skip
+        ask = Thread(
+            target=lambda *given: found.put((given[0], _trouble_at(given[1]))),
+            args=(number, server),
+            daemon=True,
+        )
         ask.start()
     reasons = dict.fromkeys(range(len(servers)), f"no answer within {ASKING_S:g} s")
     end = time.monotonic() + ASKING_S

@@ -1,4 +1,5 @@
-"""What the job does about a refusal of Kafka's, whichever client meets it: it ends, and asks first which rights are missing.
+"""What the job does about a refusal of Kafka's, whichever client meets it: it ends, and asks first
+which rights are missing.
 
 A refusal is never a reason to discard anything.
 """
@@ -24,7 +25,10 @@ class NotLetIn(Denied):
 
 
 def require_rights(settings: Settings) -> list[str]:
-    """Make sure that the job may do all that it will. Returns the topics that aren't there. Raises Denied, and KafkaError."""
+    """Make sure that the job may do all that it will.
+
+    Returns the topics that aren't there. Raises Denied, and KafkaError.
+    """
     try:
         return require(
             settings.kafka.bootstrap_servers,

@@ -1,7 +1,8 @@
 """The topics that the pipeline reads and writes: made when missing, checked when they exist.
 
-Time is part of the input (the append time is the clock of every round), so a topic that stores the producer's time, or one
-whose records may be too large to arrive, is refused at start with the command that mends it.
+Time is part of the input (the append time is the clock of every round), so a topic that stores the
+producer's time, or one whose records may be too large to arrive, is refused at start with the
+command that mends it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,7 +26,10 @@ READY_MS = 60_000
 
 @dataclass(frozen=True)
 class TopicSpec:
-    """What one topic must be. `partitions` is used when it is made; only an `exact_partitions` topic is checked for it."""
+    """What one topic must be.
+
+    `partitions` is used when it is made; only an `exact_partitions` topic is checked for it.
+    """
 
     name: str
     partitions: int
@@ -50,11 +54,15 @@ class Mismatch:
     mend: str  # a shell command, or what to do where none helps
 
     def __str__(self) -> str:
-        return f"topic {self.topic}: {self.setting} is {self.found}, must be {self.expected}. To mend it: {self.mend}"
+        return (
+            f"topic {self.topic}: {self.setting} is {self.found}, must be {self.expected}. To "
+            f"mend it: {self.mend}"
+        )
 
 
 class TopicMismatch(ValueError):
-    """Topics that exist are not as the pipeline needs them; `mismatches` has every one, the text one line each."""
+    """Topics that exist are not as the pipeline needs them; `mismatches` has every one, the text
+    one line each."""
 
     def __init__(self, mismatches: list[Mismatch]):
         super().__init__("\n".join(map(str, mismatches)))
@@ -72,7 +80,10 @@ class TopicState:
 def topic_specs(
     names: TopicSettings | None = None, *, reports: int = 4, decisions: int = 4, ownership: int = 4
 ) -> list[TopicSpec]:
-    """The specs of all topics; the arguments are partition counts. Commands are one ordered stream, so is their answer."""
+    """The specs of all topics; the arguments are partition counts.
+
+    Commands are one ordered stream, so is their answer.
+    """
     names = names or TopicSettings()
     return [
         TopicSpec(names.reports, reports),
@@ -88,9 +99,10 @@ def create_topics(
 ) -> list[str]:
     """Makes the topics that are missing, checks the others, and returns the names of those it made.
 
-    `client_options` go to kafka-python's client (security_protocol, sasl_mechanism, ssl_cafile, …). The replication factor
-    is the cluster's default. Raises TopicMismatch before anything is made, Refusal for missing rights once the others are made;
-    kafka.errors.KafkaError when the cluster cannot be reached or refuses.
+    `client_options` go to kafka-python's client (security_protocol, sasl_mechanism, ssl_cafile, …).
+    The replication factor is the cluster's default. Raises TopicMismatch before anything is made,
+    Refusal for missing rights once the others are made; kafka.errors.KafkaError when the cluster
+    cannot be reached or refuses.
     """
     specs = list(specs)
     options = client_options or {}
@@ -112,7 +124,10 @@ def create_topics(
 def inspect_topics(
     bootstrap: str, specs: Iterable[TopicSpec], client_options: Mapping[str, Any] | None = None
 ) -> tuple[list[str], list[Mismatch]]:
-    """Looks only: the names of the topics that are missing, and every mismatch of the others. Arguments as for `create_topics`."""
+    """Looks only: the names of the topics that are missing, and every mismatch of the others.
+
+    Arguments as for `create_topics`.
+    """
     with closing(
         KafkaAdminClient(bootstrap_servers=bootstrap, **kafka_python(client_options or {}))
     ) as client:
@@ -139,7 +154,10 @@ def check_topic(spec: TopicSpec, state: TopicState, bootstrap: str) -> list[Mism
         found = state.configs.get(setting, "unknown")
         if not _fits(setting, found, expected):
             entity = f"--entity-type topics --entity-name {spec.name}"
-            mend = f"kafka-configs.sh --bootstrap-server {bootstrap} {entity} --alter --add-config {setting}={expected}"
+            mend = (
+                f"kafka-configs.sh --bootstrap-server {bootstrap} {entity} --alter --add-config "
+                f"{setting}={expected}"
+            )
             mismatches.append(
                 Mismatch(spec.name, setting, found, _at_least(setting) + expected, mend)
             )
@@ -181,7 +199,8 @@ def _describe(client: KafkaAdminClient, names: list[str]) -> dict[str, TopicStat
 
 
 def _create(client: KafkaAdminClient, spec: TopicSpec) -> bool:
-    """False when someone else made it in the meantime; usable (every partition has a leader) when it returns."""
+    """False when someone else made it in the meantime; usable (every partition has a leader) when
+    it returns."""
     made = True
     try:
         client.create_topics(

@@ -1,4 +1,5 @@
-"""Whether a job runs this pipeline, by its signs of life: its process on this machine, the ticks of its clock from elsewhere."""
+"""Whether a job runs this pipeline, by its signs of life: its process on this machine, the ticks of
+its clock from elsewhere."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ class Ticks:
         self.bystanders = StandbyTracker()
 
     def last(self) -> ReceivedRecord | None:
-        """The last one there is now; None: there is none among the last records, or it says that its job has stopped."""
+        """The last one there is now; None: there is none among the last records, or it says that
+        its job has stopped."""
         last = max(
             self._ticks(self._reader.to_end()), key=lambda tick: tick.append_ms, default=None
         )
@@ -58,10 +60,12 @@ class Ticks:
 
 
 def find_leader(settings: Settings) -> Leader | None:
-    """The job that runs this pipeline now; None: nobody does. Raises KafkaError when nobody answers.
+    """The job that runs this pipeline now; None: nobody does.
 
-    On this machine its process tells at once. Of another machine's job a tick must come while we wait: who was killed a moment ago
-    has ticked a moment ago.
+    Raises KafkaError when nobody answers.
+
+    On this machine its process tells at once. Of another machine's job a tick must come while we
+    wait: who was killed a moment ago has ticked a moment ago.
     """
     leader = last_leader(tables_of(settings.stream))
     if leader is not None and leader.is_here:
@@ -123,7 +127,9 @@ def told(leader: Leader) -> str:
 
 
 def require_no_leader(settings: Settings, take_over: bool) -> None:
-    """Make sure that this job is the only one of its pipeline. Raises FatalError when another one runs and isn't to be replaced.
+    """Make sure that this job is the only one of its pipeline.
+
+    Raises FatalError when another one runs and isn't to be replaced.
 
     Raises KafkaError when nobody answers.
     """
@@ -133,15 +139,20 @@ def require_no_leader(settings: Settings, take_over: bool) -> None:
     pipeline = settings.stream.pipeline_id
     if not take_over:
         raise FatalError(
-            f"the pipeline {pipeline!r} is run already by {told(leader)}, which goes on undisturbed. To replace it stop it first, or "
-            f"start this one with --take-over: that shuts it out of publishing, waits for its end and goes on where its log ends. A job "
+            f"the pipeline {pipeline!r} is run already by {told(leader)}, which goes on "
+            "undisturbed. To replace it stop it first, or "
+            "start this one with --take-over: that shuts it out of publishing, waits for its end "
+            "and goes on where its log ends. A job "
             f"beside it needs a stream.pipeline_id, tables and a checkpoint of its own"
         )
     logger.info(
-        "taking over the pipeline %r from %s: it is shut out of publishing now and ends with its next batch, exit code 1; this job waits "
-        "for that, then goes on where its log ends. A supervisor that starts it again has it refused",
-        pipeline, told(leader),
-    )  # fmt: skip
+        "taking over the pipeline %r from %s: it is shut out of publishing now and ends with its "
+        "next batch, exit code 1; this job waits "
+        "for that, then goes on where its log ends. A supervisor that starts it again has it "
+        "refused",
+        pipeline,
+        told(leader),
+    )
     if shut_out(settings, leader):
         logger.info("%s has ended", told(leader))
     else:
@@ -153,7 +164,10 @@ def require_no_leader(settings: Settings, take_over: bool) -> None:
 
 
 def shut_out(settings: Settings, leader: Leader, wait_s: float = LONGEST_END_S) -> bool:
-    """Let a job publish no more, and wait until it has ended or stands by. Returns whether it has; it can't do any harm either way."""
+    """Let a job publish no more, and wait until it has ended or stands by.
+
+    Returns whether it has; it can't do any harm either way.
+    """
     bystanders, outbox = StandbyTracker(), Outbox(settings)
     with closing(SignReader(settings)) as reader, closing(outbox):
         bystanders.take(reader.to_end())

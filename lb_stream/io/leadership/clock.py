@@ -20,7 +20,10 @@ RETRY_S = 1.0
 
 
 class Clock:
-    """Sends ticks from the first `lead` until it is stopped, also while the stream begins anew. The epoch makes their ids unique."""
+    """Sends ticks from the first `lead` until it is stopped, also while the stream begins anew.
+
+    The epoch makes their ids unique.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -41,7 +44,11 @@ class Clock:
             self._thread.start()
 
     def stop(self, ends: bool = False, to: str = "") -> None:
-        """Send no more ticks. `ends`: but a last one, which says that this job has stopped in order, and who (host:pid) is to take over."""
+        """Send no more ticks.
+
+        `ends`: but a last one, which says that this job has stopped in order, and who (host:pid) is
+        to take over.
+        """
         ticked = self._thread.is_alive()
         self._stop.set()
         if ticked:
@@ -66,14 +73,19 @@ class Clock:
         return tick
 
     def _run(self) -> None:
-        """Tick until stopped. While Kafka is away no tick is sent; each new try has a client of its own."""
+        """Tick until stopped.
+
+        While Kafka is away no tick is sent; each new try has a client of its own.
+        """
         while not self._stop.is_set():
             try:
                 with closing(SignSender(self._settings)) as sender:
                     while not self._stop.is_set():
                         sender.send(self._tick())
                         self._stop.wait(self._settings.stream.tick_interval_ms / 1000)
-            except Exception as error:  # whatever the client raises: without ticks no silent cluster would be noticed any more
+            except Exception as error:
+                # whatever the client raises: without ticks no silent cluster would be noticed any
+                # more
                 if self._refusals.note(error, "Write"):
                     self._stop.wait(AGAIN_S)
                     continue

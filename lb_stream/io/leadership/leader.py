@@ -33,7 +33,8 @@ class Leader:
 
     @property
     def runs_here(self) -> bool:
-        """Whether its process still runs on this machine: one with its id that began later is another one."""
+        """Whether its process still runs on this machine: one with its id that began later is
+        another one."""
         began_ms = started_ms(self.pid) if self.is_here else None
         return began_ms is not None and (not self.since_ms or began_ms <= self.since_ms)
 
@@ -45,7 +46,10 @@ def this_host() -> str:
 
 
 def last_leader(root: Store) -> Leader | None:
-    """Who has led last with these tables; None: nobody yet. Epochs tell: clocks of two machines differ."""
+    """Who has led last with these tables; None: nobody yet.
+
+    Epochs tell: clocks of two machines differ.
+    """
     table = existing_table(root, LEADERS)
     rows = (
         []
@@ -68,10 +72,13 @@ def leads(root: Store, pipeline: str) -> bool:
 
 
 def announce(root: Store, pipeline: str, last_epoch: int) -> int:
-    """Write down that this process leads from now on. Returns its epoch: greater than that of every start before it, whether that start
-    has logged a round or not. `last_epoch`: the greatest in the log.
+    """Write down that this process leads from now on.
 
-    Whoever led before has been shut out of publishing already. Raises CommitFailedError when another start is announced right now.
+    Returns its epoch: greater than that of every start before it, whether that start has logged a
+    round or not. `last_epoch`: the greatest in the log.
+
+    Whoever led before has been shut out of publishing already. Raises CommitFailedError when
+    another start is announced right now.
     """
     table = open_table(root, LEADERS)
     epoch = max(last_epoch, committed(table, pipeline) or 0) + 1

@@ -1,4 +1,5 @@
-"""This process among the jobs of its pipeline: a thread that hears their signs, says that it stands by, and claims when it is time."""
+"""This process among the jobs of its pipeline: a thread that hears their signs, says that it stands
+by, and claims when it is time."""
 
 from __future__ import annotations
 
@@ -58,8 +59,9 @@ class StandbyTracker:
 class Member:
     """Begins as the leader, or as one that stands by. First `start`, at last `stop`.
 
-    `ready`: it may claim, as Spark is there; `warm`: it could lead at once. Both are told by whoever runs the job. `asked`: somebody
-    wishes that another job leads. `away`: why it can't hear the others; None: it can.
+    `ready`: it may claim, as Spark is there; `warm`: it could lead at once. Both are told by
+    whoever runs the job. `asked`: somebody wishes that another job leads. `away`: why it can't hear
+    the others; None: it can.
     """
 
     def __init__(self, settings: Settings, leads: bool) -> None:
@@ -102,7 +104,10 @@ class Member:
         self.clock.lead(epoch)
 
     def end(self, in_order: bool) -> None:
-        """It leads no more, and stands by if it claims at all. `in_order`: it wasn't shut out, so another one may take over at once."""
+        """It leads no more, and stands by if it claims at all.
+
+        `in_order`: it wasn't shut out, so another one may take over at once.
+        """
         self.clock.stop(ends=in_order, to=self.asked.to if self.asked is not None else "")
         self.asked = None
         self._called.clear()
@@ -119,7 +124,11 @@ class Member:
         return {name: sign for name, sign in self._bystanders.now.items() if name != self.instance}
 
     def _run(self) -> None:
-        """Listen until stopped. While Kafka is away, or refuses this user, nothing is concluded; each new try has clients of its own."""
+        """Listen until stopped.
+
+        While Kafka is away, or refuses this user, nothing is concluded; each new try has clients of
+        its own.
+        """
         while not self._stop.is_set():
             self._doing = "Read"
             try:
@@ -133,7 +142,9 @@ class Member:
                     while not self._stop.is_set():
                         self._look(reader, sender, early)
                         early = reader.next(LOOK_MS)
-            except Exception as error:  # whatever the clients raise: who hears nothing may conclude nothing, and must go on listening
+            except Exception as error:
+                # whatever the clients raise: who hears nothing may conclude nothing, and must go on
+                # listening
                 self._follower.look(None, _now_ms())
                 refused = self._refusals.note(error, self._doing)
                 if self.away is None and not refused:

@@ -27,7 +27,10 @@ LONGEST_READING_MS = 10_000
 LONGEST_SENDING_MS = 5_000
 """A sign that is older says nothing any more."""
 FETCH_MS = 100
-"""Kafka may keep a fetch that finds nothing for so long. It answers nothing else on that connection then, not even where topics end."""
+"""Kafka may keep a fetch that finds nothing for so long.
+
+It answers nothing else on that connection then, not even where topics end.
+"""
 SILENCE_TICKS = 3
 SOON_MS = 1_000
 """A client tries again after this long at the latest: its own 30 s would outlast most absences."""
@@ -70,7 +73,10 @@ class SignSender:
         self._producer = KafkaProducer(**options)
 
     def send(self, sign: LeadershipRecord) -> None:
-        """Send one; returns when Kafka has it. Raises KafkaError: then Kafka may take it yet, within the same time again."""
+        """Send one; returns when Kafka has it.
+
+        Raises KafkaError: then Kafka may take it yet, within the same time again.
+        """
         self._producer.send(self._topic, key=b"", value=sign.to_json().encode()).get(
             timeout=LONGEST_SENDING_MS / 1000
         )
@@ -103,7 +109,10 @@ class SignReader:
             self._consumer.seek(place, max(begin, ends[place] - LAST_RECORDS))
 
     def to_end(self) -> list[ReceivedRecord]:
-        """All that is new, up to where the topic ends now. Raises KafkaError when that can't be read soon."""
+        """All that is new, up to where the topic ends now.
+
+        Raises KafkaError when that can't be read soon.
+        """
         ends, found = self._ends(), list[ReceivedRecord]()
         until = time.monotonic() + LONGEST_READING_MS / 1000
         while any(

@@ -1,7 +1,9 @@
-"""Who leads a pipeline, and when a job that stands by may take over: signs and times in, what to do out. No Kafka, no clock of its own.
+"""Who leads a pipeline, and when a job that stands by may take over: signs and times in, what to do
+out. No Kafka, no clock of its own.
 
-What the topic says is the same for everyone who has read it as far (`Standing`, by the topic's order and append times). When it is time to
-claim is each job's own matter (`Follower`, by its own clock): whoever is cut off from Kafka, or has slept, concludes nothing.
+What the topic says is the same for everyone who has read it as far (`Standing`, by the topic's
+order and append times). When it is time to claim is each job's own matter (`Follower`, by its own
+clock): whoever is cut off from Kafka, or has slept, concludes nothing.
 """
 
 from __future__ import annotations
@@ -38,9 +40,12 @@ class Action(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What the topic says. `tick`: the last one, whosever; None: none is known. `vacant`: the leader has stopped in order.
+    """What the topic says.
 
-    `heir`: the claim that counts, until a job ticks that began to lead after it, its own or one that was faster.
+    `tick`: the last one, whosever; None: none is known. `vacant`: the leader has stopped in order.
+
+    `heir`: the claim that counts, until a job ticks that began to lead after it, its own or one
+    that was faster.
     """
 
     tick: ReceivedRecord | None = None
@@ -61,7 +66,9 @@ class Standing:
         ):  # of one that was shut out meanwhile it says nothing about the one that leads now
             over = self.tick is None or self.tick.sign.epoch <= tick.epoch
             return replace(self, tick=heard, vacant=True) if over else self
-        heir = self.heir  # whoever was taken for dead may tick again until it is shut out: that doesn't make its heir's claim void
+        # whoever was taken for dead may tick again until it is shut out: that doesn't make its
+        # heir's claim void
+        heir = self.heir
         if heir is not None:
             leads_anew = tick.epoch > heir.sign.epoch or tick.instance == heir.sign.instance
             heir = (
@@ -72,7 +79,8 @@ class Standing:
         return Standing(heard, heir)
 
     def _counts(self, claim: Claim, at_ms: int, failover_ms: int) -> bool:
-        """Whether a claim that was appended then makes its job the heir: the leader has gone or been silent, and nobody was first."""
+        """Whether a claim that was appended then makes its job the heir: the leader has gone or
+        been silent, and nobody was first."""
         if claim.forced:
             return True
         if self.heir is not None and at_ms - self.heir.append_ms < patience_ms(self.heir.sign):
@@ -92,7 +100,10 @@ def patience_ms(claim: LeadershipRecord) -> int:
 
 @dataclass(slots=True)
 class Follower:
-    """One job that stands by. Times are its own clock's, ms, from any beginning; they only ever grow."""
+    """One job that stands by.
+
+    Times are its own clock's, ms, from any beginning; they only ever grow.
+    """
 
     instance: str
     failover_ms: int
@@ -109,7 +120,9 @@ class Follower:
         asked_at: float,
         answered_at: float | None = None,
     ) -> Action:
-        """One look at the topic. `heard`: all that is new there, read to its end; None: Kafka didn't answer.
+        """One look at the topic.
+
+        `heard`: all that is new there, read to its end; None: Kafka didn't answer.
 
         `asked_at`, `answered_at`: just before it and just after; None: it took no time.
         """
@@ -135,7 +148,8 @@ class Follower:
         self._claimed = claim.id, at
 
     def begin_anew(self) -> None:
-        """It has led, or tried to: an earlier claim of its own counts no more, and the silence before doesn't."""
+        """It has led, or tried to: an earlier claim of its own counts no more, and the silence
+        before doesn't."""
         self._claimed, self._since = None, None
 
     def _may_claim(self, now: float) -> bool:

@@ -1,4 +1,5 @@
-"""A cluster goes from one pipeline to another: the log of the one that takes it over gets what the other's log says that it remembers."""
+"""A cluster goes from one pipeline to another: the log of the one that takes it over gets what the
+other's log says that it remembers."""
 
 from __future__ import annotations
 
@@ -30,7 +31,11 @@ class TakeOverError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class TakenOver:
-    """What came with the cluster. `seq`, `epoch`: of its last round; `pending`: decisions under way; `log_seq`: where the log says so."""
+    """What came with the cluster.
+
+    `seq`, `epoch`: of its last round; `pending`: decisions under way; `log_seq`: where the log says
+    so.
+    """
 
     cluster: str
     pipeline: str
@@ -43,22 +48,25 @@ class TakenOver:
 def take_over(
     cluster: str, source: Store, target: Store, pipeline: str, topics: Collection[str]
 ) -> TakenOver:
-    """Append the last round's memory of a cluster in the tables `source` to the log in the tables `target`, for `pipeline`.
+    """Append the last round's memory of a cluster in the tables `source` to the log in the tables
+    `target`, for `pipeline`.
 
-    Ids of decisions, versions of ownership records and epochs go on from there. A pipeline that has read nothing yet begins to read
-    `topics` where the other has ended. Raises TakeOverError, UnfitTable, and a COMMIT_TROUBLE when
-    a job writes to that log right now.
+    Ids of decisions, versions of ownership records and epochs go on from there. A pipeline that has
+    read nothing yet begins to read `topics` where the other has ended. Raises TakeOverError,
+    UnfitTable, and a COMMIT_TROUBLE when a job writes to that log right now.
     """
     given = existing_table(source, ROUNDS)
     last = None if given is None else _last(given, cluster)
     if given is None or last is None or not last["memory"]:
         raise TakeOverError(
-            f"the log in {source} says nothing of a cluster {cluster}: are its name and the folder right?"
+            f"the log in {source} says nothing of a cluster {cluster}: are its name and the folder "
+            "right?"
         )
     for root in (source, target):
         if (leader := last_leader(root)) is not None and leader.runs_here:
             raise TakeOverError(
-                f"the job of the pipeline {leader.pipeline!r} runs (process {leader.pid}), it may decide about {cluster} now: stop it first"
+                f"the job of the pipeline {leader.pipeline!r} runs (process {leader.pid}), it may "
+                f"decide about {cluster} now: stop it first"
             )
     log = open_table(target, ROUNDS)
     if (other := pipeline_of(log)) not in (None, pipeline):
@@ -68,8 +76,10 @@ def take_over(
     own = _last(log, cluster)
     if own is not None and (own["epoch"], own["seq"]) >= (last["epoch"], last["seq"]):
         raise TakeOverError(
-            f"the log in {target} knows {cluster} as of round {own['seq']}, epoch {own['epoch']}, that in {source} only as of round "
-            f"{last['seq']}, epoch {last['epoch']}: it has been taken over already, or the folders are the wrong way round"
+            f"the log in {target} knows {cluster} as of round {own['seq']}, epoch {own['epoch']}, "
+            f"that in {source} only as of round "
+            f"{last['seq']}, epoch {last['epoch']}: it has been taken over already, or the folders "
+            "are the wrong way round"
         )
     newest = log.transaction_version(pipeline)
     log_seq = 0 if newest is None else newest + 1

@@ -1,7 +1,9 @@
-"""Settings from files, environment and arguments: arguments > environment > TOML > broker.conf > profile > default.
+"""Settings from files, environment and arguments: arguments > environment > TOML > broker.conf >
+profile > default.
 
-Each layer is checked key by key under its own name, so that an error says where the value stands. Both spellings of a
-balancer's key (ours, Pulsar's) are brought to ours first: a later layer wins whichever spelling it uses.
+Each layer is checked key by key under its own name, so that an error says where the value stands.
+Both spellings of a balancer's key (ours, Pulsar's) are brought to ours first: a later layer wins
+whichever spelling it uses.
 
 The strategies, which declare most of the balancer's keys, are imported only where such a key is
 given or asked for.
@@ -29,7 +31,8 @@ if TYPE_CHECKING:
     from lb_stream.core.config.cluster_config import ClusterConfig
 
 ENVIRONMENT_PREFIX = "LB_"
-"""LB_KAFKA__BOOTSTRAP_SERVERS=host:9092 sets kafka.bootstrap_servers; LB_BALANCER__DRY_RUN=false sets balancer.dry_run."""
+"""LB_KAFKA__BOOTSTRAP_SERVERS=host:9092 sets kafka.bootstrap_servers; LB_BALANCER__DRY_RUN=false
+sets balancer.dry_run."""
 
 SECTIONS = ("kafka", "topics", "stream", "upkeep", "notify", "hooks", "balancer", "cluster")
 
@@ -42,13 +45,14 @@ FREE_SECTIONS = (
 """Sections whose keys are others', or names that their author chose: they have no declared types."""
 
 KeyPath = tuple[str, ...]
-"""Where a key stands: ("balancer", "dry_run"), ("cluster", "eu-1", "dry_run"), ("cluster", "eu-1", "shadow", "avg", "shedding_strategy"),
-("kafka", "options", "ssl_cafile")."""
+"""Where a key stands: ("balancer", "dry_run"), ("cluster", "eu-1", "dry_run"), ("cluster", "eu-1",
+"shadow", "avg", "shedding_strategy"), ("kafka", "options", "ssl_cafile")."""
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A value and where it stands: a file, a variable's name or --set, with the key's spelling if it isn't ours."""
+    """A value and where it stands: a file, a variable's name or --set, with the key's spelling if
+    it isn't ours."""
 
     value: Any
     origin: str
@@ -73,7 +77,9 @@ def load_settings(
     arguments: Iterable[str] = (),
     environment: Mapping[str, str] | None = None,
 ) -> Settings:
-    """Read and check everything. `arguments` are `section.key=value`, or `key=value` for the balancer's keys (ours or Pulsar's).
+    """Read and check everything.
+
+    `arguments` are `section.key=value`, or `key=value` for the balancer's keys (ours or Pulsar's).
 
     Raises SettingError, naming the key, the value, what was expected and where the value stands.
     """
@@ -120,12 +126,18 @@ def load(
 
 
 def _replaced(broker_conf: Mapping[KeyPath, Given], toml: Mapping[KeyPath, Given]) -> Iterator[str]:
-    """Where the TOML file overrides the broker.conf. A file with every key, as `config show` prints it, overrides all of it."""
+    """Where the TOML file overrides the broker.conf.
+
+    A file with every key, as `config show` prints it, overrides all of it.
+    """
     for path, below in broker_conf.items():
         over = toml.get(path)
         if over is not None and not same_value(over.value, below.value):
             key, name = below.origin.rpartition(", ")[2], ".".join(path)
-            told = f"{name} = {over.value!r} ({over.origin}) goes over it; leave it out there to keep the cluster's own"
+            told = (
+                f"{name} = {over.value!r} ({over.origin}) goes over it; leave it out there to "
+                "keep the cluster's own"
+            )
             yield f"{key} = {below.value} of the broker.conf doesn't count: {told}"
 
 
@@ -194,7 +206,10 @@ def _checked(given: Mapping[KeyPath, Given]) -> Settings:
 def _checked_shadow(
     settings: Settings, cluster: str, name: str, origins: Mapping[KeyPath, str]
 ) -> dict[str, Any]:
-    """A shadow's own settings in their types. Raises SettingError for those that can't be, or don't go with the cluster's."""
+    """A shadow's own settings in their types.
+
+    Raises SettingError for those that can't be, or don't go with the cluster's.
+    """
     from lb_stream.core.shadow.settings import check_shadow, shadow_config
 
     own = settings.shadows_of(cluster)[name]
@@ -211,7 +226,10 @@ def _checked_shadow(
 
 
 def _typed(given: Mapping[str, Any], effective: Mapping[str, Any]) -> dict[str, Any]:
-    """The given values in their types. The load manager stays as it was named: which one runs may differ from cluster to cluster."""
+    """The given values in their types.
+
+    The load manager stays as it was named: which one runs may differ from cluster to cluster.
+    """
     return {
         name: value if name == "load_manager" else effective.get(name, value)
         for name, value in given.items()
@@ -219,7 +237,10 @@ def _typed(given: Mapping[str, Any], effective: Mapping[str, Any]) -> dict[str, 
 
 
 def effective(settings: Settings, cluster: str = "") -> dict[str, Any]:
-    """Every key that one cluster's rounds run with, defaults included, typed. "" stands for clusters that have no settings of their own."""
+    """Every key that one cluster's rounds run with, defaults included, typed.
+
+    "" stands for clusters that have no settings of their own.
+    """
     from lb_stream.core.config.cluster_config import cluster_config
 
     return _in_force(cluster_config(settings.of_cluster(cluster)))
@@ -251,7 +272,10 @@ def _expected_in_section(path: KeyPath, error: Any) -> str:
 
     if error["type"] == "extra_forbidden":
         known = _known_in(path[0])
-        return f"one of the known keys; nearest: {', '.join(get_close_matches(path[-1], known, n=3) or known)}"
+        return (
+            "one of the known keys; nearest: "
+            f"{', '.join(get_close_matches(path[-1], known, n=3) or known)}"
+        )
     return expected(error)
 
 
@@ -332,7 +356,10 @@ def _balancer(prefix: KeyPath, keys: Mapping[str, Any], origin: str) -> dict[Key
         | _of_namespaces(prefix, own, origin)
     ).items():
         if name == SHADOW:
-            expected = "a setting; shadows stand in [cluster.CLUSTER.shadow.NAME], and have none of their own"
+            expected = (
+                "a setting; shadows stand in [cluster.CLUSTER.shadow.NAME], and have none "
+                "of their own"
+            )
             raise SettingError(".".join((*prefix, name)), value, expected, origin)
         try:
             ((ours, own_value),) = canonical({name: value}).items()
@@ -377,7 +404,10 @@ def _from_toml(path: Path) -> dict[KeyPath, Given]:
 
 
 def _from_broker_conf(path: Path) -> dict[KeyPath, Given]:
-    """Pulsar's properties. They hold hundreds of keys that are none of ours: those are left out, so are empty values."""
+    """Pulsar's properties.
+
+    They hold hundreds of keys that are none of ours: those are left out, so are empty values.
+    """
     from lb_stream.core.config.cluster_config import all_models
 
     known, found = pulsar_names(*all_models()), {}
@@ -399,7 +429,10 @@ def _from_environment(environment: Mapping[str, str]) -> dict[KeyPath, Given]:
 
 
 def _refuse_single_underscore(name: str, text: str, path: KeyPath) -> None:
-    """LB_KAFKA_BOOTSTRAP_SERVERS would be ignored without a word. Other programs' variables (LB_KAFKA_PORT) are let be."""
+    """LB_KAFKA_BOOTSTRAP_SERVERS would be ignored without a word.
+
+    Other programs' variables (LB_KAFKA_PORT) are let be.
+    """
     section, _, key = path[0].partition("_")
     if len(path) == 1 and section in SECTIONS and key in _known_in(section):
         learn((section, key), text)
@@ -430,7 +463,8 @@ def _from_argument(argument: str) -> dict[KeyPath, Given]:
 
 
 def _nested(path: KeyPath, text: str) -> dict[str, Any]:
-    # A client's options have no declared types; everything else is turned into its type by the model that declares it.
+    # A client's options have no declared types; everything else is turned into its type by the
+    # model that declares it.
     value: Any = _as_toml(text) if path[:2] == FREE_SECTIONS[0] else text
     if path[:2] in FREE_SECTIONS:
         path = (*path[:2], ".".join(path[2:]))  # Hadoop's names hold dots

@@ -24,14 +24,18 @@ class HttpAnswer(NamedTuple):
 
 
 Respond = Callable[[str], HttpAnswer]
-"""From the request's path with its query to the answer. Called from many threads; what it raises is answered with status 500."""
+"""From the request's path with its query to the answer.
+
+Called from many threads; what it raises is answered with status 500.
+"""
 
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def server_bind(self) -> None:
-        """As it is but for the look-up of this machine's name, which takes seconds where no name server answers."""
+        """As it is but for the look-up of this machine's name, which takes seconds where no name
+        server answers."""
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
 
@@ -72,7 +76,10 @@ def _handler(respond: Respond) -> type[BaseHTTPRequestHandler]:
 
 
 class HttpServer:
-    """Serves until it is stopped. `address`: host:port; port 0 means any that is free. Raises OSError when it can't be had."""
+    """Serves until it is stopped.
+
+    `address`: host:port; port 0 means any that is free. Raises OSError when it can't be had.
+    """
 
     def __init__(self, address: str, respond: Respond) -> None:
         host, _, port = address.rpartition(":")

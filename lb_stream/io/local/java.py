@@ -1,7 +1,8 @@
 """Finds the Java that Spark and the embedded broker run on.
 
-Standard library only, so that set-up can call it before anything is installed: `python3 -I lb_stream/io/local/java.py`
-prints the path of a fit Java; otherwise one line on stderr says what was found and what to install, exit code 2.
+Standard library only, so that set-up can call it before anything is installed: `python3 -I
+lb_stream/io/local/java.py` prints the path of a fit Java; otherwise one line on stderr says what
+was found and what to install, exit code 2.
 """
 
 import os
@@ -15,13 +16,18 @@ from pathlib import Path
 
 OLDEST, NEWEST = 17, 25  # Spark 4.2's documentation: "runs on Java 17/21/25"
 ADVICE = (
-    f"Spark 4.2 needs Java {OLDEST} to {NEWEST}: install one (Debian, Ubuntu: apt-get install openjdk-17-jre-headless; "
-    "Fedora: dnf install java-21-openjdk-headless; macOS: brew install openjdk@17) and put it on PATH or set JAVA_HOME"
+    f"Spark 4.2 needs Java {OLDEST} to {NEWEST}: install one (Debian, Ubuntu: apt-get install "
+    "openjdk-17-jre-headless; "
+    "Fedora: dnf install java-21-openjdk-headless; macOS: brew install openjdk@17) and put it on "
+    "PATH or set JAVA_HOME"
 )
 
 
 class JavaUnfit(RuntimeError):
-    """Java is missing, does not run, or is of a version that Spark 4.2 does not support. The text says what to do."""
+    """Java is missing, does not run, or is of a version that Spark 4.2 does not support.
+
+    The text says what to do.
+    """
 
 
 @dataclass(frozen=True)
@@ -43,9 +49,11 @@ def major_version(version: str) -> int:
 
 
 def find_java(env: Mapping[str, str] = os.environ) -> Java:
-    """The Java that Spark's own scripts would run: $JAVA_HOME/bin/java when JAVA_HOME is set, else `java` on PATH.
+    """The Java that Spark's own scripts would run: $JAVA_HOME/bin/java when JAVA_HOME is set, else
+    `java` on PATH.
 
-    Raises JavaUnfit. A JAVA_HOME that is set but unfit is an error even if PATH has a better one: Spark would use it.
+    Raises JavaUnfit. A JAVA_HOME that is set but unfit is an error even if PATH has a better one:
+    Spark would use it.
     """
     home = env.get("JAVA_HOME", "")
     found = (
@@ -68,7 +76,8 @@ def find_java(env: Mapping[str, str] = os.environ) -> Java:
 
 
 def _version_of(java: str) -> str:
-    # The first line reads: openjdk version "17.0.15" 2025-04-15; some builds print "Picked up …" lines before it.
+    # The first line reads: openjdk version "17.0.15" 2025-04-15; some builds print "Picked up …"
+    # lines before it.
     result = subprocess.run(
         [java, "-version"], capture_output=True, text=True, timeout=30, check=True
     )

@@ -1,4 +1,5 @@
-"""Processes of this machine: known by id and start time, so that a process that got a reused id is never touched; locks that they share."""
+"""Processes of this machine: known by id and start time, so that a process that got a reused id is
+never touched; locks that they share."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from pathlib import Path
 
 
 def started_at(pid: int) -> str | None:
-    """An opaque mark of when process `pid` started, equal only for one and the same process; None if it is not running."""
+    """An opaque mark of when process `pid` started, equal only for one and the same process; None
+    if it is not running."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
         threads = len(os.listdir(f"/proc/{pid}/task"))
@@ -27,7 +29,8 @@ def started_at(pid: int) -> str | None:
     fields = stat.rpartition(")")[
         2
     ].split()  # after the command's name, which may hold spaces: state is field 0, start time 19
-    # The first thread ends before the others, which may still hold ports and files: only the last one's end counts.
+    # The first thread ends before the others, which may still hold ports and files: only the last
+    # one's end counts.
     ended = fields[0] in "ZX" and threads <= 1
     return None if ended else f"{_boot_id()}:{fields[19]}"
 
@@ -65,13 +68,16 @@ _LIBC = ctypes.CDLL(None)
 
 
 def end_with_parent() -> None:
-    """For `preexec_fn`: on Linux the new process gets SIGTERM when the one that started it is gone, by kill -9 even."""
+    """For `preexec_fn`: on Linux the new process gets SIGTERM when the one that started it is gone,
+    by kill -9 even."""
     if sys.platform == "linux":
         _LIBC.prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG; exec keeps it
 
 
 def end(pid: int, mark: str, grace_s: float = 15) -> bool:
-    """SIGTERM, then SIGKILL after `grace_s`. True when that very process was running; returns once it is gone.
+    """SIGTERM, then SIGKILL after `grace_s`.
+
+    True when that very process was running; returns once it is gone.
 
     Raises TimeoutError when it survives even SIGKILL for ten seconds (stuck in the kernel).
     """
@@ -98,7 +104,10 @@ def _gone(pid: int, mark: str, within_s: float) -> bool:
 
 @contextmanager
 def locked(path: Path, wait: bool = True) -> Iterator[None]:
-    """Hold the file's lock. Raises BlockingIOError when another process has it and `wait` is False."""
+    """Hold the file's lock.
+
+    Raises BlockingIOError when another process has it and `wait` is False.
+    """
     with path.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         yield

@@ -7,7 +7,9 @@ from contextlib import contextmanager
 
 @contextmanager
 def progress(label: str, every: int = 20) -> Iterator[Callable[[str, int, int], None]]:
-    """Gives a function (what, steps done, steps in all) to report progress with. Writes to stderr; shows nothing if never called.
+    """Gives a function (what, steps done, steps in all) to report progress with.
+
+    Writes to stderr; shows nothing if never called.
 
     `every`: where there is no terminal, a line after so many steps.
     """

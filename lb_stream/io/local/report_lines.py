@@ -1,9 +1,11 @@
-"""Lines of a file of load reports: which broker's they are, when they were captured, and the report's own bytes.
+"""Lines of a file of load reports: which broker's they are, when they were captured, and the
+report's own bytes.
 
 Three forms, told apart line by line:
 - a report as the broker emits it;
 - {"capturedAtMs", "broker", "report"}: captured from a broker;
-- {"capturedAtMs", "path": "/loadbalance/brokers/<broker>", "data"}: captured from the metadata store, where other paths hold other things.
+- {"capturedAtMs", "path": "/loadbalance/brokers/<broker>", "data"}: captured from the metadata
+  store, where other paths hold other things.
 """
 
 from __future__ import annotations
@@ -23,7 +25,10 @@ class Unsendable(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What goes on the topic: `value` is the report's JSON exactly as it stands in the line. `at_ms` is None when nothing tells."""
+    """What goes on the topic: `value` is the report's JSON exactly as it stands in the line.
+
+    `at_ms` is None when nothing tells.
+    """
 
     broker: str
     value: bytes
@@ -49,7 +54,8 @@ _decoder = msgspec.json.Decoder(_Line)
 
 
 def read_line(text: bytes, broker: str | None = None) -> Report | None:
-    """The report in one line, or None when the line holds something else (another path, a removed node, nothing).
+    """The report in one line, or None when the line holds something else (another path, a removed
+    node, nothing).
 
     `broker` (host:port) is whose a plain report is that doesn't say itself. Raises Unsendable.
     """
@@ -72,7 +78,8 @@ def read_line(text: bytes, broker: str | None = None) -> Report | None:
     )
     if not isinstance(own, str):
         raise Unsendable(
-            "whose report it is can't be told (neither name nor webServiceUrl): give --broker HOST:PORT"
+            "whose report it is can't be told (neither name nor webServiceUrl): give --broker "
+            "HOST:PORT"
         )
     return Report(own, text, _time(line.last_update) or _time(line.timestamp))
 
@@ -92,7 +99,8 @@ def _of_metadata(line: _Line) -> Report | None:
 def _of_capture(line: _Line) -> Report:
     if line.topic is not None:
         raise Unsendable(
-            f"a record of the extensible load manager ({line.topic}): only modular and simple reports are read yet"
+            f"a record of the extensible load manager ({line.topic}): only modular and simple "
+            "reports are read yet"
         )
     if not isinstance(line.broker, str) or not line.broker:
         raise Unsendable("a captured report without its broker")

@@ -1,4 +1,5 @@
-"""Files that settings are read from: those of the package, text, Java's properties, and who can open their secrets."""
+"""Files that settings are read from: those of the package, text, Java's properties, and who can
+open their secrets."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from lb_stream.io.messages.secrets import FROM_FILE, is_file, is_secret, learn
 PACKAGE = Path(str(files("lb_stream")))
 
 CONF = (PACKAGE / "conf").resolve()
-"""The settings that ship: in a clone the folder conf, to which lb_stream/conf links; in an installed package a copy of its files."""
+"""The settings that ship: in a clone the folder conf, to which lb_stream/conf links; in an
+installed package a copy of its files."""
 
 
 def home() -> Path:
@@ -25,7 +27,8 @@ def home() -> Path:
 
 
 _PROPERTY = re.compile(r"^[ \t]*([^#!=:\s][^=:\s]*)(?:[ \t]*[=:][ \t]*|[ \t]+)(.*)$", re.MULTILINE)
-"""A line of Java's properties: `key=value`, `key: value` or `key value`; those that begin with # or ! are comments."""
+"""A line of Java's properties: `key=value`, `key: value` or `key value`; those that begin with # or
+! are comments."""
 _CONTINUED = re.compile(r"\\\r?\n[ \t]*")
 
 KEY_FILES = ("ssl_keyfile", "ssl_certfile", "sasl_oauth_token_file")
@@ -46,7 +49,8 @@ def text_of(path: Path, option: str) -> str:
 
 
 def secret_of(path: tuple[str, ...], value: str) -> str:
-    """A setting that may stand in a file (file:PATH), which is read now; what it holds is hidden from here on. Raises SettingError."""
+    """A setting that may stand in a file (file:PATH), which is read now; what it holds is hidden
+    from here on. Raises SettingError."""
     if not value.startswith(FROM_FILE):
         return value
     key = ".".join(path)

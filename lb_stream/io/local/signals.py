@@ -10,11 +10,11 @@ NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class StopRequest:
-    """While it is entered, Ctrl-C, SIGTERM and a closed terminal are noted instead of ending the process. True once one came.
-    Under nohup a closed terminal stays none.
+    """While it is entered, Ctrl-C, SIGTERM and a closed terminal are noted instead of ending the
+    process. True once one came. Under nohup a closed terminal stays none.
 
-    Only in the main thread. A plain attribute on purpose: a lock (threading.Event has one) may be held by the very code that
-    the handler interrupts.
+    Only in the main thread. A plain attribute on purpose: a lock (threading.Event has one) may be
+    held by the very code that the handler interrupts.
     """
 
     def __init__(self) -> None:

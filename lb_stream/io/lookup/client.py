@@ -1,10 +1,12 @@
-"""Which broker serves a topic: a library for clients, kept up to date by the compacted topic `lb-ownership`.
+"""Which broker serves a topic: a library for clients, kept up to date by the compacted topic
+`lb-ownership`.
 
     with Lookup(LookupConfig("kafka-1:9092")) as lookup:
         found = lookup.find("persistent://shop/orders/new", "eu-1")
         print(found.broker)
 
-A look takes microseconds, as all records are in memory. For what nobody serves an owner is asked for, with a command.
+A look takes microseconds, as all records are in memory. For what nobody serves an owner is asked
+for, with a command.
 """
 
 from __future__ import annotations
@@ -37,10 +39,12 @@ log = logging.getLogger(__name__)
 
 POLL_MS = 50
 CHECK_S = 0.25
-"""How often the end of the topic is asked for: an answer is at most that much older than what Kafka had."""
+"""How often the end of the topic is asked for: an answer is at most that much older than what Kafka
+had."""
 ASK_AGAIN_S = 5.0
 MOST_ASKED = 10_000
-"""Bundles and namespaces of which it is remembered that, and with what outcome, an owner was asked for."""
+"""Bundles and namespaces of which it is remembered that, and with what outcome, an owner was asked
+for."""
 REMEMBERED_S = 60.0
 """How long that is remembered."""
 LONGEST_TEXT = 500
@@ -50,7 +54,10 @@ CONNECT_MS = 10_000
 
 
 class LookupFailed(RuntimeError):
-    """A lookup can't be answered. The text says why and what to do; `code` is the exit code of a server that can't start for it."""
+    """A lookup can't be answered.
+
+    The text says why and what to do; `code` is the exit code of a server that can't start for it.
+    """
 
     def __init__(self, text: str, code: int = 1) -> None:
         super().__init__(text)
@@ -65,10 +72,11 @@ class Stale(LookupFailed):
 class LookupConfig:
     """Where the topics are, and how old an answer may be.
 
-    `commands_topic` None: nothing is asked for. `max_age_s`: how long ago all records that Kafka had must have been read, else nothing is
-    answered. `asks_per_s`: commands in a second at most about known bundles, and as many about namespaces that no record names:
-    whoever asks for these, however often, doesn't keep the others waiting. `client_options`: as `kafka.options`
-    among the job's settings (security_protocol, sasl_mechanism, ssl_cafile, ...).
+    `commands_topic` None: nothing is asked for. `max_age_s`: how long ago all records that Kafka
+    had must have been read, else nothing is answered. `asks_per_s`: commands in a second at most
+    about known bundles, and as many about namespaces that no record names: whoever asks for these,
+    however often, doesn't keep the others waiting. `client_options`: as `kafka.options` among the
+    job's settings (security_protocol, sasl_mechanism, ssl_cafile, ...).
     """
 
     bootstrap_servers: str
@@ -82,7 +90,10 @@ class LookupConfig:
 
 @dataclass(frozen=True, slots=True)
 class OpenAsk:
-    """An owner was asked for: the command's id and, once the balancer has answered, what it said. `id` None: not yet, for `text`."""
+    """An owner was asked for: the command's id and, once the balancer has answered, what it said.
+
+    `id` None: not yet, for `text`.
+    """
 
     id: str | None
     outcome: CommandOutcome | None = None
@@ -91,7 +102,11 @@ class OpenAsk:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The answer to one lookup. `broker` None: nobody serves the topic yet. `age_ms`: how long ago this was known to be the last word."""
+    """The answer to one lookup.
+
+    `broker` None: nobody serves the topic yet. `age_ms`: how long ago this was known to be the last
+    word.
+    """
 
     cluster: str
     topic: str
@@ -125,7 +140,8 @@ class _Result(msgspec.Struct):
 
 @dataclass(slots=True)
 class Bucket:
-    """A token bucket: lets a number of requests through in a second, and as many at once after a pause."""
+    """A token bucket: lets a number of requests through in a second, and as many at once after a
+    pause."""
 
     per_s: float
     left: float = 0.0
@@ -144,7 +160,10 @@ class Bucket:
 
 
 class Lookup:
-    """Follows the ownership topic in a thread of its own. Every method may be called from any thread."""
+    """Follows the ownership topic in a thread of its own.
+
+    Every method may be called from any thread.
+    """
 
     def __init__(self, config: LookupConfig, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock`: seconds that only grow."""
@@ -174,13 +193,17 @@ class Lookup:
         self.stop()
 
     def start(self, timeout_s: float = 60.0) -> None:
-        """Connect and read all records. Raises LookupFailed when there is no Kafka or no such topic, or reading takes longer."""
+        """Connect and read all records.
+
+        Raises LookupFailed when there is no Kafka or no such topic, or reading takes longer.
+        """
         self._connect()
         self._thread.start()
         if not self._caught_up.wait(timeout_s):
             self.stop()
             raise LookupFailed(
-                f"{self.config.ownership_topic} could not be read to its end within {timeout_s:g} s: try again"
+                f"{self.config.ownership_topic} could not be read to its end within {timeout_s:g} "
+                "s: try again"
             )
 
     def stop(self) -> None:
@@ -204,9 +227,13 @@ class Lookup:
             return self._routes.clusters, len(self._routes)
 
     def find(self, topic: str, cluster: str | None = None) -> Found:
-        """Who serves a topic. `cluster` may be left out where the records are of one. Asks for an owner where there is none.
+        """Who serves a topic.
 
-        Raises ValueError for what is no topic name or no cluster's, or when the cluster must be named, and Stale.
+        `cluster` may be left out where the records are of one. Asks for an owner where there is
+        none.
+
+        Raises ValueError for what is no topic name or no cluster's, or when the cluster must be
+        named, and Stale.
         """
         age_ms = self.age_ms
         if age_ms is None or age_ms > self.config.max_age_s * 1_000:
@@ -215,7 +242,8 @@ class Lookup:
                 self.config,
             )
             raise Stale(
-                f"{config.ownership_topic} was last read to its end {since}: does Kafka at {config.bootstrap_servers} answer?"
+                f"{config.ownership_topic} was last read to its end {since}: does Kafka at "
+                f"{config.bootstrap_servers} answer?"
             )
         if len(topic) > LONGEST_TOPIC:
             raise ValueError(
@@ -228,7 +256,8 @@ class Lookup:
         )
         if len(namespace) > LONGEST_NAMESPACE:
             raise ValueError(
-                f"a namespace's name of {len(namespace)} characters: expected {LONGEST_NAMESPACE} at most"
+                f"a namespace's name of {len(namespace)} characters: expected {LONGEST_NAMESPACE} "
+                "at most"
             )
         with self._lock:
             cluster = self._cluster(cluster)
@@ -256,11 +285,13 @@ class Lookup:
         if named in known or (named is None and len(known) == 1):
             return named or known[0]
         raise ValueError(
-            f"cluster = {named or ''}: expected one of {', '.join(known) or 'those with bundles, and there are none yet'}"
+            f"cluster = {named or ''}: expected one of "
+            f"{', '.join(known) or 'those with bundles, and there are none yet'}"
         )
 
     def _ask(self, cluster: str, namespace: str, topic: str, route: Route | None) -> OpenAsk | None:
-        """Ask for an owner, unless that was done a moment ago: of a bundle, or of the topic's, where its namespace isn't known."""
+        """Ask for an owner, unless that was done a moment ago: of a bundle, or of the topic's,
+        where its namespace isn't known."""
         if self._producer is None or self.config.commands_topic is None:
             return None
         about, asked = (
@@ -324,7 +355,8 @@ class Lookup:
             followed, answers = self._partitions(config.ownership_topic), list[TopicPartition]()
             if config.commands_topic is not None:
                 answers = self._partitions(config.results_topic)
-                # Idempotent producers of kafka-python may stand still after an absence of Kafka's; a command that comes twice does no harm.
+                # Idempotent producers of kafka-python may stand still after an absence of Kafka's;
+                # a command that comes twice does no harm.
                 self._producer = KafkaProducer(
                     linger_ms=0, max_block_ms=1_000, enable_idempotence=False, acks="all", **common
                 )
@@ -339,7 +371,8 @@ class Lookup:
                 raise LookupFailed(str(error), error.code) from error
             if isinstance(error, KafkaError):
                 raise LookupFailed(
-                    f"no Kafka at {config.bootstrap_servers} ({error}): start it, or give its address"
+                    f"no Kafka at {config.bootstrap_servers} ({error}): start it, or give its "
+                    "address"
                 ) from error
             raise
 

@@ -1,8 +1,9 @@
 """Lookups over HTTP, for clients in any language.
 
-`GET /lookup?topic=TOPIC&cluster=CLUSTER` answers with a JSON object (`client.Found`). Status 200: `broker` serves the topic; 202: nobody
-does yet, ask again in a moment; 400: no topic's or cluster's name; 404: there is no such namespace or path; 503: the answer would be
-too old. `GET /health` tells how old answers are, 200 or 503.
+`GET /lookup?topic=TOPIC&cluster=CLUSTER` answers with a JSON object (`client.Found`). Status 200:
+`broker` serves the topic; 202: nobody does yet, ask again in a moment; 400: no topic's or cluster's
+name; 404: there is no such namespace or path; 503: the answer would be too old. `GET /health` tells
+how old answers are, 200 or 503.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ def _answer(lookup: Lookup, path: str) -> HttpAnswer:
         return _json(
             400,
             {
-                "error": f"{parts.query!r}: expected topic=TOPIC and, where there are several clusters, cluster=CLUSTER"
+                "error": f"{parts.query!r}: expected topic=TOPIC and, where there are several "
+                "clusters, cluster=CLUSTER"
             },
         )
     try:

@@ -1,4 +1,5 @@
-"""A job's log on stderr: without secrets, without what a terminal would obey, and with few of Kafka's client's own lines."""
+"""A job's log on stderr: without secrets, without what a terminal would obey, and with few of
+Kafka's client's own lines."""
 
 from __future__ import annotations
 

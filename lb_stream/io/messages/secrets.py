@@ -1,4 +1,5 @@
-"""Secrets among the settings: learned where settings are read, hidden wherever a line is shown or logged, whoever made it."""
+"""Secrets among the settings: learned where settings are read, hidden wherever a line is shown or
+logged, whoever made it."""
 
 from __future__ import annotations
 
@@ -17,7 +18,10 @@ PUBLIC_OPTIONS = frozenset(
     }
     | {"ssl_check_hostname", "ssl_cafile", "ssl_certfile", "ssl_keyfile", "sasl_oauth_token_file"}
 )
-"""Of a Kafka client's options those that may be shown. What isn't known (a misspelt password, say) may not."""
+"""Of a Kafka client's options those that may be shown.
+
+What isn't known (a misspelt password, say) may not.
+"""
 
 _PUBLIC_OF_STORES = re.compile(
     r"^((aws_|google_|azure_)?(storage_)?(endpoint|endpoint_url|region|default_region|allow_http|account_name|bucket(_name)?|timeout)"
@@ -27,7 +31,8 @@ _PUBLIC_OF_STORES = re.compile(
 """The same of an object store's options."""
 
 FROM_FILE = "file:"
-"""What the value of a setting begins with that stands in a file: its path follows, which is no secret."""
+"""What the value of a setting begins with that stands in a file: its path follows, which is no
+secret."""
 
 PUBLIC_BESIDE_ADDRESSES = {
     "notify": frozenset(
@@ -53,10 +58,12 @@ PUBLIC_BESIDE_ADDRESSES = {
     ),
     "hooks": frozenset({"timeout_ms", "unanswered"}),
 }
-"""Sections with addresses, which may hold passwords and tokens anywhere, and what of them may be shown; a misspelt key may not."""
+"""Sections with addresses, which may hold passwords and tokens anywhere, and what of them may be
+shown; a misspelt key may not."""
 
 SHORTEST = 4
-"""Shorter texts are hidden where they stand, but not searched for in others: they would be found everywhere."""
+"""Shorter texts are hidden where they stand, but not searched for in others: they would be found
+everywhere."""
 
 _NAMED = re.compile(r"passw|secret|token|credential|jaas", re.IGNORECASE)
 _USER_INFO = re.compile(r"(?<=://)[^/\s@]+@")  # s3://key:secret@bucket
@@ -75,7 +82,10 @@ def is_secret(path: tuple[str, ...]) -> bool:
 
 
 def is_file(path: tuple[str, ...], value: Any) -> bool:
-    """Whether the value says which file holds the secret. So it is for addresses of targets and hooks, and for what signs them."""
+    """Whether the value says which file holds the secret.
+
+    So it is for addresses of targets and hooks, and for what signs them.
+    """
     return (
         path[0] in PUBLIC_BESIDE_ADDRESSES
         and isinstance(value, str)

@@ -10,7 +10,8 @@ from typing import Any
 
 
 def shown(text: str, keep: str = "") -> str:
-    """A text in which all that isn't seen is: escapes, controls, marks of direction, lone surrogates, as \\x1b or \\u202e.
+    """A text in which all that isn't seen is: escapes, controls, marks of direction, lone
+    surrogates, as \\x1b or \\u202e.
 
     `keep` names those that stay, such as the line feeds of a text of several lines.
     """
@@ -33,7 +34,8 @@ def shown_within(value: Any) -> Any:
 
 
 def in_json(text: str) -> str:
-    """JSON with the same value, in which the like of it is escaped: a terminal may be where it goes."""
+    """JSON with the same value, in which the like of it is escaped: a terminal may be where it
+    goes."""
     return (
         text
         if text.isprintable()

@@ -1,4 +1,5 @@
-"""What an exception means to whoever runs a program: one line that says what to do, and an exit code. The one place for it."""
+"""What an exception means to whoever runs a program: one line that says what to do, and an exit
+code. The one place for it."""
 
 from __future__ import annotations
 
@@ -19,7 +20,10 @@ EXIT_CODES = {
     **dict.fromkeys(("LoginRefused", "NotLetIn"), 2),
     **dict.fromkeys(("JarsError", "KafkaError", "KafkaUnavailable", "StreamError", "Refusal"), 1),
 }
-"""Name of a class of ours, whose text is made for users → exit code. By name: their modules may be slow to import."""
+"""Name of a class of ours, whose text is made for users → exit code.
+
+By name: their modules may be slow to import.
+"""
 
 _DISK_FULL = re.compile(r"No space left on device|Disk quota exceeded")
 _NO_ENTRY = re.compile(r"Read-only file system|Permission denied|Operation not permitted")
@@ -42,7 +46,8 @@ def told(error: BaseException) -> tuple[str, int] | None:
         "TableNotFoundError",
     ):
         return (
-            f"a table can't be read{where} ({text.splitlines()[0].strip()}): `lbctl tables rebuild` writes all but the log anew",
+            f"a table can't be read{where} ({text.splitlines()[0].strip()}): `lbctl tables "
+            "rebuild` writes all but the log anew",
             1,
         )
     if type(error).__name__ == "Py4JNetworkError":
@@ -53,12 +58,19 @@ def told(error: BaseException) -> tuple[str, int] | None:
 
 
 def of_the_disk(error: BaseException) -> str:
-    """The line where nothing more can be written, or this user may not; empty for every other error."""
+    """The line where nothing more can be written, or this user may not; empty for every other
+    error."""
     text = "\n".join(map(str, chain(error)))
     if _DISK_FULL.search(text):
-        return f"the disk is full{_where(error)}: make room there, then start again; what has been written stays good"
+        return (
+            f"the disk is full{_where(error)}: make room there, then start again; what has been "
+            "written stays good"
+        )
     if found := _NO_ENTRY.search(text):
-        return f"{found[0]}{_where(error)}: give this user the right to write there, or name another folder"
+        return (
+            f"{found[0]}{_where(error)}: give this user the right to write there, or name "
+            "another folder"
+        )
     return ""
 
 

@@ -1,9 +1,10 @@
 """Commits to Delta tables, each of them one file that is put if it is absent.
 
-delta-rs reads a table's log before and after each commit of its own: nine requests in an object store, and one more for each commit since
-the last checkpoint. What is committed here adds files or replaces whole ones, so its writer needs to know no more than what it has
-committed itself. Another's commit in between has taken the version's name: only then is the table looked at. docs/decisions/0022 says
-why that is safe.
+delta-rs reads a table's log before and after each commit of its own: nine requests in an object
+store, and one more for each commit since the last checkpoint. What is committed here adds files or
+replaces whole ones, so its writer needs to know no more than what it has committed itself.
+Another's commit in between has taken the version's name: only then is the table looked at.
+docs/decisions/0022 says why that is safe.
 """
 
 from __future__ import annotations
@@ -30,14 +31,17 @@ Marks = Sequence[Mark]
 CHECKPOINT_EVERY = 20
 """Versions between two checkpoints: a reader opens as many files at most."""
 KEPT_S = 60.0
-"""A version that a checkpoint has made needless stays in `_delta_log` for so long at least (io.tables.delta.HISTORY)."""
+"""A version that a checkpoint has made needless stays in `_delta_log` for so long at least
+(io.tables.delta.HISTORY)."""
 SURE_S = KEPT_S / 2
-"""For so long after a look or a commit a version that is absent is one that nobody has made: there was no time to remove it."""
+"""For so long after a look or a commit a version that is absent is one that nobody has made: there
+was no time to remove it."""
 REARRANGE = "OPTIMIZE"
 """Delta's word for a commit after which the rows are the same, in other files."""
 COMMIT_ATTEMPTS = 10
 COMMIT_TROUBLES = (CommitFailedError, DeltaError, OSError)
-"""What a commit may raise when somebody else is at the table, and also once it has been made: an answer may be lost."""
+"""What a commit may raise when somebody else is at the table, and also once it has been made: an
+answer may be lost."""
 
 
 class LiveFile(NamedTuple):
@@ -61,7 +65,8 @@ class Live(NamedTuple):
 
 
 class Table(DeltaTable):
-    """A Delta table, the store that it is in, and what is known of its newest version without a look.
+    """A Delta table, the store that it is in, and what is known of its newest version without a
+    look.
 
     What is committed here DeltaTable's own methods see after `catch_up`.
     """
@@ -101,7 +106,8 @@ class Table(DeltaTable):
             self._marks.clear()
 
     def renew(self) -> None:
-        """Look at the table if the last look or commit is so long ago that versions may have come and gone since."""
+        """Look at the table if the last look or commit is so long ago that versions may have come
+        and gone since."""
         if not self._is_sure:
             self.refresh()
 
@@ -111,7 +117,10 @@ class Table(DeltaTable):
             self.refresh()
 
     def mark(self, app: str) -> int | None:
-        """The version of the last transaction of `app` that is known here; None before the first. (0 is a version.)"""
+        """The version of the last transaction of `app` that is known here; None before the first.
+
+        (0 is a version.)
+        """
         if app not in self._marks:
             self.catch_up()
             self._marks[app] = self.transaction_version(app)
@@ -142,12 +151,15 @@ class Table(DeltaTable):
         durable: bool = False,
         rearranges: bool = False,
     ) -> None:
-        """Make the next version: with these files, without those of `replaced`, and marked as these transactions.
+        """Make the next version: with these files, without those of `replaced`, and marked as these
+        transactions.
 
-        The first of `marks` is the commit's own transaction. `by`: the column that the table is partitioned by. `durable`: it is on disk
-        when this returns. `rearranges`: the rows of `added` are those of `replaced`. If others commit meanwhile, it is tried again after
-        theirs. Raises CommitFailedError when one of theirs is that transaction or a later one, when files are replaced, which follow from
-        an older version then (but where they are only rearranged, and are still there), and when others never pause.
+        The first of `marks` is the commit's own transaction. `by`: the column that the table is
+        partitioned by. `durable`: it is on disk when this returns. `rearranges`: the rows of
+        `added` are those of `replaced`. If others commit meanwhile, it is tried again after theirs.
+        Raises CommitFailedError when one of theirs is that transaction or a later one, when files
+        are replaced, which follow from an older version then (but where they are only rearranged,
+        and are still there), and when others never pause.
         """
         how = REARRANGE if rearranges else "Overwrite" if replaced and replaced.files else "Append"
         lines = [
@@ -205,20 +217,25 @@ class Table(DeltaTable):
             return False
         if time.monotonic() - self._looked > KEPT_S:
             raise CommitFailedError(
-                f"version {version} of {self.store} took so long to write that it may count for nothing"
+                f"version {version} of {self.store} took so long to write that it may count for "
+                "nothing"
             )
         self._last, self._looked = version, began
         return True
 
     def _is(self, version: int, content: bytes) -> bool:
-        """Whether a version that is there is this one: a write whose answer was lost is made again, and refused."""
+        """Whether a version that is there is this one: a write whose answer was lost is made again,
+        and refused."""
         try:
             return bytes(self.store.get(_file(version))) == content
         except FileNotFoundError:
             return False
 
     def _checkpoint(self) -> None:
-        """Let readers begin there, and remove what they need no more. The commit has been made, whatever comes of this."""
+        """Let readers begin there, and remove what they need no more.
+
+        The commit has been made, whatever comes of this.
+        """
         self._checkpoints = self._last // CHECKPOINT_EVERY
         try:
             self.refresh()

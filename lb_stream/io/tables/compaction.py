@@ -1,7 +1,7 @@
 """Small files of a table put together, by commits of our own.
 
-delta-rs doesn't notice that another compaction of the same files was quicker: every row is there twice then. Ours is refused when a file
-is there no more. docs/decisions/0022-commits-of-our-own.md.
+delta-rs doesn't notice that another compaction of the same files was quicker: every row is there
+twice then. Ours is refused when a file is there no more. docs/decisions/0022-commits-of-our-own.md.
 """
 
 from __future__ import annotations
@@ -32,11 +32,14 @@ THREADS = 8
 TOGETHER = "together"
 """Begins the name of a file whose rows come from files that tell no number of a batch."""
 COMPACTION = ":compaction"
-"""The application that all compactions commit as: a rebuild that began before one of them is refused by that. No pipeline is called so."""
+"""The application that all compactions commit as: a rebuild that began before one of them is
+refused by that. No pipeline is called so."""
 
 
 def tidy(table: Table) -> None:
-    """Make larger files of the table's small ones; for its writer, now and then. Does nothing where there are few, or upkeep is at it.
+    """Make larger files of the table's small ones; for its writer, now and then.
+
+    Does nothing where there are few, or upkeep is at it.
 
     The files that are replaced stay on the disk until upkeep removes them.
     """
@@ -50,11 +53,13 @@ def tidy(table: Table) -> None:
 
 
 def compact(table: Table, target_bytes: int) -> None:
-    """Make files of about `target_bytes` out of those that are smaller, one commit for each, on disk when it returns.
+    """Make files of about `target_bytes` out of those that are smaller, one commit for each, on
+    disk when it returns.
 
-    Does nothing to a table with partitions, or one that asks more of its writers than ours do. Raises CommitFailedError when somebody else
-    replaces or removes files meanwhile, DeltaError when one is damaged; what else can be done is done first. A file that no commit names
-    is left to upkeep.
+    Does nothing to a table with partitions, or one that asks more of its writers than ours do.
+    Raises CommitFailedError when somebody else replaces or removes files meanwhile, DeltaError when
+    one is damaged; what else can be done is done first. A file that no commit names is left to
+    upkeep.
     """
     if table.metadata().partition_columns or asks_more(table):
         return
@@ -90,7 +95,8 @@ def next_compaction(table: Table) -> Mark:
 
 
 def groups(live: Live, target_bytes: int) -> Iterator[Live]:
-    """Files to be put together, in the order of their names, which begin with numbers of batches mostly."""
+    """Files to be put together, in the order of their names, which begin with numbers of batches
+    mostly."""
     some: list[str] = []
     size = 0
     for path in sorted(path for path, file in live.files.items() if file.size < target_bytes):

@@ -1,8 +1,10 @@
-"""Delta tables through `deltalake`: opening, creating, appending at a cost that doesn't grow, and what a writer has committed.
+"""Delta tables through `deltalake`: opening, creating, appending at a cost that doesn't grow, and
+what a writer has committed.
 
-What a commit of delta-rs costs grows with three things, so all three are kept small (docs/decisions/0007-upkeep-by-delta-rs.md has the
-figures): the table's live files (`tidy`), the commits since the last checkpoint, and the files in `_delta_log` (both by `configuration`).
-Rows are added by commits of our own (io.tables.commits), whose cost doesn't grow.
+What a commit of delta-rs costs grows with three things, so all three are kept small
+(docs/decisions/0007-upkeep-by-delta-rs.md has the figures): the table's live files (`tidy`), the
+commits since the last checkpoint, and the files in `_delta_log` (both by `configuration`). Rows are
+added by commits of our own (io.tables.commits), whose cost doesn't grow.
 """
 
 from __future__ import annotations
@@ -41,10 +43,12 @@ from lb_stream.store import Store
 from lb_stream.stream.ports import FatalError
 
 ONLY_COMMIT = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
-"""Commit properties for everybody but the table's own writer, who alone makes checkpoints and removes old files of `_delta_log`."""
+"""Commit properties for everybody but the table's own writer, who alone makes checkpoints and
+removes old files of `_delta_log`."""
 HISTORY = "interval 1 minutes"
-"""How long a table's versions can be read (io.tables.commits.KEPT_S). Short, because each commit of delta-rs lists `_delta_log` twice:
-12 µs for each file in it.
+"""How long a table's versions can be read (io.tables.commits.KEPT_S).
+
+Short, because each commit of delta-rs lists `_delta_log` twice: 12 µs for each file in it.
 """
 WRITER_VERSION = 2
 """Of Delta's protocol: the tables that are made here ask no more of a writer."""
@@ -52,7 +56,8 @@ STATS_COLUMNS = "delta.dataSkippingStatsColumns"
 
 
 class UnfitTable(FatalError):
-    """A table has other columns than this version of the program writes; the text names them and says what to do."""
+    """A table has other columns than this version of the program writes; the text names them and
+    says what to do."""
 
 
 def configuration(spec: TableSpec) -> dict[str, str | None]:
@@ -68,9 +73,8 @@ def configuration(spec: TableSpec) -> dict[str, str | None]:
 
 
 def _columns_with_bounds(spec: TableSpec) -> list[str]:
-    """Of files that tasks have written only the batch's number or the slot is known; a column without bounds, named here, would match no
-    filter.
-    """
+    """Of files that tasks have written only the batch's number or the slot is known; a column
+    without bounds, named here, would match no filter."""
     if spec in HISTORY_TABLES:
         return ["slot_ms"]
     whole = [field.name for field in spec.schema if pa.types.is_int64(field.type)]
@@ -82,7 +86,10 @@ def _columns_with_bounds(spec: TableSpec) -> list[str]:
 
 
 def open_table(root: Store, spec: TableSpec) -> Table:
-    """The table, created with its columns when it isn't there yet. Raises UnfitTable when it has other columns."""
+    """The table, created with its columns when it isn't there yet.
+
+    Raises UnfitTable when it has other columns.
+    """
     if (table := existing_table(root, spec)) is not None:
         check_columns(table, spec)
         renew_properties(table, spec)
@@ -115,9 +122,8 @@ def existing_table(root: Store, spec: TableSpec) -> Table | None:
 
 
 def check_columns(table: Table, spec: TableSpec) -> None:
-    """Raise UnfitTable when the table's columns differ from the specification's in name, type or partitioning, or when it uses what
-    commits of our own (io.tables.commits) know nothing of.
-    """
+    """Raise UnfitTable when the table's columns differ from the specification's in name, type or
+    partitioning, or when it uses what commits of our own (io.tables.commits) know nothing of."""
     found = {field.name: field.type for field in pa.schema(table.schema().to_arrow())}
     troubles = [
         f"it has no column {field.name!r} ({field.type})"
@@ -139,7 +145,8 @@ def check_columns(table: Table, spec: TableSpec) -> None:
     partitions = [spec.partition_by] if spec.partition_by else []
     if (by := table.metadata().partition_columns) != partitions:
         troubles.append(
-            f"it is partitioned by {', '.join(by) or 'nothing'}, not by {', '.join(partitions) or 'nothing'}"
+            f"it is partitioned by {', '.join(by) or 'nothing'}, not by "
+            f"{', '.join(partitions) or 'nothing'}"
         )
     if troubles:
         where = f"the table {spec.name} at {table.table_uri}"
@@ -161,14 +168,21 @@ def asks_more(table: Table) -> str:
 
 def _advice(spec: TableSpec) -> str:
     if spec.from_log:
-        return f"Stop the job and write the table anew from the log: `lbctl tables rebuild {spec.name}`"
+        return (
+            "Stop the job and write the table anew from the log: `lbctl tables rebuild "
+            f"{spec.name}`"
+        )
     if spec.name == "rounds":
-        return "It is the log: go on with the version that wrote it, or begin with new folders (stream.tables, stream.checkpoint)"
+        return (
+            "It is the log: go on with the version that wrote it, or begin with new folders "
+            "(stream.tables, stream.checkpoint)"
+        )
     return "Stop the job and move the table's folder away: the job fills a new one"
 
 
 def plain(kind: pa.DataType) -> pa.DataType:
-    """A column's type as the specification writes it: delta-rs may give views and large strings for strings."""
+    """A column's type as the specification writes it: delta-rs may give views and large strings for
+    strings."""
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return pa.string()
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_list_view(kind):
@@ -179,7 +193,8 @@ def plain(kind: pa.DataType) -> pa.DataType:
 def dataset(table: Table) -> Dataset:
     """The table as an Arrow dataset that reads local files by Arrow itself.
 
-    By default every read calls back into Python from Arrow's threads, which now and then hangs or crashes at the end of the process.
+    By default every read calls back into Python from Arrow's threads, which now and then hangs or
+    crashes at the end of the process.
     """
     return _without_views(by_numbers(table))
 
@@ -195,7 +210,8 @@ def by_numbers(table: Table) -> FileSystemDataset:
 
 
 def _without_views(found: FileSystemDataset) -> Dataset:
-    """The dataset, with those files read at once whose texts are views: Arrow can't compare views, a filter by a text would fail.
+    """The dataset, with those files read at once whose texts are views: Arrow can't compare views,
+    a filter by a text would fail.
 
     delta-rs writes such files when it merges and deletes. All files of its own are named `part-…`.
     """
@@ -228,9 +244,11 @@ def _has_views(schema: pa.Schema) -> bool:
 
 
 def replaced_ms(table: Table) -> dict[str, int]:
-    """When each file was replaced that the table has named within the last hour: path → ms since the epoch.
+    """When each file was replaced that the table has named within the last hour: path → ms since
+    the epoch.
 
-    Read from `_delta_log` itself: delta-rs's own vacuum counts in whole hours, and a busy table replaces thousands of files in one.
+    Read from `_delta_log` itself: delta-rs's own vacuum counts in whole hours, and a busy table
+    replaces thousands of files in one.
     """
     log = table.store / "_delta_log"
     files = [entry.name for entry in log.list()]
@@ -254,7 +272,8 @@ def replaced_ms(table: Table) -> dict[str, int]:
 
 
 def committed(table: Table, app: str) -> int | None:
-    """The version of the last transaction that `app` has committed to the table; None before the first. (0 is a version.)"""
+    """The version of the last transaction that `app` has committed to the table; None before the
+    first. (0 is a version.)"""
     table.refresh()
     return table.mark(app)
 
@@ -265,11 +284,14 @@ def transaction(marks: Marks) -> CommitProperties:
 
 
 def commit_once(table: Table, mark: Mark, commit: Callable[[Marks], Any]) -> bool:
-    """Commit as the transaction `mark`, unless the table has that one or a later one. Returns whether that was needed.
+    """Commit as the transaction `mark`, unless the table has that one or a later one.
 
-    The table is looked at again only when somebody else's commit got in between (upkeep deletes rows, a rebuild replaces all, an heir has
-    committed the same), which a commit finds out: what was to be committed follows from the log, so it doesn't matter what the table
-    holds now. Raises one of COMMIT_TROUBLES when that happens again and again.
+    Returns whether that was needed.
+
+    The table is looked at again only when somebody else's commit got in between (upkeep deletes
+    rows, a rebuild replaces all, an heir has committed the same), which a commit finds out: what
+    was to be committed follows from the log, so it doesn't matter what the table holds now. Raises
+    one of COMMIT_TROUBLES when that happens again and again.
     """
     for attempt in range(COMMIT_ATTEMPTS):
         version = committed(table, mark[0]) if attempt else table.mark(mark[0])
@@ -285,10 +307,12 @@ def commit_once(table: Table, mark: Mark, commit: Callable[[Marks], Any]) -> boo
 
 
 def write_rows(table: Table, rows: pa.Table, name: str, durable: bool = False) -> AddAction:
-    """Write rows as one Parquet file of a table without partitions; part of the table once the result is committed.
+    """Write rows as one Parquet file of a table without partitions; part of the table once the
+    result is committed.
 
-    `name` tells people where the file comes from, what is added to it makes it unique: a writer who is refused leaves no mark on
-    another's file. `durable`: on the disk, not only in the memory of the operating system.
+    `name` tells people where the file comes from, what is added to it makes it unique: a writer who
+    is refused leaves no mark on another's file. `durable`: on the disk, not only in the memory of
+    the operating system.
     """
     return write_parts(table, rows.schema, [rows], name, durable)
 
@@ -301,7 +325,10 @@ def write_parts(
     durable: bool = False,
     changes: bool = True,
 ) -> AddAction:
-    """The same of rows that come one part after another, at least one. `changes`: the table hasn't had them before."""
+    """The same of rows that come one part after another, at least one.
+
+    `changes`: the table hasn't had them before.
+    """
     path = f"{name}-{uuid.uuid4().hex[:12]}.parquet"
     out, bounds = pa.BufferOutputStream(), Bounds(table)
     with pq.ParquetWriter(out, schema, compression="zstd") as writer:
@@ -324,7 +351,8 @@ def write_parts(
 class Bounds:
     """Delta's statistics of a file, which readers skip files by.
 
-    Of exactly the columns that the table's properties name: delta-rs's dataset takes any other for one that no filter matches.
+    Of exactly the columns that the table's properties name: delta-rs's dataset takes any other for
+    one that no filter matches.
     """
 
     def __init__(self, table: Table) -> None:
@@ -365,8 +393,9 @@ def add_files(
     replaced: Sequence[str] | None = None,
     durable: bool = False,
 ) -> None:
-    """Make files that are there part of their table. `replaced`: the partitions whose earlier files they replace; `durable` as in
-    `write_rows`.
+    """Make files that are there part of their table.
+
+    `replaced`: the partitions whose earlier files they replace; `durable` as in `write_rows`.
     """
     old = None if replaced is None else table.live().some(lambda _, one: one.partition in replaced)
     table.commit(list(files), marks, spec.partition_by, old, durable)
@@ -380,5 +409,8 @@ def append_rows(
     marks: Marks = (),
     durable: bool = False,
 ) -> None:
-    """Append rows to a table without partitions. Costs the same however many files it has, unlike `write_deltalake`."""
+    """Append rows to a table without partitions.
+
+    Costs the same however many files it has, unlike `write_deltalake`.
+    """
     add_files(table, spec, [write_rows(table, rows, name, durable)], marks, durable=durable)

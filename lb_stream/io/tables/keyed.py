@@ -1,4 +1,7 @@
-"""Tables with one row of each bundle. What a batch puts into one costs the files that its bundles are in, not the whole table."""
+"""Tables with one row of each bundle.
+
+What a batch puts into one costs the files that its bundles are in, not the whole table.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +26,16 @@ from lb_stream.io.tables.delta import write_rows
 
 KEY = ("cluster", "bundle")
 ROWS = 1 << 16
-"""A file with more rows is cut in two or more; neighbours that have less than half as many together become one when either changes."""
+"""A file with more rows is cut in two or more; neighbours that have less than half as many together
+become one when either changes."""
 THREADS = 4
-"""Files that are read and written at one time: that many are in memory, and a far store's answers are waited for together."""
+"""Files that are read and written at one time: that many are in memory, and a far store's answers
+are waited for together."""
 SPAN = b"lb.span"
-"""Where a file tells its span and its rows. The bounds of its columns tell less: a cluster may go on in the next file."""
+"""Where a file tells its span and its rows.
+
+The bounds of its columns tell less: a cluster may go on in the next file.
+"""
 
 Key = tuple[str, str]
 
@@ -66,9 +74,11 @@ class KeyedTable:
     )  # file → what was read in it, or written
 
     def put(self, rows: pa.Table, ends: pa.ChunkedArray, name: str, marks: Marks) -> None:
-        """Put rows, in the order of their keys, in the place of those with the same keys; where `ends` says so, leave none.
+        """Put rows, in the order of their keys, in the place of those with the same keys; where
+        `ends` says so, leave none.
 
-        `name` as for `write_rows`. Raises what `Table.commit` does, and OSError if a file can't be read or written: nothing is left then.
+        `name` as for `write_rows`. Raises what `Table.commit` does, and OSError if a file can't be
+        read or written: nothing is left then.
         """
         live = self.table.live()
         written: list[AddAction] = []
@@ -158,7 +168,10 @@ class KeyedTable:
 
 
 def span_of(footer: pq.FileMetaData) -> Span | None:
-    """What a file tells of its keys. None: nothing, or its rows aren't those that were told of, because somebody copied the words."""
+    """What a file tells of its keys.
+
+    None: nothing, or its rows aren't those that were told of, because somebody copied the words.
+    """
     first, last, rows = json.loads((footer.metadata or {}).get(SPAN, b"[[], [], -1]"))
     return Span((first[0], first[1]), (last[0], last[1]), rows) if rows == footer.num_rows else None
 
@@ -166,7 +179,8 @@ def span_of(footer: pq.FileMetaData) -> Span | None:
 def grouped(spans: Mapping[str, Span | None]) -> list[Group]:
     """Files in the order of their keys, together those that overlap and small neighbours.
 
-    If one tells nothing (a rebuild wrote it), all are one group: they are written anew once, and tell then.
+    If one tells nothing (a rebuild wrote it), all are one group: they are written anew once, and
+    tell then.
     """
     told = {path: span for path, span in spans.items() if span is not None}
     if len(told) < len(spans):
@@ -187,7 +201,8 @@ def grouped(spans: Mapping[str, Span | None]) -> list[Group]:
 
 
 def shared_out(keys: Iterable[Key], groups: list[Group]) -> list[tuple[Group, int, int]]:
-    """Which rows belong in which group, as start and count: a new key comes behind the one that is next below it. `keys`: in order."""
+    """Which rows belong in which group, as start and count: a new key comes behind the one that is
+    next below it. `keys`: in order."""
     firsts = [group.first for group in groups[1:]]
     found, start = [], 0
     for number, some in groupby(bisect_right(firsts, key) for key in keys):

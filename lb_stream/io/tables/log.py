@@ -1,4 +1,7 @@
-"""The log: one append to the Delta table `rounds` for each batch. When it is there, the batch's decisions are made."""
+"""The log: one append to the Delta table `rounds` for each batch.
+
+When it is there, the batch's decisions are made.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +33,8 @@ class LogError(FatalError):
 class RoundLog:
     """Writer of the log of one pipeline.
 
-    A job that was shut out may log one more batch before it notices. `on_foreign_batch` is given such a batch, to publish and project it:
-    of two jobs, the one that was shut out fails at that.
+    A job that was shut out may log one more batch before it notices. `on_foreign_batch` is given
+    such a batch, to publish and project it: of two jobs, the one that was shut out fails at that.
     """
 
     on_foreign_batch: Callable[[Logged], None]
@@ -42,7 +45,8 @@ class RoundLog:
         newest = self._table.mark(pipeline)
         if newest is None and (other := pipeline_of(self._table)) is not None:
             raise LogError(
-                f"{root} holds the log of the pipeline {other!r}: give {pipeline!r} tables of its own (stream.tables)"
+                f"{root} holds the log of the pipeline {other!r}: give {pipeline!r} tables of its "
+                "own (stream.tables)"
             )
         self.last_seq = -1 if newest is None else newest
         rows = self._read(["cluster", "epoch", "log_seq"])  # some bytes a row
@@ -55,11 +59,15 @@ class RoundLog:
 
     @cached_property
     def app(self) -> str:
-        """The pipeline's id and the checkpoint's uuid: batch ids are unique within it. Known once Spark has made the checkpoint."""
+        """The pipeline's id and the checkpoint's uuid: batch ids are unique within it.
+
+        Known once Spark has made the checkpoint.
+        """
         uuid = checkpoint_uuid(self._checkpoint)
         if uuid is None:
             raise LogError(
-                f"no checkpoint can be read at {self._checkpoint}: give stream.checkpoint as an absolute path or a URI"
+                f"no checkpoint can be read at {self._checkpoint}: give stream.checkpoint as an "
+                "absolute path or a URI"
             )
         return f"{self._pipeline}/{uuid}"
 
@@ -92,7 +100,8 @@ class RoundLog:
         return version is not None and version >= batch_id
 
     def find(self, batch_id: int) -> Logged | None:
-        """What has been decided in this batch, when it has been decided before, by this job or by the one before it."""
+        """What has been decided in this batch, when it has been decided before, by this job or by
+        the one before it."""
         if self._table.has_grown:
             self._table.refresh()
         version, newest = self._table.mark(self.app), self._table.mark(self._pipeline)
@@ -150,7 +159,8 @@ class RoundLog:
         return Logged(log_seq, table)
 
     def tidy(self) -> None:
-        """Now and then, make larger files of those that single batches have left; between two batches."""
+        """Now and then, make larger files of those that single batches have left; between two
+        batches."""
         if self._appended >= TIDY_EVERY:
             tidy(self._table)
             self._appended = 0
@@ -159,13 +169,15 @@ class RoundLog:
         version = committed(self._table, self.app)
         if version is None or version < batch_id or (logged := self.find(batch_id)) is None:
             raise LogError(
-                f"another job of the pipeline {self._pipeline!r} writes to the log, too: this one stops ({error})"
+                f"another job of the pipeline {self._pipeline!r} writes to the log, too: this one "
+                f"stops ({error})"
             ) from error
         self.remember(logged.rounds)
         return logged
 
     def remember(self, rounds: pa.Table) -> None:
-        """Take the memories of logged rounds as those that the next batch starts from; a cluster without a round is none yet.
+        """Take the memories of logged rounds as those that the next batch starts from; a cluster
+        without a round is none yet.
 
         One that has been forgotten is none any more.
         """
@@ -181,7 +193,8 @@ class RoundLog:
                 self.shadow_memories[row["cluster"]] = row["shadow_memory"]
 
     def _read_to(self, inputs: pa.ChunkedArray) -> Iterator[Mark]:
-        """How far these rounds' batch has read, as transactions: they are kept for ever, and found without reading the log."""
+        """How far these rounds' batch has read, as transactions: they are kept for ever, and found
+        without reading the log."""
         found: dict[str, dict[str, tuple[int, int]]] = {}
         for text in pc.unique(inputs).to_pylist():
             for topic, partitions in msgspec.json.decode(text, type=_Inputs).offsets.items():
@@ -194,7 +207,8 @@ class RoundLog:
 
     @property
     def _forgotten(self) -> str:
-        """Name of the transaction that holds the greatest round number of a forgotten cluster, whose rows don't stay as long."""
+        """Name of the transaction that holds the greatest round number of a forgotten cluster,
+        whose rows don't stay as long."""
         return f"{self._pipeline}:forgotten"
 
     def next_offsets(self, topics: Iterable[str]) -> dict[tuple[str, int], int]:
@@ -202,7 +216,10 @@ class RoundLog:
         return next_offsets(self._table, self._pipeline, topics)
 
     def since(self, log_seq: int) -> Iterator[Logged]:
-        """All batches from `log_seq` on, in order: what a publisher or projection has missed. Holds READ_ROWS rows or one batch."""
+        """All batches from `log_seq` on, in order: what a publisher or projection has missed.
+
+        Holds READ_ROWS rows or one batch.
+        """
         rows = by_numbers(self._table)
         return read_batches(
             rows,
@@ -217,7 +234,8 @@ class _Inputs(msgspec.Struct):
 
 
 def _mark(pipeline: str, topic: str, partition: int | None = None) -> str:
-    """Names of the transactions that hold how many partitions of a topic have been read, and the next offset of one."""
+    """Names of the transactions that hold how many partitions of a topic have been read, and the
+    next offset of one."""
     return f"{pipeline}:{topic}" if partition is None else f"{pipeline}:{topic}/{partition}"
 
 
@@ -247,7 +265,8 @@ def pipeline_of(log: Table) -> str | None:
 
 
 def read_batches(rows: Dataset, log_seqs: pa.ChunkedArray) -> Iterator[Logged]:
-    """The batches of these numbers (one for each row), in order; READ_ROWS rows are held at a time, or those of one batch."""
+    """The batches of these numbers (one for each row), in order; READ_ROWS rows are held at a time,
+    or those of one batch."""
     numbers, counts = np.unique(log_seqs.to_numpy(), return_counts=True)
     for some in np.split(numbers, np.flatnonzero(np.diff(np.cumsum(counts) // READ_ROWS)) + 1):
         if not len(some):

@@ -1,4 +1,7 @@
-"""The tables that follow from the log. Each commit carries the batch's number in the log, so that nothing is projected twice."""
+"""The tables that follow from the log.
+
+Each commit carries the batch's number in the log, so that nothing is projected twice.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,8 @@ logger = logging.getLogger(__name__)
 Rows = list[dict[str, Any]]
 
 MARK_EVERY = 100
-"""All tables are marked as being up to date after so many batches: what a start must read of the log for one without rows is bounded."""
+"""All tables are marked as being up to date after so many batches: what a start must read of the
+log for one without rows is bounded."""
 
 
 def _decisions(logged: Logged) -> Rows:
@@ -110,7 +114,8 @@ class LatestRowTable:
     end: str
 
     def last(self, logged: Logged) -> dict[tuple[str, str], dict[str, Any]]:
-        """Cluster and bundle → the last row that a batch has of it; those that are none are among them."""
+        """Cluster and bundle → the last row that a batch has of it; those that are none are among
+        them."""
         rows = _entries(logged, self.spec.name)
         return {(row["cluster"], row["bundle"]): row for row in rows}
 
@@ -185,9 +190,11 @@ class Projections:
     def put_parts(
         self, app: str, batch_id: int, files: Mapping[str, Mapping[str, Mapping[str, Any]]]
     ) -> None:
-        """Put these files (part → table → file) in the place of those parts of `bundle_averages`, and add them to the tables of history.
+        """Put these files (part → table → file) in the place of those parts of `bundle_averages`,
+        and add them to the tables of history.
 
-        They follow from the batch, not from the log: a cluster may be sliced anew in a batch without a round.
+        They follow from the batch, not from the log: a cluster may be sliced anew in a batch
+        without a round.
         """
 
         def of(spec: TableSpec) -> Rows:
@@ -201,9 +208,9 @@ class Projections:
                 self._commit(spec, written, (app, batch_id))
 
     def forget_averages(self) -> None:
-        """Empty `bundle_averages`, for a new state: clusters may be cut into other parts than the old ones, which nobody would replace, and
-        a bundle would be there twice. Each cluster's rows come back with its next reports.
-        """
+        """Empty `bundle_averages`, for a new state: clusters may be cut into other parts than the
+        old ones, which nobody would replace, and a bundle would be there twice. Each cluster's rows
+        come back with its next reports."""
         table = self._tables[BUNDLE_AVERAGES.name]
         table.refresh()
         if table.file_uris():
@@ -212,7 +219,10 @@ class Projections:
 
     @property
     def newest(self) -> int | None:
-        """Number in the log of the newest batch that any table has; None before the first. What is projected was published before."""
+        """Number in the log of the newest batch that any table has; None before the first.
+
+        What is projected was published before.
+        """
         return max(
             (
                 version
@@ -223,9 +233,12 @@ class Projections:
         )
 
     def catch_up(self, since: Callable[[int], Iterable[Logged]]) -> int:
-        """Project what an earlier run has logged and not projected any more. Returns how many batches that were.
+        """Project what an earlier run has logged and not projected any more.
 
-        Each table goes on from the batch that it has itself: one that was rebuilt or lost may lag behind the others, or be ahead.
+        Returns how many batches that were.
+
+        Each table goes on from the batch that it has itself: one that was rebuilt or lost may lag
+        behind the others, or be ahead.
         """
         self._catching_up = True
         versions = {spec.name: committed(table, self._app) for spec, table in self._following()}
@@ -266,7 +279,10 @@ class Projections:
         mark: Mark,
         replaced: list[str] | None = None,
     ) -> None:
-        """Make files that are there already part of their table. `replaced`: the partitions whose earlier files they replace."""
+        """Make files that are there already part of their table.
+
+        `replaced`: the partitions whose earlier files they replace.
+        """
         table = self._tables[spec.name]
         actions = [
             AddAction(
@@ -277,8 +293,8 @@ class Projections:
                 else {},
                 modification_time=0,
                 data_change=True,
-                # Bounds of all columns that have statistics, or of none: delta-rs's dataset takes a column without any for one that
-                # no filter matches.
+                # Bounds of all columns that have statistics, or of none: delta-rs's dataset takes a
+                # column without any for one that no filter matches.
                 stats=json.dumps({"numRecords": file["rows"]} | _bounds(file)),
             )
             for file in self._found(table, spec, files)
@@ -290,7 +306,8 @@ class Projections:
     ) -> Iterable[Mapping[str, Any]]:
         """Those files that are there: a table that names a missing one can't be read any more.
 
-        They are, unless a table was lost, or power; those of the batch under way have just been written.
+        They are, unless a table was lost, or power; those of the batch under way have just been
+        written.
         """
         for file in files:
             if not self._catching_up or table.store.look(file["path"]) is not None:
@@ -301,7 +318,8 @@ class Projections:
                 )
 
     def _run_upkeep(self, log_seq: int) -> None:
-        """What keeps the cost of batches and starts from growing with their number; the tables take turns."""
+        """What keeps the cost of batches and starts from growing with their number; the tables take
+        turns."""
         self._batches += 1
         for number, (spec, table) in enumerate(self._following()):
             turn = self._batches + 11 * number
@@ -325,7 +343,8 @@ class Projections:
         commit_once(table, (self._app, log_seq), lambda marks: add_files(table, spec, (), marks))
 
     def _project_present(self, present: LatestRowTable, logged: Logged) -> None:
-        """Put the last row of each bundle in the place of its earlier one; a bundle of which it is the end has none."""
+        """Put the last row of each bundle in the place of its earlier one; a bundle of which it is
+        the end has none."""
         last, spec, keyed = present.last(logged), present.spec, self._keyed[present.spec.name]
         if not last:
             return

@@ -1,7 +1,8 @@
-"""Writes the tables anew that follow from the log, each by one commit: a reader sees the old table or the new one.
+"""Writes the tables anew that follow from the log, each by one commit: a reader sees the old table
+or the new one.
 
-What the log can't tell any more is taken over from the table as it was: rows of batches that upkeep has deleted from the log, and
-figures whose files have been put together with others.
+What the log can't tell any more is taken over from the table as it was: rows of batches that upkeep
+has deleted from the log, and figures whose files have been put together with others.
 """
 
 from __future__ import annotations
@@ -127,7 +128,8 @@ def rebuild(
 ) -> Iterator[Rebuilt]:
     """Write these tables anew, one after another. `root`: the folder of all tables.
 
-    Raises RebuildRefused when a job or upkeep writes to the table meanwhile, LogError when there is no log.
+    Raises RebuildRefused when a job or upkeep writes to the table meanwhile, LogError when there is
+    no log.
     """
     log = _open(root)
     for spec in (spec for spec in TABLES if spec.name in names):
@@ -135,7 +137,8 @@ def rebuild(
 
 
 def _open(root: Store) -> _Log:
-    """The log as far as it has been projected: what comes after that the job's next start projects, once it is published."""
+    """The log as far as it has been projected: what comes after that the job's next start projects,
+    once it is published."""
     table = open_table(root, ROUNDS) if existing_table(root, ROUNDS) is not None else None
     if table is None or (pipeline := pipeline_of(table)) is None:
         raise LogError(
@@ -165,7 +168,8 @@ def _rebuild(root: Store, spec: TableSpec, log: _Log, report: Report) -> Rebuilt
     table = open_table(root, spec) if existing is None else existing
     if table.metadata().partition_columns:  # no table that follows from the log has any
         raise RebuildRefused(
-            f"the table {spec.name} at {table.store} has partitions: move its folder away, then rebuild once more"
+            f"the table {spec.name} at {table.store} has partitions: move its folder away, then "
+            "rebuild once more"
         )
     old, done = (
         _Old(spec, existing),
@@ -192,7 +196,8 @@ def _rebuild(root: Store, spec: TableSpec, log: _Log, report: Report) -> Rebuilt
         )  # the columns, too
     except CommitFailedError as error:
         raise RebuildRefused(
-            f"a job, or upkeep, writes to {spec.name}: stop it, then rebuild once more. No row was changed ({error})"
+            f"a job, or upkeep, writes to {spec.name}: stop it, then rebuild once more. No row was "
+            f"changed ({error})"
         ) from error
     done.seconds = time.perf_counter() - begin
     return done
@@ -215,7 +220,8 @@ def _write(
         yield write_rows(table, pa.Table.from_batches(waiting, spec.schema), REBUILT)
 
 
-# The sources of a table's rows: for each step (first what is taken over, then batch after batch) some record batches.
+# The sources of a table's rows: for each step (first what is taken over, then batch after batch)
+# some record batches.
 
 Steps = Iterator[Iterable[pa.RecordBatch]]
 
@@ -235,7 +241,10 @@ def _rows(spec: TableSpec, old: _Old, log: _Log, _: Store, done: Rebuilt) -> Ste
 
 
 def _figures(spec: TableSpec, old: _Old, log: _Log, at: Store, done: Rebuilt) -> Steps:
-    """The rows of a table whose files the log names. If a file is gone, its batch's rows are taken from the table."""
+    """The rows of a table whose files the log names.
+
+    If a file is gone, its batch's rows are taken from the table.
+    """
     yield _taken(old.rows(pc.field("log_seq") < log.first), done)
     gone: dict[int, int] = {}
     for logged in log.batches():

@@ -1,7 +1,8 @@
-"""Replay: decides rounds once more from the inputs in the log, and compares the result with the decisions in the log.
+"""Replay: decides rounds once more from the inputs in the log, and compares the result with the
+decisions in the log.
 
-A round's input is all in the log (settings, acknowledgements, the memory of the round before) but for its view, whose blocks stay
-beside the checkpoint for `stream.keep_views` batches.
+A round's input is all in the log (settings, acknowledgements, the memory of the round before) but
+for its view, whose blocks stay beside the checkpoint for `stream.keep_views` batches.
 """
 
 from __future__ import annotations
@@ -37,12 +38,16 @@ Result = Literal["equal", "different", "view gone", "failed then"]
 Remembered = tuple[str, str]
 """The memory of a cluster and that of its shadows, canonical JSON."""
 Before = tuple[dict[str, Any], Remembered, Store | None]
-"""A row of the log, what was remembered before its round, and the checkpoint beside which its view may still be; None: another one."""
+"""A row of the log, what was remembered before its round, and the checkpoint beside which its view
+may still be; None: another one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What became of one logged round. `differences`: column → what the log says and what came out now, where they differ."""
+    """What became of one logged round.
+
+    `differences`: column → what the log says and what came out now, where they differ.
+    """
 
     cluster: str
     seq: int
@@ -56,7 +61,10 @@ class Replayed:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What a logged round began with. `config`: the job's own settings, without commands; `inputs`: as logged."""
+    """What a logged round began with.
+
+    `config`: the job's own settings, without commands; `inputs`: as logged.
+    """
 
     view: ClusterView
     memory: Memory
@@ -130,7 +138,8 @@ def _rows(log: Dataset, rows: list[dict[str, Any]], checkpoint: Store) -> Iterat
 
 
 def _memory_before(log: Dataset, row: dict[str, Any]) -> Remembered:
-    """The memory in the cluster's row before this one; "" where there is none, or where that row says that the cluster was forgotten."""
+    """The memory in the cluster's row before this one; "" where there is none, or where that row
+    says that the cluster was forgotten."""
     before = (pc.field("cluster") == row["cluster"]) & (pc.field("log_seq") < row["log_seq"])
     found = log.to_table(["log_seq", "memory", "shadow_memory"], before).sort_by("log_seq")
     if not len(found):

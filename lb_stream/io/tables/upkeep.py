@@ -1,7 +1,9 @@
-"""Upkeep of the tables: delete what is old, put small files together, remove files that no table names any more.
+"""Upkeep of the tables: delete what is old, put small files together, remove files that no table
+names any more.
 
-Safe beside a running job: what it appends or replaces looks at the table again and is repeated when a commit of ours got in between
-(io.tables.delta.commit_once); one of ours that meets with one of its is left for the next time.
+Safe beside a running job: what it appends or replaces looks at the table again and is repeated when
+a commit of ours got in between (io.tables.delta.commit_once); one of ours that meets with one of
+its is left for the next time.
 """
 
 from __future__ import annotations
@@ -30,17 +32,23 @@ from lb_stream.store import Store
 
 HOUR_MS = 3_600_000
 WRITTEN_MS = HOUR_MS
-"""A file that no table has named yet stays for so long: an executor may just have written it, and its batch isn't done."""
+"""A file that no table has named yet stays for so long: an executor may just have written it, and
+its batch isn't done."""
 SLICE_MS = 24 * HOUR_MS
-"""Rows are deleted a day at a time: a commit that takes longer than the table's history is kept can't be made beside a running job."""
+"""Rows are deleted a day at a time: a commit that takes longer than the table's history is kept
+can't be made beside a running job."""
 ATTEMPTS = 5
 _WRITTEN_WHOLE = frozenset({OWNERSHIP.name, MERGE_ADVICE.name, BUNDLE_AVERAGES.name})
-"""Tables whose rows the job replaces: it keeps their files few by itself, and our compaction would make it repeat its commits."""
+"""Tables whose rows the job replaces: it keeps their files few by itself, and our compaction would
+make it repeat its commits."""
 
 
 @dataclass(slots=True)
 class MaintenanceResult:
-    """What upkeep has done to one table (in a dry run: would do). Files and bytes are those of the table's newest version."""
+    """What upkeep has done to one table (in a dry run: would do).
+
+    Files and bytes are those of the table's newest version.
+    """
 
     table: str
     rows_deleted: int = 0
@@ -69,7 +77,10 @@ class Protected:
 def maintain(
     root: Store, settings: UpkeepSettings, now_ms: int, dry_run: bool = False
 ) -> Iterator[MaintenanceResult]:
-    """Keep each table that is there. `root`: the folder of all tables; `now_ms`: ages count from here."""
+    """Keep each table that is there.
+
+    `root`: the folder of all tables; `now_ms`: ages count from here.
+    """
     protected = protect(root)
     for spec in TABLES:
         if (table := existing_table(root, spec)) is not None:
@@ -77,7 +88,10 @@ def maintain(
 
 
 def protect(root: Store) -> Protected:
-    """What of the log the job still needs. Reads two small columns of it, and each cluster's last row."""
+    """What of the log the job still needs.
+
+    Reads two small columns of it, and each cluster's last row.
+    """
     log = existing_table(root, ROUNDS)
     if log is None or (pipeline := pipeline_of(log)) is None:
         return Protected()
@@ -95,7 +109,10 @@ def protect(root: Store) -> Protected:
 
 
 def _last_rounds(log: Table) -> set[int]:
-    """Numbers of the clusters' last rounds. One that says that its cluster has been forgotten stays for as long as an earlier one does."""
+    """Numbers of the clusters' last rounds.
+
+    One that says that its cluster has been forgotten stays for as long as an earlier one does.
+    """
     rows = by_numbers(log).to_table(columns=["cluster", "log_seq"])
     seqs: dict[str, list[int]] = {}
     for cluster, seq in zip(rows["cluster"].to_pylist(), rows["log_seq"].to_pylist(), strict=True):
@@ -117,7 +134,8 @@ def _last_rounds(log: Table) -> set[int]:
 
 
 def _unprojected(log: Table, versions: Mapping[str, int], oldest: int) -> frozenset[str]:
-    """Tables whose files the log names and the table does not have yet: the job was ended in between."""
+    """Tables whose files the log names and the table does not have yet: the job was ended in
+    between."""
     rows = by_numbers(log).to_table(
         columns=["log_seq", "files"], filter=pc.field("log_seq") > oldest
     )
@@ -199,7 +217,10 @@ def _delete(
         wanted &= (pc.field("log_seq") < protected.from_log_seq) & ~pc.field("log_seq").isin(
             protected.rounds
         )
-        condition = f" AND log_seq < {protected.from_log_seq} AND log_seq NOT IN ({', '.join(map(str, protected.rounds)) or '-1'})"
+        condition = (
+            f" AND log_seq < {protected.from_log_seq} AND log_seq NOT IN "
+            f"({', '.join(map(str, protected.rounds)) or '-1'})"
+        )
     old = by_numbers(table).to_table(columns=[column], filter=wanted)[column]
     if dry_run or not len(old):
         done.rows_deleted = len(old)
@@ -244,10 +265,11 @@ def _vacuum(
     done: MaintenanceResult,
     dry_run: bool,
 ) -> None:
-    """Remove files that the table doesn't name, once it has been so for long enough; what was never named, once it is old enough.
+    """Remove files that the table doesn't name, once it has been so for long enough; what was never
+    named, once it is old enough.
 
-    Figures' files that the log names and a stopped job has not projected may be of any age: then only what the table itself has
-    replaced is removed.
+    Figures' files that the log names and a stopped job has not projected may be of any age: then
+    only what the table itself has replaced is removed.
     """
     whole = spec.name not in protected.unprojected
     unused = table.vacuum(0, dry_run=True, enforce_retention_duration=False, full=whole)

@@ -1,4 +1,7 @@
-"""Metrics of single brokers, from the figures that rounds write beside the log. They have a path of their own: they are many."""
+"""Metrics of single brokers, from the figures that rounds write beside the log.
+
+They have a path of their own: they are many.
+"""
 
 from __future__ import annotations
 

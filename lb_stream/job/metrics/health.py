@@ -1,4 +1,7 @@
-"""`/health` and `/ready` of the job, for supervisors and for load balancers of requests. The verdict is `query.health`'s."""
+"""`/health` and `/ready` of the job, for supervisors and for load balancers of requests.
+
+The verdict is `query.health`'s.
+"""
 
 from __future__ import annotations
 
@@ -98,9 +101,17 @@ class Health:
     def _facts(self) -> Facts:
         stream = self._settings
         job = JobFacts(
-            stream.pipeline_id, self._epoch, this_host(), os.getpid(), self._started_ms, True, "it answers",
-            self._batch_ms, self.lag_records, stream.tick_interval_ms > 0,
-        )  # fmt: skip
+            stream.pipeline_id,
+            self._epoch,
+            this_host(),
+            os.getpid(),
+            self._started_ms,
+            True,
+            "it answers",
+            self._batch_ms,
+            self.lag_records,
+            stream.tick_interval_ms > 0,
+        )
         clusters = tuple(
             self._cluster(name, text) for name, text in sorted(dict(self._memories()).items())
         )

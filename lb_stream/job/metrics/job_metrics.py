@@ -1,7 +1,9 @@
-"""What the job tells Prometheus: the metrics, and how they follow from a batch's rows of the log and from Spark's progress.
+"""What the job tells Prometheus: the metrics, and how they follow from a batch's rows of the log
+and from Spark's progress.
 
-Metrics that Pulsar has too keep its names (`pulsar_lb_…`) and labels, with `cluster` in the place of its `broker`: here one balancer
-serves many clusters. The others begin with `lb_stream_`. Counters count from the start of this process; the tables have the whole story.
+Metrics that Pulsar has too keep its names (`pulsar_lb_…`) and labels, with `cluster` in the place
+of its `broker`: here one balancer serves many clusters. The others begin with `lb_stream_`.
+Counters count from the start of this process; the tables have the whole story.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ from lb_stream.stream.ports import Logged, forgotten_in
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 LATENCIES_MS = (1, 10, 100, 200, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 300_000)
-"""Pulsar's five, and longer ones: here a move ends with the report that shows it, not with a broker's answer."""
+"""Pulsar's five, and longer ones: here a move ends with the report that shows it, not with a
+broker's answer."""
 
 UNLOAD_RESULTS = (
     *(("Success", reason) for reason in ("Overloaded", "Underloaded", "Admin")),
@@ -103,13 +106,15 @@ class _Remembered(msgspec.Struct):
 
 _read_memory = msgspec.json.Decoder(_Remembered).decode
 
-disable_created_metrics()  # type: ignore[no-untyped-call] # a second series for each counter, of which nobody asks
+# a second series for each counter, of which nobody asks
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class Metrics:
     """All metrics of the stream and its clusters; those of single brokers are in `broker_metrics`.
 
-    Those that cost something are read when they are asked for: `memories` gives what clusters remember, `figures` their loads.
+    Those that cost something are read when they are asked for: `memories` gives what clusters
+    remember, `figures` their loads.
     """
 
     def __init__(
@@ -220,7 +225,10 @@ class Metrics:
         self.shadow_decisions = counter(
             "shadow_decisions", "decisions that a shadow would have made", "shadow", "kind"
         )
-        of_policies = "greatest usage of a broker: as reported (policy real), or as a shadow predicts it with its own moves"
+        of_policies = (
+            "greatest usage of a broker: as reported (policy real), or as a shadow "
+            "predicts it with its own moves"
+        )
         self.shadow_usage = Gauge(
             "lb_stream_shadow_max_usage_ratio",
             of_policies,
@@ -273,7 +281,9 @@ class Metrics:
         rows = logged.rounds.select(["cluster", "now_ms", "error"]).to_pylist()
         for at, row in enumerate(
             rows
-        ):  # columns are parsed when they are needed: a round with an unreadable one is counted all the same
+            # columns are parsed when they are needed: a round with an unreadable one is counted all
+            # the same
+        ):
             cluster = row["cluster"]
             self._begin(cluster)
             self.rounds.labels(cluster).inc()
@@ -304,7 +314,8 @@ class Metrics:
             self.rejected.labels(cluster).inc(count)
 
     def progressed(self, progress: Mapping[str, Any]) -> None:
-        """Take in Spark's progress of a batch, or of a moment without one (then only what it says of the input)."""
+        """Take in Spark's progress of a batch, or of a moment without one (then only what it says
+        of the input)."""
         for topic, records in lag(progress).items():
             self.lag.labels(topic).set(records)
         self.input_rate.set(number(progress, "inputRowsPerSecond"))
@@ -413,7 +424,8 @@ class Metrics:
 
 
 class _Clusters(Collector):
-    """What there is and what is remembered, read when somebody asks: a large cluster's memory is too much JSON for every batch."""
+    """What there is and what is remembered, read when somebody asks: a large cluster's memory is
+    too much JSON for every batch."""
 
     def __init__(self, memories: Memories, figures: RoundFigures) -> None:
         self._memories, self._figures = memories, figures

@@ -1,9 +1,12 @@
-"""Watches the stream: times each batch, counts what came of it, serves that as metrics and keeps it in the table `batches`.
+"""Watches the stream: times each batch, counts what came of it, serves that as metrics and keeps it
+in the table `batches`.
 
-All but taking the time happens in a thread of its own, after the batch; whatever fails there is a warning, and the stream goes on.
+All but taking the time happens in a thread of its own, after the batch; whatever fails there is a
+warning, and the stream goes on.
 
-Spark's own figures of a batch are asked for once it is over (`lastProgress`, 0.4 ms). A StreamingQueryListener in Python would be
-told each of their fields in a call of its own: 64 to 460 ms for one batch with RocksDB's forty counters (PySpark 4.2, 2 cores).
+Spark's own figures of a batch are asked for once it is over (`lastProgress`, 0.4 ms). A
+StreamingQueryListener in Python would be told each of their fields in a call of its own: 64 to 460
+ms for one batch with RocksDB's forty counters (PySpark 4.2, 2 cores).
 """
 
 from __future__ import annotations
@@ -38,7 +41,8 @@ from lb_stream.stream.ports import Logged
 logger = logging.getLogger(__name__)
 
 WRITE_EVERY_S = 10.0
-"""Rows of `batches` are written together: a commit for each batch would be most of a small batch's work for the disk."""
+"""Rows of `batches` are written together: a commit for each batch would be most of a small batch's
+work for the disk."""
 MOST_WAITING = 1_000
 """Rows that are kept while the table can't be written; older ones are dropped."""
 POLL_S = 1.0
@@ -73,7 +77,8 @@ class _Batch:
 class Monitor:
     """An Observer. First `start`, at last `stop`; in between the stream calls the other three.
 
-    `app` names pipeline and checkpoint, known only once Spark has made the checkpoint; `memories` gives the log's own, by cluster.
+    `app` names pipeline and checkpoint, known only once Spark has made the checkpoint; `memories`
+    gives the log's own, by cluster.
     """
 
     def __init__(
@@ -133,7 +138,10 @@ class Monitor:
         self._thread.start()
 
     def stop(self) -> None:
-        """Take in what is left, write it, serve no more. Waits for the table for some seconds at most."""
+        """Take in what is left, write it, serve no more.
+
+        Waits for the table for some seconds at most.
+        """
         self._stopping.set()
         self._wake.set()
         if self._thread.is_alive():
@@ -158,7 +166,8 @@ class Monitor:
             )
         except (OSError, OverflowError) as error:
             logger.warning(
-                "no metrics are served, as %s can't be had (%s): set stream.metrics_address to a free host:port, to 127.0.0.1:0 for any "
+                "no metrics are served, as %s can't be had (%s): set stream.metrics_address to a "
+                "free host:port, to 127.0.0.1:0 for any "
                 'free port, or to "" for none. The stream goes on.',
                 address,
                 error,
@@ -203,7 +212,8 @@ class Monitor:
             self.metrics.count_rejected(self._figures.take(logged))
 
     def _take_progress(self) -> None:
-        """Take in what Spark has to say that is new; all of it, should batches have come faster than this thread."""
+        """Take in what Spark has to say that is new; all of it, should batches have come faster
+        than this thread."""
         last = None if self._query is None else self._query.lastProgress
         if last is None or last == self._progressed:
             return
@@ -254,7 +264,8 @@ class Monitor:
 
     @contextmanager
     def _guarded(self, what: str) -> Iterator[None]:
-        """Run something; whatever goes wrong is logged once, counted each time, and harms nothing else."""
+        """Run something; whatever goes wrong is logged once, counted each time, and harms nothing
+        else."""
         try:
             yield
         except Exception as error:

@@ -1,7 +1,8 @@
-"""What rounds have written beside the log, as far as metrics need it: each cluster's newest broker loads, and whose records were rejected.
+"""What rounds have written beside the log, as far as metrics need it: each cluster's newest broker
+loads, and whose records were rejected.
 
-Read from the files that a batch's rows of the log name: small ones (a row for each broker, for each rejected record), and no table has to
-be asked.
+Read from the files that a batch's rows of the log name: small ones (a row for each broker, for each
+rejected record), and no table has to be asked.
 """
 
 from __future__ import annotations
@@ -47,7 +48,10 @@ class RoundFigures:
         self.loads: dict[str, pa.Table] = {}
 
     def take(self, logged: Logged) -> list[str]:
-        """Take a batch's figures in. Returns the cluster of each record that the batch has rejected."""
+        """Take a batch's figures in.
+
+        Returns the cluster of each record that the batch has rejected.
+        """
         rejected: list[str] = []
         for cluster in forgotten_in(logged):
             self.loads.pop(cluster, None)

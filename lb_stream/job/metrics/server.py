@@ -18,7 +18,10 @@ def serve_metrics(
     registries: Mapping[str, CollectorRegistry],
     others: Mapping[str, Callable[[], HttpAnswer]] = MappingProxyType({}),
 ) -> HttpServer:
-    """Serve each path's metrics, and other answers, until stopped. `address`: host:port. Raises OSError when it can't be had."""
+    """Serve each path's metrics, and other answers, until stopped.
+
+    `address`: host:port. Raises OSError when it can't be had.
+    """
 
     def respond(path: str) -> HttpAnswer:
         path = path.partition("?")[0].rstrip("/")

@@ -12,7 +12,8 @@ SPARK_PHASES = {
     "wal": ("walCommit",),
     "commit": ("commitOffsets",),
 }
-"""Our word for a part of Spark's own work in a batch → Spark's words (milliseconds in `durationMs`)."""
+"""Our word for a part of Spark's own work in a batch → Spark's words (milliseconds in
+`durationMs`)."""
 
 
 def lag(progress: Mapping[str, Any]) -> dict[str, int]:
@@ -42,7 +43,8 @@ def spark_phases(progress: Mapping[str, Any]) -> dict[str, int]:
 
 
 def state_of(progress: Mapping[str, Any]) -> dict[str, int]:
-    """The state's figures, under the names that they have in `batches`; times are sums over tasks, and part of `decide`."""
+    """The state's figures, under the names that they have in `batches`; times are sums over tasks,
+    and part of `decide`."""
     return {
         ours: sum(operator[theirs] for operator in progress["stateOperators"])
         for ours, theirs in {
@@ -55,12 +57,14 @@ def state_of(progress: Mapping[str, Any]) -> dict[str, int]:
 
 
 def number(progress: Mapping[str, Any], name: str) -> float:
-    """A rate is missing from a batch that took no time, and infinite in one that took none of the clock's ticks."""
+    """A rate is missing from a batch that took no time, and infinite in one that took none of the
+    clock's ticks."""
     value = progress.get(name)
     return float(value) if isinstance(value, int | float) and value < float("inf") else 0.0
 
 
 def _offsets(text: Any) -> dict[str, dict[str, int]]:
-    """Spark's offsets of a Kafka source; none before the first batch, or when a run of what is there has an end but no latest."""
+    """Spark's offsets of a Kafka source; none before the first batch, or when a run of what is
+    there has an end but no latest."""
     found = json.loads(text) if isinstance(text, str) and text else text
     return found if isinstance(found, dict) else {}

@@ -1,4 +1,5 @@
-"""What a job that stands by serves in the place of the leader's metrics: that it stands by, who leads, whether it hears them."""
+"""What a job that stands by serves in the place of the leader's metrics: that it stands by, who
+leads, whether it hears them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`lbctl demo`: from nothing to a balanced cluster, with a real Kafka broker, the real job and simulated brokers."""
+"""`lbctl demo`: from nothing to a balanced cluster, with a real Kafka broker, the real job and
+simulated brokers."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ def command(
         typer.Option(
             "--workload",
             metavar="NAME",
-            help="hot_spot: one broker carries three times its load; skewed: few bundles carry much; steady.",
+            help="hot_spot: one broker carries three times its load; skewed: few bundles carry "
+            "much; steady.",
         ),
     ] = "hot_spot",
     seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same cluster.")] = 1,
@@ -65,9 +67,11 @@ def command(
         ),
     ] = False,
 ) -> None:
-    """Show the whole thing: a real Kafka broker, the real job, simulated brokers of which one runs hot, until they are balanced.
+    """Show the whole thing: a real Kafka broker, the real job, simulated brokers of which one runs
+    hot, until they are balanced.
 
-    Takes about a minute. Ctrl-C ends it at any time and leaves nothing running. Everything it writes is in .lb/demo.
+    Takes about a minute. Ctrl-C ends it at any time and leaves nothing running. Everything it
+    writes is in .lb/demo.
     """
     raise typer.Exit(
         demo(
@@ -97,9 +101,12 @@ def demo(
     json_only: bool = False,
     settings: Sequence[str] = (),
 ) -> int:
-    """Run the demo. Returns the exit code: 0 balanced and everything confirmed or ended, 1 not, 130 interrupted.
+    """Run the demo.
 
-    `settings` are KEY=VALUE for the job. Raises SettingError and CommandError for what can't be, before anything is started.
+    Returns the exit code: 0 balanced and everything confirmed or ended, 1 not, 130 interrupted.
+
+    `settings` are KEY=VALUE for the job. Raises SettingError and CommandError for what can't be,
+    before anything is started.
     """
     started = time.monotonic()
     from lb_stream.io.local.signals import StopRequest
@@ -140,6 +147,7 @@ def _only_one(folder: Path) -> Iterator[None]:
             stack.enter_context(locked(folder / "lock", wait=False))
         except BlockingIOError:
             raise CommandError(
-                f"another demo runs in {folder.resolve()}: wait for it, or run this one in another folder"
+                f"another demo runs in {folder.resolve()}: wait for it, or run this one in another "
+                "folder"
             ) from None
         yield

@@ -1,4 +1,5 @@
-"""One run of the demo: start Kafka, the job and the brokers, watch them until they are balanced, stop them, tell."""
+"""One run of the demo: start Kafka, the job and the brokers, watch them until they are balanced,
+stop them, tell."""
 
 from __future__ import annotations
 
@@ -92,7 +93,10 @@ class Interrupted(Exception):
 
 
 class DemoRun:
-    """One run, from start to summary. Whatever was started is on the stack, and is ended in reverse order."""
+    """One run, from start to summary.
+
+    Whatever was started is on the stack, and is ended in reverse order.
+    """
 
     def __init__(self, plan: Plan, stop: StopRequest, started: float) -> None:
         """`started` is the time.monotonic() of the demo's beginning. Raises SettingError."""
@@ -114,7 +118,8 @@ class DemoRun:
         _clear()
         self.watch.skip_past()
         self.console.print(
-            f"[bold]lb_stream demo[/]: {self.plan.brokers} brokers, {self.plan.bundles} bundles, {self.plan.workload}, {self.plan.shedder}"
+            f"[bold]lb_stream demo[/]: {self.plan.brokers} brokers, {self.plan.bundles} bundles, "
+            f"{self.plan.workload}, {self.plan.shedder}"
         )
         how, code = "interrupted", 1
         with ExitStack() as outer:
@@ -188,7 +193,10 @@ class DemoRun:
     # --- balancing ---
 
     def _balance(self, view: View, agent: Agent, job: Job) -> str:
-        """Wait until the cluster is balanced and calm. Returns why it did not come to that, or nothing."""
+        """Wait until the cluster is balanced and calm.
+
+        Returns why it did not come to that, or nothing.
+        """
         watch, plan = self.watch, self.plan
         while True:
             self._pause(view, self._phase(job))
@@ -197,7 +205,10 @@ class DemoRun:
                 if self._balanced():
                     return ""
                 if watch.calm(self.at_rest_s):
-                    return f"the balancer has come to rest, but the brokers are not even ({plan.shedder} sees no reason to go on)"
+                    return (
+                        "the balancer has come to rest, but the brokers are not even "
+                        f"({plan.shedder} sees no reason to go on)"
+                    )
             if watch.rounds >= plan.most_rounds or watch.elapsed_s() >= plan.most_seconds:
                 limit = (
                     f"{plan.most_rounds} rounds"
@@ -250,15 +261,18 @@ class DemoRun:
             self._start_again(job)  # it had looked for the topics before they were there
         elif code is not None:
             raise CommandError(
-                f"the job has ended (exit code {code}). The end of its output, {FOLDER / 'job.log'}:\n\n{job.log_tail()}\n"
+                f"the job has ended (exit code {code}). The end of its output, "
+                f"{FOLDER / 'job.log'}:\n\n{job.log_tail()}\n"
             )
         if self.watch.failed_in_a_row >= HOPELESS_ROUNDS:
             raise CommandError(
-                f"the balancer's rounds fail (all of them: table rounds, column error):\n\n{self.watch.error}"
+                "the balancer's rounds fail (all of them: table rounds, column "
+                f"error):\n\n{self.watch.error}"
             )
         if self.kafka.pid is None:
             raise CommandError(
-                f"Kafka has ended. The end of its log, {self.kafka.log_file}:\n\n{self.kafka.log_tail()}\n"
+                "Kafka has ended. The end of its log, "
+                f"{self.kafka.log_file}:\n\n{self.kafka.log_tail()}\n"
             )
         if not agent.running:
             raise CommandError(f"the simulated brokers have stopped: {agent.failure}")
@@ -282,7 +296,10 @@ class DemoRun:
     # --- telling ---
 
     def _tell(self, verdict: str, after: list[BrokerFigures]) -> int:
-        """The comparison, what to do next, and the figures as the last line. Returns the exit code."""
+        """The comparison, what to do next, and the figures as the last line.
+
+        Returns the exit code.
+        """
         watch, console = self.watch, self.console
         first_decision_s = next((made.at_s for made in watch.decisions()), None)
         console.print()
@@ -291,7 +308,8 @@ class DemoRun:
         seconds = watch.elapsed_s()
         decisions, confirmed = len(watch.made), watch.confirmed()
         console.print(
-            f"{decisions} decisions in {watch.rounds} rounds, {confirmed} confirmed, {seconds:.0f} s",
+            f"{decisions} decisions in {watch.rounds} rounds, {confirmed} confirmed, {seconds:.0f} "
+            "s",
             soft_wrap=True,
         )
         if watch.error:
@@ -353,7 +371,8 @@ class KafkaStart:
             self.failure = error
 
     def stop(self) -> None:
-        """Stop the broker, also one that is still on its way: its start then fails, at the latest when the broker is spawned."""
+        """Stop the broker, also one that is still on its way: its start then fails, at the latest
+        when the broker is spawned."""
         while self.thread.is_alive():
             self.kafka.stop(grace_s=1)
             self.thread.join(0.1)

@@ -1,4 +1,5 @@
-"""How the demo shows itself: a live table on a terminal, lines elsewhere, and the comparison at the end."""
+"""How the demo shows itself: a live table on a terminal, lines elsewhere, and the comparison at the
+end."""
 
 from __future__ import annotations
 
@@ -182,10 +183,14 @@ def comparison(before: Sequence[BrokerFigures], after: Sequence[BrokerFigures]) 
     for one in before:
         then = later.get(one.name, one)
         table.add_row(
-            short(one.name), str(one.bundles), str(then.bundles),
-            f"{one.throughput_bytes_per_s / 1e6:.1f}", f"{then.throughput_bytes_per_s / 1e6:.1f}",
-            f"{one.cpu_ratio:.0%}", f"{then.cpu_ratio:.0%}",
-        )  # fmt: skip
+            short(one.name),
+            str(one.bundles),
+            str(then.bundles),
+            f"{one.throughput_bytes_per_s / 1e6:.1f}",
+            f"{then.throughput_bytes_per_s / 1e6:.1f}",
+            f"{one.cpu_ratio:.0%}",
+            f"{then.cpu_ratio:.0%}",
+        )
     table.add_section()
     table.add_row(
         "max/mean",
@@ -214,7 +219,10 @@ def _decision_line(made: Made) -> Text:
     took = "" if made.took_ms is None else f"  {made.took_ms / 1000:.1f} s"
     ended = "" if made.outcome in (None, "confirmed") else f"  {made.outcome}"
     reason = _reason(made)
-    what = f"{decision.kind:<6} {decision.bundle.partition('/')[2]}  {'→ ' if decision.kind == 'assign' else ''}{way}"
+    what = (
+        f"{decision.kind:<6} {decision.bundle.partition('/')[2]}  "
+        f"{'→ ' if decision.kind == 'assign' else ''}{way}"
+    )
     at = f"{made.at_s:6.1f} s "
     line = Text.assemble((at, "dim"), (mark, style), " ", what, (ended, style), (took, "dim"))
     return line.append(f"  {reason}") if reason else line

@@ -1,4 +1,5 @@
-"""What the demo knows: reports as they are sent, decisions as they are made, outcomes and rounds as the tables tell them."""
+"""What the demo knows: reports as they are sent, decisions as they are made, outcomes and rounds as
+the tables tell them."""
 
 from __future__ import annotations
 
@@ -52,7 +53,8 @@ class BrokerFigures:
 
 
 class NewRows:
-    """Rows that a Delta table has gained since it was last asked, without reading the old ones again."""
+    """Rows that a Delta table has gained since it was last asked, without reading the old ones
+    again."""
 
     def __init__(self, table: Path, columns: list[str]) -> None:
         self._table, self._columns = table, columns
@@ -88,7 +90,10 @@ class NewRows:
 
 @dataclass(slots=True)
 class Watch:
-    """Everything that is shown and judged. The agent's thread writes reports and decisions; everything else is the demo's thread."""
+    """Everything that is shown and judged.
+
+    The agent's thread writes reports and decisions; everything else is the demo's thread.
+    """
 
     tables: Path
     cluster: str
@@ -188,7 +193,8 @@ class Watch:
         return sum(made.outcome == "confirmed" for made in self.decisions())
 
     def calm(self, for_s: float | None = None) -> bool:
-        """No decision is open, and none was made for a while: `for_s` seconds (as long as it takes by default) and some rounds."""
+        """No decision is open, and none was made for a while: `for_s` seconds (as long as it takes
+        by default) and some rounds."""
         if self.first_seq is None or self.first_round_s is None or self.unconfirmed():
             return False
         made = self.decisions()

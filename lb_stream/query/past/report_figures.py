@@ -1,4 +1,5 @@
-"""What `lbctl report` shows of one cluster, out of the tables; the figures only, nothing of how they look."""
+"""What `lbctl report` shows of one cluster, out of the tables; the figures only, nothing of how
+they look."""
 
 from __future__ import annotations
 
@@ -75,7 +76,10 @@ _REFUSALS = """
     SELECT rule, sum("count")::BIGINT AS times, count(DISTINCT broker) AS brokers, max(now_ms) AS last_ms
     FROM refusals WHERE cluster = $1 AND now_ms BETWEEN $2 AND $3 GROUP BY rule ORDER BY times DESC, rule
 """
-_BROKERS = "SELECT count(DISTINCT broker) AS n FROM broker_loads WHERE cluster = $1 AND now_ms BETWEEN $2 AND $3"
+_BROKERS = (
+    "SELECT count(DISTINCT broker) AS n FROM broker_loads WHERE cluster = $1 AND now_ms "
+    "BETWEEN $2 AND $3"
+)
 _ROUNDS = """
     SELECT count(*) AS logged, max(seq) - min(seq) + 1 AS rounds, count(*) FILTER (WHERE error IS NOT NULL) AS failed,
            min(now_ms) AS begin_ms, max(now_ms) AS end_ms
@@ -85,12 +89,13 @@ _ROUNDS = """
 
 @dataclass(frozen=True, slots=True)
 class Thrash:
-    """Useless work: moves whose bundle came back within `within` rounds, and moves on cycles of a bundle's way from broker to broker.
+    """Useless work: moves whose bundle came back within `within` rounds, and moves on cycles of a
+    bundle's way from broker to broker.
 
-    A bundle's way is the brokers that it was at, one after another, as confirmed; whatever leads it back to a broker where it was
-    before is a cycle, and its moves are redundant: without them the bundle would be where it is.
-    An operator's move (a drain, an unload, an undo) is no thrashing: a bundle's way ends before it
-    and another one begins after it.
+    A bundle's way is the brokers that it was at, one after another, as confirmed; whatever leads it
+    back to a broker where it was before is a cycle, and its moves are redundant: without them the
+    bundle would be where it is. An operator's move (a drain, an unload, an undo) is no thrashing: a
+    bundle's way ends before it and another one begins after it.
     """
 
     within: int
@@ -103,7 +108,11 @@ class Thrash:
 
 @dataclass(frozen=True, slots=True)
 class ClusterFigures:
-    """One cluster's. Times ms since the epoch, loads bytes/s. `loads` has a list for each broker, one value for each of `times_ms`."""
+    """One cluster's.
+
+    Times ms since the epoch, loads bytes/s. `loads` has a list for each broker, one value for each
+    of `times_ms`.
+    """
 
     cluster: str
     rounds: Row
@@ -192,7 +201,8 @@ def _heaviest(lake: Lake, cluster: str) -> list[Row]:
 
 
 def longest_step_ms(times_ms: Sequence[int]) -> int:
-    """What is longer between two neighbours is a gap: five times what is usual, and a minute at least."""
+    """What is longer between two neighbours is a gap: five times what is usual, and a minute at
+    least."""
     steps = [end - begin for begin, end in pairwise(times_ms)]
     return max(60_000, round(5 * median(steps))) if steps else 60_000
 

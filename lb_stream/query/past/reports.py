@@ -27,10 +27,15 @@ from lb_stream.stream.shards.history import broker_rows, bundle_rows, next_slot
 
 _RECORD = pa.schema(
     [
-        ("key", pa.binary()), ("value", pa.binary()), ("kind", pa.string()),
-        ("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()), ("append_ms", pa.int64()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("kind", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("append_ms", pa.int64()),
     ]
-)  # fmt: skip
+)
 _GZIP = b"\x1f\x8b"
 _LIVES = pa.schema(
     [BROKER_LOADS.schema.field(name) for name in ("now_ms", "broker", "alive", "seen_ms")]
@@ -41,12 +46,14 @@ _DRAINS = pa.schema([("at_ms", pa.int64()), ("kind", pa.string()), ("broker", pa
 def read_reports(path: Path, broker: str | None = None) -> list[Report]:
     """The reports of a file. `broker` is whose a report is that doesn't say itself.
 
-    Raises QueryError (exit code 2) for a file that can't be read, a line that is no report, and a file without one.
+    Raises QueryError (exit code 2) for a file that can't be read, a line that is no report, and a
+    file without one.
     """
     reports = list(_reports(path, broker))
     if not reports:
         raise QueryError(
-            f"{path} has no load report: expected one on a line, as brokers emit them or as captured",
+            f"{path} has no load report: expected one on a line, as brokers emit them or as "
+            "captured",
             2,
         )
     return reports
@@ -122,14 +129,17 @@ def past_of_reports(
     to_ms: int | None = None,
     settings: Mapping[str, Any] = {},
 ) -> dict[str, Any]:
-    """What a file's reports tell of a cluster's past: the fields of a scenario's `History`, as the job's tables would have them.
+    """What a file's reports tell of a cluster's past: the fields of a scenario's `History`, as the
+    job's tables would have them.
 
-    A slot has what was reported until its end. Times: None is the first, the last slot. Raises QueryError, and SettingError for a setting.
+    A slot has what was reported until its end. Times: None is the first, the last slot. Raises
+    QueryError, and SettingError for a setting.
     """
     reports = sorted(read_reports(path, broker), key=lambda report: report.at_ms or 0)
     if any(report.at_ms is None for report in reports):
         raise QueryError(
-            f"{path}: a report that doesn't say when it was made: expected capturedAtMs, lastUpdate or timestamp in each",
+            f"{path}: a report that doesn't say when it was made: expected capturedAtMs, "
+            "lastUpdate or timestamp in each",
             2,
         )
     config, shard, offset = cluster_config(settings).fold, Shard.empty(), 0

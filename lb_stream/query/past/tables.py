@@ -1,4 +1,7 @@
-"""What the tables tell of a cluster's past, as columns that a scenario is made of. The same queries for DuckDB and for Spark."""
+"""What the tables tell of a cluster's past, as columns that a scenario is made of.
+
+The same queries for DuckDB and for Spark.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,10 @@ BACK_MS = 3_600_000
 MOVES_MEASURED = 100
 """How long a move takes is the median of so many of the last ones, however long ago they were."""
 
-_CLUSTERS = "SELECT cluster, min(slot_ms) AS first_ms, max(slot_ms) AS last_ms FROM bundle_history GROUP BY cluster ORDER BY cluster"
+_CLUSTERS = (
+    "SELECT cluster, min(slot_ms) AS first_ms, max(slot_ms) AS last_ms FROM bundle_history "
+    "GROUP BY cluster ORDER BY cluster"
+)
 _WITHIN = "WHERE cluster = :cluster AND slot_ms >= :since_ms AND slot_ms < :to_ms"
 _SLOTS = f"SELECT DISTINCT slot_ms FROM bundle_history {_WITHIN} ORDER BY slot_ms"
 _BUNDLES = f"""
@@ -106,7 +112,11 @@ def recorded_times(ask: Ask) -> dict[str, tuple[int, int]]:
 
 
 def the_recorded(ask: Ask, cluster: str | None) -> str:
-    """The cluster that is meant. Raises QueryError (exit code 2) when history has nothing of it, or when several and none was named."""
+    """The cluster that is meant.
+
+    Raises QueryError (exit code 2) when history has nothing of it, or when several and none was
+    named.
+    """
     known = sorted(recorded_times(ask))
     if cluster is None and len(known) == 1:
         return known[0]
@@ -116,14 +126,16 @@ def the_recorded(ask: Ask, cluster: str | None) -> str:
             or "none: stream.history_resolution_ms is 0, or no job of this version has run"
         )
         raise QueryError(
-            f"--cluster {cluster or 'is needed'}: expected one that bundle_history tells of: {there}",
+            f"--cluster {cluster or 'is needed'}: expected one that bundle_history tells of: "
+            f"{there}",
             2,
         )
     return cluster
 
 
 def present_of(ask: Ask, cluster: str | None) -> dict[str, Any]:
-    """The last slot that history has of a cluster (None: the only one): the fields of a scenario's `History`. Raises QueryError."""
+    """The last slot that history has of a cluster (None: the only one): the fields of a scenario's
+    `History`. Raises QueryError."""
     name = the_recorded(ask, cluster)
     return past_of(ask, name, recorded_times(ask)[name][1])
 
@@ -131,7 +143,8 @@ def present_of(ask: Ask, cluster: str | None) -> dict[str, Any]:
 def past_of(
     ask: Ask, cluster: str, from_ms: int | None = None, to_ms: int | None = None
 ) -> dict[str, Any]:
-    """What the tables tell of a cluster from `from_ms` on until before `to_ms`: the fields of a scenario's `History`.
+    """What the tables tell of a cluster from `from_ms` on until before `to_ms`: the fields of a
+    scenario's `History`.
 
     None: all that there is. Raises QueryError (exit code 2) when there is nothing.
     """
@@ -145,7 +158,8 @@ def past_of(
     slots = ask(_SLOTS, before)["slot_ms"].to_numpy()
     if not len(slots) or before["to_ms"] <= from_ms:
         raise QueryError(
-            f"bundle_history tells nothing of {cluster} then, only of {utc(first_ms)} to {utc(last_ms)}",
+            f"bundle_history tells nothing of {cluster} then, only of {utc(first_ms)} to "
+            f"{utc(last_ms)}",
             2,
         )
     step_ms = resolution_ms(slots)
@@ -174,7 +188,8 @@ def past_of(
 
 
 def resolution_ms(slots: Any) -> int:
-    """The greatest length that all distances between slots are multiples of; of a single slot a minute."""
+    """The greatest length that all distances between slots are multiples of; of a single slot a
+    minute."""
     return int(np.gcd.reduce(np.diff(slots))) if len(slots) > 1 else 60_000
 
 

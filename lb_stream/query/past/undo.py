@@ -1,4 +1,5 @@
-"""What takes back decisions and commands of the past, out of the tables: moves back, and what was in force before."""
+"""What takes back decisions and commands of the past, out of the tables: moves back, and what was
+in force before."""
 
 from __future__ import annotations
 
@@ -52,8 +53,14 @@ _LATER = f"""
     WHERE cluster = $1 AND kind IN {MOVES} AND NOT dry_run AND list_contains($2, bundle) GROUP BY bundle
 """
 _OWNERS = "SELECT bundle, owner FROM ownership WHERE cluster = $1 AND list_contains($2, bundle)"
-_BEFORE = "SELECT memory FROM rounds WHERE cluster = $1 AND log_seq < $2 AND memory <> '' ORDER BY log_seq DESC LIMIT 1"
-_NOW = "SELECT memory, now_ms FROM rounds WHERE cluster = $1 AND memory <> '' ORDER BY log_seq DESC LIMIT 1"
+_BEFORE = (
+    "SELECT memory FROM rounds WHERE cluster = $1 AND log_seq < $2 AND memory <> '' ORDER BY "
+    "log_seq DESC LIMIT 1"
+)
+_NOW = (
+    "SELECT memory, now_ms FROM rounds WHERE cluster = $1 AND memory <> '' ORDER BY log_seq "
+    "DESC LIMIT 1"
+)
 _ALIVE = """
     SELECT broker FROM broker_loads WHERE cluster = $1 AND alive
     AND log_seq = (SELECT max(log_seq) FROM broker_loads WHERE cluster = $1)
@@ -62,7 +69,8 @@ _ALIVE = """
 
 @dataclass(slots=True)
 class Undo:
-    """What is to be sent to one cluster, in this order: `orders`, then the moves (bundle, owner now, former owner).
+    """What is to be sent to one cluster, in this order: `orders`, then the moves (bundle, owner
+    now, former owner).
 
     `afterwards`: what is in force only when the moves are done, as they would not be published
     then. `left`: what can't be taken back, or needn't be, and why.
@@ -117,11 +125,15 @@ def _unload(move: Row) -> Row:
 
 
 def undo_one(lake: Lake, name: str, cluster: str | None) -> Undo:
-    """What takes one decision or one command back. Raises QueryError for an id that the tables don't have."""
+    """What takes one decision or one command back.
+
+    Raises QueryError for an id that the tables don't have.
+    """
     commands = records(run(lake, _COMMANDS, [cluster, name, None]))
     if len(commands) > 1:
         raise QueryError(
-            f"{name} went to {', '.join(sorted(row['cluster'] for row in commands))}: say which, --cluster NAME",
+            f"{name} went to {', '.join(sorted(row['cluster'] for row in commands))}: say which, "
+            "--cluster NAME",
             code=2,
         )
     if commands:

@@ -1,4 +1,5 @@
-"""The best next moves of a cluster as its tables have it now, for an operator who wants to do them by hand."""
+"""The best next moves of a cluster as its tables have it now, for an operator who wants to do them
+by hand."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ _BY_HAND: Mapping[str, Any] = {
     "least_moves_into_broker": _NO_LIMIT,
     **{"max_moved_mb_per_minute": None, "placement_strategy": "LeastLongTermMessageRate"},
 }
-"""Settings under which the strategy is asked: a balancer that is switched off, or must not do much at a time, is no reason not to plan."""
+"""Settings under which the strategy is asked: a balancer that is switched off, or must not do much
+at a time, is no reason not to plan."""
 _ABOUT_MOVES = ("operators", "suspension", "limits", "policies", "strategy")
 
 Usages = tuple[float, float, float | None, float | None]
@@ -53,7 +55,10 @@ Usages = tuple[float, float, float | None, float | None]
 
 @dataclass(frozen=True, slots=True)
 class NextMoves:
-    """What a strategy would do next. Usages are by its own measure, or, where it doesn't tell, by the load model of moves in flight."""
+    """What a strategy would do next.
+
+    Usages are by its own measure, or, where it doesn't tell, by the load model of moves in flight.
+    """
 
     cluster: str
     strategy: str
@@ -85,10 +90,13 @@ class NextMoves:
 def next_moves(
     lake: duckdb.DuckDBPyConnection, cluster: str | None, tried: Mapping[str, Any], most: int
 ) -> NextMoves:
-    """The first moves that a strategy would make now, `most` of them at most. `tried`: settings to ask it with, over the cluster's.
+    """The first moves that a strategy would make now, `most` of them at most.
 
-    What it remembers is the logged memory if it is the cluster's own strategy; else it begins without any, and waits for nothing.
-    Raises QueryError (exit code 2) for an unknown cluster or a strategy that names no destinations, SettingError for a setting.
+    `tried`: settings to ask it with, over the cluster's.
+
+    What it remembers is the logged memory if it is the cluster's own strategy; else it begins
+    without any, and waits for nothing. Raises QueryError (exit code 2) for an unknown cluster or a
+    strategy that names no destinations, SettingError for a setting.
     """
     require_cluster(lake, cluster)
     here = the_only_in(lake, cluster)
@@ -147,7 +155,8 @@ def _asked(here: Standing, tried: Mapping[str, Any]) -> tuple[ClusterConfig, Mem
     config = cluster_config({**settings, **tried})
     if config.shedder.name != wanted.rpartition(".")[2]:
         raise QueryError(
-            f"{wanted} does not run under the {config.balancer.load_manager} manager of {here.cluster}",
+            f"{wanted} does not run under the {config.balancer.load_manager} manager of "
+            f"{here.cluster}",
             2,
         )
     traits = traits_of(config.shedder)
@@ -230,7 +239,8 @@ def _row(decision: Decision, cost: float | None, usages: Usages) -> Row:
 
 
 def _why_not(decision: Decision, usage: float | None, other: float | None) -> str:
-    """Why the second-best destination was not taken, where its usage doesn't say so, or why there is none."""
+    """Why the second-best destination was not taken, where its usage doesn't say so, or why there
+    is none."""
     if other is None:
         return "nobody else has room" if decision.explain.candidates else ""
     return "takes more moves in all" if usage is not None and other < usage else ""

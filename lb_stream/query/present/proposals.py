@@ -1,4 +1,5 @@
-"""What waits for an operator's approval, and what has become of what has: one read model for `lbctl proposals` and the console."""
+"""What waits for an operator's approval, and what has become of what has: one read model for `lbctl
+proposals` and the console."""
 
 from __future__ import annotations
 
@@ -32,7 +33,10 @@ _LAST = """
     LEFT JOIN outcomes ON outcomes.decision_id = p.decision_id
 """
 _ORDER = "proposed_ms, cluster, seq, TRY_CAST(substr(string_split(proposal_id, ':')[-1], 2) AS INT)"
-_ENDED = f"FROM ({_LAST} WHERE p.state <> 'waiting' ORDER BY p.now_ms DESC, p.log_seq DESC LIMIT $2) ORDER BY now_ms, {_ORDER}"
+_ENDED = (
+    f"FROM ({_LAST} WHERE p.state <> 'waiting' ORDER BY p.now_ms DESC, p.log_seq DESC LIMIT "
+    f"$2) ORDER BY now_ms, {_ORDER}"
+)
 
 
 def waiting_proposals(lake: Lake, cluster: str | None = None) -> list[Row]:
@@ -73,7 +77,8 @@ def is_worse_alone(row: Row) -> bool:
 
 
 def ended_proposals(lake: Lake, cluster: str | None, last: int) -> list[Row]:
-    """The last that wait no more, the newest at the end: as above, with all candidates that the log has told.
+    """The last that wait no more, the newest at the end: as above, with all candidates that the log
+    has told.
 
     `outcome`: of the decision; empty: none yet, or none made. `outcome_reason`: why the decision
     was not carried out.

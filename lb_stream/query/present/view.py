@@ -1,4 +1,5 @@
-"""The view of a cluster out of the tables: each broker's last load, each bundle's averages, and what history knows beside."""
+"""The view of a cluster out of the tables: each broker's last load, each bundle's averages, and
+what history knows beside."""
 
 from __future__ import annotations
 
@@ -46,8 +47,8 @@ def present_view(
 ) -> ClusterView:
     """A cluster as its last round with a report saw it, not before `now_ms`.
 
-    Without `broker_history` limits are unknown, and usages known as ratios only; without `bundle_history` nothing is known of clients.
-    Raises QueryError when no round has seen a broker.
+    Without `broker_history` limits are unknown, and usages known as ratios only; without
+    `bundle_history` nothing is known of clients. Raises QueryError when no round has seen a broker.
     """
     brokers, bundles, limits, clients = (
         records(run(lake, query, [cluster])) for query in (_BROKERS, _BUNDLES, _LIMITS, _CLIENTS)

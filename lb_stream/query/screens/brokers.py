@@ -37,7 +37,10 @@ _LIMITS = f"""
 
 
 def brokers(lake: Lake, cluster: str, wanted: Wanted) -> Listed:
-    """A page of a cluster's brokers, the hottest first. Ratios are of each resource's limit, traffic in bytes/s and msgs/s."""
+    """A page of a cluster's brokers, the hottest first.
+
+    Ratios are of each resource's limit, traffic in bytes/s and msgs/s.
+    """
     return listed(
         lake,
         f"SELECT {_COLUMNS} FROM {last_loads(lake, cluster)}",
@@ -61,7 +64,8 @@ def alive(lake: Lake, cluster: str) -> tuple[str, ...]:
 
 
 def broker(lake: Lake, cluster: str, name: str) -> Row | None:
-    """One broker as a round saw it last, with its limits (as reported: cpu per cent of a core, MiB, kbit/s; None: not known)."""
+    """One broker as a round saw it last, with its limits (as reported: cpu per cent of a core, MiB,
+    kbit/s; None: not known)."""
     rows = records(run(lake, _LAST, [cluster, name]))
     if not rows:
         return None

@@ -1,4 +1,5 @@
-"""Who causes the load: bundles, namespaces and tenants of a cluster, or of one broker, by their short-term averages."""
+"""Who causes the load: bundles, namespaces and tenants of a cluster, or of one broker, by their
+short-term averages."""
 
 from __future__ import annotations
 
@@ -53,7 +54,10 @@ def bundles(
     namespace: str | None = None,
     tenant: str | None = None,
 ) -> Listed:
-    """A page of the bundles that meet all conditions, the heaviest first. `share`: of the traffic of all that meet them."""
+    """A page of the bundles that meet all conditions, the heaviest first.
+
+    `share`: of the traffic of all that meet them.
+    """
     query = f"""
         SELECT *, {_SHARE} FROM ({_loads(lake, cluster)})
         WHERE ($2 IS NULL OR owner = $2) AND ($3 IS NULL OR namespace = $3)
@@ -64,7 +68,8 @@ def bundles(
 def groups(
     lake: Lake, cluster: str, by: str, wanted: Wanted, *, tenant: str | None = None
 ) -> Listed:
-    """A page of a cluster's namespaces (`by` "namespace") or tenants ("tenant"), the heaviest first. `share`: of all together."""
+    """A page of a cluster's namespaces (`by` "namespace") or tenants ("tenant"), the heaviest
+    first. `share`: of all together."""
     if by not in ("namespace", "tenant"):
         raise ValueError(f"by {by!r}: expected namespace or tenant")
     query = f"""
@@ -80,7 +85,10 @@ def groups(
 def whole(
     lake: Lake, cluster: str, *, namespace: str | None = None, tenant: str | None = None
 ) -> Row | None:
-    """A namespace's or a tenant's figures, and its share of the cluster's traffic. None: no bundle of it is known."""
+    """A namespace's or a tenant's figures, and its share of the cluster's traffic.
+
+    None: no bundle of it is known.
+    """
     loads = _loads(lake, cluster)
     query = f"""
         SELECT count(*) AS bundles, count(DISTINCT owner) AS brokers, sum(topics)::BIGINT AS topics, sum(bytes_per_s) AS bytes_per_s,
@@ -92,7 +100,8 @@ def whole(
 
 
 def by_broker(lake: Lake, cluster: str, namespace: str) -> tuple[Row, ...]:
-    """Which brokers a namespace loads, the one with most of it first: its bundles there, its traffic, its share of the broker's."""
+    """Which brokers a namespace loads, the one with most of it first: its bundles there, its
+    traffic, its share of the broker's."""
     query = f"""
         SELECT owner AS broker, count(*) FILTER (WHERE namespace = $2) AS bundles,
                sum(bytes_per_s) FILTER (WHERE namespace = $2) AS bytes_per_s,

@@ -1,4 +1,5 @@
-"""What has happened: decisions and operators' commands in one stream, the newest first; and what is under way."""
+"""What has happened: decisions and operators' commands in one stream, the newest first; and what is
+under way."""
 
 from __future__ import annotations
 
@@ -79,7 +80,8 @@ def _told(row: Row) -> Row:
 
 
 def with_why(row: Row) -> Row:
-    """A decision (its `explain` as JSON text, or unpacked) with `why` in words, without its figures."""
+    """A decision (its `explain` as JSON text, or unpacked) with `why` in words, without its
+    figures."""
     explain = (
         json.loads(row["explain"] or "{}")
         if isinstance(row["explain"], str)
@@ -92,7 +94,8 @@ def with_why(row: Row) -> Row:
 
 
 def commands(lake: Lake, cluster: str, name: str) -> tuple[Row, ...]:
-    """Entries of the command of this id, or of those that were sent together under it (`name`-1, `name`-2, …)."""
+    """Entries of the command of this id, or of those that were sent together under it (`name`-1,
+    `name`-2, …)."""
     rows = records(run(lake, _ORDERED, [cluster, name]))
     return tuple(map(_told, sorted(rows, key=lambda row: (len(row["id"]), row["id"]))))
 

@@ -1,4 +1,5 @@
-"""A long list, one page of it at a time: DuckDB counts, sorts and cuts, so that the page costs the same however long the list is."""
+"""A long list, one page of it at a time: DuckDB counts, sorts and cuts, so that the page costs the
+same however long the list is."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ PAGE_ROWS = 50
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which part of a list: names that contain `text`, sorted by `sort` (empty: as the list would be), the page from 1."""
+    """Which part of a list: names that contain `text`, sorted by `sort` (empty: as the list would
+    be), the page from 1."""
 
     text: str = ""
     sort: str = ""
@@ -50,7 +52,10 @@ def listed(
     name: str,
     sorts: Mapping[str, str],
 ) -> Listed:
-    """A page of what `query` finds. `name`: its column that `wanted.text` is looked for in; `sorts`: column → ORDER BY, the first counts.
+    """A page of what `query` finds.
+
+    `name`: its column that `wanted.text` is looked for in; `sorts`: column → ORDER BY, the first
+    counts.
 
     A page behind the last one is the last one.
     """

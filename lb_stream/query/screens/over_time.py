@@ -1,4 +1,5 @@
-"""Load over time, for charts: of a cluster, a broker, a bundle; a few hundred points at most, None where nothing was seen."""
+"""Load over time, for charts: of a cluster, a broker, a bundle; a few hundred points at most, None
+where nothing was seen."""
 
 from __future__ import annotations
 
@@ -64,7 +65,10 @@ SHORTEST_MS = 60_000
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of a chart; a value for each of the chart's times. `kind`: greatest, mean, least, one (broker or bundle)."""
+    """One line of a chart; a value for each of the chart's times.
+
+    `kind`: greatest, mean, least, one (broker or bundle).
+    """
 
     name: str
     kind: str

@@ -1,4 +1,5 @@
-"""All clusters at a glance: how evenly each is loaded now, and how much it has moved lately, beside what `status_facts` says of it."""
+"""All clusters at a glance: how evenly each is loaded now, and how much it has moved lately, beside
+what `status_facts` says of it."""
 
 from __future__ import annotations
 

@@ -16,7 +16,8 @@ MOST = 20
 """Of each kind."""
 
 _QUERIES = {
-    "cluster": "SELECT DISTINCT cluster, cluster AS name FROM rounds WHERE contains(lower(cluster), $1)",
+    "cluster": "SELECT DISTINCT cluster, cluster AS name FROM rounds WHERE "
+    "contains(lower(cluster), $1)",
     "broker": """
         SELECT cluster, broker AS name FROM broker_loads
         SEMI JOIN (SELECT cluster, max(log_seq) AS log_seq FROM broker_loads GROUP BY cluster) USING (cluster, log_seq)
@@ -24,14 +25,16 @@ _QUERIES = {
     "namespace": """
         SELECT DISTINCT cluster, regexp_replace(bundle, '/[^/]*$', '') AS name FROM bundle_averages
         WHERE contains(lower(regexp_replace(bundle, '/[^/]*$', '')), $1)""",
-    "bundle": "SELECT cluster, bundle AS name FROM bundle_averages WHERE contains(lower(bundle), $1)",
+    "bundle": "SELECT cluster, bundle AS name FROM bundle_averages WHERE contains(lower(bundle), "
+    "$1)",
     "decision": "SELECT cluster, decision_id AS name FROM decisions WHERE lower(decision_id) = $1",
     "command": "SELECT DISTINCT cluster, id AS name FROM commands WHERE starts_with(lower(id), $1)",
 }
 
 
 def search(lake: Lake, text: str) -> dict[str, tuple[Row, ...]]:
-    """Kind → `cluster` and `name` of each that matches, in their order; kinds without one are left out. Of each MOST at most."""
+    """Kind → `cluster` and `name` of each that matches, in their order; kinds without one are left
+    out. Of each MOST at most."""
     if not text.strip():
         return {}
     asked = [text.strip().lower()]

@@ -1,6 +1,8 @@
-"""What people should be told of: the grave findings of `lbctl status`, and what only the tables know of moves and loads.
+"""What people should be told of: the grave findings of `lbctl status`, and what only the tables
+know of moves and loads.
 
-A new event: its name in `contracts.settings.Event`, its headline in `notify.words`, and a function here that `_of_tables` asks.
+A new event: its name in `contracts.settings.Event`, its headline in `notify.words`, and a function
+here that `_of_tables` asks.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ if TYPE_CHECKING:
     Lake = duckdb.DuckDBPyConnection
 
 REFUSED_LATELY_MS = 300_000
-"""A budget without a time at which it has room again is exhausted for as long after its last refusal."""
+"""A budget without a time at which it has room again is exhausted for as long after its last
+refusal."""
 FAILED = ("refused", "expired", "failed")
 _BUNDLE_KINDS = (*MOVES, "assign")
 
@@ -59,7 +62,9 @@ _BUDGETS = f"""
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Something that people should know. `subject`: a broker, bundle or namespace; empty: it is about the cluster, or the job.
+    """Something that people should know.
+
+    `subject`: a broker, bundle or namespace; empty: it is about the cluster, or the job.
 
     Event, cluster and subject say which one it is; what is said of it may change.
     """
@@ -78,10 +83,13 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """All troubles at one moment. `stale`: the job gives no new figures, so what is said of clusters is as it was.
+    """All troubles at one moment.
 
-    `blind`: no more is known than these troubles, all else is as it was. `suspended`: clusters of which no more is known than that.
-    `endings`: brokers that aren't silent any more because they count as gone.
+    `stale`: the job gives no new figures, so what is said of clusters is as it was.
+
+    `blind`: no more is known than these troubles, all else is as it was. `suspended`: clusters of
+    which no more is known than that. `endings`: brokers that aren't silent any more because they
+    count as gone.
     """
 
     now_ms: int
@@ -93,7 +101,8 @@ class Look:
 
 
 def look(tables: Store, settings: Settings, bootstrap: str) -> Look:
-    """Everything, as `lbctl status` judges it: tables, the job's process, Kafka at `bootstrap`, the disk. Raises QueryError, OSError."""
+    """Everything, as `lbctl status` judges it: tables, the job's process, Kafka at `bootstrap`, the
+    disk. Raises QueryError, OSError."""
     kafka = settings.kafka.model_copy(update={"bootstrap_servers": bootstrap})
     asked = settings.model_copy(update={"kafka": kafka})
     try:
@@ -166,7 +175,10 @@ def _uneven(lake: Lake, facts: Facts, limits: NotifySettings) -> Iterator[Troubl
     for cluster, found in sorted(usages.items()):
         highest, mean = max(found), sum(found) / len(found)
         if highest - mean > limits.imbalance_percent:
-            said = f"{cluster}: its hottest broker is at {highest:.0f} %, {highest - mean:.0f} points above the mean of {mean:.0f} %"
+            said = (
+                f"{cluster}: its hottest broker is at {highest:.0f} %, {highest - mean:.0f} "
+                f"points above the mean of {mean:.0f} %"
+            )
             yield Trouble(
                 "imbalance",
                 cluster,
@@ -208,7 +220,10 @@ def _wanted(row: dict[str, Any]) -> Trouble:
 
 def _exhausted(row: dict[str, Any]) -> Trouble:
     cluster, namespace = row["cluster"], row["namespace"]
-    said = f"{cluster}: {namespace} has had its {row['most'] or 0} moves of this hour, and more are wanted"
+    said = (
+        f"{cluster}: {namespace} has had its {row['most'] or 0} moves of this hour, and more "
+        "are wanted"
+    )
     return Trouble(
         "budget_exhausted",
         cluster,

@@ -1,4 +1,7 @@
-"""Scenarios made from a short TOML file: families with parameters. See docs/simulation.md "Make one"."""
+"""Scenarios made from a short TOML file: families with parameters.
+
+See docs/simulation.md "Make one".
+"""
 
 from lb_stream.sim.families.making import make_scenario
 from lb_stream.sim.families.recipe import TEMPLATE, families, make_from, preset, scenario_at

@@ -1,4 +1,5 @@
-"""Events, faults and policies of a spec, as scenario.json has them: counted brokers and namespaces are chosen here."""
+"""Events, faults and policies of a spec, as scenario.json has them: counted brokers and namespaces
+are chosen here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Loads of a made scenario: what each bundle carries at first, and how that changes. Loads are LOADS × bundles."""
+"""Loads of a made scenario: what each bundle carries at first, and how that changes.
+
+Loads are LOADS × bundles.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,8 @@ def bandwidth_bytes_per_s(spec: Spec) -> float:
 
 
 def needs(spec: Spec, loads: Floats) -> Floats:
-    """What part of a machine of size 1 each bundle asks for alone: cpu, bandwidth in, bandwidth out × bundles."""
+    """What part of a machine of size 1 each bundle asks for alone: cpu, bandwidth in, bandwidth out
+    × bundles."""
     rate_in, rate_out, bytes_in, bytes_out = loads
     cpu = (rate_in + rate_out) / CPU_MSGS_PER_S + (bytes_in + bytes_out) / CPU_BYTES_PER_S
     return np.stack(
@@ -36,7 +40,10 @@ def needs(spec: Spec, loads: Floats) -> Floats:
 def base_loads(
     file: str | Path, spec: Spec, count: int, size_up: float, brokers_up: int
 ) -> tuple[Floats, Ints]:
-    """What bundles carry before any shape, and the number of each one's kind. `size_up`: sum of the sizes of the machines that are up."""
+    """What bundles carry before any shape, and the number of each one's kind.
+
+    `size_up`: sum of the sizes of the machines that are up.
+    """
     given = spec.load
     draws = chance(spec.seed, "sizes")
     shares = np.array([kind.share for kind in given.kinds])
@@ -92,7 +99,10 @@ class Setting:
 
 
 def changes(setting: Setting, growing: dict[int, list[int]]) -> Floats:
-    """The factor on each bundle's load, bundles × steps. `growing`: number of a shape → rows of its brokers."""
+    """The factor on each bundle's load, bundles × steps.
+
+    `growing`: number of a shape → rows of its brokers.
+    """
     spec, steps = setting.spec, len(setting.times_s)
     factor = np.ones((len(setting.tenant), steps))
     for number, shape in enumerate(spec.shapes):
@@ -134,7 +144,8 @@ def _factor(shape: Shape, setting: Setting, number: int, growing: dict[int, list
 
 
 def rounded(loads: NDArray[np.float32]) -> None:
-    """Keep 11 binary digits behind the first, 0.02 %, in place: what nobody would measure takes half of the file."""
+    """Keep 11 binary digits behind the first, 0.02 %, in place: what nobody would measure takes
+    half of the file."""
     digits = loads.view(np.uint32)
     digits += 1 << 11
     digits &= 0xFFFFF000

@@ -162,7 +162,8 @@ def _rows(
 
 
 def _pools(file: str | Path, parts: Parts, namespaces: list[str], namespace_of: Ints) -> list[Pool]:
-    """Who may use which brokers at the start: each isolation policy's bundles its primaries, all others what is nobody's primary."""
+    """Who may use which brokers at the start: each isolation policy's bundles its primaries, all
+    others what is nobody's primary."""
     up, walled = parts.brokers.up, np.full(len(namespaces), -1)
     own = np.zeros(len(up), np.bool_)
     pools = []
@@ -181,7 +182,10 @@ def _pools(file: str | Path, parts: Parts, namespaces: list[str], namespace_of: 
     )
     for pool in pools:
         if len(pool.bundles) and len(pool.brokers) < max([1, *map(len, pool.together)]):
-            wanted = "enough brokers that are up at the start: for each tenant, for those without a wall, for each group's namespaces"
+            wanted = (
+                "enough brokers that are up at the start: for each tenant, for those without "
+                "a wall, for each group's namespaces"
+            )
             raise ScenarioError(
                 file,
                 "policies.isolation",

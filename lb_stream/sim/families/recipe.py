@@ -52,7 +52,8 @@ class _Layer:
 
 
 def make_from(file: Path | None, family: str = "", sets: Sequence[str] = ()) -> Scenario:
-    """The scenario of a TOML file, of the family that it or the argument names, with `KEY=VALUE` arguments on top. Raises ScenarioError."""
+    """The scenario of a TOML file, of the family that it or the argument names, with `KEY=VALUE`
+    arguments on top. Raises ScenarioError."""
     layers = [_file(file)] if file is not None else []
     named = family or (layers[0].values.get("family", "") if layers else "")
     if named:

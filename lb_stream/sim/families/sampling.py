@@ -1,4 +1,5 @@
-"""What scenarios draw: the same seed and purpose always draw the same, and no purpose disturbs another."""
+"""What scenarios draw: the same seed and purpose always draw the same, and no purpose disturbs
+another."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ def chance(seed: int, purpose: str) -> np.random.Generator:
 
 
 def wander(draws: np.random.Generator, count: int, steps: int, lasting_steps: float) -> Floats:
-    """`count` series of standard normal numbers, count × steps; each forgets itself within `lasting_steps`, 0: at once."""
+    """`count` series of standard normal numbers, count × steps; each forgets itself within
+    `lasting_steps`, 0: at once."""
     series: Floats = draws.standard_normal((count, steps))
     if lasting_steps > 0:
         keep = math.exp(-1.0 / lasting_steps)
@@ -32,7 +34,11 @@ def wander(draws: np.random.Generator, count: int, steps: int, lasting_steps: fl
 
 @dataclass(slots=True)
 class Chooser:
-    """Hands out names. Those that are counted come by chance from those that this chooser hasn't handed out. Raises ScenarioError."""
+    """Hands out names.
+
+    Those that are counted come by chance from those that this chooser hasn't handed out. Raises
+    ScenarioError.
+    """
 
     file: str | Path
     names: Sequence[str]

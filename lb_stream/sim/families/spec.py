@@ -1,4 +1,6 @@
-"""What a scenario is made from: a short TOML file. Its keys, what they mean, their defaults. Times are seconds, rates messages/s.
+"""What a scenario is made from: a short TOML file.
+
+Its keys, what they mean, their defaults. Times are seconds, rates messages/s.
 
 Keys that scenario.json has, too, have the same names.
 """
@@ -159,7 +161,10 @@ class NoiseSpec(_Part):
 
 
 class EventSpec(_Part):
-    """Something that happens to brokers. A broker that comes `up` and hasn't gone before is down at the start."""
+    """Something that happens to brokers.
+
+    A broker that comes `up` and hasn't gone before is down at the start.
+    """
 
     kind: EventKind
     t_s: float = key(600.0, "when", unit="s", ge=0)

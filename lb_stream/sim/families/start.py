@@ -14,7 +14,10 @@ from lb_stream.sim.scenario.scenario import Floats, Ints
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Bundles and the brokers that they may use, by rows. `together`: bundles that start at one broker each set, no two sets at one."""
+    """Bundles and the brokers that they may use, by rows.
+
+    `together`: bundles that start at one broker each set, no two sets at one.
+    """
 
     bundles: Ints
     brokers: Ints
@@ -22,7 +25,10 @@ class Pool:
 
 
 def start_owners(spec: Spec, pools: list[Pool], size: Floats, weight: Floats, groups: Ints) -> Ints:
-    """The row of each bundle's broker. `size` of bundles, `weight` of brokers: how much each should carry; `groups`: tenant or kind."""
+    """The row of each bundle's broker.
+
+    `size` of bundles, `weight` of brokers: how much each should carry; `groups`: tenant or kind.
+    """
     owner = np.full(len(size), -1, np.int64)
     for number, pool in enumerate(pools):
         draws = chance(spec.seed, f"start {number}")
@@ -58,7 +64,10 @@ def start_owners(spec: Spec, pools: list[Pool], size: Floats, weight: Floats, gr
 
 
 def _fill(rows: Ints, brokers: Ints, size: Floats, weight: Floats, filled: Floats) -> Ints:
-    """The largest bundle first, each to the broker that is then filled least for its weight. Adds to `filled`."""
+    """The largest bundle first, each to the broker that is then filled least for its weight.
+
+    Adds to `filled`.
+    """
     heap = [(float(filled[broker] / weight[broker]), broker) for broker in brokers.tolist()]
     heapify(heap)
     found = np.empty(len(rows), np.int64)

@@ -1,4 +1,7 @@
-"""What a trace is worth: imbalance, balance, moves, cost, rules, thrash. Definitions: docs/simulation.md."""
+"""What a trace is worth: imbalance, balance, moves, cost, rules, thrash.
+
+Definitions: docs/simulation.md.
+"""
 
 from lb_stream.sim.measures.measured import Measured, measure, measured
 from lb_stream.sim.measures.series import Series

@@ -1,4 +1,5 @@
-"""A lower bound of the greatest usage: no allowed assignment of all bundles to the available brokers has a smaller one."""
+"""A lower bound of the greatest usage: no allowed assignment of all bundles to the available
+brokers has a smaller one."""
 
 from __future__ import annotations
 
@@ -10,7 +11,10 @@ from lb_stream.sim.scenario.scenario import Bools, Floats, Scenario
 
 
 def lower_bound(scenario: Scenario, rules: Rules, demand: Demand, state: BrokerState) -> float:
-    """The greatest of what sums, single bundles and pinned bundles ask for at least. 0 where no broker is available."""
+    """The greatest of what sums, single bundles and pinned bundles ask for at least.
+
+    0 where no broker is available.
+    """
     available = state.available
     if not available.any():
         return 0.0
@@ -35,7 +39,10 @@ def lower_bound(scenario: Scenario, rules: Rules, demand: Demand, state: BrokerS
 def _shared(
     scenario: Scenario, demand: Demand, state: BrokerState, mine: Bools, may: Bools
 ) -> float:
-    """These bundles spread evenly over these brokers, as if they were sand. Cpu is counted in units of the first available broker."""
+    """These bundles spread evenly over these brokers, as if they were sand.
+
+    Cpu is counted in units of the first available broker.
+    """
     brokers, first = scenario.brokers, int(np.argmax(state.available))
     msgs, size = brokers.cpu_msgs_per_s, brokers.cpu_bytes_per_s
     rate, bytes_in, bytes_out = (
@@ -52,7 +59,8 @@ def _shared(
 def _alone(
     scenario: Scenario, demand: Demand, state: BrokerState, mine: Bools, may: Bools, bound: float
 ) -> float:
-    """The bound, raised to what the bundle asks for that is the worst even alone at the broker that suits it best."""
+    """The bound, raised to what the bundle asks for that is the worst even alone at the broker that
+    suits it best."""
     brokers = scenario.brokers
     columns = (
         brokers.cpu_msgs_per_s * state.factor,
@@ -69,7 +77,9 @@ def _alone(
         least = np.minimum(least, usage)
         worse = (
             least > bound
-        )  # a bundle that some broker can carry below the bound doesn't raise it: few are left to look at
+            # a bundle that some broker can carry below the bound doesn't raise it: few are left to
+            # look at
+        )
         rate, bytes_in, bytes_out, least = (
             rate[worse],
             bytes_in[worse],

@@ -1,4 +1,5 @@
-"""Times without an owner, and what a trace's moves were worth: those undone, those too many, those above a budget."""
+"""Times without an owner, and what a trace's moves were worth: those undone, those too many, those
+above a budget."""
 
 from __future__ import annotations
 
@@ -16,7 +17,10 @@ HOUR_S = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Gaps:
-    """Times in which a bundle had no owner, as columns, in order of their beginning. A move is one that began by a release."""
+    """Times in which a bundle had no owner, as columns, in order of their beginning.
+
+    A move is one that began by a release.
+    """
 
     bundle: Ints
     since_s: Floats
@@ -79,7 +83,8 @@ def clients_of(scenario: Scenario, gaps: Gaps) -> Ints:
 
 
 def undone(moves: Gaps) -> int:
-    """Moves whose bundle came back by a move, within an hour, to where it left from; not those out of drained brokers."""
+    """Moves whose bundle came back by a move, within an hour, to where it left from; not those out
+    of drained brokers."""
     order = np.argsort(moves.bundle, kind="stable")
     gaps = Gaps(*(getattr(moves, name)[order] for name in moves.__slots__))
     back = np.zeros(len(gaps), np.bool_)
@@ -94,7 +99,10 @@ def undone(moves: Gaps) -> int:
 
 
 def redundant(changes: Changes) -> int:
-    """Moves less one for each bundle that ends elsewhere than it began. When its broker goes down it ends, and begins anew."""
+    """Moves less one for each bundle that ends elsewhere than it began.
+
+    When its broker goes down it ends, and begins anew.
+    """
     if not len(changes):
         return 0
     order = np.argsort(changes.bundle, kind="stable")
@@ -111,7 +119,10 @@ def redundant(changes: Changes) -> int:
 
 
 def above_budget(rules: Rules, moves: Gaps) -> Bools:
-    """Of each move, whether with it there were more than its namespace's budget in an hour. Out of drained brokers they are free."""
+    """Of each move, whether with it there were more than its namespace's budget in an hour.
+
+    Out of drained brokers they are free.
+    """
     namespace, above = rules.namespace[moves.bundle], np.zeros(len(moves), np.bool_)
     counted = ~moves.drained & (rules.budget[namespace] >= 0)
     for number in np.unique(namespace[counted]).tolist():
@@ -121,7 +132,10 @@ def above_budget(rules: Rules, moves: Gaps) -> Bools:
 
 
 def moves_within_hour(t_s: Floats) -> Ints:
-    """Of each move, how many there were in the hour that ends with it, itself included. Times ascend."""
+    """Of each move, how many there were in the hour that ends with it, itself included.
+
+    Times ascend.
+    """
     within: Ints = np.arange(1, len(t_s) + 1) - np.searchsorted(
         t_s, t_s - HOUR_S + TOLERANCE, side="right"
     )
@@ -129,7 +143,8 @@ def moves_within_hour(t_s: Floats) -> Ints:
 
 
 def drain_seconds(scenario: Scenario, changes: Changes) -> float | None:
-    """The longest time from a drain until its broker was empty, or until undrain, loss or the end if it never was. None: no drain."""
+    """The longest time from a drain until its broker was empty, or until undrain, loss or the end
+    if it never was. None: no drain."""
     took = []
     for drain in scenario.events:
         if drain.kind != "drain":

@@ -1,4 +1,5 @@
-"""A scenario's rules as columns: where a bundle may be, who keeps apart from whom, what stays, what may move how often."""
+"""A scenario's rules as columns: where a bundle may be, who keeps apart from whom, what stays, what
+may move how often."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ class Rules:
         )
 
     def allowed(self, up: Bools) -> Bools:
-        """Who may have what while these brokers are up: isolation policies, then a row for bundles without one, × brokers."""
+        """Who may have what while these brokers are up: isolation policies, then a row for bundles
+        without one, × brokers."""
         may = np.zeros((len(self.isolation) + 1, len(up)), np.bool_)
         may[-1] = True
         for row, policy in enumerate(self.isolation):

@@ -1,4 +1,5 @@
-"""What a trace comes to tick by tick: each broker's usage, imbalance and its bound, who is unserved, which rules are broken."""
+"""What a trace comes to tick by tick: each broker's usage, imbalance and its bound, who is
+unserved, which rules are broken."""
 
 from __future__ import annotations
 
@@ -20,7 +21,10 @@ BALANCED = 1.15
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Columns with a row for each tick. Usages are ratios of capacity, 1: all of it is asked for."""
+    """Columns with a row for each tick.
+
+    Usages are ratios of capacity, 1: all of it is asked for.
+    """
 
     t_s: Floats
     usage: Floats  # ticks × brokers; NaN: down
@@ -35,7 +39,8 @@ class Series:
     )
     isolation: Ints  # bundles at brokers where they may not be
     anti_affinity: Ints  # pairs of a broker and a group of which it serves two namespaces
-    thrash: Floats  # of each broker: sum of what moves changed of its usage, up and down, less what remained of it
+    # of each broker: sum of what moves changed of its usage, up and down, less what remained of it
+    thrash: Floats
 
     @property
     def max_over_mean(self) -> Floats:
@@ -137,7 +142,10 @@ class _Walk:
         self._lost, self._since = np.zeros(len(self.owner), np.bool_), np.zeros(len(self.owner))
 
     def until(self, t_s: float, end: int) -> None:
-        """Up to a moment, which is the first `end` changes. `owner` is another array when it has changed."""
+        """Up to a moment, which is the first `end` changes.
+
+        `owner` is another array when it has changed.
+        """
         self.state.until(t_s)
         if end == self._done:
             return

@@ -1,4 +1,5 @@
-"""What brokers are at a moment, and how much of each is asked for: a scenario's events and physics, as its judge sees them."""
+"""What brokers are at a moment, and how much of each is asked for: a scenario's events and physics,
+as its judge sees them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A trace: what was decided and when it took effect, as JSON lines. Followed through a scenario, it says who owned what when."""
+"""A trace: what was decided and when it took effect, as JSON lines.
+
+Followed through a scenario, it says who owned what when.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,10 @@ class TraceError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Changes of owners as columns, in order of happening. `old`, `new`: rows of brokers, -1: nobody."""
+    """Changes of owners as columns, in order of happening.
+
+    `old`, `new`: rows of brokers, -1: nobody.
+    """
 
     t_s: Floats
     bundle: Ints
@@ -112,7 +118,8 @@ class _Follower:
         self._lost = 0
         self._breaks: list[Break] = []
         self._deaf = [fault for fault in scenario.faults if fault.kind == "lost_decisions"]
-        # Which bundles of each group: its namespaces' bundles are few, and are asked anew at each acquisition.
+        # Which bundles of each group: its namespaces' bundles are few, and are asked anew at each
+        # acquisition.
         self._groups = {
             group: np.flatnonzero(rules.group == group)
             for group in np.unique(rules.group[rules.group >= 0]).tolist()
@@ -205,12 +212,14 @@ class _Follower:
         )
 
     def _own_decision(self, line: Mapping[str, Any], event: str, bundle: int, broker: int) -> None:
-        """An effect needs a decision that says just this, that can have reached the broker, and that had time to."""
+        """An effect needs a decision that says just this, that can have reached the broker, and
+        that had time to."""
         identity = line.get("decision")
         made = self._open.get(identity) if isinstance(identity, str) else None
         if made is None:
             raise self._impossible(
-                f"{event} with decision {identity!r}, expected the id of one that has had no effect yet"
+                f"{event} with decision {identity!r}, expected the id of one that has had no "
+                "effect yet"
             )
         assert isinstance(identity, str)
         self._open[identity] = None
@@ -222,11 +231,13 @@ class _Follower:
         )
         if (made.kind, made.bundle, at) != (says, bundle, broker):
             raise self._impossible(
-                f"{event} of {self._scenario.bundles.names[bundle]} by {name} is not what decision {identity} says"
+                f"{event} of {self._scenario.bundles.names[bundle]} by {name} is not what decision "
+                f"{identity} says"
             )
         if self._now < made.t_s + delay - TOLERANCE:
             raise self._impossible(
-                f"{event} {self._now - made.t_s:g} s after decision {identity}, expected {delay:g} s or more"
+                f"{event} {self._now - made.t_s:g} s after decision {identity}, expected {delay:g} "
+                "s or more"
             )
         if self._unheard(broker, made.t_s):
             raise self._impossible(
@@ -240,7 +251,8 @@ class _Follower:
     def _released(self, bundle: int, broker: int) -> None:
         if self._owner[bundle] != broker:
             raise self._impossible(
-                f"{self._scenario.brokers.names[broker]} releases {self._scenario.bundles.names[bundle]}, which it does not own"
+                f"{self._scenario.brokers.names[broker]} releases "
+                f"{self._scenario.bundles.names[bundle]}, which it does not own"
             )
         drained = bool(self._state.drained[broker])
         self._change(bundle, broker, -1, RELEASED, drained)
@@ -251,7 +263,8 @@ class _Follower:
         names, owner = self._scenario.brokers.names, int(self._owner[bundle])
         if owner >= 0:
             raise self._impossible(
-                f"{names[broker]} acquires {self._scenario.bundles.names[bundle]}, which {names[owner]} owns"
+                f"{names[broker]} acquires {self._scenario.bundles.names[bundle]}, which "
+                f"{names[owner]} owns"
             )
         rules = self._rules
         if rules.isolation and not rules.allowed(self._state.up)[rules.policy[bundle], broker]:

@@ -1,4 +1,5 @@
-"""In one line: was the disturbance over when it should be, with all rules kept; if not, what was in the way."""
+"""In one line: was the disturbance over when it should be, with all rules kept; if not, what was in
+the way."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from lb_stream.sim.measures.series import BALANCED
 
 BROKEN = {
     "isolation_placements": "bundles placed outside of their isolation policy",
-    "anti_affinity_placements": "bundles placed beside another namespace of their anti-affinity group",
+    "anti_affinity_placements": "bundles placed beside another namespace of their anti-affinity "
+    "group",
     "pinned_moves": "moves of pinned bundles",
     "drained_placements": "bundles placed at drained brokers",
 }
@@ -31,7 +33,8 @@ class Verdict:
 
 
 def verdict(done: Measured) -> Verdict:
-    """Held: balanced by the time that the scenario gives, mostly balanced since then, nobody left without an owner, no rule broken."""
+    """Held: balanced by the time that the scenario gives, mostly balanced since then, nobody left
+    without an owner, no rule broken."""
     reasons = [*_imbalance(done), *_left_alone(done), *_broken(done)]
     if reasons:
         return Verdict(True, "; ".join(reasons))
@@ -43,7 +46,8 @@ def verdict(done: Measured) -> Verdict:
     )
     return Verdict(
         False,
-        f"{took}, {figures['moves']} moves; median of max/bound {figures['max_over_bound_median']:.2f}",
+        f"{took}, {figures['moves']} moves; median of max/bound "
+        f"{figures['max_over_bound_median']:.2f}",
     )
 
 
@@ -61,7 +65,8 @@ def _imbalance(done: Measured) -> list[str]:
 
 
 def _worst(done: Measured) -> str:
-    """The worst moment of the time in which it should be over (of all, if that is no time at all): who was asked for how much."""
+    """The worst moment of the time in which it should be over (of all, if that is no time at all):
+    who was asked for how much."""
     series = done.series
     since = np.flatnonzero(series.t_s >= done.scenario.settled_from_s)
     since = since if len(since) else np.arange(len(series.t_s))
@@ -77,7 +82,8 @@ def _worst(done: Measured) -> str:
 
 
 def _idle(done: Measured) -> str:
-    """The longest time without a move, of what wasn't balanced, if it is an eighth of the scenario or more."""
+    """The longest time without a move, of what wasn't balanced, if it is an eighth of the scenario
+    or more."""
     series, scenario = done.series, done.scenario
     judged = ~series.balanced & (series.moves == 0) & (series.t_s >= scenario.judge_from_s)
     edges = np.flatnonzero(np.diff(np.concatenate([[0], judged, [0]])))
@@ -102,7 +108,8 @@ def _left_alone(done: Measured) -> list[str]:
         else f"{done.scenario.brokers.names[nobodys.source[0]]} went down"
     )
     return [
-        f"{left} bundles without an owner at the end, the first since {nobodys.since_s[0]:g} s ({why})"
+        f"{left} bundles without an owner at the end, the first since {nobodys.since_s[0]:g} s "
+        f"({why})"
     ]
 
 

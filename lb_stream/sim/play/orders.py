@@ -24,7 +24,10 @@ NAMED_AT_ONCE = 500
 
 
 def settings_of(policies: ScenarioPolicies) -> dict[str, Any]:
-    """What the scenario asks of a cluster's settings: pinned namespaces, budgets. Bundles aren't split: the physics has no splits."""
+    """What the scenario asks of a cluster's settings: pinned namespaces, budgets.
+
+    Bundles aren't split: the physics has no splits.
+    """
     return {
         "mode": "act",
         "split_enabled": False,
@@ -39,9 +42,11 @@ def settings_of(policies: ScenarioPolicies) -> dict[str, Any]:
 def first_orders(
     policies: ScenarioPolicies, brokers: tuple[str, ...], unowned: Iterable[str] = ()
 ) -> tuple[Received, ...]:
-    """The policies, as commands at the start; and the namespaces that have `unowned` bundles, which no report names.
+    """The policies, as commands at the start; and the namespaces that have `unowned` bundles, which
+    no report names.
 
-    `unowned`: all bundles of these namespaces. A namespace whose bundles leave a gap can't be brought in.
+    `unowned`: all bundles of these namespaces. A namespace whose bundles leave a gap can't be
+    brought in.
     """
     commands = [
         SetPolicies(id=f"isolation:{policy.name}", isolation=[_isolation(policy, brokers)])

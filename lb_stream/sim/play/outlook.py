@@ -1,4 +1,5 @@
-"""What would come of a change: a cluster's present played twice, as it is and changed, side by side."""
+"""What would come of a change: a cluster's present played twice, as it is and changed, side by
+side."""
 
 from __future__ import annotations
 
@@ -43,10 +44,12 @@ FIGURES = {
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What is to be tried: settings over those in force, what happens to brokers, commands that come at the beginning.
+    """What is to be tried: settings over those in force, what happens to brokers, commands that
+    come at the beginning.
 
-    `silent`: brokers that have fallen silent, in both plays; the changed one takes them for dead at once. `resumes`: the change ends the
-    present's pause. `waits`: what balancing wants waits for approval, in both.
+    `silent`: brokers that have fallen silent, in both plays; the changed one takes them for dead at
+    once. `resumes`: the change ends the present's pause. `waits`: what balancing wants waits for
+    approval, in both.
     """
 
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -60,7 +63,8 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What comes of one policy: figures, its moves, and the greatest usage (ratio of capacity) at each of the times (s from now).
+    """What comes of one policy: figures, its moves, and the greatest usage (ratio of capacity) at
+    each of the times (s from now).
 
     `answers`: the balancer's last one to each order of the change.
     """
@@ -86,8 +90,9 @@ def outlook(
 ) -> tuple[dict[str, Outlook], tuple[str, ...]]:
     """Play the present with the settings in force, and with the change; and what was assumed.
 
-    `history` begins at its last slot. Bundles that were unloaded lately may be unloaded again: the played balancer begins without memory.
-    Both are played as if decisions were published, unless the change is about just that. Raises SettingError and ScenarioError.
+    `history` begins at its last slot. Bundles that were unloaded lately may be unloaded again: the
+    played balancer begins without memory. Both are played as if decisions were published, unless
+    the change is about just that. Raises SettingError and ScenarioError.
     """
     plans = _plans(history, change)
     made = {
@@ -127,7 +132,10 @@ def _plans(history: History, change: Change) -> dict[str, _Plan]:
     after = in_force(history.settings, _commanded(commanded, change.settings))
     modes = [cluster_config(settings).balancer.mode for settings in (before, after)]
     if modes[0] != modes[1] and modes[1] == "approve":
-        wanted = f"observe or act: in {modes[1]} nothing that balancing wants moves until somebody approves it (lbctl proposals)"
+        wanted = (
+            f"observe or act: in {modes[1]} nothing that balancing wants moves until somebody "
+            "approves it (lbctl proposals)"
+        )
         raise ScenarioError(f"history of {history.cluster}", "mode", modes[1], wanted)
     if modes[0] == modes[1] and _is_about_the_mode(change):
         raise ScenarioError(
@@ -161,7 +169,10 @@ def _is_about_the_mode(change: Change) -> bool:
 
 
 def _commanded(before: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """What commands have set, with changes over it. The end of a dry run lifts no need for approval. Raises SettingError."""
+    """What commands have set, with changes over it.
+
+    The end of a dry run lifts no need for approval. Raises SettingError.
+    """
     ours = {our_name(name, value) for name, value in changes.items()}
     kept = {name for name, value in before.items() if our_name(name, value) not in ours}
     if DRY_RUN in changes:

@@ -1,6 +1,8 @@
-"""Plays a scenario through the real path: reports → the decoder's columns → `fold` → `decide` → the agents' rules → the model.
+"""Plays a scenario through the real path: reports → the decoder's columns → `fold` → `decide` → the
+agents' rules → the model.
 
-Discrete events in order of time; what happens at the same time goes in the order of `Phase`. docs/simulation.md.
+Discrete events in order of time; what happens at the same time goes in the order of `Phase`.
+docs/simulation.md.
 """
 
 from __future__ import annotations
@@ -46,7 +48,8 @@ class Phase(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What came of it: the trace's lines in order, without a header; id of each order → the balancer's last answer."""
+    """What came of it: the trace's lines in order, without a header; id of each order → the
+    balancer's last answer."""
 
     scenario: str
     policy: str
@@ -68,8 +71,9 @@ def play(
 ) -> Played:
     """What the policy does in the scenario. The same arguments give the same lines.
 
-    `orders`: commands that come at the beginning, beside the scenario's own. `on_progress` is told after each tick what part of the
-    scenario is over, 0..1. Raises SettingError for settings that can't be.
+    `orders`: commands that come at the beginning, beside the scenario's own. `on_progress` is told
+    after each tick what part of the scenario is over, 0..1. Raises SettingError for settings that
+    can't be.
     """
     game, told = Game(scenario, policy, orders), on_progress or (lambda _part: None)
     game.run(scenario.end_s, told)
@@ -144,7 +148,8 @@ class Game:
         )
 
     def _at(self, t_s: float, phase: Phase, do: Callable[[], None]) -> None:
-        """Put something into the calendar; times are rounded to microseconds, so that equal ones are equal."""
+        """Put something into the calendar; times are rounded to microseconds, so that equal ones
+        are equal."""
         heapq.heappush(self._calendar, (round(t_s, 6), phase, self._number, do))
         self._number += 1
 
@@ -181,7 +186,8 @@ class Game:
     # --- reports ---
 
     def _tick(self) -> None:
-        """Everybody gives a sign of life; those whose turn it is, and those that have come up, report."""
+        """Everybody gives a sign of life; those whose turn it is, and those that have come up,
+        report."""
         scenario, t_s = self.scenario, self.now_s
         self.reporter.remember(t_s)
         up = [row for row, is_up in enumerate(self.model.up.tolist()) if is_up]
@@ -215,7 +221,8 @@ class Game:
         self._at(self._later, Phase.ARRIVAL, lambda: self.post.add_reports(made, self.now_s))
 
     def _fault(self, kind: str, broker: int) -> float | None:
-        """The delay of the fault of that kind that a broker suffers from now; None: it suffers from none."""
+        """The delay of the fault of that kind that a broker suffers from now; None: it suffers from
+        none."""
         for fault in self.scenario.faults:
             if (
                 fault.kind == kind
@@ -269,7 +276,10 @@ class Game:
         self._at(sent_s + delay_s, Phase.EFFECT, lambda: self._obey(broker, decision, sent_s))
 
     def _obey(self, broker: int, decision: Decision, sent_s: float) -> None:
-        """The broker does what it was told, or refuses. One that has been down since knows nothing of it."""
+        """The broker does what it was told, or refuses.
+
+        One that has been down since knows nothing of it.
+        """
         model, now_ms = self.model, at_ms(self.now_s)
         if not model.up[broker] or model.up_since_s[broker] > sent_s:
             return
@@ -303,7 +313,8 @@ class Game:
         self.acks.append(ack)
 
     def _report_at_once(self, broker: int) -> None:
-        """Once for all that happens to the broker at this moment; the balancer looks at it when it comes."""
+        """Once for all that happens to the broker at this moment; the balancer looks at it when it
+        comes."""
         if not self._changed:
             self._at(self.now_s, Phase.REPORT, self._report_changes)
         self._changed.add(broker)
@@ -336,7 +347,10 @@ class Balancer:
         self.shard, self.memory = Shard.empty(), Memory(epoch=1)
 
     def ask(self, batch: Batch, inbox: Inbox, now_ms: int) -> Round:
-        """Fold what has arrived, and decide. Raises RuntimeError for a report that is refused: the model makes none that can be."""
+        """Fold what has arrived, and decide.
+
+        Raises RuntimeError for a report that is refused: the model makes none that can be.
+        """
         self.shard, refused = fold(self.shard, batch, now_ms, self.config.fold)
         if len(refused):
             raise RuntimeError(f"a report was taken for an old one: {refused.to_pylist()[0]}")

@@ -20,7 +20,10 @@ NONE = "none"
 
 
 class PolicyError(ValueError):
-    """A policy that there isn't, or with settings that can't be. The message is one line for people."""
+    """A policy that there isn't, or with settings that can't be.
+
+    The message is one line for people.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +39,11 @@ class Policy:
 
 
 def read_policy(name_or_file: str) -> Policy:
-    """A policy by name (`Shedder+Placement`, one name for both, `none`) or from a file of settings (TOML, or Pulsar's broker.conf).
+    """A policy by name (`Shedder+Placement`, one name for both, `none`) or from a file of settings
+    (TOML, or Pulsar's broker.conf).
 
-    In a TOML file the section [balancer] counts, and that of a cluster if there is one only. Raises PolicyError.
+    In a TOML file the section [balancer] counts, and that of a cluster if there is one only. Raises
+    PolicyError.
     """
     file = Path(name_or_file)
     try:
@@ -87,5 +92,6 @@ def _known(registry: Registry[Any], name: str) -> Any:
         return registry[name]
     except UnknownStrategyError as error:
         raise PolicyError(
-            f"--policy: {registry.kind} {name!r}: expected {error.expected}; or Shedder+Placement, {NONE!r}, a file of settings"
+            f"--policy: {registry.kind} {name!r}: expected {error.expected}; or Shedder+Placement, "
+            f"{NONE!r}, a file of settings"
         ) from None

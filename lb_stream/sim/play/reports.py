@@ -1,4 +1,5 @@
-"""What the brokers of a scenario send, as the decoder's columns: load reports, heartbeats, acknowledgements, goodbyes."""
+"""What the brokers of a scenario send, as the decoder's columns: load reports, heartbeats,
+acknowledgements, goodbyes."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from lb_stream.sim.scenario.scenario import Floats, Ints
 
 TOPIC = "reports"
 START_MS = 1_700_000_000_000
-"""The moment, ms since the epoch, at which every scenario begins: reports and decisions have times of day."""
+"""The moment, ms since the epoch, at which every scenario begins: reports and decisions have times
+of day."""
 _FOUR = (
     "rate_in_msgs_per_s",
     "rate_out_msgs_per_s",
@@ -34,7 +36,8 @@ def at_ms(t_s: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class MadeReports:
-    """Reports that some brokers have made at one moment, and the bundles that they name: REPORT_SCHEMA, SAMPLE_SCHEMA but for positions."""
+    """Reports that some brokers have made at one moment, and the bundles that they name:
+    REPORT_SCHEMA, SAMPLE_SCHEMA but for positions."""
 
     reports: pa.Table
     samples: pa.Table
@@ -42,7 +45,10 @@ class MadeReports:
 
 @dataclass(slots=True)
 class Reporter:
-    """Makes reports of a model's brokers. It remembers what brokers measured whose reports may get stale."""
+    """Makes reports of a model's brokers.
+
+    It remembers what brokers measured whose reports may get stale.
+    """
 
     model: ClusterModel
     manager: ReportForm  # the load manager whose reports these are
@@ -65,7 +71,10 @@ class Reporter:
             )
 
     def make(self, brokers: Sequence[int], t_s: float, late_s: Mapping[int, float]) -> MadeReports:
-        """The reports of these brokers now, in this order. `late_s`: how old the figures of some of them are."""
+        """The reports of these brokers now, in this order.
+
+        `late_s`: how old the figures of some of them are.
+        """
         model, seen = self.model, self.model.measure(t_s)
         rank = np.full(len(model.up) + 1, -1)
         rank[np.asarray(brokers, np.int64)] = np.arange(len(brokers))
@@ -163,7 +172,8 @@ class _Past:
 
 
 def _figures(seen: Measured, brokers: Ints) -> dict[str, Floats]:
-    """What these brokers report of themselves: ratios of their resources, and what they serve in all."""
+    """What these brokers report of themselves: ratios of their resources, and what they serve in
+    all."""
     return {name: ratio[brokers] for name, ratio in seen.used.items()} | {
         name: row[brokers] for name, row in zip(_FOUR, seen.sums, strict=True)
     }
@@ -193,7 +203,8 @@ def _table(columns: Mapping[str, Any], count: int, schema: pa.Schema) -> pa.Tabl
 
 @dataclass(slots=True)
 class Post:
-    """What is on its way to the balancer and has arrived, in that order: one partition of the reports' topic."""
+    """What is on its way to the balancer and has arrived, in that order: one partition of the
+    reports' topic."""
 
     offset: int = 0
     _reports: list[pa.Table] = field(default_factory=list)

@@ -1,4 +1,5 @@
-"""What brokers can carry, inferred from what they have reported: limits as they said them, cpu from how it followed their load."""
+"""What brokers can carry, inferred from what they have reported: limits as they said them, cpu from
+how it followed their load."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ BYTES_OF_MIB = float(2**20)
 ENDLESS = 1e15
 """The capacity of what a broker's load doesn't use up."""
 FULL_RATIO = 0.97
-"""A busier broker may have been asked for more than it delivered: such reports don't tell what its cpu can do."""
+"""A busier broker may have been asked for more than it delivered: such reports don't tell what its
+cpu can do."""
 FEW_REPORTS = 3
 SPEEDS = (0.2, 5.0)
 """How much slower or faster than the others a broker is taken to be at most."""
@@ -38,7 +40,8 @@ class Capacities:
 
 
 def capacities(reports: pa.Table, broker: Ints, count: int) -> Capacities:
-    """`reports`: rows of `broker_history` in order of time, each report once; `broker`: the row of each one's broker, 0..count-1."""
+    """`reports`: rows of `broker_history` in order of time, each report once; `broker`: the row of
+    each one's broker, 0..count-1."""
     columns: dict[str, Floats] = {}
     columns["cpu_msgs_per_s"], columns["cpu_bytes_per_s"], notes = _cpu(reports, broker, count)
     for way in ("in", "out"):
@@ -76,7 +79,8 @@ def _unknown(known: Bools, what: str, assumed: str) -> list[str]:
 
 
 def fitted(first: Floats, second: Floats, wanted: Floats) -> tuple[float, float]:
-    """Least squares of a·first + b·second = wanted with neither below 0; 0, 0 where nothing is to be learned.
+    """Least squares of a·first + b·second = wanted with neither below 0; 0, 0 where nothing is to
+    be learned.
 
     Columns that go together share what they explain.
     """
@@ -100,7 +104,8 @@ def fitted(first: Floats, second: Floats, wanted: Floats) -> tuple[float, float]
 
 
 def _cpu(reports: pa.Table, broker: Ints, count: int) -> tuple[Floats, Floats, list[str]]:
-    """How much cpu messages and bytes take, of all brokers together; then how fast each is beside the others."""
+    """How much cpu messages and bytes take, of all brokers together; then how fast each is beside
+    the others."""
     used, limit = _column(reports, "cpu_usage"), _column(reports, "cpu_limit")
     rate = _column(reports, "rate_in_msgs_per_s") + _column(reports, "rate_out_msgs_per_s")
     throughput = _column(reports, "throughput_in_bytes_per_s") + _column(
@@ -110,7 +115,10 @@ def _cpu(reports: pa.Table, broker: Ints, count: int) -> tuple[Floats, Floats, l
     each, known = _last_limit(reports, broker, count, "cpu", 100.0)
     a, b = fitted(rate[tells], throughput[tells], used[tells])
     if a + b <= 0:
-        note = f"cpu: no report tells what it follows: assumed {ASSUMED['cpu_msgs_per_s']:g} msg/s, {ASSUMED['cpu_bytes_per_s']:g} bytes/s"
+        note = (
+            f"cpu: no report tells what it follows: assumed {ASSUMED['cpu_msgs_per_s']:g} "
+            f"msg/s, {ASSUMED['cpu_bytes_per_s']:g} bytes/s"
+        )
         return (
             np.full(count, ASSUMED["cpu_msgs_per_s"]),
             np.full(count, ASSUMED["cpu_bytes_per_s"]),
@@ -126,7 +134,10 @@ def _cpu(reports: pa.Table, broker: Ints, count: int) -> tuple[Floats, Floats, l
     )
     slowness = np.where(seen >= FEW_REPORTS, np.clip(slowness, *SPEEDS), 1.0)
     wrong = (predicted * slowness[of] - used[tells]) / limit[tells]
-    explained = f"{int(tells.sum())} reports to {100 * float(np.sqrt(np.mean(wrong**2))):.2g} % of a broker (root mean square)"
+    explained = (
+        f"{int(tells.sum())} reports to {100 * float(np.sqrt(np.mean(wrong**2))):.2g} % of "
+        "a broker (root mean square)"
+    )
     takes = " + ".join(
         [
             *([f"messages ÷ {1 / a:.4g}/s"] if a > 0 else []),
@@ -145,7 +156,8 @@ def _cpu(reports: pa.Table, broker: Ints, count: int) -> tuple[Floats, Floats, l
 
 
 def _bandwidth(reports: pa.Table, broker: Ints, count: int, way: str) -> tuple[Floats, list[str]]:
-    """What is left for the bundles: a network that also carries other traffic is taken to carry more of it as they do."""
+    """What is left for the bundles: a network that also carries other traffic is taken to carry
+    more of it as they do."""
     used = _column(reports, f"bandwidth_{way}_usage") * BYTES_OF_KBIT
     carried = _column(reports, f"throughput_{way}_bytes_per_s")
     each, known = _last_limit(
@@ -167,7 +179,8 @@ def _bandwidth(reports: pa.Table, broker: Ints, count: int, way: str) -> tuple[F
 def _memory(
     reports: pa.Table, broker: Ints, count: int, memory: str
 ) -> tuple[Floats, Floats, list[str]]:
-    """Limit and what is used in any case: of direct memory without a second of inbound traffic, of the heap all on average."""
+    """Limit and what is used in any case: of direct memory without a second of inbound traffic, of
+    the heap all on average."""
     used = np.maximum(_column(reports, f"{memory}_usage") * BYTES_OF_MIB, 0.0)
     beside = (
         _column(reports, "throughput_in_bytes_per_s")

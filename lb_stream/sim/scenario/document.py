@@ -1,4 +1,7 @@
-"""scenario.json: its keys and their types. What refers to something else in it is checked in `references`."""
+"""scenario.json: its keys and their types.
+
+What refers to something else in it is checked in `references`.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,8 @@ NamespaceName = Annotated[
 
 
 class _Part(BaseModel):
-    """Every key is there and no other one; numbers are finite, and nothing is turned into another type."""
+    """Every key is there and no other one; numbers are finite, and nothing is turned into another
+    type."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 

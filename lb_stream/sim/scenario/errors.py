@@ -17,7 +17,10 @@ LONGEST_VALUE = 80
 
 
 class ScenarioError(ValueError):
-    """Says file, field, value and what was expected. `field` may be empty: the file as a whole. One line, whatever the file holds."""
+    """Says file, field, value and what was expected.
+
+    `field` may be empty: the file as a whole. One line, whatever the file holds.
+    """
 
     def __init__(self, file: str | Path, field: str, value: object, expected: str) -> None:
         self.file, self.field, self.value, self.expected = str(file), field, value, expected
@@ -91,7 +94,8 @@ _LIMITS = {
 
 
 def _place(model: type[BaseModel], loc: tuple[Any, ...]) -> tuple[tuple[Any, ...], type[BaseModel]]:
-    """Where it stands, without pydantic's own words for members of unions; and the model of the object around it."""
+    """Where it stands, without pydantic's own words for members of unions; and the model of the
+    object around it."""
     place: list[Any] = []
     annotation: Any = model
     for number, part in enumerate(loc):

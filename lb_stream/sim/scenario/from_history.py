@@ -1,6 +1,7 @@
 """A scenario out of what a live cluster's tables, or its reports, tell of its past.
 
-What they don't tell is assumed, and said. Bundles that are split or merged have their last form from the beginning.
+What they don't tell is assumed, and said. Bundles that are split or merged have their last form
+from the beginning.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ class History:
     resolution_ms: int
     bundles: pa.Table  # of bundle_history, in order of time: all rows from an hour before on
     brokers: pa.Table  # of broker_history, likewise
-    alive: pa.Table  # now_ms, broker, alive, seen_ms: of each broker the first round, and those in which `alive` changed; in order
+    # now_ms, broker, alive, seen_ms: of each broker the first round, and those in which `alive`
+    # changed; in order
+    alive: pa.Table
     drains: (
         pa.Table
     )  # at_ms, kind (drain-broker, undrain-broker), broker: operators' commands, in order
@@ -75,7 +78,8 @@ class MadeScenario:
 def scenario_of(history: History, tick_s: float = 10.0) -> MadeScenario:
     """What the cluster carried, in ticks of so many seconds.
 
-    Raises ScenarioError where there is nothing to make one of, and for a tick that the history's resolution is no multiple of.
+    Raises ScenarioError where there is nothing to make one of, and for a tick that the history's
+    resolution is no multiple of.
     """
     where, step_ms, from_ms = (
         f"history of {history.cluster}",
@@ -112,7 +116,8 @@ def scenario_of(history: History, tick_s: float = 10.0) -> MadeScenario:
     policies, left_out = _policies(orders, pinned, loads, owner, names)
     scenario = Scenario(
         name=history.cluster,
-        why=f"What the cluster {history.cluster} carried from {utc(from_ms)} to {utc(history.to_ms)}.",
+        why=f"What the cluster {history.cluster} carried from {utc(from_ms)} to "
+        f"{utc(history.to_ms)}.",
         tick_s=tick_s,
         ticks=ticks,
         load_step_ticks=step_ticks,
@@ -178,7 +183,8 @@ def _times(history: History, tick_s: float) -> tuple[MoveTimes, float, list[str]
 def _events(
     history: History, names: Sequence[str], orders: OperatorState, tick_s: float, end_s: float
 ) -> tuple[Bools, tuple[Event, ...], list[str]]:
-    """Which brokers are up at the start; who goes and comes, and who is drained, in order of time, each at a tick."""
+    """Which brokers are up at the start; who goes and comes, and who is drained, in order of time,
+    each at a tick."""
     of, from_ms = {name: row for row, name in enumerate(names)}, history.from_ms
     found: list[tuple[float, int, EventKind]] = []
 
@@ -228,7 +234,8 @@ def _policies(
     owner: Ints,
     brokers: Sequence[str],
 ) -> tuple[ScenarioPolicies, list[str]]:
-    """The operators' rules, in names instead of expressions; a rule that names nobody here, or is broken at the start, is left out."""
+    """The operators' rules, in names instead of expressions; a rule that names nobody here, or is
+    broken at the start, is left out."""
     namespace_of = [name.rpartition("/")[0] for name in loads.names]
     namespaces, notes = sorted(set(namespace_of)), []
     given = orders.policies(NO_POLICIES)
@@ -243,7 +250,8 @@ def _policies(
             isolation.append(Isolation(name, named, primary, secondary, policy.min_available))
         else:
             notes.append(
-                f"left out: the isolation policy {name} names no {'namespace' if not named else 'primary broker'} of this time"
+                f"left out: the isolation policy {name} names no "
+                f"{'namespace' if not named else 'primary broker'} of this time"
             )
     at: dict[tuple[str, int], set[str]] = {}
     groups: dict[str, list[str]] = {}

@@ -1,4 +1,5 @@
-"""A cluster's present as a scenario: what it carries now goes on, and something may be done to it at once."""
+"""A cluster's present as a scenario: what it carries now goes on, and something may be done to it
+at once."""
 
 from __future__ import annotations
 
@@ -18,8 +19,10 @@ SETTLED = 0.75
 
 @dataclass(frozen=True, slots=True)
 class Happening:
-    """What happens to brokers at the beginning. `drained`, `undrained`: by an operator; `silent`: nobody hears of them any more;
-    `dead`: nobody does, and the balancer knows it at once.
+    """What happens to brokers at the beginning.
+
+    `drained`, `undrained`: by an operator; `silent`: nobody hears of them any more; `dead`: nobody
+    does, and the balancer knows it at once.
     """
 
     drained: Sequence[str] = ()
@@ -33,7 +36,8 @@ def present_scenario(
 ) -> MadeScenario:
     """The loads of the history's last slot for so many minutes.
 
-    `history` begins at its last slot. Raises ScenarioError for a broker that there isn't, or that isn't drained and should be no longer.
+    `history` begins at its last slot. Raises ScenarioError for a broker that there isn't, or that
+    isn't drained and should be no longer.
     """
     tick_s = math.gcd(round(TICK_S * 1000), history.resolution_ms) / 1000
     made = scenario_of(history, tick_s)
@@ -59,9 +63,15 @@ def present_scenario(
     ]
     begun = [event for event in _events(happening, names, tick_s) if event not in already]
     scenario = replace(
-        now, why=f"What {history.cluster} carries now goes on.", ticks=ticks, load_step_ticks=ticks, noise_step_ticks=ticks,
-        settled_from_s=SETTLED * ticks * tick_s, loads=now.loads[:, :, -1:], events=(*already, *begun),
-    )  # fmt: skip
+        now,
+        why=f"What {history.cluster} carries now goes on.",
+        ticks=ticks,
+        load_step_ticks=ticks,
+        noise_step_ticks=ticks,
+        settled_from_s=SETTLED * ticks * tick_s,
+        loads=now.loads[:, :, -1:],
+        events=(*already, *begun),
+    )
     return MadeScenario(scenario, made.notes)
 
 

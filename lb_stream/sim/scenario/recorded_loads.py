@@ -1,4 +1,5 @@
-"""Loads over time out of rows of `bundle_history`: what each bundle carried in each step, and who had it first."""
+"""Loads over time out of rows of `bundle_history`: what each bundle carried in each step, and who
+had it first."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ COUNTS = ("topics", "producers", "consumers")
 
 @dataclass(frozen=True, slots=True)
 class RecordedLoads:
-    """Bundles sorted by name; `loads`: LOADS × bundles × steps; `owner`: row of the broker that had each first, -1: nobody."""
+    """Bundles sorted by name; `loads`: LOADS × bundles × steps; `owner`: row of the broker that had
+    each first, -1: nobody."""
 
     names: tuple[str, ...]
     loads: NDArray[np.float32]
@@ -37,10 +39,12 @@ class RecordedLoads:
 def recorded_loads(
     rows: pa.Table, brokers: Sequence[str], from_ms: int, step_ms: int, steps: int
 ) -> RecordedLoads:
-    """`rows`: of `bundle_history` in order of time. A bundle is in each step as its last row until then has it.
+    """`rows`: of `bundle_history` in order of time.
 
-    What comes later than the first step is carried by nobody before; its owner is the first that it has. Bundles of the brokers' own
-    namespaces are left out.
+    A bundle is in each step as its last row until then has it.
+
+    What comes later than the first step is carried by nobody before; its owner is the first that it
+    has. Bundles of the brokers' own namespaces are left out.
     """
     rows = rows.filter(pc.less(rows["slot_ms"], from_ms + steps * step_ms))
     rows = rows.filter(pc.invert(pc.match_substring_regex(rows["bundle"], SYSTEM_PATTERN)))
@@ -73,7 +77,8 @@ def recorded_loads(
 
 
 def _first_owner(row: Ints, bundle: Ints, owners: Ints) -> Ints:
-    """The owner that each bundle has at the beginning (`row`: of the rows that count then, -1: none); without one, the next that it has."""
+    """The owner that each bundle has at the beginning (`row`: of the rows that count then, -1:
+    none); without one, the next that it has."""
     first = np.append(owners, -1)[row]
     later = np.flatnonzero((owners >= 0) & (np.arange(len(owners)) > row[bundle]))[::-1]
     after = np.full(len(row), -1, np.int64)
@@ -92,7 +97,8 @@ def _counts(rows: pa.Table, row: Ints) -> dict[str, Ints]:
 
 
 def _without_parents(found: RecordedLoads, owned: NDArray[np.bool_]) -> RecordedLoads:
-    """Without bundles that have been split: while somebody had one, its parts carry its load, each by its share of the hash range."""
+    """Without bundles that have been split: while somebody had one, its parts carry its load, each
+    by its share of the hash range."""
     parts = _parts([parse_bundle(name) for name in found.names])
     if not parts:
         return found
@@ -110,13 +116,15 @@ def _without_parents(found: RecordedLoads, owned: NDArray[np.bool_]) -> Recorded
         owner=owner[kept],
         counts={name: values[kept] for name, values in found.counts.items()},
         notes=(
-            f"{len(parts)} bundles were split: their parts carry their load from the beginning, by their shares of the hash range",
+            f"{len(parts)} bundles were split: their parts carry their load from the beginning, by "
+            "their shares of the hash range",
         ),
     )
 
 
 def _parts(ranges: Sequence[tuple[str, int, int]]) -> dict[int, tuple[Ints, Floats]]:
-    """Row of a bundle that overlaps smaller ones → the rows of the smallest in it, and the share of each."""
+    """Row of a bundle that overlaps smaller ones → the rows of the smallest in it, and the share of
+    each."""
     inside: dict[int, list[int]] = {}
     above: list[int] = []  # the bundles that this one is in
     for row in sorted(

@@ -1,4 +1,5 @@
-"""What scenario.json says about its own brokers, namespaces and times: events, faults and policies, checked, as rows of brokers."""
+"""What scenario.json says about its own brokers, namespaces and times: events, faults and policies,
+checked, as rows of brokers."""
 
 from __future__ import annotations
 
@@ -108,7 +109,10 @@ def judged_times(within: References) -> None:
 
 
 def events_of(within: References, fields: Sequence[str] = ()) -> tuple[Event, ...]:
-    """Events in order of time, each of which changes something. `fields`: how errors call each, where it isn't its place in the list."""
+    """Events in order of time, each of which changes something.
+
+    `fields`: how errors call each, where it isn't its place in the list.
+    """
     up = {broker.name: broker.up for broker in within.document.brokers}
     drained = dict.fromkeys(up, False)
     found: list[Event] = []

@@ -1,6 +1,9 @@
-"""A scenario: a cluster, its loads over time, what happens to it, the rules that hold. Explicit arrays; nothing is drawn while it runs.
+"""A scenario: a cluster, its loads over time, what happens to it, the rules that hold.
 
-Times are seconds since the scenario's start, rates messages/s, throughputs bytes/s, memory bytes. Brokers and bundles are row numbers.
+Explicit arrays; nothing is drawn while it runs.
+
+Times are seconds since the scenario's start, rates messages/s, throughputs bytes/s, memory bytes.
+Brokers and bundles are row numbers.
 """
 
 from __future__ import annotations
@@ -61,7 +64,10 @@ class ScenarioBundles:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happens to a broker. `factor` is that of `slow`: on both cpu capacities, from then on."""
+    """Something that happens to a broker.
+
+    `factor` is that of `slow`: on both cpu capacities, from then on.
+    """
 
     t_s: float
     broker: int
@@ -71,7 +77,10 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What goes wrong at some brokers while from_s <= t < to_s. `delay_s`: how old the figures of stale reports are."""
+    """What goes wrong at some brokers while from_s <= t < to_s.
+
+    `delay_s`: how old the figures of stale reports are.
+    """
 
     kind: FaultKind
     brokers: tuple[int, ...]
@@ -82,7 +91,8 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
-    """Namespaces that may use these brokers only: secondary ones while fewer than `min_available` primary ones are up."""
+    """Namespaces that may use these brokers only: secondary ones while fewer than `min_available`
+    primary ones are up."""
 
     name: str
     namespaces: tuple[str, ...]
@@ -111,7 +121,10 @@ class ScenarioPolicies:
 
 @dataclass(frozen=True, slots=True)
 class MoveTimes:
-    """From a decision to its effect at the broker; and what each client loses beside that. Seconds."""
+    """From a decision to its effect at the broker; and what each client loses beside that.
+
+    Seconds.
+    """
 
     release_s: float
     acquire_s: float
@@ -120,7 +133,10 @@ class MoveTimes:
 
 @dataclass(frozen=True)
 class Scenario:
-    """Everything that a scenario's folder says. `loads`: LOADS × bundles × steps, float32; `noise`: bundles × steps, int8."""
+    """Everything that a scenario's folder says.
+
+    `loads`: LOADS × bundles × steps, float32; `noise`: bundles × steps, int8.
+    """
 
     name: str
     why: str

@@ -40,7 +40,11 @@ _SINGLE: _Kind = ("float32", pa.types.is_float32)
 
 
 def read_bundles(path: Path, brokers: ScenarioBrokers) -> ScenarioBundles:
-    """bundles.parquet. Raises ScenarioError for names that overlap, and for owners that aren't there or are down at the start."""
+    """bundles.parquet.
+
+    Raises ScenarioError for names that overlap, and for owners that aren't there or are down at the
+    start.
+    """
     table = _read(path, {"name": _TEXT, "start_owner": _WHOLE, **dict.fromkeys(COUNTS, _WHOLE)})
     if not len(table):
         raise ScenarioError(path, "rows", 0, "at least one bundle")
@@ -133,7 +137,10 @@ def check_anti_affinity(
         if owner >= 0 and (group := group_of.get(namespace)) is not None:
             other = serves.setdefault((group, owner), namespace)
             if other != namespace:
-                wanted = f"another broker: {brokers.names[owner]} starts with {other} of the same anti-affinity group {group}"
+                wanted = (
+                    f"another broker: {brokers.names[owner]} starts with {other} of the same "
+                    f"anti-affinity group {group}"
+                )
                 raise ScenarioError(path, f"start_owner of row {row} ({name})", owner, wanted)
 
 
@@ -158,7 +165,8 @@ def read_loads(path: Path, bundles: ScenarioBundles, steps: int) -> NDArray[np.f
 def read_noise(
     path: Path, count: int, what: str, steps: int, unit: float
 ) -> NDArray[np.int8] | None:
-    """noise.parquet or broker_noise.parquet: bundles or brokers × noise steps; None: there is no such file. Raises ScenarioError."""
+    """noise.parquet or broker_noise.parquet: bundles or brokers × noise steps; None: there is no
+    such file. Raises ScenarioError."""
     if not path.exists():
         return None
     noise: NDArray[np.int8] = (
@@ -178,7 +186,8 @@ def read_noise(
 def _read(
     path: Path, columns: Mapping[str, _Kind], shape: tuple[int, str, int] | None = None
 ) -> pa.Table:
-    """A file with these columns and no others, without nulls, and as many rows as `shape` (count, of what, steps) says."""
+    """A file with these columns and no others, without nulls, and as many rows as `shape` (count,
+    of what, steps) says."""
     try:
         table = pq.ParquetFile(path, page_checksum_verification=True).read()
     except FileNotFoundError:

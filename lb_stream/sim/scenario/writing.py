@@ -18,7 +18,9 @@ from lb_stream.sim.scenario.tables import BROKER_NOISE, BUNDLES, COUNTS, LOADS_F
 
 
 def write_scenario(scenario: Scenario, folder: str | Path) -> None:
-    """Write the folder's files; what it has of an earlier scenario goes. `read_scenario` reads an equal one.
+    """Write the folder's files; what it has of an earlier scenario goes.
+
+    `read_scenario` reads an equal one.
 
     scenario.json goes first and comes last: a folder that is half written is no scenario.
     """
@@ -45,7 +47,8 @@ def write_scenario(scenario: Scenario, folder: str | Path) -> None:
 
 
 def _write(path: Path, columns: dict[str, pa.Array]) -> None:
-    # Loads differ in their last digits alone from step to step: split into bytes they take a third less room.
+    # Loads differ in their last digits alone from step to step: split into bytes they take a third
+    # less room.
     singles = [name for name, values in columns.items() if pa.types.is_float32(values.type)]
     options: dict[str, Any] = (
         {"use_dictionary": False, "use_byte_stream_split": singles} if singles else {}

@@ -1,8 +1,11 @@
-"""Files of Arrow blocks beside the checkpoint: what the shards hold. The state store only names places in them.
+"""Files of Arrow blocks beside the checkpoint: what the shards hold.
 
-A file is written once, by one task, and never changed; it counts from the moment when it has its name. Names come from the batch,
-the job's epoch, the task and the settings, so that a task that is run again writes the same bytes under the same name, and a job that
-was shut out and goes on all the same writes beside its heir, never over it. A name that is taken stays with the file that has it.
+The state store only names places in them.
+
+A file is written once, by one task, and never changed; it counts from the moment when it has its
+name. Names come from the batch, the job's epoch, the task and the settings, so that a task that is
+run again writes the same bytes under the same name, and a job that was shut out and goes on all the
+same writes beside its heir, never over it. A name that is taken stays with the file that has it.
 """
 
 from __future__ import annotations
@@ -19,20 +22,26 @@ from lb_stream.store import Store
 from lb_stream.store.backend import Draft
 
 Blocks = tuple[str, str, str]
-"""References to a shard's brokers, its bundles' names, and all else about its bundles: names seldom change."""
+"""References to a shard's brokers, its bundles' names, and all else about its bundles: names seldom
+change."""
 FOLDER = "lb-blocks"
 _SAMPLES, _MEMORIES = "-samples.arrow", "-memories.arrow"
 KEPT_BYTES = 64 << 20
 """Of blocks in far stores, kept in memory by each process that reads or writes them."""
 PIECE_BYTES, PIECES = 256 << 10, 8
-"""Of a file in a far store so much is read at once, and so many pieces are kept: what else lies there is mostly wanted next."""
+"""Of a file in a far store so much is read at once, and so many pieces are kept: what else lies
+there is mostly wanted next."""
 ALIGNMENT = 64
-"""Blocks begin at multiples of this, so that their columns can be used where they lie in a mapped file."""
+"""Blocks begin at multiples of this, so that their columns can be used where they lie in a mapped
+file."""
 
 
 @dataclass(slots=True)
 class BlockWriter:
-    """Writes the blocks of one task, one after another, into one file. Nothing is made before the first block."""
+    """Writes the blocks of one task, one after another, into one file.
+
+    Nothing is made before the first block.
+    """
 
     checkpoint: Store
     name: str
@@ -75,9 +84,11 @@ class BlockWriter:
 
 @dataclass(slots=True)
 class _Kept:
-    """Blocks of far stores that this process has read or written last: the next tasks and batches want most of them again.
+    """Blocks of far stores that this process has read or written last: the next tasks and batches
+    want most of them again.
 
-    A block never changes, so nothing has to be asked for. Of a store on this machine the system does the same.
+    A block never changes, so nothing has to be asked for. Of a store on this machine the system
+    does the same.
     """
 
     blocks: OrderedDict[tuple[Store, str], pa.Buffer] = field(default_factory=OrderedDict)
@@ -96,7 +107,10 @@ class _Kept:
             self.size -= self.blocks.popitem(last=False)[1].size
 
     def read(self, checkpoint: Store, name: str, begin: int, length: int) -> pa.Buffer:
-        """A part of a file, with what lies around it unless it is large itself. Less where the file ends."""
+        """A part of a file, with what lies around it unless it is large itself.
+
+        Less where the file ends.
+        """
         first = begin - begin % PIECE_BYTES
         if begin + length > first + PIECE_BYTES:
             return checkpoint.get_range(name, begin, length)
@@ -123,7 +137,8 @@ _KEPT = _Kept()
 
 @dataclass(slots=True)
 class OpenFiles:
-    """A folder of which a task reads many blocks: a file of this machine is opened once, and mapped for as long as this lives."""
+    """A folder of which a task reads many blocks: a file of this machine is opened once, and mapped
+    for as long as this lives."""
 
     checkpoint: Store
     _files: dict[str, pa.Buffer] | None = field(init=False)
@@ -161,7 +176,8 @@ def read_block(checkpoint: Store | OpenFiles, reference: str) -> pa.Table:
         if block.size < int(length):
             have = int(begin) + block.size
             raise pa.ArrowInvalid(
-                f"{checkpoint}/{FOLDER}/{name} is cut off: it has {have} bytes, {reference} ends behind them"
+                f"{checkpoint}/{FOLDER}/{name} is cut off: it has {have} bytes, {reference} ends "
+                "behind them"
             )
         if store.local is None:
             _KEPT.keep(store, reference, block)
@@ -186,7 +202,8 @@ def _epoch_of(name: str) -> int:
 
 
 def sample_file(batch_id: int, epoch: int, partition: int) -> str:
-    """The file of the samples that one partition brought in one batch; nobody needs it after the batch."""
+    """The file of the samples that one partition brought in one batch; nobody needs it after the
+    batch."""
     return file_name(batch_id, epoch, f"{partition}{_SAMPLES}")
 
 
@@ -196,7 +213,8 @@ def memory_file(batch_id: int, epoch: int) -> str:
 
 
 def remove_spent(checkpoint: Store, batch_id: int, epoch: int) -> None:
-    """Delete the samples and memories of all batches up to this one; not those of a job that has come after this one."""
+    """Delete the samples and memories of all batches up to this one; not those of a job that has
+    come after this one."""
     for name in _names(checkpoint):
         if (
             name.endswith((_SAMPLES, _MEMORIES))
@@ -207,7 +225,9 @@ def remove_spent(checkpoint: Store, batch_id: int, epoch: int) -> None:
 
 
 def remove_unused(checkpoint: Store, used: set[str], oldest_batch: int) -> int:
-    """Delete the files of batches before `oldest_batch` that are not among the used. Returns how many those were.
+    """Delete the files of batches before `oldest_batch` that are not among the used.
+
+    Returns how many those were.
 
     What is newer stays: a task of the batch under way may have just written it.
     """

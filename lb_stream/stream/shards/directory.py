@@ -1,7 +1,9 @@
-"""Which clusters exist and how each is cut into shards, batch by batch: written by the driver, read by the decoders.
+"""Which clusters exist and how each is cut into shards, batch by batch: written by the driver, read
+by the decoders.
 
-One small JSON file for each batch in the checkpoint, so that a batch that is run again sees what it saw at first. Its name has the epoch
-of the job that wrote it: what a job writes that was shut out and goes on all the same isn't read by its heir.
+One small JSON file for each batch in the checkpoint, so that a batch that is run again sees what it
+saw at first. Its name has the epoch of the job that wrote it: what a job writes that was shut out
+and goes on all the same isn't read by its heir.
 """
 
 from __future__ import annotations
@@ -21,11 +23,15 @@ FOLDER = "lb-shards"
 
 
 class ShardMap(msgspec.Struct, frozen=True, gc=False):
-    """One cluster's shards. `blocks`: references to what each held after the batch before (brokers, names, values), in their order.
+    """One cluster's shards.
 
-    `since_ms`: since when they are the same, and nothing has been heard of the cluster. `leaving`: unless something is heard of it in this
-    batch, it is forgotten. `asked`: of each decision under way, who was asked and about which bundle. `history_ms`: time of the batch that
-    was the last to add to the cluster's history.
+    `blocks`: references to what each held after the batch before (brokers, names, values), in their
+    order.
+
+    `since_ms`: since when they are the same, and nothing has been heard of the cluster. `leaving`:
+    unless something is heard of it in this batch, it is forgotten. `asked`: of each decision under
+    way, who was asked and about which bundle. `history_ms`: time of the batch that was the last to
+    add to the cluster's history.
     """
 
     shards: int = 1
@@ -37,7 +43,8 @@ class ShardMap(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def before(self) -> str | None:
-        """JSON of the blocks, if there were more or fewer of them than there are shards now: each must take its part of them."""
+        """JSON of the blocks, if there were more or fewer of them than there are shards now: each
+        must take its part of them."""
         return (
             canonical_json(self.blocks) if self.blocks and len(self.blocks) != self.shards else None
         )
@@ -49,7 +56,8 @@ class ShardMap(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def told(self) -> str | None:
-        """As `before`, and for an only shard in any case: its blocks are known from here, not from a state."""
+        """As `before`, and for an only shard in any case: its blocks are known from here, not from
+        a state."""
         return canonical_json(self.blocks) if self.blocks and self.shards == 1 else self.before
 
 
@@ -87,12 +95,18 @@ def _place_of(name: str) -> tuple[int, int] | None:
 def write_directory(
     checkpoint: Store, batch_id: int, epoch: int, clusters: Mapping[str, ShardMap]
 ) -> bool:
-    """Write down what batch `batch_id` sees. What this job has written for it already stays as it is: False then."""
+    """Write down what batch `batch_id` sees.
+
+    What this job has written for it already stays as it is: False then.
+    """
     return checkpoint.put_if_absent(_file(batch_id, epoch), _to_json(clusters))
 
 
 def read_directory(checkpoint: Store, batch_id: int, epoch: int) -> dict[str, ShardMap]:
-    """What batch `batch_id` sees: what this job wrote, else the last one before it. Raises FileNotFoundError when nobody has."""
+    """What batch `batch_id` sees: what this job wrote, else the last one before it.
+
+    Raises FileNotFoundError when nobody has.
+    """
     try:
         return _read(checkpoint, _file(batch_id, epoch))
     except FileNotFoundError:
@@ -124,7 +138,10 @@ def _read(checkpoint: Store, name: str) -> dict[str, ShardMap]:
 
 
 def forget_directories(checkpoint: Store, oldest_batch: int) -> set[str]:
-    """Delete the files of batches before `oldest_batch`. Returns the block files that the others name."""
+    """Delete the files of batches before `oldest_batch`.
+
+    Returns the block files that the others name.
+    """
     used: set[str] = set()
     for (batch, _), name in _directories(checkpoint):
         if batch < oldest_batch:
@@ -141,14 +158,18 @@ def forget_directories(checkpoint: Store, oldest_batch: int) -> set[str]:
 
 
 LISTENED_MS = 3_600_000
-"""How long the job must have listened: a living broker reports at least every `report_max_interval_ms` (15 min)."""
+"""How long the job must have listened: a living broker reports at least every
+`report_max_interval_ms` (15 min)."""
 BREAK_MS = 60_000
 """When batches are so far apart, what came in between may not have been read yet."""
 
 
 @dataclass(slots=True)
 class ListeningGap:
-    """Since when this job has read what comes, without a break. When it didn't, or was behind, nobody's silence means anything."""
+    """Since when this job has read what comes, without a break.
+
+    When it didn't, or was behind, nobody's silence means anything.
+    """
 
     since_ms: int | None = None
     last_ms: int = 0

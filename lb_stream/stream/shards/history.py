@@ -1,7 +1,8 @@
 """Loads over time: which batches add rows to `bundle_history` and `broker_history`, and which rows.
 
-The first batch of a slot of time that brings a cluster anything new adds a row for each bundle that was reported since the batch that
-did so last, and for all bundles once an hour: whoever reads looks back one hour at most.
+The first batch of a slot of time that brings a cluster anything new adds a row for each bundle that
+was reported since the batch that did so last, and for all bundles once an hour: whoever reads looks
+back one hour at most.
 """
 
 from __future__ import annotations
@@ -20,16 +21,22 @@ WHOLE_MS = 3_600_000
 
 
 class Slot(NamedTuple):
-    """A slot of time that begins for a cluster's history. `since_ms`: what was reported before then has its row already."""
+    """A slot of time that begins for a cluster's history.
+
+    `since_ms`: what was reported before then has its row already.
+    """
 
     begin_ms: int
     since_ms: int
 
 
 def next_slot(before_ms: int | None, now_ms: int, resolution_ms: int) -> Slot | None:
-    """The slot that begins with a batch of this time; None: no new one does. `before_ms`: time of the batch that began the last one.
+    """The slot that begins with a batch of this time; None: no new one does.
 
-    What is written reaches back one slot more than needed: a partition may be read a little later than the others.
+    `before_ms`: time of the batch that began the last one.
+
+    What is written reaches back one slot more than needed: a partition may be read a little later
+    than the others.
     """
     if not resolution_ms or (
         before_ms is not None and now_ms // resolution_ms <= before_ms // resolution_ms
@@ -41,7 +48,8 @@ def next_slot(before_ms: int | None, now_ms: int, resolution_ms: int) -> Slot | 
 
 
 def bundle_rows(cluster: str, shard: Shard, slot: Slot) -> pa.Table:
-    """Rows of `bundle_history`: the shard's bundles that a report has named, or that have lost their owner, since then; sorted by name."""
+    """Rows of `bundle_history`: the shard's bundles that a report has named, or that have lost
+    their owner, since then; sorted by name."""
     bundles = shard.bundles
     changed = (
         np.maximum(bundles["reported_ms"].to_numpy(), bundles["owner_since_ms"].to_numpy())

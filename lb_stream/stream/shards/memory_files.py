@@ -1,6 +1,8 @@
-"""What clusters remember, on its way to the tasks that decide: each task reads what its own clusters remember, and nothing else.
+"""What clusters remember, on its way to the tasks that decide: each task reads what its own
+clusters remember, and nothing else.
 
-With the function it would go to every task, through every process in between. Little of it goes that way all the same: a file costs more.
+With the function it would go to every task, through every process in between. Little of it goes
+that way all the same: a file costs more.
 """
 
 from __future__ import annotations
@@ -19,8 +21,10 @@ STORED_CHARACTERS = 128 << 10
 
 
 class Memories(NamedTuple):
-    """Canonical JSON by cluster: what the balancer remembers, and what the cluster's shadows do. `stored`: each task's block of them, if
-    they are in a file."""
+    """Canonical JSON by cluster: what the balancer remembers, and what the cluster's shadows do.
+
+    `stored`: each task's block of them, if they are in a file.
+    """
 
     balancer: Mapping[str, str]
     shadows: Mapping[str, str]
@@ -35,7 +39,8 @@ def hand_out(
     epoch: int,
     tasks: int,
 ) -> Memories:
-    """The memories as a batch's tasks are given them: in a file, a block for each task, unless they are small."""
+    """The memories as a batch's tasks are given them: in a file, a block for each task, unless they
+    are small."""
     if sum(map(len, balancer.values())) + sum(map(len, shadows.values())) <= STORED_CHARACTERS:
         return Memories(dict(balancer), dict(shadows))
     clusters: list[list[str]] = [[] for _ in range(tasks)]

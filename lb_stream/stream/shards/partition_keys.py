@@ -1,7 +1,9 @@
-"""Keys for the shards of a large cluster, chosen so that Spark spreads them evenly over its partitions.
+"""Keys for the shards of a large cluster, chosen so that Spark spreads them evenly over its
+partitions.
 
-Spark puts a key where its hash says, and a few keys hash unevenly: of 32 shards on two partitions 22 and 10. So a shard's key is not
-its number but a number that hashes to the partition where it should go.
+Spark puts a key where its hash says, and a few keys hash unevenly: of 32 shards on two partitions
+22 and 10. So a shard's key is not its number but a number that hashes to the partition where it
+should go.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ def _finished(state: int, length: int) -> int:
 
 
 def _text_hash(text: str) -> int:
-    """What Spark's `hash(text)` gives, without its sign: Murmur3 x86 32, its last bytes one by one and signed."""
+    """What Spark's `hash(text)` gives, without its sign: Murmur3 x86 32, its last bytes one by one
+    and signed."""
     data, state = text.encode(), SEED
     whole = len(data) - len(data) % 4
     for at in range(0, whole, 4):
@@ -60,7 +63,10 @@ def deciding_task(cluster: str, tasks: int) -> int:
 
 @lru_cache(maxsize=1 << 17)
 def slots_of(cluster: str, shards: int, partitions: int) -> tuple[int, ...]:
-    """The key of each shard: shard s goes to partition s modulo their number. The only shard of a small cluster goes where it may."""
+    """The key of each shard: shard s goes to partition s modulo their number.
+
+    The only shard of a small cluster goes where it may.
+    """
     if shards == 1:
         return (0,)
     slots: list[int] = []

@@ -15,9 +15,9 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The clusters that `include` matches and `exclude` doesn't, by their whole names; "" matches all of them as `include`, none as
-    `exclude`. All others are other pipelines': their records are passed over without a word.
-    """
+    """The clusters that `include` matches and `exclude` doesn't, by their whole names; "" matches
+    all of them as `include`, none as `exclude`. All others are other pipelines': their records are
+    passed over without a word."""
 
     include: str = ""
     exclude: str = ""

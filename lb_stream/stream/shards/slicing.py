@@ -35,12 +35,16 @@ class ClusterBlocks:
 
     @property
     def failed(self) -> bool:
-        """A shard has no view: its fold has failed from the beginning, or it could not take over what it should."""
+        """A shard has no view: its fold has failed from the beginning, or it could not take over
+        what it should."""
         return any("" in blocks for blocks in self.blocks)
 
 
 def history_slot(before: ShardMap, view: ClusterBlocks, resolution_ms: int) -> Slot | None:
-    """The slot of the cluster's history that begins with this batch. None: no new one does, or there is nothing new to see."""
+    """The slot of the cluster's history that begins with this batch.
+
+    None: no new one does, or there is nothing new to see.
+    """
     return (
         next_slot(before.history_ms, view.now_ms, resolution_ms)
         if view.sampled and not view.failed
@@ -51,7 +55,9 @@ def history_slot(before: ShardMap, view: ClusterBlocks, resolution_ms: int) -> S
 def next_slices(
     before: ShardMap, view: ClusterBlocks, shard_bundles: int, resolution_ms: int = 0
 ) -> ShardMap:
-    """How the next batch cuts a cluster into shards. After a failure, as this batch did: what was to be handed over still is.
+    """How the next batch cuts a cluster into shards.
+
+    After a failure, as this batch did: what was to be handed over still is.
 
     `resolution_ms`: of the tables of history; 0: there are none.
     """
@@ -68,7 +74,8 @@ def next_slices(
 
 
 def wanted_shards(bundles: int, shards: int, shard_bundles: int) -> int:
-    """A power of two, one for each `shard_bundles`; changed only when the present number is well off."""
+    """A power of two, one for each `shard_bundles`; changed only when the present number is well
+    off."""
     fitting = 1 << max(-(-bundles // shard_bundles) - 1, 0).bit_length()
     too_few, too_many = (
         2 * bundles > 3 * shard_bundles * shards,
@@ -78,7 +85,8 @@ def wanted_shards(bundles: int, shards: int, shard_bundles: int) -> int:
 
 
 def name_hashes(names: pa.ChunkedArray) -> NDArray[np.int64]:
-    """The CRC-32 of each name: modulo the number of shards, a power of two, it is the bundle's shard."""
+    """The CRC-32 of each name: modulo the number of shards, a power of two, it is the bundle's
+    shard."""
     return np.fromiter(map(zlib.crc32, map(str.encode, names.to_pylist())), np.int64, len(names))
 
 
@@ -106,9 +114,12 @@ Parts = dict[str, list[Due]]
 def due_parts(
     directory: Mapping[str, ShardMap], views: Mapping[str, ClusterBlocks], resolution_ms: int = 0
 ) -> Parts:
-    """The parts of the table that a batch makes old, with all that belongs in them. `directory`: how the batch was sliced.
+    """The parts of the table that a batch makes old, with all that belongs in them.
 
-    A cluster that has just been sliced anew, or forgotten, leaves its old parts. `resolution_ms` as in `next_slices`.
+    `directory`: how the batch was sliced.
+
+    A cluster that has just been sliced anew, or forgotten, leaves its old parts. `resolution_ms` as
+    in `next_slices`.
     """
     due: set[str] = set()
     content: Parts = {}

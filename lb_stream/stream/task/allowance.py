@@ -1,4 +1,5 @@
-"""Limits for the work on one cluster: what never ends ends one cluster's round or its shadows, not the job."""
+"""Limits for the work on one cluster: what never ends ends one cluster's round or its shadows, not
+the job."""
 
 from __future__ import annotations
 
@@ -52,13 +53,15 @@ LEAST_S = 0.2
 """For all shadows of one task in one batch, however quick its rounds are."""
 SKIPPED: Entry = {
     "outcome": "skipped",
-    "detail": "it would have taken more than shadows' share of the round (stream.shadow_share_percent)",
+    "detail": "it would have taken more than shadows' share of the round "
+    "(stream.shadow_share_percent)",
 }
 
 
 @dataclass(slots=True)
 class Allowance:
-    """What is left of the shadows' time in one task of a batch: a share of what its rounds have taken so far, and LEAST_S."""
+    """What is left of the shadows' time in one task of a batch: a share of what its rounds have
+    taken so far, and LEAST_S."""
 
     share: float
     left_s: float
@@ -73,7 +76,8 @@ class Allowance:
         self.left_s += self.share * seconds
 
     def look(self, looked: Looked, shadows: Settings, remembered: str) -> ShadowColumns:
-        """Let a cluster's shadows look at a round, as `looked_on`, each for its part of what is left. Raises nothing.
+        """Let a cluster's shadows look at a round, as `looked_on`, each for its part of what is
+        left. Raises nothing.
 
         Shadows whose memory can't be read begin anew with the next round.
         """

@@ -28,12 +28,18 @@ def task_of_batch() -> tuple[int, int, int]:
 
 @cache
 def _keep_modules() -> None:
-    """Once in a worker: what has been imported is no garbage. PySpark looks through everything after each task, 15 ms of a batch's way."""
+    """Once in a worker: what has been imported is no garbage.
+
+    PySpark looks through everything after each task, 15 ms of a batch's way.
+    """
     gc.freeze()
 
 
 def hush_first_worker() -> None:
-    """Spark asks a worker of its own about the operator's state before a query's first batch. It prints six lines about itself: not so."""
+    """Spark asks a worker of its own about the operator's state before a query's first batch.
+
+    It prints six lines about itself: not so.
+    """
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     if spec is not None and spec.name.endswith("transform_with_state_driver_worker"):
         with open(os.devnull, "wb") as nowhere:

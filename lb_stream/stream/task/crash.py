@@ -1,7 +1,8 @@
-"""Crash points: named moments at which a test has the whole job killed, to see that nothing is lost and nothing happens twice.
+"""Crash points: named moments at which a test has the whole job killed, to see that nothing is lost
+and nothing happens twice.
 
-`stream.crash_at = "after_log:3"` kills every process of the job's group (SIGKILL) when that point is reached for the third time in one
-process. Without it a point costs a comparison.
+`stream.crash_at = "after_log:3"` kills every process of the job's group (SIGKILL) when that point
+is reached for the third time in one process. Without it a point costs a comparison.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from lb_stream.contracts.keys import SettingError
 from lb_stream.contracts.settings import crash_at
 
 VARIABLE = "LB_CRASH"
-"""Tells the Python workers, which don't see the settings: `after_log:3:1234`, 1234 being the group to kill."""
+"""Tells the Python workers, which don't see the settings: `after_log:3:1234`, 1234 being the group
+to kill."""
 
 
 class _Armed:
@@ -36,11 +38,15 @@ _armed: _Armed | None = _Armed(os.environ[VARIABLE]) if VARIABLE in os.environ e
 
 
 def arm(setting: str) -> Mapping[str, str]:
-    """Wait for a point from now on ("" for none). Returns the environment that Python workers need to wait for it too.
+    """Wait for a point from now on ("" for none).
 
-    Raises SettingError when the job isn't in a process group of its own: its parents would be killed with it.
+    Returns the environment that Python workers need to wait for it too.
+
+    Raises SettingError when the job isn't in a process group of its own: its parents would be
+    killed with it.
     """
-    global _armed  # noqa: PLW0603 (a point is reached deep in everything; passing it there would blur what it watches)
+    # a point is reached deep in everything; passing it there would blur what it watches
+    global _armed  # noqa: PLW0603
     _armed = None
     if not setting:
         return {}

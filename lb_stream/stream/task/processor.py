@@ -1,7 +1,9 @@
-"""What Spark calls for the stateful stage. It imports next to nothing before there is something to fold.
+"""What Spark calls for the stateful stage.
 
-Before a query's first batch Spark starts a Python process of its own, only to ask for the state's schema. A job that takes over waits
-for that process, and most of the wait would be its imports.
+It imports next to nothing before there is something to fold.
+
+Before a query's first batch Spark starts a Python process of its own, only to ask for the state's
+schema. A job that takes over waits for that process, and most of the wait would be its imports.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ STATE_DDL = "shards int, brokers string, names string, values string"
 
 
 class KeyState(Protocol):
-    """What is remembered of the key whose rows come: number of shards, references to the shard's blocks. A row of STATE_DDL."""
+    """What is remembered of the key whose rows come: number of shards, references to the shard's
+    blocks. A row of STATE_DDL."""
 
     def get(self) -> tuple[Any, ...] | None:
         """None for a new key."""
@@ -83,11 +86,13 @@ class ShardProcessor(StatefulProcessor):
 
 
 _held: list[socket.socket] = []
-"""Our ends of the sockets of this worker's last tasks, until Spark has closed its own: were ours closed first, the thread would end."""
+"""Our ends of the sockets of this worker's last tasks, until Spark has closed its own: were ours
+closed first, the thread would end."""
 
 
 def leave_closing_to_spark(handle: Any) -> None:
-    """For a processor's `init`: its task doesn't say that it is done, and keeps its end of the socket for as long as Spark does."""
+    """For a processor's `init`: its task doesn't say that it is done, and keeps its end of the
+    socket for as long as Spark does."""
     client: StatefulProcessorApiClient = handle._statefulProcessorApiClient
     say = client.set_handle_state
 

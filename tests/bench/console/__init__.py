@@ -1,1 +1,4 @@
-"""`make bench-console`: many viewers of one large cluster beside a job that writes. What is measured: `--help`."""
+"""`make bench-console`: many viewers of one large cluster beside a job that writes.
+
+What is measured: `--help`.
+"""

@@ -1,4 +1,5 @@
-"""`python -m tests.bench.console`: progress on stderr, a table, and one JSON object as the last line of stdout."""
+"""`python -m tests.bench.console`: progress on stderr, a table, and one JSON object as the last
+line of stdout."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ SAMPLE_S = 1.0
 
 @dataclass
 class Turn:
-    """With or without viewers: what the rounds took, what CPU the console and the viewers used within which time."""
+    """With or without viewers: what the rounds took, what CPU the console and the viewers used
+    within which time."""
 
     viewers: int
     rounds_ms: list[float] = field(default_factory=list)
@@ -53,7 +55,8 @@ def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         prog="python -m tests.bench.console",
         description=ABOUT,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="In full: python -m tests.bench.console --viewers 200 --minutes 10 --brokers 1000 --bundles 100000",
+        epilog="In full: python -m tests.bench.console --viewers 200 --minutes 10 --brokers 1000 "
+        "--bundles 100000",
     )
     parser.add_argument("--viewers", type=int, default=20, help="how many (20)")
     parser.add_argument(
@@ -157,12 +160,18 @@ class Bench:
             cpu_s(self._console.pid) - before[0],
             time.process_time() - before[1],
         )
-        told = f"{viewers} viewers: {len(turn.rounds_ms)} rounds, console {turn.console_s / turn.seconds:.2f} of a core"
+        told = (
+            f"{viewers} viewers: {len(turn.rounds_ms)} rounds, console "
+            f"{turn.console_s / turn.seconds:.2f} of a core"
+        )
         print(f"{told}, {self.memory_mib[-1]:.0f} MiB", file=sys.stderr, flush=True)
 
 
 def summary(turns: Sequence[Turn], seen: Seen, memory_mib: Sequence[float]) -> dict[str, Any]:
-    """The figures. `round_ratio`: median of the ratios of neighbouring turns' medians, with viewers ÷ without."""
+    """The figures.
+
+    `round_ratio`: median of the ratios of neighbouring turns' medians, with viewers ÷ without.
+    """
     watched, alone = (
         [turn for turn in turns if bool(turn.viewers) == wanted] for wanted in (True, False)
     )
@@ -216,7 +225,8 @@ async def measure(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
     begun_s = time.monotonic()
     hour(folder, cluster, now_ms(), max(1, round(1000 * given.every)))
     print(
-        f"an hour of {given.brokers:,} x {given.bundles:,} written in {time.monotonic() - begun_s:.0f} s",
+        f"an hour of {given.brokers:,} x {given.bundles:,} written in "
+        f"{time.monotonic() - begun_s:.0f} s",
         file=sys.stderr,
         flush=True,
     )

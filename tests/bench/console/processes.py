@@ -1,4 +1,7 @@
-"""The processes beside the viewers: the console, and the job that writes. What they say is lines of JSON; the end of input ends them."""
+"""The processes beside the viewers: the console, and the job that writes.
+
+What they say is lines of JSON; the end of input ends them.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +73,8 @@ def cpu_s(pid: int) -> float:
 
 
 def serve(folder: Path) -> None:
-    """`lbctl console` on the folder's tables; decisions come as lines of input, where it would read them from their topic."""
+    """`lbctl console` on the folder's tables; decisions come as lines of input, where it would read
+    them from their topic."""
     from lb_stream.console.serve import Served, yield_to_others
     from lb_stream.console.sources.live import decision_row
     from lb_stream.console.sources.reader import Reader

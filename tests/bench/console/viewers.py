@@ -1,4 +1,5 @@
-"""Viewers of a console: each keeps the stream of a page open and asks for the page every few seconds, as the page's own script does."""
+"""Viewers of a console: each keeps the stream of a page open and asks for the page every few
+seconds, as the page's own script does."""
 
 from __future__ import annotations
 
@@ -21,7 +22,10 @@ OTHERS = 5
 
 @dataclass
 class Seen:
-    """What all viewers together have seen. `told`: of each, how many entries came over its stream."""
+    """What all viewers together have seen.
+
+    `told`: of each, how many entries came over its stream.
+    """
 
     times_ms: list[float] = field(default_factory=list)
     statuses: Counter[int] = field(default_factory=Counter)
@@ -35,10 +39,16 @@ def pages(cluster: Cluster) -> tuple[str, ...]:
     broker, bundle = cluster.broker_names[0], cluster.bundle_names[0]
     namespace = bundle.rpartition("/")[0]
     return (
-        link("cluster", name=CLUSTER), "/", link("broker", cluster=CLUSTER, name=broker), link("bundles", cluster=CLUSTER),
-        link("history", cluster=CLUSTER), link("bundle", cluster=CLUSTER, name=bundle), link("cluster", name=CLUSTER, sort="traffic"),
-        link("namespace", cluster=CLUSTER, name=namespace), link("groups", cluster=CLUSTER),
-    )  # fmt: skip
+        link("cluster", name=CLUSTER),
+        "/",
+        link("broker", cluster=CLUSTER, name=broker),
+        link("bundles", cluster=CLUSTER),
+        link("history", cluster=CLUSTER),
+        link("bundle", cluster=CLUSTER, name=bundle),
+        link("cluster", name=CLUSTER, sort="traffic"),
+        link("namespace", cluster=CLUSTER, name=namespace),
+        link("groups", cluster=CLUSTER),
+    )
 
 
 def page_of(number: int, addresses: Sequence[str]) -> str:
@@ -94,7 +104,10 @@ class Line:
 async def view(
     url: str, number: int, addresses: Sequence[str], seen: Seen, told_s: Mapping[str, float]
 ) -> None:
-    """One viewer, until cancelled. `told_s`: when each decision was given to the console (time.monotonic)."""
+    """One viewer, until cancelled.
+
+    `told_s`: when each decision was given to the console (time.monotonic).
+    """
     seen.explanations.append(0)
     listening = asyncio.create_task(_listen(url, len(seen.told) - 1, seen, told_s))
     try:

@@ -1,4 +1,5 @@
-"""Tables of one large cluster: an hour as a job has left it, and the rounds that it goes on with, without Spark and Kafka."""
+"""Tables of one large cluster: an hour as a job has left it, and the rounds that it goes on with,
+without Spark and Kafka."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ from lb_stream.stream.figures import write_file
 CLUSTER, PIPELINE, CHECKPOINT = "large-1", "bench", "bench-console"
 HOUR_MS, MINUTE_MS = 3_600_000, 60_000
 SHARDS = 4
-"""Parts of `bundle_averages`; each round writes all of them anew, as when every shard has had a report."""
+"""Parts of `bundle_averages`; each round writes all of them anew, as when every shard has had a
+report."""
 MOVES = 3
 """Decisions of a round; the next round confirms them."""
 TAIL = 20
@@ -47,7 +49,8 @@ TOGETHER = 60
 
 @dataclass(frozen=True)
 class Cluster:
-    """The rows of a cluster's brokers and bundles; loads differ from round to round, the same for the same seed."""
+    """The rows of a cluster's brokers and bundles; loads differ from round to round, the same for
+    the same seed."""
 
     brokers: int
     bundles: int
@@ -196,7 +199,8 @@ class Cluster:
 def _table(
     spec: TableSpec, given: Mapping[str, Any], rows: int, draw: np.random.Generator
 ) -> pa.Table:
-    """Rows of a table without its partition's column; texts that aren't given are null, numbers drawn."""
+    """Rows of a table without its partition's column; texts that aren't given are null, numbers
+    drawn."""
     columns = {}
     for one in spec.schema:
         if one.name == spec.partition_by:
@@ -290,14 +294,22 @@ def _round(seq: int, now_ms: int, made: list[Decision]) -> dict[str, Any]:
         "settings": {"shedding_strategy": "ThresholdShedder"},
     }
     return lists | {
-        "cluster": CLUSTER, "seq": seq, "epoch": 1, "now_ms": now_ms, "error": None, "files": "{}", "shadow_memory": "{}",
+        "cluster": CLUSTER,
+        "seq": seq,
+        "epoch": 1,
+        "now_ms": now_ms,
+        "error": None,
+        "files": "{}",
+        "shadow_memory": "{}",
         "decisions": json.dumps([one.model_dump(mode="json") for one in made]),
-        "memory": Memory(seq=seq, epoch=1, first_ms=now_ms - HOUR_MS).to_json(), "inputs": json.dumps(inputs),
-    }  # fmt: skip
+        "memory": Memory(seq=seq, epoch=1, first_ms=now_ms - HOUR_MS).to_json(),
+        "inputs": json.dumps(inputs),
+    }
 
 
 def hour(folder: Path, cluster: Cluster, end_ms: int, step_ms: int) -> Job:
-    """Write the hour before `end_ms`: most of its rounds, `step_ms` apart, at once, and the last ones as the job does."""
+    """Write the hour before `end_ms`: most of its rounds, `step_ms` apart, at once, and the last
+    ones as the job does."""
     Job(folder, cluster)  # creates the tables
     count = HOUR_MS // step_ms
     times = [end_ms - HOUR_MS + number * step_ms for number in range(count)]

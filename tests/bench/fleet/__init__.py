@@ -1,1 +1,4 @@
-"""`make bench-fleet`: how the job grows with the number of clusters and of cores. What is measured: `--help`."""
+"""`make bench-fleet`: how the job grows with the number of clusters and of cores.
+
+What is measured: `--help`.
+"""

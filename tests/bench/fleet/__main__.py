@@ -1,4 +1,5 @@
-"""`python -m tests.bench.fleet`: progress on stderr, a table, and one JSON object as the last line of stdout."""
+"""`python -m tests.bench.fleet`: progress on stderr, a table, and one JSON object as the last line
+of stdout."""
 
 from __future__ import annotations
 
@@ -48,10 +49,12 @@ last line, and the other fleets' go on; Ctrl-C ends with the figures that there 
 """
 TARGET = {"clusters": 100_000, "bundles": 100_000_000}
 WITHIN_S, MOST_CORES = 60.0, 64
-"""What the formula is asked for: that fleet, if every broker reports once a minute, on machines of so many cores."""
+"""What the formula is asked for: that fleet, if every broker reports once a minute, on machines of
+so many cores."""
 
 WARM_AFTER_S = 30.0
-"""A job whose first batch took longer has run all of its code often enough: no other batch of it is left out."""
+"""A job whose first batch took longer has run all of its code often enough: no other batch of it is
+left out."""
 
 DRIVER_PHASES = (
     "offsets_ms",
@@ -106,9 +109,12 @@ def options() -> argparse.Namespace:
     )
     given = parser.parse_args()
     for name, least, values in (
-        ("clusters", 3, given.clusters), ("cores", 1, given.cores), ("runs", 1, [given.runs]), ("weight", 2, [given.weight]),
+        ("clusters", 3, given.clusters),
+        ("cores", 1, given.cores),
+        ("runs", 1, [given.runs]),
+        ("weight", 2, [given.weight]),
         ("partitions", 1, [given.partitions]),
-    ):  # fmt: skip
+    ):
         if min(values) < least:
             parser.error(f"--{name} {min(values)}: at least {least}")
     return given
@@ -126,9 +132,12 @@ class Job(NamedTuple):
 
 
 def jobs(clusters: Sequence[int], weight: int, cores: Sequence[int]) -> list[list[Job]]:
-    """Those of each fleet, the small ones first: whoever ends it early has whole comparisons. Of one fleet the quicker one is first.
+    """Those of each fleet, the small ones first: whoever ends it early has whole comparisons.
 
-    The heavier fleet has only that one: what bundles take in tasks is divided by the cores as all of it is.
+    Of one fleet the quicker one is first.
+
+    The heavier fleet has only that one: what bundles take in tasks is divided by the cores as all
+    of it is.
     """
     most = sorted(cores, reverse=True)
     return [
@@ -138,7 +147,10 @@ def jobs(clusters: Sequence[int], weight: int, cores: Sequence[int]) -> list[lis
 
 
 def measure(place: Place, of_fleet: Sequence[Job], runs: int, enough_s: float) -> Iterator[Run]:
-    """The jobs of one fleet. Each goes on where the one before has ended: only for the first one every cluster is new."""
+    """The jobs of one fleet.
+
+    Each goes on where the one before has ended: only for the first one every cluster is new.
+    """
     clusters, weight, cores = of_fleet[0]
     fleet = MixedFleet(clusters, weight)
     with closing(
@@ -170,7 +182,8 @@ def measure(place: Place, of_fleet: Sequence[Job], runs: int, enough_s: float) -
 
 
 def steps(job: Stepped, runs: int, enough_s: float) -> tuple[list[float], list[float], list[float]]:
-    """Batches that read a report of every broker, their CPU time, and the ticks between them; in seconds."""
+    """Batches that read a report of every broker, their CPU time, and the ticks between them; in
+    seconds."""
     batches: list[float] = []
     cpu: list[float] = []
     ticks: list[float] = []
@@ -186,7 +199,8 @@ def steps(job: Stepped, runs: int, enough_s: float) -> tuple[list[float], list[f
 
 
 def driver_seconds(job: Stepped, count: int) -> float:
-    """Median of what the driver did in the last `count` whole batches while no task ran, by the job's own table."""
+    """Median of what the driver did in the last `count` whole batches while no task ran, by the
+    job's own table."""
     table = existing_table(Store.at(job.tables), BATCHES)
     assert table is not None
     rows = [
@@ -223,7 +237,8 @@ def run(given: argparse.Namespace, folder: Path, measured: Measured) -> None:
                     del measured.missing[str(left.pop(0))]
                     print(json.dumps(as_dict(one)), flush=True)
                     progress(
-                        f"{of_fleet[0].clusters:,} clusters on {one.cores} cores: {one.batch_s:.1f} s a batch"
+                        f"{of_fleet[0].clusters:,} clusters on {one.cores} cores: "
+                        f"{one.batch_s:.1f} s a batch"
                     )
             except (RuntimeError, TimeoutError) as error:
                 measured.missing[str(left[0])] = str(error).partition("\n")[0]

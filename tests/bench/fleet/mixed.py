@@ -12,7 +12,8 @@ SIZES = {"small": (0.8, 3, 4), "medium": (0.18, 4, 16), "large": (0.02, 8, 64)}
 
 
 def shapes(clusters: int, weight: int) -> dict[str, Shape]:
-    """How many clusters there are of each size, one at least; each broker has `weight` times its bundles."""
+    """How many clusters there are of each size, one at least; each broker has `weight` times its
+    bundles."""
     counts = {size: max(1, round(share * clusters)) for size, (share, _, _) in SIZES.items()}
     counts["small"] += max(clusters - sum(counts.values()), 1 - counts["small"])
     return {

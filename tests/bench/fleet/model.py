@@ -1,4 +1,5 @@
-"""What a batch costs, as a formula fitted to measured ones, and what follows from it for fleets that no machine here can hold."""
+"""What a batch costs, as a formula fitted to measured ones, and what follows from it for fleets
+that no machine here can hold."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ class Run:
 
 @dataclass(frozen=True)
 class Model:
-    """seconds = fixed + each_cluster · clusters + (each_cluster_in_tasks · clusters + each_bundle · bundles) / cores."""
+    """seconds = fixed + each_cluster · clusters + (each_cluster_in_tasks · clusters + each_bundle ·
+    bundles) / cores."""
 
     fixed: float
     each_cluster: float
@@ -92,7 +94,10 @@ def fitted(runs: Sequence[Run]) -> Model:
 
 
 def clusters_within(model: Model, bundles_each: float, cores: float, seconds: float) -> int | None:
-    """How many clusters, of so many bundles in the mean, have a batch of so many seconds. None: it doesn't grow."""
+    """How many clusters, of so many bundles in the mean, have a batch of so many seconds.
+
+    None: it doesn't grow.
+    """
     each = (
         model.each_cluster
         + (model.each_cluster_in_tasks + model.each_bundle * bundles_each) / cores
@@ -113,7 +118,8 @@ MOST_PIPELINES = 1_000
 def needed(
     model: Model, clusters: int, bundles: int, seconds: float, most_cores: int
 ) -> Need | None:
-    """The fewest pipelines, none with more than so many cores, whose batches take so many seconds; None: there is no such number."""
+    """The fewest pipelines, none with more than so many cores, whose batches take so many seconds;
+    None: there is no such number."""
     for pipelines in range(1, MOST_PIPELINES + 1):
         cores = max(1.0, model.cores_needed(clusters / pipelines, bundles / pipelines, seconds))
         if cores <= most_cores:
@@ -122,7 +128,8 @@ def needed(
 
 
 def tick_limit(runs: Sequence[Run], seconds: float = 1.0) -> int | None:
-    """How many clusters a tick of so many seconds reaches, on the most cores: by a line through the runs. None: ticks don't grow."""
+    """How many clusters a tick of so many seconds reaches, on the most cores: by a line through the
+    runs. None: ticks don't grow."""
     most = max(run.cores for run in runs)
     ticks = [(run.clusters, run.tick_s) for run in runs if run.cores == most]
     slope, start = (

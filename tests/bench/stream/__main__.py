@@ -1,4 +1,5 @@
-"""`python -m tests.bench.stream`: progress on stderr, a table, and one JSON object as the last line of stdout."""
+"""`python -m tests.bench.stream`: progress on stderr, a table, and one JSON object as the last line
+of stdout."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ def options() -> argparse.Namespace:
         prog="python -m tests.bench.stream",
         description=ABOUT + "figures:\n" + figures,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="Example: python -m tests.bench.stream --only view_vs_from_json --bundles 20000 --runs 3",
+        epilog="Example: python -m tests.bench.stream --only view_vs_from_json --bundles 20000 "
+        "--runs 3",
     )
     parser.add_argument(
         "--only",

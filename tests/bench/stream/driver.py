@@ -1,4 +1,5 @@
-"""A measured process seen from outside: its batches as they end, the memory of all its processes, its end."""
+"""A measured process seen from outside: its batches as they end, the memory of all its processes,
+its end."""
 
 from __future__ import annotations
 
@@ -45,7 +46,9 @@ class Batch:
 
 
 class Driver:
-    """Starts `tests.bench.stream.job` and listens to it. `view_of`: the view of these clusters only; none: the whole job.
+    """Starts `tests.bench.stream.job` and listens to it.
+
+    `view_of`: the view of these clusters only; none: the whole job.
 
     `cores`: of Spark's executors; 0: as many as the job has by itself.
     """
@@ -63,7 +66,8 @@ class Driver:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                start_new_session=True,  # Ctrl-C ends us, and we end it; its processes are those of its session
+                # Ctrl-C ends us, and we end it; its processes are those of its session
+                start_new_session=True,
             )
         assert self._process.stdin is not None
         self._process.stdin.write(
@@ -78,7 +82,10 @@ class Driver:
             threading.Thread(target=work, daemon=True).start()
 
     def next_batch(self) -> Batch:
-        """Wait for a batch to end. Raises RuntimeError with the end of its log when the job ends first."""
+        """Wait for a batch to end.
+
+        Raises RuntimeError with the end of its log when the job ends first.
+        """
         try:
             told = self._told.get(timeout=LONGEST_BATCH_S)
         except queue.Empty:
@@ -99,7 +106,8 @@ class Driver:
         return batches
 
     def cpu_s(self) -> float:
-        """CPU time that all of its processes have taken so far, as far as it was seen; 0 where nobody can tell."""
+        """CPU time that all of its processes have taken so far, as far as it was seen; 0 where
+        nobody can tell."""
         return sum(list(self._cpu.values()))
 
     def stop(self, grace_s: float = 60) -> None:
@@ -138,7 +146,8 @@ def can_watch() -> bool:
 
 
 def session_members(session: int) -> list[int]:
-    """Processes of a session: what a process started with `start_new_session` has started, and what that has started."""
+    """Processes of a session: what a process started with `start_new_session` has started, and what
+    that has started."""
     found = []
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():
@@ -169,7 +178,8 @@ def cpu_seconds(pid: int) -> float:
 
 
 def wait_for_boundary(interval_ms: int, needed_ms: float = math.inf) -> None:
-    """Sleep until a trigger of this interval has just been due, unless the next one is `needed_ms` away: Spark's fall on its multiples."""
+    """Sleep until a trigger of this interval has just been due, unless the next one is `needed_ms`
+    away: Spark's fall on its multiples."""
     left_ms = interval_ms - time.time_ns() // 1_000_000 % interval_ms
     if left_ms < needed_ms:
         time.sleep(left_ms / 1_000 + 0.05)

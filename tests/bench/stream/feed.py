@@ -32,7 +32,8 @@ class Feed:
             compression_type="zstd",
             max_request_size=LARGEST_RECORD_BYTES,
         )
-        # 10 ms: the broker answers a waiting reader of committed records as soon as a transaction is over, or after this long.
+        # 10 ms: the broker answers a waiting reader of committed records as soon as a transaction
+        # is over, or after this long.
         self._consumer = KafkaConsumer(
             self.topics.decisions,
             bootstrap_servers=bootstrap,
@@ -76,14 +77,18 @@ class Feed:
         }
 
     def first_decisions(self) -> tuple[list[Decision], int]:
-        """Wait for decisions; with them, when they could be read, ms since the epoch. Raises TimeoutError."""
+        """Wait for decisions; with them, when they could be read, ms since the epoch.
+
+        Raises TimeoutError.
+        """
         end = time.monotonic() + LONGEST_WAIT_S
         while time.monotonic() < end:
             found = self._poll(1_000)
             if found:
                 return found
         raise TimeoutError(
-            f"no decision on {self.topics.decisions} within {LONGEST_WAIT_S} s of a hot broker's report"
+            f"no decision on {self.topics.decisions} within {LONGEST_WAIT_S} s of a hot broker's "
+            "report"
         )
 
     def decisions(self, patience_ms: int = 300) -> list[Decision]:

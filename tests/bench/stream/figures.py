@@ -19,7 +19,8 @@ WARM_UP = 3
 """Generations that every side sees before the first one that counts, the very first one included."""
 
 WARM_UP_TICKS = 200
-"""Batches of a small cluster are short: the JVM needs many of them before it has compiled what they need."""
+"""Batches of a small cluster are short: the JVM needs many of them before it has compiled what they
+need."""
 
 SMALL = Shape(1, 10, 100)
 GIB = 2**30
@@ -66,7 +67,8 @@ class Figure:
 
 @dataclass(frozen=True)
 class Measured:
-    """A figure's value; `ours` and `other` are medians in seconds (the value is the median of the ratios of neighbouring runs)."""
+    """A figure's value; `ours` and `other` are medians in seconds (the value is the median of the
+    ratios of neighbouring runs)."""
 
     value: float
     ours_s: float | None = None
@@ -78,12 +80,14 @@ FIGURES = {
     for figure in (
         Figure(
             "view_vs_from_json",
-            "Kafka → decode → fold → averaged view, to a noop sink ÷ Spark's Kafka → from_json → explode → noop of the same reports",
+            "Kafka → decode → fold → averaged view, to a noop sink ÷ Spark's Kafka → from_json → "
+            "explode → noop of the same reports",
             "≤ 0.7, aim 0.4",
         ),
         Figure(
             "round_vs_from_json",
-            "a whole batch of the job (decided, logged, published, projected; some brokers hot) ÷ the same from_json",
+            "a whole batch of the job (decided, logged, published, projected; some brokers hot) ÷ "
+            "the same from_json",
             "≤ 1.0, aim 0.6",
         ),
         Figure(
@@ -94,17 +98,20 @@ FIGURES = {
         Figure("growth_100k_1m", "a whole batch at all bundles ÷ one at a tenth of them", "≤ 11"),
         Figure(
             "publish_latency_vs_empty_batch",
-            "10 brokers, 1 000 bundles: hot broker's report appended → decision readable ÷ a batch of one tick to a noop sink",
+            "10 brokers, 1 000 bundles: hot broker's report appended → decision readable ÷ a batch "
+            "of one tick to a noop sink",
             "≤ 1.5",
         ),
         Figure(
             "batch_cost_growth_1000",
-            "10 brokers, 1 000 bundles, whole job, a report in each batch: median time of batches 900–1000 ÷ of batches 50–150",
+            "10 brokers, 1 000 bundles, whole job, a report in each batch: median time of batches "
+            "900–1000 ÷ of batches 50–150",
             "≤ 1.2",
         ),
         Figure(
             "clusters_1000",
-            "a whole batch of many clusters of 10 brokers × 100 bundles ÷ one of a single cluster with as many bundles",
+            "a whole batch of many clusters of 10 brokers × 100 bundles ÷ one of a single cluster "
+            "with as many bundles",
             "≤ 1.3",
         ),
         Figure(
@@ -118,7 +125,10 @@ FIGURES = {
 
 @dataclass(slots=True)
 class Bench:
-    """What all measurements share. The session that Spark's own side runs in starts when it is needed."""
+    """What all measurements share.
+
+    The session that Spark's own side runs in starts when it is needed.
+    """
 
     place: Place
     size: Size
@@ -146,7 +156,8 @@ class Bench:
 
 
 def in_turns(bench: Bench, sides: dict[str, Callable[[], float]]) -> dict[str, list[float]]:
-    """Seconds of every side, run after run, the sides in turns: what else the machine does falls on all of them."""
+    """Seconds of every side, run after run, the sides in turns: what else the machine does falls on
+    all of them."""
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     for run in range(1 - WARM_UP, bench.size.runs):
         for name, side in sides.items():
@@ -186,7 +197,10 @@ def view(bench: Bench) -> dict[str, Measured]:
 
 
 def rounds(bench: Bench) -> dict[str, Measured]:
-    """The whole job at three shapes, and beside from_json. No more than two jobs are there at one time."""
+    """The whole job at three shapes, and beside from_json.
+
+    No more than two jobs are there at one time.
+    """
     measured: dict[str, Measured] = {}
     with closing(Stepped(bench.place, "whole", Fleet(bench.size.whole), view_only=False)) as whole:
         sides: dict[str, Callable[[], float]] = {"round": lambda: _deciding(whole)}
@@ -227,13 +241,15 @@ def _deciding(job: Stepped) -> float:
     took_s = job.step()
     if not job.decided:
         raise RuntimeError(
-            f"{job.name}: this round decided nothing, though brokers were hot: look into the tables rounds and refusals"
+            f"{job.name}: this round decided nothing, though brokers were hot: look into the "
+            "tables rounds and refusals"
         )
     return took_s
 
 
 ALWAYS_A_DESTINATION = {"distribute_bundles_evenly": False, "usage_difference_percent": 0.0}
-"""So that a hot broker's report always leads to a decision: among ten brokers, each of these may leave only the owner itself."""
+"""So that a hot broker's report always leads to a decision: among ten brokers, each of these may
+leave only the owner itself."""
 
 
 @contextmanager
@@ -252,7 +268,8 @@ def small_job(bench: Bench, name: str, view_only: bool = False) -> Iterator[tupl
 
 
 def latency(bench: Bench) -> dict[str, Measured]:
-    """From a hot broker's report to a decision that can be read, beside a batch in which nothing happens. Both read the same reports."""
+    """From a hot broker's report to a decision that can be read, beside a batch in which nothing
+    happens. Both read the same reports."""
     fleet = Fleet(SMALL)
     with (
         small_job(bench, "latency") as (feed, job),
@@ -260,7 +277,8 @@ def latency(bench: Bench) -> dict[str, Measured]:
     ):
 
         def settle() -> None:
-            """Every broker reports an even load until the balancer has nothing more to say and everything has an owner."""
+            """Every broker reports an even load until the balancer has nothing more to say and
+            everything has an owner."""
             for _ in range(20):
                 records = fleet.reports(range(fleet.brokers))
                 for one, reader in ((feed, job), (quiet, empty)):
@@ -269,7 +287,8 @@ def latency(bench: Bench) -> dict[str, Measured]:
                 if not fleet.obey(feed.decisions()) and (fleet.owner >= 0).all():
                     return
             raise RuntimeError(
-                "the small cluster does not come to rest: look into the tables decisions and outcomes"
+                "the small cluster does not come to rest: look into the tables decisions and "
+                "outcomes"
             )
 
         settle()
@@ -295,7 +314,8 @@ def latency(bench: Bench) -> dict[str, Measured]:
                 latencies.append((readable_ms - appended_ms) / 1_000)
                 batches.append(batch.seconds)
                 progress(
-                    f"latency {run + 1} of {bench.size.latencies}: {latencies[-1]:.3f} s, a batch of one tick {batch}"
+                    f"latency {run + 1} of {bench.size.latencies}: {latencies[-1]:.3f} s, a batch "
+                    f"of one tick {batch}"
                 )
     return {"publish_latency_vs_empty_batch": ratio(latencies, batches)}
 
@@ -322,7 +342,8 @@ def age(bench: Bench) -> dict[str, Measured]:
                 )
     if not decided:
         raise RuntimeError(
-            "no batch decided anything, though brokers were hot: look into the tables rounds and refusals"
+            "no batch decided anything, though brokers were hot: look into the tables rounds and "
+            "refusals"
         )
     old, young = (
         took[-len(took) // 10 :],

@@ -1,4 +1,5 @@
-"""Brokers that report a load of the right shape and size, and do what they are told: quick enough for a million bundles."""
+"""Brokers that report a load of the right shape and size, and do what they are told: quick enough
+for a million bundles."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from lb_stream.contracts.fast import struct_of
 from lb_stream.contracts.reports import BundleStats, ModularLoadReport
 
 HOT_SHARE = 0.01
-"""Share of the brokers (one at least) that run hot in a generation of reports; in the next one it is others."""
+"""Share of the brokers (one at least) that run hot in a generation of reports; in the next one it
+is others."""
 
 NAMESPACE_BUNDLES = 64
 GREATEST_RATE = 5_000.0  # messages/s of one bundle: below what makes a balancer split it
@@ -56,7 +58,10 @@ def bundle_names(count: int) -> list[str]:
 
 
 class Fleet:
-    """All brokers of one shape. `owner` is each bundle's broker, -1 while nobody has it; bundles are counted cluster by cluster."""
+    """All brokers of one shape.
+
+    `owner` is each bundle's broker, -1 while nobody has it; bundles are counted cluster by cluster.
+    """
 
     def __init__(self, shape: Shape, seed: int = 1, prefix: str = "bench") -> None:
         self.shape, self._prefix = shape, prefix
@@ -105,7 +110,8 @@ class Fleet:
         return f"broker-{broker % self.shape.brokers:04d}:8080"
 
     def generation(self) -> list[tuple[bytes, bytes]]:
-        """(key, value) of a new report of every broker: other numbers, others of them hot, each in a cluster whose others are not."""
+        """(key, value) of a new report of every broker: other numbers, others of them hot, each in
+        a cluster whose others are not."""
         count = max(1, round(self.brokers * HOT_SHARE))
         first = self._generation * count
         clusters, brokers = self.shape.clusters, self.shape.brokers
@@ -117,7 +123,8 @@ class Fleet:
     def reports(
         self, brokers: Iterable[int], hot: Collection[int] = ()
     ) -> list[tuple[bytes, bytes]]:
-        """(key, value) of new reports of some brokers, of which the `hot` ones are at about 60 % and the others at about 30 %."""
+        """(key, value) of new reports of some brokers, of which the `hot` ones are at about 60 %
+        and the others at about 30 %."""
         self._generation += 1
         order = self._reported_in[np.argsort(self.owner[self._reported_in], kind="stable")]
         begin = np.searchsorted(self.owner[order], np.arange(self.brokers + 1)).tolist()
@@ -142,7 +149,10 @@ class Fleet:
         return records
 
     def obey(self, decisions: Iterable[Decision]) -> int:
-        """Let go of what shall be unloaded, take what is assigned. Returns how many decisions there were."""
+        """Let go of what shall be unloaded, take what is assigned.
+
+        Returns how many decisions there were.
+        """
         count = 0
         for decision in decisions:
             count += 1
@@ -155,7 +165,8 @@ class Fleet:
                 self.owner[place] = cluster * self.shape.brokers + within
             else:
                 raise RuntimeError(
-                    f"this load leads to unloads and assignments only, not to {decision.kind} of {decision.bundle}"
+                    f"this load leads to unloads and assignments only, not to {decision.kind} of "
+                    f"{decision.bundle}"
                 )
         return count
 

@@ -1,4 +1,6 @@
-"""The measured process: the whole job, or its averaged view written to nowhere. Tells each batch on stdout, ends when stdin does.
+"""The measured process: the whole job, or its averaged view written to nowhere.
+
+Tells each batch on stdout, ends when stdin does.
 
 Started by `tests.bench.stream.driver`; the first line of stdin says what to run.
 """

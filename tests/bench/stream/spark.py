@@ -16,22 +16,30 @@ from tests.bench.stream.feed import Feed, Offsets
 
 _USAGE = "struct<usage: double, `limit`: double>"
 _STATS = (
-    "struct<msgRateIn: double, msgThroughputIn: double, msgRateOut: double, msgThroughputOut: double, "
+    "struct<msgRateIn: double, msgThroughputIn: double, msgRateOut: double, msgThroughputOut: "
+    "double, "
     "consumerCount: bigint, producerCount: bigint, topics: bigint, cacheSize: bigint>"
 )
 REPORT_DDL = (
-    "webServiceUrl string, pulsarServiceUrl string, persistentTopicsEnabled boolean, nonPersistentTopicsEnabled boolean, "
-    "brokerVersionString string, protocols map<string, string>, advertisedListeners map<string, string>, loadManagerClassName string, "
-    f"startTimestamp bigint, cpu {_USAGE}, memory {_USAGE}, directMemory {_USAGE}, bandwidthIn {_USAGE}, bandwidthOut {_USAGE}, "
-    "msgThroughputIn double, msgThroughputOut double, msgRateIn double, msgRateOut double, lastUpdate bigint, "
-    f"lastStats map<string, {_STATS}>, numTopics bigint, numBundles bigint, numConsumers bigint, numProducers bigint, "
-    "bundles array<string>, lastBundleGains array<string>, lastBundleLosses array<string>, maxResourceUsage double, loadReportType string"
+    "webServiceUrl string, pulsarServiceUrl string, persistentTopicsEnabled boolean, "
+    "nonPersistentTopicsEnabled boolean, "
+    "brokerVersionString string, protocols map<string, string>, advertisedListeners map<string, "
+    "string>, loadManagerClassName string, "
+    f"startTimestamp bigint, cpu {_USAGE}, memory {_USAGE}, directMemory {_USAGE}, bandwidthIn "
+    f"{_USAGE}, bandwidthOut {_USAGE}, "
+    "msgThroughputIn double, msgThroughputOut double, msgRateIn double, msgRateOut double, "
+    "lastUpdate bigint, "
+    f"lastStats map<string, {_STATS}>, numTopics bigint, numBundles bigint, numConsumers bigint, "
+    "numProducers bigint, "
+    "bundles array<string>, lastBundleGains array<string>, lastBundleLosses array<string>, "
+    "maxResourceUsage double, loadReportType string"
 )
 """The modular load report as Spark's JSON reader is told it."""
 
 
 def spark_environment(cores: int = 0) -> dict[str, str]:
-    """Environment in which a Python process gets the very Spark that `lbctl balance` submits its job to: jars, properties, memory.
+    """Environment in which a Python process gets the very Spark that `lbctl balance` submits its
+    job to: jars, properties, memory.
 
     `cores`: of its executors; 0: as many as the job has by itself.
     """
@@ -50,8 +58,11 @@ def session() -> SparkSession:
 def read_kafka(spark: SparkSession, feed: Feed, begin: Offsets, end: Offsets) -> DataFrame:
     """One generation of reports, by Spark's own reader with the options that the job gives it."""
     topic = feed.topics.reports
-    offsets = {name: f'{{"{topic}": {{{", ".join(f"{chr(34)}{number}{chr(34)}: {at}" for number, at in sorted(places.items()))}}}}}'
-               for name, places in (("startingOffsets", begin), ("endingOffsets", end))}  # fmt: skip
+    offsets = {
+        name: f'{{"{topic}": '
+        f"{{{', '.join(f'{chr(34)}{number}{chr(34)}: {at}' for number, at in sorted(places.items()))}}}}}"
+        for name, places in (("startingOffsets", begin), ("endingOffsets", end))
+    }
     reader = (
         spark.read.format("kafka")
         .option("kafka.bootstrap.servers", feed.bootstrap)

@@ -20,7 +20,8 @@ LONGEST_END_S = 300
 
 BALANCER: dict[str, Any] = {
     "dry_run": False,
-    # By usage: by message rates a hot broker from which much has moved is soon the least loaded one, and keeps what it has.
+    # By usage: by message rates a hot broker from which much has moved is soon the least loaded
+    # one, and keeps what it has.
     "placement_strategy": "LeastResourceUsageWithWeight",
     "shedding_interval_ms": 0,  # in every batch with a new report
     "shedding_grace_period_ms": 0,
@@ -75,7 +76,10 @@ class Reporting(Protocol):
 
 
 class Stepped:
-    """Fleet, feed and job. Batches begin at multiples of an interval that is long enough for a whole generation to be appended in it.
+    """Fleet, feed and job.
+
+    Batches begin at multiples of an interval that is long enough for a whole generation to be
+    appended in it.
 
     What reads the topic beside the job does so while the job has nothing to do.
     """
@@ -95,7 +99,8 @@ class Stepped:
         self._interval_ms = 1_000 * max(1, math.ceil(3 * took_s))
         self._needed_ms = 2_000 * took_s  # of an interval, to append a generation
         progress(
-            f"{self.name}: {self.reports} reports, {self.bytes / 1e6:.0f} MB, appended in {took_s:.1f} s"
+            f"{self.name}: {self.reports} reports, {self.bytes / 1e6:.0f} MB, appended in "
+            f"{took_s:.1f} s"
         )
         self._folder, self._settings = (
             place.folder / name,
@@ -114,7 +119,10 @@ class Stepped:
             raise
 
     def step(self) -> float:
-        """Seconds of the batch that read one new generation. Raises RuntimeError when it is never read in one piece."""
+        """Seconds of the batch that read one new generation.
+
+        Raises RuntimeError when it is never read in one piece.
+        """
         for _ in range(MOST_TRIES):
             records = self.fleet.generation()
             wait_for_boundary(self._interval_ms, self._needed_ms)
@@ -127,7 +135,8 @@ class Stepped:
                 return batches[0].seconds
             progress(f"{self.name}: read in {len(batches)} pieces, once more")
         raise RuntimeError(
-            f"{self.name}: appending a generation takes longer than the trigger's {self._interval_ms} ms; is the machine busy?"
+            f"{self.name}: appending a generation takes longer than the trigger's "
+            f"{self._interval_ms} ms; is the machine busy?"
         )
 
     def tick(self) -> float:

@@ -1,4 +1,7 @@
-"""One module for each group of kinds. Every module in this folder is imported, so a new file is all that a new kind needs."""
+"""One module for each group of kinds.
+
+Every module in this folder is imported, so a new file is all that a new kind needs.
+"""
 
 from importlib import import_module
 from pkgutil import iter_modules

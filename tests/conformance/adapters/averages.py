@@ -37,7 +37,8 @@ def _average_state(count: np.ndarray, most: int, state: np.ndarray) -> dict[str,
 def bundle_average(case: Case) -> Any:
     """BundleData.update: the state after every sample.
 
-    All states come from one fold: report i names the bundles i, i+1, … of which bundle k so gets the samples up to the k-th.
+    All states come from one fold: report i names the bundles i, i+1, … of which bundle k so gets
+    the samples up to the k-th.
     """
     samples = [stats(sample) for sample in case["samples"]]
     names = [f"t/n/0x{k:08x}_0x{k + 1:08x}" for k in range(len(samples))]
@@ -58,7 +59,8 @@ def bundle_average(case: Case) -> Any:
 
 @kind("broker_average")
 def broker_average(case: Case) -> Any:
-    """TimeAverageBrokerData.reset: sums over the named bundles; those without data count with the default."""
+    """TimeAverageBrokerData.reset: sums over the named bundles; those without data count with the
+    default."""
     default = {"short": case.get("defaultStats", DEFAULT_FOUR)[:4]}
     data = {name: case["bundleData"].get(name, default) for name in case["bundles"]}
     mine = np.zeros(len(data), np.int32)

@@ -1,4 +1,5 @@
-"""broker_load, top_bundles, report_needed, transfer: what the extensible manager knows of its brokers, and its shedder."""
+"""broker_load, top_bundles, report_needed, transfer: what the extensible manager knows of its
+brokers, and its shedder."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -64,7 +65,8 @@ def broker_load(case: Case) -> Any:
 
 @kind("top_bundles")
 def top_bundles(case: Case) -> Any:
-    """The bundles that a broker reports (TopKBundles), or whose averages the leader stores: names in the resulting order."""
+    """The bundles that a broker reports (TopKBundles), or whose averages the leader stores: names
+    in the resulting order."""
     names = list(case["bundles"])
     if case["of"] == "bundleData":
         return [
@@ -146,7 +148,8 @@ class Stored:
 
 @kind("transfer")
 def transfer(case: Case) -> Any:
-    """TransferShedder on each round's load store; what brokers average lives on while a round doesn't name them."""
+    """TransferShedder on each round's load store; what brokers average lives on while a round
+    doesn't name them."""
     settings, known, hits, results = Settings.of(case["config"]), dict[str, Stored](), 0, []
     for given in [one for one in case["rounds"] for _ in range(int(one.get("repeat", 1)))]:
         stored = {

@@ -1,4 +1,5 @@
-"""manager: the modular manager's fold of the reports and its assignments, on shards that live through the rounds."""
+"""manager: the modular manager's fold of the reports and its assignments, on shards that live
+through the rounds."""
 
 from collections.abc import Mapping
 from dataclasses import replace

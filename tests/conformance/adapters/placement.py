@@ -1,4 +1,5 @@
-"""place_least_long_term, place_least_resource(_ext), place_round_robin: the placement strategies, called as a round calls them."""
+"""place_least_long_term, place_least_resource(_ext), place_round_robin: the placement strategies,
+called as a round calls them."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -31,7 +32,8 @@ def place_least_long_term(case: Case) -> Any:
 
 @kind("place_least_resource")
 def place_least_resource(case: Case) -> Any:
-    """The modular LeastResourceUsageWithWeight: the best brokers, and the smoothed usages after every call.
+    """The modular LeastResourceUsageWithWeight: the best brokers, and the smoothed usages after
+    every call.
 
     Where a round names its active brokers, all others have a row that isn't alive.
     """
@@ -86,7 +88,8 @@ def place_least_resource_ext(case: Case) -> Any:
 
 @kind("place_round_robin")
 def place_round_robin(case: Case) -> Any:
-    """RoundRobinBrokerSelector: whose turn it is, the brokers in the order of the round's candidates."""
+    """RoundRobinBrokerSelector: whose turn it is, the brokers in the order of the round's
+    candidates."""
     config = cluster_config(
         PROFILE | {"placement_strategy": "RoundRobinBrokerSelector"} | case["config"]
     )
@@ -120,7 +123,8 @@ def _called(
 
 
 def targets_of(loads: dict[str, Any], weights: Any) -> Targets:
-    """The brokers' loads: their long-term rates as given, and the preallocated bundles as the reference counts them."""
+    """The brokers' loads: their long-term rates as given, and the preallocated bundles as the
+    reference counts them."""
     preallocated = {
         f"{bundle}@{row}": (row, data)
         for row, broker in enumerate(loads["brokers"].values())

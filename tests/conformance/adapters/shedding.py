@@ -1,4 +1,5 @@
-"""overload, threshold, uniform, avg, place_avg: the modular shedders, called as a round calls them but on views without pending moves."""
+"""overload, threshold, uniform, avg, place_avg: the modular shedders, called as a round calls them
+but on views without pending moves."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -110,7 +111,8 @@ def place_avg(case: Case) -> Any:
 
 
 def _avg_result(view: ClusterView, unloads: Unloads, memory: Any, config: Any) -> dict[str, Any]:
-    """The destination of a bundle is what the memory holds after the pass: bundles with equal figures share it."""
+    """The destination of a bundle is what the memory holds after the pass: bundles with equal
+    figures share it."""
     names = view.brokers.names
     triples = [
         [

@@ -1,4 +1,5 @@
-"""split_task, split_strategy, split_boundary, topic_hash: triggers and algorithms of splitting, topics and their bundles."""
+"""split_task, split_strategy, split_boundary, topic_hash: triggers and algorithms of splitting,
+topics and their bundles."""
 
 from typing import Any
 

@@ -1,4 +1,5 @@
-"""Where machines can't be made of namespaces, all of this folder is skipped, and the last line says why."""
+"""Where machines can't be made of namespaces, all of this folder is skipped, and the last line says
+why."""
 
 from typing import Any
 

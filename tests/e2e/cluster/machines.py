@@ -1,12 +1,14 @@
-"""Machines made of Linux namespaces, on a network of their own: nothing of this host's network, /tmp or homes is theirs.
+"""Machines made of Linux namespaces, on a network of their own: nothing of this host's network,
+/tmp or homes is theirs.
 
     with Network() as network:
         with network.machine("worker-1", shared=folder) as worker:
             worker.start("conf/deploy/entrypoint.sh worker spark://master:7077", log)
 
-Whoever has the network is in it, too, as the host `outside`: its sockets, and those of the programs that it starts, are on the bridge.
-A machine has network, mounts, processes and host name of its own. Its install is this project under the same path, its changes are its
-own (an overlay); STORE is the one folder that they may share. As on Debian, its own name stands for a loopback address.
+Whoever has the network is in it, too, as the host `outside`: its sockets, and those of the programs
+that it starts, are on the bridge. A machine has network, mounts, processes and host name of its
+own. Its install is this project under the same path, its changes are its own (an overlay); STORE is
+the one folder that they may share. As on Debian, its own name stands for a loopback address.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ OUTSIDE = "10.77.0.1"
 HIDDEN = ("/tmp", "/var/tmp", "/home", "/root", "/srv", "/media")
 """Folders of this host of which a machine has empty ones of its own."""
 CORES = 1
-"""Of each machine, as Spark sees it: every core has Python workers of its own, which take seconds of all machines' cores to start."""
+"""Of each machine, as Spark sees it: every core has Python workers of its own, which take seconds
+of all machines' cores to start."""
 _NEW_NETWORK = 0x40000000  # CLONE_NEWNET
 _OWN = ("--net", "--mount", "--uts", "--ipc", "--pid")
 _UNSHARED = ("unshare", *_OWN, "--fork", "--mount-proc", "--kill-child", "sh", "-c")
@@ -48,8 +51,12 @@ ip link add name to-trial type veth peer name eth0"""
 """All that takes a right, or a part of the kernel that not every system has."""
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _QUICK_START = "-XX:TieredStopAtLevel=1"
-"""Eight JVMs of several machines start side by side on the cores of one, and live for minutes: compiled less, they are up sooner."""
-REMEDY = "run as root, or with a user namespace of your own: unshare --user --map-root-user make test-cluster"
+"""Eight JVMs of several machines start side by side on the cores of one, and live for minutes:
+compiled less, they are up sooner."""
+REMEDY = (
+    "run as root, or with a user namespace of your own: unshare --user --map-root-user make "
+    "test-cluster"
+)
 
 
 class NoMachines(RuntimeError):
@@ -64,7 +71,8 @@ def check_rights() -> None:
         if shutil.which(name) is None
     ]:
         raise NoMachines(
-            f"no machine can be made of namespaces: {', '.join(missing)} not found (iproute2, util-linux, hostname)"
+            f"no machine can be made of namespaces: {', '.join(missing)} not found (iproute2, "
+            "util-linux, hostname)"
         )
     done = subprocess.run([*_UNSHARED, _TRIAL], capture_output=True, text=True, check=False)
     if done.returncode:
@@ -93,7 +101,8 @@ class Machine:
     _started: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def start(self, command: str, log: Path) -> subprocess.Popen[bytes]:
-        """Run a line of shell in the project's folder, as a user who has just logged in: no environment activated."""
+        """Run a line of shell in the project's folder, as a user who has just logged in: no
+        environment activated."""
         variables = {"PATH": _PATH, "HOME": "/root", "LANG": "C.UTF-8", "JAVA_HOME": str(_java())}
         variables |= {
             "JAVA_TOOL_OPTIONS": os.environ.get("JAVA_TOOL_OPTIONS", _QUICK_START),
@@ -132,7 +141,8 @@ class Machine:
         return Path(f"/proc/{self.pid}/root{path}")
 
     def running(self, words: str, program: str = "java") -> list[int]:
-        """Processes of a program whose command line holds these words, by the ids that this process knows them under."""
+        """Processes of a program whose command line holds these words, by the ids that this process
+        knows them under."""
         found = []
         for pid in processes(self.pid) | {
             one for process in self._started for one in processes(process.pid)
@@ -149,7 +159,8 @@ class Machine:
         return sorted(found)
 
     def off(self) -> None:
-        """As if its power had gone: with its first process every other one is killed, and its network is gone."""
+        """As if its power had gone: with its first process every other one is killed, and its
+        network is gone."""
         if self._holder.stdin and not self._holder.stdin.closed:
             self._holder.stdin.close()
         self._holder.wait(timeout=60)
@@ -190,7 +201,10 @@ class Network:
 
     @contextmanager
     def machine(self, name: str, shared: Path | None) -> Iterator[Machine]:
-        """A machine that knows the names of those before it; it is off at the end. `shared` is what all have at STORE, if anything."""
+        """A machine that knows the names of those before it; it is off at the end.
+
+        `shared` is what all have at STORE, if anything.
+        """
         address = f"10.77.0.{len(self.addresses) + 1}"
         self.addresses[name] = address
         holder = subprocess.Popen(
@@ -237,7 +251,10 @@ class Network:
             machine.off()
 
     def _boot(self, name: str, shared: Path | None) -> str:
-        """What a machine's first process does. It then waits until nobody holds its stdin: a machine goes with whoever made it."""
+        """What a machine's first process does.
+
+        It then waits until nobody holds its stdin: a machine goes with whoever made it.
+        """
         needed = (Path(sys.base_prefix), _java(), default_folder().resolve())
         kept = [path for path in needed if any(path.is_relative_to(one) for one in HIDDEN)]
         own, project = self.addresses[name], shlex.quote(str(PROJECT))
@@ -247,7 +264,9 @@ class Network:
             "mount -t tmpfs tmpfs /mnt",
             f"mkdir -p {STORE} /mnt/.own/changes /mnt/.own/work /mnt/.own/project",
             *([] if shared is None else [f"mount --bind {shlex.quote(str(shared))} {STORE}"]),
-            f"mount -t overlay overlay -o lowerdir={project},upperdir=/mnt/.own/changes,workdir=/mnt/.own/work /mnt/.own/project",
+            "mount -t overlay overlay -o "
+            f"lowerdir={project},upperdir=/mnt/.own/changes,workdir=/mnt/.own/work "
+            "/mnt/.own/project",
         ]
         for number, path in enumerate(kept):
             lines += [

@@ -1,4 +1,5 @@
-"""A Spark standalone cluster on machines of its own, started by the lines of docs/deploy.md, and one job on it."""
+"""A Spark standalone cluster on machines of its own, started by the lines of docs/deploy.md, and
+one job on it."""
 
 from __future__ import annotations
 
@@ -35,7 +36,10 @@ def documented_lines() -> dict[str, str]:
 def started_kafka(machine: Machine, log: Path) -> str:
     """A broker on a machine of its own, with which it goes; its bootstrap servers."""
     broker = f'EmbeddedKafka(Path("/var/tmp/kafka"), port=9092, host="{machine.address}")'
-    program = f"from pathlib import Path; from lb_stream.kit.embedded_kafka import EmbeddedKafka; {broker}.start({STEP_S})"
+    program = (
+        "from pathlib import Path; from lb_stream.kit.embedded_kafka import EmbeddedKafka; "
+        f"{broker}.start({STEP_S})"
+    )
     assert (
         machine.start(f"exec conf/deploy/entrypoint.sh python -c '{program}'", log).wait() == 0
     ), log.read_text()
@@ -44,9 +48,12 @@ def started_kafka(machine: Machine, log: Path) -> str:
 
 @dataclass
 class SparkCluster:
-    """A master, two workers and a place for drivers. What a service manager would start again, `tend` does.
+    """A master, two workers and a place for drivers.
 
-    `shared` is the folder that all machines have in common, if they have one; what they print lies in `logs`.
+    What a service manager would start again, `tend` does.
+
+    `shared` is the folder that all machines have in common, if they have one; what they print lies
+    in `logs`.
     """
 
     network: Network
@@ -162,9 +169,11 @@ class SparkCluster:
 
 
 def settings(pipeline: Pipeline, shared: Path | None) -> str:
-    """lb.toml of the driver's machine: all is kept in the folder that machines share, else in the pipeline's bucket.
+    """lb.toml of the driver's machine: all is kept in the folder that machines share, else in the
+    pipeline's bucket.
 
-    No broker dies and no move expires, however slow the machine is: what is decided is the script's.
+    No broker dies and no move expires, however slow the machine is: what is decided is the
+    script's.
     """
     tables, checkpoint = (
         (pipeline.tables, pipeline.checkpoint)

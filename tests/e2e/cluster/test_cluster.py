@@ -1,10 +1,13 @@
-"""A real Spark standalone cluster, whose machines share the declared store and nothing else, while what can be killed is killed.
+"""A real Spark standalone cluster, whose machines share the declared store and nothing else, while
+what can be killed is killed.
 
-The store is a bucket of a small server that answers as S3 does, then a folder that all of them have.
+The store is a bucket of a small server that answers as S3 does, then a folder that all of them
+have.
 
-Master, two workers and the driver are machines made of namespaces (`machines`), and run the lines of docs/deploy.md word for word.
-Driver, executors and workers are killed under load: topic, log and table must hold the same decisions, none twice. LB_CLUSTER_KILLS sets
-another number of kills than three. `make test-cluster` prints what was seen as JSON.
+Master, two workers and the driver are machines made of namespaces (`machines`), and run the lines
+of docs/deploy.md word for word. Driver, executors and workers are killed under load: topic, log and
+table must hold the same decisions, none twice. LB_CLUSTER_KILLS sets another number of kills than
+three. `make test-cluster` prints what was seen as JSON.
 """
 
 from __future__ import annotations

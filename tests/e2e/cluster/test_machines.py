@@ -1,4 +1,5 @@
-"""Machines made of namespaces have the store and the network in common and nothing else, and go with whoever made them."""
+"""Machines made of namespaces have the store and the network in common and nothing else, and go
+with whoever made them."""
 
 import subprocess
 import sys
@@ -57,7 +58,10 @@ def test_they_reach_each_other_by_network_until_one_is_off(
     first, second = two
     (tmp_path / "page").write_text("of the store")
     first.start(f"{SERVE} {STORE}", tmp_path / "log")
-    ask = "python3 -c 'import urllib.request as u; print(u.urlopen(\"http://first:8080/page\", timeout=5).read().decode())' 2>&1"
+    ask = (
+        'python3 -c \'import urllib.request as u; print(u.urlopen("http://first:8080/page", '
+        "timeout=5).read().decode())' 2>&1"
+    )
     wait_until(lambda: second.said(ask) == "of the store", "an answer", STEP_S)
     (pid,) = first.running("http.server", "python")
     assert first.said(f"ip -brief address show eth0 | grep -c {first.address}/24") == "1"

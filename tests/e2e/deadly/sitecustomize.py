@@ -1,4 +1,5 @@
-"""On PYTHONPATH: a Python process that decodes the record `deadly` is gone, as after a fault in a library."""
+"""On PYTHONPATH: a Python process that decodes the record `deadly` is gone, as after a fault in a
+library."""
 
 import importlib.abc
 import importlib.util

@@ -1,4 +1,5 @@
-"""The job of a secured pipeline: submitted, as operators start it, or its stream in a thread of the test's own Spark.
+"""The job of a secured pipeline: submitted, as operators start it, or its stream in a thread of the
+test's own Spark.
 
 Both by the same settings file, with the same interface. The second costs no start of Spark.
 """

@@ -10,7 +10,10 @@ from tests.support.secure_kafka import ADMIN, SecureKafka
 
 
 def assert_made_once(kafka: SecureKafka, users: Users) -> list[str]:
-    """Topic, log and table have the same decisions, each once, and epochs rise. Returns the decisions' ids."""
+    """Topic, log and table have the same decisions, each once, and epochs rise.
+
+    Returns the decisions' ids.
+    """
     run = Pipeline(users.bootstrap, users.topics, users.folder)
     rounds = sorted(run.table("rounds").to_pylist(), key=lambda row: row["log_seq"])
     logged = Counter(

@@ -1,4 +1,5 @@
-"""Users of a secured broker: one for each role, each with settings of its own, and each role's programs as they are started."""
+"""Users of a secured broker: one for each role, each with settings of its own, and each role's
+programs as they are started."""
 
 import json
 import re
@@ -29,7 +30,8 @@ PASSWORDS = {f"lb-{role}": f"word-of-{role}" for role in get_args(Role)}
 
 @dataclass(frozen=True)
 class Users:
-    """Who logs in at `bootstrap`, with which `kafka.options`, and the names of the topics and of the pipeline that they use."""
+    """Who logs in at `bootstrap`, with which `kafka.options`, and the names of the topics and of
+    the pipeline that they use."""
 
     bootstrap: str
     options: Mapping[str, Mapping[str, Any]]
@@ -118,7 +120,8 @@ class Users:
         return Agent(config, [SimBroker(cluster, name) for name in cluster.brokers])
 
     def ended(self, role: str, right: Right | None = None, **changed: Any) -> tuple[str, int]:
-        """Start what the role starts (and what needs this right), expect that it doesn't come about."""
+        """Start what the role starts (and what needs this right), expect that it doesn't come
+        about."""
         if role == "job":
             return _told(
                 lambda: ready_topics(
@@ -139,7 +142,8 @@ class Users:
 
     @contextmanager
     def program(self, role: str, *arguments: str) -> Iterator["Program"]:
-        """`lbctl` as a process of its own, by the role's settings; killed when it still runs at the end."""
+        """`lbctl` as a process of its own, by the role's settings; killed when it still runs at the
+        end."""
         command = [
             sys.executable,
             "-c",
@@ -216,7 +220,10 @@ def users_with_rights(
 def refuses(users: Users, role: str, *rights: Right) -> str:
     """The expression that a line fits which says who lacks which rights to what."""
     missing = re.escape(", ".join(map(str, rights)))
-    return rf"Kafka at {re.escape(users.bootstrap)} refuses {re.escape(users.principal(role))}: missing {missing}\. .*"
+    return (
+        rf"Kafka at {re.escape(users.bootstrap)} refuses {re.escape(users.principal(role))}: "
+        rf"missing {missing}\. .*"
+    )
 
 
 def _command_of(role: str, right: Right | None, topics: TopicSettings) -> tuple[str, ...]:

@@ -1,4 +1,5 @@
-"""Kafka's client of Spark, in a JVM without Spark: it logs in by each way with the job's options, and its refusals are understood."""
+"""Kafka's client of Spark, in a JVM without Spark: it logs in by each way with the job's options,
+and its refusals are understood."""
 
 import re
 from collections.abc import Callable, Iterator

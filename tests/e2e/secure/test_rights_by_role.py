@@ -1,4 +1,5 @@
-"""Each right of each role is needed, and its absence is one line that names user, right and resource, with an exit code."""
+"""Each right of each role is needed, and its absence is one line that names user, right and
+resource, with an exit code."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -122,7 +123,8 @@ def test_a_token_that_somebody_else_has_signed_is_a_wrong_setting(
         line, code = users.ended(role, sasl_oauth_token_file=str(forger.token(f"lb-{role}")))
         assert code == 2, (role, line)
         assert re.fullmatch(
-            rf"Kafka at {users.bootstrap} does not let User:lb-{role} in: .*sasl_oauth_token_file.*\n",
+            rf"Kafka at {users.bootstrap} does not let User:lb-{role} in: "
+            r".*sasl_oauth_token_file.*\n",
             line,
         ), (role, line)
         tally("logins")

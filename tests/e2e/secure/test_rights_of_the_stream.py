@@ -1,4 +1,5 @@
-"""Each right of the job is taken while its stream runs: the stream ends with a line that names it, or goes on where it can."""
+"""Each right of the job is taken while its stream runs: the stream ends with a line that names it,
+or goes on where it can."""
 
 import re
 import uuid
@@ -51,7 +52,10 @@ def users(
 
 
 class Orders:
-    """An operator who orders unloads of one namespace after the other. `left_over`: one that is not done yet, if there is one."""
+    """An operator who orders unloads of one namespace after the other.
+
+    `left_over`: one that is not done yet, if there is one.
+    """
 
     def __init__(self, users: Users) -> None:
         self._users, self._sent, self.left_over = users, 0, ""

@@ -1,4 +1,5 @@
-"""A right that is taken while a program runs: who follows goes on or ends, and says in one line who lacks what. No job is needed."""
+"""A right that is taken while a program runs: who follows goes on or ends, and says in one line who
+lacks what. No job is needed."""
 
 import logging
 import re

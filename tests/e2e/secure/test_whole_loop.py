@@ -1,7 +1,8 @@
-"""The whole loop on a secured broker: topics made, brokers that report and obey, a job with Spark, an operator, a follower, lookups.
+"""The whole loop on a secured broker: topics made, brokers that report and obey, a job with Spark,
+an operator, a follower, lookups.
 
-Each as a user of its own with the least rights of its role. The job loses a right on its way, ends with a line, and goes on when it is
-started again with it.
+Each as a user of its own with the least rights of its role. The job loses a right on its way, ends
+with a line, and goes on when it is started again with it.
 """
 
 import json
@@ -119,7 +120,8 @@ def first_lead(loop: Loop, kind: Kind, acls: Acls) -> None:
 
 
 def second_lead(loop: Loop, kind: Kind) -> None:
-    """Started again it does what was left over, gives an owner to what is looked up, and ends when it is asked to."""
+    """Started again it does what was left over, gives an owner to what is looked up, and ends when
+    it is asked to."""
     with running(kind, loop.users, SETTINGS) as job:
         await_answer(loop.users, job, "left-over")
         loop.has_done(
@@ -160,7 +162,8 @@ def assert_one_led_at_a_time(loop: Loop) -> None:
 def whole_loop(
     kafka: SecureKafka, acls: Acls, way: str, kind: Kind, lost: tuple[str, str], folder: Path
 ) -> dict[str, Any]:
-    """Run it, with a job that loses a right (operation and resource) on its way; what was run, with counts."""
+    """Run it, with a job that loses a right (operation and resource) on its way; what was run, with
+    counts."""
     with users_with_rights(kafka, acls, way, folder, f"loop-{way}") as users:
         taken = users.right_of_job(*lost)
         with loop_of(kafka, users, taken) as loop:

@@ -1,4 +1,5 @@
-"""A refusal is told apart from an absence, whichever client meets it, in one line with an exit code."""
+"""A refusal is told apart from an absence, whichever client meets it, in one line with an exit
+code."""
 
 import ssl
 from pathlib import Path
@@ -58,7 +59,8 @@ def test_a_refused_login_is_a_wrong_setting(error: Exception) -> None:
     assert isinstance(found, LoginRefused) and told(found) == (str(found), 2)
     assert str(found) == (
         f"Kafka at kafka-1:9093 does not let User:lb in: {error.args[0]}. "
-        "Check kafka.options: security_protocol, sasl_mechanism, sasl_plain_username, sasl_plain_password"
+        "Check kafka.options: security_protocol, sasl_mechanism, sasl_plain_username, "
+        "sasl_plain_password"
     )
 
 
@@ -69,8 +71,8 @@ def test_a_refused_certificate_names_the_settings_of_certificates() -> None:
         TlsRefused("the broker's certificate is not trusted: self-signed certificate"),
     )
     assert (
-        "not trusted: self-signed certificate. Check kafka.options: security_protocol, ssl_cafile, ssl_certfile"
-        in str(found)
+        "not trusted: self-signed certificate. Check kafka.options: security_protocol, ssl_cafile, "
+        "ssl_certfile" in str(found)
     )
 
 

@@ -1,4 +1,5 @@
-"""What an agent does beside obeying: heartbeats, its clock, sparing reports, giving up what is somebody else's. Without Kafka."""
+"""What an agent does beside obeying: heartbeats, its clock, sparing reports, giving up what is
+somebody else's. Without Kafka."""
 
 import threading
 import time

@@ -1,4 +1,5 @@
-"""What an agent of the extensible manager's brokers sends: load data, top bundles, and asks for splits."""
+"""What an agent of the extensible manager's brokers sends: load data, top bundles, and asks for
+splits."""
 
 import json
 from typing import Any

@@ -1,4 +1,5 @@
-"""What the extensible manager knows of a broker: its smoothed load, its top bundles, and whether it has something to report."""
+"""What the extensible manager knows of a broker: its smoothed load, its top bundles, and whether it
+has something to report."""
 
 from random import Random
 

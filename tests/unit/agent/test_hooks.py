@@ -1,4 +1,5 @@
-"""Hooks of moves, with a real server: who is asked and told what, how a veto goes back, and that the balancer doesn't insist."""
+"""Hooks of moves, with a real server: who is asked and told what, how a veto goes back, and that
+the balancer doesn't insist."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ def veto(reason: str = "") -> bytes:
 
 
 class Moved:
-    """Broker 1 of a simulated cluster is told to give its first bundle to broker 2, and hooks are asked."""
+    """Broker 1 of a simulated cluster is told to give its first bundle to broker 2, and hooks are
+    asked."""
 
     def __init__(self, **config: Any) -> None:
         self.cluster = cluster = build_cluster(2, 8, start_ms=START)
@@ -103,10 +105,19 @@ def test_a_move_is_asked_for_with_all_that_is_to_be_known_and_allowed(server: We
     assert asked.path == "/before?team=a" and fields.pop("sent_ms") > 0
     decision = moved.decision
     assert fields == {
-        "event": "before_move", "decision_id": "eu-1:42:0", "cluster": "eu-1", "kind": "unload", "bundle": moved.bundle,
-        "source": A, "destination": B, "reason": "Overloaded", "rule": "above_average", "strategy": "ThresholdShedder",
-        "issued_ms": decision.issued_ms, "expires_ms": decision.expires_ms,
-    }  # fmt: skip
+        "event": "before_move",
+        "decision_id": "eu-1:42:0",
+        "cluster": "eu-1",
+        "kind": "unload",
+        "bundle": moved.bundle,
+        "source": A,
+        "destination": B,
+        "reason": "Overloaded",
+        "rule": "above_average",
+        "strategy": "ThresholdShedder",
+        "issued_ms": decision.issued_ms,
+        "expires_ms": decision.expires_ms,
+    }
     assert (
         asked.headers["Lb-Signature"]
         == f"sha256={hmac.new(b's3cret', asked.body, hashlib.sha256).hexdigest()}"

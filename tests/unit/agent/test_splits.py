@@ -1,4 +1,5 @@
-"""What an agent does with a decision to split or merge, without Kafka: what it would send is collected."""
+"""What an agent does with a decision to split or merge, without Kafka: what it would send is
+collected."""
 
 import json
 

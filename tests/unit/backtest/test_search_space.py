@@ -51,7 +51,8 @@ def test_a_value_that_is_tried_has_few_digits_and_stays_within_its_bounds() -> N
 def test_only_what_differs_from_the_policy_is_a_change_and_the_rest_stays(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text(
-        '[balancer]\nloadBalancerLoadSheddingStrategy = "AvgShedder"\nhit_count_low = 4\nmin_dwell_ms = 5\n'
+        '[balancer]\nloadBalancerLoadSheddingStrategy = "AvgShedder"\nhit_count_low = '
+        "4\nmin_dwell_ms = 5\n"
     )
     space = read_space(read_policy(str(file)), ["hit_count_low=1..12", "hit_count_high=1|2"])
     assert space.start() == {"hit_count_low": 4, "hit_count_high": "2"}
@@ -125,7 +126,8 @@ def test_a_setting_of_another_strategy_is_searched_together_with_that_strategy()
         ),
         (
             "threshold_percent=5..20",
-            "(--search): expected a setting that is read: it is for RangeThresholdShedder and ThresholdShedder",
+            "(--search): expected a setting that is read: it is for RangeThresholdShedder and "
+            "ThresholdShedder",
         ),
         (
             "namespace_max_bundles=5..20",

@@ -140,7 +140,8 @@ def test_nothing_is_played_twice_and_a_small_space_is_played_whole() -> None:
 
 
 def test_the_search_learns_from_what_it_is_told() -> None:
-    """Of two settings only one matters, and only near 0.7: chance would bring a fifth of the second half there."""
+    """Of two settings only one matters, and only near 0.7: chance would bring a fifth of the second
+    half there."""
 
     def play(policies: Sequence[Policy]) -> list[dict[str, Any]]:
         off = {
@@ -180,7 +181,8 @@ def test_the_same_seed_finds_the_same_and_another_one_something_else() -> None:
 def test_what_is_suggested_does_not_hang_on_how_python_hashes() -> None:
     program = (
         "from tests.unit.backtest.test_suggest import *\n"
-        "space = read_space(BASE)\nprint(json.dumps(suggestion(space, search(space, Plays(), 16, 1), 'moves', 5)))"
+        "space = read_space(BASE)\nprint(json.dumps(suggestion(space, search(space, Plays(), 16, "
+        "1), 'moves', 5)))"
     )
     runs = {
         subprocess.run(

@@ -1,4 +1,5 @@
-"""`lbctl` as a whole: starts at once, teaches, fails in one line, writes nothing but its result on stdout."""
+"""`lbctl` as a whole: starts at once, teaches, fails in one line, writes nothing but its result on
+stdout."""
 
 import ast
 import os
@@ -65,7 +66,8 @@ def test_help_imports_nothing_heavy() -> None:
     heavy = (*packages, "lb_stream.core", "lb_stream.kit.demo.run")
     code = (
         "import sys; sys.argv = ['lbctl', '--help']\nfrom lb_stream.cli.main import main\n"
-        f"try: main()\nfinally: print([name for name in {heavy!r} if name in sys.modules], file=sys.stderr)"
+        f"try: main()\nfinally: print([name for name in {heavy!r} if name in sys.modules], "
+        "file=sys.stderr)"
     )
     result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
@@ -97,9 +99,20 @@ def test_the_version_is_printed_without_any_import() -> None:
 
 HEAVY = ("pandas", "pyspark", "lb_stream.kit.demo.run")
 LOOK = (
-    "status", "brokers", "clusters list", "decisions", "commands", "proposals", "explain last",
-    "cost", "leader", "shadow", "lookup shop/app-01/orders", "monitor", "sql 'select 1'",
-)  # fmt: skip
+    "status",
+    "brokers",
+    "clusters list",
+    "decisions",
+    "commands",
+    "proposals",
+    "explain last",
+    "cost",
+    "leader",
+    "shadow",
+    "lookup shop/app-01/orders",
+    "monitor",
+    "sql 'select 1'",
+)
 """Commands that only look, each with what it needs to have something to show."""
 SETTINGS = ("config show", "config show --explain", "config explain")
 """Those that show settings, and name every strategy's."""
@@ -231,7 +244,8 @@ def test_every_command_that_has_settings_takes_them_alike_and_a_wrong_one_is_exi
     missing = lbctl(*command, *argument, "--json", "--config", "missing.toml", cwd=tmp_path)
     assert (missing.code, missing.err) == (
         2,
-        "lbctl: --config = 'missing.toml': expected a file that can be read (No such file or directory)\n",
+        "lbctl: --config = 'missing.toml': expected a file that can be read (No such file or "
+        "directory)\n",
     )
 
 

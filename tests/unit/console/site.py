@@ -39,7 +39,8 @@ def client(tables: Path, access: Access = NO_ACCESS, send: SendOrder | None = No
 
 
 def fleet(tables: Path, broker: str = BROKER, bundle: str = BUNDLE, more: int = 0) -> None:
-    """Tables of the cluster eu-1: a refused unload of the bundle, a command, an error; `more` brokers beside."""
+    """Tables of the cluster eu-1: a refused unload of the bundle, a command, an error; `more`
+    brokers beside."""
     write(tables, broker, bundle)
     if more:
         fill(
@@ -54,10 +55,22 @@ def fleet(tables: Path, broker: str = BROKER, bundle: str = BUNDLE, more: int = 
     ]
     known = [(bundle, broker, 3e6), ("shop/cold/0x00000000_0xffffffff", "b-2:80", 1e6)]
     fill(
-        tables, BUNDLE_AVERAGES,
-        [{"cluster": "eu-1", "bundle": name, "owner": owner, "owner_since_ms": NOW, "topics": 3, "part": "eu-1-0", "now_ms": NOW}
-         | dict.fromkeys(names, rate / 2) for name, owner, rate in known],
-    )  # fmt: skip
+        tables,
+        BUNDLE_AVERAGES,
+        [
+            {
+                "cluster": "eu-1",
+                "bundle": name,
+                "owner": owner,
+                "owner_since_ms": NOW,
+                "topics": 3,
+                "part": "eu-1-0",
+                "now_ms": NOW,
+            }
+            | dict.fromkeys(names, rate / 2)
+            for name, owner, rate in known
+        ],
+    )
     fill(
         tables,
         BROKER_HISTORY,

@@ -139,9 +139,13 @@ def test_every_page_fits_its_width_in_both_themes_without_an_error(
     [("UTC", 0), ("Asia/Kolkata", 5.5), ("America/New_York", None), ("-03:30", -3.5)],
 )
 def test_a_charts_axis_tells_times_in_the_servers_zone_and_names_it(
-    browser: Browser, served: Served, troubles: list[str], monkeypatch: pytest.MonkeyPatch,
-    zone: str, hours: float | None,
-) -> None:  # fmt: skip
+    browser: Browser,
+    served: Served,
+    troubles: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    zone: str,
+    hours: float | None,
+) -> None:
     monkeypatch.setattr("lb_stream.console.page.local_zone", lambda: zone)
     context = browser.new_context(base_url=served.url, timezone_id="Asia/Tokyo")
     page = context.new_page()

@@ -1,4 +1,5 @@
-"""The page of what moves have cost: by whom, in which span; the filter and the order stay in the address."""
+"""The page of what moves have cost: by whom, in which span; the filter and the order stay in the
+address."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The pages of the console: all there, all from its own origin, names as text, and an error that says what to do."""
+"""The pages of the console: all there, all from its own origin, names as text, and an error that
+says what to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The two documented forms of a load report: told apart, defaulted, and refused with the field named."""
+"""The two documented forms of a load report: told apart, defaulted, and refused with the field
+named."""
 
 import json
 from typing import Any

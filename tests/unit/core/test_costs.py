@@ -1,4 +1,7 @@
-"""What is made to cost much: commands and policies whose work must stay linear. Work is counted, not timed."""
+"""What is made to cost much: commands and policies whose work must stay linear.
+
+Work is counted, not timed.
+"""
 
 import pytest
 from pydantic import ValidationError

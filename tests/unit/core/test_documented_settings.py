@@ -1,4 +1,5 @@
-"""Keys that Pulsar's documentation names with their defaults, and what a setting decides where documentation and reference disagree."""
+"""Keys that Pulsar's documentation names with their defaults, and what a setting decides where
+documentation and reference disagree."""
 
 from typing import Any
 
@@ -84,7 +85,8 @@ def test_a_named_key_has_its_documented_default(key: str) -> None:
     )
 
 
-# --- where documentation and reference disagree: what the default does, and what the option gives ---
+# --- where documentation and reference disagree: what the default does, and what the option gives
+# ---
 
 
 def test_weighting_of_the_least_long_term_message_rate_is_the_plain_rate_and_the_option_divides_by_what_is_free() -> (
@@ -118,7 +120,8 @@ def test_heap_memory_is_no_part_of_the_maximum_usage_unless_the_usage_profile_sa
 def test_threshold_shedders_target_is_below_average_plus_threshold_and_with_the_option_below_average(
     settings: dict[str, Any], expected: float
 ) -> None:
-    """Usage 0.60 among 0.30 on average: 0.60 - 0.30 - 0.10 + 0.05, or 0.60 - 0.30 + 0.05, of 1 GB/s; in bundles of 10 MB/s."""
+    """Usage 0.60 among 0.30 on average: 0.60 - 0.30 - 0.10 + 0.05, or 0.60 - 0.30 + 0.05, of 1
+    GB/s; in bundles of 10 MB/s."""
     bundles = {f"t/n/0x{number:08x}_0x{number + 1:08x}": 1e7 for number in range(100)}
     found, _, _ = shed(
         loads({"hot": 0.6, "cold": 0.15, "colder": 0.15}, 1e9, {"hot": bundles}), settings

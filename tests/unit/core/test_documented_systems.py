@@ -1,4 +1,7 @@
-"""Systems that Pulsar's documentation names, each as a whole. Which test shows which of them: tests/checklist.toml."""
+"""Systems that Pulsar's documentation names, each as a whole.
+
+Which test shows which of them: tests/checklist.toml.
+"""
 
 import json
 import sys
@@ -56,8 +59,9 @@ def folded(
     """After one batch of load reports in Pulsar's JSON, each under its broker's key."""
     records = [report_record(json.dumps(report).encode(), broker) for broker, report in sent]
     named = [
-        {name: _stats(one) for name, one in record.stats.items()} | dict.fromkeys(record.unmeasured) for record in records
-    ]  # fmt: skip
+        {name: _stats(one) for name, one in record.stats.items()} | dict.fromkeys(record.unmeasured)
+        for record in records
+    ]
     reports = [
         Report(record.broker, at_ms, bundles, offset=at_ms + place, content=json.dumps(report))
         for place, (record, bundles, (_, report)) in enumerate(
@@ -138,7 +142,8 @@ def test_simple_load_manager_runs_for_a_blank_or_wrong_class_reads_system_resour
     assert seen.brokers.resources["cpu"][0].tolist() == [300.0, 900.0]
     assert seen.brokers.usage.tolist() == pytest.approx([0.03, 0.09])
     memory = rounds(first, config).memory
-    # Measured, a is the idler one; by the quotas of their bundles b is. Nobody has the last bundle any more.
+    # Measured, a is the idler one; by the quotas of their bundles b is. Nobody has the last bundle
+    # any more.
     now = folded(
         ("a", simple_report(301, *names[:4])),
         ("b", simple_report(901, names[4])),
@@ -224,7 +229,8 @@ def test_extensible_load_balancer_transfers_to_a_destination_chosen_before_and_l
         (decision.kind, decision.source, decision.destination, decision.strategy)
         for decision in cluster.last.decisions
     } == {("transfer", "a", "b", "TransferShedder")}
-    # 5 000 topics are too many, and the leader leaves that to the bundle's owner, who asks after its fourth look.
+    # 5 000 topics are too many, and the leader leaves that to the bundle's owner, who asks after
+    # its fourth look.
     quiet = played("brokers a=0.20 b=0.10", *setup[1:], **extensible, **QUIET)
     assert decided(quiet) == []
     model = build_cluster(brokers=2, bundles=24, workload_name="steady")
@@ -285,9 +291,16 @@ def test_modular_load_manager_strategy_of_another_package_is_loaded_by_name_and_
             "distribute_bundles_evenly": False,
         }
         cluster = played(
-            "brokers a=0.10 b=0.20 c=0.30 d=0.40", "bundles a: t/n/0=7MB,9topics t/n/1=3MB", "bundles b: t/m/0=2MB", "round",
-            "bundles a: t/n/1", "goodbye d", "round", shedding_enabled=False, **settings,
-        )  # fmt: skip
+            "brokers a=0.10 b=0.20 c=0.30 d=0.40",
+            "bundles a: t/n/0=7MB,9topics t/n/1=3MB",
+            "bundles b: t/m/0=2MB",
+            "round",
+            "bundles a: t/n/1",
+            "goodbye d",
+            "round",
+            shedding_enabled=False,
+            **settings,
+        )
         ((targets, candidates, row, config),) = sys.modules[module].SEEN
     finally:
         sys.modules.pop(module, None)
@@ -343,9 +356,15 @@ def modular_report(
     }
     resources = {name: {"usage": value * factor, "limit": 100.0} for name, value in USAGES.items()}
     return {
-        **resources, **sums, **totals, "bundles": list(bundles), "lastStats": dict.fromkeys(bundles, stats | counts),
-        "loadReportType": "LocalBrokerData", "lastUpdate": int(1_000 * factor), **more,
-    }  # fmt: skip
+        **resources,
+        **sums,
+        **totals,
+        "bundles": list(bundles),
+        "lastStats": dict.fromkeys(bundles, stats | counts),
+        "loadReportType": "LocalBrokerData",
+        "lastUpdate": int(1_000 * factor),
+        **more,
+    }
 
 
 def test_load_data_is_one_view_of_bundle_data_and_broker_data() -> None:
@@ -385,7 +404,8 @@ def test_broker_data_holds_a_local_and_a_historical_part_and_what_is_preallocate
 
 
 def test_local_broker_data_keeps_its_eight_contents_and_has_them_anew_with_each_report() -> None:
-    """Cpu; heap; direct memory; bandwidth; latest rates; totals; names of bundles; last changes of bundles."""
+    """Cpu; heap; direct memory; bandwidth; latest rates; totals; names of bundles; last changes of
+    bundles."""
     first = folded(("a", modular_report(lastBundleGains=[X, Y])))
     after = folded(
         ("a", modular_report(2.0, (Y, Z), lastBundleGains=[Z], lastBundleLosses=[X])),
@@ -472,9 +492,13 @@ def test_averages_are_due_to_be_written_with_every_batch_that_changes_them_and_n
 
 SHORT_MODULAR = {"cpu": {"usage": 5.7, "limit": 2400.0}, "bundles": [X], "lastUpdate": 17}
 SHORT_SIMPLE = {
-    "name": "b.example:8080", "bundleStats": {X: {"msgRateIn": 4.0, "topics": 2}},
-    "systemResourceUsage": {"cpu": {"usage": 5.7, "limit": 2400.0}, "memory": {"usage": 388.0, "limit": 1000.0}},
-}  # fmt: skip
+    "name": "b.example:8080",
+    "bundleStats": {X: {"msgRateIn": 4.0, "topics": 2}},
+    "systemResourceUsage": {
+        "cpu": {"usage": 5.7, "limit": 2400.0},
+        "memory": {"usage": 388.0, "limit": 1000.0},
+    },
+}
 
 
 def test_modular_json_report_is_read_whether_short_or_full_and_what_is_missing_is_defaulted() -> (
@@ -601,9 +625,14 @@ def test_partitions_of_one_topic_are_topics_of_their_own_in_several_bundles() ->
 
 def test_bundles_are_assigned_one_by_one_each_independent_of_the_others() -> None:
     cluster = played(
-        "brokers a=0.10 b=0.10 c=0.10", "bundles a: t/n/0=1MB t/n/1=1MB t/m/0=1MB t/m/1=1MB", "round",
-        "isolate t/m primary=x", "bundles a: none", "round", shedding_enabled=False,
-    )  # fmt: skip
+        "brokers a=0.10 b=0.10 c=0.10",
+        "bundles a: t/n/0=1MB t/n/1=1MB t/m/0=1MB t/m/1=1MB",
+        "round",
+        "isolate t/m primary=x",
+        "bundles a: none",
+        "round",
+        shedding_enabled=False,
+    )
     assert [(kind, bundle) for kind, bundle, *_ in decided(cluster)] == [
         ("assign", bundle_name(name)) for name in ("t/n/0", "t/n/1")
     ]
@@ -624,9 +653,15 @@ def test_bundles_are_assigned_one_by_one_each_independent_of_the_others() -> Non
 def test_the_first_use_of_a_bundle_finds_it_assigned_by_load() -> None:
     """A namespace is made; nobody has reported or looked up any of its bundles yet."""
     cluster = played(
-        "brokers a=0.10 b=0.10 c=0.10", "bundles a: t/m/0=50MB", "bundles c: t/m/1=40MB", "round",
-        "command create-namespace namespace=t/new bundles=1", "round", shedding_enabled=False, distribute_bundles_evenly=False,
-    )  # fmt: skip
+        "brokers a=0.10 b=0.10 c=0.10",
+        "bundles a: t/m/0=50MB",
+        "bundles c: t/m/1=40MB",
+        "round",
+        "command create-namespace namespace=t/new bundles=1",
+        "round",
+        shedding_enabled=False,
+        distribute_bundles_evenly=False,
+    )
     ring = Ring.new("t/new", 1)
     assert decided(cluster) == [("assign", ring.bundle_of("t/new/topic"), None, "b")]
     assert cluster.last is not None
@@ -643,9 +678,13 @@ def test_lookup_of_a_bundle_without_owner_says_so_until_its_assignment_leads_to_
     tmp_path: Path,
 ) -> None:
     cluster = played(
-        "brokers a=0.10 b=0.10", "bundles a: t/m/0=50MB", "round", "command create-namespace namespace=t/new bundles=1", "round",
+        "brokers a=0.10 b=0.10",
+        "bundles a: t/m/0=50MB",
+        "round",
+        "command create-namespace namespace=t/new bundles=1",
+        "round",
         shedding_enabled=False,
-    )  # fmt: skip
+    )
     assert cluster.last is not None
     ((kind, bundle, _, destination),) = decided(cluster)
     assert (kind, bundle, destination) == (

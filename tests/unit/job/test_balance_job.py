@@ -1,4 +1,7 @@
-"""How the job ends: in order when asked to, else with one line and its exit code. Without Spark, without Kafka."""
+"""How the job ends: in order when asked to, else with one line and its exit code.
+
+Without Spark, without Kafka.
+"""
 
 import os
 import signal

@@ -1,4 +1,7 @@
-"""Faults of the machine are told in one line that names the file and the way back. No JVM, no Kafka needed."""
+"""Faults of the machine are told in one line that names the file and the way back.
+
+No JVM, no Kafka needed.
+"""
 
 import errno
 import json

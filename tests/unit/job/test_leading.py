@@ -1,4 +1,7 @@
-"""Leading and standing by in turns: what a job says at its end, and whether it stands by again. No JVM, no Kafka needed."""
+"""Leading and standing by in turns: what a job says at its end, and whether it stands by again.
+
+No JVM, no Kafka needed.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,10 @@ class FakeMember:
 
 @pytest.fixture
 def led(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[FakeMember, Exception | None]]:
-    """Stands by and leads; each lead ends as given. `leads`: whether the tables say, at last, that this job leads."""
+    """Stands by and leads; each lead ends as given.
+
+    `leads`: whether the tables say, at last, that this job leads.
+    """
 
     def run(
         *leads_end: Exception | Callable[[FakeMember], None] | None, leads: bool = True

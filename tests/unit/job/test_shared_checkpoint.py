@@ -1,4 +1,5 @@
-"""Two jobs that make one new checkpoint at the same moment: Spark lets one of them write it, the other says what is the matter."""
+"""Two jobs that make one new checkpoint at the same moment: Spark lets one of them write it, the
+other says what is the matter."""
 
 import pytest
 from py4j.protocol import Py4JJavaError

@@ -222,11 +222,17 @@ def test_state_that_came_while_the_first_batch_was_planned_is_another_jobs(
     monkeypatch.setattr("lb_stream.job.running.next_offsets", lambda _: {})
     monkeypatch.setattr("lb_stream.job.running.last_batch", lambda _: planned)
     waiting = running(Query(1), Watched(lambda *_: None), 0)  # type: ignore[arg-type]
-    said = "[STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY] The checkpoint location file:/c/state/0 should be empty on the first batch"
+    said = (
+        "[STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY] The checkpoint location file:/c/state/0 "
+        "should be empty on the first batch"
+    )
     assert isinstance(waiting._reason(StreamingQueryException(said)), SharedCheckpoint) is shared
 
 
-IN_A_TASK = "Job aborted due to stage failure: Task 1 in stage 7.0 failed 4 times, most recent failure: Lost task 1.3 in stage 7.0: "
+IN_A_TASK = (
+    "Job aborted due to stage failure: Task 1 in stage 7.0 failed 4 times, most recent "
+    "failure: Lost task 1.3 in stage 7.0: "
+)
 
 
 @pytest.mark.parametrize(
@@ -234,7 +240,8 @@ IN_A_TASK = "Job aborted due to stage failure: Task 1 in stage 7.0 failed 4 time
     [
         ("Python worker exited unexpectedly (crashed)", "Python workers have come to an end", True),
         (
-            "EOFException occurred while reading the port number from lb_stream.job.python_workers's stdout and terminated with code: 137.",
+            "EOFException occurred while reading the port number from "
+            "lb_stream.job.python_workers's stdout and terminated with code: 137.",
             "Python workers have come to an end",
             True,
         ),
@@ -244,17 +251,20 @@ IN_A_TASK = "Job aborted due to stage failure: Task 1 in stage 7.0 failed 4 time
             False,
         ),
         (
-            "ExecutorLostFailure (executor 0 exited caused by one of the running tasks) Reason: Command exited",
+            "ExecutorLostFailure (executor 0 exited caused by one of the running tasks) Reason: "
+            "Command exited",
             "executors",
             True,
         ),
         (
-            "ExecutorLostFailure (executor 1 exited unrelated to the running tasks) Reason: Worker lost",
+            "ExecutorLostFailure (executor 1 exited unrelated to the running tasks) Reason: Worker "
+            "lost",
             "executors were lost",
             False,
         ),
         (
-            "ExecutorLostFailure (executor 1 exited caused by ...) Reason: Executor heartbeat timed out after 130000 ms",
+            "ExecutorLostFailure (executor 1 exited caused by ...) Reason: Executor heartbeat "
+            "timed out after 130000 ms",
             "were lost",
             False,
         ),
@@ -264,7 +274,8 @@ IN_A_TASK = "Job aborted due to stage failure: Task 1 in stage 7.0 failed 4 time
             False,
         ),
         (
-            "[CANNOT_LOAD_STATE_STORE.UNRELEASED_THREAD_ERROR] An error occurred during loading state",
+            "[CANNOT_LOAD_STATE_STORE.UNRELEASED_THREAD_ERROR] An error occurred during loading "
+            "state",
             "did not answer in time",
             False,
         ),
@@ -301,7 +312,10 @@ def test_a_daemon_that_ended_while_it_started_is_replaced(monkeypatch: pytest.Mo
     renewed: list[object] = []
     monkeypatch.setattr(supervise, "renew_daemon", renewed.append)
     gone = "Python worker exited unexpectedly (crashed)"
-    starting = "EOFException occurred while reading the port number from lb_stream.job.python_workers's stdout."
+    starting = (
+        "EOFException occurred while reading the port number from "
+        "lb_stream.job.python_workers's stdout."
+    )
     ends = [find_failure(said) for said in (gone, starting, LOST_DAEMON)]
     assert all(isinstance(end, TransientError) for end in ends)
     run(monkeypatch, *(Run(1, end) for end in ends), Run(1, None))
@@ -393,7 +407,8 @@ def test_a_batch_may_take_its_time(stuck_after_ms: int) -> None:
 
 
 def test_spark_hears_one_line_of_a_failure_and_the_job_all_of_it() -> None:
-    """Java reads the text with a regular expression whose stack overflows on a long trace: then the query's thread was gone."""
+    """Java reads the text with a regular expression whose stack overflows on a long trace: then the
+    query's thread was gone."""
 
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device\n" + "\tat Some.java\n" * 10_000)
@@ -407,7 +422,8 @@ def test_spark_hears_one_line_of_a_failure_and_the_job_all_of_it() -> None:
 
 
 def test_an_end_that_nobody_foresaw_is_not_its_own_cause(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever looked for a fault of the machine behind it walked in a circle, and filled the memory with what it found."""
+    """Whoever looked for a fault of the machine behind it walked in a circle, and filled the memory
+    with what it found."""
     monkeypatch.setattr(Running, "_reason", lambda _, error: error)
 
     class Ended(Query):

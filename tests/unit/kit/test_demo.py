@@ -1,4 +1,5 @@
-"""The demo's parts that need neither Kafka nor Spark: when it is over, how it shows itself, how it ends what it has started."""
+"""The demo's parts that need neither Kafka nor Spark: when it is over, how it shows itself, how it
+ends what it has started."""
 
 import io
 import json
@@ -387,7 +388,8 @@ time.sleep(60)
 
 
 def stubborn_session() -> tuple[subprocess.Popen[str], int]:
-    """A process that ignores SIGTERM, with a child in a group of its own that does too: (process, the child's id)."""
+    """A process that ignores SIGTERM, with a child in a group of its own that does too: (process,
+    the child's id)."""
     process = subprocess.Popen(
         [sys.executable, "-c", STUBBORN], stdout=subprocess.PIPE, text=True, start_new_session=True
     )

@@ -168,7 +168,10 @@ def test_restart_on_another_port_keeps_the_data(own_kafka: EmbeddedKafka) -> Non
 def test_another_process_finds_and_stops_it(own_kafka: EmbeddedKafka) -> None:
     broker = EmbeddedKafka.running(own_kafka.data_dir)
     assert broker is not None
-    program = "import sys, pathlib, lb_stream.kit.embedded_kafka as k; print(k.EmbeddedKafka(pathlib.Path(sys.argv[1])).stop())"
+    program = (
+        "import sys, pathlib, lb_stream.kit.embedded_kafka as k; "
+        "print(k.EmbeddedKafka(pathlib.Path(sys.argv[1])).stop())"
+    )
     result = subprocess.run(
         [sys.executable, "-c", program, str(own_kafka.data_dir)],
         capture_output=True,

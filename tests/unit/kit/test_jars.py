@@ -1,4 +1,7 @@
-"""The two lock files, and what the stamp makes of them. The retrieval itself is run by `lbctl jars fetch`."""
+"""The two lock files, and what the stamp makes of them.
+
+The retrieval itself is run by `lbctl jars fetch`.
+"""
 
 import re
 import xml.etree.ElementTree as ET

@@ -1,4 +1,7 @@
-"""Who is told what, and when: grouping, pace, repetition, ends, quiet hours. The clock is a number."""
+"""Who is told what, and when: grouping, pace, repetition, ends, quiet hours.
+
+The clock is a number.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,10 @@ SUSPENDED = Trouble("cluster_suspended", "eu-1", "", "eu-1 is SUSPENDED", "look"
 
 @dataclass
 class Clockwork:
-    """One target that takes all, looked after every second. `heard`: (seconds since the start, title, lines of the body)."""
+    """One target that takes all, looked after every second.
+
+    `heard`: (seconds since the start, title, lines of the body).
+    """
 
     rules: NotifySettings = RULES
     events: tuple[Event, ...] = EVENTS
@@ -66,8 +72,10 @@ def test_troubles_of_one_event_are_one_message_after_a_while() -> None:
     assert message.at_ms == START + 31 * S and subjects(message.new) == ["b-1", "b-2", "b-9"]
     assert title(message, "lb") == "lb: brokers are silent (3)"
     assert body(message).splitlines() == [
-        "- eu-1: b-1 is silent: see to it", "- eu-1: b-2 is silent: see to it", "- us-1: b-9 is silent: see to it",
-    ]  # fmt: skip
+        "- eu-1: b-1 is silent: see to it",
+        "- eu-1: b-2 is silent: see to it",
+        "- us-1: b-9 is silent: see to it",
+    ]
 
 
 def test_what_passes_before_it_is_told_is_never_told() -> None:
@@ -185,9 +193,14 @@ def test_a_clock_that_was_put_back_silences_nobody() -> None:
 
 @pytest.mark.parametrize(
     ("at", "quiet"),
-    [("2026-03-28T20:30Z", False), ("2026-03-28T21:30Z", True), ("2026-03-29T05:30Z", False), ("2026-03-29T19:30Z", False),
-     ("2026-03-29T20:30Z", True)],
-)  # fmt: skip
+    [
+        ("2026-03-28T20:30Z", False),
+        ("2026-03-28T21:30Z", True),
+        ("2026-03-29T05:30Z", False),
+        ("2026-03-29T19:30Z", False),
+        ("2026-03-29T20:30Z", True),
+    ],
+)
 def test_quiet_hours_begin_by_the_clock_on_the_wall_in_winter_and_in_summer(
     at: str, quiet: bool
 ) -> None:

@@ -1,4 +1,5 @@
-"""Addresses and answers, with a real server: what each target said is told, and nothing of its address is."""
+"""Addresses and answers, with a real server: what each target said is told, and nothing of its
+address is."""
 
 from __future__ import annotations
 
@@ -35,8 +36,12 @@ def test_a_message_arrives_and_is_accepted(server: Webhook) -> None:
     assert (answer.taken, answer.said) == (True, ACCEPTED)
     (call,) = server.calls
     assert call.path == "/hook" and call.fields | {"version": ""} == {
-        "version": "", "title": "title", "message": "line 1\nline 2 <b>", "attachments": [], "type": "warning",
-    }  # fmt: skip
+        "version": "",
+        "title": "title",
+        "message": "line 1\nline 2 <b>",
+        "attachments": [],
+        "type": "warning",
+    }
 
 
 def test_a_refusal_is_told_without_any_part_of_the_address(
@@ -148,8 +153,9 @@ def test_every_key_beside_addresses_may_be_shown_and_no_other_one() -> None:
         "hooks": HookSettings.model_fields.keys(),
     }
     assert {name: keys - PUBLIC_BESIDE_ADDRESSES[name] for name, keys in fields.items()} == {
-        "notify": {"targets"}, "hooks": {"before_move", "after_move", "secret"},
-    }  # fmt: skip
+        "notify": {"targets"},
+        "hooks": {"before_move", "after_move", "secret"},
+    }
     assert all(
         is_secret(("notify", key, "ops")) for key in ("targets", "target")
     ) and not is_secret(("notify", "routes", "ops"))

@@ -1,4 +1,5 @@
-"""The watcher with real webhooks: nothing is told twice, a slow target holds nobody up, a failing one is told later."""
+"""The watcher with real webhooks: nothing is told twice, a slow target holds nobody up, a failing
+one is told later."""
 
 from __future__ import annotations
 
@@ -29,7 +30,10 @@ def server() -> Iterator[Webhook]:
 
 
 class Run:
-    """A watcher whose looks are set by the test, at a time that the test tells. `troubles` None: it can't look."""
+    """A watcher whose looks are set by the test, at a time that the test tells.
+
+    `troubles` None: it can't look.
+    """
 
     def __init__(self, path: Path, **settings: Any) -> None:
         self.path, self.rules = (
@@ -64,7 +68,10 @@ class Run:
         self.answers.append((target.name, title, answer))
 
     def go(self, seconds: int, *troubles: Trouble) -> list[tuple[str, str, bool]]:
-        """So many turns, each with all answers to what it sent. Returns what was answered: target, title, whether it was taken."""
+        """So many turns, each with all answers to what it sent.
+
+        Returns what was answered: target, title, whether it was taken.
+        """
         self.troubles, before = troubles, len(self.answers)
         for _ in range(seconds):
             self.now_ms += S

@@ -1,4 +1,5 @@
-"""What moves have cost, beside what the simulator knows of the time in which nobody served their bundles."""
+"""What moves have cost, beside what the simulator knows of the time in which nobody served their
+bundles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The verdict on job and clusters, and `lbctl status`, which tells it from what is there without the job."""
+"""The verdict on job and clusters, and `lbctl status`, which tells it from what is there without
+the job."""
 
 import json
 import os
@@ -51,24 +52,52 @@ def test_what_is_well_is_healthy_and_nothing_is_stale() -> None:
     ("facts", "state", "words"),
     [
         (with_job(epoch=None), "down", "no job of the pipeline lb has been started"),
-        (with_job(running=False, seen="its process 77 on this machine has ended"), "down", "the job is not running (its process 77"),
-        (replace(WELL, kafka="127.0.0.1:1: Connection refused"), "down", "Kafka doesn't answer (127.0.0.1:1: Connection refused)"),
-        (with_job(running=None, last_batch_ms=NOW - 1_260_000), "down", "has finished no batch for 21 min: see its log on h1"),
+        (
+            with_job(running=False, seen="its process 77 on this machine has ended"),
+            "down",
+            "the job is not running (its process 77",
+        ),
+        (
+            replace(WELL, kafka="127.0.0.1:1: Connection refused"),
+            "down",
+            "Kafka doesn't answer (127.0.0.1:1: Connection refused)",
+        ),
+        (
+            with_job(running=None, last_batch_ms=NOW - 1_260_000),
+            "down",
+            "has finished no batch for 21 min: see its log on h1",
+        ),
         (with_job(running=None), "degraded", "can't be told from here"),
         (with_job(last_batch_ms=NOW - 300_000), "degraded", "and has finished no batch for 5 min"),
         (with_job(lag_records=20_000), "degraded", "20000 records wait"),
         (replace(WELL, clusters=()), "degraded", "no broker has reported yet"),
-        (with_cluster(error="Traceback\nKeyError: 'x'"), "degraded", "eu-1's last round failed (KeyError: 'x')"),
-        (with_cluster(suspended_by="everything_silent", silent=("a", "b")), "degraded", "eu-1 is SUSPENDED (everything_silent): 2 (a, b)"),
-        (with_cluster(retry_ms=NOW + 120_000, error="x"), "degraded", "SUSPENDED (round after round failed, next try in 2 min)"),
+        (
+            with_cluster(error="Traceback\nKeyError: 'x'"),
+            "degraded",
+            "eu-1's last round failed (KeyError: 'x')",
+        ),
+        (
+            with_cluster(suspended_by="everything_silent", silent=("a", "b")),
+            "degraded",
+            "eu-1 is SUSPENDED (everything_silent): 2 (a, b)",
+        ),
+        (
+            with_cluster(retry_ms=NOW + 120_000, error="x"),
+            "degraded",
+            "SUSPENDED (round after round failed, next try in 2 min)",
+        ),
         (with_cluster(silent=("a",)), "degraded", "eu-1: 1 (a) of 3 brokers silent"),
         (replace(WELL, disk_free=1 << 20), "degraded", "0.0 GiB are free"),
-        (replace(WELL, in_pieces=True), "degraded", "a batch has ended the job again and again: wait: it is read in pieces"),
+        (
+            replace(WELL, in_pieces=True),
+            "degraded",
+            "a batch has ended the job again and again: wait: it is read in pieces",
+        ),
         (replace(WELL, set_aside=("lb-load-reports/0@7",)), "healthy", "without trouble"),
         (with_cluster(paused=True), "healthy", "without trouble"),
         (with_cluster(mode="observe", drained=("a",), gone=("b",)), "healthy", "without trouble"),
     ],
-)  # fmt: skip
+)
 def test_every_trouble_has_its_state_and_says_what_to_do(
     facts: Facts, state: str, words: str
 ) -> None:
@@ -159,8 +188,8 @@ def test_a_killed_job_is_seen_at_once_by_status_and_by_every_screen(
     for command in (("brokers",), ("clusters", "list"), ("leader",), ("decisions",), ("monitor",)):
         result = ask(run, tmp_path, *command)
         assert (
-            f"NOT UP TO DATE: the job is not running (its process {child} on this machine has ended)"
-            in result.err + result.out
+            f"NOT UP TO DATE: the job is not running (its process {child} on this machine has "
+            "ended)" in result.err + result.out
         ), command
 
 
@@ -287,7 +316,8 @@ def test_a_drain_tells_how_many_are_left_who_and_why(
     DrainWatch(Store.at(made.root), "demo", "broker-2:8080").look()
     told = capsys.readouterr().err
     assert re.match(
-        r"broker-2:8080: (\d+) of \1 bundles left; shop/app-\d+/0x\w+: as many moves as allowed were begun",
+        r"broker-2:8080: (\d+) of \1 bundles left; shop/app-\d+/0x\w+: as many moves as allowed "
+        r"were begun",
         told,
     ), told
     DrainWatch(tmp_path / "nowhere", "demo", "broker-2:8080").look()

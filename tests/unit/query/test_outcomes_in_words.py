@@ -1,4 +1,5 @@
-"""A decision is told by its outcome: as done only once it is confirmed, else with the reason why it was not carried out."""
+"""A decision is told by its outcome: as done only once it is confirmed, else with the reason why it
+was not carried out."""
 
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,8 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 def write(folder: Path, outcome: str | None, **changes: Any) -> Path:
-    """Tables of a round that decided one thing and of the round that ended it; the usage is 86.7 % in both."""
+    """Tables of a round that decided one thing and of the round that ended it; the usage is 86.7 %
+    in both."""
     tables, decision = (
         folder / "tables",
         example_decision(issued_ms=NOW, expires_ms=NOW + 60_000, **changes),

@@ -32,7 +32,8 @@ TO = {"cluster": "eu", "owner": "b-1:80", "part": "eu-0", "now_ms": NOW, "topics
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """The cluster eu: b-1 has 3 MB/s, b-2 has 1 MB/s, b-3 is dead; two moves, one of them an hour and more ago; paused by an operator."""
+    """The cluster eu: b-1 has 3 MB/s, b-2 has 1 MB/s, b-3 is dead; two moves, one of them an hour
+    and more ago; paused by an operator."""
     folder = tmp_path_factory.mktemp("screens")
     memory = Memory(orders=OperatorState(paused=True)).to_json()
     fill(
@@ -70,8 +71,20 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         ("acme/b/0x0_0x1", "b-1:80", 1e5),
         ("shop/c/0x0_0x1", None, 1e5),
     )
-    fill(folder, BUNDLE_AVERAGES, [TO | {"bundle": name, "owner": owner, "short_throughput_in_bytes_per_s": rate,
-                                         "short_throughput_out_bytes_per_s": 0.0} for name, owner, rate in known])  # fmt: skip
+    fill(
+        folder,
+        BUNDLE_AVERAGES,
+        [
+            TO
+            | {
+                "bundle": name,
+                "owner": owner,
+                "short_throughput_in_bytes_per_s": rate,
+                "short_throughput_out_bytes_per_s": 0.0,
+            }
+            for name, owner, rate in known
+        ],
+    )
     issued = (NOW - 90 * MINUTE_MS, NOW - MINUTE_MS)
     made = [
         example_decision(
@@ -142,8 +155,10 @@ def test_brokers_come_by_heat_the_dead_ones_last_and_pages_end_where_the_list_en
 def test_shares_are_of_what_is_shown_and_a_namespace_s_is_of_the_cluster(lake: Any) -> None:
     groups = causes.groups(lake, "eu", "namespace", Wanted())
     assert [(row["name"], row["bundles"], row["share"]) for row in groups.rows] == [
-        ("acme/a", 2, pytest.approx(0.8)), ("acme/b", 1, pytest.approx(0.1)), ("shop/c", 1, pytest.approx(0.1)),
-    ]  # fmt: skip
+        ("acme/a", 2, pytest.approx(0.8)),
+        ("acme/b", 1, pytest.approx(0.1)),
+        ("shop/c", 1, pytest.approx(0.1)),
+    ]
     assert [
         row["name"] for row in causes.groups(lake, "eu", "tenant", Wanted(sort="name")).rows
     ] == ["acme", "shop"]
@@ -151,8 +166,9 @@ def test_shares_are_of_what_is_shown_and_a_namespace_s_is_of_the_cluster(lake: A
     assert whole is not None and (whole["share"], whole["brokers"]) == (pytest.approx(0.8), 2)
     assert causes.whole(lake, "eu", tenant="nobody") is None
     assert [(row["broker"], row["share"]) for row in causes.by_broker(lake, "eu", "acme/a")] == [
-        ("b-1:80", pytest.approx(6 / 7)), ("b-2:80", 1.0),
-    ]  # fmt: skip
+        ("b-1:80", pytest.approx(6 / 7)),
+        ("b-2:80", 1.0),
+    ]
     assert [row["bundle"] for row in causes.bundles(lake, "eu", Wanted(), owner="b-1:80").rows] == [
         "acme/a/0x0_0x1",
         "acme/b/0x0_0x1",
@@ -175,8 +191,10 @@ def test_lines_have_a_gap_where_nothing_was_seen(lake: Any) -> None:
 def test_the_feed_has_the_last_answer_of_each_command_and_goes_back_in_time(lake: Any) -> None:
     rows = feed.feed(lake, "eu")
     assert [(row["entry"], row["id"], row["outcome"]) for row in rows] == [
-        ("command", "c-1", "done"), ("decision", "eu:1:0", None), ("decision", "eu:0:0", "confirmed"),
-    ]  # fmt: skip
+        ("command", "c-1", "done"),
+        ("decision", "eu:1:0", None),
+        ("decision", "eu:0:0", "confirmed"),
+    ]
     assert (rows[0]["by"], rows[0]["arguments"]) == (
         "ada",
         {"broker": "b-1:80"},
@@ -188,9 +206,12 @@ def test_the_feed_has_the_last_answer_of_each_command_and_goes_back_in_time(lake
 
 
 def test_search_finds_each_kind_and_nothing_for_nothing(lake: Any) -> None:
-    assert {kind: [row["name"] for row in rows] for kind, rows in search.search(lake, "ACME/B").items()} == {
-        "namespace": ["acme/b"], "bundle": ["acme/b/0x0_0x1"],
-    }  # fmt: skip
+    assert {
+        kind: [row["name"] for row in rows] for kind, rows in search.search(lake, "ACME/B").items()
+    } == {
+        "namespace": ["acme/b"],
+        "bundle": ["acme/b/0x0_0x1"],
+    }
     assert list(search.search(lake, "b-1")) == ["broker"] and list(
         search.search(lake, "eu:0:0")
     ) == ["decision"]

@@ -55,8 +55,11 @@ def test_what_status_finds_is_told_in_its_words_and_each_silent_broker_is_one(
     )
     found = seen(tmp_path, replace(WELL, clusters=(cluster,), disk_free=1, disk_size=100 << 30))
     assert sorted(told(found)) == [
-        ("broker_dead", "eu", "b-1"), ("broker_dead", "eu", "b-2"), ("cluster_failing", "eu", ""), ("disk_low", "", ""),
-    ]  # fmt: skip
+        ("broker_dead", "eu", "b-1"),
+        ("broker_dead", "eu", "b-2"),
+        ("cluster_failing", "eu", ""),
+        ("disk_low", "", ""),
+    ]
     assert {trouble.what for trouble in found.troubles} >= {
         "eu: b-1 is silent",
         "eu's last round failed (KeyError: 'x')",
@@ -148,10 +151,16 @@ def moves(folder: Path, bundle: str, *ends: tuple[str, float], kind: str = "unlo
     ]
     fill(folder, DECISIONS, [decided(one) for one in made])
     rows: list[dict[str, Any]] = [
-        {"decision_id": one.decision_id, "cluster": "eu", "bundle": bundle, "outcome": outcome, "detail": f"by {outcome}",
-         "at_ms": round(NOW - minutes * MINUTE_MS)}
+        {
+            "decision_id": one.decision_id,
+            "cluster": "eu",
+            "bundle": bundle,
+            "outcome": outcome,
+            "detail": f"by {outcome}",
+            "at_ms": round(NOW - minutes * MINUTE_MS),
+        }
         for one, (outcome, minutes) in zip(made, ends, strict=True)
-    ]  # fmt: skip
+    ]
     fill(folder, OUTCOMES, rows)
 
 
@@ -173,8 +182,9 @@ def test_moves_that_fail_again_and_again_are_told_until_one_succeeds(tmp_path: P
     found = seen(tmp_path)
     assert told(found) == [("moves_failing", "eu", "t/n/a"), ("moves_failing", "eu", "t/n/f")]
     assert [trouble.what for trouble in found.troubles] == [
-        "eu: the last 3 decisions to move t/n/a failed (by failed)", "eu: the last 4 decisions to move t/n/f failed (by refused)",
-    ]  # fmt: skip
+        "eu: the last 3 decisions to move t/n/a failed (by failed)",
+        "eu: the last 4 decisions to move t/n/f failed (by refused)",
+    ]
 
 
 def test_a_budget_is_exhausted_until_it_has_room_again(tmp_path: Path) -> None:
@@ -185,13 +195,30 @@ def test_a_budget_is_exhausted_until_it_has_room_again(tmp_path: Path) -> None:
         "limit": 4.0,
         "subjects": ["t/n/a"],
     }
-    fill(tmp_path, REFUSALS, [
-        row | {"namespace": "t/waits", "now_ms": NOW - 20 * MINUTE_MS, "until_ms": NOW + MINUTE_MS},
-        row | {"namespace": "t/has-room", "now_ms": NOW - 20 * MINUTE_MS, "until_ms": NOW - MINUTE_MS},
-        row | {"namespace": "t/never", "now_ms": NOW - MINUTE_MS, "until_ms": None},
-        row | {"namespace": "t/never-long-ago", "now_ms": NOW - 50 * MINUTE_MS, "until_ms": None},
-        row | {"namespace": "t/other-rule", "rule": "frozen", "now_ms": NOW, "until_ms": NOW + MINUTE_MS},
-    ])  # fmt: skip
+    fill(
+        tmp_path,
+        REFUSALS,
+        [
+            row
+            | {"namespace": "t/waits", "now_ms": NOW - 20 * MINUTE_MS, "until_ms": NOW + MINUTE_MS},
+            row
+            | {
+                "namespace": "t/has-room",
+                "now_ms": NOW - 20 * MINUTE_MS,
+                "until_ms": NOW - MINUTE_MS,
+            },
+            row | {"namespace": "t/never", "now_ms": NOW - MINUTE_MS, "until_ms": None},
+            row
+            | {"namespace": "t/never-long-ago", "now_ms": NOW - 50 * MINUTE_MS, "until_ms": None},
+            row
+            | {
+                "namespace": "t/other-rule",
+                "rule": "frozen",
+                "now_ms": NOW,
+                "until_ms": NOW + MINUTE_MS,
+            },
+        ],
+    )
     found = seen(tmp_path)
     assert told(found) == [
         ("budget_exhausted", "eu", "t/never"),

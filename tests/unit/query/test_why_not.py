@@ -46,7 +46,8 @@ SUBJECTS: Mapping[str, dict[str, str]] = {
 
 @dataclass
 class Tables:
-    """The cluster eu after one round, which had a pass: b-1 is hot and has all bundles, b-2 is idle."""
+    """The cluster eu after one round, which had a pass: b-1 is hot and has all bundles, b-2 is
+    idle."""
 
     folder: Path
 

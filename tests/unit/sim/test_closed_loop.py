@@ -1,4 +1,5 @@
-"""The balancer's core against the model: does a hot cluster become even, and does it then keep still?"""
+"""The balancer's core against the model: does a hot cluster become even, and does it then keep
+still?"""
 
 import tomllib
 from collections import Counter

@@ -1,4 +1,5 @@
-"""Tables in an object store: written as the job writes them, read and kept by `lbctl` as those in a folder are."""
+"""Tables in an object store: written as the job writes them, read and kept by `lbctl` as those in a
+folder are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a store promises, wherever it is: on a folder of this machine, on a server that answers as S3."""
+"""What a store promises, wherever it is: on a folder of this machine, on a server that answers as
+S3."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A cluster that waits for approval as the deciding stage runs it: the log keeps what waits, tables follow, replay repeats all of it."""
+"""A cluster that waits for approval as the deciding stage runs it: the log keeps what waits, tables
+follow, replay repeats all of it."""
 
 import json
 from pathlib import Path

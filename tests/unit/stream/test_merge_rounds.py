@@ -1,4 +1,5 @@
-"""A merge through the deciding stage: what the log and the tables have of it, and that it is decided again from them, bit for bit."""
+"""A merge through the deciding stage: what the log and the tables have of it, and that it is
+decided again from them, bit for bit."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""Shadows beside a cluster's rounds as the deciding stage runs them, the log keeps them, tables follow them and replay repeats them."""
+"""Shadows beside a cluster's rounds as the deciding stage runs them, the log keeps them, tables
+follow them and replay repeats them."""
 
 import json
 from pathlib import Path

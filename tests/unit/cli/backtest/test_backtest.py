@@ -1,4 +1,5 @@
-"""`lbctl backtest`: what is wrong is told in a line before Spark starts; its program's lines become a bar, results, an exit code."""
+"""`lbctl backtest`: what is wrong is told in a line before Spark starts; its program's lines become
+a bar, results, an exit code."""
 
 from __future__ import annotations
 
@@ -37,20 +38,38 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (("--policy", "NoSuch"), "--policy: shedding 'NoSuch': expected one of AvgShedder"),
         (("--policy", "missing.toml"), "missing.toml"),
         (("--policy", "typo.toml"), "shedding_stratgy"),
-        (("--tables", "nowhere"), "nowhere has no bundle_history: expected a job's tables in --tables FOLDER"),
+        (
+            ("--tables", "nowhere"),
+            "nowhere has no bundle_history: expected a job's tables in --tables FOLDER",
+        ),
         (("--tables", "empty"), "empty has no bundle_history: expected"),
         ((), "--cluster is needed: expected one that bundle_history tells of: eu, us"),
-        (("--cluster", "eu", "--cluster", "nowhere"), "--cluster nowhere: expected one that bundle_history tells of: eu, us"),
-        (("--cluster", "eu", "--from", "noon"), "--from 'noon': expected a time as 2026-11-21T13:00"),
-        (("--cluster", "eu", "--to", "26-1-1"), "--to '26-1-1': expected a time as 2026-11-21T13:00"),
-        (("--cluster", "eu", "--from", "2026-01-02", "--to", "2026-01-01"), "--to 2026-01-01: expected a time after --from 2026-01-02"),
+        (
+            ("--cluster", "eu", "--cluster", "nowhere"),
+            "--cluster nowhere: expected one that bundle_history tells of: eu, us",
+        ),
+        (
+            ("--cluster", "eu", "--from", "noon"),
+            "--from 'noon': expected a time as 2026-11-21T13:00",
+        ),
+        (
+            ("--cluster", "eu", "--to", "26-1-1"),
+            "--to '26-1-1': expected a time as 2026-11-21T13:00",
+        ),
+        (
+            ("--cluster", "eu", "--from", "2026-01-02", "--to", "2026-01-01"),
+            "--to 2026-01-01: expected a time after --from 2026-01-02",
+        ),
         (("--reports", "missing.jsonl"), "missing.jsonl can't be read: "),
         (("--reports", "cut.jsonl.gz"), "cut.jsonl.gz can't be read: Compressed file ended"),
         (("--reports", "torn.jsonl.gz"), "torn.jsonl.gz can't be read: "),
-        (("--reports", "cut.jsonl"), "cut.jsonl, line 20: not a JSON object: Input data was truncated"),
+        (
+            ("--reports", "cut.jsonl"),
+            "cut.jsonl, line 20: not a JSON object: Input data was truncated",
+        ),
         (("--reports", "none.jsonl"), "none.jsonl has no load report: expected one on a line"),
     ],
-)  # fmt: skip
+)
 def test_bad_input_is_a_line_before_spark_starts(
     folder: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], said: str
 ) -> None:

@@ -71,8 +71,8 @@ def test_the_front_is_a_table_with_the_policy_it_began_with_and_the_chosen_one_m
     ]
     assert "rules broken" not in out
     assert (
-        "2 of 48 policies that no other one beats, 1 failed; all are rows of backtests, run 0123456789abcdef\n"
-        in err
+        "2 of 48 policies that no other one beats, 1 failed; all are rows of backtests, run "
+        "0123456789abcdef\n" in err
     )
     assert "chosen: 7, the fewest moves within 5 % of the least imbalance\n" in err
 

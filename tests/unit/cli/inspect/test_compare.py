@@ -1,4 +1,5 @@
-"""`lbctl compare`: a real leader's log beside what we decide on the reports that its cluster wrote meanwhile."""
+"""`lbctl compare`: a real leader's log beside what we decide on the reports that its cluster wrote
+meanwhile."""
 
 import gzip
 import json
@@ -25,7 +26,8 @@ LOG = captured.LOG
 
 
 class CapturedRounds:
-    """Stands where a simulated cluster's loop does: each step is our round at the moment of the leader's next pass."""
+    """Stands where a simulated cluster's loop does: each step is our round at the moment of the
+    leader's next pass."""
 
     def __init__(self, mode: captured.Mode) -> None:
         self._mode = mode
@@ -127,12 +129,20 @@ def test_sampled_as_the_leader_does_what_is_not_alike_was_being_split_there_or_i
     (found,) = result.objects
     assert result.code == 0, result.err
     assert found["totals"] == {
-        "moves": 6, "pass": 6, "source": 5, "bundle": 4, "destination": 4, "only_ours": 0, "unexplained": 0, "unwatched": 0,
-    }  # fmt: skip
+        "moves": 6,
+        "pass": 6,
+        "source": 5,
+        "bundle": 4,
+        "destination": 4,
+        "only_ours": 0,
+        "unexplained": 0,
+        "unwatched": 0,
+    }
     others = {move["leader"]["bundle"]: move for move in found["moves"] if len(move["alike"]) < 4}
     assert {bundle: [why["code"] for why in move["why"]] for bundle, move in others.items()} == {
-        "lab/skew16/0xc0000000_0xc8000000": ["splitting"], "lab/skew16/0xf0000000_0xf3ffffff": ["refused:shifts_overload"],
-    }  # fmt: skip
+        "lab/skew16/0xc0000000_0xc8000000": ["splitting"],
+        "lab/skew16/0xf0000000_0xf3ffffff": ["refused:shifts_overload"],
+    }
 
 
 def test_sampled_report_by_report_the_command_says_that_another_choice_comes_from_the_samples(
@@ -233,8 +243,12 @@ def test_a_destination_that_was_drawn_or_taken_out_is_told_so(reference: Recorde
 
 
 def test_a_first_pass_that_sheds_where_the_leader_with_its_past_does_not_is_told_so() -> None:
-    """As it was seen: 56.1 % was above what our first pass could know, and not above what the leader remembered."""
-    calm = "ThresholdShedder - [{}] broker is not overloaded, ignoring at this point (cpu: 56.06%, memory: 24.57%)"
+    """As it was seen: 56.1 % was above what our first pass could know, and not above what the
+    leader remembered."""
+    calm = (
+        "ThresholdShedder - [{}] broker is not overloaded, ignoring at this point (cpu: 56.06%, "
+        "memory: 24.57%)"
+    )
     (theirs,) = passes_of((1_000_000, calm.format(broker)) for broker in ("a:1", "b:1"))
     ours = {
         "bundle": "t/n/0x00000000_0x40000000",
@@ -258,7 +272,8 @@ def test_a_first_pass_that_sheds_where_the_leader_with_its_past_does_not_is_told
 
 
 def test_all_moves_of_the_leaders_pass_were_chosen_at_its_begin_however_long_it_unloads() -> None:
-    """As it was seen on a busy machine: the leader unloaded one bundle after another for 3 s, and a report came meanwhile."""
+    """As it was seen on a busy machine: the leader unloaded one bundle after another for 3 s, and a
+    report came meanwhile."""
     line = (
         "ThresholdShedder - [Modular] Unloading bundle: t/n/0x{}0000000_0x{}0000000 from broker a:1"
     )
@@ -270,8 +285,12 @@ def test_all_moves_of_the_leaders_pass_were_chosen_at_its_begin_however_long_it_
 
 
 def test_a_leader_that_knows_older_reports_than_ours_is_told_so() -> None:
-    """As it was seen: brokers had written nothing for 39 s when the leader passed; the agents had asked them meanwhile."""
-    written = "ModularLoadManagerImpl - Writing local data to metadata store because maximum change 25.0% exceeded threshold 10%"
+    """As it was seen: brokers had written nothing for 39 s when the leader passed; the agents had
+    asked them meanwhile."""
+    written = (
+        "ModularLoadManagerImpl - Writing local data to metadata store because maximum "
+        "change 25.0% exceeded threshold 10%"
+    )
     unloading = (
         "ThresholdShedder - [Modular] Unloading bundle: t/n/0x00000000_0x10000000 from broker a:1"
     )
@@ -330,23 +349,30 @@ def test_lines_are_read_in_pulsars_own_pattern_and_behind_what_a_collector_puts_
 ) -> None:
     found = passes(
         tmp_path,
-        "2026-11-21T10:24:21,333+0200 [pulsar-load-manager-1-1] INFO  o.a.p.b.l.i.ModularLoadManagerImpl - [OverloadShedder] "
+        "2026-11-21T10:24:21,333+0200 [pulsar-load-manager-1-1] INFO  "
+        "o.a.p.b.l.i.ModularLoadManagerImpl - [OverloadShedder] "
         "Unloading bundle: t/n/0x00000000_0x40000000 from broker a:8080 to dest broker b:8080\n"
-        "[pod/broker-1] 2026-11-21T08:24:25.000Z [x] INFO  ModularLoadManagerImpl - [OverloadShedder] "
+        "[pod/broker-1] 2026-11-21T08:24:25.000Z [x] INFO  ModularLoadManagerImpl - "
+        "[OverloadShedder] "
         "Unloading bundle: t/n/0x40000000_0x80000000 from broker a:8080\n"
         "        at some.java.Stack(Trace.java)\n",
     )
     (only,) = found
     assert [(move.bundle, move.source, move.destination) for move in only.moves] == [
-        ("t/n/0x00000000_0x40000000", "a:8080", "b:8080"), ("t/n/0x40000000_0x80000000", "a:8080", None),
-    ]  # fmt: skip
+        ("t/n/0x00000000_0x40000000", "a:8080", "b:8080"),
+        ("t/n/0x40000000_0x80000000", "a:8080", None),
+    ]
     assert only.moves[1].at_ms - only.moves[0].at_ms == 3_667
 
 
 def test_an_extensible_leaders_decisions_are_read_with_their_destinations(tmp_path: Path) -> None:
-    unload = "UnloadDecision(unload=Unload[sourceBroker=a:1, serviceUnit={}, destBroker=Optional{}, force=false], label=Success)"
+    unload = (
+        "UnloadDecision(unload=Unload[sourceBroker=a:1, serviceUnit={}, "
+        "destBroker=Optional{}, force=false], label=Success)"
+    )
     line = (
-        "2026-11-21T08:33:09.668Z [x] INFO  UnloadScheduler - [TransferShedder] Unload decision result: ["
+        "2026-11-21T08:33:09.668Z [x] INFO  UnloadScheduler - [TransferShedder] Unload decision "
+        "result: ["
         + ", ".join(
             (
                 unload.format("t/n/0x00000000_0x40000000", "[b:1]"),

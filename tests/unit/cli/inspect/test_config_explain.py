@@ -56,16 +56,26 @@ def by_key(answer: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 def test_every_setting_says_where_its_value_comes_from(folder: Path) -> None:
     found = by_key(explained(folder, "--all"))
-    origins = {name: found[f"balancer.{name}"]["given_by"] for name in (
-        "mode", "comfort_percent", "threshold_percent", "shedding_interval_ms", "overloaded_threshold_percent", "usage_profile",
-        "enabled", "report_timeout_ms",
-    )}  # fmt: skip
+    origins = {
+        name: found[f"balancer.{name}"]["given_by"]
+        for name in (
+            "mode",
+            "comfort_percent",
+            "threshold_percent",
+            "shedding_interval_ms",
+            "overloaded_threshold_percent",
+            "usage_profile",
+            "enabled",
+            "report_timeout_ms",
+        )
+    }
     assert origins == {
         "mode": "--set, dry_run",
         "comfort_percent": "LB_BALANCER__COMFORT_PERCENT",
         "threshold_percent": "lb.toml",
         "shedding_interval_ms": "lb.toml, loadBalancerSheddingIntervalMinutes",
-        "overloaded_threshold_percent": "broker.conf, loadBalancerBrokerOverloadedThresholdPercentage",
+        "overloaded_threshold_percent": "broker.conf, "
+        "loadBalancerBrokerOverloadedThresholdPercentage",
         "usage_profile": "profile documented",
         "enabled": "default",
         "report_timeout_ms": "two report_max_interval_ms",
@@ -106,9 +116,14 @@ def test_what_the_chosen_strategies_do_not_read_was_given_in_vain(folder: Path) 
     }
     found = by_key(own)
     assert found["balancer.low_threshold_points"]["read_by"] == ["AvgShedder"]
-    assert found["balancer.max_unload_ratio"] | {"meaning": ""} == found["balancer.max_unload_ratio"] | {
-        "value": 0.5, "given_by": "profile documented", "pulsar": "maxUnloadPercentage", "meaning": "",
-    }  # fmt: skip
+    assert found["balancer.max_unload_ratio"] | {"meaning": ""} == found[
+        "balancer.max_unload_ratio"
+    ] | {
+        "value": 0.5,
+        "given_by": "profile documented",
+        "pulsar": "maxUnloadPercentage",
+        "meaning": "",
+    }
 
 
 def test_the_warnings_say_why_and_stand_beside_the_table(folder: Path) -> None:

@@ -1,4 +1,5 @@
-"""`lbctl explain`: every decision of a run, its figures derived again from the tables; and why nothing happened."""
+"""`lbctl explain`: every decision of a run, its figures derived again from the tables; and why
+nothing happened."""
 
 import json
 from dataclasses import replace
@@ -109,7 +110,8 @@ def test_every_decision_of_the_run_is_explained_with_the_loads_that_the_tables_h
 def test_what_was_seen_the_average_and_the_limit_are_those_of_the_logged_memory(
     recorded: Recorder,
 ) -> None:
-    """ThresholdShedder's smoothed usages are in the memory after the round; the threshold is in the round's settings."""
+    """ThresholdShedder's smoothed usages are in the memory after the round; the threshold is in the
+    round's settings."""
     rounds = {row["seq"]: row for row in query(recorded, "SELECT seq, memory, inputs FROM rounds")}
     unloads = [
         decision
@@ -172,7 +174,10 @@ def test_the_candidates_scores_are_their_long_term_rates_and_the_lowest_was_chos
         first = next((decision for decision in one.decisions if decision.kind == "unload"), None)
         if first is None or first.decision_id.rpartition(":")[2] != "0":
             continue  # later ones count the load of earlier ones
-        text = f"SELECT broker, long_rate_in_msgs_per_s + long_rate_out_msgs_per_s AS rate FROM broker_loads WHERE seq = {one.seq}"
+        text = (
+            "SELECT broker, long_rate_in_msgs_per_s + long_rate_out_msgs_per_s AS rate FROM "
+            f"broker_loads WHERE seq = {one.seq}"
+        )
         rates = {row["broker"]: row["rate"] for row in query(recorded, text)}
         candidates = facts(recorded, first.decision_id)[0]["decision"]["explain"]["candidates"]
         scored = {each["broker"]: each["score"] for each in candidates if each["score"] is not None}
@@ -257,7 +262,8 @@ def test_the_last_move_is_explained_by_its_unload(recorded: Recorder, ask: Any) 
                 "rule": "merge_command",
             },
             "confirmed",
-            "merge acme/orders/0x00000000_0x40000000 and n: an operator's command asked for it. A report confirmed it after 1.2 s.",
+            "merge acme/orders/0x00000000_0x40000000 and n: an operator's command asked for it. A "
+            "report confirmed it after 1.2 s.",
         ),
         ({"destination": None}, "expired", "It expired after 1.2 s (in vain)."),
         (
@@ -361,7 +367,8 @@ def test_a_round_tells_what_it_saw_decided_and_what_ended(
         (("--round", "nowhere:1"), "no round of nowhere is in the log: demo"),
         (
             ("--broker", "broker-17"),
-            "broker broker-17: expected a broker's name, or its host without domain and port; nearest: broker-1:8080",
+            "broker broker-17: expected a broker's name, or its host without domain and port; "
+            "nearest: broker-1:8080",
         ),
         (
             ("--broker", "broker-17:8080"),
@@ -575,7 +582,8 @@ def test_what_operators_have_commanded_counts(tmp_path: Path) -> None:
 
 
 def test_what_held_once_is_no_cause_any_more_a_drain_and_a_limit_are(tmp_path: Path) -> None:
-    """A pause refused the last pass and is over; the bundle's broker is being drained, and the cluster's limit is used up."""
+    """A pause refused the last pass and is over; the bundle's broker is being drained, and the
+    cluster's limit is used up."""
     made = record(tmp_path / "tables", 12, settings={"max_moves_per_minute": 2})
     now_ms = made.rounds[-1].now_ms
     paused = {
@@ -634,8 +642,8 @@ def test_a_suspension_holds_though_the_last_round_did_not_repeat_it(tmp_path: Pa
     with_orders(made, suspension=Suspension("everything_silent", began_ms, began_ms))
     found = told(made, tmp_path, "--why-not", BUNDLE)
     assert (
-        f"stays where it is: suspension: everything_silent since {clock(began_ms)}: all brokers are silent"
-        in found["sentence"]
+        f"stays where it is: suspension: everything_silent since {clock(began_ms)}: all brokers "
+        "are silent" in found["sentence"]
     )
 
 

@@ -27,7 +27,8 @@ HOT = "shop/hot/0x00000000_0x10000000"
 
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two clusters: eu-1 with three brokers and two rounds, us-1 with one; an unload and an assignment in each of three rounds."""
+    """Two clusters: eu-1 with three brokers and two rounds, us-1 with one; an unload and an
+    assignment in each of three rounds."""
     folder = tmp_path_factory.mktemp("tables")
     fill(
         folder,
@@ -249,7 +250,10 @@ def test_every_table_has_its_columns_whether_it_exists_or_not(ask: Any, spec: Ta
 
 
 def test_sql_writes_json_that_is_json_whatever_the_types(ask: Any) -> None:
-    query = "select 'nan'::double as a, [1, 2] as b, {'c': 1} as d, 1.5::decimal(4, 1) as e, date '2026-01-02' as f, true as g, null as h"
+    query = (
+        "select 'nan'::double as a, [1, 2] as b, {'c': 1} as d, 1.5::decimal(4, 1) as e, date "
+        "'2026-01-02' as f, true as g, null as h"
+    )
     assert ask("sql", query, "--json").objects == [
         {"a": None, "b": [1, 2], "d": {"c": 1}, "e": 1.5, "f": "2026-01-02", "g": True, "h": None}
     ]
@@ -284,7 +288,10 @@ def test_a_narrow_result_is_a_table_and_a_wide_one_stands_upright(ask: Any) -> N
 
 
 def test_beside_each_table_a_view_has_its_times_as_timestamps(ask: Any) -> None:
-    query = "select epoch_ms(issued_at) = issued_ms as same, typeof(issued_at) as kind from decisions_at join decisions using (decision_id)"
+    query = (
+        "select epoch_ms(issued_at) = issued_ms as same, typeof(issued_at) as kind from "
+        "decisions_at join decisions using (decision_id)"
+    )
     assert {(row["same"], row["kind"]) for row in ask("sql", query, "--json").objects} == {
         (True, "TIMESTAMP")
     }
@@ -384,7 +391,8 @@ def test_sql_neither_writes_a_file_nor_reads_one_that_is_no_table(
 
 
 def test_a_table_with_column_mapping_is_read_under_its_logical_names(tmp_path: Path) -> None:
-    """As delta-spark writes it with delta.columnMapping.mode = name: physical names in the Parquet files and the partition values."""
+    """As delta-spark writes it with delta.columnMapping.mode = name: physical names in the Parquet
+    files and the partition values."""
     table = tmp_path / "outcomes"
     (table / "_delta_log").mkdir(parents=True)
     (table / "part").mkdir()

@@ -1,4 +1,7 @@
-"""`lbctl monitor --classic`: which of the documented tables is printed when. The tables themselves: test_monitor_tables.py."""
+"""`lbctl monitor --classic`: which of the documented tables is printed when.
+
+The tables themselves: test_monitor_tables.py.
+"""
 
 import json
 from collections.abc import Iterator

@@ -34,7 +34,8 @@ def seen(recorded: Recorder) -> Snapshot:
 
 @pytest.fixture(scope="module")
 def troubled(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
-    """Two clusters: one of 40 brokers with long names, one of them dead, pending moves and refusals; one whose last round failed."""
+    """Two clusters: one of 40 brokers with long names, one of them dead, pending moves and
+    refusals; one whose last round failed."""
     root = tmp_path_factory.mktemp("troubled")
     rates = {
         f"{span}_{four}": 5e6
@@ -42,10 +43,20 @@ def troubled(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
         for four in ("throughput_in_bytes_per_s", "rate_in_msgs_per_s")
     }
     loads = [
-        {"cluster": "eu-1", "seq": 9, "log_seq": 9, "now_ms": START_MS, "broker": f"broker-{number:02}.a-long-name.eu.example:6650",
-         "alive": number != 7, "usage_ratio": number / 40, "cpu_ratio": 1.5 if number == 8 else number / 40, "bundles": number} | rates
+        {
+            "cluster": "eu-1",
+            "seq": 9,
+            "log_seq": 9,
+            "now_ms": START_MS,
+            "broker": f"broker-{number:02}.a-long-name.eu.example:6650",
+            "alive": number != 7,
+            "usage_ratio": number / 40,
+            "cpu_ratio": 1.5 if number == 8 else number / 40,
+            "bundles": number,
+        }
+        | rates
         for number in range(40)
-    ]  # fmt: skip
+    ]
     fill(root, BROKER_LOADS, loads)
     rounds = [("eu-1", 9, None), ("us-1", 4, "Traceback:\nValueError: no such thing")]
     fill(
@@ -64,10 +75,21 @@ def troubled(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
     ]
     fill(root, DECISIONS, [decided(one) for one in made])
     rows = [
-        {"cluster": "eu-1", "seq": 9, "log_seq": 9, "now_ms": START_MS - ago_ms, "rule": rule, "broker": "b-1:1", "count": 3,
-         "limit": 10485760.0, "least": 5.5e6, "greatest": 9e6, "unit": "bytes/s"}
+        {
+            "cluster": "eu-1",
+            "seq": 9,
+            "log_seq": 9,
+            "now_ms": START_MS - ago_ms,
+            "rule": rule,
+            "broker": "b-1:1",
+            "count": 3,
+            "limit": 10485760.0,
+            "least": 5.5e6,
+            "greatest": 9e6,
+            "unit": "bytes/s",
+        }
         for rule, ago_ms in (("min_throughput", 0), ("min_throughput", 1000), ("long_ago", 600_000))
-    ]  # fmt: skip
+    ]
     fill(root, REFUSALS, rows)
     return snapshot(Store.at(root))
 

@@ -1,4 +1,5 @@
-"""`lbctl`'s commands to the running balancer: what they send, how they wait, what they print; and what the tables say of it."""
+"""`lbctl`'s commands to the running balancer: what they send, how they wait, what they print; and
+what the tables say of it."""
 
 import json
 import re
@@ -63,7 +64,8 @@ from tests.support.table_rows import fill
             {"failure_domains": {"b:1": "east", "c:1": None}},
         ),
         (
-            "namespaces set-policies --isolation p --namespaces t/.* --primary a.* --secondary b --min-available 2",
+            "namespaces set-policies --isolation p --namespaces t/.* --primary a.* --secondary b "
+            "--min-available 2",
             "set-policies",
             {
                 "isolation": [

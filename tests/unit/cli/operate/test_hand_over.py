@@ -1,4 +1,7 @@
-"""`lbctl leader hand-over`: whom it asks, what it refuses, what it waits for. The topic is a list."""
+"""`lbctl leader hand-over`: whom it asks, what it refuses, what it waits for.
+
+The topic is a list.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`lbctl proposals`, `approve` and `reject`: what they show and send; what explain, --why-not, clusters and undo say of approvals."""
+"""`lbctl proposals`, `approve` and `reject`: what they show and send; what explain, --why-not,
+clusters and undo say of approvals."""
 
 import json
 from collections.abc import Callable
@@ -52,8 +53,9 @@ def test_what_waits_is_what_the_memory_has_and_what_has_ended_says_who_and_why(
     )
     by_state = {row["state"]: row for row in ended}
     assert {name: (row["by"], row["why"]) for name, row in by_state.items()} == {
-        "approved": (BY, ""), "rejected": (BY, "its topics go tonight"),
-    }  # fmt: skip
+        "approved": (BY, ""),
+        "rejected": (BY, "its topics go tonight"),
+    }
     (decision,) = [
         decision for decision in played.loop.decisions if decision.proposal_id is not None
     ]

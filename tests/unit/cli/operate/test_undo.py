@@ -1,4 +1,5 @@
-"""`lbctl undo`: what it sends for what was decided and ordered, and what it says can't be taken back."""
+"""`lbctl undo`: what it sends for what was decided and ordered, and what it says can't be taken
+back."""
 
 import json
 import time
@@ -40,9 +41,17 @@ def move(
     """A decision that moves a bundle, and how it ended."""
     decision_id = f"c:{number}:1"
     given = example_decision().model_dump(mode="json") | {
-        "decision_id": decision_id, "cluster": "c", "seq": number, "kind": "transfer", "bundle": bundle, "source": source,
-        "destination": "b:1", "dry_run": False, "issued_ms": NOW - 60_000 + number, "expires_ms": NOW,
-    }  # fmt: skip
+        "decision_id": decision_id,
+        "cluster": "c",
+        "seq": number,
+        "kind": "transfer",
+        "bundle": bundle,
+        "source": source,
+        "destination": "b:1",
+        "dry_run": False,
+        "issued_ms": NOW - 60_000 + number,
+        "expires_ms": NOW,
+    }
     row = decided(type(example_decision()).model_validate(given | changes))
     return row, {
         "decision_id": decision_id,
@@ -57,10 +66,19 @@ def move(
 def said(number: int, kind: str, outcome: str = "done", **arguments: Any) -> dict[str, Any]:
     """A command and its answer."""
     return {
-        "id": f"cmd-{number}", "cluster": "c", "kind": kind, "arguments": json.dumps(arguments), "by": "ann",
+        "id": f"cmd-{number}",
+        "cluster": "c",
+        "kind": kind,
+        "arguments": json.dumps(arguments),
+        "by": "ann",
         "at_ms": NOW - 60_000 + number,
-        "outcome": outcome, "text": "", "decision_ids": [], "seq": number, "now_ms": NOW, "log_seq": number,
-    }  # fmt: skip
+        "outcome": outcome,
+        "text": "",
+        "decision_ids": [],
+        "seq": number,
+        "now_ms": NOW,
+        "log_seq": number,
+    }
 
 
 @pytest.fixture
@@ -79,9 +97,15 @@ def tables(tmp_path: Path) -> Path:
         ],
     )
     moves = [
-        move(2, MOVED, "a:1"), move(3, MOVED, "b:1", destination="c:1"), move(4, AGAIN, "a:1"), move(5, AGAIN, "b:1"),
-        move(6, STUCK, "a:1", None), move(7, AWAY, "gone:1"), move(8, HOME, "a:1"), move(9, HOME, "e:1", "expired"),
-    ]  # fmt: skip
+        move(2, MOVED, "a:1"),
+        move(3, MOVED, "b:1", destination="c:1"),
+        move(4, AGAIN, "a:1"),
+        move(5, AGAIN, "b:1"),
+        move(6, STUCK, "a:1", None),
+        move(7, AWAY, "gone:1"),
+        move(8, HOME, "a:1"),
+        move(9, HOME, "e:1", "expired"),
+    ]
     fill(folder, DECISIONS, [decision for decision, _ in moves])
     fill(folder, OUTCOMES, [outcome for _, outcome in moves if outcome["outcome"] is not None])
     owners = {MOVED: "c:1", AGAIN: "a:1", STUCK: "a:1", AWAY: "b:1", HOME: "b:1"}
@@ -118,8 +142,12 @@ def test_a_move_goes_back_and_is_pinned_there(undo: Callable[..., Result], kafka
     (_, pin), (key, unload) = kafka.sent
     assert (pin["kind"], pin["bundles"], pin["for_ms"]) == ("pin-bundles", [MOVED], 1_800_000)
     assert (key, unload["kind"], unload["namespace"], unload["bundle"], unload["destination"]) == (
-        "c", "unload", "t/n", MOVED.removeprefix("t/n/"), "b:1",
-    )  # fmt: skip
+        "c",
+        "unload",
+        "t/n",
+        MOVED.removeprefix("t/n/"),
+        "b:1",
+    )
     assert unload["queue"] is True, "limits on moves pace it"
 
 

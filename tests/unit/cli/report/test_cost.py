@@ -57,8 +57,8 @@ def decision(
 def cost(tmp_path: Path) -> Callable[..., Result]:
     """`lbctl cost` over moves that ended in all ways.
 
-    An unload with its assignment, as they end together; two transfers, the second seen only at its destination;
-    a dry run; one that expired; one of last year; a failover.
+    An unload with its assignment, as they end together; two transfers, the second seen only at its
+    destination; a dry run; one that expired; one of last year; a failover.
     """
     made = [
         decision("1", "unload", CARTS, 60_000, 5_000, left_ms=2_000),

@@ -1,4 +1,5 @@
-"""`lbctl report`: the page's figures are the tables'; thrash measures; a real browser, where there is one, shows it without a complaint."""
+"""`lbctl report`: the page's figures are the tables'; thrash measures; a real browser, where there
+is one, shows it without a complaint."""
 
 import json
 import math
@@ -63,17 +64,25 @@ def written(root: Path, tmp_path: Path, *arguments: str) -> str:
 
 @pytest.fixture(scope="module")
 def troubled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two clusters: 30 brokers over 900 rounds, one with a gap, every kind of decision, names that look like HTML; and a silent one."""
+    """Two clusters: 30 brokers over 900 rounds, one with a gap, every kind of decision, names that
+    look like HTML; and a silent one."""
     root, chance = tmp_path_factory.mktemp("troubled") / "tables", random.Random(1)
     loads = [
         {
-            "cluster": "eu-1", "seq": seq, "log_seq": seq, "now_ms": START_MS + 60_000 * seq, "usage_ratio": 0.5,
-            "broker": f"broker-{number:02}.a-rather-long-name:6650", "alive": not (number == 3 and 300 < seq < 500),
+            "cluster": "eu-1",
+            "seq": seq,
+            "log_seq": seq,
+            "now_ms": START_MS + 60_000 * seq,
+            "usage_ratio": 0.5,
+            "broker": f"broker-{number:02}.a-rather-long-name:6650",
+            "alive": not (number == 3 and 300 < seq < 500),
             "latest_throughput_in_bytes_per_s": chance.uniform(1e6, 9e6),
-            "latest_throughput_out_bytes_per_s": 1e6 * (number + 40 * (number == 7) * math.sin(seq / 90) ** 2),
+            "latest_throughput_out_bytes_per_s": 1e6
+            * (number + 40 * (number == 7) * math.sin(seq / 90) ** 2),
         }
-        for seq in range(1, 901) for number in range(30)
-    ]  # fmt: skip
+        for seq in range(1, 901)
+        for number in range(30)
+    ]
     fill(root, BROKER_LOADS, loads)
     rounds = [
         ("eu-1", seq, "ValueError: once" if seq == 450 else None) for seq in (1, 450, 900)
@@ -172,7 +181,8 @@ def test_the_pages_figures_are_the_tables(recorded: Recorder, tmp_path: Path) ->
     loads = records(
         run(
             lake,
-            "SELECT seq, broker, latest_throughput_in_bytes_per_s + latest_throughput_out_bytes_per_s AS x FROM broker_loads",
+            "SELECT seq, broker, latest_throughput_in_bytes_per_s + "
+            "latest_throughput_out_bytes_per_s AS x FROM broker_loads",
         )
     )
     assert {
@@ -191,7 +201,8 @@ def test_the_pages_figures_are_the_tables(recorded: Recorder, tmp_path: Path) ->
     counted = records(
         run(
             lake,
-            "SELECT count(*) AS n, count(outcome) AS ended FROM decisions LEFT JOIN outcomes USING (decision_id)",
+            "SELECT count(*) AS n, count(outcome) AS ended FROM decisions LEFT JOIN outcomes USING "
+            "(decision_id)",
         )
     )[0]
     assert (tiles["rounds"], tiles["brokers"], tiles["decisions"]) == ("60", "6", str(counted["n"]))
@@ -273,7 +284,8 @@ def test_moves_and_limits_stand_on_the_chart_of_usages(recorded: Recorder, tmp_p
 
 
 def test_no_point_and_no_line_covers_a_time_without_rounds(tmp_path: Path) -> None:
-    """1,000 rounds a second apart, three hours of nothing, 1,000 more: three rounds make a point, on one side of the gap."""
+    """1,000 rounds a second apart, three hours of nothing, 1,000 more: three rounds make a point,
+    on one side of the gap."""
     times = [
         START_MS + 1000 * number + (10_800_000 if number >= 1000 else 0) for number in range(2000)
     ]
@@ -396,7 +408,8 @@ def test_a_file_that_cannot_be_written_is_an_error(recorded: Recorder, tmp_path:
 def way(
     *brokers: str, bundle: str = "x", every: int = 10, reason: str = "Overloaded"
 ) -> list[dict[str, Any]]:
-    """Confirmed moves of one bundle along these brokers, one every ten rounds, each as unload and assignment."""
+    """Confirmed moves of one bundle along these brokers, one every ten rounds, each as unload and
+    assignment."""
     rows = []
     for number in range(len(brokers) - 1):
         common = {"bundle": bundle, "dry_run": False, "outcome": "confirmed", "reason": reason}
@@ -560,7 +573,8 @@ def test_charts_of_one_moment_and_of_many_days_are_drawn(times_ms: list[int]) ->
 
 
 def in_browser(folder: Path, option: str) -> "subprocess.CompletedProcess[str]":
-    """The document of the folder's page once its script has run (stdout), and what Chromium says (stderr)."""
+    """The document of the folder's page once its script has run (stdout), and what Chromium says
+    (stderr)."""
     assert BROWSER is not None
     command = [
         BROWSER,
@@ -581,7 +595,8 @@ def in_browser(folder: Path, option: str) -> "subprocess.CompletedProcess[str]":
 def test_a_browser_shows_the_page_without_a_complaint(
     which: str, recorded: Recorder, troubled: Path, tmp_path: Path
 ) -> None:
-    """Chromium runs its script to the end, logs nothing, fetches nothing, and has in its document what the tables have."""
+    """Chromium runs its script to the end, logs nothing, fetches nothing, and has in its document
+    what the tables have."""
     root = recorded.root if which == "recorded" else troubled
     text = written(root, tmp_path)
     done = in_browser(tmp_path, "--enable-logging=stderr")
@@ -605,7 +620,8 @@ document.documentElement.dataset.widths = JSON.stringify({
 def test_it_can_be_read_in_a_narrow_window_too(
     width: int, recorded: Recorder, tmp_path: Path
 ) -> None:
-    """What is wider than the window is moved sideways by itself, not made smaller; the page as a whole isn't wider."""
+    """What is wider than the window is moved sideways by itself, not made smaller; the page as a
+    whole isn't wider."""
     text = written(recorded.root, tmp_path)
     (tmp_path / "page.html").write_text(
         text.replace("</body>", f"{MEASURE}</body>"), encoding="utf-8"

@@ -58,13 +58,25 @@ def test_a_part_of_the_time_is_taken(tables: Path, tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         ((), "--cluster is needed: expected one that bundle_history tells of: eu, us"),
-        (("--cluster", "nowhere"), "--cluster nowhere: expected one that bundle_history tells of: eu, us"),
-        (("--cluster", "eu", "--from", "2026-02-01"), "bundle_history tells nothing of eu then, only of 2026-01-01T00:00:00Z to 2026"),
-        (("--cluster", "eu", "--from", "2026-01-02", "--to", "2026-01-01"), "--to 2026-01-01: expected a time after --from 2026-01-02"),
+        (
+            ("--cluster", "nowhere"),
+            "--cluster nowhere: expected one that bundle_history tells of: eu, us",
+        ),
+        (
+            ("--cluster", "eu", "--from", "2026-02-01"),
+            "bundle_history tells nothing of eu then, only of 2026-01-01T00:00:00Z to 2026",
+        ),
+        (
+            ("--cluster", "eu", "--from", "2026-01-02", "--to", "2026-01-01"),
+            "--to 2026-01-01: expected a time after --from 2026-01-02",
+        ),
         (("--cluster", "eu", "--from", "noon"), "'noon': expected a time as 2026-11-21T13:00"),
-        (("--cluster", "eu", "--tick", "7"), "tick = 7.0: expected a divisor of the history's resolution, 60 s"),
+        (
+            ("--cluster", "eu", "--tick", "7"),
+            "tick = 7.0: expected a divisor of the history's resolution, 60 s",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_made_is_told_in_a_line(
     tables: Path, tmp_path: Path, arguments: tuple[str, ...], said: str
 ) -> None:

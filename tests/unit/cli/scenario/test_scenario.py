@@ -1,4 +1,5 @@
-"""`lbctl scenario`: what it makes is valid, what it says is true, what is wrong is one line and exit code 2."""
+"""`lbctl scenario`: what it makes is valid, what it says is true, what is wrong is one line and
+exit code 2."""
 
 from __future__ import annotations
 

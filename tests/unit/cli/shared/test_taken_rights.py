@@ -1,4 +1,7 @@
-"""Who follows decisions or waits for an answer is told which right was taken meanwhile. No Kafka needed."""
+"""Who follows decisions or waits for an answer is told which right was taken meanwhile.
+
+No Kafka needed.
+"""
 
 from pathlib import Path
 from unittest.mock import Mock

@@ -1,4 +1,5 @@
-"""`lbctl simulate`: policies side by side, for people, programs and browsers; why a scenario is lost; traces in files."""
+"""`lbctl simulate`: policies side by side, for people, programs and browsers; why a scenario is
+lost; traces in files."""
 
 import json
 import re
@@ -60,8 +61,11 @@ def test_the_measures_are_those_of_the_trace_that_it_writes(folder: Path, tmp_pa
     assert result.code == 0, result.err
     header, *lines = read_trace(tmp_path / "t.jsonl")
     assert {name: header[name] for name in ("event", "format", "scenario", "policy")} == {
-        "event": "header", "format": 1, "scenario": "skewed", "policy": "eager",
-    }  # fmt: skip
+        "event": "header",
+        "format": 1,
+        "scenario": "skewed",
+        "policy": "eager",
+    }
     figures = measure(read_scenario(folder / "skewed"), lines)
     assert result.objects[-1] == figures and figures["moves"] > 0
 
@@ -104,8 +108,8 @@ def test_people_see_who_lost_and_why(folder: Path) -> None:
     result = simulate(folder, "--scenario", "skewed", "--policy", "none", "--policy", "eager.toml")
     said = " ".join(result.out.split())
     assert (
-        "1 none: lost: never balanced for 5 minutes on end: greatest usage 2.25 of the bound at 300 s, b0:8080 at 60%"
-        in said
+        "1 none: lost: never balanced for 5 minutes on end: greatest usage 2.25 of the bound at "
+        "300 s, b0:8080 at 60%" in said
     )
     assert "no move in 10 min from 0 s on" in said and "2 eager: " in said
     assert (

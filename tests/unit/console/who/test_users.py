@@ -1,4 +1,5 @@
-"""The file of those who may act: what is read, what is refused, and what a password is checked against."""
+"""The file of those who may act: what is read, what is refused, and what a password is checked
+against."""
 
 from __future__ import annotations
 
@@ -40,13 +41,16 @@ def test_the_printed_lines_are_a_user_who_logs_in_with_the_password(tmp_path: Pa
 @pytest.mark.parametrize(
     ("lines", "words"),
     [
-        (('[users.alice]', 'password = "plain"'), "users.alice.password: expected an Argon2 hash"),
-        (('[users.alice]', 'role = "root"'), "users.alice.role: Input should be 'viewer', 'operator' or 'admin'"),
-        (('[users.alice]', 'rolle = "admin"'), "users.alice.rolle: Extra inputs"),
+        (("[users.alice]", 'password = "plain"'), "users.alice.password: expected an Argon2 hash"),
+        (
+            ("[users.alice]", 'role = "root"'),
+            "users.alice.role: Input should be 'viewer', 'operator' or 'admin'",
+        ),
+        (("[users.alice]", 'rolle = "admin"'), "users.alice.rolle: Extra inputs"),
         (('[users."a b"]',), "users.a b"),
         (("[users",), "users.toml"),
     ],
-)  # fmt: skip
+)
 def test_what_can_not_be_read_names_the_field(
     tmp_path: Path, lines: tuple[str, ...], words: str
 ) -> None:

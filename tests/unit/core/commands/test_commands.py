@@ -1,4 +1,5 @@
-"""Operators' commands: read, done once, remembered within bounds; settings, namespaces and policies that they lay down."""
+"""Operators' commands: read, done once, remembered within bounds; settings, namespaces and policies
+that they lay down."""
 
 import json
 from dataclasses import replace
@@ -95,7 +96,8 @@ def test_an_id_that_comes_again_with_other_contents_is_refused_and_not_answered_
     ] * 2
     assert (
         again.results[0].text
-        == "the id x belongs to another command, which was accepted: give each command an id of its own"
+        == "the id x belongs to another command, which was accepted: give each command an id of "
+        "its own"
     )
     assert again.decisions == () and "dry_run" not in again.memory.orders.settings
     other = Received.of(

@@ -20,11 +20,25 @@ from tests.support.sim_loop import ClosedLoop
 
 START_MS = 1_767_225_600_000
 QUICK: Mapping[str, Any] = {
-    "shedding_interval_ms": 2_000, "shedding_grace_period_ms": 20_000, "history_ratio": 0.2, "threshold_percent": 5,
-    "min_throughput_mb": 1.0, "overloaded_threshold_percent": 40, "low_threshold_points": 10, "high_threshold_points": 20,
-    "hit_count_low": 2, "hit_count_high": 1, "rate_difference_percent": 25.0, "throughput_multiplier": 1.8, "target_std": 0.05,
-    "hit_count_threshold": 0, "unload_delay_ms": 5_000, "comfort_percent": 90, "bundle_max_topics": 8, "namespace_max_bundles": 6,
-}  # fmt: skip
+    "shedding_interval_ms": 2_000,
+    "shedding_grace_period_ms": 20_000,
+    "history_ratio": 0.2,
+    "threshold_percent": 5,
+    "min_throughput_mb": 1.0,
+    "overloaded_threshold_percent": 40,
+    "low_threshold_points": 10,
+    "high_threshold_points": 20,
+    "hit_count_low": 2,
+    "hit_count_high": 1,
+    "rate_difference_percent": 25.0,
+    "throughput_multiplier": 1.8,
+    "target_std": 0.05,
+    "hit_count_threshold": 0,
+    "unload_delay_ms": 5_000,
+    "comfort_percent": 90,
+    "bundle_max_topics": 8,
+    "namespace_max_bundles": 6,
+}
 """Eager settings: rounds in which nothing happens would show nothing."""
 CLUSTERS: Mapping[str, Mapping[str, Any]] = {
     "threshold": {},
@@ -57,7 +71,8 @@ NAMES = {
 
 
 class Extensible(SimBroker):
-    """A broker whose reports say that it runs the extensible manager: that one's filters let nobody else have a bundle."""
+    """A broker whose reports say that it runs the extensible manager: that one's filters let nobody
+    else have a bundle."""
 
     def report(self) -> dict[str, Any]:
         return {
@@ -148,7 +163,8 @@ def test_every_key_has_readers_or_a_reason_why_nobody_reads_it() -> None:
     assert key_usage("loadBalancerMultiPhaseBundleUnload") == (NOBODY,)
     assert strategies_reading("comfort_percent") == ("SimpleLoadManager",)
     assert why_unread("comfort_percent", config) == (
-        "it is for SimpleLoadManager; here is the modular manager with ThresholdShedder and LeastLongTermMessageRate"
+        "it is for SimpleLoadManager; here is the modular manager with ThresholdShedder and "
+        "LeastLongTermMessageRate"
     )
 
 

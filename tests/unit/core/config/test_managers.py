@@ -112,7 +112,8 @@ def test_each_manager_runs_its_own_strategies(
         (
             {"loadBalancerLoadSheddingStrategy": f"{EXTENSIONS}scheduler.TransferShedder"},
             SIMPLE_RUNS,
-            "TransferShedder': expected one of the modular manager's, as Pulsar has them; the simple manager runs instead",
+            "TransferShedder': expected one of the modular manager's, as Pulsar has them; the "
+            "simple manager runs instead",
         ),
         (
             {"load_manager": "extensible", "shedding_strategy": "ThresholdShedder"},
@@ -132,7 +133,8 @@ def test_each_manager_runs_its_own_strategies(
         (
             {"load_manager": "simple", "simple_placement_strategy": "nearest"},
             ("simple", "SimpleLoadManager", "weightedRandomSelection"),
-            "simple_placement_strategy = 'nearest': expected one of leastLoadedServer, leastMsgPerSecond, weightedRandomSelection; ",
+            "simple_placement_strategy = 'nearest': expected one of leastLoadedServer, "
+            "leastMsgPerSecond, weightedRandomSelection; ",
         ),
         (
             {"shedding_strategy": "AvgShedder"},

@@ -1,4 +1,5 @@
-"""Every documented key of Pulsar's load balancer is understood, has Pulsar's default, and may change when it may change there."""
+"""Every documented key of Pulsar's load balancer is understood, has Pulsar's default, and may
+change when it may change there."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""Budgets of moves: how moves are counted, what is refused and until when, and that the count outlives a restart."""
+"""Budgets of moves: how moves are counted, what is refused and until when, and that the count
+outlives a restart."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,5 @@
-"""Who may take a bundle: what each filter does at its edges, in which order, and what is undone; what is placed but not reported yet."""
+"""Who may take a bundle: what each filter does at its edges, in which order, and what is undone;
+what is placed but not reported yet."""
 
 from dataclasses import replace
 from typing import Any

@@ -67,7 +67,8 @@ AT_ONCE = {
 
 
 def a_view(owned: dict[str, dict[str, float]], policies: Policies | None = None) -> ClusterView:
-    """Brokers whose cpu is busy with a thousandth of the messages/s of their bundles; all have reported once."""
+    """Brokers whose cpu is busy with a thousandth of the messages/s of their bundles; all have
+    reported once."""
     reports = [
         Report(
             broker,

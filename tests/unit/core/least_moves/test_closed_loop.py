@@ -111,7 +111,8 @@ def test_what_a_limit_has_put_off_is_moved_in_the_next_pass() -> None:
 
 
 def test_what_a_round_gives_owners_counts_before_it_plans_the_rest() -> None:
-    """The first moves are released, and about to get their new owners, when room for the others is looked for."""
+    """The first moves are released, and about to get their new owners, when room for the others is
+    looked for."""
     scenario = small_scenario([0] * 24 + [1] * 24, brokers=8, loads=[20.0] * 48)
     moves, measures = played(scenario, max_moves_in_flight=20)
     assert len(moves) == len(played(scenario)[0]) == 36 and measures["max_over_bound_median"] == 1.0
@@ -157,7 +158,8 @@ def test_what_it_learns_of_moves_is_what_the_simulator_measures(
 def test_an_operator_whose_clients_bear_moves_badly_sees_fewer_and_better_ones(
     told: dict[str, Any],
 ) -> None:
-    """Two light bundles are most of what is too much at the first broker; a dozen small ones have nearly all clients."""
+    """Two light bundles are most of what is too much at the first broker; a dozen small ones have
+    nearly all clients."""
     scenario = small_scenario(
         [0] * 14,
         loads=[100.0] * 2 + [12.0] * 12,

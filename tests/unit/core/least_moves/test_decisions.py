@@ -275,7 +275,8 @@ LEFT = {
 def moved_so(
     rates: dict[str, list[float]], age_ms: int, left: dict[str, str] = LEFT
 ) -> tuple[Round, dict[str, float]]:
-    """A round of brokers whose bundles have moved that long ago, and what each broker carries after it."""
+    """A round of brokers whose bundles have moved that long ago, and what each broker carries after
+    it."""
     at = 10_000_000
     view = a_view(
         {

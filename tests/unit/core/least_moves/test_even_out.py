@@ -37,7 +37,10 @@ def planned(
 
 
 def evened(plan: Plan, owner: list[int], moved: list[int] | None = None) -> Moved:
-    """Bundle, source and destination of each move after evening out. `moved`: bundles that have moved lately."""
+    """Bundle, source and destination of each move after evening out.
+
+    `moved`: bundles that have moved lately.
+    """
     lately: Bools = np.isin(np.arange(len(owner)), moved or [])
     even_out(
         plan, lambda: {broker: rows_of(owner, broker) for broker in range(len(plan.share))}, lately

@@ -1,4 +1,7 @@
-"""Plans of small clusters beside the fewest moves there are. `make bench-plan` compares more of them."""
+"""Plans of small clusters beside the fewest moves there are.
+
+`make bench-plan` compares more of them.
+"""
 
 from __future__ import annotations
 

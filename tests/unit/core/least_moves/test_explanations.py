@@ -1,4 +1,5 @@
-"""What LeastMoves tells beside its moves: their usages, what a plan needs at least, and why no more is done."""
+"""What LeastMoves tells beside its moves: their usages, what a plan needs at least, and why no more
+is done."""
 
 from __future__ import annotations
 

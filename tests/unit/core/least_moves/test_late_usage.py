@@ -1,4 +1,5 @@
-"""LeastMoves where brokers report the bandwidth of the last whole minute, as Pulsar's do, beside rates of now."""
+"""LeastMoves where brokers report the bandwidth of the last whole minute, as Pulsar's do, beside
+rates of now."""
 
 from __future__ import annotations
 
@@ -18,7 +19,10 @@ FULL = 0.85
 
 
 class LateBroker(SimBroker):
-    """Its bandwidths in use are the means of the last whole minute. Each broker's minutes begin at another time."""
+    """Its bandwidths in use are the means of the last whole minute.
+
+    Each broker's minutes begin at another time.
+    """
 
     minute, samples, shown = -1, (), None
 

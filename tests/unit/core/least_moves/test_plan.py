@@ -61,7 +61,8 @@ def test_no_destination_is_filled_beyond_its_limit_nor_asked_for_what_it_may_not
 
 
 def test_a_bundle_that_was_given_for_another_broker_s_does_not_leave_its_broker_again() -> None:
-    """Of forty clusters with two scarce resources a handful swap bundles of a broker whose own turn comes later."""
+    """Of forty clusters with two scarce resources a handful swap bundles of a broker whose own turn
+    comes later."""
     swapped = 0
     for seed in range(40):
         chance = np.random.default_rng(seed)

@@ -31,7 +31,8 @@ def found(
     fixed: float = 0.0,
     lasting: float = 1.0,
 ) -> list[float]:
-    """Targets of four brokers, from the cpu that the bundles of each namespace need, and the rows of who may have them.
+    """Targets of four brokers, from the cpu that the bundles of each namespace need, and the rows
+    of who may have them.
 
     `lasting`: how many times that the bundles mostly need.
     """

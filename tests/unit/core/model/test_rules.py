@@ -1,4 +1,5 @@
-"""The catalogue of rules: each has a name, a sentence and a unit, is used by the core and stands on its page; a plug-in may add its own."""
+"""The catalogue of rules: each has a name, a sentence and a unit, is used by the core and stands on
+its page; a plug-in may add its own."""
 
 import ast
 from pathlib import Path
@@ -27,7 +28,8 @@ KINDS = {kind.__name__: kind for kind in (Decides, Refuses, FilteredBy)}
 
 
 def used() -> set[tuple[str, str]]:
-    """(kind, attribute) of every rule that a module of the core names, but for the catalogue itself."""
+    """(kind, attribute) of every rule that a module of the core names, but for the catalogue
+    itself."""
     trees = [
         ast.parse(file.read_text()) for file in CORE.rglob("*.py") if file != Path(rules.__file__)
     ]

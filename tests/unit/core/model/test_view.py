@@ -1,4 +1,5 @@
-"""The view of one cluster: shards put together, and moves that are carried out before their reports say so."""
+"""The view of one cluster: shards put together, and moves that are carried out before their reports
+say so."""
 
 from dataclasses import replace
 
@@ -24,7 +25,8 @@ A, B = 0, 1
 
 
 def view(**resources_of_b: tuple[float, float]) -> ClusterView:
-    """a owns X and Y (40 bytes/s, cpu 80 of 100), b owns nothing (cpu 20 of 400), Z was dropped by b."""
+    """a owns X and Y (40 bytes/s, cpu 80 of 100), b owns nothing (cpu 20 of 400), Z was dropped by
+    b."""
     cpu = resources_of_b.get("cpu", (20.0, 400.0))
     reports = [
         Report("b", 1, {Z: LIGHT}, {"cpu": cpu}),

@@ -118,7 +118,8 @@ def test_a_move_that_names_its_destination_is_confirmed_there(
 
 @pytest.mark.parametrize(("how", "expected"), [("failed", "failed"), ("refused", "released")])
 def test_a_move_whose_agent_has_seen_it_fail_is_not_waited_for(how: str, expected: str) -> None:
-    """A refusal says that nothing was done: then somebody else has taken the bundle from its source."""
+    """A refusal says that nothing was done: then somebody else has taken the bundle from its
+    source."""
     view = seen_at(
         9_000, Report("a:1", 1_000, {X: BundleStats()}), Report("a:1", 8_000), Report("b:1", 9_000)
     )

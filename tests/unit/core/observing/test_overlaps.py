@@ -1,4 +1,5 @@
-"""Which of two bundles that overlap is doubtful: what reports name now counts more than what they have left out."""
+"""Which of two bundles that overlap is doubtful: what reports name now counts more than what they
+have left out."""
 
 from dataclasses import replace
 
@@ -21,7 +22,10 @@ PARENT, LOW, HIGH = (
 
 
 def view_after(*reports: tuple[str, int, list[str]], some: bool = False) -> ClusterView:
-    """What is known after reports (broker, when, bundles), one in each batch. `some`: they name only some of what brokers have."""
+    """What is known after reports (broker, when, bundles), one in each batch.
+
+    `some`: they name only some of what brokers have.
+    """
     shard = Shard.empty()
     for broker, at_ms, names in reports:
         batch = batch_of([Report(broker, at_ms, {name: BundleStats() for name in names})])

@@ -1,4 +1,5 @@
-"""Ownership records: one for each change, their versions growing by one; nothing from a dry run, everything after it."""
+"""Ownership records: one for each change, their versions growing by one; nothing from a dry run,
+everything after it."""
 
 from dataclasses import replace
 
@@ -11,7 +12,8 @@ from tests.support.scenario import Cluster, bundle_name, short_name
 
 
 def told(cluster: Cluster, *commands: str) -> list[tuple[str, str, str | None, int]]:
-    """(bundle, state, owner, version) of the records that the last command's round published, by bundle."""
+    """(bundle, state, owner, version) of the records that the last command's round published, by
+    bundle."""
     for command in commands:
         list(cluster.do(command))
     assert cluster.last is not None

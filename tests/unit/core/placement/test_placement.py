@@ -1,4 +1,5 @@
-"""Placement strategies: the specification's worked examples, and what the recorded decisions don't show."""
+"""Placement strategies: the specification's worked examples, and what the recorded decisions don't
+show."""
 
 import json
 from dataclasses import replace

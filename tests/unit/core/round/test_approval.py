@@ -1,4 +1,5 @@
-"""Mode approve: what waits and what doesn't, what an approval is checked against, what a rejection is remembered for, and what ends."""
+"""Mode approve: what waits and what doesn't, what an approval is checked against, what a rejection
+is remembered for, and what ends."""
 
 import json
 from dataclasses import replace
@@ -245,8 +246,10 @@ def test_of_two_approvals_in_one_batch_the_first_counts_and_a_rejection_goes_bef
         (wanted, "User:ann")
     ]
     assert {result.id: (result.outcome, result.rule) for result in made.results} == {
-        "c1": ("accepted", "unknown_proposal"), "c2": ("refused", "unknown_proposal"), "c3": ("done", None),
-    }  # fmt: skip
+        "c1": ("accepted", "unknown_proposal"),
+        "c2": ("refused", "unknown_proposal"),
+        "c3": ("done", None),
+    }
 
 
 def test_a_proposal_of_another_cluster_is_unknown() -> None:

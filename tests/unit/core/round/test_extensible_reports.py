@@ -1,4 +1,5 @@
-"""What the extensible manager's brokers say, in two records, and what acknowledgements change before a report does."""
+"""What the extensible manager's brokers say, in two records, and what acknowledgements change
+before a report does."""
 
 import json
 from dataclasses import replace

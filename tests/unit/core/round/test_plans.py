@@ -1,4 +1,5 @@
-"""Plans of proposals: judged on loads as they are, in an order that harms nothing, replaced when they have become wrong."""
+"""Plans of proposals: judged on loads as they are, in an order that harms nothing, replaced when
+they have become wrong."""
 
 from dataclasses import replace
 from typing import Any
@@ -126,9 +127,22 @@ def chain() -> tuple[ApprovingCluster, dict[str, str]]:
     )
     cluster.round()
     seed = Proposal(
-        "c:9:p0", "c:9:p0", "unload", bundle(3), "b", "c", "Overloaded", "overloaded", "OverloadShedder",
-        {"saw": 0.5}, 30e6, cluster.now_ms, cluster.now_ms + 30 * MINUTE_MS, plan="c:9", step=1,
-    )  # fmt: skip
+        "c:9:p0",
+        "c:9:p0",
+        "unload",
+        bundle(3),
+        "b",
+        "c",
+        "Overloaded",
+        "overloaded",
+        "OverloadShedder",
+        {"saw": 0.5},
+        30e6,
+        cluster.now_ms,
+        cluster.now_ms + 30 * MINUTE_MS,
+        plan="c:9",
+        step=1,
+    )
     into_b = replace(
         seed,
         proposal_id="c:9:p1",

@@ -1,6 +1,8 @@
-"""Which bundles a real cluster's leader found too large, and which the split check finds on the same reports.
+"""Which bundles a real cluster's leader found too large, and which the split check finds on the
+same reports.
 
-The captured cluster's limit was set to 150 msg/s. A bundle that its leader is splitting already is not in its log again at each look.
+The captured cluster's limit was set to 150 msg/s. A bundle that its leader is splitting already is
+not in its log again at each look.
 """
 
 import re
@@ -14,7 +16,8 @@ from lb_stream.core.round.split import find_too_large
 from tests import captured
 
 SPLIT = re.compile(
-    r"^\S+ (\S+)Z .*BundleSplitStrategy - The bundle (\S+) is considered to be unload\..* Message Rate: ([\d.]+)/"
+    r"^\S+ (\S+)Z .*BundleSplitStrategy - The bundle (\S+) is considered to be unload\..* Message "
+    r"Rate: ([\d.]+)/"
 )
 LOOK_LASTS_MS = 1_500
 

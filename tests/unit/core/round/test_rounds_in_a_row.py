@@ -1,4 +1,5 @@
-"""Rounds one after another: what of the last one must not show in the next, and what a round must not do in vain."""
+"""Rounds one after another: what of the last one must not show in the next, and what a round must
+not do in vain."""
 
 from dataclasses import replace
 from typing import Any
@@ -24,7 +25,8 @@ OWNED = {
 
 
 def round_after(memory: Memory, **settings: Any) -> Round:
-    """The round in which every broker reports, under these settings, and some seconds after the last one."""
+    """The round in which every broker reports, under these settings, and some seconds after the
+    last one."""
     config, now_ms = (
         cluster_config({"dry_run": False, "shedding_interval_ms": 0} | settings),
         1_000_000 + 10_000 * memory.seq,

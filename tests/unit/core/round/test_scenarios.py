@@ -1,4 +1,7 @@
-"""Every scenario file prints what it says. REWRITE=1 writes what is printed now into the files, to be reviewed as a diff."""
+"""Every scenario file prints what it says.
+
+REWRITE=1 writes what is printed now into the files, to be reviewed as a diff.
+"""
 
 import os
 from pathlib import Path

@@ -1,4 +1,7 @@
-"""The split check within a round: what is decided, remembered and recorded. How it goes on is in scenarios/*split*.txt."""
+"""The split check within a round: what is decided, remembered and recorded.
+
+How it goes on is in scenarios/*split*.txt.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -333,8 +336,11 @@ def test_a_broker_gets_the_split_that_it_asks_for() -> None:
         [LEFT, RIGHT],
     )
     assert (one.reason, one.rule, one.strategy, one.unload_children) == (
-        "MsgRate", "max_rate", "DefaultNamespaceBundleSplitStrategyImpl", False,
-    )  # fmt: skip
+        "MsgRate",
+        "max_rate",
+        "DefaultNamespaceBundleSplitStrategyImpl",
+        False,
+    )
     assert (one.explain.saw, one.explain.limit, one.explain.unit) == (31_000.0, 30_000.0, "msg/s")
 
 

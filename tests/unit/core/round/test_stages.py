@@ -126,7 +126,17 @@ def test_nothing_is_decided_of_its_own_accord_while_a_new_cluster_waits_for_brok
 
 def test_place_gives_released_bundles_the_owner_that_their_unload_named() -> None:
     memory = Memory(seq=1, pending=(moving("b", NOW_MS - 1_000),), published_to=None)
-    first, _ = fold(Shard.empty(), batch_of([Report("a", NOW_MS - 5_000, dict.fromkeys(BUNDLES, BundleStats())), Report("b", NOW_MS - 5_000, {}, offset=1)]), NOW_MS - 5_000, CONFIG.fold)  # fmt: skip # noqa: E501
+    first, _ = fold(
+        Shard.empty(),
+        batch_of(
+            [
+                Report("a", NOW_MS - 5_000, dict.fromkeys(BUNDLES, BundleStats())),
+                Report("b", NOW_MS - 5_000, {}, offset=1),
+            ]
+        ),
+        NOW_MS - 5_000,
+        CONFIG.fold,
+    )
     later, _ = fold(
         first,
         batch_of([Report("a", NOW_MS, dict.fromkeys(BUNDLES[1:], BundleStats()), offset=2)]),

@@ -1,4 +1,5 @@
-"""One shadow at rounds in a row: what it proposes, in which world, and what it says would come of that."""
+"""One shadow at rounds in a row: what it proposes, in which world, and what it says would come of
+that."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,5 @@
-"""TransferShedder in whole rounds, on modular reports: what it takes for a broker's load, whom it asks, what becomes of its moves."""
+"""TransferShedder in whole rounds, on modular reports: what it takes for a broker's load, whom it
+asks, what becomes of its moves."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any

@@ -1,4 +1,5 @@
-"""What has no recorded decisions, against plain implementations on generated clusters: RangeThresholdShedder, the simple manager."""
+"""What has no recorded decisions, against plain implementations on generated clusters:
+RangeThresholdShedder, the simple manager."""
 
 from random import Random
 from typing import Any

@@ -114,7 +114,8 @@ def avg_view(
     bundles: dict[str, float],
     high: str,
 ) -> ClusterView:
-    """Brokers of the given scores (all figures exact in single precision, or far from a threshold) and rates; one of them has bundles."""
+    """Brokers of the given scores (all figures exact in single precision, or far from a threshold)
+    and rates; one of them has bundles."""
     brokers = {
         name: {
             "cpu": [score, 100],

@@ -29,7 +29,10 @@ PAIRS = [(EIGHT[at], EIGHT[at + 1]) for at in (0, 2, 4, 6)]
 def cluster(
     owned: Mapping[str, Mapping[str, BundleStats]], now_ms: int, **columns: Any
 ) -> ClusterView:
-    """Brokers that have just reported. `columns` of the bundles: others than reports would give, from the start on unless said."""
+    """Brokers that have just reported.
+
+    `columns` of the bundles: others than reports would give, from the start on unless said.
+    """
     reports = [
         Report(broker, now_ms, bundles, offset=place)
         for place, (broker, bundles) in enumerate(owned.items())
@@ -82,9 +85,16 @@ def test_two_neighbours_that_have_been_small_for_an_hour_are_advised_with_what_t
     assert advised(found) == PAIRS
     one = found.told[0]
     assert one.to_dict() == {
-        "namespace": "t/n", "bundle": EIGHT[0], "neighbour": EIGHT[1], "owner": "a", "since_ms": START_MS,
-        "topics_ratio": 4 / 1000, "sessions_ratio": 4 / 1000, "rate_ratio": 2 / 30_000, "bandwidth_ratio": 2_000 / (100 * MIB),
-    }  # fmt: skip
+        "namespace": "t/n",
+        "bundle": EIGHT[0],
+        "neighbour": EIGHT[1],
+        "owner": "a",
+        "since_ms": START_MS,
+        "topics_ratio": 4 / 1000,
+        "sessions_ratio": 4 / 1000,
+        "rate_ratio": 2 / 30_000,
+        "bandwidth_ratio": 2_000 / (100 * MIB),
+    }
 
 
 def test_less_than_an_hour_is_not_enough() -> None:

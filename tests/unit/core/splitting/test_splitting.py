@@ -1,4 +1,5 @@
-"""Where bundles are cut, when, and by whose order: the specification's worked examples and the edges around them."""
+"""Where bundles are cut, when, and by whose order: the specification's worked examples and the
+edges around them."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -229,7 +230,8 @@ def test_an_unknown_algorithm_gives_way_to_the_default_and_that_to_halves(
 def test_an_unknown_default_is_told_with_those_there_are() -> None:
     (warning,) = cluster_config({"split_algorithm": "thirds"}).warnings
     assert warning.startswith(
-        "split_algorithm = 'thirds': expected one of flow_or_qps_equally_divide, range_equally_divide, "
+        "split_algorithm = 'thirds': expected one of flow_or_qps_equally_divide, "
+        "range_equally_divide, "
     )
     assert warning.endswith("; range_equally_divide is used instead")
     assert cluster_config({"split_algorithm": "topic_count_equally_divide"}).warnings == ()
@@ -373,7 +375,8 @@ def looks(
     config: ClusterConfig | None = None,
     hits: dict[str, int] | None = None,
 ) -> tuple[list[int], SplitMemory]:
-    """How many bundles each of some looks decides to split, and the memory afterwards, which each look reads as it was written."""
+    """How many bundles each of some looks decides to split, and the memory afterwards, which each
+    look reads as it was written."""
     config, memory, decided = config or cluster_config({}), SplitMemory(hits or {}), []
     for _ in range(count):
         look, memory = split_strategy(

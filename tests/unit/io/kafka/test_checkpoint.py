@@ -63,7 +63,8 @@ def kafka_has(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Unseen:
-    """A consumer and an admin client to whom Kafka tells nothing of the topics but this error code, as its metadata answers do."""
+    """A consumer and an admin client to whom Kafka tells nothing of the topics but this error code,
+    as its metadata answers do."""
 
     def __init__(self, code: int) -> None:
         self.code = code

@@ -80,7 +80,8 @@ def test_who_has_waited_too_long_in_a_row_is_told_with_the_flood(
     assert said[:-1] == [None] * int(LONGEST_WAIT_S)
     assert (
         said[-1]
-        == "few records have waited for 15 s behind the many of topic reports, partition 0 (of reports/1)"
+        == "few records have waited for 15 s behind the many of topic reports, partition 0 (of "
+        "reports/1)"
     )
 
 

@@ -42,7 +42,8 @@ def test_a_sasl_login_becomes_a_jaas_line_and_its_quotes_stay_harmless() -> None
     assert options["kafka.security.protocol"] == "SASL_SSL"
     assert options["kafka.sasl.mechanism"] == "SCRAM-SHA-512"
     assert options["kafka.sasl.jaas.config"] == (
-        'org.apache.kafka.common.security.scram.ScramLoginModule required username="lb" password="p\\"w\\\\d; required";'
+        'org.apache.kafka.common.security.scram.ScramLoginModule required username="lb" '
+        'password="p\\"w\\\\d; required";'
     )
 
 
@@ -74,7 +75,8 @@ def test_the_password_of_a_key_goes_to_both_and_is_asked_for(tmp_path: Path) -> 
     )
     with pytest.raises(
         SettingError,
-        match=r"kafka\.options\.ssl_password = None: expected the password of the key in .*both\.pem",
+        match=r"kafka\.options\.ssl_password = None: expected the password of the key in "
+        r".*both\.pem",
     ):
         spark_options(settings(security_protocol="SSL", ssl_certfile=str(both)))
 

@@ -56,7 +56,8 @@ def test_an_answer_that_quotes_an_endless_command_fits_into_kafka() -> None:
 def test_who_is_fenced_stops_however_the_client_tells_it(
     monkeypatch: pytest.MonkeyPatch, error: KafkaError, told: type[Exception]
 ) -> None:
-    """Two jobs that each took it for an absence of Kafka's would begin anew, and fence each other, for ever."""
+    """Two jobs that each took it for an absence of Kafka's would begin anew, and fence each other,
+    for ever."""
     producer = Mock()
     producer.send_offsets_to_transaction.side_effect = error
     monkeypatch.setattr(outbox, "KafkaProducer", lambda **_: producer)

@@ -1,4 +1,7 @@
-"""Records that can't be read are stepped over by another plan of the batch. No JVM, no Kafka needed."""
+"""Records that can't be read are stepped over by another plan of the batch.
+
+No JVM, no Kafka needed.
+"""
 
 import gzip
 import json

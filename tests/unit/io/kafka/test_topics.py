@@ -35,7 +35,8 @@ def test_each_wrong_setting_is_told_with_the_command_that_mends_it(
     (mismatch,) = check_topic(SPEC, TopicState(4, {**FIT, setting: found}), "10.1.1.1:9092")
     value = expected.removeprefix("at least ")
     assert str(TopicMismatch([mismatch])) == (
-        f"topic lb-load-reports: {setting} is {found}, must be {expected}. To mend it: kafka-configs.sh --bootstrap-server 10.1.1.1:9092 "
+        f"topic lb-load-reports: {setting} is {found}, must be {expected}. To mend it: "
+        "kafka-configs.sh --bootstrap-server 10.1.1.1:9092 "
         f"--entity-type topics --entity-name lb-load-reports --alter --add-config {setting}={value}"
     )
 

@@ -39,9 +39,11 @@ def tick(epoch: int, age_ms: int = 0) -> Any:
 
 
 def absence(
-    monkeypatch: pytest.MonkeyPatch, leader: Leader | None, ticks: dict[str, Any] | None = None,
+    monkeypatch: pytest.MonkeyPatch,
+    leader: Leader | None,
+    ticks: dict[str, Any] | None = None,
     **stream: Any,
-) -> str:  # fmt: skip
+) -> str:
     monkeypatch.setattr(alive.time, "time", lambda: NOW_MS / 1000)  # however late the test runs
     monkeypatch.setattr(alive, "last_leader", lambda _: leader)
     monkeypatch.setattr(alive, "Ticks", type("Own", (Ticks,), ticks or {}))

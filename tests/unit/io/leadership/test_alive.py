@@ -42,7 +42,8 @@ def test_a_running_job_of_this_machine_is_told_without_kafka_and_one_that_has_en
     assert found is not None and (found.epoch, found.pid) == (1, os.getpid())
     with pytest.raises(
         FatalError,
-        match=rf"the pipeline 'p' is run already by process {os.getpid()} on .* \(epoch 1, since 20.*--take-over",
+        match=rf"the pipeline 'p' is run already by process {os.getpid()} on .* \(epoch 1, since "
+        r"20.*--take-over",
     ):
         require_no_leader(settings, take_over=False)
     child = os.posix_spawn("/bin/true", ["/bin/true"], {})

@@ -1,4 +1,5 @@
-"""A cluster goes from one pipeline to another: what is remembered of it goes along, and nothing is decided twice."""
+"""A cluster goes from one pipeline to another: what is remembered of it goes along, and nothing is
+decided twice."""
 
 import json
 from collections.abc import Callable

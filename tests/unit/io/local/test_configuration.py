@@ -200,15 +200,18 @@ def test_options_of_the_client_add_up_over_the_layers(tmp_path: Path) -> None:
     [
         (
             {"arguments": ("shed_interval=5",)},
-            "balancer.shed_interval = '5' (--set): expected one of the known keys; nearest: shedding_interval_ms",
+            "balancer.shed_interval = '5' (--set): expected one of the known keys; nearest: "
+            "shedding_interval_ms",
         ),
         (
             {"arguments": ("kafka.bootstrap=h:1",)},
-            "kafka.bootstrap = 'h:1' (--set): expected one of the known keys; nearest: bootstrap_servers",
+            "kafka.bootstrap = 'h:1' (--set): expected one of the known keys; nearest: "
+            "bootstrap_servers",
         ),
         (
             {"arguments": ("strem.tables=x",)},
-            "strem = {'tables': 'x'} (--set): expected one of the sections kafka, topics, stream, upkeep, notify, hooks, balancer, cluster",
+            "strem = {'tables': 'x'} (--set): expected one of the sections kafka, topics, stream, "
+            "upkeep, notify, hooks, balancer, cluster",
         ),
         ({"arguments": ("dry_run",)}, "--set = 'dry_run': expected KEY=VALUE"),
         (
@@ -359,7 +362,8 @@ def test_keys_that_mean_nothing_and_stand_at_their_defaults_are_told_of_in_one_l
         broker_conf="loadBalancerResourceQuotaUpdateIntervalMinutes=15\nloadBalancerHostUsageCheckIntervalMinutes=1\n",
     ).warnings
     assert warning.startswith(
-        "loadBalancerHostUsageCheckIntervalMinutes, loadBalancerResourceQuotaUpdateIntervalMinutes: Pulsar's default"
+        "loadBalancerHostUsageCheckIntervalMinutes, "
+        "loadBalancerResourceQuotaUpdateIntervalMinutes: Pulsar's default"
     )
 
 
@@ -404,12 +408,16 @@ def test_a_broker_conf_is_read_as_java_reads_properties(tmp_path: Path, line: st
 def test_a_toml_file_that_puts_other_values_over_those_of_the_broker_conf_is_told_of_each(
     tmp_path: Path,
 ) -> None:
-    """A file with every key, defaults and all, made nothing of the cluster's thresholds without a word."""
+    """A file with every key, defaults and all, made nothing of the cluster's thresholds without a
+    word."""
     conf = (
         "loadBalancerBrokerThresholdShedderPercentage=5\nloadBalancerHistoryResourcePercentage=0.9\nloadBalancerSheddingEnabled=true\n"
         "loadBalancerLoadSheddingStrategy=org.apache.pulsar.broker.loadbalance.impl.ThresholdShedder\n"
     )
-    toml = '[balancer]\nthreshold_percent = 10\nhistory_ratio = 0.90\nshedding_enabled = true\nshedding_strategy = "ThresholdShedder"\n'
+    toml = (
+        "[balancer]\nthreshold_percent = 10\nhistory_ratio = 0.90\nshedding_enabled = "
+        'true\nshedding_strategy = "ThresholdShedder"\n'
+    )
     loaded = given(tmp_path, toml=toml, broker_conf=conf)
     assert effective(loaded.settings)["threshold_percent"] == 10
     (warning,) = (warning for warning in loaded.warnings if "broker.conf doesn't count" in warning)
@@ -425,9 +433,11 @@ def test_settings_of_one_cluster_and_arguments_go_over_a_broker_conf_without_a_w
     tmp_path: Path,
 ) -> None:
     loaded = given(
-        tmp_path, toml="[cluster.eu-1]\nthreshold_percent = 10\n", broker_conf="loadBalancerBrokerThresholdShedderPercentage=5\n",
+        tmp_path,
+        toml="[cluster.eu-1]\nthreshold_percent = 10\n",
+        broker_conf="loadBalancerBrokerThresholdShedderPercentage=5\n",
         arguments=("history_ratio=0.5",),
-    )  # fmt: skip
+    )
     assert loaded.warnings == ()
 
 

@@ -31,7 +31,10 @@ def test_a_process_that_got_the_id_later_is_left_alone() -> None:
 
 
 def test_one_that_ignores_sigterm_is_killed() -> None:
-    program = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); time.sleep(60)"
+    program = (
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', "
+        "flush=True); time.sleep(60)"
+    )
     with sleeping(program) as process:
         assert process.stdout is not None
         process.stdout.readline()
@@ -51,8 +54,14 @@ def test_a_zombie_does_not_count_as_running() -> None:
     sys.platform != "linux", reason="only Linux tells a process of its parent's end"
 )
 def test_one_that_is_to_end_with_its_parent_does_so_after_kill_9() -> None:
-    mine = "import subprocess, sys, time; from lb_stream.io.local.processes import end_with_parent as e; "
-    mine += "print(subprocess.Popen(['sleep', '60'], start_new_session=True, preexec_fn=e).pid, flush=True); time.sleep(60)"
+    mine = (
+        "import subprocess, sys, time; from lb_stream.io.local.processes import end_with_parent "
+        "as e; "
+    )
+    mine += (
+        "print(subprocess.Popen(['sleep', '60'], start_new_session=True, preexec_fn=e).pid, "
+        "flush=True); time.sleep(60)"
+    )
     with subprocess.Popen(
         [sys.executable, "-c", mine], stdout=subprocess.PIPE, text=True
     ) as parent:

@@ -6,7 +6,10 @@ import pytest
 
 from lb_stream.io.local.report_lines import Report, Unsendable, read_line
 
-ODD = b'{"webServiceUrl" : "http://b-1:8080",  "msgRateIn":1.50, "a":"\\u00e9\xc3\xa9", "big": 1e3,\t"lastUpdate": 70}'
+ODD = (
+    b'{"webServiceUrl" : "http://b-1:8080",  "msgRateIn":1.50, "a":"\\u00e9\xc3\xa9", "big": '
+    b'1e3,\t"lastUpdate": 70}'
+)
 
 
 def test_a_plain_report_is_the_line_itself_and_its_broker_is_in_its_address() -> None:

@@ -1,4 +1,5 @@
-"""How a store is reached: given in a file, by the environment or by --set, and shown without secrets."""
+"""How a store is reached: given in a file, by the environment or by --set, and shown without
+secrets."""
 
 from __future__ import annotations
 

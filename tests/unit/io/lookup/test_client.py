@@ -1,4 +1,5 @@
-"""What a lookup asks of the balancer for strangers: bounded in number, checked before it is remembered. No Kafka needed."""
+"""What a lookup asks of the balancer for strangers: bounded in number, checked before it is
+remembered. No Kafka needed."""
 
 import json
 from typing import Any
@@ -23,7 +24,8 @@ class Recorder:
 
 
 class Asking(Lookup):
-    """A lookup that knows one free bundle and is always up to date; its clock stands until it is set."""
+    """A lookup that knows one free bundle and is always up to date; its clock stands until it is
+    set."""
 
     def __init__(self, asks_per_s: float = 5.0) -> None:
         self.now_s = 100.0

@@ -1,4 +1,5 @@
-"""Whatever goes wrong is one line that says what to do, with the right exit code: damaged tables, full disks, poor terminals, signals."""
+"""Whatever goes wrong is one line that says what to do, with the right exit code: damaged tables,
+full disks, poor terminals, signals."""
 
 import errno
 import inspect
@@ -45,7 +46,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def asked(folder: Path, *command: str) -> str:
-    """The one line that the command says when it fails with code 1, after the banner on the tables' age."""
+    """The one line that the command says when it fails with code 1, after the banner on the tables'
+    age."""
     result = lbctl(*(command or ("decisions",)), "--set", "stream.tables=tables", cwd=folder)
     lines = [line for line in result.err.splitlines() if not line.startswith("NOT UP TO DATE")]
     assert (result.code, result.out, len(lines)) == (1, "", 1), result.err
@@ -211,7 +213,10 @@ def running_job(tmp_path: Path, code: str) -> "subprocess.Popen[str]":
     (tmp_path / "balance.py").write_text(JOB)
     submit = [sys.executable, str(tmp_path / "balance.py"), "x", code]
     parent = f"import subprocess, sys; p = subprocess.Popen({submit!r}); sys.exit(p.wait())"
-    program = f"from lb_stream.cli.run.balance import _run; import sys; sys.exit(_run([sys.executable, '-c', {parent!r}], {{}}))"
+    program = (
+        "from lb_stream.cli.run.balance import _run; import sys; "
+        f"sys.exit(_run([sys.executable, '-c', {parent!r}], {{}}))"
+    )
     process = subprocess.Popen(
         [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
@@ -229,7 +234,8 @@ def test_a_request_to_stop_reaches_the_jobs_driver_alone_and_its_exit_code_comes
     out, _ = process.communicate(timeout=30)
     assert process.returncode == code
     assert out.splitlines() == [
-        "stopping: the batch under way is finished, or run again at the next start (once more: at once)"
+        "stopping: the batch under way is finished, or run again at the next start (once more: at "
+        "once)"
     ]
 
 
@@ -279,7 +285,8 @@ def test_kafkas_client_says_one_line_a_minute_in_an_outage_and_how_many_it_kept_
 
 def test_kafkas_clients_advice_to_those_with_one_event_loop_is_left_out() -> None:
     text = (
-        "Task <Task x> ran for 0.130s (>0.100s threshold). It is blocking the event loop -- likely a "
+        "Task <Task x> ran for 0.130s (>0.100s threshold). It is blocking the event loop -- likely "
+        "a "
         "tight sync loop inside a coroutine. Other pollers will time out."
     )
     seldom = KafkaLogRateLimiter(lambda: 100.0)

@@ -1,4 +1,5 @@
-"""Names are data: whatever a broker, bundle or cluster is called, a terminal, a page and a log show it, and obey none of it."""
+"""Names are data: whatever a broker, bundle or cluster is called, a terminal, a page and a log show
+it, and obey none of it."""
 
 import io
 import json
@@ -17,10 +18,34 @@ from tests.support.lbctl_runner import lbctl
 from tests.support.shown_tables import obeyed, write
 
 PARTS = (
-    "b-1", "[/]", "[bold]", "[red]x[/red]", "[link=http://x]", ":smile:", "\\", "\x1b[31m", "\x1b]0;title\x07", "\x1b]8;;http://x\x1b\\",
-    "\x9b2J", "\x00", "\x07", "\x7f", "\r", "\n", "\t", "\u202e", "\u2066", "\u200b", "\u2028", "\ufeff", "\U000e0041",
-    "<script>", '"&', "ü", "名",
-)  # fmt: skip
+    "b-1",
+    "[/]",
+    "[bold]",
+    "[red]x[/red]",
+    "[link=http://x]",
+    ":smile:",
+    "\\",
+    "\x1b[31m",
+    "\x1b]0;title\x07",
+    "\x1b]8;;http://x\x1b\\",
+    "\x9b2J",
+    "\x00",
+    "\x07",
+    "\x7f",
+    "\r",
+    "\n",
+    "\t",
+    "\u202e",
+    "\u2066",
+    "\u200b",
+    "\u2028",
+    "\ufeff",
+    "\U000e0041",
+    "<script>",
+    '"&',
+    "ü",
+    "名",
+)
 LETTERS = st.characters(exclude_categories=["Cs"])
 NAMES = st.lists(st.sampled_from(PARTS) | st.text(LETTERS, max_size=4), min_size=1, max_size=5).map(
     "".join
@@ -75,11 +100,23 @@ def test_a_table_of_any_names_has_one_line_for_each_row(broker: str, bundle: str
 
 
 COMMANDS_THAT_SHOW_NAMES = (
-    ("brokers",), ("clusters", "list"), ("decisions",), ("explain", "last"), ("explain", "--broker", "BROKER"),
-    ("explain", "--bundle", "BUNDLE"), ("explain", "--why-not", "BUNDLE"), ("explain", "--round", "eu-1:1"), ("monitor",), ("leader",),
-    ("commands",), ("sql", "from decisions"), ("sql", "select broker from broker_loads"), ("sql", "from rounds", "--json"),
-    ("brokers", "--json"), ("report", "--out", "page.html"),
-)  # fmt: skip
+    ("brokers",),
+    ("clusters", "list"),
+    ("decisions",),
+    ("explain", "last"),
+    ("explain", "--broker", "BROKER"),
+    ("explain", "--bundle", "BUNDLE"),
+    ("explain", "--why-not", "BUNDLE"),
+    ("explain", "--round", "eu-1:1"),
+    ("monitor",),
+    ("leader",),
+    ("commands",),
+    ("sql", "from decisions"),
+    ("sql", "select broker from broker_loads"),
+    ("sql", "from rounds", "--json"),
+    ("brokers", "--json"),
+    ("report", "--out", "page.html"),
+)
 
 
 @settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck))

@@ -1,4 +1,5 @@
-"""Commits that are one file: what two writers, a reader and a writer that was stopped for long make of them."""
+"""Commits that are one file: what two writers, a reader and a writer that was stopped for long make
+of them."""
 
 from __future__ import annotations
 

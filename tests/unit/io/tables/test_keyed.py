@@ -1,4 +1,5 @@
-"""Tables with one row of each bundle: what a batch puts is there once, whatever the files were, and few files are touched."""
+"""Tables with one row of each bundle: what a batch puts is there once, whatever the files were, and
+few files are touched."""
 
 from __future__ import annotations
 

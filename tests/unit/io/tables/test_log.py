@@ -1,4 +1,5 @@
-"""The log and the tables that follow from it, without a JVM: found again, refused, changed by upkeep in between, cheap at any age."""
+"""The log and the tables that follow from it, without a JVM: found again, refused, changed by
+upkeep in between, cheap at any age."""
 
 from __future__ import annotations
 
@@ -129,7 +130,8 @@ def test_rows_that_upkeep_deletes_meanwhile_do_not_stop_the_log(job: Job) -> Non
 def test_a_commit_that_was_made_and_then_failed_counts_once(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Removing old files of `_delta_log` follows a commit, and fails when another process has just removed them."""
+    """Removing old files of `_delta_log` follows a commit, and fails when another process has just
+    removed them."""
     project(job, 0, decisions=[decision("a")], loads=1)
     real, failed = delta.add_files, []
 
@@ -320,7 +322,8 @@ def test_a_file_that_is_gone_is_left_out_instead_of_making_the_table_unreadable(
 def test_a_filter_by_any_column_finds_rows_whatever_statistics_their_files_have(
     job: Job, spec: TableSpec, tidied: bool
 ) -> None:
-    """A file with statistics of some columns only is taken by delta-rs's dataset for one without rows when another one is filtered by."""
+    """A file with statistics of some columns only is taken by delta-rs's dataset for one without
+    rows when another one is filtered by."""
     project(job, 0, 1, 2, decisions=[decision("a")], loads=1)
     table = Table(Store.at(job.tables / spec.name))
     if tidied:

@@ -35,7 +35,8 @@ FOLLOWING = [spec for spec in TABLES if spec.from_log]
 
 @pytest.fixture
 def job(tmp_path: Path) -> Job:
-    """Ten batches of two clusters: decisions, owners that change, loads; the later half an hour old, the others days."""
+    """Ten batches of two clusters: decisions, owners that change, loads; the later half an hour
+    old, the others days."""
     job = Job(tmp_path)
     for batch in range(10):
         content: dict[str, Any] = {"decisions": [decision("a")] * (batch % 3), "loads": 2}
@@ -129,7 +130,8 @@ def test_rows_that_the_log_has_no_more_are_taken_over_and_newer_ones_win(job: Jo
     assert content(job) == before
     assert {one.first_log_seq for one in done.values()} == {5}
     taken = {name: one.taken_over for name, one in done.items() if one.taken_over}
-    # Of ownership: x0 to x3 have been written again since (batches 5 to 9), x6 is no more, x5 and x7 to x9 are as they were.
+    # Of ownership: x0 to x3 have been written again since (batches 5 to 9), x6 is no more, x5 and
+    # x7 to x9 are as they were.
     assert taken == {"decisions": 4, "broker_loads": 10, "ownership": 4, "merge_advice": 1}
 
 

@@ -385,7 +385,8 @@ def test_who_may_not_write_is_told_so_once_what_was_done_is_shown(
         "decisions",
     }
     assert re.fullmatch(
-        r"lbctl: rounds, .*: Permission denied at .*/_delta_log: give this user the right to write there, .*\n",
+        r"lbctl: rounds, .*: Permission denied at .*/_delta_log: give this user the right to write "
+        r"there, .*\n",
         done.err,
     )
 
@@ -397,7 +398,8 @@ PASSES = 3
 
 
 def write_batches(folder: Path, count: int, passed: Any) -> None:
-    """A job: logs and projects batches as quickly as it can, with appends, merges and figures' files. Upkeep comes by PASSES times."""
+    """A job: logs and projects batches as quickly as it can, with appends, merges and figures'
+    files. Upkeep comes by PASSES times."""
     job = Job(folder)
     for batch in range(count):
         if batch % (count // PASSES) == 1:
@@ -415,7 +417,8 @@ def write_batches(folder: Path, count: int, passed: Any) -> None:
 
 
 def keep_on(folder: Path, stop: Any, passed: Any) -> None:
-    """Upkeep in a loop, as hard as it can be: all of it at once, and files removed as soon as that is allowed."""
+    """Upkeep in a loop, as hard as it can be: all of it at once, and files removed as soon as that
+    is allowed."""
     settings = UpkeepSettings(
         keep_rounds_hours=100, keep_decisions_hours=0, keep_broker_loads_hours=0, file_mb=1
     )

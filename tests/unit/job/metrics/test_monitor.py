@@ -1,4 +1,5 @@
-"""The monitoring of a stream, without one: batches are told to it, Spark's words are made up, metrics are scraped over HTTP."""
+"""The monitoring of a stream, without one: batches are told to it, Spark's words are made up,
+metrics are scraped over HTTP."""
 
 import json
 import logging

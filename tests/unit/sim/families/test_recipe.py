@@ -1,4 +1,5 @@
-"""What is wrong in a file, a family or an argument is said in one line: where it stands, the key, the value, what was expected."""
+"""What is wrong in a file, a family or an argument is said in one line: where it stands, the key,
+the value, what was expected."""
 
 from __future__ import annotations
 
@@ -84,7 +85,8 @@ FILES = {
         "events[0].factor is missing: expected it with kind slow",
     ),
     "two crashes": (
-        "events = [{ kind = 'crash', brokers = 'all' }, { kind = 'crash', t_s = 700.0, brokers = ['broker-0001:8080'] }]",
+        "events = [{ kind = 'crash', brokers = 'all' }, { kind = 'crash', t_s = 700.0, brokers = "
+        "['broker-0001:8080'] }]",
         "events[1].kind = 'crash': expected another kind: broker-0001:8080 is down at 700 s",
     ),
     "nobody is there": (

@@ -1,4 +1,5 @@
-"""Every scenario beside this repository, played and measured: another program, made from the same definitions, finds the same."""
+"""Every scenario beside this repository, played and measured: another program, made from the same
+definitions, finds the same."""
 
 import json
 import os

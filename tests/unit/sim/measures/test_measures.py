@@ -1,4 +1,5 @@
-"""The measures are those that another program, made from the same definitions, found in recorded traces."""
+"""The measures are those that another program, made from the same definitions, found in recorded
+traces."""
 
 import json
 import re

@@ -1,4 +1,5 @@
-"""Small scenarios for the player's tests: three brokers, some bundles, events and faults as a test wants them."""
+"""Small scenarios for the player's tests: three brokers, some bundles, events and faults as a test
+wants them."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ def bundle(number: int) -> str:
 def scene(
     owners: list[int], *, ticks: int = 30, rates: list[float] | None = None, **changes: Any
 ) -> Scenario:
-    """Bundles with these owners and message rates (in; twice that out), a tick of ten seconds, reports each 30 s, a second on their way."""
+    """Bundles with these owners and message rates (in; twice that out), a tick of ten seconds,
+    reports each 30 s, a second on their way."""
     count = len(owners)
     given = np.array(rates or [1000.0] * count)
     ones = np.ones(count, np.int64)
@@ -34,9 +36,25 @@ def scene(
         2**20 * ones,
     )
     base = Scenario(
-        name="scene", why="A test.", tick_s=10.0, ticks=ticks, load_step_ticks=ticks, noise_step_ticks=1, noise_unit=0.0,
-        report_interval_s=30.0, report_delay_s=1.0, move=MoveTimes(2.0, 3.0, 2.0), judge_from_s=0.0, settled_from_s=0.0,
-        brokers=brokers_of(3), bundles=bundles, events=(), faults=(), policies=ScenarioPolicies(),
-        loads=np.stack([given, given * 2, given * 1000, given * 2000])[:, :, np.newaxis].astype(np.float32),
-    )  # fmt: skip
+        name="scene",
+        why="A test.",
+        tick_s=10.0,
+        ticks=ticks,
+        load_step_ticks=ticks,
+        noise_step_ticks=1,
+        noise_unit=0.0,
+        report_interval_s=30.0,
+        report_delay_s=1.0,
+        move=MoveTimes(2.0, 3.0, 2.0),
+        judge_from_s=0.0,
+        settled_from_s=0.0,
+        brokers=brokers_of(3),
+        bundles=bundles,
+        events=(),
+        faults=(),
+        policies=ScenarioPolicies(),
+        loads=np.stack([given, given * 2, given * 1000, given * 2000])[:, :, np.newaxis].astype(
+            np.float32
+        ),
+    )
     return replace(base, **changes)

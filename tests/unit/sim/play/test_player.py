@@ -82,7 +82,10 @@ def test_two_runs_give_the_same_lines_and_progress_ends_at_one() -> None:
 def test_a_crashed_brokers_bundles_go_to_others_and_those_of_one_that_says_goodbye_go_at_once() -> (
     None
 ):
-    """A crash shows after thirty seconds of silence: the last sign of life was heard at 91 s. A goodbye shows with the next round."""
+    """A crash shows after thirty seconds of silence: the last sign of life was heard at 91 s.
+
+    A goodbye shows with the next round.
+    """
     when = {}
     for kind in ("crash", "leave"):
         played = play(scene([0, 0, 1, 2], events=(Event(100.0, 0, kind),)), NONE)

@@ -45,7 +45,8 @@ def test_none_sheds_nothing() -> None:
 def test_a_file_gives_a_clusters_settings(tmp_path: Path) -> None:
     file = tmp_path / "careful.toml"
     file.write_text(
-        '[balancer]\nthreshold_percent = 20\n[cluster.eu-1]\nshedding_strategy = "OverloadShedder"\n'
+        "[balancer]\nthreshold_percent = 20\n[cluster.eu-1]\nshedding_strategy = "
+        '"OverloadShedder"\n'
     )
     policy = read_policy(str(file))
     assert policy.name == "careful" and policy.config().shedder.name == "OverloadShedder"

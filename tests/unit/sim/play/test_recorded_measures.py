@@ -1,7 +1,8 @@
 """What four policies reach in the public scenarios stays what it was, within tolerances.
 
-A change of a strategy may change it: look at the difference, then run this again with REWRITE=1. Scenarios that the project has no copy of
-are played by `make test-long`, where they are given (SCENARIOS, or a folder scenarios/public beside the project's).
+A change of a strategy may change it: look at the difference, then run this again with REWRITE=1.
+Scenarios that the project has no copy of are played by `make test-long`, where they are given
+(SCENARIOS, or a folder scenarios/public beside the project's).
 """
 
 from __future__ import annotations

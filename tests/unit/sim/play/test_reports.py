@@ -16,10 +16,15 @@ from tests.unit.sim.play.scenes import scene
 
 RECORD = pa.schema(
     [
-        ("key", pa.binary()), ("value", pa.binary()), ("kind", pa.string()),
-        ("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()), ("append_ms", pa.int64()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("kind", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("append_ms", pa.int64()),
     ]
-)  # fmt: skip
+)
 FOUR = ("rate_in", "rate_out", "throughput_in", "throughput_out")
 COLUMNS = (
     "rate_in_msgs_per_s",
@@ -33,18 +38,38 @@ def as_json(report: dict, samples: list[dict]) -> bytes:  # type: ignore[type-ar
     """The report as a broker of Pulsar writes it."""
     stats = {
         row["name"]: BundleStats(
-            **{f"msg_{name}": row[f"latest_{column}"] for name, column in zip(FOUR, COLUMNS, strict=True)},
-            topics=row["topics"], producer_count=row["producers"], consumer_count=row["consumers"], cache_size=row["cache_size_bytes"],
+            **{
+                f"msg_{name}": row[f"latest_{column}"]
+                for name, column in zip(FOUR, COLUMNS, strict=True)
+            },
+            topics=row["topics"],
+            producer_count=row["producers"],
+            consumer_count=row["consumers"],
+            cache_size=row["cache_size_bytes"],
         )
         for row in samples
-    }  # fmt: skip
+    }
     made = ModularLoadReport(
-        **{name: ResourceUsage(usage=report[f"{name}_usage"], limit=report[f"{name}_limit"]) for name in RESOURCES},
-        **{f"msg_{name}": report[f"latest_{column}"] for name, column in zip(FOUR, COLUMNS, strict=True)},
-        web_service_url=f"http://{report['name']}", broker_version_string=report["version"], load_manager_class_name=report["load_manager"],
-        start_timestamp=report["start_timestamp_ms"], last_update=report["last_update_ms"], last_stats=stats, bundles=list(stats),
-        num_topics=report["topics"], num_bundles=report["bundles"], num_consumers=report["consumers"], num_producers=report["producers"],
-    )  # fmt: skip
+        **{
+            name: ResourceUsage(usage=report[f"{name}_usage"], limit=report[f"{name}_limit"])
+            for name in RESOURCES
+        },
+        **{
+            f"msg_{name}": report[f"latest_{column}"]
+            for name, column in zip(FOUR, COLUMNS, strict=True)
+        },
+        web_service_url=f"http://{report['name']}",
+        broker_version_string=report["version"],
+        load_manager_class_name=report["load_manager"],
+        start_timestamp=report["start_timestamp_ms"],
+        last_update=report["last_update_ms"],
+        last_stats=stats,
+        bundles=list(stats),
+        num_topics=report["topics"],
+        num_bundles=report["bundles"],
+        num_consumers=report["consumers"],
+        num_producers=report["producers"],
+    )
     return canonical_json(made.model_dump(mode="json", by_alias=True, exclude_none=True)).encode()
 
 

@@ -245,8 +245,11 @@ def test_rules_of_operators_are_told_in_names() -> None:
 
 
 def test_cpu_follows_messages_and_bytes_and_a_slower_broker_is_found() -> None:
-    rows = [report(minute, broker, 500.0 + 100 * minute, 50.0 * (1 + minute), cores, slowness)
-            for minute in range(5) for broker, cores, slowness in ((A, 4.0, 1.0), (B, 8.0, 1.0), (C, 4.0, 1.0))]  # fmt: skip
+    rows = [
+        report(minute, broker, 500.0 + 100 * minute, 50.0 * (1 + minute), cores, slowness)
+        for minute in range(5)
+        for broker, cores, slowness in ((A, 4.0, 1.0), (B, 8.0, 1.0), (C, 4.0, 1.0))
+    ]
     made = scenario_of(of(brokers=brokers(*rows))).scenario.brokers
     np.testing.assert_allclose(made.cpu_msgs_per_s, [40_000, 80_000, 40_000], rtol=1e-9)
     np.testing.assert_allclose(made.cpu_bytes_per_s, [4e6, 8e6, 4e6], rtol=1e-9)

@@ -1,4 +1,5 @@
-"""A scenario's folder is read whole, or refused in one line that names file, field, value and what was expected."""
+"""A scenario's folder is read whole, or refused in one line that names file, field, value and what
+was expected."""
 
 from __future__ import annotations
 
@@ -260,7 +261,8 @@ POLICIES: dict[str, tuple[dict[str, Any], str]] = {
                 {"name": "h", "namespaces": ["t/c", "t/b"]},
             ]
         },
-        "policies.anti_affinity[1].namespaces[1] = 't/b': expected another namespace: group g has this one",
+        "policies.anti_affinity[1].namespaces[1] = 't/b': expected another namespace: group g has "
+        "this one",
     ),
     "two pins": (
         {"pinned_namespaces": ["t/a", "t/a"]},
@@ -487,7 +489,8 @@ def test_a_load_that_is_no_load_is_refused(tmp_path: Path, value: float, said: s
     name = read_scenario(SCENARIOS / "drain").bundles.names[7]
     assert (
         refused(folder)
-        == f"loads.parquet: bytes_in of {name} at step 11 = {said}: expected a number from 0 to 1e+18"
+        == f"loads.parquet: bytes_in of {name} at step 11 = {said}: expected a number from 0 to "
+        "1e+18"
     )
 
 

@@ -1,4 +1,7 @@
-"""Crash points kill a group of processes when they are reached often enough, and nobody otherwise. No JVM needed."""
+"""Crash points kill a group of processes when they are reached often enough, and nobody otherwise.
+
+No JVM needed.
+"""
 
 import os
 import re

@@ -1,4 +1,5 @@
-"""What Spark's first Python process of a query has to import, which asks a processor for its state's schema and nothing else."""
+"""What Spark's first Python process of a query has to import, which asks a processor for its
+state's schema and nothing else."""
 
 import json
 import pickle
