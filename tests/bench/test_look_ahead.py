@@ -49,6 +49,7 @@ def test_what_least_moves_does_is_looked_at_through_a_forecast_only_while_that_i
     assert fleet._level is level
 
 
+@pytest.mark.slow
 def test_the_last_line_has_each_forecast_and_now_is_what_least_moves_does(
     days: Scenario, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -25,6 +25,7 @@ def test_every_pair_is_a_policy_and_no_two_are_the_same() -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_last_line_has_the_measures_of_each_pair_in_each_scenario(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

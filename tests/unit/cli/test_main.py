@@ -28,6 +28,7 @@ from lb_stream.io.local.java import JavaUnfit
 from lb_stream.kit.demo.command import command as demo_command
 from tests.support.lbctl_runner import lbctl
 from tests.support.recorded_tables import Recorder
+from tests.support.sampling import sampled
 
 
 def commands(
@@ -126,7 +127,7 @@ def imported_by(command: str, tables: Path, among: tuple[str, ...], cwd: Path) -
     return imported(code, among, cwd)
 
 
-@pytest.mark.parametrize("command", LOOK)
+@pytest.mark.parametrize("command", sampled(LOOK, 3))
 def test_a_command_that_looks_imports_no_strategy_and_no_client_of_kafka(
     recorded: Recorder, tmp_path: Path, command: str
 ) -> None:
@@ -139,7 +140,7 @@ def test_a_command_that_looks_imports_no_strategy_and_no_client_of_kafka(
     assert found == []
 
 
-@pytest.mark.parametrize("command", [*SETTINGS, *COMPUTE])
+@pytest.mark.parametrize("command", sampled([*SETTINGS, *COMPUTE], 2))
 def test_no_command_that_reads_imports_pandas_or_pyspark(
     recorded: Recorder, tmp_path: Path, command: str
 ) -> None:

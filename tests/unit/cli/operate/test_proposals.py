@@ -230,6 +230,7 @@ def test_it_is_said_when_what_makes_things_worse_is_meant(
     assert kafka.sent[0][1]["even_if_worse"] is True
 
 
+@pytest.mark.slow
 def test_a_preview_ends_with_1_where_the_busiest_broker_ends_busier(
     ask: Callable[..., Result], kafka: Broker, played: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

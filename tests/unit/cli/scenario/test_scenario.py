@@ -13,6 +13,7 @@ from matplotlib.image import imread
 from lb_stream.sim.families import families, preset
 from lb_stream.sim.scenario import read_scenario
 from tests.support.lbctl_runner import Result, lbctl
+from tests.support.sampling import sampled
 from tests.support.scenarios import SCENARIOS, copied, edited, same
 
 FAST = ("--set", "cluster.brokers=3", "--set", "cluster.bundles_per_broker=8", "--set", "ticks=60")
@@ -228,7 +229,7 @@ def test_many_brokers_are_cut_short(tmp_path: Path) -> None:
     assert len(scenario("show", "many", "--json", cwd=tmp_path).objects[0]["at_start"]) == 25
 
 
-@pytest.mark.parametrize("name", ["drain", "isolation_bound", "stale_reports"])
+@pytest.mark.parametrize("name", sampled(["drain", "isolation_bound", "stale_reports"]))
 def test_a_picture_shows_something_and_is_the_same_each_time(tmp_path: Path, name: str) -> None:
     for file in ("one.png", "two.png"):
         result = scenario("show", SCENARIOS / name, "--png", file, cwd=tmp_path)

@@ -111,6 +111,7 @@ def test_the_commands_that_change_something_have_it_as_a_preview_and_send_nothin
 BUNDLE = ["shop/n0", "-b", "0x00000000_0xffffffff"]
 
 
+@pytest.mark.slow
 def test_a_bundle_is_moved_to_its_destination_or_to_whom_placement_takes(tables: Path) -> None:
     (found,) = asked(
         tables, "namespaces", "unload", *BUNDLE, "-d", "c:8080", "--preview", "--json"
@@ -146,6 +147,7 @@ def test_a_bundle_is_moved_to_its_destination_or_to_whom_placement_takes(tables:
         ),
     ],
 )
+@pytest.mark.slow
 def test_what_the_balancer_would_refuse_is_one_line(
     tables: Path, arguments: list[str], told: str
 ) -> None:
@@ -187,6 +189,7 @@ SHEDS = {"shedding_enabled": True, "shedding_strategy": "ThresholdShedder", "min
         ({}, {}, ["dry-run", "off"]),
     ],
 )
+@pytest.mark.slow
 def test_what_would_go_out_if_decisions_were_published(
     tmp_path: Path, settings: dict[str, Any], commanded: dict[str, Any], command: list[str]
 ) -> None:
@@ -237,6 +240,7 @@ def test_a_mode_that_moves_nothing_is_not_played(
     assert result.code == 2 and told in result.err.splitlines()[-1] and not result.out
 
 
+@pytest.mark.slow
 def test_the_end_of_a_pause_and_other_limits(tmp_path: Path) -> None:
     paused = write_present(
         tmp_path / "paused", settings=SHEDS | {"mode": "act"}, orders=OperatorState(paused=True)
@@ -266,6 +270,7 @@ def test_the_end_of_a_pause_and_other_limits(tmp_path: Path) -> None:
     assert found["changed"]["moves"] == 0 < found["as it is"]["moves"]
 
 
+@pytest.mark.slow
 def test_a_drained_broker_that_is_given_back(tmp_path: Path) -> None:
     tables = write_present(tmp_path, orders=OperatorState(drained=("c:8080",)))
     (found,) = asked(tables, "brokers", "undrain", "c", "--preview", "--json").objects
@@ -277,6 +282,7 @@ def test_a_drained_broker_that_is_given_back(tmp_path: Path) -> None:
     assert other.code == 2 and "expected one that is being drained: c:8080" in other.err
 
 
+@pytest.mark.slow
 def test_silent_brokers_taken_for_dead(tmp_path: Path) -> None:
     tables = write_present(tmp_path, vanished=("c:8080",))
     (found,) = asked(tables, "clusters", "declare-dead", "eu", "--preview", "--json").objects

@@ -21,6 +21,7 @@ from lb_stream.sim.scenario.scenario import (
     Scenario,
     ScenarioPolicies,
 )
+from tests.support.sampling import sampled
 from tests.unit.sim.play.scenes import A, B, C, bundle, scene
 
 SCENARIOS = Path(__file__).parents[3] / "data/scenarios"
@@ -218,7 +219,7 @@ def test_stale_reports_name_todays_bundles_with_yesterdays_figures(
     }
 
 
-@pytest.mark.parametrize("name", sorted(path.name for path in SCENARIOS.iterdir()))
+@pytest.mark.parametrize("name", sampled(sorted(path.name for path in SCENARIOS.iterdir())))
 def test_what_was_played_could_have_happened(name: str) -> None:
     """The measures follow the trace through the scenario and raise for what can't have been."""
     scenario = read_scenario(SCENARIOS / name)
