@@ -154,7 +154,8 @@ SECONDS = 120
 
 
 def closed_loop(name, workload="hot_spot", seed=1):
-    """(max/mean second by second, number of unloads, bundles that moved more than once) of one run."""
+    """(max/mean second by second, number of unloads, bundles that moved more than once) of one
+    run."""
     loop = ClosedLoop(
         build_cluster(6, 96, workload, seed, START_MS, at_s=5.0),
         {**DEMO, **settings(name)},

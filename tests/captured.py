@@ -234,7 +234,8 @@ def settings_at(at_ms: int) -> dict[str, Any]:
 
 
 def decoded(report: Captured) -> Batch:
-    """One report as the stream's own decoder hands it to the fold, appended at its captured time."""
+    """One report as the stream's own decoder hands it to the fold, appended at its captured
+    time."""
     record = {
         "key": [f"captured/{report.broker}".encode()],
         "value": [report.value],

@@ -68,7 +68,8 @@ def unique_topic(request: pytest.FixtureRequest) -> Callable[..., str]:
 
 @pytest.fixture
 def topic_names(unique_topic: Callable[..., str]) -> TopicSettings:
-    """Names for the pipeline's five topics that only this test uses; the topics are not made yet."""
+    """Names for the pipeline's five topics that only this test uses; the topics are not made
+    yet."""
     return topics_by(unique_topic)
 
 
@@ -77,7 +78,8 @@ _COUNTED = pytest.StashKey[list[str]]()
 
 @pytest.fixture(scope="session")
 def count(request: pytest.FixtureRequest) -> Callable[[str], None]:
-    """Notes a line on how much was tried and found; all of them are the last that the run prints."""
+    """Notes a line on how much was tried and found; all of them are the last that the run
+    prints."""
     return request.config.stash.setdefault(_COUNTED, []).append
 
 

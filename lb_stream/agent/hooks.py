@@ -173,7 +173,8 @@ class MoveHooks:
             raise Refused(f"vetoed by the hook: {reason or 'it gave no reason'}")
 
     def carried_out(self, decision: Decision) -> None:
-        """Note a move that this agent has begun: it is told once an ownership record confirms it."""
+        """Note a move that this agent has begun: it is told once an ownership record confirms
+        it."""
         if self.config.after_move and decision.kind in MOVES:
             self._moving.pop(decision.bundle, None)
             self._moving[decision.bundle] = decision, time.monotonic()

@@ -1,4 +1,5 @@
-"""What an extensible manager's broker reports: its smoothed load, its load data, its top bundles."""
+"""What an extensible manager's broker reports: its smoothed load, its load data, its top
+bundles."""
 
 from __future__ import annotations
 

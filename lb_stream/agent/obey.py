@@ -61,7 +61,8 @@ class Seen:
         return anew
 
     def note_done(self, broker: str, decision: Decision, now_ms: int) -> None:
-        """Remember that the broker has dealt with a decision; forget those that expired long ago."""
+        """Remember that the broker has dealt with a decision; forget those that expired long
+        ago."""
         self.done[broker, decision.decision_id] = decision.expires_ms
         while (oldest := next(iter(self.done), None)) and self.done[
             oldest
@@ -101,7 +102,8 @@ def published_at(decision: Decision, appended_ms: int) -> Decision:
 
 
 def addressee(decision: Decision) -> str | None:
-    """The broker that has to act: the destination of an assignment, the source of everything else."""
+    """The broker that has to act: the destination of an assignment, the source of everything
+    else."""
     return decision.destination if decision.kind == "assign" else decision.source
 
 

@@ -1,4 +1,5 @@
-"""Ordering: a page says what will be sent, its form sends it, another page shows what comes of it."""
+"""Ordering: a page says what will be sent, its form sends it, another page shows what comes of
+it."""
 
 from __future__ import annotations
 

@@ -22,7 +22,8 @@ LAST = 30
 
 
 def broker(request: Request) -> Response:
-    """A broker: its load against its limits, over time, who causes it, and why it is not relieved."""
+    """A broker: its load against its limits, over time, who causes it, and why it is not
+    relieved."""
     page = Page(request)
     cluster, name = address.needed(request, "cluster"), address.needed(request, "name")
     facts = cluster_facts(page, cluster)

@@ -58,7 +58,8 @@ MOST_PINS = 1_000
 """Bundles of one command to pin, and all that are pinned: they stay in the memory that each round
 logs."""
 MOST_REJECTIONS = 1_000
-"""Proposals of one command, and rejections that hold: they stay in the memory that each round logs."""
+"""Proposals of one command, and rejections that hold: they stay in the memory that each round
+logs."""
 LONGEST_WHY = 300
 """Characters of why a proposal is rejected."""
 MOST_QUEUED = 1_000
@@ -363,7 +364,8 @@ FORGET_KIND = "forget-cluster"
 
 
 class ForgetCluster(Command):
-    """Forget a cluster whose brokers are all silent: its state, its orders, its ownership records."""
+    """Forget a cluster whose brokers are all silent: its state, its orders, its ownership
+    records."""
 
     kind: Literal["forget-cluster"] = "forget-cluster"
 

@@ -10,7 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class KeyModel(BaseModel):
-    """Base of every group of settings: frozen, no unknown keys, no number that is none or infinite."""
+    """Base of every group of settings: frozen, no unknown keys, no number that is none or
+    infinite."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 

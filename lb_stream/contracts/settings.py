@@ -502,5 +502,6 @@ class Settings(KeyModel):
         }
 
     def shadows_of(self, name: str) -> dict[str, dict[str, Any]]:
-        """One cluster's shadows: the settings that each has over the cluster's, as they were given."""
+        """One cluster's shadows: the settings that each has over the cluster's, as they were
+        given."""
         return dict(self.cluster.get(name, {}).get(SHADOW, {}))

@@ -1,4 +1,5 @@
-"""What is said of a Delta table: its name, columns, partition, how long rows are kept; and its DDL."""
+"""What is said of a Delta table: its name, columns, partition, how long rows are kept; and its
+DDL."""
 
 from __future__ import annotations
 

@@ -45,7 +45,8 @@ class KafkaError(RuntimeError):
 
 
 class KafkaAlreadyRunning(KafkaError):
-    """Another process has already started a broker on this data folder; `bootstrap` is its address."""
+    """Another process has already started a broker on this data folder; `bootstrap` is its
+    address."""
 
     def __init__(self, data_dir: Path, broker: RunningKafka):
         super().__init__(

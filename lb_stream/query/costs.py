@@ -113,7 +113,8 @@ def move_costs(
 
 
 def summed(by: str, each: str) -> str:
-    """The query of `move_costs`, in no order; $1: the cluster or null, $2: only moves since then."""
+    """The query of `move_costs`, in no order; $1: the cluster or null, $2: only moves since
+    then."""
     return f"""{_MOVES}
         SELECT cluster, {_EACH[each]} AS span, {_BY[by]} AS whose, count(*) AS moves, sum(unserved_s) AS unserved_s,
                count(clients) AS known, sum(clients)::BIGINT AS clients, sum(clients * unserved_s) AS client_s,

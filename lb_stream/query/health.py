@@ -315,73 +315,91 @@ def _of_lag(facts: Facts) -> Iterator[Finding]:
         yield Finding("degraded", said, advice, event="job_behind")
 
 
-def _of_cluster(one: ClusterFacts, now_ms: int) -> Iterator[Finding]:
-    name, why = one.cluster, f"lbctl explain --round {one.cluster}:{one.seq}"
-    if one.suspended_by is not None:
+def _of_cluster(cluster: ClusterFacts, now_ms: int) -> Iterator[Finding]:
+    yield from _troubles_of_cluster(cluster, now_ms)
+    yield from _notes_of_cluster(cluster)
+
+
+def _troubles_of_cluster(cluster: ClusterFacts, now_ms: int) -> Iterator[Finding]:
+    """Yield what keeps a cluster from being balanced."""
+    name, why = cluster.cluster, f"lbctl explain --round {cluster.cluster}:{cluster.seq}"
+    if cluster.suspended_by is not None:
         who = (
-            f": {_named(one.silent)} of {one.brokers} brokers went silent together"
-            if one.silent
+            f": {_named(cluster.silent)} of {cluster.brokers} brokers went silent together"
+            if cluster.silent
             else ""
         )
-        said = f"{name} is SUSPENDED ({one.suspended_by}){who}"
+        said = f"{name} is SUSPENDED ({cluster.suspended_by}){who}"
         advice = (
             "nothing is decided until they are back: see to brokers, agents, and their way to Kafka"
         )
         yield Finding("degraded", said, advice, name, "cluster_suspended")
-    elif one.retry_ms:
-        wait = f", next try in {span(one.retry_ms - now_ms)}" if one.retry_ms > now_ms else ""
+    elif cluster.retry_ms:
+        wait = (
+            f", next try in {span(cluster.retry_ms - now_ms)}" if cluster.retry_ms > now_ms else ""
+        )
         said = f"{name} is SUSPENDED (round after round failed{wait})"
         yield Finding("degraded", said, f"the error: {why}", name, "cluster_suspended")
-    elif one.error is not None:
-        said = f"{name}'s last round failed ({one.error.strip().splitlines()[-1]})"
+    elif cluster.error is not None:
+        said = f"{name}'s last round failed ({cluster.error.strip().splitlines()[-1]})"
         yield Finding("degraded", said, why, name, "cluster_failing")
-    if one.silent and one.suspended_by is None:
-        said = f"{name}: {_named(one.silent)} of {one.brokers} brokers silent"
+    if cluster.silent and cluster.suspended_by is None:
+        said = f"{name}: {_named(cluster.silent)} of {cluster.brokers} brokers silent"
         yield Finding(
-            "degraded", said, "see to the brokers and their agents", name, "broker_dead", one.silent
+            "degraded",
+            said,
+            "see to the brokers and their agents",
+            name,
+            "broker_dead",
+            cluster.silent,
         )
-    if one.isolated:
-        said = f"{name}: isolation policies that match no live broker: {_named(one.isolated)}"
+    if cluster.isolated:
+        said = f"{name}: isolation policies that match no live broker: {_named(cluster.isolated)}"
         advice = "bundles of their namespaces get no owner: lbctl namespaces set-policies"
         yield Finding("degraded", said, advice, name, "isolation_matches_none")
-    if one.unmatched:
-        what = f"{name}: warning: no live broker matches {_named(one.unmatched)}"
+
+
+def _notes_of_cluster(cluster: ClusterFacts) -> Iterator[Finding]:
+    """Yield what is worth knowing of a cluster that is as it was set."""
+    name = cluster.cluster
+    if cluster.unmatched:
+        what = f"{name}: warning: no live broker matches {_named(cluster.unmatched)}"
         yield Finding("healthy", what, "mend it: lbctl namespaces set-policies --isolation", name)
-    if one.gone:
+    if cluster.gone:
         yield Finding(
-            "healthy", f"{name}: {_named(one.gone)} brokers gone", "forgotten in time", name
+            "healthy", f"{name}: {_named(cluster.gone)} brokers gone", "forgotten in time", name
         )
-    if one.paused:
+    if cluster.paused:
         yield Finding(
             "healthy",
             f"{name} is paused: nothing is shed or split",
             f"to end that: lbctl clusters resume {name}",
             name,
         )
-    if one.held:
+    if cluster.held:
         yield Finding(
             "healthy",
-            f"{name}: {one.held}",
+            f"{name}: {cluster.held}",
             "to end that: its settings freeze, freezes, disruption_windows",
             name,
         )
-    if one.dry_run:
+    if cluster.dry_run:
         yield Finding(
             "healthy",
             f"{name} is in dry run: nothing is published",
             f"to end that: lbctl clusters enable {name}",
             name,
         )
-    if one.proposals:
-        what = f"{one.proposals} proposal{'s' if one.proposals > 1 else ''}"
+    if cluster.proposals:
+        what = f"{cluster.proposals} proposal{'s' if cluster.proposals > 1 else ''}"
         yield Finding(
             "healthy",
             f"{name}: {what} waiting for approval",
             f"lbctl proposals --cluster {name}",
             name,
         )
-    for broker in one.drained:
-        word = "draining" if broker in one.draining else "drained"
+    for broker in cluster.drained:
+        word = "draining" if broker in cluster.draining else "drained"
         yield Finding(
             "healthy",
             f"{name}: {broker} is {word}",

@@ -21,7 +21,8 @@ READ_ONLY = (
     "SET enable_external_access = false",
     "SET lock_configuration = true",
 )
-"""A query reads the tables and no other file, and writes none: no COPY TO, ATTACH, EXPORT, INSTALL."""
+"""A query reads the tables and no other file, and writes none: no COPY TO, ATTACH, EXPORT,
+INSTALL."""
 
 
 def open_lake(folder: Store, whole: bool = True) -> duckdb.DuckDBPyConnection:

@@ -17,7 +17,8 @@ from lb_stream.io.messages.times import clock
 HOLDS_BY: Mapping[str, tuple[str, ...]] = {
     place: tuple(name for name, rule in REFUSES.items() if rule.place == place) for place in PLACES
 }
-"""What a bundle or broker may be kept by, in order of precedence → the refusing rules that say so."""
+"""What a bundle or broker may be kept by, in order of precedence → the refusing rules that say
+so."""
 
 
 def why_decided(rule: str, source: str | None, explain: Mapping[str, Any]) -> str:

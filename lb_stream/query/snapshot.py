@@ -1,4 +1,5 @@
-"""What `lbctl monitor` shows, read from the tables: one consistent look at a time, without a JVM."""
+"""What `lbctl monitor` shows, read from the tables: one consistent look at a time, without a
+JVM."""
 
 from __future__ import annotations
 

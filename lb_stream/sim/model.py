@@ -68,7 +68,8 @@ class _Parts:
 
     @property
     def first_of_each(self) -> Ints:
-        """Of each bundle the scenario's bundle that its first part is of: measured with its noise."""
+        """Of each bundle the scenario's bundle that its first part is of: measured with its
+        noise."""
         return self.of_scenarios[np.unique(self.bundle, return_index=True)[1]]
 
 

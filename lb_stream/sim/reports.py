@@ -72,7 +72,8 @@ def make_report(
 def make_load_data(
     cluster: SimCluster, broker: str, now_ms: int, before: BrokerLoad
 ) -> tuple[list[dict[str, Any]], BrokerLoad]:
-    """The extensible manager's two records, and the broker's smoothed load after this measurement."""
+    """The extensible manager's two records, and the broker's smoothed load after this
+    measurement."""
     local = _report(cluster, broker, now_ms, "extensible")
     if local.last_bundle_gains or local.last_bundle_losses:
         before = before.cleared()  # its past says nothing of what it carries now

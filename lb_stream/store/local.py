@@ -131,7 +131,8 @@ def _entry(name: str, found: os.stat_result) -> Entry:
 
 
 def _to_disk(path: str) -> None:
-    """See to it that a file or folder is on disk, not only in the system's memory: power may fail."""
+    """See to it that a file or folder is on disk, not only in the system's memory: power may
+    fail."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -266,7 +266,8 @@ class Folding:
         return brokers, names or "", values
 
     def close(self) -> None:
-        """After the last key, before Spark commits the state: from now on the references are good."""
+        """After the last key, before Spark commits the state: from now on the references are
+        good."""
         self._names.close()
         self._values.close()
         crash_point("in_state")

@@ -141,7 +141,8 @@ class Unreadable(Protocol):
     """Tells of records that the job steps over because reading them would end it."""
 
     def told(self, batch_id: int, known: Collection[str]) -> Mapping[str, list[dict[str, Any]]]:
-        """Known cluster → the records that this batch reports as stepped over, as rejected events."""
+        """Known cluster → the records that this batch reports as stepped over, as rejected
+        events."""
 
 
 class NothingUnreadable:

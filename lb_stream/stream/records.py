@@ -1,4 +1,5 @@
-"""One Kafka record at a time: bytes → a validated report, event or command, or the reason why not."""
+"""One Kafka record at a time: bytes → a validated report, event or command, or the reason why
+not."""
 
 from __future__ import annotations
 
@@ -159,7 +160,8 @@ def _reject(error: ValidationError) -> NoReturn:
 
 
 def _identity(broker: str, name: str | None, url: str | None) -> str:
-    """Whose report it is: the key's broker, else the report's own name or web address (host:port)."""
+    """Whose report it is: the key's broker, else the report's own name or web address
+    (host:port)."""
     found = broker or name or _host_and_port(url)
     if not found:
         raise Rejection(
@@ -262,7 +264,8 @@ EXTENSIBLE = "org.apache.pulsar.broker.loadbalance.extensions.ExtensibleLoadMana
 
 
 def _broker_load(report: BrokerLoadReport, broker: str) -> ReportRecord:
-    """The first half of what an extensible manager's broker says: all but its bundles' statistics."""
+    """The first half of what an extensible manager's broker says: all but its bundles'
+    statistics."""
     fields = {
         "kind": "extensible",
         "start_timestamp_ms": report.start_timestamp,

@@ -30,7 +30,8 @@ BROKERS, BUNDLES, SHARDS, SLOTS, MINUTE_MS = 1_000, 100_000, 2, 10, 60_000
 
 
 def shard_of(number: int, slot_ms: int, draw: np.random.Generator) -> Shard:
-    """One of the cluster's shards: every bundle has just been reported, with loads around its own."""
+    """One of the cluster's shards: every bundle has just been reported, with loads around its
+    own."""
     rows = np.arange(number, BUNDLES, SHARDS)
     rate = np.exp(np.random.default_rng(1).normal(3, 1.5, BUNDLES))[rows] * draw.normal(
         1, 0.03, len(rows)

@@ -67,7 +67,8 @@ def decides(batch: Iterable[Request]) -> bool:
 
 
 def figures(batches: Sequence[Sequence[Request]]) -> dict[str, Any]:
-    """Requests of a batch, all together and by who asks: median, mean, and the median of each kind."""
+    """Requests of a batch, all together and by who asks: median, mean, and the median of each
+    kind."""
     sides = {
         "all": lambda _: True,
         "job": lambda one: not is_sparks(one),

@@ -65,7 +65,8 @@ def in_order(names: Iterable[str], order: Sequence[str] | None) -> list[str]:
 
 
 def bundle_rates(data: Mapping[str, Any], names: Iterable[str]) -> tuple[Rates, Rates]:
-    """BUNDLEDATA of the named bundles → their short and long averages; `long` defaults to `short`."""
+    """BUNDLEDATA of the named bundles → their short and long averages; `long` defaults to
+    `short`."""
     forms = [data.get(name, DEFAULT_BUNDLE) for name in names]
     return rates([form["short"] for form in forms]), rates(
         [form.get("long", form["short"]) for form in forms]

@@ -1,4 +1,5 @@
-"""The generator of cases for the comparison with the reference's own classes (`make differential`)."""
+"""The generator of cases for the comparison with the reference's own classes (`make
+differential`)."""
 
 import json
 import sys

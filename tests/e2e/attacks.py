@@ -104,7 +104,8 @@ class Attacker:
     # --- the attacks ---
 
     def bomb(self, partition: int) -> None:
-        """A record that is small in Kafka and larger than the job's memory when it is decompressed."""
+        """A record that is small in Kafka and larger than the job's memory when it is
+        decompressed."""
         offset = bombs.send(
             self._bootstrap,
             self._topics.reports,

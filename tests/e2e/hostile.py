@@ -24,7 +24,8 @@ NOW_MS = 1_767_225_660_000
 
 @dataclass(frozen=True)
 class Wild:
-    """One record, what was done to it, and which broker sent it (each record has one of its own)."""
+    """One record, what was done to it, and which broker sent it (each record has one of its
+    own)."""
 
     done: str
     cluster: str

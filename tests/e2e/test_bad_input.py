@@ -49,7 +49,8 @@ def spoilt(text: str, put: str) -> bytes:
 
 @dataclass(frozen=True)
 class Bad:
-    """One record that can't be taken, and the row that it must become (`expected`: a part of it)."""
+    """One record that can't be taken, and the row that it must become (`expected`: a part of
+    it)."""
 
     name: str
     value: bytes | None

@@ -1,4 +1,5 @@
-"""`lbctl` against a real Kafka broker: topics, load reports out of files, decisions as they come."""
+"""`lbctl` against a real Kafka broker: topics, load reports out of files, decisions as they
+come."""
 
 import gzip
 import json

@@ -192,7 +192,8 @@ def approve(scene: Scene, page: Page) -> None:
 
 
 def explain_and_take_back(scene: Scene, page: Page) -> None:
-    """The decision that followed says why and who approved it; undone, its bundle is where it was."""
+    """The decision that followed says why and who approved it; undone, its bundle is where it
+    was."""
     page.locator("#ended tbody a", has_text="approved").first.click()
     expect(page.locator("main")).to_contain_text("ann approved it")
     shoot(page, "live-decision")

@@ -1,4 +1,5 @@
-"""Agents of simulated brokers on a real Kafka, with a small decision maker in the balancer's place."""
+"""Agents of simulated brokers on a real Kafka, with a small decision maker in the balancer's
+place."""
 
 import json
 import os

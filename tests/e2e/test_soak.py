@@ -77,7 +77,8 @@ def look(job: Pipeline, jvm: int) -> dict[str, float]:
 
 
 def old(path: Path) -> bool:
-    """Whether a file is one that stays: of younger ones there are the more the faster batches come."""
+    """Whether a file is one that stays: of younger ones there are the more the faster batches
+    come."""
     try:
         return time.time() - path.stat().st_mtime > OLD_S
     except OSError:  # it has been removed meanwhile

@@ -1,4 +1,5 @@
-"""Generated clusters: what brokers send over some time, cut into batches, and settings that matter."""
+"""Generated clusters: what brokers send over some time, cut into batches, and settings that
+matter."""
 
 from __future__ import annotations
 
@@ -54,7 +55,8 @@ gaps_ms = st.sampled_from([0, 0, 1, 100, 999, 1_000, 5_000, 31_000, 40_000, 90_0
 def records(
     draw: st.DrawFn, most: int = 12, bundles: Sequence[str] = BUNDLES[:5], old_ones: bool = True
 ) -> list[Record]:
-    """Reports and signs of life in the order in which they count: append time, partition, offset."""
+    """Reports and signs of life in the order in which they count: append time, partition,
+    offset."""
     sent: list[Record] = []
     now_ms = 1_000_000
     for offset in range(draw(st.integers(1, most))):

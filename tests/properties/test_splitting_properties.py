@@ -75,7 +75,8 @@ algorithm_settings = st.fixed_dictionaries(
 
 
 def parts_of(parent: BundleRange, children: tuple[str, ...]) -> None:
-    """Assert that the children are the parent, without gap and without overlap, and none is empty."""
+    """Assert that the children are the parent, without gap and without overlap, and none is
+    empty."""
     found = [parse_bundle(child) for child in children]
     assert {child.namespace for child in found} == {parent.namespace}
     assert (found[0].lower, found[-1].upper) == (parent.lower, parent.upper)

@@ -21,7 +21,8 @@ from tests.pulsar.fake_cluster import NAMESPACE, Call, FakeCluster, Reply, fake_
 
 READY = "/admin/v2/brokers/ready"
 BUSY_S = 20.0
-"""What a busy machine may add to a time-out; the answers that are waited for would take a minute."""
+"""What a busy machine may add to a time-out; the answers that are waited for would take a
+minute."""
 UNLOAD = f"/admin/v2/namespaces/{NAMESPACE}/0x00000000_0x40000000/unload"
 
 

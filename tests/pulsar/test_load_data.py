@@ -1,4 +1,5 @@
-"""The load data topics of an extensible cluster, with a stand-in for the package that reads them."""
+"""The load data topics of an extensible cluster, with a stand-in for the package that reads
+them."""
 
 from __future__ import annotations
 

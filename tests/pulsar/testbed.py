@@ -98,7 +98,8 @@ class Bed:
     # --- what it says itself ---
 
     def owner_of(self, topic: str, asked: int = 1) -> str | None:
-        """The broker that serves a topic, by Pulsar's own lookup; None when there is no answer now."""
+        """The broker that serves a topic, by Pulsar's own lookup; None when there is no answer
+        now."""
         try:
             found = self.admin(asked).get_json(f"/lookup/v2/topic/persistent/{NAMESPACE}/{topic}")
         except AdminError:

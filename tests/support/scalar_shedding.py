@@ -48,7 +48,8 @@ def both_ways(stats: BundleStats) -> float:
 
 
 def heaviest_until(broker: PlainBroker, need: float, recently: set[str]) -> list[str]:
-    """The heaviest bundles by throughput (by name where equal) until the need is met; at least one."""
+    """The heaviest bundles by throughput (by name where equal) until the need is met; at least
+    one."""
     chosen, moved = [], 0.0
     for name in sorted(broker.bundles, key=lambda name: (-both_ways(broker.bundles[name]), name)):
         if name in recently:

@@ -90,7 +90,8 @@ class SecureKafka(EmbeddedKafka):
         return KafkaAdminClient(bootstrap_servers=self.mtls, **self._admin, **more)
 
     def properties(self, port: int, controller_port: int) -> dict[str, str | int]:
-        """Every listener speaks TLS; the controller and the broker know each other by certificate."""
+        """Every listener speaks TLS; the controller and the broker know each other by
+        certificate."""
         listeners = {"SASL_SSL": port, "SSL": self._mtls_port}
         return server_properties(self.data_dir, port, controller_port) | {
             "listeners": ",".join(

@@ -45,7 +45,8 @@ class Screen:
         return ["".join(row).rstrip() for row in self._cells]
 
     def write(self, data: bytes) -> None:
-        """What the program has written; letters and control sequences may be cut in two anywhere."""
+        """What the program has written; letters and control sequences may be cut in two
+        anywhere."""
         text = self._left + self._decoder.decode(data)
         cut = _UNFINISHED.search(text)
         self._left = cut.group(0) if cut else ""
@@ -76,12 +77,15 @@ class Screen:
                 self.alternate = command == "h"
                 self._clear()
         elif not command and not text.startswith("\x1b"):
-            for letter in text:
-                if self._column >= self.columns:
-                    self.overflowed = True
-                    return
-                self._cells[self._row][self._column] = letter
-                self._column += 1
+            self._write_letters(text)
+
+    def _write_letters(self, text: str) -> None:
+        for letter in text:
+            if self._column >= self.columns:
+                self.overflowed = True
+                return
+            self._cells[self._row][self._column] = letter
+            self._column += 1
 
 
 class Session:

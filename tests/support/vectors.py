@@ -32,7 +32,8 @@ def loads(
     throughput: float = 0.0,
     bundles: dict[str, dict[str, float]] | None = None,
 ) -> dict[str, Any]:
-    """LOADDATA of brokers with the given cpu usage, and throughput (in) of some brokers' bundles."""
+    """LOADDATA of brokers with the given cpu usage, and throughput (in) of some brokers'
+    bundles."""
     owned = bundles or {}
     return {
         "brokers": {

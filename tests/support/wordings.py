@@ -51,7 +51,8 @@ def check_wording(said: object) -> None:
 
 
 def _without_places(text: str) -> str:
-    """Return the text without what differs between runs: temporary folders, the project's folder."""
+    """Return the text without what differs between runs: temporary folders, the project's
+    folder."""
     text = _TEMPORARY.sub("TMP", text).replace(str(PROJECT), "PROJECT")
     return "\n".join(line.rstrip() for line in text.strip("\n").split("\n"))
 

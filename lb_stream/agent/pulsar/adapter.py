@@ -36,7 +36,8 @@ LOAD_REPORT = "/admin/v2/broker-stats/load-report"
 SETTLE_S = 5.0
 """How long the effect of an act may take to be seen after its answer. Measured: 0.4 s at most."""
 STALE_S = 10.0
-"""How much longer than the interval of the broker's statistics a report may not know of a change."""
+"""How much longer than the interval of the broker's statistics a report may not know of a
+change."""
 DEFAULT_STATS_S = 60.0
 RETURN_S = 1.0
 """How long an unload without a destination is watched: Pulsar's own placement mostly gives the

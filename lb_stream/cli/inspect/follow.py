@@ -1,4 +1,5 @@
-"""Reads a topic as an agent does (committed records only), from a little before its end, for ever."""
+"""Reads a topic as an agent does (committed records only), from a little before its end, for
+ever."""
 
 from __future__ import annotations
 

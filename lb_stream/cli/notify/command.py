@@ -1,4 +1,5 @@
-"""`lbctl notify`: tells people of what `lbctl status` finds, and of moves and loads that need them."""
+"""`lbctl notify`: tells people of what `lbctl status` finds, and of moves and loads that need
+them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`lbctl brokers`: the cluster as the last round saw it, and what operators do with single brokers."""
+"""`lbctl brokers`: the cluster as the last round saw it, and what operators do with single
+brokers."""
 
 from __future__ import annotations
 

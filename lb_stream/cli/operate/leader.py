@@ -106,7 +106,8 @@ def hand_over(
     set_: Set = None,
     json: Json = False,
 ) -> None:
-    """Have the leader finish its batch and stop, and another job that stands by lead in its place."""
+    """Have the leader finish its batch and stop, and another job that stands by lead in its
+    place."""
     given = effective(config, broker_conf, set_)
     from lb_stream.contracts.commands import HandOver
     from lb_stream.io.leadership.alive import Ticks

@@ -79,7 +79,8 @@ def unload(
     *,
     send: Sending,
 ) -> None:
-    """Have a bundle leave its broker, or every bundle of a namespace; waits until reports show it."""
+    """Have a bundle leave its broker, or every bundle of a namespace; waits until reports show
+    it."""
     if destination is not None and bundle is None:
         raise CommandError("-d names the destination of one bundle: name the bundle with -b", 2)
     destination = None if destination is None else send.broker(destination)

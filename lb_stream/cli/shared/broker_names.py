@@ -1,4 +1,5 @@
-"""Brokers by short names: what somebody gives of a name is taken for the one broker that it fits."""
+"""Brokers by short names: what somebody gives of a name is taken for the one broker that it
+fits."""
 
 from __future__ import annotations
 

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 REFRESH_S = 3.0
-"""A look older than this is replaced by the next request; the others see the older one meanwhile."""
+"""A look older than this is replaced by the next request; the others see the older one
+meanwhile."""
 REST = 4.0
 """A look stays so many times as long as the CPU time that it took: to open the tables, to put the
 questions, to render pages. However large the tables are and however many people watch, that takes a

@@ -1,4 +1,5 @@
-"""Who may act: users, their hashed passwords, and their roles in each cluster, out of a TOML file."""
+"""Who may act: users, their hashed passwords, and their roles in each cluster, out of a TOML
+file."""
 
 from __future__ import annotations
 

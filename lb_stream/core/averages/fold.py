@@ -45,7 +45,8 @@ def fold(shard: Shard, batch: Batch, now_ms: int, config: FoldConfig) -> tuple[S
 
 
 def _renumber(before: pa.ChunkedArray, after: pa.ChunkedArray) -> NDArray[np.int32]:
-    """Old broker row → new broker row, with one entry more at the end so that -1 (nobody) stays -1."""
+    """Old broker row → new broker row, with one entry more at the end so that -1 (nobody) stays
+    -1."""
     rows = pc.index_in(before, value_set=one_array(after)).fill_null(-1)
     return np.append(rows.to_numpy().astype(np.int32), np.int32(-1))
 

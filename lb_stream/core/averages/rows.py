@@ -74,7 +74,8 @@ def in_rank_order(samples: pa.Table, rank: Ints) -> tuple[pa.Table, Ints]:
 
 
 def sorted_by_bundle(row: Ints, bundles: int) -> Ints:
-    """The order that sorts samples by their bundle's row; samples of one bundle keep their order."""
+    """The order that sorts samples by their bundle's row; samples of one bundle keep their
+    order."""
     order = np.empty(bundles, np.int64)
     places = np.arange(len(row))
     order[row] = places

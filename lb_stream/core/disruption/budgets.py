@@ -24,7 +24,8 @@ HOUR_MS = 3_600_000
 SECOND_MS = 1_000
 
 Spent = Mapping[str, tuple[tuple[int, int], ...]]
-"""Namespace → until when some of its moves count (ms, ascending, in whole seconds), and how many."""
+"""Namespace → until when some of its moves count (ms, ascending, in whole seconds), and how
+many."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,13 +16,15 @@ from lb_stream.core.model.view import Bools, Floats, Rows
 LEAST = 1e-4
 """By so much a change lowers the fullest of the brokers that it concerns."""
 CHANGES, STUCK = 100, 12
-"""Changes of one plan, and brokers that none of them helps, before that is enough: both take long."""
+"""Changes of one plan, and brokers that none of them helps, before that is enough: both take
+long."""
 COLDEST = 12
 """Destinations that are tried for a bundle that stands in for another one."""
 TRIED = 12
 """Changes of a move that are held against the rules, the best first."""
 DEARER = 1.4
-"""Factor on what a move costs: a bundle that stands in for another one costs at most so much more."""
+"""Factor on what a move costs: a bundle that stands in for another one costs at most so much
+more."""
 EVEN = 1.03
 """Brokers below this can bear one bundle in the place of another that has moved lately."""
 

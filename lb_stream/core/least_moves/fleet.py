@@ -16,7 +16,8 @@ IDLE, FULL = 0.02, 0.99
 """Between these parts of its cpu a broker tells how fast it is."""
 BYTES_PER_KBIT, MIB = 125.0, 2.0**20
 ABSURD = 4.0
-"""A broker that carries this many times what it says is its bandwidth knows its bandwidth wrongly."""
+"""A broker that carries this many times what it says is its bandwidth knows its bandwidth
+wrongly."""
 PASSING = 1.3
 """A bundle that carries less than its long average by up to this factor is taken to come back to
 it."""
@@ -117,7 +118,8 @@ def observe_fleet(view: ClusterView, memory: LeastMovesMemory) -> LeastMovesMemo
 
 
 def _beyond(brokers: Brokers) -> Floats:
-    """(brokers, in and out): bytes/s that are in use and in no bundle's rates, by the last report."""
+    """(brokers, in and out): bytes/s that are in use and in no bundle's rates, by the last
+    report."""
     carried = brokers.latest.throughput_in, brokers.latest.throughput_out
     used = [
         brokers.resources[name][0] * BYTES_PER_KBIT for name in ("bandwidth_in", "bandwidth_out")

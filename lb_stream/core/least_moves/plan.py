@@ -19,7 +19,8 @@ NEGLIGIBLE = 1e-9
 MOVES_PER_SWAP = 2
 """Moves of an exchange."""
 PARTNERS, SWAPPED = 12, 32
-"""Coldest brokers that a stuck source is to swap with, and bundles of each side that are looked at."""
+"""Coldest brokers that a stuck source is to swap with, and bundles of each side that are looked
+at."""
 PUSHED, ASKED, PUSHES = 6, 24, 18
 """The weightiest bundles of a source, the coldest brokers that room could be made at for one, and
 how often that is tried."""

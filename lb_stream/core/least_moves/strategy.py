@@ -51,7 +51,8 @@ USUAL_NOISE = 0.05
 KNOWN = 3
 """Reports of a broker before anything about it is urgent."""
 SEARCHED = 12
-"""The hottest brokers of a pass for which fewer moves than single ones are sought: that takes long."""
+"""The hottest brokers of a pass for which fewer moves than single ones are sought: that takes
+long."""
 LEVELS = 7
 """Levels that are tried between what is enough and what is aimed at."""
 MOVED_LATELY = 2.0

@@ -218,7 +218,8 @@ def _length_of_schema(data: pa.Buffer) -> int:
 
 @lru_cache(maxsize=64)
 def _schema_of(message: bytes) -> pa.Schema | None:
-    """The schema in a message; None for one with dictionaries, which come before the first batch."""
+    """The schema in a message; None for one with dictionaries, which come before the first
+    batch."""
     schema: pa.Schema = pa.ipc.read_schema(pa.py_buffer(message))
     return None if any(pa.types.is_dictionary(field.type) for field in schema) else schema
 

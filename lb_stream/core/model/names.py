@@ -28,7 +28,8 @@ BOUND_LENGTH = len("0xffffffff")
 
 
 class BundleRange(NamedTuple):
-    """The hash range of a bundle: [lower, upper), the last one of a namespace including 0xffffffff."""
+    """The hash range of a bundle: [lower, upper), the last one of a namespace including
+    0xffffffff."""
 
     namespace: str
     lower: int
@@ -120,5 +121,6 @@ def begins_with_another(names: pa.StringArray) -> NDArray[np.bool_]:
 
 
 def is_system_bundle(name: str) -> bool:
-    """Whether the bundle is of a heartbeat or SLA-monitor namespace, which no strategy may touch."""
+    """Whether the bundle is of a heartbeat or SLA-monitor namespace, which no strategy may
+    touch."""
     return _SYSTEM.match(name) is not None

@@ -43,7 +43,8 @@ class IsolationPolicy:
     usage_threshold_percent: float = 100.0
 
     def check(self) -> None:
-        """Raises ValueError for an expression that is invalid or can't be matched in linear time."""
+        """Raises ValueError for an expression that is invalid or can't be matched in linear
+        time."""
         for pattern in chain(self.namespaces, self.primary, self.secondary):
             if (trouble := trouble_with(pattern)) is not None:
                 shown = (

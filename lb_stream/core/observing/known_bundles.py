@@ -138,7 +138,8 @@ def cut_anew(namespaces: Namespaces, view: ClusterView, parents: Sequence[str]) 
 
 
 def joined(namespaces: Namespaces, firsts: Sequence[str]) -> Namespaces:
-    """The namespaces after each of the given bundles has become one with the bundle that follows."""
+    """The namespaces after each of the given bundles has become one with the bundle that
+    follows."""
     changed = dict(namespaces)
     for first in firsts:
         namespace, _, upper = parse_bundle(first)

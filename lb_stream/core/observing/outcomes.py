@@ -224,7 +224,8 @@ def _reshape_shown(
 def _move_shown(
     pending: Pending, owner: str | None, heard: bool, refusal: Ack | None
 ) -> tuple[Ending, str] | None:
-    """Return how reports end an unload or a transfer; None: its source may serve the bundle still."""
+    """Return how reports end an unload or a transfer; None: its source may serve the bundle
+    still."""
     if owner is not None:
         if owner == pending.source:
             return None

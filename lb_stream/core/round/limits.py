@@ -1,4 +1,5 @@
-"""How much may move at a time: limits on moves under way and within a minute, whoever wants them."""
+"""How much may move at a time: limits on moves under way and within a minute, whoever wants
+them."""
 
 from __future__ import annotations
 

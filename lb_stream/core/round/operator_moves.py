@@ -208,7 +208,8 @@ def _row(state: RoundState, namespace: str, given: str) -> int | BundleAnswer:
 
 
 def _under_way(state: RoundState, row: int) -> BundleAnswer | None:
-    """The decision about the bundle that is not confirmed yet, as a reason to decide nothing else."""
+    """The decision about the bundle that is not confirmed yet, as a reason to decide nothing
+    else."""
     busy = state.describe_busy(state.view.bundles.name(row))
     return None if busy is None else BundleAnswer("refused", busy, "in_flight")
 

@@ -90,7 +90,8 @@ def record(state: RoundState, before: Memory) -> Round:
 
 
 def _clash(state: RoundState, before: Mapping[str, tuple[str, ...]]) -> list[Refusal]:
-    """Two balancers on one cluster: told when that begins or changes, and with every shedding pass."""
+    """Two balancers on one cluster: told when that begins or changes, and with every shedding
+    pass."""
     now = state.memory.balances
     if (
         state.config.balancer.dry_run

@@ -1,4 +1,5 @@
-"""The second stage: what earlier decisions have come to, and what this round has to know of them."""
+"""The second stage: what earlier decisions have come to, and what this round has to know of
+them."""
 
 from __future__ import annotations
 

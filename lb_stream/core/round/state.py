@@ -67,7 +67,8 @@ class Division:
 
 @dataclass(frozen=True, slots=True)
 class RoundInputs:
-    """What a round decides on: observed and settled before its first decision, and changed by none."""
+    """What a round decides on: observed and settled before its first decision, and changed by
+    none."""
 
     reported: ClusterView  # dead brokers marked, moves in flight still where they were
     view: ClusterView  # the same with moves in flight carried out: what strategies see

@@ -92,7 +92,8 @@ class AvgShedderConfig(KeyModel):
 
 @dataclass(slots=True)
 class AvgMemory:
-    """Rounds in a row that each broker was part of a pair too far apart, and where bundles belong."""
+    """Rounds in a row that each broker was part of a pair too far apart, and where bundles
+    belong."""
 
     hits_low: dict[str, int] = field(default_factory=dict)
     hits_high: dict[str, int] = field(default_factory=dict)

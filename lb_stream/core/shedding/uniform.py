@@ -94,7 +94,8 @@ class _Spread:
 
     @staticmethod
     def of(values: Floats, rows: np.ndarray[Any, np.dtype[np.intp]]) -> _Spread:
-        """Of the given rows; the first one wins a tie, a least value of (nearly) zero counts as 1."""
+        """Of the given rows; the first one wins a tie, a least value of (nearly) zero counts as
+        1."""
         least = min(float(values[rows].min()), float(INT_MAX))
         greatest = int(rows[np.argmax(values[rows])])
         return _Spread(

@@ -129,7 +129,8 @@ class Algorithms:
     configs: Mapping[str, KeyModel]
 
     def named(self, asked: str | None = None) -> Strategy[SplitAlgorithm]:
-        """The algorithm of that name if it is known, else the default, else range_equally_divide."""
+        """The algorithm of that name if it is known, else the default, else
+        range_equally_divide."""
         simple = [
             name.rpartition(".")[2] for name in (asked, self.default, FALLBACK) if name is not None
         ]

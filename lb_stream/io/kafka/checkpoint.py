@@ -24,7 +24,8 @@ class LostRecords(FatalError):
 
 
 def checkpoint_uuid(checkpoint: Store) -> str | None:
-    """The id that Spark gave the query when it made this checkpoint; None when there is none yet."""
+    """The id that Spark gave the query when it made this checkpoint; None when there is none
+    yet."""
     text = checkpoint.text("metadata")
     return str(json.loads(text)["id"]) if text else None
 

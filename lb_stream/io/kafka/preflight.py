@@ -139,7 +139,8 @@ def _sees_transactional_id(admin: KafkaAdminClient, name: str) -> bool:
 
 
 def constant(operation: str) -> str:
-    """Kafka's word for an operation as kafka-python writes it: DescribeConfigs → DESCRIBE_CONFIGS."""
+    """Kafka's word for an operation as kafka-python writes it: DescribeConfigs →
+    DESCRIBE_CONFIGS."""
     return "".join(
         f"_{letter}" if letter.isupper() else letter.upper() for letter in operation
     ).lstrip("_")

@@ -22,7 +22,8 @@ from lb_stream.stream.ports import FatalError
 logger = logging.getLogger(__name__)
 
 LONG_AGO_MS = 600_000
-"""A last tick this old needs no waiting for the next one; no two machines' clocks differ so much."""
+"""A last tick this old needs no waiting for the next one; no two machines' clocks differ so
+much."""
 LONGEST_END_S = 90.0
 """How long a job that was shut out is given to end: its next batch finds out."""
 

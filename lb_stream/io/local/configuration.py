@@ -42,7 +42,8 @@ FREE_SECTIONS = (
     ("notify", "targets"),
     ("notify", "routes"),
 )
-"""Sections whose keys are others', or names that their author chose: they have no declared types."""
+"""Sections whose keys are others', or names that their author chose: they have no declared
+types."""
 
 KeyPath = tuple[str, ...]
 """Where a key stands: ("balancer", "dry_run"), ("cluster", "eu-1", "dry_run"), ("cluster", "eu-1",

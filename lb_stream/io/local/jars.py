@@ -120,6 +120,7 @@ def fetched_extras(folder: Path | None = None) -> tuple[str, ...]:
 
 
 def compiled_jar(folder: Path, source: Path) -> Path:
-    """Return where COMPILED_NAME is in `folder`; each source and each Spark has a file of its own."""
+    """Return where COMPILED_NAME is in `folder`; each source and each Spark has a file of its
+    own."""
     digest = hashlib.sha256(source.read_bytes() + version("pyspark").encode()).hexdigest()
     return folder / f"{COMPILED_NAME}-{digest[:12]}.jar"

@@ -330,7 +330,8 @@ class Lookup:
         return asked
 
     def _forget(self, now: float) -> None:
-        """What was asked for long ago, and the oldest of too much; the order is that of the times."""
+        """What was asked for long ago, and the oldest of too much; the order is that of the
+        times."""
         while self._asked:
             about, (at, oldest) = next(iter(self._asked.items()))
             if now - at < REMEMBERED_S and len(self._asked) < MOST_ASKED:

@@ -22,7 +22,8 @@ logger = logging.getLogger(__name__)
 TIDY_EVERY = 100
 """A writer makes one file of its small ones after so many batches."""
 TIDY_BYTES = 8 * 2**20
-"""Larger files are left to upkeep: putting them together would take noticeable time in the batch."""
+"""Larger files are left to upkeep: putting them together would take noticeable time in the
+batch."""
 PART_BYTES = 64 * 2**20
 """Of rows in memory, which become a part of the new file (a row group) together."""
 MOST_ROWS = 4_096

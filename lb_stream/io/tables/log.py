@@ -23,7 +23,8 @@ from lb_stream.store import Store
 from lb_stream.stream.ports import FatalError, Logged
 
 READ_ROWS = 5_000
-"""Rows of the log that are held at a time while missed batches are read: a row may hold megabytes."""
+"""Rows of the log that are held at a time while missed batches are read: a row may hold
+megabytes."""
 
 
 class LogError(FatalError):

@@ -65,7 +65,8 @@ class MaintenanceResult:
 
 @dataclass(frozen=True, slots=True)
 class Protected:
-    """What of the log must stay, whatever its age, and which figures' files are only named in it."""
+    """What of the log must stay, whatever its age, and which figures' files are only named in
+    it."""
 
     rounds: tuple[int, ...] = ()  # log_seq of each cluster's last round: its memory
     from_log_seq: int = (
@@ -179,7 +180,8 @@ def _keep(
 
 @contextmanager
 def _leaving(done: MaintenanceResult) -> Iterator[None]:
-    """What can't be done now is left for the next time, and doesn't keep from what comes after it."""
+    """What can't be done now is left for the next time, and doesn't keep from what comes after
+    it."""
     try:
         yield
     except CommitFailedError:

@@ -18,7 +18,8 @@ from lb_stream.job.metrics.round_figures import FLOWS, USAGES, Memories, RoundFi
 
 
 class _Smoothed(msgspec.Struct):
-    """What TransferShedder remembers: broker → smoothed load (ratio), smoothed throughput, bundles."""
+    """What TransferShedder remembers: broker → smoothed load (ratio), smoothed throughput,
+    bundles."""
 
     brokers: dict[str, tuple[float, float, int]] = {}
 

@@ -41,7 +41,8 @@ _COLUMNS = [*_OWN, *USAGES.values(), *FLOWS.values()]
 
 
 class RoundFigures:
-    """`loads`: cluster → its brokers as its last round with a new report saw them, sorted by name."""
+    """`loads`: cluster → its brokers as its last round with a new report saw them, sorted by
+    name."""
 
     def __init__(self, tables: Store) -> None:
         self._tables = tables

@@ -23,7 +23,8 @@ CALM_ROUNDS = 5
 
 @dataclass(slots=True)
 class Made:
-    """One decision, when the demo saw it (seconds since its start), and how it ended, once it has."""
+    """One decision, when the demo saw it (seconds since its start), and how it ended, once it
+    has."""
 
     decision: Decision
     at_s: float

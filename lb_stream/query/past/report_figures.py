@@ -330,7 +330,8 @@ def _ways(decisions: Sequence[Row]) -> tuple[list[Way], int]:
 
 
 def _cycles(steps: Sequence[tuple[int, str, str]]) -> list[list[str]]:
-    """The cycles on a way, each cut out as soon as it closes; what remains visits no broker twice."""
+    """The cycles on a way, each cut out as soon as it closes; what remains visits no broker
+    twice."""
     found: list[list[str]] = []
     way: list[str] = []
     for _, source, destination in steps:

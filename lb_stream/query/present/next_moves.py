@@ -249,7 +249,8 @@ def _why_not(decision: Decision, usage: float | None, other: float | None) -> st
 def _greatest(
     made: Round, moves: Sequence[Unload], steps: Sequence[Usages]
 ) -> tuple[float | None, float | None, str | None]:
-    """The greatest usage against an even load, before and after these moves, and whose it is then."""
+    """The greatest usage against an even load, before and after these moves, and whose it is
+    then."""
     facts, brokers = made.proposed.plan, made.view.brokers
     there = made.view.active
     if not there.any():

@@ -157,7 +157,8 @@ class _Walk:
         self._since[bundle] = self._changes.t_s[now]
 
     def without_owner(self, t_s: float) -> tuple[int, int]:
-        """How many bundles have none; how many of them because their broker went down, or for long."""
+        """How many bundles have none; how many of them because their broker went down, or for
+        long."""
         nobody = self.owner < 0
         long = self._lost[nobody] | (t_s - self._since[nobody] > LONG_S + TOLERANCE)
         return int(np.count_nonzero(nobody)), int(np.count_nonzero(long))

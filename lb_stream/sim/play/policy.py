@@ -16,7 +16,8 @@ from lb_stream.core.shedding.base import traits_of
 from lb_stream.io.local.configuration import load_settings
 
 NONE = "none"
-"""The policy that sheds nothing: bundles that lose their owner get one, and operators are obeyed."""
+"""The policy that sheds nothing: bundles that lose their owner get one, and operators are
+obeyed."""
 
 
 class PolicyError(ValueError):

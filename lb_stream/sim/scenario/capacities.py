@@ -203,7 +203,8 @@ def _memory(
 
 
 def each_once(reports: pa.Table) -> pa.Table:
-    """Rows of `broker_history` in order of time, a report that several slots have found only once."""
+    """Rows of `broker_history` in order of time, a report that several slots have found only
+    once."""
     keys = pc.binary_join_element_wise(
         reports["broker"], reports["reported_ms"].cast(pa.string()), " "
     ).combine_chunks()

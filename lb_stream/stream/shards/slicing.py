@@ -17,7 +17,8 @@ from lb_stream.stream.shards.directory import NEW, ShardMap
 from lb_stream.stream.shards.history import Slot, next_slot
 
 TABLE_PARTS = 16
-"""Clusters of one shard share this many parts of the table; each shard of a larger one has its own."""
+"""Clusters of one shard share this many parts of the table; each shard of a larger one has its
+own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,8 @@ def name_hashes(names: pa.ChunkedArray) -> NDArray[np.int64]:
 
 
 def table_part(cluster: str, shard: int, shards: int) -> str:
-    """Which part of `bundle_averages` holds a shard's bundles: a part is written anew as a whole."""
+    """Which part of `bundle_averages` holds a shard's bundles: a part is written anew as a
+    whole."""
     return (
         f"{cluster}.{shard}" if shards > 1 else f"{zlib.crc32(cluster.encode()) % TABLE_PARTS:02d}"
     )

@@ -16,7 +16,8 @@ from tests.bench.stream.spark import explode_json, read_kafka, seconds_to_noop, 
 from tests.bench.stream.stepped import Place, Stepped, progress
 
 WARM_UP = 3
-"""Generations that every side sees before the first one that counts, the very first one included."""
+"""Generations that every side sees before the first one that counts, the very first one
+included."""
 
 WARM_UP_TICKS = 200
 """Batches of a small cluster are short: the JVM needs many of them before it has compiled what they

@@ -1,4 +1,5 @@
-"""message_average, bundle_average, broker_average: the fold and the sums over a broker's bundles."""
+"""message_average, bundle_average, broker_average: the fold and the sums over a broker's
+bundles."""
 
 from typing import Any
 

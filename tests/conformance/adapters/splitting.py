@@ -53,7 +53,8 @@ def split_task_case(case: Case) -> Any:
 
 @kind("split_strategy")
 def split_strategy_case(case: Case) -> Any:
-    """DefaultNamespaceBundleSplitStrategyImpl: decisions in the order taken, hit counts afterwards."""
+    """DefaultNamespaceBundleSplitStrategyImpl: decisions in the order taken, hit counts
+    afterwards."""
     config, memory, results = cluster_config(PROFILE | case["config"]), SplitMemory(), []
     for given in case["rounds"]:
         own = _own_bundles(given)

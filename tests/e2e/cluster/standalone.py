@@ -154,7 +154,8 @@ class SparkCluster:
         return {found[number % len(found)]} if found else set()
 
     def stop_driver(self) -> int:
-        """SIGTERM for the job's own process, as docs/deploy.md says; the exit code of spark-submit."""
+        """SIGTERM for the job's own process, as docs/deploy.md says; the exit code of
+        spark-submit."""
         process = self._processes.pop("driver")
         for pid in self.machines["driver"].running("jobs/balance.py", "python"):
             os.kill(pid, signal.SIGTERM)

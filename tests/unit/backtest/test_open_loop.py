@@ -1,4 +1,5 @@
-"""The open loop: recorded rounds decided again with other policies, beside what was decided then."""
+"""The open loop: recorded rounds decided again with other policies, beside what was decided
+then."""
 
 from __future__ import annotations
 

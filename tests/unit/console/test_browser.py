@@ -1,4 +1,5 @@
-"""The console in a real browser: it logs no error, asks nobody else, fits every width, and lives."""
+"""The console in a real browser: it logs no error, asks nobody else, fits every width, and
+lives."""
 
 from __future__ import annotations
 
@@ -254,7 +255,8 @@ def test_no_page_has_a_serious_fault_of_accessibility(
 
 
 def serious(page: Page) -> list[tuple[str, str, list[str]]]:
-    """Rule, what it asks for, and where it is broken; those that keep somebody from using the page."""
+    """Rule, what it asks for, and where it is broken; those that keep somebody from using the
+    page."""
     found = [
         one
         for one in Axe().run(page).response["violations"]

@@ -65,7 +65,8 @@ def test_a_namespace_of_more_bundles_than_any_cluster_has_is_refused() -> None:
 
 def test_twice_the_bundles_are_twice_the_work() -> None:
     def work(bundles: int) -> int:
-        """A namespace of which every second bundle is known: the others are looked for among these."""
+        """A namespace of which every second bundle is known: the others are looked for among
+        these."""
         names = Ring.new("t/n", bundles).names
         seen = view(a=names[::2], b=names[1::4])
         lacking = names[3::4]

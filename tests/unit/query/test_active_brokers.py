@@ -105,7 +105,8 @@ def test_the_demo_and_the_metrics_count_the_same_brokers(drained: Recorder) -> N
 
 
 def test_what_if_leaves_drained_and_dead_brokers_out() -> None:
-    """A drained broker's load counted in the sum and not in the number: the ratio could be below 1."""
+    """A drained broker's load counted in the sum and not in the number: the ratio could be below
+    1."""
     scenario = replace(small_scenario([0] * 6 + [1] * 3 + [2]), events=(event(0.0, 0, "drain"),))
     seen = measured(scenario, ())
     figures = _outlook(seen, ()).figures

@@ -1,4 +1,5 @@
-"""Why nothing moves: every rule and state of the job is named, of a bundle, a broker and a cluster."""
+"""Why nothing moves: every rule and state of the job is named, of a bundle, a broker and a
+cluster."""
 
 import json
 from collections.abc import Mapping

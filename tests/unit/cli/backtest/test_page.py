@@ -1,4 +1,5 @@
-"""The page of a back-test: its figures are the rows', each trial is a point, and names stay names."""
+"""The page of a back-test: its figures are the rows', each trial is a point, and names stay
+names."""
 
 from __future__ import annotations
 

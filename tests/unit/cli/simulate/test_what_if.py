@@ -1,4 +1,5 @@
-"""`lbctl what-if` and --preview: what would come of a change, played from a live cluster's present."""
+"""`lbctl what-if` and --preview: what would come of a change, played from a live cluster's
+present."""
 
 from __future__ import annotations
 

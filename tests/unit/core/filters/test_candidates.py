@@ -331,7 +331,8 @@ def test_a_bundle_given_to_its_broker_anew_counts_there_once() -> None:
 
 
 def decided(settings: dict[str, Any]) -> tuple[list[str | None], list[str | None]]:
-    """Where two unowned bundles go, one in a round: before the second, c alone has reported anew."""
+    """Where two unowned bundles go, one in a round: before the second, c alone has reported
+    anew."""
     config = cluster_config(
         {"dry_run": False, "shedding_enabled": False, "distribute_bundles_evenly": False} | settings
     )

@@ -1,4 +1,5 @@
-"""Evening out: a plan's moves are changed, and stay as many, as cheap and as lawful as they were."""
+"""Evening out: a plan's moves are changed, and stay as many, as cheap and as lawful as they
+were."""
 
 from __future__ import annotations
 

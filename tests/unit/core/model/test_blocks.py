@@ -1,4 +1,5 @@
-"""Blocks as bytes: what was written is read, whatever its shape; what is damaged is told as such."""
+"""Blocks as bytes: what was written is read, whatever its shape; what is damaged is told as
+such."""
 
 import pyarrow as pa
 import pytest

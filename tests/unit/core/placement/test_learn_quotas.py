@@ -24,7 +24,8 @@ class Life:
         self.shard, self.memory, self.now_ms = Shard.empty(), Memory(), 1_000_000
 
     def round(self, minutes: float, **rates: float) -> Round:
-        """After some minutes broker a reports these rates of X and Y; without any nobody reports."""
+        """After some minutes broker a reports these rates of X and Y; without any nobody
+        reports."""
         self.now_ms += int(minutes * MINUTE_MS)
         stats = {
             {"x": X, "y": Y}[name]: BundleStats(msg_rate_in=rate) for name, rate in rates.items()

@@ -46,7 +46,8 @@ def view_with(usage: dict[str, float], **more: Any) -> ClusterView:
 def ask(
     config: ClusterConfig, view: ClusterView, memory: Any = None, among: list[str] | None = None
 ) -> tuple[list[str], Best, Any]:
-    """One call of the configured strategy: the best brokers' names, all it says, what it remembers."""
+    """One call of the configured strategy: the best brokers' names, all it says, what it
+    remembers."""
     names = view.brokers.names
     rows = np.array([names.index(name) for name in (names if among is None else among)], np.intp)
     memory = config.placement.memory({}) if memory is None else memory

@@ -291,7 +291,8 @@ TWO = [f"t/green/{LOW}", f"t/green/{HIGH}"]
 
 
 def sharing(brokers: dict[str, list[float]], **settings: Any) -> ApprovingCluster:
-    """Namespaces of one anti-affinity group are both at the first broker, t/green with two bundles."""
+    """Namespaces of one anti-affinity group are both at the first broker, t/green with two
+    bundles."""
     cluster = ApprovingCluster(brokers, **settings)
     red = ["t/red/0x00000000_0x40000000", "t/red/0x40000000_0x80000000", f"t/red/{HIGH}"]
     cluster.owned["a"] |= dict.fromkeys(red, 2.0) | dict.fromkeys(TWO, 1.0)

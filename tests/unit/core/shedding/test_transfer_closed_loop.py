@@ -1,4 +1,5 @@
-"""TransferShedder against the model: does a hot cluster become even, and does it then keep still?"""
+"""TransferShedder against the model: does a hot cluster become even, and does it then keep
+still?"""
 
 from collections import Counter
 

@@ -1,4 +1,5 @@
-"""Whether a job runs: by its process on this machine, by the ticks of its clock from another one."""
+"""Whether a job runs: by its process on this machine, by the ticks of its clock from another
+one."""
 
 import os
 import time

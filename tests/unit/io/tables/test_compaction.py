@@ -1,4 +1,5 @@
-"""Small files are put together: the rows stay the same, whatever others do to the table meanwhile."""
+"""Small files are put together: the rows stay the same, whatever others do to the table
+meanwhile."""
 
 from __future__ import annotations
 

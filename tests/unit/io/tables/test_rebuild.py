@@ -1,4 +1,5 @@
-"""`lbctl tables rebuild`: the tables follow from the log, also from one that upkeep has shortened."""
+"""`lbctl tables rebuild`: the tables follow from the log, also from one that upkeep has
+shortened."""
 
 from __future__ import annotations
 

@@ -194,7 +194,8 @@ def test_small_files_become_one_and_the_replaced_go_when_they_are_old_enough(job
 
 
 def test_what_a_busy_job_replaces_does_not_pile_up_on_the_disk(job: Job) -> None:
-    """Minutes, not hours: a batch leaves a file in each table, and a replaced one in `ownership`."""
+    """Minutes, not hours: a batch leaves a file in each table, and a replaced one in
+    `ownership`."""
     counts = []
     for number in range(6):
         content: dict[str, Any] = {
