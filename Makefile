@@ -32,7 +32,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 unexport SPARK_HOME # another Spark on this machine must not be taken for the one in .venv
 
 .DEFAULT_GOAL := help
-.PHONY: help setup steps java check test test-all test-long test-pulsar test-hostile test-secure test-cluster check-kubernetes differential demo bench bench-core bench-stream bench-store bench-fleet bench-policies bench-plan bench-console house seed-checklist lock clean
+.PHONY: help setup steps java check test test-all test-long test-pulsar test-hostile test-secure test-cluster check-kubernetes differential demo bench bench-core bench-stream bench-store bench-fleet bench-policies bench-plan bench-console house pictures seed-checklist lock clean
 .NOTPARALLEL:
 
 help: ## show this list
@@ -115,6 +115,9 @@ bench-console: setup ## viewers of the console beside a job that writes (ARGS="-
 
 house: $(PACKAGE_STAMP) ## what the project asks of its own code and pages, counted (ARGS="--env base=FOLDER" adds an environment's size); last line JSON
 	$(BIN)/python -m docs.tools.house $(ARGS)
+
+pictures: setup ## the pictures of README.md, of a demo that runs (minutes; needs Chromium)
+	$(BIN)/python -m docs.tools.pictures
 
 seed-checklist: $(PACKAGE_STAMP) ## every system that Pulsar's documentation names, and the tests that show it (ARGS=--json)
 	@$(BIN)/python -m tests.checklist $(ARGS)

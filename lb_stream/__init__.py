@@ -9,8 +9,7 @@ file:
     view = lb_stream.load_reports("tests/data/modular-load-reports.jsonl.gz")
     for name in lb_stream.shedder.names:
         done = lb_stream.ask(view, shedding_strategy=name, min_throughput_mb=0)
-        print(name, [(one.bundle, one.source) for one in done.decisions], [one.rule for one in
-        done.refusals])
+        print(name, [move.bundle for move in done.decisions], [no.rule for no in done.refusals])
 
 `load_tables` takes the tables of a job in place of a file. A strategy of your own:
 `lb_stream.plugins`.

@@ -46,7 +46,7 @@ def main() -> int:
         _running(["demo", "--keep"], Path(name), "demo") as demo,
     ):
         folder = Path(name)
-        _wait(demo, lambda: "Ctrl-C" in _text(folder, "demo"), folder)
+        _wait(demo, lambda: "second terminal" in _text(folder, "demo"), folder)
         time.sleep(AFTERWARDS_S)
         tables = ["--set", f"stream.tables={folder / '.lb' / 'demo' / 'tables'}"]
         command = [*LBCTL, "report", "--out", "report.html", *tables]

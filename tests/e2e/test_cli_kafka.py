@@ -344,10 +344,10 @@ def test_the_readmes_broker_reports_obeys_and_reports_again(
     kafka: EmbeddedKafka, topic_names: TopicSettings
 ) -> None:
     create_topics(kafka.bootstrap, topic_specs(topic_names))
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "getting-started.md").read_text()
     (program,) = (
         block
-        for block in re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+        for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL)
         if "KafkaConsumer" in block
     )
     own = {

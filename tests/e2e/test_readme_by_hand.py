@@ -1,5 +1,7 @@
-"""README.md's way by hand, line by line as it is written there: broker, topics, job, brokers,
-decisions. Then a Kafka of one's own."""
+"""docs/getting-started.md by hand, line by line: broker, topics, job, brokers, decisions.
+
+Then a Kafka of one's own.
+"""
 
 import os
 import re
@@ -18,7 +20,7 @@ from tests.support.pages import blocks, lines, words
 pytestmark = [pytest.mark.e2e, pytest.mark.jvm]
 
 PROJECT = Path(__file__).parents[2]
-BLOCKS = blocks("README.md")
+BLOCKS = blocks("docs/getting-started.md")
 (BY_HAND,) = (block for block in BLOCKS if "lbctl kafka start" in block)
 (OWN_KAFKA,) = (block for block in BLOCKS if "LB_KAFKA__BOOTSTRAP_SERVERS" in block)
 PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"

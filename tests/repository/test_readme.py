@@ -147,9 +147,3 @@ def test_every_query_of_the_documentation_runs(tmp_path: Path) -> None:
         text, values = with_parameters(query, dict.fromkeys(re.findall(r" :([a-z]+)", query), 1))
         assert lake.execute(text, values).fetchall() == []
     assert len(queries) >= 8
-
-
-def test_every_table_is_described() -> None:
-    assert re.findall(r"^\| `(\w+)` \|", TABLES_PAGE, re.MULTILINE) == [
-        spec.name for spec in TABLES
-    ]

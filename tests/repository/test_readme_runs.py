@@ -1,5 +1,4 @@
-"""README.md followed to the letter, as far as that needs neither Kafka nor Spark: after the demo,
-and a broker of one's own.
+"""README.md and docs/getting-started.md to the letter, where that needs neither Kafka nor Spark.
 
 The tables are those of a recorded run in the place of the demo's; Kafka is a list. With a real one:
 tests/e2e/test_cli_kafka.py.
@@ -31,6 +30,7 @@ from tests.support.recorded_tables import record
 
 PROJECT = Path(__file__).parents[2]
 README = (PROJECT / "README.md").read_text()
+START = (PROJECT / "docs" / "getting-started.md").read_text()
 BLOCKS = blocks("README.md")
 (AFTER_DEMO,) = (block for block in BLOCKS if "activate" in block)
 NAME, KEY = "broker-1:8080", "shop-cluster/broker-1:8080"
@@ -82,7 +82,7 @@ def test_the_environment_that_the_readme_activates_is_the_one_that_make_makes() 
 
 (PROGRAM,) = (
     block
-    for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    for block in re.findall(r"```python\n(.*?)```", START, re.DOTALL)
     if "KafkaConsumer" in block
 )
 
@@ -161,7 +161,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> FakeKafka:
     kafka = FakeKafka(decisions)
     monkeypatch.setitem(sys.modules, "kafka", kafka)
     monkeypatch.setitem(sys.modules, "kafka.errors", kafka_errors)
-    exec(compile(PROGRAM, "README.md", "exec"), {})
+    exec(compile(PROGRAM, "getting-started.md", "exec"), {})
     return kafka
 
 

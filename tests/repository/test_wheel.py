@@ -66,7 +66,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     git = ("git", "-C", source, "-c", "user.name=test", "-c", "user.email=test@example.org")
     for arguments in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "A clone")):
         run((*git, *arguments))
-    printed_lines = [line for block in blocks("README.md") for line in lines(block)]
+    printed_lines = [line for block in blocks("docs/getting-started.md") for line in lines(block)]
     (printed,) = (words(line) for line in printed_lines if line.startswith("pip wheel"))
     run((*PIP, *printed[1:], "--no-build-isolation", "--no-index"), source)
     left = run((*git, "status", "--porcelain"))
