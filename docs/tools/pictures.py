@@ -6,8 +6,8 @@ report beside it, and photographs both with Chromium. Needs Java, the jars, Chro
 
 from __future__ import annotations
 
-import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -30,6 +30,7 @@ WIDTH, HEIGHT = 1280, 900
 COLOURS = 128
 """Colours of a picture: more make it larger, not clearer."""
 PATIENCE_S = 600.0
+URL = re.compile(r"http://127\.0\.0\.1:\d+")
 AFTERWARDS_S = 20.0
 """Time after the demo has balanced its cluster, so that charts show it."""
 
@@ -51,13 +52,13 @@ def main() -> int:
         tables = ["--set", f"stream.tables={folder / '.lb' / 'demo' / 'tables'}"]
         command = [*LBCTL, "report", "--out", "report.html", *tables]
         subprocess.run(command, cwd=folder, env=_environment(), check=True)
-        console_command = ["console", "--address", "127.0.0.1:0", "--json"]
+        console_command = ["console", "--address", "127.0.0.1:0", *tables]
         with (
             _running(console_command, folder, "console") as console,
             sync_playwright() as driver,
         ):
-            _wait(console, lambda: "url" in _text(folder, "console"), folder)
-            url = json.loads(_text(folder, "console").splitlines()[0])["url"]
+            _wait(console, lambda: URL.search(_text(folder, "console")) is not None, folder)
+            url = URL.findall(_text(folder, "console"))[0]
             options = ["--no-sandbox", "--disable-dev-shm-usage"]
             browser = driver.chromium.launch(executable_path=chromium, args=options)
             _take(browser, f"{url}/cluster?name=demo", PICTURES / "console.png")

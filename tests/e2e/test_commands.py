@@ -315,8 +315,6 @@ def test_every_command_of_the_page_runs_as_printed(
         operator.done("namespaces", "unload", "shop/orders", "-b", RANGE, "-d", A)
     for line in (line for block in blocks(PAGE) for line in lines(block)):
         match words(line):
-            case ["lbctl", "lookup-server", *_] | ["curl", *_]:
-                continue  # a server until Ctrl-C: tests/e2e/test_lookup.py
             case ["lbctl", "undo", name]:
                 arguments = ["undo", id_of(operator, ":" in name)]
             case ["lbctl", *arguments]:
@@ -324,13 +322,13 @@ def test_every_command_of_the_page_runs_as_printed(
         result = operator.ctl(*arguments, stdin=b"y\n")
         assert result.code == 0, (line, result)
     assert operator.cluster.owned(C), "the drain was undone"
-    (code,) = blocks(PAGE, "python")
+    (code,) = blocks("docs/lookups.md", "python")
     topics = operator.run.topics
     names = operator.run.bootstrap, topics.ownership, topics.commands, topics.results
     assert '"kafka-1:9092"' in code
     here = code.replace('"kafka-1:9092"', ", ".join(map(repr, names)))
     capsys.readouterr()
-    exec(compile(here, PAGE, "exec"), {})
+    exec(compile(here, "docs/lookups.md", "exec"), {})
     assert capsys.readouterr().out.strip() in (A, B, C)
 
 

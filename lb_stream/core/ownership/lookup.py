@@ -1,7 +1,4 @@
-"""Which broker serves a topic, from the ownership records of the compacted topic.
-
-See docs/commands.md "Lookups by clients".
-"""
+"""Which broker serves a topic, from the ownership records of the compacted topic. See docs/lookups.md "Lookups"."""
 
 from __future__ import annotations
 
