@@ -25,7 +25,7 @@ from playwright.sync_api import Browser, sync_playwright
 PROJECT = Path(__file__).resolve().parents[2]
 PICTURES = PROJECT / "docs" / "pictures"
 LBCTL = [sys.executable, "-c", "from lb_stream.cli.main import main; main()"]
-WIDTH, HEIGHT = 1280, 900
+WIDTH, HEIGHT = 1440, 960
 """CSS pixels of a picture; the page is cut off below."""
 COLOURS = 128
 """Colours of a picture: more make it larger, not clearer."""
@@ -71,7 +71,9 @@ def _take(browser: Browser, address: str, file: Path) -> None:
     """Photograph the top of a page, in few colours."""
     page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme="light")
     page.goto(address)
-    page.wait_for_timeout(5_000)  # charts are drawn after the page has come
+    if page.locator("[data-chart]").count():
+        page.locator(".uplot").first.wait_for(timeout=PATIENCE_S * 1000)
+    page.wait_for_timeout(2_000)
     page.screenshot(path=file)
     page.close()
     with Image.open(file) as picture:
