@@ -1,4 +1,7 @@
-"""Which broker serves a topic, from the ownership records of the compacted topic. See docs/lookups.md "Lookups"."""
+"""Which broker serves a topic, from the ownership records of the compacted topic.
+
+See docs/lookups.md "Lookups".
+"""
 
 from __future__ import annotations
 
