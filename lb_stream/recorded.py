@@ -17,7 +17,7 @@ from lb_stream.core.model.view import ClusterView
 from lb_stream.core.round.decide import Inbox, Round, decide
 from lb_stream.query import QueryError
 from lb_stream.query.lake import open_lake, run
-from lb_stream.query.past.reports import decoded, read_reports, require_taken
+from lb_stream.query.past.reports import decode_reports, read_reports, require_accepted
 from lb_stream.query.present.view import present_view
 from lb_stream.store import Store
 
@@ -36,10 +36,10 @@ def load_reports(
     """
     config, path = cluster_config(settings), Path(file)
     reports = read_reports(path, broker)
-    batch = decoded(path, cluster, reports)
+    batch = decode_reports(path, cluster, reports)
     now_ms = max(batch.reports["append_ms"].to_pylist(), default=0)
     shard, refused = fold(Shard.empty(), batch, now_ms, config.fold)
-    require_taken(path, reports, refused)
+    require_accepted(path, reports, refused)
     return view_of(cluster, [shard], now_ms, config.balancer.weights)
 
 

@@ -13,13 +13,13 @@ import pyarrow as pa
 from pyspark import Broadcast
 from pyspark.sql import SparkSession
 
-from lb_stream.backtest.trial import Window, keep_rows, run_name, tried
+from lb_stream.backtest.trial import TrialWindow, keep_rows, run_name, run_trial
 from lb_stream.contracts.table_spec import columns_ddl
 from lb_stream.contracts.tables import TABLES
 from lb_stream.io.tables.delta import existing_table
 from lb_stream.query.past.tables import TABLES as ASKED
-from lb_stream.query.past.tables import Ask
-from lb_stream.sim.play import Policy
+from lb_stream.query.past.tables import RunQuery
+from lb_stream.sim.simulation import Policy
 from lb_stream.store import Store
 
 OnProgress = Callable[[int, int], None]
@@ -39,7 +39,7 @@ LOOK_S = 1.0
 _PARAMETER = re.compile(r":([a-z_]+)\b")
 
 
-def spark_asker(spark: SparkSession, root: Store) -> Ask:
+def spark_query(spark: SparkSession, root: Store) -> RunQuery:
     """Asks the Delta tables through Spark; one that isn't there is empty."""
     for spec in TABLES:
         if spec.name in ASKED:
@@ -64,14 +64,14 @@ def _literal(value: str | int) -> str:
     return str(int(value))
 
 
-def send(spark: SparkSession, windows: Sequence[Window]) -> list[Broadcast[Window]]:
+def send(spark: SparkSession, windows: Sequence[TrialWindow]) -> list[Broadcast[TrialWindow]]:
     """Give the windows to Spark's workers, once for all that is tried with them."""
     return [spark.sparkContext.broadcast(window) for window in windows]
 
 
-def try_all(
+def run_trials(
     spark: SparkSession,
-    sent: Sequence[Broadcast[Window]],
+    sent: Sequence[Broadcast[TrialWindow]],
     policies: Sequence[Policy],
     on_progress: OnProgress = lambda *_: None,
 ) -> list[dict[str, Any]]:
@@ -89,7 +89,7 @@ def try_all(
             context.setJobGroup(group, "trials of a back-test")
             rows = (
                 context.parallelize(trials, len(trials))
-                .map(lambda trial: tried(sent[trial[0]].value, trial[1]))
+                .map(lambda trial: run_trial(sent[trial[0]].value, trial[1]))
                 .collect()
             )
             found.extend(rows)
@@ -120,7 +120,7 @@ def _done(context: Any, group: str) -> int:
 
 def keep(
     root: Store,
-    windows: Sequence[Window],
+    windows: Sequence[TrialWindow],
     policies: Sequence[Policy],
     rows: Sequence[dict[str, Any]],
 ) -> list[dict[str, Any]]:

@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from lb_stream.backtest.search_space import Space
-from lb_stream.backtest.suggest import CHOICES, TRIALS, WITHIN, search, suggestion, the_space
-from lb_stream.backtest.trial import Window, compared, windows_of
+from lb_stream.backtest.suggest import CHOICES, TRIALS, WITHIN, require_space, search, suggestion
+from lb_stream.backtest.trial import TrialWindow, compare_policies, windows_of
 from lb_stream.io.messages.troubles import told
 from lb_stream.query import QueryError
-from lb_stream.query.past.reports import past_of_reports
-from lb_stream.query.past.tables import Ask, past_of, the_recorded
-from lb_stream.sim.play import Policy, read_policy
-from lb_stream.sim.scenario.from_history import History, MadeScenario, scenario_of
+from lb_stream.query.past.reports import history_of_reports
+from lb_stream.query.past.tables import RunQuery, history_between, require_recorded_cluster
+from lb_stream.sim.scenario.from_history import LoadHistory, ScenarioWithNotes, build_scenario
+from lb_stream.sim.simulation import Policy, read_policy
 from lb_stream.store import Store
 
 Past = Callable[[int | None, int | None], dict[str, Any]]
@@ -129,14 +129,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return backtest(options)
     except QueryError as error:
-        return _said(str(error), error.code)
+        return _print_error(str(error), error.code)
     except Exception as error:
         if (found := told(error)) is None:
             raise
-        return _said(*found)
+        return _print_error(*found)
 
 
-def _said(line: str, code: int) -> int:
+def _print_error(line: str, code: int) -> int:
     print(f"backtest.py: {line}", file=sys.stderr, flush=True)
     return code
 
@@ -145,11 +145,11 @@ def backtest(options: argparse.Namespace) -> int:
     """Read the policies and the past, then have Spark try each policy in each window."""
     policies = [read_policy(name) for name in options.policy]  # before Spark starts
     tables = Store.at(options.tables, setting="--tables")
-    space = the_space(options.suggest, policies, options.search)
+    space = require_space(options.suggest, policies, options.search)
 
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
-    from lb_stream.backtest.job import SPARK, keep, send, spark_asker, try_all  # noqa: PLC0415
+    from lb_stream.backtest.job import SPARK, keep, run_trials, send, spark_query  # noqa: PLC0415
 
     builder = SparkSession.builder.appName("backtest").config(
         "spark.pyspark.python", sys.executable
@@ -160,8 +160,8 @@ def backtest(options: argparse.Namespace) -> int:
         builder = builder.config(f"spark.hadoop.{name}", value)
     spark = builder.getOrCreate()
     try:
-        windows = _windows(options, None if options.reports else spark_asker(spark, tables))
-        trials = partial(try_all, spark, send(spark, windows))
+        windows = _windows(options, None if options.reports else spark_query(spark, tables))
+        trials = partial(run_trials, spark, send(spark, windows))
         if space is None:
             result: dict[str, Any] = {"rows": trials(policies, _progress)}
         else:
@@ -187,7 +187,7 @@ def _suggest(
         played = trials(some, lambda done, _: _progress(before + done, in_all))
         rows.extend(played)
         policies.extend(some)
-        return compared(played)
+        return compare_policies(played)
 
     found = search(space, play, options.trials, options.seed)
     return {
@@ -196,36 +196,38 @@ def _suggest(
     }, policies
 
 
-def _windows(options: argparse.Namespace, ask: Ask | None) -> list[Window]:
+def _windows(options: argparse.Namespace, ask: RunQuery | None) -> list[TrialWindow]:
     if ask is None:
         cluster = options.cluster[0] if options.cluster else "recorded"
         return _cut(
             options,
             cluster,
-            lambda begin, end: past_of_reports(options.reports, cluster, from_ms=begin, to_ms=end),
+            lambda begin, end: history_of_reports(
+                options.reports, cluster, from_ms=begin, to_ms=end
+            ),
         )
-    clusters = [the_recorded(ask, name) for name in options.cluster or [None]]
+    clusters = [require_recorded_cluster(ask, name) for name in options.cluster or [None]]
     return [
         window
         for cluster in clusters
-        for window in _cut(options, cluster, partial(past_of, ask, cluster))
+        for window in _cut(options, cluster, partial(history_between, ask, cluster))
     ]
 
 
-def _cut(options: argparse.Namespace, cluster: str, past: Past) -> list[Window]:
+def _cut(options: argparse.Namespace, cluster: str, past: Past) -> list[TrialWindow]:
     """The scenario of each window; what was inferred and assumed is said once."""
-    whole = History(**past(options.begin, options.end))
-    windows: list[Window] = []
+    whole = LoadHistory(**past(options.begin, options.end))
+    windows: list[TrialWindow] = []
     for from_ms, to_ms in windows_of(whole.from_ms, whole.to_ms, options.window):
         part = (
             whole
             if (from_ms, to_ms) == (whole.from_ms, whole.to_ms)
-            else History(**past(from_ms, to_ms))
+            else LoadHistory(**past(from_ms, to_ms))
         )
-        made: MadeScenario = scenario_of(part, options.tick)
+        made: ScenarioWithNotes = build_scenario(part, options.tick)
         for note in made.notes if not windows else ():
             print(f"{cluster}: {note}", file=sys.stderr, flush=True)
-        windows.append(Window(cluster, from_ms, to_ms, made.scenario))
+        windows.append(TrialWindow(cluster, from_ms, to_ms, made.scenario))
     return windows
 
 

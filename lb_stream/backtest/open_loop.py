@@ -25,7 +25,7 @@ from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.core.round.decide import decide
 from lb_stream.io.tables.replay import Start
-from lb_stream.sim.play import Policy
+from lb_stream.sim.simulation import Policy
 
 OWN = ("strategies", "quotas", "last_shed_ms")
 """Of the memory, what each policy has for itself. Before its first round it is the cluster's."""
@@ -43,7 +43,7 @@ Logged = tuple[Mapping[str, Any], Start | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class RoundDecisions:
     """What a policy decides in a round: moves that its shedder wanted (bundle, destination,
     source), assignments (bundle, destination)."""
 
@@ -51,7 +51,7 @@ class Decided:
     assignments: frozenset[tuple[str, str | None]]
 
     @staticmethod
-    def of(decisions: Iterable[Mapping[str, Any]], config: ClusterConfig) -> Decided:
+    def of(decisions: Iterable[Mapping[str, Any]], config: ClusterConfig) -> RoundDecisions:
         """Of a round's decisions; not those of operators, drains and splits."""
         some = list(decisions)
         moves = (
@@ -60,7 +60,7 @@ class Decided:
             if decision["kind"] in MOVES and decision["strategy"] == config.shedder.name
         )
         assigned = (decision for decision in some if decision["kind"] == "assign")
-        return Decided(
+        return RoundDecisions(
             tuple(
                 (decision["bundle"], decision["destination"], decision["source"])
                 for decision in moves
@@ -69,7 +69,7 @@ class Decided:
         )
 
 
-def beside(then: Decided, now: Decided) -> Counter[str]:
+def count_matches(then: RoundDecisions, now: RoundDecisions) -> Counter[str]:
     """How much of what is decided now was decided then."""
     alike = {*then.moves} & {*now.moves}
     before, after = (
@@ -102,7 +102,7 @@ class OpenTrial:
     error: str | None = None
     own: dict[str, Any] = field(default_factory=dict)
 
-    def look(self, start: Start, orders: OperatorState, then: Decided) -> None:
+    def look(self, start: Start, orders: OperatorState, then: RoundDecisions) -> None:
         """Decide one more round."""
         if self.error is not None:
             return
@@ -122,9 +122,11 @@ class OpenTrial:
             self.error = "".join(traceback.format_exception(error)[-3:]).strip()
             return
         self.own = {name: getattr(made.memory, name) for name in OWN}
-        self.counts += beside(
+        self.counts += count_matches(
             then,
-            Decided.of((decision.model_dump(mode="json") for decision in made.decisions), config),
+            RoundDecisions.of(
+                (decision.model_dump(mode="json") for decision in made.decisions), config
+            ),
         )
 
 
@@ -149,7 +151,7 @@ def open_loop(rounds: Iterable[Logged], policies: Sequence[Policy]) -> list[dict
         )
         times.setdefault(row["cluster"], []).append(row["now_ms"])
         orders = Memory.from_json(row["memory"]).orders
-        then = Decided.of(
+        then = RoundDecisions.of(
             json.loads(row["decisions"]), config_of(in_force(start.config.given, orders.settings))
         )
         for trial in trials.setdefault(row["cluster"], [OpenTrial(policy) for policy in policies]):

@@ -14,7 +14,7 @@ from lb_stream.contracts.keys import SettingError
 from lb_stream.core.config.cluster_config import ClusterConfig, all_models, canonical
 from lb_stream.core.config.key_usage import reading, why_unread
 from lb_stream.core.config.reading import expected
-from lb_stream.sim.play import Policy
+from lb_stream.sim.simulation import Policy
 
 OPTION = "--search"
 FORM = "low..high or one|other"
@@ -73,7 +73,7 @@ FOR_ALL: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class ValueRange:
     """A number from `low` to `high`, both included."""
 
     low: float
@@ -125,7 +125,7 @@ class Space:
     """What is searched of a policy: setting → its values, and what the policy itself has there."""
 
     base: Policy
-    parts: Mapping[str, Bounds | Choices]
+    parts: Mapping[str, ValueRange | Choices]
     at: Mapping[str, Any]
 
     def trials(self, wanted: int) -> int:
@@ -163,7 +163,7 @@ def read_space(base: Policy, searched: Iterable[str] = ()) -> Space:
     was given and what was expected.
     """
     base = Policy(base.name, canonical(base.settings))
-    config = _played(base)
+    config = _simulated_config(base)
     if not config.balancer.enabled or not config.balancer.shedding_enabled:
         raise SettingError("--policy", base.name, "one that sheds, for --suggest")
     given = _given(searched) or _default(config.shedder.name)
@@ -171,7 +171,7 @@ def read_space(base: Policy, searched: Iterable[str] = ()) -> Space:
     under = [
         config,
         *(
-            _played(base, **{ours: value})
+            _simulated_config(base, **{ours: value})
             for ours, part in parts.items()
             for value in _chosen(part)
         ),
@@ -190,12 +190,12 @@ def _default(shedder: str) -> dict[str, tuple[str, str]]:
     }
 
 
-def _played(base: Policy, **over: Any) -> ClusterConfig:
+def _simulated_config(base: Policy, **over: Any) -> ClusterConfig:
     """The settings as a scenario is played with them: without splits."""
     return base.config(**{"split_enabled": False, **over})
 
 
-def _chosen(part: Bounds | Choices) -> Iterable[Any]:
+def _chosen(part: ValueRange | Choices) -> Iterable[Any]:
     return part.values.values() if isinstance(part, Choices) else ()
 
 
@@ -216,7 +216,7 @@ def _given(searched: Iterable[str]) -> dict[str, tuple[str, str]]:
     return found
 
 
-def _part(base: Policy, name: str, text: str) -> Bounds | Choices:
+def _part(base: Policy, name: str, text: str) -> ValueRange | Choices:
     """The values of one setting, under our name."""
     low, dots, high = text.partition("..")
     if dots:
@@ -226,7 +226,7 @@ def _part(base: Policy, name: str, text: str) -> Bounds | Choices:
             raise SettingError(name, text, "one|other: it is no number", OPTION)
         if ends[0] >= ends[1]:
             raise SettingError(name, text, "low..high with the lower one first", OPTION)
-        return Bounds(ends[0], ends[1], whole)
+        return ValueRange(ends[0], ends[1], whole)
     values = {choice.strip(): _value(base, name, choice.strip()) for choice in text.split("|")}
     if len(values) < 2:
         raise SettingError(name, text, FORM, OPTION)

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from lb_stream.backtest.search_space import Bounds, Choices, Space, read_space
+from lb_stream.backtest.search_space import Choices, Space, ValueRange, read_space
 from lb_stream.contracts.base import canonical_json
-from lb_stream.sim.play import Policy
+from lb_stream.sim.simulation import Policy
 
 if TYPE_CHECKING:
     import optuna
@@ -37,7 +37,7 @@ MOST_ASKED = 4
 """In a small space the optimiser asks for the same again: so many times the trials it is asked at
 most."""
 
-Play = Callable[[Sequence[Policy]], Iterable[Mapping[str, Any]]]
+PlayPolicies = Callable[[Sequence[Policy]], Iterable[Mapping[str, Any]]]
 """Plays policies: for each a row as of `compared`, in any order."""
 
 
@@ -46,7 +46,7 @@ class SuggestError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class TriedPolicy:
     """A policy that was played.
 
     `changes`: its settings that differ from the policy that the search began with, which is number
@@ -69,7 +69,9 @@ class Found:
         return tuple(map(self.__getitem__, OBJECTIVES))
 
 
-def the_space(wanted: bool, policies: Sequence[Policy], searched: Sequence[str]) -> Space | None:
+def require_space(
+    wanted: bool, policies: Sequence[Policy], searched: Sequence[str]
+) -> Space | None:
     """What to search, if that is wanted. Raises SuggestError, SettingError."""
     if not wanted:
         if searched:
@@ -84,26 +86,26 @@ def the_space(wanted: bool, policies: Sequence[Policy], searched: Sequence[str])
     return read_space(policies[0], searched)
 
 
-def search(space: Space, play: Play, trials: int, seed: int) -> list[Found]:
+def search(space: Space, play: PlayPolicies, trials: int, seed: int) -> list[TriedPolicy]:
     """Play so many policies of the space, the one that it is around among them, as the first."""
     optimiser = _Optimiser(space, seed)
     trials = space.trials(trials)
-    found: dict[str, Found] = {}
-    waiting = {canonical_json({}): Found(0, space.base, {})}
+    found: dict[str, TriedPolicy] = {}
+    waiting = {canonical_json({}): TriedPolicy(0, space.base, {})}
     for _ in range(MOST_ASKED * trials):
         if len(waiting) == min(AT_ONCE, trials - len(found)):
-            optimiser.tell(found := found | _played(waiting, play))
+            optimiser.tell(found := found | _play_waiting(waiting, play))
             waiting = {}
         if len(found) == trials:
             break
         name, changes = optimiser.ask(found)
         number = len(found) + len(waiting)
         if name not in found and name not in waiting:
-            waiting[name] = Found(number, space.policy(changes, number), changes)
-    return list((found | _played(waiting, play)).values())
+            waiting[name] = TriedPolicy(number, space.policy(changes, number), changes)
+    return list((found | _play_waiting(waiting, play)).values())
 
 
-def _played(waiting: Mapping[str, Found], play: Play) -> dict[str, Found]:
+def _play_waiting(waiting: Mapping[str, TriedPolicy], play: PlayPolicies) -> dict[str, TriedPolicy]:
     rows = (
         {row["policy"]: row for row in play([tried.policy for tried in waiting.values()])}
         if waiting
@@ -111,7 +113,7 @@ def _played(waiting: Mapping[str, Found], play: Play) -> dict[str, Found]:
     )
     measures = {name: rows[tried.policy.name] for name, tried in waiting.items()}
     return {
-        name: Found(
+        name: TriedPolicy(
             tried.number,
             tried.policy,
             tried.changes,
@@ -141,7 +143,7 @@ class _Optimiser:
         if (start := space.start()) is not None:
             self._study.enqueue_trial(start)
 
-    def ask(self, found: Mapping[str, Found]) -> tuple[str, dict[str, Any]]:
+    def ask(self, found: Mapping[str, TriedPolicy]) -> tuple[str, dict[str, Any]]:
         """The next changes to try; if they are found already, it is told so at once."""
         trial = self._study.ask(self._distributions)
         changes = self._space.changes(trial.params)
@@ -150,7 +152,7 @@ class _Optimiser:
             self.tell(found)
         return name, changes
 
-    def tell(self, found: Mapping[str, Found]) -> None:
+    def tell(self, found: Mapping[str, TriedPolicy]) -> None:
         """How those did that are found."""
         for trial, name in self._asked:
             if (tried := found.get(name)) is None:
@@ -163,7 +165,7 @@ class _Optimiser:
         self._asked = [(trial, name) for trial, name in self._asked if name not in found]
 
 
-def _distribution(part: Bounds | Choices) -> optuna.distributions.BaseDistribution:
+def _distribution(part: ValueRange | Choices) -> optuna.distributions.BaseDistribution:
     from optuna import distributions  # noqa: PLC0415
 
     if isinstance(part, Choices):
@@ -173,7 +175,7 @@ def _distribution(part: Bounds | Choices) -> optuna.distributions.BaseDistributi
     return distributions.FloatDistribution(part.low, part.high, log=part.by_ratio)
 
 
-def front(found: Iterable[Found]) -> list[Found]:
+def front(found: Iterable[TriedPolicy]) -> list[TriedPolicy]:
     """Those that nobody beats, being as good in all objectives and better in one.
 
     The evenest first; of equal ones the first found.
@@ -183,7 +185,7 @@ def front(found: Iterable[Found]) -> list[Found]:
     """
     done = [tried for tried in found if tried.measures]
     fewest = min((tried[CONSTRAINT] for tried in done), default=0.0)
-    first: dict[tuple[float, ...], Found] = {}
+    first: dict[tuple[float, ...], TriedPolicy] = {}
     for tried in done:
         if tried[CONSTRAINT] == fewest:
             first.setdefault(tried.cost, tried)
@@ -198,7 +200,7 @@ def _no_worse(cost: Sequence[float], other: Sequence[float]) -> bool:
     return all(mine <= another for mine, another in zip(cost, other, strict=True))
 
 
-def choose(some: Sequence[Found], by: str, within: float) -> tuple[Found, str]:
+def choose(some: Sequence[TriedPolicy], by: str, within: float) -> tuple[TriedPolicy, str]:
     """One of a front, and by what rule: of those within so many per cent of the least imbalance the
     one with the least of a measure."""
     measure = CHOICES[by]
@@ -213,7 +215,9 @@ def choose(some: Sequence[Found], by: str, within: float) -> tuple[Found, str]:
     return min(near, key=lambda tried: (tried[measure], tried.cost)), why
 
 
-def suggestion(space: Space, found: Sequence[Found], by: str, within: float) -> dict[str, Any]:
+def suggestion(
+    space: Space, found: Sequence[TriedPolicy], by: str, within: float
+) -> dict[str, Any]:
     """What is told of a search, as JSON: the policy that it began with, the front, the chosen one's
     number and why."""
     best = front(found)
@@ -222,14 +226,14 @@ def suggestion(space: Space, found: Sequence[Found], by: str, within: float) -> 
         "searched": list(space.parts),
         "trials": len(found),
         "failed": sum(not tried.measures for tried in found),
-        "start": _told(found[0]),
-        "front": [_told(tried) for tried in best],
+        "start": _policy_fields(found[0]),
+        "front": [_policy_fields(tried) for tried in best],
         "chosen": None if chosen is None else chosen.number,
         "why": why,
     }
 
 
-def _told(tried: Found) -> dict[str, Any]:
+def _policy_fields(tried: TriedPolicy) -> dict[str, Any]:
     measures = {
         name: value
         for name, value in tried.measures.items()

@@ -20,9 +20,9 @@ import pyarrow as pa
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.tables import BACKTESTS
 from lb_stream.io.tables.delta import append_rows, open_table
-from lb_stream.sim.measures import measure
-from lb_stream.sim.play import Policy, play
+from lb_stream.sim.measures import measure_figures
 from lb_stream.sim.scenario.scenario import Scenario
+from lb_stream.sim.simulation import Policy, run_simulation
 from lb_stream.store import Store
 
 SHOWN = (
@@ -41,7 +41,7 @@ SHOWN = (
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class TrialWindow:
     """What one cluster has carried from `from_ms` on until before `to_ms`."""
 
     cluster: str
@@ -57,7 +57,7 @@ def windows_of(from_ms: int, to_ms: int, hours: float) -> Iterator[tuple[int, in
         yield from_ms + number * length, min(from_ms + (number + 1) * length, to_ms)
 
 
-def tried(window: Window, policy: Policy) -> dict[str, Any]:
+def run_trial(window: TrialWindow, policy: Policy) -> dict[str, Any]:
     """A row of `backtests`, without its run.
 
     What goes wrong is the row's `error`: other trials go on.
@@ -77,7 +77,7 @@ def tried(window: Window, policy: Policy) -> dict[str, Any]:
     }
     row |= dict.fromkeys(SHOWN)
     try:
-        measures = measure(window.scenario, play(window.scenario, policy).lines)
+        measures = measure_figures(window.scenario, run_simulation(window.scenario, policy).lines)
     except Exception as error:
         return row | {"error": "".join(traceback.format_exception(error)[-3:]).strip()}
     return (
@@ -87,7 +87,7 @@ def tried(window: Window, policy: Policy) -> dict[str, Any]:
     )
 
 
-def run_name(windows: Iterable[Window], policies: Iterable[Policy]) -> str:
+def run_name(windows: Iterable[TrialWindow], policies: Iterable[Policy]) -> str:
     """Names a run by all that it follows from: the same run has the same name."""
     digest = hashlib.blake2b(digest_size=8)
     for window in windows:
@@ -108,7 +108,7 @@ def _values(part: Any) -> Iterator[Any]:
         yield from _values(value) if is_dataclass(value) else (value,)
 
 
-def compared(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def compare_policies(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """For each policy its means over clusters and windows, the evenest first; those that failed
     come last, with how often."""
     of: dict[str, list[Mapping[str, Any]]] = {}

@@ -16,15 +16,15 @@ from starlette.responses import RedirectResponse, Response
 from lb_stream.access.refusals import Refusal
 from lb_stream.console import address
 from lb_stream.console.acts import ACTS, HOURS, Act, BadForm, Step, pin_ms, step_of
+from lb_stream.console.auth.visitor import Visitor, form_of, require_csrf_token, visitor
 from lb_stream.console.page import Page, show
 from lb_stream.console.pages import cluster_facts
-from lb_stream.console.who.visitor import Visitor, form_of, require_proof, visitor
 from lb_stream.contracts.commands import Command
 from lb_stream.io.kafka.orders import BadOrder, order
 from lb_stream.query.past.undo import Undo, undo_one
 from lb_stream.query.present.proposals import waiting_proposals
-from lb_stream.query.screens import brokers, causes, feed
-from lb_stream.query.screens.lists import Wanted
+from lb_stream.query.screens import brokers, feed, load_shares
+from lb_stream.query.screens.lists import ListRequest
 
 SendOrder = Callable[[str, Command], None]
 """Cluster and command → on the topic when it returns. Raises KafkaError or Refusal."""
@@ -66,13 +66,13 @@ def _facts(page: Page, cluster: str, on: Mapping[str, str]) -> dict[str, Any]:
         if broker
         else None,
         "bundles": page.ask(
-            ("bundles of", cluster, broker, Wanted()),
-            lambda lake: causes.bundles(lake, cluster, Wanted(), owner=broker),
+            ("bundles of", cluster, broker, ListRequest()),
+            lambda lake: load_shares.bundles(lake, cluster, ListRequest(), owner=broker),
         )
         if broker
         else None,
         "bundle": page.ask(
-            ("bundle", cluster, bundle), lambda lake: causes.bundle(lake, cluster, bundle)
+            ("bundle", cluster, bundle), lambda lake: load_shares.bundle(lake, cluster, bundle)
         )
         if bundle
         else None,
@@ -103,7 +103,7 @@ def _proposals(page: Page, cluster: str, names: Collection[str]) -> list[dict[st
 async def act(request: Request) -> Response:
     """Send it, and lead to the page of what comes of it."""
     form = await form_of(request)
-    who = require_proof(request, form)
+    who = require_csrf_token(request, form)
     where = await run_in_threadpool(_sent, request, who, form)
     return RedirectResponse(where, 303)
 

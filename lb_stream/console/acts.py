@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from lb_stream.console.address import link
-from lb_stream.console.who.users import Role
-from lb_stream.console.who.visitor import Visitor
+from lb_stream.console.auth.users import Role
+from lb_stream.console.auth.visitor import Visitor
 from lb_stream.contracts.commands import LONGEST_PIN_MS, LONGEST_WHY
 
 Step = tuple[str, dict[str, Any]]

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from lb_stream.query.screens.lists import Wanted
+from lb_stream.query.screens.lists import ListRequest
 from lb_stream.query.screens.over_time import SPANS
 
 LONGEST = 2_000
@@ -59,9 +59,9 @@ def choice(request: Request, name: str, choices: Mapping[str, Any] | tuple[str, 
     return value
 
 
-def wanted(request: Request, sorts: Mapping[str, str]) -> Wanted:
+def wanted(request: Request, sorts: Mapping[str, str]) -> ListRequest:
     """Which part of a list."""
-    return Wanted(
+    return ListRequest(
         text(request, "text"), choice(request, "sort", sorts), number(request, "page") or 1
     )
 

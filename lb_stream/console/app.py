@@ -19,15 +19,15 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from lb_stream.console import acting, address, details, login, pages, trying
+from lb_stream.console import acting, address, details, login, pages, what_if
 from lb_stream.console.acting import SendOrder
 from lb_stream.console.address import LOCAL_NAMES, host_name
-from lb_stream.console.looks import environment
+from lb_stream.console.auth.visitor import NO_ACCESS, Access
 from lb_stream.console.page import Page, shared, show
 from lb_stream.console.sources.live import Hub, Listener
 from lb_stream.console.sources.reader import Reader
 from lb_stream.console.sources.trials import Trials
-from lb_stream.console.who.visitor import NO_ACCESS, Access
+from lb_stream.console.templates import template_environment
 from lb_stream.query import QueryError
 from lb_stream.query.screens.feed import WHAT
 from lb_stream.query.screens.lists import Row
@@ -81,9 +81,9 @@ def console(
     } | {
         "/events": events,
         "/command": acting.command_page,
-        "/plan": trying.plan,
-        "/what-if": trying.what_if,
-        "/what-if/chart": trying.what_if_chart,
+        "/plan": what_if.plan,
+        "/what-if": what_if.what_if,
+        "/what-if/chart": what_if.what_if_chart,
     }
     acts = [
         Route("/act/{name}", acting.act_page, methods=["GET"]),
@@ -98,8 +98,12 @@ def console(
             *(acts if access.users is not None and send is not None else ()),
             Mount("/static", StaticFiles(directory=STATIC)),
         ],
-        middleware=[Middleware(Guard, names=names)],
-        exception_handlers={QueryError: _no_answer, HTTPException: _wrong, Exception: _failed},
+        middleware=[Middleware(HostGuard, names=names)],
+        exception_handlers={
+            QueryError: _query_failed,
+            HTTPException: _http_error,
+            Exception: _unexpected_error,
+        },
     )
     made.state.reader, made.state.hub = reader, Hub(entry_html)
     made.state.access, made.state.send, made.state.trials = access, send, Trials()
@@ -108,7 +112,7 @@ def console(
 
 def entry_html(row: Row) -> str:
     """An entry of the feed as it stands in pages."""
-    return environment().get_template("entry.html").render(row=row)
+    return template_environment().get_template("entry.html").render(row=row)
 
 
 # --- live ---
@@ -124,11 +128,13 @@ async def events(request: Request) -> Response:
     if not hub.join(listener):
         raise HTTPException(503, "too many pages listen: close some")
     return StreamingResponse(
-        _told(hub, listener), media_type="text/event-stream", headers={"Cache-Control": "no-store"}
+        _event_stream(hub, listener),
+        media_type="text/event-stream",
+        headers={"Cache-Control": "no-store"},
     )
 
 
-async def _told(hub: Hub, listener: Listener) -> AsyncIterator[str]:
+async def _event_stream(hub: Hub, listener: Listener) -> AsyncIterator[str]:
     try:
         yield "retry: 3000\n\n"
         while True:
@@ -144,17 +150,17 @@ async def _told(hub: Hub, listener: Listener) -> AsyncIterator[str]:
 # --- errors ---
 
 
-def _no_answer(request: Request, error: Exception) -> Response:
+def _query_failed(request: Request, error: Exception) -> Response:
     assert isinstance(error, QueryError)
     return _message(request, 404 if error.code == 2 else 503, str(error))
 
 
-def _wrong(request: Request, error: Exception) -> Response:
+def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     return _message(request, error.status_code, str(error.detail))
 
 
-def _failed(request: Request, error: Exception) -> Response:
+def _unexpected_error(request: Request, error: Exception) -> Response:
     return PlainTextResponse(f"{type(error).__name__}: the console's log says more\n", 500)
 
 
@@ -165,7 +171,7 @@ def _message(request: Request, status: int, text: str) -> Response:
 # --- what each answer says to browsers ---
 
 
-class Guard:
+class HostGuard:
     """Answers to its own names only, and gives every answer the headers that keep a browser from
     loading or showing anything else."""
 

@@ -12,8 +12,8 @@ from lb_stream.console import address
 from lb_stream.console.page import Page, show
 from lb_stream.console.pages import cluster_facts
 from lb_stream.query import QueryError
-from lb_stream.query.explained import decisions_about, explain_decision, explain_round
-from lb_stream.query.screens import brokers, causes, feed
+from lb_stream.query.explanations import decisions_about, explain_decision, explain_round
+from lb_stream.query.screens import brokers, feed, load_shares
 from lb_stream.query.screens.lists import Row
 from lb_stream.query.why_not import explain_no_move
 
@@ -30,7 +30,10 @@ def broker(request: Request) -> Response:
     row = page.ask(("broker", cluster, name), lambda lake: brokers.broker(lake, cluster, name))
     if row is None:
         raise QueryError(f"no round of {cluster} has seen a broker {name}", 2)
-    wanted, (span, end_ms) = address.wanted(request, causes.BUNDLE_SORTS), address.span(request)
+    wanted, (span, end_ms) = (
+        address.wanted(request, load_shares.BUNDLE_SORTS),
+        address.span(request),
+    )
     return show(
         page,
         "broker.html",
@@ -40,7 +43,7 @@ def broker(request: Request) -> Response:
         state=facts.state_of(name),
         bundles=page.ask(
             ("bundles of", cluster, name, wanted),
-            lambda lake: causes.bundles(lake, cluster, wanted, owner=name),
+            lambda lake: load_shares.bundles(lake, cluster, wanted, owner=name),
         ),
         wanted=wanted,
         answer=page.ask(
@@ -66,7 +69,7 @@ def bundle(request: Request) -> Response:
         ("decisions of", cluster, name),
         lambda lake: _last(decisions_about(lake, "bundle", name, cluster, LAST)),
     )
-    row = page.ask(("bundle", cluster, name), lambda lake: causes.bundle(lake, cluster, name))
+    row = page.ask(("bundle", cluster, name), lambda lake: load_shares.bundle(lake, cluster, name))
     if row is None and not decisions:
         raise QueryError(f"no report of {cluster} names a bundle {name}", 2)
     span, end_ms = address.span(request)
@@ -95,7 +98,7 @@ def _last(decisions: list[Row]) -> tuple[Row, ...]:
         {"entry": "decision", "id": row["decision_id"], **row, "at_ms": row["issued_ms"]}
         for row in reversed(decisions)
     )
-    return tuple(map(feed.with_why, rows))
+    return tuple(map(feed.with_explanation, rows))
 
 
 def namespace(request: Request) -> Response:
@@ -104,11 +107,11 @@ def namespace(request: Request) -> Response:
     cluster, name = address.needed(request, "cluster"), address.needed(request, "name")
     cluster_facts(page, cluster)
     row = page.ask(
-        ("whole", cluster, name), lambda lake: causes.whole(lake, cluster, namespace=name)
+        ("whole", cluster, name), lambda lake: load_shares.whole(lake, cluster, namespace=name)
     )
     if row is None:
         raise QueryError(f"no report of {cluster} names a bundle of the namespace {name}", 2)
-    wanted = address.wanted(request, causes.BUNDLE_SORTS)
+    wanted = address.wanted(request, load_shares.BUNDLE_SORTS)
     return show(
         page,
         "namespace.html",
@@ -116,11 +119,11 @@ def namespace(request: Request) -> Response:
         name=name,
         row=row,
         loads=page.ask(
-            ("by broker", cluster, name), lambda lake: causes.by_broker(lake, cluster, name)
+            ("by broker", cluster, name), lambda lake: load_shares.by_broker(lake, cluster, name)
         ),
         bundles=page.ask(
             ("bundles in", cluster, name, wanted),
-            lambda lake: causes.bundles(lake, cluster, wanted, namespace=name),
+            lambda lake: load_shares.bundles(lake, cluster, wanted, namespace=name),
         ),
         wanted=wanted,
         entries=page.ask(
@@ -136,14 +139,14 @@ def tenant(request: Request) -> Response:
     cluster, name = address.needed(request, "cluster"), address.needed(request, "name")
     cluster_facts(page, cluster)
     row = page.ask(
-        ("whole tenant", cluster, name), lambda lake: causes.whole(lake, cluster, tenant=name)
+        ("whole tenant", cluster, name), lambda lake: load_shares.whole(lake, cluster, tenant=name)
     )
     if row is None:
         raise QueryError(f"no report of {cluster} names a bundle of the tenant {name}", 2)
-    wanted = address.wanted(request, causes.GROUP_SORTS)
+    wanted = address.wanted(request, load_shares.GROUP_SORTS)
     found = page.ask(
         ("groups of", cluster, name, wanted),
-        lambda lake: causes.groups(lake, cluster, "namespace", wanted, tenant=name),
+        lambda lake: load_shares.groups(lake, cluster, "namespace", wanted, tenant=name),
     )
     return show(
         page, "tenant.html", cluster=cluster, name=name, row=row, listed=found, wanted=wanted
@@ -168,7 +171,7 @@ def round_(request: Request) -> Response:
     found = page.ask(("round", cluster, seq), lambda lake: explain_round(lake, cluster, seq))
     made = tuple(
         map(
-            feed.with_why,
+            feed.with_explanation,
             (
                 {"entry": "decision", "id": row["decision_id"], **row, "at_ms": row["issued_ms"]}
                 for row in found["decisions"]

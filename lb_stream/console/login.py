@@ -10,8 +10,8 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from lb_stream.console.address import LOCAL_NAMES, host_name
+from lb_stream.console.auth.visitor import COOKIE, access_of, form_of, require_csrf_token
 from lb_stream.console.page import Page, show
-from lb_stream.console.who.visitor import COOKIE, access_of, form_of, require_proof
 
 
 def login_page(request: Request) -> Response:
@@ -64,7 +64,7 @@ async def log_in(request: Request) -> Response:
 
 async def log_out(request: Request) -> Response:
     """The end of a session."""
-    require_proof(request, await form_of(request))
+    require_csrf_token(request, await form_of(request))
     access_of(request).sessions.end(request.cookies.get(COOKIE, ""))
     answer = RedirectResponse("/", 303)
     answer.delete_cookie(COOKIE)

@@ -15,13 +15,13 @@ from starlette.responses import HTMLResponse, Response
 from lb_stream import __version__
 from lb_stream.console.acts import offered
 from lb_stream.console.address import changed
-from lb_stream.console.looks import environment
+from lb_stream.console.auth.visitor import access_of, visitor
 from lb_stream.console.sources.live import now_ms
-from lb_stream.console.sources.reader import Look, Reader
+from lb_stream.console.sources.reader import Reader, TablesView
 from lb_stream.console.sources.shared import Shared
-from lb_stream.console.who.visitor import access_of, visitor
+from lb_stream.console.templates import template_environment
 from lb_stream.io.messages.times import local_zone
-from lb_stream.query.cluster_state import Standing, standing_in
+from lb_stream.query.cluster_state import ClusterState, read_cluster_states
 
 T = TypeVar("T")
 
@@ -41,15 +41,15 @@ class Page:
 
     def __init__(self, request: Request) -> None:
         self.request = request
-        self.look: Look = reader_of(request).look()
+        self.look: TablesView = reader_of(request).look()
 
     def ask(self, key: Hashable, question: Callable[[Any], T]) -> T:
         """A figure out of the tables. Raises QueryError."""
         return self.look.ask(key, question)
 
-    def standing(self, cluster: str) -> Standing | None:
+    def standing(self, cluster: str) -> ClusterState | None:
         """What is in force there."""
-        found = self.ask(("standing", cluster), lambda lake: standing_in(lake, cluster))
+        found = self.ask(("standing", cluster), lambda lake: read_cluster_states(lake, cluster))
         return found[0] if found else None
 
 
@@ -76,7 +76,7 @@ def show(page: Page, template: str, status: int = 200, **figures: Any) -> Respon
         "live": not page.request.query_params.get("end"),
     }
     begun_s = time.thread_time()
-    html = environment().get_template(template).render(**{**given, **figures})
+    html = template_environment().get_template(template).render(**{**given, **figures})
     page.look.spent_s += time.thread_time() - begun_s
     return HTMLResponse(html, status)
 

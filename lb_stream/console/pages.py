@@ -18,8 +18,8 @@ from lb_stream.query.present.proposals import (
     plans,
     waiting_proposals,
 )
-from lb_stream.query.screens import brokers, causes, costs, feed, over_time
-from lb_stream.query.screens.lists import Wanted
+from lb_stream.query.screens import brokers, costs, feed, load_shares, over_time
+from lb_stream.query.screens.lists import ListRequest
 from lb_stream.query.screens.overview import overview
 from lb_stream.query.screens.search import search
 from lb_stream.query.why_not import explain_no_move
@@ -93,7 +93,8 @@ def cluster(request: Request) -> Response:
         text=word,
         stream=address.link("events", cluster=name, what=what, text=word),
         causes=page.ask(
-            ("causes", name), lambda lake: causes.groups(lake, name, "namespace", Wanted())
+            ("causes", name),
+            lambda lake: load_shares.groups(lake, name, "namespace", ListRequest()),
         ),
         chart=address.link("chart", cluster=name, span=span, end=end_ms),
         span=span,
@@ -146,13 +147,13 @@ def groups(request: Request) -> Response:
         address.choice(request, "by", ("namespace", "tenant")),
     )
     wanted, tenant = (
-        address.wanted(request, causes.GROUP_SORTS),
+        address.wanted(request, load_shares.GROUP_SORTS),
         address.text(request, "tenant") or None,
     )
     cluster_facts(page, name)
     found = page.ask(
         ("groups", name, by, tenant, wanted),
-        lambda lake: causes.groups(lake, name, by, wanted, tenant=tenant),
+        lambda lake: load_shares.groups(lake, name, by, wanted, tenant=tenant),
     )
     return show(
         page, "groups.html", cluster=name, by=by, listed=found, wanted=wanted, tenant=tenant
@@ -185,9 +186,14 @@ def cost(request: Request) -> Response:
 def bundles(request: Request) -> Response:
     """Bundles of a cluster by the load that they cause."""
     page = Page(request)
-    name, wanted = address.needed(request, "cluster"), address.wanted(request, causes.BUNDLE_SORTS)
+    name, wanted = (
+        address.needed(request, "cluster"),
+        address.wanted(request, load_shares.BUNDLE_SORTS),
+    )
     cluster_facts(page, name)
-    found = page.ask(("bundles", name, wanted), lambda lake: causes.bundles(lake, name, wanted))
+    found = page.ask(
+        ("bundles", name, wanted), lambda lake: load_shares.bundles(lake, name, wanted)
+    )
     return show(page, "bundles.html", cluster=name, listed=found, wanted=wanted)
 
 

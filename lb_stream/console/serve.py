@@ -13,9 +13,9 @@ import uvicorn
 from lb_stream.console.acting import SendOrder
 from lb_stream.console.address import LOCAL_NAMES
 from lb_stream.console.app import console
-from lb_stream.console.sources.live import Follower, Tell
+from lb_stream.console.auth.visitor import NO_ACCESS, Access
+from lb_stream.console.sources.live import PublishRow, TopicFollower
 from lb_stream.console.sources.reader import Reader
-from lb_stream.console.who.visitor import NO_ACCESS, Access
 
 KEEP_S = 20
 """A page asks every five seconds: its connection stays for that."""
@@ -24,14 +24,14 @@ STOP_S = 2
 """Seconds in which requests may end; streams of open pages never end by themselves."""
 
 
-def yield_to_others() -> None:
+def lower_priority() -> None:
     """Let this process have a core only while nobody else wants it much: what decides beside it
     comes before what is looked at."""
     with suppress(OSError):  # a container may forbid even that
         os.nice(NICE)
 
 
-class Served:
+class ConsoleServer:
     """Serves from the moment on at which this is made.
 
     `names`: hosts that it answers to beside this machine's own.
@@ -73,8 +73,8 @@ class Served:
             target=self._server.run, kwargs={"sockets": [listening]}, name="console", daemon=True
         )
         self._thread.start()
-        self.tell: Tell = app.state.hub.tell
-        self._follower = None if follow is None else Follower(*follow, self.tell)
+        self.tell: PublishRow = app.state.hub.tell
+        self._follower = None if follow is None else TopicFollower(*follow, self.tell)
         if self._follower is not None:
             self._follower.start()
 

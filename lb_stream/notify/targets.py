@@ -23,7 +23,7 @@ from lb_stream.contracts.settings import Event, NotifySettings
 from lb_stream.io.local.settings_files import secret_of
 from lb_stream.io.messages.secrets import hide
 from lb_stream.io.messages.shown import shown
-from lb_stream.notify.courier import sender
+from lb_stream.notify.delivery import find_sender
 
 _PLACE = ("notify", "targets")
 _EXPECTED = (
@@ -84,7 +84,7 @@ class Target:
         }
         taken, took_ms = False, round(timeout_s * 1000)
         try:
-            done = _courier(json.dumps(job).encode(), timeout_s + START_S)
+            done = _run_delivery(json.dumps(job).encode(), timeout_s + START_S)
         except (OSError, subprocess.TimeoutExpired) as error:
             said = f"can't be sent: {type(error).__name__}"
         else:
@@ -111,9 +111,9 @@ class Target:
         return text if len(text) <= LONGEST_ANSWER else text[: LONGEST_ANSWER - 1] + "…"
 
 
-def _courier(job: bytes, longest_s: float) -> subprocess.CompletedProcess[bytes]:
+def _run_delivery(job: bytes, longest_s: float) -> subprocess.CompletedProcess[bytes]:
     """Ctrl-C is not for it: what is under way is waited for. Raises OSError, TimeoutExpired."""
-    command = (sys.executable, "-P", "-m", "lb_stream.notify.courier")
+    command = (sys.executable, "-P", "-m", "lb_stream.notify.delivery")
     return subprocess.run(
         command,
         input=job,
@@ -124,9 +124,9 @@ def _courier(job: bytes, longest_s: float) -> subprocess.CompletedProcess[bytes]
     )
 
 
-def targets(settings: NotifySettings) -> tuple[Target, ...]:
+def build_targets(settings: NotifySettings) -> tuple[Target, ...]:
     """All of them, in the order of their names. Raises SettingError, which shows no address."""
-    _hush()
+    _silence_loggers()
     for name in settings.routes:
         if name not in settings.targets:
             known = ", ".join(sorted(settings.targets)) or "there is none"
@@ -140,7 +140,7 @@ def targets(settings: NotifySettings) -> tuple[Target, ...]:
 
 def _target(name: str, settings: NotifySettings) -> Target:
     address = secret_of((*_PLACE, name), settings.targets[name])
-    found = sender(address)
+    found = find_sender(address)
     if found is None:
         raise SettingError(".".join((*_PLACE, name)), "***", _EXPECTED)
     return Target(
@@ -148,11 +148,11 @@ def _target(name: str, settings: NotifySettings) -> Target:
         str(found[0].service_name),
         settings.routes.get(name) or get_args(Event),
         address,
-        parts(address),
+        secret_parts(address),
     )
 
 
-def parts(address: str) -> tuple[str, ...]:
+def secret_parts(address: str) -> tuple[str, ...]:
     """The texts of an address that may be secret, longest first: any of its parts but the scheme,
     as written and decoded."""
     rest = address.partition("://")[2]
@@ -161,7 +161,7 @@ def parts(address: str) -> tuple[str, ...]:
     return tuple(sorted(found, key=len, reverse=True))
 
 
-def _hush() -> None:
+def _silence_loggers() -> None:
     """Apprise and the HTTP library below it log addresses with their paths."""
     for name in (
         "apprise",

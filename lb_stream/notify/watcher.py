@@ -12,12 +12,18 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 
 from lb_stream.contracts.settings import Event, NotifySettings
-from lb_stream.notify.digest import Message, Told, after_failed, after_told, due
-from lb_stream.notify.memory import State
-from lb_stream.notify.opened import followed, kept
+from lb_stream.notify.messages import body, title
+from lb_stream.notify.open_events import drop_resolved, update_open_events
+from lb_stream.notify.schedule import (
+    Message,
+    TargetState,
+    after_accepted,
+    after_refused,
+    next_message,
+)
+from lb_stream.notify.state_file import WatcherState
 from lb_stream.notify.targets import Answer, Target
-from lb_stream.notify.words import body, title
-from lb_stream.query.screens.troubles import Look, Trouble
+from lb_stream.query.screens.health_events import HealthEvent, HealthEvents
 
 logger = logging.getLogger(__name__)
 
@@ -43,10 +49,10 @@ class Watcher:
         pipeline: str,
         rules: NotifySettings,
         targets: Sequence[Target],
-        look: Callable[[], Look],
-        save: Callable[[State], None],
+        look: Callable[[], HealthEvents],
+        save: Callable[[WatcherState], None],
         note: Note,
-        state: State,
+        state: WatcherState,
     ) -> None:
         self._pipeline, self._rules, self._look, self._save, self._note = (
             pipeline,
@@ -57,10 +63,10 @@ class Watcher:
         )
         self._targets = {target.name: target for target in targets}
         told = {
-            name: _of_events(state.told.get(name, Told()), target.events)
+            name: _of_events(state.told.get(name, TargetState()), target.events)
             for name, target in self._targets.items()
         }
-        self.state = State(state.opened, told)
+        self.state = WatcherState(state.opened, told)
         self.blind = False  # whether the last look failed
         self._saved = state
         self._looked_ms: int | None = None
@@ -81,7 +87,7 @@ class Watcher:
         for name, target in self._targets.items():
             if name in self._sent:
                 continue
-            message = due(
+            message = next_message(
                 self.state.told[name], self.state.opened, self._rules, target.events, now_ms
             )
             if message is not None:
@@ -128,15 +134,17 @@ class Watcher:
             # by it
             said = f"tables can't be looked at ({type(error).__name__}: {error})"
             self._warn(f"{said}: it is tried again every {self._rules.look_every_ms / 1000:g} s")
-            trouble = Trouble(
+            trouble = HealthEvent(
                 "job_unknown",
                 "",
                 "tables",
                 said,
                 "lbctl status says more; until they can be, nothing else is told",
             )
-            found, self.blind = Look(now_ms, (trouble,), blind=True), True
-        self.state = State(followed(self.state.opened, found, self._rules), self.state.told)
+            found, self.blind = HealthEvents(now_ms, (trouble,), blind=True), True
+        self.state = WatcherState(
+            update_open_events(self.state.opened, found, self._rules), self.state.told
+        )
         return found.now_ms
 
     def _warn(self, said: str) -> None:
@@ -152,11 +160,11 @@ class Watcher:
             del self._sent[name]
             answer, told = sent.answer.result(), self.state.told[name]
             after = (
-                after_told(told, sent.message, self._rules)
+                after_accepted(told, sent.message, self._rules)
                 if answer.taken
-                else after_failed(told, now_ms)
+                else after_refused(told, now_ms)
             )
-            self.state = State(self.state.opened, {**self.state.told, name: after})
+            self.state = WatcherState(self.state.opened, {**self.state.told, name: after})
             self._note(self._targets[name], sent.title, answer)
 
     def _keep(self) -> None:
@@ -168,7 +176,7 @@ class Watcher:
             for sent in self._sent.values()
             for entry in (*sent.message.new, *sent.message.lasting)
         }
-        state = State(kept(self.state.opened, told | under_way), self.state.told)
+        state = WatcherState(drop_resolved(self.state.opened, told | under_way), self.state.told)
         self.state = state
         if state == self._saved:
             return
@@ -181,7 +189,7 @@ class Watcher:
             )
 
 
-def _of_events(told: Told, events: Sequence[Event]) -> Told:
+def _of_events(told: TargetState, events: Sequence[Event]) -> TargetState:
     """Without what the target doesn't hear of any more."""
     return replace(
         told, groups={event: group for event, group in told.groups.items() if event in events}

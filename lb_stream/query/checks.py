@@ -25,10 +25,16 @@ from lb_stream.core.round.limits import MINUTE_MS
 from lb_stream.core.shedding.base import MB
 from lb_stream.io.messages.shown import figure
 from lb_stream.io.messages.times import clock
-from lb_stream.query.explained import Row
+from lb_stream.query.explanations import Row
 from lb_stream.query.health import Facts, job_findings, stale
-from lb_stream.query.rule_words import HOLDS_BY, place_of, precedence, told_closed, why_refused
-from lb_stream.query.strategy_numbers import numbers
+from lb_stream.query.strategy_numbers import describe_numbers
+from lb_stream.query.wording import (
+    RULES_BY_PLACE,
+    explain_closed,
+    explain_refusal,
+    place_of_rule,
+    rule_precedence,
+)
 
 if TYPE_CHECKING:
     from lb_stream.core.config.cluster_config import ClusterConfig
@@ -142,7 +148,7 @@ def windows(now: Situation, bundle: str | None, drained: bool) -> Iterator[Check
             )
             continue
         yield Check(
-            "disruption windows", f"{name}: {told_closed(shut)}", not drained, shut.until_ms
+            "disruption windows", f"{name}: {explain_closed(shut)}", not drained, shut.until_ms
         )
 
 
@@ -154,7 +160,7 @@ def pinned(now: Situation, bundle: str, drained: bool) -> Check:
     return Check("pin", f"an operator's command has pinned it until {clock(until_ms)}", not drained)
 
 
-def set_aside(now: Situation) -> Iterator[Check]:
+def exclusions(now: Situation) -> Iterator[Check]:
     """How many bundles of the cluster operators have set aside; nothing where there is none."""
     pins = [until_ms for until_ms in now.orders.pins.values() if until_ms > now.now_ms]
     if pins:
@@ -201,7 +207,7 @@ def approval(now: Situation, bundle: str, drained: bool) -> Iterator[Check]:
         )
 
 
-def proposed(now: Situation, broker: str | None, drained: bool) -> Iterator[Check]:
+def proposals(now: Situation, broker: str | None, drained: bool) -> Iterator[Check]:
     """Whether moves from a broker (None: any) wait for approval; nothing where nobody is asked."""
     waiting = now.memory.proposals
     mine = [proposal for proposal in waiting if broker in (None, proposal.source)]
@@ -217,16 +223,18 @@ def proposed(now: Situation, broker: str | None, drained: bool) -> Iterator[Chec
 def suspension(now: Situation) -> Iterator[Check]:
     """Whether the cluster decides at all, and whether its last round did."""
     refused = json.loads(now.last["refusals"] or "[]")
-    rules = [refusal["rule"] for refusal in refused if refusal["rule"] in HOLDS_BY["suspension"]]
+    rules = [
+        refusal["rule"] for refusal in refused if refusal["rule"] in RULES_BY_PLACE["suspension"]
+    ]
     clash = now.memory.balances and not now.config.balancer.dry_run
     if clash and Refuses.BALANCES_ITSELF.name not in rules:  # it isn't said with every round
         rules.append(Refuses.BALANCES_ITSELF.name)
     error, retry_ms = now.last["error"], now.memory.retry_ms
-    found = "; ".join(f"{rule}: {why_refused(rule)}" for rule in rules) or "none"
+    found = "; ".join(f"{rule}: {explain_refusal(rule)}" for rule in rules) or "none"
     if (held := now.memory.suspension) is not None:  # it isn't said with every round
         rules, found = (
             [held.rule],
-            f"{held.rule} since {clock(held.since_ms)}: {why_refused(held.rule)}",
+            f"{held.rule} since {clock(held.since_ms)}: {explain_refusal(held.rule)}",
         )
     if retry_ms > now.now_ms:
         found = f"round after round failed: the next is tried at {clock(retry_ms)}"
@@ -244,7 +252,7 @@ def suspension(now: Situation) -> Iterator[Check]:
     yield Check("last round", told, error is not None)
 
 
-def alive(now: Situation, broker: str) -> Check:
+def broker_alive(now: Situation, broker: str) -> Check:
     """Whether the broker itself is there."""
     load = now.load_of(broker)
     lives = load is not None and load["alive"]
@@ -359,7 +367,7 @@ def full_brokers(now: Situation) -> Iterator[Check]:
     full = sorted(broker for broker, count in counts.items() if count >= most)
     if full:
         until_ms = min(move.expires_ms for move in moving if move.source in full)
-        told = f"{most} of {most} at {_named(full, len(full))}; room when one of them ends"
+        told = f"{most} of {most} at {_list_names(full, len(full))}; room when one of them ends"
         yield Check("limits: moves in flight of a broker", told, True, until_ms)
 
 
@@ -393,7 +401,7 @@ def policies(now: Situation, bundle: str, drained: bool) -> Iterator[Check]:
     )
 
 
-def waiting(now: Situation, known: Row, drained: bool) -> Iterator[Check]:
+def waits(now: Situation, known: Row, drained: bool) -> Iterator[Check]:
     """Dwell time and grace period are the shedder's; the back-off holds for all."""
     config, bundle = now.config.balancer, known["bundle"]
     if config.min_dwell_ms and known["owner_since_ms"] is not None:
@@ -443,14 +451,14 @@ def _left_s(now: Situation, until_ms: int) -> float:
 def bundles(now: Situation, owned: list[Row], refused: Collection[str], drained: bool) -> Check:
     """How many of a broker's bundles may move now. `refused`: those that the last pass refused."""
     names = {row["bundle"] for row in owned}
-    held = [(word, names & some) for word, some in _held(now, owned, refused, drained)]
+    held = [(word, names & some) for word, some in _blocked_bundles(now, owned, refused, drained)]
     free = len(names.difference(*(some for _, some in held)))
     told = [f"{free} of its {len(names)} bundles may move"]
     told += [f"{len(some)} {word}" for word, some in held if some]
     return Check("bundles", ", ".join(told), free == 0)
 
 
-def _held(
+def _blocked_bundles(
     now: Situation, owned: list[Row], refused: Collection[str], drained: bool
 ) -> Iterator[tuple[str, set[str]]]:
     """Why bundles may not move now, and which: what operators want first, as `PLACES` has it."""
@@ -496,8 +504,8 @@ def last_pass(now: Situation, refusals: Sequence[Row], drained: bool) -> Iterato
     `refusals`: rows of the table since `pass_begin_ms`. What an earlier pass refused counts no
     more, nor does what concerns only the shedder where the broker is drained.
     """
-    for rule in sorted({row["rule"] for row in refusals}, key=precedence):
-        place = place_of(rule)
+    for rule in sorted({row["rule"] for row in refusals}, key=rule_precedence):
+        place = place_of_rule(rule)
         if place == "operators" or (place == "suspension" and rule not in _OF_A_PASS):
             continue  # these are checked by themselves
         begin_ms = _begin_ms(now, place, drained)
@@ -505,7 +513,7 @@ def last_pass(now: Situation, refusals: Sequence[Row], drained: bool) -> Iterato
         rows = [row for row in rows if begin_ms is not None and row["now_ms"] >= begin_ms]
         if rows and not (drained and place in _OF_SHEDDER):
             keeps = place not in ("splitting", "")
-            yield Check(place or "noted", _told(rows, place), keeps, _until_ms(rows))
+            yield Check(place or "noted", _describe_refusals(rows, place), keeps, _until_ms(rows))
     last_ms, every_ms = now.memory.last_shed_ms, now.config.balancer.shedding_interval_ms
     if last_ms is None:
         yield Check("shedding pass", "there has been none yet", not drained)
@@ -537,13 +545,13 @@ def _begin_ms(now: Situation, place: str, drained: bool) -> int | None:
     return last_ms
 
 
-def _told(rows: Sequence[Row], place: str) -> str:
+def _describe_refusals(rows: Sequence[Row], place: str) -> str:
     """The refusals of one rule."""
     times, last = sum(row["count"] for row in rows), max(rows, key=lambda row: row["seq"])
     counted = f", {times} times" if times > 1 else ""
     brokers = sorted({row["broker"] for row in rows if row["broker"]})
     subjects = sorted({subject for row in rows for subject in row["subjects"] or ()})
-    about = f" ({_named(subjects, times)})" if subjects else ""
+    about = f" ({_list_names(subjects, times)})" if subjects else ""
     saw = ""
     if seen := [row for row in rows if row["greatest"] is not None]:
         low = min(seen, key=lambda row: row["least"])
@@ -554,21 +562,21 @@ def _told(rows: Sequence[Row], place: str) -> str:
     until_ms = _until_ms(rows)
     until = "" if until_ms is None else f", until {clock(until_ms)}"
     what = f"the last {'round' if place == 'assigning' else 'pass'} was refused: {last['rule']}"
-    where = f"at {_named(brokers, len(brokers)) or 'the cluster'} in round {last['seq']}"
-    return f"{what}{counted} {where}{about}: {why_refused(last['rule'])}{saw}{limit}{until}"
+    where = f"at {_list_names(brokers, len(brokers)) or 'the cluster'} in round {last['seq']}"
+    return f"{what}{counted} {where}{about}: {explain_refusal(last['rule'])}{saw}{limit}{until}"
 
 
 def _until_ms(rows: Sequence[Row]) -> int | None:
     return min((row["until_ms"] for row in rows if row["until_ms"] is not None), default=None)
 
 
-def _named(names: Sequence[str], count: int) -> str:
+def _list_names(names: Sequence[str], count: int) -> str:
     """The first names, and how many there are besides."""
     first = names[:MOST_NAMED]
     return ", ".join(first) + (f" and {count - len(first)} more" if count > len(first) else "")
 
 
-def of_strategy(now: Situation, broker: str | None, drained: bool) -> Iterator[Check]:
+def strategy_figures(now: Situation, broker: str | None, drained: bool) -> Iterator[Check]:
     """The strategy's own numbers; last, as all else comes before them."""
     load = now.load_of(broker)
     if broker is None or load is None:
@@ -576,7 +584,7 @@ def of_strategy(now: Situation, broker: str | None, drained: bool) -> Iterator[C
     # Drained brokers are none of a shedder's; of one that is asked about the numbers are told.
     alive = [row for row in now.loads if row["active"] or (row["alive"] and row is load)]
     shedder = now.config.shedder.name
-    found = numbers(
+    found = describe_numbers(
         shedder,
         now.config.shedder_config,
         now.memory.strategies.get(shedder, {}),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ClusterState:
     """One cluster: what it remembers, and the job's own settings for it."""
 
     cluster: str
@@ -94,15 +94,17 @@ def known_clusters(tables: Store) -> list[str]:
     return [row["cluster"] for row in records(run(lake, last)) if row["memory"]]
 
 
-def standing(tables: Store, cluster: str | None = None) -> list[Standing]:
+def load_cluster_states(tables: Store, cluster: str | None = None) -> list[ClusterState]:
     """Every cluster or the named one, without those that had no round or were forgotten.
 
     Raises QueryError where there are no tables.
     """
-    return standing_in(open_lake(tables), cluster)
+    return read_cluster_states(open_lake(tables), cluster)
 
 
-def standing_in(lake: duckdb.DuckDBPyConnection, cluster: str | None = None) -> list[Standing]:
+def read_cluster_states(
+    lake: duckdb.DuckDBPyConnection, cluster: str | None = None
+) -> list[ClusterState]:
     """The same, from tables that are open already."""
     last = records(
         run(
@@ -125,7 +127,7 @@ def standing_in(lake: duckdb.DuckDBPyConnection, cluster: str | None = None) -> 
     )
     wanted = {(row["cluster"], row["n"]) for row in last}
     return [
-        Standing(
+        ClusterState(
             row["cluster"],
             row["now_ms"],
             Memory.from_json(row["memory"]),
@@ -140,17 +142,17 @@ def standing_in(lake: duckdb.DuckDBPyConnection, cluster: str | None = None) -> 
     ]
 
 
-def the_only(tables: Store, cluster: str | None) -> Standing:
+def require_single_cluster(tables: Store, cluster: str | None) -> ClusterState:
     """The cluster that is meant.
 
     Raises QueryError when there is none, or when there are several and none was named.
     """
-    return the_only_in(open_lake(tables), cluster)
+    return require_single_cluster_in(open_lake(tables), cluster)
 
 
-def the_only_in(lake: duckdb.DuckDBPyConnection, cluster: str | None) -> Standing:
+def require_single_cluster_in(lake: duckdb.DuckDBPyConnection, cluster: str | None) -> ClusterState:
     """The same, from tables that are open already."""
-    found = standing_in(lake, cluster)
+    found = read_cluster_states(lake, cluster)
     if not found:
         require_cluster(lake, cluster)
         raise QueryError(

@@ -106,13 +106,11 @@ def move_costs(
     `bytes_per_s`: traffic of the moved bundles. These three are of the moves of which history
     tells (`known`), null where it tells of none.
     """
-    query = (
-        f"{summed(by, each)} ORDER BY cluster, span, client_s DESC NULLS LAST, moves DESC, whose"
-    )
+    query = f"{cost_query(by, each)} ORDER BY cluster, span, client_s DESC NULLS LAST, moves DESC, whose"
     return records(run(lake, query, [cluster, since_ms]))
 
 
-def summed(by: str, each: str) -> str:
+def cost_query(by: str, each: str) -> str:
     """The query of `move_costs`, in no order; $1: the cluster or null, $2: only moves since
     then."""
     return f"""{_MOVES}

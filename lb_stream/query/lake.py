@@ -59,7 +59,7 @@ def open_lake(folder: Store, whole: bool = True) -> duckdb.DuckDBPyConnection:
         ):
             raise QueryError(
                 f"{folder / spec.name} has no column {', '.join(missing)}: another version wrote "
-                f"it; {_mend(spec)}"
+                f"it; {_describe_repair(spec)}"
             )
         lake.register(spec.name, rows)
     for setting in READ_ONLY:
@@ -84,7 +84,7 @@ def add_views(lake: duckdb.DuckDBPyConnection) -> None:
         lake.execute(f"CREATE VIEW {spec.name}{SUFFIX} AS SELECT {selected} FROM {spec.name}")
 
 
-def described(table: str) -> list[tuple[str, str, str]]:
+def table_columns(table: str) -> list[tuple[str, str, str]]:
     """Column, type and meaning of each column of a table, or of the view beside one.
 
     Raises QueryError (exit code 2) for another name.
@@ -123,11 +123,11 @@ def _readable_rows(folder: Store, spec: TableSpec) -> Any:
         Exception
     ) as error:  # what delta-rs and pyarrow raise for a damaged file has no common ancestor
         raise QueryError(
-            f"{folder / spec.name} can't be read ({str(error).splitlines()[0]}): {_mend(spec)}"
+            f"{folder / spec.name} can't be read ({str(error).splitlines()[0]}): {_describe_repair(spec)}"
         ) from error
 
 
-def _mend(spec: TableSpec) -> str:
+def _describe_repair(spec: TableSpec) -> str:
     from lb_stream.io.tables.rebuild import rebuildable
 
     if spec.name in rebuildable():
@@ -245,7 +245,9 @@ def find_gone(lake: duckdb.DuckDBPyConnection, cluster: str) -> frozenset[str]:
     return gone_bundles(unowned, served, deleted) | frozenset(recorded) | frozenset(ended)
 
 
-def columns(lake: duckdb.DuckDBPyConnection, query: str, parameters: dict[str, Any]) -> pa.Table:
+def query_columns(
+    lake: duckdb.DuckDBPyConnection, query: str, parameters: dict[str, Any]
+) -> pa.Table:
     """What a query finds, as columns. Raises QueryError as `run` does."""
     import duckdb
 
@@ -287,7 +289,7 @@ def _explain(query: str, error: Exception) -> str:
 
 def _columns(name: str) -> str:
     return (
-        f"{name} has: {', '.join(column for column, *_ in described(name))} (what each is: "
+        f"{name} has: {', '.join(column for column, *_ in table_columns(name))} (what each is: "
         f"lbctl sql --describe {name})"
     )
 

@@ -110,15 +110,15 @@ class Snapshot:
         return asdict(self)
 
 
-def snapshot(tables: Store, cluster: str | None = None) -> Snapshot:
+def load_snapshot(tables: Store, cluster: str | None = None) -> Snapshot:
     """Read the tables now. Raises QueryError when there are none."""
     from lb_stream.query.lake import open_lake
 
     with open_lake(tables) as lake:
-        return looked_up(lake, cluster)
+        return read_snapshot(lake, cluster)
 
 
-def looked_up(lake: duckdb.DuckDBPyConnection, cluster: str | None) -> Snapshot:
+def read_snapshot(lake: duckdb.DuckDBPyConnection, cluster: str | None) -> Snapshot:
     """What open tables say."""
     asked = [_CLUSTERS, _LOADS, _PENDING, _DECISIONS, _REFUSALS]
     clusters, brokers, pending, decisions, refusals = (

@@ -21,7 +21,7 @@ from lb_stream.core.model.policies import count_matches, describe_no_match
 from lb_stream.io.leadership.leader import Leader
 from lb_stream.io.messages.times import clock
 from lb_stream.query import QueryError
-from lb_stream.query.cluster_state import Standing, standing_in
+from lb_stream.query.cluster_state import ClusterState, read_cluster_states
 from lb_stream.query.health import (
     LAG_LIMIT,
     SUSPENDING,
@@ -33,7 +33,7 @@ from lb_stream.query.health import (
     stale,
 )
 from lb_stream.query.lake import open_lake, records, run
-from lb_stream.query.rule_words import told_closed
+from lb_stream.query.wording import explain_closed
 
 if TYPE_CHECKING:
     import duckdb
@@ -61,7 +61,7 @@ _BATCH = (
 _OWNED = "SELECT cluster, owner, bundle FROM bundle_averages WHERE list_contains($1, owner)"
 
 
-def newest_loads(*columns: str, where: str = "true") -> str:
+def latest_loads_query(*columns: str, where: str = "true") -> str:
     """The query for the newest row of each broker in broker_loads: cluster, broker, and these
     columns.
 
@@ -75,24 +75,24 @@ def newest_loads(*columns: str, where: str = "true") -> str:
     )
 
 
-def gather(tables: Store, settings: Settings, bootstrap: str) -> Facts:
+def gather_facts(tables: Store, settings: Settings, bootstrap: str) -> Facts:
     """Everything: also whether a job on another machine runs, and whether Kafka answers at
     `bootstrap`."""
-    facts = gather_from(None, tables, settings)
+    facts = gather_table_facts(None, tables, settings)
     with suppress(QueryError), open_lake(tables) as lake:  # no table is there yet
-        facts = gather_from(lake, tables, settings)
+        facts = gather_table_facts(lake, tables, settings)
     kafka = settings.kafka.model_copy(update={"bootstrap_servers": bootstrap})
     return with_kafka(facts, settings.model_copy(update={"kafka": kafka}))
 
 
-def gather_from(lake: Lake | None, tables: Store, settings: Settings) -> Facts:
+def gather_table_facts(lake: Lake | None, tables: Store, settings: Settings) -> Facts:
     """What open tables (None: there are none yet), the job's process and the disk say."""
     if lake is None:
         return _facts(tables, settings, JobFacts(settings.stream.pipeline_id))
     return _facts(tables, settings, _job(lake, settings), cluster_facts(lake))
 
 
-def gather_job(lake: Lake, tables: Store, settings: Settings) -> Facts:
+def gather_job_facts(lake: Lake, tables: Store, settings: Settings) -> Facts:
     """What open tables, the job's process and the disk say of the job; nothing of clusters."""
     return _facts(tables, settings, _job(lake, settings))
 
@@ -131,7 +131,7 @@ def find_demo_end(tables: Store, job: JobFacts) -> DemoEnd | None:
     return DemoEnd(clock(ended_ms), how)
 
 
-def stale_since(lake: Lake, settings: Settings, tables: Store) -> str | None:
+def describe_staleness(lake: Lake, settings: Settings, tables: Store) -> str | None:
     """The warning to show when the tables don't show how things are now."""
     (newest,) = records(run(lake, "SELECT max(now_ms) AS now_ms FROM rounds"))
     clusters = (ClusterFacts("", newest["now_ms"]),) if newest["now_ms"] else ()
@@ -224,7 +224,7 @@ def with_kafka(facts: Facts, settings: Settings) -> Facts:
     )
 
 
-def who_stands_by(settings: Settings, bootstrap: str) -> tuple[StandbyFacts, ...] | None:
+def find_standbys(settings: Settings, bootstrap: str) -> tuple[StandbyFacts, ...] | None:
     """The jobs that stand by, as the Kafka at `bootstrap` has it; None: nobody answers there."""
     from lb_stream.io.kafka.reachable import unanswered
 
@@ -251,7 +251,10 @@ def _standbys(ticks: Ticks) -> tuple[StandbyFacts, ...]:
 
 def cluster_facts(lake: Lake) -> tuple[ClusterFacts, ...]:
     """Every cluster as its last logged round left it."""
-    seen, all_ = records(run(lake, newest_loads("alive", "seen_ms", "bundles"))), standing_in(lake)
+    seen, all_ = (
+        records(run(lake, latest_loads_query("alive", "seen_ms", "bundles"))),
+        read_cluster_states(lake),
+    )
     drained = [broker for state in all_ for broker in state.orders.drained]
     owned = records(run(lake, _OWNED, [drained])) if drained else []
     owners = {
@@ -264,7 +267,7 @@ def cluster_facts(lake: Lake) -> tuple[ClusterFacts, ...]:
 
 
 def _cluster(
-    state: Standing, brokers: list[dict[str, Any]], owners: set[tuple[str, str]]
+    state: ClusterState, brokers: list[dict[str, Any]], owners: set[tuple[str, str]]
 ) -> ClusterFacts:
     told = [
         (refusal["rule"], refusal["subjects"])
@@ -303,7 +306,7 @@ def _cluster(
         retry_ms=state.memory.retry_ms,
         suspended_by=told[0][0] if told else None,
         paused=state.orders.paused,
-        held="" if (shut := closed(limits, state.now_ms)) is None else told_closed(shut),
+        held="" if (shut := closed(limits, state.now_ms)) is None else explain_closed(shut),
         mode=limits.mode,
         proposals=len(state.memory.proposals),
         drained=state.orders.drained,

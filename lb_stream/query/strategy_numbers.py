@@ -21,7 +21,7 @@ class Numbers(NamedTuple):
     beyond: bool
 
 
-def numbers(
+def describe_numbers(
     strategy: str, config: Any, remembered: Mapping[str, Any], loads: Loads, broker: str
 ) -> Numbers | None:
     """The numbers about a broker; None where its load isn't known.

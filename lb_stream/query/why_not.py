@@ -18,10 +18,10 @@ from lb_stream.core.shedding.base import traits_of
 from lb_stream.io.messages.times import clock
 from lb_stream.query import QueryError, checks
 from lb_stream.query.checks import Check, Situation
-from lb_stream.query.explained import Row, decisions_about, refusals_about, require_broker
+from lb_stream.query.explanations import Row, decisions_about, refusals_about, require_broker
 from lb_stream.query.health import ClusterFacts, Facts, stale
 from lb_stream.query.lake import last_loads, records, run
-from lb_stream.query.rule_words import why_decided
+from lb_stream.query.wording import explain_rule
 
 if TYPE_CHECKING:
     import duckdb
@@ -145,9 +145,9 @@ def _of_bundle(lake: Lake, facts: Facts, bundle: str, cluster: str | None) -> Wh
         *checks.limits(now, owner, known["short_bytes_per_s"]),
         *checks.budget(now, bundle, drained),
         *checks.policies(now, bundle, drained),
-        *checks.waiting(now, known, drained),
+        *checks.waits(now, known, drained),
         *checks.last_pass(now, refused, drained),
-        *checks.of_strategy(now, owner, drained),
+        *checks.strategy_figures(now, owner, drained),
         checks.own_load(known),
     )
     recent = recent_refusals(lake, now, _ABOUT, about)
@@ -172,13 +172,13 @@ def _of_broker(lake: Lake, facts: Facts, broker: str, cluster: str | None) -> Wh
         checks.drain(now, broker, drained),
         *checks.operators(now, drained),
         *checks.windows(now, None, drained),
-        *checks.proposed(now, broker, drained),
+        *checks.proposals(now, broker, drained),
         *checks.suspension(now),
-        checks.alive(now, broker),
+        checks.broker_alive(now, broker),
         *checks.limits(now, broker, 0.0),
         checks.bundles(now, owned, subjects, drained),
         *checks.last_pass(now, refused, drained),
-        *checks.of_strategy(now, broker, drained),
+        *checks.strategy_figures(now, broker, drained),
     )
     recent = recent_refusals(lake, now, _ABOUT, about)
     what = f"{broker} keeps its load"
@@ -193,13 +193,13 @@ def _of_cluster(lake: Lake, facts: Facts, cluster: str) -> WhyNot:
         *checks.job(_of_now(facts, now)),
         *checks.operators(now, False),
         *checks.windows(now, None, False),
-        *checks.set_aside(now),
-        *checks.proposed(now, None, False),
+        *checks.exclusions(now),
+        *checks.proposals(now, None, False),
         *checks.suspension(now),
         *(check for check in checks.limits(now, None, None) if "its broker" not in check.name),
         *checks.full_brokers(now),
         *checks.last_pass(now, pass_refusals(lake, now, False, "true", []), False),
-        *checks.of_strategy(now, hottest, False),
+        *checks.strategy_figures(now, hottest, False),
     )
     return _answer(lake, facts, now, f"The balancing of {cluster} is held up", checked, ())
 
@@ -305,7 +305,7 @@ def _rules_of_open(lake: Lake, now: Situation, bundle: str) -> dict[str, str]:
         if bundle in (pending.bundle, pending.neighbour):
             rows = records(run(lake, _DECISION, [pending.decision_id]))
             for row in rows:
-                why = why_decided(row["rule"], row["source"], json.loads(row["explain"] or "{}"))
+                why = explain_rule(row["rule"], row["source"], json.loads(row["explain"] or "{}"))
                 found[pending.decision_id] = f"{row['rule']}: {why}"
     return found
 

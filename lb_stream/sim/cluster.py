@@ -15,7 +15,7 @@ import numpy as np
 
 from lb_stream.core.model.names import parse_bundle
 from lb_stream.core.splitting import SplitRejected, cut
-from lb_stream.sim.model import ClusterModel, Measured
+from lb_stream.sim.model import BrokerMeasurements, ClusterModel
 from lb_stream.sim.scenario.scenario import Floats, Scenario
 from lb_stream.sim.workload import small_scenario
 
@@ -184,7 +184,7 @@ class SimCluster:
         sums = self.model.sums(self.model.loads(self.elapsed_s(now_ms))).T.tolist()
         return {name: Load(*own) for name, own in zip(self.brokers, sums, strict=True)}
 
-    def measure(self, now_ms: int) -> Measured:
+    def measure(self, now_ms: int) -> BrokerMeasurements:
         """What all brokers measure."""
         return self.model.measure(self.elapsed_s(now_ms))
 

@@ -14,7 +14,7 @@ from lb_stream.sim.brokers import SimBroker
 from lb_stream.sim.cluster import SimCluster, max_over_mean
 from lb_stream.sim.reports import ReportForm, throughput_of
 
-DONE = {
+ACTIONS = {
     "release": "gives up",
     "acquire": "takes",
     "split": "splits",
@@ -33,7 +33,7 @@ class Status:
     quiet: bool = False
     json: bool = False
     reports: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    done: dict[str, int] = field(default_factory=lambda: dict.fromkeys(DONE, 0))
+    done: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ACTIONS, 0))
     started: float = field(default_factory=time.monotonic)
     shown: float = field(default_factory=time.monotonic)
 
@@ -54,7 +54,7 @@ class Status:
             what = {"broker": broker, "action": verdict.action}
             self._emit(what | fields | {"reason": verdict.reason})
             return
-        line = f"{broker} {DONE[verdict.action]} {decision.bundle}  {verdict.reason}"
+        line = f"{broker} {ACTIONS[verdict.action]} {decision.bundle}  {verdict.reason}"
         print(f"{self._elapsed()}  {line}".rstrip(), flush=True)
 
     def show(self, at_most_every_s: float = 0.0) -> None:

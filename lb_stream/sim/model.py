@@ -74,7 +74,7 @@ class _Parts:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class BrokerMeasurements:
     """What brokers see of themselves at one moment: less than is asked for, if that is more than
     they have."""
 
@@ -222,7 +222,7 @@ class ClusterModel:
         bundles, cpu = self.scenario.noise_at(self.scenario.tick_of(t_s))
         return (bundles if self._parts is None else bundles[self._parts.first_of_each]), cpu
 
-    def measure(self, t_s: float) -> Measured:
+    def measure(self, t_s: float) -> BrokerMeasurements:
         """What brokers measure: with noise, and no more than they can deliver."""
         loads, (bundle_noise, cpu_noise) = self.loads(t_s), self.noise(t_s)
         delivered = np.append(1 / np.maximum(self.usage(t_s), 1.0), 0.0)  # nobody delivers nothing
@@ -230,7 +230,7 @@ class ClusterModel:
         sums = self.sums(measured)
         demand = self.demand(sums)
         demand["cpu"] = demand["cpu"] * cpu_noise
-        return Measured(
+        return BrokerMeasurements(
             measured, sums, {name: np.clip(ratio, 0.0, 1.0) for name, ratio in demand.items()}
         )
 

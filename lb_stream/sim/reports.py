@@ -20,7 +20,7 @@ from lb_stream.contracts.reports import (
 )
 from lb_stream.core.shedding.broker_loads import five_weights
 from lb_stream.sim.cluster import SimCluster
-from lb_stream.sim.model import BUFFERED_S, Measured
+from lb_stream.sim.model import BUFFERED_S, BrokerMeasurements
 from lb_stream.sim.scenario.scenario import ScenarioBrokers
 
 ReportForm = Literal["modular", "simple", "extensible"]
@@ -115,7 +115,9 @@ def bundle_stats(cluster: SimCluster, broker: str, now_ms: int) -> dict[str, Bun
     return _stats(cluster, broker, cluster.measure(now_ms))
 
 
-def _stats(cluster: SimCluster, broker: str, measured: Measured) -> dict[str, BundleStats]:
+def _stats(
+    cluster: SimCluster, broker: str, measured: BrokerMeasurements
+) -> dict[str, BundleStats]:
     """Bundle → its statistics, names in order."""
     model, rows = cluster.model, cluster.rows_of(broker)
     loads = measured.loads[:, rows].round(DIGITS).T.tolist()
@@ -132,7 +134,7 @@ def _stats(cluster: SimCluster, broker: str, measured: Measured) -> dict[str, Bu
 
 
 def _resources(
-    brokers: ScenarioBrokers, measured: Measured, place: int
+    brokers: ScenarioBrokers, measured: BrokerMeasurements, place: int
 ) -> dict[str, ResourceUsage]:
     limits = {
         "cpu": 100.0 * CORES,

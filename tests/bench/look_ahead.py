@@ -33,11 +33,11 @@ from rich.table import Table
 from lb_stream.core.least_moves import fleet
 from lb_stream.core.model.view import ClusterView, Floats
 from lb_stream.sim.families.loads import CPU_BYTES_PER_S, CPU_MSGS_PER_S
-from lb_stream.sim.measures import measure
-from lb_stream.sim.play import play, read_policy
-from lb_stream.sim.play.reports import START_MS
+from lb_stream.sim.measures import measure_figures
 from lb_stream.sim.scenario.reading import read_scenario
 from lb_stream.sim.scenario.scenario import Scenario
+from lb_stream.sim.simulation import read_policy, run_simulation
+from lb_stream.sim.simulation.reports import START_MS
 
 SAMPLES = 10
 """Of the short average: it is as old as SAMPLES - 1 reports."""
@@ -257,7 +257,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for policy in options.policies:
             for forecast in forecasts:
                 with looking_ahead(scenario, forecast, ahead_s, options.day_s):
-                    measures = measure(scenario, play(scenario, read_policy(policy)).lines)
+                    measures = measure_figures(
+                        scenario, run_simulation(scenario, read_policy(policy)).lines
+                    )
                 played.add_row(
                     scenario.name, policy, forecast, *(f"{measures[name]:.6g}" for name in SHOWN)
                 )

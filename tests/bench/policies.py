@@ -30,10 +30,10 @@ from rich.table import Table
 from lb_stream.core.placement import placement, simple_placement
 from lb_stream.core.shedding import shedder
 from lb_stream.core.shedding.base import traits_of
-from lb_stream.sim.measures import measure
-from lb_stream.sim.play import play, read_policy
-from lb_stream.sim.play.policy import NONE
+from lb_stream.sim.measures import measure_figures
 from lb_stream.sim.scenario.reading import read_scenario
+from lb_stream.sim.simulation import read_policy, run_simulation
+from lb_stream.sim.simulation.policy import NONE
 
 LARGE = ("big_1000",)
 """Scenarios that take minutes each: only when they are named."""
@@ -61,7 +61,7 @@ def pairs() -> list[str]:
 def played(folder: Path, policy: str) -> dict[str, Any]:
     """The measures of one policy in one scenario."""
     scenario = read_scenario(folder)
-    return measure(scenario, play(scenario, read_policy(policy)).lines)
+    return measure_figures(scenario, run_simulation(scenario, read_policy(policy)).lines)
 
 
 def row_of(measures: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lb_stream.console.serve import Served
+from lb_stream.console.serve import ConsoleServer
 from lb_stream.console.sources.live import decision_row
 from lb_stream.console.sources.reader import Reader
 from lb_stream.query.lake import open_lake, records, run
@@ -85,7 +85,7 @@ def test_a_viewer_sees_the_page_its_chart_and_what_is_told_and_asks_again(
     monkeypatch.setattr(viewers, "EVERY_S", 0.01)
     tables, cluster, seen = folder / "tables", Cluster(BROKERS, BUNDLES), Seen()
     (decision,) = cluster.decisions(99, NOW)[:1]
-    served = Served(
+    served = ConsoleServer(
         "127.0.0.1:0",
         Reader(Store.at(tables), settings_of(tables), None, clock=lambda: 0.0),
         (),

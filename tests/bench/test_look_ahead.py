@@ -8,10 +8,10 @@ import pytest
 from lb_stream.core.least_moves import fleet
 from lb_stream.sim.families import make_scenario
 from lb_stream.sim.families.spec import Spec
-from lb_stream.sim.measures import measure
-from lb_stream.sim.play import play, read_policy
+from lb_stream.sim.measures import measure_figures
 from lb_stream.sim.scenario.scenario import Scenario
 from lb_stream.sim.scenario.writing import write_scenario
+from lb_stream.sim.simulation import read_policy, run_simulation
 from tests.bench.look_ahead import FORECASTS, SHOWN, errors, looking_ahead, main
 
 DAY_S = 3_600.0
@@ -56,7 +56,7 @@ def test_the_last_line_has_each_forecast_and_now_is_what_least_moves_does(
     write_scenario(days, tmp_path / "days")
     assert main([str(tmp_path / "days"), "--day-s", str(DAY_S)]) == 0
     found = json.loads(capsys.readouterr().out.rstrip().rsplit("\n", 1)[1])["days"]
-    measures = measure(days, play(days, read_policy("LeastMoves")).lines)
+    measures = measure_figures(days, run_simulation(days, read_policy("LeastMoves")).lines)
     assert found["LeastMoves"]["now"] == {name: measures[name] for name in SHOWN}
     assert found["LeastMoves"]["true"]["max_over_bound_p95"] < measures["max_over_bound_p95"]
     assert len({tuple(one.values()) for one in found["LeastMoves"].values()}) == len(FORECASTS)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lb_stream.sim.play import read_policy
+from lb_stream.sim.simulation import read_policy
 from tests.bench.policies import main, pairs
 
 SCENARIOS = Path(__file__).parents[1] / "data/scenarios"

@@ -17,7 +17,7 @@ from playwright.sync_api import Page, expect, sync_playwright
 
 from lb_stream.agent import Agent, AgentConfig
 from lb_stream.console.address import link
-from lb_stream.console.who.users import user_lines
+from lb_stream.console.auth.users import user_lines
 from lb_stream.contracts.settings import TopicSettings
 from lb_stream.kit.embedded_kafka import EmbeddedKafka
 from lb_stream.sim import SimBroker, SimCluster, build_cluster

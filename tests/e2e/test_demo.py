@@ -25,11 +25,11 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from lb_stream.query.explained import explain_decision
+from lb_stream.query.explanations import explain_decision
 from lb_stream.query.health import Facts, JobFacts
 from lb_stream.query.lake import open_lake, records, run
 from lb_stream.query.past.report_figures import cluster_figures, clusters
-from lb_stream.query.snapshot import snapshot, unevenness
+from lb_stream.query.snapshot import load_snapshot, unevenness
 from lb_stream.store import Store
 from tests.support.scrape import scrape
 
@@ -125,7 +125,7 @@ def check_explanations(tables: Path, figures: dict[str, Any]) -> None:
         if not all(part.before and part.after for part in one.parts)
     ] == []
     assert all("A report confirmed it after" in one.sentence for one in found)
-    seen = snapshot(Store.at(tables))
+    seen = load_snapshot(Store.at(tables))
     assert (len(seen.brokers), seen.pending, seen.timings["batches"] > 0) == (6, [], True)
     assert page.max_over_mean[-1] == pytest.approx(unevenness(seen.brokers))
     assert (len(page.decisions), page.thrash.moves) == (

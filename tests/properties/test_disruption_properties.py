@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lb_stream.core.model.memory import Memory
-from lb_stream.sim.measures import measure
-from lb_stream.sim.play.player import Game
-from lb_stream.sim.play.policy import Policy
+from lb_stream.sim.measures import measure_figures
 from lb_stream.sim.scenario.scenario import Event, Fault, ScenarioPolicies
+from lb_stream.sim.simulation.policy import Policy
+from lb_stream.sim.simulation.runner import Simulation
 from tests.support.small_scenario import small_scenario
 
 EAGER = {
@@ -85,10 +85,10 @@ def test_no_strategy_ever_breaks_a_budget(
         events=tuple(sorted(events, key=lambda event: event.t_s)),
         faults=() if fault is None else (Fault(fault, (0, 1), 100.0, 2_000.0, 60.0),),
     )
-    game = Game(
+    game = Simulation(
         scenario, Policy(strategy, {**EAGER, "shedding_strategy": strategy, **STRATEGIES[strategy]})
     )
     game.run(float(restart), lambda _part: None)
     game.balancer.memory = replace(Memory.from_json(game.balancer.memory.to_json()), epoch=2)
     game.run(scenario.end_s, lambda _part: None)
-    assert measure(scenario, game.lines)["budget_breaches"] == 0
+    assert measure_figures(scenario, game.lines)["budget_breaches"] == 0

@@ -8,11 +8,16 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from lb_stream.sim.measures import TraceError, measured
+from lb_stream.sim.measures import TraceError, measure_trace
 from lb_stream.sim.measures.bound import lower_bound
 from lb_stream.sim.measures.rules import Rules
 from lb_stream.sim.measures.state import BrokerState, Demand, usage_of
-from lb_stream.sim.scenario.scenario import AntiAffinity, Isolation, Scenario, ScenarioPolicies
+from lb_stream.sim.scenario.scenario import (
+    Scenario,
+    ScenarioAntiAffinity,
+    ScenarioIsolation,
+    ScenarioPolicies,
+)
 from tests.support.small_scenario import event, small_scenario
 from tests.support.trace_maker import random_trace
 
@@ -27,7 +32,9 @@ def scenarios(draw: st.DrawFn, events: bool = True) -> Scenario:
     row = st.integers(0, brokers - 1)
     names = [f"acme/n{draw(st.integers(0, 3))}" for _ in range(bundles)]
     some = st.lists(row, min_size=1, max_size=brokers, unique=True).map(tuple)
-    isolation = Isolation("walls", ("acme/n0",), draw(some), draw(some), draw(st.integers(0, 2)))
+    isolation = ScenarioIsolation(
+        "walls", ("acme/n0",), draw(some), draw(some), draw(st.integers(0, 2))
+    )
     happening = st.tuples(
         st.integers(0, 599), row, st.sampled_from(KINDS), st.sampled_from((0.25, 0.5, 1.0))
     )
@@ -44,7 +51,7 @@ def scenarios(draw: st.DrawFn, events: bool = True) -> Scenario:
         else (),
         policies=ScenarioPolicies(
             (isolation,) if draw(st.booleans()) else (),
-            (AntiAffinity("apart", ("acme/n1", "acme/n2")),),
+            (ScenarioAntiAffinity("apart", ("acme/n1", "acme/n2")),),
             ("acme/n3",),
             {"acme/n1": 2},
         ),
@@ -72,7 +79,7 @@ def test_no_allowed_assignment_has_a_greatest_usage_below_the_bound(
 
 @given(scenario=scenarios(), seed=st.integers(0, 10_000))
 def test_what_can_have_happened_is_measured_and_adds_up(scenario: Scenario, seed: int) -> None:
-    done = measured(scenario, random_trace(scenario, seed, moves=20))
+    done = measure_trace(scenario, random_trace(scenario, seed, moves=20))
     figures, gaps, series = done.figures, done.gaps, done.series
     assert figures["moves"] == int(series.moves.sum()) == int(gaps.moved.sum())
     assert (
@@ -111,7 +118,7 @@ def test_an_effect_of_its_own_decision_cannot_come_twice_or_from_nowhere(
     )
     for spoiled in ([*lines[: at + 1], *lines[at:]], lines[:decision] + lines[decision + 1 :]):
         with pytest.raises(TraceError):
-            measured(scenario, spoiled)
+            measure_trace(scenario, spoiled)
 
 
 @given(scenario=scenarios(), seed=st.integers(0, 10_000))
@@ -130,4 +137,4 @@ def test_the_names_of_brokers_and_bundles_make_no_difference(scenario: Scenario,
         }
         for line in lines
     ]
-    assert measured(scenario, lines).figures == measured(other, renamed).figures
+    assert measure_trace(scenario, lines).figures == measure_trace(other, renamed).figures

@@ -17,7 +17,7 @@ from lb_stream.core.round.decide import Round
 from lb_stream.core.round.shed import UNEVEN
 from lb_stream.core.shedding import shedder
 from lb_stream.core.shedding.base import traits_of
-from lb_stream.query.strategy_numbers import Numbers, numbers
+from lb_stream.query.strategy_numbers import Numbers, describe_numbers
 from tests.properties.lives import EVERY_ROUND, Step, lives, played
 
 OF_ITSELF = ("OverloadShedder", "SimpleLoadManager", "ThresholdShedder", "UniformLoadShedder")
@@ -85,7 +85,8 @@ def numbers_of(name: str, config: Any, done: Round) -> dict[str, Numbers]:
     ]
     remembered = done.memory.strategies.get(name, {})
     found = {
-        load["broker"]: numbers(name, config, remembered, loads, load["broker"]) for load in loads
+        load["broker"]: describe_numbers(name, config, remembered, loads, load["broker"])
+        for load in loads
     }
     return {broker: figures for broker, figures in found.items() if figures is not None}
 

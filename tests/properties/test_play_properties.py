@@ -10,11 +10,17 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from lb_stream.sim.measures import measure
-from lb_stream.sim.play import read_policy
-from lb_stream.sim.play.player import Game
-from lb_stream.sim.scenario.scenario import Event, Fault, Isolation, Scenario, ScenarioPolicies
-from tests.unit.sim.play.scenes import scene
+from lb_stream.sim.measures import measure_figures
+from lb_stream.sim.scenario.scenario import (
+    Event,
+    Fault,
+    Scenario,
+    ScenarioIsolation,
+    ScenarioPolicies,
+)
+from lb_stream.sim.simulation import read_policy
+from lb_stream.sim.simulation.runner import Simulation
+from tests.unit.sim.simulation.scenes import scene
 
 POLICIES = (
     "none",
@@ -52,13 +58,14 @@ class Cluster(RuleBasedStateMachine):
     ) -> None:
         owners[1] = 2  # within its wall
         policies = ScenarioPolicies(
-            isolation=(Isolation("wall", (WALLED,), (2,), (), 1),), pinned_namespaces=(PINNED,)
+            isolation=(ScenarioIsolation("wall", (WALLED,), (2,), (), 1),),
+            pinned_namespaces=(PINNED,),
         )
         given = tuple(Fault(kind, (broker,), 50.0, 200.0, 40.0) for kind, broker in faults)  # type: ignore[arg-type]
         self.scenario: Scenario = scene(
             owners, ticks=40, rates=rates[: len(owners)], policies=policies, faults=given
         )
-        self.game = Game(self.scenario, read_policy(policy))
+        self.game = Simulation(self.scenario, read_policy(policy))
         self.events: list[Event] = []
         self.down_s: dict[int, float] = {}
         self.drained: set[int] = set()
@@ -136,7 +143,7 @@ class Cluster(RuleBasedStateMachine):
         if not hasattr(self, "game"):
             return
         self.game.run(self.scenario.end_s, lambda _part: None)
-        found = measure(replace(self.scenario, events=tuple(self.events)), self.game.lines)
+        found = measure_figures(replace(self.scenario, events=tuple(self.events)), self.game.lines)
         assert found["violations"]["isolation_placements"] == 0
         assert found["moves"] + found["failovers"] <= found["decisions"]
 

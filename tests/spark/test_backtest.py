@@ -10,16 +10,16 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from lb_stream.backtest.job import keep, send, try_all
+from lb_stream.backtest.job import keep, run_trials, send
 from lb_stream.backtest.main import main
 from lb_stream.backtest.search_space import read_space
 from lb_stream.backtest.suggest import search, suggestion
-from lb_stream.backtest.trial import Window, compared, run_name, tried
+from lb_stream.backtest.trial import TrialWindow, compare_policies, run_name, run_trial
 from lb_stream.query.lake import open_lake
-from lb_stream.query.past.reports import past_of_reports
-from lb_stream.query.past.tables import lake_asker, past_of
-from lb_stream.sim.play import read_policy
-from lb_stream.sim.scenario.from_history import History, scenario_of
+from lb_stream.query.past.reports import history_of_reports
+from lb_stream.query.past.tables import history_between, lake_query
+from lb_stream.sim.scenario.from_history import LoadHistory, build_scenario
+from lb_stream.sim.simulation import read_policy
 from lb_stream.store import Store
 from tests.support.past_tables import write_past
 
@@ -29,11 +29,13 @@ LBCTL = Path(sys.executable).with_name("lbctl")
 POLICIES = ("none", "AvgShedder")
 
 
-def window() -> Window:
+def window() -> TrialWindow:
     """Two minutes of three real brokers."""
-    past = past_of_reports(CAPTURED, "lab")
+    past = history_of_reports(CAPTURED, "lab")
     past |= {"to_ms": past["from_ms"] + 120_000}
-    return Window("lab", past["from_ms"], past["to_ms"], scenario_of(History(**past)).scenario)
+    return TrialWindow(
+        "lab", past["from_ms"], past["to_ms"], build_scenario(LoadHistory(**past)).scenario
+    )
 
 
 def test_each_trial_is_a_task_and_its_row_is_that_of_one_process(
@@ -42,10 +44,10 @@ def test_each_trial_is_a_task_and_its_row_is_that_of_one_process(
     windows = [window()]
     policies = [read_policy(name) for name in POLICIES]
     told: list[tuple[int, int]] = []
-    rows = try_all(
+    rows = run_trials(
         spark, send(spark, windows), policies, lambda done, total: told.append((done, total))
     )
-    assert rows == [tried(windows[0], policy) for policy in policies]
+    assert rows == [run_trial(windows[0], policy) for policy in policies]
     assert (told[0], {total for _, total in told}) == ((0, 2), {2})
     first, again = (keep(Store.at(tmp_path), windows, policies, rows) for _ in range(2))
     assert first[0]["run"] == again[0]["run"]
@@ -65,13 +67,15 @@ def test_spark_makes_the_scenario_that_duckdb_makes_of_the_tables_and_plays_it_a
     played, kept. Here without any of that."""
     tables = tmp_path / "tables"
     write_past(tables)
-    past = past_of(lake_asker(open_lake(Store.at(tables), whole=False)), "eu")
+    past = history_between(lake_query(open_lake(Store.at(tables), whole=False)), "eu")
     windows = [
-        Window("eu", past["from_ms"], past["to_ms"], scenario_of(History(**past), 30.0).scenario)
+        TrialWindow(
+            "eu", past["from_ms"], past["to_ms"], build_scenario(LoadHistory(**past), 30.0).scenario
+        )
     ]
     policies = [read_policy(name) for name in POLICIES]
     expected = [
-        tried(windows[0], policy) | {"run": run_name(windows, policies)} for policy in policies
+        run_trial(windows[0], policy) | {"run": run_name(windows, policies)} for policy in policies
     ]
     assert [row["error"] for row in expected] == [None, None]
     asked = ["--cluster", "eu", *(part for name in POLICIES for part in ("--policy", name))]
@@ -120,7 +124,7 @@ def test_a_search_plays_its_trials_on_spark_and_finds_what_one_process_finds(
     space = read_space(read_policy("AvgShedder"), searched)
     here = search(
         space,
-        lambda policies: compared([tried(window(), policy) for policy in policies]),
+        lambda policies: compare_policies([run_trial(window(), policy) for policy in policies]),
         10,
         seed=3,
     )

@@ -107,7 +107,7 @@ def test_an_installed_strategy_is_asked_by_itself_and_as_part_of_a_round(install
 
 
 TELL = """
-from lb_stream.query.rule_words import why_decided
+from lb_stream.query.wording import why_decided
 print(why_decided("name_unwanted", "old-1", {"saw": 0.5, "unit": "ratio"}))
 """
 

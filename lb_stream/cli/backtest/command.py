@@ -125,9 +125,9 @@ def backtest(
     """
     from lb_stream.cli.shared.options import range_given
     from lb_stream.job.submit import BACKTEST, submit_command
-    from lb_stream.sim.play import read_policy
+    from lb_stream.sim.simulation import read_policy
 
-    suggestion.check(
+    suggestion.require_possible(
         suggest, [read_policy(name_or_file) for name_or_file in policy], search or (), out
     )
     between = range_given(from_, to)
@@ -177,7 +177,7 @@ def _check_past(tables: str, reports: Path | None, clusters: Sequence[str | None
     from lb_stream.io.tables.delta import existing_table
     from lb_stream.query.lake import open_lake
     from lb_stream.query.past.reports import read_reports
-    from lb_stream.query.past.tables import lake_asker, the_recorded
+    from lb_stream.query.past.tables import lake_query, require_recorded_cluster
     from lb_stream.store import Store
 
     if reports is not None:
@@ -192,7 +192,7 @@ def _check_past(tables: str, reports: Path | None, clusters: Sequence[str | None
         )
     with open_lake(folder, whole=False) as lake:
         for cluster in clusters:
-            the_recorded(lake_asker(lake), cluster)
+            require_recorded_cluster(lake_query(lake), cluster)
 
 
 def _run(command: list[str], environment: dict[str, str]) -> tuple[dict[str, Any] | None, int]:
@@ -248,8 +248,8 @@ def _show(result: dict[str, Any], out: Path | None, json: bool) -> None:
     if "suggestion" in result:
         suggestion.show(result, out, json)
         return
-    from lb_stream.backtest.trial import compared
-    from lb_stream.cli.backtest.page import SHOWN, cells, windows_told
+    from lb_stream.backtest.trial import compare_policies
+    from lb_stream.cli.backtest.page import SHOWN, cells, describe_windows
 
     rows = result["rows"]
     if json:
@@ -262,11 +262,11 @@ def _show(result: dict[str, Any], out: Path | None, json: bool) -> None:
     emit_rich(
         table(
             ("policy", *heads),
-            [(row["policy"], *cells(row)) for row in compared(rows)],
+            [(row["policy"], *cells(row)) for row in compare_policies(rows)],
             right=heads,
         )
     )
-    note(f"run {result['run']} in the table backtests; means over {windows_told(rows)}")
+    note(f"run {result['run']} in the table backtests; means over {describe_windows(rows)}")
     for row in rows:
         if row["error"] is not None:
             note(

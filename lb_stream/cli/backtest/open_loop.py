@@ -48,7 +48,7 @@ def decide_again(
     from lb_stream.io.tables.replay import Wanted, starts
     from lb_stream.query.cluster_state import require_cluster
     from lb_stream.query.lake import open_lake
-    from lb_stream.sim.play import read_policy
+    from lb_stream.sim.simulation import read_policy
     from lb_stream.store import tables_of
 
     beside = f"{tables.rstrip('/').rpartition('/')[0] or '.'}/checkpoint"

@@ -7,8 +7,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from lb_stream.backtest.trial import compared
-from lb_stream.cli.report.frame import chart, document, table, under_pointer
+from lb_stream.backtest.trial import compare_policies
+from lb_stream.cli.report.frame import chart, document, pointer_script, table
 from lb_stream.cli.report.svg import line_chart, scatter_chart
 from lb_stream.cli.simulate.figures import figure, side_by_side
 from lb_stream.io.messages.shown import in_html
@@ -30,7 +30,7 @@ SHOWN = {
 
 def page(run: str, rows: Sequence[Row]) -> str:
     """The whole page, of the rows of one run of `backtests`."""
-    means = compared(rows)
+    means = compare_policies(rows)
     clusters = sorted({row["cluster"] for row in rows})
     title = (
         f"Back-test of {clusters[0]}"
@@ -38,7 +38,7 @@ def page(run: str, rows: Sequence[Row]) -> str:
         else f"Back-test of {len(clusters)} clusters"
     )
     said = (
-        f"{windows_told(rows)}; run {run} in the table backtests. Times in UTC; figures are "
+        f"{describe_windows(rows)}; run {run} in the table backtests. Times in UTC; figures are "
         "means over windows."
     )
     failed = [
@@ -70,7 +70,7 @@ def page(run: str, rows: Sequence[Row]) -> str:
         )
         body.append(section)
         charts += points
-    return document(title, "lbctl backtest", [*body, under_pointer(charts)])
+    return document(title, "lbctl backtest", [*body, pointer_script(charts)])
 
 
 def cells(row: Row) -> list[str]:
@@ -79,7 +79,7 @@ def cells(row: Row) -> list[str]:
     return [figure(value if value is None or abs(value) < 10 else round(value)) for value in values]
 
 
-def windows_told(rows: Iterable[Row]) -> str:
+def describe_windows(rows: Iterable[Row]) -> str:
     """How many windows, of which clusters, from when to when."""
     spans = {(row["cluster"], row["from_ms"], row["to_ms"]) for row in rows}
     clusters = ", ".join(sorted({cluster for cluster, _, _ in spans}))

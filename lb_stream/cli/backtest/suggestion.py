@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
-    from lb_stream.sim.play import Policy
+    from lb_stream.sim.simulation import Policy
 
 _PANEL = "Search for better settings"
 IMBALANCE, CONSTRAINT = "max_over_bound_median", "violation_count"
@@ -98,7 +98,7 @@ Out = Annotated[
 ]
 
 
-def check(
+def require_possible(
     suggest: bool, policies: Sequence[Policy], searched: Sequence[str], out: Path | None
 ) -> None:
     """Before the long part.
@@ -106,9 +106,9 @@ def check(
     Raises SettingError, SuggestError for what can't be searched; CommandError for a file that can't
     be written.
     """
-    from lb_stream.backtest.suggest import the_space
+    from lb_stream.backtest.suggest import require_space
 
-    the_space(suggest, policies, searched)
+    require_space(suggest, policies, searched)
     if out is None:
         return
     if not suggest:

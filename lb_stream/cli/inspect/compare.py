@@ -21,7 +21,7 @@ from lb_stream.cli.shared.output import CommandError, emit, emit_json
 from lb_stream.io.messages.times import clock
 
 if TYPE_CHECKING:
-    from lb_stream.query.compared import Comparison, Pair
+    from lb_stream.query.leader_comparison import LeaderComparison, MovePair
 
 EPILOG = (
     "Example: lbctl compare --with-log pulsar-broker.log --cluster eu-1 · "
@@ -63,13 +63,13 @@ def compare(
     tells the leader's candidates, too.
     """
     from lb_stream.agent.pulsar.leader_log import read_passes
-    from lb_stream.query.cluster_state import the_only
-    from lb_stream.query.compared import compare as compared
+    from lb_stream.query.cluster_state import require_single_cluster
     from lb_stream.query.lake import open_lake
+    from lb_stream.query.leader_comparison import compare_with_leader as compared
 
     begin = time_given(since)
     tables = effective(config, broker_conf, set_).tables
-    state = the_only(tables, cluster)
+    state = require_single_cluster(tables, cluster)
     try:
         passes = read_passes(with_log)
     except OSError as error:
@@ -82,12 +82,12 @@ def compare(
     if json:
         emit_json(found.to_dict())
     else:
-        emit("".join(f"{_told(pair)}\n" for pair in found.pairs) + _totals(found))
+        emit("".join(f"{_describe_pair(pair)}\n" for pair in found.pairs) + _totals(found))
     if found.unexplained or not found.moves:
         raise typer.Exit(1)
 
 
-def _told(pair: Pair) -> str:
+def _describe_pair(pair: MovePair) -> str:
     """Both sides of a move, one below the other: names of bundles are too long to stand side by
     side."""
     if not pair.differs:
@@ -115,7 +115,7 @@ def _move(bundle: str, source: str, destination: str | None) -> str:
     return f"{bundle}  {source} → {destination or 'to be found'}"
 
 
-def _totals(found: Comparison) -> str:
+def _totals(found: LeaderComparison) -> str:
     """The figures in sentences."""
     counts: dict[str, Any] = {
         level: found.alike(level) for level in ("pass", "source", "bundle", "destination")

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from lb_stream.query.explained import Explained, Lake, Part, Row
+    from lb_stream.query.explanations import BrokerPart, DecisionExplanation, Lake, Row
     from lb_stream.query.why_not import WhyNot
 
 
@@ -124,7 +124,7 @@ def explain(
 
 
 def _decision(lake: Lake, decision: str, cluster: str | None, json: bool) -> None:
-    from lb_stream.query.explained import explain_decision, explain_last
+    from lb_stream.query.explanations import explain_decision, explain_last
     from lb_stream.query.past.names import find_decision
 
     if decision == "last":
@@ -136,13 +136,13 @@ def _decision(lake: Lake, decision: str, cluster: str | None, json: bool) -> Non
     if json:
         emit_json(found.to_dict())
     else:
-        emit_rich(*_told(found))
+        emit_rich(*_render_decision(found))
 
 
 # --- for people ---
 
 
-def _told(found: Explained) -> list[RenderableType]:
+def _render_decision(found: DecisionExplanation) -> list[RenderableType]:
     row, explain = found.decision, found.decision["explain"]
     unit = explain.get("unit")
     facts = [
@@ -232,7 +232,7 @@ def _cost(decision: Row, cost: Row) -> str:
     return ", ".join(told)
 
 
-def _loads(parts: tuple[Part, ...], unit: str | None) -> RenderableType:
+def _loads(parts: tuple[BrokerPart, ...], unit: str | None) -> RenderableType:
     rows = []
     for part in parts:
         expected = "" if part.expected is None else figure(part.expected, unit)
@@ -252,7 +252,7 @@ def _loads(parts: tuple[Part, ...], unit: str | None) -> RenderableType:
 
 
 def _candidates(row: Row, candidates: list[Row]) -> RenderableType:
-    from lb_stream.query.rule_words import why_taken_out
+    from lb_stream.query.wording import explain_exclusion
 
     rows = []
     for candidate in candidates:
@@ -268,7 +268,7 @@ def _candidates(row: Row, candidates: list[Row]) -> RenderableType:
                 score,
                 mark
                 or (
-                    f"{candidate['refused_by']}: {why_taken_out(candidate['refused_by'])}"
+                    f"{candidate['refused_by']}: {explain_exclusion(candidate['refused_by'])}"
                     if candidate["refused_by"]
                     else ""
                 ),
@@ -278,14 +278,19 @@ def _candidates(row: Row, candidates: list[Row]) -> RenderableType:
 
 
 def _about(lake: Lake, column: str, value: str, cluster: str | None, last: int, json: bool) -> None:
-    from lb_stream.query.explained import decisions_about, explained, refusals_about, require_broker
+    from lb_stream.query.explanations import (
+        build_explanation,
+        decisions_about,
+        refusals_about,
+        require_broker,
+    )
 
     rows = decisions_about(lake, column, value, cluster, last)
     condition = "list_contains(subjects, $1)" if column == "bundle" else "broker = $1"
     refusals = refusals_about(
         lake, f"{condition} AND ($2 IS NULL OR cluster = $2)", [value, cluster]
     )
-    found = [explained(lake, row) for row in rows]
+    found = [build_explanation(lake, row) for row in rows]
     if column == "broker" and not found and not refusals:
         require_broker(lake, value, cluster)
     if json:
@@ -338,8 +343,8 @@ def _refusal(row: Row) -> tuple[str, ...]:
 
 
 def _round(lake: Lake, text: str, json: bool) -> None:
-    from lb_stream.query.explained import explain_round
-    from lb_stream.query.rule_words import describe_outcome
+    from lb_stream.query.explanations import explain_round
+    from lb_stream.query.wording import describe_outcome
 
     cluster, _, number = text.rpartition(":")
     if not cluster or not number.isdigit():
@@ -433,10 +438,10 @@ def _why_not(
     cluster: str | None,
     json: bool,
 ) -> None:
-    from lb_stream.query.status_facts import gather_job
+    from lb_stream.query.status_facts import gather_job_facts
     from lb_stream.query.why_not import explain_no_move
 
-    facts = gather_job(lake, given.tables, given.settings)
+    facts = gather_job_facts(lake, given.tables, given.settings)
     found: WhyNot = explain_no_move(lake, facts, cluster, bundle=bundle, broker=broker)
     if json:
         emit_json(found.to_dict())

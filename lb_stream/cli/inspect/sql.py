@@ -112,9 +112,9 @@ def sql(
 
 
 def _describe(name: str, form: str) -> None:
-    from lb_stream.query.lake import described
+    from lb_stream.query.lake import table_columns
 
-    rows = described(name)
+    rows = table_columns(name)
     columns = ("column", "type", "meaning")
     if not emit_rows((dict(zip(columns, row, strict=True)) for row in rows), form):
         emit_rich(table(columns, rows))

@@ -43,9 +43,9 @@ def status(
     and the job's process."""
     given = effective(config, broker_conf, set_)
     from lb_stream.query.health import EXIT_CODES, verdict
-    from lb_stream.query.status_facts import gather
+    from lb_stream.query.status_facts import gather_facts
 
-    facts = gather(given.tables, given.settings, given.bootstrap)
+    facts = gather_facts(given.tables, given.settings, given.bootstrap)
     found = verdict(facts)
     if json:
         emit_json(found.to_dict() | {"facts": asdict(facts)})
@@ -86,7 +86,7 @@ def _lines(facts: Facts) -> list[tuple[str, str]]:
             ),
         ]
     if facts.standbys:
-        lines.append(("standbys", told_standbys(facts.standbys)))
+        lines.append(("standbys", describe_standbys(facts.standbys)))
     if facts.demo_end is None:
         lines.append(("kafka", facts.kafka or "answers"))
     if facts.disk_free is not None:
@@ -94,7 +94,7 @@ def _lines(facts: Facts) -> list[tuple[str, str]]:
     return lines
 
 
-def told_standbys(standbys: Iterable[StandbyFacts]) -> str:
+def describe_standbys(standbys: Iterable[StandbyFacts]) -> str:
     """The jobs that stand by, in words."""
     return (
         ", ".join(
@@ -110,8 +110,8 @@ def clusters_table(clusters: tuple[ClusterFacts, ...]) -> RenderableType:
     rows = [
         (
             cluster.cluster,
-            told_state(cluster),
-            told_brokers(cluster),
+            describe_state(cluster),
+            describe_brokers(cluster),
             cluster.bundles,
             cluster.pending,
             f"{cluster.seq}, {ago(cluster.last_round_ms)}",
@@ -121,12 +121,12 @@ def clusters_table(clusters: tuple[ClusterFacts, ...]) -> RenderableType:
     return table(columns, rows, right=columns[3:5])
 
 
-def told_state(cluster: ClusterFacts) -> Text:
+def describe_state(cluster: ClusterFacts) -> Text:
     """The state in its colour."""
     return styled((cluster.state, CLUSTER_COLOURS[cluster.state]))
 
 
-def told_brokers(cluster: ClusterFacts) -> str:
+def describe_brokers(cluster: ClusterFacts) -> str:
     """How many live, of how many, and what else is to be said of them."""
     others = [
         f"{len(names)} {word}"

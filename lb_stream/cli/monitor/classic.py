@@ -34,7 +34,7 @@ Key = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
+class BrokerFormat:
     """How a cluster's brokers are shown."""
 
     usage_profile: UsageProfile = "4.0"
@@ -42,7 +42,7 @@ class Manner:
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerStanding:
+class BrokerAverages:
     """What the tables say of a broker: its averages, whether it lives, and when it was last heard
     of, ms since the epoch."""
 
@@ -53,7 +53,7 @@ class BrokerStanding:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class ReportRecord:
     """A broker's report, or its leaving (an empty value), and when it came.
 
     `caught_up`: what was there at the beginning came before.
@@ -65,7 +65,7 @@ class Record:
     caught_up: bool
 
 
-Change = Literal["gained", "changed", "lost"]
+ReportChange = Literal["gained", "changed", "lost"]
 
 
 @dataclass(slots=True)
@@ -75,12 +75,12 @@ class ClassicMonitor:
     Nothing is read or printed here. `manner` tells of a cluster.
     """
 
-    manner: Callable[[str], Manner]
-    _standing: Mapping[Key, BrokerStanding] = field(default_factory=dict)
-    _last: dict[Key, Record] = field(default_factory=dict)
+    manner: Callable[[str], BrokerFormat]
+    _standing: Mapping[Key, BrokerAverages] = field(default_factory=dict)
+    _last: dict[Key, ReportRecord] = field(default_factory=dict)
     _reports: dict[Key, ModularLoadReport | SimpleLoadReport] = field(default_factory=dict)
 
-    def take(self, record: Record) -> Change | None:
+    def take(self, record: ReportRecord) -> ReportChange | None:
         """Note a record. None: nothing has changed, or it can't be read."""
         if not record.value:
             return self._forget(record.key)
@@ -95,7 +95,7 @@ class ClassicMonitor:
         self._last[record.key], self._reports[record.key] = record, report
         return "gained" if before is None else "changed"
 
-    def learn(self, standing: Mapping[Key, BrokerStanding]) -> list[Key]:
+    def learn(self, standing: Mapping[Key, BrokerAverages]) -> list[Key]:
         """Take what the tables say now.
 
         Returns the brokers that are lost by it: dead, and not heard of since.
@@ -110,7 +110,7 @@ class ClassicMonitor:
             and self._forget(key)
         ]
 
-    def _forget(self, key: Key) -> Change | None:
+    def _forget(self, key: Key) -> ReportChange | None:
         self._last.pop(key, None)
         return None if self._reports.pop(key, None) is None else "lost"
 
@@ -199,7 +199,7 @@ def _latest(report: ModularLoadReport) -> Four:
 
 def records(
     options: Mapping[str, Any], topic: str, since_ms: int, default_cluster: str, cluster: str | None
-) -> Iterator[Record | None]:
+) -> Iterator[ReportRecord | None]:
     """Reports on the topic since a time, then every new one, for ever.
 
     None now and then: nothing new, or all has been read.
@@ -234,7 +234,7 @@ def records(
                         and cluster in (None, key[0])
                         and kind in (b"report", b"goodbye")
                     ):
-                        yield Record(
+                        yield ReportRecord(
                             key,
                             record.value or b"" if kind == b"report" else b"",
                             record.timestamp,
@@ -266,10 +266,10 @@ def _key(key: bytes | None, default_cluster: str) -> Key | None:
     return (cluster or default_cluster, broker) if broker else None
 
 
-def watch(
+def follow_reports(
     monitor: ClassicMonitor,
-    given: Iterator[Record | None],
-    standing: Callable[[], Mapping[Key, BrokerStanding]],
+    given: Iterator[ReportRecord | None],
+    standing: Callable[[], Mapping[Key, BrokerAverages]],
     say: Callable[[list[str]], None],
     tell: Callable[[str], None],
     once: bool,

@@ -23,7 +23,7 @@ from lb_stream.cli.shared.output import CommandError, console, emit, emit_json, 
 from lb_stream.query import QueryError
 
 if TYPE_CHECKING:
-    from lb_stream.cli.monitor.classic import BrokerStanding, Key, Manner
+    from lb_stream.cli.monitor.classic import BrokerAverages, BrokerFormat, Key
     from lb_stream.query.snapshot import Snapshot
     from lb_stream.store import Store
 
@@ -102,12 +102,15 @@ def _look(given: Effective, cluster: str | None) -> Snapshot:
     from lb_stream.query.cluster_state import unknown_cluster
     from lb_stream.query.health import stale
     from lb_stream.query.lake import open_lake
-    from lb_stream.query.snapshot import looked_up
-    from lb_stream.query.status_facts import gather_from
+    from lb_stream.query.snapshot import read_snapshot
+    from lb_stream.query.status_facts import gather_table_facts
 
     tables = given.tables
     with open_lake(tables) as lake:
-        shown, facts = looked_up(lake, cluster), gather_from(lake, tables, given.settings)
+        shown, facts = (
+            read_snapshot(lake, cluster),
+            gather_table_facts(lake, tables, given.settings),
+        )
     said = stale(facts)
     states = tuple(state for state in facts.clusters if cluster in (None, state.cluster))
     if cluster and not states:
@@ -175,7 +178,7 @@ def _live(given: Effective, cluster: str | None, interval_s: float) -> None:
 
 
 def _classic(given: Effective, cluster: str | None, once: bool) -> None:
-    from lb_stream.cli.monitor.classic import ClassicMonitor, records, watch
+    from lb_stream.cli.monitor.classic import ClassicMonitor, follow_reports, records
     from lb_stream.cli.shared.options import kafka_at, require_topics
     from lb_stream.io.local.signals import StopRequest
 
@@ -190,7 +193,7 @@ def _classic(given: Effective, cluster: str | None, once: bool) -> None:
         require_topics(bootstrap, given, rights)
         read = records(options, topic, since_ms, settings.stream.default_cluster, cluster)
         shown, tables = ClassicMonitor(lambda name: _manner(given, name)), given.tables
-        watch(
+        follow_reports(
             shown, takewhile(lambda _: not stop, read), lambda: _standing(tables), _say, note, once
         )
         if not shown.brokers():
@@ -211,25 +214,25 @@ def _of(given: Effective, cluster: str) -> dict[str, Any]:
     return cluster_config(given.settings.of_cluster(cluster)).balancer.model_dump()
 
 
-def _manner(given: Effective, cluster: str) -> Manner:
-    from lb_stream.cli.monitor.classic import Manner
+def _manner(given: Effective, cluster: str) -> BrokerFormat:
+    from lb_stream.cli.monitor.classic import BrokerFormat
 
     settings = _of(given, cluster)
-    return Manner(settings["usage_profile"], settings["load_manager"] == "extensible")
+    return BrokerFormat(settings["usage_profile"], settings["load_manager"] == "extensible")
 
 
-def _standing(tables: Store) -> Mapping[Key, BrokerStanding]:
+def _standing(tables: Store) -> Mapping[Key, BrokerAverages]:
     """Averages from the tables; none as long as there are none."""
-    from lb_stream.cli.monitor.classic import BrokerStanding
+    from lb_stream.cli.monitor.classic import BrokerAverages
     from lb_stream.cli.monitor.documented_tables import Four
     from lb_stream.query.lake import open_lake, run
-    from lb_stream.query.status_facts import newest_loads
+    from lb_stream.query.status_facts import latest_loads_query
 
     try:
-        rows = run(open_lake(tables), newest_loads(*_STANDING)).fetchall()
+        rows = run(open_lake(tables), latest_loads_query(*_STANDING)).fetchall()
     except QueryError:  # no tables yet: the job hasn't run
         return {}
     return {
-        (row[0], row[1]): BrokerStanding(Four(*row[4:8]), Four(*row[8:12]), row[2], row[3] or 0)
+        (row[0], row[1]): BrokerAverages(Four(*row[4:8]), Four(*row[8:12]), row[2], row[3] or 0)
         for row in rows
     }

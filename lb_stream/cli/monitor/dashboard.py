@@ -15,8 +15,8 @@ from rich.text import Text
 
 from lb_stream.io.messages.shown import shown_within
 from lb_stream.io.messages.times import ago, clock, day_of, short_clock
-from lb_stream.query.rule_words import describe_outcome
 from lb_stream.query.snapshot import PHASES, Rows, Snapshot, unevenness
+from lb_stream.query.wording import describe_outcome
 
 WIDE = 120
 """From so many columns on there are message rates too, and sections stand side by side."""

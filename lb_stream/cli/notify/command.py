@@ -25,7 +25,7 @@ from lb_stream.cli.shared.output import (
 )
 
 if TYPE_CHECKING:
-    from lb_stream.notify.memory import State
+    from lb_stream.notify.state_file import WatcherState
     from lb_stream.notify.targets import Answer, Target
 
 app = typer.Typer(
@@ -68,9 +68,9 @@ def watch(
 
     from lb_stream.io.local.signals import StopRequest
     from lb_stream.io.messages.logs import set_up
-    from lb_stream.notify import memory
+    from lb_stream.notify import state_file
     from lb_stream.notify.watcher import Watcher
-    from lb_stream.query.screens.troubles import look
+    from lb_stream.query.screens.health_events import read_health_events
 
     set_up(logging.WARNING)
     settings, path = given.settings, Path(given.settings.notify.state_file)
@@ -82,9 +82,9 @@ def watch(
             pipeline,
             settings.notify,
             found,
-            partial(look, tables, settings, bootstrap),
-            partial(memory.write, path, pipeline),
-            partial(_tell, failed=failed, json=json),
+            partial(read_health_events, tables, settings, bootstrap),
+            partial(state_file.write_state, path, pipeline),
+            partial(_show_answer, failed=failed, json=json),
             state,
         )
         held.callback(watcher.close)
@@ -102,18 +102,18 @@ def watch(
         raise typer.Exit(1)
 
 
-def _state(path: Path, pipeline: str, held: ExitStack) -> State:
+def _state(path: Path, pipeline: str, held: ExitStack) -> WatcherState:
     """What has been told, held until `held` ends: two watchers would tell all twice.
 
     Raises CommandError.
     """
     from lb_stream.io.local.processes import locked
-    from lb_stream.notify import memory
+    from lb_stream.notify import state_file
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         held.enter_context(locked(path.with_name(f"{path.name}.lock"), wait=False))
-        return memory.read(path, pipeline)
+        return state_file.read_state(path, pipeline)
     except BlockingIOError:
         raise CommandError(
             f"another lbctl notify watch uses {path}: end it, or give this one its own: "
@@ -182,9 +182,9 @@ def now(
     given = effective(config, broker_conf, set_)
     from dataclasses import asdict
 
-    from lb_stream.query.screens.troubles import look
+    from lb_stream.query.screens.health_events import read_health_events
 
-    found = look(given.tables, given.settings, given.bootstrap).troubles
+    found = read_health_events(given.tables, given.settings, given.bootstrap).troubles
     if json:
         for entry in found:
             emit_json(asdict(entry))
@@ -199,9 +199,9 @@ def _targets(given: Effective) -> tuple[Target, ...]:
         raise CommandError(
             "notifications need one more package: pip install 'lb_stream[notify]'", 2
         )
-    from lb_stream.notify.targets import targets
+    from lb_stream.notify.targets import build_targets
 
-    if not (found := targets(given.settings.notify)):
+    if not (found := build_targets(given.settings.notify)):
         raise CommandError(
             "there is no target: give one, as --set notify.targets.NAME=ADDRESS, or in "
             "[notify.targets] of --config",
@@ -210,7 +210,7 @@ def _targets(given: Effective) -> tuple[Target, ...]:
     return found
 
 
-def _tell(target: Target, title: str, answer: Answer, failed: list[str], json: bool) -> None:
+def _show_answer(target: Target, title: str, answer: Answer, failed: list[str], json: bool) -> None:
     """One line for each answer; `failed` gets the names of targets that took none."""
     failed += [] if answer.taken else [target.name]
     if json:

@@ -86,12 +86,12 @@ def show(
     from lb_stream.cli.shared.staleness import warn_if_stale
     from lb_stream.query.cluster_state import require_cluster
     from lb_stream.query.lake import open_lake, records, run
-    from lb_stream.query.status_facts import cluster_facts, newest_loads
+    from lb_stream.query.status_facts import cluster_facts, latest_loads_query
 
     lake = open_lake(given.tables)
     require_cluster(lake, cluster)
     warn_if_stale(given, lake)
-    newest = newest_loads(*_OTHERS, *_TIMES, *_FOUR, where="$1 IS NULL OR cluster = $1")
+    newest = latest_loads_query(*_OTHERS, *_TIMES, *_FOUR, where="$1 IS NULL OR cluster = $1")
     query = _QUERY.format(newest=newest)
     named = {fact.cluster: fact for fact in cluster_facts(lake)}
     rows = [
@@ -155,9 +155,9 @@ BrokerArgument = Annotated[
 def drain(broker: BrokerArgument, preview: Preview = False, *, send: Sending) -> None:
     """Unload all bundles of a broker and give it none from now on; waits until it is empty."""
     if preview:
-        from lb_stream.sim.play.outlook import Change
+        from lb_stream.sim.simulation.outlook import WhatIf
 
-        show_preview(send, Change(drained=[send.broker(broker)]))
+        show_preview(send, WhatIf(drained=[send.broker(broker)]))
     else:
         send("drain-broker", broker=send.broker(broker))
 
@@ -167,9 +167,9 @@ def drain(broker: BrokerArgument, preview: Preview = False, *, send: Sending) ->
 def undrain(broker: BrokerArgument, preview: Preview = False, *, send: Sending) -> None:
     """Let a drained broker take bundles again."""
     if preview:
-        from lb_stream.sim.play.outlook import Change
+        from lb_stream.sim.simulation.outlook import WhatIf
 
-        show_preview(send, Change(undrained=[send.broker(broker)]))
+        show_preview(send, WhatIf(undrained=[send.broker(broker)]))
     else:
         send("undrain-broker", broker=send.broker(broker))
 

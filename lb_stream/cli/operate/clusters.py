@@ -82,10 +82,11 @@ def _rows(
     lake: duckdb.DuckDBPyConnection, found: Sequence[ClusterFacts]
 ) -> Iterator[dict[str, Any]]:
     """The rows for programs: with the load manager, for which all strategies are imported."""
-    from lb_stream.query.cluster_state import standing_in
+    from lb_stream.query.cluster_state import read_cluster_states
 
     managers = {
-        standing.cluster: standing.config.balancer.load_manager for standing in standing_in(lake)
+        standing.cluster: standing.config.balancer.load_manager
+        for standing in read_cluster_states(lake)
     }
     for cluster in found:
         yield _fields(cluster, managers[cluster.cluster])
@@ -128,9 +129,9 @@ def enable(preview: Preview = False, *, send: Sending) -> None:
     What is to wait for approval still does.
     """
     if preview:
-        from lb_stream.sim.play.outlook import Change
+        from lb_stream.sim.simulation.outlook import WhatIf
 
-        show_preview(send, Change({"dry_run": False}))
+        show_preview(send, WhatIf({"dry_run": False}))
     else:
         send("dry-run", on=False)
 
@@ -176,13 +177,13 @@ def pause(send: Sending) -> None:
 def resume(preview: Preview = False, *, send: Sending) -> None:
     """End a pause."""
     if preview:
-        from lb_stream.query.cluster_state import the_only
-        from lb_stream.sim.play.outlook import Change
+        from lb_stream.query.cluster_state import require_single_cluster
+        from lb_stream.sim.simulation.outlook import WhatIf
 
-        now = the_only(send.given.tables, send.cluster)
+        now = require_single_cluster(send.given.tables, send.cluster)
         if not now.orders.paused:
             raise CommandError(f"{now.cluster} is not paused: nothing would change")
-        show_preview(send, Change(resumes=True))
+        show_preview(send, WhatIf(resumes=True))
     else:
         send("resume-cluster")
 
@@ -201,9 +202,9 @@ def declare_dead(
     once."""
     broker = None if broker is None else send.broker(broker)
     if preview:
-        from lb_stream.sim.play.outlook import Change
+        from lb_stream.sim.simulation.outlook import WhatIf
 
-        show_preview(send, Change(silent=_silent(send, broker)))
+        show_preview(send, WhatIf(silent=_silent(send, broker)))
     else:
         send("declare-dead", broker=broker)
 
@@ -298,8 +299,8 @@ def limit(
 
 def _set(send: Sending, values: dict[str, Any], preview: bool) -> None:
     if preview:
-        from lb_stream.sim.play.outlook import Change
+        from lb_stream.sim.simulation.outlook import WhatIf
 
-        show_preview(send, Change(values))
+        show_preview(send, WhatIf(values))
     else:
         send("set-config", values=values)

@@ -32,8 +32,8 @@ def on(send: Sending) -> None:
 def off(preview: Preview = False, *, send: Sending) -> None:
     """Publish decisions, as `lbctl clusters enable` does."""
     if preview:
-        from lb_stream.sim.play.outlook import Change
+        from lb_stream.sim.simulation.outlook import WhatIf
 
-        show_preview(send, Change({"dry_run": False}))
+        show_preview(send, WhatIf({"dry_run": False}))
     else:
         send("dry-run", on=False)

@@ -83,9 +83,9 @@ def update(key: PulsarKey, value: PulsarValue, preview: Preview = False, *, send
 
 def _set(values: dict[str, str], preview: bool, send: Sending) -> None:
     if preview:
-        from lb_stream.sim.play.outlook import Change
+        from lb_stream.sim.simulation.outlook import WhatIf
 
-        show_preview(send, Change(dict(values)))
+        show_preview(send, WhatIf(dict(values)))
     else:
         send("set-config", values=values)
 
@@ -113,9 +113,11 @@ def overrides(
 
     No loadManagerClassName in it: the job's own is in use.
     """
-    from lb_stream.query.cluster_state import the_only
+    from lb_stream.query.cluster_state import require_single_cluster
 
-    values = dict(the_only(effective(config, broker_conf, set_).tables, cluster).orders.settings)
+    values = dict(
+        require_single_cluster(effective(config, broker_conf, set_).tables, cluster).orders.settings
+    )
     if json:
         emit_json(values)
     else:

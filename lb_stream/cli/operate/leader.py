@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lb_stream.cli.inspect.status import told_standbys
+from lb_stream.cli.inspect.status import describe_standbys
 from lb_stream.cli.shared.options import (
     BrokerConf,
     ConfigFile,
@@ -57,7 +57,7 @@ def leader(
     given = effective(config, broker_conf, set_)
     from lb_stream.cli.shared.staleness import warn_if_stale
     from lb_stream.query.lake import open_lake, records, run
-    from lb_stream.query.status_facts import who_stands_by
+    from lb_stream.query.status_facts import find_standbys
 
     lake = open_lake(given.tables)
     rows = records(run(lake, _LEADER))
@@ -65,7 +65,7 @@ def leader(
         note("no job has been started yet")
         raise typer.Exit(1)
     row, dead = rows[0], warn_if_stale(given, lake)
-    standbys = who_stands_by(given.settings, given.bootstrap)
+    standbys = find_standbys(given.settings, given.bootstrap)
     if json:
         emit_json(
             row
@@ -83,7 +83,7 @@ def leader(
     note(
         "who stands by is not known: Kafka doesn't answer"
         if standbys is None
-        else f"standing by: {told_standbys(standbys)}"
+        else f"standing by: {describe_standbys(standbys)}"
     )
 
 

@@ -414,11 +414,11 @@ def bundles(
     given = effective(config, broker_conf, set_)
     from lb_stream.cli.shared.staleness import warn_if_stale
     from lb_stream.core.observing.known_bundles import ring_of
-    from lb_stream.query.cluster_state import the_only
+    from lb_stream.query.cluster_state import require_single_cluster
     from lb_stream.query.lake import loaded_bundles, open_lake, records, run
     from lb_stream.query.past.names import similar_namespaces
 
-    here = the_only(given.tables, cluster)
+    here = require_single_cluster(given.tables, cluster)
     lake = open_lake(given.tables)
     warn_if_stale(given, lake)
     query = _BUNDLES.format(bundles=loaded_bundles(lake, here.cluster))
@@ -484,7 +484,7 @@ def merge_advice(
     given = effective(config, broker_conf, set_)
     from lb_stream.cli.shared.staleness import warn_if_stale
     from lb_stream.io.messages.times import ago
-    from lb_stream.query.cluster_state import require_cluster, standing_in
+    from lb_stream.query.cluster_state import read_cluster_states, require_cluster
     from lb_stream.query.lake import open_lake, records, run
 
     lake = open_lake(given.tables)
@@ -496,7 +496,7 @@ def merge_advice(
     if not rows:
         if any(
             standing.config.splitting.merge_advice_enabled
-            for standing in standing_in(lake, cluster)
+            for standing in read_cluster_states(lake, cluster)
         ):
             note("no bundles are advised to be merged")
         else:

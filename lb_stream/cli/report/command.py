@@ -62,7 +62,7 @@ def report(
     from lb_stream.cli.report.page import page
     from lb_stream.query.lake import open_lake, records, run
     from lb_stream.query.past.report_figures import cluster_figures, clusters
-    from lb_stream.query.status_facts import gather_job
+    from lb_stream.query.status_facts import gather_job_facts
 
     lake = open_lake(given.tables)
     known = clusters(lake)
@@ -77,7 +77,7 @@ def report(
         raise CommandError("no round has been logged yet: there is nothing to report on")
     (last,) = records(run(lake, "SELECT max(now_ms) AS at_ms FROM rounds"))
     begin_ms = 0 if hours is None else int(last["at_ms"] - hours * 3_600_000)
-    facts = gather_job(lake, given.tables, given.settings)
+    facts = gather_job_facts(lake, given.tables, given.settings)
     figures = [
         cluster_figures(lake, name, begin_ms, last["at_ms"], within, facts) for name in chosen
     ]

@@ -73,11 +73,11 @@ def cost(
         *_RIGHT,
     )
     emit_rich(table(columns, [_cells(row, by, each) for row in rows], right=_RIGHT), "")
-    if told := untold(rows):
+    if told := describe_unknown(rows):
         emit_line(told)
 
 
-def untold(rows: Sequence[Mapping[str, Any]]) -> str:
+def describe_unknown(rows: Sequence[Mapping[str, Any]]) -> str:
     """What the tables don't know of these moves' costs, as a sentence; empty when they know all."""
     moves = sum(row["moves"] for row in rows)
     unknown = moves - sum(row["known"] for row in rows)

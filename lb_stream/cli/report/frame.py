@@ -114,7 +114,7 @@ def document(title: str, generator: str, body: Iterable[str]) -> str:
     )
 
 
-def under_pointer(charts: Sequence[Mapping[str, Any]]) -> str:
+def pointer_script(charts: Sequence[Mapping[str, Any]]) -> str:
     """The end of a page's body: a script that shows figures under the pointer.
 
     For each section with data-cluster: `cluster` (that name), `times_ms`, for each time a text in

@@ -7,13 +7,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from lb_stream.cli.report.cost import cost_cells, untold
-from lb_stream.cli.report.frame import chart, document, table, tiles, under_pointer
-from lb_stream.cli.report.svg import COLOURS, Over, bar_chart, line_chart, mark_chart, short_names
+from lb_stream.cli.report.cost import cost_cells, describe_unknown
+from lb_stream.cli.report.frame import chart, document, pointer_script, table, tiles
+from lb_stream.cli.report.svg import (
+    COLOURS,
+    Overlay,
+    bar_chart,
+    line_chart,
+    mark_chart,
+    short_names,
+)
 from lb_stream.contracts.decisions import MOVES
 from lb_stream.io.messages.shown import in_html
-from lb_stream.query.past.report_figures import ENDS, MOST_DECISIONS, ClusterFigures, Row
-from lb_stream.query.rule_words import describe_outcome
+from lb_stream.query.past.report_figures import DECISION_STATES, MOST_DECISIONS, ClusterFigures, Row
+from lb_stream.query.wording import describe_outcome
 
 MOST_COSTS = 200
 """Rows of what moves have cost."""
@@ -50,7 +57,7 @@ def page(figures: Sequence[ClusterFigures], left_out: int, made_ms: int) -> str:
         f"{_time(made_ms)}.</p>{more}"
     )
     sections = [_section(cluster, len(figures) > 1) for cluster in figures]
-    script = under_pointer([_under_pointer(cluster) for cluster in figures])
+    script = pointer_script([_under_pointer(cluster) for cluster in figures])
     return document(
         title, "lbctl report", [f"<h1>{in_html(title)}</h1>{when}\n", *sections, script]
     )
@@ -114,7 +121,7 @@ def _section(cluster: ClusterFigures, several: bool) -> str:
     number, times = in_html(cluster.cluster), cluster.times_ms
     moves, plain = (
         [mark for kind, marks in _marks(cluster).items() if kind in MOVES for mark in marks],
-        Over(longest_ms=cluster.longest_ms),
+        Overlay(longest_ms=cluster.longest_ms),
     )
     loads = line_chart(
         f"loads-{number}",
@@ -243,7 +250,7 @@ def _what(row: Row) -> str:
 
 
 def _reasons(cluster: ClusterFigures) -> str:
-    ends = [name for name in ENDS if any(row[name] for row in cluster.reasons)]
+    ends = [name for name in DECISION_STATES if any(row[name] for row in cluster.reasons)]
     columns = ["kind", "reason", "rule", "decisions", *ends]
     return table(
         "reasons",
@@ -293,7 +300,7 @@ def _costs(cluster: ClusterFigures) -> str:
         told,
         "no move has been confirmed",
     )
-    notes = [untold(rows)] if rows else []
+    notes = [describe_unknown(rows)] if rows else []
     notes += (
         [f"{len(rows) - MOST_COSTS} earlier or cheaper rows are not shown: lbctl cost has them."]
         if len(rows) > MOST_COSTS

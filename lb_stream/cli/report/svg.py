@@ -48,7 +48,7 @@ class Scale:
 
 
 @dataclass(frozen=True, slots=True)
-class Over:
+class Overlay:
     """What is drawn over lines: limits (name → height), marks at the foot (when, class, what is
     said when pointed at).
 
@@ -61,7 +61,7 @@ class Over:
     longest_ms: int | None = None
 
 
-NOTHING = Over()
+NO_OVERLAY = Overlay()
 
 
 def time_scale(times_ms: Sequence[int]) -> Scale:
@@ -96,7 +96,7 @@ def line_chart(
     height: int = 260,
     low: float = 0.0,
     ranked: bool = True,
-    over: Over = NOTHING,
+    over: Overlay = NO_OVERLAY,
 ) -> str:
     """Lines over time with their names at the right.
 

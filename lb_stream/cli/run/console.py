@@ -15,7 +15,7 @@ from lb_stream.cli.shared.output import CommandError, emit, emit_json, note, war
 
 if TYPE_CHECKING:
     from lb_stream.console.acting import SendOrder
-    from lb_stream.console.who.visitor import Access
+    from lb_stream.console.auth.visitor import Access
     from lb_stream.contracts.commands import Command
 
 STEP_S = 0.2
@@ -85,18 +85,18 @@ def _serve(
 ) -> None:
     import logging
 
-    from lb_stream.console.serve import Served, yield_to_others
+    from lb_stream.console.serve import ConsoleServer, lower_priority
     from lb_stream.console.sources.reader import Reader
     from lb_stream.io.local.signals import StopRequest
 
     logging.getLogger("kafka").setLevel(logging.CRITICAL)  # the page says whether Kafka answers
-    yield_to_others()
+    lower_priority()
     bootstrap, topics = given.bootstrap, given.settings.topics
     reader = Reader(given.tables, given.settings, bootstrap)
     with StopRequest() as stop:
         try:
             follow = (given.client_options(bootstrap), topics.decisions, topics.results)
-            served = Served(address, reader, names, follow, access, _sends(given))
+            served = ConsoleServer(address, reader, names, follow, access, _sends(given))
         except (OSError, ValueError, OverflowError) as error:
             raise CommandError(f"--address {address}: {error}: give another HOST:PORT", 2) from None
         note("Ctrl-C ends it")
@@ -112,8 +112,8 @@ def _serve(
 
 def _access(users: Path | None, header: str | None, proxies: tuple[str, ...]) -> Access:
     """Raises CommandError."""
-    from lb_stream.console.who.users import UsersError
-    from lb_stream.console.who.visitor import Access
+    from lb_stream.console.auth.users import UsersError
+    from lb_stream.console.auth.visitor import Access
 
     if users is None and header is not None:
         raise CommandError("--user-header: expected --users FILE, too: it says what each may do", 2)
@@ -174,7 +174,7 @@ def user(
     ] = False,
 ) -> None:
     """Print the lines of the file of users that make one; asks for the password."""
-    from lb_stream.console.who.users import UsersError, user_lines
+    from lb_stream.console.auth.users import UsersError, user_lines
 
     clusters = dict(one.partition("=")[::2] for one in in_cluster or ())
     password = (

@@ -98,7 +98,7 @@ def new(
     check_free(folder, force)
     scenario = make_from(files[0] if files else None, family or "", set_ or ())
     write_scenario(scenario, folder)
-    _tell(folder, ScenarioFacts(scenario), json)
+    _show_facts(folder, ScenarioFacts(scenario), json)
 
 
 @app.command(epilog="Example: lbctl scenario families --json")
@@ -136,7 +136,7 @@ def check(folder: Folder, json: Json = False) -> None:
                 }
             )
         raise
-    _tell(folder, facts, json)
+    _show_facts(folder, facts, json)
 
 
 @app.command(epilog="Example: lbctl scenario show my-drain --png my-drain.png")
@@ -167,7 +167,7 @@ def show(
     if json:
         emit_json({"folder": str(folder), **facts.summary(), **facts.details()})
         return
-    _tell(folder, facts, json)
+    _show_facts(folder, facts, json)
     _show(facts.details())
 
 
@@ -183,7 +183,7 @@ def _html(facts: ScenarioFacts, path: Path) -> None:
     path.write_text(page(facts), encoding="utf-8")
 
 
-def _tell(folder: Path, facts: ScenarioFacts, json: bool) -> None:
+def _show_facts(folder: Path, facts: ScenarioFacts, json: bool) -> None:
     """The short summary of `new` and `check`."""
     said = facts.summary()
     if json:

@@ -11,8 +11,14 @@ from typing import Any
 import numpy as np
 
 from lb_stream.core.model.names import namespace_of
-from lb_stream.sim.measures import Series, measured
-from lb_stream.sim.scenario.scenario import AntiAffinity, Event, Fault, Isolation, Scenario
+from lb_stream.sim.measures import Series, measure_trace
+from lb_stream.sim.scenario.scenario import (
+    Event,
+    Fault,
+    Scenario,
+    ScenarioAntiAffinity,
+    ScenarioIsolation,
+)
 
 TOLERANCE_S = 1e-6
 
@@ -27,7 +33,7 @@ class ScenarioFacts:
     def series(self) -> Series:
         """Usage over time if nothing is ever moved: what dies with its broker stays without an
         owner."""
-        return measured(self.scenario, []).series
+        return measure_trace(self.scenario, []).series
 
     def summary(self) -> dict[str, Any]:
         """What `check` tells, for programs."""
@@ -150,7 +156,10 @@ class ScenarioFacts:
             )
         known = set(map(namespace_of, given.bundles.names))
         rules = given.policies
-        walls: list[Isolation | AntiAffinity] = [*rules.isolation, *rules.anti_affinity]
+        walls: list[ScenarioIsolation | ScenarioAntiAffinity] = [
+            *rules.isolation,
+            *rules.anti_affinity,
+        ]
         named = {name for policy in walls for name in policy.namespaces}
         unknown = sorted((named | {*rules.pinned_namespaces, *rules.budgets}) - known)
         if unknown:

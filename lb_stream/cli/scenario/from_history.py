@@ -11,7 +11,7 @@ from lb_stream.cli.shared.options import Json, Set, cluster_name, range_given
 from lb_stream.cli.shared.output import CommandError, emit_json, emit_line, note
 
 if TYPE_CHECKING:
-    from lb_stream.sim.scenario.from_history import MadeScenario
+    from lb_stream.sim.scenario.from_history import ScenarioWithNotes
 
 Tables = Annotated[
     str, typer.Argument(metavar="TABLES", help="The folder of a job's tables (stream.tables).")
@@ -91,15 +91,17 @@ def from_tables(
     for 7 days. What cpu a load takes is inferred; what nothing tells is assumed. Each is said.
     """
     from lb_stream.query.lake import open_lake
-    from lb_stream.query.past.tables import lake_asker, past_of, the_recorded
-    from lb_stream.sim.scenario.from_history import History, scenario_of
+    from lb_stream.query.past.tables import history_between, lake_query, require_recorded_cluster
+    from lb_stream.sim.scenario.from_history import LoadHistory, build_scenario
     from lb_stream.store import Store
 
     check_free(folder, force)
     with open_lake(Store.at(tables, setting="TABLES"), whole=False) as lake:
-        ask = lake_asker(lake)
-        past = History(**past_of(ask, the_recorded(ask, cluster), *range_given(from_, to)))
-    _write(scenario_of(past, tick), folder, json)
+        ask = lake_query(lake)
+        past = LoadHistory(
+            **history_between(ask, require_recorded_cluster(ask, cluster), *range_given(from_, to))
+        )
+    _write(build_scenario(past, tick), folder, json)
 
 
 def from_reports(
@@ -130,20 +132,20 @@ def from_reports(
     give settings that stand for some, as --set balancer.shedding_excluded_namespaces=shop/orders.
     """
     from lb_stream.cli.shared.options import effective
-    from lb_stream.query.past.reports import past_of_reports
-    from lb_stream.sim.scenario.from_history import History, scenario_of
+    from lb_stream.query.past.reports import history_of_reports
+    from lb_stream.sim.scenario.from_history import LoadHistory, build_scenario
 
     check_free(folder, force)
     settings = effective(None, None, set_).settings.of_cluster(cluster)
-    past = History(
-        **past_of_reports(
+    past = LoadHistory(
+        **history_of_reports(
             file, cluster, broker, round(resolution * 1000), *range_given(from_, to), settings
         )
     )
-    _write(scenario_of(past, tick), folder, json)
+    _write(build_scenario(past, tick), folder, json)
 
 
-def _write(made: MadeScenario, folder: Path, json: bool) -> None:
+def _write(made: ScenarioWithNotes, folder: Path, json: bool) -> None:
     from lb_stream.sim.scenario.writing import write_scenario
 
     scenario = made.scenario

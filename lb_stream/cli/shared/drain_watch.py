@@ -13,9 +13,9 @@ from lb_stream.core.model.memory import bound_for
 from lb_stream.core.model.names import is_system_bundle
 from lb_stream.io.messages.times import clock
 from lb_stream.query import QueryError
-from lb_stream.query.cluster_state import Standing, standing_in
+from lb_stream.query.cluster_state import ClusterState, read_cluster_states
 from lb_stream.query.lake import open_lake, records, run
-from lb_stream.query.rule_words import HOLDS_BY, why_refused
+from lb_stream.query.wording import RULES_BY_PLACE, explain_refusal
 from lb_stream.store import Store
 
 EVERY_S = 5.0
@@ -24,7 +24,7 @@ MOST_NAMED = 3
 _LEFT = "SELECT bundle FROM bundle_averages WHERE cluster = $1 AND owner = $2 ORDER BY bundle"
 _REFUSED = f"""
     SELECT rule FROM refusals WHERE cluster = $1 AND now_ms >= $3 AND (broker = $2 OR broker IS NULL)
-    AND rule IN {HOLDS_BY["limits"] + HOLDS_BY["policies"] + HOLDS_BY["suspension"]} ORDER BY log_seq DESC, rule LIMIT 1
+    AND rule IN {RULES_BY_PLACE["limits"] + RULES_BY_PLACE["policies"] + RULES_BY_PLACE["suspension"]} ORDER BY log_seq DESC, rule LIMIT 1
 """
 
 
@@ -56,7 +56,7 @@ class DrainWatch:
             owned = [
                 row["bundle"] for row in records(run(lake, _LEFT, [self._cluster, self._broker]))
             ]
-            (now,) = standing_in(lake, self._cluster)
+            (now,) = read_cluster_states(lake, self._cluster)
             refused = records(run(lake, _REFUSED, [self._cluster, self._broker, now.now_ms]))
         left = [bundle for bundle in owned if not is_system_bundle(bundle)]
         self._first = len(left) if self._first is None else max(self._first, len(left))
@@ -72,7 +72,7 @@ class DrainWatch:
         return f", about {max(1, round(left * took_s / gone))} s to go" if gone and left else ""
 
 
-def _remaining(left: list[str], now: Standing, rule: str | None) -> str:
+def _remaining(left: list[str], now: ClusterState, rule: str | None) -> str:
     """Some of those that remain, and why: those that aren't on their way first."""
     moving = {
         pending.bundle: f"on its way until {clock(pending.expires_ms)}"
@@ -85,7 +85,7 @@ def _remaining(left: list[str], now: Standing, rule: str | None) -> str:
     why = {
         name: moving.get(name)
         or waiting.get(name)
-        or (why_refused(rule) if rule else "its turn comes")
+        or (explain_refusal(rule) if rule else "its turn comes")
         for name in left
     }
     shown = sorted(left, key=lambda name: name in moving)[:MOST_NAMED]

@@ -13,7 +13,7 @@ from lb_stream.cli.shared.output import CommandError, emit_json, emit_line, emit
 from lb_stream.cli.shared.sending import Sending
 
 if TYPE_CHECKING:
-    from lb_stream.sim.play.outlook import Change, Outlook
+    from lb_stream.sim.simulation.outlook import Outlook, WhatIf
 
 MINUTES = 30.0
 MOST_MOVES = 10
@@ -32,7 +32,7 @@ Preview = Annotated[
 def show_outlook(
     given: Effective,
     cluster: str | None,
-    change: Change,
+    change: WhatIf,
     minutes: float = MINUTES,
     json: bool = False,
 ) -> None:
@@ -44,12 +44,12 @@ def show_outlook(
     """
     from lb_stream.io.local.progress import progress
     from lb_stream.query.lake import open_lake
-    from lb_stream.query.past.tables import lake_asker, present_of
-    from lb_stream.sim.play.outlook import CHANGED, outlook
-    from lb_stream.sim.scenario.from_history import History
+    from lb_stream.query.past.tables import lake_query, recent_history
+    from lb_stream.sim.scenario.from_history import LoadHistory
+    from lb_stream.sim.simulation.outlook import CHANGED, outlook
 
     with open_lake(given.tables, whole=False) as lake:
-        history = History(**present_of(lake_asker(lake), cluster))
+        history = LoadHistory(**recent_history(lake_query(lake), cluster))
     name = history.cluster
     with progress("simulating", every=PARTS) as told:
         found, notes = outlook(
@@ -91,7 +91,7 @@ def show_outlook(
 
 def _worse(found: Mapping[str, Outlook]) -> str:
     """Say how much busier the busiest broker ends than without the change; empty: it doesn't."""
-    from lb_stream.sim.play.outlook import AS_IT_IS, CHANGED
+    from lb_stream.sim.simulation.outlook import AS_IT_IS, CHANGED
 
     before, after = (found[name].figures["usage_max_after"] for name in (AS_IT_IS, CHANGED))
     if after <= before + WORSE:
@@ -111,7 +111,7 @@ def preview_orders(
     Raises as `show_outlook`; CommandError (2) for one that can't be.
     """
     from lb_stream.io.kafka.orders import BadOrder, order
-    from lb_stream.sim.play.outlook import Change
+    from lb_stream.sim.simulation.outlook import WhatIf
 
     try:
         orders = [
@@ -122,10 +122,10 @@ def preview_orders(
     timeless = [
         order.model_copy(update={"sent_ms": 0}) for order in orders
     ]  # the played time is another one
-    show_preview(send, Change(orders=timeless, waits=waits))
+    show_preview(send, WhatIf(orders=timeless, waits=waits))
 
 
-def show_preview(send: Sending, change: Change) -> None:
+def show_preview(send: Sending, change: WhatIf) -> None:
     """`show_outlook` for a command that would be sent so.
 
     Raises CommandError for all clusters at once.
@@ -138,11 +138,11 @@ def show_preview(send: Sending, change: Change) -> None:
 
 
 def _show(cluster: str, minutes: float, found: Mapping[str, Outlook]) -> None:
-    from lb_stream.sim.play.outlook import FIGURES, figure_told
+    from lb_stream.sim.simulation.outlook import FIGURES, format_figure
 
     labels = list(found)
     rows = [
-        [title, *(figure_told(outlook.figures[name]) for outlook in found.values())]
+        [title, *(format_figure(outlook.figures[name]) for outlook in found.values())]
         for name, title in FIGURES.items()
         if any(outlook.figures[name] is not None for outlook in found.values())
     ]

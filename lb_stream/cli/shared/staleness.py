@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 def warn_if_stale(given: Effective, lake: duckdb.DuckDBPyConnection) -> str | None:
     """Say so on stderr; returns what was said."""
-    from lb_stream.query.status_facts import stale_since
+    from lb_stream.query.status_facts import describe_staleness
 
-    said = stale_since(lake, given.settings, given.tables)
+    said = describe_staleness(lake, given.settings, given.tables)
     if said:
         note(said)
     return said

@@ -15,11 +15,11 @@ from lb_stream.cli.shared.options import Json
 from lb_stream.cli.shared.output import CommandError, emit_json, emit_rich, note, table
 
 if TYPE_CHECKING:
-    from lb_stream.sim.measures import Measured
-    from lb_stream.sim.play import Policy
+    from lb_stream.sim.measures import TraceMeasures
     from lb_stream.sim.scenario import Scenario
+    from lb_stream.sim.simulation import Policy
 
-    Runs = dict[str, dict[str, Measured]]
+    Runs = dict[str, dict[str, TraceMeasures]]
     """Scenario → policy → what came of it."""
 
 Named = TypeVar("Named", "Scenario", "Policy")
@@ -82,7 +82,7 @@ def simulate(
     docs/simulation.md says what each measure is.
     """
     from lb_stream.sim.families import scenario_at
-    from lb_stream.sim.play import read_policy
+    from lb_stream.sim.simulation import read_policy
 
     scenarios = _by_name("--scenario", (scenario_at(place) for place in scenario))
     policies = _by_name("--policy", (read_policy(name_or_file) for name_or_file in policy))
@@ -110,14 +110,14 @@ def _play_all(
     """Every policy in every scenario; where a trace is wanted, it is written as soon as it is
     there."""
     from lb_stream.io.local.progress import progress
-    from lb_stream.sim.measures import measured
-    from lb_stream.sim.play import play
+    from lb_stream.sim.measures import measure_trace
+    from lb_stream.sim.simulation import run_simulation
 
     runs: Runs = {name: {} for name in scenarios}
     plays = len(scenarios) * len(policies)
     with progress("simulating", every=PARTS) as told:
         for done, (name, label) in enumerate(product(scenarios, policies)):
-            played = play(
+            played = run_simulation(
                 scenarios[name], policies[label], _part(told, f"{name} {label}", done, plays)
             )
             if (name, label) in traces:
@@ -125,7 +125,7 @@ def _play_all(
                     traces[name, label],
                     (json_module.dumps(line) + "\n" for line in (played.header, *played.lines)),
                 )
-            runs[name][label] = measured(scenarios[name], played.lines)
+            runs[name][label] = measure_trace(scenarios[name], played.lines)
     return runs
 
 
@@ -185,12 +185,12 @@ def _nested(runs: Runs) -> Any:
 def _show(runs: Runs) -> None:
     """For each scenario who held or lost it, and the measures side by side."""
     from lb_stream.cli.simulate.figures import side_by_side
-    from lb_stream.sim.measures import verdict
+    from lb_stream.sim.measures import judge_trace
 
     for name, of in runs.items():
         numbers = [str(at) for at in range(1, len(of) + 1)]
         verdicts = [
-            f"{number}  {label}: {verdict(measures)}"
+            f"{number}  {label}: {judge_trace(measures)}"
             for number, (label, measures) in zip(numbers, of.items(), strict=True)
         ]
         rows = side_by_side(

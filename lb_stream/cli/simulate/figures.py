@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lb_stream.sim.measures import Measured
+from lb_stream.sim.measures import TraceMeasures
 from lb_stream.sim.measures.moves import above_budget, clients_of, moves_within_hour, throughput_of
 from lb_stream.sim.measures.verdict import BROKEN
 
@@ -43,7 +43,7 @@ def figure(value: float | None) -> str:
     return f"{value:,.0f}" if value == int(value) or abs(value) >= 1000 else f"{value:.3f}"
 
 
-def lost(measured: Measured) -> list[dict[str, Any]]:
+def lost(measured: TraceMeasures) -> list[dict[str, Any]]:
     """Time without an owner by what began it: moves, and each broker that went down."""
     gaps, names = measured.gaps, measured.scenario.brokers.names
     cost = clients_of(measured.scenario, gaps) * (
@@ -70,7 +70,7 @@ def lost(measured: Measured) -> list[dict[str, Any]]:
     ]
 
 
-def budgets(measured: Measured) -> list[dict[str, Any]]:
+def budgets(measured: TraceMeasures) -> list[dict[str, Any]]:
     """Namespaces that moved and have a budget: the most moves in an hour beside it, those above it
     first."""
     rules, moves = measured.rules, measured.gaps.of(measured.gaps.moved & ~measured.gaps.drained)
@@ -89,7 +89,7 @@ def budgets(measured: Measured) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (-row["above budget"], row["namespace"]))
 
 
-def broken(measured: Measured) -> list[dict[str, Any]]:
+def broken(measured: TraceMeasures) -> list[dict[str, Any]]:
     """The first effects that broke a rule."""
     brokers, bundles = measured.scenario.brokers.names, measured.scenario.bundles.names
     return [

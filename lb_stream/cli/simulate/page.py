@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from lb_stream.cli.report.frame import chart, document, table, tiles, under_pointer
+from lb_stream.cli.report.frame import chart, document, pointer_script, table, tiles
 from lb_stream.cli.report.heat import HEAT_KEY, heat_map
 from lb_stream.cli.report.svg import line_chart
 from lb_stream.cli.simulate.figures import broken, budgets, lost, side_by_side
 from lb_stream.io.messages.shown import in_html
-from lb_stream.sim.measures import Measured, verdict
+from lb_stream.sim.measures import TraceMeasures, judge_trace
 from lb_stream.sim.measures.series import BALANCED
 from lb_stream.sim.scenario.scenario import Bools, Floats, Ints
 
@@ -23,7 +23,7 @@ MOST_BROKERS = 48
 MOST_POINTS = 400
 """More than these are not seen on a screen: of several ticks the worst is drawn."""
 Column = Bools | Ints | Floats
-Runs = Mapping[str, Mapping[str, Measured]]
+Runs = Mapping[str, Mapping[str, TraceMeasures]]
 
 
 def page(runs: Runs) -> str:
@@ -44,10 +44,10 @@ def page(runs: Runs) -> str:
         for label, measured in of.items():
             body.append(_one(f"{name}/{label}", label, measured))
             charts.append(_points(f"{name}/{label}", measured))
-    return document(title, "lbctl simulate", [*body, under_pointer(charts)])
+    return document(title, "lbctl simulate", [*body, pointer_script(charts)])
 
 
-def _compared(name: str, of: Mapping[str, Measured]) -> str:
+def _compared(name: str, of: Mapping[str, TraceMeasures]) -> str:
     """The policies side by side."""
     first = next(iter(of.values()))
     times = _times(first)
@@ -59,7 +59,7 @@ def _compared(name: str, of: Mapping[str, Measured]) -> str:
     verdicts = [
         [label, "lost" if said.lost else "held", said.why]
         for label, measured in of.items()
-        for said in (verdict(measured),)
+        for said in (judge_trace(measured),)
     ]
     figures = side_by_side({label: measured.figures for label, measured in of.items()})
     judged, settled = (
@@ -94,7 +94,7 @@ def _compared(name: str, of: Mapping[str, Measured]) -> str:
     return "".join(parts)
 
 
-def _one(identity: str, label: str, measured: Measured) -> str:
+def _one(identity: str, label: str, measured: TraceMeasures) -> str:
     """One policy: its brokers, its budgets, what was lost."""
     series, figures, chosen = measured.series, measured.figures, _chosen(measured)
     names = measured.scenario.brokers.names
@@ -136,7 +136,7 @@ def _one(identity: str, label: str, measured: Measured) -> str:
     parts = [
         f'<section data-cluster="{in_html(identity)}"><h2>{in_html(label)}</h2>',
         f'<p class="soft">{in_html(measured.scenario.name)}, '
-        f"{in_html(str(verdict(measured)))}</p>{tiles(shown)}",
+        f"{in_html(str(judge_trace(measured)))}</p>{tiles(shown)}",
         chart("Usage of brokers", HEAT_KEY + left_out, heat),
         _table(
             f"lost-{identity}",
@@ -159,7 +159,7 @@ def _low_chart(
     return line_chart(in_html(identity), title, times, lines, "", height=170, ranked=False)
 
 
-def _budgets(identity: str, measured: Measured) -> str:
+def _budgets(identity: str, measured: TraceMeasures) -> str:
     if not measured.scenario.policies.budgets:
         return ""
     return _table(
@@ -176,7 +176,7 @@ def _table(name: str, title: str, rows: Sequence[Mapping[str, Any]], empty: str)
     )
 
 
-def _chosen(measured: Measured) -> list[int]:
+def _chosen(measured: TraceMeasures) -> list[int]:
     """The rows of brokers that are drawn, in the scenario's order."""
     mean = np.nan_to_num(measured.series.usage).mean(axis=0)
     return sorted(np.argsort(-mean, kind="stable")[:MOST_BROKERS].tolist())
@@ -187,7 +187,7 @@ def _group(ticks: int) -> int:
     return math.ceil(ticks / MOST_POINTS)
 
 
-def _times(measured: Measured) -> list[int]:
+def _times(measured: TraceMeasures) -> list[int]:
     ticks = measured.scenario.ticks
     return [round(at * measured.scenario.tick_s * 1000) for at in range(0, ticks, _group(ticks))]
 
@@ -200,14 +200,14 @@ def _thinned(line: Column) -> list[float | None]:
     return [None if math.isnan(value) else round(value, 3) for value in points.tolist()]
 
 
-def _moves_in_the_last_minute(measured: Measured) -> Ints:
+def _moves_in_the_last_minute(measured: TraceMeasures) -> Ints:
     ticks = max(1, round(60 / measured.scenario.tick_s))
     return np.convolve(measured.series.moves, np.ones(ticks, np.int64))[
         : len(measured.series.moves)
     ]
 
 
-def _points(identity: str, measured: Measured) -> dict[str, Any]:
+def _points(identity: str, measured: TraceMeasures) -> dict[str, Any]:
     """What the script shows of one policy: the brokers' usages."""
     series, names = measured.series, measured.scenario.brokers.names
     over, unserved = _thinned(series.shown_over_bound), _thinned(series.unserved)
@@ -231,7 +231,7 @@ def _points(identity: str, measured: Measured) -> dict[str, Any]:
     }
 
 
-def _compared_points(name: str, of: Mapping[str, Measured]) -> dict[str, Any]:
+def _compared_points(name: str, of: Mapping[str, TraceMeasures]) -> dict[str, Any]:
     """What the script shows of all policies: their imbalance."""
     times = _times(next(iter(of.values())))
     loads = {label: _thinned(measured.series.shown_over_bound) for label, measured in of.items()}

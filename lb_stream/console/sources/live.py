@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from lb_stream.contracts.commands import CommandResult
 from lb_stream.contracts.decisions import MOVES, read_decision
-from lb_stream.query.screens.feed import with_why
+from lb_stream.query.screens.feed import with_explanation
 from lb_stream.query.screens.lists import Row
 
 logger = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ the tables have."""
 POLL_MS = 200
 AGAIN_S = 3.0
 
-Tell = Callable[[Row], None]
+PublishRow = Callable[[Row], None]
 
 
 @dataclass(eq=False, slots=True)
@@ -106,14 +106,16 @@ class Hub:
                 listener.put(told)
 
 
-class Follower:
+class TopicFollower:
     """Reads the topics of decisions and answers as agents do, committed records only, from their
     ends on, until it is stopped."""
 
-    def __init__(self, options: dict[str, Any], decisions: str, results: str, tell: Tell) -> None:
+    def __init__(
+        self, options: dict[str, Any], decisions: str, results: str, tell: PublishRow
+    ) -> None:
         self._options, self._topics, self._tell = (
             options,
-            {decisions: decision_row, results: _answer},
+            {decisions: decision_row, results: _result_row},
             tell,
         )
         self._stop = threading.Event()
@@ -181,10 +183,10 @@ def decision_row(value: bytes) -> Row:
         "explain": decision.explain.model_dump(mode="json")
     }
     row |= {"entry": "decision", "id": decision.decision_id, "at_ms": decision.issued_ms}
-    return with_why(row | dict.fromkeys(("outcome", "detail", "took_ms")))
+    return with_explanation(row | dict.fromkeys(("outcome", "detail", "took_ms")))
 
 
-def _answer(value: bytes) -> Row:
+def _result_row(value: bytes) -> Row:
     """As a row of the feed."""
     result = CommandResult.model_validate_json(value)
     row = {

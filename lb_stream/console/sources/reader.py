@@ -16,7 +16,7 @@ from lb_stream.console.sources.shared import SharedPages
 from lb_stream.query import QueryError
 from lb_stream.query.health import Facts, Verdict, stale, verdict
 from lb_stream.query.lake import open_lake
-from lb_stream.query.status_facts import gather_from, with_kafka
+from lb_stream.query.status_facts import gather_table_facts, with_kafka
 from lb_stream.store import Store
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ a moment."""
 
 
 @dataclass(slots=True)
-class Look:
+class TablesView:
     """The tables at one moment. `lake` None: there are none, and `trouble` says why."""
 
     lake: duckdb.DuckDBPyConnection | None
@@ -108,13 +108,13 @@ class Reader:
             if bootstrap is None
             else settings.kafka.model_copy(update={"bootstrap_servers": bootstrap})
         )
-        self._look: Look | None = None
+        self._look: TablesView | None = None
         self._making = threading.Lock()
         self._asked: Facts | None = None
         self._asked_s = -KAFKA_EVERY_S
         self._asking = threading.Lock()
 
-    def look(self) -> Look:
+    def look(self) -> TablesView:
         """The tables now, or a few seconds ago."""
         there = self._look
         if there is not None and not self._old(there, 0.0):
@@ -128,17 +128,17 @@ class Reader:
         assert self._look is not None
         return self._look
 
-    def at_hand(self) -> Look | None:
+    def at_hand(self) -> TablesView | None:
         """The look, if nobody has to wait for it and nobody has to make another one."""
         there = self._look
         if there is None or self._old(there, LATE_S if self._making.locked() else 0.0):
             return None
         return there
 
-    def _old(self, look: Look, late_s: float) -> bool:
+    def _old(self, look: TablesView, late_s: float) -> bool:
         return self._clock() - look.made_s >= look.stays_s + late_s
 
-    def _next(self, before: Look | None) -> Look:
+    def _next(self, before: TablesView | None) -> TablesView:
         late = before is None or self._old(before, LATE_S)
         begun_s, made = time.process_time(), self._made()
         if before is not None:  # the first one has loaded modules besides
@@ -154,15 +154,17 @@ class Reader:
         """
         return open_lake(self._tables)
 
-    def _made(self) -> Look:
+    def _made(self) -> TablesView:
         now_s = self._clock()
         try:
             lake = open_lake(self._tables)
         except QueryError as error:
-            facts = gather_from(None, self._tables, self.settings)
-            return Look(None, self._with_kafka(facts, now_s), now_s, str(error))
-        return Look(
-            lake, self._with_kafka(gather_from(lake, self._tables, self.settings), now_s), now_s
+            facts = gather_table_facts(None, self._tables, self.settings)
+            return TablesView(None, self._with_kafka(facts, now_s), now_s, str(error))
+        return TablesView(
+            lake,
+            self._with_kafka(gather_table_facts(lake, self._tables, self.settings), now_s),
+            now_s,
         )
 
     def _with_kafka(self, facts: Facts, now_s: float) -> Facts:

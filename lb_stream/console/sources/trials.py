@@ -32,7 +32,7 @@ Raises QueryError, SettingError, ScenarioError.
 _log = logging.getLogger(__name__)
 
 
-class TooMany(Exception):
+class TooManyTrials(Exception):
     """As many trials as may be are open."""
 
 
@@ -79,7 +79,7 @@ class Trials:
             trial = self._trials.get(key)
             if trial is None:
                 if sum(other.ended_s is None for other in self._trials.values()) >= MOST_OPEN:
-                    raise TooMany
+                    raise TooManyTrials
                 trial = self._trials[key] = Trial()
                 threading.Thread(
                     target=self._run, args=(trial, compute), name="trial", daemon=True

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lb_stream.kit.demo.watch import BALANCED, BrokerFigures, Made, Watch, unevenness
-from lb_stream.query.rule_words import outcome_reason
+from lb_stream.query.wording import explain_outcome
 
 STATUS_EVERY_S = 5.0
 WIDE = 100
@@ -248,7 +248,7 @@ def _how_it_ended(made: Made) -> str:
 
 def _reason(made: Made) -> str:
     """Why a decision was not carried out; empty where it was."""
-    return outcome_reason({"outcome": made.outcome, "detail": made.detail})
+    return explain_outcome({"outcome": made.outcome, "detail": made.detail})
 
 
 def _why(made: Made) -> str:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 from lb_stream.contracts.decisions import MOVES
 from lb_stream.contracts.keys import SettingError
 from lb_stream.query import QueryError
-from lb_stream.query.cluster_state import standing_in
+from lb_stream.query.cluster_state import read_cluster_states
 from lb_stream.query.costs import move_costs
 from lb_stream.query.health import Facts
 from lb_stream.query.lake import loaded_bundles, records, run
-from lb_stream.query.rule_words import why_refused
 from lb_stream.query.why_not import WhyNot, explain_no_move
+from lb_stream.query.wording import explain_refusal
 
 if TYPE_CHECKING:
     import duckdb
@@ -33,7 +33,7 @@ MOST_BROKERS, MOST_BUNDLES, MOST_DECISIONS = 200, 20, 200
 _OVERLOADED = "overloaded_threshold_percent"
 OPERATORS_REASON = "Admin"
 """The reason of what operators order: drains, unloads, deleted namespaces."""
-ENDS = ("confirmed", "superseded", "refused", "expired", "failed", "open", "dry_run")
+DECISION_STATES = ("confirmed", "superseded", "refused", "expired", "failed", "open", "dry_run")
 """How decisions end, and those that have not."""
 
 _LOADS = """
@@ -179,16 +179,17 @@ def cluster_figures(
         decisions=decisions,
         reasons=_reasons(decisions),
         refusals=[
-            row | {"why": why_refused(row["rule"])} for row in records(run(lake, _REFUSALS, asked))
+            row | {"why": explain_refusal(row["rule"])}
+            for row in records(run(lake, _REFUSALS, asked))
         ],
         bundles=_heaviest(lake, cluster),
-        thrash=thrash(decisions, within),
+        thrash=find_thrashing(decisions, within),
         costs=move_costs(lake, cluster, begin_ms, "tenant", "week"),
-        held_up=_held_up(lake, cluster, facts),
+        held_up=_why_not(lake, cluster, facts),
     )
 
 
-def _held_up(lake: Lake, cluster: str, facts: Facts) -> WhyNot | None:
+def _why_not(lake: Lake, cluster: str, facts: Facts) -> WhyNot | None:
     """None where the tables have no round, or a strategy that isn't installed here."""
     with suppress(QueryError, SettingError):
         return explain_no_move(lake, facts, cluster)
@@ -235,7 +236,7 @@ def _limits(lake: Lake, cluster: str, decisions: list[Row]) -> dict[str, float]:
     with suppress(
         SettingError
     ):  # of a strategy that isn't installed here, say: the past can be told without
-        for standing in standing_in(lake, cluster):
+        for standing in read_cluster_states(lake, cluster):
             config = standing.config
             percent = getattr(config.shedder_config, _OVERLOADED, None) or getattr(
                 config.placement_config, _OVERLOADED, None
@@ -263,7 +264,7 @@ def _reasons(decisions: list[Row]) -> list[Row]:
     found: dict[tuple[str, str, str], Row] = {}
     for row in decisions:
         key = (row["kind"], row["reason"], row["rule"])
-        counts = found.setdefault(key, dict.fromkeys(("decisions", *ENDS), 0))
+        counts = found.setdefault(key, dict.fromkeys(("decisions", *DECISION_STATES), 0))
         counts["decisions"] += 1
         counts["dry_run" if row["dry_run"] else row["outcome"] or "open"] += 1
     return [
@@ -275,9 +276,9 @@ def _reasons(decisions: list[Row]) -> list[Row]:
 # --- thrash ---
 
 
-def thrash(decisions: Sequence[Row], within: int) -> Thrash:
+def find_thrashing(decisions: Sequence[Row], within: int) -> Thrash:
     """What balancing's confirmed moves (decisions in their order) undid of each other."""
-    ways, operators_moves = _ways(decisions)
+    ways, operators_moves = _bundle_paths(decisions)
     returned: list[Row] = []
     cycles: list[Row] = []
     for bundle, steps in sorted(ways, key=lambda way: way[0]):
@@ -298,17 +299,17 @@ def thrash(decisions: Sequence[Row], within: int) -> Thrash:
     return Thrash(within, moves, tuple(returned), redundant, tuple(cycles), operators_moves)
 
 
-Way = tuple[str, list[tuple[int, str, str]]]
+BundlePath = tuple[str, list[tuple[int, str, str]]]
 """A bundle, and moves of it in order: the round of the decision that began each, from, to."""
 
 
-def _ways(decisions: Sequence[Row]) -> tuple[list[Way], int]:
+def _bundle_paths(decisions: Sequence[Row]) -> tuple[list[BundlePath], int]:
     """Each bundle's ways between operators' moves, and how many of these there were.
 
     Only what reports have confirmed.
     """
-    ways: list[Way] = []
-    current: dict[str, Way] = {}
+    ways: list[BundlePath] = []
+    current: dict[str, BundlePath] = {}
     left: dict[str, Row] = {}
     operators_moves = 0
     for row in decisions:

@@ -74,7 +74,9 @@ def _reports(path: Path, broker: str | None) -> Iterator[Report]:
         raise QueryError(f"{path} can't be read: {error}", 2) from None
 
 
-def decoded(path: Path, cluster: str, reports: Sequence[Report], first_offset: int = 0) -> Batch:
+def decode_reports(
+    path: Path, cluster: str, reports: Sequence[Report], first_offset: int = 0
+) -> Batch:
     """Decode all reports as the stream does, each appended at the time that it was captured.
 
     Raises QueryError, which names the line, for a report that the job would reject.
@@ -96,14 +98,14 @@ def decoded(path: Path, cluster: str, reports: Sequence[Report], first_offset: i
     rows = [row for block in blocks for row in block.to_pylist() if row["cluster"] == cluster]
     for row in rows:
         if row["events"] is not None:
-            require_taken(path, reports, from_bytes(row["events"]), first_offset)
+            require_accepted(path, reports, from_bytes(row["events"]), first_offset)
     if not rows or rows[0]["reports"] is None:
         raise QueryError(f"{path} has no load report of {cluster}: expected one on a line", 2)
     samples = from_bytes(rows[0]["samples"])
     return Batch(from_bytes(rows[0]["reports"]), samples, NO_EVENTS)
 
 
-def require_taken(
+def require_accepted(
     path: Path, reports: Sequence[Report], events: pa.Table, first_offset: int = 0
 ) -> None:
     """Raise QueryError, which names line, field, value and what was expected, if one was rejected.
@@ -120,7 +122,7 @@ def require_taken(
     raise QueryError(f"{path}, line {line}: {told}{more}. The job would reject this report", 2)
 
 
-def past_of_reports(
+def history_of_reports(
     path: Path,
     cluster: str,
     broker: str | None = None,
@@ -149,8 +151,8 @@ def past_of_reports(
     for _, group in groupby(taken, key=lambda report: int(report.at_ms or 0) // resolution_ms):
         some = list(group)
         now_ms = int(some[-1].at_ms or 0)
-        shard, refused = fold(shard, decoded(path, cluster, some, offset), now_ms, config)
-        require_taken(path, some, refused, offset)
+        shard, refused = fold(shard, decode_reports(path, cluster, some, offset), now_ms, config)
+        require_accepted(path, some, refused, offset)
         offset += len(some)
         if (slot := next_slot(before_ms, now_ms, resolution_ms)) is not None:
             bundles.append(bundle_rows(cluster, shard, slot))

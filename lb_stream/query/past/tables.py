@@ -18,7 +18,7 @@ from lb_stream.query import QueryError
 if TYPE_CHECKING:
     import duckdb
 
-Ask = Callable[[str, dict[str, Any]], pa.Table]
+RunQuery = Callable[[str, dict[str, Any]], pa.Table]
 """Runs a query with parameters (:name)."""
 
 TABLES = (
@@ -93,25 +93,25 @@ _FIRST_ROUND = """
 _ROUND = "SELECT memory, inputs FROM rounds WHERE cluster = :cluster AND log_seq = :log_seq"
 
 
-def lake_asker(lake: duckdb.DuckDBPyConnection) -> Ask:
+def lake_query(lake: duckdb.DuckDBPyConnection) -> RunQuery:
     """Asks tables that DuckDB has open."""
-    from lb_stream.query.lake import columns
+    from lb_stream.query.lake import query_columns
     from lb_stream.query.sql_file import with_parameters
 
     def ask(query: str, values: dict[str, Any]) -> pa.Table:
-        return columns(lake, *with_parameters(query, values))
+        return query_columns(lake, *with_parameters(query, values))
 
     return ask
 
 
-def recorded_times(ask: Ask) -> dict[str, tuple[int, int]]:
+def recorded_times(ask: RunQuery) -> dict[str, tuple[int, int]]:
     """Cluster → begin of the first slot that history has of it, and of the last one."""
     return {
         row["cluster"]: (row["first_ms"], row["last_ms"]) for row in ask(_CLUSTERS, {}).to_pylist()
     }
 
 
-def the_recorded(ask: Ask, cluster: str | None) -> str:
+def require_recorded_cluster(ask: RunQuery, cluster: str | None) -> str:
     """The cluster that is meant.
 
     Raises QueryError (exit code 2) when history has nothing of it, or when several and none was
@@ -133,15 +133,15 @@ def the_recorded(ask: Ask, cluster: str | None) -> str:
     return cluster
 
 
-def present_of(ask: Ask, cluster: str | None) -> dict[str, Any]:
+def recent_history(ask: RunQuery, cluster: str | None) -> dict[str, Any]:
     """The last slot that history has of a cluster (None: the only one): the fields of a scenario's
     `History`. Raises QueryError."""
-    name = the_recorded(ask, cluster)
-    return past_of(ask, name, recorded_times(ask)[name][1])
+    name = require_recorded_cluster(ask, cluster)
+    return history_between(ask, name, recorded_times(ask)[name][1])
 
 
-def past_of(
-    ask: Ask, cluster: str, from_ms: int | None = None, to_ms: int | None = None
+def history_between(
+    ask: RunQuery, cluster: str, from_ms: int | None = None, to_ms: int | None = None
 ) -> dict[str, Any]:
     """What the tables tell of a cluster from `from_ms` on until before `to_ms`: the fields of a
     scenario's `History`.
@@ -193,7 +193,7 @@ def resolution_ms(slots: Any) -> int:
     return int(np.gcd.reduce(np.diff(slots))) if len(slots) > 1 else 60_000
 
 
-def _first_round(ask: Ask, cluster: str, from_ms: int) -> tuple[str | None, Mapping[str, Any]]:
+def _first_round(ask: RunQuery, cluster: str, from_ms: int) -> tuple[str | None, Mapping[str, Any]]:
     (first,) = ask(_FIRST_ROUND, {"cluster": cluster, "from_ms": from_ms}).to_pylist()
     if first["log_seq"] is None:
         return None, {}

@@ -25,7 +25,7 @@ from lb_stream.query import QueryError
 from lb_stream.query.cluster_state import require_cluster
 from lb_stream.query.lake import records, run
 from lb_stream.query.past.names import similar_ids
-from lb_stream.query.rule_words import outcome_reason
+from lb_stream.query.wording import explain_outcome
 
 if TYPE_CHECKING:
     import duckdb
@@ -310,7 +310,7 @@ def _why_not(
     if newest["outcome"] is None:
         return f"{newest['decision_id']} is under way: try again when it has ended"
     if home is None:
-        reason = outcome_reason(newest)
+        reason = explain_outcome(newest)
         ended = newest["outcome"] + (f": {reason}" if reason else "")
         return f"{newest['decision_id']} was not carried out ({ended})"
     if owner == home:

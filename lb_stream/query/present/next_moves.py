@@ -20,14 +20,14 @@ from lb_stream.core.shedding.base import Unload, shedder, traits_of
 from lb_stream.io.messages.shown import figure
 from lb_stream.io.messages.times import clock
 from lb_stream.query import QueryError
-from lb_stream.query.cluster_state import Standing, require_cluster, the_only_in
+from lb_stream.query.cluster_state import ClusterState, require_cluster, require_single_cluster_in
 from lb_stream.query.present.view import present_view
-from lb_stream.query.rule_words import place_of, why_refused
+from lb_stream.query.wording import explain_refusal, place_of_rule
 
 if TYPE_CHECKING:
     import duckdb
 
-    from lb_stream.query.explained import Row
+    from lb_stream.query.explanations import Row
 
 DEFAULT = "LeastMoves"
 _NO_LIMIT = 10**9
@@ -99,7 +99,7 @@ def next_moves(
     strategy that names no destinations, SettingError for a setting.
     """
     require_cluster(lake, cluster)
-    here = the_only_in(lake, cluster)
+    here = require_single_cluster_in(lake, cluster)
     config, memory = _asked(here, canonical(tried))
     view = present_view(lake, here.cluster, config.balancer.weights, here.now_ms)
     made = decide(view, memory, Inbox(), config)
@@ -119,7 +119,7 @@ def next_moves(
             for decision, usages in zip(shown, steps, strict=True)
         ]
     )
-    before, after, fullest = _greatest(
+    before, after, fullest = _max_over_even(
         made, [proposals[decision.bundle] for decision in shown], steps
     )
     facts = made.proposed.plan
@@ -146,7 +146,7 @@ def next_moves(
     )
 
 
-def _asked(here: Standing, tried: Mapping[str, Any]) -> tuple[ClusterConfig, Memory]:
+def _asked(here: ClusterState, tried: Mapping[str, Any]) -> tuple[ClusterConfig, Memory]:
     """The settings and the memory that the strategy is asked with."""
     wanted = str(tried.get("shedding_strategy", DEFAULT))
     settings = without_approval(
@@ -246,7 +246,7 @@ def _why_not(decision: Decision, usage: float | None, other: float | None) -> st
     return "takes more moves in all" if usage is not None and other < usage else ""
 
 
-def _greatest(
+def _max_over_even(
     made: Round, moves: Sequence[Unload], steps: Sequence[Usages]
 ) -> tuple[float | None, float | None, str | None]:
     """The greatest usage against an even load, before and after these moves, and whose it is
@@ -280,7 +280,9 @@ def _reasons(
         first = "" if shown else ", and the first ones belong together"
         yield f"{planned - shown} more moves are planned{first}: --moves {planned} shows all"
     about_moves = [
-        _told(refusal) for refusal in made.refusals if place_of(refusal.rule) in _ABOUT_MOVES
+        _describe_refusal(refusal)
+        for refusal in made.refusals
+        if place_of_rule(refusal.rule) in _ABOUT_MOVES
     ]
     yield from about_moves
     if facts is not None and greatest is not None and greatest <= facts.trigger:
@@ -289,12 +291,14 @@ def _reasons(
         yield f"{strategy} sees nobody to relieve under these settings"
 
 
-def _told(refused: Refusal) -> str:
+def _describe_refusal(refused: Refusal) -> str:
     seen = figure(refused.greatest, refused.unit) if refused.greatest is not None else ""
     limit = f"limit {figure(refused.limit, refused.unit)}" if refused.limit is not None else ""
     until = f"until {clock(refused.until_ms)}" if refused.until_ms is not None else ""
     beside = ", ".join(filter(None, (seen, limit, until)))
     of = refused.broker or refused.namespace or ", ".join(refused.subjects[:3])
     return (
-        (f"{of}: " if of else "") + why_refused(refused.rule) + (f" ({beside})" if beside else "")
+        (f"{of}: " if of else "")
+        + explain_refusal(refused.rule)
+        + (f" ({beside})" if beside else "")
     )

@@ -8,15 +8,15 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from lb_stream.contracts.tables import PROPOSALS
-from lb_stream.query.cluster_state import Standing, standing_in
+from lb_stream.query.cluster_state import ClusterState, read_cluster_states
 from lb_stream.query.lake import records, run
-from lb_stream.query.rule_words import why_decided
+from lb_stream.query.wording import explain_rule
 
 if TYPE_CHECKING:
     import duckdb
 
     from lb_stream.core.model.memory import Proposal
-    from lb_stream.query.explained import Row
+    from lb_stream.query.explanations import Row
 
     Lake = duckdb.DuckDBPyConnection
 
@@ -47,7 +47,7 @@ def waiting_proposals(lake: Lake, cluster: str | None = None) -> list[Row]:
     """
     rows = [
         _waiting(now, proposal)
-        for now in standing_in(lake, cluster)
+        for now in read_cluster_states(lake, cluster)
         for proposal in now.memory.proposals
     ]
     return sorted(rows, key=lambda row: (row["cluster"], row["step"]))
@@ -83,10 +83,10 @@ def ended_proposals(lake: Lake, cluster: str | None, last: int) -> list[Row]:
     `outcome`: of the decision; empty: none yet, or none made. `outcome_reason`: why the decision
     was not carried out.
     """
-    return [_told(row) for row in records(run(lake, _ENDED, [cluster, last]))]
+    return [_with_explanation(row) for row in records(run(lake, _ENDED, [cluster, last]))]
 
 
-def _waiting(now: Standing, proposal: Proposal) -> Row:
+def _waiting(now: ClusterState, proposal: Proposal) -> Row:
     row = {
         name: getattr(proposal, name) for name in PROPOSALS.schema.names if hasattr(proposal, name)
     }
@@ -96,11 +96,11 @@ def _waiting(now: Standing, proposal: Proposal) -> Row:
     return row | {
         "seq": now.seq,
         "now_ms": now.now_ms,
-        "told": why_decided(proposal.rule, proposal.source, proposal.explain),
+        "told": explain_rule(proposal.rule, proposal.source, proposal.explain),
     }
 
 
-def _told(row: Row) -> Row:
+def _with_explanation(row: Row) -> Row:
     explain = json.loads(row["whole"] or "{}")
     kept = {name: value for name, value in row.items() if name not in ("whole", "log_seq")}
-    return kept | {"explain": explain, "told": why_decided(row["rule"], row["source"], explain)}
+    return kept | {"explain": explain, "told": explain_rule(row["rule"], row["source"], explain)}

@@ -24,7 +24,7 @@ from lb_stream.query.past.tables import BACK_MS
 if TYPE_CHECKING:
     import duckdb
 
-    from lb_stream.query.explained import Row
+    from lb_stream.query.explanations import Row
 
 _BROKERS = """
     SELECT * FROM broker_loads WHERE cluster = $1 AND log_seq = (SELECT max(log_seq) FROM broker_loads WHERE cluster = $1) ORDER BY broker

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from lb_stream.contracts.base import RESOURCES
 from lb_stream.query.lake import last_loads, records, run
-from lb_stream.query.screens.lists import Listed, Row, Wanted, listed
+from lb_stream.query.screens.lists import ListPage, ListRequest, Row, list_page
 
 if TYPE_CHECKING:
     import duckdb
@@ -36,12 +36,12 @@ _LIMITS = f"""
 """
 
 
-def brokers(lake: Lake, cluster: str, wanted: Wanted) -> Listed:
+def brokers(lake: Lake, cluster: str, wanted: ListRequest) -> ListPage:
     """A page of a cluster's brokers, the hottest first.
 
     Ratios are of each resource's limit, traffic in bytes/s and msgs/s.
     """
-    return listed(
+    return list_page(
         lake,
         f"SELECT {_COLUMNS} FROM {last_loads(lake, cluster)}",
         [cluster],

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lb_stream.query.costs import summed
-from lb_stream.query.screens.lists import Listed, Wanted, listed
+from lb_stream.query.costs import cost_query
+from lb_stream.query.screens.lists import ListPage, ListRequest, list_page
 
 if TYPE_CHECKING:
     import duckdb
@@ -23,6 +23,8 @@ COST_SORTS = {
 }
 
 
-def costs(lake: Lake, cluster: str, since_ms: int, by: str, each: str, wanted: Wanted) -> Listed:
+def costs(
+    lake: Lake, cluster: str, since_ms: int, by: str, each: str, wanted: ListRequest
+) -> ListPage:
     """A page of the rows of `move_costs` (`lb_stream.query.costs`), the dearest first."""
-    return listed(lake, summed(by, each), [cluster, since_ms], wanted, "whose", COST_SORTS)
+    return list_page(lake, cost_query(by, each), [cluster, since_ms], wanted, "whose", COST_SORTS)

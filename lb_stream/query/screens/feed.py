@@ -7,8 +7,8 @@ import json
 from typing import TYPE_CHECKING
 
 from lb_stream.query.lake import records, run
-from lb_stream.query.rule_words import outcome_reason, why_decided
 from lb_stream.query.screens.lists import Row
+from lb_stream.query.wording import explain_outcome, explain_rule
 
 if TYPE_CHECKING:
     import duckdb
@@ -70,16 +70,16 @@ def feed(
     """
     asked = [cluster, before_ms, what, text.lower()]
     rows = [row for query in (_DECISIONS, _COMMANDS) for row in records(run(lake, query, asked))]
-    return tuple(map(_told, sorted(rows, key=lambda row: -(row["at_ms"] or 0))[:ENTRIES]))
+    return tuple(map(_feed_row, sorted(rows, key=lambda row: -(row["at_ms"] or 0))[:ENTRIES]))
 
 
-def _told(row: Row) -> Row:
+def _feed_row(row: Row) -> Row:
     if row["entry"] == "command":
         return row | {"arguments": json.loads(row["arguments"] or "{}")}
-    return with_why(row)
+    return with_explanation(row)
 
 
-def with_why(row: Row) -> Row:
+def with_explanation(row: Row) -> Row:
     """A decision (its `explain` as JSON text, or unpacked) with `why` in words, without its
     figures."""
     explain = (
@@ -88,8 +88,8 @@ def with_why(row: Row) -> Row:
         else row["explain"] or {}
     )
     told = {name: value for name, value in row.items() if name != "explain"}
-    reason = outcome_reason(row) if "outcome" in row else ""
-    why = why_decided(row["rule"], row["source"], explain)
+    reason = explain_outcome(row) if "outcome" in row else ""
+    why = explain_rule(row["rule"], row["source"], explain)
     return told | {"why": why, "outcome_reason": reason}
 
 
@@ -97,9 +97,9 @@ def commands(lake: Lake, cluster: str, name: str) -> tuple[Row, ...]:
     """Entries of the command of this id, or of those that were sent together under it (`name`-1,
     `name`-2, …)."""
     rows = records(run(lake, _ORDERED, [cluster, name]))
-    return tuple(map(_told, sorted(rows, key=lambda row: (len(row["id"]), row["id"]))))
+    return tuple(map(_feed_row, sorted(rows, key=lambda row: (len(row["id"]), row["id"]))))
 
 
 def pending(lake: Lake, cluster: str, ids: list[str]) -> tuple[Row, ...]:
     """The decisions of these ids that no outcome has ended, the oldest first."""
-    return tuple(map(with_why, records(run(lake, _PENDING, [cluster, ids]))))
+    return tuple(map(with_explanation, records(run(lake, _PENDING, [cluster, ids]))))

@@ -20,7 +20,7 @@ PAGE_ROWS = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ListRequest:
     """Which part of a list: names that contain `text`, sorted by `sort` (empty: as the list would
     be), the page from 1."""
 
@@ -30,7 +30,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListPage:
     """One page of a list. `total`: rows of all pages; `sort`: the column that it is sorted by."""
 
     rows: tuple[Row, ...]
@@ -44,14 +44,14 @@ class Listed:
         return max(1, -(-self.total // PAGE_ROWS))
 
 
-def listed(
+def list_page(
     lake: Lake,
     query: str,
     parameters: Sequence[Any],
-    wanted: Wanted,
+    wanted: ListRequest,
     name: str,
     sorts: Mapping[str, str],
-) -> Listed:
+) -> ListPage:
     """A page of what `query` finds.
 
     `name`: its column that `wanted.text` is looked for in; `sorts`: column → ORDER BY, the first
@@ -65,4 +65,4 @@ def listed(
     total = records(run(lake, f"SELECT count(*) AS n {found}", texts))[0]["n"]
     page = min(max(1, wanted.page), max(1, -(-total // PAGE_ROWS)))
     cut = f"ORDER BY {sorts[sort]}, {name} LIMIT {PAGE_ROWS} OFFSET {(page - 1) * PAGE_ROWS}"
-    return Listed(tuple(records(run(lake, f"SELECT * {found} {cut}", texts))), total, page, sort)
+    return ListPage(tuple(records(run(lake, f"SELECT * {found} {cut}", texts))), total, page, sort)

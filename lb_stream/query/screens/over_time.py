@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from lb_stream.contracts.decisions import MOVES
 from lb_stream.query.lake import records, run
-from lb_stream.query.rule_words import describe_outcome
 from lb_stream.query.screens.lists import Row
+from lb_stream.query.wording import describe_outcome
 
 if TYPE_CHECKING:
     import duckdb

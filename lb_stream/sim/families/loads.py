@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from lb_stream.sim.families.sampling import chance, wander
+from lb_stream.sim.families.sampling import autocorrelated_noise, make_rng
 from lb_stream.sim.families.spec import Diurnal, DriftingHot, FlashCrowd, Growth, Shape, Spec
 from lb_stream.sim.scenario.errors import ScenarioError
 from lb_stream.sim.scenario.scenario import Floats, Ints
@@ -45,10 +45,10 @@ def base_loads(
     `size_up`: sum of the sizes of the machines that are up.
     """
     given = spec.load
-    draws = chance(spec.seed, "sizes")
+    draws = make_rng(spec.seed, "sizes")
     shares = np.array([kind.share for kind in given.kinds])
     kind = (
-        chance(spec.seed, "kinds")
+        make_rng(spec.seed, "kinds")
         .choice(len(shares), count, p=shares / shares.sum())
         .astype(np.int64)
     )
@@ -64,7 +64,7 @@ def base_loads(
 
 def _sizes(file: str | Path, spec: Spec, count: int, brokers_up: int) -> Floats:
     """What each bundle asks for of its dearest resource; 1 is what an average broker carries."""
-    given, draws = spec.load, chance(spec.seed, "spread")
+    given, draws = spec.load, make_rng(spec.seed, "spread")
     match given.sizes:
         case "equal":
             sizes = np.ones(count)
@@ -109,13 +109,13 @@ def changes(setting: Setting, growing: dict[int, list[int]]) -> Floats:
         factor *= _factor(shape, setting, number, growing)
     if spec.load.jitter > 0:
         lasting = JITTER_LASTS_S / (spec.tick_s * spec.load_step_ticks)
-        own = wander(chance(spec.seed, "jitter"), len(factor), steps, lasting)
+        own = autocorrelated_noise(make_rng(spec.seed, "jitter"), len(factor), steps, lasting)
         factor *= np.exp(spec.load.jitter * own - spec.load.jitter**2 / 2)
     return factor
 
 
 def _factor(shape: Shape, setting: Setting, number: int, growing: dict[int, list[int]]) -> Floats:
-    draws, times = chance(setting.spec.seed, f"shape {number}"), setting.times_s
+    draws, times = make_rng(setting.spec.seed, f"shape {number}"), setting.times_s
     match shape:
         case Diurnal():
             phase = setting.tenant / setting.spec.cluster.tenants

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lb_stream.core.model.names import FULL_RANGE_END, bundle_name
-from lb_stream.sim.families.happenings import (
+from lb_stream.sim.families.events import (
     event_entries,
     fault_entries,
     policy_entries,
@@ -26,10 +26,10 @@ from lb_stream.sim.families.loads import (
     needs,
     rounded,
 )
-from lb_stream.sim.families.sampling import Chooser, chance, wander
+from lb_stream.sim.families.sampling import Sampler, autocorrelated_noise, make_rng
 from lb_stream.sim.families.spec import Growth, Spec
-from lb_stream.sim.families.start import Pool, start_owners
-from lb_stream.sim.scenario.document import checked
+from lb_stream.sim.families.start import BundlePool, start_owners
+from lb_stream.sim.scenario.document import parse_document
 from lb_stream.sim.scenario.errors import ScenarioError
 from lb_stream.sim.scenario.reading import Parts, parts_of
 from lb_stream.sim.scenario.scenario import JUDGED, Floats, Ints, Scenario, ScenarioBundles
@@ -63,8 +63,8 @@ def make_scenario(spec: Spec, file: str | Path = "spec") -> Scenario:
         "faults": fault_entries(file, spec, brokers),
         "policies": policy_entries(file, spec, brokers, namespaces),
     }
-    parts = parts_of(Path(file), checked(Path(file), document), fields)
-    return _filled(file, spec, parts, namespaces, namespace_of)
+    parts = parts_of(Path(file), parse_document(Path(file), document), fields)
+    return _build_tables(file, spec, parts, namespaces, namespace_of)
 
 
 def _head(spec: Spec) -> dict[str, Any]:
@@ -110,7 +110,7 @@ def _broker(spec: Spec, row: int, name: str, up: bool) -> dict[str, Any]:
     }
 
 
-def _filled(
+def _build_tables(
     file: str | Path, spec: Spec, parts: Parts, namespaces: list[str], namespace_of: Ints
 ) -> Scenario:
     """What the tables hold: bundles with their owners, loads, noise."""
@@ -157,11 +157,13 @@ def _rows(
 ) -> list[int]:
     return [
         brokers.index(name)
-        for name in Chooser(file, brokers, "brokers", spec.seed).choose(at, wanted)
+        for name in Sampler(file, brokers, "brokers", spec.seed).choose(at, wanted)
     ]
 
 
-def _pools(file: str | Path, parts: Parts, namespaces: list[str], namespace_of: Ints) -> list[Pool]:
+def _pools(
+    file: str | Path, parts: Parts, namespaces: list[str], namespace_of: Ints
+) -> list[BundlePool]:
     """Who may use which brokers at the start: each isolation policy's bundles its primaries, all
     others what is nobody's primary."""
     up, walled = parts.brokers.up, np.full(len(namespaces), -1)
@@ -172,13 +174,13 @@ def _pools(file: str | Path, parts: Parts, namespaces: list[str], namespace_of: 
         walled[[number_of[name] for name in policy.namespaces]] = at
         own[list(policy.primary)] = True
         rows = np.array(policy.primary)
-        pools.append(Pool(np.flatnonzero(walled[namespace_of] == at), rows[up[rows]]))
+        pools.append(BundlePool(np.flatnonzero(walled[namespace_of] == at), rows[up[rows]]))
     together = tuple(
         tuple(np.flatnonzero(namespace_of == number_of[name]) for name in group.namespaces)
         for group in parts.policies.anti_affinity
     )
     pools.append(
-        Pool(np.flatnonzero(walled[namespace_of] == -1), np.flatnonzero(up & ~own), together)
+        BundlePool(np.flatnonzero(walled[namespace_of] == -1), np.flatnonzero(up & ~own), together)
     )
     for pool in pools:
         if len(pool.bundles) and len(pool.brokers) < max([1, *map(len, pool.together)]):
@@ -200,7 +202,7 @@ def _bundles(spec: Spec, namespaces: list[str], namespace_of: Ints, owner: Ints)
     for namespace, many in zip(namespaces, np.bincount(namespace_of).tolist(), strict=True):
         bounds = [(1 << 32) // many * number for number in range(many)] + [FULL_RANGE_END]
         names += [bundle_name(namespace, low, high) for low, high in pairwise(bounds)]
-    draws = chance(spec.seed, "clients")
+    draws = make_rng(spec.seed, "clients")
     topics, producers, consumers = (
         draws.integers(low, high, len(names)) for low, high in ((2, 20), (2, 30), (2, 60))
     )
@@ -214,8 +216,8 @@ def _noise(
     if deviation == 0:
         return None
     step_s = spec.tick_s * spec.noise_step_ticks
-    wandering: Floats = wander(
-        chance(spec.seed, f"noise {what}"), count, steps, spec.noise.lasting_s / step_s
+    wandering: Floats = autocorrelated_noise(
+        make_rng(spec.seed, f"noise {what}"), count, steps, spec.noise.lasting_s / step_s
     )
     least = max(-128, -int(1 / spec.noise_unit))
     return np.clip(np.rint(wandering * (deviation / spec.noise_unit)), least, 127).astype(np.int8)

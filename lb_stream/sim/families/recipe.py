@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from lb_stream.sim.families.making import make_scenario
 from lb_stream.sim.families.spec import Spec
-from lb_stream.sim.scenario.errors import MISSING, ScenarioError, told
+from lb_stream.sim.scenario.errors import MISSING, ScenarioError, build_scenario_error
 from lb_stream.sim.scenario.reading import read_scenario
 from lb_stream.sim.scenario.scenario import Scenario
 
@@ -70,7 +70,7 @@ def make_from(file: Path | None, family: str = "", sets: Sequence[str] = ()) -> 
     try:
         spec = Spec.model_validate(merged)
     except ValidationError as error:
-        raise _placed(told("", Spec, error), layers) from None
+        raise _placed(build_scenario_error("", Spec, error), layers) from None
     try:
         return make_scenario(spec, "")
     except ScenarioError as error:

@@ -15,12 +15,14 @@ from lb_stream.sim.scenario.errors import ScenarioError
 from lb_stream.sim.scenario.scenario import Floats
 
 
-def chance(seed: int, purpose: str) -> np.random.Generator:
+def make_rng(seed: int, purpose: str) -> np.random.Generator:
     """A generator for one purpose."""
     return np.random.Generator(np.random.PCG64(seed_of(purpose, seed)))
 
 
-def wander(draws: np.random.Generator, count: int, steps: int, lasting_steps: float) -> Floats:
+def autocorrelated_noise(
+    draws: np.random.Generator, count: int, steps: int, lasting_steps: float
+) -> Floats:
     """`count` series of standard normal numbers, count × steps; each forgets itself within
     `lasting_steps`, 0: at once."""
     series: Floats = draws.standard_normal((count, steps))
@@ -33,7 +35,7 @@ def wander(draws: np.random.Generator, count: int, steps: int, lasting_steps: fl
 
 
 @dataclass(slots=True)
-class Chooser:
+class Sampler:
     """Hands out names.
 
     Those that are counted come by chance from those that this chooser hasn't handed out. Raises
@@ -66,7 +68,7 @@ class Chooser:
                 raise ScenarioError(
                     self.file, at, wanted, f"{len(free)} or fewer: so many {self.what} are left"
                 )
-            order = chance(self.seed, at).permutation(len(free))[:wanted]
+            order = make_rng(self.seed, at).permutation(len(free))[:wanted]
             found = [free[number] for number in sorted(order.tolist())]
         self.taken |= set(found)
         return found

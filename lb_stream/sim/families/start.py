@@ -7,13 +7,13 @@ from heapq import heapify, heapreplace
 
 import numpy as np
 
-from lb_stream.sim.families.sampling import chance
+from lb_stream.sim.families.sampling import make_rng
 from lb_stream.sim.families.spec import Spec
 from lb_stream.sim.scenario.scenario import Floats, Ints
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
+class BundlePool:
     """Bundles and the brokers that they may use, by rows.
 
     `together`: bundles that start at one broker each set, no two sets at one.
@@ -24,14 +24,16 @@ class Pool:
     together: tuple[tuple[Ints, ...], ...] = ()
 
 
-def start_owners(spec: Spec, pools: list[Pool], size: Floats, weight: Floats, groups: Ints) -> Ints:
+def start_owners(
+    spec: Spec, pools: list[BundlePool], size: Floats, weight: Floats, groups: Ints
+) -> Ints:
     """The row of each bundle's broker.
 
     `size` of bundles, `weight` of brokers: how much each should carry; `groups`: tenant or kind.
     """
     owner = np.full(len(size), -1, np.int64)
     for number, pool in enumerate(pools):
-        draws = chance(spec.seed, f"start {number}")
+        draws = make_rng(spec.seed, f"start {number}")
         filled = np.zeros(len(weight))
         free = np.ones(len(size), np.bool_)
         for sets in pool.together:

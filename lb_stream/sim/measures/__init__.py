@@ -3,18 +3,18 @@
 Definitions: docs/simulation.md.
 """
 
-from lb_stream.sim.measures.measured import Measured, measure, measured
+from lb_stream.sim.measures.figures import TraceMeasures, measure_figures, measure_trace
 from lb_stream.sim.measures.series import Series
 from lb_stream.sim.measures.trace import TraceError, read_trace
-from lb_stream.sim.measures.verdict import Verdict, verdict
+from lb_stream.sim.measures.verdict import ScenarioVerdict, judge_trace
 
 __all__ = [
-    "Measured",
+    "ScenarioVerdict",
     "Series",
     "TraceError",
-    "Verdict",
-    "measure",
-    "measured",
+    "TraceMeasures",
+    "judge_trace",
+    "measure_figures",
+    "measure_trace",
     "read_trace",
-    "verdict",
 ]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lb_stream.sim.scenario.scenario import Bools, Ints, Isolation, Scenario
+from lb_stream.sim.scenario.scenario import Bools, Ints, Scenario, ScenarioIsolation
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ class Rules:
 
     namespaces: tuple[str, ...]
     namespace: Ints  # row of `namespaces`
-    isolation: tuple[Isolation, ...]
+    isolation: tuple[ScenarioIsolation, ...]
     policy: Ints  # row of `isolation`, -1: none
     group: Ints  # row of the anti-affinity groups, -1: none
     pinned: Bools

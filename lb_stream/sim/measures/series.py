@@ -10,7 +10,7 @@ import numpy as np
 from lb_stream.sim.measures.bound import lower_bound
 from lb_stream.sim.measures.rules import Rules
 from lb_stream.sim.measures.state import TOLERANCE, BrokerState, Demand, ticks_of, usage_of
-from lb_stream.sim.measures.trace import LOST, RELEASED, History
+from lb_stream.sim.measures.trace import LOST, RELEASED, OwnershipHistory
 from lb_stream.sim.scenario.scenario import Bools, Floats, Ints, Scenario
 
 LONG_S = 60.0
@@ -85,7 +85,7 @@ class Series:
         return balanced
 
 
-def series_of(scenario: Scenario, rules: Rules, history: History) -> Series:
+def series_of(scenario: Scenario, rules: Rules, history: OwnershipHistory) -> Series:
     """Play what the trace says once more, tick by tick."""
     changes, count = history.changes, len(scenario.brokers)
     t_s: Floats = np.arange(scenario.ticks, dtype=np.float64) * scenario.tick_s
@@ -136,7 +136,7 @@ def series_of(scenario: Scenario, rules: Rules, history: History) -> Series:
 class _Walk:
     """Owners from tick to tick."""
 
-    def __init__(self, scenario: Scenario, history: History) -> None:
+    def __init__(self, scenario: Scenario, history: OwnershipHistory) -> None:
         self.state, self.owner = BrokerState.of(scenario), scenario.bundles.start_owner
         self._changes, self._done = history.changes, 0
         self._lost, self._since = np.zeros(len(self.owner), np.bool_), np.zeros(len(self.owner))
@@ -201,7 +201,7 @@ def _broken(scenario: Scenario, rules: Rules, owner: Ints, up: Bools) -> tuple[i
     return forbidden, together
 
 
-def _releases(scenario: Scenario, history: History) -> Ints:
+def _releases(scenario: Scenario, history: OwnershipHistory) -> Ints:
     moved = history.changes.t_s[history.changes.cause == RELEASED]
     return np.bincount(ticks_of(scenario, moved), minlength=scenario.ticks)
 

@@ -44,7 +44,7 @@ class Changes:
         return len(self.t_s)
 
 
-class Break(NamedTuple):
+class Violation(NamedTuple):
     """A decision whose effect broke one of the scenario's rules."""
 
     t_s: float
@@ -54,13 +54,13 @@ class Break(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class OwnershipHistory:
     """What a trace says: who owned what when, what was decided, which rules were broken."""
 
     changes: Changes
     decisions: int
     decisions_lost: int  # sent while `lost_decisions` held
-    breaks: tuple[Break, ...]
+    breaks: tuple[Violation, ...]
     last_owner: Ints  # of each bundle at the scenario's end
 
 
@@ -86,9 +86,11 @@ def read_trace(path: Path) -> Iterator[dict[str, Any]]:
         raise TraceError(f"{path}: expected text in UTF-8") from None
 
 
-def follow(scenario: Scenario, rules: Rules, lines: Iterable[Mapping[str, Any]]) -> History:
+def follow_trace(
+    scenario: Scenario, rules: Rules, lines: Iterable[Mapping[str, Any]]
+) -> OwnershipHistory:
     """Follow a trace through its scenario. TraceError: it says what cannot have happened."""
-    follower = _Follower(scenario, rules)
+    follower = _TraceFollower(scenario, rules)
     for line in lines:
         if line.get("event") != "header":
             follower.take(line)
@@ -103,7 +105,7 @@ class _Decision(NamedTuple):
     destination: int
 
 
-class _Follower:
+class _TraceFollower:
     """Takes one line after another, and everything that happens to brokers between them."""
 
     def __init__(self, scenario: Scenario, rules: Rules) -> None:
@@ -116,7 +118,7 @@ class _Follower:
         self._open: dict[str, _Decision | None] = {}  # None: it has had its effect
         self._changes: list[tuple[float, int, int, int, int, bool]] = []
         self._lost = 0
-        self._breaks: list[Break] = []
+        self._breaks: list[Violation] = []
         self._deaf = [fault for fault in scenario.faults if fault.kind == "lost_decisions"]
         # Which bundles of each group: its namespaces' bundles are few, and are asked anew at each
         # acquisition.
@@ -141,7 +143,7 @@ class _Follower:
                     f"event is {event!r}, expected decision, released or acquired"
                 )
 
-    def end(self) -> History:
+    def end(self) -> OwnershipHistory:
         """What happens until the scenario's end; then all that is known."""
         self._until(self._scenario.end_s)
         columns = zip(*self._changes, strict=True) if self._changes else ((),) * 6
@@ -156,7 +158,9 @@ class _Follower:
             ),
             np.array(drained, np.bool_),
         )
-        return History(changes, len(self._open), self._lost, tuple(self._breaks), self._owner)
+        return OwnershipHistory(
+            changes, len(self._open), self._lost, tuple(self._breaks), self._owner
+        )
 
     def _time(self, line: Mapping[str, Any]) -> float:
         t_s = line.get("t")
@@ -282,7 +286,7 @@ class _Follower:
         self._changes.append((self._now, bundle, old, new, cause, drained))
 
     def _broke(self, rule: str, bundle: int, broker: int) -> None:
-        self._breaks.append(Break(self._now, rule, bundle, broker))
+        self._breaks.append(Violation(self._now, rule, bundle, broker))
 
     def _impossible(self, what: str) -> TraceError:
         return TraceError(f"impossible trace at {self._now:g} s: {what}")

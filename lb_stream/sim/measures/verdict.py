@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lb_stream.sim.measures.measured import Measured
+from lb_stream.sim.measures.figures import TraceMeasures
 from lb_stream.sim.measures.series import BALANCED
 
 BROKEN = {
@@ -22,7 +22,7 @@ BROKEN = {
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ScenarioVerdict:
     """Whether a scenario is lost, and why; or how it was held."""
 
     lost: bool
@@ -32,26 +32,26 @@ class Verdict:
         return f"{'lost' if self.lost else 'held'}: {self.why}"
 
 
-def verdict(done: Measured) -> Verdict:
+def judge_trace(done: TraceMeasures) -> ScenarioVerdict:
     """Held: balanced by the time that the scenario gives, mostly balanced since then, nobody left
     without an owner, no rule broken."""
     reasons = [*_imbalance(done), *_left_alone(done), *_broken(done)]
     if reasons:
-        return Verdict(True, "; ".join(reasons))
+        return ScenarioVerdict(True, "; ".join(reasons))
     figures = done.figures
     took = (
         f"balanced after {figures['time_to_balance_s']:g} s"
         if figures["time_to_balance_s"]
         else "balanced all along"
     )
-    return Verdict(
+    return ScenarioVerdict(
         False,
         f"{took}, {figures['moves']} moves; median of max/bound "
         f"{figures['max_over_bound_median']:.2f}",
     )
 
 
-def _imbalance(done: Measured) -> list[str]:
+def _imbalance(done: TraceMeasures) -> list[str]:
     scenario, figures = done.scenario, done.figures
     took, ratio = figures["time_to_balance_s"], figures["max_over_bound_median"]
     if took is None:
@@ -64,7 +64,7 @@ def _imbalance(done: Measured) -> list[str]:
     return []
 
 
-def _worst(done: Measured) -> str:
+def _worst(done: TraceMeasures) -> str:
     """The worst moment of the time in which it should be over (of all, if that is no time at all):
     who was asked for how much."""
     series = done.series
@@ -81,7 +81,7 @@ def _worst(done: Measured) -> str:
     )
 
 
-def _idle(done: Measured) -> str:
+def _idle(done: TraceMeasures) -> str:
     """The longest time without a move, of what wasn't balanced, if it is an eighth of the scenario
     or more."""
     series, scenario = done.series, done.scenario
@@ -95,7 +95,7 @@ def _idle(done: Measured) -> str:
     return f"; no move in {minutes:.0f} min from {series.t_s[begins[longest]]:g} s on"
 
 
-def _left_alone(done: Measured) -> list[str]:
+def _left_alone(done: TraceMeasures) -> list[str]:
     nobodys = done.gaps.of(done.gaps.destination < 0)
     left = done.figures["orphans_at_end"]
     if not left:
@@ -113,7 +113,7 @@ def _left_alone(done: Measured) -> list[str]:
     ]
 
 
-def _broken(done: Measured) -> list[str]:
+def _broken(done: TraceMeasures) -> list[str]:
     count = Counter(broken.rule for broken in done.history.breaks)
     broken = [f"{count[rule]} {words}" for rule, words in BROKEN.items() if count[rule]]
     above = done.figures["budget_breaches"]

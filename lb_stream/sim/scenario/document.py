@@ -21,7 +21,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from lb_stream.contracts.base import GREATEST, LONGEST_BROKER, LONGEST_NAMESPACE
-from lb_stream.sim.scenario.errors import ScenarioError, told
+from lb_stream.sim.scenario.errors import ScenarioError, build_scenario_error
 from lb_stream.sim.scenario.scenario import JUDGED, EventKind, FaultKind
 
 DOCUMENT = "scenario.json"
@@ -59,13 +59,13 @@ class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
-class Move(_Part):
+class MoveEntry(_Part):
     release_s: Amount
     acquire_s: Amount
     reconnect_s: Amount
 
 
-class Broker(_Part):
+class BrokerEntry(_Part):
     name: BrokerName
     up: bool
     cpu_msgs_per_s: Positive
@@ -112,7 +112,7 @@ class BudgetEntry(_Part):
     moves_per_hour: Annotated[int, Field(ge=0)]
 
 
-class Policies(_Part):
+class PoliciesEntry(_Part):
     isolation: list[IsolationEntry] = []
     anti_affinity: list[AntiAffinityEntry] = []
     pinned_namespaces: list[NamespaceName] = []
@@ -134,12 +134,12 @@ class Document(_Part):
     report_delay_s: Amount
     judge_from_s: Amount
     settled_from_s: Amount
-    move: Move
+    move: MoveEntry
     judged: list[str]
-    brokers: Annotated[list[Broker], Field(min_length=1)]
+    brokers: Annotated[list[BrokerEntry], Field(min_length=1)]
     events: list[EventEntry]
     faults: list[FaultEntry]
-    policies: Policies
+    policies: PoliciesEntry
 
 
 def read_document(path: Path) -> Document:
@@ -154,15 +154,15 @@ def read_document(path: Path) -> Document:
         if isinstance(error, ScenarioError):
             raise
         raise ScenarioError(path, "", None, f"JSON in UTF-8 ({error})") from None
-    return checked(path, given)
+    return parse_document(path, given)
 
 
-def checked(path: Path, given: Any) -> Document:
+def parse_document(path: Path, given: Any) -> Document:
     """What JSON says, checked. Raises ScenarioError."""
     try:
         document = Document.model_validate(given)
     except ValidationError as error:
-        raise told(path, Document, error) from None
+        raise build_scenario_error(path, Document, error) from None
     if document.judged != list(JUDGED):
         raise ScenarioError(
             path, "judged", document.judged, f"{list(JUDGED)}: format 1 has no other"

@@ -44,7 +44,9 @@ def field_path(parts: tuple[Any, ...]) -> str:
     ).removeprefix(".")
 
 
-def told(file: str | Path, model: type[BaseModel], error: ValidationError) -> ScenarioError:
+def build_scenario_error(
+    file: str | Path, model: type[BaseModel], error: ValidationError
+) -> ScenarioError:
     """The first of pydantic's errors in our words."""
     first = error.errors()[0]
     kind, context = first["type"], first.get("ctx", {})

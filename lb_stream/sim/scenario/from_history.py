@@ -25,16 +25,16 @@ from lb_stream.sim.scenario.capacities import capacities, each_once
 from lb_stream.sim.scenario.errors import ScenarioError
 from lb_stream.sim.scenario.recorded_loads import RecordedLoads, recorded_loads
 from lb_stream.sim.scenario.scenario import (
-    AntiAffinity,
     Bools,
     Event,
     EventKind,
     Ints,
-    Isolation,
     MoveTimes,
     Scenario,
+    ScenarioAntiAffinity,
     ScenarioBrokers,
     ScenarioBundles,
+    ScenarioIsolation,
     ScenarioPolicies,
 )
 
@@ -45,7 +45,7 @@ SETTLED_S = 1_800.0
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class LoadHistory:
     """What is known of a cluster's past, as columns. Times ms since the epoch."""
 
     cluster: str
@@ -68,14 +68,14 @@ class History:
 
 
 @dataclass(frozen=True, slots=True)
-class MadeScenario:
+class ScenarioWithNotes:
     """The scenario, and a line for each thing that was inferred or assumed."""
 
     scenario: Scenario
     notes: tuple[str, ...]
 
 
-def scenario_of(history: History, tick_s: float = 10.0) -> MadeScenario:
+def build_scenario(history: LoadHistory, tick_s: float = 10.0) -> ScenarioWithNotes:
     """What the cluster carried, in ticks of so many seconds.
 
     Raises ScenarioError where there is nothing to make one of, and for a tick that the history's
@@ -137,10 +137,10 @@ def scenario_of(history: History, tick_s: float = 10.0) -> MadeScenario:
         policies=policies,
         loads=loads.loads,
     )
-    return MadeScenario(scenario, (*inferred, *assumed, *loads.notes, *said, *left_out))
+    return ScenarioWithNotes(scenario, (*inferred, *assumed, *loads.notes, *said, *left_out))
 
 
-def _orders(history: History) -> tuple[OperatorState, tuple[str, ...]]:
+def _orders(history: LoadHistory) -> tuple[OperatorState, tuple[str, ...]]:
     """What operators had laid down, and the namespaces that are never shed."""
     orders = Memory.from_json(history.memory).orders if history.memory else OperatorState()
     return orders, cluster_config(
@@ -149,7 +149,7 @@ def _orders(history: History) -> tuple[OperatorState, tuple[str, ...]]:
 
 
 def _brokers(
-    history: History, names: Sequence[str], up: Bools, tick_s: float
+    history: LoadHistory, names: Sequence[str], up: Bools, tick_s: float
 ) -> tuple[ScenarioBrokers, tuple[str, ...]]:
     reports = each_once(history.brokers)
     of = {name: row for row, name in enumerate(names)}
@@ -162,7 +162,7 @@ def _brokers(
     return ScenarioBrokers(tuple(names), up, **found.columns, report_phase_s=phase_s), found.notes
 
 
-def _times(history: History, tick_s: float) -> tuple[MoveTimes, float, list[str]]:
+def _times(history: LoadHistory, tick_s: float) -> tuple[MoveTimes, float, list[str]]:
     """How long things took: as it was, where outcomes tell, less the way of a report."""
     notes = [f"assumed: report_delay_s = {REPORT_DELAY_S:g}, reconnect_s = {RECONNECT_S:g}"]
     took, interval_s = {"release_s": RELEASE_S, "acquire_s": ACQUIRE_S}, REPORT_INTERVAL_S
@@ -181,7 +181,7 @@ def _times(history: History, tick_s: float) -> tuple[MoveTimes, float, list[str]
 
 
 def _events(
-    history: History, names: Sequence[str], orders: OperatorState, tick_s: float, end_s: float
+    history: LoadHistory, names: Sequence[str], orders: OperatorState, tick_s: float, end_s: float
 ) -> tuple[Bools, tuple[Event, ...], list[str]]:
     """Which brokers are up at the start; who goes and comes, and who is drained, in order of time,
     each at a tick."""
@@ -247,7 +247,9 @@ def _policies(
             namespace_name for namespace_name in namespaces if policy.names(namespace_name)
         )
         if named and primary:
-            isolation.append(Isolation(name, named, primary, secondary, policy.min_available))
+            isolation.append(
+                ScenarioIsolation(name, named, primary, secondary, policy.min_available)
+            )
         else:
             notes.append(
                 f"left out: the isolation policy {name} names no "
@@ -267,7 +269,7 @@ def _policies(
         for group in sorted(broken)
     ]
     anti_affinity = [
-        AntiAffinity(group, tuple(some))
+        ScenarioAntiAffinity(group, tuple(some))
         for group, some in sorted(groups.items())
         if group not in broken
     ]

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from lb_stream.sim.scenario.errors import ScenarioError
-from lb_stream.sim.scenario.from_history import History, MadeScenario, scenario_of
+from lb_stream.sim.scenario.from_history import LoadHistory, ScenarioWithNotes, build_scenario
 from lb_stream.sim.scenario.scenario import Event, EventKind
 
 TICK_S = 10.0
@@ -18,7 +18,7 @@ SETTLED = 0.75
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
+class PresentEvents:
     """What happens to brokers at the beginning.
 
     `drained`, `undrained`: by an operator; `silent`: nobody hears of them any more; `dead`: nobody
@@ -32,15 +32,15 @@ class Happening:
 
 
 def present_scenario(
-    history: History, minutes: float, happening: Happening = Happening()
-) -> MadeScenario:
+    history: LoadHistory, minutes: float, happening: PresentEvents = PresentEvents()
+) -> ScenarioWithNotes:
     """The loads of the history's last slot for so many minutes.
 
     `history` begins at its last slot. Raises ScenarioError for a broker that there isn't, or that
     isn't drained and should be no longer.
     """
     tick_s = math.gcd(round(TICK_S * 1000), history.resolution_ms) / 1000
-    made = scenario_of(history, tick_s)
+    made = build_scenario(history, tick_s)
     now, ticks = made.scenario, max(round(minutes * 60 / tick_s), 1)
     names, where = now.brokers.names, f"history of {history.cluster}"
     already = [event for event in now.events if event.t_s == 0.0]
@@ -72,10 +72,10 @@ def present_scenario(
         loads=now.loads[:, :, -1:],
         events=(*already, *begun),
     )
-    return MadeScenario(scenario, made.notes)
+    return ScenarioWithNotes(scenario, made.notes)
 
 
-def _events(happening: Happening, names: Sequence[str], tick_s: float) -> Iterator[Event]:
+def _events(happening: PresentEvents, names: Sequence[str], tick_s: float) -> Iterator[Event]:
     """In order of time. Who vanishes has reported once: the balancer knows what it had."""
     kinds: tuple[tuple[EventKind, float, Sequence[str]], ...] = (
         ("drain", 0.0, happening.drained),

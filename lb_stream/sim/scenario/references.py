@@ -12,11 +12,11 @@ import numpy as np
 from lb_stream.sim.scenario.document import Document
 from lb_stream.sim.scenario.errors import MISSING, ScenarioError
 from lb_stream.sim.scenario.scenario import (
-    AntiAffinity,
     Event,
     Fault,
-    Isolation,
+    ScenarioAntiAffinity,
     ScenarioBrokers,
+    ScenarioIsolation,
     ScenarioPolicies,
 )
 
@@ -201,7 +201,7 @@ def policies_of(within: References) -> ScenarioPolicies:
             within.brokers(f"{field}.secondary", policy.secondary),
         )
         isolation.append(
-            Isolation(
+            ScenarioIsolation(
                 policy.name, tuple(policy.namespaces), primary, secondary, policy.min_available
             )
         )
@@ -223,7 +223,10 @@ def policies_of(within: References) -> ScenarioPolicies:
     once(path, "policies.budgets.namespace", (budget.namespace for budget in given.budgets))
     return ScenarioPolicies(
         tuple(isolation),
-        tuple(AntiAffinity(group.name, tuple(group.namespaces)) for group in given.anti_affinity),
+        tuple(
+            ScenarioAntiAffinity(group.name, tuple(group.namespaces))
+            for group in given.anti_affinity
+        ),
         tuple(given.pinned_namespaces),
         {budget.namespace: budget.moves_per_hour for budget in given.budgets},
     )

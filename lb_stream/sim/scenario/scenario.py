@@ -90,7 +90,7 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class Isolation:
+class ScenarioIsolation:
     """Namespaces that may use these brokers only: secondary ones while fewer than `min_available`
     primary ones are up."""
 
@@ -102,7 +102,7 @@ class Isolation:
 
 
 @dataclass(frozen=True, slots=True)
-class AntiAffinity:
+class ScenarioAntiAffinity:
     """No broker should serve two of these namespaces."""
 
     name: str
@@ -113,8 +113,8 @@ class AntiAffinity:
 class ScenarioPolicies:
     """Rules of the scenario. `budgets`: namespace → most moves of its bundles in any 3,600 s."""
 
-    isolation: tuple[Isolation, ...] = ()
-    anti_affinity: tuple[AntiAffinity, ...] = ()
+    isolation: tuple[ScenarioIsolation, ...] = ()
+    anti_affinity: tuple[ScenarioAntiAffinity, ...] = ()
     pinned_namespaces: tuple[str, ...] = ()
     budgets: dict[str, int] = field(default_factory=dict)
 

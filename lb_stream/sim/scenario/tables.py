@@ -16,9 +16,9 @@ from lb_stream.core.model.names import BUNDLE_PATTERN, namespace_codes
 from lb_stream.sim.scenario.errors import MISSING, ScenarioError
 from lb_stream.sim.scenario.scenario import (
     LOADS,
-    AntiAffinity,
     Bools,
     Ints,
+    ScenarioAntiAffinity,
     ScenarioBrokers,
     ScenarioBundles,
 )
@@ -123,7 +123,10 @@ def _hex(digits: pa.StringArray) -> Ints:
 
 
 def check_anti_affinity(
-    path: Path, bundles: ScenarioBundles, brokers: ScenarioBrokers, groups: tuple[AntiAffinity, ...]
+    path: Path,
+    bundles: ScenarioBundles,
+    brokers: ScenarioBrokers,
+    groups: tuple[ScenarioAntiAffinity, ...],
 ) -> None:
     """Scenarios start without two namespaces of a group at one broker. Raises ScenarioError."""
     group_of = {namespace: group.name for group in groups for namespace in group.namespaces}

@@ -75,14 +75,14 @@ def cpu_s(pid: int) -> float:
 def serve(folder: Path) -> None:
     """`lbctl console` on the folder's tables; decisions come as lines of input, where it would read
     them from their topic."""
-    from lb_stream.console.serve import Served, yield_to_others
+    from lb_stream.console.serve import ConsoleServer, lower_priority
     from lb_stream.console.sources.live import decision_row
     from lb_stream.console.sources.reader import Reader
 
-    yield_to_others()
+    lower_priority()
     given = {"stream": {"tables": str(folder / "tables"), "checkpoint": str(folder / "checkpoint")}}
     reader = Reader(Store.at(folder / "tables"), Settings.model_validate(given), None)
-    served = Served("127.0.0.1:0", reader, (), None)
+    served = ConsoleServer("127.0.0.1:0", reader, (), None)
     _say(url=served.url)
     reader.look()
     for line in sys.stdin:

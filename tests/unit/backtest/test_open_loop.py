@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from lb_stream.backtest.open_loop import COUNTED, Decided, beside, open_loop
+from lb_stream.backtest.open_loop import COUNTED, RoundDecisions, count_matches, open_loop
 from lb_stream.contracts.settings import StreamSettings
 from lb_stream.io.tables.replay import Wanted, starts
-from lb_stream.sim.play import Policy
+from lb_stream.sim.simulation import Policy
 from tests.support.lbctl_runner import lbctl
 from tests.support.round_stage import Stage
 
@@ -75,9 +75,13 @@ def test_the_same_log_gives_the_same_rows_and_a_part_of_it_others(stage: Stage) 
 
 def test_moves_are_alike_or_from_the_same_source_or_only_of_one_side() -> None:
     nothing: frozenset[tuple[str, str | None]] = frozenset()
-    then = Decided((("x", "b", "a"), ("y", "b", "a"), ("z", "b", "c")), frozenset({("u", "a")}))
-    now = Decided((("x", "b", "a"), ("w", "b", "a"), ("v", "b", "d"), ("z", "d", "e")), nothing)
-    found = beside(then, now)
+    then = RoundDecisions(
+        (("x", "b", "a"), ("y", "b", "a"), ("z", "b", "c")), frozenset({("u", "a")})
+    )
+    now = RoundDecisions(
+        (("x", "b", "a"), ("w", "b", "a"), ("v", "b", "d"), ("z", "d", "e")), nothing
+    )
+    found = count_matches(then, now)
     assert [found[name] for name in ("alike", "same_source", "fewer", "more")] == [1, 1, 1, 2]
     assert (found["assignments_then"], found["assignments"], found["assignments_alike"]) == (
         1,

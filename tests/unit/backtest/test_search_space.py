@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from lb_stream.backtest.search_space import FOR_ALL, SPACES, Bounds, Choices, read_space
+from lb_stream.backtest.search_space import FOR_ALL, SPACES, Choices, ValueRange, read_space
 from lb_stream.contracts.keys import SettingError
 from lb_stream.core.shedding import shedder
-from lb_stream.sim.play import Policy, read_policy
+from lb_stream.sim.simulation import Policy, read_policy
 
 AVG = Policy("AvgShedder", {"shedding_strategy": "AvgShedder"})
 
@@ -21,10 +21,10 @@ def test_bounds_and_choices_are_of_their_settings_types_under_our_names() -> Non
     )
     space = read_space(AVG, given)
     assert space.parts == {
-        "hit_count_low": Bounds(1, 12, whole=True),
-        "max_unload_ratio": Bounds(0.1, 0.5, whole=False),
+        "hit_count_low": ValueRange(1, 12, whole=True),
+        "max_unload_ratio": ValueRange(0.1, 0.5, whole=False),
         "avg_target_key": Choices({"name": "name", "value": "value"}),
-        "shedding_interval_ms": Bounds(60_000, 300_000, whole=True),
+        "shedding_interval_ms": ValueRange(60_000, 300_000, whole=True),
     }
     assert space.at == {
         "hit_count_low": 8,
@@ -35,17 +35,17 @@ def test_bounds_and_choices_are_of_their_settings_types_under_our_names() -> Non
 
 
 def test_a_wide_range_is_searched_by_ratio() -> None:
-    assert Bounds(10, 1_000, whole=True).by_ratio
-    assert not Bounds(10, 999, whole=True).by_ratio
-    assert not Bounds(0, 1_000, whole=True).by_ratio
+    assert ValueRange(10, 1_000, whole=True).by_ratio
+    assert not ValueRange(10, 999, whole=True).by_ratio
+    assert not ValueRange(0, 1_000, whole=True).by_ratio
 
 
 def test_a_value_that_is_tried_has_few_digits_and_stays_within_its_bounds() -> None:
-    assert Bounds(1.2345, 20.0, whole=False).value_of(7.283641928) == 7.28
-    assert Bounds(1.2345, 20.0, whole=False).value_of(1.2345) == 1.2345
-    assert Bounds(1, 4_321, whole=True).value_of(4_320) == 4_320.0
-    assert Bounds(1, 10**7, whole=True).value_of(1_234_567) == 1_230_000
-    assert isinstance(Bounds(1, 10**7, whole=True).value_of(1_234_567), int)
+    assert ValueRange(1.2345, 20.0, whole=False).value_of(7.283641928) == 7.28
+    assert ValueRange(1.2345, 20.0, whole=False).value_of(1.2345) == 1.2345
+    assert ValueRange(1, 4_321, whole=True).value_of(4_320) == 4_320.0
+    assert ValueRange(1, 10**7, whole=True).value_of(1_234_567) == 1_230_000
+    assert isinstance(ValueRange(1, 10**7, whole=True).value_of(1_234_567), int)
 
 
 def test_only_what_differs_from_the_policy_is_a_change_and_the_rest_stays(tmp_path: Path) -> None:

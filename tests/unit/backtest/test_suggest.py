@@ -13,15 +13,15 @@ from lb_stream.backtest.suggest import (
     AT_ONCE,
     CONSTRAINT,
     OBJECTIVES,
-    Found,
     SuggestError,
+    TriedPolicy,
     choose,
     front,
+    require_space,
     search,
     suggestion,
-    the_space,
 )
-from lb_stream.sim.play import Policy, read_policy
+from lb_stream.sim.simulation import Policy, read_policy
 
 BASE = read_policy("ThresholdShedder")
 THRESHOLD = ["threshold_percent=2..30"]
@@ -29,12 +29,12 @@ THRESHOLD = ["threshold_percent=2..30"]
 
 def found(
     number: int, imbalance: float, moves: float, seconds: float, broken: float = 0.0
-) -> Found:
+) -> TriedPolicy:
     """A trial of these measures."""
     measures = dict(
         zip((*OBJECTIVES, CONSTRAINT), (imbalance, moves, seconds, broken), strict=True)
     )
-    return Found(number, Policy(f"ThresholdShedder {number}", {}), {}, measures)
+    return TriedPolicy(number, Policy(f"ThresholdShedder {number}", {}), {}, measures)
 
 
 class Plays:
@@ -86,7 +86,7 @@ def test_who_breaks_rules_is_beaten_by_everybody_who_breaks_fewer() -> None:
 
 
 def test_failed_trials_are_in_no_front() -> None:
-    assert front([Found(0, BASE, {})]) == []
+    assert front([TriedPolicy(0, BASE, {})]) == []
 
 
 @pytest.mark.parametrize(
@@ -215,19 +215,19 @@ def test_a_suggestion_tells_the_front_what_was_chosen_and_from_where_it_began() 
 
 def test_where_every_trial_failed_nothing_is_chosen() -> None:
     space = read_space(read_policy("ThresholdShedder"), ["threshold_percent=5|10"])
-    made = suggestion(space, [Found(0, BASE, {}), Found(1, BASE, {})], "moves", 5)
+    made = suggestion(space, [TriedPolicy(0, BASE, {}), TriedPolicy(1, BASE, {})], "moves", 5)
     assert (made["chosen"], made["front"], made["failed"]) == (None, [], 2)
 
 
 def test_a_search_is_around_one_policy_and_wanted() -> None:
-    assert the_space(False, [BASE, BASE], []) is None
+    assert require_space(False, [BASE, BASE], []) is None
     with pytest.raises(SuggestError, match="expected one --policy, not 2"):
-        the_space(True, [BASE, BASE], [])
+        require_space(True, [BASE, BASE], [])
     with pytest.raises(SuggestError, match="--search is for --suggest"):
-        the_space(False, [BASE], THRESHOLD)
+        require_space(False, [BASE], THRESHOLD)
 
 
 def test_without_the_optimiser_it_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lb_stream.backtest.suggest.find_spec", lambda _: None)
     with pytest.raises(SuggestError, match=r"pip install 'lb_stream\[suggest\]'"):
-        the_space(True, [BASE], [])
+        require_space(True, [BASE], [])

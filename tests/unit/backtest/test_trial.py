@@ -9,32 +9,39 @@ import pyarrow as pa
 import pytest
 
 from lb_stream.backtest.main import main
-from lb_stream.backtest.trial import SHOWN, Window, compared, run_name, tried, windows_of
+from lb_stream.backtest.trial import (
+    SHOWN,
+    TrialWindow,
+    compare_policies,
+    run_name,
+    run_trial,
+    windows_of,
+)
 from lb_stream.contracts.tables import BACKTESTS
-from lb_stream.query.past.reports import past_of_reports
-from lb_stream.sim.play import Policy, read_policy
-from lb_stream.sim.scenario.from_history import History, scenario_of
+from lb_stream.query.past.reports import history_of_reports
+from lb_stream.sim.scenario.from_history import LoadHistory, build_scenario
+from lb_stream.sim.simulation import Policy, read_policy
 
 CAPTURED = Path(__file__).parents[2] / "data" / "modular-load-reports.jsonl.gz"
 HOUR_MS = 3_600_000
 
 
 @pytest.fixture(scope="module")
-def window() -> Window:
+def window() -> TrialWindow:
     """Four minutes of three real brokers."""
-    past = past_of_reports(CAPTURED, "lab")
+    past = history_of_reports(CAPTURED, "lab")
     past |= {"to_ms": past["from_ms"] + 240_000}
-    return Window(
-        "lab", past["from_ms"], past["to_ms"], scenario_of(History(**past), 10.0).scenario
+    return TrialWindow(
+        "lab", past["from_ms"], past["to_ms"], build_scenario(LoadHistory(**past), 10.0).scenario
     )
 
 
 def test_a_trial_is_a_row_with_its_measures_and_the_same_trial_is_the_same_row(
-    window: Window,
+    window: TrialWindow,
 ) -> None:
     policy = read_policy("AvgShedder")
-    row = tried(window, policy)
-    assert row == tried(window, policy)
+    row = run_trial(window, policy)
+    assert row == run_trial(window, policy)
     measures = json.loads(row["measures"])
     assert (row["error"], measures["scenario"]) == (None, "lab")
     assert {name: measures[name] for name in SHOWN} == {name: row[name] for name in SHOWN}
@@ -43,12 +50,12 @@ def test_a_trial_is_a_row_with_its_measures_and_the_same_trial_is_the_same_row(
     assert json.loads(row["settings"])["shedding_strategy"] == "AvgShedder"
 
 
-def test_a_trial_that_fails_says_why_in_its_row(window: Window) -> None:
+def test_a_trial_that_fails_says_why_in_its_row(window: TrialWindow) -> None:
     broken = Policy("broken", {"shedding_strategy": "NoSuchShedder"})
-    row = tried(window, broken)
+    row = run_trial(window, broken)
     assert row["measures"] is None and "NoSuchShedder" in row["error"]
-    good = tried(window, read_policy("none"))
-    best, worst = compared([row, good])
+    good = run_trial(window, read_policy("none"))
+    best, worst = compare_policies([row, good])
     assert (best["policy"], best["failed"], worst["policy"], worst["failed"], worst["moves"]) == (
         "none",
         0,
@@ -58,7 +65,7 @@ def test_a_trial_that_fails_says_why_in_its_row(window: Window) -> None:
     )
 
 
-def test_a_run_is_named_by_all_that_it_follows_from(window: Window) -> None:
+def test_a_run_is_named_by_all_that_it_follows_from(window: TrialWindow) -> None:
     policies = [read_policy("none"), read_policy("AvgShedder")]
     name = run_name([window], policies)
     assert name == run_name([window], policies)
@@ -99,7 +106,7 @@ def test_policies_are_compared_by_their_means_the_evenest_first() -> None:
             "error": None,
         }
 
-    found = compared([row("a", 2.0, 1), row("b", 1.0, 5), row("a", 1.0, 3)])
+    found = compare_policies([row("a", 2.0, 1), row("b", 1.0, 5), row("a", 1.0, 3)])
     shown = [
         (one["policy"], one["trials"], one["max_over_bound_median"], one["moves"]) for one in found
     ]

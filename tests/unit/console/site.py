@@ -12,8 +12,8 @@ from starlette.testclient import TestClient
 from lb_stream.console.acting import SendOrder
 from lb_stream.console.address import link
 from lb_stream.console.app import console
+from lb_stream.console.auth.visitor import NO_ACCESS, Access
 from lb_stream.console.sources.reader import Reader
-from lb_stream.console.who.visitor import NO_ACCESS, Access
 from lb_stream.contracts.settings import Settings
 from lb_stream.contracts.tables import BROKER_HISTORY, BROKER_LOADS, BUNDLE_AVERAGES, BUNDLE_HISTORY
 from lb_stream.store import Store

@@ -12,8 +12,8 @@ from starlette.testclient import TestClient
 
 from lb_stream.console.acts import ACTS
 from lb_stream.console.address import link
-from lb_stream.console.who.users import user_lines
-from lb_stream.console.who.visitor import COOKIE, Access
+from lb_stream.console.auth.users import user_lines
+from lb_stream.console.auth.visitor import COOKIE, Access
 from lb_stream.contracts.commands import Command
 from tests.unit.console.site import BROKER, BUNDLE, PASSWORD, Tags, client, fleet, log_in
 

@@ -15,13 +15,13 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from lb_stream.console.address import link
-from lb_stream.console.serve import Served
+from lb_stream.console.auth.users import user_lines
+from lb_stream.console.auth.visitor import Access
+from lb_stream.console.serve import ConsoleServer
 from lb_stream.console.sources.reader import Reader
-from lb_stream.console.who.users import user_lines
-from lb_stream.console.who.visitor import Access
 from lb_stream.contracts.commands import Command
 from lb_stream.contracts.decisions import example_decision
-from lb_stream.query.screens.feed import with_why
+from lb_stream.query.screens.feed import with_explanation
 from lb_stream.store import Store
 from tests.support.browser import PASSWORD, PATIENCE_MS, SHOTS, launched, needs_chromium, shoot
 from tests.unit.console.site import BROKER, BUNDLE, addresses, fleet, settings_of
@@ -32,14 +32,14 @@ pytestmark = needs_chromium
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleServer]:
     tables = tmp_path_factory.mktemp("browser") / "tables"
     fleet(
         tables,
         bundle="shop/a-namespace-with-a-rather-long-name-that-wraps/0x00000000_0x10000000",
         more=60,
     )
-    made = Served(
+    made = ConsoleServer(
         "127.0.0.1:0",
         Reader(Store.at(tables), settings_of(tables), None, clock=lambda: 0.0),
         (),
@@ -53,7 +53,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 class Acting:
     """A console with users, and what they have sent."""
 
-    served: Served
+    served: ConsoleServer
     sent: list[tuple[str, Command]]
 
 
@@ -67,7 +67,7 @@ def acting(tmp_path: Path) -> Iterator[Acting]:
     reader = Reader(
         Store.at(tmp_path / "tables"), settings_of(tmp_path / "tables"), None, clock=lambda: 0.0
     )
-    made = Served(
+    made = ConsoleServer(
         "127.0.0.1:0",
         reader,
         (),
@@ -94,7 +94,11 @@ def troubles() -> list[str]:
 
 
 def opened(
-    browser: Browser, served: Served, troubles: list[str], width: int = 1440, scheme: Any = "light"
+    browser: Browser,
+    served: ConsoleServer,
+    troubles: list[str],
+    width: int = 1440,
+    scheme: Any = "light",
 ) -> tuple[BrowserContext, Page]:
     context = browser.new_context(
         viewport={"width": width, "height": 900}, color_scheme=scheme, base_url=served.url
@@ -118,7 +122,7 @@ def opened(
     [(1440, "light"), (820, "light"), (400, "light"), (1440, "dark"), (400, "dark")],
 )
 def test_every_page_fits_its_width_in_both_themes_without_an_error(
-    browser: Browser, served: Served, troubles: list[str], width: int, scheme: str
+    browser: Browser, served: ConsoleServer, troubles: list[str], width: int, scheme: str
 ) -> None:
     context, page = opened(browser, served, troubles, width, scheme)
     bundle = "shop/a-namespace-with-a-rather-long-name-that-wraps/0x00000000_0x10000000"
@@ -141,7 +145,7 @@ def test_every_page_fits_its_width_in_both_themes_without_an_error(
 )
 def test_a_charts_axis_tells_times_in_the_servers_zone_and_names_it(
     browser: Browser,
-    served: Served,
+    served: ConsoleServer,
     troubles: list[str],
     monkeypatch: pytest.MonkeyPatch,
     zone: str,
@@ -164,7 +168,7 @@ def test_a_charts_axis_tells_times_in_the_servers_zone_and_names_it(
 
 
 def test_a_decision_is_on_the_page_when_it_is_told_and_the_keys_and_the_theme_work(
-    browser: Browser, served: Served, troubles: list[str]
+    browser: Browser, served: ConsoleServer, troubles: list[str]
 ) -> None:
     context, page = opened(browser, served, troubles)
     page.goto(link("cluster", name="eu-1"))
@@ -172,7 +176,7 @@ def test_a_decision_is_on_the_page_when_it_is_told_and_the_keys_and_the_theme_wo
     told = example_decision(decision_id="eu-1:2:0", bundle="<b>shop</b>/new/0x0_0x1").model_dump(
         mode="json"
     )
-    row = with_why(
+    row = with_explanation(
         told
         | {
             "entry": "decision",
@@ -267,7 +271,7 @@ def serious(page: Page) -> list[tuple[str, str, list[str]]]:
     ]
 
 
-def test_a_page_is_whole_without_its_script(browser: Browser, served: Served) -> None:
+def test_a_page_is_whole_without_its_script(browser: Browser, served: ConsoleServer) -> None:
     context = browser.new_context(java_script_enabled=False, base_url=served.url)
     context.set_default_timeout(PATIENCE_MS)
     page = context.new_page()

@@ -15,7 +15,7 @@ from lb_stream.console.address import link
 from lb_stream.io.messages.shown import shown
 from lb_stream.query.health import verdict
 from lb_stream.query.lake import open_lake
-from lb_stream.query.status_facts import gather_from
+from lb_stream.query.status_facts import gather_table_facts
 from lb_stream.store import Store
 from tests.support.shown_tables import obeyed
 from tests.unit.console.site import BUNDLE, Tags, addresses, client, fleet, settings_of
@@ -81,7 +81,7 @@ def test_whatever_a_name_holds_it_stands_on_every_page_as_text(tmp_path: Path) -
 def test_the_overview_says_what_lbctl_status_says(site: TestClient, tables: Path) -> None:
     text = Tags(site.get("/").text).text
     with open_lake(Store.at(tables)) as lake:
-        sentence = verdict(gather_from(lake, Store.at(tables), settings_of(tables))).sentence
+        sentence = verdict(gather_table_facts(lake, Store.at(tables), settings_of(tables))).sentence
     assert sentence.partition(": ")[2] in text
 
 

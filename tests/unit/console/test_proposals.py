@@ -8,8 +8,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from lb_stream.console.address import link
-from lb_stream.console.who.users import user_lines
-from lb_stream.console.who.visitor import Access
+from lb_stream.console.auth.users import user_lines
+from lb_stream.console.auth.visitor import Access
 from lb_stream.contracts.commands import Command
 from tests.support.recorded_proposals import BY, ids, record_proposals, told
 from tests.support.recorded_tables import Recorder

@@ -8,8 +8,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from lb_stream.console.address import link
-from lb_stream.console.who.users import user_lines
-from lb_stream.console.who.visitor import Access
+from lb_stream.console.auth.users import user_lines
+from lb_stream.console.auth.visitor import Access
 from tests.support.plan_tables import SMALL, told, write
 from tests.support.present_tables import BROKERS, write_present
 from tests.unit.console.site import PASSWORD, Tags, client, log_in

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-import lb_stream.console.who
+import lb_stream.console.auth
 import lb_stream.contracts
-from lb_stream.console.who.users import UsersError, user_lines
+from lb_stream.console.auth.users import UsersError, user_lines
 from lb_stream.contracts.base import PATTERN_WORDS
 from lb_stream.contracts.keys import KeyModel, SettingError, key
 from lb_stream.core.config.reading import expected
@@ -44,7 +44,7 @@ def patterns(schema: Any) -> Iterator[str]:
 
 
 def test_every_pattern_of_a_model_has_its_words() -> None:
-    for package in (lb_stream.contracts, lb_stream.console.who):
+    for package in (lb_stream.contracts, lb_stream.console.auth):
         for module in walk_packages(package.__path__, package.__name__ + "."):
             import_module(module.name)
     used = {pattern for model in every_model() for pattern in patterns(model.model_json_schema())}

@@ -14,23 +14,39 @@ import pytest
 
 from lb_stream.contracts.settings import Event, NotifySettings
 from lb_stream.io.messages.secrets import learn
-from lb_stream.notify.digest import EVENTS, Message, Told, after_failed, after_told, due, is_quiet
-from lb_stream.notify.opened import OF_THE_JOB, Key, Open, followed, kept
-from lb_stream.notify.words import HEADLINES, body, title
-from lb_stream.query.screens.troubles import Look, Trouble
+from lb_stream.notify.messages import HEADLINES, body, title
+from lb_stream.notify.open_events import (
+    OF_THE_JOB,
+    Key,
+    OpenEvent,
+    drop_resolved,
+    update_open_events,
+)
+from lb_stream.notify.schedule import (
+    EVENTS,
+    Message,
+    TargetState,
+    after_accepted,
+    after_refused,
+    is_quiet,
+    next_message,
+)
+from lb_stream.query.screens.health_events import HealthEvent, HealthEvents
 
 S, MIN, HOUR = 1_000, 60_000, 3_600_000
 START = 1_767_225_600_000  # 2026-01-01, midnight, UTC
 RULES = NotifySettings()
 
 
-def dead(broker: str, cluster: str = "eu-1") -> Trouble:
-    return Trouble("broker_dead", cluster, broker, f"{cluster}: {broker} is silent", "see to it")
+def dead(broker: str, cluster: str = "eu-1") -> HealthEvent:
+    return HealthEvent(
+        "broker_dead", cluster, broker, f"{cluster}: {broker} is silent", "see to it"
+    )
 
 
-DOWN = Trouble("job_down", "", "", "the job is not running", "start it")
-UNEVEN = Trouble("imbalance", "eu-1", "", "eu-1: uneven", "look")
-SUSPENDED = Trouble("cluster_suspended", "eu-1", "", "eu-1 is SUSPENDED", "look")
+DOWN = HealthEvent("job_down", "", "", "the job is not running", "start it")
+UNEVEN = HealthEvent("imbalance", "eu-1", "", "eu-1: uneven", "look")
+SUSPENDED = HealthEvent("cluster_suspended", "eu-1", "", "eu-1 is SUSPENDED", "look")
 
 
 @dataclass
@@ -43,24 +59,28 @@ class Clockwork:
     rules: NotifySettings = RULES
     events: tuple[Event, ...] = EVENTS
     now_ms: int = START
-    opened: dict[Key, Open] = field(default_factory=dict)
-    told: Told = field(default_factory=Told)
+    opened: dict[Key, OpenEvent] = field(default_factory=dict)
+    told: TargetState = field(default_factory=TargetState)
     messages: list[Message] = field(default_factory=list)
 
-    def go(self, seconds: int, *troubles: Trouble, **more: Any) -> list[Message]:
+    def go(self, seconds: int, *troubles: HealthEvent, **more: Any) -> list[Message]:
         """So many seconds in which there are these troubles. Returns the messages of that time."""
         before = len(self.messages)
         for _ in range(seconds):
             self.now_ms += S
-            self.opened = followed(self.opened, Look(self.now_ms, troubles, **more), self.rules)
-            while message := due(self.told, self.opened, self.rules, self.events, self.now_ms):
-                self.told = after_told(self.told, message, self.rules)
+            self.opened = update_open_events(
+                self.opened, HealthEvents(self.now_ms, troubles, **more), self.rules
+            )
+            while message := next_message(
+                self.told, self.opened, self.rules, self.events, self.now_ms
+            ):
+                self.told = after_accepted(self.told, message, self.rules)
                 self.messages.append(message)
-            self.opened = kept(self.opened, self.told.keys)
+            self.opened = drop_resolved(self.opened, self.told.keys)
         return self.messages[before:]
 
 
-def subjects(some: Iterable[Open]) -> list[str]:
+def subjects(some: Iterable[OpenEvent]) -> list[str]:
     return [one.trouble.subject for one in some]
 
 
@@ -141,7 +161,7 @@ def test_a_broker_that_counts_as_gone_is_not_said_to_be_well() -> None:
 def test_a_blind_look_adds_its_own_trouble_and_changes_nothing_else() -> None:
     clock, blind = (
         Clockwork(),
-        Trouble("job_unknown", "", "tables", "tables can't be looked at", "look"),
+        HealthEvent("job_unknown", "", "tables", "tables can't be looked at", "look"),
     )
     clock.go(40, DOWN, dead("b-1"))
     (message,) = clock.go(600, blind, blind=True)
@@ -163,7 +183,7 @@ def test_moves_that_are_not_tried_any_more_are_not_said_to_be_well() -> None:
     clock = Clockwork()
     clock.go(
         40,
-        Trouble(
+        HealthEvent(
             "moves_failing",
             "eu-1",
             "t/n/a",
@@ -180,7 +200,7 @@ def test_moves_that_are_not_tried_any_more_are_not_said_to_be_well() -> None:
 def test_a_clock_that_was_put_back_silences_nobody() -> None:
     clock = Clockwork()
     clock.go(400, DOWN, dead("b-1"))
-    clock.told = after_failed(clock.told, clock.now_ms)
+    clock.told = after_refused(clock.told, clock.now_ms)
     clock.now_ms -= 400 * 24 * HOUR
     told = clock.go(700, DOWN, dead("b-1"), dead("b-2"))
     assert {"b-2"} <= {name for message in told for name in subjects(message.new)}
@@ -212,7 +232,7 @@ def test_secrets_that_an_error_holds_are_not_told() -> None:
     learn(("kafka", "options", "sasl_plain_password"), "hunter2222")
     (message,) = Clockwork().go(
         60,
-        Trouble(
+        HealthEvent(
             "cluster_failing",
             "eu-1",
             "",
@@ -296,9 +316,9 @@ def test_a_target_hears_of_its_events_only_and_the_gravest_comes_first() -> None
 def test_a_target_that_fails_is_tried_again_ever_more_seldom_with_what_is_so_then() -> None:
     clock = Clockwork()
     clock.go(30, DOWN)
-    pauses, told = [], Told()
+    pauses, told = [], TargetState()
     for _ in range(8):
-        told = after_failed(told, START)
+        told = after_refused(told, START)
         pauses.append((told.retry_ms - START) // S)
     assert pauses == [30, 60, 120, 240, 480, 600, 600, 600]
     clock.told = replace(told, retry_ms=clock.now_ms + 100 * S)

@@ -15,7 +15,7 @@ import pytest
 from lb_stream.contracts.keys import SettingError
 from lb_stream.contracts.settings import HookSettings, NotifySettings
 from lb_stream.io.messages.secrets import PUBLIC_BESIDE_ADDRESSES, is_secret
-from lb_stream.notify.targets import ACCEPTED, Answer, parts, targets
+from lb_stream.notify.targets import ACCEPTED, Answer, build_targets, secret_parts
 from tests.support.webhook import Webhook, webhook
 
 
@@ -31,7 +31,7 @@ def waiting(address: str) -> NotifySettings:
 
 
 def test_a_message_arrives_and_is_accepted(server: Webhook) -> None:
-    (target,) = targets(waiting(server.apprise("/hook")))
+    (target,) = build_targets(waiting(server.apprise("/hook")))
     answer = target.send("title", "line 1\nline 2 <b>", True, 60)
     assert (answer.taken, answer.said) == (True, ACCEPTED)
     (call,) = server.calls
@@ -50,7 +50,7 @@ def test_a_refusal_is_told_without_any_part_of_the_address(
     server.reply = lambda call: (500, call.path.encode() + str(call.headers).encode())
     address = f"json://ada:hunter22@127.0.0.1:{server.port}/s3cret/t0ken?+X-Key=qwerty"
     caplog.set_level(logging.DEBUG)
-    (target,) = targets(waiting(address))
+    (target,) = build_targets(waiting(address))
     answer = target.send("t", "b", False, 60)
     assert not answer.taken and "error=500" in answer.said
     told = answer.said + repr(target) + caplog.text
@@ -64,7 +64,7 @@ def test_a_refusal_is_told_without_any_part_of_the_address(
 
 def test_a_target_that_does_not_answer_costs_its_time_out_and_no_more(server: Webhook) -> None:
     server.hold = True
-    (target,) = targets(NotifySettings(targets={"ops": server.apprise()}, timeout_ms=300))
+    (target,) = build_targets(NotifySettings(targets={"ops": server.apprise()}, timeout_ms=300))
     answer = target.send("t", "b", True, 0.3)
     assert (answer.taken, answer.said, answer.took_ms) == (
         False,
@@ -93,7 +93,7 @@ def test_an_answer_that_does_not_end_costs_the_time_out_and_leaves_nothing_behin
     with socket.create_server(("127.0.0.1", 0)) as listening:
         thread = threading.Thread(target=drip, daemon=True)
         thread.start()
-        (target,) = targets(
+        (target,) = build_targets(
             NotifySettings(targets={"ops": f"json://127.0.0.1:{listening.getsockname()[1]}/"})
         )
         assert target.send("t", "b", True, 1.0) == Answer(False, "gave no answer within 1 s", 1000)
@@ -104,7 +104,7 @@ def test_an_answer_that_does_not_end_costs_the_time_out_and_leaves_nothing_behin
 def test_a_redirect_is_no_answer(server: Webhook) -> None:
     server.reply = lambda call: (302, b"")
     server.headers["Location"] = server.url("/elsewhere")
-    (target,) = targets(waiting(server.apprise("/hook")))
+    (target,) = build_targets(waiting(server.apprise("/hook")))
     answer = target.send("t", "b", True, 60)
     assert (
         not answer.taken
@@ -115,12 +115,12 @@ def test_a_redirect_is_no_answer(server: Webhook) -> None:
 
 def test_a_long_answer_is_as_good_as_a_short_one(server: Webhook) -> None:
     server.reply = lambda _: (200, b"x" * 20_000_000)
-    (target,) = targets(waiting(server.apprise()))
+    (target,) = build_targets(waiting(server.apprise()))
     assert target.send("t", "b", True, 60).taken
 
 
 def test_nobody_there_is_told_as_such() -> None:
-    (target,) = targets(NotifySettings(targets={"ops": "json://127.0.0.1:1/x"}))
+    (target,) = build_targets(NotifySettings(targets={"ops": "json://127.0.0.1:1/x"}))
     answer = target.send("t", "b", True, 60)
     assert not answer.taken and "onnection" in answer.said
 
@@ -128,7 +128,7 @@ def test_nobody_there_is_told_as_such() -> None:
 def test_an_address_may_stand_in_a_file(tmp_path: Path, server: Webhook) -> None:
     place = tmp_path / "ops.url"
     place.write_text(server.apprise("/of-a-file") + "\n")
-    (target,) = targets(waiting(f"file:{place}"))
+    (target,) = build_targets(waiting(f"file:{place}"))
     assert target.send("t", "b", True, 60).taken and server.calls[0].path == "/of-a-file"
 
 
@@ -140,7 +140,7 @@ def test_an_address_that_can_not_be_is_refused_without_showing_it(
     if content is not None:
         place.write_text(content)
     with pytest.raises(SettingError, match=r"notify\.targets\.ops") as raised:
-        targets(NotifySettings(targets={"ops": f"file:{place}"}))
+        build_targets(NotifySettings(targets={"ops": f"file:{place}"}))
     assert (
         "s3cret" not in str(raised.value)
         and "json" not in str(raised.value).partition("expected")[0]
@@ -162,7 +162,7 @@ def test_every_key_beside_addresses_may_be_shown_and_no_other_one() -> None:
 
 
 def test_a_route_names_a_target_and_events_that_there_are() -> None:
-    (target,) = targets(
+    (target,) = build_targets(
         NotifySettings.model_validate(
             {"targets": {"ops": "json://h"}, "routes": {"ops": "job_down, broker_dead"}}
         )
@@ -171,11 +171,11 @@ def test_a_route_names_a_target_and_events_that_there_are() -> None:
     with pytest.raises(
         SettingError, match=r"notify.routes.opps = 'job_down': expected the name of a target: ops"
     ):
-        targets(NotifySettings(targets={"ops": "json://h"}, routes={"opps": ("job_down",)}))
+        build_targets(NotifySettings(targets={"ops": "json://h"}, routes={"opps": ("job_down",)}))
 
 
 def test_all_of_an_address_is_secret_as_written_and_as_meant() -> None:
-    found = parts("mailtos://ada:p%40ss-w@mail.example.org:465/?to=bob@example.org")
+    found = secret_parts("mailtos://ada:p%40ss-w@mail.example.org:465/?to=bob@example.org")
     assert {"p@ss-w", "p%40ss-w", "mail.example.org", "ada", "bob"} <= set(
         found
     ) and found == tuple(sorted(found, key=len, reverse=True))
@@ -192,5 +192,5 @@ def test_all_of_an_address_is_secret_as_written_and_as_meant() -> None:
 def test_services_that_resolve_incidents_are_known_by_apprise_s_own_names(
     address: str, resolves: bool
 ) -> None:
-    (target,) = targets(waiting(address))
+    (target,) = build_targets(waiting(address))
     assert target.resolves is resolves

@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 
 from lb_stream.contracts.settings import NotifySettings
-from lb_stream.notify import memory
-from lb_stream.notify.memory import State
-from lb_stream.notify.targets import Answer, Target, targets
+from lb_stream.notify import state_file
+from lb_stream.notify.state_file import WatcherState
+from lb_stream.notify.targets import Answer, Target, build_targets
 from lb_stream.notify.watcher import Watcher
 from lb_stream.query import QueryError
-from lb_stream.query.screens.troubles import Look, Trouble
+from lb_stream.query.screens.health_events import HealthEvent, HealthEvents
 from tests.support.webhook import Webhook, webhook
 
 S, START = 1_000, 1_767_225_600_000
-DOWN = Trouble("job_down", "", "", "the job is not running", "start it")
-SILENT = Trouble("broker_dead", "eu-1", "b-1", "eu-1: b-1 is silent", "see to it")
+DOWN = HealthEvent("job_down", "", "", "the job is not running", "start it")
+SILENT = HealthEvent("broker_dead", "eu-1", "b-1", "eu-1: b-1 is silent", "see to it")
 
 
 @pytest.fixture
@@ -44,30 +44,30 @@ class Run:
         )
         self.now_ms, self.troubles, self.answers = (
             START,
-            tuple[Trouble, ...](),
+            tuple[HealthEvent, ...](),
             list[tuple[str, str, Answer]](),
         )
         self.blind = False
         self.start()
 
     def start(self) -> None:
-        state = memory.read(self.path, "lb")
+        state = state_file.read_state(self.path, "lb")
         self.watcher = Watcher(
-            "lb", self.rules, targets(self.rules), self._look, self._save, self._note, state
+            "lb", self.rules, build_targets(self.rules), self._look, self._save, self._note, state
         )
 
-    def _look(self) -> Look:
+    def _look(self) -> HealthEvents:
         if self.blind:
             raise QueryError("no table can be read")
-        return Look(self.now_ms, self.troubles)
+        return HealthEvents(self.now_ms, self.troubles)
 
-    def _save(self, state: State) -> None:
-        memory.write(self.path, "lb", state)
+    def _save(self, state: WatcherState) -> None:
+        state_file.write_state(self.path, "lb", state)
 
     def _note(self, target: Target, title: str, answer: Answer) -> None:
         self.answers.append((target.name, title, answer))
 
-    def go(self, seconds: int, *troubles: Trouble) -> list[tuple[str, str, bool]]:
+    def go(self, seconds: int, *troubles: HealthEvent) -> list[tuple[str, str, bool]]:
         """So many turns, each with all answers to what it sent.
 
         Returns what was answered: target, title, whether it was taken.
@@ -101,7 +101,7 @@ def test_each_target_is_told_once_also_by_a_watcher_that_is_started_again(
         ("chat", "lb: over: the job is down", True),
         ("ops", "lb: over: the job is down", True),
     ]
-    assert len(server.calls) == 6 and memory.read(run.path, "lb").opened == {}
+    assert len(server.calls) == 6 and state_file.read_state(run.path, "lb").opened == {}
 
 
 def test_a_target_that_refuses_is_told_later_what_is_so_by_then(
@@ -112,7 +112,7 @@ def test_a_target_that_refuses_is_told_later_what_is_so_by_then(
     assert run.go(29, SILENT) == [("ops", "lb: brokers are silent", False)]
     server.reply = lambda _: (200, b"")
     assert run.go(
-        5, SILENT, Trouble("broker_dead", "eu-1", "b-2", "eu-1: b-2 is silent", "see to it")
+        5, SILENT, HealthEvent("broker_dead", "eu-1", "b-2", "eu-1: b-2 is silent", "see to it")
     ) == [("ops", "lb: brokers are silent (2)", True)]
     run.start()
     assert run.go(3, SILENT) == []
@@ -181,7 +181,7 @@ def test_a_target_whose_route_has_changed_waits_for_no_end_that_it_will_not_hear
     run.go(2, SILENT)
     run.rules = run.rules.model_copy(update={"routes": {"ops": ("job_down",)}})
     run.start()
-    assert run.go(100) == [] and memory.read(run.path, "lb").opened == {}
+    assert run.go(100) == [] and state_file.read_state(run.path, "lb").opened == {}
 
 
 def test_a_full_disk_is_said_and_does_not_end_it(
@@ -208,15 +208,15 @@ def test_a_state_that_can_not_be_read_is_set_aside(
 ) -> None:
     path = tmp_path / "state.json"
     path.write_bytes(content)
-    assert memory.read(path, "lb") == State()
+    assert state_file.read_state(path, "lb") == WatcherState()
     assert (
         tmp_path / "state.json.unread"
     ).read_bytes() == content and "all that lasts is told again" in caplog.text
 
 
 def test_another_pipeline_s_state_is_not_this_one_s(tmp_path: Path) -> None:
-    memory.write(tmp_path / "state.json", "east", State())
+    state_file.write_state(tmp_path / "state.json", "east", WatcherState())
     assert (
-        memory.read(tmp_path / "state.json", "west") == State()
+        state_file.read_state(tmp_path / "state.json", "west") == WatcherState()
         and not (tmp_path / "state.json").exists()
     )

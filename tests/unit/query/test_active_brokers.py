@@ -17,14 +17,14 @@ from lb_stream.job.metrics.round_figures import RoundFigures
 from lb_stream.kit.demo.watch import Watch, unevenness
 from lb_stream.query import snapshot
 from lb_stream.query.health import Facts, JobFacts
-from lb_stream.query.lake import columns, open_lake
+from lb_stream.query.lake import open_lake, query_columns
 from lb_stream.query.past.report_figures import cluster_figures
 from lb_stream.query.screens.over_time import of_cluster
 from lb_stream.query.screens.overview import overview
 from lb_stream.query.status_facts import cluster_facts
 from lb_stream.sim import build_cluster
-from lb_stream.sim.measures.measured import measured
-from lb_stream.sim.play.outlook import _outlook
+from lb_stream.sim.measures.figures import measure_trace
+from lb_stream.sim.simulation.outlook import _outlook
 from lb_stream.store import Store
 from tests.support.lbctl_runner import lbctl
 from tests.support.recorded_tables import DEMO, START_MS, Recorder
@@ -70,7 +70,7 @@ def test_every_screen_has_the_same_max_over_mean(drained: Recorder) -> None:
         assert row["max_over_mean"] == expected and row["alive"] == 6
         usage = even_parts(drained, "usage")
         assert (row["usage_max"], row["usage_mean"]) == pytest.approx((usage.max(), usage.mean()))
-        assert snapshot.unevenness(snapshot.looked_up(lake, "demo").brokers) == expected
+        assert snapshot.unevenness(snapshot.read_snapshot(lake, "demo").brokers) == expected
         now_ms = drained.loop.now_ms
         figures = cluster_figures(lake, "demo", now_ms, now_ms, 5, NO_JOB)
         assert figures.max_over_mean == [expected]
@@ -93,7 +93,7 @@ def test_the_demo_and_the_metrics_count_the_same_brokers(drained: Recorder) -> N
     figures = RoundFigures(Store.at(drained.root))
     names = drained.loop.view.brokers.names if drained.loop.view is not None else ()
     last = "SELECT * FROM broker_loads WHERE seq = (SELECT max(seq) FROM broker_loads)"
-    figures.loads["demo"] = columns(open_lake(Store.at(drained.root)), last, {})
+    figures.loads["demo"] = query_columns(open_lake(Store.at(drained.root)), last, {})
     samples = {
         sample.labels["broker"]: sample.value
         for family in BrokerMetrics(figures, dict).registry.collect()
@@ -108,7 +108,7 @@ def test_what_if_leaves_drained_and_dead_brokers_out() -> None:
     """A drained broker's load counted in the sum and not in the number: the ratio could be below
     1."""
     scenario = replace(small_scenario([0] * 6 + [1] * 3 + [2]), events=(event(0.0, 0, "drain"),))
-    seen = measured(scenario, ())
+    seen = measure_trace(scenario, ())
     figures = _outlook(seen, ()).figures
     assert figures["max_over_mean_now"] == figures["max_over_mean_after"] == pytest.approx(1.5)
     assert figures["usage_max_now"] == pytest.approx(0.6), (

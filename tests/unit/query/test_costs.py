@@ -14,14 +14,14 @@ from lb_stream.contracts.tables import BUNDLE_HISTORY, DECISIONS, OUTCOMES
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.round.decide import Round
 from lb_stream.query.costs import move_costs
-from lb_stream.query.explained import decisions_about, explained
+from lb_stream.query.explanations import build_explanation, decisions_about
 from lb_stream.query.lake import open_lake
-from lb_stream.query.past.tables import _TOOK, lake_asker
-from lb_stream.sim.measures.measured import measured
+from lb_stream.query.past.tables import _TOOK, lake_query
+from lb_stream.sim.measures.figures import measure_trace
 from lb_stream.sim.measures.moves import Gaps
-from lb_stream.sim.play import read_policy
-from lb_stream.sim.play.player import Game
 from lb_stream.sim.scenario.scenario import Event, MoveTimes, Scenario
+from lb_stream.sim.simulation import read_policy
+from lb_stream.sim.simulation.runner import Simulation
 from lb_stream.store import Store
 from tests.support.small_scenario import event, small_scenario
 from tests.support.table_rows import decided, fill
@@ -32,7 +32,7 @@ TIMES = MoveTimes(release_s=2.0, acquire_s=3.9, reconnect_s=1.0)
 def play(folder: Path, scenario: Scenario, policy: str, settings: Mapping[str, Any]) -> Gaps:
     """Play a scenario, and fill the tables of its decisions. Returns what really happened."""
     chosen = read_policy(policy)
-    game = Game(scenario, replace(chosen, settings={**chosen.settings, **settings}))
+    game = Simulation(scenario, replace(chosen, settings={**chosen.settings, **settings}))
     rounds, ask = list[Round](), game.balancer.ask
 
     def remembered(*given: Any) -> Round:
@@ -50,7 +50,7 @@ def play(folder: Path, scenario: Scenario, policy: str, settings: Mapping[str, A
         BUNDLE_HISTORY,
         [of | {"bundle": name, "slot_ms": 0} for name in scenario.bundles.names],
     )
-    return measured(scenario, game.lines).gaps
+    return measure_trace(scenario, game.lines).gaps
 
 
 def found_costs(folder: Path, scenario: Scenario) -> dict[str, float]:
@@ -96,7 +96,7 @@ def test_a_failover_costs_the_time_from_its_broker_s_last_sign_of_life(tmp_path:
     with open_lake(Store.at(tmp_path), whole=False) as lake:
         for row, length_s in zip(lost.bundle.tolist(), lost.length_s.tolist(), strict=True):
             (assigned,) = decisions_about(lake, "bundle", scenario.bundles.names[row], None, 1)
-            cost = explained(lake, assigned).cost
+            cost = build_explanation(lake, assigned).cost
             assert cost is not None
             assert length_s <= cost["unserved_s"] <= length_s + scenario.tick_s
         assert move_costs(lake, scenario.name, 0, "total", "total") == [], "a death is no move"
@@ -109,7 +109,7 @@ def test_a_first_assignment_costs_nobody_anything(tmp_path: Path) -> None:
     play(tmp_path, scenario, "LeastMoves", {})
     with open_lake(Store.at(tmp_path), whole=False) as lake:
         (assigned,) = decisions_about(lake, "bundle", scenario.bundles.names[3], None, 1)
-        assert assigned["outcome"] == "confirmed" and explained(lake, assigned).cost is None
+        assert assigned["outcome"] == "confirmed" and build_explanation(lake, assigned).cost is None
 
 
 def test_a_destination_that_dies_costs_the_move_until_another_broker_serves_the_bundle(
@@ -135,6 +135,6 @@ def test_what_if_plays_with_the_times_that_moves_have_taken(tmp_path: Path) -> N
     scenario = replace(small_scenario([0] * 9), move=TIMES)
     play(tmp_path, scenario, "LeastMoves", {})
     with open_lake(Store.at(tmp_path), whole=False) as lake:
-        (took,) = lake_asker(lake)(_TOOK, {"cluster": scenario.name, "to_ms": 2**60}).to_pylist()
+        (took,) = lake_query(lake)(_TOOK, {"cluster": scenario.name, "to_ms": 2**60}).to_pylist()
     delay_ms = scenario.report_delay_s * 1000
     assert (took["release_ms"], took["acquire_ms"]) == (2_000 + delay_ms, 3_900 + delay_ms)

@@ -16,8 +16,8 @@ from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.query.health import Facts, JobFacts
 from lb_stream.query.lake import find_gone, open_lake
 from lb_stream.query.past.report_figures import cluster_figures
-from lb_stream.query.screens import causes
-from lb_stream.query.screens.lists import Wanted
+from lb_stream.query.screens import load_shares
+from lb_stream.query.screens.lists import ListRequest
 from lb_stream.sim import build_cluster
 from lb_stream.store import Store
 from tests.support.lbctl_runner import lbctl
@@ -74,18 +74,18 @@ def test_what_was_split_or_merged_is_no_load_on_any_screen(
     really = float(view.bundles.short.throughput[owned].sum())
     with open_lake(Store.at(recorder.root)) as lake:
         assert find_gone(lake, "demo") == gone
-        listed = causes.bundles(lake, "demo", Wanted())
+        listed = load_shares.bundles(lake, "demo", ListRequest())
         assert listed.total == owned.sum() and all(row["owner"] for row in listed.rows)
         for by in ("namespace", "tenant"):
-            groups = causes.groups(lake, "demo", by, Wanted()).rows
+            groups = load_shares.groups(lake, "demo", by, ListRequest()).rows
             assert sum(row["bytes_per_s"] for row in groups) == pytest.approx(really)
         for name in gone:
             namespace = namespace_of(name)
             rows = view.bundles.rows_of_namespace(namespace)
             share = view.bundles.short.throughput[rows][owned[rows]].sum() / really
-            whole = causes.whole(lake, "demo", namespace=namespace)
+            whole = load_shares.whole(lake, "demo", namespace=namespace)
             assert whole is not None and whole["share"] == pytest.approx(share)
-            assert causes.bundle(lake, "demo", name) is None
+            assert load_shares.bundle(lake, "demo", name) is None
         now_ms = recorder.loop.now_ms
         heaviest = cluster_figures(lake, "demo", now_ms, now_ms, 5, NO_JOB).bundles
         assert not gone & {row["bundle"] for row in heaviest}
@@ -142,4 +142,4 @@ def test_deleted_namespaces_and_what_ended_with_its_broker_are_no_load(tmp_path:
             "shop/gone",
             "pulsar/eu/b2:80",
         }
-        assert causes.bundles(lake, "eu", Wanted()).total == 4
+        assert load_shares.bundles(lake, "eu", ListRequest()).total == 4

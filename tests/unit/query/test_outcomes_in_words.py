@@ -13,16 +13,16 @@ from lb_stream.contracts.tables import BROKER_LOADS, DECISIONS, OUTCOMES, OWNERS
 from lb_stream.core.model.memory import Memory
 from lb_stream.kit.demo.view import _decision_line
 from lb_stream.kit.demo.watch import Made
-from lb_stream.query.explained import explain_decision, explain_round
+from lb_stream.query.explanations import explain_decision, explain_round
 from lb_stream.query.health import ClusterFacts, Facts, JobFacts
 from lb_stream.query.lake import open_lake
 from lb_stream.query.past.report_figures import cluster_figures
 from lb_stream.query.past.undo import undo_one
-from lb_stream.query.rule_words import describe_outcome
 from lb_stream.query.screens.feed import feed
 from lb_stream.query.screens.over_time import of_cluster
 from lb_stream.query.screens.overview import overview
-from lb_stream.query.snapshot import looked_up
+from lb_stream.query.snapshot import read_snapshot
+from lb_stream.query.wording import describe_outcome
 from lb_stream.store import Store
 from tests.support.lbctl_runner import lbctl
 from tests.support.table_rows import NOW, decided, fill
@@ -144,7 +144,7 @@ def test_every_list_and_feed_names_the_reason(tmp_path: Path, outcome: str) -> N
     tables = write(tmp_path, outcome)
     with open_lake(Store.at(tables)) as lake:
         (entry,) = feed(lake, "eu-1")
-        seen = looked_up(lake, "eu-1")
+        seen = read_snapshot(lake, "eu-1")
         figures = cluster_figures(
             lake, "eu-1", NOW - 1, NOW + 60_000, 100, Facts(NOW, JobFacts("p"))
         )

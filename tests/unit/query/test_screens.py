@@ -20,8 +20,8 @@ from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.query.health import ClusterFacts
 from lb_stream.query.lake import open_lake
-from lb_stream.query.screens import brokers, causes, feed, over_time, search
-from lb_stream.query.screens.lists import Wanted
+from lb_stream.query.screens import brokers, feed, load_shares, over_time, search
+from lb_stream.query.screens.lists import ListRequest
 from lb_stream.query.screens.overview import overview
 from lb_stream.store import Store
 from tests.support.table_rows import NOW, decided, fill, load
@@ -142,34 +142,39 @@ def test_the_overview_takes_living_brokers_and_the_last_hour(lake: Any) -> None:
 def test_brokers_come_by_heat_the_dead_ones_last_and_pages_end_where_the_list_ends(
     lake: Any,
 ) -> None:
-    found = brokers.brokers(lake, "eu", Wanted(page=9))
+    found = brokers.brokers(lake, "eu", ListRequest(page=9))
     assert [row["broker"] for row in found.rows] == ["b-2:80", "b-1:80", "b-3:80"]
     assert (found.page, found.pages, found.total) == (1, 1, 3)
     assert [
-        row["broker"] for row in brokers.brokers(lake, "eu", Wanted("B-1", "traffic")).rows
+        row["broker"] for row in brokers.brokers(lake, "eu", ListRequest("B-1", "traffic")).rows
     ] == ["b-1:80"]
-    assert brokers.brokers(lake, "eu", Wanted("'; --")).total == 0
+    assert brokers.brokers(lake, "eu", ListRequest("'; --")).total == 0
     assert brokers.broker(lake, "eu", "b-9:80") is None
 
 
 def test_shares_are_of_what_is_shown_and_a_namespace_s_is_of_the_cluster(lake: Any) -> None:
-    groups = causes.groups(lake, "eu", "namespace", Wanted())
+    groups = load_shares.groups(lake, "eu", "namespace", ListRequest())
     assert [(row["name"], row["bundles"], row["share"]) for row in groups.rows] == [
         ("acme/a", 2, pytest.approx(0.8)),
         ("acme/b", 1, pytest.approx(0.1)),
         ("shop/c", 1, pytest.approx(0.1)),
     ]
     assert [
-        row["name"] for row in causes.groups(lake, "eu", "tenant", Wanted(sort="name")).rows
+        row["name"]
+        for row in load_shares.groups(lake, "eu", "tenant", ListRequest(sort="name")).rows
     ] == ["acme", "shop"]
-    whole = causes.whole(lake, "eu", namespace="acme/a")
+    whole = load_shares.whole(lake, "eu", namespace="acme/a")
     assert whole is not None and (whole["share"], whole["brokers"]) == (pytest.approx(0.8), 2)
-    assert causes.whole(lake, "eu", tenant="nobody") is None
-    assert [(row["broker"], row["share"]) for row in causes.by_broker(lake, "eu", "acme/a")] == [
+    assert load_shares.whole(lake, "eu", tenant="nobody") is None
+    assert [
+        (row["broker"], row["share"]) for row in load_shares.by_broker(lake, "eu", "acme/a")
+    ] == [
         ("b-1:80", pytest.approx(6 / 7)),
         ("b-2:80", 1.0),
     ]
-    assert [row["bundle"] for row in causes.bundles(lake, "eu", Wanted(), owner="b-1:80").rows] == [
+    assert [
+        row["bundle"] for row in load_shares.bundles(lake, "eu", ListRequest(), owner="b-1:80").rows
+    ] == [
         "acme/a/0x0_0x1",
         "acme/b/0x0_0x1",
     ]

@@ -24,8 +24,8 @@ from lb_stream.core.model.rules import DECIDES, FILTERED_BY, REFUSES, Rule, refu
 from lb_stream.query import QueryError
 from lb_stream.query.health import Facts, JobFacts, StandbyFacts
 from lb_stream.query.lake import open_lake
-from lb_stream.query.rule_words import why_refused
 from lb_stream.query.why_not import WhyNot, explain_no_move
+from lb_stream.query.wording import explain_refusal
 from lb_stream.store import Store
 from tests.support.lbctl_runner import lbctl
 from tests.support.table_rows import NOW, decided, fill, load
@@ -122,7 +122,7 @@ def texts(answer: WhyNot, keeps: bool | None = None) -> list[str]:
 
 
 def named(rule: str, answer: WhyNot, keeps: bool | None = None) -> bool:
-    return any(rule in text or why_refused(rule) in text for text in texts(answer, keeps))
+    return any(rule in text or explain_refusal(rule) in text for text in texts(answer, keeps))
 
 
 REJECTION = Rejection(
@@ -195,7 +195,7 @@ def test_each_rule_that_the_last_pass_refused_by_is_named_with_its_figures(
     tables.refuse(rule)
     answer = tables.ask(**SUBJECTS[subject])
     (text,) = [
-        text for text in texts(answer) if rule.name in text and why_refused(rule.name) in text
+        text for text in texts(answer) if rule.name in text and explain_refusal(rule.name) in text
     ]
     assert HOT in text and BUNDLE in text and "saw " in text and "limit " in text
     keeps = rule.place not in ("splitting", "")

@@ -9,7 +9,7 @@ from lb_stream.backtest.open_loop import open_loop
 from lb_stream.contracts.commands import COMMANDS
 from lb_stream.contracts.tables import DECISIONS, PROPOSALS, ROUNDS
 from lb_stream.io.tables.replay import Wanted, replay, starts
-from lb_stream.sim.play import Policy
+from lb_stream.sim.simulation import Policy
 from tests.support.build import Event
 from tests.support.round_stage import Stage
 from tests.support.written_tables import rows_of

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 import lb_stream.job.submit
-from lb_stream.backtest.trial import Window, compared, tried, windows_of
+from lb_stream.backtest.trial import TrialWindow, compare_policies, run_trial, windows_of
 from lb_stream.cli.backtest import command
 from lb_stream.cli.backtest.page import SHOWN, cells, page
-from lb_stream.query.past.reports import past_of_reports
-from lb_stream.sim.play import Policy, read_policy
-from lb_stream.sim.scenario.from_history import History, scenario_of
+from lb_stream.query.past.reports import history_of_reports
+from lb_stream.sim.scenario.from_history import LoadHistory, build_scenario
+from lb_stream.sim.simulation import Policy, read_policy
 from tests.support.html_page import EVIL, Page
 from tests.support.lbctl_runner import lbctl
 
@@ -25,7 +25,7 @@ CAPTURED = Path(__file__).parents[3] / "data" / "modular-load-reports.jsonl.gz"
 @pytest.fixture(scope="module")
 def rows() -> list[dict[str, Any]]:
     """Two windows of real brokers, played with two policies and with one that there isn't."""
-    past = past_of_reports(CAPTURED, "lab")
+    past = history_of_reports(CAPTURED, "lab")
     policies = [
         read_policy("none"),
         read_policy("AvgShedder"),
@@ -33,9 +33,12 @@ def rows() -> list[dict[str, Any]]:
     ]
     found = []
     for begin, end in windows_of(past["from_ms"], past["from_ms"] + 240_000, 1 / 30):
-        scenario = scenario_of(History(**past | {"from_ms": begin, "to_ms": end}), 10.0).scenario
+        scenario = build_scenario(
+            LoadHistory(**past | {"from_ms": begin, "to_ms": end}), 10.0
+        ).scenario
         found += [
-            {"run": "x"} | tried(Window(EVIL, begin, end, scenario), policy) for policy in policies
+            {"run": "x"} | run_trial(TrialWindow(EVIL, begin, end, scenario), policy)
+            for policy in policies
         ]
     return found
 
@@ -51,7 +54,7 @@ def test_policies_stand_side_by_side_with_each_windows_measures_and_what_failed(
     made = Page(page("x", rows))
     assert made.tables["policies"] == [
         ["policy", *SHOWN.values()],
-        *([one["policy"], *cells(one)] for one in compared(rows)),
+        *([one["policy"], *cells(one)] for one in compare_policies(rows)),
     ]
     assert [row[0] for row in made.tables["failed"][1:]] == ["broken", "broken"]
     assert [row[2:] for row in made.tables[f"windows-{EVIL}"][1:]] == [
@@ -72,7 +75,7 @@ def test_each_policy_is_a_large_point_and_each_of_its_windows_a_small_one(
     assert sorted(name for name, _ in drawn) == ["AvgShedder", "none"]
     for name, circles in drawn:
         assert re.findall(r' r="(\d)"', circles) == ["6", "3", "3"]
-        (mean,) = (one for one in compared(rows) if one["policy"] == name)
+        (mean,) = (one for one in compare_policies(rows) if one["policy"] == name)
         assert (
             f"{name}: max/bound {mean['max_over_bound_median']:.3f}, {mean['moves']:,.0f} moves"
             in circles

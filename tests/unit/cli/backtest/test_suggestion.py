@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from lb_stream.backtest.suggest import CHOICES
-from lb_stream.cli.backtest.suggestion import Choose, check, show
+from lb_stream.cli.backtest.suggestion import Choose, require_possible, show
 from lb_stream.cli.shared.output import CommandError
 from lb_stream.io.local.configuration import load_settings
-from lb_stream.sim.play import read_policy
+from lb_stream.sim.simulation import read_policy
 from tests.support.lbctl_runner import lbctl
 
 SETTINGS = {
@@ -150,7 +150,7 @@ def test_a_file_that_can_not_be_written_is_told_before_the_long_part(
 ) -> None:
     (tmp_path / "there.toml").touch()
     with pytest.raises(CommandError, match=said) as error:
-        check(suggest, [read_policy("AvgShedder")], [], tmp_path / name)
+        require_possible(suggest, [read_policy("AvgShedder")], [], tmp_path / name)
     assert error.value.code == 2
 
 

@@ -17,7 +17,7 @@ from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.view import ClusterView
 from lb_stream.core.round.decide import Round
-from lb_stream.query.compared_why import reasons
+from lb_stream.query.leader_differences import explain_difference
 from tests import captured
 from tests.support.lbctl_runner import Result, lbctl
 from tests.support.recorded_tables import Recorder
@@ -220,7 +220,7 @@ def test_a_destination_that_was_drawn_or_taken_out_is_told_so(reference: Recorde
         }
         ours["explain"] = {"candidates": [candidate.model_dump() for candidate in candidates]}
         asked = replace(move, rates=rates or {})
-        return [why.code for why in reasons(rounds, theirs, asked, ours, move.at_ms)]  # type: ignore[arg-type]
+        return [why.code for why in explain_difference(rounds, theirs, asked, ours, move.at_ms)]  # type: ignore[arg-type]
 
     there = str(move.destination)
     assert codes(Candidate(broker="x:1", score=7.0), Candidate(broker=there, score=7.0)) == [
@@ -256,7 +256,7 @@ def test_a_first_pass_that_sheds_where_the_leader_with_its_past_does_not_is_told
         "destination": "b:1",
         "issued_ms": 994_000,
     }
-    found = reasons(
+    found = explain_difference(
         Quiet(cluster_config({}), first_ms=994_000),
         theirs,
         None,
@@ -267,7 +267,9 @@ def test_a_first_pass_that_sheds_where_the_leader_with_its_past_does_not_is_told
     later = ours | {"issued_ms": 994_000 + 60 * 60_000, "explain": {"saw": 0.561, "unit": "ratio"}}
     assert "young" not in [
         why.code
-        for why in reasons(Quiet(cluster_config({}), first_ms=994_000), theirs, None, later)
+        for why in explain_difference(
+            Quiet(cluster_config({}), first_ms=994_000), theirs, None, later
+        )
     ]  # type: ignore[arg-type]
 
 
@@ -280,7 +282,7 @@ def test_all_moves_of_the_leaders_pass_were_chosen_at_its_begin_however_long_it_
     (theirs,) = passes_of([(1_000_000, line.format(0, 1)), (1_002_900, line.format(1, 2))])
     rounds = Quiet(cluster_config({"sample_mode": "reference"}), reported={"b:1": 1_001_500})
     for move in theirs.moves:
-        (why,) = reasons(rounds, theirs, move, None, 1_002_500)  # type: ignore[arg-type]
+        (why,) = explain_difference(rounds, theirs, move, None, 1_002_500)  # type: ignore[arg-type]
         assert (why.code, "b:1" in why.text) == ("leaders_report_older", True)
 
 
@@ -296,13 +298,13 @@ def test_a_leader_that_knows_older_reports_than_ours_is_told_so() -> None:
     )
     (theirs,) = passes_of([(961_000, written), (1_000_000, unloading), (1_000_500, written)])
     rounds = Quiet(cluster_config({"sample_mode": "reference"}), reported={"a:1": 999_000})
-    (why,) = reasons(rounds, theirs, theirs.moves[0], None, 1_000_800)  # type: ignore[arg-type]
+    (why,) = explain_difference(rounds, theirs, theirs.moves[0], None, 1_000_800)  # type: ignore[arg-type]
     assert (why.code, why.text) == (
         "other_reports",
         "the newest report was 39 s old for the leader and 2 s old here",
     )
     rounds.reported = {"a:1": 961_400}
-    assert reasons(rounds, theirs, theirs.moves[0], None, 1_000_800) == ()  # type: ignore[arg-type]
+    assert explain_difference(rounds, theirs, theirs.moves[0], None, 1_000_800) == ()  # type: ignore[arg-type]
 
 
 class Quiet:

@@ -23,9 +23,9 @@ from lb_stream.core.model.rules import DECIDES, REFUSES
 from lb_stream.core.shedding.base import shedder
 from lb_stream.io.messages.shown import figure
 from lb_stream.io.messages.times import clock
-from lb_stream.query.explained import explain_decision
+from lb_stream.query.explanations import explain_decision
 from lb_stream.query.lake import open_lake
-from lb_stream.query.rule_words import why_decided
+from lb_stream.query.wording import explain_rule
 from lb_stream.sim import SimCluster
 from lb_stream.store import Store
 from tests.support.lbctl_runner import Result, lbctl
@@ -814,7 +814,7 @@ def test_figures_have_their_units(value: float | None, unit: str, text: str) -> 
 
 @pytest.mark.parametrize("rule", DECIDES)
 def test_every_rule_reads_as_a_sentence_with_its_figures(rule: str) -> None:
-    text = why_decided(
+    text = explain_rule(
         rule, "b-1:80", {"saw": 0.5, "limit": 0.25, "average": 0.125, "unit": "ratio"}
     )
     assert "{" not in text and not text.endswith(".")

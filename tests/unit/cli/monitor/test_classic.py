@@ -9,25 +9,34 @@ from typing import Any
 
 import pytest
 
-from lb_stream.cli.monitor.classic import BrokerStanding, ClassicMonitor, Key, Manner, Record, watch
+from lb_stream.cli.monitor.classic import (
+    BrokerAverages,
+    BrokerFormat,
+    ClassicMonitor,
+    Key,
+    ReportRecord,
+    follow_reports,
+)
 from lb_stream.cli.monitor.documented_tables import Four
 from tests.support.classic_screens import EIGHT, MODULAR, OURS, SEVEN, SIMPLE, THREE, usage
 
 LONG = Four(4300000.0, 8100000.0, 4100.0, 7800.0)
 STANDING = {
-    SEVEN: BrokerStanding(Four(5100000.0, 9300000.0, 4870.5, 9011.2), LONG, alive=True, seen_ms=50)
+    SEVEN: BrokerAverages(Four(5100000.0, 9300000.0, 4870.5, 9011.2), LONG, alive=True, seen_ms=50)
 }
 
 
 def sent(
     key: Key, report: dict[str, Any] | None, append_ms: int = 10, caught_up: bool = False
-) -> Record:
-    return Record(key, b"" if report is None else json.dumps(report).encode(), append_ms, caught_up)
+) -> ReportRecord:
+    return ReportRecord(
+        key, b"" if report is None else json.dumps(report).encode(), append_ms, caught_up
+    )
 
 
 def shown(
-    *given: Record | None,
-    standing: dict[Key, BrokerStanding] = STANDING,
+    *given: ReportRecord | None,
+    standing: dict[Key, BrokerAverages] = STANDING,
     once: bool = False,
     **manner: Any,
 ) -> tuple[list[str], list[str]]:
@@ -35,11 +44,11 @@ def shown(
     lines: list[str] = []
     told: list[str] = []
 
-    def records() -> Iterator[Record | None]:
+    def records() -> Iterator[ReportRecord | None]:
         yield from given
 
-    watch(
-        ClassicMonitor(lambda _: Manner(**manner)),
+    follow_reports(
+        ClassicMonitor(lambda _: BrokerFormat(**manner)),
         records(),
         lambda: standing,
         lines.extend,
@@ -94,7 +103,7 @@ def test_a_broker_is_printed_when_its_record_changes_and_not_when_it_says_the_sa
 
 
 def test_a_withdrawn_report_and_a_death_in_the_tables_are_told_once() -> None:
-    dead = {SEVEN: BrokerStanding(LONG, LONG, alive=False, seen_ms=10)}
+    dead = {SEVEN: BrokerAverages(LONG, LONG, alive=False, seen_ms=10)}
     lines, told = shown(
         sent(SEVEN, MODULAR),
         sent(EIGHT, MODULAR),
@@ -111,7 +120,7 @@ def test_a_withdrawn_report_and_a_death_in_the_tables_are_told_once() -> None:
 
 
 def test_a_report_that_is_newer_than_the_tables_shows_that_its_broker_lives() -> None:
-    dead = {SEVEN: BrokerStanding(LONG, LONG, alive=False, seen_ms=9)}
+    dead = {SEVEN: BrokerAverages(LONG, LONG, alive=False, seen_ms=9)}
     lines, told = shown(sent(SEVEN, MODULAR), None, standing=dead, once=True)
     assert told == [] and lines[0].startswith("Broker Data for broker-7")
 
@@ -132,7 +141,7 @@ def test_extensible_brokers_are_printed_together_with_all() -> None:
 
 def test_what_is_no_load_report_is_passed_over() -> None:
     none = [
-        Record(SEVEN, value, 1, False)
+        ReportRecord(SEVEN, value, 1, False)
         for value in (b"no JSON", b"[]", b"{}", b'{"loadReportType": "LocalBrokerData", "cpu": 3}')
     ]
     lines, told = shown(*none, None, once=True)

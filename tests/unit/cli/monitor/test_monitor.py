@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from lb_stream.cli.monitor.dashboard import _shared_end, bar, render
 from lb_stream.contracts.decisions import example_decision
 from lb_stream.contracts.tables import BROKER_LOADS, DECISIONS, REFUSALS, ROUNDS
-from lb_stream.query.snapshot import Snapshot, snapshot, unevenness
+from lb_stream.query.snapshot import Snapshot, load_snapshot, unevenness
 from lb_stream.store import Store
 from tests.support.lbctl_runner import lbctl
 from tests.support.recorded_tables import START_MS, Recorder
@@ -29,7 +29,7 @@ def command(recorded: Recorder, *arguments: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def seen(recorded: Recorder) -> Snapshot:
-    return snapshot(Store.at(recorded.root))
+    return load_snapshot(Store.at(recorded.root))
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ def troubled(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
         for rule, ago_ms in (("min_throughput", 0), ("min_throughput", 1000), ("long_ago", 600_000))
     ]
     fill(root, REFUSALS, rows)
-    return snapshot(Store.at(root))
+    return load_snapshot(Store.at(root))
 
 
 # --- on a terminal ---
@@ -338,7 +338,7 @@ def test_brokers_of_the_same_name_in_two_clusters_are_two(tmp_path: Path) -> Non
         ROUNDS,
         [{"seq": 1, "log_seq": 1, "now_ms": START_MS} | cluster for cluster in clusters],
     )
-    lines = [line.plain for line in render(snapshot(Store.at(tmp_path)), 100, None)]
+    lines = [line.plain for line in render(load_snapshot(Store.at(tmp_path)), 100, None)]
     assert any("2 × min_throughput  2 brokers of 2 clusters" in line for line in lines)
 
 

@@ -14,7 +14,7 @@ from lb_stream.contracts.tables import PROPOSALS
 from lb_stream.core.commands.undo import taken_back_by
 from lb_stream.core.model.operator_state import OperatorState, Rejection
 from lb_stream.io.tables.rebuild import rebuild
-from lb_stream.sim.play import outlook
+from lb_stream.sim.simulation import outlook
 from lb_stream.store import Store
 from tests.support.lbctl_runner import Result
 from tests.support.recorded_proposals import BY, HOUR_MS, ids, record_proposals, told

@@ -10,7 +10,7 @@ import pytest
 
 from lb_stream.contracts.tables import BUNDLE_HISTORY, DECISIONS, OUTCOMES
 from lb_stream.query.costs import move_costs
-from lb_stream.query.explained import explain_decision
+from lb_stream.query.explanations import explain_decision
 from lb_stream.query.lake import open_lake
 from lb_stream.store import Store
 from tests.support.lbctl_runner import Result, lbctl

@@ -16,7 +16,7 @@ import pytest
 from lb_stream.cli.report.svg import (
     BESIDE,
     COLOURS,
-    Over,
+    Overlay,
     Scale,
     _spread,
     bar_chart,
@@ -37,7 +37,12 @@ from lb_stream.contracts.tables import (
 from lb_stream.query.costs import move_costs
 from lb_stream.query.health import Facts, JobFacts
 from lb_stream.query.lake import open_lake, records, run
-from lb_stream.query.past.report_figures import Thrash, cluster_figures, longest_step_ms, thrash
+from lb_stream.query.past.report_figures import (
+    Thrash,
+    cluster_figures,
+    find_thrashing,
+    longest_step_ms,
+)
 from lb_stream.store import Store
 from tests.support.html_page import EVIL, Page
 from tests.support.lbctl_runner import lbctl
@@ -447,7 +452,7 @@ def way(
     ],
 )
 def test_a_cycle_is_a_way_back(brokers: str, cycles: list[str], redundant: int) -> None:
-    found = thrash(way(*brokers), 100)
+    found = find_thrashing(way(*brokers), 100)
     assert ["".join(row["brokers"]) for row in found.cycles] == cycles
     assert (found.moves, found.redundant) == (len(brokers) - 1, redundant)
 
@@ -457,24 +462,26 @@ def test_a_move_has_come_back_when_the_bundle_is_there_again_soon_enough(
     within: int, returned: int
 ) -> None:
     """The round that begins the way back counts: a → b → a → b, ten rounds between moves."""
-    assert len(thrash(way(*"abab"), within).returned) == returned
+    assert len(find_thrashing(way(*"abab"), within).returned) == returned
 
 
 def test_moves_of_different_bundles_make_no_cycle() -> None:
-    assert thrash([*way("a", "b", bundle="x"), *way("b", "a", bundle="y")], 100) == Thrash(
+    assert find_thrashing([*way("a", "b", bundle="x"), *way("b", "a", bundle="y")], 100) == Thrash(
         100, 2, (), 0, ()
     )
 
 
 def test_operators_moves_are_no_thrashing() -> None:
     drain, undo = way(*"ab", reason="Admin"), way(*"ba", reason="Admin")
-    assert thrash([*drain, *undo], 100) == Thrash(100, 0, (), 0, (), operators_moves=2)
+    assert find_thrashing([*drain, *undo], 100) == Thrash(100, 0, (), 0, (), operators_moves=2)
     # balancing fills the broker again after an undrain
-    assert thrash([*drain, *way(*"ba")], 100) == Thrash(100, 1, (), 0, (), operators_moves=1)
+    assert find_thrashing([*drain, *way(*"ba")], 100) == Thrash(
+        100, 1, (), 0, (), operators_moves=1
+    )
     # an operator takes back what balancing did
-    assert thrash([*way(*"ab"), *undo], 100) == Thrash(100, 1, (), 0, (), operators_moves=1)
+    assert find_thrashing([*way(*"ab"), *undo], 100) == Thrash(100, 1, (), 0, (), operators_moves=1)
     # a bundle's way goes on where an operator has put it
-    after = thrash([*way(*"ab"), *way(*"bc", reason="Admin"), *way(*"cdc")], 100)
+    after = find_thrashing([*way(*"ab"), *way(*"bc", reason="Admin"), *way(*"cdc")], 100)
     assert ["".join(row["brokers"]) for row in after.cycles] == ["cdc"]
     assert [(row["bundle"], row["broker"]) for row in after.returned] == [("x", "c")]
     assert (after.moves, after.redundant, after.operators_moves) == (3, 2, 1)
@@ -483,7 +490,7 @@ def test_operators_moves_are_no_thrashing() -> None:
 def test_what_was_not_confirmed_has_not_moved() -> None:
     rows = way(*"aba")
     for change in ({"outcome": "expired"}, {"outcome": None}, {"dry_run": True}):
-        assert thrash([*rows[:2], *(row | change for row in rows[2:])], 100).moves == 1
+        assert find_thrashing([*rows[:2], *(row | change for row in rows[2:])], 100).moves == 1
 
 
 # --- drawing ---
@@ -524,7 +531,7 @@ def test_a_line_ends_at_a_gap_and_at_a_missing_value() -> None:
         1,
     )
     assert (
-        line_chart("a", "a", times, {"x": [1.0] * 7}, "", over=Over(longest_ms=600_000)).count(
+        line_chart("a", "a", times, {"x": [1.0] * 7}, "", over=Overlay(longest_ms=600_000)).count(
             "<polyline"
         )
         == 1

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lb_stream.sim.scenario.reading import read_scenario
-from lb_stream.sim.scenario.scenario import AntiAffinity, Event
+from lb_stream.sim.scenario.scenario import Event, ScenarioAntiAffinity
 from tests.support.lbctl_runner import Result, lbctl
 from tests.support.past_tables import write_past
 
@@ -35,7 +35,9 @@ def test_a_scenario_of_a_live_cluster_has_its_loads_deaths_drains_and_rules(
     made = read_scenario(tmp_path / "eu")
     assert made.loads[0].tolist() == [[10.0, 11.0, 12.0, 13.0, 14.0, 15.0]] * 2
     assert made.events == (Event(60.0, 0, "drain"), Event(120.0, 1, "crash"), Event(240.0, 1, "up"))
-    assert made.policies.anti_affinity == (AntiAffinity("apart", ("shop/carts", "shop/orders")),)
+    assert made.policies.anti_affinity == (
+        ScenarioAntiAffinity("apart", ("shop/carts", "shop/orders")),
+    )
     assert (made.move.acquire_s, made.move.release_s, made.report_interval_s) == (3.0, 2.0, 30.0)
     assert [note for note in done.objects[0]["notes"] if note.startswith("assumed")] == [
         "assumed: report_delay_s = 1, reconnect_s = 2"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lb_stream.sim.measures import measure, read_trace
+from lb_stream.sim.measures import measure_figures, read_trace
 from lb_stream.sim.scenario import read_scenario, write_scenario
 from lb_stream.sim.scenario.scenario import ScenarioPolicies
 from tests.support.html_page import EVIL, Page
@@ -66,7 +66,7 @@ def test_the_measures_are_those_of_the_trace_that_it_writes(folder: Path, tmp_pa
         "scenario": "skewed",
         "policy": "eager",
     }
-    figures = measure(read_scenario(folder / "skewed"), lines)
+    figures = measure_figures(read_scenario(folder / "skewed"), lines)
     assert result.objects[-1] == figures and figures["moves"] > 0
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from kafka import KafkaProducer
 
-from lb_stream.console.sources.live import Follower
+from lb_stream.console.sources.live import TopicFollower
 from lb_stream.contracts.decisions import example_decision
 from lb_stream.contracts.settings import TopicSettings
 from lb_stream.io.kafka.topics import create_topics, topic_specs
@@ -25,7 +25,7 @@ def test_a_committed_decision_is_told_and_one_that_was_aborted_is_not(
 ) -> None:
     create_topics(kafka.bootstrap, topic_specs(topic_names))
     told: queue.Queue[dict[str, Any]] = queue.Queue()
-    follower = Follower(
+    follower = TopicFollower(
         {"bootstrap_servers": kafka.bootstrap}, topic_names.decisions, topic_names.results, told.put
     )
     follower.start()

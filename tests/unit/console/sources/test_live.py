@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from lb_stream.console.app import entry_html
-from lb_stream.console.sources.live import MOST_WAITING, Follower, Hub, Listener
+from lb_stream.console.sources.live import MOST_WAITING, Hub, Listener, TopicFollower
 from lb_stream.contracts.commands import CommandResult
 from lb_stream.contracts.decisions import example_decision
 from lb_stream.query.screens.lists import Row
@@ -21,7 +21,7 @@ ANSWER = CommandResult(
 
 
 def rows(*values: bytes) -> list[Row]:
-    follower = Follower({}, "decisions", "results", print)
+    follower = TopicFollower({}, "decisions", "results", print)
     topics = [("results" if b'"outcome"' in value else "decisions", value) for value in values]
     return [
         row

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lb_stream.console.sources.trials import KEPT_S, MOST_KEPT, MOST_OPEN, TooMany, Trials
+from lb_stream.console.sources.trials import KEPT_S, MOST_KEPT, MOST_OPEN, TooManyTrials, Trials
 from lb_stream.query import QueryError
 
 
@@ -46,7 +46,7 @@ def test_one_is_computed_at_a_time_and_no_more_wait_than_may() -> None:
     trials = Trials()
     found = [trials.put(number, compute) for number in range(MOST_OPEN)]
     assert [one.ended_s for one in found] == [None] * MOST_OPEN and found[0].part == 0.5
-    with pytest.raises(TooMany):
+    with pytest.raises(TooManyTrials):
         trials.put("one more", compute)
     assert trials.put(0, compute) is found[0]
     go.set()

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from lb_stream.core.least_moves.memory import LeastMovesMemory
-from lb_stream.sim.measures import measure
-from lb_stream.sim.play import play, read_policy
-from lb_stream.sim.play.player import Game
+from lb_stream.sim.measures import measure_figures
 from lb_stream.sim.scenario.scenario import MoveTimes, Scenario, ScenarioPolicies
+from lb_stream.sim.simulation import read_policy, run_simulation
+from lb_stream.sim.simulation.runner import Simulation
 from tests.support.small_scenario import event, small_scenario
 
 LEAST_MOVES = read_policy("LeastMoves")
@@ -22,14 +22,16 @@ LEAST_MOVES = read_policy("LeastMoves")
 def played(scenario: Scenario, **settings: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """The moves that it decides, and the measures."""
     lines = list(
-        play(scenario, replace(LEAST_MOVES, settings={**LEAST_MOVES.settings, **settings})).lines
+        run_simulation(
+            scenario, replace(LEAST_MOVES, settings={**LEAST_MOVES.settings, **settings})
+        ).lines
     )
     moves = [
         line
         for line in lines
         if line["event"] == "decision" and line["kind"] in ("unload", "transfer")
     ]
-    return moves, measure(scenario, lines)
+    return moves, measure_figures(scenario, lines)
 
 
 def test_all_load_at_one_broker_is_spread_by_as_many_moves_as_that_takes() -> None:
@@ -139,9 +141,9 @@ def test_what_it_learns_of_moves_is_what_the_simulator_measures(
         "load_manager": manager,
         "least_moves_reconnect_ms": int(reconnect_s * 1_000),
     }
-    game = Game(scenario, replace(LEAST_MOVES, settings=settings))
+    game = Simulation(scenario, replace(LEAST_MOVES, settings=settings))
     game.run(scenario.end_s, lambda _part: None)
-    measures = measure(scenario, game.lines)
+    measures = measure_figures(scenario, game.lines)
     learned = LeastMovesMemory.read(game.balancer.memory.strategies["LeastMoves"]).unserved_ms
     assert learned is not None and measures["moves"] == 6
     assert learned / 1_000 == pytest.approx(

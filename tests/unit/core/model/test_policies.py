@@ -11,8 +11,8 @@ from lb_stream.core.commands.responder import Received
 from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.filters import domains_of
 from lb_stream.core.model.policies import IsolationPolicy, Policies, matching
-from lb_stream.sim.play.orders import first_orders
-from lb_stream.sim.scenario.scenario import Isolation, ScenarioPolicies
+from lb_stream.sim.scenario.scenario import ScenarioIsolation, ScenarioPolicies
+from lb_stream.sim.simulation.commands import first_commands
 from tests.support.scenario import Cluster
 
 BROKERS = ("broker-1:8080", "broker-1:8081", "broker-10:8080", "[::1]:8080")
@@ -74,7 +74,7 @@ def test_a_failure_domain_is_a_brokers_or_its_hosts() -> None:
 
 def test_a_scenario_tells_brokers_of_one_host_apart() -> None:
     brokers = ("b-1:1", "b-1:2")
-    rules = ScenarioPolicies(isolation=(Isolation("p", ("t/n",), (1,), (), 1),))
-    (order,) = first_orders(rules, brokers)
+    rules = ScenarioPolicies(isolation=(ScenarioIsolation("p", ("t/n",), (1,), (), 1),))
+    (order,) = first_commands(rules, brokers)
     (policy,) = order.record["isolation"]
     assert [matching(pattern, brokers) for pattern in policy["primary"]] == [["b-1:2"]]

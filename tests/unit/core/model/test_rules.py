@@ -21,7 +21,7 @@ from lb_stream.core.model.rules import (
     decides,
     refuses,
 )
-from lb_stream.query.rule_words import HOLDS_BY, place_of, why_decided, why_refused
+from lb_stream.query.wording import RULES_BY_PLACE, explain_refusal, explain_rule, place_of_rule
 
 CORE = Path(rules.__file__).parents[1]
 KINDS = {kind.__name__: kind for kind in (Decides, Refuses, FilteredBy)}
@@ -81,8 +81,8 @@ def test_sentences_begin_small_and_end_without_a_full_stop() -> None:
 def test_every_refusing_rule_has_its_place_in_the_order_of_precedence_or_keeps_nothing() -> None:
     keeps_nothing = {rule.name for rule in REFUSES.values() if not rule.place}
     assert keeps_nothing == {"mass_failover", "not_apart", "nothing_proposed", "version_unknown"}
-    assert tuple(HOLDS_BY) == PLACES and all(HOLDS_BY.values())
-    assert (place_of("paused"), place_of("nobody_knows")) == ("operators", "")
+    assert tuple(RULES_BY_PLACE) == PLACES and all(RULES_BY_PLACE.values())
+    assert (place_of_rule("paused"), place_of_rule("nobody_knows")) == ("operators", "")
 
 
 def test_a_refusal_has_its_rules_unit_where_it_has_figures() -> None:
@@ -107,7 +107,7 @@ def test_a_plug_ins_rules_are_told_like_ours_and_take_no_other_ones_name(
 
 def test_a_rule_that_nobody_has_described_is_told_with_its_figures() -> None:
     assert (
-        why_decided("too_green", "b", {"saw": 0.5, "limit": 0.25, "unit": "ratio"})
+        explain_rule("too_green", "b", {"saw": 0.5, "limit": 0.25, "unit": "ratio"})
         == "rule too_green: saw 50.0%, limit 25.0%"
     )
-    assert why_refused("not_green") == "not green"
+    assert explain_refusal("not_green") == "not green"

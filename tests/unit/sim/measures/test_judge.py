@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from lb_stream.sim.measures import measure
-from lb_stream.sim.play import play, read_policy
+from lb_stream.sim.measures import measure_figures
 from lb_stream.sim.scenario import read_scenario
+from lb_stream.sim.simulation import read_policy, run_simulation
 from tests.record_measures import measured_by
 from tests.unit.sim.measures.differing import differing
 
@@ -35,8 +35,8 @@ def test_what_is_played_is_a_trace_and_measures_as_elsewhere(
     folder: Path, policy: str, tmp_path: Path
 ) -> None:
     scenario = read_scenario(folder)
-    played = play(scenario, read_policy(policy))
+    played = run_simulation(scenario, read_policy(policy))
     trace = tmp_path / "trace.jsonl"
     trace.write_text("".join(json.dumps(line) + "\n" for line in (played.header, *played.lines)))
     theirs = measured_by(f"{sys.executable} {FOLDER / 'check.py'}", folder, trace)
-    assert differing(measure(scenario, played.lines), theirs) == {}
+    assert differing(measure_figures(scenario, played.lines), theirs) == {}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lb_stream.cli.simulate.page import page
-from lb_stream.sim.measures import measure, measured
+from lb_stream.sim.measures import measure_figures, measure_trace
 from tests.record_measures import CASES, FIGURES, Case
 from tests.support.small_scenario import event, small_scenario
 from tests.unit.sim.measures.differing import differing
@@ -19,7 +19,7 @@ RECORDED: dict[str, dict[str, Any]] = json.loads(FIGURES.read_text())
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_recorded_trace_measures_as_it_was_measured_elsewhere(case: Case, tmp_path: Path) -> None:
-    assert differing(measure(*case.read(tmp_path / "scenario")), RECORDED[case.name]) == {}
+    assert differing(measure_figures(*case.read(tmp_path / "scenario")), RECORDED[case.name]) == {}
 
 
 def test_the_recorded_traces_show_every_measure() -> None:
@@ -39,7 +39,7 @@ def test_drained_brokers_are_in_no_mean_and_no_chart_goes_below_its_bound() -> N
     """Nothing moves: b2 keeps its bundles though it is drained, b3's are lost."""
     events = (event(0.0, 2, "drain"), event(100.0, 3, "crash"))
     scenario = small_scenario([0, 0, 1, 2, 2, 2, 3, 3], brokers=4, events=events)
-    seen = measured(scenario, [])
+    seen = measure_trace(scenario, [])
     series = seen.series
     assert series.mean[0] > series.available_mean[0] == pytest.approx(0.5 / 3, 1e-4)
     assert series.available_max_over_mean[[0, -1]].tolist() == pytest.approx([1.2, 4 / 3], 1e-4)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lb_stream.sim.measures import TraceError, measure, read_trace
+from lb_stream.sim.measures import TraceError, measure_figures, read_trace
 from tests.support.small_scenario import deaf, event, move, small_scenario
 
 Lines = list[dict[str, Any]]
@@ -86,7 +86,7 @@ IMPOSSIBLE: dict[str, tuple[Lines, str]] = {
 @pytest.mark.parametrize(("lines", "why"), IMPOSSIBLE.values(), ids=IMPOSSIBLE.keys())
 def test_what_cannot_have_happened_is_told_in_one_line(lines: Lines, why: str) -> None:
     with pytest.raises(TraceError) as caught:
-        measure(SCENARIO, lines)
+        measure_figures(SCENARIO, lines)
     assert why in str(caught.value) and "\n" not in str(caught.value)
 
 
@@ -107,14 +107,14 @@ def test_what_cannot_have_happened_is_told_in_one_line(lines: Lines, why: str) -
 )
 def test_a_broker_that_is_deaf_or_down_does_nothing(others: dict[str, Any], why: str) -> None:
     with pytest.raises(TraceError, match=why):
-        measure(small_scenario([0, 0, 1], **others), MOVE)
+        measure_figures(small_scenario([0, 0, 1], **others), MOVE)
 
 
 def test_a_header_may_stand_before_a_trace_and_ids_need_not_have_an_effect() -> None:
     lines = [{"event": "header", "format": 1, "anything": "else"}, *MOVE[:1]]
-    assert measure(SCENARIO, lines)["decisions"] == 1
+    assert measure_figures(SCENARIO, lines)["decisions"] == 1
     faults = (deaf(0, 61.0, 62.0),)
-    assert measure(small_scenario([0, 0, 1], faults=faults), lines)["decisions_lost"] == 1
+    assert measure_figures(small_scenario([0, 0, 1], faults=faults), lines)["decisions_lost"] == 1
 
 
 def test_a_trace_is_read_line_by_line(tmp_path: Path) -> None:

@@ -1,0 +1,162 @@
+"""The measures of a trace, and what they are made of."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lb_stream.sim.measures.moves import (
+    HOUR_S,
+    Gaps,
+    above_budget,
+    clients_of,
+    drain_seconds,
+    gaps_of,
+    redundant,
+    throughput_of,
+    undone,
+)
+from lb_stream.sim.measures.rules import Rules
+from lb_stream.sim.measures.series import Series, series_of
+from lb_stream.sim.measures.state import TOLERANCE
+from lb_stream.sim.measures.trace import OwnershipHistory, follow_trace
+from lb_stream.sim.scenario.scenario import Floats, Scenario
+
+HOLD_S = 300.0
+"""Balance counts from where it lasts so long."""
+HIGH, FULL = 0.85, 1.0
+"""Usages above which time is counted as overload."""
+
+
+@dataclass(frozen=True, slots=True)
+class TraceMeasures:
+    """A trace, measured: the figures, and what they follow from."""
+
+    scenario: Scenario
+    rules: Rules
+    history: OwnershipHistory
+    series: Series
+    gaps: Gaps
+    figures: dict[str, Any]
+
+
+def measure_figures(scenario: Scenario, lines: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """All measures of a trace. TraceError: it says what cannot have happened in this scenario."""
+    return measure_trace(scenario, lines).figures
+
+
+def measure_trace(scenario: Scenario, lines: Iterable[Mapping[str, Any]]) -> TraceMeasures:
+    """The same, with what they are made of."""
+    rules = Rules.of(scenario)
+    history = follow_trace(scenario, rules, lines)
+    series = series_of(scenario, rules, history)
+    gaps = gaps_of(history.changes, scenario.end_s)
+    moves = gaps.of(gaps.moved)
+    figures = (
+        {"scenario": scenario.name}
+        | _balance(scenario, series)
+        | _moves(scenario, history, moves)
+        | {"thrash": _rounded(_thrash(series))}
+        | _cost(scenario, history, series, gaps)
+        | _rules_broken(scenario, history, series)
+        | {
+            "budget_breaches": int(np.count_nonzero(above_budget(rules, moves))),
+            "failovers": int(np.count_nonzero(~gaps.moved & (gaps.until_s < scenario.end_s))),
+            "decisions": history.decisions,
+            "decisions_lost": history.decisions_lost,
+        }
+    )
+    return TraceMeasures(scenario, rules, history, series, gaps, figures)
+
+
+def _balance(scenario: Scenario, series: Series) -> dict[str, Any]:
+    judged, settled = (
+        series.t_s >= since - TOLERANCE
+        for since in (scenario.judge_from_s, scenario.settled_from_s)
+    )
+    over_mean, over_bound = series.max_over_mean[settled], series.max_over_bound
+    return {
+        "time_to_balance_s": _rounded(_time_to_balance(scenario, series)),
+        "balanced_share": _rounded(series.balanced[judged].mean()),
+        "max_over_mean_median": _rounded(_quantile(over_mean, 0.5)),
+        "max_over_mean_p95": _rounded(_quantile(over_mean, 0.95)),
+        "max_over_bound_median": _rounded(_quantile(over_bound[settled], 0.5)),
+        "max_over_bound_p95": _rounded(_quantile(over_bound[settled], 0.95)),
+        "max_over_bound_worst": _rounded(over_bound[judged].max()),
+        "usage_max_final": _rounded(series.greatest[-1]),
+    }
+
+
+def _time_to_balance(scenario: Scenario, series: Series) -> float | None:
+    """From the disturbance on, until balance holds. None: it never does."""
+    first = math.ceil(scenario.judge_from_s / scenario.tick_s - TOLERANCE)
+    ticks = math.ceil(HOLD_S / scenario.tick_s - TOLERANCE) + 1  # both ends
+    sums = np.append(0, np.cumsum(series.balanced[first:]))
+    held = np.flatnonzero(sums[ticks:] - sums[:-ticks] == ticks)
+    return float(first + held[0]) * scenario.tick_s - scenario.judge_from_s if len(held) else None
+
+
+def _moves(scenario: Scenario, history: OwnershipHistory, moves: Gaps) -> dict[str, Any]:
+    settled = np.count_nonzero(moves.since_s >= scenario.settled_from_s - TOLERANCE)
+    return {
+        "moves": len(moves),
+        "moves_drain": int(np.count_nonzero(moves.drained)),
+        "moves_settled_per_hour": _rounded(
+            settled * HOUR_S / max(scenario.end_s - scenario.settled_from_s, scenario.tick_s)
+        ),
+        "moved_bytes_per_s": _rounded(throughput_of(scenario, moves).sum()),
+        "undone": undone(moves),
+        "redundant": redundant(history.changes),
+    }
+
+
+def _thrash(series: Series) -> float:
+    average = series.mean.mean()
+    return float(series.thrash.sum() / (len(series.thrash) * average)) if average > 0 else 0.0
+
+
+def _cost(
+    scenario: Scenario, history: OwnershipHistory, series: Series, gaps: Gaps
+) -> dict[str, Any]:
+    length, usage = gaps.length_s, np.nan_to_num(series.usage)
+    return {
+        "bytes_lost": _rounded((throughput_of(scenario, gaps) * length).sum()),
+        "client_seconds_lost": _rounded(
+            (clients_of(scenario, gaps) * (length + scenario.move.reconnect_s)).sum()
+        ),
+        "unserved_move_s": _rounded(length[gaps.moved].sum()),
+        "orphan_s": _rounded(length[~gaps.moved].sum()),
+        "orphans_at_end": int(np.count_nonzero(history.last_owner < 0)),
+        "overload_s_85": _rounded(scenario.tick_s * np.count_nonzero(usage > HIGH + TOLERANCE)),
+        "overload_s_100": _rounded(scenario.tick_s * np.count_nonzero(usage > FULL + TOLERANCE)),
+        "drain_s": _rounded(drain_seconds(scenario, history.changes)),
+    }
+
+
+def _rules_broken(scenario: Scenario, history: OwnershipHistory, series: Series) -> dict[str, Any]:
+    count = Counter(violation.rule for violation in history.breaks)
+    violations = {
+        "isolation_placements": count["isolation_placements"],
+        "isolation_bundle_s": _rounded(scenario.tick_s * series.isolation.sum()),
+        "anti_affinity_placements": count["anti_affinity_placements"],
+        "anti_affinity_broker_s": _rounded(scenario.tick_s * series.anti_affinity.sum()),
+        "pinned_moves": count["pinned_moves"],
+        "drained_placements": count["drained_placements"],
+    }
+    return {"violations": violations, "violation_count": len(history.breaks)}
+
+
+def _quantile(values: Floats, share: float) -> float | None:
+    """The smallest value that at least this share of all does not exceed. None: there are none."""
+    if not len(values):
+        return None
+    return float(np.sort(values)[max(0, math.ceil(share * len(values) - 1e-9) - 1)])
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(float(value), 6)

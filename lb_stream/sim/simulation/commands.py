@@ -1,0 +1,101 @@
+"""What a scenario's operators say to the balancer: its policies at the start, drains later."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from lb_stream.contracts.commands import DrainBroker, ImportNamespaces, SetPolicies, UndrainBroker
+from lb_stream.contracts.namespaces import (
+    RING_END,
+    ClusterNamespaces,
+    Namespace,
+    NamespaceIsolation,
+)
+from lb_stream.core.commands.responder import Received
+from lb_stream.core.config.namespaces import PREFIX
+from lb_stream.core.model.names import parse_bundle
+from lb_stream.sim.scenario.scenario import Event, ScenarioIsolation, ScenarioPolicies
+from lb_stream.sim.simulation.reports import at_ms
+
+NAMED_AT_ONCE = 500
+"""Namespaces of one command."""
+
+
+def settings_of(policies: ScenarioPolicies) -> dict[str, Any]:
+    """What the scenario asks of a cluster's settings: pinned namespaces, budgets.
+
+    Bundles aren't split: the physics has no splits.
+    """
+    return {
+        "mode": "act",
+        "split_enabled": False,
+        "shedding_excluded_namespaces": policies.pinned_namespaces,
+        **{
+            f"{PREFIX}{namespace}.moves_per_hour": most
+            for namespace, most in policies.budgets.items()
+        },
+    }
+
+
+def first_commands(
+    policies: ScenarioPolicies, brokers: tuple[str, ...], unowned: Iterable[str] = ()
+) -> tuple[Received, ...]:
+    """The policies, as commands at the start; and the namespaces that have `unowned` bundles, which
+    no report names.
+
+    `unowned`: all bundles of these namespaces. A namespace whose bundles leave a gap can't be
+    brought in.
+    """
+    commands = [
+        SetPolicies(id=f"isolation:{policy.name}", isolation=[_isolation(policy, brokers)])
+        for policy in policies.isolation
+    ]
+    grouped: list[tuple[str, str | None]] = [
+        (name, group.name) for group in policies.anti_affinity for name in group.namespaces
+    ]
+    for first in range(0, len(grouped), NAMED_AT_ONCE):
+        commands.append(
+            SetPolicies(
+                id=f"anti-affinity:{first}",
+                anti_affinity=dict(grouped[first : first + NAMED_AT_ONCE]),
+            )
+        )
+    whole = list(_namespaces(unowned))
+    imports = (
+        [ImportNamespaces(id="namespaces", content=ClusterNamespaces(namespaces=whole))]
+        if whole
+        else []
+    )
+    return tuple(Received.of(command, at_ms(0.0)) for command in (*imports, *commands))
+
+
+def _namespaces(bundles: Iterable[str]) -> Iterator[Namespace]:
+    ranges: dict[str, list[tuple[int, int]]] = {}
+    for namespace, lower, upper in map(parse_bundle, bundles):
+        ranges.setdefault(namespace, []).append((lower, upper))
+    for namespace, own in ranges.items():
+        lowers, uppers = zip(*sorted(own), strict=True)
+        if lowers == (0, *uppers[:-1]) and uppers[-1] == RING_END:
+            yield Namespace(name=namespace, boundaries=[0, *uppers])
+
+
+def command_of(event: Event, broker: str, number: int) -> Received:
+    """A drain or its end, as a command."""
+    make = DrainBroker if event.kind == "drain" else UndrainBroker
+    return Received.of(make(id=f"{event.kind}:{number}", broker=broker), at_ms(event.t_s))
+
+
+def _isolation(policy: ScenarioIsolation, brokers: tuple[str, ...]) -> NamespaceIsolation:
+    return NamespaceIsolation(
+        name=policy.name,
+        namespaces=_exactly(policy.namespaces),
+        primary=_exactly(brokers[row] for row in policy.primary),
+        secondary=_exactly(brokers[row] for row in policy.secondary),
+        min_available=policy.min_available,
+    )
+
+
+def _exactly(names: Iterable[str]) -> list[str]:
+    return [re.escape(name) for name in names]

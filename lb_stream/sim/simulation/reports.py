@@ -1,0 +1,256 @@
+"""What the brokers of a scenario send, as the decoder's columns: load reports, heartbeats,
+acknowledgements, goodbyes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from lb_stream.core.model.blocks import EVENT_SCHEMA, REPORT_SCHEMA, SAMPLE_SCHEMA, Batch
+from lb_stream.sim.model import BrokerMeasurements, ClusterModel
+from lb_stream.sim.reports import BITS_PER_KBIT, MANAGERS, MIB, VERSION, ReportForm
+from lb_stream.sim.scenario.scenario import Floats, Ints
+
+TOPIC = "reports"
+START_MS = 1_700_000_000_000
+"""The moment, ms since the epoch, at which every scenario begins: reports and decisions have times
+of day."""
+_FOUR = (
+    "rate_in_msgs_per_s",
+    "rate_out_msgs_per_s",
+    "throughput_in_bytes_per_s",
+    "throughput_out_bytes_per_s",
+)
+"""The columns of the loads' rows."""
+_COUNTS = ("topics", "producers", "consumers")
+
+
+def at_ms(t_s: float) -> int:
+    """A scenario's time as the records have it."""
+    return START_MS + round(t_s * 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class MadeReports:
+    """Reports that some brokers have made at one moment, and the bundles that they name:
+    REPORT_SCHEMA, SAMPLE_SCHEMA but for positions."""
+
+    reports: pa.Table
+    samples: pa.Table
+
+
+@dataclass(slots=True)
+class SimulatedReporter:
+    """Makes reports of a model's brokers.
+
+    It remembers what brokers measured whose reports may get stale.
+    """
+
+    model: ClusterModel
+    manager: ReportForm  # the load manager whose reports these are
+    stale: frozenset[int] = frozenset()  # brokers that may report old figures
+    _names: pa.Array = field(init=False)
+    _past: dict[int, list[_Past]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._names = pa.array(self.model.names, pa.string())
+
+    def remember(self, t_s: float) -> None:
+        """Note at a tick what is measured, where somebody may report it later."""
+        if not self.stale:
+            return
+        seen = self.model.measure(t_s)
+        for broker in sorted(self.stale):
+            rows = np.flatnonzero(self.model.owner == broker)
+            self._past.setdefault(broker, []).append(
+                _Past(t_s, rows, seen.loads[:, rows], seen, broker)
+            )
+
+    def make(self, brokers: Sequence[int], t_s: float, late_s: Mapping[int, float]) -> MadeReports:
+        """The reports of these brokers now, in this order.
+
+        `late_s`: how old the figures of some of them are.
+        """
+        model, seen = self.model, self.model.measure(t_s)
+        rank = np.full(len(model.up) + 1, -1)
+        rank[np.asarray(brokers, np.int64)] = np.arange(len(brokers))
+        rank_of = rank[model.owner]
+        rows = np.flatnonzero(rank_of >= 0)
+        rows = rows[np.argsort(rank_of[rows], kind="stable")]
+        loads, has_stats, figures = (
+            seen.loads[:, rows],
+            np.ones(len(rows), np.bool_),
+            _figures(seen, np.asarray(brokers, np.int64)),
+        )
+        for broker, delay_s in late_s.items():
+            past = self._past_of(broker, t_s - delay_s)
+            its = np.flatnonzero(rank_of[rows] == rank[broker])
+            loads[:, its], has_stats[its] = past.loads_of(rows[its])
+            for name, column in _figures(past.seen, np.array([broker])).items():
+                figures[name][rank[broker]] = column[0]
+        rank_of = rank_of[rows]
+        counted = {
+            name: np.bincount(rank_of, getattr(model, name)[rows], len(brokers)) for name in _COUNTS
+        }
+        counted["bundles"] = np.bincount(rank_of, minlength=len(brokers))
+        return MadeReports(
+            self._reports(brokers, t_s, figures, counted),
+            self._samples(rows, rank_of, loads, has_stats),
+        )
+
+    def _past_of(self, broker: int, t_s: float) -> _Past:
+        """What a broker measured at the last tick until then, or the first one since it came up."""
+        own = [
+            past for past in self._past[broker] if past.t_s >= self.model.up_since_s[broker] - 1e-9
+        ]
+        return next((past for past in reversed(own) if past.t_s <= t_s + 1e-9), own[0])
+
+    def _reports(
+        self,
+        brokers: Sequence[int],
+        t_s: float,
+        figures: Mapping[str, Floats],
+        counted: Mapping[str, Any],
+    ) -> pa.Table:
+        model, count, now_ms = self.model, len(brokers), at_ms(t_s)
+        columns: dict[str, Any] = {
+            "name": [model.scenario.brokers.names[row] for row in brokers],
+            "kind": ["modular"] * count,
+            # No two reports of a broker are equal, as their times are not.
+            "digest": [now_ms.to_bytes(8, "big")] * count,
+            "start_timestamp_ms": [at_ms(model.up_since_s[row]) for row in brokers],
+            "last_update_ms": np.full(count, now_ms, np.int64),
+            "bundle_gains": np.zeros(count, np.int64),
+            "bundle_losses": np.zeros(count, np.int64),
+            "persistent_topics": [True] * count,
+            "non_persistent_topics": [True] * count,
+            "version": [VERSION] * count,
+            "load_manager": [MANAGERS[self.manager]] * count,
+            **{name: column.astype(np.int64) for name, column in counted.items()},
+            **_limits(model, brokers),
+        }
+        for resource in ("cpu", "memory", "direct_memory", "bandwidth_in", "bandwidth_out"):
+            columns[f"{resource}_usage"] = figures[resource] * columns[f"{resource}_limit"]
+        columns |= {f"latest_{name}": figures[name] for name in _FOUR}
+        return _table(columns, count, REPORT_SCHEMA)
+
+    def _samples(self, rows: Ints, rank: Ints, loads: Floats, has_stats: Any) -> pa.Table:
+        model = self.model
+        columns = {f"latest_{name}": row for name, row in zip(_FOUR, loads, strict=True)}
+        columns |= {name: getattr(model, name)[rows] for name in _COUNTS}
+        names = self._names.take(pa.array(rows))
+        cached = loads[2].astype(np.int64)
+        columns |= {
+            "name": names,
+            "report": rank.astype(np.int32),
+            "has_stats": has_stats,
+            "cache_size_bytes": cached,
+        }
+        return _table(columns, len(rows), SAMPLE_SCHEMA)
+
+
+@dataclass(frozen=True, slots=True)
+class _Past:
+    """What one broker measured at one tick."""
+
+    t_s: float
+    rows: Ints  # its bundles, ascending
+    loads: Floats
+    seen: BrokerMeasurements
+    broker: int
+
+    def loads_of(self, rows: Ints) -> tuple[Floats, Any]:
+        """The figures of some bundles, and which of them it served then: the others have none."""
+        place = np.searchsorted(self.rows, rows)
+        place[place == len(self.rows)] = 0
+        known = self.rows[place] == rows if len(self.rows) else np.zeros(len(rows), np.bool_)
+        return np.where(known, self.loads[:, place] if len(self.rows) else 0.0, 0.0), known
+
+
+def _figures(seen: BrokerMeasurements, brokers: Ints) -> dict[str, Floats]:
+    """What these brokers report of themselves: ratios of their resources, and what they serve in
+    all."""
+    return {name: ratio[brokers] for name, ratio in seen.used.items()} | {
+        name: row[brokers] for name, row in zip(_FOUR, seen.sums, strict=True)
+    }
+
+
+def _limits(model: ClusterModel, brokers: Sequence[int]) -> dict[str, Floats]:
+    rows, own = np.asarray(brokers, np.int64), model.scenario.brokers
+    return {
+        "cpu_limit": np.full(len(rows), 100.0),
+        "memory_limit": own.memory_bytes[rows] / MIB,
+        "direct_memory_limit": own.direct_memory_bytes[rows] / MIB,
+        "bandwidth_in_limit": own.bandwidth_in_bytes_per_s[rows] * 8 / BITS_PER_KBIT,
+        "bandwidth_out_limit": own.bandwidth_out_bytes_per_s[rows] * 8 / BITS_PER_KBIT,
+    }
+
+
+def _table(columns: Mapping[str, Any], count: int, schema: pa.Schema) -> pa.Table:
+    """A table of the schema; columns that are not given are null."""
+    arrays = [
+        pa.array(columns[column.name], column.type)
+        if column.name in columns
+        else pa.nulls(count, column.type)
+        for column in schema
+    ]
+    return pa.table(arrays, schema=schema)
+
+
+@dataclass(slots=True)
+class Mailbox:
+    """What is on its way to the balancer and has arrived, in that order: one partition of the
+    reports' topic."""
+
+    offset: int = 0
+    _reports: list[pa.Table] = field(default_factory=list)
+    _samples: list[pa.Table] = field(default_factory=list)
+    _events: list[dict[str, Any]] = field(default_factory=list)
+    _reported: int = 0
+
+    def add_reports(self, made: MadeReports, t_s: float) -> None:
+        """Reports arrive."""
+        count = len(made.reports)
+        position = {
+            "topic": pa.array([TOPIC] * count, pa.string()),
+            "partition": pa.array(np.zeros(count, np.int32)),
+            "offset": pa.array(self.offset + np.arange(count, dtype=np.int64)),
+            "append_ms": pa.array(np.full(count, at_ms(t_s), np.int64)),
+        }
+        columns = [position.get(column.name, made.reports[column.name]) for column in REPORT_SCHEMA]
+        self._reports.append(pa.table(columns, schema=REPORT_SCHEMA))
+        shifted = pa.array(made.samples["report"].to_numpy() + np.int32(self._reported), pa.int32())
+        self._samples.append(
+            made.samples.set_column(1, SAMPLE_SCHEMA.field("report"), shifted)
+            if self._reported
+            else made.samples
+        )
+        self._reported += count
+        self.offset += count
+
+    def add_events(
+        self, kind: str, brokers: Iterable[str], t_s: float, payload: str = "{}"
+    ) -> None:
+        """A sign of life, a goodbye or an acknowledgement arrives from each of these brokers."""
+        position = {"topic": TOPIC, "partition": 0, "append_ms": at_ms(t_s), "payload": payload}
+        for broker in brokers:
+            self._events.append({"kind": kind, "broker": broker, "offset": self.offset, **position})
+            self.offset += 1
+
+    def take(self) -> Batch:
+        """All that has arrived since the last time, as one micro-batch."""
+        reports, samples = (
+            _joined(self._reports, REPORT_SCHEMA),
+            _joined(self._samples, SAMPLE_SCHEMA),
+        )
+        batch = Batch(reports, samples, pa.Table.from_pylist(self._events, EVENT_SCHEMA))
+        self._reports, self._samples, self._events, self._reported = [], [], [], 0
+        return batch
+
+
+def _joined(tables: list[pa.Table], schema: pa.Schema) -> pa.Table:
+    return pa.concat_tables(tables).combine_chunks() if tables else schema.empty_table()
