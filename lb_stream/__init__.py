@@ -19,15 +19,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lb_stream.core.config.cluster_config import ClusterConfig, cluster_config
+    from lb_stream.core.config.cluster_config import ClusterConfig
     from lb_stream.core.model.memory import Memory
     from lb_stream.core.model.view import ClusterView
     from lb_stream.core.placement import placement, simple_placement
     from lb_stream.core.round.decide import Inbox, Round, decide
     from lb_stream.core.shedding import shedder
     from lb_stream.core.splitting import split_algorithm
-    from lb_stream.io.local.configuration import load_settings
     from lb_stream.recorded import ask, load_reports, load_tables
+    from lb_stream.settings.load import load_settings
+    from lb_stream.settings.resolve import cluster_config
 
 __version__ = "0.1.0"
 
@@ -50,18 +51,13 @@ __all__ = [
 ]
 
 _HOMES = {
-    "core.config.cluster_config": (
-        "ClusterConfig",
-        "cluster_config",
-        "placement",
-        "shedder",
-        "simple_placement",
-        "split_algorithm",
-    ),
+    "core.config.cluster_config": ("ClusterConfig",),
+    "settings.names": ("placement", "shedder", "simple_placement", "split_algorithm"),
+    "settings.resolve": ("cluster_config",),
     "core.model.memory": ("Memory",),
     "core.model.view": ("ClusterView",),
     "core.round.decide": ("Inbox", "Round", "decide"),
-    "io.local.configuration": ("load_settings",),
+    "settings.load": ("load_settings",),
     "recorded": ("ask", "load_reports", "load_tables"),
 }
 """Where each name is from.

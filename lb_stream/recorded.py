@@ -10,7 +10,6 @@ from typing import Any
 
 from lb_stream.core.averages import fold
 from lb_stream.core.averages.cluster_view import view_of
-from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.view import ClusterView
@@ -19,6 +18,7 @@ from lb_stream.query import QueryError
 from lb_stream.query.lake import open_lake, run
 from lb_stream.query.past.reports import decode_reports, read_reports, require_accepted
 from lb_stream.query.present.view import present_view
+from lb_stream.settings.resolve import cluster_config
 from lb_stream.store import Store
 
 _CLUSTERS = "SELECT DISTINCT cluster FROM broker_loads ORDER BY cluster"

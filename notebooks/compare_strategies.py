@@ -27,9 +27,9 @@ ROOT = next(
 sys.path.insert(0, str(ROOT))
 
 from lb_stream.core.averages.cluster_view import view_of
-from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.round.decide import Inbox, decide
+from lb_stream.settings.resolve import cluster_config
 from lb_stream.sim import build_cluster
 from tests.captured import PerReport, clock, decoded, leader_rounds, settings_at, stored_reports
 from tests.support.recorded_tables import DEMO, START_MS

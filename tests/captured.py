@@ -24,12 +24,13 @@ from lb_stream.contracts.decisions import Decision
 from lb_stream.contracts.keys import metadata
 from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.averages.cluster_view import view_of
-from lb_stream.core.config.cluster_config import all_models, cluster_config, known_keys
 from lb_stream.core.model.blocks import FOUR, Batch, Shard, from_bytes
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.round.decide import Inbox, Round, decide
-from lb_stream.io.local.configuration import load_settings
 from lb_stream.io.local.report_lines import read_line
+from lb_stream.settings.load import load_settings
+from lb_stream.settings.names import all_models, known_keys
+from lb_stream.settings.resolve import cluster_config
 from lb_stream.stream.context import DecodeConfig
 from lb_stream.stream.decode import decode
 from lb_stream.stream.shard_blocks import EVERYBODY

@@ -12,7 +12,7 @@ from textwrap import fill
 import numpy as np
 
 from lb_stream.contracts.decisions import Decision
-from lb_stream.core.config.cluster_config import all_models
+from lb_stream.settings.names import all_models
 from tests.captured import (
     READ_TOGETHER_MS,
     BundleBeside,

@@ -13,19 +13,19 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
-from lb_stream.cli.inspect.config_explain import job_reader, job_sections
 from lb_stream.contracts.balancer import PROFILES, SHEDDER_PROFILES, BalancerConfig, NamespaceConfig
 from lb_stream.contracts.keys import KeyModel, metadata
 from lb_stream.contracts.reports import ReportConfig
 from lb_stream.contracts.unread import WHY, UnreadKeys
-from lb_stream.core.config.cluster_config import all_models
-from lb_stream.core.config.key_usage import EVERY_CLUSTER, key_usage, strategies_reading
-from lb_stream.core.config.reading import OLD_SPELLINGS
 from lb_stream.core.model.registry import Registry
 from lb_stream.core.placement import placement, simple_placement
 from lb_stream.core.shedding import shedder
 from lb_stream.core.splitting import SplittingConfig, split_algorithm
 from lb_stream.core.splitting.config import INT_MAX
+from lb_stream.settings.explain import job_reader, job_sections
+from lb_stream.settings.names import all_models
+from lb_stream.settings.spelling import OLD_SPELLINGS
+from lb_stream.settings.usage import EVERY_CLUSTER, key_usage, strategies_reading
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "configuration.md"
 

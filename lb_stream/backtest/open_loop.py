@@ -19,12 +19,13 @@ from typing import Any
 from lb_stream.backtest.trial import SHOWN
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.decisions import MOVES
-from lb_stream.core.commands.settings import config_of, in_force, without_approval
-from lb_stream.core.config.cluster_config import ClusterConfig, canonical
+from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.core.round.decide import decide
 from lb_stream.io.tables.replay import Start
+from lb_stream.settings.overrides import without_approval
+from lb_stream.settings.resolve import in_force, resolve
 from lb_stream.sim.simulation import Policy
 
 OWN = ("strategies", "quotas", "last_shed_ms")
@@ -107,11 +108,9 @@ class OpenTrial:
         if self.error is not None:
             return
         try:
-            config = config_of(
-                without_approval(
-                    in_force(start.config.given, orders.settings) | canonical(self.policy.settings)
-                )
-            )
+            config = resolve(
+                without_approval(in_force(start.own, orders.settings) | self.policy.values())
+            ).config
             memory = replace(
                 start.memory,
                 orders=replace(orders, settings={}, answers=(), waiting=()),
@@ -152,7 +151,7 @@ def open_loop(rounds: Iterable[Logged], policies: Sequence[Policy]) -> list[dict
         times.setdefault(row["cluster"], []).append(row["now_ms"])
         orders = Memory.from_json(row["memory"]).orders
         then = RoundDecisions.of(
-            json.loads(row["decisions"]), config_of(in_force(start.config.given, orders.settings))
+            json.loads(row["decisions"]), resolve(start.own, orders.settings).config
         )
         for trial in trials.setdefault(row["cluster"], [OpenTrial(policy) for policy in policies]):
             trial.look(start, orders, then)

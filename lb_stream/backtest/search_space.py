@@ -10,10 +10,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from lb_stream.contracts.keys import SettingError
-from lb_stream.core.config.cluster_config import ClusterConfig, all_models, canonical
-from lb_stream.core.config.key_usage import reading, why_unread
-from lb_stream.core.config.reading import expected
+from lb_stream.contracts.keys import SettingError, expected
+from lb_stream.settings.names import all_models, canonical
+from lb_stream.settings.resolve import ResolvedSettings
+from lb_stream.settings.usage import reading, why_unread
 from lb_stream.sim.simulation import Policy
 
 OPTION = "--search"
@@ -163,7 +163,8 @@ def read_space(base: Policy, searched: Iterable[str] = ()) -> Space:
     was given and what was expected.
     """
     base = Policy(base.name, canonical(base.settings))
-    config = _simulated_config(base)
+    simulated = _simulated_settings(base)
+    config = simulated.config
     if not config.balancer.enabled or not config.balancer.shedding_enabled:
         raise SettingError("--policy", base.name, "one that sheds, for --suggest")
     given = _given(searched) or _default(config.shedder.name)
@@ -171,7 +172,7 @@ def read_space(base: Policy, searched: Iterable[str] = ()) -> Space:
     under = [
         config,
         *(
-            _simulated_config(base, **{ours: value})
+            _simulated_settings(base, **{ours: value}).config
             for ours, part in parts.items()
             for value in _chosen(part)
         ),
@@ -181,7 +182,7 @@ def read_space(base: Policy, searched: Iterable[str] = ()) -> Space:
             raise SettingError(
                 name, text, f"a setting that is read: {why_unread(ours, config)}", OPTION
             )
-    return Space(base, parts, {ours: _in_force(config, ours) for ours in parts})
+    return Space(base, parts, {ours: _in_force(simulated, ours) for ours in parts})
 
 
 def _default(shedder: str) -> dict[str, tuple[str, str]]:
@@ -190,9 +191,9 @@ def _default(shedder: str) -> dict[str, tuple[str, str]]:
     }
 
 
-def _simulated_config(base: Policy, **over: Any) -> ClusterConfig:
+def _simulated_settings(base: Policy, **over: Any) -> ResolvedSettings:
     """The settings as a scenario is played with them: without splits."""
-    return base.config(**{"split_enabled": False, **over})
+    return base.resolve(**{"split_enabled": False, **over})
 
 
 def _chosen(part: ValueRange | Choices) -> Iterable[Any]:
@@ -239,7 +240,7 @@ def _value(base: Policy, name: str, text: str) -> Any:
     model = next(model for model in all_models() if ours in model.model_fields)
     try:
         value = getattr(model(**{ours: value}), ours)
-        base.config(**{ours: value})
+        base.resolve(**{ours: value})
     except ValidationError as error:
         raise SettingError(name, text, expected(error.errors()[0]), OPTION) from None
     except SettingError as error:
@@ -247,19 +248,11 @@ def _value(base: Policy, name: str, text: str) -> Any:
     return value
 
 
-def _in_force(config: ClusterConfig, name: str) -> Any:
-    """What a setting is under these settings; the default, if another strategy than theirs reads
-    it."""
-    groups = (
-        config.shedder_config,
-        config.placement_config,
-        config.balancer,
-        config.splitting,
-        config.reporting,
-    )
-    there = next((group for group in groups if name in type(group).model_fields), None)
-    if there is not None:
-        return getattr(there, name)
+def _in_force(resolved: ResolvedSettings, name: str) -> Any:
+    """Find what a setting is; its default where another strategy than the policy's reads it."""
+    values = resolved.values
+    if name in values:
+        return values[name]
     return next(
         model.model_fields[name].default for model in all_models() if name in model.model_fields
     )

@@ -4,9 +4,11 @@ change while the job runs."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from lb_stream.contracts.base import expected_by
 
 
 class KeyModel(BaseModel):
@@ -83,6 +85,50 @@ def pulsar_names(*models: type[BaseModel]) -> dict[str, tuple[str, int]]:
             if extra["pulsar"]:
                 found[extra["pulsar"]] = (name, extra["factor"])
     return found
+
+
+Model = TypeVar("Model", bound=KeyModel)
+
+
+def build(model: type[Model], given: Mapping[str, Any], prefix: str = "") -> Model:
+    """Build a group of settings from those given values that are its own.
+
+    `prefix` stands before the key in an error. Raises SettingError.
+    """
+    try:
+        return model(**{name: value for name, value in given.items() if name in model.model_fields})
+    except ValidationError as error:
+        first = error.errors()[0]
+        if isinstance(own := first.get("ctx", {}).get("error"), SettingError):
+            raise own from None  # of settings that don't go together
+        name = prefix + ".".join(map(str, first["loc"]))
+        raise SettingError(name, first["input"], expected(first)) from None
+
+
+def expected(error: Any) -> str:
+    """Say what one of pydantic's errors asks for."""
+    kind, context = str(error["type"]), error.get("ctx", {})
+    for prefix, words in _EXPECTED.items():
+        if kind.startswith(prefix):
+            return words.format(**context)
+    return expected_by(error)
+
+
+_EXPECTED = {
+    "bool": "true or false",
+    "int": "a whole number",
+    "float": "a number",
+    "string_type": "text",
+    "finite_number": "a finite number",
+    "literal_error": "{expected}",
+    "greater_than_equal": "{ge} or more",
+    "greater_than": "more than {gt}",
+    "less_than_equal": "{le} or less",
+    "dict_type": "a section with keys in it",
+    "mapping_type": "a section with keys in it",
+    "model_type": "a section with keys in it",
+}
+"""Beginning of an error's type → what was expected."""
 
 
 def split_text(value: Any) -> Any:

@@ -23,12 +23,12 @@ from lb_stream.io.kafka.outbox import KafkaUnavailable
 from lb_stream.io.kafka.rights import REFUSALS, denied, require_rights
 from lb_stream.io.kafka.topics import create_topics, topic_specs
 from lb_stream.io.leadership.alive import require_no_leader
-from lb_stream.io.local.configuration import load
 from lb_stream.io.local.signals import StopRequest
 from lb_stream.io.messages.logs import set_up
-from lb_stream.io.messages.secrets import hide
 from lb_stream.io.messages.shown import shown
 from lb_stream.io.messages.troubles import told
+from lb_stream.settings.load import load
+from lb_stream.settings.secrets import hide
 
 NEW_LINE = "\n"
 

@@ -12,7 +12,7 @@ import pyspark
 
 from lb_stream.io.local.jars import default_folder, spark_jars
 from lb_stream.io.local.java import Java, find_java
-from lb_stream.io.local.settings_files import CONF
+from lb_stream.settings.files import CONF
 
 JVM_OPTIONS = (
     # its work is done while the job stands still; G1's goes on beside it, on cores that Python's

@@ -33,7 +33,7 @@ from lb_stream.io.local.running_kafka import (
     read_last_kafka,
     write_running_kafka,
 )
-from lb_stream.io.local.settings_files import CONF
+from lb_stream.settings.files import CONF
 
 LARGEST_LOG_BYTES = 10 * 1024 * 1024
 # Serial collector: least memory and threads for a small heap next to Spark on two cores.

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from lb_stream.contracts.settings import Event
-from lb_stream.io.messages.secrets import hide
 from lb_stream.io.messages.shown import shown
 from lb_stream.notify.open_events import OpenEvent
 from lb_stream.notify.schedule import Message
 from lb_stream.query.health import span
+from lb_stream.settings.secrets import hide
 
 HEADLINES: dict[Event, str] = {
     "job_down": "the job is down",

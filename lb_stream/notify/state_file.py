@@ -10,9 +10,9 @@ from pathlib import Path
 
 import msgspec
 
-from lb_stream.io.messages.secrets import hide
 from lb_stream.notify.open_events import Key, OpenEvent
 from lb_stream.notify.schedule import TargetState
+from lb_stream.settings.secrets import hide
 
 logger = logging.getLogger(__name__)
 

@@ -20,10 +20,10 @@ from urllib.parse import unquote, urlsplit
 
 from lb_stream.contracts.keys import SettingError
 from lb_stream.contracts.settings import Event, NotifySettings
-from lb_stream.io.local.settings_files import secret_of
-from lb_stream.io.messages.secrets import hide
 from lb_stream.io.messages.shown import shown
 from lb_stream.notify.delivery import find_sender
+from lb_stream.settings.files import secret_of
+from lb_stream.settings.secrets import hide
 
 _PLACE = ("notify", "targets")
 _EXPECTED = (

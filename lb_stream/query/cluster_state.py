@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     import duckdb
 
     from lb_stream.core.config.cluster_config import ClusterConfig
-    from lb_stream.core.config.move_limits import MoveLimits
     from lb_stream.core.model.memory import Memory
     from lb_stream.core.model.operator_state import OperatorState
+    from lb_stream.settings.move_limits import MoveLimits
     from lb_stream.store import Store
 
 
@@ -40,7 +40,7 @@ class ClusterState:
     @property
     def limits(self) -> MoveLimits:
         """Of the settings in force those that say when bundles may move. Raises SettingError."""
-        from lb_stream.core.config.move_limits import move_limits
+        from lb_stream.settings.move_limits import move_limits
 
         return move_limits(self.given, self.orders.settings)
 
@@ -50,10 +50,9 @@ class ClusterState:
 
         Raises SettingError when they don't go together.
         """
-        from lb_stream.core.commands.settings import in_force
-        from lb_stream.core.config.cluster_config import cluster_config
+        from lb_stream.settings.resolve import resolve
 
-        return cluster_config(in_force(self.given, self.orders.settings))
+        return resolve(self.given, self.orders.settings).config
 
 
 def require_cluster(lake: duckdb.DuckDBPyConnection, cluster: str | None) -> None:

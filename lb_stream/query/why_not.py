@@ -268,17 +268,14 @@ def _known(lake: Lake, bundle: str, cluster: str | None) -> Row:
 
 def situation(lake: Lake, cluster: str) -> Situation:
     """How things stand in a cluster that has had a round."""
-    from lb_stream.core.commands.settings import in_force
-    from lb_stream.core.config.cluster_config import cluster_config
+    from lb_stream.settings.resolve import resolve
 
     rounds = records(run(lake, _ROUND, [cluster]))
     if not rounds:
         raise QueryError(f"no round of {cluster} is in the log: nothing has been decided there yet")
     last = rounds[0]
     memory = Memory.from_json(last["memory"])
-    config = cluster_config(
-        in_force(json.loads(last["inputs"])["settings"], memory.orders.settings)
-    )
+    config = resolve(json.loads(last["inputs"])["settings"], memory.orders.settings).config
     (batch,) = records(run(lake, _BATCH))
     query = _LOADS.format(rows=last_loads(lake, cluster))
     loads = records(run(lake, query, [cluster]))

@@ -105,7 +105,7 @@ def _known(rules: Mapping[str, Rule], name: str) -> Rule | None:
 
 @cache
 def _load_plugins() -> None:
-    from lb_stream.core.config.cluster_config import REGISTRIES
+    from lb_stream.settings.names import REGISTRIES
 
     for registry in REGISTRIES:
         registry.load_plugins()

@@ -8,6 +8,7 @@ import traceback
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -23,7 +24,6 @@ from lb_stream.contracts.decisions import Ownership
 from lb_stream.core.averages.cluster_view import NameOrder, name_order, view_of
 from lb_stream.core.commands.proposal_book import ProposalNews
 from lb_stream.core.commands.responder import Received, refuse_all
-from lb_stream.core.commands.settings import config_before, config_of
 from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory
@@ -32,6 +32,8 @@ from lb_stream.core.observing.outcomes import counting
 from lb_stream.core.round.decide import Inbox, Round, decide
 from lb_stream.core.shadow.look_on import Looked
 from lb_stream.core.splitting.merging import withdrawn
+from lb_stream.settings.overrides import apply_setting_commands
+from lb_stream.settings.shadows import shadow_config
 from lb_stream.store import Store, checkpoint_of
 from lb_stream.stream import figures
 from lb_stream.stream.arrived import Arrived
@@ -169,8 +171,9 @@ def _make_round(
     The round starts from a memory without the failures that are counted in it.
     """
     cluster, settings = arrived.cluster, context.settings
-    config = config_of(settings.of_cluster(cluster))
-    view = _complete_view(arrived, config_before(memory, config), settings.topics.reports, blocks)
+    own = settings.of_cluster(cluster)
+    begin = apply_setting_commands(own, memory, inbox)
+    view = _complete_view(arrived, begin.config, settings.topics.reports, blocks)
     row.bundles = len(view.bundles)
     if not len(view.brokers):
         text = f"no broker of a cluster {cluster} has reported: is its name right?"
@@ -179,15 +182,16 @@ def _make_round(
     if memory.errors or memory.retry_ms:
         memory = replace(memory, errors=0, retry_ms=0)
     with within(settings.stream.round_timeout_ms, "stream.round_timeout_ms"):
-        made = decide(view, memory, inbox, config)
-    # Loads are written when there is something new to see.
+        made = decide(view, begin.memory, begin.inbox, begin.config)
     row.sampled = bool(view.brokers.sampled.any() or view.bundles.gained.any())
     if row.sampled:
         taken.loads(view, made)
     row.seq, row.memory = made.seq, made.memory.to_json()
     for name, entries in logged(made).items():
         setattr(row, name, entries)
-    return Looked(view, made, config, context.caught_up, settings.stream.shadow_hold_ms)
+    of_shadow = partial(shadow_config, own, begin.memory.orders.settings)
+    hold_ms = settings.stream.shadow_hold_ms
+    return Looked(view, made, begin.config, of_shadow, context.caught_up, hold_ms)
 
 
 def _forget(row: RoundRow, commands: Iterable[Received], context: BatchContext) -> None:
@@ -273,10 +277,7 @@ def _count_failure(row: RoundRow, error: Exception, remembered: str, context: Ba
 def _complete_view(
     arrived: Arrived, config: ClusterConfig, topic: str, blocks: OpenFiles
 ) -> ClusterView:
-    """Return the cluster's view, once no shard waits for reports.
-
-    `config`: the settings before the round's commands.
-    """
+    """The cluster's view, once no shard waits for reports. `config`: the settings in force."""
     shards = read_shards(blocks, arrived.blocks)
     raise_incomplete(shards, arrived.now_ms - config.balancer.report_timeout_ms)
     times = arrived.clock.times(topic)
@@ -300,8 +301,7 @@ def cluster_view(
 ) -> ClusterView:
     """Return what a round sees of its cluster's shards and of the blocks that they were read from.
 
-    `times` as `view_of` has it. `weights`: those before the round's commands. A round whose
-    commands change them weighs the usages anew.
+    `weights`: those in force.
     """
     order = None
     if len(shards) > 1:

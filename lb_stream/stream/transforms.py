@@ -13,7 +13,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.columns.rounds import ROUND_SCHEMA
 from lb_stream.contracts.settings import Settings
-from lb_stream.core.config.cluster_config import cluster_config
+from lb_stream.settings.resolve import resolve
 from lb_stream.store import checkpoint_of
 from lb_stream.stream.averages import SHARD_DDL, Folding
 from lb_stream.stream.context import BatchContext, DecodeConfig
@@ -58,8 +58,8 @@ def to_blocks(settings: Settings, epoch: int) -> Transform:
 
 def to_shards(settings: Settings, epoch: int) -> Transform:
     """Blocks → where the whole view of each shard is, averages folded into its state."""
-    configs = {name: cluster_config(settings.of_cluster(name)).fold for name in settings.cluster}
-    default = cluster_config(settings.of_cluster("")).fold
+    configs = {name: resolve(settings.of_cluster(name)).config.fold for name in settings.cluster}
+    default = resolve(settings.of_cluster("")).config.fold
     every = {name: asdict(config) for name, config in [*configs.items(), ("", default)]}
     tag = blake2b(canonical_json(every).encode(), digest_size=4).hexdigest()
     processor = ShardProcessor(

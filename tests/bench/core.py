@@ -30,7 +30,6 @@ from rich.table import Table
 
 from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.averages.cluster_view import view_of
-from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.blocks import (
     BROKER_SCHEMA,
     BUNDLE_SCHEMA,
@@ -48,6 +47,7 @@ from lb_stream.core.round.state import RoundInputs, RoundState
 from lb_stream.core.shedding import shedder
 from lb_stream.core.shedding.base import ShedContext, traits_of
 from lb_stream.core.splitting import SplittingConfig
+from lb_stream.settings.resolve import cluster_config
 
 SIZES = {
     "100x10000": (100, 10_000, 10),

@@ -11,11 +11,12 @@ from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.averages import fold
 from lb_stream.core.averages.cluster_view import view_of
 from lb_stream.core.commands.responder import Received
-from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory
-from lb_stream.core.round.decide import Inbox, Round, decide
+from lb_stream.core.round.decide import Inbox, Round
+from lb_stream.settings.resolve import cluster_config
 from tests.support.build import Report, batch_of
+from tests.support.commanded_round import decide_with
 
 BROKERS = ("a", "b", "c")
 BUNDLES = [f"t/n/0x{number}0000000_0x{number + 1}0000000" for number in range(9)]
@@ -71,7 +72,8 @@ class Played:
     """Three brokers and the balancer, whose memory goes through the log."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
-        self.config = cluster_config(SETTINGS | settings)
+        self.settings = SETTINGS | settings
+        self.config = cluster_config(self.settings)
         self.owned = {"a": set(BUNDLES[:6]), "b": set(BUNDLES[6:8]), "c": set(BUNDLES[8:])}
         self.shard, self.memory, self.now_ms, self.sent, self.ids = (
             Shard.empty(),
@@ -129,13 +131,10 @@ class Played:
         ]
         self.shard, _ = fold(self.shard, batch_of(reports), self.now_ms, self.config.fold)
         view = view_of("c", [self.shard], self.now_ms, self.config.balancer.weights)
-        again = decide(view, self.memory, Inbox(commands=tuple(commands)), self.config)
-        made = decide(
-            view,
-            Memory.from_json(self.memory.to_json()),
-            Inbox(commands=tuple(commands)),
-            self.config,
-        )
+        inbox = Inbox(commands=tuple(commands))
+        again = decide_with(view, self.memory, inbox, self.settings)
+        logged = Memory.from_json(self.memory.to_json())
+        made = decide_with(view, logged, inbox, self.settings)
         assert (
             made.decisions == again.decisions
             and made.proposals == again.proposals

@@ -12,13 +12,14 @@ from lb_stream.contracts.decisions import RESHAPES
 from lb_stream.core.averages import fold
 from lb_stream.core.averages.cluster_view import view_of
 from lb_stream.core.commands.responder import Received
-from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.names import parse_bundle
-from lb_stream.core.round.decide import Inbox, Round, decide
+from lb_stream.core.round.decide import Inbox, Round
+from lb_stream.settings.resolve import cluster_config
 from tests.support.build import Report, batch_of
 from tests.support.command_rounds import LOAD
+from tests.support.commanded_round import decide_with
 
 BROKERS = ["a:1", "b:1", "c:1"]
 RANGES = ["0x00000000_0x80000000", "0x80000000_0xffffffff", "0x00000000_0x40000000", "LARGEST"]
@@ -118,7 +119,8 @@ class Played:
         config = cluster_config(GIVEN)
         self.shard, _ = fold(self.shard, batch_of(reports), self.now_ms, config.fold)
         view = view_of("c", [self.shard], self.now_ms, config.balancer.weights)
-        made = decide(view, self.memory, Inbox(commands=tuple(received), merging=CAN_MERGE), config)
+        inbox = Inbox(commands=tuple(received), merging=CAN_MERGE)
+        made = decide_with(view, self.memory, inbox, GIVEN)
         self.memory = made.memory
         return received, made
 

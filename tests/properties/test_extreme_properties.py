@@ -13,14 +13,15 @@ from lb_stream.contracts.base import canonical_json
 from lb_stream.core.averages import fold
 from lb_stream.core.averages.cluster_view import view_of
 from lb_stream.core.commands.responder import Received
-from lb_stream.core.commands.settings import dynamic_keys
-from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.blocks import EVENT_SCHEMA, REPORT_SCHEMA, SAMPLE_SCHEMA, Batch, Shard
 from lb_stream.core.model.memory import Memory
-from lb_stream.core.round.decide import Inbox, Round, decide
+from lb_stream.core.round.decide import Inbox, Round
 from lb_stream.core.shedding import shedder
+from lb_stream.settings.overrides import dynamic_keys
+from lb_stream.settings.resolve import cluster_config
 from lb_stream.stream.context import DecodeConfig
 from lb_stream.stream.shards.directory import ShardMap
+from tests.support.commanded_round import decide_with
 from tests.support.decoding import decoded, record
 
 KNOWN = DecodeConfig("home", "commands", {"eu": ShardMap()})
@@ -134,7 +135,7 @@ class Played:
             self.shard, Batch(*tables, EVENT_SCHEMA.empty_table()), now_ms, config.fold
         )
         view = view_of("eu", [self.shard], now_ms, config.balancer.weights)
-        made = decide(view, self.memory, Inbox(commands=tuple(received)), config)
+        made = decide_with(view, self.memory, Inbox(commands=tuple(received)), self.given)
         self.memory = Memory.from_json(made.memory.to_json())
         return int(command is not None), len(made.results), made
 

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.rules import REFUSES
 from lb_stream.core.round.decide import Round
 from lb_stream.core.round.shed import UNEVEN
 from lb_stream.core.shedding import shedder
 from lb_stream.core.shedding.base import traits_of
 from lb_stream.query.strategy_numbers import Numbers, describe_numbers
+from lb_stream.settings.resolve import cluster_config
 from tests.properties.lives import EVERY_ROUND, Step, lives, played
 
 OF_ITSELF = ("OverloadShedder", "SimpleLoadManager", "ThresholdShedder", "UniformLoadShedder")

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lb_stream.contracts.base import canonical_json
-from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.filters.later_version import version_key
 from lb_stream.core.model.blocks import RESOURCES
 from lb_stream.core.model.memory import Memory
@@ -18,6 +17,7 @@ from lb_stream.core.model.view import Rows
 from lb_stream.core.placement import extensible_placement, placement, simple_placement
 from lb_stream.core.placement.base import PlacementContext, Targets
 from lb_stream.core.round.state import RoundInputs, RoundState
+from lb_stream.settings.resolve import cluster_config
 from tests.support.placement_model import (
     Broker,
     Cluster,

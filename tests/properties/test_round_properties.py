@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.decisions import Decision
 from lb_stream.core.averages.cluster_view import view_of
-from lb_stream.core.config.cluster_config import ClusterConfig, cluster_config
+from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.filters.candidates import superseded
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.names import is_system_bundle, namespace_of
@@ -25,6 +25,7 @@ from lb_stream.core.placement import placement, simple_placement
 from lb_stream.core.placement.base import Targets
 from lb_stream.core.round.decide import Round, decide
 from lb_stream.core.shedding import shedder
+from lb_stream.settings.resolve import cluster_config
 from tests.properties.lives import EVERY_ROUND, Step, inbox_of, lives, played
 from tests.properties.strategies import (
     Shards,

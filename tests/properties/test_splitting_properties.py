@@ -12,7 +12,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lb_stream.core.config.cluster_config import ClusterConfig, cluster_config
+from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.model.names import (
     BundleRange,
     bundle_name,
@@ -36,6 +36,7 @@ from lb_stream.core.splitting import (
 from lb_stream.core.splitting.config import ALGORITHMS
 from lb_stream.core.splitting.simple import split_simple
 from lb_stream.core.splitting.trigger import REASONS
+from lb_stream.settings.resolve import cluster_config
 
 FULL = 0xFFFFFFFF
 

@@ -11,8 +11,8 @@ import pytest
 from lb_stream.agent import Agent, AgentConfig, SplitWatch, Verdict
 from lb_stream.contracts.decisions import Decision, example_decision
 from lb_stream.contracts.reports import Ack, Heartbeat, SplitAsk
-from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.memory import Memory
+from lb_stream.settings.resolve import cluster_config
 from lb_stream.stream.arrived import Arrived
 from lb_stream.stream.records import agent_record
 from tests.pulsar.fake_cluster import FakeCluster, fake_cluster

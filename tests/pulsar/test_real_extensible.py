@@ -16,8 +16,8 @@ from lb_stream.agent.pulsar.admin import AdminError
 from lb_stream.agent.pulsar.load_topics import LoadDataTopics
 from lb_stream.contracts.reports import SplitAsk, report_kind
 from lb_stream.contracts.settings import TopicSettings
-from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.kit.embedded_kafka import EmbeddedKafka
+from lb_stream.settings.resolve import cluster_config
 from tests.e2e.pipeline import Pipeline, wait_until
 from tests.pulsar.real_cluster import (
     SCRIPTS,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lb_stream.core.config.cluster_config import known_keys
+from lb_stream.settings.names import known_keys
 from tests import checklist
 from tests.checklist import LIST, PROJECT, Row, collect, faults_of, main, read_rows, unsaid, words
 

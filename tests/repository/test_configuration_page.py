@@ -5,9 +5,9 @@ import re
 import pytest
 
 from docs.tools.configuration_page import PAGE, main, page
-from lb_stream.cli.inspect.config_explain import job_sections
 from lb_stream.contracts.keys import metadata
-from lb_stream.core.config.cluster_config import all_models, known_keys
+from lb_stream.settings.explain import job_sections
+from lb_stream.settings.names import all_models, known_keys
 
 ROWS = {}
 for line in PAGE.read_text().splitlines():

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from lb_stream.io.local.configuration import load_settings
+from lb_stream.settings.load import load_settings
 from tests.e2e.cluster.standalone import documented_lines
 
 PROJECT = Path(__file__).parents[2]

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from lb_stream.core.config.cluster_config import cluster_config, known_keys
-from lb_stream.io.local.configuration import load_settings
+from lb_stream.settings.load import load_settings
+from lb_stream.settings.names import known_keys
+from lb_stream.settings.resolve import cluster_config
 
 CONF = Path(__file__).parents[2] / "conf"
 

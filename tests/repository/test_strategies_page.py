@@ -10,11 +10,12 @@ import pytest
 from lb_stream.contracts.balancer import PROFILES, SHEDDER_PROFILES, NamespaceConfig
 from lb_stream.core import filters
 from lb_stream.core.averages import DEFAULT_FOUR
-from lb_stream.core.config.cluster_config import all_models, cluster_config
 from lb_stream.core.placement import extensible_placement, placement, simple, simple_placement
 from lb_stream.core.shedding import overload, shedder, threshold, transfer_cycle
 from lb_stream.core.shedding.transfer import TransferShedderConfig
 from lb_stream.core.splitting import split_algorithm, trigger
+from lb_stream.settings.names import all_models
+from lb_stream.settings.resolve import cluster_config
 from tests.support.scenario import run
 
 PROJECT = Path(__file__).parents[2]

@@ -10,9 +10,9 @@ from pyspark.sql import Row
 
 from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.averages import FoldConfig, fold
-from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.blocks import Shard, from_bytes
 from lb_stream.core.model.view import ClusterView
+from lb_stream.settings.resolve import cluster_config
 from lb_stream.store import Store
 from lb_stream.stream.averages import names_block
 from lb_stream.stream.decide import cluster_view, raise_incomplete, read_shards

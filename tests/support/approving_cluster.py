@@ -11,11 +11,12 @@ from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.averages import fold
 from lb_stream.core.averages.cluster_view import view_of
 from lb_stream.core.commands.responder import CommandAnswer, Received
-from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory, Proposal
-from lb_stream.core.round.decide import Inbox, Round, decide
+from lb_stream.core.round.decide import Inbox, Round
+from lb_stream.settings.resolve import cluster_config
 from tests.support.build import Event, Report, batch_of
+from tests.support.commanded_round import decide_with
 
 MINUTE_MS, MB = 60_000, 1e6
 OVERLOAD = {"shedding_strategy": "OverloadShedder", "overloaded_threshold_percent": 50}
@@ -38,7 +39,7 @@ class ApprovingCluster:
             "split_enabled": False,
             "history_ratio": 0.0,
         }
-        self.config = cluster_config({**base, **OVERLOAD, **settings})
+        self.settings = {**base, **OVERLOAD, **settings}
         numbers = iter(range(250))
         self.owned = {
             name: {bundle(next(numbers)): load for load in some} for name, some in loads.items()
@@ -74,9 +75,10 @@ class ApprovingCluster:
             Event("heartbeat", name, self.now_ms, offset=self.now_ms + 50 + at)
             for at, name in enumerate(self.owned)
         ]
-        self.shard, _ = fold(self.shard, batch_of(reports, beats), self.now_ms, self.config.fold)
-        view = view_of("c", [self.shard], self.now_ms, self.config.balancer.weights)
-        made = decide(view, self.memory, Inbox(commands=commands), self.config)
+        config = cluster_config(self.settings)
+        self.shard, _ = fold(self.shard, batch_of(reports, beats), self.now_ms, config.fold)
+        view = view_of("c", [self.shard], self.now_ms, config.balancer.weights)
+        made = decide_with(view, self.memory, Inbox(commands=commands), self.settings)
         self.memory = Memory.from_json(made.memory.to_json())
         assert self.memory.to_json() == made.memory.to_json()
         return made

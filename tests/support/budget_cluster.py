@@ -6,12 +6,14 @@ from lb_stream.contracts.reports import Ack, BundleStats
 from lb_stream.core.averages import fold
 from lb_stream.core.averages.cluster_view import view_of
 from lb_stream.core.commands.responder import Received
-from lb_stream.core.config.cluster_config import cluster_config
+from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.disruption.budgets import budgets
 from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory
-from lb_stream.core.round.decide import Inbox, Round, decide
+from lb_stream.core.round.decide import Inbox, Round
+from lb_stream.settings.resolve import cluster_config
 from tests.support.build import Event, Report, batch_of
+from tests.support.commanded_round import decide_with
 
 NOW_MS, TIMEOUT_MS = 1_700_000_000_000, 60_000
 HEAVY = [f"t/heavy/0x{number}0000000_0x{number + 1}0000000" for number in range(6)]
@@ -29,10 +31,14 @@ class Cluster:
     """Two brokers; the first is overloaded. What is decided is obeyed when a test says so."""
 
     def __init__(self, **settings: Any) -> None:
-        self.config = cluster_config({**SETTINGS, **settings})
+        self.settings = {**SETTINGS, **settings}
         self.shard, self.memory, self.now_ms = Shard.empty(), Memory(), NOW_MS
         self.owned = {"a": [*HEAVY, *LIGHT], "b": list[str]()}
         self.usage = {"a": 99.0, "b": 10.0}
+
+    @property
+    def config(self) -> ClusterConfig:
+        return cluster_config(self.settings)
 
     def round(
         self,
@@ -67,7 +73,8 @@ class Cluster:
         ]
         self.shard, _ = fold(self.shard, batch_of(reports, beats), self.now_ms, self.config.fold)
         view = view_of("c", [self.shard], self.now_ms, self.config.balancer.weights)
-        made = decide(view, self.memory, Inbox(acks=acks, commands=commands), self.config)
+        inbox = Inbox(acks=acks, commands=commands)
+        made = decide_with(view, self.memory, inbox, self.settings)
         self.memory = Memory.from_json(made.memory.to_json())
         return made
 

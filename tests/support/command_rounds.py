@@ -9,12 +9,13 @@ from lb_stream.core.averages.cluster_view import view_of
 from lb_stream.core.commands.responder import (
     Received,
 )
-from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.view import ClusterView
-from lb_stream.core.round.decide import Inbox, Round, decide
+from lb_stream.core.round.decide import Inbox, Round
+from lb_stream.settings.resolve import cluster_config
 from tests.support.build import Event, Report, batch_of
+from tests.support.commanded_round import decide_with
 
 GIVEN = {"dry_run": False, "shedding_enabled": False}
 FIRST, SECOND = "t/n/0x00000000_0x80000000", "t/n/0x80000000_0xffffffff"
@@ -55,7 +56,7 @@ def play(
     seen: ClusterView, memory: Memory, *commands: Received, given: dict[str, Any] = GIVEN
 ) -> Round:
     """One round."""
-    return decide(seen, memory, Inbox(commands=commands), cluster_config(given))
+    return decide_with(seen, memory, Inbox(commands=commands), given)
 
 
 TWO = {"a": [FIRST, SECOND], "b": [OTHER]}

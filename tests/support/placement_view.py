@@ -6,12 +6,13 @@ from typing import Any
 import numpy as np
 
 from lb_stream.contracts.balancer import MANAGER_CLASSES
-from lb_stream.core.config.cluster_config import ClusterConfig, cluster_config
+from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.policies import IsolationPolicy, Policies
 from lb_stream.core.model.quotas import VALUES, Factors, Learned, Quotas
 from lb_stream.core.model.view import ClusterView
 from lb_stream.core.round.state import RoundInputs, RoundState
+from lb_stream.settings.resolve import cluster_config
 from tests.conformance.forms import RESOURCE_NAMES, view_of_loads
 from tests.support.placement_model import Cluster, SimpleManager
 

@@ -16,9 +16,9 @@ from lb_stream.contracts.settings import Settings
 from lb_stream.contracts.tables import BATCHES, ROUNDS
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.round.decide import Round
-from lb_stream.io.local.configuration import load
 from lb_stream.io.tables.delta import open_table
 from lb_stream.io.tables.projections import Projections
+from lb_stream.settings.load import load
 from lb_stream.sim import build_cluster
 from lb_stream.store import Store
 from lb_stream.stream.averages import names_block

@@ -72,15 +72,17 @@ from lb_stream.contracts.reports import Ack, BundleStats
 from lb_stream.core.averages import fold
 from lb_stream.core.averages.cluster_view import view_of
 from lb_stream.core.commands.responder import Received
-from lb_stream.core.config.cluster_config import ClusterConfig, cluster_config
+from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory, Pending
 from lb_stream.core.model.policies import NO_POLICIES, IsolationPolicy, Policies
 from lb_stream.core.model.refusals import Refusal
 from lb_stream.core.model.view import ClusterView
-from lb_stream.core.round.decide import Inbox, Round, decide
+from lb_stream.core.round.decide import Inbox, Round
 from lb_stream.core.shedding.base import MB, ShedContext
+from lb_stream.settings.resolve import cluster_config
 from tests.support.build import Event, Report, batch_of
+from tests.support.commanded_round import decide_with
 
 RULER = "----"
 SLICES, SLICE = 16, 1 << 28
@@ -376,8 +378,8 @@ class Cluster:
         yield from map(_refused, unloads.refusals)
 
     def _round(self, _words: list[str]) -> Iterator[str]:
-        config = cluster_config({"dry_run": False} | self.settings)
-        view = self._next_view(config)
+        settings = {"dry_run": False} | self.settings
+        view = self._next_view(cluster_config(settings))
         inbox = Inbox(
             tuple(self.acks),
             self.caught_up,
@@ -385,7 +387,7 @@ class Cluster:
             balances=self.balancing,
             merging=self.merging,
         )
-        done = decide(view, self.memory, inbox, config)
+        done = decide_with(view, self.memory, inbox, settings)
         self.last, self.memory, self.acks, self.caught_up, self.commands = (
             done,
             done.memory,

@@ -18,14 +18,15 @@ from lb_stream.contracts.reports import Ack
 from lb_stream.core.averages import fold
 from lb_stream.core.averages.cluster_view import view_of
 from lb_stream.core.commands.responder import Received
-from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.blocks import EVENT_SCHEMA, REPORT_SCHEMA, SAMPLE_SCHEMA, Batch, Shard
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.view import ClusterView
 from lb_stream.core.observing.outcomes import Outcome
-from lb_stream.core.round.decide import Inbox, Round, decide
+from lb_stream.core.round.decide import Inbox, Round
+from lb_stream.settings.resolve import cluster_config
 from lb_stream.sim import SimBroker, SimCluster
 from lb_stream.sim.cluster import max_over_mean
+from tests.support.commanded_round import decide_with
 
 CAMEL = {
     "cpu": "cpu",
@@ -117,7 +118,8 @@ class ClosedLoop:
     view: ClusterView | None = None  # what the last round was given
 
     def __post_init__(self) -> None:
-        self.config = cluster_config({"dry_run": False, **self.settings})
+        self.given = {"dry_run": False, **self.settings}
+        self.config = cluster_config(self.given)
         self.merging = dict.fromkeys(self.cluster.brokers, True)
         self.brokers = {
             name: SimBroker(self.cluster, name, clock=lambda: self.now_ms)
@@ -137,12 +139,8 @@ class ClosedLoop:
         self.shard, refused = fold(self.shard, batch, self.now_ms, self.config.fold)
         assert not len(refused), "a report of the model was taken for an old one"
         self.view = view = view_of("demo", [self.shard], self.now_ms, self.config.balancer.weights)
-        made = decide(
-            view,
-            self.memory,
-            Inbox(tuple(self.acks), commands=tuple(self.commands), merging=self.merging),
-            self.config,
-        )
+        inbox = Inbox(tuple(self.acks), commands=tuple(self.commands), merging=self.merging)
+        made = decide_with(view, self.memory, inbox, self.given)
         self.memory = Memory.from_json(made.memory.to_json())
         self.outcomes += made.outcomes
         self.at_once, self.acks, self.commands = [], [], []

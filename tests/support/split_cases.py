@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 
-from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.splitting import (
     Range,
     SplitLoads,
@@ -13,6 +12,7 @@ from lb_stream.core.splitting import (
 from lb_stream.core.splitting.config import MIB
 from lb_stream.core.splitting.modular import split_task
 from lb_stream.core.splitting.trigger import REASONS
+from lb_stream.settings.resolve import cluster_config
 from tests.support.vectors import vector
 
 

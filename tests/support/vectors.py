@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from lb_stream.core.averages import DEFAULT_FOUR
-from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.view import ClusterView
 from lb_stream.core.placement.base import PlacementContext, Targets
 from lb_stream.core.shedding.base import ShedContext
 from lb_stream.core.shedding.transfer import TransferShedderConfig
 from lb_stream.core.shedding.transfer_cycle import Cycle, LoadStore, Top, run_cycle
+from lb_stream.settings.resolve import cluster_config
 from tests.conformance.forms import view_of_loads
 
 PROFILES = ("pulsar-4.0", "documented")

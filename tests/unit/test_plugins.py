@@ -180,9 +180,9 @@ def test_the_public_interface_says_of_each_kind_where_it_is_found_and_what_it_is
 
 
 OTHERS = """
-from lb_stream.core.config.cluster_config import cluster_config
-config = cluster_config({"load_manager": "simple", "simple_placement_strategy": "FirstServer", "split_algorithm": "third_divide"})
-print(config.placement.name, config.split_algorithms.named().name, config.warnings)
+from lb_stream.settings.resolve import resolve
+resolved = resolve({"load_manager": "simple", "simple_placement_strategy": "FirstServer", "split_algorithm": "third_divide"})
+print(resolved.config.placement.name, resolved.config.split_algorithms.named().name, resolved.warnings)
 """
 OTHERS_MODULE = """
 from lb_stream.plugins import KeyModel, simple_placement, split_algorithm

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from lb_stream.cli.inspect.config_explain import explain, job_sections
+from lb_stream.cli.inspect.config_explain import explain
 from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Effective, Json, Set, effective
 from lb_stream.cli.shared.output import emit, emit_json
-from lb_stream.cli.shared.settings_text import as_key, as_toml, hidden
+from lb_stream.cli.shared.settings_text import as_key, as_toml
 
 app = typer.Typer(
     name="config",
@@ -73,14 +73,16 @@ def show(
 
 
 def _sections(given: Effective) -> dict[str, dict[str, Any]]:
-    """[section] → key → value in force; of a cluster's own section every key, the inherited ones
-    too."""
-    from lb_stream.io.local.configuration import effective as balancer
+    """[section] → key → value in force; of a cluster's own section every key, the inherited ones too."""
+    from lb_stream.settings.explain import job_sections
+    from lb_stream.settings.secrets import hidden
 
     settings = given.settings
     sections = {name: hidden(name, getattr(settings, name).model_dump()) for name in job_sections()}
-    sections["balancer"] = balancer(settings)
-    return sections | {f"cluster.{name}": balancer(settings, name) for name in settings.cluster}
+    sections["balancer"] = given.of_cluster("").values
+    return sections | {
+        f"cluster.{name}": given.of_cluster(name).values for name in settings.cluster
+    }
 
 
 def _shadows(given: Effective) -> Iterator[str]:
@@ -114,8 +116,8 @@ def _explained(section: str, name: str) -> Iterable[str]:
     from lb_stream.contracts.balancer import NamespaceConfig
     from lb_stream.contracts.keys import metadata
     from lb_stream.contracts.settings import Settings
-    from lb_stream.core.config.cluster_config import all_models
-    from lb_stream.core.config.namespaces import PREFIX
+    from lb_stream.settings.names import all_models
+    from lb_stream.settings.spelling import PREFIX
 
     model = Settings.model_fields[section].annotation
     models: Any = all_models() if section in ("balancer", "cluster") else (model,)

@@ -209,9 +209,7 @@ def _say(lines: list[str]) -> None:
 
 def _of(given: Effective, cluster: str) -> dict[str, Any]:
     """A cluster's balancer settings, defaults included."""
-    from lb_stream.core.config.cluster_config import cluster_config
-
-    return cluster_config(given.settings.of_cluster(cluster)).balancer.model_dump()
+    return given.of_cluster(cluster).config.balancer.model_dump()
 
 
 def _manner(given: Effective, cluster: str) -> BrokerFormat:

@@ -129,7 +129,7 @@ def settable(
 ) -> None:
     """List the settings that can be changed while the job runs; --json tells what each means."""
     effective(config, broker_conf, set_)
-    from lb_stream.core.commands.settings import dynamic_keys
+    from lb_stream.settings.overrides import dynamic_keys
 
     if json:
         emit_json(dynamic_keys())

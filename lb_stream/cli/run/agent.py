@@ -261,7 +261,7 @@ def _settings(
 
 def _clients(settings: Sequence[AdminSettings]) -> list[AdminClient]:
     from lb_stream.agent.pulsar.admin import AdminClient
-    from lb_stream.io.local.settings_files import has_private_key
+    from lb_stream.settings.files import has_private_key
 
     files: dict[Path, str] = {}
     for access in settings:
@@ -363,10 +363,10 @@ def _serve(
     from lb_stream.agent.report_throttle import ReportThrottle
     from lb_stream.agent.splits import SplitWatch
     from lb_stream.cli.run.agent_settings import hooks_of
-    from lb_stream.core.config.cluster_config import cluster_config
     from lb_stream.io.local.signals import StopRequest
 
-    balancing = cluster_config(given.settings.of_cluster(cluster))
+    resolved = given.of_cluster(cluster)
+    balancing, reporting = resolved.config, resolved.reporting
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     bootstrap, topics = given.bootstrap, given.settings.topics
     with kafka_at(bootstrap, given):
@@ -378,13 +378,12 @@ def _serve(
         reports_topic=topics.reports,
         decisions_topic=topics.decisions,
         ownership_topic=topics.ownership,
-        sparing=ReportThrottle.of_manager(balancing.reporting, balancing.balancer),
-        # Whatever the balancer's manager is: a Pulsar broker tells its bundles only when its own
-        # manager is the extensible one.
+        sparing=ReportThrottle.of_manager(reporting, balancing.balancer),
+        # Whatever the balancer's manager is: a Pulsar broker tells its bundles only when its own manager is the extensible one.
         split_watch=(lambda: SplitWatch(balancing.splitting, balancing.split_algorithms))
         if balancing.splitting.split_enabled
         else None,
-        report_interval_s=intervals_s[0] or balancing.reporting.report_min_interval_ms / 1000,
+        report_interval_s=intervals_s[0] or reporting.report_min_interval_ms / 1000,
         heartbeat_interval_s=intervals_s[1],
         client_options=given.settings.kafka.options,
         hooks=hooks_of(given),

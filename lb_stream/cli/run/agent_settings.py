@@ -39,7 +39,7 @@ class Otherwise:
 def hooks_of(given: Effective) -> HookConfig:
     """The hooks that are set. Raises SettingError, CommandError."""
     from lb_stream.agent.hooks import HookConfig
-    from lb_stream.io.local.settings_files import secret_of
+    from lb_stream.settings.files import secret_of
 
     own = given.settings.hooks
     before, after, secret = (
@@ -56,15 +56,12 @@ def otherwise(runtime: Mapping[str, Any], given: Effective, cluster: str) -> Ite
     """The settings that are read here, that the broker has with another value, and that nobody has
     set here on purpose."""
     from lb_stream.contracts.keys import metadata
-    from lb_stream.core.config.cluster_config import all_models, cluster_config
-    from lb_stream.core.config.key_usage import AGENTS, reading
-    from lb_stream.io.local.configuration import effective, same_value
+    from lb_stream.settings.load import same_value
+    from lb_stream.settings.names import all_models
+    from lb_stream.settings.usage import AGENTS, reading
 
-    checked, ours, theirs = (
-        cluster_config(given.settings.of_cluster(cluster)),
-        effective(given.settings, cluster),
-        _typed(runtime),
-    )
+    resolved = given.of_cluster(cluster)
+    ours, theirs = resolved.values, _typed(runtime)
     for name, pulsar in {
         name: metadata(model, name)["pulsar"]
         for model in all_models()
@@ -74,7 +71,7 @@ def otherwise(runtime: Mapping[str, Any], given: Effective, cluster: str) -> Ite
             pulsar not in runtime
             or name in EXPECTED
             or name not in theirs
-            or set(reading(name, checked)) <= {AGENTS}
+            or set(reading(name, resolved.config)) <= {AGENTS}
         ):
             continue
         origin = (
@@ -91,9 +88,8 @@ def otherwise(runtime: Mapping[str, Any], given: Effective, cluster: str) -> Ite
 def _typed(runtime: Mapping[str, Any]) -> dict[str, Any]:
     """The broker's settings under our names, as far as they can be read."""
     from lb_stream.contracts.keys import SettingError, pulsar_names
-    from lb_stream.contracts.settings import Settings
-    from lb_stream.core.config.cluster_config import all_models, canonical
-    from lb_stream.io.local.configuration import effective
+    from lb_stream.settings.names import all_models
+    from lb_stream.settings.resolve import resolve
 
     known = {
         name: value
@@ -101,6 +97,6 @@ def _typed(runtime: Mapping[str, Any]) -> dict[str, Any]:
         if name in pulsar_names(*all_models()) and value not in (None, "")
     }
     try:
-        return effective(Settings(balancer=canonical(known)))
+        return resolve(known).values
     except SettingError:
         return {}

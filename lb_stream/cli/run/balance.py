@@ -13,7 +13,7 @@ import typer
 
 from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Json, Set, effective
 from lb_stream.cli.shared.output import CommandError, emit, emit_json, note
-from lb_stream.io.messages.secrets import hide
+from lb_stream.settings.secrets import hide
 
 GRACE_S = 50.0
 """How long the batch under way may take when a stop is asked for; less than systemd's and

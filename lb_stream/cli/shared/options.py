@@ -19,6 +19,7 @@ from lb_stream.cli.shared.output import CommandError, note
 if TYPE_CHECKING:
     from lb_stream.access.roles import Right
     from lb_stream.contracts.settings import Settings, StreamSettings
+    from lb_stream.settings.resolve import ResolvedSettings
     from lb_stream.store import Store
 
 DEMO_TABLES = Path(".lb/demo/tables")
@@ -157,6 +158,12 @@ class Effective:
     settings: Settings
     origins: dict[tuple[str, ...], str]
 
+    def of_cluster(self, cluster: str) -> ResolvedSettings:
+        """What one cluster's settings come to; "": one without a section of its own."""
+        from lb_stream.settings.resolve import resolve
+
+        return resolve(self.settings.of_cluster(cluster))
+
     @property
     def tables(self) -> Store:
         """The tables' folder: the one set; or the demo's when nobody set one and only the demo has
@@ -224,7 +231,7 @@ def effective(
     from lb_stream.io.without_pandas import keep_pandas_out
 
     keep_pandas_out()
-    from lb_stream.io.local.configuration import load
+    from lb_stream.settings.load import load
 
     loaded = load(config, broker_conf, arguments or ())
     for warning in loaded.warnings:

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from lb_stream.io.messages.secrets import hide
 from lb_stream.io.messages.shown import in_json, shown
+from lb_stream.settings.secrets import hide
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -106,7 +106,7 @@ def note(text: str) -> None:
 
 def warn_if_exposed(path: Path, holds: str) -> None:
     """Say on stderr that other users can open a file of secrets."""
-    from lb_stream.io.local.settings_files import describe_exposure
+    from lb_stream.settings.files import describe_exposure
 
     if exposed := describe_exposure(path, holds):
         note(f"warning: {exposed}")

@@ -125,13 +125,13 @@ def sim(
     given = effective(config, broker_conf, set_)
     from lb_stream.agent import AgentConfig, ReportThrottle, SplitWatch
     from lb_stream.contracts.reports import ReportConfig
-    from lb_stream.core.config.cluster_config import cluster_config
+    from lb_stream.settings.resolve import resolve
     from lb_stream.sim.brokers import wall_clock_ms
     from lb_stream.sim.cluster import build_cluster
     from lb_stream.sim.live import Status
 
     bootstrap, topics = given.bootstrap, given.settings.topics
-    extensible = cluster_config({"load_manager": "extensible"})
+    extensible = resolve({"load_manager": "extensible"}).config
     agent = AgentConfig(
         bootstrap_servers=bootstrap,
         cluster=cluster,

@@ -30,9 +30,9 @@ def decide(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfi
     """Settle what is pending, obey operators, give unowned bundles an owner, split too large ones,
     unload from hot brokers.
 
-    Pure: the same arguments give the same round, bit for bit. `view` must be sorted by name
-    (`view_of` sees to that); the time is the view's, chance follows from the cluster's name and the
-    round's number. `config`: the job's own settings, commands lie over them.
+    Pure: the same arguments give the same round, bit for bit. `view` must be sorted by name (`view_of` sees to that); the time is the
+    view's, chance follows from the cluster's name and the round's number. `config`: the settings in force
+    (`lb_stream.settings.overrides` does the commands that change them).
     """
     seen = observe(view, memory, inbox, config)
     state = settle(seen, inbox.acks)

@@ -14,8 +14,7 @@ from lb_stream.core.commands.persistent_commands import (
     obey_standing,
 )
 from lb_stream.core.commands.proposal_book import ProposalBook
-from lb_stream.core.commands.responder import CommandResponder, Received
-from lb_stream.core.commands.settings import take_settings
+from lb_stream.core.commands.responder import CommandAnswer, CommandResponder, Received
 from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.names import namespace_of
@@ -28,9 +27,9 @@ from lb_stream.core.observing.liveness import Liveness, judge
 
 @dataclass(frozen=True, slots=True)
 class Inbox:
-    """What came in beside the reports.
+    """What came in beside the reports. `caught_up`: the job has read all that was there when it started.
 
-    `caught_up`: the job has read all that was there when it started.
+    `commands`: without those about settings, which are done before the round and have `answers`.
     """
 
     acks: tuple[Ack, ...] = ()
@@ -43,15 +42,16 @@ class Inbox:
     merging: Mapping[str, bool] = field(
         default_factory=dict
     )  # broker → whether its agent can merge bundles, where it says something new
+    answers: tuple[CommandAnswer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
     """A cluster before any decision of this round.
 
-    `memory` and `config` have what commands have laid down so far; `before` is the memory without.
-    `known` has the operators' policies and bundles; `alive.view` is the same with the dead marked
-    and their bundles unowned, and without the load of bundles that are gone.
+    `memory` has what commands have laid down so far; `before` is the memory without. `known` has the operators' policies
+    and bundles; `alive.view` is the same with the dead marked and their bundles unowned, and without
+    the load of bundles that are gone.
     """
 
     config: ClusterConfig
@@ -67,12 +67,12 @@ def observe(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConf
     """Take the commands that count for the whole round, wherever in the batch they stood; then see
     who and what is there."""
     memory = _published(memory, view)
-    desk = CommandResponder(memory.orders, ProposalBook(list(memory.proposals)), memory.pending)
-    config, commands = take_settings(desk, inbox.commands, config, memory.balances)
+    book, answers = ProposalBook(list(memory.proposals)), list(inbox.answers)
+    desk = CommandResponder(memory.orders, book, memory.pending, answers)
     view = _weighed(view, config.balancer.weights)
-    orders = obey_standing(desk, view, commands, config)
+    orders = obey_standing(desk, view, inbox.commands, config)
     forget_ended(desk, view)
-    wanted = bool(commands) or config.balancer.assign_unowned == "eager"
+    wanted = bool(inbox.commands) or config.balancer.assign_unowned == "eager"
     known = apply_operator_state(view, desk.orders, wanted)
     known = with_bundles(known, _forgotten(known, memory))
     balances, merging = _who_balances(memory, inbox, known), _who_merges(memory, inbox, known)
@@ -98,7 +98,7 @@ def _published(memory: Memory, view: ClusterView) -> Memory:
 
 
 def _weighed(view: ClusterView, weights: Mapping[str, float]) -> ClusterView:
-    """The view with usages by these weights: a command of this very batch may have changed them."""
+    """The view with usages by these weights: it may have been made for other settings."""
     if view.brokers.weights == weights:
         return view
     usage = max_weighted_usage(view.brokers.resources, weights)

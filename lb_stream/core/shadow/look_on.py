@@ -6,21 +6,19 @@ Pure, as `decide` is: the same arguments give the same result.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from lb_stream.contracts.decisions import MOVES, Decision
-from lb_stream.core.commands.settings import config_before
 from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.core.model.resources import max_weighted_usage
 from lb_stream.core.model.view import ClusterView
 from lb_stream.core.round.decide import Inbox, Round, decide
-from lb_stream.core.shadow.settings import REAL, shadow_config
 from lb_stream.core.shadow.world import (
     Elsewhere,
     elsewhere_in,
@@ -28,6 +26,9 @@ from lb_stream.core.shadow.world import (
     still_held,
     world,
 )
+
+REAL = "real"
+"""Stands beside the shadows' names for the cluster's own policy."""
 
 Entry = dict[str, Any]
 """What the log says of one policy in one round (columns of `shadow_rounds`), and under `decisions`
@@ -38,12 +39,14 @@ what a shadow would have decided."""
 class Looked:
     """What shadows look at: a round that has been made.
 
-    `view`: as reported; `config`: the job's own settings, without commands.
+    `view`: as reported; `config`: what the round ran with; `shadow_config`: a shadow's own settings →
+    what it runs with; it may raise SettingError.
     """
 
     view: ClusterView
     made: Round
     config: ClusterConfig
+    shadow_config: Callable[[Mapping[str, Any]], ClusterConfig]
     caught_up: bool
     hold_ms: int  # how long a shadow's move counts as carried out
 
@@ -80,7 +83,7 @@ class ShadowMemory:
         """With the bundles where they are that the cluster's own shedder moves in this round: those
         moves are not the shadow's."""
         if looked.made.decisions:
-            shedder = config_before(looked.made.memory, looked.config).shedder.name
+            shedder = looked.config.shedder.name
             moves = (
                 one
                 for one in _shed(looked.made.decisions, shedder)
@@ -105,7 +108,7 @@ def look_on(looked: Looked, shadow: ShadowMemory) -> tuple[ShadowMemory, Entry]:
     pauses, settings) counts for it too. Raises SettingError, and what strategies raise.
     """
     view, orders = looked.view, looked.made.memory.orders
-    config = shadow_config(looked.config.given, orders.settings, shadow.own)
+    config = looked.shadow_config(shadow.own)
     held = still_held(view, shadow.elsewhere, looked.hold_ms, orders.deleted)
     before = world(view, held)
     memory = replace(
@@ -135,7 +138,7 @@ def real_entry(looked: Looked) -> Entry:
     """The cluster's own policy in this round, beside which the shadows' entries stand: what it has
     decided, and what is so."""
     view, made = looked.view, looked.made
-    config = config_before(made.memory, looked.config)
+    config = looked.config
     brokers, bundles = made.view.brokers, view.bundles
     usage = max_weighted_usage(view.brokers.resources, brokers.weights)
     greatest, mean = greatest_and_mean(usage, made.view.active)

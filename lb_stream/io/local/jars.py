@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from lb_stream.io.local.settings_files import CONF, home
+from lb_stream.settings.files import CONF, home
 
 CONFIGURATIONS = ("spark", "broker")
 EXTRAS = ("s3",)

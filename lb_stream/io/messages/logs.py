@@ -8,8 +8,8 @@ import sys
 import time
 from collections.abc import Callable
 
-from lb_stream.io.messages.secrets import hide
 from lb_stream.io.messages.shown import shown
+from lb_stream.settings.secrets import hide
 
 KAFKA_EVERY_S = 60.0
 SLOW_TASK = "blocking the event loop"

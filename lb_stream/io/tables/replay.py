@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import pyarrow.compute as pc
@@ -20,16 +21,16 @@ from lb_stream.contracts.reports import Ack
 from lb_stream.contracts.settings import StreamSettings
 from lb_stream.contracts.tables import ROUNDS
 from lb_stream.core.commands.responder import Received
-from lb_stream.core.commands.settings import config_before, config_of
 from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.view import ClusterView
 from lb_stream.core.round.decide import Inbox, decide
 from lb_stream.core.shadow.every import looked_on_again
-from lb_stream.core.shadow.look_on import Looked
-from lb_stream.core.shadow.settings import REAL
+from lb_stream.core.shadow.look_on import REAL, Looked
 from lb_stream.io.kafka.checkpoint import checkpoint_uuid
 from lb_stream.io.tables.delta import dataset, open_table
+from lb_stream.settings.overrides import apply_setting_commands
+from lb_stream.settings.shadows import shadow_config
 from lb_stream.store import Store, checkpoint_of, tables_of
 from lb_stream.stream.arrived import asks_of
 from lb_stream.stream.decide import cluster_view, logged, read_shards
@@ -61,15 +62,16 @@ class Replayed:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What a logged round began with.
+    """What a logged round began with, once its commands about settings were done.
 
-    `config`: the job's own settings, without commands; `inputs`: as logged.
+    `own`: the job's settings for the cluster; `inputs`: as logged.
     """
 
     view: ClusterView
     memory: Memory
     inbox: Inbox
     config: ClusterConfig
+    own: dict[str, Any]
     inputs: dict[str, Any]
 
 
@@ -189,12 +191,7 @@ def _start(row: dict[str, Any], remembered: Remembered, checkpoint: Store) -> St
     inputs = json.loads(row["inputs"])
     blocks = [(brokers, names, values) for brokers, names, values in json.loads(row["blocks"])]
     memory = replace(Memory.from_json(remembered[0]), epoch=row["epoch"])
-    config = config_of(inputs["settings"])
     times = {int(partition): append_ms for partition, append_ms in inputs.get("times", {}).items()}
-    weights = config_before(memory, config).balancer.weights
-    view = cluster_view(
-        row["cluster"], read_shards(checkpoint, blocks), blocks, row["now_ms"], weights, times
-    )
     acks, asks = (
         tuple(Ack.model_validate(ack) for ack in inputs["acks"]),
         asks_of(inputs.get("asks", ())),
@@ -203,7 +200,11 @@ def _start(row: dict[str, Any], remembered: Remembered, checkpoint: Store) -> St
     inbox = Inbox(
         acks, inputs["caught_up"], commands, asks, _balances(inputs), inputs.get("merging", {})
     )
-    return Start(view, memory, inbox, config, inputs)
+    own = inputs["settings"]
+    begin = apply_setting_commands(own, memory, inbox)
+    weights, shards = begin.config.balancer.weights, read_shards(checkpoint, blocks)
+    view = cluster_view(row["cluster"], shards, blocks, row["now_ms"], weights, times)
+    return Start(view, begin.memory, begin.inbox, begin.config, own, inputs)
 
 
 def _decided(row: dict[str, Any], remembered: Remembered, checkpoint: Store) -> dict[str, Any]:
@@ -217,9 +218,9 @@ def _decided(row: dict[str, Any], remembered: Remembered, checkpoint: Store) -> 
     made = decide(start.view, start.memory, start.inbox, start.config)
     now = logged(made) | {"memory": made.memory.to_json()}
     if any(entry["policy"] == REAL for entry in json.loads(row["shadows"])):
-        looked = Looked(
-            start.view, made, start.config, start.inbox.caught_up, start.inputs["shadow_hold_ms"]
-        )
+        of_shadow = partial(shadow_config, start.own, start.memory.orders.settings)
+        hold_ms = start.inputs["shadow_hold_ms"]
+        looked = Looked(start.view, made, start.config, of_shadow, start.inbox.caught_up, hold_ms)
         seen = looked_on_again(looked, start.inputs["shadows"], remembered[1], row["shadows"])
         now |= asdict(seen)
     return now

@@ -19,9 +19,7 @@ from rich.console import Console
 from lb_stream.agent import Agent, AgentConfig, AgentError
 from lb_stream.cli.shared.output import CommandError
 from lb_stream.io.kafka.topics import create_topics, topic_specs
-from lb_stream.io.local.configuration import load_settings
 from lb_stream.io.local.jars import jar_paths
-from lb_stream.io.local.settings_files import CONF
 from lb_stream.io.local.signals import StopRequest
 from lb_stream.job.process import Job, end_leftover
 from lb_stream.job.submit import submit_command
@@ -29,6 +27,8 @@ from lb_stream.kit.demo.view import View, comparison, make_view
 from lb_stream.kit.demo.watch import BALANCED, BrokerFigures, Watch, unevenness
 from lb_stream.kit.embedded_kafka import EmbeddedKafka, free_port
 from lb_stream.query.status_facts import DEMO_END_FILE
+from lb_stream.settings.files import CONF
+from lb_stream.settings.load import load_settings
 from lb_stream.sim import SimBroker, build_cluster
 from lb_stream.sim.brokers import wall_clock_ms
 

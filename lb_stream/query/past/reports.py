@@ -16,11 +16,11 @@ import pyarrow as pa
 
 from lb_stream.contracts.tables import BROKER_LOADS
 from lb_stream.core.averages import fold
-from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.blocks import NO_EVENTS, Batch, Shard, from_bytes
 from lb_stream.io.local.report_lines import Report, Unsendable, read_line
 from lb_stream.io.messages.times import utc
 from lb_stream.query import QueryError
+from lb_stream.settings.resolve import resolve
 from lb_stream.stream.context import DecodeConfig
 from lb_stream.stream.decode import decode
 from lb_stream.stream.shards.history import broker_rows, bundle_rows, next_slot
@@ -144,7 +144,7 @@ def history_of_reports(
             "lastUpdate or timestamp in each",
             2,
         )
-    config, shard, offset = cluster_config(settings).fold, Shard.empty(), 0
+    config, shard, offset = resolve(settings).config.fold, Shard.empty(), 0
     before_ms: int | None = None
     bundles, brokers = [], []
     taken = [report for report in reports if to_ms is None or (report.at_ms or 0) < to_ms]

@@ -9,7 +9,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lb_stream.contracts.decisions import MOVES
-from lb_stream.core.commands.undo import (
+from lb_stream.core.model.memory import Memory
+from lb_stream.core.model.operator_state import OperatorState
+from lb_stream.io.messages.times import clock
+from lb_stream.query import QueryError
+from lb_stream.query.cluster_state import require_cluster
+from lb_stream.query.lake import records, run
+from lb_stream.query.past.names import similar_ids
+from lb_stream.query.past.undo_orders import (
     CannotUndo,
     Order,
     cancel_out,
@@ -18,13 +25,6 @@ from lb_stream.core.commands.undo import (
     may_end_publishing,
     taken_back_by,
 )
-from lb_stream.core.model.memory import Memory
-from lb_stream.core.model.operator_state import OperatorState
-from lb_stream.io.messages.times import clock
-from lb_stream.query import QueryError
-from lb_stream.query.cluster_state import require_cluster
-from lb_stream.query.lake import records, run
-from lb_stream.query.past.names import similar_ids
 from lb_stream.query.wording import explain_outcome
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lb_stream.contracts.decisions import MOVES, Decision
-from lb_stream.core.commands.settings import in_force, without_approval
-from lb_stream.core.config.cluster_config import ClusterConfig, canonical, cluster_config
+from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.refusals import Refusal
 from lb_stream.core.model.view import Floats, with_moves
@@ -23,6 +22,9 @@ from lb_stream.query import QueryError
 from lb_stream.query.cluster_state import ClusterState, require_cluster, require_single_cluster_in
 from lb_stream.query.present.view import present_view
 from lb_stream.query.wording import explain_refusal, place_of_rule
+from lb_stream.settings.names import canonical
+from lb_stream.settings.overrides import without_approval
+from lb_stream.settings.resolve import in_force, resolve
 
 if TYPE_CHECKING:
     import duckdb
@@ -152,7 +154,7 @@ def _asked(here: ClusterState, tried: Mapping[str, Any]) -> tuple[ClusterConfig,
     settings = without_approval(
         {**in_force(here.given, here.orders.settings), **_BY_HAND, "shedding_strategy": wanted}
     )
-    config = cluster_config({**settings, **tried})
+    config = resolve({**settings, **tried}).config
     if config.shedder.name != wanted.rpartition(".")[2]:
         raise QueryError(
             f"{wanted} does not run under the {config.balancer.load_manager} manager of "
@@ -171,7 +173,7 @@ def _asked(here: ClusterState, tried: Mapping[str, Any]) -> tuple[ClusterConfig,
     if here.config.shedder.name != config.shedder.name:
         remembered.pop(config.shedder.name, None)
     if config.shedder.name not in remembered:
-        config = cluster_config({**settings, **traits.no_wait_settings, **tried})
+        config = resolve({**settings, **traits.no_wait_settings, **tried}).config
     orders = replace(here.orders, settings={}, paused=False)
     return config, replace(here.memory, orders=orders, strategies=remembered, last_shed_ms=None)
 

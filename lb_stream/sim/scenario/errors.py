@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from lb_stream.core.config.reading import expected
+from lb_stream.contracts.keys import expected
 
 MISSING = object()
 """The value of what is not there."""

@@ -15,12 +15,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from lb_stream.core.commands.settings import in_force
-from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.core.model.policies import NO_POLICIES
 from lb_stream.io.messages.times import utc
+from lb_stream.settings.resolve import resolve
 from lb_stream.sim.scenario.capacities import capacities, each_once
 from lb_stream.sim.scenario.errors import ScenarioError
 from lb_stream.sim.scenario.recorded_loads import RecordedLoads, recorded_loads
@@ -143,9 +142,8 @@ def build_scenario(history: LoadHistory, tick_s: float = 10.0) -> ScenarioWithNo
 def _orders(history: LoadHistory) -> tuple[OperatorState, tuple[str, ...]]:
     """What operators had laid down, and the namespaces that are never shed."""
     orders = Memory.from_json(history.memory).orders if history.memory else OperatorState()
-    return orders, cluster_config(
-        in_force(history.settings, orders.settings)
-    ).balancer.shedding_excluded_namespaces
+    config = resolve(history.settings, orders.settings).config
+    return orders, config.balancer.shedding_excluded_namespaces
 
 
 def _brokers(

@@ -14,8 +14,8 @@ from lb_stream.contracts.namespaces import (
     NamespaceIsolation,
 )
 from lb_stream.core.commands.responder import Received
-from lb_stream.core.config.namespaces import PREFIX
 from lb_stream.core.model.names import parse_bundle
+from lb_stream.settings.spelling import PREFIX
 from lb_stream.sim.scenario.scenario import Event, ScenarioIsolation, ScenarioPolicies
 from lb_stream.sim.simulation.reports import at_ms
 

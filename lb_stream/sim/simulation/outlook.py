@@ -12,11 +12,11 @@ import numpy as np
 
 from lb_stream.contracts.commands import Command
 from lb_stream.core.commands.responder import CommandAnswer
-from lb_stream.core.commands.settings import in_force, our_name
-from lb_stream.core.config.cluster_config import cluster_config
-from lb_stream.core.config.reading import DRY_RUN
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.operator_state import OperatorState
+from lb_stream.settings.names import our_name
+from lb_stream.settings.resolve import in_force, resolve
+from lb_stream.settings.spelling import DRY_RUN
 from lb_stream.sim.measures import TraceMeasures, measure_trace
 from lb_stream.sim.measures.moves import clients_of, throughput_of
 from lb_stream.sim.scenario.errors import ScenarioError
@@ -100,7 +100,7 @@ def outlook(
     }
     policies = {name: Policy(name, plan.settings) for name, plan in plans.items()}
     for policy in policies.values():
-        policy.config()  # before the long part
+        policy.resolve()  # before the long part
     found: dict[str, Outlook] = {}
     for number, (name, plan) in enumerate(plans.items()):
         told = (
@@ -134,7 +134,7 @@ def _both(history: LoadHistory, change: WhatIf) -> dict[str, _Simulated]:
     commanded, paused = orders.settings, orders.paused
     before = in_force(history.settings, commanded)
     after = in_force(history.settings, _commanded(commanded, change.settings))
-    modes = [cluster_config(settings).balancer.mode for settings in (before, after)]
+    modes = [resolve(values).config.balancer.mode for values in (before, after)]
     if modes[0] != modes[1] and modes[1] == "approve":
         wanted = (
             f"observe or act: in {modes[1]} nothing that balancing wants moves until somebody "

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from lb_stream.contracts.keys import SettingError
-from lb_stream.core.config.cluster_config import ClusterConfig, canonical, cluster_config
 from lb_stream.core.model.registry import Registry, UnknownStrategyError
 from lb_stream.core.placement import placement, simple_placement
 from lb_stream.core.shedding import shedder
 from lb_stream.core.shedding.base import traits_of
-from lb_stream.io.local.configuration import load_settings
+from lb_stream.settings.load import load_settings
+from lb_stream.settings.names import canonical
+from lb_stream.settings.resolve import ResolvedSettings, resolve
 
 NONE = "none"
 """The policy that sheds nothing: bundles that lose their owner get one, and operators are
@@ -34,9 +35,13 @@ class Policy:
     name: str
     settings: Mapping[str, Any]
 
-    def config(self, **over: Any) -> ClusterConfig:
-        """The settings, checked, with others over them."""
-        return cluster_config(canonical(self.settings) | over)
+    def values(self, **over: Any) -> dict[str, Any]:
+        """The settings under our names, with others over them. Raises SettingError."""
+        return canonical(self.settings) | over
+
+    def resolve(self, **over: Any) -> ResolvedSettings:
+        """Resolve the settings, with others over them. Raises SettingError."""
+        return resolve(self.values(**over))
 
 
 def read_policy(name_or_file: str) -> Policy:
@@ -53,7 +58,7 @@ def read_policy(name_or_file: str) -> Policy:
             if file.suffix in (".toml", ".conf") or file.is_file()
             else _named(name_or_file)
         )
-        policy.config()
+        policy.resolve()
     except SettingError as error:
         raise PolicyError(str(error)) from None
     return policy

@@ -23,10 +23,11 @@ from lb_stream.contracts.reports import Ack
 from lb_stream.core.averages import fold
 from lb_stream.core.averages.cluster_view import view_of
 from lb_stream.core.commands.responder import CommandAnswer, Received
-from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.model.blocks import Batch, Shard
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.round.decide import Inbox, Round, decide
+from lb_stream.settings.overrides import apply_setting_commands
+from lb_stream.settings.resolve import resolve
 from lb_stream.sim.model import ClusterModel
 from lb_stream.sim.scenario.scenario import Event, Scenario
 from lb_stream.sim.simulation.commands import command_of, first_commands, settings_of
@@ -95,7 +96,7 @@ class Simulation:
     def __post_init__(self) -> None:
         scenario = self.scenario
         self.balancer = SimulatedBalancer(
-            scenario.name, self.policy.config(**settings_of(scenario.policies))
+            scenario.name, self.policy.values(**settings_of(scenario.policies))
         )
         self.model = ClusterModel(scenario)
         self.row_of = {name: row for row, name in enumerate(scenario.bundles.names)}
@@ -106,9 +107,7 @@ class Simulation:
             if fault.kind == "stale_reports"
             for broker in fault.brokers
         }
-        self.reporter = SimulatedReporter(
-            self.model, self.balancer.config.balancer.load_manager, frozenset(stale)
-        )
+        self.reporter = SimulatedReporter(self.model, self.balancer.load_manager, frozenset(stale))
         self.post, self.seen = Mailbox(), Seen()
         self.acks: list[Ack] = []
         self.orders: list[Received] = list(
@@ -341,20 +340,20 @@ def _with_unowned(scenario: Scenario) -> list[str]:
 class SimulatedBalancer:
     """One cluster's averages and memory, from round to round."""
 
-    def __init__(self, cluster: str, config: ClusterConfig) -> None:
-        """Before the first report."""
-        self.cluster, self.config = cluster, config
+    def __init__(self, cluster: str, settings: Mapping[str, Any]) -> None:
+        """Begin before the first report. `settings`: the cluster's, under our names or Pulsar's."""
+        self.cluster, self.settings = cluster, settings
+        config = resolve(settings).config
+        self.fold_config, self.load_manager = config.fold, config.balancer.load_manager
         self.shard, self.memory = Shard.empty(), Memory(epoch=1)
 
     def ask(self, batch: Batch, inbox: Inbox, now_ms: int) -> Round:
-        """Fold what has arrived, and decide.
-
-        Raises RuntimeError for a report that is refused: the model makes none that can be.
-        """
-        self.shard, refused = fold(self.shard, batch, now_ms, self.config.fold)
+        """Fold what has arrived, and decide. Raises RuntimeError for a report that is refused: the model makes none that can be."""
+        self.shard, refused = fold(self.shard, batch, now_ms, self.fold_config)
         if len(refused):
             raise RuntimeError(f"a report was taken for an old one: {refused.to_pylist()[0]}")
-        view = view_of(self.cluster, [self.shard], now_ms, self.config.balancer.weights)
-        made = decide(view, self.memory, inbox, self.config)
+        begin = apply_setting_commands(self.settings, self.memory, inbox)
+        view = view_of(self.cluster, [self.shard], now_ms, begin.config.balancer.weights)
+        made = decide(view, begin.memory, begin.inbox, begin.config)
         self.memory = made.memory
         return made

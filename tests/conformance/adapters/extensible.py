@@ -12,12 +12,12 @@ from lb_stream.agent.load_data import BrokerLoad
 from lb_stream.agent.report_needed import Figures, report_needed
 from lb_stream.contracts.keys import pulsar_names
 from lb_stream.contracts.reports import ModularLoadReport, ReportConfig, ResourceUsage
-from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.names import SYSTEM_NAMESPACE, is_system_bundle, namespace_of
 from lb_stream.core.shedding.broker_loads import UNWEIGHTED, five_weights
 from lb_stream.core.shedding.top_bundles import reported_top
 from lb_stream.core.shedding.transfer import TransferShedderConfig
 from lb_stream.core.shedding.transfer_cycle import Cycle, LoadStore, Top, run_cycle
+from lb_stream.settings.resolve import cluster_config
 from tests.conformance.forms import FOUR_NAMES, RESOURCE_NAMES, bundle_rates, rates, resource, stats
 from tests.conformance.reference_only import stored_top, with_stats
 from tests.conformance.registry import PROFILE, Case, kind

@@ -3,8 +3,8 @@
 from typing import Any
 
 from lb_stream.contracts.reports import ModularLoadReport
-from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.resources import max_usage, max_weighted_usage, percent
+from lb_stream.settings.resolve import cluster_config
 from tests.conformance.forms import FOUR_NAMES, RESOURCE_NAMES, resource_columns, stats
 from tests.conformance.reference_only import with_stats, written
 from tests.conformance.registry import PROFILE, Case, kind

@@ -8,13 +8,14 @@ from typing import Any
 from lb_stream.contracts.balancer import MANAGER_CLASSES
 from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.averages.cluster_view import view_of
-from lb_stream.core.config.cluster_config import ClusterConfig, cluster_config
+from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.filters.preallocation import Preallocations, count
 from lb_stream.core.model.blocks import FOUR, Shard
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.policies import Policies
 from lb_stream.core.model.view import ClusterView
 from lb_stream.core.round.state import Call, RoundInputs, RoundState
+from lb_stream.settings.resolve import cluster_config
 from tests.conformance.forms import FOUR_NAMES, RESOURCE_NAMES, resource, stats
 from tests.conformance.reference_only import add_bundles
 from tests.conformance.registry import PROFILE, Case, kind

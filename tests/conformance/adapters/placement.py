@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from lb_stream.agent.load_data import BrokerLoad
-from lb_stream.core.config.cluster_config import ClusterConfig, cluster_config
+from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.filters.candidates import Candidates
 from lb_stream.core.filters.preallocation import Preallocated, count
 from lb_stream.core.model.chance import draw
 from lb_stream.core.placement.base import PlacementContext, Targets
+from lb_stream.settings.resolve import cluster_config
 from tests.conformance.adapters.extensible import NOW_MS, Settings
 from tests.conformance.forms import view_of_loads
 from tests.conformance.registry import PROFILE, Case, kind

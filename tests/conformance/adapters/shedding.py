@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from lb_stream.core.config.cluster_config import ClusterConfig, cluster_config
+from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.model.view import Bools, ClusterView
 from lb_stream.core.placement.base import PlacementContext, Targets
 from lb_stream.core.shedding.avg import target_key
 from lb_stream.core.shedding.base import ShedContext, Unloads
+from lb_stream.settings.resolve import cluster_config
 from tests.conformance.forms import view_of_loads
 from tests.conformance.registry import PROFILE, Case, kind
 

@@ -7,7 +7,6 @@ import numpy as np
 import pyarrow as pa
 
 from lb_stream.contracts.reports import BundleStats
-from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.names import namespace_codes, parse_bundle
 from lb_stream.core.model.topics import Ring, full_topic_name, namespace_of_topic, topic_hashes
 from lb_stream.core.model.view import Floats
@@ -22,6 +21,7 @@ from lb_stream.core.splitting import (
     split_strategy,
     split_task,
 )
+from lb_stream.settings.resolve import cluster_config
 from tests.conformance.forms import bundle_rates, in_order, stats
 from tests.conformance.registry import PROFILE, Case, kind
 

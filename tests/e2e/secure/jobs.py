@@ -16,11 +16,11 @@ from pyspark.sql import SparkSession
 
 from lb_stream.contracts.settings import Settings
 from lb_stream.io.leadership.member import Member
-from lb_stream.io.local.configuration import load
 from lb_stream.io.messages.troubles import told
 from lb_stream.job.leading import lead
 from lb_stream.job.session import spark_session
 from lb_stream.job.submit import submit_command
+from lb_stream.settings.load import load
 from tests.bench.stream.spark import spark_environment
 from tests.e2e.pipeline import Pipeline, wait_until
 from tests.e2e.secure.roles_at_work import Users

@@ -9,7 +9,7 @@ import pytest
 
 from lb_stream.agent import Agent, AgentConfig, MeasuringAdapter, SplitWatch
 from lb_stream.contracts.reports import BrokerLoadReport, SplitAsk, TopBundlesReport
-from lb_stream.core.config.cluster_config import cluster_config
+from lb_stream.settings.resolve import cluster_config
 from lb_stream.sim import SimBroker, build_cluster
 from lb_stream.stream.records import report_record
 

@@ -22,10 +22,10 @@ from typer.main import get_command
 import lb_stream
 from lb_stream.cli import main
 from lb_stream.io.kafka import reachable
-from lb_stream.io.local.configuration import load_settings
 from lb_stream.io.local.jars import JarsError
 from lb_stream.io.local.java import JavaUnfit
 from lb_stream.kit.demo.command import command as demo_command
+from lb_stream.settings.load import load_settings
 from tests.support.lbctl_runner import lbctl
 from tests.support.recorded_tables import Recorder
 from tests.support.sampling import sampled

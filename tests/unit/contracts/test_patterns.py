@@ -15,10 +15,9 @@ import lb_stream.console.auth
 import lb_stream.contracts
 from lb_stream.console.auth.users import UsersError, user_lines
 from lb_stream.contracts.base import PATTERN_WORDS
-from lb_stream.contracts.keys import KeyModel, SettingError, key
-from lb_stream.core.config.reading import expected
+from lb_stream.contracts.keys import KeyModel, SettingError, expected, key
 from lb_stream.io.kafka.orders import BadOrder, order
-from lb_stream.io.local.configuration import load
+from lb_stream.settings.load import load
 from lb_stream.stream.records import Rejection, command_record
 from tests.support.lbctl_runner import lbctl
 

@@ -7,16 +7,13 @@ import numpy as np
 import pytest
 
 from lb_stream.agent.report_needed import Figures, report_needed
+from lb_stream.contracts.keys import SettingError
 from lb_stream.contracts.reports import ModularLoadReport, ResourceUsage
-from lb_stream.core.config.cluster_config import (
-    ClusterConfig,
-    SettingError,
-    all_models,
-    cluster_config,
-    known_keys,
-)
+from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.model.resources import max_weighted_usage
 from lb_stream.core.splitting import Range, Topics
+from lb_stream.settings.names import all_models, known_keys
+from lb_stream.settings.resolve import cluster_config, resolve
 from tests.conformance.forms import resource_columns
 from tests.support.documented import decided, played, runs
 from tests.support.split_cases import FLOW, flow_bundle, limits, task
@@ -71,11 +68,12 @@ def test_a_named_key_has_its_documented_default(key: str) -> None:
     assert known_keys()[key][0] == ours
     models = [model for model in all_models() if ours in model.model_fields]
     assert models and {model.model_fields[ours].default for model in models} == {expected}
-    given, bare = cluster_config({key: documented}), cluster_config({})
-    assert (given.balancer, given.splitting, given.reporting) == (
+    resolved, default = resolve({key: documented}), resolve({})
+    given, bare = resolved.config, default.config
+    assert (given.balancer, given.splitting, resolved.reporting) == (
         bare.balancer,
         bare.splitting,
-        bare.reporting,
+        default.reporting,
     )
     assert (given.shedder, given.shedder_config, given.placement, given.placement_config) == (
         bare.shedder,

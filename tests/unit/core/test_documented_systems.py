@@ -18,7 +18,7 @@ from lb_stream.contracts.settings import StreamSettings
 from lb_stream.contracts.tables import BUNDLE_AVERAGES, OWNERSHIP
 from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.averages.cluster_view import view_of
-from lb_stream.core.config.cluster_config import ClusterConfig, cluster_config
+from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.filters.preallocation import waiting
 from lb_stream.core.model.blocks import (
     BROKER_SCHEMA,
@@ -36,6 +36,7 @@ from lb_stream.core.placement.base import Targets
 from lb_stream.core.round.decide import Inbox, Round, decide
 from lb_stream.core.shedding import shedder
 from lb_stream.core.shedding.base import traits_of
+from lb_stream.settings.resolve import cluster_config, resolve
 from lb_stream.sim import SimBroker, build_cluster
 from lb_stream.stream.records import report_record
 from lb_stream.stream.shards.directory import ShardMap
@@ -486,7 +487,7 @@ def test_averages_are_due_to_be_written_with_every_batch_that_changes_them_and_n
     assert not due_parts(
         {"c": ShardMap(1, blocks)}, {"c": ClusterBlocks(900_000_000, blocks, sampled=False)}
     ), "nothing new, nothing to write"
-    (told,) = cluster_config({"loadBalancerResourceQuotaUpdateIntervalMinutes": 5}).warnings
+    (told,) = resolve({"loadBalancerResourceQuotaUpdateIntervalMinutes": 5}).warnings
     assert "table bundle_averages follows with every batch that changes them" in told
 
 

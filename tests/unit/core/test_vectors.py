@@ -7,11 +7,11 @@ import pytest
 
 from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.averages import DEFAULT_FOUR, FoldConfig, fold
-from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.blocks import FOUR, Shard
 from lb_stream.core.model.chance import draw
 from lb_stream.core.model.resources import max_usage, max_weighted_usage, percent
 from lb_stream.core.shedding.base import ShedContext
+from lb_stream.settings.resolve import cluster_config
 from tests.conformance.forms import FOUR_NAMES, resource_columns, view_of_loads
 from tests.support.build import Report, batch_of
 from tests.support.vectors import PROFILES, loads, place, shed, vector

@@ -13,7 +13,6 @@ from typing import Any, get_args
 import pytest
 
 from lb_stream.contracts.settings import Event, NotifySettings
-from lb_stream.io.messages.secrets import learn
 from lb_stream.notify.messages import HEADLINES, body, title
 from lb_stream.notify.open_events import (
     OF_THE_JOB,
@@ -32,6 +31,7 @@ from lb_stream.notify.schedule import (
     next_message,
 )
 from lb_stream.query.screens.health_events import HealthEvent, HealthEvents
+from lb_stream.settings.secrets import learn
 
 S, MIN, HOUR = 1_000, 60_000, 3_600_000
 START = 1_767_225_600_000  # 2026-01-01, midnight, UTC

@@ -14,8 +14,8 @@ import pytest
 
 from lb_stream.contracts.keys import SettingError
 from lb_stream.contracts.settings import HookSettings, NotifySettings
-from lb_stream.io.messages.secrets import PUBLIC_BESIDE_ADDRESSES, is_secret
 from lb_stream.notify.targets import ACCEPTED, Answer, build_targets, secret_parts
+from lb_stream.settings.secrets import PUBLIC_BESIDE_ADDRESSES, is_secret
 from tests.support.webhook import Webhook, webhook
 
 

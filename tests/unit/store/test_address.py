@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lb_stream.contracts.settings import StreamSettings
-from lb_stream.io.local.settings_files import CONF
+from lb_stream.settings.files import CONF
 from lb_stream.store import AddressError, Store, checkpoint_of, tables_of
 from lb_stream.store.address import delta_options, hadoop_options, native_options
 

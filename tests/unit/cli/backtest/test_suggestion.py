@@ -9,7 +9,7 @@ import pytest
 from lb_stream.backtest.suggest import CHOICES
 from lb_stream.cli.backtest.suggestion import Choose, require_possible, show
 from lb_stream.cli.shared.output import CommandError
-from lb_stream.io.local.configuration import load_settings
+from lb_stream.settings.load import load_settings
 from lb_stream.sim.simulation import read_policy
 from tests.support.lbctl_runner import lbctl
 

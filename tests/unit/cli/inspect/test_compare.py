@@ -13,11 +13,11 @@ import pytest
 from lb_stream.agent.pulsar.leader_log import LeaderPass, passes_of, read_passes
 from lb_stream.contracts.decisions import Candidate
 from lb_stream.core.averages.cluster_view import view_of
-from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.view import ClusterView
 from lb_stream.core.round.decide import Round
 from lb_stream.query.leader_differences import explain_difference
+from lb_stream.settings.resolve import cluster_config
 from tests import captured
 from tests.support.lbctl_runner import Result, lbctl
 from tests.support.recorded_tables import Recorder

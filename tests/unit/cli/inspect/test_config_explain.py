@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from lb_stream.contracts.unread import WHY
-from lb_stream.core.config.cluster_config import all_models
+from lb_stream.settings.names import all_models
 from tests.support.lbctl_runner import lbctl
 
 TOML = """

@@ -11,9 +11,9 @@ import pytest
 
 from lb_stream.contracts.commands import CommandRecord
 from lb_stream.contracts.tables import PROPOSALS
-from lb_stream.core.commands.undo import taken_back_by
 from lb_stream.core.model.operator_state import OperatorState, Rejection
 from lb_stream.io.tables.rebuild import rebuild
+from lb_stream.query.past.undo_orders import taken_back_by
 from lb_stream.sim.simulation import outlook
 from lb_stream.store import Store
 from tests.support.lbctl_runner import Result

@@ -22,8 +22,7 @@ from lb_stream.core.commands.responder import (
     Received,
     refuse_all,
 )
-from lb_stream.core.commands.settings import config_before, dynamic_keys, in_force, take_settings
-from lb_stream.core.config.cluster_config import ClusterConfig, cluster_config
+from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.operator_state import OperatorState
@@ -36,6 +35,9 @@ from lb_stream.core.observing.known_bundles import (
     ring_of,
     with_bundles,
 )
+from lb_stream.core.round.decide import Inbox
+from lb_stream.settings.overrides import apply_setting_commands, dynamic_keys
+from lb_stream.settings.resolve import cluster_config, in_force, resolve
 from tests.support.build import Report, batch_of
 from tests.support.command_rounds import (
     FIRST,
@@ -55,10 +57,9 @@ def set_by(
     orders: OperatorState, *commands: Received, given: dict[str, Any] = GIVEN
 ) -> tuple[ClusterConfig, CommandResponder]:
     """The settings in force after these commands, and what is said to them."""
-    desk = CommandResponder(orders)
-    config, others = take_settings(desk, commands, cluster_config(given), {})
-    assert not others
-    return config, desk
+    begin = apply_setting_commands(given, Memory(orders=orders), Inbox(commands=commands))
+    assert not begin.inbox.commands
+    return begin.config, CommandResponder(begin.memory.orders, answers=[*begin.inbox.answers])
 
 
 # --- once ---
@@ -280,7 +281,6 @@ def test_settings_that_no_longer_go_together_can_be_mended_by_a_command() -> Non
     broken = OperatorState(settings={"shedding_interval_ms": "soon"})
     with pytest.raises(ValueError, match="shedding_interval_ms"):
         set_by(broken)
-    assert config_before(Memory(orders=broken), cluster_config(GIVEN)) == cluster_config(GIVEN)
     assert (
         set_by(broken, command("set-config", values={"shedding_interval_ms": 7}))[
             0
@@ -296,10 +296,8 @@ def test_settings_that_no_longer_go_together_can_be_mended_by_a_command() -> Non
 def test_what_has_been_commanded_lies_over_what_was_given_and_outlives_a_restart() -> None:
     made = play(view(**TWO), Memory(), command("dry-run", on=True))
     written = Memory.from_json(made.memory.to_json())
-    assert config_before(written, cluster_config(GIVEN)).balancer.dry_run is True
-    assert (
-        config_before(written, cluster_config(GIVEN | {"dry_run": False})).balancer.dry_run is True
-    )
+    for given in (GIVEN, GIVEN | {"dry_run": False}):
+        assert resolve(given, written.orders.settings).config.balancer.dry_run is True
 
 
 @pytest.mark.parametrize("manager", ["modular", "simple", "extensible"])

@@ -7,8 +7,8 @@ import pytest
 
 from lb_stream.contracts.balancer import NamespaceConfig
 from lb_stream.contracts.keys import SettingError
-from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.config.windows import closed, zone_of
+from lb_stream.settings.resolve import cluster_config
 
 NIGHTS = "0 22 * * Mon-Fri 7h Europe/Berlin"
 

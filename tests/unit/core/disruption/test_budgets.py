@@ -11,12 +11,12 @@ from lb_stream.contracts.balancer import NamespaceConfig
 from lb_stream.contracts.commands import COMMANDS
 from lb_stream.contracts.reports import Ack
 from lb_stream.core.commands.responder import Received
-from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.disruption.budgets import HOUR_MS, Budget
 from lb_stream.core.disruption.holds import Holds
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.refusals import Refusal
 from lb_stream.core.round.decide import Round
+from lb_stream.settings.resolve import cluster_config
 from tests.support.budget_cluster import HEAVY, LIGHT, NOW_MS, TIMEOUT_MS, Cluster
 
 BUDGET = "namespace.t/heavy.moves_per_hour"

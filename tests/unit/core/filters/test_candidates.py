@@ -10,7 +10,6 @@ import pytest
 from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.averages.cluster_view import view_of
-from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.filters.preallocation import Preallocated, Preallocations, count, waiting
 from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory, Pending
@@ -18,6 +17,7 @@ from lb_stream.core.model.policies import IsolationPolicy, Policies, host_of
 from lb_stream.core.model.view import ClusterView
 from lb_stream.core.round.decide import Inbox, decide
 from lb_stream.core.round.state import LEAST_REFUSED_SHOWN, MOST_CANDIDATES_SHOWN
+from lb_stream.settings.resolve import cluster_config
 from tests.conformance.reference_only import add_bundles
 from tests.support.build import Event, Report, batch_of
 from tests.support.placement_model import Broker, Cluster

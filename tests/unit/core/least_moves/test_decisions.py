@@ -9,10 +9,10 @@ import pytest
 
 from lb_stream import ask
 from lb_stream.contracts.keys import SettingError
-from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.policies import Policies
 from lb_stream.core.model.view import ClusterView
 from lb_stream.recorded import Memory, Round
+from lb_stream.settings.resolve import cluster_config
 from tests.unit.core.least_moves.plans import AT_ONCE, UNEVEN, a_name, a_view
 
 

@@ -10,12 +10,12 @@ import pytest
 from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.averages.cluster_view import view_of
-from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.filters.candidates import Candidates
 from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.names import bundle_name
 from lb_stream.core.model.view import ClusterView, with_moves
 from lb_stream.core.placement.base import Targets
+from lb_stream.settings.resolve import cluster_config
 from tests.support.build import Report, batch_of
 
 X, Y, Z = (f"t/n/0x{index}0000000_0x{index + 1}0000000" for index in range(3))

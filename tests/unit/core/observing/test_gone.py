@@ -8,7 +8,6 @@ import pytest
 from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.averages.cluster_view import view_of
-from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.filters.candidates import find_superseded, superseded
 from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory
@@ -17,6 +16,7 @@ from lb_stream.core.model.view import Bundles, ClusterView
 from lb_stream.core.observing.gone import topics_of, without_gone
 from lb_stream.core.observing.known_bundles import with_bundles
 from lb_stream.core.observing.liveness import judge
+from lb_stream.settings.resolve import cluster_config
 from tests.support.build import Event, Report, batch_of
 
 WHOLE, LOW, HIGH = (bundle_name("t/n", lower, upper) for lower, upper in ((0, 8), (0, 4), (4, 8)))

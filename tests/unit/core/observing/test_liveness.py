@@ -5,10 +5,10 @@ import pytest
 from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.averages.cluster_view import view_of
-from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.observing.liveness import Liveness, judge
+from lb_stream.settings.resolve import cluster_config
 from tests.support.build import Event, Report, batch_of
 
 NOW_MS = 10_000_000

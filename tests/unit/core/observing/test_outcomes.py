@@ -5,12 +5,12 @@ import pytest
 from lb_stream.contracts.reports import Ack, BundleStats
 from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.averages.cluster_view import view_of
-from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory, Pending, Retry
 from lb_stream.core.model.view import ClusterView
 from lb_stream.core.observing.liveness import judge
 from lb_stream.core.observing.outcomes import Outcome, after_failure, counting, settle
+from lb_stream.settings.resolve import cluster_config
 from tests.support.build import Event, Report, batch_of
 
 X = "t/n/0x00000000_0x80000000"

@@ -5,11 +5,11 @@ import pytest
 from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.averages import fold
 from lb_stream.core.averages.cluster_view import view_of
-from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.quotas import INITIAL
 from lb_stream.core.round.decide import Inbox, Round, decide
+from lb_stream.settings.resolve import cluster_config
 from tests.support.build import Report, batch_of
 
 X, Y = "t/n/0x00000000_0x80000000", "t/n/0x80000000_0xffffffff"

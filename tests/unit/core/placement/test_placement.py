@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lb_stream.core.config.cluster_config import ClusterConfig, cluster_config
+from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.filters import Census
 from lb_stream.core.filters.anti_affinity import AntiAffinity, FailureDomain, unload_helps
 from lb_stream.core.filters.base import FilterContext
@@ -19,6 +19,7 @@ from lb_stream.core.model.view import ClusterView
 from lb_stream.core.placement.base import Best, PlacementContext, Targets
 from lb_stream.core.placement.round_robin import MOST_TURNS
 from lb_stream.core.placement.simple import Estimates, QuotaTally
+from lb_stream.settings.resolve import cluster_config
 from tests.conformance.forms import view_of_loads
 
 WEIGHTS = {"cpu": 1.0}

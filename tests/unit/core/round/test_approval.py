@@ -10,7 +10,6 @@ import pytest
 from lb_stream.contracts.commands import COMMANDS
 from lb_stream.core.commands.proposal_book import ProposalNews
 from lb_stream.core.commands.responder import CommandAnswer, Received
-from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.round.decide import Round
@@ -30,7 +29,7 @@ class Cluster(budget_cluster.Cluster):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__()
-        self.config, self.sent = cluster_config({**APPROVING, **settings}), 0
+        self.settings, self.sent = {**APPROVING, **settings}, 0
 
     def say(self, kind: str, by: str = "User:ann", **fields: Any) -> Received:
         self.sent += 1
@@ -510,7 +509,7 @@ def test_what_waits_of_brokers_that_the_job_has_not_heard_yet_waits_on() -> None
 def test_a_cluster_that_balances_nothing_by_itself_any_more_withdraws_what_waits() -> None:
     cluster = Cluster()
     cluster.round()
-    cluster.config = cluster_config({**cluster.config.given, "enabled": False})
+    cluster.settings |= {"enabled": False}
     assert {one.state for one in ended(cluster.round())} == {
         "withdrawn"
     } and cluster.memory.proposals == ()
@@ -648,7 +647,7 @@ def test_an_approval_of_a_split_is_checked_against_the_limits_of_now(
     cluster, large = splitting_cluster.Cluster(mode="approve"), {"a": {PARENT: LARGE}, "b": {}}
     cluster.round(large)
     (proposal,) = cluster.memory.proposals
-    cluster.config = cluster_config({**cluster.config.given, **settings})
+    cluster.settings |= settings
     made = cluster.round(
         large, commands=(split_order("approve-proposals", proposal.proposal_id, cluster.now_ms),)
     )

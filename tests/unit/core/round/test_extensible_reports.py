@@ -10,12 +10,12 @@ import pytest
 from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.averages.cluster_view import view_of
-from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.blocks import EVENT_SCHEMA, Batch, Shard
 from lb_stream.core.model.memory import Memory, Pending
 from lb_stream.core.model.view import ClusterView
 from lb_stream.core.round.decide import Inbox, Round, decide
 from lb_stream.core.shedding.transfer import TransferMemory, TransferShedderConfig, observe
+from lb_stream.settings.resolve import cluster_config
 from lb_stream.stream.records import Rejection, report_record
 from tests.support.build import Event, Report, batch_of
 

@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 import numpy as np
 
 from lb_stream.core.averages.cluster_view import view_of
-from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.round.split import find_too_large
+from lb_stream.settings.resolve import cluster_config
 from tests import captured
 
 SPLIT = re.compile(

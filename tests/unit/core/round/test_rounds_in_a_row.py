@@ -10,11 +10,11 @@ import pytest
 from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.averages import fold
 from lb_stream.core.averages.cluster_view import view_of
-from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.ownership import records
 from lb_stream.core.round.decide import Inbox, Round, decide
+from lb_stream.settings.resolve import cluster_config
 from tests.support.build import Report, batch_of
 
 STATS = BundleStats(topics=1, msg_throughput_in=1e6, msg_rate_in=1e3)

@@ -10,7 +10,6 @@ import pytest
 
 from lb_stream.agent.obey import Seen, judge
 from lb_stream.contracts.reports import Ack, BundleStats, SplitAsk
-from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.memory import Pending
 from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.core.round.decide import Round
@@ -265,7 +264,7 @@ def test_children_stay_where_they_are_unless_they_are_to_be_unloaded_here(
 ) -> None:
     cluster = Cluster()
     cluster.round({"a": {PARENT: LARGE}, "b": {}})
-    cluster.config = cluster_config({"dry_run": False, "shedding_enabled": False} | settings)
+    cluster.settings |= settings
     if settings == {"unload_split_bundles": False}:  # it is the decision's word that counts
         cluster.memory = replace(
             cluster.memory,

@@ -8,24 +8,28 @@ from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.averages import fold
 from lb_stream.core.averages.cluster_view import view_of
 from lb_stream.core.commands.responder import Received
-from lb_stream.core.config.cluster_config import ClusterConfig, cluster_config
+from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory, Pending
 from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.core.model.rules import Decides
 from lb_stream.core.model.view import ClusterView
-from lb_stream.core.round.decide import Inbox, answer, balance, decide, may_decide, place
+from lb_stream.core.round.decide import Inbox, answer, balance, may_decide, place
 from lb_stream.core.round.observe import observe
 from lb_stream.core.round.record import record
 from lb_stream.core.round.settle import settle
 from lb_stream.core.round.shed import unload_from_hot
 from lb_stream.core.round.state import RoundState
 from lb_stream.core.shedding.base import ShedContext, Traits, Unload, Unloads
+from lb_stream.settings.overrides import apply_setting_commands
+from lb_stream.settings.resolve import cluster_config
 from tests.support.build import Report, batch_of
+from tests.support.commanded_round import decide_with
 
 NOW_MS = 1_000_000
 BUNDLES = [f"t/n/0x{index}0000000_0x{index + 1}0000000" for index in range(4)]
-CONFIG = cluster_config({"dry_run": False, "load_manager": "modular", "shedding_interval_ms": 0})
+SETTINGS = {"dry_run": False, "load_manager": "modular", "shedding_interval_ms": 0}
+CONFIG = cluster_config(SETTINGS)
 
 
 def seen(config: ClusterConfig = CONFIG, **owned: list[str]) -> ClusterView:
@@ -65,10 +69,11 @@ def begun(
     return settle(observe(seen(config, **owned), memory or Memory(), inbox, config), inbox.acks)
 
 
-def test_observe_takes_settings_commands_before_it_looks_and_weighs_the_brokers_by_them() -> None:
+def test_commands_about_settings_are_done_first_and_the_brokers_are_weighed_by_them() -> None:
     view = seen(a=BUNDLES)
     command = order("set-config", values={"cpu_weight": 0.5, "heartbeat_timeout_ms": 7_000})
-    observed = observe(view, Memory(), Inbox(commands=(command,)), CONFIG)
+    begin = apply_setting_commands(SETTINGS, Memory(), Inbox(commands=(command,)))
+    observed = observe(view, begin.memory, begin.inbox, begin.config)
     assert [one.outcome for one in observed.desk.answers] == ["done"]
     assert observed.config.balancer.heartbeat_timeout_ms == 7_000
     assert observed.known.brokers.weights["cpu"] == 0.5
@@ -201,7 +206,7 @@ def test_an_exchange_of_which_a_rule_keeps_one_half_is_not_made() -> None:
 def test_a_bundle_stays_for_its_dwell_time_with_a_shedder_that_passes_over_the_grace_period() -> (
     None
 ):
-    config = cluster_config({**CONFIG.given, "min_dwell_ms": 1})
+    config = cluster_config({**SETTINGS, "min_dwell_ms": 1})
     asked = list[ShedContext[Any, Any]]()
 
     def ask(context: ShedContext[Any, Any]) -> tuple[Unloads, Any]:
@@ -234,8 +239,7 @@ def test_record_remembers_what_was_decided_and_writes_its_ownership_records() ->
 
 
 def test_a_settings_command_counts_in_the_very_round_that_takes_it() -> None:
-    made = decide(
-        seen(a=BUNDLES, b=[]), Memory(), Inbox(commands=(order("dry-run", on=True),)), CONFIG
-    )
+    inbox = Inbox(commands=(order("dry-run", on=True),))
+    made = decide_with(seen(a=BUNDLES, b=[]), Memory(), inbox, SETTINGS)
     assert [result.outcome for result in made.results] == ["done"]
     assert made.memory.pending == () and made.ownership == ()

@@ -3,6 +3,7 @@ that."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -12,12 +13,14 @@ from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.keys import SettingError
 from lb_stream.core.averages import fold
 from lb_stream.core.averages.cluster_view import view_of
-from lb_stream.core.commands.settings import config_of
 from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.core.round.decide import Inbox, Round, decide
 from lb_stream.core.shadow.look_on import Entry, Looked, ShadowMemory, look_on, real_entry
+from lb_stream.settings.overrides import apply_setting_commands
+from lb_stream.settings.resolve import cluster_config
+from lb_stream.settings.shadows import shadow_config
 from tests.support.build import Report, batch_of
 from tests.support.hot_broker import BUNDLES, HOT, SETTINGS, STATS
 
@@ -41,7 +44,8 @@ class Watched:
     def round(self, owned: Mapping[str, Sequence[str]] = HOT) -> tuple[Round, Entry]:
         """Every broker reports; then the round, and the shadow's look at it."""
         self.now_ms += MINUTE_MS
-        config = config_of({"dry_run": True, **SETTINGS, **self.real})
+        settings = {"dry_run": True, **SETTINGS, **self.real}
+        config = cluster_config(settings)
         reports = [
             Report(
                 name,
@@ -54,8 +58,10 @@ class Watched:
         ]
         self.shard, _ = fold(self.shard, batch_of(reports), self.now_ms, config.fold)
         view = view_of("c", [self.shard], self.now_ms, config.balancer.weights)
-        made = decide(view, self.memory, Inbox(), config)
-        looked = Looked(view, made, config, True, self.hold_ms)
+        begin = apply_setting_commands(settings, self.memory, Inbox())
+        made = decide(view, begin.memory, begin.inbox, begin.config)
+        of_shadow = partial(shadow_config, settings, made.memory.orders.settings)
+        looked = Looked(view, made, begin.config, of_shadow, True, self.hold_ms)
         before = self.shadow or ShadowMemory.begin(self.own, self.memory)
         after, entry = look_on(looked, before.without_moves_of(looked))
         self.memory, self.shadow, self.looked = (

@@ -9,13 +9,13 @@ import pytest
 from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.averages.cluster_view import view_of
-from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.view import ClusterView
 from lb_stream.core.placement.base import PlacementContext, Targets
 from lb_stream.core.round.decide import Inbox, Round, decide
 from lb_stream.core.shedding.avg import AvgMemory, target_key
+from lb_stream.settings.resolve import cluster_config
 from tests.support.build import Report, batch_of
 
 BOTH = {

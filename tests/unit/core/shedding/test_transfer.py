@@ -10,7 +10,6 @@ import pytest
 from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.averages import fold
 from lb_stream.core.averages.cluster_view import view_of
-from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.policies import IsolationPolicy, Policies
@@ -23,6 +22,7 @@ from lb_stream.core.shedding.transfer import (
     observe,
     store_of,
 )
+from lb_stream.settings.resolve import cluster_config
 from tests.support.build import Report, batch_of
 
 MB = 1e6

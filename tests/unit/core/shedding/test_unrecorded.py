@@ -10,7 +10,6 @@ import pytest
 from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.averages.cluster_view import view_of
-from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.blocks import RESOURCES, Shard
 from lb_stream.core.model.quotas import (
     INITIAL,
@@ -24,6 +23,7 @@ from lb_stream.core.model.quotas import (
 from lb_stream.core.model.rules import Decides
 from lb_stream.core.model.view import ClusterView
 from lb_stream.core.shedding.base import ShedContext
+from lb_stream.settings.resolve import cluster_config
 from tests.support.build import Report, batch_of
 from tests.support.scalar_shedding import (
     QUOTA,

@@ -5,9 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lb_stream.core.config.cluster_config import ClusterConfig, cluster_config
+from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.model.view import ClusterView
 from lb_stream.core.shedding.base import ShedContext
+from lb_stream.settings.resolve import cluster_config
 from tests.conformance.forms import view_of_loads
 from tests.support.vectors import cycles, settings_of, vector
 

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lb_stream.core.config.cluster_config import cluster_config
 from lb_stream.core.model.topics import Ring, topic_hash
 from lb_stream.core.splitting import NamespaceBundles, SplitRequest, Topics, manual_split
 from lb_stream.core.splitting.manual import Accepted, Manager, NoChange, Rejected
+from lb_stream.settings.resolve import cluster_config
 
 NAMES = [
     "t/n/0x00000000_0x40000000",

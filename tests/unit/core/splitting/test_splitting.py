@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lb_stream.core.config.cluster_config import ClusterConfig, SettingError, cluster_config
+from lb_stream.contracts.keys import SettingError
+from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.model.names import BundleRange, parse_bundle
 from lb_stream.core.model.rules import Refuses
 from lb_stream.core.splitting import (
@@ -26,6 +27,7 @@ from lb_stream.core.splitting import (
 from lb_stream.core.splitting.config import MIB
 from lb_stream.core.splitting.modular import split_task
 from lb_stream.core.splitting.simple import split_simple
+from lb_stream.settings.resolve import cluster_config, resolve
 from tests.support.split_cases import FLOW, flow_bundle, limits, loads, number, task, topics_at
 from tests.support.vectors import PROFILES, vector
 
@@ -228,13 +230,13 @@ def test_an_unknown_algorithm_gives_way_to_the_default_and_that_to_halves(
 
 
 def test_an_unknown_default_is_told_with_those_there_are() -> None:
-    (warning,) = cluster_config({"split_algorithm": "thirds"}).warnings
+    (warning,) = resolve({"split_algorithm": "thirds"}).warnings
     assert warning.startswith(
         "split_algorithm = 'thirds': expected one of flow_or_qps_equally_divide, "
         "range_equally_divide, "
     )
     assert warning.endswith("; range_equally_divide is used instead")
-    assert cluster_config({"split_algorithm": "topic_count_equally_divide"}).warnings == ()
+    assert resolve({"split_algorithm": "topic_count_equally_divide"}).warnings == ()
 
 
 def test_settings_take_pulsars_forms_and_say_what_is_wrong() -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from lb_stream.contracts.keys import SettingError
 from lb_stream.contracts.settings import KafkaSettings, Settings
-from lb_stream.core.config.cluster_config import SettingError
 from lb_stream.io.kafka.options import client_options, spark_options
 
 CONTENT = {

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from lb_stream.contracts.keys import SettingError
-from lb_stream.io.local.configuration import load_settings
-from lb_stream.io.messages.secrets import is_secret
+from lb_stream.settings.load import load_settings
+from lb_stream.settings.secrets import is_secret
 
 TOML = """
 [stream.store_options]

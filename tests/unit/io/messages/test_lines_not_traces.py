@@ -23,8 +23,8 @@ from lb_stream.cli.run import balance
 from lb_stream.contracts.tables import DECISIONS
 from lb_stream.io.local.signals import StopRequest
 from lb_stream.io.messages.logs import KAFKA_EVERY_S, SLOW_TASK, KafkaLogRateLimiter, Lines
-from lb_stream.io.messages.secrets import learn
 from lb_stream.io.messages.troubles import told
+from lb_stream.settings.secrets import learn
 from tests.support.lbctl_runner import lbctl
 from tests.support.table_rows import NOW, decided, fill
 

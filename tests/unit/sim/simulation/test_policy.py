@@ -33,13 +33,13 @@ from lb_stream.sim.simulation import PolicyError, read_policy
 def test_a_name_is_a_shedder_and_a_placement(
     name: str, manager: str, shedding: str | None, placing: str
 ) -> None:
-    config = read_policy(name).config()
+    config = read_policy(name).resolve().config
     assert (config.balancer.load_manager, config.placement.name) == (manager, placing)
     assert shedding in (None, config.shedder.name)
 
 
 def test_none_sheds_nothing() -> None:
-    assert not read_policy("none").config().balancer.enabled
+    assert not read_policy("none").resolve().config.balancer.enabled
 
 
 def test_a_file_gives_a_clusters_settings(tmp_path: Path) -> None:
@@ -49,12 +49,12 @@ def test_a_file_gives_a_clusters_settings(tmp_path: Path) -> None:
         '"OverloadShedder"\n'
     )
     policy = read_policy(str(file))
-    assert policy.name == "careful" and policy.config().shedder.name == "OverloadShedder"
+    assert policy.name == "careful" and policy.resolve().config.shedder.name == "OverloadShedder"
     conf = tmp_path / "broker.conf"
     conf.write_text(
         "loadBalancerLoadSheddingStrategy=org.apache.pulsar.broker.loadbalance.impl.UniformLoadShedder\nother=1\n"
     )
-    assert read_policy(str(conf)).config().shedder.name == "UniformLoadShedder"
+    assert read_policy(str(conf)).resolve().config.shedder.name == "UniformLoadShedder"
 
 
 @pytest.mark.parametrize(

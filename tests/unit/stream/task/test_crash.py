@@ -14,7 +14,7 @@ import pytest
 
 from lb_stream.contracts.keys import SettingError
 from lb_stream.contracts.settings import CRASH_POINTS, Settings, StreamSettings
-from lb_stream.io.local.configuration import load_settings
+from lb_stream.settings.load import load_settings
 from lb_stream.stream.task import crash
 
 PACKAGE = Path(crash.__file__).parents[2]

@@ -1,95 +1,76 @@
-"""Commands that change settings: they lie over the job's own, and count in the very round that
-takes them."""
+"""Operators' commands about settings: they lie over the job's own, and count in the very round that takes them.
+
+`apply_setting_commands` runs before `decide`, which gets the settings that are then in force.
+"""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import ValidationError
 
 from lb_stream.contracts.balancer import NamespaceConfig
-from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.commands import Command, DeleteConfig, DryRun, SetConfig
-from lb_stream.contracts.keys import SettingError, metadata
+from lb_stream.contracts.keys import SettingError, expected, metadata
 from lb_stream.core.commands.responder import CommandResponder, Received, named
-from lb_stream.core.config.cluster_config import (
-    ClusterConfig,
-    all_models,
-    canonical,
-    cluster_config,
-)
-from lb_stream.core.config.managers import CLASS_KEYS
-from lb_stream.core.config.namespaces import PREFIX
-from lb_stream.core.config.reading import DRY_RUN, expected, lay_over
+from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.model.memory import Memory
+from lb_stream.core.round.decide import Inbox
+from lb_stream.settings.load_managers import CLASS_KEYS
+from lb_stream.settings.names import all_models, canonical, our_name
+from lb_stream.settings.resolve import (
+    ResolvedSettings,
+    in_force,
+    resolve,
+    resolve_values,
+)
+from lb_stream.settings.spelling import DRY_RUN, PREFIX
 
 PUBLISHED = "decisions are published from now on"
 
 
-def take_settings(
-    desk: CommandResponder,
-    commands: Iterable[Received],
-    config: ClusterConfig,
-    balances: Mapping[str, Sequence[str]],
-) -> tuple[ClusterConfig, tuple[Received, ...]]:
-    """Do the commands that are about settings.
+@dataclass(frozen=True, slots=True)
+class RoundArguments:
+    """What `decide` gets beside the view, once the commands about settings have been done.
 
-    Returns the settings in force and the other commands, which are still to be done.
-
-    `config`: the job's own settings; `balances`: brokers whose own cluster balances by itself.
-    Raises SettingError when the job's own and what was commanded before don't go together and no
-    command mends it.
+    `memory` has what they lay down and their answers; `inbox` has the other commands.
     """
-    rest = []
-    for received in commands:
-        if received.rejected is None and isinstance(
-            received.command, SetConfig | DeleteConfig | DryRun
-        ):
-            for _ in desk.new((received,)):
-                _take(desk, received, received.command, config.given, balances)
-        else:
-            rest.append(received)
-    return _over(config, desk.orders.settings), tuple(rest)
+
+    config: ClusterConfig
+    memory: Memory
+    inbox: Inbox
 
 
-def config_before(memory: Memory, config: ClusterConfig) -> ClusterConfig:
-    """What is in force before a round's commands; the job's own settings where what was commanded
-    doesn't go with them any more."""
-    try:
-        return _over(config, memory.orders.settings)
-    except SettingError:
-        return config
+def apply_setting_commands(own: Mapping[str, Any], memory: Memory, inbox: Inbox) -> RoundArguments:
+    """Do the commands that are about settings, wherever in the batch they stood.
 
-
-def _over(config: ClusterConfig, commanded: Mapping[str, Any]) -> ClusterConfig:
-    return config_of(in_force(config.given, commanded)) if commanded else config
-
-
-def config_of(given: Mapping[str, Any]) -> ClusterConfig:
-    """Settings checked.
-
-    Of a thousand clusters most have the same, and the same as in the round before: they are checked
-    once.
+    `own`: the job's settings for this cluster, under our names or Pulsar's. Raises SettingError when
+    these and what was commanded before don't go together and no command mends it.
     """
-    return _config_of(canonical_json(given))
+    about_settings = tuple(filter(_is_about_settings, inbox.commands))
+    if about_settings:
+        desk = CommandResponder(memory.orders, pending=memory.pending)
+        for received in desk.new(about_settings):
+            _take(desk, received, received.command, own, memory.balances)
+        others = tuple(one for one in inbox.commands if not _is_about_settings(one))
+        inbox = replace(inbox, commands=others, answers=tuple(desk.answers))
+        memory = replace(memory, orders=desk.orders)
+    return RoundArguments(resolve(own, memory.orders.settings).config, memory, inbox)
 
 
-@lru_cache(maxsize=256)
-def _config_of(given: str) -> ClusterConfig:
-    return cluster_config(json.loads(given))
-
-
-def in_force(given: Mapping[str, Any], commanded: Mapping[str, Any]) -> dict[str, Any]:
-    """One cluster's settings under our names: what was commanded over what was given."""
-    return lay_over(canonical(given), canonical(commanded), commanded)
+def _is_about_settings(received: Received) -> bool:
+    return received.rejected is None and isinstance(
+        received.command, SetConfig | DeleteConfig | DryRun
+    )
 
 
 def without_approval(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings under our names with which nothing waits for approval: for whoever only asks what
-    would be decided."""
+    """Let nothing wait for approval: for whoever only asks what would be decided.
+
+    `values`: under our names.
+    """
     return {**values, "mode": "act"} if values.get("mode") == "approve" else dict(values)
 
 
@@ -148,7 +129,7 @@ def _take(
                         rule="not_set",
                     )
                     return
-                cluster_config(in_force(given, after))
+                resolve(given, after)
                 text = f"{command.key} is the job's own setting again"
             case _:
                 raise TypeError(f"{command.kind} changes no settings")
@@ -187,15 +168,12 @@ def _dry_run(
 def _set(
     settings: dict[str, Any], values: Mapping[str, Any], given: Mapping[str, Any]
 ) -> tuple[dict[str, Any], str]:
-    """The settings with all the values, and what is said to that.
-
-    Raises SettingError for one that can't be.
-    """
-    before = cluster_config_or_none(in_force(given, settings))
+    """The settings with all the values, and what is said to that. Raises SettingError for one that can't be."""
+    before = _resolved_or_none(given, settings)
     ours = [_checked(name, value) for name, value in values.items()]
     after = _without(settings, ours) | dict(values)
     try:
-        config = cluster_config(
+        resolved = resolve_values(
             in_force(given, after), dynamic=not set(ours).isdisjoint(CLASS_KEYS.values())
         )
     except SettingError as error:
@@ -206,7 +184,7 @@ def _set(
         f"{name} = {value!r}{_was(name, own, in_force(given, settings))}"
         for own, (name, value) in zip(ours, values.items(), strict=True)
     ]
-    said += [warning for warning in config.warnings if warning not in known]
+    said += [warning for warning in resolved.warnings if warning not in known]
     return after, "; ".join(said)
 
 
@@ -220,10 +198,12 @@ def _was(name: str, ours: str, values: Mapping[str, Any]) -> str:
     return f" (was {f'{ours} = ' if other else ''}{values[ours]!r})"
 
 
-def cluster_config_or_none(values: Mapping[str, Any]) -> ClusterConfig | None:
-    """The settings checked; None when they don't go together."""
+def _resolved_or_none(
+    own: Mapping[str, Any], commanded: Mapping[str, Any]
+) -> ResolvedSettings | None:
+    """The settings resolved; None when they don't go together."""
     try:
-        return cluster_config(values)
+        return resolve(own, commanded)
     except SettingError:
         return None
 
@@ -233,22 +213,11 @@ def _without(settings: Mapping[str, Any], ours: Iterable[str]) -> dict[str, Any]
     return {name: value for name, value in settings.items() if our_name(name, value) not in taken}
 
 
-def our_name(name: str, value: Any) -> str:
-    """Our name of a key. Raises SettingError for one that nobody knows."""
-    try:
-        (found,) = canonical({name: value})
-    except SettingError:
-        (found,) = canonical(
-            {name: 0}
-        )  # of a value that is translated the name may be right all the same
-    return found
-
-
 def _checked(name: str, value: Any) -> str:
     """Our name of a key that may be set to this value while the job runs. Raises SettingError."""
     ((ours, own_value),) = canonical({name: value}).items()
     if ours.startswith(PREFIX):
-        cluster_config({ours: own_value})
+        resolve({ours: own_value})
         return ours
     for model in all_models():
         if ours not in model.model_fields:

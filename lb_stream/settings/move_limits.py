@@ -7,7 +7,8 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from lb_stream.contracts.balancer import BalancerConfig
-from lb_stream.core.config.reading import build, lay_over, names_in, translate
+from lb_stream.contracts.keys import build
+from lb_stream.settings.spelling import lay_over, names_in, translate
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lb_stream.io.local.configuration import load
+from lb_stream.settings.load import load
 from tests.support.lbctl_runner import lbctl
 
 PASSWORD = '[kafka.options]\nsasl_plain_password = "wonderland"\n'

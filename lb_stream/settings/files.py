@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lb_stream.contracts.keys import SettingError
-from lb_stream.io.messages.secrets import FROM_FILE, is_file, is_secret, learn
+from lb_stream.settings.secrets import FROM_FILE, is_file, is_secret, learn
 
 PACKAGE = Path(str(files("lb_stream")))
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lb_stream.contracts.keys import SettingError
-from lb_stream.io.local.configuration import Loaded, load
+from lb_stream.settings.load import Loaded, load
 
 CONF = """
 [balancer]

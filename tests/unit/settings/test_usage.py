@@ -6,8 +6,9 @@ from typing import Any, get_args
 import pytest
 
 from lb_stream.contracts.keys import KeyModel
-from lb_stream.core.config.cluster_config import all_models, cluster_config
-from lb_stream.core.config.key_usage import (
+from lb_stream.settings.names import all_models
+from lb_stream.settings.resolve import cluster_config
+from lb_stream.settings.usage import (
     CONDITIONS,
     NOBODY,
     key_usage,

@@ -6,9 +6,9 @@ import pytest
 
 from lb_stream.contracts.balancer import PROFILES, SHEDDER_PROFILES
 from lb_stream.contracts.keys import SettingError
-from lb_stream.core.commands.settings import in_force
-from lb_stream.core.config.cluster_config import cluster_config
-from lb_stream.core.config.move_limits import move_limits
+from lb_stream.settings.move_limits import move_limits
+from lb_stream.settings.overrides import in_force
+from lb_stream.settings.resolve import cluster_config
 
 WINDOW = "0 22 * * Mon-Fri 7h Europe/Berlin"
 AVG = {"shedding_strategy": "AvgShedder", "placement_strategy": "AvgShedder"}

@@ -4,13 +4,8 @@ from typing import Any
 
 import pytest
 
-from lb_stream.core.commands.undo import (
-    cancel_out,
-    cancelled,
-    explain_lost,
-    may_end_publishing,
-)
 from lb_stream.core.model.operator_state import OperatorState, Rejection
+from lb_stream.query.past.undo_orders import cancel_out, cancelled, explain_lost, may_end_publishing
 
 NOTHING = OperatorState()
 NOW_MS = 1_000_000

@@ -9,9 +9,8 @@ from typing import Any
 
 from lb_stream.contracts.base import canonical_json
 from lb_stream.core.commands.persistent_commands import broker_of
-from lb_stream.core.commands.settings import our_name
-from lb_stream.core.config.cluster_config import canonical
 from lb_stream.core.model.operator_state import OperatorState
+from lb_stream.settings.names import canonical, our_name
 
 Order = dict[str, Any]
 """A command to send: its kind, and its fields."""

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from lb_stream.core.config.cluster_config import SettingError, cluster_config
-from lb_stream.io.local.configuration import effective, load
+from lb_stream.contracts.keys import SettingError
+from lb_stream.settings.load import load
+from lb_stream.settings.resolve import cluster_config, resolve, resolve_values
 from tests.support.documented import runs
 
 IMPL = "org.apache.pulsar.broker.loadbalance.impl."
@@ -58,9 +59,9 @@ EXTENSIBLE_RUNS = ("extensible", "TransferShedder", "LeastResourceUsageWithWeigh
 def test_each_manager_runs_its_own_strategies(
     given: dict[str, Any], expected: tuple[str, str, str]
 ) -> None:
-    config = cluster_config(given)
-    assert runs(config) == expected
-    assert config.warnings == ()
+    resolved = resolve(given)
+    assert runs(resolved.config) == expected
+    assert resolved.warnings == ()
 
 
 @pytest.mark.parametrize(
@@ -146,9 +147,9 @@ def test_each_manager_runs_its_own_strategies(
 def test_what_pulsar_answers_with_another_manager_is_done_and_told(
     given: dict[str, Any], expected: tuple[str, str, str], told: str
 ) -> None:
-    config = cluster_config(given)
-    assert runs(config) == expected
-    (warning,) = config.warnings
+    resolved = resolve(given)
+    assert runs(resolved.config) == expected
+    (warning,) = resolved.warnings
     assert told in warning
 
 
@@ -209,13 +210,15 @@ def test_a_command_that_names_an_unknown_manager_is_refused_by_default_and_falls
     name: str,
 ) -> None:
     with pytest.raises(SettingError, match="load_manager"):
-        cluster_config({"loadManagerClassName": name}, dynamic=True)
+        resolve_values({"loadManagerClassName": name}, dynamic=True)
     for settings in ({"profile": "documented"}, {"dynamic_bad_manager": "fallback"}):
         assert (
-            runs(cluster_config({"loadManagerClassName": name} | settings, dynamic=True))
+            runs(resolve_values({"loadManagerClassName": name} | settings, dynamic=True).config)
             == SIMPLE_RUNS
         )
-    assert runs(cluster_config({"loadManagerClassName": SIMPLE}, dynamic=True)) == SIMPLE_RUNS
+    assert (
+        runs(resolve_values({"loadManagerClassName": SIMPLE}, dynamic=True).config) == SIMPLE_RUNS
+    )
 
 
 def test_settings_from_files_keep_their_fallback_and_tell_of_it_once(tmp_path: Path) -> None:
@@ -234,8 +237,8 @@ def test_settings_from_files_keep_their_fallback_and_tell_of_it_once(tmp_path: P
     assert [warning.partition(":")[0] for warning in loaded.warnings] == [
         "load_manager = 'com.example.Own'"
     ]
-    assert effective(loaded.settings, "us")["load_manager"] == "simple"
-    assert effective(loaded.settings, "eu")["load_manager"] == "modular"
+    assert resolve(loaded.settings.of_cluster("us")).values["load_manager"] == "simple"
+    assert resolve(loaded.settings.of_cluster("eu")).values["load_manager"] == "modular"
 
 
 def test_namespaces_that_are_never_shed_from_may_be_a_list_or_text() -> None:

@@ -17,7 +17,6 @@ from typing import Any, Literal
 
 from lb_stream.contracts.balancer import MANAGER_CLASSES
 from lb_stream.contracts.keys import SettingError
-from lb_stream.core import least_moves as _least_moves  # noqa: F401 (it registers itself)
 from lb_stream.core.model.registry import Registry, Strategy, UnknownStrategyError
 from lb_stream.core.placement import placement
 from lb_stream.core.shedding import shedder
@@ -47,7 +46,7 @@ _REGISTRIES: dict[str, Registry[Any]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Resolved:
+class ChosenManager:
     """The manager and its shedder, and what of the settings was replaced on the way."""
 
     manager: Manager
@@ -71,8 +70,8 @@ def in_pulsars_words(key: str, value: Any) -> Any:
     return value if known else f".{value}"
 
 
-def resolve(given: Mapping[str, Any], dynamic: bool = False) -> Resolved:
-    """The manager and shedder of one cluster's settings (under our names).
+def choose_manager(given: Mapping[str, Any], dynamic: bool = False) -> ChosenManager:
+    """The manager and shedder of one cluster's settings (under our names). `dynamic`: a command gives them while a manager runs.
 
     `dynamic`: a command gives them while a manager runs.
 
@@ -98,20 +97,20 @@ def resolve(given: Mapping[str, Any], dynamic: bool = False) -> Resolved:
                 f"shedding_strategy = {BOTH!r} without placement_strategy = {BOTH!r}: bundles go "
                 f"where {place.name} says"
             )
-        return Resolved(manager, chosen, tuple(warnings))
+        return ChosenManager(manager, chosen, tuple(warnings))
     if (
         isinstance(chosen, Strategy)
         and manager == "extensible"
         and traits_of(chosen).manager in ("extensible", "any")
     ):
-        return Resolved(manager, chosen, tuple(warnings))
+        return ChosenManager(manager, chosen, tuple(warnings))
     own = shedder[OWN_SHEDDER[manager]]
     if "shedding_strategy" in given and chosen is not own and not warnings:
         warnings.append(
             f"shedding_strategy = {_shown(names['shedding_strategy'])!r} is none of the {manager} "
             f"manager's; {own.name} runs instead"
         )
-    return Resolved(manager, own, tuple(warnings))
+    return ChosenManager(manager, own, tuple(warnings))
 
 
 def _manager(given: Mapping[str, Any], dynamic: bool) -> tuple[Manager, list[str]]:

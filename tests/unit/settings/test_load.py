@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from lb_stream.contracts.keys import SettingError
+from lb_stream.contracts.settings import Settings
 from lb_stream.contracts.unread import WHY, UnreadKeys
-from lb_stream.core.config.cluster_config import SettingError, cluster_config
-from lb_stream.io.local.configuration import effective, load, load_settings
+from lb_stream.settings.load import load, load_settings
+from lb_stream.settings.resolve import cluster_config, resolve
 
 
 def given(
@@ -24,6 +26,11 @@ def given(
         if text is not None:
             (tmp_path / name).write_text(text)
     return load(files[0], files[1], arguments, environment or {})
+
+
+def effective(settings: Settings, cluster: str = "") -> dict[str, object]:
+    """Every key in force in a cluster."""
+    return resolve(settings.of_cluster(cluster)).values
 
 
 def refused(tmp_path: Path, **layers) -> SettingError:
@@ -314,7 +321,7 @@ def test_keys_of_the_reporting_broker_are_settings_too(tmp_path: Path, name) -> 
     text, ours, value = MORE_KEYS[name]
     loaded = given(tmp_path, broker_conf=f"{name}={text}\n")
     assert (effective(loaded.settings)[ours], loaded.warnings) == (value, ())
-    assert getattr(cluster_config(loaded.settings.of_cluster("")).reporting, ours) == value
+    assert getattr(resolve(loaded.settings.of_cluster("")).reporting, ours) == value
 
 
 def test_who_sends_no_heartbeat_may_be_silent_for_two_report_intervals_unless_told_otherwise(
@@ -446,7 +453,7 @@ def test_the_file_to_start_from_replaces_nothing_of_a_broker_conf(tmp_path: Path
     conf.write_text(
         "loadBalancerLoadSheddingStrategy=org.apache.pulsar.broker.loadbalance.impl.UniformLoadShedder\n"
     )
-    loaded = load(Path(__file__).parents[4] / "conf" / "default.toml", conf, (), {})
+    loaded = load(Path(__file__).parents[3] / "conf" / "default.toml", conf, (), {})
     assert (
         loaded.settings.balancer["shedding_strategy"].endswith("UniformLoadShedder")
         and loaded.warnings == ()

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from lb_stream.core.config.cluster_config import SettingError, cluster_config
+from lb_stream.contracts.keys import SettingError
+from lb_stream.settings.resolve import cluster_config
 
 NEW, OLD = "loadBalancerBandwidthInResourceWeight", "loadBalancerBandwithInResourceWeight"
 

@@ -112,3 +112,15 @@ def hide(text: str) -> str:
     for secret in sorted(_known, key=len, reverse=True):
         text = text.replace(secret, "***")
     return _USER_INFO.sub("***@", text)
+
+
+def hidden(section: str, values: dict[str, Any]) -> dict[str, Any]:
+    """A section's values to be shown: secrets are stars, also where they stand within another value."""
+    return {name: _hidden((section, name), value) for name, value in values.items()}
+
+
+def _hidden(path: tuple[str, ...], value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _hidden((*path, name), item) for name, item in value.items()}
+    secret = is_secret(path) and value != "" and not is_file(path, value)
+    return "***" if secret else hide(value) if isinstance(value, str) else value

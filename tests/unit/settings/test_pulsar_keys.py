@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from lb_stream.contracts.keys import KeyModel, metadata
-from lb_stream.core.config.cluster_config import all_models, canonical, cluster_config, known_keys
-from lb_stream.io.local.configuration import load
+from lb_stream.settings.load import load
+from lb_stream.settings.names import all_models, canonical, known_keys
+from lb_stream.settings.resolve import resolve
 
-FILE = Path(__file__).parents[3] / "data" / "vectors" / "configuration_keys.json"
+FILE = Path(__file__).parents[2] / "data" / "vectors" / "configuration_keys.json"
 KEYS: dict[str, dict[str, Any]] = json.loads(FILE.read_text())["keys"]
 
 OTHER_DEFAULTS = {
@@ -70,14 +71,15 @@ def test_a_broker_conf_with_all_of_them_at_their_defaults_is_no_configuration_at
     assert warning.endswith(
         "Pulsar's default, and without effect here (lbctl config explain KEY says why)"
     )
-    given, bare = cluster_config(loaded.settings.of_cluster("")), cluster_config({})
+    resolved, default = resolve(loaded.settings.of_cluster("")), resolve({})
+    given, bare = resolved.config, default.config
     assert (given.shedder, given.shedder_config, given.placement_config) == (
         bare.shedder,
         bare.shedder_config,
         bare.placement_config,
     )
-    assert (given.splitting, given.reporting, given.balancer.weights) == (
+    assert (given.splitting, resolved.reporting, given.balancer.weights) == (
         bare.splitting,
-        bare.reporting,
+        default.reporting,
         bare.balancer.weights,
     )

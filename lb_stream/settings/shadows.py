@@ -9,12 +9,12 @@ from typing import Any
 
 from lb_stream.contracts.keys import SettingError
 from lb_stream.contracts.reports import ReportConfig
-from lb_stream.core.commands.settings import config_of, in_force
-from lb_stream.core.config.cluster_config import ClusterConfig, canonical
+from lb_stream.core.config.cluster_config import ClusterConfig
+from lb_stream.core.shadow.look_on import REAL
 from lb_stream.core.splitting import SplittingConfig
+from lb_stream.settings.names import canonical
+from lb_stream.settings.resolve import ResolvedSettings, in_force, resolve
 
-REAL = "real"
-"""Stands beside the shadows' names for the cluster's own policy."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 FORCED = {"mode": "act", "split_enabled": False, "merge_advice_enabled": False}
@@ -56,9 +56,18 @@ def check_shadow(name: str, own: Mapping[str, Any]) -> None:
             raise SettingError(key, value, f"to be set for the cluster, not for a shadow: {why}")
 
 
+def resolve_shadow(
+    given: Mapping[str, Any], commanded: Mapping[str, Any], own: Mapping[str, Any]
+) -> ResolvedSettings:
+    """Resolve a shadow's own settings, over those that commands have set, over the cluster's.
+
+    Raises SettingError.
+    """
+    return resolve(in_force(given, commanded) | canonical(own) | FORCED)
+
+
 def shadow_config(
     given: Mapping[str, Any], commanded: Mapping[str, Any], own: Mapping[str, Any]
 ) -> ClusterConfig:
-    """What a shadow runs with: its own settings, over those that commands have set, over the
-    cluster's. Raises SettingError."""
-    return config_of(in_force(given, commanded) | canonical(own) | FORCED)
+    """Resolve what a shadow's rounds run with, as `resolve_shadow`."""
+    return resolve_shadow(given, commanded, own).config

@@ -15,10 +15,11 @@ from lb_stream.contracts.balancer import BalancerConfig
 from lb_stream.contracts.keys import KeyModel
 from lb_stream.contracts.reports import ReportConfig
 from lb_stream.contracts.unread import WHY
-from lb_stream.core.config.cluster_config import REGISTRIES, ClusterConfig
+from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.placement import extensible_placement
 from lb_stream.core.shedding.base import traits_of
 from lb_stream.core.splitting import SplittingConfig, split_algorithm
+from lb_stream.settings.names import REGISTRIES
 
 EVERY_CLUSTER = "every cluster"
 AGENTS = "agents that report"

@@ -1,20 +1,20 @@
-"""Settings as they are given: spellings of keys, what lies over what, what is wrong with a value.
+"""How settings are spelled: our names and Pulsar's, another word for the mode, keys of namespaces.
 
 Nothing here needs a strategy.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from lb_stream.contracts.base import expected_by
+from lb_stream.contracts.balancer import NamespaceConfig
+from lb_stream.contracts.base import LONGEST_NAMESPACE
 from lb_stream.contracts.keys import KeyModel, SettingError, pulsar_names
-
-Model = TypeVar("Model", bound=KeyModel)
 
 OLD_SPELLINGS = {
     "loadBalancerBandwithInResourceWeight": "bandwidth_in_weight",
@@ -22,9 +22,8 @@ OLD_SPELLINGS = {
 }
 """Pulsar's misspelt keys: they count as long as the right one is not given or 1."""
 
-
 DRY_RUN = "dry_run"
-"""Another way to say what the mode is: true stands for observe, false for act.
+"""Another word for the mode: true stands for observe, false for act.
 
 Beside a mode true goes over it, and false says nothing.
 """
@@ -32,7 +31,7 @@ Beside a mode true goes over it, and false says nothing.
 
 @cache
 def names_in(models: tuple[type[KeyModel], ...]) -> dict[str, tuple[str, int]]:
-    """Every name of the models' keys, ours and Pulsar's → (our name, factor).
+    """List every name of the models' keys, ours and Pulsar's → (our name, factor).
 
     The factor leads from the value given under that name to ours.
     """
@@ -46,15 +45,15 @@ def translate(
     known: Mapping[str, tuple[str, int]],
     read: Callable[[str, Any], Any] = lambda _name, value: value,
 ) -> dict[str, Any]:
-    """The same settings under our names; `known` has all of theirs.
+    """Bring settings under our names; `known` has all of theirs.
 
     `read`: (name, value) → our value, where that is not only a factor.
     """
     result: dict[str, Any] = {}
+    # The order in which they were given doesn't count: a log's settings are sorted.
     for name, value in sorted(values.items(), key=lambda item: item[0] == DRY_RUN):
         ours, factor = known[name]
         if name == DRY_RUN:
-            # Whatever their order: a log's settings are sorted.
             if (mode := _mode_of(value)) == "observe" or ours not in result:
                 result[ours] = mode
         elif name not in OLD_SPELLINGS:
@@ -68,7 +67,7 @@ def translate(
 def lay_over(
     own: Mapping[str, Any], over: Mapping[str, Any], commanded: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What was commanded over a cluster's own settings, both under our names.
+    """Lay what was commanded over a cluster's own settings, both under our names.
 
     `commanded`: the same as `over`, under the names that the commands gave. The end of a dry run
     lifts no need for approval that was given: only another mode does.
@@ -102,39 +101,42 @@ def _times(name: str, value: Any, factor: int) -> Any:
     return int(scaled) if scaled.is_integer() else scaled
 
 
-def build(model: type[Model], given: Mapping[str, Any], prefix: str = "") -> Model:
-    """A group of settings from those given values that are its own. Raises SettingError."""
-    try:
-        return model(**{name: value for name, value in given.items() if name in model.model_fields})
-    except ValidationError as error:
-        first = error.errors()[0]
-        if isinstance(said := first.get("ctx", {}).get("error"), SettingError):
-            raise said from None  # of settings that don't go together
-        name = prefix + ".".join(map(str, first["loc"]))
-        raise SettingError(name, first["input"], expected(first)) from None
+# --- keys of namespaces: keys of their cluster's, so that they lie over others as these do ---
+
+SECTION = "namespace"
+"""The section that holds them: [namespace."TENANT/NAMESPACE"], or within a cluster's."""
+PREFIX = f"{SECTION}."
+"""Begins such a key: `namespace.TENANT/NAMESPACE.KEY`."""
+_NAMESPACE = re.compile(r"[^/\s]+(/[^/\s]+){1,2}")
 
 
-def expected(error: Any) -> str:
-    """What one of pydantic's errors asks for, in words for a user."""
-    kind, context = str(error["type"]), error.get("ctx", {})
-    for prefix, words in _EXPECTED.items():
-        if kind.startswith(prefix):
-            return words.format(**context)
-    return expected_by(error)
+def namespace_key(name: str, value: Any) -> tuple[str, str]:
+    """Split a key that begins with PREFIX into the namespace and its own key. Raises SettingError."""
+    namespace, _, own = name.removeprefix(PREFIX).rpartition(".")
+    if own not in NamespaceConfig.model_fields:
+        keys = ", ".join(NamespaceConfig.model_fields)
+        raise SettingError(name, value, f"{PREFIX}TENANT/NAMESPACE.KEY with one of the keys {keys}")
+    if not _NAMESPACE.fullmatch(namespace) or len(namespace) > LONGEST_NAMESPACE:
+        raise SettingError(
+            name, value, f"a namespace as tenant/namespace between {PREFIX!r} and {own!r}"
+        )
+    return namespace, own
 
 
-_EXPECTED = {
-    "bool": "true or false",
-    "int": "a whole number",
-    "float": "a number",
-    "string_type": "text",
-    "finite_number": "a finite number",
-    "literal_error": "{expected}",
-    "greater_than_equal": "{ge} or more",
-    "greater_than": "more than {gt}",
-    "less_than_equal": "{le} or less",
-    "dict_type": "a section with keys in it",
-    "mapping_type": "a section with keys in it",
-    "model_type": "a section with keys in it",
-}
-"""Beginning of an error's type → what was expected."""
+def flat(namespaces: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Turn sections, namespace → key → value, into keys of the cluster."""
+    return {
+        f"{PREFIX}{namespace}.{name}": value
+        for namespace, keys in namespaces.items()
+        for name, value in keys.items()
+    }
+
+
+def nested(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Gather the keys of namespaces as namespace → key → value, sorted by namespace."""
+    found: dict[str, dict[str, Any]] = {}
+    for name in sorted(given):
+        if name.startswith(PREFIX):
+            namespace, own = namespace_key(name, given[name])
+            found.setdefault(namespace, {})[own] = given[name]
+    return found

@@ -1,0 +1,186 @@
+"""Each setting as it is in force: its value, where it was given, which parts read it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from lb_stream.contracts.balancer import PROFILES, SHEDDER_PROFILES, NamespaceConfig
+from lb_stream.contracts.keys import KeyModel, metadata
+from lb_stream.contracts.settings import Settings
+from lb_stream.core.config.cluster_config import ClusterConfig
+from lb_stream.settings.layers import KeyPath
+from lb_stream.settings.names import all_models
+from lb_stream.settings.resolve import ResolvedSettings, resolve
+from lb_stream.settings.secrets import hidden
+from lb_stream.settings.spelling import PREFIX, nested
+from lb_stream.settings.usage import BALANCER, EVERY_CLUSTER, key_usage, reading, why_unread
+
+Origins = Mapping[KeyPath, str]
+"""Key → where it was given; a key that isn't there has its default."""
+
+READERS = {"upkeep": "lbctl tables maintain", "notify": "lbctl notify", "hooks": "lbctl agent"}
+"""Section → what reads it; the job reads the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedSetting:
+    """One setting as it is in force.
+
+    `given_by`: "default", "profile NAME", or where it was given; `readers`: what reads it under some
+    settings, `read_by` under these; `why_unread`: "" when something reads it.
+    """
+
+    section: str
+    key: str
+    pulsar: str
+    value: Any
+    unit: str
+    default: Any
+    given_by: str
+    dynamic: bool
+    meaning: str
+    readers: tuple[str, ...]
+    read_by: tuple[str, ...]
+    why_unread: str
+
+    @property
+    def in_vain(self) -> bool:
+        """Whether it was given, and nothing reads it."""
+        given = self.given_by != "default" and not self.given_by.startswith("profile ")
+        return bool(self.why_unread) and given
+
+
+def explained(settings: Settings, origins: Origins, cluster: str) -> Iterator[ExplainedSetting]:
+    """Explain every setting there is, section by section.
+
+    The balancer's are those of one cluster ("": one without a section of its own).
+    """
+    for section, model in job_sections().items():
+        values = hidden(section, getattr(settings, section).model_dump())
+        for name in model.model_fields:
+            given_by = dict.fromkeys(
+                origin for path, origin in origins.items() if path[:2] == (section, name)
+            )
+            reader = (job_reader(section),)
+            yield _explained(
+                model, name, section=section, value=values[name],
+                given_by=", ".join(given_by) or "default", readers=reader, read_by=reader,
+            )  # fmt: skip
+    yield from _of_balancer(settings, origins, cluster)
+
+
+def job_sections() -> dict[str, type[KeyModel]]:
+    """Section → its model: those that aren't the balancer's."""
+    models = {name: field.annotation for name, field in Settings.model_fields.items()}
+    return {
+        name: model
+        for name, model in models.items()
+        if isinstance(model, type) and issubclass(model, KeyModel)
+    }
+
+
+def job_reader(section: str) -> str:
+    """Name what reads such a section."""
+    return READERS.get(section, "the job")
+
+
+def _explained(
+    model: type[KeyModel],
+    name: str,
+    *,
+    value: Any,
+    given_by: str,
+    readers: tuple[str, ...],
+    read_by: tuple[str, ...],
+    section: str = "balancer",
+    key: str = "",
+    why_unread: str = "",
+) -> ExplainedSetting:
+    """Explain a key of a model; `key`: its full name, where that is another one."""
+    extra, field = metadata(model, name), model.model_fields[name]
+    return ExplainedSetting(
+        section=section,
+        key=key or name,
+        pulsar=extra["pulsar"] or "",
+        value=value,
+        unit=extra["unit"],
+        default=field.default,
+        given_by=given_by,
+        dynamic=extra["dynamic"],
+        meaning=str(field.description),
+        readers=readers,
+        read_by=read_by,
+        why_unread=why_unread,
+    )
+
+
+def _of_balancer(settings: Settings, origins: Origins, cluster: str) -> Iterator[ExplainedSetting]:
+    own = settings.of_cluster(cluster)
+    resolved = resolve(own)
+    config, values = resolved.config, resolved.values
+    profile = config.balancer.profile
+    of_profile = PROFILES[profile] | SHEDDER_PROFILES.get(profile, {}).get(config.shedder.name, {})
+    for name, model in _models(all_models(), config).items():
+        default = model.model_fields[name].default
+        given_by = _origin(origins, cluster, name)
+        if not given_by:
+            given_by = f"profile {profile}" if name in of_profile else "default"
+        if name == "report_timeout_ms" and given_by == "default" and values[name] != default:
+            given_by = "two report_max_interval_ms"
+        unread = own.get(name, of_profile.get(name, default))
+        read_by = reading(name, config)
+        yield _explained(
+            model,
+            name,
+            value=values[name] if name in values else _typed(model, name, unread),
+            given_by=given_by,
+            readers=key_usage(name),
+            read_by=read_by,
+            why_unread="" if read_by else why_unread(name, config),
+        )
+    yield from _of_namespaces(own, resolved, origins, cluster)
+
+
+def _of_namespaces(
+    own: Mapping[str, Any], resolved: ResolvedSettings, origins: Origins, cluster: str
+) -> Iterator[ExplainedSetting]:
+    values = resolved.values
+    for namespace, keys in nested(own).items():
+        for name in keys:
+            key = f"{PREFIX}{namespace}.{name}"
+            yield _explained(
+                NamespaceConfig, name, key=key, value=values[key],
+                given_by=_origin(origins, cluster, key),
+                readers=(EVERY_CLUSTER,), read_by=(BALANCER,),
+            )  # fmt: skip
+
+
+def _origin(origins: Origins, cluster: str, name: str) -> str:
+    """Find where a key of the balancer's was given for a cluster; "": nowhere."""
+    return origins.get(("cluster", cluster, name)) or origins.get(("balancer", name), "")
+
+
+def _typed(model: type[KeyModel], name: str, value: Any) -> Any:
+    """Give a value that nothing reads its type; nothing has checked it, so it may not fit."""
+    try:
+        return getattr(model(**{name: value}), name)
+    except ValidationError:
+        return value
+
+
+def _models(models: Sequence[type[KeyModel]], config: ClusterConfig) -> dict[str, type[KeyModel]]:
+    """Key → the model that says what it means here.
+
+    The balancer's if it has the key, else a chosen strategy's, else the first.
+    """
+    chosen = (type(config.balancer), type(config.shedder_config), type(config.placement_config))
+    found: dict[str, type[KeyModel]] = {}
+    for model in (*chosen, *models):
+        for name in model.model_fields:
+            found.setdefault(name, model)
+    order = {name: None for model in models for name in model.model_fields}
+    return {name: found[name] for name in order}
