@@ -1,7 +1,4 @@
-"""docs/rules.md, written from the catalogue of rules.
-
-`python -m docs.tools.rules_page` writes the page; a test fails when it is out of date.
-"""
+"""docs/rules.md, from the catalogue of rules."""
 
 from __future__ import annotations
 
@@ -15,21 +12,21 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "rules.md"
 _INTRO = """\
 # Rules
 
-Every rule that there is, written from the code by `python -m docs.tools.rules_page`. The tables
-hold a rule's name: `decisions.rule`, `refusals.rule`, `refused_by` of a candidate. `lbctl explain`
-and `lbctl explain --why-not BUNDLE` say its sentence. The unit is that of what the rule saw and of
+All rules, written from the code by `python -m docs.tools`. The tables hold a rule's name:
+`decisions.rule`, `refusals.rule`, `refused_by` of a candidate. `lbctl explain` and
+`lbctl explain --why-not BUNDLE` print its sentence. The unit is that of what the rule saw and of
 its limit.
 """
 _KEPT_BY = {
-    "operators": "An operator wants it so.",
-    "suspension": "The cluster is in no state to be decided on.",
-    "limits": "As much as allowed is under way.",
-    "policies": "Nobody else may have it, or should.",
-    "assigning": "A bundle without an owner waits.",
-    "waiting": "Its own time has not come.",
-    "strategy": "The shedder sees no reason.",
-    "splitting": "It is too large, and is not split.",
-    "": "These keep nothing where it is.",
+    "operators": "An operator has forbidden it.",
+    "suspension": "The cluster cannot be decided about now.",
+    "limits": "A limit on what is pending or recent is reached.",
+    "policies": "No other broker may have the bundle, or no other suits it.",
+    "assigning": "An unassigned bundle waits.",
+    "waiting": "The bundle or broker must wait.",
+    "strategy": "The shedder has no reason to act.",
+    "splitting": "A bundle is too large, and is not split.",
+    "": "These keep no bundle in place.",
 }
 
 
@@ -55,7 +52,3 @@ def _table(rules: Iterable[Rule]) -> Iterator[str]:
     yield "| rule | says | unit |\n|---|---|---|"
     for rule in rules:
         yield f"| `{rule.name}` | {rule.sentence} | {rule.unit} |"
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page())
