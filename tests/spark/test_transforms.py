@@ -100,7 +100,7 @@ def test_each_cluster_gets_its_own_round_and_one_clusters_trouble_stays_its_own(
         .collect()
     )
     made = {
-        row.cluster: (row.seq, "JSONDecodeError" in (row.error or ""), row.memory) for row in rounds
+        row.cluster: (row.seq, "DecodeError" in (row.error or ""), row.memory) for row in rounds
     }
     assert made["zz"] == (0, True, "not json")
     assert [made[cluster][:2] for cluster in ("eu", "us")] == [(1, False), (1, False)]

@@ -137,12 +137,15 @@ def fold_bundles(
 ) -> pa.Table:
     """Take the samples of accepted reports into the bundle table: averages from new samples,
     ownership from all."""
+    # Accepted reports in their order, and each sample's place in it.
     reports, broker_of_rank = batch.reports, taken.broker
     append_of_rank = reports["append_ms"].to_numpy()[taken.accepted]
     whole = ~reports["some_bundles"].fill_null(False).to_numpy().astype(np.bool_)[taken.accepted]
     rank = np.full(len(reports) + 1, -1, np.int64)  # report row → place in the order, -1: refused
     rank[taken.accepted] = np.arange(len(taken.accepted))
     samples, rank_of = in_rank_order(batch.samples, rank)
+    # Which bundle each sample is of, and who owns it now. Most batches name the same bundles as the
+    # one before: then nothing has to be looked up.
     names = one_array(samples["name"])
     owner = renumbered(bundles["owner"].to_numpy(), row_of)
     as_before = (
@@ -165,6 +168,7 @@ def fold_bundles(
             by_bundle = sorted_by_bundle(row, len(columns.name))
             row = row[by_bundle]
             _own(columns, row, rank_of[by_bundle], broker_of_rank, append_of_rank, whole)
+    # The averages, of the samples that count.
     if len(taken.accepted):
         is_counted = np.zeros(len(rank), np.bool_)  # by rank
         is_counted[rank[taken.fresh]] = True

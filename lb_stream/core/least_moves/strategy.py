@@ -97,6 +97,7 @@ TRAITS = Traits(
 @shedder("LeastMoves", config=LeastMovesConfig, memory=LeastMovesMemory.read, traits=TRAITS)
 def shed_least(context: Context) -> tuple[Unloads, LeastMovesMemory]:
     """Bring hot brokers down with as few moves, and as cheap ones, as that takes."""
+    # Who is hot: above what an even load would be, by more than the trigger, for long enough.
     view, config = context.view, context.config
     fleet = fleet_of(view, context.reported, context.memory)
     open_ = view.brokers.reachable
@@ -112,10 +113,12 @@ def shed_least(context: Context) -> tuple[Unloads, LeastMovesMemory]:
         config.least_moves_trigger,
         explanations.unsure(memory, _names(view, open_)),
     )
+    # Nobody is: then there may be loads known well enough to fine-tune.
     known = None if hot.any() else confident_loads(view, fleet, peak, memory, config)
     if known is None and not hot.any():
         return Unloads((), tuple(refusals), facts), memory
     above = surely if known is None else known
+    # What may move: bundles that have rested; those that moved recently cost more.
     moved_ms, came_from = _moved_lately(view, memory)
     moved_ms[context.movable & ~context.eligible] = view.now_ms  # by operators and drains
     lately = view.now_ms - moved_ms < DEARER_MS
@@ -137,6 +140,7 @@ def shed_least(context: Context) -> tuple[Unloads, LeastMovesMemory]:
             plan.bring_down(source, rows[source], others, search=number < SEARCHED)
         return sources
 
+    # Fine-tune an even cluster, or bring the hot brokers down with the fewest moves.
     if known is not None:
         sources = fine_tune(plan, relieve, known, int(memory.spare))
         fewest, limit, memory = (

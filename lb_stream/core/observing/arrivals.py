@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from lb_stream.core.model.memory import Memory, Move, Pending
 from lb_stream.core.model.view import ClusterView
 from lb_stream.core.observing.outcomes import Ending, Outcome, Settled
@@ -32,47 +34,41 @@ def follow_moves(
     """
     if not memory.moves and not settled.ended:
         return Arrivals((), {})
-    moves, told = (
-        dict(memory.moves),
-        [outcome for _, outcome in settled.ended if outcome.outcome != "released"],
-    )
+    # Moves whose source has just released the bundle join those that are half done already.
+    moves = dict(memory.moves)
+    outcomes: list[Outcome] = []
     for pending, outcome in settled.ended:
-        if outcome.outcome == "released" and outcome.released_ms is not None:
+        if outcome.outcome != "released":
+            outcomes.append(outcome)
+        elif outcome.released_ms is not None:
             moves[pending.bundle] = _half_done(pending, outcome.released_ms, now_ms + timeout_ms)
+    # What has become of the assignments that bring released bundles to their destinations.
     failed = {
-        one.bundle: outcome
-        for one, outcome in settled.ended
-        if one.kind == "assign" and outcome.outcome in ("refused", "expired")
+        pending.bundle: outcome
+        for pending, outcome in settled.ended
+        if pending.kind == "assign"
+        and outcome.outcome in ("refused", "expired")
+        and pending.bundle not in settled.repeated
     }
-    failed = {name: outcome for name, outcome in failed.items() if name not in settled.repeated}
-    assigned = {
-        pending.bundle for pending in settled.open if pending.kind == "assign"
-    } | settled.repeated
-    dead = {
-        name
-        for name, alive in zip(view.brokers.names, view.brokers.alive.tolist(), strict=True)
-        if not alive
-    }
-    for (bundle, move), row in zip(
-        list(moves.items()), view.bundles.rows_of(moves).tolist(), strict=True
-    ):
+    assigned = {pending.bundle for pending in settled.open if pending.kind == "assign"}
+    assigned |= settled.repeated
+    dead = {view.brokers.names[row] for row in np.flatnonzero(~view.brokers.alive).tolist()}
+    # Which moves have ended with that.
+    ended: tuple[Ending, str] | None
+    rows = view.bundles.rows_of(moves).tolist()
+    for (bundle, move), row in zip(list(moves.items()), rows, strict=True):
         owner = int(view.bundles.owner[row]) if row >= 0 else -1
         if owner >= 0:
-            ending, detail = _taken(move, view.brokers.names[owner])
-        elif move.destination in dead:
-            ending, detail = "failed", f"it left {move.source}, then {move.destination} was dead"
-        elif bundle in failed:
-            ending, detail = (
-                "failed",
-                f"it left {move.source}, then {failed[bundle].outcome}: {failed[bundle].detail}",
-            )
-        elif row < 0 or (bundle not in assigned and now_ms >= move.expires_ms):
-            ending, detail = "failed", f"it left {move.source}, and nobody has reported it in time"
+            ended = _taken(move, view.brokers.names[owner])
         else:
+            waits = row >= 0 and (bundle in assigned or now_ms < move.expires_ms)
+            ended = _lost(move, move.destination in dead, failed.get(bundle), waits)
+        if ended is None:
             continue
+        ending, detail = ended
         since_ms = int(view.bundles.owner_since_ms[row]) if owner >= 0 else now_ms
         at_ms = since_ms if since_ms >= move.issued_ms else now_ms
-        told.append(
+        outcomes.append(
             Outcome(
                 move.decision_id,
                 bundle,
@@ -84,7 +80,7 @@ def follow_moves(
             )
         )
         del moves[bundle]
-    return Arrivals(tuple(told), moves)
+    return Arrivals(tuple(outcomes), moves)
 
 
 def _half_done(pending: Pending, released_ms: int, expires_ms: int) -> Move:
@@ -100,3 +96,18 @@ def _taken(move: Move, owner: str) -> tuple[Ending, str]:
     if owner == move.source:
         return "failed", f"{owner} has it again, not {move.destination}"
     return "superseded", f"reported by {owner} instead"
+
+
+def _lost(move: Move, dead: bool, failed: Outcome | None, waits: bool) -> tuple[Ending, str] | None:
+    """Return how a move without an owner has failed; None: its bundle may arrive yet.
+
+    `dead`: its destination is. `failed`: how the bundle's assignment ended. `waits`: there is an
+    assignment, or time left for one.
+    """
+    if dead:
+        return "failed", f"it left {move.source}, then {move.destination} was dead"
+    if failed is not None:
+        return "failed", f"it left {move.source}, then {failed.outcome}: {failed.detail}"
+    if not waits:
+        return "failed", f"it left {move.source}, and nobody has reported it in time"
+    return None

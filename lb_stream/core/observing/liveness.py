@@ -73,12 +73,14 @@ def judge(
     The extensible manager waits longer for as long as its connection has not been steady for a
     while: here that is the stream's, which is in doubt after a start and after a suspension.
     """
+    # Who has said goodbye, or was dead already and is silent still.
     brokers = view.brokers
     silence, limit = brokers.silence_ms, _limits(view, config)
     known_dead = _among(frozenset(memory.dead), brokers.names)
     gone = brokers.left
     if memory.dead or declared:
         gone = gone | ((known_dead | _among(declared, brokers.names)) & (silence >= limit))
+    # Who else has been silent for too long, and whether that says something of the broker.
     unsteady = (
         memory.unsteady_ms is not None and view.now_ms - memory.unsteady_ms <= JITTER_GRACE_MS
     )

@@ -120,14 +120,17 @@ class Ledger:
         bundles = self.view.bundles
         if self.published_to is None and not (bundles.gained.any() or bundles.appeared.any()):
             return
-        owned, told_at_once = bundles.owner >= 0, bundles.gained & (not self.records.new)
+        owned = bundles.owner >= 0
+        told_at_once = bundles.gained & (not self.records.new)
         in_turn = np.empty(0, np.intp)
+        # Very many are new: all owned bundles are published in turn, from here on.
         if (
             self.published_to is None
             and not self.records.dry_run
             and np.count_nonzero(owned & bundles.appeared) > MOST_PUBLISHED
         ):
             self.published_to = ""
+        # This round's part of them. Those that come later in turn aren't published at once, too.
         if self.published_to is not None and not self.records.dry_run:
             begin = bundles.first_after(self.published_to) if self.published_to else 0
             waiting = begin + np.flatnonzero(owned[begin:] & ~bundles.system[begin:])
@@ -136,6 +139,7 @@ class Ledger:
                 bundles.name(int(in_turn[-1])) if len(in_turn) < len(waiting) else None
             )
             told_at_once[begin:] &= ~(owned & bundles.appeared)[begin:]
+        # What each one's record says now.
         for row in np.flatnonzero(_with(told_at_once, in_turn) & ~bundles.system).tolist():
             name, owner = bundles.name(row), self.records.owner(row)
             if name in busy:

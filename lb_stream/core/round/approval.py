@@ -112,6 +112,7 @@ def approve(state: RoundState, command: ApproveProposals, by: str) -> list[Bundl
     What does so in every order is refused, unless the command says that it is meant. Returns an
     answer to each.
     """
+    # What is named, and waits.
     book = state.desk.book
     found = {name: book.find(name) for name in dict.fromkeys(command.proposals)}
     unknown = [name for name, proposal in found.items() if proposal is None]
@@ -119,12 +120,15 @@ def approve(state: RoundState, command: ApproveProposals, by: str) -> list[Bundl
         BundleAnswer("refused", unknown_proposals([name]), "unknown_proposal") for name in unknown
     ]
     asked = {proposal.together for proposal in found.values() if proposal is not None}
-    moves, loads = waiting_moves(state), None
+    # Usage as the plan's moves are made one after another, if moves are among what is asked for.
+    moves = waiting_moves(state)
+    loads = None
     if any(move.together in asked for move in moves):
         loads = loads_ahead(state, present(state), moves)
     places = {move.proposal_id: place for place, move in enumerate(moves)}
     left = [group for group in groups_of(book.waiting) if group[0].together in asked]
     while left:
+        # The first one that makes no broker worse; where there is none, the plan's first.
         group = next((group for group in left if not _harms(loads, group, places)), None)
         harms = group is None and not command.even_if_worse
         group = left[0] if group is None else group
@@ -135,6 +139,7 @@ def approve(state: RoundState, command: ApproveProposals, by: str) -> list[Bundl
         if refused is None and harms and loads is not None:
             refused = _raises_max(group, loads, mine)
         if refused is not None:
+            # What is stale never can be decided, all else waits on.
             answers.append(refused)
             if refused.rule == STALE:
                 book.end(group[0], STALE, why=refused.text)

@@ -31,28 +31,34 @@ def assign_unowned(state: RoundState) -> None:
     if not len(rows):
         return
     rows = _system_last(state, rows)
+    # Bundles that get no owner now: split ones, those of deleted namespaces, those that have been
+    # decided because a lookup asked for them, and those that only a lookup may ask for.
     gone = superseded(view, rows.tolist())
+    decided = {decision.bundle for decision in state.decisions}
+
+    def is_left_alone(row: int, name: str) -> bool:
+        if row in gone or name in decided:
+            return True
+        if config.assign_unowned == "on_lookup" and not _by_reservation(state, name):
+            return True
+        return namespace_of(name) in state.memory.orders.deleted
+
     ordered = {bundle for waiting in state.memory.orders.waiting for bundle in waiting.bundles}
-    decided = {decision.bundle for decision in state.decisions}  # a lookup asked for it
-    waiting: dict[str, int] = {}
-    lately, too_many = sum(count for _, count in assigned_lately(state)), list[str]()
+    lately = sum(count for _, count in assigned_lately(state))
+    waiting: dict[str, int] = {}  # bundle → ms until it may be tried again
+    too_many: list[str] = []
     for row in rows.tolist():
         name = view.bundles.name(row)
-        if (
-            row in gone
-            or name in decided
-            or (config.assign_unowned == "on_lookup" and not _by_reservation(state, name))
-        ):
+        if is_left_alone(row, name):
             continue
-        if namespace_of(name) in state.memory.orders.deleted:
-            continue
+        # One whose assignment has just failed waits for its back-off.
         retry = state.inputs.retries.get(name)
         if retry is not None and retry.kind == "assign" and state.now_ms < retry.not_before_ms:
             waiting[name] = retry.not_before_ms - state.now_ms
             continue
-        orphan = (
-            name not in state.reserved and name not in ordered and name not in state.inputs.released
-        )
+        # Orphans, of which no move or command has made an unowned bundle, come so many a minute.
+        led_to_by_a_move = name in state.reserved or name in state.inputs.released
+        orphan = not led_to_by_a_move and name not in ordered
         if orphan and lately >= config.max_assignments_per_minute:
             too_many.append(name)
             continue

@@ -78,6 +78,7 @@ def merge(state: RoundState, low: int, high: int) -> BundleAnswer:
 
     Policies are a namespace's: those of both are the same.
     """
+    # Whether the two are neighbours, and free.
     bundles, brokers = state.view.bundles, state.view.brokers.names
     first, second = bundles.name(low), bundles.name(high)
     (namespace, lower, end), (_, begin, upper) = parse_bundle(first), parse_bundle(second)
@@ -98,6 +99,7 @@ def merge(state: RoundState, low: int, high: int) -> BundleAnswer:
             )
         if state.overlapped.reshaping[row]:
             return overlap_answer(state, row)
+    # Whether one broker has both, and can merge them.
     owner, other = brokers[int(bundles.owner[low])], brokers[int(bundles.owner[high])]
     if owner != other:
         return BundleAnswer(

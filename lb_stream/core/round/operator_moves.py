@@ -393,6 +393,7 @@ def _as_queue_has_room(state: RoundState, wanted: list[BundleAnswer]) -> list[Bu
 
 def _split(state: RoundState, command: Split) -> BundleAnswer:
     view, config = state.view, state.config
+    # The namespace's bundles, without those that have been split.
     mine = view.bundles.rows_of_namespace(command.namespace)
     unowned = [row for row in range(mine.start, mine.stop) if view.bundles.owner[row] < 0]
     gone = superseded(view, unowned)
@@ -412,7 +413,9 @@ def _split(state: RoundState, command: Split) -> BundleAnswer:
         if isinstance(found, BundleAnswer):
             return found
         bundle = found
-    bundle = bundle if bundle is None or "x" not in bundle.lower() else bundle.lower()
+    if bundle is not None and "x" in bundle.lower():
+        bundle = bundle.lower()
+    # Where it is cut, as the reference's admin API decides that.
     request = SplitRequest(
         command.namespace,
         bundle,
@@ -438,6 +441,7 @@ def _split(state: RoundState, command: Split) -> BundleAnswer:
         return BundleAnswer(
             "refused", result.detail, STATUS_RULES.get(result.status, f"status_{result.status}")
         )
+    # Whether the bundle is free, and served by one broker.
     name = bundle_name(*result.cut.parent)
     row = int(rows[names.index(name)])
     if (busy := _under_way(state, row)) is not None:
@@ -459,11 +463,9 @@ def _split(state: RoundState, command: Split) -> BundleAnswer:
         explain=Explain(unit=""),
         division=division,
     )
-    into = (
-        f"into {named(child.rpartition('/')[2] for child in result.cut.children)}"
-        if result.cut.children
-        else f"by {result.algorithm}"
-    )
+    into = f"by {result.algorithm}"
+    if result.cut.children:
+        into = f"into {named(child.rpartition('/')[2] for child in result.cut.children)}"
     return BundleAnswer("decided", f"{name} is split at {source} {into}")
 
 
@@ -503,6 +505,7 @@ def _answer_lookup(state: RoundState, received: Received, command: Assign) -> No
 
 
 def _assign(state: RoundState, command: Assign) -> BundleAnswer:
+    # Which bundle it is.
     view, bundles = state.view, state.view.bundles
     mine = bundles.rows_of_namespace(command.namespace)
     if mine.start == mine.stop:
@@ -515,6 +518,7 @@ def _assign(state: RoundState, command: Assign) -> BundleAnswer:
     row = found if isinstance(found, BundleAnswer) else _row(state, command.namespace, found)
     if isinstance(row, BundleAnswer):
         return row
+    # Whether it may be given an owner, and needs one.
     name = bundles.name(row)
     if bundles.system[row]:
         return BundleAnswer(

@@ -325,15 +325,18 @@ def _take_plan(found: _Pass) -> None:
 
     What is no part of it ends. What only can't be now waits on, behind the plan.
     """
+    # Two plans: what waits and can still be made, and what is wanted now.
     book, loads = found.state.desk.book, found.loads
     possible, held = _still_possible(found)
     waits, wrong = order_groups(loads, possible)
     wanted, harmful = order_groups(loads, found.wanted)
     _refuse_harmful(found, harmful)
+    # The better one, with repairs and what can only be made later behind it.
     keeps = _keeps(found, *(found.for_load(groups) for groups in (waits, wrong, wanted)))
     chosen = found.for_load(waits if keeps else wanted) + _repairs(found, waits, wanted)
     plan, explained = _as_proposals(found, [*waits, *wrong], chosen, held, keeps)
     plan += _behind(found, plan, held)
+    # What waited and is no part of it ends.
     kept = {proposal.proposal_id for _, group in plan for proposal in group}
     known = {proposal.proposal_id for group in found.waiting for proposal in found.proposals(group)}
     bundles = {proposal.bundle for _, group in plan for proposal in group}
@@ -342,6 +345,7 @@ def _take_plan(found: _Pass) -> None:
         unwanted = name in known or (proposal.is_move and proposal.bundle in bundles)
         if unwanted and name not in kept and book.find(name) is not None:
             book.end(proposal, "superseded", why=NOT_WANTED)
+    # What rules don't approve at once waits.
     plan = _approve_by_rules(found, plan, explained)
     moves = [proposal for _, group in plan for proposal in group]
     others = [proposal for proposal in book.waiting if proposal.proposal_id not in known]

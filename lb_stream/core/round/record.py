@@ -117,6 +117,7 @@ def _memory_after(state: RoundState, moves: Mapping[str, Move], merges: MergeLoo
         for decision in state.decisions
         if decision.kind == "assign" and not decision.dry_run
     }
+    # Everything else is as the stages have left it.
     return replace(
         memory,
         seq=memory.seq + 1,

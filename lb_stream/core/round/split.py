@@ -145,6 +145,7 @@ def split_as_asked(state: RoundState, asks: Iterable[tuple[str, SplitAsk]]) -> N
 def _decide_asked(
     state: RoundState, broker: str, ask: SplitAsk, config: SplittingConfig
 ) -> Refusal | None:
+    # Whether the bundle is the broker's own, and free.
     view, parent = state.view, parse_bundle(ask.bundle)
     row = int(view.bundles.rows_of([ask.bundle])[0])
     owner = int(view.bundles.owner[row]) if row >= 0 else -1
@@ -154,6 +155,7 @@ def _decide_asked(
         return refusal(Refuses.REJECTED, broker, [ask.bundle], until_ms=until_ms)
     if owner < 0 or view.brokers.names[owner] != broker:
         return refusal(Refuses.NOT_ITS_OWNER, broker, [ask.bundle])
+    # Whether the splits in progress leave room for it, and its neighbours are none of them.
     splitting = [pending.bundle for pending in state.memory.pending if pending.kind == "split"]
     splitting += [decision.bundle for decision in state.decisions if decision.kind == "split"]
     if len(splitting) >= config.max_splits_in_flight:
@@ -169,6 +171,7 @@ def _decide_asked(
         return refusal(Refuses.NEIGHBOUR_IS_SPLITTING, broker, [ask.bundle])
     if state.overlapped.reshaping[row]:
         return refusal(Refuses.OVERLAPS, broker, [ask.bundle])
+    # Whether the namespace may have so many bundles.
     count = _bundles_of(view, parent.namespace) + sum(
         other.namespace == parent.namespace for other in others
     )

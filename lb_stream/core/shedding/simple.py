@@ -77,6 +77,7 @@ def shed_heaviest(context: ShedContext[SimpleLoadManagerConfig, None]) -> tuple[
     Only that one bundle is considered: when it was unloaded lately, or nobody comfortable may take
     it, the broker keeps all.
     """
+    # Which brokers are overloaded, which are comfortable, and which resource of each is fullest.
     view, config = context.view, context.config
     alive = view.brokers.alive
     usages = {
@@ -87,6 +88,7 @@ def shed_heaviest(context: ShedContext[SimpleLoadManagerConfig, None]) -> tuple[
     comfortable = np.flatnonzero(alive & (considered < config.comfort_percent).all(axis=0)).tolist()
     hot = np.flatnonzero(alive & (considered > config.overloaded_threshold_percent).any(axis=0))
     fullest = np.argmax([usages[name] for name in BOTTLENECKS], axis=0)
+    # Each overloaded broker's heaviest bundle in that resource.
     rows = rows_by_broker(view, hot, context.movable)
     counts = view.bundle_counts(system=config.count_system_bundles)
     loads = cache(partial(_loads, view))
