@@ -132,7 +132,7 @@ def planned(case: Case, settings: LeastMovesConfig = SETTINGS) -> Plan:
         aim=settings.least_moves_aim,
         limit=np.full(len(case.per_unit), settings.least_moves_destination),
         disruption=Disruption.none(len(case.demand)),
-        welcome=np.full(len(case.per_unit), len(case.demand)),
+        intake_left=np.full(len(case.per_unit), len(case.demand)),
     )
     bring_all_down(
         plan,

@@ -1,7 +1,6 @@
 """Mode approve: what waits and what doesn't, what an approval is checked against, what a rejection
 is remembered for, and what ends."""
 
-import json
 from dataclasses import replace
 from typing import Any
 
@@ -670,9 +669,5 @@ def test_an_approved_split_is_not_made_beside_the_children_that_a_broker_has_mad
 
 def test_a_log_without_proposals_is_read_and_written_as_it_was() -> None:
     text = Memory().to_json()
-    assert (
-        "proposals" not in text
-        and "approvals" not in text
-        and "rejections" not in json.dumps(json.loads(text)["orders"])
-    )
+    assert not [name for name in ("proposals", "approvals", "rejections") if name in text]
     assert Memory.from_json(text) == replace(Memory())
