@@ -56,6 +56,23 @@ def test_every_link_to_a_file_leads_to_one(page: Path) -> None:
     assert [target for target in targets if target and not (page.parent / target).exists()] == []
 
 
+def anchors(page: Path) -> set[str]:
+    """The fragments by which headings of a page are reached, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(PROJECT)))
+def test_every_link_to_a_heading_leads_to_one(page: Path) -> None:
+    links = re.findall(r"\]\(\s*([^)\s#]*)#([^)]+)\)", page.read_text())
+    assert [
+        f"{target}#{fragment}"
+        for target, fragment in links
+        if "://" not in target
+        and fragment not in anchors(page if not target else (page.parent / target).resolve())
+    ] == []
+
+
 def commands_of(page: Path) -> list[str]:
     """What a page says can be typed, in blocks and within sentences, without comments."""
     text = page.read_text().replace("\\\n", " ")
