@@ -14,9 +14,14 @@ from docs.tools.parts import DOCS, PARTS, with_parts
 def generated() -> dict[str, str]:
     """Return page → its text as the code would have it."""
     pages = {page: with_parts(page, (DOCS / page).read_text()) for page in PARTS}
-    pages[configuration_page.PAGE.name] = configuration_page.page()
+    pages |= configuration_page.pages()
     pages[rules_page.PAGE.name] = rules_page.page()
     return pages
+
+
+def _read(page: str) -> str:
+    """Return a page as it stands; "" for one that isn't there yet."""
+    return (DOCS / page).read_text() if (DOCS / page).exists() else ""
 
 
 def main(arguments: list[str]) -> int:
@@ -25,7 +30,7 @@ def main(arguments: list[str]) -> int:
         print("usage: python -m docs.tools [--check]", file=sys.stderr)
         return 2
     pages = generated()
-    differing = [page for page, text in pages.items() if (DOCS / page).read_text() != text]
+    differing = [page for page, text in pages.items() if _read(page) != text]
     for page in differing:
         if not arguments:
             (DOCS / page).write_text(pages[page])

@@ -1,15 +1,12 @@
-"""docs/configuration.md, written from the models of the settings.
+"""The pages of the settings, written from their models by `python -m docs.tools`.
 
-`python -m docs.tools.configuration_page` writes the page; `--check` writes nothing and exits 1 when
-it differs.
+docs/configuration.md says how settings are given; a page for each owner lists the keys.
 """
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -27,8 +24,6 @@ from lb_stream.settings.names import all_models
 from lb_stream.settings.spelling import OLD_SPELLINGS
 from lb_stream.settings.usage import EVERY_CLUSTER, key_usage, strategies_reading
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "configuration.md"
-
 NAMES: dict[str, Registry[Any]] = {
     "shedding_strategy": shedder,
     "placement_strategy": placement,
@@ -37,31 +32,44 @@ NAMES: dict[str, Registry[Any]] = {
 }
 """Key → the strategies that it may name."""
 
-_INTRO = """\
+_FRONT = """\
 # Configuration
 
-The models make this page: `python -m docs.tools.configuration_page`. A test fails when it is out of
-date.
+A setting is a key with a value. Its value comes from the first of these that gives one:
 
-A key's value comes from the first of these that gives one:
+1. an operator's [command](commands.md#brokers-and-settings), while the job runs
+2. an argument: `--set SECTION.KEY=VALUE` (the balancer's keys need no section)
+3. an environment variable: `LB_SECTION__KEY`, with two underscores
+4. the TOML file (`--config`): `[cluster.NAME]` before `[balancer]`
+5. a Pulsar `broker.conf` (`--broker-conf`)
+6. the [profile](configuration-strategies.md#profiles)
+7. the default
 
-1. an argument: `--set SECTION.KEY=VALUE` (the balancer's keys need no section)
-2. an environment variable: `LB_SECTION__KEY`, with two underscores
-3. the TOML file (`--config`): `[cluster.NAME]` before `[balancer]`
-4. a Pulsar `broker.conf` (`--broker-conf`)
-5. the profile
-6. the default
+An unknown key is refused. A `broker.conf` may have keys that concern no load balancer; these are
+ignored. `lbctl config show` prints the settings in force. `lbctl config explain [KEY]` names where
+a value was given and what reads it, and warns of values without effect.
 
-An unknown key is refused, except in a `broker.conf`, where keys that concern no load balancer are
-passed over. `lbctl config show` prints what is in force. `lbctl config explain [KEY]` says who gave
-a value and who reads it, and warns of values that have no effect.
+| page | sections | what reads them |
+|---|---|---|
+| [job](configuration-job.md) | `[kafka]`, `[topics]`, `[stream]`, `[upkeep]` | the job, `lbctl tables maintain` |
+| [balancer](configuration-balancer.md) | `[balancer]`, `[cluster.NAME]`, namespaces | the balancer of every cluster, agents |
+| [strategies](configuration-strategies.md) | `[balancer]`, `[cluster.NAME]` | the chosen strategies; profiles |
+| [notifications and hooks](configuration-notify.md) | `[notify]`, `[hooks]` | `lbctl notify`, `lbctl agent` |
+| [Pulsar's other keys](configuration-pulsar.md) | `broker.conf` | nothing: they have no effect here |
 
-A *dynamic* key can be changed by a [command](commands.md#brokers-and-settings) while the job runs;
-the others count from the next start on. *Pulsar's key* is accepted wherever ours is; after × stands
-the factor between their units. MiB are 1 048 576 bytes; per cent are 0 to 100. *The
-reference* is Apache Pulsar 4.0.7. What each strategy does with its keys:
-[strategies](strategies.md).
+## The tables
+
+A *dynamic* key can be changed by a command while the job runs; another key counts from the next
+start. *Pulsar's key* is accepted wherever this project's key is; after × stands the factor between
+their units.
+
+A key's name ends with its unit: `_ms` milliseconds, `_hours` hours, `_mb` MB (or MB/s), `_bytes_per_s`
+bytes/s, `_percent` per cent (0 to 100), `_points` percentage points, `_ratio` a ratio. A key that
+has Pulsar's meaning keeps the words of Pulsar's key. `max_…` and `min_…` are limits. 1 MiB is
+1 048 576 bytes. *The reference* is Apache Pulsar 4.0.7.
 """
+
+_NOTE = "[How settings are given and how to read this table](configuration.md)."
 
 _HEAD = (
     "| key | default | unit | allowed | Pulsar's key | dynamic | meaning | read by "
@@ -72,44 +80,88 @@ _SECTIONS = {
     "topics": "Names of the topics; `lbctl topics create` makes them.",
     "stream": "How the job runs.",
     "upkeep": "What `lbctl tables maintain` keeps of the tables.",
-    "notify": "Whom `lbctl notify` tells what, and how often ([telling "
-    "people](alerts.md#notifications)).",
-    "hooks": "Whom agents ask before a move, and tell after it "
+    "notify": "Which events `lbctl notify` reports to which targets, and how often "
+    "([notifications](alerts.md#notifications)).",
+    "hooks": "Addresses that agents call before and after a move "
     "([hooks](approval.md#hooks-of-moves)).",
 }
 
 
-def page() -> str:
-    """The whole page.
+def pages() -> dict[str, str]:
+    """Return page → its text.
 
-    The same models always give the same page; strategies of other packages aren't on it.
+    The same models give the same pages; strategies of other packages aren't on them.
     """
-    parts = [_INTRO]
-    for section, model in job_sections().items():
-        about = _SECTIONS.get(section, str(model.__doc__).splitlines()[0])
-        parts.append(
-            f"## [{section}]\n\n{about}\n\n{_table(_rows(model, (job_reader(section),)))}\n"
-        )
-    parts.append(
-        "## [balancer] and [cluster.NAME]\n\nWhat the balancer does. Keys of a cluster's own "
-        "section lie over those of `[balancer]`,\n"
-        "those of its [shadows](shadows.md), `[cluster.NAME.shadow.SHADOW]`, over both.\n\n"
-        f"### All strategies\n\n{_table(_rows(BalancerConfig))}\n\n### "
-        f"Splitting\n\n{_table(_rows(SplittingConfig))}\n\n"
-        f"### Strategies\n\nOne key may be read by several.\n\n{_table(_of_strategies())}\n\n"
-        f"### Reporting\n\nWhen a broker's agent writes a report.\n\n"
-        f"{_table(_rows(ReportConfig))}\n"
-    )
-    parts.append(
-        '## [namespace."TENANT/NAMESPACE"]\n\nWhat moves may cost the clients of one namespace\n'
-        "([how it is counted](disruption.md#budgets)).\n"
-        '`[cluster.NAME.namespace."TENANT/NAMESPACE"]` lies over it. For `--set` and commands they '
-        "are keys\nof the balancer: "
-        f"`namespace.TENANT/NAMESPACE.KEY`.\n\n{_table(_rows(NamespaceConfig, (EVERY_CLUSTER,)))}\n"
-    )
-    parts.append(_profiles())
-    parts.append(_unread())
+    return {
+        "configuration.md": _FRONT,
+        "configuration-job.md": _sections(
+            "Settings of the job", "kafka", "topics", "stream", "upkeep"
+        ),
+        "configuration-balancer.md": _balancer(),
+        "configuration-strategies.md": _strategies(),
+        "configuration-notify.md": _sections(
+            "Settings of notifications and hooks", "notify", "hooks"
+        ),
+        "configuration-pulsar.md": _unread(),
+    }
+
+
+def _sections(title: str, *sections: str) -> str:
+    models = job_sections()
+    parts = [f"# {title}\n\n{_NOTE}\n"]
+    for section in sections:
+        table = _table(_rows(models[section], (job_reader(section),)))
+        parts.append(f"## [{section}]\n\n{_SECTIONS[section]}\n\n{table}\n")
     return "\n".join(parts)
+
+
+def _balancer() -> str:
+    return f"""\
+# Settings of the balancer
+
+{_NOTE}
+Keys of `[cluster.NAME]` lie over those of `[balancer]`. Keys of its [shadows](shadows.md),
+`[cluster.NAME.shadow.SHADOW]`, lie over both.
+
+## All strategies
+
+{_table(_rows(BalancerConfig))}
+
+## Splitting
+
+What these keys do: [splitting](splitting.md).
+
+{_table(_rows(SplittingConfig))}
+
+## Reporting
+
+When a broker's agent writes a report.
+
+{_table(_rows(ReportConfig))}
+
+## [namespace."TENANT/NAMESPACE"]
+
+What moves may cost the clients of one namespace ([how it is counted](disruption.md#budgets)).
+`[cluster.NAME.namespace."TENANT/NAMESPACE"]` lies over it. For `--set` and commands they are keys
+of the balancer: `namespace.TENANT/NAMESPACE.KEY`.
+
+{_table(_rows(NamespaceConfig, (EVERY_CLUSTER,)))}
+"""
+
+
+def _strategies() -> str:
+    return f"""\
+# Settings of strategies
+
+{_NOTE}
+What each strategy does with its keys: [strategies](strategies.md). Several strategies may read one
+key.
+
+## Keys
+
+{_table(_of_strategies())}
+
+{_profiles()}"""
 
 
 def _table(rows: Iterable[tuple[str, ...]]) -> str:
@@ -261,33 +313,9 @@ def _unread() -> str:
             "|"
         )
     return (
-        "## Keys of Pulsar's without effect here\n\nThey are accepted and checked, and a warning "
-        "tells of them.\n\n"
+        "# Keys of Pulsar's without effect here\n\nThese keys are accepted and checked. A warning "
+        "names each that is given.\n\n"
         "| key | Pulsar's default | unit | in Pulsar | here |\n|---|---|---|---|---|\n"
         + "\n".join(rows)
         + "\n"
     )
-
-
-def main(arguments: list[str]) -> int:
-    """Exit codes: 0 written, or nothing differs; 1 it differs; 2 wrong usage."""
-    if arguments not in ([], ["--check"]):
-        print("usage: python -m docs.tools.configuration_page [--check]", file=sys.stderr)
-        return 2
-    made = page()
-    differs = not PAGE.exists() or PAGE.read_text() != made
-    if arguments:
-        command = "python -m docs.tools.configuration_page"
-        print(
-            f"docs/configuration.md differs: run `{command}`"
-            if differs
-            else "docs/configuration.md is up to date"
-        )
-        return int(differs)
-    PAGE.write_text(made)
-    print(f"docs/configuration.md: {'written' if differs else 'as it was'}")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -57,10 +57,10 @@ SPACES: Mapping[str, Mapping[str, str]] = {
         "unload_delay_ms": "30000..600000",
     },
     "LeastMoves": {
-        "least_moves_trigger": "1.08..1.4",
-        "least_moves_enough": "1.035..1.08",
-        "least_moves_destination": "1.0..1.035",
-        "least_moves_patience_ms": "1000..600000",
+        "least_moves_trigger_ratio": "1.08..1.4",
+        "least_moves_acceptable_ratio": "1.035..1.08",
+        "least_moves_max_destination_ratio": "1.0..1.035",
+        "least_moves_hot_for_ms": "1000..600000",
     },
 }
 """Shedder → what is searched where nobody says what: its thresholds, how long it waits, how much it

@@ -62,50 +62,52 @@ class BalancerConfig(KeyModel):
 
     profile: Literal["default", "pulsar-4.0", "documented"] = key(
         "default",
-        "whose behaviour: Pulsar 4.0's without what harms its operators, Pulsar 4.0's to the "
-        "letter, or what its documents say",
+        "Whose behaviour to follow: Pulsar 4.0's without what harms its operators, Pulsar "
+        "4.0's exactly, or what Pulsar's documentation says.",
     )
     load_manager: Annotated[
         Literal["modular", "simple", "extensible"], BeforeValidator(_short_name)
     ] = key(
         "modular",
-        "which of Pulsar's load managers to be; the short name or Pulsar's class name",
+        "Which of Pulsar's load managers to be: the short name or Pulsar's class name.",
         pulsar="loadManagerClassName",
     )
     dynamic_bad_manager: Literal["reject", "fallback"] = key(
         "reject",
-        "a command that names an unknown load manager or shedder is refused, or leads to the "
-        "simple manager",
+        "A command that names an unknown load manager or shedder is refused, or leads to the "
+        "simple manager.",
     )
     enabled: bool = key(
         True,
-        "shed and split by itself; else orders are obeyed and bundles without an owner get one, no "
-        "more",
+        "Whether the balancer sheds and splits of its own accord. When off, it still obeys "
+        "commands and assigns unassigned bundles.",
         pulsar="loadBalancerEnabled",
         dynamic=False,
     )
     mode: Literal["observe", "approve", "act"] = key(
         "observe",
-        "what becomes of decisions: logged only (a dry run), or those that balancing wants wait "
-        "for an operator's approval, or "
-        "published; `dry_run` true and false are observe and act",
+        "What happens to decisions. observe: they are only logged (a dry run). approve: those "
+        "of balancing wait for an operator's approval. act: they are published. `dry_run` "
+        "true and false mean observe and act.",
     )
     proposal_expires_ms: int = key(
-        1_800_000, "how long a proposal waits for approval", unit="ms", ge=1_000
+        1_800_000, "How long a proposal waits for approval.", unit="ms", ge=1_000
     )
-    max_proposals: int = key(100, "proposals that wait for approval at one time", ge=1, le=1_000)
+    max_proposals: int = key(
+        100, "Maximum proposals that wait for approval at one time.", ge=1, le=1_000
+    )
     auto_approve: Texts = key(
         (),
-        "what needs nobody's approval: rules of kind, reason, max_mb, hours, zone and per_hour, as "
-        "'kind=move max_mb=5 per_hour=20'; "
-        "a list, or text with semicolons between",
+        "Rules for proposals that need no approval, of kind, reason, max_mb, hours, zone and "
+        "per_hour, as 'kind=move max_mb=5 per_hour=20'. A list, or text with semicolons "
+        "between.",
     )
     shedding_enabled: bool = key(
-        True, "unload bundles from hot brokers", pulsar="loadBalancerSheddingEnabled"
+        True, "Whether hot brokers unload bundles.", pulsar="loadBalancerSheddingEnabled"
     )
     shedding_interval_ms: int = key(
         60_000,
-        "least time between shedding passes; 0: in every batch with a new report",
+        "Minimum time between shedding passes. 0: a pass in every batch with a new report.",
         unit="ms",
         pulsar="loadBalancerSheddingIntervalMinutes",
         factor=60_000,
@@ -113,7 +115,7 @@ class BalancerConfig(KeyModel):
     )
     shedding_grace_period_ms: int = key(
         1_800_000,
-        "a bundle that was unloaded is left alone for this long",
+        "A bundle that was unloaded is not shed again for this long.",
         unit="ms",
         pulsar="loadBalancerSheddingGracePeriodMinutes",
         factor=60_000,
@@ -121,29 +123,29 @@ class BalancerConfig(KeyModel):
     )
     shedding_excluded_namespaces: Annotated[tuple[str, ...], BeforeValidator(split_text)] = key(
         (),
-        "namespaces that are never shed from: a list, or text with commas between",
+        "Namespaces whose bundles are never shed: a list, or text with commas between.",
         pulsar="loadBalancerSheddingExcludedNamespaces",
     )
     shedding_strategy: str = key(
         "ThresholdShedder",
-        "which shedder; the simple name or Pulsar's class name",
+        "Which shedder runs: the simple name or Pulsar's class name.",
         pulsar="loadBalancerLoadSheddingStrategy",
     )
     placement_strategy: str = key(
         "LeastLongTermMessageRate",
-        "which placement strategy; the simple name or Pulsar's class name",
+        "Which placement strategy runs: the simple name or Pulsar's class name.",
         pulsar="loadBalancerLoadPlacementStrategy",
     )
     simple_placement_strategy: str = key(
         "leastLoadedServer",
-        "the simple manager's: leastLoadedServer, leastMsgPerSecond; weightedRandomSelection, "
-        "which any other name stands for",
+        "The simple manager's placement: leastLoadedServer or leastMsgPerSecond. Any other "
+        "name means weightedRandomSelection.",
         pulsar="loadBalancerPlacementStrategy",
         dynamic=False,
     )
     overloaded_threshold_percent: float = key(
         85,
-        "a broker above this usage takes no new bundle",
+        "A broker above this usage gets no new bundle.",
         unit="%",
         pulsar="loadBalancerBrokerOverloadedThresholdPercentage",
         ge=0,
@@ -151,89 +153,92 @@ class BalancerConfig(KeyModel):
     )
     distribute_bundles_evenly: bool = key(
         True,
-        "prefer the brokers with the fewest bundles of the namespace",
+        "Prefer the brokers with the fewest bundles of the namespace.",
         pulsar="loadBalancerDistributeBundlesEvenlyEnabled",
     )
     broker_max_topics: int = key(
         50_000,
-        "a broker with more topics takes no new bundle",
+        "A broker with more topics gets no new bundle.",
         unit="topics",
         pulsar="loadBalancerBrokerMaxTopics",
         ge=0,
     )
     failure_domains_enabled: bool = key(
         False,
-        "spread an anti-affinity group over failure domains before brokers",
+        "Spread an anti-affinity group over failure domains first, then over brokers.",
         pulsar="failureDomainsEnabled",
     )
     anti_affinity_counts: Literal["others", "group"] = key(
         "others",
-        "what of an anti-affinity group counts against a broker: the other namespaces, "
-        "or a bundle's own too, as in Pulsar",
+        "What of an anti-affinity group counts against a broker: the other namespaces, or the "
+        "bundle's own namespace too, as in Pulsar.",
     )
     anti_affinity_repair: bool = key(
         True,
-        "each shedding pass moves bundles apart that share a broker or failure domain with "
-        "another namespace of their anti-affinity group, where one without any may have them",
+        "Each shedding pass moves bundles apart that share a broker or failure domain with "
+        "another namespace of their anti-affinity group, when a broker without one can take "
+        "them.",
     )
     prefer_later_versions: bool = key(
-        False, "place on the brokers with the latest version only", pulsar="preferLaterVersions"
+        False,
+        "Place bundles only on the brokers with the latest version.",
+        pulsar="preferLaterVersions",
     )
     count_pending_moves: bool = key(
         True,
-        "what was decided and no report has confirmed counts in every load figure; who is being "
-        "relieved is spared in that round, no move "
-        "only shifts the overload; else it counts only in placement's, by preallocation_release",
+        "Pending moves count in every load figure, and a broker that is being relieved is not "
+        "relieved again. When off, they count only in placement, by preallocation_release.",
     )
     preallocation_release: Literal["reference", "on_report"] = key(
         "reference",
-        "how long a placed bundle counts at its destination when count_pending_moves is off: until "
-        "the next report of "
-        "anybody, or until it is reported or its destination dies",
+        "How long a placed bundle counts at its destination when count_pending_moves is off: "
+        "until the next report of any broker, or until it is reported or its destination "
+        "dies.",
     )
 
     usage_profile: Literal["4.0", "2.x"] = key(
-        "4.0", "resources in a broker's usage: four of them, or heap memory too and every weight 1"
+        "4.0", "Resources in a broker's usage: four of them, or heap memory too and every weight 1."
     )
     cpu_weight: float = key(
-        1.0, "weight of cpu in a broker's usage", pulsar="loadBalancerCPUResourceWeight", ge=0
+        1.0, "Weight of CPU in a broker's usage.", pulsar="loadBalancerCPUResourceWeight", ge=0
     )
     memory_weight: float | None = key(
         None,
-        "weight of heap memory, read only under usage_profile 2.x; unset: 1",
+        "Weight of heap memory, read only under usage_profile 2.x. Unset: 1.",
         pulsar="loadBalancerMemoryResourceWeight",
         ge=0,
     )
     direct_memory_weight: float | None = key(
         None,
-        "weight of direct memory; unset: 0, under usage_profile 2.x 1",
+        "Weight of direct memory. Unset: 0, and 1 under usage_profile 2.x.",
         pulsar="loadBalancerDirectMemoryResourceWeight",
         ge=0,
     )
     bandwidth_in_weight: float = key(
-        1.0, "weight of inbound bandwidth", pulsar="loadBalancerBandwidthInResourceWeight", ge=0
+        1.0, "Weight of inbound bandwidth.", pulsar="loadBalancerBandwidthInResourceWeight", ge=0
     )
     bandwidth_out_weight: float = key(
-        1.0, "weight of outbound bandwidth", pulsar="loadBalancerBandwidthOutResourceWeight", ge=0
+        1.0, "Weight of outbound bandwidth.", pulsar="loadBalancerBandwidthOutResourceWeight", ge=0
     )
 
     modular_preselect_destination: bool = key(
         True,
-        "choose the destination together with the unload; else when the bundle has been released",
+        "The destination is chosen with the unload. When off, it is chosen once the bundle "
+        "has been released.",
     )
     assign_unowned: Literal["eager", "on_lookup"] = key(
-        "eager", "give every unowned bundle an owner at once, or leave it to the brokers' lookups"
+        "eager", "Every unassigned bundle gets an owner at once, or only when a broker looks it up."
     )
     unloading_timeout_ms: int = key(
         60_000,
-        "a decision that no report has confirmed by then is made anew",
+        "A decision that no report has confirmed by then expires and is made anew.",
         unit="ms",
         pulsar="namespaceBundleUnloadingTimeoutMs",
         ge=1,
     )
     tombstone_delay_ms: int = key(
         3_600_000,
-        "the record of a bundle that nobody serves, or that was split, is deleted after this long",
+        "The record of a bundle that is unassigned or was split is deleted after this long.",
         unit="ms",
         pulsar="loadBalancerServiceUnitStateTombstoneDelayTimeInSeconds",
         factor=1_000,
@@ -241,77 +246,75 @@ class BalancerConfig(KeyModel):
         ge=0,
     )
     min_brokers: int = key(
-        1, "a new cluster's first assignments wait for this many brokers, 10 s at most", ge=1
+        1, "The first assignments of a new cluster wait for this many brokers, at most 10 s.", ge=1
     )
 
     sample_mode: Literal["per_report", "reference"] = key(
         "per_report",
-        "a broker's new report is a sample of its own bundles, or of every broker's",
+        "A broker's new report is one sample of its own bundles, or of every broker's.",
         dynamic=False,
     )
     short_samples: int = key(
-        10, "samples in the short-term average", dynamic=False, ge=1, le=2**31 - 1
+        10, "Samples in the short-term average.", dynamic=False, ge=1, le=2**31 - 1
     )
     long_samples: int = key(
-        1000, "samples in the long-term average", dynamic=False, ge=1, le=2**31 - 1
+        1000, "Samples in the long-term average.", dynamic=False, ge=1, le=2**31 - 1
     )
     broker_retention_ms: int = key(
-        86_400_000, "a silent broker is forgotten after this long", unit="ms", dynamic=False, ge=1
+        86_400_000, "A silent broker is forgotten after this long.", unit="ms", dynamic=False, ge=1
     )
     bundle_retention_ms: int = key(
         300_000,
-        "a bundle that no report names is remembered this long; 0: not at all, as in Pulsar, for "
-        "comparisons: its ownership record stays",
+        "A bundle that no report names is remembered for this long. 0: not at all, as in "
+        "Pulsar, for comparisons; its ownership record stays.",
         unit="ms",
         dynamic=False,
         ge=0,
     )
     heartbeat_timeout_ms: int = key(
-        30_000, "a broker that sends heartbeats is dead after this much silence", unit="ms", ge=1
+        30_000, "A broker that sends heartbeats is dead after this much silence.", unit="ms", ge=1
     )
     report_timeout_ms: int = key(
         1_800_000,
-        "a broker that sends none is dead after this much silence; unset: two "
-        "report_max_interval_ms",
+        "A broker that sends no heartbeats is dead after this much silence. Unset: two "
+        "report_max_interval_ms.",
         unit="ms",
         ge=1,
     )
     silent_after_ms: int = key(
         12_000,
-        "a broker that sends heartbeats is given no bundle after this much silence: two of its "
-        "agent's heartbeats",
+        "A broker that sends heartbeats gets no bundle after this much silence, which is two "
+        "of its agent's heartbeats.",
         unit="ms",
         ge=1,
     )
     mass_disappearance_wait_ms: int = key(
         180_000,
-        "when many brokers vanish at once while others speak, nothing is decided for this long; "
-        "then they are dead. 0: at once",
+        "When many brokers disappear at once while others report, nothing is decided for this "
+        "long; then they are dead. 0: they are dead at once.",
         unit="ms",
         ge=0,
     )
     max_assignments_per_minute: int = key(
         10_000,
-        "bundles that nobody has and nobody released get an owner at this rate: a failover's, most "
-        "of all",
+        "Maximum bundles per minute that get an owner without having been released, as in a "
+        "failover.",
         unit="bundles",
         ge=1,
     )
-    max_moves_in_flight: int = key(5_000, "unconfirmed moves in the cluster at one time", ge=0)
-    max_moves_in_flight_per_broker: int = key(
-        100, "unconfirmed moves out of one broker at one time", ge=0
-    )
+    max_moves_in_flight: int = key(5_000, "Maximum pending moves in the cluster.", ge=0)
+    max_moves_in_flight_per_broker: int = key(100, "Maximum pending moves out of one broker.", ge=0)
     max_moves_per_minute: int = key(
-        10_000, "moves in the cluster within a minute", unit="moves", ge=0
+        10_000, "Maximum moves in the cluster within a minute.", unit="moves", ge=0
     )
     max_moved_mb_per_minute: float | None = key(
         None,
-        "traffic (short-term, MB/s) of the bundles that are moved within a minute; unset: no limit",
+        "Maximum short-term traffic of the bundles that move within a minute. Unset: no limit.",
         unit="MB/s",
         ge=0,
     )
     min_dwell_ms: int = key(
-        0, "a bundle that came to its broker less than this ago is not shed", unit="ms", ge=0
+        0, "A bundle is not shed for this long after it came to its broker.", unit="ms", ge=0
     )
 
     disruption_windows: Texts = _windows()
@@ -348,15 +351,15 @@ class NamespaceConfig(KeyModel):
 
     moves_per_hour: int | None = key(
         None,
-        "most of its bundles' moves in any hour; operators' own unloads count too, but are never "
-        "refused; unset: no limit",
+        "Maximum moves of its bundles in any hour. Operators' own unloads count too, but are "
+        "never refused. Unset: no limit.",
         unit="moves",
         ge=0,
         le=100_000,
     )
     disruption_weight: float = key(
         1.0,
-        "factor on what moving one of its bundles costs, for strategies that weigh that",
+        "Factor on the cost of moving one of its bundles, for strategies that weigh that cost.",
         gt=0,
         le=1_000_000,
     )

@@ -277,7 +277,7 @@ class ReportConfig(KeyModel):
 
     report_min_interval_ms: int = key(
         5_000,
-        "how often to look whether a report is needed",
+        "How often the agent checks whether a report is needed.",
         unit="ms",
         pulsar="loadBalancerReportUpdateMinIntervalMillis",
         dynamic=False,
@@ -285,7 +285,7 @@ class ReportConfig(KeyModel):
     )
     report_max_interval_ms: int = key(
         900_000,
-        "a report is written after this long, whatever has changed",
+        "A report is written after this long even if nothing has changed.",
         unit="ms",
         pulsar="loadBalancerReportUpdateMaxIntervalMinutes",
         factor=60_000,
@@ -293,8 +293,8 @@ class ReportConfig(KeyModel):
     )
     report_threshold_percent: float = key(
         10,
-        "a change of more than this is worth a report: percent of the old value, of usage percent "
-        "points",
+        "A report is written when a figure has changed by more than this: percent of the old "
+        "value, for usage percentage points.",
         unit="%",
         pulsar="loadBalancerReportUpdateThresholdPercentage",
         dynamic=False,

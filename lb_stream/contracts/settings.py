@@ -138,152 +138,152 @@ class StreamSettings(KeyModel):
 
     pipeline_id: str = key(
         "lb-stream",
-        "names the pipeline: its transactions, its log entries",
+        "Names the pipeline, its transactions and its log entries.",
         dynamic=False,
         pattern=CLUSTER_PATTERN,
     )
     default_cluster: str = key(
         "default",
-        "cluster of a record whose key names none",
+        "The cluster of a record whose key names none.",
         dynamic=False,
         pattern=CLUSTER_PATTERN,
     )
     allowed_clusters: Annotated[str, AfterValidator(_checked_pattern)] = key(
         "",
-        "regular expression of the clusters that are served; records of others are rejected; "
-        "empty: every cluster",
+        "Regular expression of the clusters that are served. Records of others are rejected. "
+        "Empty: every cluster.",
         dynamic=False,
     )
     clusters: Annotated[str, AfterValidator(_checked_linear)] = key(
         "",
-        "regular expression of the clusters that this pipeline balances; others are other "
-        "pipelines'; empty: every cluster",
+        "Regular expression of the clusters that this pipeline balances. Other pipelines "
+        "balance the others. Empty: every cluster.",
         dynamic=False,
     )
-    clusters_except: Annotated[str, AfterValidator(_checked_linear)] = key(
+    excluded_clusters: Annotated[str, AfterValidator(_checked_linear)] = key(
         "",
-        "regular expression of the clusters among these that it leaves to other pipelines; empty: "
-        "none",
+        "Regular expression of clusters among these that other pipelines balance. Empty: none.",
         dynamic=False,
     )
     tables: str = key(
         ".lb/tables",
-        "folder of the Delta tables: a path, or an address as s3://bucket/folder",
+        "Folder of the Delta tables: a path, or an address such as s3://bucket/folder.",
         dynamic=False,
     )
     checkpoint: str = key(
-        ".lb/checkpoint", "folder of the stream's checkpoint; as tables", dynamic=False
+        ".lb/checkpoint", "Folder of the stream's checkpoint: a path or an address.", dynamic=False
     )
     store_options: dict[str, str] = key(
         {},
-        "how the object store of tables and checkpoint is reached: object_store's names "
-        "(aws_endpoint), Hadoop's (fs.…)",
+        "Options of the object store that holds tables and checkpoint, under object_store's "
+        "names (aws_endpoint) or Hadoop's (fs.…).",
         dynamic=False,
     )
     tick_interval_ms: int = key(
-        1_000, "how often time passes in a silent cluster; 0: never", unit="ms", dynamic=False, ge=0
+        1_000,
+        "How often the job's clock sends a tick, so that time passes in a silent cluster. 0: "
+        "never.",
+        unit="ms",
+        dynamic=False,
+        ge=0,
     )
     failover_after_ms: int = key(
         3_000,
-        "a job that stands by takes over when the leader's clock has not ticked for this long; at "
-        "least three ticks",
+        "A standby takes over when the leader has sent no tick for this long, and for at "
+        "least three ticks.",
         unit="ms",
         dynamic=False,
         ge=1,
     )
     trigger_interval_ms: int = key(
         0,
-        "least time between micro-batches; 0: as soon as there is input",
+        "Minimum time between micro-batches. 0: a batch starts as soon as there is input.",
         unit="ms",
         dynamic=False,
         ge=0,
     )
     max_offsets_per_trigger: int = key(
         5_000,
-        "most records in a micro-batch, commands too, so that a backlog is read in pieces that fit "
-        "memory: fewer if large; 0: no limit",
+        "Maximum records in a micro-batch, commands included. A backlog is read in pieces of "
+        "this size, so that a piece fits memory. 0: no limit.",
         unit="records",
         dynamic=False,
         ge=0,
     )
     decode_tasks: int = key(
         0,
-        "least number of tasks that share a batch's records, so that they may be more than Kafka's "
-        "partitions; 0: one for each "
-        "partition that has some",
+        "Minimum number of tasks that decode a batch's records. 0: one for each Kafka "
+        "partition with records.",
         unit="tasks",
         dynamic=False,
         ge=0,
     )
     starting_offsets: Literal["earliest", "latest"] = key(
-        "earliest", "where a new checkpoint begins to read", dynamic=False
+        "earliest", "Where a new checkpoint begins to read.", dynamic=False
     )
     lost_records: Literal["stop", "skip"] = key(
         "stop",
-        "what to do when Kafka has deleted records before they were read: stop and say which, or "
-        "go on behind them",
+        "What the job does when Kafka has deleted records before it read them: it stops and "
+        "names them, or skips them.",
         dynamic=False,
     )
     shard_bundles: int = key(
         50_000,
-        "bundles in each shard of a large cluster: a power of two of shards, changed as the "
-        "cluster grows",
+        "Bundles in each shard of a large cluster. The number of shards is a power of two and "
+        "follows the cluster's size.",
         dynamic=False,
         ge=1,
     )
     keep_views: int = key(
         10,
-        "how many batches' views stay on disk, for replay; about 220 bytes per bundle and batch",
+        "Batches whose views stay on disk for replay. A view takes about 220 bytes per bundle.",
         unit="batches",
         dynamic=False,
         ge=2,
     )
     history_resolution_ms: int = key(
         60_000,
-        "how often bundle_history and broker_history get a row of what has changed, for "
-        "back-tests; 0: never",
+        "How often bundle_history and broker_history get a row of what has changed. 0: never.",
         unit="ms",
         dynamic=False,
         ge=0,
     )
     cluster_retention_ms: int = key(
         1_209_600_000,
-        "a cluster of which nothing is heard for this long is forgotten, its orders too; 0: never",
+        "A cluster that is silent for this long is forgotten, operators' state included. 0: never.",
         unit="ms",
         dynamic=False,
         ge=0,
     )
     suspend_after_errors: int = key(
         10,
-        "a cluster whose rounds fail that often in a row is left alone for a while",
+        "A cluster is suspended after this many failed rounds in a row.",
         unit="rounds",
         dynamic=False,
         ge=1,
     )
-    suspended_ms: int = key(
-        300_000, "how long such a cluster is left alone", unit="ms", dynamic=False, ge=0
+    suspension_ms: int = key(
+        300_000, "How long such a cluster is suspended.", unit="ms", dynamic=False, ge=0
     )
-    stuck_after_ms: int = key(
+    batch_timeout_ms: int = key(
         900_000,
-        "a batch that takes longer has been forgotten by Spark, and so long the stream is begun "
-        "anew without a finished batch: "
-        "then the job ends with code 1, to be started again; 0: never",
+        "The job ends with code 1 when a batch takes longer, or when the stream has restarted "
+        "for this long without a finished batch. 0: never.",
         unit="ms",
         dynamic=False,
         ge=0,
     )
     round_timeout_ms: int = key(
         300_000,
-        "a cluster's round that takes longer fails, and the others go on; 0: never",
+        "A cluster's round fails when it takes longer. The other clusters' rounds go on. 0: never.",
         unit="ms",
         dynamic=False,
         ge=0,
     )
-    shadow_share_percent: int = key(
+    shadow_time_percent: int = key(
         100,
-        "shadows together may take this share of the time that their batch's rounds take, and 0.2 "
-        "s; one that needs more is skipped. "
-        "0: no shadow runs",
+        "Time that shadows may take, as a share of the time that their batch's rounds take, "
+        "plus 0.2 s. Shadows that need more are skipped. 0: no shadow runs.",
         unit="%",
         dynamic=False,
         ge=0,
@@ -291,26 +291,29 @@ class StreamSettings(KeyModel):
     )
     shadow_hold_ms: int = key(
         86_400_000,
-        "how long a shadow's own moves count as carried out; then it sees their bundles where they "
-        "really are",
+        "How long a shadow's own moves count as done. Then the shadow sees their bundles "
+        "where they really are.",
         unit="ms",
         dynamic=False,
         ge=1,
     )
     shuffle_partitions: int = key(
-        2, "partitions of the stream's state; fixed by the first checkpoint", dynamic=False, ge=1
+        2,
+        "Partitions of the stream's state. The first checkpoint fixes the number.",
+        dynamic=False,
+        ge=1,
     )
     metrics_address: str = key(
         "127.0.0.1:9474",
-        "host:port where metrics are served for Prometheus; port 0: any free one, see the job's "
-        'log; "" or 0: nowhere',
+        "host:port where the job serves metrics for Prometheus. Port 0: any free port, which "
+        "the job's log names. Empty or 0: no metrics.",
         dynamic=False,
         pattern=LISTEN_PATTERN,
     )
     crash_at: Annotated[str, AfterValidator(_checked_crash)] = key(
         "",
-        "for tests: POINT:NUMBER, as after_log:3, kills the job when it reaches that point for the "
-        "third time",
+        "For tests. POINT:NUMBER, such as after_log:3, kills the job when it reaches that "
+        "point for the third time.",
         dynamic=False,
     )
 
@@ -342,14 +345,15 @@ class UpkeepSettings(KeyModel):
     keep_batches_hours: int = _keep(7, "figures of micro-batches")
     keep_replaced_files_hours: float = key(
         0.25,
-        "how long files stay that a table no longer names: queries that began before may read them",
+        "How long files stay that a table no longer names. Queries that are running may still "
+        "read them.",
         unit="hours",
         dynamic=False,
         ge=0.01,
         le=876_000,
     )
-    file_mb: int = key(
-        128, "size up to which small files are put together", unit="MB", dynamic=False, ge=1
+    target_file_mb: int = key(
+        128, "Small files are merged up to this size.", unit="MB", dynamic=False, ge=1
     )
 
 
@@ -362,89 +366,103 @@ class NotifySettings(KeyModel):
 
     targets: dict[TargetName, str] = key(
         {},
-        "name → where that is, an address of Apprise's (slack://…, mailtos://…, jsons://…), or "
-        "file:PATH of a file that holds it",
+        "Name → address of a target: an address of Apprise's (slack://…, mailtos://…, "
+        "jsons://…), or file:PATH of a file that holds one.",
         dynamic=False,
     )
     routes: dict[TargetName, Events] = key(
         {},
-        "target → the events that it is told, a list, or text with commas between; a target "
-        "without a route is told all",
+        "Target → the events that it gets: a list, or text with commas between. A target "
+        "without a route gets all events.",
         dynamic=False,
     )
     state_file: str = key(
         ".lb/notify.json",
-        "what has been told, so that a restart doesn't tell it again",
+        "File that remembers what was sent, so that a restart does not send it again.",
         dynamic=False,
         min_length=1,
     )
-    look_every_ms: int = key(15_000, "how often it looks", unit="ms", dynamic=False, ge=1_000)
-    wait_ms: int = key(
+    poll_interval_ms: int = key(
+        15_000,
+        "How often lbctl notify reads the tables and Kafka.",
+        unit="ms",
+        dynamic=False,
+        ge=1_000,
+    )
+    group_wait_ms: int = key(
         30_000,
-        "how long an event waits for more of its kind: one message tells them together",
+        "How long an event waits for others of its kind. One message reports them together.",
         unit="ms",
         dynamic=False,
         ge=0,
     )
-    least_between_ms: int = key(
+    min_message_interval_ms: int = key(
         300_000,
-        "least time between two messages of one event to one target",
+        "Minimum time between two messages about one kind of event to one target.",
         unit="ms",
         dynamic=False,
         ge=0,
     )
-    repeat_every_ms: int = key(
-        14_400_000, "how often what lasts is told again; 0: never", unit="ms", dynamic=False, ge=0
+    repeat_interval_ms: int = key(
+        14_400_000,
+        "How often an event that lasts is reported again. 0: never.",
+        unit="ms",
+        dynamic=False,
+        ge=0,
     )
-    over_after_ms: int = key(
+    resolve_after_ms: int = key(
         60_000,
-        "how long something must have been over before that is told",
+        "An event must be over for this long before it is reported as resolved.",
         unit="ms",
         dynamic=False,
         ge=0,
     )
-    most_per_hour: int = key(
+    max_messages_per_hour: int = key(
         30,
-        "most messages to one target in any hour; what is left waits",
+        "Maximum messages to one target in any hour. Further messages wait.",
         unit="messages",
         dynamic=False,
         ge=1,
     )
     timeout_ms: int = key(
-        10_000, "how long a target may take for an answer", unit="ms", dynamic=False, ge=100
+        10_000, "How long a target may take to answer.", unit="ms", dynamic=False, ge=100
     )
     quiet_windows: Texts = key(
         (),
-        "while one of these is open only urgent events are told: cron, length, time zone, as '0 22 "
-        "* * * 8h Europe/Berlin'; "
-        "a list, or text with semicolons between",
+        "While one of these is open only urgent events are reported: cron, length, time zone, "
+        "as '0 22 * * * 8h Europe/Berlin'. A list, or text with semicolons between.",
         dynamic=False,
     )
     urgent: Events = key(
         ("job_down", "kafka_down", "cluster_suspended"),
-        "events that are told in quiet hours, too",
+        "Events that are reported in quiet windows too.",
         dynamic=False,
     )
-    imbalance_percent: float = key(
+    imbalance_points: float = key(
         25.0,
-        "a cluster is uneven when its hottest broker's usage is so far above the brokers' mean",
+        "A cluster is uneven when its hottest broker's usage is this far above the mean of "
+        "its brokers.",
         unit="points",
         dynamic=False,
         ge=0,
         le=100,
     )
     imbalance_for_ms: int = key(
-        900_000, "how long it must have been so", unit="ms", dynamic=False, ge=0
+        900_000,
+        "How long a cluster must be uneven before that is reported.",
+        unit="ms",
+        dynamic=False,
+        ge=0,
     )
     failed_moves: int = key(
         3,
-        "a bundle's moves fail again and again when so many in a row have",
+        "Failed moves of one bundle in a row that are reported.",
         unit="moves",
         dynamic=False,
         ge=1,
     )
-    failed_within_ms: int = key(
-        3_600_000, "those of this time are counted", unit="ms", dynamic=False, ge=1_000
+    failed_moves_window_ms: int = key(
+        3_600_000, "The time in which these moves are counted.", unit="ms", dynamic=False, ge=1_000
     )
 
 
@@ -453,26 +471,27 @@ class HookSettings(KeyModel):
 
     before_move: str = key(
         "",
-        "http(s) address that may veto a move, or file:PATH of a file that holds it; empty: nobody "
-        "is asked",
+        "http(s) address that may veto a move, or file:PATH of a file that holds it. Empty: "
+        "no hook is called.",
         dynamic=False,
     )
     after_move: str = key(
         "",
-        "http(s) address that is told of a confirmed move, or file:PATH; empty: nobody is told",
+        "http(s) address that gets each confirmed move, or file:PATH. Empty: no hook is called.",
         dynamic=False,
     )
     timeout_ms: int = key(
-        2_000, "how long a hook may take for its answer", unit="ms", dynamic=False, ge=10
+        2_000, "How long a hook may take to answer.", unit="ms", dynamic=False, ge=10
     )
     unanswered: Literal["allow", "veto"] = key(
         "allow",
-        "what counts when before_move gives no answer in time, or none that can be read",
+        "What counts when before_move does not answer in time, or when its answer can't be read.",
         dynamic=False,
     )
     secret: str = key(
         "",
-        "signs what is sent to hooks (HMAC with SHA-256), or file:PATH; empty: nothing is signed",
+        "Key that signs requests to hooks (HMAC with SHA-256), or file:PATH. Empty: requests "
+        "are not signed.",
         dynamic=False,
     )
 

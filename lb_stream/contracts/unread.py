@@ -3,7 +3,7 @@ told of instead of obeyed.
 
 Each description says what the key means to Pulsar; the reason why that has no effect here is in
 `WHY`. A key of this page is named as Pulsar names it: one of ours would promise something. See
-docs/configuration.md "Keys of Pulsar's without effect here".
+docs/configuration-pulsar.md.
 """
 
 from __future__ import annotations

@@ -126,17 +126,17 @@ class Running:
     def _look(self) -> None:
         """Raise Stuck when a batch takes too long: an error that ends one of Spark's threads leaves
         others waiting for it for ever."""
-        limit_ms, under_way = self.settings.stream.stuck_after_ms, self.batches.under_way
+        limit_ms, under_way = self.settings.stream.batch_timeout_ms, self.batches.under_way
         if under_way is None or not limit_ms:
             return
         number, began = under_way
         if (time.monotonic() - began) * 1000 > limit_ms:
             raise Stuck(
                 f"batch {number} has not come to an end within {limit_ms / 1000:.0f} s "
-                "(stream.stuck_after_ms): this job ends, the next "
+                "(stream.batch_timeout_ms): this job ends, the next "
                 "start runs the batch again. The lines above may tell more; after an "
                 "OutOfMemoryError: a larger --driver-memory. A batch "
-                "that is only large wants a longer stream.stuck_after_ms or a smaller "
+                "that is only large wants a longer stream.batch_timeout_ms or a smaller "
                 "stream.max_offsets_per_trigger"
             )
 

@@ -42,10 +42,10 @@ def run(
     It begins anew at once when a batch must be planned otherwise, and, a single time, when an older
     job, shut out of publishing but not ended yet, has written into its checkpoint. Raises
     FatalError when it can't go on (a damaged file, a full disk, another job that leads),
-    KafkaUnavailable or TransientError when no batch ends for `stream.stuck_after_ms`, Stuck without
+    KafkaUnavailable or TransientError when no batch ends for `stream.batch_timeout_ms`, Stuck without
     having stopped the stream: that would take as long as the batch.
     """
-    patience, crossed, caught_up = Patience(settings.stream.stuck_after_ms / 1000), False, None
+    patience, crossed, caught_up = Patience(settings.stream.batch_timeout_ms / 1000), False, None
     while not stop():
         running = None
         try:

@@ -46,7 +46,7 @@ def update_open_events(
 ) -> dict[Key, OpenEvent]:
     """The troubles after another look.
 
-    One that is missing is over once it has been missing for `over_after_ms`.
+    One that is missing is over once it has been missing for `resolve_after_ms`.
 
     What a look can't know stays as it was: of clusters while the job gives no figures, of a
     cluster's brokers while it is suspended. Times to come are taken for now: the clock has been put
@@ -68,7 +68,7 @@ def update_open_events(
             after[key] = replace(
                 entry, trouble=found[key], seen_ms=look.now_ms, there=True, over_ms=None, ending=""
             )
-        elif entry.over_ms is None and look.now_ms - entry.seen_ms >= rules.over_after_ms:
+        elif entry.over_ms is None and look.now_ms - entry.seen_ms >= rules.resolve_after_ms:
             after[key] = replace(
                 entry, there=False, over_ms=look.now_ms, ending=look.endings.get(key, "")
             )

@@ -74,7 +74,7 @@ def next_message(
     Times to come don't count: the clock has been put back since.
     """
     sent = [at for at in told.sent_ms if now_ms - HOUR_MS < at <= now_ms]
-    if now_ms < told.retry_ms <= now_ms + LAST_RETRY_MS or len(sent) >= rules.most_per_hour:
+    if now_ms < told.retry_ms <= now_ms + LAST_RETRY_MS or len(sent) >= rules.max_messages_per_hour:
         return None
     quiet = is_quiet(rules, now_ms)
     for event in EVENTS:
@@ -82,7 +82,7 @@ def next_message(
             continue
         message = _of_event(event, told.groups.get(event), opened, rules, now_ms)
         if message is not None:
-            return replace(message, last=len(sent) + 1 == rules.most_per_hour)
+            return replace(message, last=len(sent) + 1 == rules.max_messages_per_hour)
     return None
 
 
@@ -107,9 +107,9 @@ def _of_event(
         entry.over_ms for entry in over if entry.over_ms is not None
     ]
     if changes:
-        at_ms = max(min(changes) + rules.wait_ms, last_ms + rules.least_between_ms)
-    elif lasting and rules.repeat_every_ms:
-        at_ms = last_ms + max(rules.repeat_every_ms, rules.least_between_ms)
+        at_ms = max(min(changes) + rules.group_wait_ms, last_ms + rules.min_message_interval_ms)
+    elif lasting and rules.repeat_interval_ms:
+        at_ms = last_ms + max(rules.repeat_interval_ms, rules.min_message_interval_ms)
     else:
         return None
     return Message(event, now_ms, new, lasting, over) if at_ms <= now_ms else None
@@ -127,7 +127,7 @@ def after_accepted(told: TargetState, message: Message, rules: NotifySettings) -
     """The target has taken a message. What is over and long told is forgotten."""
     keys = tuple(entry.trouble.key for entry in (*message.new, *message.lasting))
     groups = {**told.groups, message.event: SentEvent(keys, message.at_ms)}
-    lately_ms = message.at_ms - rules.least_between_ms
+    lately_ms = message.at_ms - rules.min_message_interval_ms
     groups = {
         event: group for event, group in groups.items() if group.told or group.last_ms > lately_ms
     }

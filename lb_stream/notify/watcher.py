@@ -80,7 +80,8 @@ class Watcher:
         """One turn: hear what targets have answered, look if it is time, send what is due."""
         self._hear(now_ms)
         if (
-            self._looked_ms is None or not 0 <= now_ms - self._looked_ms < self._rules.look_every_ms
+            self._looked_ms is None
+            or not 0 <= now_ms - self._looked_ms < self._rules.poll_interval_ms
         ):  # a clock may be put back
             self._looked_ms = now_ms
             now_ms = max(now_ms, self._look_once(now_ms))
@@ -133,7 +134,7 @@ class Watcher:
             # whatever it is: it is one of the troubles to tell of, and who is to tell must not end
             # by it
             said = f"tables can't be looked at ({type(error).__name__}: {error})"
-            self._warn(f"{said}: it is tried again every {self._rules.look_every_ms / 1000:g} s")
+            self._warn(f"{said}: it is tried again every {self._rules.poll_interval_ms / 1000:g} s")
             trouble = HealthEvent(
                 "job_unknown",
                 "",

@@ -63,7 +63,7 @@ def decide_clusters(
     clusters = {cluster: list(rows) for cluster, rows in groupby(shards, itemgetter("cluster"))}
     context = context.of(clusters)
     taken = figures.FigureFiles(context, task)
-    allowance = Allowance.of(context.settings.stream.shadow_share_percent)
+    allowance = Allowance.of(context.settings.stream.shadow_time_percent)
     blocks = OpenFiles(checkpoint_of(context.settings.stream))
     rounds = [decide_cluster(rows, context, taken, blocks, allowance) for rows in clusters.values()]
     taken.write(rounds)
@@ -266,9 +266,9 @@ def _count_failure(row: RoundRow, error: Exception, remembered: str, context: Ba
         errors=errors,
     )
     if errors >= stream.suspend_after_errors:
-        after = replace(after, retry_ms=row.now_ms + stream.suspended_ms)
+        after = replace(after, retry_ms=row.now_ms + stream.suspension_ms)
         row.error += (
-            f"\nThe cluster is suspended for {stream.suspended_ms // 1000} s, "
+            f"\nThe cluster is suspended for {stream.suspension_ms // 1000} s, "
             f"as {errors} of its rounds have failed in a row."
         )
     row.memory = after.to_json()

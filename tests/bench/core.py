@@ -200,8 +200,8 @@ def works(brokers: int, bundles: int, hot: int) -> Iterator[tuple[str, Work]]:
             ),
         )
     only_hot = {
-        "least_moves_trigger": 1.6,
-        "least_moves_enough": 1.4,
+        "least_moves_trigger_ratio": 1.6,
+        "least_moves_acceptable_ratio": 1.4,
     }  # bundles drawn by chance make some brokers a little hot
     yield "least_moves", _least_moves(brokers, bundles, max(brokers // 200, 1), **only_hot)
     yield "least_moves_plan", _least_moves(brokers, bundles, brokers // 2)
@@ -227,7 +227,7 @@ def _least_moves(brokers: int, bundles: int, hot: int, **settings: float) -> Wor
     """A pass of LeastMoves that has learned from two reports of every broker, with so many hot
     ones. No bundle is a broker's whole load."""
     config = cluster_config(
-        {"shedding_strategy": "LeastMoves", "least_moves_patience_ms": 0, **settings}
+        {"shedding_strategy": "LeastMoves", "least_moves_hot_for_ms": 0, **settings}
     )
     shard, memory = shard_of_size(brokers, bundles, hot, heaviest=20.0), config.shedder.memory({})
     observe = traits_of(config.shedder).observe

@@ -278,7 +278,7 @@ def test_what_can_not_be_is_told_before_anything_starts(folder: Path) -> None:
     for arguments, words in (
         (["--shedder", "Foo"], "balancer.shedding_strategy = 'Foo'"),
         (["--workload", "calm"], "expected one of steady, skewed, hot_spot"),
-        (["--set", "least_moves_trigger=0.5"], "least_moves_trigger"),
+        (["--set", "least_moves_trigger_ratio=0.5"], "least_moves_trigger_ratio"),
     ):
         result = subprocess.run(
             [LBCTL, "demo", *arguments], cwd=folder, capture_output=True, text=True, check=False

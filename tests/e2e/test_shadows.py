@@ -21,7 +21,7 @@ SHADOWS = {
     "cluster.c1.shadow.tight.threshold_percent": 1,
     "cluster.c1.shadow.avg.shedding_strategy": "AvgShedder",
     "cluster.c1.shadow.avg.placement_strategy": "AvgShedder",
-    "stream.shadow_share_percent": 1_000,
+    "stream.shadow_time_percent": 1_000,
 }
 
 

@@ -84,7 +84,7 @@ def test_no_decision_is_lost_or_made_twice_when_a_cluster_moves_to_another_pipel
             for key, value, kind in both[len(both) // 2 :]
         ]
     )
-    east.settings = east.settings | {"stream.clusters_except": "c2"}
+    east.settings = east.settings | {"stream.excluded_clusters": "c2"}
     for pipeline in (east, west):
         pipeline.run_once()
 

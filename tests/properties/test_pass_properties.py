@@ -50,7 +50,7 @@ settings = st.fixed_dictionaries(
         "loadBalancerTransferEnabled": st.booleans(),
         "max_moves_in_flight": st.sampled_from([0, 1, 5_000]),
         "distribute_bundles_evenly": st.booleans(),
-        "least_moves_patience_ms": st.sampled_from([0, 60_000]),
+        "least_moves_hot_for_ms": st.sampled_from([0, 60_000]),
     },
 )
 

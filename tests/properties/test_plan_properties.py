@@ -20,7 +20,11 @@ SHEDDERS: list[dict[str, Any]] = [
         "hit_count_high": 1,
         "hit_count_low": 1,
     },
-    {"shedding_strategy": "LeastMoves", "least_moves_patience_ms": 0, "least_moves_certainty": 0.0},
+    {
+        "shedding_strategy": "LeastMoves",
+        "least_moves_hot_for_ms": 0,
+        "least_moves_min_standard_errors": 0.0,
+    },
     {"load_manager": "extensible", "hit_count_threshold": 0},
 ]
 strategies = st.sampled_from(SHEDDERS)

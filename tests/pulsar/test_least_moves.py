@@ -52,8 +52,8 @@ SETTINGS = {
     "history_ratio": 0.5,
     "min_throughput_mb": 0.001,
     "split_enabled": "false",
-    "least_moves_patience_ms": 60_000,
-    "least_moves_dwell_ms": 60_000,
+    "least_moves_hot_for_ms": 60_000,
+    "least_moves_min_dwell_ms": 60_000,
     "stream.max_offsets_per_trigger": 0,
 }
 SENT = HOT * HOT_RATE + (len(TOPICS) - HOT) * RATE

@@ -28,7 +28,7 @@ def test_a_cluster_that_fails_again_and_again_is_left_alone_for_a_while(tmp_path
         tables=str(tmp_path / "tables"),
         checkpoint=str(tmp_path),
         suspend_after_errors=3,
-        suspended_ms=10_000,
+        suspension_ms=10_000,
     )
     settings = Settings(
         stream=stream,

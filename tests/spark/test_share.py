@@ -116,7 +116,7 @@ def test_what_was_known_of_a_cluster_before_another_pipeline_had_it_is_not_belie
     )
 
 
-@pytest.mark.parametrize("key", ["clusters", "clusters_except"])
+@pytest.mark.parametrize("key", ["clusters", "excluded_clusters"])
 def test_an_expression_that_takes_more_than_linear_time_is_refused(key: str) -> None:
     with pytest.raises(ValueError, match="can't be matched in linear time"):
         StreamSettings.model_validate({key: r"(?=a)b"})

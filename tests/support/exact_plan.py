@@ -108,8 +108,8 @@ def bring_all_down(
 def sources_of(case: Case, settings: LeastMovesConfig = SETTINGS) -> Bools:
     """(brokers): those that a pass relieves."""
     peak = case.share.max(axis=1)
-    found: Bools = (peak > settings.least_moves_enough) & (
-        peak.max() > settings.least_moves_trigger
+    found: Bools = (peak > settings.least_moves_acceptable_ratio) & (
+        peak.max() > settings.least_moves_trigger_ratio
     )
     return found
 
@@ -128,9 +128,9 @@ def planned(case: Case, settings: LeastMovesConfig = SETTINGS) -> Plan:
         cost=case.cost,
         payback=nobody_connected(len(case.per_unit), len(case.cost)),
         may_take=case.allowed.__getitem__,
-        enough=settings.least_moves_enough,
-        aim=settings.least_moves_aim,
-        limit=np.full(len(case.per_unit), settings.least_moves_destination),
+        enough=settings.least_moves_acceptable_ratio,
+        aim=settings.least_moves_target_ratio,
+        limit=np.full(len(case.per_unit), settings.least_moves_max_destination_ratio),
         disruption=Disruption.none(len(case.demand)),
         intake_left=np.full(len(case.per_unit), len(case.demand)),
     )
@@ -145,7 +145,10 @@ def planned(case: Case, settings: LeastMovesConfig = SETTINGS) -> Plan:
 def compare(case: Case, settings: LeastMovesConfig = SETTINGS) -> Compared:
     """Plan, and solve for what is to be reached and for what the plan reaches."""
     before, plan, sources = case.share, planned(case, settings), sources_of(case, settings)
-    enough, destination = settings.least_moves_enough, settings.least_moves_destination
+    enough, destination = (
+        settings.least_moves_acceptable_ratio,
+        settings.least_moves_max_destination_ratio,
+    )
     goal = np.where(sources[:, None], enough, np.maximum(before, destination))
     needed, best = fewest_moves(case, goal), fewest_moves(case, np.maximum(goal, plan.share))
     assert best is not None, "the plan itself is one"

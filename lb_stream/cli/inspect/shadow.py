@@ -153,7 +153,7 @@ def _sentences(rows: list[dict[str, Any]]) -> list[str]:
         if row["skipped"]:
             said.append(
                 f"{name}: skipped in {row['skipped']} rounds: shadows need more time than "
-                "stream.shadow_share_percent gives them"
+                "stream.shadow_time_percent gives them"
             )
         if row["failed"]:
             said.append(

@@ -29,7 +29,7 @@ def take_over(
     under way, versions and epochs.
 
     Stop this pipeline's job first, then the other's. Before that one starts again, its settings
-    must leave the cluster out (stream.clusters_except): docs/deploy.md "Several pipelines".
+    must leave the cluster out (stream.excluded_clusters): docs/deploy.md "Several pipelines".
     """
     from dataclasses import asdict
 

@@ -9,9 +9,9 @@ from pydantic import model_validator
 from lb_stream.contracts.keys import KeyModel, SettingError, key
 
 IN_ORDER = (
-    ("least_moves_aim", "least_moves_enough"),
-    ("least_moves_destination", "least_moves_enough"),
-    ("least_moves_enough", "least_moves_trigger"),
+    ("least_moves_target_ratio", "least_moves_acceptable_ratio"),
+    ("least_moves_max_destination_ratio", "least_moves_acceptable_ratio"),
+    ("least_moves_acceptable_ratio", "least_moves_trigger_ratio"),
 )
 """The first of each pair is at most the second: else a pass would leave, or make, brokers that the
 next one relieves."""
@@ -23,59 +23,65 @@ class LeastMovesConfig(KeyModel):
     Factors are of an even load: what a broker carries when load is spread as well as rules allow.
     """
 
-    least_moves_trigger: float = key(
-        1.08, "a broker above this is hot: a pass begins", unit="factor", gt=1
+    least_moves_trigger_ratio: float = key(
+        1.08, "A pass begins when a broker is above this.", unit="factor", gt=1
     )
-    least_moves_enough: float = key(
-        1.0475, "a pass relieves brokers above this until they are below it", unit="factor", ge=1
+    least_moves_acceptable_ratio: float = key(
+        1.0475, "A pass relieves brokers that are above this.", unit="factor", ge=1
     )
-    least_moves_aim: float = key(
-        1.01, "they are brought down to this where least_moves_spare allows it", unit="factor", ge=1
+    least_moves_target_ratio: float = key(
+        1.01,
+        "A pass brings these brokers down to this, as far as least_moves_extra_moves_ratio allows.",
+        unit="factor",
+        ge=1,
     )
-    least_moves_spare: float = key(
+    least_moves_extra_moves_ratio: float = key(
         0.095,
-        "part of its moves that may be made beyond the fewest there can be, to bring all brokers "
-        "nearer to the aim: "
-        "half of it at once, what is left later, by touching up",
+        "Moves beyond the fewest possible that a pass may make to come nearer to the target, "
+        "as a share of its moves. Half of them are made at once, the others by fine-tuning.",
         unit="ratio",
         ge=0,
     )
-    least_moves_touch_up_ms: int = key(
+    least_moves_fine_tune_after_ms: int = key(
         300_000,
-        "how long after its last moves it touches up the fullest brokers, by then well known; 0: "
-        "never",
+        "How long after its last moves the fullest brokers are fine-tuned. Their loads are "
+        "then well known. 0: never.",
         unit="ms",
         ge=0,
     )
-    least_moves_destination: float = key(
-        1.035, "no destination is filled beyond this", unit="factor", ge=1
+    least_moves_max_destination_ratio: float = key(
+        1.035, "No destination is filled beyond this.", unit="factor", ge=1
     )
-    least_moves_certainty: float = key(
+    least_moves_min_standard_errors: float = key(
         3.0,
-        "a broker must be above the trigger by so many standard errors of what is known of it",
+        "A broker must be above the trigger by this many standard errors of its estimated load.",
         unit="standard errors",
         ge=0,
     )
-    least_moves_patience_ms: int = key(
-        45_000, "a broker must have been hot for so long, unless it is full", unit="ms", ge=0
+    least_moves_hot_for_ms: int = key(
+        45_000,
+        "How long a broker must be hot before a pass begins, unless it is full.",
+        unit="ms",
+        ge=0,
     )
-    least_moves_into_broker: int = key(
-        20, "unconfirmed moves into one broker at one time: a new one is filled step by step", ge=1
+    least_moves_max_moves_into_broker: int = key(
+        20, "Maximum pending moves into one broker. A new broker is filled step by step.", ge=1
     )
     least_moves_reconnect_ms: int = key(
         2_000,
-        "what each client of a bundle that moves loses beside the time in which nobody serves it",
+        "Time that each client of a moved bundle loses beside the time in which no broker "
+        "serves the bundle.",
         unit="ms",
         ge=0,
     )
     least_moves_payback_ms: int = key(
         600_000,
-        "a move must save clients as much time as it costs them within so long",
+        "A move must save clients within this time as much time as it costs them.",
         unit="ms",
         ge=1,
     )
-    least_moves_dwell_ms: int = key(
-        600_000, "a bundle stays at least so long where it was moved to", unit="ms", ge=0
+    least_moves_min_dwell_ms: int = key(
+        600_000, "A bundle stays for at least this long where it was moved to.", unit="ms", ge=0
     )
 
     @model_validator(mode="after")

@@ -46,8 +46,8 @@ def confident_loads(
     waited_ms, brokers = view.now_ms - memory.planned_ms, view.brokers
     if (
         memory.spare < 1
-        or not config.least_moves_touch_up_ms
-        or waited_ms < config.least_moves_touch_up_ms
+        or not config.least_moves_fine_tune_after_ms
+        or waited_ms < config.least_moves_fine_tune_after_ms
     ):
         return None
     if (
@@ -59,7 +59,7 @@ def confident_loads(
     if view.now_ms - memory.plan_ms < memory.between_ms < QUIET_MS:
         return None
     known = np.where(brokers.reachable, peak * (1.0 - fleet.error), -np.inf)
-    return known if known.max() > config.least_moves_aim + AT_LEAST else None
+    return known if known.max() > config.least_moves_target_ratio + AT_LEAST else None
 
 
 def _is_calm(view: ClusterView, fleet: Fleet, memory: LeastMovesMemory) -> bool:

@@ -90,7 +90,7 @@ TRAITS = Traits(
     learn_moves=learn_moves,
     forget_plan=forget_plan,
     paces_itself=True,
-    no_wait_settings={"least_moves_patience_ms": 0},
+    no_wait_settings={"least_moves_hot_for_ms": 0},
 )
 
 
@@ -110,7 +110,7 @@ def shed_least(context: Context) -> tuple[Unloads, LeastMovesMemory]:
         0,
         usage,
         target,
-        config.least_moves_trigger,
+        config.least_moves_trigger_ratio,
         explanations.unsure(memory, _names(view, open_)),
     )
     # Nobody is: then there may be loads known well enough to fine-tune.
@@ -124,10 +124,12 @@ def shed_least(context: Context) -> tuple[Unloads, LeastMovesMemory]:
     lately = view.now_ms - moved_ms < DEARER_MS
     plan = _plan(context, fleet, target, (share, per_unit), open_, lately, came_from)
     rested = (moved_ms == NEVER_MS) | (
-        view.now_ms - view.bundles.owner_since_ms >= config.least_moves_dwell_ms
+        view.now_ms - view.bundles.owner_since_ms >= config.least_moves_min_dwell_ms
     )
     movable = context.movable & rested
-    rows = rows_by_broker(view, np.flatnonzero(hot | (above > config.least_moves_aim)), movable)
+    rows = rows_by_broker(
+        view, np.flatnonzero(hot | (above > config.least_moves_target_ratio)), movable
+    )
 
     @cache
     def others() -> dict[int, Rows]:
@@ -157,14 +159,14 @@ def shed_least(context: Context) -> tuple[Unloads, LeastMovesMemory]:
             came_from and (plan.intake_left[open_] > 0).all()
         ):  # else somebody takes more once what is coming has come
             _send_back(context, plan, sources, rows, others)
-        limit = config.least_moves_trigger
+        limit = config.least_moves_trigger_ratio
         refusals += explanations.left_undone(
-            view, plan, sources, rows, target, config.least_moves_enough
+            view, plan, sources, rows, target, config.least_moves_acceptable_ratio
         )
         memory = memory.after_plan(
             len(plan.moves),
-            levels[config.least_moves_enough],
-            config.least_moves_spare,
+            levels[config.least_moves_acceptable_ratio],
+            config.least_moves_extra_moves_ratio,
             view.now_ms,
         )
     proposals = explanations.proposals(plan, peak, target, limit)
@@ -197,11 +199,13 @@ def _plan(
         cost=_costs(context, moved),
         payback=_payback(context, target),
         may_take=_may_take(context, came_from),
-        enough=config.least_moves_enough,
-        aim=config.least_moves_aim,
-        limit=np.where(open_, np.minimum(config.least_moves_destination, FULL / target), -np.inf),
+        enough=config.least_moves_acceptable_ratio,
+        aim=config.least_moves_target_ratio,
+        limit=np.where(
+            open_, np.minimum(config.least_moves_max_destination_ratio, FULL / target), -np.inf
+        ),
         disruption=context.disruption,
-        intake_left=config.least_moves_into_broker - coming,
+        intake_left=config.least_moves_max_moves_into_broker - coming,
     )
 
 
@@ -236,15 +240,15 @@ def _hot(
         context.memory,
         context.view.now_ms,
     )
-    trigger = config.least_moves_trigger
-    sure = trigger + config.least_moves_certainty * fleet.error * peak
+    trigger = config.least_moves_trigger_ratio
+    sure = trigger + config.least_moves_min_standard_errors * fleet.error * peak
     above = brokers.reachable & (peak > sure)  # others have no target, so they look full
     since = {
         brokers.names[row]: memory.hot.get(brokers.names[row], now_ms)
         for row in np.flatnonzero(above).tolist()
     }
     urgent = above & (fullness(brokers) >= FULL) & (samples_of(context.reported) >= KNOWN)
-    patience_ms = config.least_moves_patience_ms * max(1.0, (memory.noise or 0.0) / USUAL_NOISE)
+    patience_ms = config.least_moves_hot_for_ms * max(1.0, (memory.noise or 0.0) / USUAL_NOISE)
     waited_ms, calm_ms = (
         np.array([now_ms - since.get(name, now_ms) for name in brokers.names]),
         memory.calm_at(),
@@ -253,7 +257,7 @@ def _hot(
     surely = np.full(len(brokers), -np.inf)
     if hot.any() and now_ms >= calm_ms:
         surely = np.where(brokers.reachable, peak - (sure - trigger), -np.inf)
-        hot |= surely > config.least_moves_enough
+        hot |= surely > config.least_moves_acceptable_ratio
     refusals = explanations.waiting(context.view, above & ~hot, waited_ms, patience_ms, calm_ms)
     unsure = brokers.reachable & (peak > trigger) & ~above
     refusals += explanations.within_noise(
@@ -267,7 +271,9 @@ def _levels(
 ) -> dict[float, int]:
     """Levels that brokers may be left at, from what is enough to what is aimed at, and the fewest
     moves that each takes."""
-    levels = np.linspace(config.least_moves_enough, config.least_moves_aim, LEVELS)
+    levels = np.linspace(
+        config.least_moves_acceptable_ratio, config.least_moves_target_ratio, LEVELS
+    )
     moves = (surely[~hot] > levels[:, None]).sum(axis=1)
     for source in np.flatnonzero(hot).tolist():
         moves += np.minimum(plan.fewest_by_level(levels, source, rows[source]), len(rows[source]))
@@ -278,14 +284,17 @@ def _evenly(
     plan: Plan, relieve: Callable[[float], Rows], fewest: dict[float, int], config: LeastMovesConfig
 ) -> tuple[Rows, int]:
     """Relieve brokers to the lowest level whose plan takes no more moves than the fewest there can
-    be and half of `least_moves_spare`.
+    be and half of `least_moves_extra_moves_ratio`.
 
     Where even what is enough takes more than that, to the lowest that takes no more than it does.
 
     Returns whom, and the fewest moves that it takes.
     """
-    enough = config.least_moves_enough
-    before, most = plan.state(), round(fewest[enough] * (1.0 + config.least_moves_spare / 2.0))
+    enough = config.least_moves_acceptable_ratio
+    before, most = (
+        plan.state(),
+        round(fewest[enough] * (1.0 + config.least_moves_extra_moves_ratio / 2.0)),
+    )
     levels = [level for level, moves in fewest.items() if moves <= most]
     lowest = relieve(levels[-1]), levels[-1], plan.state()
     if len(levels) == 1 or len(plan.moves) <= most:
@@ -311,7 +320,7 @@ def _evenly(
 def _left(context: Context, plan: Plan) -> dict[str, tuple[str, int]]:
     """Bundle → the broker that it was moved from, and when (ms): what still counts of what is
     remembered, and this plan's moves."""
-    view, known_ms = context.view, max(DEARER_MS, context.config.least_moves_dwell_ms)
+    view, known_ms = context.view, max(DEARER_MS, context.config.least_moves_min_dwell_ms)
     left = {
         name: one for name, one in context.memory.left.items() if view.now_ms - one[1] < known_ms
     }
@@ -330,9 +339,11 @@ def _send_back(
 ) -> None:
     """Relieve brokers that the plan leaves above the trigger: now bundles may go back to those that
     they have left within the hour."""
-    plan.enough = context.config.least_moves_enough
+    plan.enough = context.config.least_moves_acceptable_ratio
     plan.may_take = _may_take(context, {})
-    hot = sources[plan.share[sources].max(axis=1, initial=0.0) > context.config.least_moves_trigger]
+    hot = sources[
+        plan.share[sources].max(axis=1, initial=0.0) > context.config.least_moves_trigger_ratio
+    ]
     for number, source in enumerate(heaviest_first(hot, plan.share.max(axis=1)).tolist()):
         plan.bring_down(source, rows[source], others, search=number < SEARCHED)
 

@@ -28,16 +28,18 @@ class SplittingConfig(KeyModel):
     """
 
     split_enabled: bool = key(
-        True, "split bundles that have grown too large", pulsar="loadBalancerAutoBundleSplitEnabled"
+        True,
+        "Whether bundles that have grown too large are split.",
+        pulsar="loadBalancerAutoBundleSplitEnabled",
     )
     unload_split_bundles: bool = key(
         True,
-        "unload the children of a split bundle",
+        "Whether the children of a split bundle are unloaded.",
         pulsar="loadBalancerAutoUnloadSplitBundlesEnabled",
     )
     bundle_max_topics: int = key(
         1000,
-        "more than that: split",
+        "A bundle with more topics is split.",
         unit="topics",
         pulsar="loadBalancerNamespaceBundleMaxTopics",
         ge=0,
@@ -45,7 +47,7 @@ class SplittingConfig(KeyModel):
     )
     bundle_max_sessions: int = key(
         1000,
-        "more producers and consumers than that: split; 0 or less: no limit",
+        "A bundle with more producers and consumers is split. 0 or less: no limit.",
         unit="sessions",
         pulsar="loadBalancerNamespaceBundleMaxSessions",
         ge=-INT_MAX,
@@ -53,7 +55,7 @@ class SplittingConfig(KeyModel):
     )
     bundle_max_msgs_per_s: int = key(
         30_000,
-        "more messages in and out than that: split",
+        "A bundle with a higher message rate, in plus out, is split.",
         unit="msg/s",
         pulsar="loadBalancerNamespaceBundleMaxMsgRate",
         ge=0,
@@ -61,7 +63,7 @@ class SplittingConfig(KeyModel):
     )
     bundle_max_bandwidth_mb: int = key(
         100,
-        "more bytes in and out than that: split",
+        "A bundle with more traffic, in plus out, is split.",
         unit="MiB/s",
         pulsar="loadBalancerNamespaceBundleMaxBandwidthMbytes",
         ge=0,
@@ -69,7 +71,7 @@ class SplittingConfig(KeyModel):
     )
     namespace_max_bundles: int = key(
         128,
-        "a namespace with that many is split no further",
+        "A namespace with this many bundles is split no further.",
         unit="bundles",
         pulsar="loadBalancerNamespaceMaximumBundles",
         ge=0,
@@ -77,7 +79,7 @@ class SplittingConfig(KeyModel):
     )
     namespace_default_bundles: int = key(
         4,
-        "bundles of a new namespace",
+        "Bundles of a new namespace.",
         unit="bundles",
         pulsar="defaultNumberOfNamespaceBundles",
         ge=1,
@@ -85,17 +87,17 @@ class SplittingConfig(KeyModel):
     )
     split_algorithm: str = key(
         "range_equally_divide",
-        "where a bundle is cut; a name that nobody knows stands for range_equally_divide",
+        "Where a bundle is cut. An unknown name means range_equally_divide.",
         pulsar="defaultNamespaceBundleSplitAlgorithm",
     )
     supported_split_algorithms: Annotated[tuple[str, ...], BeforeValidator(split_text)] = key(
         ALGORITHMS,
-        "what an operator's split may ask for",
+        "Algorithms that an operator's split may ask for.",
         pulsar="supportedNamespaceBundleSplitAlgorithms",
     )
     flow_difference_percent: int = key(
         10,
-        "flow_or_qps_equally_divide cuts a bundle that is this far above a limit",
+        "flow_or_qps_equally_divide cuts a bundle that is this far above a limit.",
         unit="%",
         pulsar="flowOrQpsDifferenceThresholdPercentage",
         ge=0,
@@ -103,7 +105,7 @@ class SplittingConfig(KeyModel):
     )
     split_interval_ms: int = key(
         60_000,
-        "extensible manager: time between two looks at a broker's bundles",
+        "Extensible manager: time between two checks of a broker's bundles.",
         unit="ms",
         pulsar="loadBalancerSplitIntervalMinutes",
         factor=60_000,
@@ -112,7 +114,7 @@ class SplittingConfig(KeyModel):
     )
     max_splits_per_cycle: int = key(
         10,
-        "extensible manager: splits by one broker in one look; 0: no limit",
+        "Extensible manager: maximum splits by one broker in one check. 0: no limit.",
         unit="bundles",
         pulsar="loadBalancerMaxNumberOfBundlesToSplitPerCycle",
         ge=0,
@@ -120,49 +122,48 @@ class SplittingConfig(KeyModel):
     )
     split_hit_count: int = key(
         3,
-        "extensible manager: a bundle is split when it is too large in more looks in a row than "
-        "that",
+        "Extensible manager: a bundle is split when it is too large in more checks in a row "
+        "than this.",
         unit="looks",
         pulsar="loadBalancerNamespaceBundleSplitConditionHitCountThreshold",
         ge=0,
         le=INT_MAX,
     )
     max_splits_in_flight: int = key(
-        1_000, "unconfirmed splits in the cluster at one time", unit="bundles", ge=0
+        1_000, "Maximum pending splits in the cluster.", unit="bundles", ge=0
     )
     merge_advice_enabled: bool = key(
-        False, "look for neighbouring bundles that people could merge, and advise it"
+        False, "Whether the balancer advises which neighbouring bundles people could merge."
     )
     merge_advice_after_ms: int = key(
         3_600_000,
-        "two neighbours of one broker that together stay under half of every limit for so long "
-        "could be one",
+        "How long two neighbours of one broker must stay, together, under half of every limit.",
         unit="ms",
         ge=1,
     )
 
     split_at_several_boundaries: bool = key(
         False,
-        "extensible manager: also split where several boundaries are found at once; the "
-        "reference's brokers split at exactly one",
+        "Extensible manager: also split where several boundaries are found at once. The "
+        "reference's brokers split at exactly one.",
     )
     hex_midpoint: Literal["reference", "exact", "decimal_hex"] = key(
         "reference",
-        "the middle of two hashes: as the reference has it (flow_or_qps one higher), exact, or as "
-        "the documents average hex digits",
+        "The middle of two hashes: as the reference computes it (flow_or_qps one higher), "
+        "exact, or as the documents average hex digits.",
     )
     flow_duplicate_hash: Literal["last", "sum"] = key(
         "last",
-        "what flow_or_qps makes of two topics with one hash: the last one's figures, walked over "
-        "twice, or one entry with their sum",
+        "What flow_or_qps makes of two topics with one hash: the last one's figures, counted "
+        "twice, or one entry with their sum.",
     )
     bandwidth_limit_32bit: bool = key(
-        True, "the bandwidth limit in bytes/s overflows at 2048 MiB/s, as the reference's does"
+        True, "The bandwidth limit in bytes/s overflows at 2048 MiB/s, as the reference's does."
     )
     split_namespace_match: Literal["prefix", "exact"] = key(
         "prefix",
-        "extensible manager: bundles of which namespaces a split under way blocks: of all whose "
-        "name begins alike, or of its own",
+        "Extensible manager: namespaces whose bundles a pending split blocks: all whose name "
+        "begins alike, or only its own.",
     )
 
     @property

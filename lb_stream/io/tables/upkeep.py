@@ -168,7 +168,7 @@ def _keep(
             _delete(table, spec, now_ms - hours * HOUR_MS, protected, done, dry_run)
     with _leaving(done):
         if spec.name not in _WRITTEN_WHOLE:
-            _compact(table, settings.file_mb * 2**20, done, dry_run)
+            _compact(table, settings.target_file_mb * 2**20, done, dry_run)
     with _leaving(done):
         table.refresh()
         if not dry_run:

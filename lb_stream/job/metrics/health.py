@@ -78,7 +78,7 @@ class Health:
 
     def _healthy(self) -> HttpAnswer:
         """503 when batches have stopped for so long that only a new start helps."""
-        limit_ms = self._settings.stuck_after_ms
+        limit_ms = self._settings.batch_timeout_ms
         return self._told(
             not limit_ms or _now_ms() - (self._batch_ms or self._started_ms) <= limit_ms
         )

@@ -44,7 +44,7 @@ _BY_HAND: Mapping[str, Any] = {
     **dict.fromkeys(
         ("max_moves_in_flight", "max_moves_in_flight_per_broker", "max_moves_per_minute"), _NO_LIMIT
     ),
-    "least_moves_into_broker": _NO_LIMIT,
+    "least_moves_max_moves_into_broker": _NO_LIMIT,
     **{"max_moved_mb_per_minute": None, "placement_strategy": "LeastLongTermMessageRate"},
 }
 """Settings under which the strategy is asked: a balancer that is switched off, or must not do much

@@ -161,7 +161,9 @@ def _events_of_tables(lake: Lake, facts: Facts, limits: NotifySettings) -> Itera
     yield from _imbalance_events(lake, facts, limits)
     yield from map(
         _failing_event,
-        records(run(lake, _FAILING, [facts.now_ms - limits.failed_within_ms, limits.failed_moves])),
+        records(
+            run(lake, _FAILING, [facts.now_ms - limits.failed_moves_window_ms, limits.failed_moves])
+        ),
     )
     yield from map(_budget_event, records(run(lake, _BUDGETS, [facts.now_ms])))
     yield from map(_approval_event, waiting_proposals(lake))
@@ -176,7 +178,7 @@ def _imbalance_events(lake: Lake, facts: Facts, limits: NotifySettings) -> Itera
             usages[row["cluster"]].append(100 * row["usage_ratio"])
     for cluster, found in sorted(usages.items()):
         highest, mean = max(found), sum(found) / len(found)
-        if highest - mean > limits.imbalance_percent:
+        if highest - mean > limits.imbalance_points:
             said = (
                 f"{cluster}: its hottest broker is at {highest:.0f} %, {highest - mean:.0f} "
                 f"points above the mean of {mean:.0f} %"

@@ -25,7 +25,7 @@ class Share:
     @staticmethod
     def of(settings: StreamSettings) -> Share:
         """By the settings."""
-        return Share(settings.clusters, settings.clusters_except)
+        return Share(settings.clusters, settings.excluded_clusters)
 
     def has(self, cluster: str) -> bool:
         """Whether this pipeline balances the cluster."""

@@ -54,7 +54,7 @@ LEAST_S = 0.2
 SKIPPED: Entry = {
     "outcome": "skipped",
     "detail": "it would have taken more than shadows' share of the round "
-    "(stream.shadow_share_percent)",
+    "(stream.shadow_time_percent)",
 }
 
 
@@ -97,7 +97,7 @@ class Allowance:
             try:
                 if limit_ms < 1:
                     raise TooLong
-                with within(limit_ms, "stream.shadow_share_percent"):
+                with within(limit_ms, "stream.shadow_time_percent"):
                     memory, entry = look()
                     canonical_json([memory, entry])  # what can't be logged has failed
                 return memory, entry

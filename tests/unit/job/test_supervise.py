@@ -170,13 +170,13 @@ def test_it_waits_longer_each_time_and_gives_up_when_it_leads_nowhere(
     assert world.pauses[:6] == [1, 2, 4, 8, 16, LONGEST_PAUSE_S] and set(world.pauses[5:]) == {
         LONGEST_PAUSE_S
     }
-    limit_s = StreamSettings().stuck_after_ms / 1000
+    limit_s = StreamSettings().batch_timeout_ms / 1000
     assert limit_s - LONGEST_PAUSE_S <= sum(world.pauses) <= limit_s
     assert world.calls[-1] == type(end).__name__
 
 
 def test_without_a_limit_it_goes_on_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    for_ever = Settings(stream=StreamSettings(stuck_after_ms=0))
+    for_ever = Settings(stream=StreamSettings(batch_timeout_ms=0))
     world = run(monkeypatch, *[Run(0, LATE) for _ in range(1_000)], Run(1, None), settings=for_ever)
     assert world.calls.count("start") == 1_001
 
@@ -381,28 +381,28 @@ class Query:
         return self.looks <= 0
 
 
-def running(query: Query, batches: Watched, stuck_after_ms: int) -> Running:
+def running(query: Query, batches: Watched, batch_timeout_ms: int) -> Running:
     nobody: Any = None
-    settings = Settings(stream=StreamSettings(stuck_after_ms=stuck_after_ms))
+    settings = Settings(stream=StreamSettings(batch_timeout_ms=batch_timeout_ms))
     return Running(query, nobody, nobody, settings, batches)  # type: ignore[arg-type]
 
 
-def in_a_batch(query: Query, stuck_after_ms: int) -> None:
+def in_a_batch(query: Query, batch_timeout_ms: int) -> None:
     """Wait for the query while batch 17 is under way."""
-    batches = Watched(lambda *_: running(query, batches, stuck_after_ms).wait())  # type: ignore[arg-type]
+    batches = Watched(lambda *_: running(query, batches, batch_timeout_ms).wait())  # type: ignore[arg-type]
     batches(None, 17)  # type: ignore[arg-type]
 
 
 def test_a_batch_that_does_not_end_ends_the_job() -> None:
     with pytest.raises(
-        BatchFailed, match=r"Stuck: batch 17 has not come to an end within 0 s .*stuck_after_ms"
+        BatchFailed, match=r"Stuck: batch 17 has not come to an end within 0 s .*batch_timeout_ms"
     ):
-        in_a_batch(Query(1_000, lambda: time.sleep(0.002)), stuck_after_ms=1)
+        in_a_batch(Query(1_000, lambda: time.sleep(0.002)), batch_timeout_ms=1)
 
 
-@pytest.mark.parametrize("stuck_after_ms", [0, 60_000])
-def test_a_batch_may_take_its_time(stuck_after_ms: int) -> None:
-    in_a_batch(query := Query(5, lambda: time.sleep(0.002)), stuck_after_ms)
+@pytest.mark.parametrize("batch_timeout_ms", [0, 60_000])
+def test_a_batch_may_take_its_time(batch_timeout_ms: int) -> None:
+    in_a_batch(query := Query(5, lambda: time.sleep(0.002)), batch_timeout_ms)
     assert query.looks == 0
 
 
@@ -441,7 +441,7 @@ def test_an_end_that_nobody_foresaw_is_not_its_own_cause(monkeypatch: pytest.Mon
 def test_a_stream_without_input_is_not_stuck() -> None:
     batches = Watched(lambda *_: time.sleep(0.01))  # type: ignore[arg-type]
     batches(None, 17)  # type: ignore[arg-type]
-    running(Query(5), batches, stuck_after_ms=1).wait()
+    running(Query(5), batches, batch_timeout_ms=1).wait()
     assert batches.done == 1
 
 

@@ -118,12 +118,12 @@ def test_more_of_an_event_waits_for_the_pace_and_says_what_lasts() -> None:
 
 
 def test_what_lasts_is_told_again_at_a_set_pace_or_never() -> None:
-    clock = Clockwork(RULES.model_copy(update={"repeat_every_ms": 600 * S}))
+    clock = Clockwork(RULES.model_copy(update={"repeat_interval_ms": 600 * S}))
     told = clock.go(1900, DOWN)
     assert [(message.at_ms - START) // S for message in told] == [31, 631, 1231, 1831]
     assert title(told[1], "lb") == "lb: still: the job is down"
     assert body(told[1]) == "still so:\n- the job is not running, for 10 min"
-    assert len(Clockwork(RULES.model_copy(update={"repeat_every_ms": 0})).go(20_000, DOWN)) == 1
+    assert len(Clockwork(RULES.model_copy(update={"repeat_interval_ms": 0})).go(20_000, DOWN)) == 1
 
 
 def test_the_end_is_told_once_when_it_is_one_and_flapping_is_no_end() -> None:
@@ -285,7 +285,9 @@ def test_in_quiet_hours_only_the_urgent_is_told_and_the_rest_when_they_end() -> 
 
 
 def test_a_target_has_so_many_messages_an_hour_and_the_last_one_says_so() -> None:
-    rules = RULES.model_copy(update={"most_per_hour": 2, "least_between_ms": 0, "wait_ms": 0})
+    rules = RULES.model_copy(
+        update={"max_messages_per_hour": 2, "min_message_interval_ms": 0, "group_wait_ms": 0}
+    )
     clock = Clockwork(rules)
     told = (
         clock.go(1, dead("b-1"))

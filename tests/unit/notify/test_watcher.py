@@ -39,7 +39,7 @@ class Run:
         self.path, self.rules = (
             path,
             NotifySettings.model_validate(
-                {"wait_ms": 0, "look_every_ms": 1_000, "timeout_ms": 60_000} | settings
+                {"group_wait_ms": 0, "poll_interval_ms": 1_000, "timeout_ms": 60_000} | settings
             ),
         )
         self.now_ms, self.troubles, self.answers = (
@@ -145,7 +145,7 @@ def test_a_slow_target_holds_up_neither_the_others_nor_a_look(
 def test_who_can_not_look_tells_that_and_knows_of_no_end(
     tmp_path: Path, server: Webhook, caplog: pytest.LogCaptureFixture
 ) -> None:
-    run = Run(tmp_path / "state.json", targets={"ops": server.apprise()}, look_every_ms=60_000)
+    run = Run(tmp_path / "state.json", targets={"ops": server.apprise()}, poll_interval_ms=60_000)
     run.go(2, DOWN)
     run.blind = True
     assert (

@@ -77,7 +77,7 @@ def test_each_proposal_that_waits_is_told_with_the_commands_that_answer_it(tmp_p
     made = record(tmp_path / "tables", 12, settings={"mode": "approve"})
     waiting = [proposal.proposal_id for proposal in made.loop.memory.proposals]
     with open_lake(Store.at(made.root)) as lake:
-        found = find_health_events(lake, WELL, NotifySettings(imbalance_percent=100))
+        found = find_health_events(lake, WELL, NotifySettings(imbalance_points=100))
     assert (
         sorted(told(found)) == sorted(("approval_wanted", "demo", name) for name in waiting)
         and waiting
@@ -120,9 +120,7 @@ def test_a_cluster_is_uneven_when_one_living_broker_is_far_above_the_mean(
             found.troubles[0].what
             == "eu: its hottest broker is at 95 %, 33 points above the mean of 62 %"
         )
-        assert (
-            told(seen(tmp_path, rules=RULES.model_copy(update={"imbalance_percent": 34.0}))) == []
-        )
+        assert told(seen(tmp_path, rules=RULES.model_copy(update={"imbalance_points": 34.0}))) == []
 
 
 def test_drained_brokers_and_forgotten_clusters_make_no_cluster_uneven(tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def test_a_shadow_that_is_slow_is_skipped_within_its_share_and_the_round_stands(
     }
     assert without_shadows(stage) == without_shadows(alone)
     assert [one.result for one in replay(stage.settings.stream, Wanted())[1]] == ["equal"] * 3
-    none = Stage(tmp_path / "none", shadow_share_percent=0)
+    none = Stage(tmp_path / "none", shadow_time_percent=0)
     none.run()
     assert none.outcomes() == {"real": ["done"]} | {name: ["skipped"] for name in SHADOWS}
 

@@ -140,7 +140,7 @@ def test_people_read_what_it_comes_to_and_what_to_do_about_a_shadow_that_is_slow
         "good: A + B; greatest usage 53.3 % on average, really 80.0 % in the same rounds; 3 "
         "bundles elsewhere" in said
     )
-    assert "good: skipped in 1 rounds" in said and "stream.shadow_share_percent" in said
+    assert "good: skipped in 1 rounds" in said and "stream.shadow_time_percent" in said
     assert "bad: failed in 3 rounds, last with ValueError: 3" in said
 
 

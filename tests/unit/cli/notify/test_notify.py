@@ -93,8 +93,8 @@ def test_a_test_tells_what_each_target_answered_and_shows_no_address(
             "hooks.before = '***' (--set): expected one of the known keys; nearest: before_move",
         ),
         (
-            ("--set", "notify.wait_ms=soon"),
-            "notify.wait_ms = 'soon' (--set): expected a whole number",
+            ("--set", "notify.group_wait_ms=soon"),
+            "notify.group_wait_ms = 'soon' (--set): expected a whole number",
         ),
         (
             ("--set", "notify.targets=json://h/s3cret"),
@@ -115,7 +115,7 @@ def test_what_can_not_be_is_said_before_anything_is_sent(
 def once(tmp_path: Path, server: Webhook, *more: str) -> Result:
     given = [
         f"notify.targets.ops={server.apprise('/s3cret')}",
-        "notify.wait_ms=0",
+        "notify.group_wait_ms=0",
         "notify.timeout_ms=60000",
     ]
     return lbctl(

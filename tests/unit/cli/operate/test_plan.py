@@ -28,7 +28,7 @@ from tests.support.table_rows import fill
 
 
 """An even load is four bundles for each."""
-EVEN = f"nobody is above {LeastMovesConfig().least_moves_trigger:g} of an even load"
+EVEN = f"nobody is above {LeastMovesConfig().least_moves_trigger_ratio:g} of an even load"
 
 
 def test_moves_are_shown_with_cost_gain_second_best_and_what_they_come_to(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_the_clusters_own_strategy_goes_on_from_what_it_remembers_and_waits_as_i
     assert found["reasons"][0].startswith(
         "a:8080: the broker has not been hot for long enough yet (0 ms, limit "
     )
-    assert len(told(tables, "--set", "least_moves_patience_ms=0")["moves"]) == 4
+    assert len(told(tables, "--set", "least_moves_hot_for_ms=0")["moves"]) == 4
 
 
 def test_it_plans_while_the_balancer_is_off_and_must_not_do_much_at_a_time(tmp_path: Path) -> None:
@@ -166,7 +166,11 @@ def test_it_plans_while_the_balancer_is_off_and_must_not_do_much_at_a_time(tmp_p
         )
     )
     assert (
-        len(told(write(tmp_path, SMALL, memory, enabled=False, least_moves_into_broker=1))["moves"])
+        len(
+            told(
+                write(tmp_path, SMALL, memory, enabled=False, least_moves_max_moves_into_broker=1)
+            )["moves"]
+        )
         == 4
     )
 
@@ -218,7 +222,7 @@ def test_another_strategy_that_names_destinations_can_be_asked(tmp_path: Path) -
             ["--set", "load_manager=simple"],
             "LeastMoves does not run under the simple manager of eu",
         ),
-        (["--set", "least_moves_triger=2"], "nearest: least_moves_trigger"),
+        (["--set", "least_moves_triger=2"], "nearest: least_moves_trigger_ratio"),
     ],
 )
 def test_what_cannot_be_asked_is_told_with_code_two(

@@ -61,8 +61,8 @@ parts = st.integers(1, 40).map(lambda one: one / 50)
 AT_ONCE = {
     "shedding_strategy": "LeastMoves",
     "placement_strategy": "LeastMoves",
-    "least_moves_patience_ms": 0,
-    "least_moves_certainty": 0,
+    "least_moves_hot_for_ms": 0,
+    "least_moves_min_standard_errors": 0,
 }
 
 

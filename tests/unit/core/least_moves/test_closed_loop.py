@@ -122,7 +122,7 @@ def test_what_a_round_gives_owners_counts_before_it_plans_the_rest() -> None:
 
 def test_a_new_broker_is_filled_step_by_step() -> None:
     scenario = small_scenario([at % 2 for at in range(36)], loads=[50.0] * 36)
-    moves, measures = played(scenario, least_moves_into_broker=3)
+    moves, measures = played(scenario, least_moves_max_moves_into_broker=3)
     at_once = Counter(move["t"] for move in moves)
     assert len(moves) == len(played(scenario)[0]) == 12 and max(at_once.values()) == 3
     assert measures["max_over_bound_median"] < 1.05

@@ -51,9 +51,9 @@ def test_half_of_a_spare_part_of_the_moves_brings_brokers_nearer_to_the_aim_and_
     """105 are enough, 102 the aim."""
     done = ask(
         holding(116, 96, 96, 96, 96),
-        least_moves_spare=spare,
-        least_moves_enough=1.05,
-        least_moves_aim=1.02,
+        least_moves_extra_moves_ratio=spare,
+        least_moves_acceptable_ratio=1.05,
+        least_moves_target_ratio=1.02,
         **AT_ONCE,
     )
     assert (len(done.decisions), done.decisions[0].explain.plan_fewest) == (moves, moves)
@@ -105,7 +105,7 @@ def test_what_plans_have_left_over_lowers_the_fullest_once_they_are_known_well(
     if moves:
         again = ask(replace(later, now_ms=later.now_ms + 30_000), done.memory, **AT_ONCE)
         assert not again.decisions, "these moves aren't known well yet, either"
-        never = ask(later, remembering(spare, before), least_moves_touch_up_ms=0, **AT_ONCE)
+        never = ask(later, remembering(spare, before), least_moves_fine_tune_after_ms=0, **AT_ONCE)
         assert not never.decisions
 
 
@@ -174,12 +174,11 @@ def test_what_one_move_brings_near_a_group_another_move_of_the_same_round_does_n
 
 def test_memory_goes_on_from_round_to_round() -> None:
     view = a_view(UNEVEN)
-    first = ask(view, **{**AT_ONCE, "least_moves_patience_ms": 5_000})
+    first = ask(view, **{**AT_ONCE, "least_moves_hot_for_ms": 5_000})
     assert not first.decisions
     later = replace(view, now_ms=view.now_ms + 6_000)
     assert (
-        len(ask(later, first.memory, **{**AT_ONCE, "least_moves_patience_ms": 5_000}).decisions)
-        == 1
+        len(ask(later, first.memory, **{**AT_ONCE, "least_moves_hot_for_ms": 5_000}).decisions) == 1
     )
 
 
@@ -223,34 +222,34 @@ def test_a_move_that_nobody_saw_leave_teaches_how_long_it_took_at_most_and_one_t
     ("given", "key", "told"),
     [
         (
-            {"least_moves_aim": 1.06},
-            "least_moves_aim",
-            "1.06: expected 1.0475 or less: least_moves_enough",
+            {"least_moves_target_ratio": 1.06},
+            "least_moves_target_ratio",
+            "1.06: expected 1.0475 or less: least_moves_acceptable_ratio",
         ),
         (
-            {"least_moves_destination": 1.06},
-            "least_moves_destination",
-            "1.06: expected 1.0475 or less: least_moves_enough",
+            {"least_moves_max_destination_ratio": 1.06},
+            "least_moves_max_destination_ratio",
+            "1.06: expected 1.0475 or less: least_moves_acceptable_ratio",
         ),
         (
-            {"least_moves_enough": 1.1},
-            "least_moves_enough",
-            "1.1: expected 1.08 or less: least_moves_trigger",
+            {"least_moves_acceptable_ratio": 1.1},
+            "least_moves_acceptable_ratio",
+            "1.1: expected 1.08 or less: least_moves_trigger_ratio",
         ),
         (
-            {"least_moves_enough": 1.005},
-            "least_moves_enough",
-            "1.005: expected 1.01 or more: least_moves_aim",
+            {"least_moves_acceptable_ratio": 1.005},
+            "least_moves_acceptable_ratio",
+            "1.005: expected 1.01 or more: least_moves_target_ratio",
         ),
         (
-            {"least_moves_trigger": 1.03},
-            "least_moves_trigger",
-            "1.03: expected 1.0475 or more: least_moves_enough",
+            {"least_moves_trigger_ratio": 1.03},
+            "least_moves_trigger_ratio",
+            "1.03: expected 1.0475 or more: least_moves_acceptable_ratio",
         ),
         (
-            {"least_moves_enough": 1.2, "least_moves_trigger": 1.1},
-            "least_moves_enough",
-            "1.2: expected 1.1 or less: least_moves_trigger",
+            {"least_moves_acceptable_ratio": 1.2, "least_moves_trigger_ratio": 1.1},
+            "least_moves_acceptable_ratio",
+            "1.2: expected 1.1 or less: least_moves_trigger_ratio",
         ),
     ],
 )
@@ -284,7 +283,7 @@ def moved_so(
             for number, broker in enumerate(rates)
         }
     )
-    first = ask(view, **AT_ONCE | {"least_moves_patience_ms": at})
+    first = ask(view, **AT_ONCE | {"least_moves_hot_for_ms": at})
     own = {
         **first.memory.strategies["LeastMoves"],
         "left": {name: (broker, at - age_ms) for name, broker in left.items()},

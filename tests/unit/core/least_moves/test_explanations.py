@@ -141,13 +141,13 @@ def test_figures_that_a_strategy_does_not_tell_leave_no_trace_in_the_record() ->
 
 
 def test_who_is_hot_but_not_for_long_enough_is_told_with_the_time_that_it_takes() -> None:
-    found = refused(a_view(UNEVEN), least_moves_patience_ms=30_000)
+    found = refused(a_view(UNEVEN), least_moves_hot_for_ms=30_000)
     (waited, limit) = found["not_hot_for_long", "a"]
     assert waited == 0 and limit is not None and 0 < limit <= 30_000
 
 
 def test_who_is_above_the_trigger_by_no_more_than_noise_is_told() -> None:
-    ((key, (saw, limit)),) = refused(a_view(UNEVEN), least_moves_certainty=30).items()
+    ((key, (saw, limit)),) = refused(a_view(UNEVEN), least_moves_min_standard_errors=30).items()
     assert (
         key == ("within_noise", "a")
         and saw == pytest.approx(0.8)
@@ -169,7 +169,10 @@ def test_a_wave_of_restarts_is_told_with_its_end() -> None:
 
 def test_what_is_left_has_a_reason() -> None:
     found = refused(
-        a_view(STUCK), least_moves_aim=1.0, least_moves_destination=1.0, least_moves_enough=1.02
+        a_view(STUCK),
+        least_moves_target_ratio=1.0,
+        least_moves_max_destination_ratio=1.0,
+        least_moves_acceptable_ratio=1.02,
     )
     assert {rule for rule, _ in found} == {"no_room"}
     alone = refused(a_view({"a": {a_name(0): 990.0}, "b": {a_name(1): 10.0}, "c": {}}))
@@ -184,7 +187,7 @@ def test_bundles_that_may_not_move_are_the_reason_where_they_are() -> None:
 def test_only_brokers_that_have_just_reported_are_told_about() -> None:
     view = a_view(UNEVEN)
     brokers = replace(view.brokers, sampled=np.array([name == "b" for name in view.brokers.names]))
-    assert not refused(replace(view, brokers=brokers), least_moves_patience_ms=30_000)
+    assert not refused(replace(view, brokers=brokers), least_moves_hot_for_ms=30_000)
 
 
 def test_an_even_cluster_is_told_by_its_figures() -> None:

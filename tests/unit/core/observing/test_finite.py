@@ -83,8 +83,8 @@ def played(seen: ClusterView, rounds: int = 1, **settings: Any) -> Round:
             "hit_count_low": 0,
             "hit_count_high": 0,
             "max_unload_ratio": 0.5,
-            "least_moves_patience_ms": 0,
-            "least_moves_certainty": 0,
+            "least_moves_hot_for_ms": 0,
+            "least_moves_min_standard_errors": 0,
             "dry_run": False,
         }
         | settings

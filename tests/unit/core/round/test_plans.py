@@ -15,8 +15,8 @@ from tests.support.approving_cluster import MINUTE_MS, OVERLOAD, ApprovingCluste
 LEAST_MOVES = {
     "shedding_strategy": "LeastMoves",
     "placement_strategy": "LeastMoves",
-    "least_moves_patience_ms": 0,
-    "least_moves_certainty": 0.0,
+    "least_moves_hot_for_ms": 0,
+    "least_moves_min_standard_errors": 0.0,
 }
 
 
@@ -282,7 +282,7 @@ def test_a_plan_that_waits_serves_while_it_relieves_the_same_about_as_far(
 
 
 AVG = {"shedding_strategy": "AvgShedder", "hit_count_low": 90, "hit_count_high": 90}
-EAGER = LEAST_MOVES | {"least_moves_patience_ms": 3_600_000}
+EAGER = LEAST_MOVES | {"least_moves_hot_for_ms": 3_600_000}
 
 
 END, LOW, HIGH = "0x00000000_0xffffffff", "0x00000000_0x80000000", "0x80000000_0xffffffff"

@@ -421,7 +421,7 @@ def keep_on(folder: Path, stop: Any, passed: Any) -> None:
     """Upkeep in a loop, as hard as it can be: all of it at once, and files removed as soon as that
     is allowed."""
     settings = UpkeepSettings(
-        keep_rounds_hours=100, keep_decisions_hours=0, keep_broker_loads_hours=0, file_mb=1
+        keep_rounds_hours=100, keep_decisions_hours=0, keep_broker_loads_hours=0, target_file_mb=1
     )
     while not stop.is_set():
         for _ in maintain(Store.at(folder / "tables"), settings, NOW):

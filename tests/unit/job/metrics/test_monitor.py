@@ -542,7 +542,7 @@ def test_health_tells_a_suspension_that_the_last_round_did_not_repeat(started: A
 def test_health_is_503_when_no_batch_ends_for_so_long_that_only_a_new_start_helps(
     started: Any,
 ) -> None:
-    monitor, _ = started({"eu": Memory(seq=1).to_json()}, stuck_after_ms=1)
+    monitor, _ = started({"eu": Memory(seq=1).to_json()}, batch_timeout_ms=1)
     host = monitor.url.removesuffix("/metrics")
     until(lambda: asked(f"{host}/health")[0] == 503)
 
