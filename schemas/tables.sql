@@ -13,14 +13,14 @@ CREATE TABLE rounds (
   `refusals` STRING COMMENT 'JSON array of what rules refused',
   `results` STRING COMMENT 'JSON array of the answers to commands',
   `memory` STRING COMMENT 'JSON object: what the next round starts from; empty: the cluster has been forgotten',
-  `inputs` STRING COMMENT 'JSON object: offsets and times read, the settings, acknowledgements, commands',
-  `files` STRING COMMENT 'JSON object: table → the Parquet file that the batch\'s task wrote for it',
-  `blocks` STRING COMMENT 'JSON array: of each shard, where its brokers, bundle names and values are',
+  `inputs` STRING COMMENT 'JSON object: offsets and times read, whether caught up, the settings, acknowledgements, commands',
+  `files` STRING COMMENT 'JSON object: table → the Parquet file that the batch\'s task wrote for it; named in one of its rounds',
+  `blocks` STRING COMMENT 'JSON array: of each shard, where its brokers, bundle names and values are; kept for some batches',
   `error` STRING COMMENT 'what went wrong in this cluster, if anything',
-  `shadows` STRING COMMENT 'JSON array: what the cluster\'s own policy and each shadow made of the round',
+  `shadows` STRING COMMENT 'JSON array: what the cluster\'s own policy and each shadow made of the round; empty without shadows',
   `shadow_memory` STRING COMMENT 'JSON object: shadow → what its next round starts from',
-  `merge_advice` STRING COMMENT 'JSON array: what is new in the table of that name',
-  `proposals` STRING COMMENT 'JSON array: what is new in the table of that name'
+  `merge_advice` STRING COMMENT 'JSON array of what is new in the table of that name',
+  `proposals` STRING COMMENT 'JSON array of what is new in the table of that name'
 ) USING DELTA;
 
 -- one decision; how it ended is in outcomes
