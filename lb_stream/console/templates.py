@@ -15,7 +15,7 @@ from markupsafe import Markup, escape
 from lb_stream.console.address import link
 from lb_stream.io.messages.shown import figure, shown
 from lb_stream.io.messages.times import ago, clock
-from lb_stream.query.wording import explain_exclusion, explain_refusal
+from lb_stream.query import wording
 from lb_stream.sim.simulation.outlook import format_figure
 
 HEATS = (0.3, 0.5, 0.65, 0.8, 0.9)
@@ -57,8 +57,10 @@ def template_environment() -> Environment:
     made.filters |= {function.__name__: function for function in filters}
     made.globals |= {
         "link": link,
-        "explain_exclusion": explain_exclusion,
-        "explain_refusal": explain_refusal,
+        "words": wording,
+        "describe_state": wording.describe_state,
+        "explain_exclusion": wording.explain_exclusion,
+        "explain_refusal": wording.explain_refusal,
     }
     return made
 

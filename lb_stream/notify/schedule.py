@@ -88,31 +88,40 @@ def next_message(
 
 def _of_event(
     event: Event,
-    group: SentEvent | None,
+    sent: SentEvent | None,
     opened: Mapping[Key, OpenEvent],
     rules: NotifySettings,
     now_ms: int,
 ) -> Message | None:
-    before = frozenset(group.told if group is not None else ())
-    own = [(key, entry) for key, entry in opened.items() if entry.trouble.event == event]
+    """Return the message about one event that is due now. `sent`: what the target knows of it."""
+    known = frozenset(() if sent is None else sent.told)
+    own = {key: entry for key, entry in opened.items() if entry.trouble.event == event}
     new = tuple(
         entry
-        for key, entry in own
-        if key not in before and entry.there and entry.ripe_ms(rules) <= now_ms
+        for key, entry in own.items()
+        if key not in known and entry.there and entry.ripe_ms(rules) <= now_ms
     )
-    lasting = tuple(entry for key, entry in own if key in before and entry.over_ms is None)
-    over = tuple(entry for key, entry in own if key in before and entry.over_ms is not None)
-    last_ms = group.last_ms if group is not None and group.last_ms <= now_ms else 0
-    changes = [entry.ripe_ms(rules) for entry in new] + [
-        entry.over_ms for entry in over if entry.over_ms is not None
-    ]
-    if changes:
-        at_ms = max(min(changes) + rules.group_wait_ms, last_ms + rules.min_message_interval_ms)
-    elif lasting and rules.repeat_interval_ms:
-        at_ms = last_ms + max(rules.repeat_interval_ms, rules.min_message_interval_ms)
-    else:
-        return None
-    return Message(event, now_ms, new, lasting, over) if at_ms <= now_ms else None
+    lasting = tuple(own[key] for key in own if key in known and own[key].over_ms is None)
+    over = tuple(own[key] for key in own if key in known and own[key].over_ms is not None)
+    message = Message(event, now_ms, new, lasting, over)
+    at_ms = _due_ms(message, 0 if sent is None else sent.last_ms, rules)
+    return message if at_ms is not None and at_ms <= now_ms else None
+
+
+def _due_ms(message: Message, last_ms: int, rules: NotifySettings) -> int | None:
+    """When a message is due: after a change, or as a reminder; None: neither is wanted.
+
+    `last_ms`: when the target last heard of the event. A time to come doesn't count: the clock has
+    been put back since.
+    """
+    last_ms = last_ms if last_ms <= message.at_ms else 0
+    changes_ms = [entry.ripe_ms(rules) for entry in message.new]
+    changes_ms += [entry.over_ms for entry in message.over if entry.over_ms is not None]
+    if changes_ms:
+        return max(min(changes_ms) + rules.group_wait_ms, last_ms + rules.min_message_interval_ms)
+    if message.lasting and rules.repeat_interval_ms:
+        return last_ms + max(rules.repeat_interval_ms, rules.min_message_interval_ms)
+    return None
 
 
 def is_quiet(rules: NotifySettings, now_ms: int) -> bool:

@@ -86,21 +86,21 @@ class Target:
         try:
             done = _run_delivery(json.dumps(job).encode(), timeout_s + START_S)
         except (OSError, subprocess.TimeoutExpired) as error:
-            said = f"can't be sent: {type(error).__name__}"
+            text = f"can't be sent: {type(error).__name__}"
         else:
             if done.returncode == 0:
                 answer = json.loads(done.stdout.splitlines()[-1])
-                taken, said, took_ms = answer["taken"], answer["said"], answer["took_ms"]
+                taken, text, took_ms = answer["taken"], answer["said"], answer["took_ms"]
             elif done.returncode == -signal.SIGALRM:
-                said = f"gave no answer within {timeout_s:g} s"
+                text = f"gave no answer within {timeout_s:g} s"
             else:
-                said = (
+                text = (
                     " ".join(done.stderr.decode(errors="replace").splitlines()[-1:])
                     or f"its process ended ({done.returncode})"
                 )
         return Answer(
             taken,
-            ACCEPTED if taken else self._without_secrets(said) or "refused, without a word",
+            ACCEPTED if taken else self._without_secrets(text) or "refused, without a word",
             took_ms,
         )
 

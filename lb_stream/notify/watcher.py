@@ -62,11 +62,11 @@ class Watcher:
             note,
         )
         self._targets = {target.name: target for target in targets}
-        told = {
+        fields = {
             name: _of_events(state.told.get(name, TargetState()), target.events)
             for name, target in self._targets.items()
         }
-        self.state = WatcherState(state.opened, told)
+        self.state = WatcherState(state.opened, fields)
         self.blind = False  # whether the last look failed
         self._saved = state
         self._looked_ms: int | None = None
@@ -133,13 +133,13 @@ class Watcher:
         except Exception as error:
             # whatever it is: it is one of the troubles to tell of, and who is to tell must not end
             # by it
-            said = f"tables can't be looked at ({type(error).__name__}: {error})"
-            self._warn(f"{said}: it is tried again every {self._rules.poll_interval_ms / 1000:g} s")
+            text = f"tables can't be looked at ({type(error).__name__}: {error})"
+            self._warn(f"{text}: it is tried again every {self._rules.poll_interval_ms / 1000:g} s")
             trouble = HealthEvent(
                 "job_unknown",
                 "",
                 "tables",
-                said,
+                text,
                 "lbctl status says more; until they can be, nothing else is told",
             )
             found, self.blind = HealthEvents(now_ms, (trouble,), blind=True), True

@@ -164,12 +164,12 @@ def exclusions(now: Situation) -> Iterator[Check]:
     """How many bundles of the cluster operators have set aside; nothing where there is none."""
     pins = [until_ms for until_ms in now.orders.pins.values() if until_ms > now.now_ms]
     if pins:
-        told = f"{len(pins)} bundles are pinned to where they are by operators' commands"
-        yield Check("pins", told, until_ms=min(pins))
+        text = f"{len(pins)} bundles are pinned to where they are by operators' commands"
+        yield Check("pins", text, until_ms=min(pins))
     rejected = [rejection for rejection in now.orders.rejections if rejection.until_ms > now.now_ms]
     if rejected:
-        told = f"{len(rejected)} bundles are left as they are: proposals about them were rejected"
-        yield Check("rejections", told, until_ms=min(rejection.until_ms for rejection in rejected))
+        text = f"{len(rejected)} bundles are left as they are: proposals about them were rejected"
+        yield Check("rejections", text, until_ms=min(rejection.until_ms for rejection in rejected))
 
 
 def approval(now: Situation, bundle: str, drained: bool) -> Iterator[Check]:
@@ -178,13 +178,13 @@ def approval(now: Situation, bundle: str, drained: bool) -> Iterator[Check]:
     for rejection in now.orders.rejections:
         if rejection.bundle == bundle and rejection.until_ms > now.now_ms:
             what = "move" if rejection.is_move else "split"
-            told = (
+            text = (
                 f"{rejection.by or 'somebody'} has rejected to {what} it, until "
                 f"{clock(rejection.until_ms)}: {rejection.why}"
             )
             yield Check(
                 "rejection",
-                f"{told} ({rejection.proposal_id})",
+                f"{text} ({rejection.proposal_id})",
                 rejection.is_move and not drained,
                 rejection.until_ms,
             )
@@ -195,11 +195,11 @@ def approval(now: Situation, bundle: str, drained: bool) -> Iterator[Check]:
             if proposal.kind == "split"
             else f"move it to {proposal.destination or 'a broker to be found'}"
         )
-        told = (
+        text = (
             f"{proposal.proposal_id}, to {what}, waits until {clock(proposal.expires_ms)}: "
             f"lbctl approve {proposal.proposal_id}"
         )
-        yield Check("approval", told, not drained, proposal.expires_ms)
+        yield Check("approval", text, not drained, proposal.expires_ms)
     if now.config.balancer.mode == "approve" and not waiting:
         yield Check(
             "approval",
@@ -214,10 +214,10 @@ def proposals(now: Situation, broker: str | None, drained: bool) -> Iterator[Che
     if now.config.balancer.mode == "approve" or mine:
         whose = "" if broker is None else " about its bundles"
         what, waits = ("proposal", "waits") if len(mine) == 1 else ("proposals", "wait")
-        told = f"{len(mine)} {what}{whose} {waits} for approval"
-        told += ": lbctl proposals" if mine else ""
+        text = f"{len(mine)} {what}{whose} {waits} for approval"
+        text += ": lbctl proposals" if mine else ""
         until_ms = min((decision.expires_ms for decision in mine), default=None)
-        yield Check("approval", told, bool(mine) and not drained, until_ms)
+        yield Check("approval", text, bool(mine) and not drained, until_ms)
 
 
 def suspension(now: Situation) -> Iterator[Check]:
@@ -244,12 +244,12 @@ def suspension(now: Situation) -> Iterator[Check]:
         bool(rules) or retry_ms > now.now_ms,
         retry_ms if retry_ms > now.now_ms else None,
     )
-    told = (
+    text = (
         f"failed: {error.strip().splitlines()[-1]}"
         if error
         else f"{now.last['seq']}, without an error"
     )
-    yield Check("last round", told, error is not None)
+    yield Check("last round", text, error is not None)
 
 
 def broker_alive(now: Situation, broker: str) -> Check:
@@ -288,17 +288,17 @@ def pending(now: Situation, bundle: str, rules: Mapping[str, str]) -> Check:
         if bundle in command.queued:
             to = command.command["arguments"].get("destination")
             ordered = f"its move{'' if to is None else f' to {to}'}"
-            told = (
+            text = (
                 f"the command {command.command['id']} has ordered {ordered}, which waits for room"
             )
-            return Check("on its way", f"{told} within the limits", True)
+            return Check("on its way", f"{text} within the limits", True)
     if not found:
         return Check("on its way", "no decision about it is open")
     decision = found[-1]
     rule = rules.get(decision.decision_id)
     by = "" if rule is None else f" ({rule})"
-    told = f"{decision.kind} {decision.decision_id}{by} is open until {clock(decision.expires_ms)}"
-    return Check("on its way", told, True, decision.expires_ms)
+    text = f"{decision.kind} {decision.decision_id}{by} is open until {clock(decision.expires_ms)}"
+    return Check("on its way", text, True, decision.expires_ms)
 
 
 def limits(now: Situation, broker: str | None, bytes_per_s: float | None) -> Iterator[Check]:
@@ -329,11 +329,11 @@ def limits(now: Situation, broker: str | None, bytes_per_s: float | None) -> Ite
     if config.max_moved_mb_per_minute is not None:
         load, limit = sum(entry[2] for entry in lately), config.max_moved_mb_per_minute * MB
         full = load + (bytes_per_s or 0.0) > limit
-        told = (
+        text = (
             f"{figure(load, 'bytes/s')} of {figure(limit, 'bytes/s')}, it would add "
             f"{figure(bytes_per_s or 0.0, 'bytes/s')}"
         )
-        yield Check("limits: traffic moved a minute", told + (room if full else ""), full, until_ms)
+        yield Check("limits: traffic moved a minute", text + (room if full else ""), full, until_ms)
 
 
 def budget(now: Situation, bundle: str, drained: bool) -> Iterator[Check]:
@@ -367,8 +367,8 @@ def full_brokers(now: Situation) -> Iterator[Check]:
     full = sorted(broker for broker, count in counts.items() if count >= most)
     if full:
         until_ms = min(move.expires_ms for move in moving if move.source in full)
-        told = f"{most} of {most} at {_list_names(full, len(full))}; room when one of them ends"
-        yield Check("limits: moves in flight of a broker", told, True, until_ms)
+        text = f"{most} of {most} at {_list_names(full, len(full))}; room when one of them ends"
+        yield Check("limits: moves in flight of a broker", text, True, until_ms)
 
 
 def _budgets(now: Situation) -> dict[str, Budget]:
@@ -390,8 +390,8 @@ def policies(now: Situation, bundle: str, drained: bool) -> Iterator[Check]:
         policy = isolation_policy(given)
         if policy.names(namespace):
             found = describe_no_match(policy, live)
-            told = found or f"the policy {name} is about {namespace}"
-            yield Check("isolation", told, found is not None)
+            text = found or f"the policy {name} is about {namespace}"
+            yield Check("isolation", text, found is not None)
             break
     excluded = namespace in now.config.balancer.shedding_excluded_namespaces
     yield Check(
@@ -406,14 +406,14 @@ def waits(now: Situation, known: Row, drained: bool) -> Iterator[Check]:
     config, bundle = now.config.balancer, known["bundle"]
     if config.min_dwell_ms and known["owner_since_ms"] is not None:
         left_s = _left_s(now, known["owner_since_ms"] + config.min_dwell_ms)
-        told = (
+        text = (
             f"came at {clock(known['owner_since_ms'])}: stays for "
             f"{config.min_dwell_ms / 1000:.0f} s (min_dwell_ms)"
         )
         until_ms = known["owner_since_ms"] + config.min_dwell_ms
         yield Check(
             "dwell time",
-            f"{told}, {max(0.0, left_s):.0f} s of them to go",
+            f"{text}, {max(0.0, left_s):.0f} s of them to go",
             left_s > 0 and not drained,
             until_ms,
         )
@@ -422,23 +422,23 @@ def waits(now: Situation, known: Row, drained: bool) -> Iterator[Check]:
         yield Check("grace period", f"not unloaded within the last {grace_ms / 1000:.0f} s")
     else:
         left_s = _left_s(now, at_ms + grace_ms)
-        told = (
+        text = (
             f"unloaded at {clock(at_ms)}: left alone for {grace_ms / 1000:.0f} s, "
             f"{max(0.0, left_s):.0f} s of them to go"
         )
-        yield Check("grace period", told, left_s >= 0 and not drained, at_ms + grace_ms)
+        yield Check("grace period", text, left_s >= 0 and not drained, at_ms + grace_ms)
     retry = now.memory.retries.get(bundle)
     if retry is None:
         yield Check("back-off", "no decision about it has failed lately")
     else:
         left_s = _left_s(now, retry.not_before_ms)
-        told = (
+        text = (
             f"{retry.attempts} failed {retry.kind}s in a row: not before "
             f"{clock(retry.not_before_ms)}"
         )
         yield Check(
             "back-off",
-            told + (f", in {left_s:.0f} s" if left_s > 0 else ""),
+            text + (f", in {left_s:.0f} s" if left_s > 0 else ""),
             left_s > 0,
             retry.not_before_ms,
         )
@@ -453,9 +453,9 @@ def bundles(now: Situation, owned: list[Row], refused: Collection[str], drained:
     names = {row["bundle"] for row in owned}
     held = [(word, names & some) for word, some in _blocked_bundles(now, owned, refused, drained)]
     free = len(names.difference(*(some for _, some in held)))
-    told = [f"{free} of its {len(names)} bundles may move"]
-    told += [f"{len(some)} {word}" for word, some in held if some]
-    return Check("bundles", ", ".join(told), free == 0)
+    parts = [f"{free} of its {len(names)} bundles may move"]
+    parts += [f"{len(some)} {word}" for word, some in held if some]
+    return Check("bundles", ", ".join(parts), free == 0)
 
 
 def _blocked_bundles(
@@ -519,8 +519,8 @@ def last_pass(now: Situation, refusals: Sequence[Row], drained: bool) -> Iterato
         yield Check("shedding pass", "there has been none yet", not drained)
         return
     ago_s = (now.now_ms - last_ms) / 1000
-    told = f"last at {clock(last_ms)}, {ago_s:.0f} s ago; every {every_ms / 1000:g} s"
-    yield Check("shedding pass", told)
+    text = f"last at {clock(last_ms)}, {ago_s:.0f} s ago; every {every_ms / 1000:g} s"
+    yield Check("shedding pass", text)
 
 
 _OF_A_PASS = frozenset({Refuses.SINGLE_BROKER.name})

@@ -237,17 +237,17 @@ def _describe_approval(decision: Row) -> str:
     """Who approved a decision, and on what usages."""
     if not decision["approved_by"]:
         return ""
-    told = f"{decision['approved_by']} approved it ({decision['proposal_id']})."
+    text = f"{decision['approved_by']} approved it ({decision['proposal_id']})."
     explain = decision["explain"]
     if explain.get("max_usage") is None:
-        return f" {told}"
+        return f" {text}"
     names = ("source_usage", "destination_usage", "max_usage", "max_usage_after")
     usages = {name: figure(explain.get(name), "ratio") for name in names}
     to, there = decision["destination"], explain.get("destination_usage") is not None
     and_to = f" and {to} at {usages['destination_usage']}" if to and there else ""
     return (
         f" With {decision['source']} at {usages['source_usage']} usage{and_to} (the busiest broker "
-        f"at {usages['max_usage']}, and to be at {usages['max_usage_after']} with it) {told}"
+        f"at {usages['max_usage']}, and to be at {usages['max_usage_after']} with it) {text}"
     )
 
 
@@ -279,9 +279,9 @@ def _describe_end(decision: Row, parts: tuple[BrokerPart, ...], owner: str | Non
     took = f"after {decision['took_ms'] / 1000:.1f} s"
     if not is_confirmed(decision):
         verb = "was " if decision["outcome"] in ("refused", "superseded") else ""
-        told = f"It {verb}{decision['outcome']} {took} ({decision['detail']})"
-        return told + _describe_place(decision, owner)
-    told = f"A report confirmed it {took}"
+        text = f"It {verb}{decision['outcome']} {took} ({decision['detail']})"
+        return text + _describe_place(decision, owner)
+    text = f"A report confirmed it {took}"
     source = next((part for part in parts if part.role == "source"), None)
     if (
         source is None
@@ -289,9 +289,9 @@ def _describe_end(decision: Row, parts: tuple[BrokerPart, ...], owner: str | Non
         or source.before is None
         or source.after is None
     ):
-        return f"{told}."
+        return f"{text}."
     before, after = (figure(load["usage_ratio"], "ratio") for load in (source.before, source.after))
-    return f"{told}; the usage of {source.broker} went from {before} to {after}."
+    return f"{text}; the usage of {source.broker} went from {before} to {after}."
 
 
 def _describe_place(decision: Row, owner: str | None) -> str:
@@ -336,8 +336,8 @@ def refusals_about(lake: Lake, where: str, parameters: list[Any]) -> list[Row]:
 
 
 def _whose_and_until(row: Row) -> str:
-    told = [row["namespace"] or "", f"until {clock(row['until_ms'])}" if row["until_ms"] else ""]
-    return f" ({', '.join(filter(None, told))})" if any(told) else ""
+    parts = [row["namespace"] or "", f"until {clock(row['until_ms'])}" if row["until_ms"] else ""]
+    return f" ({', '.join(filter(None, parts))})" if any(parts) else ""
 
 
 def require_broker(lake: Lake, broker: str, cluster: str | None) -> list[str]:

@@ -191,8 +191,8 @@ def verdict(facts: Facts) -> Verdict:
     grave = [one for one in found if one.state != "healthy"]
     if not grave:
         count = len(facts.clusters)
-        said = f"healthy: the job runs, {count} cluster{'s' if count != 1 else ''} without trouble"
-        return Verdict("healthy", said, tuple(found))
+        text = f"healthy: the job runs, {count} cluster{'s' if count != 1 else ''} without trouble"
+        return Verdict("healthy", text, tuple(found))
     more = f" (and {len(grave) - 1} more)" if len(grave) > 1 else ""
     first = grave[0]
     return Verdict(first.state, f"{first.state}: {first.what}: {first.advice}{more}", tuple(found))
@@ -223,8 +223,8 @@ def job_findings(facts: Facts) -> Iterator[Finding]:
         yield Finding("down", facts.demo_end.sentence, "`lbctl demo --keep` runs one that goes on")
         return
     if facts.kafka is not None:
-        said = f"Kafka doesn't answer ({facts.kafka})"
-        yield Finding("down", said, "nothing is read or published without it", event="kafka_down")
+        text = f"Kafka doesn't answer ({facts.kafka})"
+        yield Finding("down", text, "nothing is read or published without it", event="kafka_down")
     yield from _of_job(facts)
     yield from _of_pieces(facts)
     yield from _of_sight(facts)
@@ -233,11 +233,11 @@ def job_findings(facts: Facts) -> Iterator[Finding]:
 
 def _findings(facts: Facts) -> Iterator[Finding]:
     if facts.kafka is not None:
-        said, advice = (
+        text, advice = (
             f"Kafka doesn't answer ({facts.kafka})",
             "nothing is read or published without it; the job goes on by itself",
         )
-        yield Finding("down", said, advice, event="kafka_down")
+        yield Finding("down", text, advice, event="kafka_down")
     yield from _of_job(facts)
     yield from _of_pieces(facts)
     if facts.set_aside:
@@ -256,10 +256,10 @@ def _findings(facts: Facts) -> Iterator[Finding]:
     yield from _of_lag(facts)
     least = min(LEAST_DISK_BYTES, LEAST_DISK_SHARE * (facts.disk_size or 0))
     if facts.disk_free is not None and facts.disk_free < least:
-        said = f"{facts.disk_free / 2**30:.1f} GiB are free where the tables are"
+        text = f"{facts.disk_free / 2**30:.1f} GiB are free where the tables are"
         yield Finding(
             "degraded",
-            said,
+            text,
             "run `lbctl tables maintain`, or make room: a full disk ends the job",
             event="disk_low",
         )
@@ -287,8 +287,8 @@ def _of_job(facts: Facts) -> Iterator[Finding]:
             else "since its start"
         )
         if job.running:
-            said = f"the job runs ({job.seen}), and has finished no batch {since}"
-            yield Finding("degraded", said, "see its log", event="job_behind")
+            text = f"the job runs ({job.seen}), and has finished no batch {since}"
+            yield Finding("degraded", text, "see its log", event="job_behind")
         else:
             why = f"see its log on {job.host}, or {start}"
             yield Finding("down", f"the job has finished no batch {since}", why, event="job_down")
@@ -303,16 +303,16 @@ def _of_pieces(facts: Facts) -> Iterator[Finding]:
 
 def _of_sight(facts: Facts) -> Iterator[Finding]:
     if facts.job.epoch is not None and facts.job.running is None:
-        said = f"whether the job runs can't be told from here ({facts.job.seen})"
-        yield Finding("degraded", said, f"see on {facts.job.host}", event="job_unknown")
+        text = f"whether the job runs can't be told from here ({facts.job.seen})"
+        yield Finding("degraded", text, f"see on {facts.job.host}", event="job_unknown")
 
 
 def _of_lag(facts: Facts) -> Iterator[Finding]:
     if (facts.job.lag_records or 0) > facts.lag_limit:
-        said = f"{facts.job.lag_records} records wait to be read"
+        text = f"{facts.job.lag_records} records wait to be read"
         grows = "if it grows, see lb_stream_phase_seconds, give the job more cores"
         advice = f"decisions are late: {grows}"
-        yield Finding("degraded", said, advice, event="job_behind")
+        yield Finding("degraded", text, advice, event="job_behind")
 
 
 def _of_cluster(cluster: ClusterFacts, now_ms: int) -> Iterator[Finding]:
@@ -329,34 +329,34 @@ def _troubles_of_cluster(cluster: ClusterFacts, now_ms: int) -> Iterator[Finding
             if cluster.silent
             else ""
         )
-        said = f"{name} is SUSPENDED ({cluster.suspended_by}){who}"
+        text = f"{name} is SUSPENDED ({cluster.suspended_by}){who}"
         advice = (
             "nothing is decided until they are back: see to brokers, agents, and their way to Kafka"
         )
-        yield Finding("degraded", said, advice, name, "cluster_suspended")
+        yield Finding("degraded", text, advice, name, "cluster_suspended")
     elif cluster.retry_ms:
         wait = (
             f", next try in {span(cluster.retry_ms - now_ms)}" if cluster.retry_ms > now_ms else ""
         )
-        said = f"{name} is SUSPENDED (round after round failed{wait})"
-        yield Finding("degraded", said, f"the error: {why}", name, "cluster_suspended")
+        text = f"{name} is SUSPENDED (round after round failed{wait})"
+        yield Finding("degraded", text, f"the error: {why}", name, "cluster_suspended")
     elif cluster.error is not None:
-        said = f"{name}'s last round failed ({cluster.error.strip().splitlines()[-1]})"
-        yield Finding("degraded", said, why, name, "cluster_failing")
+        text = f"{name}'s last round failed ({cluster.error.strip().splitlines()[-1]})"
+        yield Finding("degraded", text, why, name, "cluster_failing")
     if cluster.silent and cluster.suspended_by is None:
-        said = f"{name}: {_named(cluster.silent)} of {cluster.brokers} brokers silent"
+        text = f"{name}: {_named(cluster.silent)} of {cluster.brokers} brokers silent"
         yield Finding(
             "degraded",
-            said,
+            text,
             "see to the brokers and their agents",
             name,
             "broker_dead",
             cluster.silent,
         )
     if cluster.isolated:
-        said = f"{name}: isolation policies that match no live broker: {_named(cluster.isolated)}"
+        text = f"{name}: isolation policies that match no live broker: {_named(cluster.isolated)}"
         advice = "bundles of their namespaces get no owner: lbctl namespaces set-policies"
-        yield Finding("degraded", said, advice, name, "isolation_matches_none")
+        yield Finding("degraded", text, advice, name, "isolation_matches_none")
 
 
 def _notes_of_cluster(cluster: ClusterFacts) -> Iterator[Finding]:

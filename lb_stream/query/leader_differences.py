@@ -229,58 +229,52 @@ def _refused(
 
 
 def _destination(rounds: RoundHistory, move: LeaderMove, ours: Row) -> Iterator[Difference]:
-    """Both unload the same bundle, to different brokers."""
+    """Yield why both unload the same bundle, to different brokers."""
     candidates = {
         candidate["broker"]: candidate for candidate in ours["explain"].get("candidates", ())
     }
-    theirs, mine = candidates.get(move.destination or ""), candidates.get(ours["destination"] or "")
-    if move.rates and ours["destination"] not in move.rates:
-        yield Difference(
-            "candidates",
-            f"{ours['destination']} was none of the leader's candidates: "
-            f"{', '.join(sorted(move.rates))}",
-        )
-    if theirs is not None and theirs.get("refused_by"):
-        yield Difference(
-            f"refused:{theirs['refused_by']}",
-            f"{move.destination} was no candidate here: {explain_exclusion(theirs['refused_by'])}",
-        )
-    elif theirs is not None and mine is not None and _equal(theirs["score"], mine["score"]):
-        equals = [
-            name
-            for name, candidate in candidates.items()
-            if not candidate.get("refused_by") and _equal(candidate["score"], mine["score"])
-        ]
-        yield Difference("drawn", f"drawn among {len(equals)} equals: {', '.join(sorted(equals))}")
-    elif _equal(move.rates.get(move.destination or ""), move.rates.get(ours["destination"] or "")):
-        yield Difference(
-            "drawn",
-            f"the leader drew among equals: {move.destination} and {ours['destination']} ranked "
-            "alike there",
-        )
+    to_theirs, to_ours = move.destination or "", ours["destination"] or ""
+    if move.rates and to_ours not in move.rates:
+        names = ", ".join(sorted(move.rates))
+        yield Difference("candidates", f"{to_ours} was no candidate of the leader's: {names}")
+    theirs, mine = candidates.get(to_theirs, {}), candidates.get(to_ours, {})
+    scores = (theirs.get("score"), mine.get("score"))
+    # a filter removed the leader's choice here
+    if rule := theirs.get("refused_by"):
+        why = f"{to_theirs} was no candidate here: {explain_exclusion(rule)}"
+        yield Difference(f"refused:{rule}", why)
+    # one of the two drew among equals
+    elif _equal(*scores):
+        yield _drawn_here(candidates, mine["score"])
+    elif _equal(move.rates.get(to_theirs), move.rates.get(to_ours)):
+        why = f"the leader drew among equals: {to_theirs} and {to_ours} ranked alike there"
+        yield Difference("drawn", why)
+    # what the pass had given before counts here, and not for the leader
     elif (given := rounds.given_before(ours, move.destination)) > 0:
-        yield Difference(
-            "counted",
-            f"{given} bundles of the same pass were {move.destination}'s already; the leader "
-            "places each as the only one",
+        why = (
+            f"{to_theirs} had been given {given} bundles of the same pass; the leader places each "
+            "as if it were alone"
         )
-    elif (
-        theirs is not None
-        and mine is not None
-        and theirs["score"] is not None
-        and mine["score"] is not None
-    ):
-        there = {
-            name: rate
-            for name, rate in move.rates.items()
-            if name in (move.destination, ours["destination"])
-        }
-        beside = f"; the leader's: {_rates(there)}" if there else ""
-        here = {
-            str(name): candidates[name]["score"] for name in (ours["destination"], move.destination)
-        }
-        yield Difference("ranked", f"ranked here: {_rates(here)}{beside}")
+        yield Difference("counted", why)
+    elif None not in scores:
+        yield _ranked(move, dict(zip((to_ours, to_theirs), reversed(scores), strict=True)))
         yield from _sampling(rounds)
+
+
+def _drawn_here(candidates: Mapping[str, Row], score: float) -> Difference:
+    equals = sorted(
+        name
+        for name, candidate in candidates.items()
+        if not candidate.get("refused_by") and _equal(candidate["score"], score)
+    )
+    return Difference("drawn", f"drawn among {len(equals)} equals: {', '.join(equals)}")
+
+
+def _ranked(move: LeaderMove, here: Mapping[str, Any]) -> Difference:
+    """The scores of both destinations here (ours first), beside the leader's of the same two."""
+    there = {name: rate for name, rate in move.rates.items() if name in here}
+    beside = f"; the leader's: {_rates(there)}" if there else ""
+    return Difference("ranked", f"ranked here: {_rates(here)}{beside}")
 
 
 def _rates(found: Mapping[str, float]) -> str:

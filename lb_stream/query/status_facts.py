@@ -8,13 +8,14 @@ import logging
 import shutil
 import time
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lb_stream.contracts.decisions import MOVES
 from lb_stream.core.config.windows import closed
-from lb_stream.core.model.memory import bound_for
+from lb_stream.core.model.memory import Pending, bound_for
 from lb_stream.core.model.names import is_system_bundle
 from lb_stream.core.model.operator_state import isolation_policy
 from lb_stream.core.model.policies import count_matches, describe_no_match
@@ -68,8 +69,8 @@ def latest_loads_query(*columns: str, where: str = "true") -> str:
     It holds a row for each broker and not the table's, which are as many as rounds times brokers: a
     window function would sort them all.
     """
-    told = ", ".join(f"'{name}': {name}" for name in columns)
-    newest = f"unnest(arg_max({{{told}}}, {{'log_seq': log_seq, 'seq': seq}}))"
+    text = ", ".join(f"'{name}': {name}" for name in columns)
+    newest = f"unnest(arg_max({{{text}}}, {{'log_seq': log_seq, 'seq': seq}}))"
     return (
         f"SELECT cluster, broker, {newest} FROM broker_loads WHERE {where} GROUP BY cluster, broker"
     )
@@ -137,8 +138,8 @@ def describe_staleness(lake: Lake, settings: Settings, tables: Store) -> str | N
     clusters = (ClusterFacts("", newest["now_ms"]),) if newest["now_ms"] else ()
     job = _job(lake, settings)
     end = find_demo_end(tables, job)
-    said = stale(Facts(_now_ms(), job, clusters, demo_end=end))
-    return said if said is None or end is not None else f"NOT UP TO DATE: {said}"
+    text = stale(Facts(_now_ms(), job, clusters, demo_end=end))
+    return text if text is None or end is not None else f"NOT UP TO DATE: {text}"
 
 
 def _now_ms() -> int:
@@ -269,58 +270,91 @@ def cluster_facts(lake: Lake) -> tuple[ClusterFacts, ...]:
 def _cluster(
     state: ClusterState, brokers: list[dict[str, Any]], owners: set[tuple[str, str]]
 ) -> ClusterFacts:
-    told = [
-        (refusal["rule"], refusal["subjects"])
-        for refusal in state.refusals
-        if refusal["rule"] in SUSPENDING
-    ]
-    if (held := state.memory.suspension) is not None:  # it isn't said with every round
-        told.append((held.rule, held.brokers))
-    vanished = {name for _, names in told for name in names}
-    seen = {row["broker"]: row["seen_ms"] or 0 for row in brokers}
-    dead = set(state.memory.dead) | {row["broker"] for row in brokers if not row["alive"]}
-    lately = {name for name in dead if state.now_ms - seen.get(name, state.now_ms) < LATELY_MS}
-    silent = vanished | lately if set(seen) - dead - vanished else set(seen)
-    limits = state.limits
-    live = sorted(set(seen) - dead - silent)
-    isolation = state.orders.isolation if live else {}  # where no broker lives, that is to be told
-    policies = {name: isolation_policy(given) for name, given in isolation.items()}
-    isolated = tuple(name for name, policy in policies.items() if describe_no_match(policy, live))
-    unmatched = [
-        text
-        for name, policy in policies.items()
-        for text, count in count_matches(name, policy, live)
-        if not count and name not in isolated
-    ]
-    most = limits.max_moves_in_flight_per_broker
-    under_way = Counter(
-        move.source
-        for move in state.memory.pending
-        if move.kind in MOVES and move.source is not None
-    )
+    """The facts of one cluster. `owners`: cluster and broker of those that have bundles."""
+    memory, limits = state.memory, state.limits
+    suspensions = _suspensions(state)
+    known = {row["broker"] for row in brokers}
+    silent, gone = _silent_and_gone(state, brokers, suspensions)
+    unmatched, isolated = _unmatched_policies(state, sorted(known - silent - gone))
+    shut = closed(limits, state.now_ms)
     return ClusterFacts(
         cluster=state.cluster,
         last_round_ms=state.now_ms,
         seq=state.seq,
         error=state.error,
-        retry_ms=state.memory.retry_ms,
-        suspended_by=told[0][0] if told else None,
+        retry_ms=memory.retry_ms,
+        suspended_by=suspensions[0][0] if suspensions else None,
         paused=state.orders.paused,
-        held="" if (shut := closed(limits, state.now_ms)) is None else explain_closed(shut),
+        held="" if shut is None else explain_closed(shut),
         mode=limits.mode,
-        proposals=len(state.memory.proposals),
+        proposals=len(memory.proposals),
         drained=state.orders.drained,
         draining=tuple(
             name
             for name in state.orders.drained
-            if (state.cluster, name) in owners or bound_for(name, state.memory.pending)
+            if (state.cluster, name) in owners or bound_for(name, memory.pending)
         ),
-        limited=tuple(sorted(name for name, count in under_way.items() if count >= most)),
+        limited=_limited(memory.pending, limits.max_moves_in_flight_per_broker),
         brokers=len(brokers),
         silent=tuple(sorted(silent)),
-        gone=tuple(sorted(dead - silent)),
-        unmatched=tuple(unmatched),
+        gone=tuple(sorted(gone)),
+        unmatched=unmatched,
         isolated=isolated,
         bundles=sum(row["bundles"] or 0 for row in brokers),
-        pending=len(state.memory.pending),
+        pending=len(memory.pending),
     )
+
+
+def _suspensions(state: ClusterState) -> list[tuple[str, Sequence[str]]]:
+    """Rules that suspend the cluster now, each with its brokers; not every round repeats them."""
+    found = [
+        (refusal["rule"], refusal["subjects"])
+        for refusal in state.refusals
+        if refusal["rule"] in SUSPENDING
+    ]
+    held = state.memory.suspension
+    return found if held is None else [*found, (held.rule, held.brokers)]
+
+
+def _silent_and_gone(
+    state: ClusterState,
+    brokers: list[dict[str, Any]],
+    suspensions: Iterable[tuple[str, Sequence[str]]],
+) -> tuple[set[str], set[str]]:
+    """Brokers that are missing, and brokers that count as gone.
+
+    A dead broker is missing for `LATELY_MS` after it was heard. Where none is left, all are missing.
+    """
+    seen_ms = {row["broker"]: row["seen_ms"] or 0 for row in brokers}
+    vanished = {name for _, names in suspensions for name in names}
+    dead = set(state.memory.dead) | {row["broker"] for row in brokers if not row["alive"]}
+    if not set(seen_ms) - dead - vanished:
+        return set(seen_ms), dead - set(seen_ms)
+    lately = {name for name in dead if state.now_ms - seen_ms.get(name, state.now_ms) < LATELY_MS}
+    silent = vanished | lately
+    return silent, dead - silent
+
+
+def _unmatched_policies(
+    state: ClusterState, live: Sequence[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Expressions of isolation policies that match no live broker, and policies that match none.
+
+    Nothing where no broker lives: that is the finding then.
+    """
+    isolation = state.orders.isolation if live else {}
+    policies = {name: isolation_policy(given) for name, given in isolation.items()}
+    isolated = tuple(name for name, policy in policies.items() if describe_no_match(policy, live))
+    unmatched = tuple(
+        text
+        for name, policy in policies.items()
+        for text, count in count_matches(name, policy, live)
+        if not count and name not in isolated
+    )
+    return unmatched, isolated
+
+
+def _limited(pending: Iterable[Pending], most: int) -> tuple[str, ...]:
+    """Brokers out of which as many moves are pending as allowed."""
+    counts = Counter(move.source for move in pending if move.kind in MOVES and move.source)
+    return tuple(sorted(name for name, count in counts.items() if count >= most))

@@ -51,11 +51,11 @@ def _above_average(
     saw, average = smoothed[mine["broker"]], fmean(smoothed.values())
     limit = average + config.threshold
     place = "not below" if saw >= limit else "below"
-    told = (
+    text = (
         f"{_usage(saw)} smoothed usage, {place} {_usage(limit)}: the average of "
         f"{_usage(average)} and the threshold"
     )
-    return Numbers(told, saw >= limit and average > 0.0)
+    return Numbers(text, saw >= limit and average > 0.0)
 
 
 def _overloaded(
@@ -85,19 +85,19 @@ def _uniform(
     lowest = [min(column) for column in columns]
     least_rate, least_flow = (least if least > NEARLY_ZERO else 1.0 for least in lowest)
     apart, times = 100 * (max(rate) - least_rate) / least_rate, max(flow) / least_flow
-    told = (
+    text = (
         f"the busiest broker has {apart:.0f}% more messages than the idlest (limit "
         f"{config.rate_difference_percent:g}%) "
     )
-    told += f"and {times:.2f} times its throughput (limit {config.throughput_multiplier:g})"
+    text += f"and {times:.2f} times its throughput (limit {config.throughput_multiplier:g})"
     by_rate = apart > config.rate_difference_percent > 0
     by_flow = times > config.throughput_multiplier > 0
     # where rates are too far apart only they count
     measure = rate if by_rate or not by_flow else flow
     busiest = loads[measure.index(max(measure))]["broker"]
     if mine["broker"] != busiest:
-        return Numbers(f"{told}; only the busiest broker sheds, {busiest}", False)
-    return Numbers(told, by_rate or by_flow)
+        return Numbers(f"{text}; only the busiest broker sheds, {busiest}", False)
+    return Numbers(text, by_rate or by_flow)
 
 
 def _pairs(
@@ -109,12 +109,12 @@ def _pairs(
     if partner is order[place]:
         return Numbers("with an odd number of brokers the one in the middle has no partner", False)
     points = 100 * (mine["usage_ratio"] - (partner["usage_ratio"] or 0.0))
-    told = f"{points:.1f} points above {partner['broker']}, with which it is paired"
+    text = f"{points:.1f} points above {partner['broker']}, with which it is paired"
     if place < len(order) // 2:
-        return Numbers(f"{told}: only the busier of a pair sheds", False)
+        return Numbers(f"{text}: only the busier of a pair sheds", False)
     low, high = config.low_threshold_points, config.high_threshold_points
     limits = f"limits {low} for {config.hit_count_low} rounds and {high}"
-    return Numbers(f"{told}, {limits} for {config.hit_count_high}", points >= low)
+    return Numbers(f"{text}, {limits} for {config.hit_count_high}", points >= low)
 
 
 def _deviation(
@@ -129,11 +129,11 @@ def _deviation(
         pstdev(smoothed.values()),
     )
     place = "above" if spread > config.target_std else "not above"
-    told = (
+    text = (
         f"the brokers' usages deviate by {spread:.3f}, {place} the target of {config.target_std:g}"
     )
     return Numbers(
-        f"{told}; this one's is {_usage(saw)}, the mean {_usage(mean)}",
+        f"{text}; this one's is {_usage(saw)}, the mean {_usage(mean)}",
         spread > config.target_std and saw > mean,
     )
 

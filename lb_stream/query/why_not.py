@@ -151,7 +151,7 @@ def _of_bundle(lake: Lake, facts: Facts, bundle: str, cluster: str | None) -> Wh
         checks.own_load(known),
     )
     recent = recent_refusals(lake, now, _ABOUT, about)
-    what, asked = f"{bundle} stays where it is", {"bundle": bundle, "broker": owner}
+    what, asked = f"{bundle} is not moved", {"bundle": bundle, "broker": owner}
     return _answer(lake, facts, now, what, checked, recent, **asked, drained=drained)
 
 
@@ -181,7 +181,7 @@ def _of_broker(lake: Lake, facts: Facts, broker: str, cluster: str | None) -> Wh
         *checks.strategy_figures(now, broker, drained),
     )
     recent = recent_refusals(lake, now, _ABOUT, about)
-    what = f"{broker} keeps its load"
+    what = f"The load of {broker} stays"
     return _answer(lake, facts, now, what, checked, recent, broker=broker, drained=drained)
 
 
@@ -201,7 +201,7 @@ def _of_cluster(lake: Lake, facts: Facts, cluster: str) -> WhyNot:
         *checks.last_pass(now, pass_refusals(lake, now, False, "true", []), False),
         *checks.strategy_figures(now, hottest, False),
     )
-    return _answer(lake, facts, now, f"The balancing of {cluster} is held up", checked, ())
+    return _answer(lake, facts, now, f"Nothing moves in {cluster}", checked, ())
 
 
 def _answer(
@@ -322,10 +322,10 @@ def _sentence(
     first = f"{emptied[0]}. " if drained else ""
     if keeping:
         others = dict.fromkeys(check.name for check in keeping if check.name != keeping[0].name)
-        more = f" Besides: {', '.join(others)}." if others else ""
-        return f"{first}{what}: {keeping[0].name}: {keeping[0].found}.{more}"
+        more = f" Also: {', '.join(others)}." if others else ""
+        return f"{first}{what} ({keeping[0].name}): {keeping[0].found}.{more}"
     if drained:
-        return f"{first}Nothing forbids that: the next round decides it."
+        return f"{first}No rule forbids that: the next round decides it."
     unknown = "its broker's load is not known"
     told = next((check.found for check in checked if check.name == "numbers"), unknown)
     return f"{last_pass} {told}."
@@ -336,13 +336,13 @@ def _last_pass(lake: Lake, now: Situation, bundle: str | None, broker: str | Non
     shedder, last_ms = now.config.shedder, now.memory.last_shed_ms
     moves = _moves_of(lake, now, bundle, broker)
     if bundle is not None:
-        nothing = f"Nothing keeps {bundle} where it is"
+        nothing = f"No rule keeps {bundle} where it is"
         decided = "to move it" if moves else "nothing about it"
     elif broker is not None:
-        nothing = f"Nothing keeps the load of {broker}"
+        nothing = f"No rule keeps the load of {broker}"
         decided = f"{moves or 'no'} moves out of it"
     else:
-        nothing = f"Nothing holds up the balancing of {now.cluster}"
+        nothing = f"No rule holds up the balancing of {now.cluster}"
         decided = f"{moves or 'no'} moves"
     if last_ms is None:
         return f"{nothing}: the first pass of {shedder.name} is still to come."

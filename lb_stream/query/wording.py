@@ -1,6 +1,7 @@
-"""What the rules say in words (`core.model.rules`), with the figures of a decision in their units.
+"""The words of all screens: the command line, the console, the report page and notifications.
 
-And how decisions ended.
+Headings and states have one word each. Rules (`core.model.rules`) are explained with the figures of
+a decision in their units.
 """
 
 from __future__ import annotations
@@ -13,6 +14,18 @@ from lb_stream.core.config.windows import Closed
 from lb_stream.core.model.rules import DECIDES, FILTERED_BY, PLACES, REFUSES, Rule
 from lb_stream.io.messages.shown import figure
 from lb_stream.io.messages.times import clock
+
+OUTCOME = "Outcome"
+RESULT = "Result"
+PENDING = "pending"
+DRY_RUN = "dry run"
+NO_BROKER = "no broker"
+UNASSIGNED = "unassigned"
+MAX_USAGE = "Max usage"
+MEAN_USAGE = "Mean usage"
+TOP_NAMESPACES = "Top namespaces"
+WHY_NO_MOVES = "Why nothing moves"
+NO_BLOCKERS = "nothing: the next pass decides"
 
 RULES_BY_PLACE: Mapping[str, tuple[str, ...]] = {
     place: tuple(name for name, rule in REFUSES.items() if rule.place == place) for place in PLACES
@@ -29,12 +42,17 @@ def explain_rule(rule: str, source: str | None, explain: Mapping[str, Any]) -> s
     known = _known(DECIDES, rule)
     if known is not None:
         return known.sentence.format(source=source or "its broker", **figures)
-    told = [
+    parts = [
         f"{words} {figures[name]}"
         for name, words in (("saw", "saw"), ("limit", "limit"), ("average", "average"))
         if figures[name] != "-"
     ]
-    return f"rule {rule}" + (f": {', '.join(told)}" if told else "")
+    return f"rule {rule}" + (f": {', '.join(parts)}" if parts else "")
+
+
+def describe_state(row: Mapping[str, Any]) -> str:
+    """Return one word or two for a decision's state: its outcome, pending or dry run."""
+    return DRY_RUN if row["dry_run"] else str(row["outcome"] or PENDING)
 
 
 def describe_outcome(row: Mapping[str, Any]) -> str:
@@ -43,7 +61,7 @@ def describe_outcome(row: Mapping[str, Any]) -> str:
     `row`: dry_run, outcome, took_ms and detail, as the tables decisions and outcomes have them.
     """
     if row["dry_run"] or row["outcome"] is None:
-        return "dry run" if row["dry_run"] else "open"
+        return describe_state(row)
     took = "" if row["took_ms"] is None else f" in {row['took_ms'] / 1000:.1f} s"
     reason = explain_outcome(row)
     return f"{row['outcome']}{took}" + (f": {reason}" if reason else "")

@@ -223,7 +223,7 @@ def what_if(page: Page) -> None:
     page.goto(link("cluster", name=ACTS))
     page.get_by_role("link", name="What if").click()
     page.get_by_label("Shedding strategy").select_option("ThresholdShedder")
-    page.get_by_role("button", name="Play it").click()
+    page.get_by_role("button", name="Run simulation").click()
     played_ms = 5 * PATIENCE_MS  # the console lets everything else on this machine go first
     expect(page.locator("#outcome")).to_contain_text("In the next 30 minutes", timeout=played_ms)
     page.locator("#outcome .uplot").wait_for()

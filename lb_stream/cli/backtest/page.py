@@ -37,7 +37,7 @@ def page(run: str, rows: Sequence[Row]) -> str:
         if len(clusters) == 1
         else f"Back-test of {len(clusters)} clusters"
     )
-    said = (
+    text = (
         f"{describe_windows(rows)}; run {run} in the table backtests. Times in UTC; figures are "
         "means over windows."
     )
@@ -47,7 +47,7 @@ def page(run: str, rows: Sequence[Row]) -> str:
         if row["error"] is not None
     ]
     body = [
-        f'<h1>{in_html(title)}</h1><p class="soft">{in_html(said)}</p>\n',
+        f'<h1>{in_html(title)}</h1><p class="soft">{in_html(text)}</p>\n',
         table(
             "policies",
             "Policies, the evenest first",

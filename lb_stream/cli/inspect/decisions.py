@@ -149,10 +149,10 @@ def _figure(value: float, unit: str | None) -> str:
 
 
 def _outcome(row: dict[str, Any]) -> Text:
-    from lb_stream.query.wording import explain_outcome, is_confirmed
+    from lb_stream.query.wording import describe_state, explain_outcome, is_confirmed
 
     if row["dry_run"] or row["outcome"] is None:
-        return styled("dry run" if row["dry_run"] else "open")
+        return styled(describe_state(row))
     colour = "green" if is_confirmed(row) else "red"
     took = f"in {row['took_ms'] / 1000:.1f} s"
     return styled((row["outcome"], colour), took, *filter(None, [explain_outcome(row)]))

@@ -219,17 +219,17 @@ def _outcome(row: Row) -> str:
 
 def _cost(decision: Row, cost: Row) -> str:
     if cost["unserved_s"] is not None:
-        told = [f"{cost['unserved_s']:.1f} s unserved"]
+        parts = [f"{cost['unserved_s']:.1f} s unserved"]
     elif decision["outcome"] == "confirmed" and decision["destination"] is not None:
-        told = ["the tables don't tell how long it was unserved"]
+        parts = ["the tables don't tell how long it was unserved"]
     else:
-        told = ["no report has shown the bundle at a broker yet"]
+        parts = ["no report has shown the bundle at a broker yet"]
     if cost["clients"] is None:
-        return f"{told[0]}; bundle_history doesn't tell its clients and traffic"
-    told.append(f"{cost['clients']:,} client{'' if cost['clients'] == 1 else 's'} disturbed")
-    told += [] if cost["client_s"] is None else [f"{cost['client_s']:,.0f} client-seconds"]
-    told += [] if cost["bytes_per_s"] is None else [figure(cost["bytes_per_s"], "bytes/s")]
-    return ", ".join(told)
+        return f"{parts[0]}; bundle_history doesn't tell its clients and traffic"
+    parts.append(f"{cost['clients']:,} client{'' if cost['clients'] == 1 else 's'} disturbed")
+    parts += [] if cost["client_s"] is None else [f"{cost['client_s']:,.0f} client-seconds"]
+    parts += [] if cost["bytes_per_s"] is None else [figure(cost["bytes_per_s"], "bytes/s")]
+    return ", ".join(parts)
 
 
 def _loads(parts: tuple[BrokerPart, ...], unit: str | None) -> RenderableType:

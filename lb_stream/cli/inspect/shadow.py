@@ -129,7 +129,7 @@ def _row(row: dict[str, Any]) -> tuple[str, ...]:
 
 def _sentences(rows: list[dict[str, Any]]) -> list[str]:
     """What the figures come to, a line for each policy."""
-    said = []
+    parts = []
     for row in rows:
         name = row["policy"]
         if name == "real":
@@ -138,28 +138,28 @@ def _sentences(rows: list[dict[str, Any]]) -> list[str]:
                 f"{row['moves']} moves decided{again}; {row['arrived']} bundles came to "
                 "another broker, whoever moved them"
             )
-            said.append(f"real: {row['strategies']}; {moves}")
+            parts.append(f"real: {row['strategies']}; {moves}")
         elif not row["rounds"]:
-            said.append(f"{name}: has not come to the end of any round")
+            parts.append(f"{name}: has not come to the end of any round")
         else:
             usage = (
                 f"greatest usage {_percent(row['max_usage'])} on average, really "
                 f"{_percent(row['really_max_usage'])} in the same rounds"
             )
-            said.append(
+            parts.append(
                 f"{name}: {row['strategies']}; {usage}; {row['elsewhere']} bundles elsewhere than "
                 "really by now"
             )
         if row["skipped"]:
-            said.append(
+            parts.append(
                 f"{name}: skipped in {row['skipped']} rounds: shadows need more time than "
                 "stream.shadow_time_percent gives them"
             )
         if row["failed"]:
-            said.append(
+            parts.append(
                 f"{name}: failed in {row['failed']} rounds, last with {row['last_failure']}"
             )
-    return said
+    return parts
 
 
 def _percent(ratio: float | None) -> str:

@@ -111,13 +111,13 @@ def _look(given: Effective, cluster: str | None) -> Snapshot:
             read_snapshot(lake, cluster),
             gather_table_facts(lake, tables, given.settings),
         )
-    said = stale(facts)
+    text = stale(facts)
     states = tuple(state for state in facts.clusters if cluster in (None, state.cluster))
     if cluster and not states:
         raise CommandError(
             unknown_cluster(cluster, [state.cluster for state in facts.clusters]), code=2
         )
-    trouble = f"NOT UP TO DATE: {said}" if said and facts.demo_end is None else said
+    trouble = f"NOT UP TO DATE: {text}" if text and facts.demo_end is None else text
     named = {state.cluster: state for state in states}
     brokers = [
         row

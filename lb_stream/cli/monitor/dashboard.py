@@ -144,52 +144,59 @@ def _is_bare(end: str) -> bool:
 # --- the parts ---
 
 
-def _head(snapshot: Snapshot, width: int | None, unicode: bool) -> list[Text]:
-    """A line or two for each of the first clusters.
+MOST_CLUSTERS = 3
+"""Clusters that have lines of their own at the top."""
 
-    Where there is too little room the date and time of the round go, not its age.
-    """
+
+def _head(snapshot: Snapshot, width: int | None, unicode: bool) -> list[Text]:
+    """Return the lines at the top: a warning, the first clusters, the job's batches."""
     dot = " · " if unicode else " - "
     lines = [Text(snapshot.trouble, "red")] if snapshot.trouble else []
-    for row in snapshot.clusters[:3]:
-        members = [member for member in snapshot.brokers if member["cluster"] == row["cluster"]]
-        uneven = unevenness(members)
-        words = [
-            f"round {row['seq']}",
-            *([f"max/mean {uneven:.2f}"] if uneven else []),
-            f"{sum(row['alive'] and row.get('state') != 'silent' for row in members)} of "
-            f"{len(members)} brokers",
-            f"{sum(row['bundles'] or 0 for row in members)} bundles",
-        ]
-        ends = (f"{clock(row['now_ms'])}, {ago(row['now_ms'])}", ago(row["now_ms"]))
-        state = next((facts for facts in snapshot.states if facts.cluster == row["cluster"]), None)
-        if state is not None and state.state != "live":
-            words = [
-                state.state + (f" ({state.suspended_by})" if state.suspended_by else ""),
-                *words,
-            ]
-        told = [
-            Text.assemble((row["cluster"], "bold"), " ", dot.join([*words, end])) for end in ends
-        ]
-        lines.append(told[0] if width is None or cell_len(told[0].plain) <= width else told[1])
+    for row in snapshot.clusters[:MOST_CLUSTERS]:
+        lines.append(_cluster_line(snapshot, row, width, dot))
         if row["error"]:
-            lines.append(
-                Text(f"its last round failed: {row['error'].strip().splitlines()[-1]}", "red")
-            )
-    if len(snapshot.clusters) > 3:
-        lines.append(
-            Text(f"and {len(snapshot.clusters) - 3} more clusters: --cluster NAME shows one", "dim")
-        )
+            last_line = row["error"].strip().splitlines()[-1]
+            lines.append(Text(f"its last round failed: {last_line}", "red"))
     if not snapshot.clusters:
         lines.append(Text("no round has been logged yet", "bold"))
-    if timings := snapshot.timings:
-        words = [
-            f"batches of {_ms(timings['whole'])}, at most {_ms(timings['whole_max'])}",
-            f"last {ago(timings['started_ms'])}",
-        ]
-        behind = timings["lag_records"] or 0
-        lines.append(Text(dot.join([*words, f"lag {behind} records"]), "red" if behind else ""))
+    if (more := len(snapshot.clusters) - MOST_CLUSTERS) > 0:
+        lines.append(Text(f"and {more} more clusters: --cluster NAME shows one", "dim"))
+    if snapshot.timings:
+        lines.append(_batches_line(snapshot.timings, dot))
     return lines
+
+
+def _cluster_line(snapshot: Snapshot, cluster: dict[str, Any], width: int | None, dot: str) -> Text:
+    """One cluster on a line. Where it doesn't fit, the date and time of the round are left out."""
+    name, now_ms = cluster["cluster"], cluster["now_ms"]
+    brokers = [row for row in snapshot.brokers if row["cluster"] == name]
+    speaking = sum(row["alive"] and row.get("state") != "silent" for row in brokers)
+    words = [f"round {cluster['seq']}"]
+    if uneven := unevenness(brokers):
+        words.append(f"max/mean {uneven:.2f}")
+    words.append(f"{speaking} of {len(brokers)} brokers")
+    words.append(f"{sum(row['bundles'] or 0 for row in brokers)} bundles")
+    facts = next((facts for facts in snapshot.states if facts.cluster == name), None)
+    if facts is not None and facts.state != "live":
+        why = f" ({facts.suspended_by})" if facts.suspended_by else ""
+        words.insert(0, facts.state + why)
+
+    def line(end: str) -> Text:
+        return Text.assemble((name, "bold"), " ", dot.join([*words, end]))
+
+    whole = line(f"{clock(now_ms)}, {ago(now_ms)}")
+    fits = width is None or cell_len(whole.plain) <= width
+    return whole if fits else line(ago(now_ms))
+
+
+def _batches_line(timings: dict[str, Any], dot: str) -> Text:
+    behind = timings["lag_records"] or 0
+    words = (
+        f"batches of {_ms(timings['whole'])}, at most {_ms(timings['whole_max'])}",
+        f"last {ago(timings['started_ms'])}",
+        f"lag {behind} records",
+    )
+    return Text(dot.join(words), "red" if behind else "")
 
 
 def _brokers(snapshot: Snapshot, width: int, unicode: bool, most: int | None) -> Section:

@@ -190,4 +190,4 @@ def _summary(found: NextMoves) -> str:
         if shown
         else f"{found.greatest_before:.2f}"
     )
-    return f"{told}. Greatest usage ÷ even load: {change} ({found.fullest})"
+    return f"{told}. Max usage ÷ even load: {change} ({found.fullest})"

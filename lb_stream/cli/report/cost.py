@@ -73,8 +73,8 @@ def cost(
         *_RIGHT,
     )
     emit_rich(table(columns, [_cells(row, by, each) for row in rows], right=_RIGHT), "")
-    if told := describe_unknown(rows):
-        emit_line(told)
+    if text := describe_unknown(rows):
+        emit_line(text)
 
 
 def describe_unknown(rows: Sequence[Mapping[str, Any]]) -> str:

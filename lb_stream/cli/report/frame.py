@@ -39,14 +39,14 @@ svg text { fill: var(--ink); } svg text.axis { fill: var(--soft); } .grid { stro
 .line.rest polyline { stroke: var(--rule); stroke-width: 1; } .line.rest circle { fill: var(--rule); }
 .mark { stroke-width: 2.5; stroke: var(--soft); } .mark.confirmed { stroke: var(--good); } .mark.failed { stroke: var(--bad); }
 polygon.mark { stroke: none; fill: var(--soft); } polygon.mark.confirmed { fill: var(--good); } polygon.mark.failed { fill: var(--bad); }
-polygon.mark.open { fill: var(--wait); } .limit { stroke: var(--ink); stroke-dasharray: 6 4; } .gap { fill: var(--card); }
-.mark.open { stroke: var(--wait); } .mark.dry { stroke: var(--soft); stroke-dasharray: 3 2; }
+polygon.mark.pending { fill: var(--wait); } .limit { stroke: var(--ink); stroke-dasharray: 6 4; } .gap { fill: var(--card); }
+.mark.pending { stroke: var(--wait); } .mark.dry { stroke: var(--soft); stroke-dasharray: 3 2; }
 .bar { fill: var(--bar); } .cursor { stroke: var(--soft); stroke-dasharray: 3 3; }
 table { border-collapse: collapse; width: 100%; font-size: 13px; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; padding: 4px 12px 4px 0; border-bottom: 1px solid var(--rule); vertical-align: top; }
 th { color: var(--soft); font-weight: 500; } td.number, th.number { text-align: right; } td { overflow-wrap: anywhere; min-width: 17em; }
 td.short, td.number { min-width: 0; } td.short, th { white-space: nowrap; overflow-wrap: normal; } .scroll + .scroll { margin-top: 14px; }
-.scroll, .timed { overflow-x: auto; } .confirmed { color: var(--good); } .failed { color: var(--bad); } .open { color: var(--wait); }
+.scroll, .timed { overflow-x: auto; } .confirmed { color: var(--good); } .failed { color: var(--bad); } .pending { color: var(--wait); }
 .key i { display: inline-block; width: 3px; height: 12px; margin: 0 5px -1px 14px; background: currentColor; }
 #tip { position: fixed; pointer-events: none; background: var(--card); border: 1px solid var(--rule); border-radius: 6px; padding: 6px 10px;
   font-size: 12px; white-space: pre; box-shadow: 0 2px 10px rgb(0 0 0 / 20%); font-variant-numeric: tabular-nums; }

@@ -20,7 +20,14 @@ from lb_stream.cli.report.svg import (
 from lb_stream.contracts.decisions import MOVES
 from lb_stream.io.messages.shown import in_html
 from lb_stream.query.past.report_figures import DECISION_STATES, MOST_DECISIONS, ClusterFigures, Row
-from lb_stream.query.wording import describe_outcome
+from lb_stream.query.wording import (
+    DRY_RUN,
+    NO_BLOCKERS,
+    PENDING,
+    UNASSIGNED,
+    WHY_NO_MOVES,
+    describe_outcome,
+)
 
 MOST_COSTS = 200
 """Rows of what moves have cost."""
@@ -219,15 +226,15 @@ def _tiles(cluster: ClusterFigures) -> str:
 def _style_of(row: Row) -> str:
     if row["dry_run"]:
         return "dry"
-    return {None: "open", "confirmed": "confirmed"}.get(row["outcome"], "failed")
+    return {None: "pending", "confirmed": "confirmed"}.get(row["outcome"], "failed")
 
 
 def _key(cluster: ClusterFigures) -> str:
     words = {
         "confirmed": "confirmed",
         "failed": "refused, expired, superseded or failed",
-        "open": "open",
-        "dry": "dry run",
+        "pending": PENDING,
+        "dry": DRY_RUN,
     }
     used = {_style_of(row) for row in cluster.decisions}
     return "".join(
@@ -289,7 +296,7 @@ def _costs(cluster: ClusterFigures) -> str:
     rows = sorted(
         cluster.costs, key=lambda row: str(row["span"]), reverse=True
     )  # dearest first within a week, as they came
-    told = [
+    parts = [
         [row["span"], row["whose"], row["moves"], *cost_cells(row)[1:]] for row in rows[:MOST_COSTS]
     ]
     columns = ["week", "tenant", "moves", "unserved", "clients", "client-seconds", "MB/s moved"]
@@ -297,7 +304,7 @@ def _costs(cluster: ClusterFigures) -> str:
         "costs",
         "What moves have cost, by week and tenant",
         columns,
-        told,
+        parts,
         "no move has been confirmed",
     )
     notes = [describe_unknown(rows)] if rows else []
@@ -312,7 +319,11 @@ def _costs(cluster: ClusterFigures) -> str:
 def _bundles(cluster: ClusterFigures, number: str) -> str:
     owners = short_names({row["owner"] for row in cluster.bundles if row["owner"]})
     bars = [
-        (row["bundle"], owners.get(row["owner"], "nobody"), (row["short_bytes_per_s"] or 0.0) / 1e6)
+        (
+            row["bundle"],
+            owners.get(row["owner"], UNASSIGNED),
+            (row["short_bytes_per_s"] or 0.0) / 1e6,
+        )
         for row in cluster.bundles
     ]
     if not bars:
@@ -328,9 +339,9 @@ def _held_up(cluster: ClusterFigures) -> str:
     if cluster.held_up is None:
         return ""
     rows = [[check.name, check.found] for check in cluster.held_up.keeping]
-    columns, title = ["what", "found"], "What holds it up now"
-    told = f'<p class="soft">{in_html(cluster.held_up.sentence)}</p>'
-    return table("held-up", title, columns, rows, "nothing: the next pass decides") + told
+    columns, title = ["what", "found"], WHY_NO_MOVES
+    text = f'<p class="soft">{in_html(cluster.held_up.sentence)}</p>'
+    return table("held-up", title, columns, rows, NO_BLOCKERS) + text
 
 
 def _refusals(cluster: ClusterFigures) -> str:
@@ -340,7 +351,7 @@ def _refusals(cluster: ClusterFigures) -> str:
     ]
     return table(
         "refusals",
-        "Considered and not done",
+        "Refusals",
         ["rule", "times", "brokers", "last", "why"],
         rows,
         "nothing was refused",

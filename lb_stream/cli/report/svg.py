@@ -410,7 +410,7 @@ def time_axis(
     )
     parts = []
     for first, last in _gaps(times_ms, longest_ms):
-        told = " to ".join(
+        sentence = " to ".join(
             datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
             for at_ms in (first, last)
         )
@@ -418,7 +418,7 @@ def time_axis(
             f'x="{x(first):.1f}" y="{TOP}" width="{x(last) - x(first):.1f}" '
             f'height="{height - BOTTOM - TOP}"'
         )
-        parts.append(f'<rect class="gap" {place}><title>no points from {told}</title></rect>')
+        parts.append(f'<rect class="gap" {place}><title>no points from {sentence}</title></rect>')
     for at_ms in range(-(-begin // step) * step, end + 1, step):
         text = datetime.fromtimestamp(at_ms / 1000, UTC).strftime(form)
         parts.append(

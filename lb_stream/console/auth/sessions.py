@@ -67,14 +67,14 @@ class Sessions:
         with self._lock:
             self._open.pop(token, None)
 
-    def proof(self, key: str) -> str:
+    def csrf_token(self, key: str) -> str:
         """What a form must bring back that was made for this session (or name): another site can't
         know it."""
         return hmac.new(self._secret, key.encode(), "sha256").hexdigest()
 
-    def proves(self, key: str, given: str) -> bool:
+    def is_csrf_token(self, key: str, given: str) -> bool:
         """Whether a form was made for it."""
-        return hmac.compare_digest(self.proof(key).encode(), given.encode())
+        return hmac.compare_digest(self.csrf_token(key).encode(), given.encode())
 
     @staticmethod
     def _lives(session: Session, now: float) -> bool:

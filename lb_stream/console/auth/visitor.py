@@ -54,11 +54,11 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """Whoever asks. `name` empty: not logged in. `proof`: what their forms bring back."""
+    """Whoever asks. `name` empty: not logged in. `csrf_token`: what their forms bring back."""
 
     name: str
     user: User
-    proof: str
+    csrf_token: str
 
     def may(self, role: Role, cluster: str) -> bool:
         """Whether they may there what this role may."""
@@ -86,7 +86,7 @@ def visitor(request: Request) -> Visitor:
     except UsersError as error:
         logger.warning("nobody may act: %s", error)
         return Visitor("", ANONYMOUS, "")
-    return Visitor(name, user or ANONYMOUS, access.sessions.proof(key))
+    return Visitor(name, user or ANONYMOUS, access.sessions.csrf_token(key))
 
 
 def _identify(request: Request, access: Access) -> tuple[str, str]:
@@ -135,7 +135,7 @@ async def form_of(request: Request) -> dict[str, str]:
 def require_csrf_token(request: Request, form: dict[str, str]) -> Visitor:
     """Who has sent a form that was made for them. Raises HTTPException(403)."""
     access, (key, name) = access_of(request), _identify(request, access_of(request))
-    if not name or not access.sessions.proves(key, form.get("proof", "")):
+    if not name or not access.sessions.is_csrf_token(key, form.get("csrf_token", "")):
         raise HTTPException(
             403, "you are not logged in any more, or the page is an old one: nothing was done"
         )

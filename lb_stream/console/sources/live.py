@@ -56,11 +56,11 @@ class Listener:
             "decisions": row["entry"] == "decision",
             "moves": row["kind"] in MOVES,
         }
-        said = " ".join(
+        text = " ".join(
             str(row.get(name) or "")
             for name in ("id", "kind", "bundle", "source", "destination", "rule", "text")
         )
-        return kinds.get(self.what, True) and self.text.lower() in said.lower()
+        return kinds.get(self.what, True) and self.text.lower() in text.lower()
 
     def put(self, html: str) -> None:
         """From whatever thread."""

@@ -72,7 +72,7 @@ async function refresh() {
     const told = document.createElement("p");
     told.className = "banner down";
     told.setAttribute("role", "alert");
-    told.textContent = "The console doesn't answer: what is shown is what it said last.";
+    told.textContent = "The console doesn't answer: this page shows its last answer.";
     banner.replaceChildren(told);
     document.getElementById("banner").replaceChildren(told);
   }
@@ -121,10 +121,9 @@ function told(value, unit) {
 }
 
 function look(line, number) {
-  const words = { greatest: "greatest", mean: "mean", least: "least" };
-  if (line.kind === "mean") return { label: words.mean, stroke: resolved("--dim"), width: 2, dash: [] };
-  if (line.kind === "greatest") return { label: words.greatest, stroke: resolved("--text"), width: 1.5, dash: [] };
-  if (line.kind === "least") return { label: words.least, stroke: resolved("--dim"), width: 1, dash: [3, 3] };
+  if (line.kind === "mean") return { label: "mean", stroke: resolved("--dim"), width: 2, dash: [] };
+  if (line.kind === "max") return { label: "max", stroke: resolved("--text"), width: 1.5, dash: [] };
+  if (line.kind === "min") return { label: "min", stroke: resolved("--dim"), width: 1, dash: [3, 3] };
   return { label: line.name, stroke: resolved(LINES[number % LINES.length]), width: 1.5, dash: [] };
 }
 
@@ -179,7 +178,7 @@ function draw(figure, chart) {
         showLegend(legend, series, data, self.cursor.idx, chart.unit);
         const mark = self.cursor.left >= 0 ? nearest(self, self.cursor.left) : null;
         self.over.style.cursor = mark ? "pointer" : "";
-        const way = mark && `${mark.source} → ${mark.destination ?? "nobody yet"}`;
+        const way = mark && `${mark.source} → ${mark.destination ?? "no broker"}`;
         self.over.title = mark ? `${mark.kind} ${mark.bundle}: ${way}: ${mark.ended}` : "";
       }],
       draw: [(self) => {

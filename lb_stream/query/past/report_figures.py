@@ -33,7 +33,7 @@ MOST_BROKERS, MOST_BUNDLES, MOST_DECISIONS = 200, 20, 200
 _OVERLOADED = "overloaded_threshold_percent"
 OPERATORS_REASON = "Admin"
 """The reason of what operators order: drains, unloads, deleted namespaces."""
-DECISION_STATES = ("confirmed", "superseded", "refused", "expired", "failed", "open", "dry_run")
+DECISION_STATES = ("confirmed", "superseded", "refused", "expired", "failed", "pending", "dry_run")
 """How decisions end, and those that have not."""
 
 _LOADS = """
@@ -226,13 +226,13 @@ def _points(spread: list[Row], most: int, longest_ms: int) -> list[list[Row]]:
 def _limits(lake: Lake, cluster: str, decisions: list[Row]) -> dict[str, float]:
     """Usages that a strategy doesn't want exceeded, by what they are called."""
     found: dict[str, float] = {}
-    told = [
+    parts = [
         row["limit"]
         for row in decisions
         if row["kind"] in MOVES and row["unit"] == "ratio" and row["limit"] is not None
     ]
-    if told:
-        found["limit, last move"] = told[-1]
+    if parts:
+        found["limit, last move"] = parts[-1]
     with suppress(
         SettingError
     ):  # of a strategy that isn't installed here, say: the past can be told without
@@ -266,7 +266,7 @@ def _reasons(decisions: list[Row]) -> list[Row]:
         key = (row["kind"], row["reason"], row["rule"])
         counts = found.setdefault(key, dict.fromkeys(("decisions", *DECISION_STATES), 0))
         counts["decisions"] += 1
-        counts["dry_run" if row["dry_run"] else row["outcome"] or "open"] += 1
+        counts["dry_run" if row["dry_run"] else row["outcome"] or "pending"] += 1
     return [
         {"kind": kind, "reason": reason, "rule": rule} | found[kind, reason, rule]
         for kind, reason, rule in sorted(found)

@@ -117,9 +117,9 @@ def require_accepted(
         return
     first = min(rejected, key=lambda event: reports[event["offset"] - first_offset].line)
     line, why = reports[first["offset"] - first_offset].line, json.loads(first["payload"])
-    told = f"{why['field']} = {why['value']}: expected {why['expected']}"
+    text = f"{why['field']} = {why['value']}: expected {why['expected']}"
     more = f" (and {len(rejected) - 1} more such lines)" if len(rejected) > 1 else ""
-    raise QueryError(f"{path}, line {line}: {told}{more}. The job would reject this report", 2)
+    raise QueryError(f"{path}, line {line}: {text}{more}. The job would reject this report", 2)
 
 
 def history_of_reports(

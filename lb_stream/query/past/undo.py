@@ -205,19 +205,19 @@ def _take_back(
     for command in commands:
         if command["id"] in over:
             continue
-        told = f"{command['kind']} of {clock(command['at_ms'])} by {command['by']}"
+        text = f"{command['kind']} of {clock(command['at_ms'])} by {command['by']}"
         if command["outcome"] == "refused":
-            found.left.append((told, "it was refused: nothing has changed"))
+            found.left.append((text, "it was refused: nothing has changed"))
             continue
         arguments = json.loads(command["arguments"] or "{}")
         try:
             orders = taken_back_by(command["kind"], arguments, _before(lake, command), now_ms)
         except CannotUndo as error:
-            found.left.append((told, str(error)))
+            found.left.append((text, str(error)))
             continue
         found.orders += orders
         if not orders and not command["decision_ids"] and command["id"] not in going_on:
-            found.left.append((told, "it has changed nothing"))
+            found.left.append((text, "it has changed nothing"))
 
 
 def _leave_lost(found: Undo, now: OperatorState) -> None:

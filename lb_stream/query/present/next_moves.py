@@ -85,8 +85,8 @@ class NextMoves:
 
     def to_dict(self) -> Row:
         """As JSON-able fields."""
-        told = {name: getattr(self, name) for name in self.__slots__ if name != "groups"}
-        return told | {"moves": self.moves}
+        fields = {name: getattr(self, name) for name in self.__slots__ if name != "groups"}
+        return fields | {"moves": self.moves}
 
 
 def next_moves(

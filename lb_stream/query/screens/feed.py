@@ -87,10 +87,10 @@ def with_explanation(row: Row) -> Row:
         if isinstance(row["explain"], str)
         else row["explain"] or {}
     )
-    told = {name: value for name, value in row.items() if name != "explain"}
+    fields = {name: value for name, value in row.items() if name != "explain"}
     reason = explain_outcome(row) if "outcome" in row else ""
     why = explain_rule(row["rule"], row["source"], explain)
-    return told | {"why": why, "outcome_reason": reason}
+    return fields | {"why": why, "outcome_reason": reason}
 
 
 def commands(lake: Lake, cluster: str, name: str) -> tuple[Row, ...]:

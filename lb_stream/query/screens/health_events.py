@@ -179,7 +179,7 @@ def _imbalance_events(lake: Lake, facts: Facts, limits: NotifySettings) -> Itera
     for cluster, found in sorted(usages.items()):
         highest, mean = max(found), sum(found) / len(found)
         if highest - mean > limits.imbalance_points:
-            said = (
+            text = (
                 f"{cluster}: its hottest broker is at {highest:.0f} %, {highest - mean:.0f} "
                 f"points above the mean of {mean:.0f} %"
             )
@@ -187,20 +187,20 @@ def _imbalance_events(lake: Lake, facts: Facts, limits: NotifySettings) -> Itera
                 "imbalance",
                 cluster,
                 "",
-                said,
+                text,
                 f"lbctl brokers --cluster {cluster}, then lbctl explain --why-not BROKER",
             )
 
 
 def _failing_event(row: dict[str, Any]) -> HealthEvent:
     cluster, bundle = row["cluster"], row["bundle"]
-    said = f"{cluster}: the last {row['times']} decisions to move {bundle} failed"
+    text = f"{cluster}: the last {row['times']} decisions to move {bundle} failed"
     advice = f"lbctl explain --bundle {bundle} --cluster {cluster}"
     return HealthEvent(
         "moves_failing",
         cluster,
         bundle,
-        f"{said} ({row['detail']})" if row["detail"] else said,
+        f"{text} ({row['detail']})" if row["detail"] else text,
         advice,
     )
 
@@ -212,19 +212,19 @@ def _approval_event(row: dict[str, Any]) -> HealthEvent:
         if row["kind"] == "split"
         else f"move {row['bundle']} from {row['source']} to {row['destination']}"
     )
-    said = f"{cluster}: {what} ({row['told']}), until {clock(row['expires_ms'])}"
+    text = f"{cluster}: {what} ({row['told']}), until {clock(row['expires_ms'])}"
     return HealthEvent(
         "approval_wanted",
         cluster,
         name,
-        said,
+        text,
         f"lbctl approve {name}, or lbctl reject {name} --why TEXT",
     )
 
 
 def _budget_event(row: dict[str, Any]) -> HealthEvent:
     cluster, namespace = row["cluster"], row["namespace"]
-    said = (
+    text = (
         f"{cluster}: {namespace} has had its {row['most'] or 0} moves of this hour, and more "
         "are wanted"
     )
@@ -232,6 +232,6 @@ def _budget_event(row: dict[str, Any]) -> HealthEvent:
         "budget_exhausted",
         cluster,
         namespace,
-        said,
+        text,
         f"see why it moves so often, or change its moves_per_hour in {cluster}",
     )

@@ -26,9 +26,9 @@ SPANS = {"1h": 3_600_000, "15m": 900_000, "6h": 21_600_000, "24h": 86_400_000, "
 """Lengths of time in ms that can be chosen; the first one where nobody chose."""
 
 _USAGE = """
-    SELECT (now_ms // $4) * $4 AS at_ms, max(greatest) AS greatest, avg(mean) AS mean, avg(least) AS least
+    SELECT (now_ms // $4) * $4 AS at_ms, max("max") AS "max", avg(mean) AS mean, avg("min") AS "min"
     FROM (
-        SELECT now_ms, max(usage_ratio) AS greatest, avg(usage_ratio) AS mean, min(usage_ratio) AS least
+        SELECT now_ms, max(usage_ratio) AS "max", avg(usage_ratio) AS mean, min(usage_ratio) AS "min"
         FROM broker_loads WHERE cluster = $1 AND active AND now_ms BETWEEN $2 AND $3
         GROUP BY seq, now_ms
     )
@@ -67,7 +67,7 @@ SHORTEST_MS = 60_000
 class Line:
     """One line of a chart; a value for each of the chart's times.
 
-    `kind`: greatest, mean, least, one (broker or bundle).
+    `kind`: max, mean, min, one (broker or bundle).
     """
 
     name: str
@@ -108,13 +108,13 @@ def window(lake: Lake, cluster: str, span: str, end_ms: int | None) -> tuple[int
 
 
 def of_cluster(lake: Lake, cluster: str, begin_ms: int, end_ms: int) -> Chart:
-    """Greatest, mean and least usage of the active brokers, and that of the hottest at the end."""
+    """Max, mean and min usage of the active brokers, and that of the hottest at the end."""
     step, times = _times(begin_ms, end_ms)
     asked = [cluster, begin_ms, end_ms]
     rows = {row["at_ms"]: row for row in records(run(lake, _USAGE, [*asked, step]))}
     lines = [
         Line(name, name, tuple(rows.get(at, {}).get(name) for at in times))
-        for name in ("greatest", "mean", "least")
+        for name in ("max", "mean", "min")
     ]
     names = [row["broker"] for row in records(run(lake, _HOTTEST, asked))]
     return Chart(

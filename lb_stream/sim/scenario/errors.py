@@ -24,10 +24,10 @@ class ScenarioError(ValueError):
 
     def __init__(self, file: str | Path, field: str, value: object, expected: str) -> None:
         self.file, self.field, self.value, self.expected = str(file), field, value, expected
-        said = "is missing" if value is MISSING else f"= {_short(value)}"
+        text = "is missing" if value is MISSING else f"= {_short(value)}"
         super().__init__(
             " ".join(
-                f"{self.file}: {f'{field} {said}: ' if field else ''}expected {expected}".splitlines()
+                f"{self.file}: {f'{field} {text}: ' if field else ''}expected {expected}".splitlines()
             )
         )
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.operator_state import OperatorState
-from lb_stream.core.model.policies import NO_POLICIES
+from lb_stream.core.model.policies import NO_POLICIES, Policies
 from lb_stream.io.messages.times import utc
 from lb_stream.settings.resolve import resolve
 from lb_stream.sim.scenario.capacities import capacities, each_once
@@ -232,44 +232,58 @@ def _policies(
     owner: Ints,
     brokers: Sequence[str],
 ) -> tuple[ScenarioPolicies, list[str]]:
-    """The operators' rules, in names instead of expressions; a rule that names nobody here, or is
-    broken at the start, is left out."""
+    """Return the operators' rules, in names instead of expressions, and a line for each left out.
+
+    Left out are rules that name nothing of this time, and those that are broken at the start.
+    """
     namespace_of = [name.rpartition("/")[0] for name in loads.names]
-    namespaces, notes = sorted(set(namespace_of)), []
-    given = orders.policies(NO_POLICIES)
-    isolation = []
-    for name, policy in zip(orders.isolation, given.isolation, strict=True):
+    namespaces = sorted(set(namespace_of))
+    policies = orders.policies(NO_POLICIES)
+    isolation, no_match = _isolation(orders, policies, namespaces, brokers)
+    groups, broken = _anti_affinity(policies, namespaces, namespace_of, owner)
+    kept = tuple(namespace for namespace in pinned if namespace in namespaces)
+    return ScenarioPolicies(isolation, groups, kept), no_match + broken
+
+
+def _isolation(
+    orders: OperatorState, policies: Policies, namespaces: Sequence[str], brokers: Sequence[str]
+) -> tuple[tuple[ScenarioIsolation, ...], list[str]]:
+    found: list[ScenarioIsolation] = []
+    notes: list[str] = []
+    for name, policy in zip(orders.isolation, policies.isolation, strict=True):
         primary = tuple(row for row, broker in enumerate(brokers) if policy.is_primary(broker))
         secondary = tuple(row for row, broker in enumerate(brokers) if policy.is_secondary(broker))
-        named = tuple(
-            namespace_name for namespace_name in namespaces if policy.names(namespace_name)
-        )
+        named = tuple(namespace for namespace in namespaces if policy.names(namespace))
         if named and primary:
-            isolation.append(
-                ScenarioIsolation(name, named, primary, secondary, policy.min_available)
-            )
+            found.append(ScenarioIsolation(name, named, primary, secondary, policy.min_available))
         else:
-            notes.append(
-                f"left out: the isolation policy {name} names no "
-                f"{'namespace' if not named else 'primary broker'} of this time"
-            )
-    at: dict[tuple[str, int], set[str]] = {}
-    groups: dict[str, list[str]] = {}
-    for namespace_name in namespaces:
-        if (group := given.group_of(namespace_name)) is not None:
-            groups.setdefault(group, []).append(namespace_name)
+            missing = "primary broker" if named else "namespace"
+            notes.append(f"left out: the isolation policy {name} names no {missing} of this time")
+    return tuple(found), notes
+
+
+def _anti_affinity(
+    policies: Policies, namespaces: Sequence[str], namespace_of: Sequence[str], owner: Ints
+) -> tuple[tuple[ScenarioAntiAffinity, ...], list[str]]:
+    """Return the groups, without those of which a broker has two namespaces at the start."""
+    group_of = {namespace: policies.group_of(namespace) for namespace in namespaces}
+    members: dict[str, list[str]] = {}
+    for namespace, group in group_of.items():
+        if group is not None:
+            members.setdefault(group, []).append(namespace)
+    # which namespaces of a group a broker has at the start
+    together: dict[tuple[str, int], set[str]] = {}
     for namespace, row in zip(namespace_of, owner.tolist(), strict=True):
-        if row >= 0 and (group := given.group_of(namespace)) is not None:
-            at.setdefault((group, row), set()).add(namespace)
-    broken = {group for (group, _), together in at.items() if len(together) > 1}
-    notes += [
-        f"left out: the anti-affinity group {group}, which is broken at the start"
-        for group in sorted(broken)
-    ]
-    anti_affinity = [
-        ScenarioAntiAffinity(group, tuple(some))
-        for group, some in sorted(groups.items())
+        group = group_of[namespace]
+        if row >= 0 and group is not None:
+            together.setdefault((group, row), set()).add(namespace)
+    broken = sorted({group for (group, _), names in together.items() if len(names) > 1})
+    found = tuple(
+        ScenarioAntiAffinity(group, tuple(names))
+        for group, names in sorted(members.items())
         if group not in broken
+    )
+    return found, [
+        f"left out: the anti-affinity group {group}, which is broken at the start"
+        for group in broken
     ]
-    kept = tuple(namespace for namespace in pinned if namespace in namespaces)
-    return ScenarioPolicies(tuple(isolation), tuple(anti_affinity), kept), notes

@@ -31,10 +31,10 @@ FIGURES = {
     "clients_disturbed": "clients disturbed",
     "client_seconds_lost": "seconds lost by clients, summed",
     "moved_bytes_per_s": "traffic moved, bytes/s",
-    "usage_max_now": "greatest usage now",
-    "usage_max_after": "greatest usage at the end",
-    "max_over_mean_now": "greatest ÷ mean now",
-    "max_over_mean_after": "greatest ÷ mean at the end",
+    "usage_max_now": "max usage now",
+    "usage_max_after": "max usage at the end",
+    "max_over_mean_now": "max ÷ mean now",
+    "max_over_mean_after": "max ÷ mean at the end",
     "failovers": "bundles of dead brokers that others took",
     "drain_s": "seconds until drained brokers are empty",
     "violation_count": "rules broken",
@@ -217,7 +217,7 @@ def _outlook(seen: TraceMeasures, drained: Sequence[str]) -> Outlook:
     }
     columns = (moves.since_s, moves.bundle, moves.source, moves.destination, clients)
     rows = zip(*(column.tolist() for column in columns), strict=True)
-    told = [
+    parts = [
         {
             "t_s": t_s,
             "bundle": scenario.bundles.names[row],
@@ -227,7 +227,7 @@ def _outlook(seen: TraceMeasures, drained: Sequence[str]) -> Outlook:
         }
         for t_s, row, source, to, count in rows
     ]
-    return Outlook(figures, told, tuple(series.t_s.tolist()), tuple(series.greatest.tolist()))
+    return Outlook(figures, parts, tuple(series.t_s.tolist()), tuple(series.greatest.tolist()))
 
 
 def format_figure(value: float | None) -> str:

@@ -155,8 +155,8 @@ def test_a_viewer_sees_no_orders_and_may_send_none(site: TestClient, topic: Topi
     assert "/act/" not in site.get(link("cluster", name="eu-1")).text
     assert site.get(link("act/pause", cluster="eu-1")).status_code == 403
     proof = Tags(site.get("/").text).all("input")
-    own = next(tag["value"] for tag in proof if tag.get("name") == "proof")
-    answer = site.post("/act/pause", data=form | {"proof": own})
+    own = next(tag["value"] for tag in proof if tag.get("name") == "csrf_token")
+    answer = site.post("/act/pause", data=form | {"csrf_token": own})
     assert answer.status_code == 403 and "the role operator" in answer.text
     assert topic.sent == []
 
@@ -177,8 +177,8 @@ def test_after_logging_out_the_same_cookie_and_form_do_nothing(
 ) -> None:
     log_in(site, "alice")
     form, token = form_on(site, "pause"), site.cookies[COOKIE]
-    assert site.post("/logout", data={"proof": "wrong"}).status_code == 403
-    assert site.post("/logout", data={"proof": form["proof"]}).status_code == 303
+    assert site.post("/logout", data={"csrf_token": "wrong"}).status_code == 403
+    assert site.post("/logout", data={"csrf_token": form["csrf_token"]}).status_code == 303
     site.cookies.set(COOKIE, token)
     assert site.post("/act/pause", data=form).status_code == 403
     assert topic.sent == [] and "Log in" in site.get("/").text
@@ -243,7 +243,7 @@ def test_a_header_that_comes_twice_is_nobodys(tables: Path, users: Path, topic: 
         ({"Sec-Fetch-Site": "cross-site"}, None, 403),
         ({"Sec-Fetch-Site": "same-site"}, None, 403),
         ({"Content-Type": "text/plain"}, None, 415),
-        ({}, "proof", 403),
+        ({}, "csrf_token", 403),
         ({}, "order_id", 400),
         ({}, "cluster", 400),
         ({}, None, 303),
@@ -416,6 +416,6 @@ def test_a_command_is_shown_by_its_id_with_those_that_were_sent_with_it(site: Te
     answer = site.get(shown[0])
     assert (
         answer.status_code == 200
-        and "What came of it" in answer.text
+        and "Result" in answer.text
         and "The next round" not in answer.text
     )

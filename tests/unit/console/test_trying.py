@@ -38,9 +38,7 @@ def words(page: Tags) -> str:
 def test_the_next_moves_are_those_of_lbctl_plan(tmp_path: Path) -> None:
     site = client(write(tmp_path, SMALL))
     page = whole(site, link("plan", cluster="eu"))
-    assert "4 of 4 moves, 4 at least are needed. Greatest usage ÷ even load: 2.00 → 1.00" in words(
-        page
-    )
+    assert "4 of 4 moves, 4 at least are needed. Max usage ÷ even load: 2.00 → 1.00" in words(page)
     assert "66.7 % → 58.3 %" in words(page) and "25.0 % with it" in words(page)
     assert "the cluster's own strategy is ThresholdShedder" in words(page)
     plan = told(tmp_path)
@@ -75,7 +73,7 @@ def test_another_strategy_is_played_beside_the_present(present: TestClient) -> N
     page = whole(present, address)
     assert (
         "It fits." in words(page)
-        and "greatest usage at the end0.6670." in words(page)
+        and "max usage at the end0.6670." in words(page)
         and "Moves, changed" in words(page)
     )
     chart = present.get(address.replace("/what-if?", "/what-if/chart?")).json()

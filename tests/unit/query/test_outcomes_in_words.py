@@ -192,7 +192,7 @@ def test_a_reason_is_given_only_for_what_was_not_carried_out() -> None:
         "detail": "reported by b-2:80",
     }
     assert describe_outcome(row) == "confirmed in 2.0 s"
-    assert describe_outcome(row | {"outcome": None}) == "open"
+    assert describe_outcome(row | {"outcome": None}) == "pending"
     assert describe_outcome(row | {"dry_run": True, "outcome": None}) == "dry run"
     assert describe_outcome(row | {"outcome": "failed", "detail": None}) == "failed in 2.0 s"
 
@@ -208,5 +208,5 @@ def test_charts_and_counts_tell_moves_by_their_outcome(
         (row,) = overview(lake, [ClusterFacts("eu-1", NOW)])
         (mark,) = of_cluster(lake, "eu-1", NOW - 60_000, NOW + 60_000).marks
     reason = f": {REASON}" if outcome in NOT_CARRIED_OUT else ""
-    ended = "open" if outcome is None else f"{outcome} in 55.9 s{reason}"
+    ended = "pending" if outcome is None else f"{outcome} in 55.9 s{reason}"
     assert (row["moves"], mark["ended"]) == (moves, ended)

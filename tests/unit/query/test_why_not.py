@@ -477,8 +477,8 @@ def test_each_state_of_the_cluster_is_named(tables: Tables, state: str, subject:
 def test_nothing_is_said_to_hold_up_what_nothing_holds_up(tables: Tables) -> None:
     tables.round(settings={"shedding_strategy": "OverloadShedder"})
     for subject, begin in (
-        ("cluster", "Nothing holds up the balancing of eu"),
-        ("broker", f"Nothing keeps the load of {HOT}"),
+        ("cluster", "No rule holds up the balancing of eu"),
+        ("broker", f"No rule keeps the load of {HOT}"),
     ):
         answer = tables.ask(**SUBJECTS[subject])
         assert (answer.keeping, answer.stale) == ((), None)

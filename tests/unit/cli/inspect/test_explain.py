@@ -493,7 +493,7 @@ def test_why_nothing_happened_to_the_hottest_brokers_bundle(
     found = told(made, tmp_path, "--why-not", bundle)
     keeping = [check["name"] for check in found["checks"] if check["keeps"]]
     assert keeping[:1] == [keeps]
-    assert f"stays where it is: {keeps}: " in found["sentence"]
+    assert f"is not moved ({keeps}): " in found["sentence"]
     assert found["sentence"] in " ".join(
         lbctl(
             "explain", "--why-not", bundle, "--set", "stream.tables=tables", cwd=tmp_path
@@ -547,7 +547,7 @@ def test_what_the_last_pass_decided_is_said_and_not_that_the_next_one_decides(
     made = record(tmp_path / "tables", 4, workload="steady", settings=settings)
     sentence = told(made, tmp_path, "--why-not", "broker-2:8080")["sentence"]
     assert sentence.startswith(
-        "Nothing keeps the load of broker-2:8080: the last pass of LeastMoves, at "
+        "No rule keeps the load of broker-2:8080: the last pass of LeastMoves, at "
     )
     assert "decided no moves out of it; the next comes with the next report" in sentence
 
@@ -642,7 +642,7 @@ def test_a_suspension_holds_though_the_last_round_did_not_repeat_it(tmp_path: Pa
     with_orders(made, suspension=Suspension("everything_silent", began_ms, began_ms))
     found = told(made, tmp_path, "--why-not", BUNDLE)
     assert (
-        f"stays where it is: suspension: everything_silent since {clock(began_ms)}: all brokers "
+        f"is not moved (suspension): everything_silent since {clock(began_ms)}: all brokers "
         "are silent" in found["sentence"]
     )
 
@@ -652,7 +652,7 @@ def test_of_a_broker_it_is_said_what_keeps_it_hot(tmp_path: Path) -> None:
     found = told(made, tmp_path, "--why-not", "broker-1")
     assert (found["broker"], found["bundle"]) == ("broker-1:8080", None)
     assert (
-        "broker-1:8080 keeps its load: numbers: ThresholdShedder: broker-1:8080: "
+        "The load of broker-1:8080 stays (numbers): ThresholdShedder: broker-1:8080: "
         in found["sentence"]
     )
     assert ", below " in found["sentence"] and "bundles may move" in json.dumps(found["checks"])

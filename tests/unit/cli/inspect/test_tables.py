@@ -166,7 +166,7 @@ def test_decisions_tell_people_what_why_and_what_came_of_it(ask: Any) -> None:
         "confirmed",
         "expired",
         "in 1.2 s",
-        "open",
+        "pending",
     ):
         assert words in out
     assert max(map(len, out.splitlines())) <= 80

@@ -78,7 +78,7 @@ def test_people_get_a_table_and_the_plan_in_one_line(tmp_path: Path) -> None:
         and "25.0% with it" in shown
         and "doesn't know this cluster well" in shown
     )
-    assert "4 moves, 4 at least are needed. Greatest usage ÷ even load: 2.00 → 1.00" in shown
+    assert "4 moves, 4 at least are needed. Max usage ÷ even load: 2.00 → 1.00" in shown
 
 
 def test_the_first_moves_of_a_longer_plan_say_what_is_left(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_clients_cost_where_history_tells_of_them_and_bandwidth_counts_where_lim
 def test_a_cluster_that_is_even_has_nothing_to_move_and_it_says_so(tmp_path: Path) -> None:
     tables = write(tmp_path, dict.fromkeys(SMALL, (1.0,) * 4))
     result = asked(tables)
-    assert result.code == 0 and "Nothing to move. Greatest usage ÷ even load: 1.00" in result.out
+    assert result.code == 0 and "Nothing to move. Max usage ÷ even load: 1.00" in result.out
     assert told(tables)["reasons"] == [EVEN] and not told(tables)["moves"]
 
 

@@ -115,7 +115,7 @@ def test_why_not_names_a_rejection_and_a_proposal_that_waits(
     (rejected,) = played.loop.memory.orders.rejections
     checks = ask("explain", "--why-not", rejected.bundle, "--json").objects[0]
     assert checks["sentence"].startswith(
-        f"{rejected.bundle} stays where it is: rejection: {BY} has rejected to move it, until "
+        f"{rejected.bundle} is not moved (rejection): {BY} has rejected to move it, until "
     )
     assert (
         next(one for one in checks["checks"] if one["name"] == "rejection")["until_ms"]
@@ -124,7 +124,7 @@ def test_why_not_names_a_rejection_and_a_proposal_that_waits(
     waiting = played.loop.memory.proposals[0]
     sentence = ask("explain", "--why-not", waiting.bundle, "--json").objects[0]["sentence"]
     assert (
-        f"approval: {waiting.proposal_id}, to move it to {waiting.destination}, waits until "
+        f"(approval): {waiting.proposal_id}, to move it to {waiting.destination}, waits until "
         in sentence
     )
     hot = ask("explain", "--why-not", waiting.source, "--json").objects[0]["sentence"]

@@ -347,7 +347,7 @@ def test_trouble_is_on_the_page(troubled: Path, tmp_path: Path) -> None:
     assert (ends["eu-1:700:0"], ends["eu-1:701:0"], ends["eu-1:702:0"], ends["eu-1:800:0"]) == (
         "refused in 0.0 s",
         "expired in 0.0 s",
-        "open",
+        "pending",
         "dry run",
     )
     assert "No broker has reported in this time." in text  # us-1

@@ -44,13 +44,13 @@ def test_a_session_ends_by_itself_when_it_is_not_used_and_after_a_day_and_when_i
 def test_a_proof_belongs_to_one_session_of_one_process() -> None:
     sessions = Sessions()
     one, other = sessions.begin("alice"), sessions.begin("alice")
-    assert sessions.proves(one, sessions.proof(one))
+    assert sessions.is_csrf_token(one, sessions.csrf_token(one))
     assert (
-        not sessions.proves(one, sessions.proof(other))
-        and not sessions.proves(one, "")
-        and not sessions.proves(one, "é")
+        not sessions.is_csrf_token(one, sessions.csrf_token(other))
+        and not sessions.is_csrf_token(one, "")
+        and not sessions.is_csrf_token(one, "é")
     )
-    assert not Sessions().proves(one, sessions.proof(one))
+    assert not Sessions().is_csrf_token(one, sessions.csrf_token(one))
 
 
 def test_after_some_wrong_passwords_each_further_one_costs_twice_the_wait() -> None:

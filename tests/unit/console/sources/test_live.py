@@ -90,5 +90,5 @@ def test_an_entry_of_the_stream_looks_as_one_of_the_page_and_is_text() -> None:
     (row,) = rows(hostile.to_json().encode())
     entry = Tags(entry_html(row))
     assert {name for name, _ in entry.tags} <= {"li", "span", "a", "time", "wbr"}
-    assert "under way" in entry.text and "<script>x</script>" in entry.text
+    assert "pending" in entry.text and "<script>x</script>" in entry.text
     assert entry.all("li")[0]["data-id"] == "decision eu-1:42:0 eu-1"
