@@ -46,13 +46,15 @@ class LeastResourceConfig(ExtensibleLeastResourceConfig):
 
     history_ratio: float = key(
         0.9,
-        "weight of the past in a broker's smoothed usage",
+        "Weight of the past in a broker's smoothed usage.",
         pulsar="loadBalancerHistoryResourcePercentage",
         ge=0,
         le=1,
     )
     count_system_bundles: bool = key(
-        False, "a broker that has only heartbeat and SLA-monitor bundles has bundles"
+        False,
+        "Heartbeat and SLA-monitor bundles count when a broker is checked for having only one "
+        "bundle, or none, as in the reference. They never move.",
     )
 
 

@@ -46,7 +46,9 @@ class SimplePlacementConfig(KeyModel):
         le=100,
     )
     count_system_bundles: bool = key(
-        False, "a broker that has only heartbeat and SLA-monitor bundles is not empty"
+        False,
+        "Heartbeat and SLA-monitor bundles count when a broker is checked for having only one "
+        "bundle, or none, as in the reference. They never move.",
     )
 
 

@@ -38,7 +38,7 @@ class AvgShedderConfig(KeyModel):
 
     low_threshold_points: int = key(
         15,
-        "a pair this far apart for long is levelled",
+        "A pair of brokers whose usages stay this far apart for long is levelled.",
         unit="points",
         pulsar="loadBalancerAvgShedderLowThreshold",
         ge=0,
@@ -46,7 +46,7 @@ class AvgShedderConfig(KeyModel):
     )
     high_threshold_points: int = key(
         40,
-        "a pair this far apart is levelled soon",
+        "A pair of brokers whose usages are this far apart is levelled soon.",
         unit="points",
         pulsar="loadBalancerAvgShedderHighThreshold",
         ge=0,
@@ -54,14 +54,14 @@ class AvgShedderConfig(KeyModel):
     )
     hit_count_low: int = key(
         8,
-        "rounds in a row beyond the low threshold",
+        "Rounds in a row that a pair must be beyond the low threshold.",
         unit="rounds",
         pulsar="loadBalancerAvgShedderHitCountLowThreshold",
         ge=0,
     )
     hit_count_high: int = key(
         2,
-        "rounds in a row beyond the high threshold",
+        "Rounds in a row that a pair must be beyond the high threshold.",
         unit="rounds",
         pulsar="loadBalancerAvgShedderHitCountHighThreshold",
         ge=0,
@@ -71,22 +71,22 @@ class AvgShedderConfig(KeyModel):
     )
     min_unload_msgs_per_s: int = key(
         1000,
-        "do nothing when less than this would move",
+        "Nothing moves when less than this would move.",
         unit="msg/s",
         pulsar="minUnloadMessage",
         ge=0,
     )
     min_unload_bytes_per_s: int = key(
         1_048_576,
-        "do nothing when less than this would move",
+        "Nothing moves when less than this would move.",
         unit="bytes/s",
         pulsar="minUnloadMessageThroughput",
         ge=0,
     )
     avg_target_key: Literal["value", "name"] = key(
         "value",
-        "what a bundle's destination is remembered under: its figures, as the reference does (lost "
-        "when they change), or its name",
+        "The key under which a bundle's destination is remembered: its figures, as in the "
+        "reference (forgotten when they change), or its name.",
     )
 
 

@@ -27,13 +27,13 @@ class BundleRules(KeyModel):
 
     count_system_bundles: bool = key(
         False,
-        "heartbeat and SLA-monitor bundles count where a broker is asked whether it has only one "
-        "bundle, or none, as in the reference; they never move",
+        "Heartbeat and SLA-monitor bundles count when a broker is checked for having only one "
+        "bundle, or none, as in the reference. They never move.",
     )
     unload_idle_bundles: bool = key(
         False,
-        "unload also bundles that carry less than 1 msg/s or 1 byte/s, as the reference does; "
-        "it relieves nobody",
+        "Also unload bundles that carry less than 1 msg/s or 1 byte/s, as the reference does. "
+        "That relieves no broker.",
     )
 
 

@@ -60,7 +60,7 @@ class SimpleLoadManagerConfig(BundleRules):
     )
     comfort_percent: float = key(
         65,
-        "a broker below it in every resource has room for a bundle that is shed",
+        "A broker below this in every resource has room for a bundle that is shed.",
         unit="%",
         pulsar="loadBalancerBrokerComfortLoadLevelPercentage",
         dynamic=False,

@@ -37,7 +37,7 @@ class AboveAverageConfig(BundleRules):
 
     threshold_percent: float = key(
         10,
-        "how far above the cluster's average a broker's usage may be",
+        "How far above the cluster's average a broker's usage may be.",
         unit="%",
         pulsar="loadBalancerBrokerThresholdShedderPercentage",
         ge=0,
@@ -45,22 +45,22 @@ class AboveAverageConfig(BundleRules):
     )
     history_ratio: float = key(
         0.9,
-        "weight of the past in a broker's smoothed usage",
+        "Weight of the past in a broker's smoothed usage.",
         pulsar="loadBalancerHistoryResourcePercentage",
         ge=0,
         le=1,
     )
     min_throughput_mb: float = key(
         10.0,
-        "do nothing about a broker from which less than this would have to move",
+        "A broker is left alone when less than this would have to move.",
         unit="MiB/s",
         pulsar="loadBalancerBundleUnloadMinThroughputThreshold",
         ge=0,
     )
     threshold_target: Literal["below_average_plus_threshold", "below_average"] = key(
         "below_average_plus_threshold",
-        "how far a broker is brought down: to 5 points below the threshold, or below the average "
-        "itself",
+        "How far a broker is brought down: to 5 points below the threshold, or below the "
+        "average itself.",
     )
 
     @property
@@ -74,7 +74,7 @@ class ThresholdShedderConfig(AboveAverageConfig):
 
     lower_boundary: bool = key(
         False,
-        "when nobody is too high but somebody too low, unload from the highest",
+        "When no broker is too high but one is too low, unload from the highest.",
         pulsar="lowerBoundarySheddingEnabled",
         dynamic=False,
     )

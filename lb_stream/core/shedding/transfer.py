@@ -32,33 +32,35 @@ class TransferShedderConfig(KeyModel):
 
     target_std: float = key(
         0.25,
-        "act when the brokers' loads deviate by more than this; the smaller, the evener",
+        "Act when the brokers' loads deviate by more than this. A smaller value gives a more "
+        "even load.",
         unit="ratio",
         pulsar="loadBalancerBrokerLoadTargetStd",
         ge=0,
     )
     hit_count_threshold: int = key(
         3,
-        "act after more than this many uneven passes in a row",
+        "Act after more than this many uneven passes in a row.",
         unit="rounds",
         pulsar="loadBalancerSheddingConditionHitCountThreshold",
         ge=0,
     )
     transfer_enabled: bool = key(
         True,
-        "name the destination with the unload; else it is found when the bundle has been released",
+        "The destination is named with the unload. When off, it is chosen once the bundle has "
+        "been released.",
         pulsar="loadBalancerTransferEnabled",
     )
     max_brokers_per_cycle: int = key(
         3,
-        "most brokers relieved in one pass",
+        "Maximum brokers that are relieved in one pass.",
         unit="brokers",
         pulsar="loadBalancerMaxNumberOfBrokerSheddingPerCycle",
         ge=0,
     )
     unload_delay_ms: int = key(
         180_000,
-        "no pass while a broker's report is less than this younger than its last unload",
+        "No pass runs while a broker's report is less than this younger than its last unload.",
         unit="ms",
         pulsar="loadBalanceSheddingDelayInSeconds",
         factor=1_000,
@@ -66,7 +68,7 @@ class TransferShedderConfig(KeyModel):
     )
     load_data_ttl_ms: int = key(
         1_800_000,
-        "a broker's load counts for this long",
+        "A broker's load counts for this long.",
         unit="ms",
         pulsar="loadBalancerBrokerLoadDataTTLInSeconds",
         factor=1_000,
@@ -94,7 +96,7 @@ class TransferShedderConfig(KeyModel):
     )
     history_ratio: float = key(
         0.9,
-        "weight of the past in a broker's smoothed load",
+        "Weight of the past in a broker's smoothed usage.",
         pulsar="loadBalancerHistoryResourcePercentage",
         ge=0,
         le=1,

@@ -52,14 +52,14 @@ class UniformLoadShedderConfig(BundleRules):
     )
     min_unload_msgs_per_s: int = key(
         1000,
-        "do nothing when less than this would move",
+        "Nothing moves when less than this would move.",
         unit="msg/s",
         pulsar="minUnloadMessage",
         ge=0,
     )
     min_unload_bytes_per_s: int = key(
         1_048_576,
-        "do nothing when less than this would move",
+        "Nothing moves when less than this would move.",
         unit="bytes/s",
         pulsar="minUnloadMessageThroughput",
         ge=0,
