@@ -63,10 +63,10 @@ A *dynamic* key can be changed by a command while the job runs; another key coun
 start. *Pulsar's key* is accepted wherever this project's key is; after × stands the factor between
 their units.
 
-A key's name ends with its unit: `_ms` milliseconds, `_hours` hours, `_mb` MB (or MB/s), `_bytes_per_s`
-bytes/s, `_percent` per cent (0 to 100), `_points` percentage points, `_ratio` a ratio. A key that
-has Pulsar's meaning keeps the words of Pulsar's key. `max_…` and `min_…` are limits. 1 MiB is
-1 048 576 bytes. *The reference* is Apache Pulsar 4.0.7.
+A key's name ends with its unit: `_ms` milliseconds, `_hours` hours, `_mb` MB (or MB/s),
+`_bytes_per_s` bytes/s, `_percent` per cent (0 to 100), `_points` percentage points, `_ratio` a
+ratio. A key that has Pulsar's meaning keeps the words of Pulsar's key. `max_…` and `min_…` are
+limits. 1 MiB is 1 048 576 bytes. *The reference* is Apache Pulsar 4.0.7.
 """
 
 _NOTE = "[How settings are given and how to read this table](configuration.md)."
@@ -80,7 +80,7 @@ _SECTIONS = {
     "topics": "Names of the topics; `lbctl topics create` makes them.",
     "stream": "How the job runs.",
     "upkeep": "What `lbctl tables maintain` keeps of the tables.",
-    "notify": "Which events `lbctl notify` reports to which targets, and how often "
+    "notify": "Which events `lbctl notify` reports to which targets, and how often\n"
     "([notifications](alerts.md#notifications)).",
     "hooks": "Addresses that agents call before and after a move "
     "([hooks](approval.md#hooks-of-moves)).",
