@@ -83,6 +83,20 @@ def count(request: pytest.FixtureRequest) -> Callable[[str], None]:
     return request.config.stash.setdefault(_COUNTED, []).append
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Hand what was counted to the process that prints, if this is one of pytest-xdist."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["counted"] = session.config.stash.get(_COUNTED, [])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """Take what a process of pytest-xdist has counted."""
+    lines = node.config.stash.setdefault(_COUNTED, [])
+    counted = getattr(node, "workeroutput", {}).get("counted", [])  # a process that died has none
+    lines += [line for line in counted if line not in lines]
+
+
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
