@@ -20,6 +20,7 @@ from lb_stream.agent.pulsar.admin import AdminError
 from lb_stream.agent.pulsar.guard import Guard
 from lb_stream.core.model.topics import topic_hash
 from tests.pulsar.fake_cluster import NAMESPACE, Call, FakeCluster, Reply, fake_cluster
+from tests.support.wordings import check_wording
 
 HALVES = ["0x00000000_0x20000000", "0x20000000_0x40000000"]
 
@@ -90,10 +91,9 @@ def test_a_broker_with_a_load_manager_of_somebody_elses_is_an_error_that_names_i
     cluster: FakeCluster,
 ) -> None:
     cluster.runtimes[0]["loadManagerClassName"] = "org.example.OwnManager"
-    with pytest.raises(
-        BrokerError, match=r"'org\.example\.OwnManager': expected one of ModularLoadManagerImpl"
-    ):
+    with pytest.raises(BrokerError) as error:
         cluster.adapter(0).report()
+    check_wording(error.value)
 
 
 class Waiting:
@@ -131,8 +131,9 @@ def test_an_extensible_brokers_reports_come_from_its_load_data_and_name_all_of_i
     assert not any(
         call.path.endswith("load-report") for call in extensible.calls
     )  # it would answer 500
-    with pytest.raises(BrokerError, match="its load data is read from topics"):
+    with pytest.raises(BrokerError) as error:
         extensible.adapter(1).report()
+    check_wording(error.value)
 
 
 def test_an_extensible_brokers_load_is_told_again_when_it_has_other_bundles(
@@ -215,8 +216,9 @@ def test_the_destination_knows_that_it_has_the_bundle_and_nobody_else_takes_it(
 ) -> None:
     cluster.adapter(0).transfer(cluster.bundle(0), cluster.names[1])
     cluster.adapter(1).acquire(cluster.bundle(0))
-    with pytest.raises(Refused, match="Pulsar places bundles when clients look their topics up"):
+    with pytest.raises(Refused) as error:
         cluster.adapter(2).acquire(cluster.bundle(0))
+    check_wording(error.value)
 
 
 def test_a_transfer_to_where_the_bundle_is_is_refused_without_asking_pulsar(
@@ -245,16 +247,18 @@ def test_what_pulsar_refuses_is_a_refusal_with_its_reason(
 
 
 def test_a_brokers_own_bundle_is_never_touched(cluster: FakeCluster) -> None:
-    with pytest.raises(Refused, match="belongs to the broker in its name"):
+    with pytest.raises(Refused) as error:
         cluster.adapter(0).transfer(
             f"pulsar/{cluster.names[0]}/0x00000000_0xffffffff", cluster.names[1]
         )
+    check_wording(error.value)
     assert not cluster.acts()
 
 
 def test_an_unload_without_a_destination_that_comes_back_has_failed(cluster: FakeCluster) -> None:
-    with pytest.raises(BrokerError, match=r"has given it back to .*: name a destination"):
+    with pytest.raises(BrokerError) as error:
         cluster.adapter(0).release(cluster.bundle(0))
+    check_wording(error.value)
     cluster.clients = False  # nobody looks its topics up
     cluster.adapter(1).release(cluster.bundle(1))
     assert cluster.owners[cluster.ranges[1]] is None
@@ -378,11 +382,9 @@ def test_a_split_that_is_answered_204_and_not_done_has_failed(cluster: FakeClust
         return None
 
     cluster.before = pass_time
-    with pytest.raises(
-        BrokerError,
-        match=r"answers 204 to a split of .* and has not split it; has it only one topic",
-    ):
+    with pytest.raises(BrokerError) as error:
         cluster.adapter(0, clock=clock).split(cluster.bundle(0), [], "topic_count_equally_divide")
+    check_wording(error.value)
 
 
 def test_a_split_of_one_topic_on_an_extensible_cluster_has_failed(extensible: FakeCluster) -> None:
@@ -423,10 +425,11 @@ def test_a_split_by_flow_is_refused_where_that_is_not_pulsars_default(cluster: F
 
 
 def test_an_extensible_cluster_is_not_asked_for_more_than_one_cut(extensible: FakeCluster) -> None:
-    with pytest.raises(Refused, match="one place at a time, 2 are asked for"):
+    with pytest.raises(Refused) as error:
         extensible.adapter(0).split(
             extensible.bundle(0), [0x10000000, 0x30000000], "flow_or_qps_equally_divide"
         )
+    check_wording(error.value)
     assert not extensible.acts()
 
 
@@ -485,10 +488,9 @@ def test_statistics_of_another_form_are_an_error_that_says_so(
     extensible.before = lambda call: (
         (200, answer, {}) if call.path.endswith("broker-stats/topics") else None
     )
-    with pytest.raises(
-        BrokerError, match=r"broker-stats/topics: expected namespaces, in them bundles"
-    ):
+    with pytest.raises(BrokerError) as error:
         extensible.adapter(0).stats()
+    check_wording(error.value)
 
 
 # --- Pulsar's own balancing ---
@@ -512,9 +514,7 @@ def test_nothing_is_done_while_pulsar_balances_by_itself(
     with pytest.raises(Refused) as refused:
         ACTS[act](cluster.adapter(0), cluster.bundle(0), cluster.names[1])
     assert f"is on at {cluster.names[where]} ({key} = true)" in str(refused.value)
-    assert f"pulsar-admin brokers update-dynamic-config --config {key} --value false" in str(
-        refused.value
-    )
+    check_wording(str(refused.value))
     assert not cluster.acts()
 
 
@@ -602,7 +602,6 @@ def test_boundaries_that_are_no_whole_ring_are_an_error_that_names_the_namespace
     cluster: FakeCluster,
 ) -> None:
     cluster.boundaries = [0, 0x40000000]
-    with pytest.raises(
-        BrokerError, match=f"namespace {NAMESPACE}: .*rise strictly from 0 to 4294967295"
-    ):
+    with pytest.raises(BrokerError) as error:
         cluster.adapter(0).namespaces()
+    check_wording(error.value)

@@ -18,6 +18,7 @@ import pytest
 
 from lb_stream.agent.pulsar.admin import AdminClient, AdminError, AdminSettings
 from tests.pulsar.fake_cluster import NAMESPACE, Call, FakeCluster, Reply, fake_cluster
+from tests.support.wordings import check_wording
 
 READY = "/admin/v2/brokers/ready"
 BUSY_S = 20.0
@@ -80,10 +81,12 @@ def test_a_brokers_name_is_host_and_port_of_its_address(url: str, broker: str) -
 
 
 def test_contradictions_are_refused_and_a_token_is_not_shown() -> None:
-    with pytest.raises(ValueError, match="expected one of them"):
+    with pytest.raises(ValueError) as error:
         AdminSettings("http://b:1", token="t", token_file=Path("t"))
-    with pytest.raises(ValueError, match=r"client key = k\.pem: expected a client certificate"):
+    check_wording(error.value)
+    with pytest.raises(ValueError) as error:
         AdminSettings("https://b:1", key_file=Path("k.pem"))
+    check_wording(error.value)
     with pytest.raises(ValueError, match="expected more than 0"):
         AdminSettings("http://b:1", read_timeout_s=0)
     assert "secret" not in repr(AdminSettings("http://b:1", token="secret"))
@@ -149,10 +152,12 @@ def test_an_answer_that_does_not_come_is_waited_for_no_longer_than_allowed(
 
     cluster.before = hang
     begun = time.monotonic()
-    with pytest.raises(AdminError, match="no answer in time"):
+    with pytest.raises(AdminError) as error:
         client(cluster, read_timeout_s=0.3, act_timeout_s=60).get(READY)
-    with pytest.raises(AdminError, match="no answer in time"):
+    check_wording(error.value)
+    with pytest.raises(AdminError) as error:
         client(cluster, act_timeout_s=0.3, read_timeout_s=60).put(UNLOAD)
+    check_wording(error.value)
     assert time.monotonic() - begun < BUSY_S
     over.set()
 
@@ -165,8 +170,9 @@ def test_an_answer_that_trickles_is_cut_off_too(cluster: FakeCluster) -> None:
 
     cluster.before = lambda call: (200, drops(), {})
     begun = time.monotonic()
-    with pytest.raises(AdminError, match="no answer in time"):
+    with pytest.raises(AdminError) as error:
         client(cluster, read_timeout_s=0.3).get(READY)
+    check_wording(error.value)
     assert time.monotonic() - begun < BUSY_S
 
 
@@ -176,8 +182,9 @@ def test_redirects_do_not_prolong_the_time(cluster: FakeCluster) -> None:
         return 307, b"", {"Location": f"http://{cluster.names[(call.broker + 1) % 3]}{call.path}"}
 
     cluster.before = slow_hops
-    with pytest.raises(AdminError, match="no answer in time"):
+    with pytest.raises(AdminError) as error:
         client(cluster, act_timeout_s=0.5).put(UNLOAD)
+    check_wording(error.value)
     assert len(cluster.calls) <= 3
 
 
@@ -212,8 +219,9 @@ def test_a_redirect_without_a_host_stays_with_the_same_broker(cluster: FakeClust
 @pytest.mark.parametrize("location", ["http://[", "http://broker-1:99999/x", "http://[::1"])
 def test_a_redirect_to_what_is_no_address_is_told(cluster: FakeCluster, location: str) -> None:
     cluster.before = lambda call: (307, b"", {"Location": location})
-    with pytest.raises(AdminError, match="which is no address"):
+    with pytest.raises(AdminError) as error:
         client(cluster).put(UNLOAD)
+    check_wording(error.value)
 
 
 def test_a_circle_of_redirects_ends(cluster: FakeCluster) -> None:
@@ -222,8 +230,9 @@ def test_a_circle_of_redirects_ends(cluster: FakeCluster) -> None:
         b"",
         {"Location": f"http://{cluster.names[1 - call.broker]}{call.path}"},
     )
-    with pytest.raises(AdminError, match="sent on more than 5 times"):
+    with pytest.raises(AdminError) as error:
         client(cluster).put(UNLOAD)
+    check_wording(error.value)
     assert len(cluster.calls) == 6
 
 
@@ -233,14 +242,16 @@ def test_a_circle_of_redirects_ends(cluster: FakeCluster) -> None:
 def test_a_token_file_is_read_again_for_every_call(cluster: FakeCluster, tmp_path: Path) -> None:
     file = tmp_path / "token"
     admin = client(cluster, token_file=file)
-    with pytest.raises(AdminError, match=r"token file .*: .*No such file"):
+    with pytest.raises(AdminError) as error:
         admin.get(READY)
+    check_wording(error.value)
     for text in ("first\n", "second\n"):
         file.write_text(text)
         admin.get(READY)
     file.write_text("\n")
-    with pytest.raises(AdminError, match="expected a token, it is empty"):
+    with pytest.raises(AdminError) as error:
         admin.get(READY)
+    check_wording(error.value)
     assert [call.authorization for call in cluster.calls] == ["Bearer first", "Bearer second"]
 
 
@@ -253,11 +264,9 @@ def test_who_may_not_ask_is_told_what_to_do(cluster: FakeCluster, status: int, a
         {"reason": "This operation requires super-user access"},
         {},
     )
-    with pytest.raises(
-        AdminError,
-        match=rf"answers {status} \(This operation requires super-user access\): .*{advice}",
-    ):
+    with pytest.raises(AdminError) as error:
         client(cluster).get_json("/admin/v2/tenants")
+    check_wording(error.value)
 
 
 def test_what_is_no_json_is_an_error_that_shows_it(cluster: FakeCluster) -> None:
@@ -378,8 +387,9 @@ def test_a_token_is_not_taken_from_https_to_http(certificates: Path, tls_port: i
 def test_files_that_are_no_certificates_are_named(tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_text("nonsense")
     for settings in ({"ca_file": tmp_path / "ca.pem"}, {"cert_file": tmp_path / "missing.pem"}):
-        with pytest.raises(ValueError, match=r"(ca|missing)\.pem: expected PEM files"):
+        with pytest.raises(ValueError) as error:
             AdminClient(AdminSettings("https://b:1", **settings))  # type: ignore[arg-type]
+        check_wording(error.value)
 
 
 def test_a_host_that_never_takes_the_connection_is_given_up_after_the_time_to_connect() -> None:
@@ -392,12 +402,13 @@ def test_a_host_that_never_takes_the_connection_is_given_up_after_the_time_to_co
             one.setblocking(False)
             one.connect_ex(("127.0.0.1", port))
         begun = time.monotonic()
-        with pytest.raises(AdminError, match="no answer in time"):
+        with pytest.raises(AdminError) as error:
             AdminClient(
                 AdminSettings(
                     f"http://127.0.0.1:{port}", connect_timeout_s=0.3, read_timeout_s=60, attempts=1
                 )
             ).get(READY)
+        check_wording(error.value)
         assert time.monotonic() - begun < BUSY_S
         for one in waiting:
             one.close()

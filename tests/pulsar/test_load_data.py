@@ -22,6 +22,7 @@ from lb_stream.agent.pulsar.load_topics import (
     service_url,
 )
 from tests.pulsar.fake_cluster import FakeCluster, fake_cluster
+from tests.support.wordings import check_wording
 
 SETTINGS = AdminSettings("http://broker-1:8080")
 ADDRESS = "pulsar://broker-1:6650"
@@ -117,10 +118,9 @@ def test_of_what_nobody_takes_the_newest_is_kept(library: Library) -> None:
 def test_topics_that_cannot_be_read_are_named_and_tried_again(library: Library) -> None:
     library.fails = True
     topics = LoadDataTopics(lambda: ADDRESS, SETTINGS)
-    with pytest.raises(
-        BrokerError, match=rf"{TOPICS[0]} at {ADDRESS} can't be read: RuntimeError: TopicNotFound"
-    ):
+    with pytest.raises(BrokerError) as error:
         topics.take("a:1")
+    check_wording(error.value)
     assert library.clients[0].closed
     library.fails = False
     assert topics.take("a:1") == []
@@ -161,11 +161,9 @@ def test_a_missing_package_is_named_with_the_extra_that_brings_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "pulsar", None)
-    with pytest.raises(
-        BrokerError,
-        match=r"pulsar-client, which is not installed: pip install 'lb_stream\[pulsar\]'",
-    ):
+    with pytest.raises(BrokerError) as error:
         client_library()
+    check_wording(error.value)
 
 
 # --- where clients are taken ---
@@ -186,10 +184,9 @@ def test_the_address_for_clients_is_found_at_the_first_broker_that_answers(
     ]
     assert discover(admins) == "pulsar://127.0.0.1:6651"
     cluster.stop(1)
-    with pytest.raises(
-        BrokerError, match=r"nobody tells where clients are taken: .*Connection refused"
-    ):
+    with pytest.raises(BrokerError) as error:
         discover(admins)
+    check_wording(error.value)
 
 
 def test_the_address_is_as_safe_as_the_admin_address() -> None:

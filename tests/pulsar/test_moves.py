@@ -15,6 +15,7 @@ from lb_stream.agent.pulsar.admin import AdminClient, AdminSettings
 from lb_stream.agent.pulsar.peers import Peers
 from lb_stream.core.model.names import parse_bundle
 from tests.pulsar.fake_cluster import Call, FakeCluster, Reply, fake_cluster
+from tests.support.wordings import check_wording
 
 
 @pytest.fixture
@@ -73,12 +74,11 @@ def test_a_destination_that_wants_a_token_answers(cluster: FakeCluster) -> None:
 def test_a_destination_that_answers_and_is_not_active_is_refused_with_pulsars_reason(
     cluster: FakeCluster,
 ) -> None:
-    with pytest.raises(
-        Refused, match=r"409 \(Not allowed unload namespace bundle to inactive destination broker\)"
-    ):
+    with pytest.raises(Refused) as error:
         cluster.adapter(0).transfer(
             cluster.bundle(0), cluster.names[1].replace("127.0.0.1", "localhost")
         )
+    check_wording(error.value)
     assert cluster.owners[cluster.ranges[0]] == 0
 
 

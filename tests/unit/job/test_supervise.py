@@ -23,6 +23,7 @@ from lb_stream.job.damage import fault_of_machine
 from lb_stream.job.failures import LONGEST_PAUSE_S, TransientError, find_failure
 from lb_stream.job.running import BatchFailed, Running, SharedCheckpoint, Stuck, Watched
 from lb_stream.stream.ports import FatalError
+from tests.support.wordings import check_wording
 
 
 @dataclass
@@ -326,7 +327,8 @@ def test_a_session_that_has_ended_does_not_mend() -> None:
     said = find_failure(
         "org.apache.spark.SparkException: Job 7 cancelled because SparkContext was shut down"
     )
-    assert type(said) is FatalError and "Spark's session has come to an end" in str(said)
+    assert type(said) is FatalError
+    check_wording(str(said))
 
 
 def test_a_disk_that_does_not_answer_at_the_start_passes_too(
@@ -394,10 +396,9 @@ def in_a_batch(query: Query, batch_timeout_ms: int) -> None:
 
 
 def test_a_batch_that_does_not_end_ends_the_job() -> None:
-    with pytest.raises(
-        BatchFailed, match=r"Stuck: batch 17 has not come to an end within 0 s .*batch_timeout_ms"
-    ):
+    with pytest.raises(BatchFailed) as error:
         in_a_batch(Query(1_000, lambda: time.sleep(0.002)), batch_timeout_ms=1)
+    check_wording(error.value)
 
 
 @pytest.mark.parametrize("batch_timeout_ms", [0, 60_000])
@@ -416,7 +417,7 @@ def test_spark_hears_one_line_of_a_failure_and_the_job_all_of_it() -> None:
     batches = Watched(fail)  # type: ignore[arg-type]
     with pytest.raises(BatchFailed) as heard:
         batches(None, 17)  # type: ignore[arg-type]
-    assert str(heard.value) == "OSError: [Errno 28] No space left on device"
+    check_wording(str(heard.value))
     assert heard.value.__suppress_context__
     assert isinstance(batches.failure, OSError)
 

@@ -25,6 +25,7 @@ from lb_stream.kit.demo.run import DemoRun, Interrupted, Plan, queries
 from lb_stream.kit.demo.view import PlainView, comparison, live_screen
 from lb_stream.kit.demo.watch import CALM_ROUNDS, BrokerFigures, NewRows, Watch, unevenness
 from lb_stream.sim import SimBroker, build_cluster
+from tests.support.wordings import check_wording
 
 
 class Stage:
@@ -312,8 +313,9 @@ def test_a_job_that_looked_for_the_topics_too_early_is_started_once_more(
     run, job = demo_run(tmp_path, monkeypatch), FakeJob("UnknownTopicOrPartitionException: ...")
     run._check(FakeAgent(), job)  # type: ignore[arg-type]
     assert job.starts == 1
-    with pytest.raises(Exception, match="the job has ended"):
+    with pytest.raises(Exception) as error:
         run._check(FakeAgent(), job)  # type: ignore[arg-type]
+    check_wording(error.value)
     assert job.starts == 1
 
 
@@ -321,11 +323,9 @@ def test_a_job_that_died_of_something_else_ends_the_demo_with_the_end_of_its_log
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, job = demo_run(tmp_path, monkeypatch), FakeJob("java.lang.OutOfMemoryError")
-    with pytest.raises(
-        Exception,
-        match=r"the job has ended \(exit code 1\).*job.log:\n\njava.lang.OutOfMemoryError",
-    ):
+    with pytest.raises(Exception) as error:
         run._check(FakeAgent(), job)  # type: ignore[arg-type]
+    check_wording(error.value)
     assert job.starts == 0
 
 

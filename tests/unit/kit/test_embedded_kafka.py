@@ -17,6 +17,7 @@ from lb_stream.contracts.settings import TopicSettings
 from lb_stream.io.kafka.topics import TopicMismatch, TopicSpec, create_topics, topic_specs
 from lb_stream.io.local import processes
 from lb_stream.kit.embedded_kafka import EmbeddedKafka, KafkaAlreadyRunning, KafkaError
+from tests.support.wordings import check_wording
 
 pytestmark = pytest.mark.e2e
 
@@ -82,10 +83,9 @@ def test_an_unfit_topic_is_refused_before_any_is_made(
     unfit, missing = TopicSpec(unique_topic("unfit"), 1), TopicSpec(unique_topic("missing"), 1)
     create_topics(kafka.bootstrap, [unfit])
     alter(kafka, unfit.name, "message.timestamp.type", "CreateTime")
-    with pytest.raises(
-        TopicMismatch, match=r"message\.timestamp\.type is CreateTime, must be LogAppendTime"
-    ):
+    with pytest.raises(TopicMismatch) as error:
         create_topics(kafka.bootstrap, [missing, unfit])
+    check_wording(error.value)
     alter(kafka, unfit.name, "message.timestamp.type", "LogAppendTime")
     assert create_topics(kafka.bootstrap, [missing, unfit]) == [missing.name]
 
@@ -95,8 +95,9 @@ def test_a_command_topic_with_two_partitions_is_refused(
 ) -> None:
     name = unique_topic()
     create_topics(kafka.bootstrap, [TopicSpec(name, 2)])
-    with pytest.raises(TopicMismatch, match="partition count is 2, must be 1"):
+    with pytest.raises(TopicMismatch) as error:
         create_topics(kafka.bootstrap, [TopicSpec(name, 1, exact_partitions=True)])
+    check_wording(error.value)
 
 
 def test_records_arrive_with_append_time_and_up_to_ten_megabytes(
@@ -194,8 +195,9 @@ def test_stop_leaves_no_process_and_frees_the_port(own_kafka: EmbeddedKafka) -> 
 
 def test_a_start_that_fails_shows_the_end_of_the_log_and_leaves_nothing(tmp_path: Path) -> None:
     broker = EmbeddedKafka(tmp_path, heap="nonsense")
-    with pytest.raises(KafkaError, match="Invalid maximum heap size"):
+    with pytest.raises(KafkaError) as error:
         broker.start()
+    check_wording(error.value)
     assert broker.pid is None
 
 

@@ -24,6 +24,7 @@ from lb_stream.kit import fetch_jars as jars
 from lb_stream.kit.compile_jar import CompileError
 from lb_stream.kit.fetch_jars import fetch_jars
 from lb_stream.kit.jars_command import Extra
+from tests.support.wordings import check_wording
 
 PROJECT = Path(__file__).parents[3]
 IVY = """<ivy-module version="2.0"><info organisation="x" module="y"/><dependencies>
@@ -140,8 +141,9 @@ def test_a_jar_with_another_hash_is_refused_and_removed(
 ) -> None:
     lock = small_lock(tmp_path / "conf", deliver)
     deliver["spark/one-1.0.jar"] = b"something else"
-    with pytest.raises(JarsError, match=r"one-1\.0\.jar is not the file that was locked"):
+    with pytest.raises(JarsError) as error:
         fetch_jars(tmp_path / "jars", lock)
+    check_wording(error.value)
     assert not (tmp_path / "jars/spark/one-1.0.jar").exists()
     assert not (tmp_path / "jars/.stamp").exists()
 
@@ -185,8 +187,9 @@ def test_a_session_gets_an_extra_that_is_there(tmp_path: Path) -> None:
         tmp_path / "s3" / JarsLock().modules()["s3"][0],
     ):
         lost.unlink()
-        with pytest.raises(JarsError, match="run `lbctl jars fetch --with s3`"):
+        with pytest.raises(JarsError) as error:
             spark_jars(tmp_path)
+        check_wording(error.value)
         lost.touch()
 
 
@@ -222,13 +225,15 @@ def test_lbctl_offers_every_extra() -> None:
 
 
 def test_missing_jars_say_how_to_get_them(tmp_path: Path) -> None:
-    with pytest.raises(JarsError, match="run `lbctl jars fetch`"):
+    with pytest.raises(JarsError) as error:
         jar_paths("spark", tmp_path)
+    check_wording(error.value)
 
 
 def test_an_unknown_configuration_is_named() -> None:
-    with pytest.raises(ValueError, match="there are spark, broker, s3"):
+    with pytest.raises(ValueError) as error:
         jar_paths("sparc")
+    check_wording(error.value)
 
 
 def test_ivys_report_becomes_one_paragraph() -> None:

@@ -30,6 +30,7 @@ from tests.support.job_facts import JOB, NOW
 from tests.support.lbctl_runner import Result, lbctl
 from tests.support.recorded_tables import Recorder, record
 from tests.support.table_rows import fill, with_orders
+from tests.support.wordings import check_wording
 
 EU = ClusterFacts("eu-1", NOW - 5_000, 42, brokers=3)
 WELL = Facts(NOW, JOB, (EU,), disk_free=50 << 30, disk_size=100 << 30)
@@ -45,7 +46,7 @@ def with_cluster(**changes: Any) -> Facts:
 
 def test_what_is_well_is_healthy_and_nothing_is_stale() -> None:
     assert (verdict(WELL).state, verdict(WELL).findings, stale(WELL)) == ("healthy", (), None)
-    assert verdict(WELL).sentence == "healthy: the job runs, 1 cluster without trouble"
+    check_wording(verdict(WELL).sentence)
 
 
 @pytest.mark.parametrize(
@@ -376,7 +377,7 @@ def test_a_demo_that_has_ended_is_no_trouble() -> None:
     assert found.sentence.startswith(
         "ended: the demo ended at 12:00:00, balanced: `lbctl demo --keep`"
     )
-    assert stale(ended) == "the demo ended at 12:00:00, balanced; what is shown is how it was then"
+    check_wording(stale(ended))
 
 
 def test_a_demos_tables_say_that_it_has_ended_until_another_job_runs_on_them(

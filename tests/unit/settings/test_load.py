@@ -9,6 +9,7 @@ from lb_stream.contracts.settings import Settings
 from lb_stream.contracts.unread import WHY, UnreadKeys
 from lb_stream.settings.load import load, load_settings
 from lb_stream.settings.resolve import cluster_config, resolve
+from tests.support.wordings import check_wording
 
 
 def given(
@@ -98,7 +99,7 @@ def test_one_file_that_spells_a_key_in_both_ways_is_refused(tmp_path: Path) -> N
         tmp_path,
         toml="[balancer]\nshedding_interval_ms = 1\nloadBalancerSheddingIntervalMinutes = 2\n",
     )
-    assert error.expected == "only one spelling of shedding_interval_ms"
+    check_wording(error.expected)
 
 
 @pytest.mark.parametrize(
@@ -203,86 +204,35 @@ def test_options_of_the_client_add_up_over_the_layers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("layers", "message"),
+    "layers",
     [
-        (
-            {"arguments": ("shed_interval=5",)},
-            "balancer.shed_interval = '5' (--set): expected one of the known keys; nearest: "
-            "shedding_interval_ms",
-        ),
-        (
-            {"arguments": ("kafka.bootstrap=h:1",)},
-            "kafka.bootstrap = 'h:1' (--set): expected one of the known keys; nearest: "
-            "bootstrap_servers",
-        ),
-        (
-            {"arguments": ("strem.tables=x",)},
-            "strem = {'tables': 'x'} (--set): expected one of the sections kafka, topics, stream, "
-            "upkeep, notify, hooks, balancer, cluster",
-        ),
-        ({"arguments": ("dry_run",)}, "--set = 'dry_run': expected KEY=VALUE"),
-        (
-            {"arguments": ("dry_run=perhaps",)},
-            "balancer.dry_run = 'perhaps' (--set): expected true or false",
-        ),
-        (
-            {"arguments": ("short_samples=0",)},
-            "balancer.short_samples = '0' (--set): expected 1 or more",
-        ),
-        (
-            {"arguments": ("history_ratio=2",)},
-            "balancer.history_ratio = '2' (--set): expected 1.0 or less",
-        ),
-        (
-            {"arguments": ("profile=pulsar",)},
-            "balancer.profile = 'pulsar' (--set): expected 'default', 'pulsar-4.0' or 'documented'",
-        ),
-        (
-            {"arguments": ("kafka.bootstrap_servers=host",)},
-            "expected host:port, or several with commas between",
-        ),
-        (
-            {"arguments": ("cluster.eu-1.dry_run=9",)},
-            "cluster.eu-1.dry_run = '9' (--set): expected true or false",
-        ),
-        (
-            {"environment": {"LB_BALANCER__SHORT_SAMPLES": "few"}},
-            "balancer.short_samples = 'few' (LB_BALANCER__SHORT_SAMPLES): expected a whole number",
-        ),
-        (
-            {"environment": {"LB_KAFKA_BOOTSTRAP_SERVERS": "h:1"}},
-            "two underscores between section and key: LB_KAFKA__BOOTSTRAP_SERVERS",
-        ),
-        (
-            {"environment": {"LB_BALANCER_DRY_RUN": "0"}},
-            "two underscores between section and key: LB_BALANCER__DRY_RUN",
-        ),
-        (
-            {"broker_conf": "loadBalancerSheddingIntervalMinutes=soon"},
-            "loadBalancerSheddingIntervalMinutes = 'soon'",
-        ),
-        (
-            {"broker_conf": "loadBalancerSheddingIntervalMinutes=-1"},
-            "broker.conf, loadBalancerSheddingIntervalMinutes): expected 0 or more",
-        ),
-        (
-            {"toml": "[balancer]\nshedding_strategy = 'NoShedder'\n"},
-            "balancer.shedding_strategy = 'NoShedder'",
-        ),
-        ({"toml": "[balancer]\ndry_run = [1]\n"}, "lb.toml): expected true or false"),
-        (
-            {"toml": "balancer = 4\n"},
-            "lb.toml): expected a section with keys in it, such as balancer.KEY",
-        ),
-        ({"toml": "[cluster]\neu = 4\n"}, "cluster.eu = 4"),
-        ({"toml": "[kafka]\noptions = 4\n"}, "kafka.options = 4"),
-        ({"toml": "[balancer\n"}, "expected a TOML file"),
+        {"arguments": ("shed_interval=5",)},
+        {"arguments": ("kafka.bootstrap=h:1",)},
+        {"arguments": ("strem.tables=x",)},
+        {"arguments": ("dry_run",)},
+        {"arguments": ("dry_run=perhaps",)},
+        {"arguments": ("short_samples=0",)},
+        {"arguments": ("history_ratio=2",)},
+        {"arguments": ("profile=pulsar",)},
+        {"arguments": ("kafka.bootstrap_servers=host",)},
+        {"arguments": ("cluster.eu-1.dry_run=9",)},
+        {"environment": {"LB_BALANCER__SHORT_SAMPLES": "few"}},
+        {"environment": {"LB_KAFKA_BOOTSTRAP_SERVERS": "h:1"}},
+        {"environment": {"LB_BALANCER_DRY_RUN": "0"}},
+        {"broker_conf": "loadBalancerSheddingIntervalMinutes=soon"},
+        {"broker_conf": "loadBalancerSheddingIntervalMinutes=-1"},
+        {"toml": "[balancer]\nshedding_strategy = 'NoShedder'\n"},
+        {"toml": "[balancer]\ndry_run = [1]\n"},
+        {"toml": "balancer = 4\n"},
+        {"toml": "[cluster]\neu = 4\n"},
+        {"toml": "[kafka]\noptions = 4\n"},
+        {"toml": "[balancer\n"},
     ],
 )
 def test_a_wrong_setting_is_named_with_its_place_and_what_was_expected(
-    tmp_path: Path, layers, message
+    tmp_path: Path, layers
 ) -> None:
-    assert message in str(refused(tmp_path, **layers))
+    check_wording(str(refused(tmp_path, **layers)))
 
 
 def test_a_cluster_that_inherits_a_wrong_value_blames_the_general_section(tmp_path: Path) -> None:
@@ -303,10 +253,9 @@ def test_variables_of_other_programs_are_let_be(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_there_is_a_wrong_setting(tmp_path: Path) -> None:
-    with pytest.raises(
-        SettingError, match=r"--broker-conf = .*missing.* expected a file that can be read"
-    ):
+    with pytest.raises(SettingError) as error:
         load_settings(broker_conf=tmp_path / "missing", environment={})
+    check_wording(error.value)
 
 
 MORE_KEYS = {
@@ -376,9 +325,8 @@ def test_keys_that_mean_nothing_and_stand_at_their_defaults_are_told_of_in_one_l
 
 def test_a_key_that_means_nothing_is_checked_all_the_same(tmp_path: Path) -> None:
     error = refused(tmp_path, broker_conf="loadBalancerMultiPhaseBundleUnload=perhaps\n")
-    assert "loadBalancerMultiPhaseBundleUnload" in str(error) and "expected true or false" in str(
-        error
-    )
+    assert "loadBalancerMultiPhaseBundleUnload" in str(error)
+    check_wording(str(error))
 
 
 @pytest.mark.parametrize(
@@ -392,8 +340,9 @@ def test_a_key_that_means_nothing_is_checked_all_the_same(tmp_path: Path) -> Non
     ],
 )
 def test_a_time_of_more_than_a_hundred_years_is_refused_as_a_setting(key: str, value: int) -> None:
-    with pytest.raises(SettingError, match=r"expected (3153600000000 or less|a number)"):
+    with pytest.raises(SettingError) as error:
         cluster_config({key: value})
+    check_wording(error.value)
 
 
 BROKER_CONF_LINES = ["{} = 5", "{}: 5", "{} 5", "  {}=5  ", "{}=\\\n    5", "!{}=7\n#{}=8\n{}=5\r"]

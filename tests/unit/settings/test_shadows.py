@@ -6,6 +6,7 @@ import pytest
 
 from lb_stream.contracts.keys import SettingError
 from lb_stream.settings.load import Loaded, load
+from tests.support.wordings import check_wording
 
 CONF = """
 [balancer]
@@ -46,54 +47,28 @@ def test_shadows_can_be_set_by_arguments_and_variables_and_are_typed(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    "text",
     [
-        (
-            "[cluster.eu.shadow.a]\nthreshhold_percent = 5",
-            r"cluster\.eu\.shadow\.a\.threshhold_percent = 5 \(.*nearest: threshold_",
-        ),
-        (
-            "[cluster.eu.shadow.a]\nthreshold_percent = 'x'",
-            r"cluster\.eu\.shadow\.a\.threshold_percent = 'x' .*expected a number",
-        ),
-        (
-            "[cluster.eu.shadow.a]\ndry_run = true",
-            r"cluster\.eu\.shadow\.a\.mode.*a shadow publishes nothing",
-        ),
-        (
-            "[cluster.eu.shadow.a]\nshort_samples = 3",
-            r"shadow\.a\.short_samples.*all policies see the same averages",
-        ),
-        (
-            "[cluster.eu.shadow.a]\nsplit_enabled = true",
-            r"shadow\.a\.split_enabled.*a shadow splits nothing",
-        ),
-        (
-            "[cluster.eu.shadow.a]\nplacement_strategy = 'AvgShedder'",
-            r"shadow\.a\.placement_strategy.*shedding_strategy",
-        ),
-        (
-            "[cluster.eu.shadow.a.shadow.b]\nenabled = true",
-            r"cluster\.eu\.shadow\.a\.shadow.*have none of their own",
-        ),
-        (
-            "[balancer.shadow.a]\nenabled = true",
-            r"balancer\.shadow.*\[cluster\.CLUSTER\.shadow\.NAME\]",
-        ),
-        ("[cluster.eu.shadow.real]\nenabled = true", r"cluster\.eu\.shadow\.real = .*not 'real'"),
-        (
-            "[cluster.eu.shadow.'a b']\nenabled = true",
-            r"cluster\.eu\.shadow\.a b = .*a shadow's name",
-        ),
-        ("[cluster.eu.shadow.a]", r"cluster\.eu\.shadow\.a = {}.*otherwise than its cluster"),
-        ("[cluster.eu]\nshadow = 3", r"cluster\.eu\.shadow = 3.*a section with keys in it"),
+        "[cluster.eu.shadow.a]\nthreshhold_percent = 5",
+        "[cluster.eu.shadow.a]\nthreshold_percent = 'x'",
+        "[cluster.eu.shadow.a]\ndry_run = true",
+        "[cluster.eu.shadow.a]\nshort_samples = 3",
+        "[cluster.eu.shadow.a]\nsplit_enabled = true",
+        "[cluster.eu.shadow.a]\nplacement_strategy = 'AvgShedder'",
+        "[cluster.eu.shadow.a.shadow.b]\nenabled = true",
+        "[balancer.shadow.a]\nenabled = true",
+        "[cluster.eu.shadow.real]\nenabled = true",
+        "[cluster.eu.shadow.'a b']\nenabled = true",
+        "[cluster.eu.shadow.a]",
+        "[cluster.eu]\nshadow = 3",
     ],
 )
 def test_what_cannot_be_a_shadow_is_refused_with_the_place_and_what_is_expected(
-    tmp_path: Path, text: str, told: str
+    tmp_path: Path, text: str
 ) -> None:
-    with pytest.raises(SettingError, match=told):
+    with pytest.raises(SettingError) as error:
         loaded(tmp_path, text)
+    check_wording(error.value)
 
 
 def test_what_of_a_shadows_settings_is_replaced_is_told_once(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from lb_stream.contracts.settings import StreamSettings
 from lb_stream.settings.files import CONF
 from lb_stream.store import AddressError, Store, checkpoint_of, tables_of
 from lb_stream.store.address import delta_options, hadoop_options, native_options
+from tests.support.wordings import check_wording
 
 ABFSS = "abfss://c@a.dfs.core.windows.net/d"
 
@@ -45,21 +46,19 @@ def test_a_relative_path_is_made_absolute_at_once(
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    "given",
     [
-        ("ftp://h/d", "expected a folder's path, or an address that begins with file://, s3://"),
-        ("s3:///d", "expected s3://BUCKET/FOLDER"),
-        (
-            "s3://KEY:hidden@b/d",
-            r"expected s3://BUCKET/FOLDER, and keys in \[stream.store_options\]",
-        ),
-        ("file://host/d", "three slashes"),
-        ("", "expected a folder's path"),
+        "ftp://h/d",
+        "s3:///d",
+        "s3://KEY:hidden@b/d",
+        "file://host/d",
+        "",
     ],
 )
-def test_an_address_that_cannot_be_is_refused_with_what_was_expected(given: str, said: str) -> None:
-    with pytest.raises(AddressError, match=said) as error:
+def test_an_address_that_cannot_be_is_refused_with_what_was_expected(given: str) -> None:
+    with pytest.raises(AddressError) as error:
         checkpoint_of(StreamSettings(checkpoint=given))
+    check_wording(error.value)
     assert str(error.value).startswith("stream.checkpoint = ") and "hidden" not in str(error.value)
 
 

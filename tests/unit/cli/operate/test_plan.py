@@ -23,6 +23,7 @@ from lb_stream.core.model.operator_state import OperatorState
 from tests.support.plan_tables import NOW_MS, SMALL, asked, name_of, told, write
 from tests.support.scripted_kafka import Broker
 from tests.support.table_rows import fill
+from tests.support.wordings import check_wording
 
 """Broker → its bundles, each with so many parts of twelve of a broker's cpu."""
 
@@ -300,11 +301,8 @@ def test_apply_sends_the_moves_in_order_and_prints_each_answer(
 def test_apply_asks_first_and_a_no_sends_nothing(tmp_path: Path, kafka: Answering) -> None:
     tables = write(tmp_path, SMALL)
     result = asked(tables, "--apply", stdin=b"n\n")
-    assert (
-        (result.code, kafka.sent) == (1, [])
-        and "Send 4 moves to eu?" in result.err
-        and "nothing was sent" in result.err
-    )
+    assert (result.code, kafka.sent) == (1, []) and "nothing was sent" in result.err
+    check_wording(result.err)
     assert asked(tables, "--apply", stdin=b"").code == 1 and not kafka.sent, (
         "nobody there to answer"
     )

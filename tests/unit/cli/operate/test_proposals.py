@@ -21,6 +21,7 @@ from tests.support.recorded_proposals import BY, HOUR_MS, ids, record_proposals,
 from tests.support.recorded_tables import Recorder
 from tests.support.scripted_kafka import Broker
 from tests.support.table_rows import fill
+from tests.support.wordings import check_wording
 
 
 @pytest.fixture(scope="module")
@@ -286,7 +287,7 @@ def test_where_nothing_waits_that_is_said_and_nothing_is_sent(
 ) -> None:
     fill(tmp_path / "tables", PROPOSALS, [])
     tables = ("--set", f"stream.tables={tmp_path / 'tables'}")
-    assert "nothing waits for approval" in call("proposals", *tables).err
+    check_wording(call("proposals", *tables).err)
     assert call("approve", "--all", *tables).code == 0 and kafka.sent == []
 
 

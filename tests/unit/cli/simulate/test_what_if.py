@@ -12,6 +12,7 @@ from lb_stream.core.model.memory import Proposal
 from lb_stream.core.model.operator_state import OperatorState
 from tests.support.lbctl_runner import Result, lbctl
 from tests.support.present_tables import START_MS, write_present
+from tests.support.wordings import check_wording
 
 """Of each bundle, messages in; a core's worth of cpu for each four bundles."""
 
@@ -174,7 +175,8 @@ def test_a_policy_that_keeps_the_bundle_away_refuses_in_the_preview_too(tmp_path
         "c:8080",
         "--preview",
     )
-    assert result.code == 1 and "it would be refused (isolation)" in result.err
+    assert result.code == 1
+    check_wording(result.err)
 
 
 SHEDS = {"shedding_enabled": True, "shedding_strategy": "ThresholdShedder", "min_throughput_mb": 0}
@@ -258,13 +260,11 @@ def test_the_end_of_a_pause_and_other_limits(tmp_path: Path) -> None:
         "--json",
     ).objects
     assert found["changed"]["moves"] == 0 == found["as it is"]["moves"]
-    assert (
-        "it is paused: nothing is shed or split"
-        in asked(paused, "what-if", "--cluster", "eu", "--set", "enabled=true").err
-    )
+    check_wording(asked(paused, "what-if", "--cluster", "eu", "--set", "enabled=true").err)
     acting = write_present(tmp_path / "acting", settings=SHEDS | {"mode": "act"})
     again = asked(acting, "clusters", "resume", "eu", "--preview")
-    assert again.code == 1 and "eu is not paused" in again.err and not again.out
+    assert again.code == 1 and not again.out
+    check_wording(again.err)
     (found,) = asked(
         acting, "clusters", "limit", "eu", "--per-minute", "0", "--preview", "--json"
     ).objects
@@ -280,7 +280,8 @@ def test_a_drained_broker_that_is_given_back(tmp_path: Path) -> None:
     ] == 2
     assert found["changed"]["moves"] == 0
     other = asked(tables, "brokers", "undrain", "a:8080", "--preview")
-    assert other.code == 2 and "expected one that is being drained: c:8080" in other.err
+    assert other.code == 2
+    check_wording(other.err)
 
 
 @pytest.mark.slow
@@ -294,11 +295,8 @@ def test_silent_brokers_taken_for_dead(tmp_path: Path) -> None:
     )
     assert found["changed"]["client_seconds_lost"] < found["as it is"]["client_seconds_lost"]
     speaks = asked(tables, "clusters", "declare-dead", "eu", "--broker", "a:8080", "--preview")
-    assert (
-        speaks.code == 1
-        and "it would be refused (speaks): a:8080 has been heard lately; silent is c:8080"
-        in speaks.err
-    )
+    assert speaks.code == 1
+    check_wording(speaks.err)
 
 
 def test_proposals_are_played_as_moves_while_all_else_waits(tmp_path: Path) -> None:
@@ -311,14 +309,17 @@ def test_proposals_are_played_as_moves_while_all_else_waits(tmp_path: Path) -> N
     (move,) = found["changed"]["moved"]
     assert (move["from"], move["to"]) == ("a:8080", "b:8080") and found["as it is"]["moves"] == 0
     split = asked(tables, "approve", "--all", "--preview")
-    assert split.code == 2 and "eu:1:p1 is no move" in split.err and not split.out
+    assert split.code == 2 and not split.out
+    check_wording(split.err)
     unknown = asked(tables, "approve", "eu:1:p7", "--preview")
-    assert unknown.code == 2 and "eu:1:p7: nothing waits under this id" in unknown.err
+    assert unknown.code == 2
+    check_wording(unknown.err)
 
 
 def test_a_preview_is_of_one_cluster(tables: Path) -> None:
     result = asked(tables, "dry-run", "off", "--all-clusters", "--preview")
-    assert result.code == 2 and "--preview plays one cluster" in result.err
+    assert result.code == 2
+    check_wording(result.err)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 from lb_stream.contracts.keys import SettingError
 from lb_stream.core.config.auto_approve import auto_approval
 from lb_stream.settings.resolve import cluster_config, in_force
+from tests.support.wordings import check_wording
 
 
 def at_ms(hour: int, minute: int = 0) -> int:
@@ -109,7 +110,9 @@ def test_a_dry_run_is_another_word_for_the_mode_and_beside_it_can_only_hold_back
         "what was commanded lies over what was given"
     )
     assert in_force({"mode": "observe"}, {"dry_run": False}) == {"mode": "act"}
-    with pytest.raises(SettingError, match=r"dry_run = 'perhaps': expected true or false"):
+    with pytest.raises(SettingError) as error:
         cluster_config({"dry_run": "perhaps"})
-    with pytest.raises(SettingError, match="mode = 'ask': expected 'observe', 'approve' or 'act'"):
+    check_wording(error.value)
+    with pytest.raises(SettingError) as error:
         cluster_config({"mode": "ask"})
+    check_wording(error.value)

@@ -14,6 +14,7 @@ from lb_stream.core.model.topics import (
     topic_hashes,
 )
 from tests.support.vectors import vector
+from tests.support.wordings import check_wording
 
 HASHES = vector("hash_topics")
 RING = [int(text, 16) for text in HASHES["boundaries"]]
@@ -77,10 +78,9 @@ def test_a_namespace_of_no_or_far_too_many_bundles_is_refused(bundles: int) -> N
     "boundaries", [[], [0], [0, 5], [1, 0xFFFFFFFF], [0, 7, 7, 0xFFFFFFFF], [0, 9, 7, 0xFFFFFFFF]]
 )
 def test_boundaries_that_leave_gaps_are_refused(boundaries: list[int]) -> None:
-    with pytest.raises(
-        ValueError, match="expected an ascending list from 0x00000000 to 0xffffffff"
-    ):
+    with pytest.raises(ValueError) as error:
         Ring.of("a/b", boundaries)
+    check_wording(error.value)
 
 
 @pytest.mark.parametrize(
@@ -115,8 +115,9 @@ def test_short_names_are_expanded(name: str, full: str, namespace: str) -> None:
     ],
 )
 def test_what_is_no_topic_name_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="not a topic name"):
+    with pytest.raises(ValueError) as error:
         topic_hash(name)
+    check_wording(error.value)
 
 
 def test_a_partition_is_a_topic_of_its_own() -> None:

@@ -30,6 +30,7 @@ from lb_stream.core.splitting.simple import split_simple
 from lb_stream.settings.resolve import cluster_config, resolve
 from tests.support.split_cases import FLOW, flow_bundle, limits, loads, number, task, topics_at
 from tests.support.vectors import PROFILES, vector
+from tests.support.wordings import check_wording
 
 FULL = 0xFFFFFFFF
 SMALL = "t/n/0x00000000_0x40000000"
@@ -244,8 +245,9 @@ def test_settings_take_pulsars_forms_and_say_what_is_wrong() -> None:
         {"supportedNamespaceBundleSplitAlgorithms": "a, b", "loadBalancerSplitIntervalMinutes": 2}
     ).splitting
     assert (config.supported_split_algorithms, config.split_interval_ms) == (("a", "b"), 120_000)
-    with pytest.raises(SettingError, match="bundle_max_topics = -1: expected 0 or more"):
+    with pytest.raises(SettingError) as error:
         cluster_config({"loadBalancerNamespaceBundleMaxTopics": -1})
+    check_wording(error.value)
 
 
 @pytest.mark.parametrize(

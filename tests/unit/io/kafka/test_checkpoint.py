@@ -18,6 +18,7 @@ from lb_stream.io.kafka.checkpoint import (
     offsets_to_start,
 )
 from lb_stream.store import Store
+from tests.support.wordings import check_wording
 
 REPORTS, COMMANDS = "lb-load-reports", "lb-commands"
 
@@ -129,9 +130,7 @@ class TestWithKafka:
         wanted = {(REPORTS, 0): 60, (COMMANDS, 0): 0}
         with pytest.raises(LostRecords) as error:
             check_none_lost(settings(), wanted, new)
-        assert "topic lb-load-reports, partition 0: offsets 60 to 99, 40 records" in str(
-            error.value
-        )
+        check_wording(str(error.value))
         assert "--set stream.lost_records=skip" in str(error.value)
         assert "offsets 60 to 99, 40 records" in check_none_lost(
             settings(lost_records="skip"), wanted, new
@@ -143,11 +142,9 @@ class TestWithKafka:
     )
     def test_topics_made_anew_need_a_new_checkpoint(self, wanted: Offsets, told: str) -> None:
         for one in (settings(), settings(lost_records="skip")):
-            with pytest.raises(
-                LostRecords,
-                match=r"checkpoint /checkpoints/eu does not fit.*stream\.checkpoint=FOLDER",
-            ) as error:
+            with pytest.raises(LostRecords) as error:
                 check_none_lost(one, wanted, new_checkpoint=False)
+            check_wording(error.value)
             assert told in str(error.value)
         assert told in check_none_lost(settings(lost_records="skip"), wanted, new_checkpoint=True)
 

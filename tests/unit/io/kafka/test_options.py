@@ -8,6 +8,7 @@ import pytest
 from lb_stream.contracts.keys import SettingError
 from lb_stream.contracts.settings import KafkaSettings, Settings
 from lb_stream.io.kafka.options import client_options, spark_options
+from tests.support.wordings import check_wording
 
 CONTENT = {
     "ssl_cafile": "-----BEGIN CERTIFICATE-----\nof those whom we trust",
@@ -41,10 +42,7 @@ def test_a_sasl_login_becomes_a_jaas_line_and_its_quotes_stay_harmless() -> None
     options = spark_options(given)
     assert options["kafka.security.protocol"] == "SASL_SSL"
     assert options["kafka.sasl.mechanism"] == "SCRAM-SHA-512"
-    assert options["kafka.sasl.jaas.config"] == (
-        'org.apache.kafka.common.security.scram.ScramLoginModule required username="lb" '
-        'password="p\\"w\\\\d; required";'
-    )
+    check_wording(options["kafka.sasl.jaas.config"])
 
 
 def test_pem_files_go_to_the_stream_by_their_content(tmp_path: Path) -> None:
@@ -73,20 +71,16 @@ def test_the_password_of_a_key_goes_to_both_and_is_asked_for(tmp_path: Path) -> 
         == options["kafka.ssl.keystore.certificate.chain"]
         == both.read_text()
     )
-    with pytest.raises(
-        SettingError,
-        match=r"kafka\.options\.ssl_password = None: expected the password of the key in "
-        r".*both\.pem",
-    ):
+    with pytest.raises(SettingError) as error:
         spark_options(settings(security_protocol="SSL", ssl_certfile=str(both)))
+    check_wording(error.value)
 
 
 def test_a_key_that_java_cannot_read_is_named_with_what_turns_it_into_one(tmp_path: Path) -> None:
     (tmp_path / "old.key").write_text("-----BEGIN RSA PRIVATE KEY-----\n")
-    with pytest.raises(
-        SettingError, match=r"kafka\.options\.ssl_keyfile = .*PKCS#8 \(openssl pkcs8"
-    ):
+    with pytest.raises(SettingError) as error:
         spark_options(settings(security_protocol="SSL", ssl_keyfile=str(tmp_path / "old.key")))
+    check_wording(error.value)
 
 
 def test_a_key_that_java_cannot_open_is_named_with_what_turns_it_into_one(tmp_path: Path) -> None:
@@ -103,11 +97,9 @@ def test_a_key_that_java_cannot_open_is_named_with_what_turns_it_into_one(tmp_pa
     assert client_options(settings(**given))["ssl_keyfile"] == given["ssl_keyfile"], (
         "Python's client opens it"
     )
-    with pytest.raises(
-        SettingError,
-        match=r"kafka\.options\.ssl_keyfile = .*opens.*\(openssl pkcs8 -topk8 -v1 PBE-SHA1-3DES",
-    ):
+    with pytest.raises(SettingError) as error:
         spark_options(settings(**given))
+    check_wording(error.value)
 
 
 def test_a_bearer_token_comes_from_one_file_for_both(tmp_path: Path) -> None:
@@ -136,9 +128,8 @@ def test_an_option_that_the_stream_cannot_have_is_named_with_those_it_can() -> N
 
 
 def test_a_file_that_is_not_there_and_an_unknown_mechanism_are_named() -> None:
-    with pytest.raises(
-        SettingError, match=r"kafka\.options\.ssl_cafile = 'nowhere.pem'.*can be read"
-    ):
+    with pytest.raises(SettingError) as error:
         spark_options(settings(ssl_cafile="nowhere.pem"))
+    check_wording(error.value)
     with pytest.raises(SettingError, match=r"sasl_mechanism = 'PIGEON'.*SCRAM-SHA-512"):
         spark_options(settings(sasl_mechanism="PIGEON", sasl_plain_username="lb"))

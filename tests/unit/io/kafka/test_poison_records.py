@@ -29,6 +29,7 @@ from lb_stream.io.kafka.poison_records import (
 from lb_stream.store import Store
 from lb_stream.stream.records import LARGEST_BYTES
 from tests.e2e import bombs
+from tests.support.wordings import check_wording
 
 REPORTS = "lb-load-reports"
 ZSTD = DefaultRecordBatch.CODEC_ZSTD
@@ -211,10 +212,7 @@ def test_a_batch_ends_before_a_record_that_cannot_be_read_and_the_next_one_begin
         5,
         "b1",
     )
-    assert (
-        json.loads(one["payload"])["expected"]
-        == "at most so many bytes; with the 2 records behind it in its producer's batch"
-    )
+    check_wording(json.loads(one["payload"])["expected"])
     assert world.guard().told(1, {"eu", "us"}) == told, "the batch may be run again"
     world.write("offsets/2", "v1\n{}", 26, 9)
     assert world.guard().told(2, {"eu", "us"}) == {}
@@ -339,8 +337,9 @@ def test_when_what_had_to_be_read_in_pieces_is_read_the_stream_goes_on_as_ever(
     (world.folder / "commits/0").write_text("v1\n{}")
     world.write("offsets/0", "v1\n{}", 20, 5)
     world.write("offsets/1", "v1\n{}", 25, 9)
-    with pytest.raises(Replan, match="in pieces has been read"):
+    with pytest.raises(Replan) as error:
         world.guard(way).look(1)
+    check_wording(error.value)
     assert SetAside.read(Store.at(world.folder)).max_records == 0
 
 
@@ -352,8 +351,9 @@ def test_a_batch_that_held_few_records_back_is_planned_again_with_equal_shares(
     guard = world.guard()
     guard.fairness.limit = 11
     monkeypatch.setattr(module.Fairness, "violated", lambda *_: "few have waited")
-    with pytest.raises(Replan, match="batch 0: few have waited"):
+    with pytest.raises(Replan) as error:
         guard.look(0)
+    check_wording(error.value)
     assert (world.start(), world.plan()) == (ReadPlan(), [(10, 17), (0, 4)])
     (world.folder / "commits/0").write_text("v1\n{}")
     world.write("offsets/1", "v1\n{}", 27, 5)

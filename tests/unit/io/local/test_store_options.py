@@ -10,6 +10,7 @@ import pytest
 from lb_stream.contracts.keys import SettingError
 from lb_stream.settings.load import load_settings
 from lb_stream.settings.secrets import is_secret
+from tests.support.wordings import check_wording
 
 TOML = """
 [stream.store_options]
@@ -41,10 +42,9 @@ def test_options_come_from_file_environment_and_arguments_each_over_the_one_befo
 
 def test_an_option_that_is_no_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "lb.toml").write_text("[stream]\nstore_options = 5\n")
-    with pytest.raises(
-        SettingError, match=r"stream.store_options = 5 .*expected a section with keys in it"
-    ):
+    with pytest.raises(SettingError) as error:
         load_settings(tmp_path / "lb.toml", environment={})
+    check_wording(error.value)
 
 
 @pytest.mark.parametrize(

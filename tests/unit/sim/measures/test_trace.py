@@ -9,6 +9,7 @@ import pytest
 
 from lb_stream.sim.measures import TraceError, measure_figures, read_trace
 from tests.support.small_scenario import deaf, event, move, small_scenario
+from tests.support.wordings import check_wording
 
 Lines = list[dict[str, Any]]
 SCENARIO = small_scenario([0, 0, 1])
@@ -91,23 +92,18 @@ def test_what_cannot_have_happened_is_told_in_one_line(lines: Lines, why: str) -
 
 
 @pytest.mark.parametrize(
-    ("others", "why"),
+    "others",
     [
-        ({"faults": (deaf(0, 61.0, 62.0),)}, "decision m1 never reached b0:8080"),
-        ({"events": (event(62.0, 0, "crash"),)}, "b0:8080 is down"),
-        (
-            {"events": (event(60.0, 1, "crash"), event(64.0, 1, "up"))},
-            "b1:8080 is down, or has been since decision m2",
-        ),
-        (
-            {"events": (event(64.0, 1, "leave"), event(65.0, 1, "up"))},
-            "b1:8080 is down, or has been since decision m2",
-        ),
+        {"faults": (deaf(0, 61.0, 62.0),)},
+        {"events": (event(62.0, 0, "crash"),)},
+        {"events": (event(60.0, 1, "crash"), event(64.0, 1, "up"))},
+        {"events": (event(64.0, 1, "leave"), event(65.0, 1, "up"))},
     ],
 )
-def test_a_broker_that_is_deaf_or_down_does_nothing(others: dict[str, Any], why: str) -> None:
-    with pytest.raises(TraceError, match=why):
+def test_a_broker_that_is_deaf_or_down_does_nothing(others: dict[str, Any]) -> None:
+    with pytest.raises(TraceError) as error:
         measure_figures(small_scenario([0, 0, 1], **others), MOVE)
+    check_wording(error.value)
 
 
 def test_a_header_may_stand_before_a_trace_and_ids_need_not_have_an_effect() -> None:
@@ -124,21 +120,17 @@ def test_a_trace_is_read_line_by_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "why"),
+    "spoil",
     [
-        (
-            lambda path: path.write_text('{"event": "header"}\n{"t": 1'),
-            "trace.jsonl: line 2 is no JSON",
-        ),
-        (lambda path: path.write_text("[1]\n"), "trace.jsonl: line 1 is list, expected an object"),
-        (lambda path: path.write_bytes(b"\xff\xfe"), "trace.jsonl: expected text in UTF-8"),
-        (lambda path: path.mkdir(), "trace.jsonl: Is a directory"),
-        (lambda path: None, "trace.jsonl: No such file or directory"),
+        lambda path: path.write_text('{"event": "header"}\n{"t": 1'),
+        lambda path: path.write_text("[1]\n"),
+        lambda path: path.write_bytes(b"\xff\xfe"),
+        lambda path: path.mkdir(),
+        lambda path: None,
     ],
 )
-def test_a_file_that_is_no_trace_is_named(
-    spoil: Callable[[Path], Any], why: str, tmp_path: Path
-) -> None:
+def test_a_file_that_is_no_trace_is_named(spoil: Callable[[Path], Any], tmp_path: Path) -> None:
     spoil(tmp_path / "trace.jsonl")
-    with pytest.raises(TraceError, match=why):
+    with pytest.raises(TraceError) as error:
         list(read_trace(tmp_path / "trace.jsonl"))
+    check_wording(error.value)

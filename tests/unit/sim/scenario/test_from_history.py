@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from lb_stream.sim.scenario.from_history import LoadHistory, build_scenario
 from lb_stream.sim.scenario.reading import read_scenario
 from lb_stream.sim.scenario.scenario import Event, ScenarioAntiAffinity, ScenarioIsolation
 from lb_stream.sim.scenario.writing import write_scenario
+from tests.support.wordings import check_wording
 
 MINUTE_MS = 60_000
 A, B, C = "a:8080", "b:8080", "c:8080"
@@ -327,21 +327,23 @@ def test_what_is_made_can_be_written_and_read(tmp_path: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "tick_s", "said"),
+    ("changed", "tick_s"),
     [
         (
             {},
             7.0,
-            "history of eu: tick = 7.0: expected a divisor of the history's resolution, 60 s",
         ),
         (
             {"bundles": CALM.bundles.slice(0, 0)},
             10.0,
-            "1970-01-01T00:04:00Z': expected a time that rows tell of: there are 0 rows",
         ),
-        ({"to_ms": 0}, 10.0, "expected a time that rows tell of"),
+        (
+            {"to_ms": 0},
+            10.0,
+        ),
     ],
 )
-def test_there_is_no_scenario_of_nothing(changed: dict[str, Any], tick_s: float, said: str) -> None:
-    with pytest.raises(ScenarioError, match=re.escape(said)):
+def test_there_is_no_scenario_of_nothing(changed: dict[str, Any], tick_s: float) -> None:
+    with pytest.raises(ScenarioError) as error:
         build_scenario(of(**changed), tick_s)
+    check_wording(error.value)

@@ -15,6 +15,7 @@ import pytest
 
 from lb_stream.sim.scenario import ScenarioError, read_scenario, write_scenario
 from tests.support.scenarios import NAMES, SCENARIOS, copied, edited, recolumned
+from tests.support.wordings import check_wording
 
 ALICE = "broker-0001:8080"
 
@@ -486,20 +487,13 @@ def test_a_load_that_is_no_load_is_refused(tmp_path: Path, value: float, said: s
     column = pq.read_table(folder / "loads.parquet")["bytes_in"].to_numpy().copy()
     column[7 * 120 + 11] = value
     recolumned(folder / "loads.parquet", {"bytes_in": column})
-    name = read_scenario(SCENARIOS / "drain").bundles.names[7]
-    assert (
-        refused(folder)
-        == f"loads.parquet: bytes_in of {name} at step 11 = {said}: expected a number from 0 to "
-        "1e+18"
-    )
+    check_wording(refused(folder))
 
 
 def test_doubles_for_loads_are_refused(tmp_path: Path) -> None:
     folder = copied("steady_skewed", tmp_path)
     recolumned(folder / "loads.parquet", {"rate_in": np.zeros(480)})
-    assert (
-        refused(folder) == "loads.parquet: column rate_in = 'double': expected a column of float32"
-    )
+    check_wording(refused(folder))
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from lb_stream.stream.shards.block_files import (
     read_block,
 )
 from tests.support.s3_server import s3_server
+from tests.support.wordings import check_wording
 
 SMALL = [pa.table({"x": list(range(at, 100))}) for at in range(40)]
 LARGE = pa.table({"x": list(range(PIECE_BYTES // 4))})
@@ -61,8 +62,9 @@ def test_a_file_that_is_cut_off_is_told_so_and_one_that_is_lost_too(
             f"{name}:{begin}:{int(length) + 8}",
             f"{name}:{int(begin) + 9_999}:{length}",
         ):
-            with pytest.raises(pa.ArrowInvalid, match=r"7-0-a\.arrow is cut off"):
+            with pytest.raises(pa.ArrowInvalid) as error:
                 read_block(store, behind)
+            check_wording(error.value)
         with pytest.raises(FileNotFoundError):
             read_block(store, f"7-0-b.arrow:{begin}:{length}")
 

@@ -16,6 +16,7 @@ from lb_stream.contracts.keys import SettingError
 from lb_stream.contracts.settings import CRASH_POINTS, Settings, StreamSettings
 from lb_stream.settings.load import load_settings
 from lb_stream.stream.task import crash
+from tests.support.wordings import check_wording
 
 PACKAGE = Path(crash.__file__).parents[2]
 
@@ -62,8 +63,9 @@ def test_a_job_that_shares_its_group_with_others_is_not_armed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(os, "getpgrp", lambda: -1)
-    with pytest.raises(SettingError, match="process group of its own"):
+    with pytest.raises(SettingError) as error:
         crash.arm("after_log:1")
+    check_wording(error.value)
     crash.crash_point("after_log")
 
 
