@@ -5,19 +5,19 @@ import re
 import shutil
 import subprocess
 import tempfile
-import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+import lb_stream
 from lb_stream.settings.load import load_settings
 from tests.e2e.cluster.standalone import documented_lines
 
 PROJECT = Path(__file__).parents[2]
 DEPLOY = PROJECT / "conf" / "deploy"
-VERSION = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["version"]
+VERSION = lb_stream.__version__
 MANIFEST: list[dict[str, Any]] = list(yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text()))
 UNITS = sorted(path.name for path in DEPLOY.glob("lb-stream*"))
 ENTRYPOINT = DEPLOY / "entrypoint.sh"

@@ -7,7 +7,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,6 +22,7 @@ from lb_stream.cli.shared.output import (
     note,
     table,
 )
+from lb_stream.io.messages.missing_packages import require_extras
 
 if TYPE_CHECKING:
     from lb_stream.notify.state_file import WatcherState
@@ -195,10 +195,7 @@ def now(
 
 
 def _targets(given: Effective) -> tuple[Target, ...]:
-    if find_spec("apprise") is None:
-        raise CommandError(
-            "notifications need one more package: pip install 'lb_stream[notify]'", 2
-        )
+    require_extras("lbctl notify", "notify")
     from lb_stream.notify.targets import build_targets
 
     if not (found := build_targets(given.settings.notify)):

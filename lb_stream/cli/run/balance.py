@@ -66,6 +66,9 @@ def balance(
 
     --json goes with --print.
     """
+    from lb_stream.io.messages.missing_packages import require_extras
+
+    require_extras("lbctl balance", "job")
     from lb_stream.job.submit import submit_command
 
     if standby and (once or take_over):

@@ -4,7 +4,6 @@ act."""
 from __future__ import annotations
 
 import time
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +11,7 @@ import typer
 
 from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Effective, Json, Set, effective
 from lb_stream.cli.shared.output import CommandError, emit, emit_json, note, warn_if_exposed
+from lb_stream.io.messages.missing_packages import require_extras
 
 if TYPE_CHECKING:
     from lb_stream.console.acting import SendOrder
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from lb_stream.contracts.commands import Command
 
 STEP_S = 0.2
-PACKAGES = ("starlette", "uvicorn", "jinja2", "argon2")
 
 app = typer.Typer(
     name="console",
@@ -72,8 +71,7 @@ def console(
     json: Json = False,
 ) -> None:
     """Without a command: show the pages."""
-    if any(find_spec(package) is None for package in PACKAGES):
-        raise CommandError("the console needs more packages: pip install 'lb_stream[console]'", 2)
+    require_extras("lbctl console", "console")
     if context.invoked_subcommand is not None:
         return
     access = _access(users, user_header, tuple(proxy or ()))

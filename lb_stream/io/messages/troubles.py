@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import re
 
+from lb_stream.io.messages.missing_packages import describe_missing_package
+
 EXIT_CODES = {
     **dict.fromkeys(
         (
@@ -14,6 +16,7 @@ EXIT_CODES = {
             "SuggestError",
             "JavaUnfit",
             "TopicMismatch",
+            "MissingPackageError",
         ),
         2,
     ),
@@ -37,6 +40,8 @@ def told(error: BaseException) -> tuple[str, int] | None:
     )
     if code := next((EXIT_CODES[name] for name in ours if name in EXIT_CODES), 0):
         return str(error), code
+    if line := describe_missing_package(error):
+        return line, 2
     text = "\n".join(map(str, chain(error)))
     where = _where(error)
     if line := of_the_disk(error):

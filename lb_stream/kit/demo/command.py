@@ -14,6 +14,7 @@ import typer
 
 from lb_stream.cli.shared.output import INTERRUPTED, CommandError, hush
 from lb_stream.io.local.processes import locked
+from lb_stream.io.messages.missing_packages import require_extras
 
 
 def register(app: typer.Typer) -> None:
@@ -109,6 +110,7 @@ def demo(
     before anything is started.
     """
     started = time.monotonic()
+    require_extras("lbctl demo", "job", "cli")
     from lb_stream.io.local.signals import StopRequest
     from lb_stream.kit.demo.run import FOLDER, DemoRun, Interrupted, Plan
     from lb_stream.sim.workload import WORKLOADS

@@ -86,8 +86,8 @@ def test_the_versions_that_must_agree_do() -> None:
         path.name.removeprefix("hadoop-client-api-")
         for path in shipped.glob("hadoop-client-api-*.jar")
     ] == [jar.removeprefix("hadoop-aws-") for jar in listed["s3"] if jar.startswith("hadoop-aws-")]
-    pinned = (PROJECT / "pyproject.toml").read_text()
-    assert '"pyspark==4.2.0"' in pinned and '"delta-spark==4.4.0"' in pinned
+    locked = (PROJECT / "requirements.lock").read_text()
+    assert "\npyspark==4.2.0 " in locked and "\ndelta-spark==4.4.0 " in locked
 
 
 def test_what_ships_with_spark_is_not_fetched_again() -> None:
