@@ -53,7 +53,7 @@ class BrokerAverages:
 
 
 @dataclass(frozen=True, slots=True)
-class ReportRecord:
+class BrokerRecord:
     """A broker's report, or its leaving (an empty value), and when it came.
 
     `caught_up`: what was there at the beginning came before.
@@ -77,10 +77,10 @@ class ClassicMonitor:
 
     manner: Callable[[str], BrokerFormat]
     _standing: Mapping[Key, BrokerAverages] = field(default_factory=dict)
-    _last: dict[Key, ReportRecord] = field(default_factory=dict)
+    _last: dict[Key, BrokerRecord] = field(default_factory=dict)
     _reports: dict[Key, ModularLoadReport | SimpleLoadReport] = field(default_factory=dict)
 
-    def take(self, record: ReportRecord) -> ReportChange | None:
+    def take(self, record: BrokerRecord) -> ReportChange | None:
         """Note a record. None: nothing has changed, or it can't be read."""
         if not record.value:
             return self._forget(record.key)
@@ -199,7 +199,7 @@ def _latest(report: ModularLoadReport) -> Four:
 
 def records(
     options: Mapping[str, Any], topic: str, since_ms: int, default_cluster: str, cluster: str | None
-) -> Iterator[ReportRecord | None]:
+) -> Iterator[BrokerRecord | None]:
     """Reports on the topic since a time, then every new one, for ever.
 
     None now and then: nothing new, or all has been read.
@@ -234,7 +234,7 @@ def records(
                         and cluster in (None, key[0])
                         and kind in (b"report", b"goodbye")
                     ):
-                        yield ReportRecord(
+                        yield BrokerRecord(
                             key,
                             record.value or b"" if kind == b"report" else b"",
                             record.timestamp,
@@ -268,7 +268,7 @@ def _key(key: bytes | None, default_cluster: str) -> Key | None:
 
 def follow_reports(
     monitor: ClassicMonitor,
-    given: Iterator[ReportRecord | None],
+    given: Iterator[BrokerRecord | None],
     standing: Callable[[], Mapping[Key, BrokerAverages]],
     say: Callable[[list[str]], None],
     tell: Callable[[str], None],

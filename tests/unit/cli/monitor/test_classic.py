@@ -12,9 +12,9 @@ import pytest
 from lb_stream.cli.monitor.classic import (
     BrokerAverages,
     BrokerFormat,
+    BrokerRecord,
     ClassicMonitor,
     Key,
-    ReportRecord,
     follow_reports,
 )
 from lb_stream.cli.monitor.documented_tables import Four
@@ -28,14 +28,14 @@ STANDING = {
 
 def sent(
     key: Key, report: dict[str, Any] | None, append_ms: int = 10, caught_up: bool = False
-) -> ReportRecord:
-    return ReportRecord(
+) -> BrokerRecord:
+    return BrokerRecord(
         key, b"" if report is None else json.dumps(report).encode(), append_ms, caught_up
     )
 
 
 def shown(
-    *given: ReportRecord | None,
+    *given: BrokerRecord | None,
     standing: dict[Key, BrokerAverages] = STANDING,
     once: bool = False,
     **manner: Any,
@@ -44,7 +44,7 @@ def shown(
     lines: list[str] = []
     told: list[str] = []
 
-    def records() -> Iterator[ReportRecord | None]:
+    def records() -> Iterator[BrokerRecord | None]:
         yield from given
 
     follow_reports(
@@ -141,7 +141,7 @@ def test_extensible_brokers_are_printed_together_with_all() -> None:
 
 def test_what_is_no_load_report_is_passed_over() -> None:
     none = [
-        ReportRecord(SEVEN, value, 1, False)
+        BrokerRecord(SEVEN, value, 1, False)
         for value in (b"no JSON", b"[]", b"{}", b'{"loadReportType": "LocalBrokerData", "cpu": 3}')
     ]
     lines, told = shown(*none, None, once=True)
