@@ -200,7 +200,7 @@ def explain_and_take_back(scene: Scene, page: Page) -> None:
     bundle = bundle_in(page, "h1 a.name")
     now = owner(scene, ASKS, bundle)
     page.get_by_role("link", name="Undo…").click()
-    expect(page.locator("main")).to_contain_text("What goes back")
+    expect(page.locator("main")).to_contain_text("Moves back")
     page.get_by_role("button", name="Undo").click()
     page.wait_for_url("**/command?**")
     wait_until(lambda: owner(scene, ASKS, bundle) not in (None, now), "the bundle to go back")
