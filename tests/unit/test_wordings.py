@@ -13,6 +13,7 @@ TESTS = Path(__file__).parents[1]
 def test_a_text_is_written_once_and_compared_from_then_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (tmp_path / "test_it.py").touch()
     monkeypatch.setattr(wordings, "PROJECT", tmp_path)
     monkeypatch.setenv("PYTEST_CURRENT_TEST", "test_it.py::test_one[a b] (call)")
     monkeypatch.setattr(wordings, "REWRITE", True)
