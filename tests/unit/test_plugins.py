@@ -20,12 +20,12 @@ PROJECT = Path(__file__).parents[2]
 REPORTS = PROJECT / "tests" / "data" / "modular-load-reports.jsonl.gz"
 
 USE = """
-from lb_stream.core.config.cluster_config import cluster_config
+from lb_stream.settings.resolve import cluster_config
 config = cluster_config({"drain_prefix": "old-", "shedding_strategy": "com.example.DrainShedder"})
 print(config.shedder.name, config.shedder_config.drain_prefix)
 """
 MISSING = """
-from lb_stream.core.config.cluster_config import SettingError, cluster_config
+from lb_stream.contracts.keys import SettingError\nfrom lb_stream.settings.resolve import cluster_config
 try:
     cluster_config({"shedding_strategy": "NoSuchShedder"})
 except SettingError as error:
@@ -107,8 +107,8 @@ def test_an_installed_strategy_is_asked_by_itself_and_as_part_of_a_round(install
 
 
 TELL = """
-from lb_stream.query.wording import why_decided
-print(why_decided("name_unwanted", "old-1", {"saw": 0.5, "unit": "ratio"}))
+from lb_stream.query.wording import explain_rule
+print(explain_rule("name_unwanted", "old-1", {"saw": 0.5, "unit": "ratio"}))
 """
 
 

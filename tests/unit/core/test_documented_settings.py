@@ -9,11 +9,10 @@ import pytest
 from lb_stream.agent.report_needed import Figures, report_needed
 from lb_stream.contracts.keys import SettingError
 from lb_stream.contracts.reports import ModularLoadReport, ResourceUsage
-from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.model.resources import max_weighted_usage
 from lb_stream.core.splitting import Range, Topics
 from lb_stream.settings.names import all_models, known_keys
-from lb_stream.settings.resolve import cluster_config, resolve
+from lb_stream.settings.resolve import ResolvedSettings, cluster_config, resolve, resolve_values
 from tests.conformance.forms import resource_columns
 from tests.support.documented import decided, played, runs
 from tests.support.split_cases import FLOW, flow_bundle, limits, task
@@ -248,9 +247,9 @@ def test_a_wrong_load_manager_class_falls_back_when_it_stands_in_a_file_and_by_c
     wrong = {"loadManagerClassName": "org.example.NoLoadManager"}
     assert runs(cluster_config(wrong))[0] == "simple"
     with pytest.raises(SettingError, match="NoLoadManager"):
-        cluster_config(wrong, dynamic=True)
+        resolve_values(wrong, dynamic=True)
     assert (
-        runs(cluster_config(wrong | {"dynamic_bad_manager": "fallback"}, dynamic=True))[0]
+        runs(resolve_values(wrong | {"dynamic_bad_manager": "fallback"}, dynamic=True).config)[0]
         == "simple"
     )
 
@@ -326,12 +325,12 @@ def test_short_and_long_samples_come_with_reports_on_change_or_every_fifteen_min
             ModularLoadReport(cpu=ResourceUsage(usage=cpu, limit=100.0)), {"cpu": 1.0}
         )
 
-    def needed(config: ClusterConfig, minutes: float, cpu: float = 50.0) -> bool:
+    def needed(config: ResolvedSettings, minutes: float, cpu: float = 50.0) -> bool:
         return report_needed(report(50.0), report(cpu), int(minutes * MINUTE_MS), config.reporting)
 
     config, example = (
-        cluster_config({}),
-        cluster_config({"loadBalancerReportUpdateMaxIntervalMinutes": 2}),
+        resolve({}),
+        resolve({"loadBalancerReportUpdateMaxIntervalMinutes": 2}),
     )
     assert [needed(config, 0.1, 59.0), needed(config, 0.1, 61.0)] == [False, True]
     assert [needed(config, 15), needed(config, 15.1), needed(example, 2), needed(example, 2.1)] == [
@@ -340,9 +339,10 @@ def test_short_and_long_samples_come_with_reports_on_change_or_every_fifteen_min
         False,
         True,
     ]
-    assert (example.fold.short_samples * 2, example.fold.long_samples * 2) == (20, 2000), (
-        "minutes that the averages reach back"
-    )
+    assert (example.config.fold.short_samples * 2, example.config.fold.long_samples * 2) == (
+        20,
+        2000,
+    ), "minutes that the averages reach back"
 
 
 @pytest.mark.parametrize(

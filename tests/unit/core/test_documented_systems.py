@@ -215,8 +215,9 @@ def test_extensible_load_balancer_transfers_to_a_destination_chosen_before_and_l
     extensible = {
         "loadManagerClassName": "org.apache.pulsar.broker.loadbalance.extensions.ExtensibleLoadManagerImpl"
     }
-    config = cluster_config(extensible)
-    assert (config.shedder.name, config.warnings) == ("TransferShedder", ())
+    resolved = resolve(extensible)
+    config = resolved.config
+    assert (config.shedder.name, resolved.warnings) == ("TransferShedder", ())
     setup = (
         "brokers a=0.90 b=0.10",
         "bundles a: t/n/0=10MB,5000topics t/n/1=20MB t/n/2=30MB",
