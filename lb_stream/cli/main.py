@@ -47,12 +47,10 @@ _PLACES: dict[str, dict[str, tuple[str, ...]]] = {
         "cli.operate.plan": ("plan",),
         "cli.operate.proposals": ("proposals", "approve", "reject"),
         "cli.operate.undo": ("undo",),
-        "cli.operate.dynamic_config": ("update-dynamic-config",),
         "cli.operate.clusters": ("clusters",),
         "cli.operate.brokers": ("brokers",),
         "cli.operate.namespaces": ("namespaces",),
         "cli.operate.config_group": ("config",),
-        "cli.operate.dry_run": ("dry-run",),
     },
     "Try first": {
         "cli.simulate.sim": ("sim",),

@@ -15,11 +15,12 @@ from starlette.responses import RedirectResponse, Response
 
 from lb_stream.access.refusals import Refusal
 from lb_stream.console import address
-from lb_stream.console.acts import ACTS, HOURS, Act, BadForm, Step, pin_ms, step_of
+from lb_stream.console.acts import ACTS, HOURS, Act, Step, pin_ms, step_of
 from lb_stream.console.auth.visitor import Visitor, form_of, require_csrf_token, visitor
 from lb_stream.console.page import Page, show
 from lb_stream.console.pages import cluster_facts
 from lb_stream.contracts.commands import Command
+from lb_stream.core.commands.base import BadForm
 from lb_stream.io.kafka.orders import BadOrder, order
 from lb_stream.query.past.undo import Undo, undo_one
 from lb_stream.query.present.proposals import waiting_proposals

@@ -1,5 +1,5 @@
-"""What can be ordered on a page: each is a command (docs/commands.md), said in words before it is
-sent."""
+"""What can be commanded on a page: forms that follow from the commands in lb_stream/operations, and
+undo."""
 
 from __future__ import annotations
 
@@ -7,28 +7,47 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from annotated_types import Ge, Le
+
 from lb_stream.console.address import link
 from lb_stream.console.auth.users import Role
 from lb_stream.console.auth.visitor import Visitor
-from lb_stream.contracts.commands import LONGEST_PIN_MS, LONGEST_WHY
+from lb_stream.contracts.commands import LONGEST_PIN_MS
+from lb_stream.core.commands.base import (
+    BadForm,
+    Button,
+    Operation,
+    operations,
+    parse_hours,
+)
 
 Step = tuple[str, dict[str, Any]]
 """A command's kind and fields."""
 HOURS = (1, 6, 24, 168)
 """How long a pin or a rejection may hold."""
-HOUR_MS = 3_600_000
+WITH_CHOICES = ("hours", "why", "destination")
+"""Fields that the page has something to say about: choices, or who reads it."""
 
 
-class BadForm(ValueError):
-    """A field of a form that can't be. The text names it and what was expected."""
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A field of a form that is typed in."""
+
+    name: str
+    help: str
+    is_required: bool
+    is_number: bool
+    least: int | None
+    most: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """One thing to order.
+    """One thing to command.
 
-    `on`: what it is about, in the address and in the form. `asks`: other fields, which the page
-    asks for.
+    `on`: what it is about, in the address and in the form. `asks`: other fields.
+
+    `model` None: taking back is what was done before.
     """
 
     title: str
@@ -36,88 +55,42 @@ class Act:
     role: Role
     on: tuple[str, ...] = ()
     asks: tuple[str, ...] = ()
-    kind: str = ""  # of its command; empty: taking back is what was done before
+    inputs: tuple[Input, ...] = ()
+    model: type[Operation] | None = None
+    fields: Mapping[str, Any] | None = None  # what the form sends beside these
+
+
+def _act(model: type[Operation], button: Button) -> Act:
+    typed = tuple(_input(model, name) for name in button.asks if name not in WITH_CHOICES)
+    return Act(
+        button.title,
+        button.sentence,
+        model.spec.role,
+        button.on,
+        button.asks,
+        typed,
+        model,
+        button.fields,
+    )
+
+
+def _input(model: type[Operation], name: str) -> Input:
+    field = model.model_fields[name]
+    least: list[Any] = [mark.ge for mark in field.metadata if isinstance(mark, Ge)]
+    most: list[Any] = [mark.le for mark in field.metadata if isinstance(mark, Le)]
+    return Input(
+        name,
+        field.description or "",
+        field.is_required(),
+        bool(least or most),
+        least[0] if least else None,
+        most[0] if most else None,
+    )
 
 
 ACTS: dict[str, Act] = {
-    "pause": Act(
-        "Pause",
-        "Shed and split nothing until it is resumed. Bundles that lose their owner still get one.",
-        "operator",
-        kind="pause-cluster",
-    ),
-    "resume": Act("Resume", "Shed and split again.", "operator", kind="resume-cluster"),
-    "drain": Act(
-        "Drain",
-        "Unload all bundles of {broker}, and give it none until the drain is ended.",
-        "operator",
-        ("broker",),
-        kind="drain-broker",
-    ),
-    "undrain": Act(
-        "End the drain",
-        "Let {broker} take bundles again.",
-        "operator",
-        ("broker",),
-        kind="undrain-broker",
-    ),
-    "declare-dead": Act(
-        "Declare dead",
-        "Take {broker}, if it is silent, for dead now: its bundles go to others.",
-        "admin",
-        ("broker",),
-        kind="declare-dead",
-    ),
-    "unload": Act(
-        "Unload",
-        "Have {bundle} leave its broker.",
-        "operator",
-        ("bundle",),
-        ("destination",),
-        kind="unload",
-    ),
-    "split": Act("Split", "Split {bundle} in two.", "operator", ("bundle",), kind="split"),
-    "pin": Act(
-        "Pin",
-        "Have balancing leave {bundle} where it is for a while.",
-        "operator",
-        ("bundle",),
-        ("hours",),
-        kind="pin-bundles",
-    ),
-    "undo": Act("Undo", "Take back {id}.", "operator", ("id",), ("hours",)),
-    "approve": Act(
-        "Approve",
-        "Do what {proposals} asks for, if it still can be.",
-        "operator",
-        ("proposals",),
-        kind="approve-proposals",
-    ),
-    "reject": Act(
-        "Reject",
-        "Leave undone what {proposals} asks for, and have nothing like it proposed for a while.",
-        "operator",
-        ("proposals",),
-        ("why", "hours"),
-        kind="reject-proposals",
-    ),
-    "publish": Act(
-        "Publish decisions",
-        "Brokers are told all that is decided; nothing waits for approval.",
-        "admin",
-        kind="set-config",
-    ),
-    "ask-first": Act(
-        "Ask first",
-        "Moves and splits that balancing wants wait for approval; all else is published.",
-        "admin",
-        kind="set-config",
-    ),
-    "dry-run": Act(
-        "Dry run", "Go on deciding, and tell brokers nothing of it.", "admin", kind="set-config"
-    ),
-}
-
+    button.name: _act(model, button) for model in operations() for button in model.spec.buttons
+} | {"undo": Act("Undo", "Take back {id}.", "operator", ("id",), ("hours",))}
 
 MODES = {"observe": "dry-run", "approve": "ask-first", "act": "publish"}
 """A cluster's mode → the act that brings it about."""
@@ -126,7 +99,7 @@ MODES = {"observe": "dry-run", "approve": "ask-first", "act": "publish"}
 def offered(
     visitor: Visitor, cluster: str, names: Iterable[str], /, **on: str
 ) -> list[tuple[str, str]]:
-    """Titles and addresses of those that a visitor may order there."""
+    """Return titles and addresses of those that a visitor may command there."""
     return [
         (ACTS[name].title, link(f"act/{name}", cluster=cluster, **on))
         for name in names
@@ -135,43 +108,24 @@ def offered(
 
 
 def step_of(name: str, given: Mapping[str, str]) -> Step:
-    """The command of an act, from the fields of its form. Not of `undo`. Raises BadForm."""
-    kind = ACTS[name].kind
-    if name in MODES.values():
-        return kind, {"values": {"mode": next(mode for mode, act in MODES.items() if act == name)}}
-    if name == "approve":
-        return kind, {"proposals": given["proposals"].split()}
-    if name == "reject":
-        return kind, {
-            "proposals": given["proposals"].split(),
-            "why": _why(given),
-            "for_ms": pin_ms(given),
-        }
-    if name in ("drain", "undrain", "declare-dead"):
-        return kind, {"broker": given["broker"]}
-    if name == "pin":
-        return kind, {"bundles": [given["bundle"]], "for_ms": pin_ms(given)}
-    if name in ("unload", "split"):
-        namespace, _, bounds = given["bundle"].rpartition("/")
-        to = {"destination": given["destination"]} if given.get("destination") else {}
-        return kind, {"namespace": namespace, "bundle": bounds, **to}
-    return kind, {}
+    """Return the command of an act, from the fields of its form. Not of `undo`. Raises BadForm."""
+    act = ACTS[name]
+    assert act.model is not None
+    if act.fields:
+        return act.model.spec.kind, dict(act.fields)
+    fields = act.model.fields_from_form(given)
+    for field in act.inputs:
+        if field.is_number and field.name in fields:
+            fields[field.name] = _number(field, fields[field.name])
+    return act.model.spec.kind, fields
 
 
-def _why(given: Mapping[str, str]) -> str:
-    why = given.get("why", "").strip()
-    if not 0 < len(why) <= LONGEST_WHY:
-        raise BadForm(
-            f"why: {len(why)} characters: expected 1 to {LONGEST_WHY}: it is what others are told"
-        )
-    return why
+def _number(field: Input, text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise BadForm(f"{field.name}={text}: expected a whole number")
+    return int(text)
 
 
 def pin_ms(given: Mapping[str, str]) -> int:
-    """How long something is to hold; 0: not at all. Raises BadForm."""
-    text = given.get("hours", "0")
-    if not (text.isascii() and text.isdigit()) or (found := int(text) * HOUR_MS) > LONGEST_PIN_MS:
-        raise BadForm(
-            f"hours={text}: expected a whole number of hours, {LONGEST_PIN_MS // HOUR_MS} at most"
-        )
-    return found
+    """Return how long what is taken back stays pinned, in ms; 0: not at all. Raises BadForm."""
+    return parse_hours(given, LONGEST_PIN_MS)

@@ -14,13 +14,14 @@ from lb_stream.console import address
 from lb_stream.console.page import Page, reader_of, show
 from lb_stream.console.pages import cluster_facts
 from lb_stream.console.sources.trials import TooManyTrials, Trial, Trials
+from lb_stream.core.commands.base import WhatIf
 from lb_stream.core.shedding.base import shedder, traits_of
 from lb_stream.query.past.tables import lake_query, recent_history
 from lb_stream.query.present.next_moves import DEFAULT, next_moves
 from lb_stream.query.screens import brokers
 from lb_stream.query.screens.over_time import Chart, Line
 from lb_stream.sim.scenario.from_history import LoadHistory
-from lb_stream.sim.simulation.outlook import CHANGED, FIGURES, WhatIf, outlook
+from lb_stream.sim.simulation.outlook import CHANGED, FIGURES, outlook
 
 MINUTES = ("30", "60", "240")
 """How long the present may be played."""

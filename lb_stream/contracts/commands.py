@@ -7,10 +7,14 @@ See docs/commands.md.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from importlib import import_module, resources
 from math import isfinite
-from typing import Annotated, Any, Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union
 
-from pydantic import AfterValidator, ConfigDict, Field, RootModel, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, RootModel, create_model
 from pydantic_core import PydanticCustomError
 
 from lb_stream.contracts.base import (
@@ -21,7 +25,6 @@ from lb_stream.contracts.base import (
     Millis,
     OwnRecord,
 )
-from lb_stream.contracts.namespaces import MOST_BUNDLES, ClusterNamespaces, NamespaceIsolation
 
 SCHEMA_VERSION = 1
 
@@ -172,150 +175,11 @@ class Command(OwnRecord):
         """What is its kind's own, as JSON-able fields; what wasn't given is left out."""
         return self.model_dump(mode="json", exclude=set(Command.model_fields), exclude_none=True)
 
-
-class UnloadCommand(Command):
-    """Have a bundle, or every bundle of a namespace, leave its broker."""
-
-    kind: Literal["unload"] = "unload"
-    namespace: NamespaceName
-    bundle: Range | None = Field(
-        None, description="0xLLLLLLLL_0xHHHHHHHH; none: every bundle of the namespace"
-    )
-    destination: BrokerName | None = Field(None, description="who takes it; only with a bundle")
-    queue: bool | None = Field(
-        None,
-        description="true: moves that limits leave no room for wait for it; else they are refused",
-    )
-
-    @model_validator(mode="after")
-    def _one_bundle(self) -> UnloadCommand:
-        if self.destination is not None and self.bundle is None:
-            raise PydanticCustomError("destination", "a destination only together with a bundle")
-        return self
-
-
-class Split(Command):
-    """Split a bundle: one of `bundle`, `bundle_type` and `topic` says which."""
-
-    kind: Literal["split"] = "split"
-    namespace: NamespaceName
-    bundle: Range | None = Field(None, description="0xLLLLLLLL_0xHHHHHHHH, LARGEST or HOT")
-    bundle_type: Literal["LARGEST", "HOT"] | None = None
-    topic: str | None = Field(
-        None, max_length=LONGEST_TOPIC, description="the bundle that this topic is in"
-    )
-    algorithm: Word | None = None
-    boundaries: list[int] = []
-    unload: bool = False
-
-
-class Merge(Command):
-    """Make one bundle of two neighbours at one broker: those given, or pairs that are advised."""
-
-    kind: Literal["merge"] = "merge"
-    namespace: NamespaceName
-    bundles: list[Range] = Field([], max_length=2, description="two, each 0xLLLLLLLL_0xHHHHHHHH")
-    advised: Annotated[int, Field(ge=1, le=MOST_MERGES)] | None = Field(
-        None,
-        description="instead: so many of the namespace's pairs that are advised to be merged, at "
-        "most",
-    )
-
-    @model_validator(mode="after")
-    def _two_or_advised(self) -> Merge:
-        if len(self.bundles) != (2 if self.advised is None else 0):
-            raise PydanticCustomError("which", "two bundles, or how many of the advised pairs")
-        return self
-
-
-class Assign(Command):
-    """Give a bundle that nobody owns an owner now: what a lookup asks for.
-
-    `bundle` or `topic` says which.
-    """
-
-    kind: Literal["assign"] = "assign"
-    namespace: NamespaceName
-    bundle: Range | None = Field(None, description="0xLLLLLLLL_0xHHHHHHHH")
-    topic: str | None = Field(
-        None, max_length=LONGEST_TOPIC, description="the bundle that this topic is in"
-    )
-
-    @model_validator(mode="after")
-    def _one_of_them(self) -> Assign:
-        if (self.bundle is None) == (self.topic is None):
-            raise PydanticCustomError("which", "a bundle or a topic, one of them")
-        return self
-
-
-class SetConfig(Command):
-    """Change dynamic settings, under our names or Pulsar's: all of them, or none when one of them
-    can't be."""
-
-    kind: Literal["set-config"] = "set-config"
-    values: dict[Word, Scalar] = Field(min_length=1, max_length=MOST_VALUES)
-
-
-class DeleteConfig(Command):
-    """Take back what `set-config` has set: the job's own setting counts again."""
-
-    kind: Literal["delete-config"] = "delete-config"
-    key: str = Field(min_length=1, max_length=LONGEST_WORD)
-
-
-class DryRun(Command):
-    """Whether decisions are only made and logged, or published too.
-
-    A cluster is in dry run until an operator ends it.
-    """
-
-    kind: Literal["dry-run"] = "dry-run"
-    on: bool
-
-
-class PauseCluster(Command):
-    """Shed and split nothing until `resume-cluster`.
-
-    What operators order is done, and bundles that lose their owner get one.
-    """
-
-    kind: Literal["pause-cluster"] = "pause-cluster"
-
-
-class ResumeCluster(Command):
-    """The end of a pause."""
-
-    kind: Literal["resume-cluster"] = "resume-cluster"
-
-
-class DrainBroker(Command):
-    """Unload all bundles of a broker and give it none, until `undrain-broker`."""
-
-    kind: Literal["drain-broker"] = "drain-broker"
-    broker: BrokerName
-
-
-class UndrainBroker(Command):
-    """Let a drained broker take bundles again."""
-
-    kind: Literal["undrain-broker"] = "undrain-broker"
-    broker: BrokerName
-
-
-class PinBundles(Command):
-    """Have balancing leave bundles where they are for a while.
-
-    Operators' own orders, drains and deaths move them all the same.
-    """
-
-    kind: Literal["pin-bundles"] = "pin-bundles"
-    bundles: Annotated[
-        list[BundleName],
-        Field(min_length=1, max_length=MOST_PINS, description="<tenant>/<namespace>/<range>"),
-    ]
-    for_ms: Annotated[
-        int, Field(ge=0, le=LONGEST_PIN_MS, description="0: balancing may move them again")
-    ]
+    @property
+    def given(self) -> dict[str, Any]:
+        """Its kind, and those of its own fields that were given, as JSON-able fields."""
+        own = self.model_dump(mode="json", exclude=set(Command.model_fields), exclude_unset=True)
+        return {"kind": self.kind, **own}
 
 
 ProposalIds = Annotated[
@@ -324,135 +188,53 @@ ProposalIds = Annotated[
 ]
 
 
-class ApproveProposals(Command):
-    """Make the decisions that proposals have asked for, if they still can be."""
+class _Commands(Mapping[str, type[Command]]):
+    """Each kind of command → its model, in the order of their names.
 
-    kind: Literal["approve-proposals"] = "approve-proposals"
-    proposals: ProposalIds
-    even_if_worse: bool | None = Field(
-        None, description="true: also those that would make the busiest broker busier than it is"
-    )
-
-
-class RejectProposals(Command):
-    """End proposals, and have balancing propose nothing of their kind about their bundles for a
-    while."""
-
-    kind: Literal["reject-proposals"] = "reject-proposals"
-    proposals: ProposalIds
-    why: Annotated[str, Field(min_length=1, max_length=LONGEST_WHY)]
-    for_ms: Annotated[
-        int,
-        Field(
-            ge=0,
-            le=LONGEST_PIN_MS,
-            description="0: a rejection that was said before holds no longer",
-        ),
-    ]
-
-
-class DeclareDead(Command):
-    """Take silent brokers for dead now, without waiting: their bundles go to others."""
-
-    kind: Literal["declare-dead"] = "declare-dead"
-    broker: BrokerName | None = Field(
-        None, description="none: all that have been silent for longer than a living one may be"
-    )
-
-
-FORGET_KIND = "forget-cluster"
-
-
-class ForgetCluster(Command):
-    """Forget a cluster whose brokers are all silent: its state, its orders, its ownership
-    records."""
-
-    kind: Literal["forget-cluster"] = "forget-cluster"
-
-
-class CreateNamespace(Command):
-    """A new namespace, cut into bundles of equal size."""
-
-    kind: Literal["create-namespace"] = "create-namespace"
-    namespace: NamespaceName
-    bundles: Annotated[int, Field(ge=1, le=MOST_BUNDLES)] | None = Field(
-        None, description="none: namespace_default_bundles"
-    )
-
-
-class DeleteNamespace(Command):
-    """Have a namespace without topics leave its brokers, and forget it."""
-
-    kind: Literal["delete-namespace"] = "delete-namespace"
-    namespace: NamespaceName
-
-
-class ImportNamespaces(Command):
-    """Namespaces and policies of a cluster that has them already.
-
-    Policies and domains of earlier imports are replaced.
+    A kind has a file of its own in `lb_stream/operations`, named after it, which is imported
+    when its kind is first asked for: whoever sends one command loads one.
     """
 
-    kind: Literal["import-namespaces"] = "import-namespaces"
-    content: ClusterNamespaces
+    def __init__(self) -> None:
+        self._models: dict[str, type[Command]] = {}
+
+    @cached_property
+    def _kinds(self) -> tuple[str, ...]:
+        folder = resources.files("lb_stream") / "operations"
+        files = (Path(file.name) for file in folder.iterdir())
+        names = (file.stem for file in files if file.suffix == ".py")
+        return tuple(sorted(name.replace("_", "-") for name in names if name != "__init__"))
+
+    def register(self, kind: str, model: type[Command]) -> None:
+        """Have a kind lead to its model."""
+        self._models[kind] = model
+
+    def __getitem__(self, kind: str) -> type[Command]:
+        if kind not in self._kinds:
+            raise KeyError(kind)
+        if kind not in self._models:
+            import_module(f"lb_stream.operations.{kind.replace('-', '_')}")
+        return self._models[kind]
+
+    def __contains__(self, kind: object) -> bool:
+        return kind in self._kinds
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._kinds)
+
+    def __len__(self) -> int:
+        return len(self._kinds)
 
 
-class SetPolicies(Command):
-    """Change policies: what is named is set, null takes it away, all others stay."""
-
-    kind: Literal["set-policies"] = "set-policies"
-    isolation: list[NamespaceIsolation] = Field(
-        [], description="each takes the place of the policy of its name"
-    )
-    remove_isolation: list[str] = Field([], description="names of policies")
-    anti_affinity: dict[NamespaceName, Word | None] = Field({}, description="namespace → group")
-    failure_domains: dict[BrokerName, Word | None] = Field({}, description="broker → domain")
-
-    @model_validator(mode="after")
-    def _something(self) -> SetPolicies:
-        if not (
-            self.isolation or self.remove_isolation or self.anti_affinity or self.failure_domains
-        ):
-            raise PydanticCustomError("nothing", "at least one policy, group or domain")
-        return self
+COMMANDS = _Commands()
 
 
-AnyCommand = (
-    UnloadCommand
-    | Split
-    | Merge
-    | Assign
-    | SetConfig
-    | DeleteConfig
-    | DryRun
-    | PauseCluster
-    | ResumeCluster
-    | DrainBroker
-    | UndrainBroker
-    | PinBundles
-    | ApproveProposals
-    | RejectProposals
-    | DeclareDead
-    | ForgetCluster
-    | CreateNamespace
-    | DeleteNamespace
-    | ImportNamespaces
-    | SetPolicies
-)
+def command_union() -> type[BaseModel]:
+    """Return the model of one operator's command, of whichever kind."""
+    models: Any = Union[tuple(COMMANDS.values())]  # noqa: UP007 (they are known at run time only)
+    union = RootModel[Annotated[models, Field(discriminator="kind")]]
+    return create_model("CommandRecord", __base__=union, __doc__="One operator's command.")
 
-
-class CommandRecord(RootModel[Annotated[AnyCommand, Field(discriminator="kind")]]):
-    """One operator's command."""
-
-
-COMMANDS: dict[str, type[Command]] = {
-    model.model_fields["kind"].default: model for model in AnyCommand.__args__
-}
-COMMAND_KINDS: dict[str, type[LeadershipRecord] | type[Command]] = {
-    "tick": Tick,
-    **COMMANDS,
-    **LEADERSHIP_RECORDS,
-}
 
 CommandOutcome = Literal["done", "refused", "accepted", "failed"]
 

@@ -18,11 +18,11 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from lb_stream.contracts.commands import (
     Claim,
-    CommandRecord,
     CommandResult,
     HandOver,
     Standby,
     Tick,
+    command_union,
 )
 from lb_stream.contracts.decisions import Decision, Ownership, example_decision
 from lb_stream.contracts.reports import (
@@ -259,7 +259,7 @@ RECORDS = (
         HandOver,
         {"id": "77d2", "kind": "hand-over", **_OF_OTHER, "to": "lb-2:733", "by": "User:ann"},
     ),
-    Record("command", "lb-commands", CommandRecord, _COMMAND),
+    Record("command", "lb-commands", command_union(), _COMMAND),
     Record("command-result", "lb-command-results", CommandResult, _RESULT.model_dump(mode="json")),
     Record("decision", "lb-decisions", Decision, example_decision().model_dump(mode="json")),
     Record("ownership", "lb-ownership", Ownership, _OWNERSHIP.model_dump(mode="json")),

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,11 +13,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from lb_stream.contracts.balancer import NamespaceConfig
-from lb_stream.contracts.commands import Command, DeleteConfig, DryRun, SetConfig
 from lb_stream.contracts.keys import SettingError, expected, metadata
-from lb_stream.core.commands.responder import CommandResponder, Received, named
+from lb_stream.core.commands.base import Effect, Operation, SettingsCommand, make, named, refused
+from lb_stream.core.commands.responder import CommandResponder, Received
 from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.model.memory import Memory
+from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.core.round.decide import Inbox
 from lb_stream.settings.load_managers import CLASS_KEYS
 from lb_stream.settings.names import all_models, canonical, our_name
@@ -27,8 +29,6 @@ from lb_stream.settings.resolve import (
     resolve_values,
 )
 from lb_stream.settings.spelling import DRY_RUN, PREFIX
-
-PUBLISHED = "decisions are published from now on"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +51,91 @@ def apply_setting_commands(own: Mapping[str, Any], memory: Memory, inbox: Inbox)
     """
     about_settings = tuple(filter(_is_about_settings, inbox.commands))
     if about_settings:
-        desk = CommandResponder(memory.orders, pending=memory.pending)
-        for received in desk.new(about_settings):
-            _take(desk, received, received.command, own, memory.balances)
-        others = tuple(one for one in inbox.commands if not _is_about_settings(one))
-        inbox = replace(inbox, commands=others, answers=tuple(desk.answers))
-        memory = replace(memory, orders=desk.orders)
+        responder = CommandResponder(memory.orders, pending=memory.pending)
+        change = SettingsChange(responder, own, memory.balances)
+        for received in responder.new(about_settings):
+            responder.take(received, _effect(received.command, change))
+        others = tuple(received for received in inbox.commands if not _is_about_settings(received))
+        inbox = replace(inbox, commands=others, answers=tuple(responder.answers))
+        memory = replace(memory, orders=responder.orders)
     return RoundArguments(resolve(own, memory.orders.settings).config, memory, inbox)
 
 
 def _is_about_settings(received: Received) -> bool:
-    return received.rejected is None and isinstance(
-        received.command, SetConfig | DeleteConfig | DryRun
-    )
+    return received.rejected is None and isinstance(received.command, SettingsCommand)
+
+
+def _effect(command: Operation, change: SettingsChange) -> Effect:
+    assert isinstance(command, SettingsCommand)
+    try:
+        return command.change_settings(change)
+    except SettingError as error:
+        return refused("setting", str(error))
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsChange:
+    """What a command that changes settings finds. `given`: the job's own settings.
+
+    `balances`: brokers whose own cluster balances by itself → the settings that make it so.
+    """
+
+    responder: CommandResponder
+    given: Mapping[str, Any]
+    balances: Mapping[str, Sequence[str]]
+
+    @property
+    def commanded(self) -> dict[str, Any]:
+        """What commands have set so far, those before it in the batch included."""
+        return dict(self.responder.orders.settings)
+
+    def set(self, values: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+        """Return what commands have set with these values, and what to answer.
+
+        Raises SettingError.
+        """
+        return _set(self.commanded, values, self.given)
+
+    def without(self, key: str) -> dict[str, Any]:
+        """Return what commands have set without a key. Raises SettingError."""
+        before = self.commanded
+        after = _without(before, [our_name(key, "")])
+        if len(after) < len(before):
+            resolve(self.given, after)
+        return after
+
+    def dry_run(self, on: bool) -> dict[str, Any]:
+        """Return what commands have set with a dry run begun or ended. Raises SettingError.
+
+        A commanded need for approval is kept meanwhile: the end of a dry run doesn't lift it.
+        """
+        values: dict[str, Any] = {DRY_RUN: on}
+        if self.commanded.get("mode") == "approve":
+            values = {"mode": "approve"} | ({DRY_RUN: True} if on else {})
+        return self.set(values)[0]
+
+    def mode_after(self, commanded: Mapping[str, Any]) -> str | None:
+        """Return the cluster's mode once commands have set these; None: no setting says it."""
+        mode: str | None = in_force(self.given, commanded).get("mode")
+        return mode
+
+    def canonical(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return settings under our names. Raises SettingError."""
+        return canonical(values)
+
+    def describe_pending(self) -> str:
+        """Say how many earlier decisions go on, to end a sentence."""
+        return self.responder.describe_pending()
+
+    def describe_own_balancing(self) -> str:
+        """Warn whoever has decisions published while brokers' own cluster balances by itself."""
+        if not self.balances:
+            return ""
+        keys = sorted({key for settings in self.balances.values() for key in settings})
+        return (
+            f"; but the cluster also balances by itself ({', '.join(keys)} on at "
+            f"{named(self.balances)}): agents refuse to act until that is off"
+        )
 
 
 def without_approval(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -88,81 +160,6 @@ def dynamic_keys() -> dict[str, str]:
         for name, field in NamespaceConfig.model_fields.items()
     }
     return dict(sorted(found.items()))
-
-
-def _beside(balances: Mapping[str, Sequence[str]]) -> str:
-    """A warning for who has decisions published while brokers' own cluster balances by itself."""
-    if not balances:
-        return ""
-    keys = sorted({key for balance in balances.values() for key in balance})
-    return (
-        f"; but the cluster also balances by itself ({', '.join(keys)} on at "
-        f"{named(balances)}): agents refuse to act until that is off"
-    )
-
-
-def _take(
-    desk: CommandResponder,
-    received: Received,
-    command: Command,
-    given: Mapping[str, Any],
-    balances: Mapping[str, Sequence[str]],
-) -> None:
-    settings = dict(desk.orders.settings)
-    try:
-        match command:
-            case SetConfig():
-                after, text = _set(settings, command.values, given)
-                mode = canonical(command.values).get("mode", "observe")
-                text += _beside(balances) if mode != "observe" else ""
-                text += desk.still_under_way() if _stops(canonical(command.values)) else ""
-            case DryRun():
-                after, text = _dry_run(settings, command.on, given)
-                text += desk.still_under_way() if command.on else _beside(balances)
-            case DeleteConfig():
-                after = _without(settings, [our_name(command.key, "")])
-                if len(after) == len(settings):
-                    desk.answer(
-                        received,
-                        "refused",
-                        f"no command has set {command.key}; set are: {named(settings)}",
-                        rule="not_set",
-                    )
-                    return
-                resolve(given, after)
-                text = f"{command.key} is the job's own setting again"
-            case _:
-                raise TypeError(f"{command.kind} changes no settings")
-    except SettingError as error:
-        desk.answer(received, "refused", str(error), rule="setting")
-        return
-    desk.change(settings=after)
-    desk.answer(received, "done", text)
-
-
-def _stops(values: Mapping[str, Any]) -> bool:
-    """Whether these settings, under our names, switch publishing or balancing off."""
-    switched_off = values.get("enabled") is False or values.get("shedding_enabled") is False
-    return switched_off or values.get("mode") == "observe"
-
-
-def _dry_run(
-    settings: dict[str, Any], on: bool, given: Mapping[str, Any]
-) -> tuple[dict[str, Any], str]:
-    """The settings with a dry run begun or ended.
-
-    A commanded need for approval is kept meanwhile: the end of a dry run doesn't lift it.
-    """
-    kept = {"mode": "approve"} if settings.get("mode") == "approve" else {}
-    after = _set(
-        settings, kept | ({DRY_RUN: True} if on else {} if kept else {DRY_RUN: False}), given
-    )[0]
-    if on:
-        return after, "decisions are made and logged, and not published"
-    waits = in_force(given, after).get("mode") == "approve"
-    return after, PUBLISHED + (
-        "; what balancing wants waits for approval (mode = approve)" if waits else ""
-    )
 
 
 def _set(
@@ -234,3 +231,18 @@ def _checked(name: str, value: Any) -> str:
         except ValidationError as error:
             raise SettingError(name, value, expected(error.errors()[0])) from None
     return ours
+
+
+def settings_before(names: Sequence[str], before: OperatorState) -> list[Operation]:
+    """Return commands that set each setting as a command had set it before, or take it back."""
+    had = defaultdict[str, dict[str, Any]](dict)  # one setting may have been set under two names
+    for name, value in before.settings.items():
+        had[our_name(name, value)][name] = value
+    ours = [our_name(name, "") for name in names]
+    again = {name: value for own in ours for name, value in had.get(own, {}).items()}
+    taken_back = [
+        make("delete-config", key=name)
+        for name, own in zip(names, ours, strict=True)
+        if own not in had
+    ]
+    return ([make("set-config", values=again)] if again else []) + taken_back

@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 from msgspec.structs import replace
 from pyspark.sql import DataFrame, SparkSession
 
-from lb_stream.contracts.commands import FORGET_KIND
 from lb_stream.contracts.settings import Settings
 from lb_stream.store import Store, checkpoint_of, tables_of
 from lb_stream.stream.context import BatchContext
@@ -246,7 +245,9 @@ class Balancer:
 def is_to_be_forgotten(results: str | None) -> bool:
     """Whether a round's answers say that an operator's command has the cluster forgotten."""
     return any(
-        answer["kind"] == FORGET_KIND and answer["outcome"] == "done" and not answer["repeated"]
+        answer["kind"] == "forget-cluster"
+        and answer["outcome"] == "done"
+        and not answer["repeated"]
         for answer in json.loads(results or "[]")
     )
 

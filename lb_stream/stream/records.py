@@ -13,7 +13,7 @@ import msgspec
 from pydantic import BaseModel, ValidationError
 
 from lb_stream.contracts.base import LONGEST_BROKER, RESOURCES, canonical_json, expected_by
-from lb_stream.contracts.commands import COMMAND_KINDS, SCHEMA_VERSION, Command, Split
+from lb_stream.contracts.commands import COMMANDS, LEADERSHIP_RECORDS, SCHEMA_VERSION, Command
 from lb_stream.contracts.fast import struct_of
 from lb_stream.contracts.reports import (
     AGENT_KINDS,
@@ -361,12 +361,13 @@ def command_record(value: bytes | None) -> Command | None:
             str(version),
             f"{SCHEMA_VERSION} or less: the sender is newer than this balancer",
         )
-    if kind not in COMMAND_KINDS:
-        raise Rejection("kind", kind, f"one of {', '.join(COMMAND_KINDS)}")
-    command = _validated(COMMAND_KINDS[kind], value or b"")
-    if isinstance(command, Split):
-        _check_boundaries(command.boundaries)
-    return command if isinstance(command, Command) else None
+    if kind in LEADERSHIP_RECORDS:
+        _validated(LEADERSHIP_RECORDS[kind], value or b"")
+        return None
+    if kind not in COMMANDS:
+        raise Rejection("kind", kind, f"one of {', '.join((*LEADERSHIP_RECORDS, *COMMANDS))}")
+    command: Command = _validated(COMMANDS[kind], value or b"")
+    return command
 
 
 def sender_of(value: bytes | None) -> dict[str, str] | None:

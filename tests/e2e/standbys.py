@@ -15,11 +15,12 @@ from pathlib import Path
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from lb_stream.agent import Agent, AgentConfig
-from lb_stream.contracts.commands import Tick, UnloadCommand
+from lb_stream.contracts.commands import Tick
 from lb_stream.contracts.decisions import Decision, read_decision
 from lb_stream.io.leadership.signs import read_sign
 from lb_stream.io.leadership.succession import Heard
 from lb_stream.job.process import end_session
+from lb_stream.operations.unload import Unload
 from lb_stream.sim import SimBroker, SimCluster, build_cluster
 from lb_stream.sim.brokers import wall_clock_ms
 from tests.e2e.pipeline import Pipeline, wait_until
@@ -139,7 +140,7 @@ class Stage:
         producer = KafkaProducer(bootstrap_servers=self.first.bootstrap)
         broker = max(self.cluster.brokers, key=lambda name: len(self.cluster.owned(name)))
         namespace, _, bundle = min(self.cluster.owned(broker)).rpartition("/")
-        command = UnloadCommand(
+        command = Unload(
             id=str(uuid.uuid4()), namespace=namespace, bundle=bundle, sent_ms=wall_clock_ms()
         )
         producer.send(

@@ -123,7 +123,7 @@ def settings(operator: Operator) -> None:
     """Dynamic settings, in both spellings."""
     done, refused, rows = operator.done, operator.refused, operator.rows
     done("config", "set", "loadBalancerSheddingIntervalMinutes", "2")
-    done("update-dynamic-config", "--config", "loadManagerClassName", "--value", "extensible")
+    done("config", "set", "loadManagerClassName", "extensible")
     assert "setting" in refused("config", "set", "loadManagerClassName", "org.example.None")
     assert "setting" in refused("config", "set", "loadBalancerEnabled", "false")
     assert rows("config", "overrides") == [
@@ -214,10 +214,10 @@ def brokers_and_clusters(operator: Operator) -> None:
     done("clusters", "pause", CLUSTER)
     assert [row["paused"] for row in rows("clusters", "list")] == [True]
     done("clusters", "resume", CLUSTER)
-    assert "not published" in done("dry-run", "on", "--all-clusters")
-    done("dry-run", "off", "--id", "off-1")
+    assert "not published" in done("clusters", "disable", "--all-clusters")
+    done("clusters", "enable", "--id", "off-1")
     done("clusters", "disable", CLUSTER)
-    assert "published" in done("dry-run", "off", "--id", "off-1"), (
+    assert "published" in done("clusters", "enable", "--id", "off-1"), (
         "a command that is sent again is answered again"
     )
     assert [row["dry_run"] for row in rows("clusters", "list")] == [True], "and not done again"

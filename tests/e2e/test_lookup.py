@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from kafka import KafkaConsumer, KafkaProducer
 
-from lb_stream.contracts.commands import Assign, CommandResult
+from lb_stream.contracts.commands import CommandResult
 from lb_stream.contracts.decisions import Ownership
 from lb_stream.contracts.settings import TopicSettings
 from lb_stream.core.model.topics import Ring
@@ -24,6 +24,7 @@ from lb_stream.io.kafka.topics import create_topics, topic_specs
 from lb_stream.io.lookup.client import ASK_AGAIN_S, Found, Lookup, LookupConfig, LookupFailed, Stale
 from lb_stream.io.lookup.server import serve_lookups
 from lb_stream.kit.embedded_kafka import EmbeddedKafka
+from lb_stream.operations.assign import Assign
 
 pytestmark = pytest.mark.e2e
 

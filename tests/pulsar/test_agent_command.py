@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lb_stream.contracts.commands import ImportNamespaces
+from lb_stream.operations.import_namespaces import ImportNamespaces
 from tests.pulsar.fake_cluster import NAMESPACE, FakeCluster, fake_cluster
 from tests.support.lbctl_runner import lbctl
 from tests.support.wordings import check_wording

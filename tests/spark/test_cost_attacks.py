@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lb_stream.contracts.commands import COMMAND_KINDS
+from lb_stream.contracts.commands import COMMANDS, LEADERSHIP_RECORDS
 from lb_stream.contracts.reports import AGENT_KINDS
 from lb_stream.stream.records import LARGEST_BYTES
 from tests.support.call_counts import calls
@@ -109,7 +109,7 @@ def test_a_broker_s_record_costs_no_more_than_its_size(attack: str, kind: str | 
     assert all(length <= 600 for length in told)
 
 
-@pytest.mark.parametrize("kind", COMMAND_KINDS)
+@pytest.mark.parametrize("kind", (*LEADERSHIP_RECORDS, *COMMANDS))
 def test_a_command_costs_no_more_than_its_size(kind: str) -> None:
     def worst(n: int) -> bytes:
         own = POLICIES.get(kind, lambda n: {f"unknown{at}": at for at in range(n)})

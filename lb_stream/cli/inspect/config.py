@@ -9,12 +9,14 @@ from typing import Annotated, Any
 import typer
 
 from lb_stream.cli.inspect.config_explain import explain
+from lb_stream.cli.shared.command_lines import OperatorGroup
 from lb_stream.cli.shared.options import BrokerConf, ConfigFile, Effective, Json, Set, effective
 from lb_stream.cli.shared.output import emit, emit_json
 from lb_stream.cli.shared.settings_text import as_key, as_toml
 
 app = typer.Typer(
     name="config",
+    cls=OperatorGroup,
     help="Settings: those in force, and those of a running cluster.",
     no_args_is_help=True,
 )

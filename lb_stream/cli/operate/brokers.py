@@ -1,14 +1,16 @@
-"""`lbctl brokers`: the cluster as the last round saw it, and what operators do with single
-brokers."""
+"""`lbctl brokers`: the cluster as the last round saw it.
+
+Its other commands follow from lb_stream/operations.
+"""
 
 from __future__ import annotations
 
 from itertools import groupby
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from lb_stream.cli.operate import dynamic_config
+from lb_stream.cli.shared.command_lines import OperatorGroup
 from lb_stream.cli.shared.options import (
     BrokerConf,
     Cluster,
@@ -19,9 +21,7 @@ from lb_stream.cli.shared.options import (
     Set,
     effective,
 )
-from lb_stream.cli.shared.outlook import Preview, show_preview
 from lb_stream.cli.shared.output import emit_rich, emit_rows, note, styled, table
-from lb_stream.cli.shared.sending import Sending, sends
 from lb_stream.io.messages.times import ago
 
 if TYPE_CHECKING:
@@ -40,7 +40,8 @@ _TIMES = ("seen_ms", "reported_ms", "seq", "now_ms")
 _QUERY = """
     SELECT cluster, broker, alive, active, usage_ratio,
            latest_throughput_in_bytes_per_s + latest_throughput_out_bytes_per_s AS bytes_per_s,
-           latest_rate_in_msgs_per_s + latest_rate_out_msgs_per_s AS msgs_per_s, bundles, topics, seen_ms, reported_ms, seq, now_ms
+           latest_rate_in_msgs_per_s + latest_rate_out_msgs_per_s AS msgs_per_s, bundles,
+           topics, seen_ms, reported_ms, seq, now_ms
     FROM ({newest}) ORDER BY cluster, broker
 """
 _COLUMNS = ("broker", "alive", "usage", "MB/s", "msg/s", "bundles", "seen")
@@ -48,6 +49,7 @@ _COLUMNS = ("broker", "alive", "usage", "MB/s", "msg/s", "bundles", "seen")
 
 app = typer.Typer(
     name="brokers",
+    cls=OperatorGroup,
     invoke_without_command=True,
     help="Each broker's latest load: usage, throughput, message rate, bundles, and when it was "
     "last heard of. With a command: drain a "
@@ -138,40 +140,3 @@ def _summary(cluster: str, rows: list[dict[str, Any]]) -> Text:
     bundles = sum(row["bundles"] or 0 for row in rows)
     told = f": {len(alive)} of {len(rows)} brokers alive, {bundles} bundles{evenness}"
     return styled((cluster, "bold")).append(told)
-
-
-BrokerArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="BROKER",
-        help="host:port, as in its reports; its host, or the first label of it, where only one "
-        "broker fits.",
-    ),
-]
-
-
-@app.command(epilog="Example: lbctl brokers drain broker-3.eu:8080 --cluster eu-1")
-@sends()
-def drain(broker: BrokerArgument, preview: Preview = False, *, send: Sending) -> None:
-    """Unload all bundles of a broker and give it none from now on; waits until it is empty."""
-    if preview:
-        from lb_stream.sim.simulation.outlook import WhatIf
-
-        show_preview(send, WhatIf(drained=[send.broker(broker)]))
-    else:
-        send("drain-broker", broker=send.broker(broker))
-
-
-@app.command(epilog="Example: lbctl brokers undrain broker-3.eu:8080 --cluster eu-1")
-@sends()
-def undrain(broker: BrokerArgument, preview: Preview = False, *, send: Sending) -> None:
-    """Let a drained broker take bundles again."""
-    if preview:
-        from lb_stream.sim.simulation.outlook import WhatIf
-
-        show_preview(send, WhatIf(undrained=[send.broker(broker)]))
-    else:
-        send("undrain-broker", broker=send.broker(broker))
-
-
-dynamic_config.register_brokers(app)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +13,7 @@ from lb_stream.cli.shared.sending import DEFAULT_TIMEOUT_S, Sending, Timeout, on
 from lb_stream.cli.shared.spans import span_ms
 
 if TYPE_CHECKING:
+    from lb_stream.core.commands.base import Operation
     from lb_stream.query.past.undo import Undo
 
 
@@ -125,8 +125,8 @@ def _send(how: Sending, found: Undo, pin_ms: int) -> bool:
 def _show(found: Undo, pinned: str | None) -> None:
     if not found.orders and not found.moves:
         emit_line(f"Nothing to send to {found.cluster}.")
-    for order in found.orders:
-        emit_line(_describe(order))
+    for command in found.orders:
+        emit_line(_describe(command))
     if found.moves:
         rows = [(move["bundle"], move["from"], move["to"]) for move in found.moves]
         emit_rich(table(("bundle", "from", "back to"), rows), "")
@@ -135,12 +135,13 @@ def _show(found: Undo, pinned: str | None) -> None:
             if pinned is None
             else f"They are pinned there for {pinned}."
         )
-    for order in found.afterwards:
-        emit_line(f"{_describe(order)}, when they are back: it may end publishing")
+    for command in found.afterwards:
+        emit_line(f"{_describe(command)}, when they are back: it may end publishing")
     for what, why in found.left:
         emit_line(f"- {what}: {why}")
 
 
-def _describe(order: Mapping[str, Any]) -> str:
-    fields = " ".join(f"{name}={value}" for name, value in order.items() if name != "kind")
-    return f"{order['kind']} {fields}".rstrip()
+def _describe(command: Operation) -> str:
+    given = command.given.items()
+    fields = " ".join(f"{name}={value}" for name, value in given if name != "kind")
+    return f"{command.kind} {fields}".rstrip()

@@ -25,7 +25,7 @@ def full_name(settings: Effective, cluster: str | None, given: str) -> str:
     A name with a port is taken as it is: the tables may not know it yet. Raises CommandError (2)
     where none fits, or several do.
     """
-    from lb_stream.core.commands.persistent_commands import broker_of
+    from lb_stream.core.commands.base import broker_of
 
     name = broker_of(given)
     return name if has_port(name) else fitting(name, _known(settings.tables, cluster))

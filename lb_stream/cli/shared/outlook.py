@@ -4,7 +4,7 @@ commands that change something."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -13,7 +13,8 @@ from lb_stream.cli.shared.output import CommandError, emit_json, emit_line, emit
 from lb_stream.cli.shared.sending import Sending
 
 if TYPE_CHECKING:
-    from lb_stream.sim.simulation.outlook import Outlook, WhatIf
+    from lb_stream.core.commands.base import Operation, WhatIf
+    from lb_stream.sim.simulation.outlook import Outlook
 
 MINUTES = 30.0
 MOST_MOVES = 10
@@ -75,10 +76,8 @@ def show_outlook(
         for line in notes:
             note(line)
         for answer in answers:
-            emit_line(
-                f"{answer.outcome}{f' ({answer.rule})' if answer.rule and answer.outcome != 'done' else ''}: "
-                f"{answer.text}"
-            )
+            rule = f" ({answer.rule})" if answer.rule and answer.outcome != "done" else ""
+            emit_line(f"{answer.outcome}{rule}: {answer.text}")
         _show(name, minutes, found)
     if change.waits and (worse := _worse(found)):
         note(worse)
@@ -110,8 +109,8 @@ def preview_orders(
 
     Raises as `show_outlook`; CommandError (2) for one that can't be.
     """
+    from lb_stream.core.commands.base import WhatIf
     from lb_stream.io.kafka.orders import BadOrder, order
-    from lb_stream.sim.simulation.outlook import WhatIf
 
     try:
         orders = [
@@ -123,6 +122,51 @@ def preview_orders(
         order.model_copy(update={"sent_ms": 0}) for order in orders
     ]  # the played time is another one
     show_preview(send, WhatIf(orders=timeless, waits=waits))
+
+
+class _Tables:
+    """A cluster's present, as the tables have it."""
+
+    def __init__(self, send: Sending) -> None:
+        self._send = send
+
+    def silent_brokers(self) -> tuple[str, ...]:
+        """Return the brokers that have been silent for too long."""
+        from lb_stream.query.cluster_state import require_cluster
+        from lb_stream.query.lake import open_lake
+        from lb_stream.query.status_facts import cluster_facts
+
+        with open_lake(self._send.given.tables) as lake:
+            require_cluster(lake, self._send.cluster)
+            found = [
+                facts.silent for facts in cluster_facts(lake) if facts.cluster == self._send.cluster
+            ]
+        return tuple(found[0]) if found else ()
+
+    def is_paused(self) -> bool:
+        """Return whether the cluster is paused."""
+        from lb_stream.query.cluster_state import require_single_cluster
+
+        return require_single_cluster(self._send.given.tables, self._send.cluster).orders.paused
+
+
+def preview_command(send: Sending, model: type[Operation], fields: Mapping[str, Any]) -> None:
+    """Show what would come of a command.
+
+    Raises as `show_outlook`; CommandError (2) for one that can't be.
+    """
+    from lb_stream.core.commands.base import CannotPreview
+    from lb_stream.io.kafka.orders import BadOrder, order
+
+    try:
+        command = cast("Operation", order(model.spec.kind, fields, "preview", "preview:0"))
+    except BadOrder as error:
+        raise CommandError(str(error), 2) from None
+    try:
+        change = command.preview(_Tables(send))
+    except CannotPreview as error:
+        raise CommandError(str(error)) from None
+    show_preview(send, change)
 
 
 def show_preview(send: Sending, change: WhatIf) -> None:

@@ -10,9 +10,8 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import wraps
-from inspect import Parameter, signature
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from inspect import Parameter, Signature, signature
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -75,14 +74,10 @@ Id = Annotated[
         rich_help_panel=_PANEL,
     ),
 ]
-SettingsFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--settings",
-        metavar="FILE",
-        help="Settings in a TOML file (elsewhere: --config).",
-        rich_help_panel="Settings",
-    ),
+ClusterArgument = Annotated[str, typer.Argument(metavar="CLUSTER", help="The cluster.")]
+ClusterArgumentOrAll = Annotated[
+    str | None,
+    typer.Argument(metavar="[CLUSTER]", help="The cluster; not needed where there is only one."),
 ]
 DEFAULT_TIMEOUT_S = 120.0
 OTHERS_S = 1.0
@@ -134,44 +129,40 @@ class Sending:
 
 
 def sends(
-    *, all_clusters: bool = False, cluster: Any = ToCluster, config: Any = ConfigFile
+    *, all_clusters: bool = False, cluster: Literal["option", "argument"] = "option"
 ) -> Callable[[CliCommand], CliCommand]:
-    """Give a command the options by which commands are sent, in place of its parameter `send`,
-    which gets the Sending that they make.
+    """Give a command the options by which commands are sent, in place of its parameter `send`.
 
-    `all_clusters`: it may go to all of them. `cluster`: an argument in place of the option;
-    `config`: the same option, spelled otherwise.
+    That parameter gets the Sending that they make. `all_clusters`: the command may go to all of
+    them. `cluster`: how one is named.
     """
 
     def decorate(command: CliCommand) -> CliCommand:
-        own = {
-            name: each
-            for name, each in signature(command, eval_str=True).parameters.items()
-            if name != "send"
-        }
+        own = dict(signature(command, eval_str=True).parameters)
+        own.pop("send", None)
         shared = dict(signature(_sending, eval_str=True).parameters)
-        shared["config"] = shared["config"].replace(annotation=config)
-        if cluster is not ToCluster:
-            default = None if all_clusters else Parameter.empty  # one of the two is needed
-            shared["cluster"] = Parameter(
-                "cluster", Parameter.KEYWORD_ONLY, annotation=cluster, default=default
-            )
         if not all_clusters:
             del shared["all_clusters"]
+        first = {}
+        if cluster == "argument":  # it comes before the command's own
+            first["cluster"] = shared["cluster"].replace(
+                annotation=ClusterArgumentOrAll if all_clusters else ClusterArgument,
+                default=None if all_clusters else Parameter.empty,
+            )
 
         @wraps(command)
         def with_options(**given: Any) -> None:
             send = _sending(**{name: given.pop(name) for name in shared})
             command(**given, send=send)
 
-        first = (
-            {} if cluster is ToCluster else {"cluster": shared["cluster"]}
-        )  # an argument comes before a command's own
         parameters = [
-            each.replace(kind=Parameter.KEYWORD_ONLY) for each in (first | own | shared).values()
+            parameter.replace(kind=Parameter.KEYWORD_ONLY)
+            for parameter in (first | own | shared | first).values()
         ]
-        with_options.__signature__ = signature(command).replace(parameters=parameters)  # type: ignore[attr-defined]
-        with_options.__annotations__ = {each.name: each.annotation for each in parameters}
+        with_options.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+        with_options.__annotations__ = {
+            parameter.name: parameter.annotation for parameter in parameters
+        }
         return with_options
 
     return decorate
@@ -313,14 +304,12 @@ def principal(given: Effective) -> str:
 
 def _progress(how: Sending, command: Command, key: str) -> Callable[[], None]:
     """What shows how a command gets on that takes its time."""
-    from lb_stream.contracts.commands import DrainBroker
-
-    if not isinstance(command, DrainBroker):
+    if command.kind != "drain-broker":
         return lambda: None
     from lb_stream.cli.shared.drain_watch import DrainWatch
-    from lb_stream.core.commands.persistent_commands import broker_of
+    from lb_stream.core.commands.base import broker_of
 
-    return DrainWatch(how.given.tables, key, broker_of(command.broker)).look
+    return DrainWatch(how.given.tables, key, broker_of(command.arguments["broker"])).look
 
 
 def _wait(

@@ -54,7 +54,7 @@ def what_if(
             "nothing to try: expected --set KEY=VALUE of a balancer's setting, or --drain BROKER", 2
         )
     given = effective(config, broker_conf, own)
-    from lb_stream.sim.simulation.outlook import WhatIf
+    from lb_stream.core.commands.base import WhatIf
 
     drained = [full_name(given, cluster, broker) for broker in drain or ()]
     show_outlook(given, cluster, WhatIf(tried, drained), minutes, json)

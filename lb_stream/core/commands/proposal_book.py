@@ -7,10 +7,12 @@ the round in which it does.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from lb_stream.contracts.base import fields_of
+from lb_stream.core.commands.base import named
 from lb_stream.core.model.memory import Proposal
 
 State = Literal["waiting", "approved", "rejected", "expired", "stale", "superseded", "withdrawn"]
@@ -74,6 +76,21 @@ class ProposalBook:
         ended = self.take(proposal)
         self.news += [ProposalNews(other, state, by, why, until_ms) for other in ended]
         return ended
+
+    def reject(self, proposals: Iterable[Proposal], by: str, why: str, until_ms: int) -> None:
+        """End proposals that an operator has rejected."""
+        for proposal in proposals:
+            # one that belongs to another has ended with it
+            if self.find(proposal.proposal_id) is not None:
+                self.end(proposal, "rejected", by=by, why=why, until_ms=until_ms)
+
+    def explain_unknown(self, names: Sequence[str]) -> str:
+        """Say that nothing waits under these ids, and how to find what does."""
+        verb = "waits" if len(names) == 1 else "wait"
+        return (
+            f"no proposal {named(names)} {verb}: lbctl proposals shows those that do, "
+            "with --last what has become of others"
+        )
 
     def take(self, proposal: Proposal) -> list[Proposal]:
         """Have a proposal and those that belong to it wait no more. Returns all of them."""

@@ -1,98 +1,13 @@
-"""What ends a proposal without a decision: an operator's rejection, its time, and a cluster in
-which it can't be carried out any more."""
+"""What ends a proposal by itself: its time, and a cluster in which it can't be carried out any
+more."""
 
 from __future__ import annotations
 
-from lb_stream.contracts.commands import MOST_REJECTIONS, RejectProposals
 from lb_stream.core.commands.proposal_book import ProposalBook, State
-from lb_stream.core.commands.responder import CommandResponder, Received, named
 from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.model.memory import Proposal
-from lb_stream.core.model.operator_state import OperatorState, Rejection
+from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.core.model.view import ClusterView
-
-
-def reject(
-    desk: CommandResponder,
-    received: Received,
-    command: RejectProposals,
-    view: ClusterView,
-    config: ClusterConfig,
-) -> None:
-    """End proposals and remember that; or change for how long an earlier rejection holds.
-
-    A rejection that is over can be ended, too.
-    """
-    earlier = {rejection.proposal_id: rejection for rejection in desk.orders.rejections}
-    found = {name: desk.book.find(name) for name in dict.fromkeys(command.proposals)}
-    unknown = [name for name, one in found.items() if one is None and name not in earlier]
-    if unknown and command.for_ms:
-        desk.answer(received, "refused", unknown_proposals(unknown), "unknown_proposal")
-        return
-    until_ms, by = view.now_ms + command.for_ms, str(received.head["by"])
-    waiting = [
-        other
-        for proposal in found.values()
-        if proposal is not None
-        for other in desk.book.together(proposal)
-    ]
-    named_again = {one.together for name, one in earlier.items() if name in found}
-    again = [rejection for rejection in desk.orders.rejections if rejection.together in named_again]
-    about = {
-        (rejection.bundle, rejection.is_move): (rejection.proposal_id, rejection.together)
-        for rejection in again
-    }
-    about |= {
-        (proposal.bundle, proposal.is_move): (proposal.proposal_id, proposal.together)
-        for proposal in waiting
-    }
-    others = [
-        rejection
-        for rejection in desk.orders.rejections
-        if (rejection.bundle, rejection.is_move) not in about
-    ]
-    new = [
-        Rejection(*ids, bundle, is_move, until_ms, by, command.why)
-        for (bundle, is_move), ids in about.items()
-    ]
-    after = [*others, *new] if command.for_ms else others
-    if len(after) > MOST_REJECTIONS:
-        held = f"{len(desk.orders.rejections)} rejections hold, {MOST_REJECTIONS} at most"
-        desk.answer(
-            received,
-            "refused",
-            f"{held}: exclude a namespace (shedding_excluded_namespaces)",
-            "too_many_rejections",
-        )
-        return
-    desk.change(rejections=tuple(sorted(after, key=lambda one: (one.bundle, one.is_move))))
-    for proposal in waiting:
-        if (
-            desk.book.find(proposal.proposal_id) is not None
-        ):  # else it has ended with the one that it belongs to
-            desk.book.end(proposal, "rejected", by=by, why=command.why, until_ms=until_ms)
-    bundles = named(sorted({bundle for bundle, _ in about}))
-    span = (
-        f"for {command.for_ms / 60_000:g} min nothing like it is proposed"
-        if command.for_ms
-        else "it may be proposed again"
-    )
-    desk.answer(
-        received,
-        "done",
-        f"{span}: {bundles}"
-        if about
-        else f"nothing holds any more that {named(unknown)} was rejected for",
-    )
-
-
-def unknown_proposals(names: list[str]) -> str:
-    """What is said of ids under which nothing waits."""
-    verb = "waits" if len(names) == 1 else "wait"
-    return (
-        f"no proposal {named(names)} {verb}: lbctl proposals shows those that do, with --last "
-        "what has become of others"
-    )
 
 
 def end_proposals(

@@ -1,8 +1,8 @@
 """Operators' commands in a round: each is answered, once, with what happened or why not.
 
-Settings come first (`settings`), then what stays in force (`persistent_commands`): both count for
-the whole round, wherever in the batch the command stood. Unloads and splits follow, one after
-another (`core.round.operator_moves`).
+Settings come first (`settings`), then what stays in force (`apply`): both count for the whole
+round, wherever in the batch the command stood. Unloads and splits follow, one after another
+(`core.round.operator_moves`).
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from hashlib import blake2b
 from typing import Any, Literal
 
 from lb_stream.contracts.base import canonical_json
-from lb_stream.contracts.commands import COMMANDS, Command, CommandOutcome
+from lb_stream.contracts.commands import Command, CommandOutcome
+from lb_stream.core.commands.base import Effect, Operation, operation
 from lb_stream.core.commands.proposal_book import ProposalBook
 from lb_stream.core.model.memory import Pending
-from lb_stream.core.model.operator_state import OperatorState
+from lb_stream.core.model.operator_state import OperatorState, Waiting
 from lb_stream.core.model.refusals import Refusal
 
 WINDOW_MS = 300_000
@@ -32,8 +33,6 @@ LONGEST_REMEMBERED = 500
 """Characters of an answer that are remembered: every round logs them."""
 MOST_IDS = 100
 """Ids of decisions that are remembered with an answer."""
-MOST_NAMED = 6
-"""Names in a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +69,9 @@ class Received:
         return Received(at_ms, command.model_dump(mode="json"))
 
     @cached_property
-    def command(self) -> Command:
+    def command(self) -> Operation:
         """The command itself, if it could be read."""
-        return COMMANDS[self.record["kind"]].model_validate(dict(self.record))
+        return operation(self.record["kind"]).model_validate(dict(self.record))
 
     @cached_property
     def head(self) -> dict[str, Any]:
@@ -267,7 +266,19 @@ class CommandResponder:
             self.orders, answers=(*lately[least:], said), forgotten_ms=forgotten_ms
         )
 
-    def still_under_way(self) -> str:
+    def take(self, received: Received, effect: Effect) -> None:
+        """Answer a command with its effect, and set what it sets."""
+        self.answer(received, effect.outcome, effect.text, effect.rule)
+        self.declared |= effect.declared_dead
+        self.undrained |= effect.undrained
+        changes = dict(effect.changes)
+        if effect.outcome == "accepted":
+            waiting = Waiting(received.head, effect.text, broker=effect.waits_for)
+            changes["waiting"] = (*self.orders.waiting, waiting)
+        if changes:
+            self.change(**changes)
+
+    def describe_pending(self) -> str:
         """What an answer adds about earlier decisions: a command takes none of them back."""
         if not self.pending:
             return ""
@@ -276,7 +287,7 @@ class CommandResponder:
             return "; 1 decision that is under way already goes on"
         return f"; {count} decisions that are under way already go on"
 
-    def still_queued(self) -> str:
+    def describe_queued(self) -> str:
         """What an answer adds about moves that wait for room: they are an operator's, and go on."""
         queued = sum(len(waiting.queued) for waiting in self.orders.waiting)
         some = f"{queued} moves that wait" if queued > 1 else "1 move that waits"
@@ -295,16 +306,6 @@ def refuse_all(commands: Iterable[Received], text: str, rule: str) -> tuple[Comm
     return tuple(
         CommandAnswer(**received.head, outcome="refused", text=text, rule=rule)
         for received in commands
-    )
-
-
-def named(names: Iterable[str], of: int = MOST_NAMED) -> str:
-    """Some names, for a message."""
-    every = list(names)
-    return (
-        ", ".join(every[:of]) + (f" and {len(every) - of} more" if len(every) > of else "")
-        if every
-        else "none"
     )
 
 

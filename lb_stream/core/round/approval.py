@@ -8,10 +8,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from lb_stream.contracts.commands import ApproveProposals
 from lb_stream.contracts.decisions import Decision, Explain
 from lb_stream.core.commands.proposal_book import ProposalNews
-from lb_stream.core.commands.proposals import unknown_proposals
 from lb_stream.core.commands.responder import BundleAnswer
 from lb_stream.core.model.memory import Proposal
 from lb_stream.core.model.names import namespace_of
@@ -105,19 +103,22 @@ def usage_of(loads: LoadsAhead, broker: int) -> float | None:
 # --- what operators approve ---
 
 
-def approve(state: RoundState, command: ApproveProposals, by: str) -> list[BundleAnswer]:
+def approve(
+    state: RoundState, names: Sequence[str], by: str, even_if_worse: bool
+) -> list[BundleAnswer]:
     """Make the decisions of these proposals as far as they still can be made.
 
     They are made in the order of their plan, or another one in which none makes the max worse.
-    What does so in every order is refused, unless the command says that it is meant. Returns an
+    What does so in every order is refused, unless `even_if_worse`. Returns an
     answer to each.
     """
     # What is named, and waits.
     book = state.desk.book
-    found = {name: book.find(name) for name in dict.fromkeys(command.proposals)}
+    found = {name: book.find(name) for name in dict.fromkeys(names)}
     unknown = [name for name, proposal in found.items() if proposal is None]
     answers = [
-        BundleAnswer("refused", unknown_proposals([name]), "unknown_proposal") for name in unknown
+        BundleAnswer("refused", book.explain_unknown([name]), "unknown_proposal")
+        for name in unknown
     ]
     asked = {proposal.together for proposal in found.values() if proposal is not None}
     # Usage as the plan's moves are made one after another, if moves are among what is asked for.
@@ -130,7 +131,7 @@ def approve(state: RoundState, command: ApproveProposals, by: str) -> list[Bundl
     while left:
         # The first one that makes no broker worse; where there is none, the plan's first.
         group = next((group for group in left if not _harms(loads, group, places)), None)
-        harms = group is None and not command.even_if_worse
+        harms = group is None and not even_if_worse
         group = left[0] if group is None else group
         left.remove(group)
         mine = _places_of(group, places)

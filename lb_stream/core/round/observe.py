@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 
 from lb_stream.contracts.decisions import RESHAPES
 from lb_stream.contracts.reports import Ack, SplitAsk
-from lb_stream.core.commands.persistent_commands import (
+from lb_stream.core.commands.apply import (
     apply_operator_state,
+    apply_state_commands,
     forget_ended,
-    obey_standing,
 )
 from lb_stream.core.commands.proposal_book import ProposalBook
 from lb_stream.core.commands.responder import CommandAnswer, CommandResponder, Received
@@ -70,7 +70,7 @@ def observe(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConf
     book, answers = ProposalBook(list(memory.proposals)), list(inbox.answers)
     desk = CommandResponder(memory.orders, book, memory.pending, answers)
     view = _weighed(view, config.balancer.weights)
-    orders = obey_standing(desk, view, inbox.commands, config)
+    orders = apply_state_commands(desk, view, inbox.commands, config)
     forget_ended(desk, view)
     wanted = bool(inbox.commands) or config.balancer.assign_unowned == "eager"
     known = apply_operator_state(view, desk.orders, wanted)

@@ -1,5 +1,5 @@
-"""Unloads, splits and merges that operators have ordered: checked like all others, decided with the
-reason Admin.
+"""Unloads, splits and merges that operators have commanded: checked like all others, decided with
+the reason Admin.
 
 Back-off, the grace period after an unload, thresholds and a namespace's maximum of bundles don't
 hold an operator up; limits on moves under way, policies and what is under way already do. What
@@ -9,22 +9,16 @@ limits leave no room for is refused, or queued where the command says so. See do
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lb_stream.contracts.commands import (
-    MOST_QUEUED,
-    ApproveProposals,
-    Assign,
-    Merge,
-    Split,
-    UnloadCommand,
-)
+from lb_stream.contracts.commands import MOST_QUEUED
 from lb_stream.contracts.decisions import Explain
-from lb_stream.core.commands.persistent_commands import broker_of, destination_of
-from lb_stream.core.commands.responder import BundleAnswer, Received, named
+from lb_stream.core.commands.apply import destination_of
+from lb_stream.core.commands.base import MoveCommand, named
+from lb_stream.core.commands.responder import BundleAnswer, Received
 from lb_stream.core.filters.candidates import superseded
 from lb_stream.core.model.names import bundle_name, is_system_bundle, namespace_of, parse_bundle
 from lb_stream.core.model.operator_state import Waiting
@@ -32,6 +26,7 @@ from lb_stream.core.model.policies import describe_no_match
 from lb_stream.core.model.refusals import Refusal
 from lb_stream.core.model.rules import Decides, Rule
 from lb_stream.core.model.topics import namespace_of_topic, topic_hash
+from lb_stream.core.model.view import Rows
 from lb_stream.core.round.approval import approve
 from lb_stream.core.round.assign import assign, too_few
 from lb_stream.core.round.limits import MoveBudget
@@ -48,39 +43,122 @@ from lb_stream.core.splitting.manual import (
 )
 
 STRATEGY = "operator"
-_WHAT = {"merge": "pairs of bundles are merged", "approve-proposals": "proposals are approved"}
 STATUS_RULES = {400: "bad_request", 404: "not_found", 409: "not_served", 412: "precondition_failed"}
 
 
 def obey_moves(state: RoundState, commands: Iterable[Received], suspended: Refusal | None) -> None:
-    """Decide what was ordered and answer each command.
+    """Decide what was commanded and answer each command.
 
     `suspended`: why nothing may be decided now, if so.
     """
-    for received in state.desk.new(
-        commands
-    ):  # the second of two in one batch is answered as the first was
+    # the second of two in one batch is answered as the first was
+    for received in state.desk.new(commands):
         command, before = received.command, len(state.decisions)
+        if not isinstance(command, MoveCommand):
+            raise TypeError(f"{command.kind} makes no decisions")
         if suspended is not None:
             text = (
                 f"nothing is decided while {suspended.rule.replace('_', ' ')} is seen: "
                 f"{named(suspended.subjects)}"
             )
             answers = [BundleAnswer("refused", text, suspended.rule)]
-        elif isinstance(command, UnloadCommand):
-            answers = _unload(state, command)
-        elif isinstance(command, Split):
-            answers = [_split(state, command)]
-        elif isinstance(command, Merge):
-            answers = _merge(state, command)
-        elif isinstance(command, ApproveProposals):
-            answers = approve(state, command, str(received.head["by"]))
-        elif isinstance(command, Assign):
-            _answer_lookup(state, received, command)
-            continue
         else:
-            raise TypeError(f"{command.kind} is no order to move, split, merge, assign or approve")
+            answers = command.decide(OperatorMoves(state, str(received.head["by"])))
         _answer(state, received, answers, before)
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorMoves:
+    """What a command that makes decisions is handed: the round's bundles, and what may be done with
+    them.
+
+    `by`: who sent the command.
+    """
+
+    state: RoundState
+    by: str
+
+    def refused(self, rule: str, text: str) -> BundleAnswer:
+        """Return that nothing is decided: which rule refuses it, and why."""
+        return BundleAnswer("refused", text, rule)
+
+    def nothing(self, text: str) -> BundleAnswer:
+        """Return that there is nothing to decide."""
+        return BundleAnswer("nothing", text)
+
+    # what there is
+
+    def rows_of(self, namespace: str) -> list[int]:
+        """Return the rows of a namespace's bundles."""
+        rows = self.state.view.bundles.rows_of_namespace(namespace)
+        return list(range(rows.start, rows.stop))
+
+    def unknown_namespace(self, namespace: str) -> BundleAnswer:
+        """Refuse a command about a namespace without known bundles."""
+        return _unknown_namespace(namespace)
+
+    def find_bundle(self, namespace: str, given: str) -> int | BundleAnswer:
+        """Return the row of a bundle that is given by its range, or why there is none."""
+        return _find_bundle(self.state, namespace, given)
+
+    def reachable_brokers(self) -> dict[str, int]:
+        """Return the brokers that bundles may be sent to → their rows."""
+        brokers = self.state.view.brokers
+        return {brokers.names[row]: row for row in np.flatnonzero(brokers.reachable).tolist()}
+
+    def served_or_moving(self, rows: Iterable[int]) -> list[int]:
+        """Return the rows of the bundles that have an owner, or are on their way to one."""
+        bundles = self.state.view.bundles
+        return [row for row in rows if bundles.owner[row] >= 0 or bundles.in_flight[row]]
+
+    # what may be done
+
+    def unload(
+        self, rows: Iterable[int], destination: int | None, *, queue: bool, command_id: str
+    ) -> list[BundleAnswer]:
+        """Decide moves. `queue`: what limits leave no room for waits for it."""
+        state = self.state
+        queue = queue and not state.config.balancer.dry_run
+        room = MoveBudget.of(state)
+        answers = [_unload_bundle(state, row, destination, room, queue) for row in rows]
+        _take_place_of_queued(state, answers, command_id)
+        return _as_queue_has_room(state, answers)
+
+    def bundle_of_topic(self, namespace: str, topic: str) -> str | BundleAnswer:
+        """Return the range of the bundle that a topic is in, or why there is none."""
+        bundles = self.state.view.bundles
+        rows = _present_rows(self.state, namespace)
+        if not len(rows):
+            return _unknown_namespace(namespace)
+        return _bundle_of_topic(namespace, topic, [bundles.name(row) for row in rows.tolist()])
+
+    def split(self, request: SplitRequest) -> BundleAnswer:
+        """Decide a split."""
+        return _split(self.state, request)
+
+    def merge(self, low: int, high: int) -> BundleAnswer:
+        """Decide the merge of the bundles in two rows."""
+        state = self.state
+        return _pending(state, low) or _pending(state, high) or merge(state, low, high)
+
+    def merge_advised(self, namespace: str, most: int) -> list[BundleAnswer]:
+        """Decide merges of pairs of a namespace that people are advised to merge."""
+        pairs = advised_pairs(self.state, namespace, most)
+        if pairs:
+            return [self.merge(low, high) for low, high in pairs]
+        looks = self.state.config.splitting.merge_advice_enabled
+        why = "" if looks else ", merge_advice_enabled is false"
+        text = f"no bundles of {namespace} are advised to be merged{why}: nothing to do"
+        return [BundleAnswer("nothing", text)]
+
+    def assign(self, namespace: str, given: str) -> BundleAnswer:
+        """Give a bundle that is given by its range an owner."""
+        row = self.find_bundle(namespace, given)
+        return _assign(self.state, row) if isinstance(row, int) else row
+
+    def approve(self, proposals: Sequence[str], even_if_worse: bool) -> list[BundleAnswer]:
+        """Make the decisions of these proposals, as far as they still can be made."""
+        return approve(self.state, proposals, self.by, even_if_worse)
 
 
 def drain(state: RoundState) -> None:
@@ -141,49 +219,13 @@ def _decide_unload(state: RoundState, row: int, destination: int | None, rule: R
     )
 
 
-def _unload(state: RoundState, command: UnloadCommand) -> list[BundleAnswer]:
-    view = state.view
-    rows = view.bundles.rows_of_namespace(command.namespace)
-    if rows.start == rows.stop:
-        return [
-            BundleAnswer(
-                "refused",
-                f"no bundle of a namespace {command.namespace} is known",
-                "unknown_namespace",
-            )
-        ]
-    wanted = np.arange(rows.start, rows.stop)
-    if command.bundle is not None:
-        found = _row(state, command.namespace, command.bundle)
-        if isinstance(found, BundleAnswer):
-            return [found]
-        wanted = np.array([found])
-    destination: int | None = None
-    if command.destination is not None:
-        live = [
-            name
-            for name, there in zip(view.brokers.names, view.brokers.reachable.tolist(), strict=True)
-            if there
-        ]
-        if broker_of(command.destination) not in live:
-            text = (
-                f"not allowed: {broker_of(command.destination)} is an inactive destination "
-                f"broker; active are {named(live)}"
-            )
-            return [BundleAnswer("refused", text, "inactive_destination")]
-        destination = view.brokers.names.index(broker_of(command.destination))
-    if command.bundle is None:
-        wanted = wanted[(view.bundles.owner[wanted] >= 0) | view.bundles.in_flight[wanted]]
-    room, queue = MoveBudget.of(state), bool(command.queue) and not state.config.balancer.dry_run
-    answers = [_unload_one(state, row, destination, room, queue) for row in wanted.tolist()]
-    _take_place_of_queued(state, answers, command.id)
-    return _as_queue_has_room(state, answers) or [
-        BundleAnswer("nothing", f"nobody owns a bundle of {command.namespace}: nothing to do")
-    ]
+def _unknown_namespace(namespace: str) -> BundleAnswer:
+    text = f"no bundle of a namespace {namespace} is known"
+    return BundleAnswer("refused", text, "unknown_namespace")
 
 
-def _row(state: RoundState, namespace: str, given: str) -> int | BundleAnswer:
-    """The row of a bundle given by its range."""
+def _find_bundle(state: RoundState, namespace: str, given: str) -> int | BundleAnswer:
+    """Return the row of a bundle given by its range, or why there is none."""
     bundles = state.view.bundles
     try:
         parsed = parse_bundle(f"{namespace}/{given.lower()}")
@@ -196,9 +238,7 @@ def _row(state: RoundState, namespace: str, given: str) -> int | BundleAnswer:
             for name in bundles.names[bundles.rows_of_namespace(namespace)].to_pylist()
         ]
         if not ranges:
-            return BundleAnswer(
-                "refused", f"no bundle of a namespace {namespace} is known", "unknown_namespace"
-            )
+            return _unknown_namespace(namespace)
         return BundleAnswer(
             "refused",
             f"{namespace} has no bundle {given}; it has {named(ranges)}",
@@ -207,24 +247,20 @@ def _row(state: RoundState, namespace: str, given: str) -> int | BundleAnswer:
     return int(row)
 
 
-def _under_way(state: RoundState, row: int) -> BundleAnswer | None:
-    """The decision about the bundle that is not confirmed yet, as a reason to decide nothing
-    else."""
+def _pending(state: RoundState, row: int) -> BundleAnswer | None:
+    """The decision about the bundle that is not confirmed yet, as a reason to decide nothing else.
+    The decision about the bundle that is not confirmed yet, as a reason to decide nothing else."""
     busy = state.describe_busy(state.view.bundles.name(row))
     return None if busy is None else BundleAnswer("refused", busy, "in_flight")
 
 
-def _unload_one(
+def _unload_bundle(
     state: RoundState, row: int, destination: int | None, room: MoveBudget, queue: bool
 ) -> BundleAnswer:
     """Decide one move, and say what has become of it. `queue`: for want of room it is to wait."""
     view, name = state.view, state.view.bundles.name(row)
     if view.bundles.system[row]:
-        return BundleAnswer(
-            "refused",
-            f"{name} is a heartbeat or SLA-monitor bundle: it belongs to its broker",
-            "system_namespace",
-        )
+        return _system_bundle(name)
     if state.under_way(name) is not None:  # a move that is queued makes room for this one
         return BundleAnswer("refused", str(state.describe_busy(name)), "in_flight")
     owner = int(view.bundles.owner[row])
@@ -273,7 +309,7 @@ def move_queued(state: RoundState) -> None:
         return
     queue = _Queue.of(state)
     waiting = tuple(
-        queue.move(waiting) if waiting.queued else waiting for waiting in state.desk.orders.waiting
+        queue.move(command) if command.queued else command for command in state.desk.orders.waiting
     )
     state.desk.change(waiting=waiting)
     rows = queue.rows
@@ -341,7 +377,7 @@ class _Queue:
             return waits
         if owner == destination:
             return BundleAnswer("nothing", "")
-        answer = _unload_one(state, row, destination, self.room, queue=True)
+        answer = _unload_bundle(state, row, destination, self.room, queue=True)
         if answer.held_by is not None:
             self.held.append(answer.held_by)
         elif answer.outcome == "decided":
@@ -391,67 +427,40 @@ def _as_queue_has_room(state: RoundState, wanted: list[BundleAnswer]) -> list[Bu
 # --- splits, merges, lookups ---
 
 
-def _split(state: RoundState, command: Split) -> BundleAnswer:
+def _split(state: RoundState, request: SplitRequest) -> BundleAnswer:
     view, config = state.view, state.config
-    # The namespace's bundles, without those that have been split.
-    mine = view.bundles.rows_of_namespace(command.namespace)
-    unowned = [row for row in range(mine.start, mine.stop) if view.bundles.owner[row] < 0]
-    gone = superseded(view, unowned)
-    rows = np.array([row for row in range(mine.start, mine.stop) if row not in gone], np.intp)
+    rows = _present_rows(state, request.namespace)
     if not len(rows):
-        return BundleAnswer(
-            "refused", f"no bundle of a namespace {command.namespace} is known", "unknown_namespace"
-        )
+        return _unknown_namespace(request.namespace)
+
+    # which bundle, and how
     names = [view.bundles.name(row) for row in rows.tolist()]
-    bundle = command.bundle
-    if command.topic is not None:
-        if command.bundle is not None or command.bundle_type is not None:
-            return BundleAnswer(
-                "refused", "name a bundle, a bundle type or a topic, one of them", "bad_request"
-            )
-        found = _bundle_of_topic(command.namespace, command.topic, names)
-        if isinstance(found, BundleAnswer):
-            return found
-        bundle = found
-    if bundle is not None and "x" in bundle.lower():
-        bundle = bundle.lower()
-    # Where it is cut, as the reference's admin API decides that.
-    request = SplitRequest(
-        command.namespace,
-        bundle,
-        command.bundle_type,
-        command.algorithm,
-        tuple(command.boundaries),
-        command.unload,
-    )
-    owned = view.bundles.owner[rows] >= 0
-    of_namespace = NamespaceBundles(
-        names, view.bundles.topics[rows], view.bundles.long.throughput[rows], owned
+    bundles = NamespaceBundles(
+        names,
+        view.bundles.topics[rows],
+        view.bundles.long.throughput[rows],
+        view.bundles.owner[rows] >= 0,
     )
     result = manual_split(
-        request,
-        of_namespace,
-        config.splitting,
-        config.split_algorithms,
-        config.balancer.load_manager,
+        request, bundles, config.splitting, config.split_algorithms, config.balancer.load_manager
     )
     if isinstance(result, NoChange):
         return BundleAnswer("nothing", result.detail)
     if not isinstance(result, Accepted):
-        return BundleAnswer(
-            "refused", result.detail, STATUS_RULES.get(result.status, f"status_{result.status}")
-        )
-    # Whether the bundle is free, and served by one broker.
+        rule = STATUS_RULES.get(result.status, f"status_{result.status}")
+        return BundleAnswer("refused", result.detail, rule)
+
+    # whether it can be split now
     name = bundle_name(*result.cut.parent)
     row = int(rows[names.index(name)])
-    if (busy := _under_way(state, row)) is not None:
-        return busy
+    if (pending := _pending(state, row)) is not None:
+        return pending
     if view.bundles.owner[row] < 0:
         return BundleAnswer("refused", f"nobody owns {name}: split it when it is served", "unowned")
     if state.overlapped.reshaping[row]:
         return overlap_answer(state, row)
+
     source = view.brokers.names[int(view.bundles.owner[row])]
-    division = Division(result.cut.children, result.cut.boundaries, result.algorithm, result.unload)
     state.decide(
         "split",
         row,
@@ -461,7 +470,9 @@ def _split(state: RoundState, command: Split) -> BundleAnswer:
         rule=Decides.SPLIT_COMMAND,
         strategy=STRATEGY,
         explain=Explain(unit=""),
-        division=division,
+        division=Division(
+            result.cut.children, result.cut.boundaries, result.algorithm, result.unload
+        ),
     )
     into = f"by {result.algorithm}"
     if result.cut.children:
@@ -469,77 +480,37 @@ def _split(state: RoundState, command: Split) -> BundleAnswer:
     return BundleAnswer("decided", f"{name} is split at {source} {into}")
 
 
-def _merge(state: RoundState, command: Merge) -> list[BundleAnswer]:
-    if command.advised is not None:
-        why = (
-            "" if state.config.splitting.merge_advice_enabled else ", merge_advice_enabled is false"
-        )
-        nothing = BundleAnswer(
-            "nothing",
-            f"no bundles of {command.namespace} are advised to be merged{why}: nothing to do",
-        )
-        return [
-            _merge_pair(state, *rows)
-            for rows in advised_pairs(state, command.namespace, command.advised)
-        ] or [nothing]
-    rows = list[int]()
-    for given in command.bundles:
-        found = _row(state, command.namespace, given)
-        if isinstance(found, BundleAnswer):
-            return [found]
-        rows.append(found)
-    return [_merge_pair(state, *sorted(rows))]
+def _present_rows(state: RoundState, namespace: str) -> Rows:
+    """Return the rows of a namespace's bundles, without those that have been split or merged."""
+    bundles = state.view.bundles
+    mine = bundles.rows_of_namespace(namespace)
+    unowned = [row for row in range(mine.start, mine.stop) if bundles.owner[row] < 0]
+    gone = superseded(state.view, unowned)
+    return np.array([row for row in range(mine.start, mine.stop) if row not in gone], np.intp)
 
 
-def _merge_pair(state: RoundState, low: int, high: int) -> BundleAnswer:
-    return _under_way(state, low) or _under_way(state, high) or merge(state, low, high)
-
-
-def _answer_lookup(state: RoundState, received: Received, command: Assign) -> None:
-    """Answered at once, as a lookup waits: with who has the bundle, or is to have it."""
-    before = len(state.decisions)
-    answer = _assign(state, command)
-    ids = [decision.decision_id for decision in state.decisions[before:]]
-    refused = answer.outcome == "refused"
-    state.desk.answer(received, "refused" if refused else "done", answer.text, answer.rule, ids)
-
-
-def _assign(state: RoundState, command: Assign) -> BundleAnswer:
-    # Which bundle it is.
-    view, bundles = state.view, state.view.bundles
-    mine = bundles.rows_of_namespace(command.namespace)
-    if mine.start == mine.stop:
-        return BundleAnswer(
-            "refused", f"no bundle of a namespace {command.namespace} is known", "unknown_namespace"
-        )
-    gone = superseded(view, [row for row in range(mine.start, mine.stop) if bundles.owner[row] < 0])
-    names = [bundles.name(row) for row in range(mine.start, mine.stop) if row not in gone]
-    found = command.bundle or _bundle_of_topic(command.namespace, command.topic or "", names)
-    row = found if isinstance(found, BundleAnswer) else _row(state, command.namespace, found)
-    if isinstance(row, BundleAnswer):
-        return row
-    # Whether it may be given an owner, and needs one.
-    name = bundles.name(row)
+def _assign(state: RoundState, row: int) -> BundleAnswer:
+    view, bundles, name = state.view, state.view.bundles, state.view.bundles.name(row)
     if bundles.system[row]:
-        return BundleAnswer(
-            "refused",
-            f"{name} is a heartbeat or SLA-monitor bundle: it belongs to its broker",
-            "system_namespace",
-        )
-    if (busy := _under_way(state, row)) is not None:
-        return BundleAnswer("nothing", busy.text)
+        return _system_bundle(name)
+    if (pending := _pending(state, row)) is not None:
+        return BundleAnswer("nothing", pending.text)
     if bundles.owner[row] >= 0:
         return BundleAnswer("nothing", f"{view.brokers.names[int(bundles.owner[row])]} has {name}")
-    if row in gone:
+    if row in superseded(view, [row]):
         return BundleAnswer("refused", f"{name} has been split", "unknown_bundle")
     if (few := too_few(state)) is not None:
-        return BundleAnswer(
-            "refused", f"{few.rule}: a new cluster waits for {few.limit:.0f} brokers", few.rule
-        )
+        text = f"{few.rule}: a new cluster waits for {few.limit:.0f} brokers"
+        return BundleAnswer("refused", text, few.rule)
     if not assign(state, row, name, ordered=False):
         why = _describe_isolation(state, name)
         return BundleAnswer("refused", f"no broker may have {name} now{why}", "no_candidate")
     return BundleAnswer("decided", f"{name} is to be {state.decisions[-1].destination}'s")
+
+
+def _system_bundle(name: str) -> BundleAnswer:
+    text = f"{name} is a heartbeat or SLA-monitor bundle: it belongs to its broker"
+    return BundleAnswer("refused", text, "system_namespace")
 
 
 def _describe_isolation(state: RoundState, bundle: str) -> str:
@@ -579,18 +550,20 @@ def _bundle_of_topic(namespace: str, topic: str, names: list[str]) -> str | Bund
 def _answer(
     state: RoundState, received: Received, answers: list[BundleAnswer], before: int
 ) -> None:
-    """One answer from those about each bundle. `before`: how many decisions there were."""
+    """Give a command one answer from those about each bundle.
+
+    `before`: how many decisions there were.
+    """
     decisions = state.decisions[before:]
     queued = [answer for answer in answers if answer.outcome == "queued"]
     ids = [decision.decision_id for decision in decisions]
-    what = _WHAT.get(received.command.kind, "bundles leave their brokers")
-    text, rule = (
-        _summed(answers, what),
-        next((answer.rule for answer in answers if answer.rule is not None), None),
-    )
-    if not decisions and not queued:
-        refused = any(answer.outcome == "refused" for answer in answers)
-        state.desk.answer(received, "refused" if refused else "done", text, rule)
+    command = received.command
+    assert isinstance(command, MoveCommand)
+    text = _summed(answers, command.about)
+    rule = next((answer.rule for answer in answers if answer.rule is not None), None)
+    if command.is_answered_at_once or not (decisions or queued):
+        is_refused = any(answer.outcome == "refused" for answer in answers)
+        state.desk.answer(received, "refused" if is_refused else "done", text, rule, ids)
     elif state.config.balancer.dry_run:
         state.desk.answer(received, "done", f"dry run, nothing is published: {text}", rule, ids)
     else:

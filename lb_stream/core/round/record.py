@@ -61,10 +61,15 @@ def record(state: RoundState, before: Memory) -> Round:
         ledger.decided(decision)
     ledger.finish()
     places = state.config.balancer.assign_unowned == "eager"
-    update_command_progress(
-        state.desk,
-        Progress(inputs.reported, inputs.settled, state.decisions, state.reserved.keys(), places),
+    progress = Progress(
+        inputs.reported,
+        inputs.settled,
+        state.decisions,
+        state.reserved.keys(),
+        places,
+        state.desk.orders,
     )
+    update_command_progress(state.desk, progress)
     timeout_ms = state.config.balancer.unloading_timeout_ms
     arrivals = follow_moves(
         inputs.alive.view, state.memory, inputs.settled, state.now_ms, timeout_ms

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from lb_stream.contracts.decisions import Candidate, Decision, DecisionKind, Explain
-from lb_stream.core.commands.persistent_commands import destination_of
+from lb_stream.core.commands.apply import destination_of
 from lb_stream.core.commands.responder import CommandResponder
 from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.filters.candidates import Candidates, Steps

@@ -28,12 +28,13 @@ from kafka.errors import KafkaError
 from lb_stream.access.refusals import AGAIN_S, Refusal, Refusals
 from lb_stream.access.roles import rights_of
 from lb_stream.contracts.base import LONGEST_NAMESPACE
-from lb_stream.contracts.commands import LONGEST_TOPIC, Assign, CommandOutcome
+from lb_stream.contracts.commands import LONGEST_TOPIC, CommandOutcome
 from lb_stream.contracts.decisions import OwnershipState
 from lb_stream.core.model.topics import full_topic_name, namespace_of_topic, topic_hash
 from lb_stream.core.ownership.lookup import Route, Routes
 from lb_stream.io.kafka.clients import kafka_python
 from lb_stream.io.kafka.preflight import require
+from lb_stream.operations.assign import Assign
 
 log = logging.getLogger(__name__)
 

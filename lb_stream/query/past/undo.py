@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lb_stream.contracts.decisions import MOVES
+from lb_stream.core.commands.base import CannotUndo, Operation, make
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.io.messages.times import clock
@@ -17,11 +18,8 @@ from lb_stream.query.cluster_state import require_cluster
 from lb_stream.query.lake import records, run
 from lb_stream.query.past.names import similar_ids
 from lb_stream.query.past.undo_orders import (
-    CannotUndo,
-    Order,
     cancel_out,
     cancelled,
-    explain_lost,
     may_end_publishing,
     taken_back_by,
 )
@@ -41,7 +39,8 @@ _COMMANDS = """
     GROUP BY cluster, id ORDER BY at_ms DESC, log_seq DESC
 """
 _DECISIONS = f"""
-    SELECT decision_id, decisions.cluster, kind, decisions.bundle, source, destination, dry_run, outcome, detail,
+    SELECT decision_id, decisions.cluster, kind, decisions.bundle, source, destination, dry_run,
+    outcome, detail,
            issued_ms
     FROM decisions LEFT JOIN outcomes USING (decision_id)
     WHERE ($1 IS NULL OR decisions.cluster = $1)
@@ -77,18 +76,18 @@ class Undo:
     """
 
     cluster: str
-    orders: list[Order] = field(default_factory=list)
+    orders: list[Operation] = field(default_factory=list)
     moves: list[Row] = field(default_factory=list)
-    afterwards: list[Order] = field(default_factory=list)
+    afterwards: list[Operation] = field(default_factory=list)
     left: list[tuple[str, str]] = field(default_factory=list)
 
     def to_dict(self) -> Row:
         """As JSON-able fields."""
         return {
             "cluster": self.cluster,
-            "orders": self.orders,
+            "orders": [command.given for command in self.orders],
             "moves": self.moves,
-            "afterwards": self.afterwards,
+            "afterwards": [command.given for command in self.afterwards],
             "left": [list(pair) for pair in self.left],
         }
 
@@ -97,7 +96,7 @@ class Undo:
 
         One round is to read them all. Those of `last_steps` follow when the moves are done.
         """
-        steps = [_step(order) for order in self.orders]
+        steps = [_step(command) for command in self.orders]
         if self.moves and pin_ms:
             steps.append(
                 (
@@ -111,11 +110,11 @@ class Undo:
 
     def last_steps(self) -> list[tuple[str, list[Row]]]:
         """The commands to send when the moves are done, by kind."""
-        return [_step(order) for order in self.afterwards]
+        return [_step(command) for command in self.afterwards]
 
 
-def _step(order: Order) -> tuple[str, list[Row]]:
-    return str(order["kind"]), [{name: value for name, value in order.items() if name != "kind"}]
+def _step(command: Operation) -> tuple[str, list[Row]]:
+    return command.kind, [{name: value for name, value in command.given.items() if name != "kind"}]
 
 
 def _unload(move: Row) -> Row:
@@ -182,13 +181,17 @@ def _undo(
     if since_ms is not None:
         found.orders = cancel_out(found.orders, now, now_ms)
     _leave_lost(found, now)
-    undrained = {order["broker"] for order in found.orders if order["kind"] == "undrain-broker"}
+    undrained = {
+        command.arguments["broker"] for command in found.orders if command.kind == "undrain-broker"
+    }
     decisions = records(run(lake, _DECISIONS, [cluster, sorted(ids), since_ms]))
     _move_back(lake, found, decisions, set(now.drained) - undrained)
     _keep_queued(lake, found, [bundle for waiting in going_on for bundle in waiting.queued])
     if found.moves:
-        found.afterwards = [order for order in found.orders if may_end_publishing(order, now)]
-        found.orders = [order for order in found.orders if order not in found.afterwards]
+        ends = [may_end_publishing(command, now) for command in found.orders]
+        commands_and_ends = list(zip(found.orders, ends, strict=True))
+        found.afterwards = [command for command, ends_it in commands_and_ends if ends_it]
+        found.orders = [command for command, ends_it in commands_and_ends if not ends_it]
     return found
 
 
@@ -222,13 +225,13 @@ def _take_back(
 
 def _leave_lost(found: Undo, now: OperatorState) -> None:
     """Leave out the orders that would be refused, as what they lay down can't be any more."""
-    orders, found.orders = found.orders, []
-    for order in orders:
-        why = explain_lost(order, now)
+    commands, found.orders = found.orders, []
+    for command in commands:
+        why = command.explain_lost(now)
         if why is None:
-            found.orders.append(order)
+            found.orders.append(command)
         else:
-            found.left.append((str(order["kind"]), why))
+            found.left.append((command.kind, why))
 
 
 def _before(lake: Lake, command: Row) -> OperatorState:
@@ -295,7 +298,7 @@ def _keep_queued(lake: Lake, found: Undo, queued: Sequence[str]) -> None:
             found.left.append((bundle, "no broker has it now: its move waits on"))
             continue
         stay = _unload({"bundle": bundle, "to": owner[bundle]})
-        found.orders.append({"kind": "unload"} | stay)
+        found.orders.append(make("unload", **stay))
 
 
 def _why_not(

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from lb_stream.contracts.commands import DrainBroker, ImportNamespaces, SetPolicies, UndrainBroker
 from lb_stream.contracts.namespaces import (
     RING_END,
     ClusterNamespaces,
@@ -15,6 +14,10 @@ from lb_stream.contracts.namespaces import (
 )
 from lb_stream.core.commands.responder import Received
 from lb_stream.core.model.names import parse_bundle
+from lb_stream.operations.drain_broker import DrainBroker
+from lb_stream.operations.import_namespaces import ImportNamespaces
+from lb_stream.operations.set_policies import SetPolicies
+from lb_stream.operations.undrain_broker import UndrainBroker
 from lb_stream.settings.spelling import PREFIX
 from lb_stream.sim.scenario.scenario import Event, ScenarioIsolation, ScenarioPolicies
 from lb_stream.sim.simulation.reports import at_ms

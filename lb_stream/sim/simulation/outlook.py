@@ -4,13 +4,14 @@ side."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from lb_stream.contracts.commands import Command
+from lb_stream.core.commands.base import WhatIf
 from lb_stream.core.commands.responder import CommandAnswer
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.operator_state import OperatorState
@@ -40,25 +41,6 @@ FIGURES = {
     "violation_count": "rules broken",
 }
 """Those that people are shown, by what they are."""
-
-
-@dataclass(frozen=True, slots=True)
-class WhatIf:
-    """What is to be tried: settings over those in force, what happens to brokers, commands that
-    come at the beginning.
-
-    `silent`: brokers that have fallen silent, in both plays; the changed one takes them for dead at
-    once. `resumes`: the change ends the present's pause. `waits`: what balancing wants waits for
-    approval, in both.
-    """
-
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    drained: Sequence[str] = ()
-    undrained: Sequence[str] = ()
-    silent: Sequence[str] = ()
-    orders: Sequence[Command] = ()
-    resumes: bool = False
-    waits: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,13 @@ import pytest
 from pydantic import ValidationError
 
 from lb_stream.contracts.base import LONGEST_EXPRESSION
-from lb_stream.contracts.commands import CreateNamespace
 from lb_stream.contracts.namespaces import MOST_BUNDLES, RING_END, Namespace
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.core.model.policies import NO_POLICIES, IsolationPolicy, Policies
 from lb_stream.core.model.topics import Ring
 from lb_stream.core.observing.known_bundles import missing
+from lb_stream.operations.create_namespace import CreateNamespace
 from tests.support.call_counts import calls
 from tests.support.command_rounds import TWO, command, play, view
 

@@ -8,13 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lb_stream.contracts.commands import DrainBroker
 from lb_stream.core.commands.responder import Received
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.view import Floats
 from lb_stream.job.metrics.broker_metrics import BrokerMetrics
 from lb_stream.job.metrics.round_figures import RoundFigures
 from lb_stream.kit.demo.watch import Watch, unevenness
+from lb_stream.operations.drain_broker import DrainBroker
 from lb_stream.query import snapshot
 from lb_stream.query.health import Facts, JobFacts
 from lb_stream.query.lake import open_lake, query_columns

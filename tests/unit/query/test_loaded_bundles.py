@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from lb_stream.contracts.commands import Merge, Split
 from lb_stream.contracts.tables import BUNDLE_AVERAGES, OWNERSHIP, ROUNDS
 from lb_stream.core.commands.responder import Received
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.names import bundle_name, namespace_of, parse_bundle
 from lb_stream.core.model.operator_state import OperatorState
+from lb_stream.operations.merge import Merge
+from lb_stream.operations.split import Split
 from lb_stream.query.health import Facts, JobFacts
 from lb_stream.query.lake import find_gone, open_lake
 from lb_stream.query.past.report_figures import cluster_figures

@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
+from lb_stream.contracts.namespaces import NamespaceIsolation
+from lb_stream.core.commands.base import make
 from lb_stream.core.model.operator_state import OperatorState, Rejection
-from lb_stream.query.past.undo_orders import cancel_out, cancelled, explain_lost, may_end_publishing
+from lb_stream.query.past.undo_orders import cancel_out, cancelled, may_end_publishing
 
 NOTHING = OperatorState()
 NOW_MS = 1_000_000
@@ -33,7 +35,7 @@ def rejection(name: str, for_ms: int, why: str) -> dict[str, object]:
     return {"kind": "reject-proposals", "proposals": [name], "why": why, "for_ms": for_ms}
 
 
-POLICY = {"name": "p", "namespaces": ["t/.*"], "primary": ["a.*"]}
+POLICY = NamespaceIsolation(name="p", namespaces=["t/.*"], primary=["a.*"]).model_dump(mode="json")
 IN = {"namespace": "t/n"}
 HELD = Rejection("c:1:p0", "c:1:p0", "t/n/x", True, NOW_MS + 5_000, "ann", "peak")
 
@@ -96,7 +98,8 @@ HELD = Rejection("c:1:p0", "c:1:p0", "t/n/x", True, NOW_MS + 5_000, "ann", "peak
     ],
 )
 def test_a_command_and_its_opposite_cancel_out(orders, now: OperatorState, left) -> None:
-    assert cancel_out(orders, now, NOW_MS) == left
+    found = cancel_out([make(**order) for order in orders], now, NOW_MS)
+    assert [command.given for command in found] == left
 
 
 @pytest.mark.parametrize(
@@ -129,9 +132,9 @@ def test_what_was_made_and_taken_away_again_needs_no_undo(
 
 
 def test_a_rejection_that_was_ended_is_not_laid_down_again() -> None:
-    order = rejection("c:1:p0", 5_000, "peak")
-    assert explain_lost(order, OperatorState(rejections=(HELD,))) is None
-    assert "c:1:p0 was ended" in str(explain_lost(order, NOTHING))
+    command = make(**rejection("c:1:p0", 5_000, "peak"))
+    assert command.explain_lost(OperatorState(rejections=(HELD,))) is None
+    assert "c:1:p0 was ended" in str(command.explain_lost(NOTHING))
 
 
 @pytest.mark.parametrize(
@@ -153,4 +156,4 @@ def test_a_rejection_that_was_ended_is_not_laid_down_again() -> None:
     ],
 )
 def test_what_may_end_publishing(order: dict[str, Any], now: dict[str, Any], ends: bool) -> None:
-    assert may_end_publishing(order, OperatorState(settings=now)) is ends
+    assert may_end_publishing(make(**order), OperatorState(settings=now)) is ends

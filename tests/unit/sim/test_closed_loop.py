@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lb_stream.contracts.commands import Merge
 from lb_stream.core.commands.responder import Received
+from lb_stream.operations.merge import Merge
 from lb_stream.sim import build_cluster
 from tests.support.sim_loop import ClosedLoop
 

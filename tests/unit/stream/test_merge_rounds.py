@@ -4,9 +4,9 @@ decided again from them, bit for bit."""
 import json
 from pathlib import Path
 
-from lb_stream.contracts.commands import Merge
 from lb_stream.contracts.tables import DECISIONS, OWNERSHIP, ROUNDS
 from lb_stream.io.tables.replay import Wanted, replay
+from lb_stream.operations.merge import Merge
 from lb_stream.stream.records import agent_record
 from tests.support.build import Event
 from tests.support.hot_broker import BUNDLES, HOT

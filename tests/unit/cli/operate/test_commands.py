@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lb_stream.contracts.base import canonical_json
-from lb_stream.contracts.commands import CommandRecord
+from lb_stream.contracts.commands import COMMANDS as MODELS
 from lb_stream.contracts.tables import (
     BROKER_LOADS,
     BUNDLE_AVERAGES,
@@ -42,13 +42,13 @@ from tests.support.wordings import check_wording
             {"bundle": "0x00000000_0x80000000", "destination": "b:1"},
         ),
         (
-            "namespaces split-bundle t/n -b LARGEST -san topic_count_equally_divide -u",
+            "namespaces split t/n -b LARGEST -san topic_count_equally_divide -u",
             "split",
             {"bundle": "LARGEST", "unload": True},
         ),
-        ("namespaces split-bundle -bt HOT t/n", "split", {"bundle_type": "HOT", "unload": False}),
+        ("namespaces split -bt HOT t/n", "split", {"bundle_type": "HOT", "unload": False}),
         (
-            "namespaces split-bundle t/n --topic t/n/x -san specified_positions_divide -sb 0x10,32",
+            "namespaces split t/n --topic t/n/x -san specified_positions_divide -sb 0x10,32",
             "split",
             {"boundaries": [16, 32]},
         ),
@@ -88,13 +88,6 @@ from tests.support.wordings import check_wording
         ("brokers drain b:1", "drain-broker", {"broker": "b:1"}),
         ("brokers undrain b:1", "undrain-broker", {"broker": "b:1"}),
         (
-            "brokers update-dynamic-config --config k --value v",
-            "set-config",
-            {"values": {"k": "v"}},
-        ),
-        ("update-dynamic-config --config k --value v", "set-config", {"values": {"k": "v"}}),
-        ("brokers delete-dynamic-config --config k", "delete-config", {"key": "k"}),
-        (
             "clusters limit eu-1 --in-flight 5 --dwell 1.5",
             "set-config",
             {"values": {"max_moves_in_flight": 5, "min_dwell_ms": 1500}},
@@ -108,8 +101,8 @@ from tests.support.wordings import check_wording
         ("clusters forget eu-1", "forget-cluster", {}),
         ("clusters declare-dead eu-1 --broker b:1", "declare-dead", {"broker": "b:1"}),
         ("clusters resume eu-1", "resume-cluster", {}),
-        ("dry-run on", "dry-run", {"on": True}),
-        ("dry-run off --all-clusters", "dry-run", {"on": False}),
+        ("clusters disable", "dry-run", {"on": True}),
+        ("clusters enable --all-clusters", "dry-run", {"on": False}),
         (
             "namespaces merge t/n -b 0x00000000_0x80000000 -b 0x80000000_0xffffffff",
             "merge",
@@ -121,9 +114,9 @@ from tests.support.wordings import check_wording
             {"bundles": ["t/n/0x0_0x1"], "for_ms": 7_200_000},
         ),
         ("namespaces merge t/n --advised 5", "merge", {"namespace": "t/n", "advised": 5}),
-        ("namespaces merge-bundles t/n --advised 5", "merge", {"namespace": "t/n", "advised": 5}),
+        ("namespaces merge t/n --advised 5", "merge", {"namespace": "t/n", "advised": 5}),
         (
-            "namespaces pin-bundle t/n -b 0x0_0x1",
+            "namespaces pin t/n -b 0x0_0x1",
             "pin-bundles",
             {"bundles": ["t/n/0x0_0x1"], "for_ms": 3_600_000},
         ),
@@ -142,7 +135,7 @@ def test_each_command_is_one_record(
     assert key == ("" if "--all-clusters" in line else "eu-1" if "eu-1" in line else "default")
     assert command["kind"] == kind
     assert _contains(command, fields), command
-    assert CommandRecord.model_validate(command).root.id == command["id"]
+    assert MODELS[command["kind"]].model_validate(command).id == command["id"]
 
 
 def _contains(whole: Any, part: Any) -> bool:
@@ -168,12 +161,7 @@ def test_namespaces_are_imported_from_what_an_agent_printed(
 
 
 PROJECT = Path(__file__).parents[4]
-FILES = (
-    "core/commands/persistent_commands.py",
-    "core/commands/progress.py",
-    "settings/overrides.py",
-    "core/round/operator_moves.py",
-)
+ROOMS = ("commands", "operations", "round")
 PAGE = PROJECT / "docs" / "commands.md"
 DOCUMENTED = re.findall(r"^lbctl (.+)$", PAGE.read_text(), re.MULTILINE)
 
@@ -190,8 +178,10 @@ def test_every_line_of_the_documentation_is_a_command_that_is_sent(
 
 
 def test_every_rule_that_refuses_a_command_is_documented() -> None:
-    sources = "".join((PROJECT / "lb_stream" / name).read_text() for name in FILES)
-    rules = set(re.findall(r'(?:rule=|, )"([a-z]+_[a-z_]+)"', sources)) - {
+    folders = [PROJECT / "lb_stream" / "core" / room for room in ROOMS]
+    sources = "".join(file.read_text() for folder in folders for file in folder.glob("*.py"))
+    found = re.findall(r'refused\(\s*"([a-z_]+)"|"refused",[^"]*"[^"]*",\s*"([a-z_]+)"', sources)
+    rules = {rule for pair in found for rule in pair if rule} - {
         "drained",
         "namespace_deleted",
         "split_command",
@@ -211,15 +201,15 @@ def test_who_sends_is_the_kafka_principal_where_there_is_one(
         "sasl_plain_password": "x",
     }
     call(
-        "dry-run",
-        "on",
+        "clusters",
+        "disable",
         *(
             part
             for name, value in given.items()
             for part in ("--set", f"kafka.options.{name}={value}")
         ),
     )
-    call("dry-run", "on")
+    call("clusters", "disable")
     assert kafka.sent[0][1]["by"] == "User:ann"
     assert "@" in kafka.sent[1][1]["by"]
 
@@ -229,10 +219,10 @@ def test_who_sends_is_the_kafka_principal_where_there_is_one(
     [
         "namespaces unload t/n -d b:1",
         "namespaces unload t",
-        "namespaces split-bundle t/n",
-        "namespaces split-bundle t/n -b HOT -bt HOT",
-        "namespaces split-bundle t/n -bt WARM",
-        "namespaces split-bundle t/n -b HOT -sb half",
+        "namespaces split t/n",
+        "namespaces split t/n -b HOT -bt HOT",
+        "namespaces split t/n -bt WARM",
+        "namespaces split t/n -b HOT -sb half",
         "namespaces merge t/n",
         "namespaces merge t/n -b 0x00000000_0x80000000",
         "namespaces merge t/n -b 0x00000000_0x80000000 -b 0x80000000_0xffffffff --advised 1",
@@ -244,8 +234,8 @@ def test_who_sends_is_the_kafka_principal_where_there_is_one(
         "namespaces set-policies --failure-domain east",
         "namespaces import missing.json",
         "clusters limit eu-1",
-        "brokers update-dynamic-config --config k",
-        "dry-run on --cluster eu-1 --all-clusters",
+        "config set k",
+        "clusters disable eu-1 --all-clusters",
         "clusters pause eu-1 --all-clusters",
         "namespaces create t/n --set namespace_default_bundles=none",
     ],
@@ -286,7 +276,7 @@ def test_what_is_not_done_is_exit_code_1_and_says_why(
 
 
 def test_no_answer_in_time_is_exit_code_1(call: Callable[..., Result]) -> None:
-    silent = call("dry-run", "on", "--timeout", "0.1", answers=[])
+    silent = call("clusters", "disable", "--timeout", "0.1", answers=[])
     assert (silent.code, silent.out) == (1, "")
     assert silent.err.startswith("lbctl: no answer after 0.1 s: is the job running (lbctl status)")
     slow = call(
@@ -320,9 +310,11 @@ def test_to_a_dead_job_nothing_is_sent_and_it_is_said_at_once(
 
 
 def test_without_waiting_the_id_is_printed(call: Callable[..., Result], kafka: Broker) -> None:
-    assert call("dry-run", "on", "--no-wait", "--id", "mine", answers=[]).out == "sent: mine\n"
     assert (
-        call("dry-run", "on", "--no-wait", "--id", "mine", "--json", answers=[]).objects[0][
+        call("clusters", "disable", "--no-wait", "--id", "mine", answers=[]).out == "sent: mine\n"
+    )
+    assert (
+        call("clusters", "disable", "--no-wait", "--id", "mine", "--json", answers=[]).objects[0][
             "outcome"
         ]
         == "sent"
@@ -332,7 +324,7 @@ def test_without_waiting_the_id_is_printed(call: Callable[..., Result], kafka: B
 
 def test_every_clusters_answer_is_waited_for(call: Callable[..., Result]) -> None:
     result = call(
-        "dry-run", "off", "--all-clusters", answers=[[("us-1", "done"), ("eu-1", "refused")]]
+        "clusters", "enable", "--all-clusters", answers=[[("us-1", "done"), ("eu-1", "refused")]]
     )
     assert (result.code, result.out) == (
         1,
@@ -509,11 +501,11 @@ def test_clusters_list_says_who_is_watched_and_who_is_live(ask: Callable[..., Re
 
 
 def test_get_all_dynamic_config_is_what_commands_have_set(ask: Callable[..., Result]) -> None:
-    assert json.loads(ask("brokers", "get-all-dynamic-config", "--cluster", "eu-1").out) == {
+    assert json.loads(ask("config", "overrides", "--cluster", "eu-1").out) == {
         "loadManagerClassName": "extensible"
     }
-    assert ask("brokers", "get-all-dynamic-config", "--cluster", "us-1", "--json").objects == [{}]
-    which = ask("brokers", "get-all-dynamic-config")
+    assert ask("config", "overrides", "--cluster", "us-1", "--json").objects == [{}]
+    which = ask("config", "overrides")
     assert (which.code, which.err) == (2, "lbctl: which cluster? --cluster one of eu-1, us-1\n")
 
 
@@ -531,13 +523,13 @@ def test_a_command_needs_its_cluster_where_there_are_several(
 
 
 def test_list_dynamic_config_names_keys_that_set_config_takes(ask: Callable[..., Result]) -> None:
-    names = ask("brokers", "list-dynamic-config").out.split()
+    names = ask("config", "settable").out.split()
     assert {"loadManagerClassName", "loadBalancerSheddingEnabled", "max_moves_in_flight"} <= set(
         names
     )
     assert "loadBalancerEnabled" not in names
     check_wording(
-        ask("brokers", "list-dynamic-config", "--json").objects[0]["loadBalancerSheddingEnabled"]
+        ask("config", "settable", "--json").objects[0]["loadBalancerSheddingEnabled"]
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lb_stream.contracts.commands import CommandRecord
+from lb_stream.contracts.commands import command_union
 from lb_stream.contracts.decisions import example_decision
 from lb_stream.contracts.tables import (
     BROKER_LOADS,
@@ -224,7 +224,7 @@ def test_what_a_command_has_laid_down_is_what_it_was_before(
     assert found["orders"] == orders
     assert bool(found["left"]) == (not orders)
     for order in orders:
-        CommandRecord.model_validate({"id": "x", **order})
+        command_union().model_validate({"id": "x", **order})
 
 
 @pytest.mark.parametrize(

@@ -95,10 +95,9 @@ def test_the_commands_that_change_something_have_it_as_a_preview_and_send_nothin
     assert drained.code == 0 and "clients disturbed" in drained.out
     changed = asked(
         tables,
-        "update-dynamic-config",
-        "--config",
+        "config",
+        "set",
         "loadBalancerSheddingEnabled",
-        "--value",
         "true",
         "--preview",
         "--json",
@@ -189,7 +188,7 @@ SHEDS = {"shedding_enabled": True, "shedding_strategy": "ThresholdShedder", "min
         ({"dry_run": True}, {}, ["clusters", "enable", "eu"]),
         ({"mode": "approve"}, {}, ["clusters", "mode", "eu", "act"]),
         ({"mode": "act"}, {"mode": "approve", "dry_run": True}, ["clusters", "mode", "eu", "act"]),
-        ({}, {}, ["dry-run", "off"]),
+        ({}, {}, ["clusters", "enable"]),
     ],
 )
 @pytest.mark.slow
@@ -317,7 +316,7 @@ def test_proposals_are_played_as_moves_while_all_else_waits(tmp_path: Path) -> N
 
 
 def test_a_preview_is_of_one_cluster(tables: Path) -> None:
-    result = asked(tables, "dry-run", "off", "--all-clusters", "--preview")
+    result = asked(tables, "clusters", "enable", "--all-clusters", "--preview")
     assert result.code == 2
     check_wording(result.err)
 

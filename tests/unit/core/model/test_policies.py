@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from lb_stream.contracts.commands import SetPolicies
 from lb_stream.core.commands.responder import Received
 from lb_stream.core.filters import domains_of
 from lb_stream.core.model.policies import IsolationPolicy, Policies, matching
+from lb_stream.operations.set_policies import SetPolicies
 from lb_stream.settings.resolve import cluster_config
 from lb_stream.sim.scenario.scenario import ScenarioIsolation, ScenarioPolicies
 from lb_stream.sim.simulation.commands import first_commands

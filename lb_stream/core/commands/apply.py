@@ -1,0 +1,247 @@
+"""Commands whose effect stays: pauses, drained brokers, namespaces, policies.
+
+See docs/commands.md "How a command is answered".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from lb_stream.contracts.decisions import Decision
+from lb_stream.core.commands.base import Effect, StateCommand, broker_of, named, refused
+from lb_stream.core.commands.proposal_book import ProposalBook
+from lb_stream.core.commands.responder import CommandResponder, Received
+from lb_stream.core.config.cluster_config import ClusterConfig
+from lb_stream.core.model.memory import Pending, bound_for
+from lb_stream.core.model.names import is_system_bundle, namespace_of
+from lb_stream.core.model.operator_state import OperatorState, Waiting, isolation_policy
+from lb_stream.core.model.policies import describe_matches, host_of
+from lb_stream.core.model.view import Bools, ClusterView
+from lb_stream.core.observing.gone import topics_of
+from lb_stream.core.observing.known_bundles import compact, missing, with_bundles
+from lb_stream.core.observing.liveness import silent
+
+
+def apply_state_commands(
+    responder: CommandResponder,
+    view: ClusterView,
+    commands: Iterable[Received],
+    config: ClusterConfig,
+) -> tuple[Received, ...]:
+    """Do the commands whose effect stays. Returns the others, which are still to be done."""
+    rest = []
+    for received in responder.new(commands):
+        command = received.command
+        if isinstance(command, StateCommand):
+            context = CommandContext(responder, received, view, config)
+            responder.take(received, command.apply(context))
+        else:
+            rest.append(received)
+    return tuple(rest)
+
+
+@dataclass(frozen=True, slots=True)
+class CommandContext:
+    """What a command whose effect stays finds: the cluster as reported, its settings, what is in
+    force."""
+
+    responder: CommandResponder
+    received: Received
+    view: ClusterView
+    config: ClusterConfig
+
+    @property
+    def orders(self) -> OperatorState:
+        """What commands have set so far, those before it in the batch included."""
+        return self.responder.orders
+
+    @property
+    def book(self) -> ProposalBook:
+        """The proposals that wait."""
+        return self.responder.book
+
+    @property
+    def by(self) -> str:
+        """Who sent the command."""
+        return str(self.received.head["by"])
+
+    @property
+    def declared_dead(self) -> frozenset[str]:
+        """The brokers that commands of this batch have declared dead."""
+        return self.responder.declared
+
+    def describe_pending(self) -> str:
+        """Say how many earlier decisions go on, to end a sentence."""
+        return self.responder.describe_pending()
+
+    def describe_queued(self) -> str:
+        """Say how many moves that wait for room go on, to end a sentence."""
+        return self.responder.describe_queued()
+
+    # brokers
+
+    def unknown_broker(self, broker: str) -> Effect:
+        """Refuse a command about a broker that has never reported."""
+        known = named(self.view.brokers.names)
+        return refused("unknown_broker", f"no broker {broker} has reported; there are {known}")
+
+    def silent_brokers(self) -> tuple[str, ...]:
+        """Return the brokers that have been silent for too long."""
+        return self._named_brokers(silent(self.view, self.config.balancer))
+
+    def speaking_brokers(self) -> tuple[str, ...]:
+        """Return the brokers that have been heard lately and have not said goodbye."""
+        quiet = silent(self.view, self.config.balancer) | self.view.brokers.left
+        return self._named_brokers(~quiet)
+
+    def _named_brokers(self, wanted: Bools) -> tuple[str, ...]:
+        rows = np.flatnonzero(wanted).tolist()
+        return tuple(self.view.brokers.names[row] for row in rows)
+
+    # bundles
+
+    def bundles_at(self, broker: str) -> list[str]:
+        """Return the bundles of a broker, without those that stay (heartbeats)."""
+        return served_by(self.view, self.view.brokers.names.index(broker))
+
+    def bundles_bound_for(self, broker: str) -> set[str]:
+        """Return the bundles that pending decisions send to a broker, and that it hasn't got."""
+        return bound_for(broker, self.responder.pending).difference(self.bundles_at(broker))
+
+    def unknown_bundles(self, bundles: Sequence[str]) -> list[str]:
+        """Return those of the bundles that no report names."""
+        rows = self.view.bundles.rows_of(bundles).tolist()
+        return [name for name, row in zip(bundles, rows, strict=True) if row < 0]
+
+    # namespaces
+
+    def is_system_namespace(self, namespace: str) -> bool:
+        """Return whether brokers make a namespace of this name for heartbeats or SLA monitors."""
+        return is_system_bundle(f"{namespace}/0x00000000_0xffffffff")
+
+    def has_bundles(self, namespace: str) -> bool:
+        """Return whether a bundle of a namespace is known."""
+        return count_bundles(self.view, namespace) > 0
+
+    def count_topics(self, namespace: str) -> int:
+        """Return how many topics a namespace has."""
+        return topics_of(self.view, self.view.bundles.rows_of_namespace(namespace))
+
+    def bundles_left(self, namespace: str) -> set[str]:
+        """Return the bundles of a namespace that a broker has, or a pending decision is about."""
+        return served_of(self.view, namespace) | about_namespace(namespace, self.responder.pending)
+
+    def compact(self, boundaries: list[int]) -> int | list[int]:
+        """Return a namespace's boundaries, or how many bundles it has where these are equal."""
+        return compact(boundaries)
+
+    # policies
+
+    def explain_malformed(self, policies: Mapping[str, Mapping[str, Any]]) -> str | None:
+        """Say what is wrong with the first isolation policy that can't be; None: nothing."""
+        try:
+            for policy in policies.values():
+                isolation_policy(policy).check()
+        except ValueError as error:
+            return str(error)
+        return None
+
+    def describe_matches(
+        self,
+        isolation: Mapping[str, Mapping[str, Any]],
+        names: Iterable[str],
+        domains: Mapping[str, str | None],
+    ) -> str:
+        """Say how many live brokers each named policy matches, and which brokers of domains aren't
+        there."""
+        quiet = set(self.silent_brokers())
+        live = [name for name in self.view.brokers.names if name not in quiet]
+        found = list[str]()
+        for name in names:
+            found += describe_matches(name, isolation_policy(isolation[name]), live)
+        known = {*live, *map(host_of, live)}
+        wanted = [broker_of(broker) for broker, domain in domains.items() if domain]
+        absent = [broker for broker in wanted if broker not in known]
+        if absent:
+            found.append(f"warning: failure domains name {named(absent)}, and no such broker lives")
+        found.sort(key=lambda text: not text.startswith("warning"))
+        return "".join(f"; {text}" for text in found)
+
+
+def apply_operator_state(
+    view: ClusterView, orders: OperatorState, wanted: bool = True
+) -> ClusterView:
+    """The view with the orders' policies, and with the bundles of their namespaces that it lacks,
+    if these are wanted."""
+    view = with_bundles(view, missing(view, orders.namespaces)) if wanted else view
+    if orders == OperatorState():
+        return view
+    return replace(view, policies=orders.policies(view.policies))
+
+
+def forget_ended(responder: CommandResponder, view: ClusterView) -> None:
+    """Forget deleted namespaces that nothing is left of, pins and rejections whose time is over.
+
+    A bundle that is not known yet may be on its way to its first owner.
+    """
+    left = tuple(
+        name
+        for name in responder.orders.deleted
+        if count_bundles(view, name) or about_namespace(name, responder.pending)
+    )
+    if left != responder.orders.deleted:
+        responder.change(deleted=left)
+    if any(until_ms <= view.now_ms for until_ms in responder.orders.pins.values()):
+        responder.change(
+            pins={
+                name: until_ms
+                for name, until_ms in responder.orders.pins.items()
+                if until_ms > view.now_ms
+            }
+        )
+    if any(held.until_ms <= view.now_ms for held in responder.orders.rejections):
+        responder.change(
+            rejections=tuple(
+                held for held in responder.orders.rejections if held.until_ms > view.now_ms
+            )
+        )
+
+
+def destination_of(waiting: Waiting) -> str | None:
+    """The broker that is to have a command's bundles, as its reports name it; None: any."""
+    given = waiting.command["arguments"].get("destination")
+    return None if given is None else broker_of(given)
+
+
+def served_by(view: ClusterView, broker: int) -> list[str]:
+    """List the bundles of the broker in that row, without those that stay (heartbeats)."""
+    mine = (view.bundles.owner == broker) & ~view.bundles.system
+    names: list[str] = view.bundles.names.filter(pa.array(mine)).to_pylist()
+    return names
+
+
+def served_of(view: ClusterView, namespace: str) -> set[str]:
+    """Find the bundles of a namespace that have an owner."""
+    rows = view.bundles.rows_of_namespace(namespace)
+    return set(view.bundles.names[rows].filter(pa.array(view.bundles.owner[rows] >= 0)).to_pylist())
+
+
+def about_namespace(namespace: str, decisions: Iterable[Pending | Decision]) -> set[str]:
+    """Find the bundles of a namespace that decisions under way are about."""
+    return {
+        name
+        for decision in decisions
+        for name in decision.bundles
+        if namespace_of(name) == namespace
+    }
+
+
+def count_bundles(view: ClusterView, namespace: str) -> int:
+    """Return how many bundles of a namespace are known."""
+    rows = view.bundles.rows_of_namespace(namespace)
+    return int(rows.stop - rows.start)

@@ -1,0 +1,68 @@
+"""`approve-proposals`: make the decisions that proposals have asked for, if they still can be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field
+
+from lb_stream.contracts.commands import ProposalIds
+from lb_stream.core.commands.base import (
+    Button,
+    CommandLine,
+    MoveCommand,
+    Operation,
+    command,
+    option,
+)
+
+if TYPE_CHECKING:
+    from lb_stream.core.commands.responder import BundleAnswer
+    from lb_stream.core.model.operator_state import OperatorState
+    from lb_stream.core.round.operator_moves import OperatorMoves
+
+
+@command(
+    CommandLine(
+        "approve",
+        "approve --plan eu-1:4711 · lbctl approve eu-1:4711:p0",
+        "Have the balancer do what it has proposed, if it still can be.",
+        preview=True,
+        handwritten=True,
+    ),
+    role="operator",
+    effect="has it done, if it still can be. Waits until reports show it. `--plan PLAN`: all "
+    "moves of "
+    "a plan that wait; `--all`: all that wait; shows them and asks, `--yes` doesn't. "
+    "`--even-if-worse`: also what would make the busiest broker busier",
+    buttons=[
+        Button(
+            "approve",
+            "Approve",
+            "Do what {proposals} asks for, if it still can be.",
+            on=("proposals",),
+        )
+    ],
+)
+class ApproveProposals(MoveCommand):
+    """Make the decisions that proposals have asked for, if they still can be."""
+
+    kind: Literal["approve-proposals"] = "approve-proposals"
+    proposals: ProposalIds
+    even_if_worse: Annotated[
+        bool | None,
+        option("--even-if-worse"),
+        Field(description="Also what would make the busiest broker busier."),
+    ] = None
+    about = "proposals are approved"
+
+    def decide(self, moves: OperatorMoves) -> list[BundleAnswer]:
+        return moves.approve(self.proposals, bool(self.even_if_worse))
+
+    @classmethod
+    def fields_from_form(cls, given: Mapping[str, str]) -> dict[str, Any]:
+        return {"proposals": given["proposals"].split()}
+
+    def opposites(self, before: OperatorState, now_ms: int) -> list[Operation]:
+        return []  # it sets nothing: its moves are taken back

@@ -1,0 +1,51 @@
+"""`assign`: give a bundle that has no owner one now, as a lookup asks for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from lb_stream.contracts.commands import LONGEST_TOPIC, NamespaceName, Range
+from lb_stream.core.commands.base import MoveCommand, command
+
+if TYPE_CHECKING:
+    from lb_stream.core.commands.responder import BundleAnswer
+    from lb_stream.core.round.operator_moves import OperatorMoves
+
+
+@command(
+    role="operator",
+    effect="gives a bundle without an owner one now; [lookup servers](#lookups-by-clients) send it",
+)
+class Assign(MoveCommand):
+    """Give a bundle that nobody owns an owner now: what a lookup asks for.
+
+    `bundle` or `topic` says which.
+    """
+
+    kind: Literal["assign"] = "assign"
+    namespace: NamespaceName
+    bundle: Annotated[Range | None, Field(description="0xLLLLLLLL_0xHHHHHHHH")] = None
+    topic: Annotated[
+        str | None,
+        Field(max_length=LONGEST_TOPIC, description="the bundle that this topic is in"),
+    ] = None
+    instead = "a bundle that was given an owner had none before"
+    is_answered_at_once = True
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> Assign:
+        if (self.bundle is None) == (self.topic is None):
+            raise PydanticCustomError("which", "a bundle or a topic, one of them")
+        return self
+
+    def decide(self, moves: OperatorMoves) -> list[BundleAnswer]:
+        given = self.bundle
+        if self.topic is not None:
+            found = moves.bundle_of_topic(self.namespace, self.topic)
+            if not isinstance(found, str):
+                return [found]
+            given = found
+        return [moves.assign(self.namespace, str(given))]

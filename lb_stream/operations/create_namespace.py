@@ -1,0 +1,74 @@
+"""`create-namespace`: a new namespace, cut into bundles of equal size."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field
+
+from lb_stream.contracts.commands import NamespaceName
+from lb_stream.contracts.namespaces import MOST_BUNDLES
+from lb_stream.core.commands.base import (
+    Button,
+    CommandLine,
+    Effect,
+    StateCommand,
+    argument,
+    command,
+    done,
+    option,
+    refused,
+)
+
+if TYPE_CHECKING:
+    from lb_stream.core.commands.apply import CommandContext
+
+
+@command(
+    CommandLine(
+        "namespaces create",
+        "namespaces create shop/orders --bundles 16",
+        "Make a namespace of equal bundles, which get owners like all others.",
+        all_clusters=True,
+    ),
+    role="admin",
+    effect="makes a namespace with N bundles, 16,384 at most. They get owners although no report "
+    "has "
+    "named them, and are not forgotten",
+    buttons=[
+        Button(
+            "create-namespace",
+            "New namespace",
+            "Make a namespace of equal bundles, which get owners like all others.",
+            asks=("namespace", "bundles"),
+        )
+    ],
+)
+class CreateNamespace(StateCommand):
+    """A new namespace, cut into bundles of equal size."""
+
+    kind: Literal["create-namespace"] = "create-namespace"
+    namespace: Annotated[NamespaceName, argument("TENANT/NAMESPACE")]
+    bundles: Annotated[
+        int | None,
+        option("--bundles", "-b", metavar="N"),
+        Field(ge=1, le=MOST_BUNDLES, description="How many; else namespace_default_bundles."),
+    ] = None
+    instead = "a namespace stays: lbctl namespaces delete removes it if it has no topics"
+
+    def apply(self, context: CommandContext) -> Effect:
+        name, orders = self.namespace, context.orders
+        if context.is_system_namespace(name):
+            text = f"{name} would be a heartbeat or SLA-monitor namespace: brokers make those"
+            return refused("system_namespace", text)
+        if name in orders.deleted:
+            text = f"{name} is being deleted: try again when none of its bundles is known any more"
+            return refused("being_deleted", text)
+        if name in orders.namespaces or context.has_bundles(name):
+            return refused("namespace_exists", f"there is a namespace {name} already")
+        count = self.bundles or context.config.splitting.namespace_default_bundles
+        bundles = f"{count} bundle{'s' if count > 1 else ''}"
+        return done(f"{name} has {bundles}", namespaces={**orders.namespaces, name: count})
+
+    def made(self) -> tuple[str, ...]:
+        return (self.namespace,)

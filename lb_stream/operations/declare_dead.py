@@ -1,0 +1,88 @@
+"""`declare-dead`: take silent brokers for dead now, without waiting."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field
+
+from lb_stream.contracts.commands import BrokerName
+from lb_stream.core.commands.base import (
+    Button,
+    CannotPreview,
+    CommandLine,
+    Effect,
+    Present,
+    StateCommand,
+    WhatIf,
+    broker_of,
+    command,
+    named,
+    option,
+    refused,
+)
+
+if TYPE_CHECKING:
+    from lb_stream.core.commands.apply import CommandContext
+
+
+@command(
+    CommandLine(
+        "clusters declare-dead",
+        "clusters declare-dead eu-1",
+        "Take brokers that have fallen silent for dead now: ends the wait when many have vanished "
+        "at once.",
+        cluster="argument",
+        preview=True,
+    ),
+    role="admin",
+    effect="takes the brokers that are silent for too long for dead now (with `--broker`, one of "
+    "them). It ends the wait after a mass disappearance",
+    buttons=[
+        Button(
+            "declare-dead",
+            "Declare dead",
+            "Take {broker}, if it is silent, for dead now: its bundles go to others.",
+            on=("broker",),
+        )
+    ],
+)
+class DeclareDead(StateCommand):
+    """Take silent brokers for dead now, without waiting: their bundles go to others."""
+
+    kind: Literal["declare-dead"] = "declare-dead"
+    broker: Annotated[
+        BrokerName | None,
+        option("--broker", metavar="BROKER"),
+        Field(description="This one only; else all that have been silent for too long."),
+    ] = None
+    brokers = ("broker",)
+    instead = (
+        "bundles of brokers that were declared dead have other owners: "
+        "balancing fills a broker that comes back"
+    )
+
+    def apply(self, context: CommandContext) -> Effect:
+        silent = context.silent_brokers()
+        broker = None if self.broker is None else broker_of(self.broker)
+        if broker is not None and broker not in context.view.brokers.names:
+            return context.unknown_broker(broker)
+        if not silent or broker not in (None, *silent):
+            return refused(
+                "speaks", f"{_explain_speaking(broker, silent)}: drain a broker that speaks"
+            )
+        dead = context.declared_dead | set(silent if broker is None else [broker])
+        text = f"taken for dead: {named(sorted(dead))}; their bundles go to others"
+        return Effect("done", text, declared_dead=frozenset(dead))
+
+    def preview(self, present: Present) -> WhatIf:
+        silent = present.silent_brokers()
+        if not silent or self.broker not in (None, *silent):
+            text = _explain_speaking(self.broker, silent)
+            raise CannotPreview(f"it would be refused (speaks): {text}")
+        return WhatIf(silent=silent if self.broker is None else (self.broker,))
+
+
+def _explain_speaking(broker: str | None, silent: tuple[str, ...]) -> str:
+    who = broker or "every broker"
+    return f"{who} has been heard lately; silent for too long are {named(silent)}"

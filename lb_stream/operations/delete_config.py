@@ -1,0 +1,80 @@
+"""`delete-config`: take back what `set-config` has set."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field
+
+from lb_stream.contracts.commands import LONGEST_WORD
+from lb_stream.core.commands.base import (
+    Button,
+    CommandLine,
+    Effect,
+    Operation,
+    SettingsCommand,
+    argument,
+    command,
+    done,
+    named,
+    refused,
+)
+
+if TYPE_CHECKING:
+    from lb_stream.core.model.operator_state import OperatorState
+    from lb_stream.settings.overrides import SettingsChange
+
+
+@command(
+    CommandLine(
+        "config unset",
+        "config unset loadBalancerSheddingEnabled",
+        "Take a changed setting back: the job's own counts again.",
+        all_clusters=True,
+    ),
+    role="admin",
+    effect="lets the job's own setting count again",
+    buttons=[
+        Button(
+            "unset",
+            "Take a setting back",
+            "Let the job's own setting count again.",
+            asks=("key",),
+        )
+    ],
+)
+class DeleteConfig(SettingsCommand):
+    """Take back what `set-config` has set: the job's own setting counts again."""
+
+    kind: Literal["delete-config"] = "delete-config"
+    key: Annotated[
+        str,
+        argument("KEY"),
+        Field(
+            min_length=1,
+            max_length=LONGEST_WORD,
+            description="The key, under Pulsar's name or ours.",
+        ),
+    ]
+
+    def change_settings(self, change: SettingsChange) -> Effect:
+        after = change.without(self.key)
+        if len(after) == len(change.commanded):
+            text = f"no command has set {self.key}; set are: {named(change.commanded)}"
+            return refused("not_set", text)
+        return done(f"{self.key} is the job's own setting again", settings=after)
+
+    def opposites(self, before: OperatorState, now_ms: int) -> list[Operation]:
+        from lb_stream.settings.overrides import settings_before
+
+        return settings_before([self.key], before)
+
+    def subject(self) -> tuple[str, str]:
+        from lb_stream.settings.names import our_name
+
+        return "setting", our_name(self.key, "")
+
+    def is_in_force(self, now: OperatorState, now_ms: int) -> bool:
+        from lb_stream.settings.names import our_name
+
+        return self.subject()[1] not in {our_name(*given) for given in now.settings.items()}

@@ -1,0 +1,83 @@
+"""`delete-namespace`: have a namespace without topics leave its brokers, and forget it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from lb_stream.contracts.commands import NamespaceName
+from lb_stream.core.commands.base import (
+    Button,
+    CommandLine,
+    Effect,
+    Ended,
+    StateCommand,
+    argument,
+    command,
+    done,
+    named,
+    refused,
+)
+
+if TYPE_CHECKING:
+    from lb_stream.core.commands.apply import CommandContext
+    from lb_stream.core.commands.progress import Progress
+    from lb_stream.core.model.operator_state import Waiting
+
+
+@command(
+    CommandLine(
+        "namespaces delete",
+        "namespaces delete shop/orders",
+        "Have a namespace without topics leave its brokers, and forget it.",
+        all_clusters=True,
+    ),
+    role="admin",
+    effect="deletes a namespace without topics. Its bundles leave their brokers and are placed no "
+    "more; done when the last one has left",
+    buttons=[
+        Button(
+            "delete-namespace",
+            "Delete a namespace",
+            "Have a namespace without topics leave its brokers, and forget it.",
+            asks=("namespace",),
+        )
+    ],
+)
+class DeleteNamespace(StateCommand):
+    """Have a namespace without topics leave its brokers, and forget it."""
+
+    kind: Literal["delete-namespace"] = "delete-namespace"
+    namespace: Annotated[NamespaceName, argument("TENANT/NAMESPACE")]
+    instead = "a namespace isn't brought back: lbctl namespaces create makes one of its name"
+
+    def apply(self, context: CommandContext) -> Effect:
+        name, orders = self.namespace, context.orders
+        if name not in orders.namespaces and not context.has_bundles(name):
+            return refused("unknown_namespace", f"there is no namespace {name}")
+        if topics := context.count_topics(name):
+            return refused("namespace_not_empty", f"{name} has {topics} topics: delete these first")
+        changes = {
+            "namespaces": {other: cut for other, cut in orders.namespaces.items() if other != name},
+            "deleted": tuple(sorted({*orders.deleted, name})),
+        }
+        left = context.bundles_left(name)
+        text = f"{name} is deleted"
+        text += f"; its {len(left)} bundles leave their brokers" if left else ""
+        if not left or context.config.balancer.dry_run:
+            return done(text, **changes)
+        return Effect("accepted", text, None, changes)
+
+    @classmethod
+    def follow(cls, progress: Progress, waiting: Waiting) -> Waiting | Ended:
+        """Done when no broker serves a bundle of it and no decision about one is pending."""
+        namespace = str(waiting.command["arguments"]["namespace"])
+        left = progress.bundles_left(namespace)
+        if not left:
+            return Ended("done", f"{namespace} is deleted; no broker has a bundle of it any more")
+        if namespace in progress.orders.deleted:
+            return waiting
+        text = f"{namespace} was made again with {len(left)} bundles left: {named(sorted(left))}"
+        return Ended("failed", text)
+
+    def unmakes(self) -> tuple[str, tuple[str, ...]] | None:
+        return "create-namespace", (self.namespace,)

@@ -1,0 +1,115 @@
+"""`drain-broker`: unload all bundles of a broker and give it none, until `undrain-broker`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from lb_stream.contracts.commands import BrokerName
+from lb_stream.core.commands.base import (
+    Button,
+    CommandLine,
+    Effect,
+    Ended,
+    Operation,
+    Present,
+    StateCommand,
+    WhatIf,
+    argument,
+    broker_of,
+    command,
+    done,
+    make,
+    named,
+)
+
+if TYPE_CHECKING:
+    from lb_stream.core.commands.apply import CommandContext
+    from lb_stream.core.commands.progress import Progress
+    from lb_stream.core.model.operator_state import OperatorState, Waiting
+
+
+@command(
+    CommandLine(
+        "brokers drain",
+        "brokers drain broker-3.eu:8080 --cluster eu-1",
+        "Unload all bundles of a broker and give it none from now on; waits until it is empty.",
+        preview=True,
+    ),
+    role="operator",
+    effect="unloads all its bundles, as the limits allow, and gives it none. Done when it is empty",
+    buttons=[
+        Button(
+            "drain",
+            "Drain",
+            "Unload all bundles of {broker}, and give it none until the drain is ended.",
+            on=("broker",),
+        )
+    ],
+)
+class DrainBroker(StateCommand):
+    """Unload all bundles of a broker and give it none, until `undrain-broker`."""
+
+    kind: Literal["drain-broker"] = "drain-broker"
+    broker: Annotated[BrokerName, argument("BROKER")]
+    brokers = ("broker",)
+
+    def apply(self, context: CommandContext) -> Effect:
+        broker = broker_of(self.broker)
+        if broker not in context.view.brokers.names:
+            return context.unknown_broker(broker)
+        before = context.orders.drained
+        is_repeated = broker in before
+        drained = tuple(sorted({*before, broker}))
+        serves = context.bundles_at(broker)
+        arriving = context.bundles_bound_for(broker)
+        if context.config.balancer.dry_run:
+            stay = f"its {len(serves)} stay because decisions aren't published"
+            return done(f"dry run: {broker} takes no bundle, and {stay}", drained=drained)
+        if not serves and not arriving:
+            text = f"{broker} has no bundle, and takes none from now on"
+            if is_repeated:
+                text = f"{broker} is being drained already, and has no bundle"
+            return done(text, drained=drained)
+        text = f"{broker} takes none from now on"
+        if serves:
+            text = f"{len(serves)} bundles leave {broker}, and it takes none from now on"
+        if arriving:
+            text += f"; {len(arriving)} on their way to it leave it again"
+        if is_repeated:
+            text = f"{broker} is being drained already; {text}"
+        return Effect("accepted", text, None, {"drained": drained}, waits_for=broker)
+
+    @classmethod
+    def follow(cls, progress: Progress, waiting: Waiting) -> Waiting | Ended:
+        """Done when the broker has no bundle and none is on its way to it: whoever stops it then
+        stops nothing."""
+        broker = str(waiting.broker)
+        is_drained = broker in progress.orders.drained
+        row = progress.broker_row(broker)
+        if row < 0 and is_drained:
+            return waiting  # its averages were lost: what it serves is unknown until it reports
+        if row >= 0 and not progress.view.brokers.alive[row]:
+            return Ended("done", f"{broker} is not alive any more: its bundles go to others")
+        left, arriving = progress.bundles_at(row), progress.bundles_bound_for(row)
+        if not left and not arriving:
+            return Ended("done", f"{broker} has no bundle any more, and none is on its way to it")
+        if is_drained:
+            return progress.with_moves_from(broker, waiting)
+        if left:
+            text = f"{broker} was undrained with {len(left)} bundles left: {named(left)}"
+            return Ended("failed", text)
+        text = f"{broker} was undrained with {len(arriving)} bundles on their way to it"
+        return Ended("failed", f"{text}: {named(sorted(arriving))}")
+
+    def preview(self, present: Present) -> WhatIf:
+        return WhatIf(drained=[self.broker])
+
+    def opposites(self, before: OperatorState, now_ms: int) -> list[Operation]:
+        broker = broker_of(self.broker)
+        return [] if broker in before.drained else [make("undrain-broker", broker=broker)]
+
+    def subject(self) -> tuple[str, str]:
+        return "drained", self.broker
+
+    def is_in_force(self, now: OperatorState, now_ms: int) -> bool:
+        return self.broker in now.drained

@@ -1,0 +1,90 @@
+"""`dry-run`: whether decisions are only made and logged, or published too."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from lb_stream.core.commands.base import (
+    CommandLine,
+    Effect,
+    Form,
+    Operation,
+    Present,
+    SettingsCommand,
+    WhatIf,
+    command,
+    done,
+)
+
+if TYPE_CHECKING:
+    from lb_stream.core.model.operator_state import OperatorState
+    from lb_stream.settings.overrides import SettingsChange
+
+
+class Begin(Form):
+    """A dry run begins."""
+
+    def fields(self) -> dict[str, Any]:
+        return {"on": True}
+
+
+class End(Form):
+    """A dry run ends."""
+
+    def fields(self) -> dict[str, Any]:
+        return {"on": False}
+
+
+@command(
+    CommandLine(
+        "clusters enable",
+        "clusters enable eu-1",
+        "End a cluster's dry run: from now on its decisions are published to its brokers. What is "
+        "to "
+        "wait for approval still does.",
+        form=End,
+        cluster="argument",
+        all_clusters=True,
+        preview=True,
+    ),
+    CommandLine(
+        "clusters disable",
+        "clusters disable eu-1",
+        "Only watch a cluster again: its decisions are made and logged, and not published.",
+        form=Begin,
+        cluster="argument",
+        all_clusters=True,
+    ),
+    role="admin",
+    effect="ends or begins the dry run. A cluster is in dry run until it is enabled, unless the "
+    "job's "
+    "settings say otherwise (`mode`). Where they or a command say `approve`, its end lifts no "
+    "approval. In a dry run unloads and splits that you command are decided, answered, and not "
+    "published",
+)
+class DryRun(SettingsCommand):
+    """Whether decisions are only made and logged, or published too.
+
+    A cluster is in dry run until an operator ends it.
+    """
+
+    kind: Literal["dry-run"] = "dry-run"
+    on: bool
+
+    def change_settings(self, change: SettingsChange) -> Effect:
+        if self.on:
+            text = "decisions are made and logged, and not published"
+            return done(text + change.describe_pending(), settings=change.dry_run(True))
+        after = change.dry_run(False)
+        text = "decisions are published from now on"
+        if change.mode_after(after) == "approve":
+            text += "; what balancing wants waits for approval (mode = approve)"
+        return done(text + change.describe_own_balancing(), settings=after)
+
+    def preview(self, present: Present) -> WhatIf:
+        return WhatIf({"dry_run": self.on})
+
+    def opposites(self, before: OperatorState, now_ms: int) -> list[Operation]:
+        from lb_stream.settings.overrides import settings_before
+
+        return settings_before(["dry_run"], before)

@@ -1,0 +1,70 @@
+"""`forget-cluster`: forget a cluster whose brokers are all silent."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from lb_stream.core.commands.base import (
+    Button,
+    CommandLine,
+    Effect,
+    StateCommand,
+    command,
+    done,
+    named,
+    refused,
+)
+
+if TYPE_CHECKING:
+    from lb_stream.core.commands.apply import CommandContext
+
+
+@command(
+    CommandLine(
+        "clusters forget",
+        "clusters forget eu-l",
+        "Forget a cluster that doesn't report any more, a mistyped one say. Its state, what was "
+        "commanded and its ownership records end.",
+        cluster="argument",
+        must_be_known=True,
+    ),
+    role="admin",
+    effect="forgets a cluster whose brokers are all silent, as one that was mistyped: its state, "
+    "averages, commands and proposals; its bundles' ownership records end. Rows about its past "
+    "stay "
+    "until [upkeep](operating.md#upkeep) removes them. What reports under that name afterwards is "
+    "a "
+    "new cluster",
+    buttons=[
+        Button(
+            "forget",
+            "Forget",
+            "Forget this cluster, if all its brokers are silent: its state, what was commanded, "
+            "its "
+            "ownership records.",
+        )
+    ],
+)
+class ForgetCluster(StateCommand):
+    """Forget a cluster whose brokers are all silent: its state, its commands, its ownership
+    records."""
+
+    kind: Literal["forget-cluster"] = "forget-cluster"
+    instead = "what was forgotten is not brought back: a cluster that reports begins anew"
+
+    def apply(self, context: CommandContext) -> Effect:
+        """Answer it; the job forgets the cluster in its next batch, by this answer in the log."""
+        speaking = context.speaking_brokers()
+        if speaking:
+            have = "have" if len(speaking) > 1 else "has"
+            text = (
+                f"{named(speaking)} of it {have} been heard lately: a cluster that reports would "
+                f"be "
+                "known again at once. Stop its agents, or give them the right cluster's name; wait "
+                "until their brokers are silent, then try again"
+            )
+            return refused("reports", text)
+        brokers, bundles = len(context.view.brokers), len(context.view.bundles)
+        return done(
+            f"forgotten with {brokers} brokers, {bundles} bundles, and all that was ordered"
+        )

@@ -1,0 +1,85 @@
+"""`import-namespaces`: namespaces and policies of a cluster that has them already."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field
+
+from lb_stream.contracts.namespaces import ClusterNamespaces
+from lb_stream.core.commands.base import (
+    CommandLine,
+    Effect,
+    StateCommand,
+    argument,
+    command,
+    done,
+    refused,
+)
+
+if TYPE_CHECKING:
+    from lb_stream.core.commands.apply import CommandContext
+
+
+@command(
+    CommandLine(
+        "namespaces import",
+        "namespaces import namespaces.json --cluster eu-1",
+        "Take over namespaces, isolation policies, anti-affinity groups and failure domains of a "
+        "cluster that has them already.",
+    ),
+    role="admin",
+    effect="reads what `lbctl agent namespaces` printed about a Pulsar cluster: namespaces with "
+    "their "
+    "bundles and groups. Its isolation policies and failure domains replace those of the last "
+    "import",
+)
+class ImportNamespaces(StateCommand):
+    """Namespaces and policies of a cluster that has them already.
+
+    Policies and domains of earlier imports are replaced.
+    """
+
+    kind: Literal["import-namespaces"] = "import-namespaces"
+    content: Annotated[
+        ClusterNamespaces,
+        argument("FILE", is_json_file=True),
+        Field(description="What `lbctl agent namespaces` prints; - reads it from stdin."),
+    ]
+    instead = "an import isn't taken back: import what was there before"
+
+    def apply(self, context: CommandContext) -> Effect:
+        content, orders = self.content, context.orders
+        isolation = {policy.name: policy.model_dump(mode="json") for policy in content.isolation}
+        if (malformed := context.explain_malformed(isolation)) is not None:
+            return refused("not_an_expression", malformed)
+        names = {namespace.name for namespace in content.namespaces}
+        kept = {name: group for name, group in orders.anti_affinity.items() if name not in names}
+        bundles = sum(len(namespace.boundaries) - 1 for namespace in content.namespaces)
+        text = (
+            f"{len(content.namespaces)} namespaces with {bundles} bundles, {len(isolation)} "
+            f"isolation policies, "
+            f"{len(content.failure_domains)} brokers in failure domains"
+        )
+        text += context.describe_matches(isolation, isolation, content.failure_domains)
+        return done(
+            text,
+            namespaces={
+                **orders.namespaces,
+                **{
+                    namespace.name: context.compact(namespace.boundaries)
+                    for namespace in content.namespaces
+                },
+            },
+            anti_affinity={
+                **kept,
+                **{
+                    namespace.name: namespace.anti_affinity_group
+                    for namespace in content.namespaces
+                    if namespace.anti_affinity_group
+                },
+            },
+            isolation=isolation,
+            failure_domains=content.failure_domains,
+            deleted=tuple(name for name in orders.deleted if name not in names),
+        )

@@ -1,0 +1,87 @@
+"""`merge`: make one bundle of two neighbours at one broker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from lb_stream.contracts.commands import MOST_MERGES, NamespaceName, Range
+from lb_stream.core.commands.base import (
+    BadForm,
+    CommandLine,
+    MoveCommand,
+    argument,
+    command,
+    option,
+)
+
+if TYPE_CHECKING:
+    from lb_stream.core.commands.responder import BundleAnswer
+    from lb_stream.core.round.operator_moves import OperatorMoves
+
+
+@command(
+    CommandLine(
+        "namespaces merge",
+        "namespaces merge shop/orders --advised 10",
+        "Make one bundle of two neighbours at one broker; waits until reports show it. Pulsar's "
+        "brokers can't do that.",
+    ),
+    role="operator",
+    effect="[makes one bundle](#merges) of two neighbours; with `--advised N` of pairs that "
+    "`merge-advice` shows, in the order of their ranges: N at most, 100 in one command",
+)
+class Merge(MoveCommand):
+    """Make one bundle of two neighbours at one broker: those given, or pairs that are advised."""
+
+    kind: Literal["merge"] = "merge"
+    namespace: Annotated[NamespaceName, argument("TENANT/NAMESPACE")]
+    bundles: Annotated[
+        list[Range],
+        option("--bundle", "-b", metavar="RANGE"),
+        Field(max_length=2, description="0xLLLLLLLL_0xHHHHHHHH; two neighbours."),
+    ] = []
+    advised: Annotated[
+        int | None,
+        option("--advised", metavar="N"),
+        Field(
+            ge=1,
+            le=MOST_MERGES,
+            description="Instead: N of the pairs that merge-advice shows, at most.",
+        ),
+    ] = None
+    about = "pairs of bundles are merged"
+    instead = "a merge isn't taken back: lbctl namespaces split cuts a bundle"
+
+    @model_validator(mode="after")
+    def _two_or_advised(self) -> Merge:
+        if len(self.bundles) != (2 if self.advised is None else 0):
+            raise PydanticCustomError("which", "two bundles, or how many of the advised pairs")
+        return self
+
+    @classmethod
+    def check_given(cls, fields: Mapping[str, Any]) -> None:
+        if len(fields.get("bundles", ())) != (0 if "advised" in fields else 2):
+            raise BadForm("which bundles? Two of them, -b RANGE -b RANGE, or --advised N")
+
+    def decide(self, moves: OperatorMoves) -> list[BundleAnswer]:
+        if self.advised is not None:
+            return moves.merge_advised(self.namespace, self.advised)
+        rows = list[int]()
+        for given in self.bundles:
+            row = moves.find_bundle(self.namespace, given)
+            if not isinstance(row, int):
+                return [row]
+            rows.append(row)
+        low, high = sorted(rows)
+        return [moves.merge(low, high)]
+
+    def unmakes(self) -> tuple[str, tuple[str, ...]] | None:
+        if not self.bundles:
+            return None
+        low, high = sorted(map(str.lower, self.bundles))
+        whole = f"{low.partition('_')[0]}_{high.partition('_')[2]}"
+        return "split", (self.namespace, whole)

@@ -1,0 +1,65 @@
+"""`pause-cluster`: shed and split nothing until `resume-cluster`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from lb_stream.core.commands.base import (
+    Button,
+    CommandLine,
+    Effect,
+    Operation,
+    StateCommand,
+    command,
+    done,
+    make,
+)
+
+if TYPE_CHECKING:
+    from lb_stream.core.commands.apply import CommandContext
+    from lb_stream.core.model.operator_state import OperatorState
+
+
+@command(
+    CommandLine(
+        "clusters pause",
+        "clusters pause eu-1 · lbctl clusters pause --all-clusters",
+        "Shed and split nothing until it is resumed. Your commands are done, and bundles that lose "
+        "their owner get one.",
+        cluster="argument",
+        all_clusters=True,
+    ),
+    role="operator",
+    effect="stops shedding and splits. During a pause your unloads and splits are done, drains go "
+    "on, and a bundle that loses its owner gets one",
+    buttons=[
+        Button(
+            "pause",
+            "Pause",
+            "Shed and split nothing until it is resumed. Bundles that lose their owner still get "
+            "one.",
+        )
+    ],
+)
+class PauseCluster(StateCommand):
+    """Shed and split nothing until `resume-cluster`.
+
+    Operators' commands are done, and bundles that lose their owner get one.
+    """
+
+    kind: Literal["pause-cluster"] = "pause-cluster"
+
+    def apply(self, context: CommandContext) -> Effect:
+        text = "paused: nothing is shed or split until it is resumed"
+        if context.orders.paused:
+            text = "paused already"
+        return done(text + context.describe_pending() + context.describe_queued(), paused=True)
+
+    def opposites(self, before: OperatorState, now_ms: int) -> list[Operation]:
+        return [] if before.paused else [make("resume-cluster")]
+
+    def subject(self) -> tuple[str, str]:
+        return "paused", ""
+
+    def is_in_force(self, now: OperatorState, now_ms: int) -> bool:
+        return now.paused

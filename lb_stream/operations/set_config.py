@@ -1,0 +1,211 @@
+"""`set-config`: change dynamic settings of a running cluster."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field
+
+from lb_stream.contracts.commands import MOST_VALUES, Scalar, Word
+from lb_stream.core.commands.base import (
+    BadForm,
+    Button,
+    CommandLine,
+    Effect,
+    Form,
+    Operation,
+    Present,
+    SettingsCommand,
+    WhatIf,
+    argument,
+    command,
+    done,
+    make,
+    option,
+)
+
+if TYPE_CHECKING:
+    from lb_stream.core.model.operator_state import OperatorState
+    from lb_stream.settings.overrides import SettingsChange
+
+
+class Pairs(Form):
+    """Keys and their new values, one after the other."""
+
+    pairs: Annotated[
+        list[str],
+        argument("KEY VALUE"),
+        Field(
+            description="The key, under Pulsar's name or ours, and its new value; of several all "
+            "are set, or none."
+        ),
+    ]
+
+    def fields(self) -> dict[str, Any]:
+        keys = self.pairs[::2]
+        if len(self.pairs) % 2:
+            raise BadForm(f"{keys[-1]}: expected KEY VALUE, once or more: a value is missing")
+        twice = [key for key in dict.fromkeys(keys) if keys.count(key) > 1]
+        if twice:
+            raise BadForm(f"{', '.join(twice)}: expected each key once")
+        return {"values": dict(zip(keys, self.pairs[1::2], strict=True))}
+
+
+class Limits(Form):
+    """The limits on moves."""
+
+    max_moves_in_flight: Annotated[
+        int | None,
+        option("--in-flight", metavar="N"),
+        Field(ge=0, description="Moves in progress at one time."),
+    ] = None
+    max_moves_in_flight_per_broker: Annotated[
+        int | None,
+        option("--in-flight-per-broker", metavar="N"),
+        Field(ge=0, description="... out of one broker."),
+    ] = None
+    max_moves_per_minute: Annotated[
+        int | None,
+        option("--per-minute", metavar="N"),
+        Field(ge=0, description="Moves in a minute."),
+    ] = None
+    max_moved_mb_per_minute: Annotated[
+        float | None,
+        option("--mb-per-minute", metavar="MB/S"),
+        Field(ge=0, description="Traffic of the bundles that move in a minute."),
+    ] = None
+    dwell_s: Annotated[
+        float | None,
+        option("--dwell", metavar="S"),
+        Field(ge=0, description="How long a bundle stays where it came to before it is shed."),
+    ] = None
+
+    def fields(self) -> dict[str, Any]:
+        values = self.model_dump(exclude_none=True, exclude={"dwell_s"})
+        if self.dwell_s is not None:
+            values["min_dwell_ms"] = round(self.dwell_s * 1000)
+        if not values:
+            raise BadForm("which limit? See lbctl clusters limit --help")
+        return {"values": values}
+
+
+class Mode(Form):
+    """What becomes of a cluster's decisions."""
+
+    mode: Annotated[
+        Literal["observe", "approve", "act"],
+        argument("observe|approve|act"),
+        Field(description="Decisions are logged only; wait for approval; go out."),
+    ]
+
+    def fields(self) -> dict[str, Any]:
+        return {"values": {"mode": self.mode}}
+
+
+@command(
+    CommandLine(
+        "config set",
+        "config set shedding_strategy AvgShedder placement_strategy AvgShedder",
+        "WhatIf settings of a running cluster, until they are changed or taken back. Which ones: "
+        "lbctl config settable.",
+        form=Pairs,
+        all_clusters=True,
+        preview=True,
+    ),
+    CommandLine(
+        "clusters limit",
+        "clusters limit eu-1 --in-flight 50 --per-minute 100",
+        "WhatIf the limits on moves.",
+        form=Limits,
+        cluster="argument",
+        preview=True,
+    ),
+    CommandLine(
+        "clusters mode",
+        "clusters mode eu-1 approve",
+        "Say whether a cluster's decisions are only logged, wait for approval where balancing "
+        "wants "
+        "them, or are published.",
+        form=Mode,
+        cluster="argument",
+        preview=True,
+    ),
+    role="admin",
+    effect="changes settings until they are changed or taken back; of several all, or none if one "
+    "can't be. `clusters limit` sets the limits on moves: all but the dwell time also hold for "
+    "moves "
+    "that you command. `clusters mode`: `observe` only logs decisions (a dry run), with `approve` "
+    "what "
+    "balancing wants [waits for approval](operating.md#approval), `act` publishes all",
+    buttons=[
+        Button(
+            "publish",
+            "Publish decisions",
+            "Brokers are told all that is decided; nothing waits for approval.",
+            fields={"values": {"mode": "act"}},
+        ),
+        Button(
+            "ask-first",
+            "Ask first",
+            "Moves and splits that balancing wants wait for approval; all else is published.",
+            fields={"values": {"mode": "approve"}},
+        ),
+        Button(
+            "dry-run",
+            "Dry run",
+            "Go on deciding, and tell brokers nothing of it.",
+            fields={"values": {"mode": "observe"}},
+        ),
+    ],
+)
+class SetConfig(SettingsCommand):
+    """WhatIf dynamic settings, under our names or Pulsar's: all of them, or none when one of them
+    can't be."""
+
+    kind: Literal["set-config"] = "set-config"
+    values: Annotated[dict[Word, Scalar], Field(min_length=1, max_length=MOST_VALUES)]
+    several = ("values",)
+
+    def change_settings(self, change: SettingsChange) -> Effect:
+        after, text = change.set(self.values)
+        values = change.canonical(self.values)
+        if values.get("mode", "observe") != "observe":
+            text += change.describe_own_balancing()
+        if _stops_decisions(values):
+            text += change.describe_pending()
+        return done(text, settings=after)
+
+    def preview(self, present: Present) -> WhatIf:
+        return WhatIf(dict(self.values))
+
+    def opposites(self, before: OperatorState, now_ms: int) -> list[Operation]:
+        from lb_stream.settings.overrides import settings_before
+
+        return settings_before(list(self.values), before)
+
+    def parts(self) -> list[Operation]:
+        from lb_stream.settings.names import our_name
+
+        by_name = defaultdict[str, dict[str, Any]](dict)  # one setting under two names is one thing
+        for name, value in self.values.items():
+            by_name[our_name(name, value)][name] = value
+        return [make(self.kind, values=values) for values in by_name.values()]
+
+    def subject(self) -> tuple[str, str]:
+        from lb_stream.settings.names import our_name
+
+        return "setting", our_name(*next(iter(self.values.items())))
+
+    def is_in_force(self, now: OperatorState, now_ms: int) -> bool:
+        from lb_stream.settings.names import our_name
+
+        _, own = self.subject()
+        held = {name: value for name, value in now.settings.items() if our_name(name, value) == own}
+        return held == self.values
+
+
+def _stops_decisions(values: dict[str, Any]) -> bool:
+    """Return whether these settings, under our names, switch publishing or balancing off."""
+    is_off = values.get("enabled") is False or values.get("shedding_enabled") is False
+    return is_off or values.get("mode") == "observe"

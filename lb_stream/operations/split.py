@@ -1,0 +1,135 @@
+"""`split`: split a bundle."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field
+
+from lb_stream.contracts.commands import LONGEST_TOPIC, NamespaceName, Range, Word
+from lb_stream.core.commands.base import (
+    BadForm,
+    Button,
+    CommandLine,
+    MoveCommand,
+    argument,
+    command,
+    option,
+    split_bundle,
+)
+
+if TYPE_CHECKING:
+    from lb_stream.core.commands.responder import BundleAnswer
+    from lb_stream.core.round.operator_moves import OperatorMoves
+
+MOST_BOUNDARIES = 1_000
+"""Of one split: its records name every child."""
+
+
+def parse_numbers(text: str) -> list[int]:
+    """Return numbers with commas between, decimal or 0x…. Raises ValueError."""
+    try:
+        return [int(part, 0) for part in text.replace(",", " ").split()]
+    except ValueError:
+        expected = "expected numbers with commas between, such as 0x20000000,0x40000000"
+        raise ValueError(expected) from None
+
+
+@command(
+    CommandLine(
+        "namespaces split",
+        "namespaces split shop/orders -b LARGEST -san topic_count_equally_divide -u",
+        "Split a bundle; waits until reports show its children. Thresholds and the namespace's "
+        "maximum of bundles don't count.",
+    ),
+    role="operator",
+    effect="splits the bundle given by one of `-b RANGE`, `-b LARGEST`, `-b HOT`, `-bt LARGEST`, "
+    "`-bt HOT`, `--topic TOPIC`. `-san NAME` gives the algorithm, `-sb N,N…` its positions "
+    "(`specified_positions_divide`), `-u` unloads the children. Thresholds and the namespace's "
+    "maximum of bundles don't count",
+    buttons=[Button("split", "Split", "Split {bundle} in two.", on=("bundle",))],
+)
+class Split(MoveCommand):
+    """Split a bundle: one of `bundle`, `bundle_type` and `topic` says which."""
+
+    kind: Literal["split"] = "split"
+    namespace: Annotated[NamespaceName, argument("TENANT/NAMESPACE")]
+    bundle: Annotated[
+        Range | None,
+        option("--bundle", "-b", metavar="RANGE"),
+        Field(description="0xLLLLLLLL_0xHHHHHHHH, LARGEST or HOT."),
+    ] = None
+    bundle_type: Annotated[
+        Literal["LARGEST", "HOT"] | None,
+        option("--bundle-type", "-bt", metavar="TYPE"),
+        Field(
+            description="LARGEST: with most topics; HOT: with most traffic. Instead of a bundle."
+        ),
+    ] = None
+    topic: Annotated[
+        str | None,
+        option("--topic", metavar="TOPIC"),
+        Field(
+            max_length=LONGEST_TOPIC,
+            description="The bundle that this topic is in. Instead of a bundle.",
+        ),
+    ] = None
+    algorithm: Annotated[
+        Word | None,
+        option("--split-algorithm-name", "-san", metavar="NAME"),
+        Field(description="How; else the cluster's own algorithm."),
+    ] = None
+    boundaries: Annotated[
+        list[int],
+        option("--split-boundaries", "-sb", metavar="N,N…", parse=parse_numbers),
+        Field(
+            max_length=MOST_BOUNDARIES,
+            description="Where, for specified_positions_divide: hashes, decimal or 0x…",
+        ),
+    ] = []
+    unload: Annotated[
+        bool, option("--unload", "-u"), Field(description="Unload the children afterwards.")
+    ] = False
+    instead = (
+        "a split isn't taken back: lbctl namespaces merge makes one bundle of two, where agents can"
+    )
+
+    @classmethod
+    def check_given(cls, fields: Mapping[str, Any]) -> None:
+        if len({"bundle", "bundle_type", "topic"} & fields.keys()) != 1:
+            raise BadForm(
+                "which bundle? One of -b RANGE, -b LARGEST, -b HOT, -bt LARGEST, -bt HOT, "
+                "--topic TOPIC"
+            )
+
+    def decide(self, moves: OperatorMoves) -> list[BundleAnswer]:
+        from lb_stream.core.splitting.manual import SplitRequest
+
+        bundle = self.bundle
+        if self.topic is not None:
+            if self.bundle is not None or self.bundle_type is not None:
+                text = "name a bundle, a bundle type or a topic, one of them"
+                return [moves.refused("bad_request", text)]
+            found = moves.bundle_of_topic(self.namespace, self.topic)
+            if not isinstance(found, str):
+                return [found]
+            bundle = found
+        if bundle is not None and "x" in bundle.lower():  # a range, not LARGEST or HOT
+            bundle = bundle.lower()
+        request = SplitRequest(
+            self.namespace,
+            bundle,
+            self.bundle_type,
+            self.algorithm,
+            tuple(self.boundaries),
+            self.unload,
+        )
+        return [moves.split(request)]
+
+    @classmethod
+    def fields_from_form(cls, given: Mapping[str, str]) -> dict[str, Any]:
+        return split_bundle(given["bundle"])
+
+    def made(self) -> tuple[str, ...]:
+        return self.namespace, str(self.bundle).lower()

@@ -1,0 +1,120 @@
+"""`unload`: have a bundle, or every bundle of a namespace, leave its broker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from lb_stream.contracts.commands import BrokerName, NamespaceName, Range
+from lb_stream.core.commands.base import (
+    BadForm,
+    Button,
+    CommandLine,
+    MoveCommand,
+    Operation,
+    argument,
+    broker_of,
+    command,
+    named,
+    option,
+    split_bundle,
+)
+
+if TYPE_CHECKING:
+    from lb_stream.core.commands.responder import BundleAnswer
+    from lb_stream.core.model.operator_state import OperatorState
+    from lb_stream.core.round.operator_moves import OperatorMoves
+
+
+@command(
+    CommandLine(
+        "namespaces unload",
+        "namespaces unload shop/orders -b 0x00000000_0x40000000 -d broker-2.eu:8080",
+        "Have a bundle leave its broker, or every bundle of a namespace; waits until reports show "
+        "it.",
+        preview=True,
+    ),
+    role="operator",
+    effect="unloads every bundle of the namespace, as far as the limits allow; the answer says how "
+    "many. With `-b RANGE` that bundle, which the balancer places anew; with `-d BROKER` it moves "
+    "there (under the extensible manager a transfer). With `--queue` what limits have no room for "
+    "[waits](#moves-that-wait-for-room)",
+    buttons=[
+        Button(
+            "unload",
+            "Unload",
+            "Have {bundle} leave its broker.",
+            on=("bundle",),
+            asks=("destination",),
+        )
+    ],
+)
+class Unload(MoveCommand):
+    """Have a bundle, or every bundle of a namespace, leave its broker."""
+
+    kind: Literal["unload"] = "unload"
+    namespace: Annotated[NamespaceName, argument("TENANT/NAMESPACE")]
+    bundle: Annotated[
+        Range | None,
+        option("--bundle", "-b", metavar="RANGE"),
+        Field(description="0xLLLLLLLL_0xHHHHHHHH; else every bundle of the namespace."),
+    ] = None
+    destination: Annotated[
+        BrokerName | None,
+        option("--destination", "-d", metavar="BROKER"),
+        Field(description="Who takes it; only with a bundle."),
+    ] = None
+    queue: Annotated[
+        bool | None,
+        option("--queue"),
+        Field(
+            description="What limits on moves have no room for waits for it; else it is refused."
+        ),
+    ] = None
+    brokers = ("destination",)
+
+    @model_validator(mode="after")
+    def _one_bundle(self) -> Unload:
+        if self.destination is not None and self.bundle is None:
+            raise PydanticCustomError("destination", "a destination only together with a bundle")
+        return self
+
+    @classmethod
+    def check_given(cls, fields: Mapping[str, Any]) -> None:
+        if "destination" in fields and "bundle" not in fields:
+            raise BadForm("-d names the destination of one bundle: name the bundle with -b")
+
+    def decide(self, moves: OperatorMoves) -> list[BundleAnswer]:
+        rows = moves.rows_of(self.namespace)
+        if not len(rows):
+            return [moves.unknown_namespace(self.namespace)]
+        if self.bundle is not None:
+            row = moves.find_bundle(self.namespace, self.bundle)
+            if not isinstance(row, int):
+                return [row]
+            rows = [row]
+
+        destination: int | None = None
+        if self.destination is not None:
+            broker, active = broker_of(self.destination), moves.reachable_brokers()
+            if broker not in active:
+                text = f"{broker} is an inactive destination broker; active are {named(active)}"
+                return [moves.refused("inactive_destination", f"not allowed: {text}")]
+            destination = active[broker]
+
+        if self.bundle is None:
+            rows = moves.served_or_moving(rows)
+        answers = moves.unload(rows, destination, queue=bool(self.queue), command_id=self.id)
+        nothing = f"nobody owns a bundle of {self.namespace}: nothing to do"
+        return answers or [moves.nothing(nothing)]
+
+    @classmethod
+    def fields_from_form(cls, given: Mapping[str, str]) -> dict[str, Any]:
+        to = given.get("destination")
+        return split_bundle(given["bundle"]) | ({"destination": to} if to else {})
+
+    def opposites(self, before: OperatorState, now_ms: int) -> list[Operation]:
+        return []  # it sets nothing: its moves are taken back
