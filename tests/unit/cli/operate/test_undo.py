@@ -271,7 +271,7 @@ def logged(tables: Path, seq: int, orders: OperatorState) -> None:
 
 
 def test_moves_that_wait_for_room_wait_no_more(undo: Callable[..., Result], tables: Path) -> None:
-    arguments = {"namespace": "t/n", "queue": True, "destination": "a:1"}
+    arguments = {"namespace": "t/n", "queue": True}
     command = {"id": "cmd-20", "kind": "unload", "by": "ann", "at_ms": NOW, "arguments": arguments}
     goes_on = Waiting(command, "", (MOVED,), ("c:3:1",), queued=(HOME, AWAY, MOVED, "t/n/unowned"))
     logged(tables, 31, replace(BEFORE, waiting=(goes_on,)))
