@@ -342,6 +342,29 @@ def test_each_order_is_a_command_with_the_name_of_who_sent_it(
     assert "The next round answers it" in site.get(answer.headers["location"]).text
 
 
+FORMS: dict[str, tuple[dict[str, str], str, dict[str, Any]]] = {
+    "create-namespace": (
+        {"namespace": "t/new", "bundles": "4"},
+        "create-namespace",
+        {"namespace": "t/new", "bundles": 4},
+    ),
+    "delete-namespace": ({"namespace": "t/n"}, "delete-namespace", {"namespace": "t/n"}),
+    "unset": ({"key": "min_brokers"}, "delete-config", {"key": "min_brokers"}),
+    "forget": ({}, "forget-cluster", {}),
+}
+"""Act → what is typed in, and the command that is sent."""
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_what_is_typed_into_a_form_is_a_command(site: TestClient, topic: Topic, name: str) -> None:
+    typed, kind, arguments = FORMS[name]
+    log_in(site, "root")
+    answer = site.post(f"/act/{name}", data=form_on(site, name) | typed)
+    assert answer.status_code == 303, answer.text
+    ((_, command),) = topic.sent
+    assert (command.kind, command.arguments) == (kind, arguments)
+
+
 def test_every_act_has_been_tried() -> None:
     tried = {
         "pause",
@@ -356,6 +379,7 @@ def test_every_act_has_been_tried() -> None:
         "ask-first",
         "dry-run",
         "undo",
+        *FORMS,
     }
     assert set(ACTS) == tried | {"approve", "reject"}, "the last two: test_proposals"
 
