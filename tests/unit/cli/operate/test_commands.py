@@ -528,9 +528,7 @@ def test_list_dynamic_config_names_keys_that_set_config_takes(ask: Callable[...,
         names
     )
     assert "loadBalancerEnabled" not in names
-    check_wording(
-        ask("config", "settable", "--json").objects[0]["loadBalancerSheddingEnabled"]
-    )
+    check_wording(ask("config", "settable", "--json").objects[0]["loadBalancerSheddingEnabled"])
 
 
 def test_namespaces_bundles_shows_what_reports_and_records_say_and_new_ones(
