@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from docs.tools.commands_tables import commands_table
 from docs.tools.metrics_tables import (
     alerts_table,
     broker_metrics_table,
@@ -85,6 +86,13 @@ def _kept(table: str) -> str:
 
 
 PARTS: dict[str, dict[str, Callable[[], str]]] = {
+    "commands.md": {
+        "clusters": partial(commands_table, "clusters"),
+        "namespaces": partial(commands_table, "namespaces"),
+        "brokers and settings": partial(commands_table, "brokers", "config"),
+        "proposals": partial(commands_table, "approve", "reject"),
+        "programs": partial(commands_table, ""),
+    },
     "security.md": {"rights": rights_table, "commands": rights_commands},
     "tables.md": {"tables": tables_table},
     "metrics.md": {

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     effect="forgets a cluster whose brokers are all silent, as one that was mistyped: its state, "
     "averages, commands and proposals; its bundles' ownership records end. Rows about its past "
     "stay "
-    "until [upkeep](operating.md#upkeep) removes them. What reports under that name afterwards is "
+    "until [upkeep](day-two.md#upkeep) removes them. What reports under that name afterwards is "
     "a "
     "new cluster",
     buttons=[

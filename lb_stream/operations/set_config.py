@@ -137,7 +137,7 @@ class Mode(Form):
     "moves "
     "that you command. `clusters mode`: `observe` only logs decisions (a dry run), with `approve` "
     "what "
-    "balancing wants [waits for approval](operating.md#approval), `act` publishes all",
+    "balancing wants [waits for approval](approval.md), `act` publishes all",
     buttons=[
         Button(
             "publish",

@@ -18,7 +18,7 @@ from lb_stream.agent import Agent, AgentConfig
 from lb_stream.contracts.commands import Tick
 from lb_stream.contracts.decisions import Decision, read_decision
 from lb_stream.io.leadership.signs import read_sign
-from lb_stream.io.leadership.succession import Heard
+from lb_stream.io.leadership.succession import ReceivedRecord
 from lb_stream.job.process import end_session
 from lb_stream.operations.unload import Unload
 from lb_stream.sim import SimBroker, SimCluster, build_cluster
@@ -149,7 +149,7 @@ class Stage:
         producer.close()
         return command.id
 
-    def signs(self) -> list[Heard]:
+    def signs(self) -> list[ReceivedRecord]:
         """All signs that the jobs have given, in order."""
         place = TopicPartition(self.first.topics.commands, 0)
         with KafkaConsumer(
@@ -162,7 +162,7 @@ class Stage:
             while consumer.position(place) < end:
                 for records in consumer.poll(timeout_ms=500).values():
                     found += [
-                        Heard(sign, record.timestamp)
+                        ReceivedRecord(sign, record.timestamp)
                         for record in records
                         if (sign := read_sign(record.value)) is not None
                     ]
