@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from lb_stream.settings.spelling import PREFIX, namespace_key
-
 
 def as_key(name: str) -> str:
     """A key of a cluster's as TOML writes it: those of namespaces have a part that needs quotes."""
+    from lb_stream.settings.spelling import PREFIX, namespace_key
+
     if not name.startswith(PREFIX):
         return name
     namespace, own = namespace_key(name, None)
