@@ -82,7 +82,7 @@ def test_a_tick_is_no_command() -> None:
 @pytest.mark.parametrize(
     ("value", "field", "expected"),
     [
-        ({"id": "c1", "kind": "fly"}, "kind", "one of tick, unload, split"),
+        ({"id": "c1", "kind": "fly"}, "kind", "one of tick, standby, claim"),
         ({"id": "c1", "kind": "pause-cluster", "schema_version": 2}, "schema_version", "1 or less"),
         (
             {"id": "c1", "kind": "pause-cluster", "urgent": True},
