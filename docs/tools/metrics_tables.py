@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from lb_stream.contracts.settings import Settings
-from lb_stream.io.leadership.member import Member
+from lb_stream.io.leadership.membership import Member
 from lb_stream.job.metrics.broker_metrics import BrokerMetrics
 from lb_stream.job.metrics.job_metrics import Metrics
 from lb_stream.job.metrics.round_figures import RoundFigures

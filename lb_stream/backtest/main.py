@@ -20,7 +20,7 @@ from typing import Any
 from lb_stream.backtest.search_space import Space
 from lb_stream.backtest.suggest import CHOICES, TRIALS, WITHIN, require_space, search, suggestion
 from lb_stream.backtest.trial import TrialWindow, compare_policies, windows_of
-from lb_stream.io.messages.troubles import told
+from lb_stream.io.messages.errors import describe_error
 from lb_stream.query import QueryError
 from lb_stream.query.past.reports import history_of_reports
 from lb_stream.query.past.tables import RunQuery, history_between, require_recorded_cluster
@@ -131,7 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except QueryError as error:
         return _print_error(str(error), error.code)
     except Exception as error:
-        if (found := told(error)) is None:
+        if (found := describe_error(error)) is None:
             raise
         return _print_error(*found)
 

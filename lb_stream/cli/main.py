@@ -141,7 +141,7 @@ def main() -> None:
 def _run(wanted: str | None) -> None:
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     from lb_stream.cli.shared.output import ASCII, INTERRUPTED, CommandError, hush, note
-    from lb_stream.io.messages.troubles import told
+    from lb_stream.io.messages.errors import describe_error
     from lb_stream.query import QueryError
 
     for stream in (sys.stdout, sys.stderr):
@@ -153,7 +153,7 @@ def _run(wanted: str | None) -> None:
         found = (
             (str(error), error.code)
             if isinstance(error, CommandError | QueryError)
-            else told(error)
+            else describe_error(error)
         )
         if found is None:
             raise

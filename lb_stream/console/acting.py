@@ -21,7 +21,7 @@ from lb_stream.console.page import Page, show
 from lb_stream.console.pages import cluster_facts
 from lb_stream.contracts.commands import Command
 from lb_stream.core.commands.base import BadForm
-from lb_stream.io.kafka.orders import BadOrder, order
+from lb_stream.io.kafka.commands import InvalidCommand, order
 from lb_stream.query.past.undo import Undo, undo_one
 from lb_stream.query.present.proposals import waiting_proposals
 from lb_stream.query.screens import brokers, feed, load_shares
@@ -132,7 +132,7 @@ def _sent(request: Request, who: Visitor, form: Mapping[str, str]) -> str:
             order(kind, fields, who.name, command_id)
             for command_id, (kind, fields) in zip(ids, steps, strict=True)
         ]
-    except (BadForm, BadOrder) as error:
+    except (BadForm, InvalidCommand) as error:
         raise HTTPException(400, str(error)) from None
     if not orders:
         raise HTTPException(409, "there is nothing to take back any more")

@@ -22,11 +22,11 @@ from lb_stream.io.kafka.options import spark_options
 from lb_stream.io.kafka.outbox import KafkaUnavailable
 from lb_stream.io.kafka.rights import REFUSALS, denied, require_rights
 from lb_stream.io.kafka.topics import create_topics, topic_specs
-from lb_stream.io.leadership.alive import require_no_leader
+from lb_stream.io.leadership.liveness import require_no_leader
 from lb_stream.io.local.signals import StopRequest
+from lb_stream.io.messages.errors import describe_error
 from lb_stream.io.messages.logs import set_up
 from lb_stream.io.messages.shown import shown
-from lb_stream.io.messages.troubles import told
 from lb_stream.settings.load import load
 from lb_stream.settings.secrets import hide
 
@@ -123,7 +123,7 @@ def main() -> int:
         except Exception as error:
             if stop:  # on the way out things break that are no news
                 return 0
-            if (found := told(error)) is None:
+            if (found := describe_error(error)) is None:
                 raise
             return said(*found)
     return 0
@@ -146,7 +146,7 @@ def balance(options: argparse.Namespace, stop: StopRequest) -> None:
     ready_topics(settings, options.take_over, options.standby)
     logging.getLogger("kafka").setLevel(logging.WARNING)
 
-    from lb_stream.io.leadership.member import Member
+    from lb_stream.io.leadership.membership import Member
     from lb_stream.job.leading import lead, stand_by
     from lb_stream.job.running import Stuck
     from lb_stream.job.session import spark_session

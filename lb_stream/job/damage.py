@@ -21,7 +21,7 @@ from lb_stream.contracts.settings import Settings
 from lb_stream.contracts.table_spec import TableSpec
 from lb_stream.contracts.tables import ROUNDS, TABLES
 from lb_stream.io.kafka.checkpoint import last_batch
-from lb_stream.io.messages.troubles import chain
+from lb_stream.io.messages.errors import error_chain
 from lb_stream.io.tables.delta import existing_table
 from lb_stream.store import Store, checkpoint_of, tables_of
 from lb_stream.stream.ports import FatalError
@@ -47,13 +47,13 @@ class DiskTrouble(FatalError):
     """Nothing can be written; the text says where and what to do."""
 
 
-def fault_of_machine(settings: Settings, error: BaseException) -> FatalError | None:
+def find_machine_fault(settings: Settings, error: BaseException) -> FatalError | None:
     """What of the machine is behind an error; None when nothing of the kind is found."""
     stream = settings.stream
-    texts = [str(one) for one in chain(error)]
+    texts = [str(one) for one in error_chain(error)]
     for number, (said, plainly) in _DISK.items():
         if any(said in text for text in texts) or any(
-            getattr(one, "errno", None) == number for one in chain(error)
+            getattr(one, "errno", None) == number for one in error_chain(error)
         ):
             where = next(
                 (found[1] for text in texts if (found := re.search(r"['\"](/[^'\"]+)['\"]", text))),
@@ -66,7 +66,7 @@ def fault_of_machine(settings: Settings, error: BaseException) -> FatalError | N
                 "it goes on where it was. To make room: "
                 f"`lbctl tables maintain`, shorter [upkeep] settings"
             )
-    for path, trouble in damaged_files_of_checkpoint(checkpoint_of(stream)):
+    for path, trouble in find_damaged_checkpoint_files(checkpoint_of(stream)):
         return Damaged(
             f"{path} {trouble}: restore the checkpoint and the tables of one time from a backup, "
             "or start with a new checkpoint: --set "
@@ -74,7 +74,7 @@ def fault_of_machine(settings: Settings, error: BaseException) -> FatalError | N
             "with the next reports"
         )
     for spec in TABLES:
-        for path, trouble in damaged_files_of_table(tables_of(stream), spec):
+        for path, trouble in find_damaged_table_files(tables_of(stream), spec):
             return Damaged(f"{path} {trouble}: {_way_back(spec, tables_of(stream))}")
     return None
 
@@ -93,7 +93,7 @@ def _way_back(spec: TableSpec, root: Store) -> str:
     return f"move {folder} away and start the job again: it fills a new table from now on"
 
 
-def damaged_files_of_checkpoint(checkpoint: Store) -> Iterator[Found]:
+def find_damaged_checkpoint_files(checkpoint: Store) -> Iterator[Found]:
     """Of the files that a start reads: which are there and can't be read."""
     last = last_batch(checkpoint)
     if last is None:
@@ -133,7 +133,7 @@ def _cut_off(name: str, content: bytes) -> str | None:
     return "is cut off" if len(entries) < (2 if kind == "offsets" else 1) else None
 
 
-def damaged_files_of_table(root: Store, spec: TableSpec) -> Iterator[Found]:
+def find_damaged_table_files(root: Store, spec: TableSpec) -> Iterator[Found]:
     """Of the files that a table consists of: which are gone or can't be read."""
     folder = root / spec.name
     log = folder / "_delta_log"

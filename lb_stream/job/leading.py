@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from lb_stream.contracts.settings import Settings
 from lb_stream.io.kafka.outbox import Fenced
 from lb_stream.io.leadership.leader import leads
-from lb_stream.io.leadership.member import Member
+from lb_stream.io.leadership.membership import Member
 from lb_stream.job.metrics.standby import StandbyPage
 from lb_stream.job.running import LONGEST_SAID, NEW_LINE, SharedCheckpoint, Stop, Stuck
 from lb_stream.job.supervise import run
@@ -46,7 +46,7 @@ def lead(spark: SparkSession, settings: Settings, member: Member, once: bool, st
     except Stuck:
         raise  # whoever catches it ends the process at once
     except Exception as error:
-        if (shut_out := came_of_another(settings, member, error)) is None:
+        if (shut_out := find_shut_out(settings, member, error)) is None:
             raise
         in_order = False
         raise shut_out from error
@@ -97,7 +97,7 @@ def _called(settings: Settings, member: Member, warm_up: WarmUp, stop: Stop) -> 
         page.stop()
 
 
-def came_of_another(settings: Settings, member: Member, error: Exception) -> ShutOut | None:
+def find_shut_out(settings: Settings, member: Member, error: Exception) -> ShutOut | None:
     """What to say of an error that is, or came of, another job's lead; None for any other one, and
     for that of a job that never led."""
     stream = settings.stream

@@ -19,17 +19,17 @@ from lb_stream.io.kafka.checkpoint import (
     offsets_to_start,
     state_partitions,
 )
-from lb_stream.io.kafka.fair import Fairness
+from lb_stream.io.kafka.fairness import Fairness
 from lb_stream.io.kafka.options import spark_options
 from lb_stream.io.kafka.outbox import Outbox
 from lb_stream.io.kafka.poison_file import SetAside
 from lb_stream.io.kafka.poison_records import Guard, plan_recovery
 from lb_stream.io.leadership.leader import announce
-from lb_stream.io.leadership.member import Member
+from lb_stream.io.leadership.membership import Member
 from lb_stream.io.tables.log import LogError, RoundLog
 from lb_stream.io.tables.projections import Projections
 from lb_stream.job.metrics.monitor import Monitor
-from lb_stream.job.running import Running, SharedCheckpoint, Watched
+from lb_stream.job.running import Running, SharedCheckpoint, WatchedBatches
 from lb_stream.store import checkpoint_of, tables_of
 from lb_stream.stream.batch import Balancer
 from lb_stream.stream.ports import Logged, Reading
@@ -200,7 +200,7 @@ def start(
     )
     monitor.metrics.standbys.set_function(lambda: len(member.others))
     balancer.observer = monitor
-    batches = Watched(balancer, guard)
+    batches = WatchedBatches(balancer, guard)
     reading = limit_batch_size(settings, guard.read_plan.max_records)
     if not once and not guard.read_plan.max_records:
         guard.fairness = Fairness(reading.stream.max_offsets_per_trigger, balancer.caught_up)

@@ -72,7 +72,7 @@ class Stuck(FatalError):
 
 
 @dataclass(slots=True)
-class Watched:
+class WatchedBatches:
     """The `foreachBatch`, and how it went: Spark's own exception tells a failure as text only."""
 
     balancer: Balancer
@@ -107,7 +107,7 @@ class Running:
     outbox: Publisher
     monitor: Monitor
     settings: Settings
-    batches: Watched
+    batches: WatchedBatches
 
     def wait(self, stop: Stop = never) -> None:
         """Wait until the stream ends, or a stop is asked for.

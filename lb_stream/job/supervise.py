@@ -16,9 +16,9 @@ from lb_stream.io.kafka.outbox import Fenced, KafkaUnavailable
 from lb_stream.io.kafka.poison_records import Replan, forgive_last_start
 from lb_stream.io.kafka.rights import REFUSALS, denied
 from lb_stream.io.leadership.leader import leads
-from lb_stream.io.leadership.member import Member
-from lb_stream.io.messages.troubles import chain
-from lb_stream.job.damage import fault_of_machine
+from lb_stream.io.leadership.membership import Member
+from lb_stream.io.messages.errors import error_chain
+from lb_stream.job.damage import find_machine_fault
 from lb_stream.job.failures import Patience, TransientError, find_failure
 from lb_stream.job.pipeline import start
 from lb_stream.job.running import Running, SharedCheckpoint, Stop, Stuck, never
@@ -119,8 +119,8 @@ def _reason(settings: Settings, error: Exception) -> Exception:
     if isinstance(error, StreamError | KafkaUnavailable | KafkaError):
         return error
     return (
-        find_failure("\n".join(map(str, chain(error))))
-        or fault_of_machine(settings, error)
+        find_failure("\n".join(map(str, error_chain(error))))
+        or find_machine_fault(settings, error)
         or error
     )
 

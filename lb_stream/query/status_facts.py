@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import duckdb
 
     from lb_stream.contracts.settings import Settings
-    from lb_stream.io.leadership.alive import Ticks
+    from lb_stream.io.leadership.liveness import Ticks
     from lb_stream.store import Store
 
     Lake = duckdb.DuckDBPyConnection
@@ -192,8 +192,8 @@ def with_kafka(facts: Facts, settings: Settings) -> Facts:
     from lb_stream.access.refusals import REFUSED, refusal_of
     from lb_stream.access.roles import Right
     from lb_stream.io.kafka.preflight import require
-    from lb_stream.io.leadership.alive import Ticks
-    from lb_stream.io.leadership.signs import silence_ms
+    from lb_stream.io.leadership.liveness import Ticks
+    from lb_stream.io.leadership.topic import silence_ms
 
     logging.getLogger("kafka").setLevel(logging.CRITICAL)  # its troubles come as exceptions too
     try:
@@ -233,7 +233,7 @@ def find_standbys(settings: Settings, bootstrap: str) -> tuple[StandbyFacts, ...
         return None
     from kafka.errors import KafkaError
 
-    from lb_stream.io.leadership.alive import Ticks
+    from lb_stream.io.leadership.liveness import Ticks
 
     logging.getLogger("kafka").setLevel(logging.CRITICAL)  # its troubles come as exceptions too
     kafka = settings.kafka.model_copy(update={"bootstrap_servers": bootstrap})

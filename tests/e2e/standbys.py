@@ -17,8 +17,8 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from lb_stream.agent import Agent, AgentConfig
 from lb_stream.contracts.commands import Tick
 from lb_stream.contracts.decisions import Decision, read_decision
-from lb_stream.io.leadership.signs import read_sign
 from lb_stream.io.leadership.succession import ReceivedRecord
+from lb_stream.io.leadership.topic import parse_leadership_record
 from lb_stream.job.process import end_session
 from lb_stream.operations.unload import Unload
 from lb_stream.sim import SimBroker, SimCluster, build_cluster
@@ -164,7 +164,7 @@ class Stage:
                     found += [
                         ReceivedRecord(sign, record.timestamp)
                         for record in records
-                        if (sign := read_sign(record.value)) is not None
+                        if (sign := parse_leadership_record(record.value)) is not None
                     ]
         return found
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from lb_stream.cli.main import app
 from lb_stream.contracts.settings import TopicSettings
-from lb_stream.io.kafka.orders import order, send_order
+from lb_stream.io.kafka.commands import order, send_command
 from lb_stream.kit.embedded_kafka import EmbeddedKafka
 from lb_stream.stream.shards.directory import FOLDER
 from tests.e2e.pipeline import Pipeline, wait_until
@@ -49,7 +49,7 @@ def test_a_mistyped_cluster_is_forgotten_by_command_once_it_is_silent(
     def answer() -> tuple[str, str | None]:
         command = order("forget-cluster", {}, "ann")
         options = {"bootstrap_servers": kafka.bootstrap}
-        send_order(options, topic_names.commands, "c1", command)
+        send_command(options, topic_names.commands, "c1", command)
 
         def answered() -> list[dict[str, Any]]:
             if not (tmp_path / "tables" / "commands" / "_delta_log").exists():

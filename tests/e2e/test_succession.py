@@ -14,8 +14,8 @@ from lb_stream.contracts.commands import Claim
 from lb_stream.contracts.settings import Settings, TopicSettings
 from lb_stream.io.kafka.topics import create_topics, topic_specs
 from lb_stream.io.leadership.clock import Clock
-from lb_stream.io.leadership.member import Member
-from lb_stream.io.leadership.signs import SignReader
+from lb_stream.io.leadership.membership import Member
+from lb_stream.io.leadership.topic import LeadershipReader
 from lb_stream.kit.embedded_kafka import EmbeddedKafka
 from tests.e2e.pipeline import wait_until
 
@@ -77,7 +77,7 @@ def claims(settings: Settings) -> list[int]:
     end = time.monotonic() + LONGEST_S
     while True:
         try:
-            with closing(SignReader(settings)) as reader:
+            with closing(LeadershipReader(settings)) as reader:
                 return [one.append_ms for one in reader.to_end() if isinstance(one.sign, Claim)]
         except RetriableError:
             if time.monotonic() > end:

@@ -24,7 +24,7 @@ from lb_stream.cli.shared.sending import principal
 from lb_stream.io.messages.times import ago, clock
 
 if TYPE_CHECKING:
-    from lb_stream.io.leadership.alive import Ticks
+    from lb_stream.io.leadership.liveness import Ticks
 
 _LEADER = """
     SELECT pipeline, epoch, host, pid, since_ms, (SELECT max(now_ms) FROM rounds) AS last_round_ms,
@@ -110,8 +110,8 @@ def hand_over(
     place."""
     given = effective(config, broker_conf, set_)
     from lb_stream.contracts.commands import HandOver
-    from lb_stream.io.leadership.alive import Ticks
-    from lb_stream.io.leadership.signs import SignSender, sent_by_us
+    from lb_stream.io.leadership.liveness import Ticks
+    from lb_stream.io.leadership.topic import LeadershipSender, build_own_record
 
     bootstrap = given.bootstrap
     settings = given.settings.model_copy(
@@ -122,11 +122,11 @@ def hand_over(
         require_topics(
             bootstrap, given, [*given.rights("Read", commands), *given.rights("Write", commands)]
         )
-        with closing(Ticks(settings)) as ticks, closing(SignSender(settings)) as sender:
+        with closing(Ticks(settings)) as ticks, closing(LeadershipSender(settings)) as sender:
             epoch = _leading(given, ticks)
             heir = _heir(ticks, to)
             began = time.monotonic()
-            sender.send(sent_by_us(HandOver, settings, epoch, to=heir, by=principal(given)))
+            sender.send(build_own_record(HandOver, settings, epoch, to=heir, by=principal(given)))
             new = _next_leader(ticks, epoch, timeout)
     took_s = time.monotonic() - began
     if new is None:
@@ -152,7 +152,7 @@ def hand_over(
 
 def _leading(given: Effective, ticks: Ticks) -> int:
     """The leader's epoch. Raises CommandError when nobody's clock ticks."""
-    from lb_stream.io.leadership.signs import silence_ms
+    from lb_stream.io.leadership.topic import silence_ms
 
     ticks.last()
     tick = ticks.next(silence_ms(given.settings))

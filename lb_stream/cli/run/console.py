@@ -136,11 +136,11 @@ def _sends(given: Effective) -> SendOrder:
         from kafka.errors import KafkaError
 
         from lb_stream.access.refusals import refusal_of
-        from lb_stream.io.kafka.orders import send_order
+        from lb_stream.io.kafka.commands import send_command
 
         options = given.client_options(bootstrap)
         try:
-            send_order(options, topic, cluster, command)
+            send_command(options, topic, cluster, command)
         except KafkaError as error:
             raise refusal_of(bootstrap, options, error, "Write") or error from None
 

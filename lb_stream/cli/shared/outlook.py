@@ -110,13 +110,13 @@ def preview_orders(
     Raises as `show_outlook`; CommandError (2) for one that can't be.
     """
     from lb_stream.core.commands.base import WhatIf
-    from lb_stream.io.kafka.orders import BadOrder, order
+    from lb_stream.io.kafka.commands import InvalidCommand, order
 
     try:
         orders = [
             order(kind, one, "preview", f"preview:{number}") for number, one in enumerate(several)
         ]
-    except BadOrder as error:
+    except InvalidCommand as error:
         raise CommandError(str(error), 2) from None
     timeless = [
         order.model_copy(update={"sent_ms": 0}) for order in orders
@@ -156,11 +156,11 @@ def preview_command(send: Sending, model: type[Operation], fields: Mapping[str, 
     Raises as `show_outlook`; CommandError (2) for one that can't be.
     """
     from lb_stream.core.commands.base import CannotPreview
-    from lb_stream.io.kafka.orders import BadOrder, order
+    from lb_stream.io.kafka.commands import InvalidCommand, order
 
     try:
         command = cast("Operation", order(model.spec.kind, fields, "preview", "preview:0"))
-    except BadOrder as error:
+    except InvalidCommand as error:
         raise CommandError(str(error), 2) from None
     try:
         change = command.preview(_Tables(send))

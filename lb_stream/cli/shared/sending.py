@@ -30,7 +30,7 @@ from lb_stream.cli.shared.output import CommandError, emit, emit_json, emit_line
 
 if TYPE_CHECKING:
     from lb_stream.contracts.commands import Command, CommandResult
-    from lb_stream.io.kafka.orders import Answers
+    from lb_stream.io.kafka.commands import Answers
 
 _PANEL = "Sending"
 ToCluster = Annotated[
@@ -235,8 +235,8 @@ def send_all(
     options = how.given.client_options(bootstrap)
     done = True
     given = how.given
-    from lb_stream.io.kafka.orders import Answers, send_order
-    from lb_stream.io.kafka.orders import send_together as send_in_one_append
+    from lb_stream.io.kafka.commands import Answers, send_command
+    from lb_stream.io.kafka.commands import send_together as send_in_one_append
 
     rights = [*given.rights("Write", topics.commands), *given.rights("Read", topics.results)]
     with kafka_at(bootstrap, given, rights), ExitStack() as open_:
@@ -257,7 +257,7 @@ def send_all(
             send_in_one_append(options, topics.commands, key, commands)
         for command in commands:
             if not at_once:
-                send_order(options, topics.commands, key, command)
+                send_command(options, topics.commands, key, command)
             if how.no_wait and how.json:
                 sent = {"id": command.id, "cluster": key or None, "kind": command.kind}
                 emit_json(sent | {"outcome": "sent"})
@@ -274,7 +274,7 @@ def send_all(
 def _find_absence(given: Effective, bootstrap: str) -> str:
     """Why no job would answer; empty: one does, or it can't be told."""
     from lb_stream.access.refusals import REFUSED
-    from lb_stream.io.leadership.alive import describe_absence
+    from lb_stream.io.leadership.liveness import describe_absence
     from lb_stream.query import QueryError
 
     kafka = given.settings.kafka.model_copy(update={"bootstrap_servers": bootstrap})
@@ -286,11 +286,11 @@ def _find_absence(given: Effective, bootstrap: str) -> str:
 
 
 def _command(how: Sending, kind: str, fields: dict[str, Any]) -> Command:
-    from lb_stream.io.kafka.orders import BadOrder, order
+    from lb_stream.io.kafka.commands import InvalidCommand, order
 
     try:
         return order(kind, fields, principal(how.given), how.command_id)
-    except BadOrder as error:
+    except InvalidCommand as error:
         raise CommandError(str(error), 2) from None
 
 

@@ -29,7 +29,7 @@ from lb_stream.io.kafka.checkpoint import (
     last_batch,
     planned_offsets,
 )
-from lb_stream.io.kafka.fair import Fairness, fair_ends
+from lb_stream.io.kafka.fairness import Fairness, fair_ends
 from lb_stream.io.kafka.guarded import Measured, measure, measuring_consumer
 from lb_stream.io.kafka.poison_file import SetAside, write_file
 from lb_stream.store import Store, checkpoint_of

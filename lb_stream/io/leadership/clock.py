@@ -12,7 +12,7 @@ from contextlib import closing, suppress
 from lb_stream.access.refusals import AGAIN_S, Refusals
 from lb_stream.contracts.commands import Tick
 from lb_stream.contracts.settings import Settings
-from lb_stream.io.leadership.signs import SignSender, sent_by_us
+from lb_stream.io.leadership.topic import LeadershipSender, build_own_record
 
 logger = logging.getLogger(__name__)
 
@@ -56,13 +56,13 @@ class Clock:
         if ticked and ends:
             with (
                 suppress(Exception),
-                closing(SignSender(self._settings)) as sender,
+                closing(LeadershipSender(self._settings)) as sender,
             ):  # without it the others only wait longer
                 sender.send(self._tick(ends=True, to=to))
 
     def _tick(self, ends: bool = False, to: str = "") -> Tick:
         self._number += 1
-        tick: Tick = sent_by_us(
+        tick: Tick = build_own_record(
             Tick,
             self._settings,
             self.epoch,
@@ -79,7 +79,7 @@ class Clock:
         """
         while not self._stop.is_set():
             try:
-                with closing(SignSender(self._settings)) as sender:
+                with closing(LeadershipSender(self._settings)) as sender:
                     while not self._stop.is_set():
                         sender.send(self._tick())
                         self._stop.wait(self._settings.stream.tick_interval_ms / 1000)

@@ -12,7 +12,13 @@ import pyarrow as pa
 
 from lb_stream.contracts.tables import LEADERS
 from lb_stream.io.local.processes import started_ms
-from lb_stream.io.tables.delta import append_rows, by_numbers, committed, existing_table, open_table
+from lb_stream.io.tables.delta import (
+    append_rows,
+    committed,
+    existing_table,
+    numeric_dataset,
+    open_table,
+)
 from lb_stream.store import Store
 
 
@@ -54,7 +60,7 @@ def last_leader(root: Store) -> Leader | None:
     rows = (
         []
         if table is None
-        else by_numbers(table).to_table(columns=list(Leader.__slots__)).to_pylist()
+        else numeric_dataset(table).to_table(columns=list(Leader.__slots__)).to_pylist()
     )
     return max(
         (Leader(**row) for row in rows),

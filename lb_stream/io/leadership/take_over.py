@@ -15,7 +15,13 @@ from lb_stream.contracts.tables import ROUNDS
 from lb_stream.core.model.memory import Memory
 from lb_stream.io.leadership.leader import last_leader
 from lb_stream.io.tables.commits import Table
-from lb_stream.io.tables.delta import add_files, by_numbers, existing_table, open_table, write_rows
+from lb_stream.io.tables.delta import (
+    add_files,
+    existing_table,
+    numeric_dataset,
+    open_table,
+    write_rows,
+)
 from lb_stream.io.tables.log import marks_of, next_offsets, pipeline_of
 from lb_stream.store import Store
 
@@ -100,7 +106,7 @@ def take_over(
 
 def _last(log: Table, cluster: str) -> dict[str, Any] | None:
     """The cluster's last row; None: there is none."""
-    rows = by_numbers(log)
+    rows = numeric_dataset(log)
     numbers = rows.to_table(columns=["log_seq", "cluster"])
     numbers = numbers.filter(pc.equal(numbers["cluster"], cluster))
     if not len(numbers):

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from lb_stream.io.tables.commits import COMMIT_TROUBLES, Live, Mark, Table
-from lb_stream.io.tables.delta import asks_more, plain, write_parts
+from lb_stream.io.tables.delta import describe_unknown_features, plain, write_parts
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ def compact(table: Table, target_bytes: int) -> None:
     one is damaged; what else can be done is done first. A file that no commit names is left to
     upkeep.
     """
-    if table.metadata().partition_columns or asks_more(table):
+    if table.metadata().partition_columns or describe_unknown_features(table):
         return
     trouble: DeltaError | None = None
     for group in groups(table.live(), target_bytes):

@@ -140,7 +140,7 @@ def check_columns(table: Table, spec: TableSpec) -> None:
         for name in found
         if name not in spec.schema.names
     ]
-    if needs := asks_more(table):
+    if needs := describe_unknown_features(table):
         troubles.append(f"whoever writes to it must know {needs}")
     partitions = [spec.partition_by] if spec.partition_by else []
     if (by := table.metadata().partition_columns) != partitions:
@@ -155,7 +155,7 @@ def check_columns(table: Table, spec: TableSpec) -> None:
         )
 
 
-def asks_more(table: Table) -> str:
+def describe_unknown_features(table: Table) -> str:
     """What the table asks of its writers that ours know nothing of; empty: nothing."""
     protocol = table.protocol()
     more = protocol.writer_features or protocol.min_writer_version > WRITER_VERSION
@@ -196,10 +196,10 @@ def dataset(table: Table) -> Dataset:
     By default every read calls back into Python from Arrow's threads, which now and then hangs or
     crashes at the end of the process.
     """
-    return _without_views(by_numbers(table))
+    return _without_views(numeric_dataset(table))
 
 
-def by_numbers(table: Table) -> FileSystemDataset:
+def numeric_dataset(table: Table) -> FileSystemDataset:
     """The table as a dataset for filters that compare only numbers: no file is read in advance."""
     table.catch_up()
     if (folder := table.store.local) is not None:

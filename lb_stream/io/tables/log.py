@@ -18,7 +18,7 @@ from lb_stream.contracts.tables import ROUNDS
 from lb_stream.io.kafka.checkpoint import checkpoint_uuid
 from lb_stream.io.tables.commits import COMMIT_ATTEMPTS, COMMIT_TROUBLES, Mark, Table
 from lb_stream.io.tables.compaction import TIDY_EVERY, tidy
-from lb_stream.io.tables.delta import add_files, by_numbers, committed, open_table, write_rows
+from lb_stream.io.tables.delta import add_files, committed, numeric_dataset, open_table, write_rows
 from lb_stream.store import Store
 from lb_stream.stream.ports import FatalError, Logged
 
@@ -73,7 +73,7 @@ class RoundLog:
         return f"{self._pipeline}/{uuid}"
 
     def _read(self, columns: list[str], filters: pc.Expression | None = None) -> pa.Table:
-        return by_numbers(self._table).to_table(columns=columns, filter=filters)
+        return numeric_dataset(self._table).to_table(columns=columns, filter=filters)
 
     def _last_rounds(self, rows: pa.Table) -> pa.Table:
         """Each cluster's last row, as far as `remember` needs it."""
@@ -221,7 +221,7 @@ class RoundLog:
 
         Holds READ_ROWS rows or one batch.
         """
-        rows = by_numbers(self._table)
+        rows = numeric_dataset(self._table)
         return read_batches(
             rows,
             rows.to_table(columns=["log_seq"], filter=pc.field("log_seq") >= log_seq)["log_seq"],
@@ -261,7 +261,7 @@ def marks_of(pipeline: str, offsets: Mapping[tuple[str, int], int]) -> Iterator[
 
 def pipeline_of(log: Table) -> str | None:
     """The pipeline that the log belongs to; None for an empty log."""
-    rows = by_numbers(log).head(1, columns=["app"])
+    rows = numeric_dataset(log).head(1, columns=["app"])
     return str(rows["app"][0].as_py()).rpartition("/")[0] if len(rows) else None
 
 

@@ -25,8 +25,8 @@ from lb_stream.contracts.tables import ROUNDS, TABLES
 from lb_stream.io.tables.commits import Table
 from lb_stream.io.tables.compaction import next_compaction
 from lb_stream.io.tables.delta import (
-    by_numbers,
     existing_table,
+    numeric_dataset,
     open_table,
     plain,
     renew_properties,
@@ -107,7 +107,7 @@ class _Old:
         """Its rows in the columns of today; one that it lacks, or has in another type, is empty."""
         if self.table is None or not self.usable:
             return
-        for batch in by_numbers(self.table).to_batches(columns=self._columns, filter=wanted):
+        for batch in numeric_dataset(self.table).to_batches(columns=self._columns, filter=wanted):
             known = {name: batch[name] for name in self._columns}
             arrays = [
                 known[one.name].cast(one.type)
@@ -154,7 +154,7 @@ def _open(root: Store) -> _Log:
     ]
     end = table.transaction_version(pipeline)
     last = max(versions) if versions else -1 if end is None else end
-    rows = by_numbers(table)
+    rows = numeric_dataset(table)
     log_seqs = rows.to_table(columns=["log_seq"], filter=pc.field("log_seq") <= last)["log_seq"]
     numbers = np.unique(log_seqs.to_numpy())
     holes = np.flatnonzero(np.diff(numbers) != 1)  # upkeep leaves each cluster's last round

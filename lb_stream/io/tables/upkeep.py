@@ -23,10 +23,10 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from lb_stream.contracts.settings import UpkeepSettings
 from lb_stream.contracts.table_spec import TableSpec
 from lb_stream.contracts.tables import BUNDLE_AVERAGES, MERGE_ADVICE, OWNERSHIP, ROUNDS, TABLES
-from lb_stream.io.messages.troubles import of_the_disk
+from lb_stream.io.messages.errors import describe_disk_error
 from lb_stream.io.tables.commits import Table
 from lb_stream.io.tables.compaction import compact
-from lb_stream.io.tables.delta import ONLY_COMMIT, by_numbers, existing_table, replaced_ms
+from lb_stream.io.tables.delta import ONLY_COMMIT, existing_table, numeric_dataset, replaced_ms
 from lb_stream.io.tables.log import pipeline_of
 from lb_stream.store import Store
 
@@ -114,12 +114,12 @@ def _last_rounds(log: Table) -> set[int]:
 
     One that says that its cluster has been forgotten stays for as long as an earlier one does.
     """
-    rows = by_numbers(log).to_table(columns=["cluster", "log_seq"])
+    rows = numeric_dataset(log).to_table(columns=["cluster", "log_seq"])
     seqs: dict[str, list[int]] = {}
     for cluster, seq in zip(rows["cluster"].to_pylist(), rows["log_seq"].to_pylist(), strict=True):
         seqs.setdefault(cluster, []).append(seq)
     last = {cluster: max(every) for cluster, every in seqs.items()}
-    said = by_numbers(log).to_table(
+    said = numeric_dataset(log).to_table(
         ["cluster", "log_seq", "memory"], pc.field("log_seq").isin(sorted(set(last.values())))
     )
     forgotten = {
@@ -137,7 +137,7 @@ def _last_rounds(log: Table) -> set[int]:
 def _unprojected(log: Table, versions: Mapping[str, int], oldest: int) -> frozenset[str]:
     """Tables whose files the log names and the table does not have yet: the job was ended in
     between."""
-    rows = by_numbers(log).to_table(
+    rows = numeric_dataset(log).to_table(
         columns=["log_seq", "files"], filter=pc.field("log_seq") > oldest
     )
     numbers = rows["log_seq"].to_numpy()
@@ -190,7 +190,7 @@ def _leaving(done: MaintenanceResult) -> Iterator[None]:
         DeltaError,
         OSError,
     ) as error:  # the job has removed a file of `_delta_log` that was about to be read
-        line = of_the_disk(error)
+        line = describe_disk_error(error)
         done.left, done.failed = (
             done.left or line or f"left for the next time: {error}",
             done.failed or bool(line),
@@ -223,7 +223,7 @@ def _delete(
             f" AND log_seq < {protected.from_log_seq} AND log_seq NOT IN "
             f"({', '.join(map(str, protected.rounds)) or '-1'})"
         )
-    old = by_numbers(table).to_table(columns=[column], filter=wanted)[column]
+    old = numeric_dataset(table).to_table(columns=[column], filter=wanted)[column]
     if dry_run or not len(old):
         done.rows_deleted = len(old)
         return

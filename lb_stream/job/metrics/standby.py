@@ -10,7 +10,7 @@ import time
 from prometheus_client import CollectorRegistry, Gauge, ProcessCollector
 
 from lb_stream.contracts.settings import StreamSettings
-from lb_stream.io.leadership.member import Member
+from lb_stream.io.leadership.membership import Member
 from lb_stream.io.local.http_server import HttpAnswer, HttpServer
 from lb_stream.job.metrics.server import PATHS, serve_metrics
 

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from lb_stream.contracts.tables import BATCHES
-from lb_stream.io.tables.delta import by_numbers, existing_table
+from lb_stream.io.tables.delta import existing_table, numeric_dataset
 from lb_stream.kit.embedded_kafka import EmbeddedKafka
 from lb_stream.store import Store
 from tests.bench.fleet.mixed import SIZES, MixedFleet
@@ -205,7 +205,7 @@ def driver_seconds(job: Stepped, count: int) -> float:
     assert table is not None
     rows = [
         row
-        for row in by_numbers(table).to_table().to_pylist()
+        for row in numeric_dataset(table).to_table().to_pylist()
         if (row["input_records"] or 0) >= job.reports
     ]
     last = sorted(rows, key=lambda row: int(row["batch_id"]))[-count:]

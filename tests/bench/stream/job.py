@@ -25,7 +25,7 @@ from pyspark.sql.streaming.listener import (
 
 from lb_stream.contracts.settings import Settings
 from lb_stream.io.kafka.options import spark_options
-from lb_stream.io.leadership.member import Member
+from lb_stream.io.leadership.membership import Member
 from lb_stream.job.pipeline import start
 from lb_stream.job.session import spark_session
 from lb_stream.store import checkpoint_of

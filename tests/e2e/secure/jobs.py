@@ -15,8 +15,8 @@ from typing import Any, Protocol
 from pyspark.sql import SparkSession
 
 from lb_stream.contracts.settings import Settings
-from lb_stream.io.leadership.member import Member
-from lb_stream.io.messages.troubles import told
+from lb_stream.io.leadership.membership import Member
+from lb_stream.io.messages.errors import describe_error
 from lb_stream.job.leading import lead
 from lb_stream.job.session import spark_session
 from lb_stream.job.submit import submit_command
@@ -115,7 +115,7 @@ class Streaming:
     def ended(self) -> tuple[str, int]:
         self._thread.join(LONGEST_S)
         assert self._error is not None, "it goes on, or has ended without a word"
-        found = told(self._error)
+        found = describe_error(self._error)
         assert found is not None, self._error
         return found
 

@@ -16,7 +16,7 @@ from lb_stream.access.roles import Right, Role, names_in, rights_of
 from lb_stream.agent import Agent, AgentConfig, AgentError
 from lb_stream.contracts.settings import KafkaSettings, Settings, StreamSettings, TopicSettings
 from lb_stream.contracts.tables import LEADERS
-from lb_stream.io.messages.troubles import told
+from lb_stream.io.messages.errors import describe_error
 from lb_stream.job.balance import ready_topics
 from lb_stream.sim import SimBroker, build_cluster
 from lb_stream.sim.brokers import wall_clock_ms
@@ -245,7 +245,7 @@ def _told(start: Any) -> tuple[str, int]:
     except AgentError as error:
         return f"{error}\n", error.code
     except Exception as error:
-        found = told(error)
+        found = describe_error(error)
         if found is None:
             raise
         return f"{found[0]}\n", found[1]

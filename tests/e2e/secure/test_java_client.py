@@ -20,7 +20,7 @@ from lb_stream.io.kafka.rights import Denied, denied_in
 from lb_stream.io.kafka.topics import create_topics, topic_specs
 from lb_stream.io.local.jars import jar_paths
 from lb_stream.io.local.java import find_java
-from lb_stream.io.messages.troubles import told
+from lb_stream.io.messages.errors import describe_error
 from lb_stream.job.session import TOKENS_ALLOWED
 from tests.e2e.secure.roles_at_work import Users, refuses, users_with_rights
 from tests.support.certificates import Authority
@@ -109,7 +109,7 @@ def test_it_reads_as_the_job_and_a_right_that_is_missing_is_named(
     settings, right = users.settings("job"), Right("Read", "topic", users.topics.reports)
     assert first_value(jvm, settings) == b"a report"
     with acls.without(users.principal("job"), right):
-        line, code = told(refusal(jvm, settings)) or ("", 0)
+        line, code = describe_error(refusal(jvm, settings)) or ("", 0)
     assert code == 1 and re.fullmatch(refuses(users, "job", right), line), line
     tally("java_logins")
 
@@ -128,6 +128,6 @@ def test_a_refused_login_of_it_is_a_wrong_setting(
         if wrong[name]
         else {"ssl_cafile": str(Authority(tmp_path / "others").certificate)}
     )
-    line, code = told(refusal(jvm, users.settings("job", **changed))) or ("", 0)
+    line, code = describe_error(refusal(jvm, users.settings("job", **changed))) or ("", 0)
     assert code == 2 and f"does not let {users.principal('job')} in: " in line, line
     tally("java_logins_refused")

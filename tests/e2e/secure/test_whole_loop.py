@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from lb_stream.access.roles import Right
 from lb_stream.agent import Agent
 from lb_stream.contracts.commands import Tick
-from lb_stream.io.leadership.signs import read_sign
+from lb_stream.io.leadership.topic import parse_leadership_record
 from tests.e2e.kafka_reads import committed
 from tests.e2e.pipeline import Pipeline, wait_until
 from tests.e2e.secure.jobs import LONGEST_S, Streaming, Submitted, await_answer, running
@@ -154,7 +154,9 @@ def assert_followed(loop: Loop, decisions: list[str]) -> None:
 
 def assert_one_led_at_a_time(loop: Loop) -> None:
     """There are two epochs or more, and none ticks any more once the next one has."""
-    signs = [read_sign(record.value) for record in loop.records(loop.users.topics.commands)]
+    signs = [
+        parse_leadership_record(record.value) for record in loop.records(loop.users.topics.commands)
+    ]
     epochs = [sign.epoch for sign in signs if isinstance(sign, Tick) and not sign.ends]
     assert epochs == sorted(epochs) and len(set(epochs)) >= 2
 

@@ -24,7 +24,7 @@ from lb_stream.access.refusals import (
     refusal_of,
 )
 from lb_stream.io.kafka.clients import TOKEN_FILE, TokenFile, kafka_python, login_refused
-from lb_stream.io.messages.troubles import told
+from lb_stream.io.messages.errors import describe_error
 from tests.support.wordings import check_wording
 
 OPTIONS = {
@@ -44,7 +44,7 @@ def test_a_missing_right_to_a_topic_is_named_by_what_was_tried() -> None:
     other = refusal_of(WHERE, OPTIONS, GroupAuthorizationFailedError("lb-watermark"))
     assert isinstance(other, RightsRefused)
     check_wording(str(other))
-    assert other is not None and told(other) == (str(other), 1)
+    assert other is not None and describe_error(other) == (str(other), 1)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_a_missing_right_to_a_topic_is_named_by_what_was_tried() -> None:
 )
 def test_a_refused_login_is_a_wrong_setting(error: Exception) -> None:
     found = refusal_of(WHERE, OPTIONS, error)
-    assert isinstance(found, LoginRefused) and told(found) == (str(found), 2)
+    assert isinstance(found, LoginRefused) and describe_error(found) == (str(found), 2)
     check_wording(str(found))
 
 

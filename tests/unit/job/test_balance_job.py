@@ -24,7 +24,7 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, Mock]]:
     monkeypatch.setattr(job, "ready_topics", lambda *_: None)
     monkeypatch.setattr(job, "set_up", lambda: None)
     monkeypatch.setattr("lb_stream.job.session.spark_session", lambda _: spark)
-    monkeypatch.setattr("lb_stream.io.leadership.member.Member.start", lambda _: None)
+    monkeypatch.setattr("lb_stream.io.leadership.membership.Member.start", lambda _: None)
     monkeypatch.setattr(sys, "argv", ["balance.py"])
 
     def run(stream: Callable[..., None]) -> tuple[int, Mock]:

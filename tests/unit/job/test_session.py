@@ -4,7 +4,7 @@ import pytest
 
 from lb_stream.contracts.keys import SettingError
 from lb_stream.contracts.settings import Settings, StreamSettings
-from lb_stream.io.messages.troubles import told
+from lb_stream.io.messages.errors import describe_error
 from lb_stream.job.session import check_reach
 
 SHARED = Settings(stream=StreamSettings(tables="/mnt/lb/tables", checkpoint="s3a://lb/checkpoint"))
@@ -20,7 +20,7 @@ def test_a_relative_folder_on_a_cluster_is_a_wrong_setting(name: str) -> None:
         SettingError, match=rf"stream\.{name} = .*\.lb/here.*absolute path"
     ) as raised:
         check_reach(relative, "spark://master:7077", "10.0.0.1")
-    line, code = told(raised.value) or ("", 0)
+    line, code = describe_error(raised.value) or ("", 0)
     assert code == 2 and "\n" not in line
 
 

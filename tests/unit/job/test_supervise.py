@@ -16,12 +16,12 @@ from lb_stream.contracts.settings import Settings, StreamSettings
 from lb_stream.io.kafka.outbox import KafkaUnavailable, _wait_while_progressing
 from lb_stream.io.kafka.poison_records import Replan
 from lb_stream.io.leadership.clock import Clock
-from lb_stream.io.leadership.member import Member
-from lb_stream.io.messages.troubles import chain
+from lb_stream.io.leadership.membership import Member
+from lb_stream.io.messages.errors import error_chain
 from lb_stream.job import supervise
-from lb_stream.job.damage import fault_of_machine
+from lb_stream.job.damage import find_machine_fault
 from lb_stream.job.failures import LONGEST_PAUSE_S, TransientError, find_failure
-from lb_stream.job.running import BatchFailed, Running, SharedCheckpoint, Stuck, Watched
+from lb_stream.job.running import BatchFailed, Running, SharedCheckpoint, Stuck, WatchedBatches
 from lb_stream.stream.ports import FatalError
 from tests.support.wordings import check_wording
 
@@ -222,7 +222,7 @@ def test_state_that_came_while_the_first_batch_was_planned_is_another_jobs(
     monkeypatch.setattr("lb_stream.job.running.check_none_lost", lambda *_, **__: "")
     monkeypatch.setattr("lb_stream.job.running.next_offsets", lambda _: {})
     monkeypatch.setattr("lb_stream.job.running.last_batch", lambda _: planned)
-    waiting = running(Query(1), Watched(lambda *_: None), 0)  # type: ignore[arg-type]
+    waiting = running(Query(1), WatchedBatches(lambda *_: None), 0)  # type: ignore[arg-type]
     said = (
         "[STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY] The checkpoint location file:/c/state/0 "
         "should be empty on the first batch"
@@ -293,7 +293,7 @@ def test_what_spark_says_of_a_trouble_that_passes_is_understood(
 ) -> None:
     monkeypatch.setattr("lb_stream.job.running.check_none_lost", lambda *_, **__: "")
     monkeypatch.setattr("lb_stream.job.running.next_offsets", lambda _: {})
-    waiting = running(Query(1), Watched(lambda *_: None), 0)  # type: ignore[arg-type]
+    waiting = running(Query(1), WatchedBatches(lambda *_: None), 0)  # type: ignore[arg-type]
     reason = waiting._reason(StreamingQueryException(IN_A_TASK + why))
     assert isinstance(reason, TransientError) and reason.by_a_record is by_a_record
     assert re.search(told, str(reason))
@@ -383,7 +383,7 @@ class Query:
         return self.looks <= 0
 
 
-def running(query: Query, batches: Watched, batch_timeout_ms: int) -> Running:
+def running(query: Query, batches: WatchedBatches, batch_timeout_ms: int) -> Running:
     nobody: Any = None
     settings = Settings(stream=StreamSettings(batch_timeout_ms=batch_timeout_ms))
     return Running(query, nobody, nobody, settings, batches)  # type: ignore[arg-type]
@@ -391,7 +391,7 @@ def running(query: Query, batches: Watched, batch_timeout_ms: int) -> Running:
 
 def in_a_batch(query: Query, batch_timeout_ms: int) -> None:
     """Wait for the query while batch 17 is under way."""
-    batches = Watched(lambda *_: running(query, batches, batch_timeout_ms).wait())  # type: ignore[arg-type]
+    batches = WatchedBatches(lambda *_: running(query, batches, batch_timeout_ms).wait())  # type: ignore[arg-type]
     batches(None, 17)  # type: ignore[arg-type]
 
 
@@ -414,7 +414,7 @@ def test_spark_hears_one_line_of_a_failure_and_the_job_all_of_it() -> None:
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device\n" + "\tat Some.java\n" * 10_000)
 
-    batches = Watched(fail)  # type: ignore[arg-type]
+    batches = WatchedBatches(fail)  # type: ignore[arg-type]
     with pytest.raises(BatchFailed) as heard:
         batches(None, 17)  # type: ignore[arg-type]
     check_wording(str(heard.value))
@@ -432,15 +432,15 @@ def test_an_end_that_nobody_foresaw_is_not_its_own_cause(monkeypatch: pytest.Mon
             raise StreamingQueryException("dagScheduler is null")
 
     with pytest.raises(StreamingQueryException) as heard:
-        running(Ended(1), Watched(lambda *_: None), 0).wait()  # type: ignore[arg-type]
+        running(Ended(1), WatchedBatches(lambda *_: None), 0).wait()  # type: ignore[arg-type]
     assert heard.value.__cause__ is None
     heard.value.__cause__ = heard.value
-    assert chain(heard.value) == [heard.value]
-    assert fault_of_machine(Settings(), heard.value) is None
+    assert error_chain(heard.value) == [heard.value]
+    assert find_machine_fault(Settings(), heard.value) is None
 
 
 def test_a_stream_without_input_is_not_stuck() -> None:
-    batches = Watched(lambda *_: time.sleep(0.01))  # type: ignore[arg-type]
+    batches = WatchedBatches(lambda *_: time.sleep(0.01))  # type: ignore[arg-type]
     batches(None, 17)  # type: ignore[arg-type]
     running(Query(5), batches, batch_timeout_ms=1).wait()
     assert batches.done == 1

@@ -12,7 +12,7 @@ import pytest
 from lb_stream.contracts.tables import DECISIONS, OWNERSHIP, ROUNDS
 from lb_stream.io.tables.delta import dataset, existing_table
 from lb_stream.io.tables.log import LogError, RoundLog
-from lb_stream.job.damage import damaged_files_of_checkpoint, damaged_files_of_table
+from lb_stream.job.damage import find_damaged_checkpoint_files, find_damaged_table_files
 from lb_stream.store import Store
 from tests.support.lbctl_runner import Result, lbctl
 from tests.support.recorded_tables import record
@@ -161,7 +161,7 @@ def test_a_batch_is_logged_once_and_projected_and_a_second_writer_is_refused(
     for spec in (DECISIONS, OWNERSHIP):
         table = existing_table(job.root / "tables", spec)
         assert table is not None and dataset(table).count_rows() == 1
-        assert list(damaged_files_of_table(job.root / "tables", spec)) == []
+        assert list(find_damaged_table_files(job.root / "tables", spec)) == []
     with pytest.raises(LogError, match="another job"):
         other.append_once(1, job.rounds(1))
 
@@ -210,15 +210,15 @@ def test_damage_in_a_bucket_is_found_and_named(job: JobInBucket) -> None:
     tables = job.root / "tables"
     (name,) = (entry.name for entry in (tables / "decisions").list())
     tables.put(f"decisions/{name}", b"cut")
-    assert list(damaged_files_of_table(tables, DECISIONS)) == [
+    assert list(find_damaged_table_files(tables, DECISIONS)) == [
         (str(tables / "decisions" / name), "is damaged")
     ]
     tables.delete(f"decisions/{name}")
-    assert list(damaged_files_of_table(tables, DECISIONS)) == [
+    assert list(find_damaged_table_files(tables, DECISIONS)) == [
         (str(tables / "decisions" / name), "is gone")
     ]
     checkpoint = job.root / "checkpoint"
     checkpoint.put("offsets/0", b"v1\n{}")
-    assert list(damaged_files_of_checkpoint(checkpoint)) == [
+    assert list(find_damaged_checkpoint_files(checkpoint)) == [
         (f"{checkpoint}/offsets/0", "is cut off")
     ]

@@ -300,7 +300,7 @@ def test_to_a_dead_job_nothing_is_sent_and_it_is_said_at_once(
     call: Callable[..., Result], kafka: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended = "its process 7 on this machine has ended"
-    monkeypatch.setattr("lb_stream.io.leadership.alive.describe_absence", lambda *_: ended)
+    monkeypatch.setattr("lb_stream.io.leadership.liveness.describe_absence", lambda *_: ended)
     result = call("brokers", "drain", "b:1", answers=[])
     assert (result.code, result.out, kafka.sent) == (1, "", [])
     check_wording(result.err)

@@ -64,8 +64,8 @@ def call(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Resul
     monkeypatch.setattr(leader, "require_topics", lambda *_: None)
 
     def run(topic: Topic, *arguments: str) -> Result:
-        monkeypatch.setattr("lb_stream.io.leadership.alive.Ticks", lambda _: topic)
-        monkeypatch.setattr("lb_stream.io.leadership.signs.SignSender", lambda _: topic)
+        monkeypatch.setattr("lb_stream.io.leadership.liveness.Ticks", lambda _: topic)
+        monkeypatch.setattr("lb_stream.io.leadership.topic.LeadershipSender", lambda _: topic)
         return lbctl("leader", "hand-over", *arguments, cwd=tmp_path)
 
     return run

@@ -6,10 +6,9 @@ from typing import Any, ClassVar
 import pytest
 
 from lb_stream.contracts.settings import Settings
-from lb_stream.io.leadership import alive
-from lb_stream.io.leadership.alive import describe_absence
 from lb_stream.io.leadership.leader import Leader
-from lb_stream.io.leadership.signs import this_host
+from lb_stream.io.leadership.liveness import describe_absence
+from lb_stream.io.leadership.topic import this_host
 
 NOW_MS = 1_767_225_670_000
 DEAD_PID = 2**22 + 1
@@ -44,9 +43,9 @@ def absence(
     ticks: dict[str, Any] | None = None,
     **stream: Any,
 ) -> str:
-    monkeypatch.setattr(alive.time, "time", lambda: NOW_MS / 1000)  # however late the test runs
-    monkeypatch.setattr(alive, "last_leader", lambda _: leader)
-    monkeypatch.setattr(alive, "Ticks", type("Own", (Ticks,), ticks or {}))
+    monkeypatch.setattr(liveness.time, "time", lambda: NOW_MS / 1000)  # however late the test runs
+    monkeypatch.setattr(liveness, "last_leader", lambda _: leader)
+    monkeypatch.setattr(liveness, "Ticks", type("Own", (Ticks,), ticks or {}))
     return describe_absence(Settings.model_validate({"stream": stream}))
 
 

@@ -22,8 +22,8 @@ from kafka.net import selector
 from lb_stream.cli.run import balance
 from lb_stream.contracts.tables import DECISIONS
 from lb_stream.io.local.signals import StopRequest
+from lb_stream.io.messages.errors import describe_error
 from lb_stream.io.messages.logs import KAFKA_EVERY_S, SLOW_TASK, KafkaLogRateLimiter, Lines
-from lb_stream.io.messages.troubles import told
 from lb_stream.settings.secrets import learn
 from tests.support.lbctl_runner import lbctl
 from tests.support.table_rows import NOW, decided, fill
@@ -137,15 +137,15 @@ def test_a_damaged_log_is_not_rebuilt_from_itself(folder: Path) -> None:
     ],
 )
 def test_what_a_disk_refuses_is_told_with_the_place(error: Exception, words: str) -> None:
-    found = told(error)
+    found = describe_error(error)
     assert found is not None and words in found[0] and "\n" not in found[0] and found[1] == 1
 
 
 def test_the_disk_that_stands_behind_another_error_is_found() -> None:
     outer = ValueError("the batch failed")
     outer.__cause__ = OSError(errno.ENOSPC, "No space left on device", "/data")
-    check_wording(str(told(outer)))
-    assert told(ValueError("a fault of ours")) is None
+    check_wording(str(describe_error(outer)))
+    assert describe_error(ValueError("a fault of ours")) is None
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")

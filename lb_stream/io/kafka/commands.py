@@ -21,12 +21,12 @@ LONGEST_SHOWN = 200
 """Characters of a value that a message repeats."""
 
 
-class BadOrder(ValueError):
+class InvalidCommand(ValueError):
     """No such command can be. The text names the field and what was expected."""
 
 
 def order(kind: str, fields: Mapping[str, Any], by: str, command_id: str | None = None) -> Command:
-    """A command of this kind, from somebody, now. Raises BadOrder."""
+    """A command of this kind, from somebody, now. Raises InvalidCommand."""
     head = {"id": command_id or str(uuid.uuid4()), "by": by, "sent_ms": time.time_ns() // 1_000_000}
     try:
         return COMMANDS[kind].model_validate({**head, **fields})
@@ -35,8 +35,8 @@ def order(kind: str, fields: Mapping[str, Any], by: str, command_id: str | None 
         name = ".".join(map(str, first["loc"]))
         if first["type"] == "string_pattern_mismatch":
             given = repr(first["input"])[:LONGEST_SHOWN]
-            raise BadOrder(f"{name} = {given}: expected {expected_by(first)}") from None
-        raise BadOrder(f"{name + ': ' if name else ''}{first['msg']}") from None
+            raise InvalidCommand(f"{name} = {given}: expected {expected_by(first)}") from None
+        raise InvalidCommand(f"{name + ': ' if name else ''}{first['msg']}") from None
 
 
 TOGETHER_MS = 200
@@ -58,7 +58,7 @@ def send_together(
             sent.get(timeout=SEND_S)
 
 
-def send_order(options: Mapping[str, Any], topic: str, key: str, command: Command) -> None:
+def send_command(options: Mapping[str, Any], topic: str, key: str, command: Command) -> None:
     """Put a command on the topic; it is there when this returns.
 
     `key`: the cluster, empty for all. Raises KafkaError, Refusal.

@@ -15,8 +15,13 @@ from lb_stream.access.refusals import AGAIN_S, Refusals
 from lb_stream.contracts.commands import Claim, HandOver, LeadershipRecord, Standby
 from lb_stream.contracts.settings import Settings
 from lb_stream.io.leadership.clock import Clock
-from lb_stream.io.leadership.signs import SignReader, SignSender, sent_by_us, silence_ms
 from lb_stream.io.leadership.succession import Action, Follower, ReceivedRecord, Standing
+from lb_stream.io.leadership.topic import (
+    LeadershipReader,
+    LeadershipSender,
+    build_own_record,
+    silence_ms,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +71,7 @@ class Member:
 
     def __init__(self, settings: Settings, leads: bool) -> None:
         self._settings = settings
-        self.instance: str = sent_by_us(Standby, settings, 0).instance
+        self.instance: str = build_own_record(Standby, settings, 0).instance
         self._follower = Follower(self.instance, silence_ms(settings))
         self._leading, self._begin_anew = leads, False
         self._stop = threading.Event()
@@ -133,8 +138,8 @@ class Member:
             self._doing = "Read"
             try:
                 with (
-                    closing(SignReader(self._settings)) as reader,
-                    closing(SignSender(self._settings)) as sender,
+                    closing(LeadershipReader(self._settings)) as reader,
+                    closing(LeadershipSender(self._settings)) as sender,
                 ):
                     if not reader.there:
                         raise UnknownTopicOrPartitionError(self._settings.topics.commands)
@@ -156,7 +161,9 @@ class Member:
                 self.away = f"{type(error).__name__}: {error}"
                 self._stop.wait(AGAIN_S if refused else RETRY_S)
 
-    def _look(self, reader: SignReader, sender: SignSender, early: list[ReceivedRecord]) -> None:
+    def _look(
+        self, reader: LeadershipReader, sender: LeadershipSender, early: list[ReceivedRecord]
+    ) -> None:
         if self._begin_anew:
             self._begin_anew = self._leading = False
             self._follower.begin_anew()
@@ -173,14 +180,16 @@ class Member:
             self._follower.begin_anew()
             self._called.set()
         elif action is Action.CLAIM and self.ready:
-            claim: Claim = sent_by_us(Claim, self._settings, self._epoch)
+            claim: Claim = build_own_record(Claim, self._settings, self._epoch)
             self._follower.claimed(claim, _now_ms())
             self._send(sender, claim)
         elif _now_ms() - self._beat_at >= BEAT_MS:
             self._beat_at = _now_ms()
-            self._send(sender, sent_by_us(Standby, self._settings, self._epoch, warm=self.warm))
+            self._send(
+                sender, build_own_record(Standby, self._settings, self._epoch, warm=self.warm)
+            )
 
-    def _send(self, sender: SignSender, sign: LeadershipRecord) -> None:
+    def _send(self, sender: LeadershipSender, sign: LeadershipRecord) -> None:
         self._doing = "Write"
         sender.send(sign)
         self._doing = "Read"

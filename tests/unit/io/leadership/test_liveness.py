@@ -11,10 +11,9 @@ import pytest
 from lb_stream.contracts.settings import Settings, TopicSettings
 from lb_stream.contracts.tables import LEADERS
 from lb_stream.io.kafka.topics import create_topics, topic_specs
-from lb_stream.io.leadership import alive
-from lb_stream.io.leadership.alive import find_leader, require_no_leader
 from lb_stream.io.leadership.clock import Clock
 from lb_stream.io.leadership.leader import Leader, announce, this_host
+from lb_stream.io.leadership.liveness import find_leader, require_no_leader
 from lb_stream.io.local.processes import started_ms
 from lb_stream.kit.embedded_kafka import EmbeddedKafka
 from lb_stream.store import Store
@@ -111,6 +110,6 @@ def test_a_job_of_another_machine_lives_as_long_as_its_clock_ticks(
     with pytest.raises(FatalError) as error:
         require_no_leader(settings, take_over=False)
     check_wording(error.value)
-    monkeypatch.setattr(alive, "shut_out", lambda *_: clock.stop() or True)
+    monkeypatch.setattr(liveness, "shut_out", lambda *_: clock.stop() or True)
     require_no_leader(settings, take_over=True)
     assert find_leader(settings) is None, "it ticked a moment ago, and no more"

@@ -41,7 +41,9 @@ def silence_ms(settings: Settings) -> int:
     return max(settings.stream.failover_after_ms, SILENCE_TICKS * settings.stream.tick_interval_ms)
 
 
-def sent_by_us(kind: type[LeadershipRecord], settings: Settings, epoch: int, **fields: Any) -> Any:
+def build_own_record(
+    kind: type[LeadershipRecord], settings: Settings, epoch: int, **fields: Any
+) -> Any:
     """A sign of this process, of the model `kind`."""
     name, now_ms = settings.stream.pipeline_id, time.time_ns() // 1_000_000
     given: Mapping[str, Any] = {
@@ -53,7 +55,7 @@ def sent_by_us(kind: type[LeadershipRecord], settings: Settings, epoch: int, **f
     return kind(pipeline=name, epoch=epoch, **given)
 
 
-class SignSender:
+class LeadershipSender:
     """Puts signs on the topic."""
 
     def __init__(self, settings: Settings) -> None:
@@ -86,7 +88,7 @@ class SignSender:
         self._producer.close(timeout=0.5)
 
 
-class SignReader:
+class LeadershipReader:
     """Reads signs, from the last records on. Raises KafkaError when nobody answers.
 
     Without a topic there is nothing to read: `there` tells.
@@ -151,12 +153,12 @@ class SignReader:
     def _poll(self, timeout_ms: int) -> Iterator[ReceivedRecord]:
         for some in self._consumer.poll(timeout_ms=timeout_ms).values():
             for record in some:
-                sign = read_sign(record.value or b"")
+                sign = parse_leadership_record(record.value or b"")
                 if sign is not None and sign.pipeline == self._pipeline:
                     yield ReceivedRecord(sign, record.timestamp)
 
 
-def read_sign(value: bytes) -> LeadershipRecord | None:
+def parse_leadership_record(value: bytes) -> LeadershipRecord | None:
     """A sign; None: the record is something else, a command mostly."""
     try:
         fields = from_json(value)

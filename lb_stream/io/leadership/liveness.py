@@ -13,9 +13,14 @@ from lb_stream.contracts.commands import Claim, Tick
 from lb_stream.contracts.settings import Settings
 from lb_stream.io.kafka.outbox import Outbox
 from lb_stream.io.leadership.leader import Leader, last_leader
-from lb_stream.io.leadership.member import StandbyTracker
-from lb_stream.io.leadership.signs import SignReader, SignSender, sent_by_us, silence_ms
+from lb_stream.io.leadership.membership import StandbyTracker
 from lb_stream.io.leadership.succession import ReceivedRecord
+from lb_stream.io.leadership.topic import (
+    LeadershipReader,
+    LeadershipSender,
+    build_own_record,
+    silence_ms,
+)
 from lb_stream.store import tables_of
 from lb_stream.stream.ports import FatalError
 
@@ -32,7 +37,7 @@ class Ticks:
     """Reads the ticks of one pipeline. Raises KafkaError when nobody answers."""
 
     def __init__(self, settings: Settings) -> None:
-        self._reader = SignReader(settings)
+        self._reader = LeadershipReader(settings)
         self.bystanders = StandbyTracker()
 
     def last(self) -> ReceivedRecord | None:
@@ -117,7 +122,7 @@ def _whose_end(leader: Leader) -> str:
     return f"its clock on {leader.host} doesn't tick"
 
 
-def told(leader: Leader) -> str:
+def describe_leader(leader: Leader) -> str:
     """A job in words."""
     since = (
         f", since {datetime.fromtimestamp(leader.since_ms / 1000):%Y-%m-%d %H:%M:%S}"
@@ -140,7 +145,7 @@ def require_no_leader(settings: Settings, take_over: bool) -> None:
     pipeline = settings.stream.pipeline_id
     if not take_over:
         raise FatalError(
-            f"the pipeline {pipeline!r} is run already by {told(leader)}, which goes on "
+            f"the pipeline {pipeline!r} is run already by {describe_leader(leader)}, which goes on "
             "undisturbed. To replace it stop it first, or "
             "start this one with --take-over: that shuts it out of publishing, waits for its end "
             "and goes on where its log ends. A job "
@@ -152,14 +157,14 @@ def require_no_leader(settings: Settings, take_over: bool) -> None:
         "for that, then goes on where its log ends. A supervisor that starts it again has it "
         "refused",
         pipeline,
-        told(leader),
+        describe_leader(leader),
     )
     if shut_out(settings, leader):
-        logger.info("%s has ended", told(leader))
+        logger.info("%s has ended", describe_leader(leader))
     else:
         logger.warning(
             "%s has not ended within %.0f s; it can publish nothing any more: end it",
-            told(leader),
+            describe_leader(leader),
             LONGEST_END_S,
         )
 
@@ -170,10 +175,12 @@ def shut_out(settings: Settings, leader: Leader, wait_s: float = LONGEST_END_S) 
     Returns whether it has; it can't do any harm either way.
     """
     bystanders, outbox = StandbyTracker(), Outbox(settings)
-    with closing(SignReader(settings)) as reader, closing(outbox):
+    with closing(LeadershipReader(settings)) as reader, closing(outbox):
         bystanders.take(reader.to_end())
-        with closing(SignSender(settings)) as sender:  # others that stand by leave it to this job
-            sender.send(sent_by_us(Claim, settings, leader.epoch, forced=True))
+        with closing(
+            LeadershipSender(settings)
+        ) as sender:  # others that stand by leave it to this job
+            sender.send(build_own_record(Claim, settings, leader.epoch, forced=True))
         outbox.fence()
         until = time.monotonic() + wait_s
         while (

@@ -33,7 +33,7 @@ _NO_ENTRY = re.compile(r"Read-only file system|Permission denied|Operation not p
 _PATH = re.compile(r"(?:file:)?(/[^\s'\":,;()]+)")
 
 
-def told(error: BaseException) -> tuple[str, int] | None:
+def describe_error(error: BaseException) -> tuple[str, int] | None:
     """The line and the exit code. None for an unforeseen exception, which needs its trace."""
     ours = (
         kind.__name__ for kind in type(error).__mro__ if kind.__module__.startswith("lb_stream.")
@@ -42,9 +42,9 @@ def told(error: BaseException) -> tuple[str, int] | None:
         return str(error), code
     if line := describe_missing_package(error):
         return line, 2
-    text = "\n".join(map(str, chain(error)))
+    text = "\n".join(map(str, error_chain(error)))
     where = _where(error)
-    if line := of_the_disk(error):
+    if line := describe_disk_error(error):
         return line, 1
     if type(error).__module__.partition(".")[0] in _TABLES or type(error).__name__ in (
         "DeltaError",
@@ -62,10 +62,10 @@ def told(error: BaseException) -> tuple[str, int] | None:
     return None
 
 
-def of_the_disk(error: BaseException) -> str:
+def describe_disk_error(error: BaseException) -> str:
     """The line where nothing more can be written, or this user may not; empty for every other
     error."""
-    text = "\n".join(map(str, chain(error)))
+    text = "\n".join(map(str, error_chain(error)))
     if _DISK_FULL.search(text):
         return (
             f"the disk is full{_where(error)}: make room there, then start again; what has been "
@@ -82,7 +82,7 @@ def of_the_disk(error: BaseException) -> str:
 _TABLES = ("deltalake", "pyarrow", "duckdb", "_duckdb")
 
 
-def chain(error: BaseException | None) -> list[BaseException]:
+def error_chain(error: BaseException | None) -> list[BaseException]:
     """An error and what it came from. An error may have itself as its cause."""
     found: list[BaseException] = []
     while error is not None and all(error is not one for one in found):
@@ -95,6 +95,6 @@ def _where(error: BaseException) -> str:
     if isinstance(error, OSError) and error.filename:
         return f" at {error.filename}"
     found = _PATH.search(
-        "\n".join(str(one).partition("\n")[0] for one in chain(error))
+        "\n".join(str(one).partition("\n")[0] for one in error_chain(error))
     )  # further lines name the source's own files
     return f" at {found[1]}" if found else ""

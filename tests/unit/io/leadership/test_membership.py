@@ -12,9 +12,9 @@ from kafka.errors import KafkaTimeoutError, TopicAuthorizationFailedError
 from lb_stream.contracts.commands import Claim, HandOver, LeadershipRecord, Standby, Tick
 from lb_stream.contracts.settings import Settings
 from lb_stream.io.leadership import member as module
-from lb_stream.io.leadership.member import FRESH_MS, Member, StandbyTracker
-from lb_stream.io.leadership.signs import read_sign
+from lb_stream.io.leadership.membership import FRESH_MS, Member, StandbyTracker
 from lb_stream.io.leadership.succession import ReceivedRecord
+from lb_stream.io.leadership.topic import parse_leadership_record
 
 PIPELINE = Settings().stream.pipeline_id
 
@@ -140,8 +140,8 @@ def test_who_is_refused_says_so_once_and_tries_again_after_a_while(
     monkeypatch.setattr(module, "_now_ms", lambda: float(next(later)))
     monkeypatch.setattr(Refusing, "to_end" if operation == "Read" else "send", Refusing.refuse)
     for name, value in {
-        "SignReader": lambda _: Refusing(),
-        "SignSender": lambda _: Refusing(),
+        "LeadershipReader": lambda _: Refusing(),
+        "LeadershipSender": lambda _: Refusing(),
         "AGAIN_S": 0.001,
         "RETRY_S": 60,
     }.items():
@@ -175,11 +175,11 @@ def test_who_stands_by_is_known_by_what_was_said_lately() -> None:
     [b"", b"[]", b"{", b'{"kind": "dry-run", "id": "1", "on": true}', b'{"kind": "tick"}', b"\xff"],
 )
 def test_what_is_no_sign_is_none(value: bytes) -> None:
-    assert read_sign(value) is None
+    assert parse_leadership_record(value) is None
 
 
 def test_a_sign_of_a_later_version_is_read_as_far_as_it_is_known() -> None:
-    found = read_sign(
+    found = parse_leadership_record(
         b'{"kind": "standby", "id": "1", "host": "h", "pid": 3, "warm": true, "since": 7}'
     )
     assert isinstance(found, Standby) and (found.instance, found.warm) == ("h:3", True)
