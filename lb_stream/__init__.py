@@ -1,17 +1,16 @@
-"""Load-balancing control plane for message-broker clusters, as a PySpark Structured Streaming
-pipeline.
+"""Balance message-broker clusters from a PySpark Structured Streaming pipeline.
 
-Any strategy can be asked what it would do, on a laptop and without Java, about load reports in a
-file:
+Without Java, on a laptop, any strategy decides about load reports in a file:
 
     import lb_stream
 
     view = lb_stream.load_reports("tests/data/modular-load-reports.jsonl.gz")
     for name in lb_stream.shedder.names:
-        done = lb_stream.ask(view, shedding_strategy=name, min_throughput_mb=0)
-        print(name, [move.bundle for move in done.decisions], [no.rule for no in done.refusals])
+        answer = lb_stream.ask(view, shedding_strategy=name, min_throughput_mb=0)
+        print(name, [decision.bundle for decision in answer.decisions])
+        print(name, [refusal.rule for refusal in answer.refusals])
 
-`load_tables` takes the tables of a job in place of a file. A strategy of your own:
+`load_tables` reads the tables of a job in place of a file. A strategy of another package imports
 `lb_stream.plugins`.
 """
 
@@ -50,7 +49,7 @@ __all__ = [
     "split_algorithm",
 ]
 
-_HOMES = {
+_MODULES = {
     "core.config.cluster_config": ("ClusterConfig",),
     "settings.names": ("placement", "shedder", "simple_placement", "split_algorithm"),
     "settings.resolve": ("cluster_config",),
@@ -60,14 +59,14 @@ _HOMES = {
     "settings.load": ("load_settings",),
     "recorded": ("ask", "load_reports", "load_tables"),
 }
-"""Where each name is from.
+"""Module → the names that it holds.
 
-It is imported when it is first asked for: commands that don't need it start sooner.
+A module is imported at the first use of a name: commands that don't need it start sooner.
 """
 
 
 def __getattr__(name: str) -> Any:
-    for home, names in _HOMES.items():
+    for module, names in _MODULES.items():
         if name in names:
-            return getattr(import_module(f"{__name__}.{home}"), name)
+            return getattr(import_module(f"{__name__}.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

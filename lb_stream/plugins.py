@@ -1,20 +1,17 @@
-"""All that a strategy of another package needs.
-
-It imports this module and nothing else of lb_stream.
+"""All that a strategy of another package imports from lb_stream.
 
 A strategy is a function of one context. A decorator registers it under its name, with the model of
-its settings; an entry point of the same name leads to its module. It decides and refuses by rules:
-values that say why in a sentence. How to write one: docs/plugins.md.
+its settings. An entry point of the same name leads to its module. Its decisions and refusals name
+rules, and a rule explains itself in a sentence. How to write one: docs/plugins.md.
 
-| kind | decorator | entry points | asked with | answers |
+| kind | decorator | entry points | context | returns |
 |---|---|---|---|---|
-| shedder | `shedder` | `lb_stream.shedders` | `ShedContext` | (`Unloads`, memory) |
-| placement, modular manager | `placement` | `lb_stream.placements` | `PlacementContext` | (`Best`,
-memory) |
-| placement, simple manager | `simple_placement` | `lb_stream.simple_placements` |
-`PlacementContext` | (`Best`, memory) |
-| split algorithm | `split_algorithm` | `lb_stream.split_algorithms` | `SplitContext` | `Boundaries`
-|
+| shedder | `shedder` | `lb_stream.shedders` | `ShedContext` | `Unloads`, memory |
+| placement | `placement` | `lb_stream.placements` | `PlacementContext` | `Best`, memory |
+| simple placement | `simple_placement` | `lb_stream.simple_placements` | `PlacementContext` | as above |
+| split algorithm | `split_algorithm` | `lb_stream.split_algorithms` | `SplitContext` | `Boundaries` |
+
+A placement serves the modular manager, a simple placement the simple one.
 """
 
 from lb_stream.contracts.keys import KeyModel, key

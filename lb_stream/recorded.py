@@ -1,7 +1,4 @@
-"""What a strategy would do with recorded load: a file of load reports, or the tables of a job.
-
-Without a JVM, Kafka or a cluster.
-"""
+"""Decide on recorded load, a file of load reports or a job's tables, without a JVM or Kafka."""
 
 from __future__ import annotations
 
@@ -27,14 +24,16 @@ _CLUSTERS = "SELECT DISTINCT cluster FROM broker_loads ORDER BY cluster"
 def load_reports(
     file: str | Path, cluster: str = "recorded", broker: str | None = None, **settings: Any
 ) -> ClusterView:
-    """The cluster after all reports of a file: one report on a line, as `lbctl reports send` reads
-    them, also gzipped.
+    """Return the view of a cluster after all reports of a file.
 
-    `broker` is whose a report is that doesn't say itself; `settings` are the cluster's, as far as
-    the averages need them. Raises QueryError, naming the line and what is wrong with it, also where
-    the job would reject the report; SettingError for a setting.
+    `file` holds one report on a line, in the format of `lbctl reports send`, plain or gzipped.
+    `broker` is the sender of reports that name none. Of `settings` only those of averages count.
+
+    Raises QueryError for a line that is no report, or that the job would reject; SettingError for
+    a setting.
     """
-    config, path = cluster_config(settings), Path(file)
+    config = cluster_config(settings)
+    path = Path(file)
     reports = read_reports(path, broker)
     batch = decode_reports(path, cluster, reports)
     now_ms = max(batch.reports["append_ms"].to_pylist(), default=0)
@@ -44,13 +43,13 @@ def load_reports(
 
 
 def load_tables(folder: str | Path, cluster: str | None = None, **settings: Any) -> ClusterView:
-    """A cluster as the tables of a job have it now: each broker's last load, each bundle's
-    averages.
+    """Return the view of a cluster that the job's tables in `folder` hold now.
 
-    Limits and clients are known where history is kept. `cluster` may be left out when there is one.
-    Raises QueryError.
+    It has limits and clients if the job keeps history. With one cluster, `cluster` may be None.
+    Raises QueryError for a cluster that the tables don't have.
     """
-    config, lake = cluster_config(settings), open_lake(Store.at(folder))
+    config = cluster_config(settings)
+    lake = open_lake(Store.at(folder))
     names = [name for (name,) in run(lake, _CLUSTERS).fetchall()]
     if (cluster is None and len(names) != 1) or (cluster is not None and cluster not in names):
         raise QueryError(
@@ -61,10 +60,9 @@ def load_tables(folder: str | Path, cluster: str | None = None, **settings: Any)
 
 
 def ask(view: ClusterView, memory: Memory | None = None, **settings: Any) -> Round:
-    """What a cluster with these settings (ours or Pulsar's names) would decide now, and what it
-    refuses. Nothing is changed.
+    """Return the round of a cluster with these settings: decisions and refusals. Changes nothing.
 
-    `memory` is that of an earlier answer, for a strategy that waits for some rounds in a row.
-    Raises SettingError.
+    `settings` have this project's names or Pulsar's. `memory` is that of an earlier round, for a
+    strategy that waits for some rounds in a row. Raises SettingError.
     """
     return decide(view, memory or Memory(), Inbox(), cluster_config(settings))
