@@ -1,8 +1,7 @@
-"""Every rule by which something is decided, refused or left out: its name, what it says in a
-sentence, the unit of its figures.
+"""Every rule by which something is decided, refused or filtered: its name, sentence and unit.
 
-The log and the tables hold a rule's name; refusals, `lbctl explain`, `--why-not`, reports and
-docs/rules.md read the rest here.
+The log and the tables hold a rule's name. Refusals, `lbctl explain`, `--why-not`, the report page
+and docs/rules.md take its sentence and unit from here.
 """
 
 from __future__ import annotations
@@ -31,25 +30,21 @@ PLACES: tuple[Place, ...] = (
     "strategy",
     "splitting",
 )
-"""What a bundle or broker may be kept by, in order of precedence."""
+"""What keeps a bundle where it is, or a broker from being relieved: the strongest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
     """One rule.
 
-    `place`: of a rule that refuses, what it keeps a bundle by; empty: it keeps nothing where it is.
-
     In the sentence of a rule that decides, {source}, {saw}, {limit} and {average} stand for the
-    decision's own.
+    decision's values.
     """
 
     name: str
     sentence: str
-    unit: str = (
-        ""  # of what it saw and its limit; empty: it has none, or that of the placement's score
-    )
-    place: Place = ""
+    unit: str = ""  # of `saw` and `limit`; empty: none, or the unit of the placement's score
+    place: Place = ""  # where a refusal comes from; empty: the rule keeps no bundle where it is
 
     def __str__(self) -> str:
         return self.name
@@ -66,20 +61,19 @@ class Decides:
     )
     ABOVE_EVEN = Rule(
         "above_even",
-        "{source} was asked for {saw} of its scarcest resource, more than {limit}: the {average} "
-        "that it has when load is spread as evenly"
-        " as rules allow, and the tolerance",
+        "{source} needed {saw} of its scarcest resource, more than {limit}: its even load of "
+        "{average} and the tolerance",
         "ratio",
     )
     LOWER_BOUNDARY = Rule(
         "lower_boundary",
-        "somebody was below {limit}, the average of {average} less the threshold, and {source} was "
+        "a broker was below {limit}, the average of {average} less the threshold; {source} was "
         "the highest with {saw}",
         "ratio",
     )
     BELOW_RANGE = Rule(
         "below_range",
-        "somebody was below {limit}, the average of {average} less the range, and {source} was the "
+        "a broker was below {limit}, the average of {average} less the range; {source} was the "
         "highest with {saw}",
         "ratio",
     )
@@ -98,24 +92,26 @@ class Decides:
     )
     PAIR_APART = Rule(
         "pair_apart",
-        "{source} was {saw} above the idlest broker, more than {limit}, for as many rounds as it "
-        "takes",
+        "{source} was {saw} above the broker that it is paired with, more than {limit}, for "
+        "enough rounds in a row",
         "points",
     )
     STD_ABOVE_TARGET = Rule(
         "std_above_target",
-        "the brokers' usages had a standard deviation of {saw}, above the target of {limit}, round "
-        "a mean of {average}",
+        "the brokers' usages had a standard deviation of {saw}, above the target of {limit}, "
+        "around a mean of {average}",
         "ratio",
     )
     UNDERLOADED_BROKER = Rule(
         "underloaded_broker",
-        "a broker was at {saw} usage, below {limit}, so that it takes from the fullest, {source}",
+        "a broker was at {saw} usage, below {limit}: it takes load from the fullest broker, "
+        "{source}",
         "ratio",
     )
     IDLE_BROKER = Rule(
         "idle_broker",
-        "a broker carried {saw}, less than {limit}, so that it takes from the fullest, {source}",
+        "a broker carried {saw}, less than {limit}: it takes load from the fullest broker, "
+        "{source}",
         "bytes/s",
     )
     OVERLOADED_BROKER = Rule(
@@ -142,16 +138,16 @@ class Decides:
         "ratio",
     )
     SPLIT_CHILD = Rule(
-        "split_child", "its parent has just been split, and its parts are to be placed anew"
+        "split_child", "it is a child of a bundle that was split, and is placed anew"
     )
     RELEASED = Rule(
-        "released", "its broker has released it, for the destination that the unload had named"
+        "released", "its broker has released it for the destination that the unload named"
     )
     REPEATED = Rule(
-        "repeated", "its destination was restarted before it took it, and is asked again"
+        "repeated", "its destination restarted before it took the bundle, and is asked again"
     )
     UNOWNED = Rule(
-        "unowned", "nobody owned it, and this broker scored best ({saw}; the lowest score wins)"
+        "unowned", "it had no owner, and this broker scored best ({saw}; the lowest score wins)"
     )
     DRAINED = Rule("drained", "{source} is being drained by an operator's command")
     ANTI_AFFINITY = Rule(
@@ -166,7 +162,7 @@ class Decides:
         "and its new broker's serves none",
         "namespaces",
     )
-    NAMESPACE_DELETED = Rule("namespace_deleted", "an operator's command has deleted its namespace")
+    NAMESPACE_DELETED = Rule("namespace_deleted", "an operator's command deleted its namespace")
     UNLOAD_COMMAND = Rule("unload_command", "an operator's command asked for it")
     SPLIT_COMMAND = Rule("split_command", "an operator's command asked for it")
     MERGE_COMMAND = Rule("merge_command", "an operator's command asked for it")
@@ -179,28 +175,28 @@ class Decides:
 class Refuses:
     """Why nothing is done."""
 
-    PAUSED = Rule("paused", "an operator's command has paused the balancing", place="operators")
+    PAUSED = Rule("paused", "an operator's command has paused balancing", place="operators")
     SINGLE_BROKER = Rule(
         "single_broker",
-        "only one broker lives: there is nobody to move to",
+        "only one broker is alive: there is no other to move to",
         "brokers",
         place="suspension",
     )
     MOVES_IN_FLIGHT = Rule(
         "moves_in_flight",
-        "as many moves as allowed are under way in the cluster",
+        "the cluster has as many pending moves as allowed",
         "moves",
         place="limits",
     )
     MOVES_IN_FLIGHT_OF_BROKER = Rule(
         "moves_in_flight_of_broker",
-        "as many moves as allowed are under way out of this broker",
+        "as many moves out of this broker are pending as allowed",
         "moves",
         place="limits",
     )
     MOVES_PER_MINUTE = Rule(
         "moves_per_minute",
-        "as many moves as allowed were begun within the last minute",
+        "as many moves as allowed began within the last minute",
         "moves",
         place="limits",
     )
@@ -216,13 +212,13 @@ class Refuses:
         "balancing moves bundles only within disruption windows, and none is open",
         place="operators",
     )
-    PINNED = Rule("pinned", "an operator's command has pinned it to where it is", place="operators")
+    PINNED = Rule("pinned", "an operator's command has pinned it to its broker", place="operators")
     REJECTED = Rule(
         "rejected", "an operator has rejected a proposal of this kind about it", place="operators"
     )
     RAISES_MAX = Rule(
         "raises_max",
-        "approved alone it would make the busiest broker busier than it is",
+        "approved alone, it would raise the usage of the busiest broker",
         "ratio",
         place="strategy",
     )
@@ -234,19 +230,19 @@ class Refuses:
     )
     MOVES_PER_HOUR = Rule(
         "moves_per_hour",
-        "as many of its namespace's moves as its budget allows were begun within the last hour",
+        "as many moves as its namespace's budget allows began within the last hour",
         "moves",
         place="limits",
     )
     NO_CANDIDATE = Rule("no_candidate", "no broker may take it", "brokers", place="policies")
     ISOLATION_MATCHES_NONE = Rule(
         "isolation_matches_none",
-        "its namespace's isolation policy names brokers, and none of those that live is among them",
+        "its namespace's isolation policy names brokers, and none of them is alive",
         place="policies",
     )
     SHIFTS_OVERLOAD = Rule(
         "shifts_overload",
-        "the move would only shift the overload: whoever took it would be too hot then",
+        "the move would only shift the overload: its destination would then be hot",
         "ratio",
         place="policies",
     )
@@ -261,11 +257,14 @@ class Refuses:
     )
     NOT_APART = Rule(
         "not_apart",
-        "its broker or failure domain serves others of its anti-affinity group, "
-        "and no broker without them may have it and has room for it",
+        "its broker or failure domain serves other namespaces of its anti-affinity group, and "
+        "no broker without them may take it and has room for it",
     )
     BACK_OFF = Rule(
-        "back_off", "its last decision failed; it waits before the next", "ms", place="waiting"
+        "back_off",
+        "its last decision failed, and the back-off has not passed yet",
+        "ms",
+        place="waiting",
     )
     MIN_BROKERS = Rule(
         "min_brokers", "a new cluster waits for more brokers", "brokers", place="suspension"
@@ -277,27 +276,27 @@ class Refuses:
     MIN_UNLOAD = Rule("min_unload", "too little load would move", "msg/s", place="strategy")
     SOLE_BUNDLE = Rule(
         "sole_bundle",
-        "the broker has one bundle: moving it would only move the trouble",
+        "the broker has one bundle: moving it would only move the overload",
         "bundles",
         place="strategy",
     )
     NO_BUNDLES = Rule("no_bundles", "the broker has no bundle", "bundles", place="strategy")
     NO_ELIGIBLE_BUNDLE = Rule(
         "no_eligible_bundle",
-        "none of the broker's bundles may move now: lately unloaded, on their way, excluded, or "
-        "held by limits of their namespaces",
+        "none of the broker's bundles may move now: each was unloaded recently, is moving, is "
+        "excluded, or is held by a limit of its namespace",
         "bundles",
         place="strategy",
     )
     IDLE_BUNDLES = Rule(
         "idle_bundles",
-        "none of the broker's bundles that may move carries anything: no move would relieve it",
+        "none of the broker's bundles that may move carries load: no move would relieve the broker",
         "bytes/s",
         place="strategy",
     )
     NONE_IN_A_PASS = Rule(
         "none_in_a_pass",
-        "the strategy's settings let one pass move nothing",
+        "the strategy's settings allow no move in a pass",
         "bundles",
         place="strategy",
     )
@@ -310,25 +309,28 @@ class Refuses:
     RECENTLY_UNLOADED = Rule(
         "recently_unloaded", "it was unloaded within the grace period", place="waiting"
     )
-    NOBODY_COMFORTABLE = Rule(
-        "nobody_comfortable", "no other broker has room for it", "%", place="strategy"
+    NONE_COMFORTABLE = Rule(
+        "none_comfortable", "no other broker has room for it", "%", place="strategy"
     )
     COOL_DOWN = Rule(
         "cool_down",
-        "the broker was unloaded lately; its figures don't show it yet",
+        "the broker was unloaded recently, and its load reports don't show that yet",
         "ms",
         place="strategy",
     )
     HIT_COUNT = Rule(
-        "hit_count", "not uneven for enough rounds in a row yet", "rounds", place="strategy"
+        "hit_count",
+        "the load has not been uneven for enough rounds in a row yet",
+        "rounds",
+        place="strategy",
     )
     OUTDATED_DATA = Rule(
-        "outdated_data", "the brokers' figures are too old", "ms", place="strategy"
+        "outdated_data", "the brokers' load reports are too old", "ms", place="strategy"
     )
     NO_BROKERS = Rule("no_brokers", "there are too few brokers", place="strategy")
-    NO_LOAD_DATA = Rule("no_load_data", "some broker's figures are missing", place="strategy")
+    NO_LOAD_DATA = Rule("no_load_data", "a broker's load report is missing", place="strategy")
     NO_BUNDLES_TO_MOVE = Rule(
-        "no_bundles_to_move", "no broker names a bundle that could move", place="strategy"
+        "no_bundles_to_move", "no broker reports a bundle that could move", place="strategy"
     )
     NOT_HOT_FOR_LONG = Rule(
         "not_hot_for_long",
@@ -344,72 +346,78 @@ class Refuses:
     )
     RESTARTS = Rule(
         "restarts",
-        "brokers come and go one after the other: until that is over only full ones are relieved",
+        "brokers restart one after another: until that is over, only full brokers are relieved",
         place="strategy",
     )
     NO_ROOM = Rule(
-        "no_room", "nobody can be given now what the broker has too much", "ratio", place="strategy"
+        "no_room",
+        "no other broker can take the load that the broker has too much of now",
+        "ratio",
+        place="strategy",
     )
     DOES_NOT_PAY_BACK = Rule(
         "does_not_pay_back",
-        "clients would lose more time by the move of these bundles than they would save in the "
-        "time in which a move must pay back",
+        "moving these bundles would cost clients more time than it saves them within the "
+        "payback time",
         "min",
         place="strategy",
     )
-    UNLOADING = Rule("unloading", "earlier moves are still under way", "moves", place="strategy")
+    UNLOADING = Rule("unloading", "earlier moves are still pending", "moves", place="strategy")
     NO_TOP_BUNDLES = Rule(
-        "no_top_bundles", "the broker names no bundle that could move", "bundles", place="strategy"
+        "no_top_bundles",
+        "the broker reports no bundle that could move",
+        "bundles",
+        place="strategy",
     )
     NO_FITTING_BUNDLE = Rule(
         "no_fitting_bundle",
-        "every bundle that may move is more than what should: "
-        "it would only turn the difference round",
+        "every bundle that may move carries more than should move: it would only reverse the "
+        "difference",
         "bytes/s",
         place="strategy",
     )
     NOT_TRANSFERABLE = Rule(
-        "not_transferable", "the destination may not have it", "bundles", place="policies"
+        "not_transferable", "the destination may not take it", "bundles", place="policies"
     )
     BALANCES_ITSELF = Rule(
         "balances_itself",
-        "the brokers' own cluster balances, too: agents refuse to act until that is off",
+        "the brokers' own load manager balances too: agents refuse to act until it is switched off",
         "brokers",
         place="suspension",
     )
     MASS_DISAPPEARANCE = Rule(
         "mass_disappearance",
-        "many brokers vanished at once: the fault is more likely on this side",
+        "many brokers vanished at once: the fault is more likely on the balancer's side",
         "ms",
         place="suspension",
     )
     MASS_FAILOVER = Rule(
         "mass_failover",
-        "brokers that vanished together have been silent for the whole wait: they are dead, and "
+        "brokers that vanished together stayed silent for the whole wait: they are dead, and "
         "their bundles go to others",
         "ms",
     )
     SUSPENDED = Rule(
         "suspended",
-        "nothing is decided until the silent brokers speak, the wait is over, or `lbctl clusters "
-        "declare-dead` ends it",
+        "nothing is decided until the silent brokers report again, the wait is over, or `lbctl "
+        "clusters declare-dead` ends it",
         "ms",
         place="suspension",
     )
     ASSIGNMENTS_PER_MINUTE = Rule(
         "assignments_per_minute",
-        "as many bundles without an owner as allowed got one within the last minute",
+        "as many unassigned bundles as allowed got an owner within the last minute",
         "bundles",
         place="assigning",
     )
     LEFT_TO_LOOKUP = Rule(
         "left_to_lookup",
-        "the destination that its unload named is gone: the next lookup places it",
+        "the destination that its unload named is no longer alive: the next lookup places it",
         place="assigning",
     )
     EVERYTHING_SILENT = Rule(
         "everything_silent",
-        "all brokers are silent: the fault is more likely on this side",
+        "all brokers are silent: the fault is more likely on the balancer's side",
         "ms",
         place="suspension",
     )
@@ -421,23 +429,23 @@ class Refuses:
     )
     SPLIT_DISABLED = Rule("split_disabled", "splitting is switched off", place="splitting")
     SPLITS_IN_FLIGHT = Rule(
-        "splits_in_flight", "as many splits as allowed are under way", "splits", place="limits"
+        "splits_in_flight", "as many splits as allowed are pending", "splits", place="limits"
     )
     NOT_ITS_OWNER = Rule(
         "not_its_owner",
-        "another broker owns it than the one that asked to split it",
+        "the broker that asked for its split is not its owner",
         place="splitting",
     )
     NOT_FREE = Rule(
-        "not_free", "a decision about it is under way, or waits after a failure", place="waiting"
+        "not_free", "a decision about it is pending, or waits after a failure", place="waiting"
     )
     NEIGHBOUR_IS_SPLITTING = Rule(
         "neighbour_is_splitting", "another bundle of its namespace is being split", place="waiting"
     )
     OVERLAPS = Rule(
         "overlaps",
-        "another bundle that a broker serves has some of its range: it was split or merged "
-        "elsewhere, and reports still name both",
+        "its range overlaps that of another bundle that a broker serves: it was split or "
+        "merged elsewhere, and reports still name both",
         place="waiting",
     )
     NO_BOUNDARY = Rule(
@@ -452,7 +460,7 @@ class Refuses:
     EMPTY_CHILD = Rule("empty_child", "a boundary is given twice", place="splitting")
     VERSION_UNKNOWN = Rule(
         "version_unknown",
-        "a broker says no version, or none that can be read: who runs the latest one can't be told",
+        "a broker reports no version, or one that can't be read: the latest version is not known",
     )
 
 
@@ -460,46 +468,51 @@ class FilteredBy:
     """Why a broker is no candidate."""
 
     OVERLOADED = Rule("overloaded", "too full to take it")
-    NO_LOAD_DATA = Rule("no_load_data", "nothing is known of its load")
+    NO_LOAD_DATA = Rule("no_load_data", "its load is not known")
     TOPIC_KIND = Rule("topic_kind", "doesn't serve topics of this kind")
-    ISOLATION = Rule("isolation", "isolation policies keep it apart")
+    ISOLATION = Rule("isolation", "isolation policies exclude it")
     MAX_TOPICS = Rule("max_topics", "has as many topics as allowed")
-    ANTI_AFFINITY = Rule("anti_affinity", "serves more others of its anti-affinity group")
-    FAILURE_DOMAIN = Rule("failure_domain", "its failure domain serves more others of the group")
+    ANTI_AFFINITY = Rule("anti_affinity", "serves more other namespaces of the anti-affinity group")
+    FAILURE_DOMAIN = Rule(
+        "failure_domain",
+        "its failure domain serves more other namespaces of the anti-affinity group",
+    )
     EVEN_DISTRIBUTION = Rule("even_distribution", "has more bundles of the namespace than others")
     LOAD_MANAGER_CLASS = Rule("load_manager_class", "runs another load manager")
     VERSION = Rule("version", "runs an older version")
     DRAINED = Rule("drained", "is being drained")
-    FAILED_BEFORE = Rule("failed_before", "has refused it before, or not answered")
-    SHIFTS_OVERLOAD = Rule("shifts_overload", "would be too hot with it")
+    FAILED_BEFORE = Rule("failed_before", "has refused it before, or did not answer")
+    SHIFTS_OVERLOAD = Rule("shifts_overload", "would be hot with it")
     BEING_RELIEVED = Rule("being_relieved", "is itself being relieved in this round")
 
 
-def _named(kind: type) -> dict[str, Rule]:
+def _rules_of(kind: type) -> dict[str, Rule]:
+    """Return the rules of a class by name."""
     return {rule.name: rule for rule in vars(kind).values() if isinstance(rule, Rule)}
 
 
-DECIDES, REFUSES, FILTERED_BY = _named(Decides), _named(Refuses), _named(FilteredBy)
-"""Name → rule, of each kind."""
+DECIDES, REFUSES, FILTERED_BY = _rules_of(Decides), _rules_of(Refuses), _rules_of(FilteredBy)
+"""Name → rule, for each of the three classes."""
 
 
 def decides(name: str, sentence: str, unit: str = "ratio") -> Rule:
-    """A rule of another package by which its strategy decides.
+    """Register a rule by which another package's strategy decides.
 
     Raises ValueError for a name that is taken.
     """
-    return _added(DECIDES, Rule(name, sentence, unit))
+    return _register(DECIDES, Rule(name, sentence, unit))
 
 
 def refuses(name: str, sentence: str, unit: str = "") -> Rule:
-    """A rule of another package by which its strategy refuses.
+    """Register a rule by which another package's strategy refuses.
 
     Raises ValueError for a name that is taken.
     """
-    return _added(REFUSES, Rule(name, sentence, unit, "strategy"))
+    return _register(REFUSES, Rule(name, sentence, unit, "strategy"))
 
 
-def _added(kind: dict[str, Rule], rule: Rule) -> Rule:
+def _register(kind: dict[str, Rule], rule: Rule) -> Rule:
+    """Add a rule to its kind."""
     if kind.setdefault(rule.name, rule) != rule:
         raise ValueError(f"rule {rule.name!r}: expected a name that no other rule has")
     return rule

@@ -113,7 +113,7 @@ def shed_heaviest(context: ShedContext[SimpleLoadManagerConfig, None]) -> tuple[
         ):
             refusals.append(
                 refusal(
-                    Refuses.NOBODY_COMFORTABLE,
+                    Refuses.NONE_COMFORTABLE,
                     name,
                     [view.bundles.name(heaviest)],
                     limit=config.comfort_percent,

@@ -20,6 +20,7 @@ from lb_stream.core.least_moves.config import LeastMovesConfig
 from lb_stream.core.least_moves.memory import LeastMovesMemory
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.operator_state import OperatorState
+from lb_stream.core.model.rules import Refuses
 from tests.support.plan_tables import NOW_MS, SMALL, asked, name_of, told, write
 from tests.support.scripted_kafka import Broker
 from tests.support.table_rows import fill
@@ -100,7 +101,7 @@ def test_the_moves_of_an_exchange_stay_together(tmp_path: Path) -> None:
     assert [one["why_not"] for one in found["moves"]] == ["part of an exchange"] * 4 and found[
         "fewest"
     ] == 2
-    assert any("nobody can be given now" in reason for reason in found["reasons"])
+    assert any(Refuses.NO_ROOM.sentence in reason for reason in found["reasons"])
     assert [len(told(tables, "--moves", str(most))["moves"]) for most in (1, 2, 3)] == [0, 2, 2]
     assert "the first ones belong together" in told(tables, "--moves", "1")["reasons"][0]
 
@@ -179,7 +180,7 @@ def test_it_plans_while_the_balancer_is_off_and_must_not_do_much_at_a_time(tmp_p
 def test_limits_of_namespaces_hold_and_are_told(tmp_path: Path) -> None:
     found = told(write(tmp_path, SMALL, **{"namespace.shop/n.moves_per_hour": 2}))
     assert len(found["moves"]) == 2 and any(
-        "held by limits of their namespaces" in one for one in found["reasons"]
+        Refuses.NO_ELIGIBLE_BUNDLE.sentence in one for one in found["reasons"]
     )
     shut = told(write(tmp_path / "shut", SMALL, freeze="maintenance"))
     assert not shut["moves"] and "freeze" in shut["reasons"][0]
