@@ -1,5 +1,7 @@
-"""The back-test as a Spark job: history out of the Delta tables, one task for each trial, results
-into the Delta table `backtests`."""
+"""The back-test's Spark job: reads history from Delta tables, runs one task for each trial.
+
+The rows go to the Delta table `backtests`.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +12,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark import Broadcast
+from pyspark import Broadcast, SparkContext
 from pyspark.sql import SparkSession
 
-from lb_stream.backtest.trial import TrialWindow, keep_rows, run_name, run_trial
+from lb_stream.backtest.trial import TrialWindow, append_backtests, run_name, run_trial
 from lb_stream.contracts.table_spec import columns_ddl
 from lb_stream.contracts.tables import TABLES
 from lb_stream.io.tables.delta import existing_table
-from lb_stream.query.past.tables import TABLES as ASKED
+from lb_stream.query.past.tables import TABLES as HISTORY_TABLES
 from lb_stream.query.past.tables import RunQuery
 from lb_stream.sim.simulation import Policy
 from lb_stream.store import Store
@@ -27,26 +29,25 @@ OnProgress = Callable[[int, int], None]
 SPARK = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    # A day of history is some megabytes: the 50 and 200 tasks that are the defaults only wait for
-    # each other.
+    # A day of history is some megabytes: the defaults of 50 and 200 tasks only cost time.
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.sql.shuffle.partitions": "4",
-    # below it Spark warns of each plan that it doesn't print whole
+    # With the default of 25, Spark warns of each plan that it doesn't print whole.
     "spark.sql.debug.maxToStringFields": "1000",
 }
-"""Settings of the session."""
-LOOK_S = 1.0
+"""Settings of the Spark session."""
+POLL_INTERVAL_S = 1.0
 _PARAMETER = re.compile(r":([a-z_]+)\b")
 
 
 def spark_query(spark: SparkSession, root: Store) -> RunQuery:
-    """Asks the Delta tables through Spark; one that isn't there is empty."""
+    """Return a function that queries the Delta tables through Spark. A missing table is empty."""
     for spec in TABLES:
-        if spec.name in ASKED:
-            there = existing_table(root, spec) is not None
+        if spec.name in HISTORY_TABLES:
+            exists = existing_table(root, spec) is not None
             rows = (
                 spark.read.format("delta").load((root / spec.name).for_hadoop)
-                if there
+                if exists
                 else spark.createDataFrame([], columns_ddl(spec))
             )
             rows.createOrReplaceTempView(spec.name)
@@ -58,29 +59,31 @@ def spark_query(spark: SparkSession, root: Store) -> RunQuery:
 
 
 def _literal(value: str | int) -> str:
-    """A value as Spark's SQL writes it: with Delta's extensions Spark leaves parameters unbound."""
+    """Return a value as a literal of Spark's SQL. Delta's extensions leave parameters unbound."""
     if isinstance(value, str):
         return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
     return str(int(value))
 
 
-def send(spark: SparkSession, windows: Sequence[TrialWindow]) -> list[Broadcast[TrialWindow]]:
-    """Give the windows to Spark's workers, once for all that is tried with them."""
+def broadcast_windows(
+    spark: SparkSession, windows: Sequence[TrialWindow]
+) -> list[Broadcast[TrialWindow]]:
+    """Send the windows to Spark's workers, once for all trials."""
     return [spark.sparkContext.broadcast(window) for window in windows]
 
 
 def run_trials(
     spark: SparkSession,
-    sent: Sequence[Broadcast[TrialWindow]],
+    windows: Sequence[Broadcast[TrialWindow]],
     policies: Sequence[Policy],
     on_progress: OnProgress = lambda *_: None,
 ) -> list[dict[str, Any]]:
-    """A row for each window and policy, in their order.
+    """Run a trial for each window and policy, and return their rows in that order.
 
-    `on_progress`: trials done, trials in all.
+    `on_progress` is called with the number of trials done, and of all trials.
     """
     context, group = spark.sparkContext, f"backtest-{uuid.uuid4()}"
-    trials = [(number, policy) for number in range(len(sent)) for policy in policies]
+    trials = [(number, policy) for number in range(len(windows)) for policy in policies]
     found: list[dict[str, Any]] = []
     failed: list[BaseException] = []
 
@@ -89,41 +92,39 @@ def run_trials(
             context.setJobGroup(group, "trials of a back-test")
             rows = (
                 context.parallelize(trials, len(trials))
-                .map(lambda trial: run_trial(sent[trial[0]].value, trial[1]))
+                .map(lambda trial: run_trial(windows[trial[0]].value, trial[1]))
                 .collect()
             )
             found.extend(rows)
         except BaseException as error:
             failed.append(error)
 
-    waiting = threading.Thread(target=collect, daemon=True)
-    waiting.start()
-    on_progress(told := 0, len(trials))
-    while waiting.is_alive():
-        waiting.join(LOOK_S)
-        if (done := _done(context, group)) > told:
-            on_progress(told := done, len(trials))
+    collecting = threading.Thread(target=collect, daemon=True)
+    collecting.start()
+    on_progress(reported := 0, len(trials))
+    while collecting.is_alive():
+        collecting.join(POLL_INTERVAL_S)
+        if (done := _count_done(context, group)) > reported:
+            on_progress(reported := done, len(trials))
     if failed:
         raise failed[0]
     return found
 
 
-def _done(context: Any, group: str) -> int:
+def _count_done(context: SparkContext, group: str) -> int:
     tracker = context.statusTracker()
-    infos = [
-        tracker.getStageInfo(stage)
-        for job in tracker.getJobIdsForGroup(group)
-        for stage in tracker.getJobInfo(job).stageIds
-    ]
+    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
+    stages = [stage for job in jobs if job is not None for stage in job.stageIds]
+    infos = [tracker.getStageInfo(stage) for stage in stages]
     return sum(info.numCompletedTasks for info in infos if info is not None)
 
 
-def keep(
+def append_run(
     root: Store,
     windows: Sequence[TrialWindow],
     policies: Sequence[Policy],
     rows: Sequence[dict[str, Any]],
 ) -> list[dict[str, Any]]:
-    """Append the rows to `backtests`. Returns them with the run's name and time."""
-    run = run_name(windows, policies)
-    return keep_rows(root, [{"run": run} | row for row in rows])
+    """Append a run's rows to `backtests`. Returns them with the run's name and time."""
+    name = run_name(windows, policies)
+    return append_backtests(root, [{"run": name} | row for row in rows])

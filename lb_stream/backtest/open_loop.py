@@ -1,9 +1,8 @@
-"""The open loop: what other policies would have decided in the rounds of the log, beside what was
-decided then.
+"""The open loop: other policies decide the rounds of the log again, and both are compared.
 
-Each round is as it was, whatever a policy would have done before: it sees the recorded view, and
-remembers the cluster's own past. Only what strategies remember, and when they were due, is the
-policy's own. So nothing is told of what would have come of it. docs/backtest.md.
+Each round has its recorded view and memory, whatever the policy decided before. Only the memory of
+strategies, and when they are due, is the policy's own. So an open loop doesn't show the effects of
+a policy (docs/backtest.md).
 """
 
 from __future__ import annotations
@@ -28,39 +27,46 @@ from lb_stream.settings.overrides import without_approval
 from lb_stream.settings.resolve import in_force, resolve
 from lb_stream.sim.simulation import Policy
 
-OWN = ("strategies", "quotas", "last_shed_ms")
-"""Of the memory, what each policy has for itself. Before its first round it is the cluster's."""
+OWN_MEMORY = ("strategies", "quotas", "last_shed_ms")
+"""Fields of the memory that each policy has for itself; before its first round, the cluster's."""
 COUNTED = (
-    *("rounds", "moves_then", "moves", "alike", "same_source", "fewer", "more"),
-    *("assignments_then", "assignments", "assignments_alike"),
+    "rounds",
+    "moves_then",
+    "moves",
+    "alike",
+    "same_source",
+    "fewer",
+    "more",
+    "assignments_then",
+    "assignments",
+    "assignments_alike",
 )
-"""What is counted.
+"""Names of counts.
 
-Of the moves of then and now: alike (bundle and destination), others from the same source, then
-only, now only.
+Moves of then and now are `alike` in bundle, source and destination, else from the `same_source`;
+the others were decided only then (`fewer`) or only now (`more`).
 """
-Logged = tuple[Mapping[str, Any], Start | None]
-"""A row of the log, and what its round began with; None: its view is gone, or it has failed."""
+LoggedRound = tuple[Mapping[str, Any], Start | None]
+"""A row of the log, and the start of its round. None: its view is gone, or the round failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoundDecisions:
-    """What a policy decides in a round: moves that its shedder wanted (bundle, destination,
-    source), assignments (bundle, destination)."""
+    """A policy's decisions in a round: moves of its shedder, and assignments."""
 
-    moves: tuple[tuple[str, str | None, str | None], ...]
-    assignments: frozenset[tuple[str, str | None]]
+    moves: tuple[tuple[str, str | None, str | None], ...]  # bundle, destination, source
+    assignments: frozenset[tuple[str, str | None]]  # bundle, destination
 
     @staticmethod
-    def of(decisions: Iterable[Mapping[str, Any]], config: ClusterConfig) -> RoundDecisions:
-        """Of a round's decisions; not those of operators, drains and splits."""
-        some = list(decisions)
+    def select(decisions: Iterable[Mapping[str, Any]], config: ClusterConfig) -> RoundDecisions:
+        """Select a policy's own decisions: not those of operators, drains and splits."""
+        all_decisions = list(decisions)
         moves = (
             decision
-            for decision in some
+            for decision in all_decisions
             if decision["kind"] in MOVES and decision["strategy"] == config.shedder.name
         )
-        assigned = (decision for decision in some if decision["kind"] == "assign")
+        assigned = (decision for decision in all_decisions if decision["kind"] == "assign")
         return RoundDecisions(
             tuple(
                 (decision["bundle"], decision["destination"], decision["source"])
@@ -71,7 +77,7 @@ class RoundDecisions:
 
 
 def count_matches(then: RoundDecisions, now: RoundDecisions) -> Counter[str]:
-    """How much of what is decided now was decided then."""
+    """Count which decisions of now were also made then; the names are those of COUNTED."""
     alike = {*then.moves} & {*now.moves}
     before, after = (
         Counter(move[2] for move in decided.moves if move not in alike) for decided in (then, now)
@@ -93,46 +99,49 @@ def count_matches(then: RoundDecisions, now: RoundDecisions) -> Counter[str]:
 
 @dataclass(slots=True)
 class OpenTrial:
-    """One policy in all rounds of one cluster.
-
-    What goes wrong is its `error`, and ends it: other policies go on.
-    """
+    """One policy in all rounds of one cluster. An exception becomes its `error`, and ends it."""
 
     policy: Policy
     counts: Counter[str] = field(default_factory=Counter)
     error: str | None = None
-    own: dict[str, Any] = field(default_factory=dict)
+    own_memory: dict[str, Any] = field(default_factory=dict)
 
-    def look(self, start: Start, orders: OperatorState, then: RoundDecisions) -> None:
-        """Decide one more round."""
+    def decide_round(
+        self, start: Start, operator_state: OperatorState, then: RoundDecisions
+    ) -> None:
+        """Decide one more round, and count its decisions that were also made `then`."""
         if self.error is not None:
             return
         try:
             config = resolve(
-                without_approval(in_force(start.own, orders.settings) | self.policy.values())
+                without_approval(
+                    in_force(start.own, operator_state.settings) | self.policy.values()
+                )
             ).config
             memory = replace(
                 start.memory,
-                orders=replace(orders, settings={}, answers=(), waiting=()),
-                **self.own,
+                orders=replace(operator_state, settings={}, answers=(), waiting=()),
+                **self.own_memory,
             )
             made = decide(start.view, memory, replace(start.inbox, commands=()), config)
         except Exception as error:
             self.error = "".join(traceback.format_exception(error)[-3:]).strip()
             return
-        self.own = {name: getattr(made.memory, name) for name in OWN}
+        self.own_memory = {name: getattr(made.memory, name) for name in OWN_MEMORY}
         self.counts += count_matches(
             then,
-            RoundDecisions.of(
+            RoundDecisions.select(
                 (decision.model_dump(mode="json") for decision in made.decisions), config
             ),
         )
 
 
-def open_loop(rounds: Iterable[Logged], policies: Sequence[Policy]) -> list[dict[str, Any]]:
-    """The rows of `backtests`, one for each cluster and policy.
+def run_open_loop(
+    rounds: Iterable[LoggedRound], policies: Sequence[Policy]
+) -> list[dict[str, Any]]:
+    """Decide rounds again. Returns a row of `backtests` for each cluster and policy.
 
-    The same log gives the same rows; without a view there are none.
+    The same log gives the same rows. Rounds without a view are left out.
     """
     trials: dict[str, list[OpenTrial]] = {}
     times: dict[str, list[int]] = {}
@@ -149,35 +158,33 @@ def open_loop(rounds: Iterable[Logged], policies: Sequence[Policy]) -> list[dict
             ).encode()
         )
         times.setdefault(row["cluster"], []).append(row["now_ms"])
-        orders = Memory.from_json(row["memory"]).orders
-        then = RoundDecisions.of(
-            json.loads(row["decisions"]), resolve(start.own, orders.settings).config
+        operator_state = Memory.from_json(row["memory"]).orders
+        then = RoundDecisions.select(
+            json.loads(row["decisions"]), resolve(start.own, operator_state.settings).config
         )
         for trial in trials.setdefault(row["cluster"], [OpenTrial(policy) for policy in policies]):
-            trial.look(start, orders, then)
+            trial.decide_round(start, operator_state, then)
     run = {"run": digest.hexdigest()}
     return [
-        run | _row(decision, cluster, times[cluster])
-        for cluster, some in sorted(trials.items())
-        for decision in some
+        run | _build_row(trial, cluster, times[cluster])
+        for cluster, cluster_trials in sorted(trials.items())
+        for trial in cluster_trials
     ]
 
 
-def _row(trial: OpenTrial, cluster: str, times: Sequence[int]) -> dict[str, Any]:
+def _build_row(trial: OpenTrial, cluster: str, times: Sequence[int]) -> dict[str, Any]:
+    """Build a row of `backtests`. `times`: of the rounds, ms since the epoch, ascending."""
     counts = None if trial.error is not None else {name: trial.counts[name] for name in COUNTED}
-    known: dict[str, Any] = {
+    return {
         "cluster": cluster,
         "from_ms": times[0],
         "to_ms": times[-1] + 1,
         "tick_s": None,
         "loop": "open",
-    }
-    known |= {
         "policy": trial.policy.name,
         "settings": canonical_json(dict(trial.policy.settings)),
         "error": trial.error,
+        **dict.fromkeys(SHOWN),
+        "moves": None if counts is None else counts["moves"],
+        "measures": None if counts is None else json.dumps(counts, sort_keys=True),
     }
-    shown = dict.fromkeys(SHOWN) | {"moves": None if counts is None else counts["moves"]}
-    return (
-        known | shown | {"measures": None if counts is None else json.dumps(counts, sort_keys=True)}
-    )

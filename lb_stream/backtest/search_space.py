@@ -1,5 +1,7 @@
-"""The space that `--suggest` searches: bounds or choices for settings of one policy, checked by the
-models that declare the settings."""
+"""The space that `--suggest` searches: bounds or choices for settings of one policy.
+
+The models that declare the settings check them.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,9 @@ from lb_stream.sim.simulation import Policy
 OPTION = "--search"
 FORM = "low..high or one|other"
 BY_RATIO = 100
-"""A range whose ends are so many times apart is searched by ratio: 1 to 10 counts as much as 10 to
-100."""
+"""A range with such a ratio of its ends is searched on a logarithmic scale."""
 DIGITS = 3
-"""Significant digits of a value that is tried: more of them tell policies apart by less than the
-measures do."""
+"""Significant digits of a value that is tried. More of them change measures by less than noise."""
 
 _ABOVE_AVERAGE = {
     "threshold_percent": "2..30",
@@ -63,13 +63,12 @@ SPACES: Mapping[str, Mapping[str, str]] = {
         "least_moves_hot_for_ms": "1000..600000",
     },
 }
-"""Shedder → what is searched where nobody says what: its thresholds, how long it waits, how much it
-takes at once."""
+"""Shedder → the settings that are searched by default: thresholds, delays, and amounts."""
 FOR_ALL: Mapping[str, str] = {
     "shedding_grace_period_ms": "60000..3600000",
     "max_moves_per_minute": "1..10000",
 }
-"""The same, for every shedder."""
+"""Settings that are searched by default for every shedder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,55 +81,54 @@ class ValueRange:
 
     @property
     def by_ratio(self) -> bool:
-        """Whether the logarithm is searched."""
+        """Return whether the range is searched on a logarithmic scale."""
         return self.low > 0 and self.high >= BY_RATIO * self.low
 
     @property
     def count(self) -> float:
-        """How many values there are."""
+        """Return the number of values."""
         return self.high - self.low + 1 if self.whole and self.high < 10**DIGITS else math.inf
 
-    def value_of(self, found: Any) -> float:
-        """What is tried for what the optimiser asks for: few digits, within the bounds."""
-        rounded = min(max(float(f"{found:.{DIGITS}g}"), self.low), self.high)
+    def to_value(self, parameter: float) -> float:
+        """Convert the optimiser's parameter to the value to try: few digits, within the bounds."""
+        rounded = min(max(float(f"{parameter:.{DIGITS}g}"), self.low), self.high)
         return round(rounded) if self.whole else rounded
 
-    def found_at(self, value: Any) -> float | None:
-        """What the optimiser would ask for to try this value. None: it can't."""
+    def to_parameter(self, value: Any) -> float | None:
+        """Convert a value to the optimiser's parameter. None: the value lies outside."""
         return value if isinstance(value, int | float) and self.low <= value <= self.high else None
 
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """One of some values, by how they were written."""
+    """Choices of a value: its text as given → the value."""
 
     values: Mapping[str, Any]
 
     @property
     def count(self) -> float:
-        """How many values there are."""
+        """Return the number of values."""
         return len(self.values)
 
-    def value_of(self, found: Any) -> Any:
-        """What is tried for what the optimiser asks for."""
-        return self.values[found]
+    def to_value(self, parameter: str) -> Any:
+        """Convert the optimiser's parameter, a choice's text, to its value."""
+        return self.values[parameter]
 
-    def found_at(self, value: Any) -> str | None:
-        """What the optimiser would ask for to try this value. None: it can't."""
+    def to_parameter(self, value: Any) -> str | None:
+        """Convert a value to the optimiser's parameter. None: it is no choice."""
         return next((text for text, candidate in self.values.items() if candidate == value), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """What is searched of a policy: setting → its values, and what the policy itself has there."""
+    """The settings of a policy that are searched."""
 
     base: Policy
-    parts: Mapping[str, ValueRange | Choices]
-    at: Mapping[str, Any]
+    parts: Mapping[str, ValueRange | Choices]  # setting → its values
+    base_values: Mapping[str, Any]  # setting → the value that `base` has
 
     def trials(self, wanted: int) -> int:
-        """How many policies can be tried, of so many that are wanted; the policy itself is one of
-        them."""
+        """Return how many policies can be tried, at most `wanted`; `base` is one of them."""
         return int(
             min(
                 wanted,
@@ -138,18 +136,20 @@ class Space:
             )
         )
 
-    def changes(self, found: Mapping[str, Any]) -> dict[str, Any]:
-        """Settings that differ from the policy's own where the optimiser asks for this."""
-        values = {name: part.value_of(found[name]) for name, part in self.parts.items()}
-        return {name: value for name, value in values.items() if value != self.at[name]}
+    def changes(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the settings that differ from the base's, for the optimiser's parameters."""
+        values = {name: part.to_value(parameters[name]) for name, part in self.parts.items()}
+        return {name: value for name, value in values.items() if value != self.base_values[name]}
 
     def start(self) -> dict[str, Any] | None:
-        """What the optimiser would ask for to try the policy itself. None: it lies outside."""
-        found = {name: part.found_at(self.at[name]) for name, part in self.parts.items()}
-        return None if None in found.values() else found
+        """Return the optimiser's parameters of the base. None: it lies outside of the space."""
+        parameters = {
+            name: part.to_parameter(self.base_values[name]) for name, part in self.parts.items()
+        }
+        return None if None in parameters.values() else parameters
 
     def policy(self, changes: Mapping[str, Any], number: int) -> Policy:
-        """The policy with some settings changed; the 0th is the policy itself."""
+        """Return the base with some settings changed; number 0 is the base itself."""
         return Policy(
             f"{self.base.name} {number}" if number else self.base.name,
             {**self.base.settings, **changes},
@@ -157,51 +157,52 @@ class Space:
 
 
 def read_space(base: Policy, searched: Iterable[str] = ()) -> Space:
-    """The space given by `name=low..high` and `name=one|other`; by none of them, the shedder's own.
+    """Read the space from `name=low..high` and `name=one|other`; by default, the shedder's own.
 
-    Names are ours or Pulsar's, values in their units. Raises SettingError, naming the setting, what
-    was given and what was expected.
+    Names are ours or Pulsar's, values in their units. Raises SettingError, which names the setting,
+    its value and what was expected.
     """
     base = Policy(base.name, canonical(base.settings))
     simulated = _simulated_settings(base)
     config = simulated.config
     if not config.balancer.enabled or not config.balancer.shedding_enabled:
         raise SettingError("--policy", base.name, "one that sheds, for --suggest")
-    given = _given(searched) or _default(config.shedder.name)
-    parts = {ours: _part(base, name, text) for ours, (name, text) in given.items()}
-    under = [
+    given = _parse_searched(searched) or _default_settings(config.shedder.name)
+    parts = {ours: _parse_part(base, name, text) for ours, (name, text) in given.items()}
+    # Each setting must be read by the policy, or by one with a choice of another setting.
+    configs = [
         config,
         *(
             _simulated_settings(base, **{ours: value}).config
             for ours, part in parts.items()
-            for value in _chosen(part)
+            for value in _choices(part)
         ),
     ]
     for ours, (name, text) in given.items():
-        if not any(reading(ours, config) for config in under):
+        if not any(reading(ours, config) for config in configs):
             raise SettingError(
                 name, text, f"a setting that is read: {why_unread(ours, config)}", OPTION
             )
-    return Space(base, parts, {ours: _in_force(simulated, ours) for ours in parts})
+    return Space(base, parts, {ours: _find_value(simulated, ours) for ours in parts})
 
 
-def _default(shedder: str) -> dict[str, tuple[str, str]]:
+def _default_settings(shedder: str) -> dict[str, tuple[str, str]]:
     return {
         name: (name, text) for name, text in (*SPACES.get(shedder, {}).items(), *FOR_ALL.items())
     }
 
 
 def _simulated_settings(base: Policy, **over: Any) -> ResolvedSettings:
-    """The settings as a scenario is played with them: without splits."""
+    """Resolve the settings as a simulation uses them: without splits."""
     return base.resolve(**{"split_enabled": False, **over})
 
 
-def _chosen(part: ValueRange | Choices) -> Iterable[Any]:
+def _choices(part: ValueRange | Choices) -> Iterable[Any]:
     return part.values.values() if isinstance(part, Choices) else ()
 
 
-def _given(searched: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """Our name of a setting → its name and its values, as given."""
+def _parse_searched(searched: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """Return our name of a setting → its name and values, as given. Raises SettingError."""
     found: dict[str, tuple[str, str]] = {}
     for given in searched:
         name, equals, text = (part.strip() for part in given.partition("="))
@@ -217,25 +218,27 @@ def _given(searched: Iterable[str]) -> dict[str, tuple[str, str]]:
     return found
 
 
-def _part(base: Policy, name: str, text: str) -> ValueRange | Choices:
-    """The values of one setting, under our name."""
+def _parse_part(base: Policy, name: str, text: str) -> ValueRange | Choices:
+    """Parse the values of one setting. Raises SettingError."""
     low, dots, high = text.partition("..")
     if dots:
-        ends = [_value(base, name, end) for end in (low, high)]
+        ends = [_parse_value(base, name, end) for end in (low, high)]
         whole = all(isinstance(end, int) for end in ends)
         if any(isinstance(end, bool) or not isinstance(end, int | float) for end in ends):
             raise SettingError(name, text, "one|other: it is no number", OPTION)
         if ends[0] >= ends[1]:
             raise SettingError(name, text, "low..high with the lower one first", OPTION)
         return ValueRange(ends[0], ends[1], whole)
-    values = {choice.strip(): _value(base, name, choice.strip()) for choice in text.split("|")}
+    values = {
+        choice.strip(): _parse_value(base, name, choice.strip()) for choice in text.split("|")
+    }
     if len(values) < 2:
         raise SettingError(name, text, FORM, OPTION)
     return Choices(values)
 
 
-def _value(base: Policy, name: str, text: str) -> Any:
-    """A setting's value, from text. SettingError: no model has the setting, or it can't be that."""
+def _parse_value(base: Policy, name: str, text: str) -> Any:
+    """Parse a setting's value. Raises SettingError for an unknown setting or a wrong value."""
     ((ours, value),) = canonical({name: text}).items()
     model = next(model for model in all_models() if ours in model.model_fields)
     try:
@@ -248,8 +251,8 @@ def _value(base: Policy, name: str, text: str) -> Any:
     return value
 
 
-def _in_force(resolved: ResolvedSettings, name: str) -> Any:
-    """Find what a setting is; its default where another strategy than the policy's reads it."""
+def _find_value(resolved: ResolvedSettings, name: str) -> Any:
+    """Find a setting's value; its default where the policy's strategies don't read it."""
     values = resolved.values
     if name in values:
         return values[name]

@@ -1,8 +1,7 @@
-"""Searches settings of a policy for a better one: what of imbalance, moves and clients' lost time
-can be had, and at what price.
+"""Searches for a policy with less imbalance, fewer moves, or less of clients' time lost.
 
-An optimiser asks for a few policies at a time, they are played, and it is told how they did. The
-same space, history and seed find the same. docs/backtest.md.
+An optimiser asks for a few policies at a time, and gets their measures. The same space, history and
+seed give the same result (docs/backtest.md).
 """
 
 from __future__ import annotations
@@ -21,58 +20,55 @@ if TYPE_CHECKING:
     import optuna
 
 OBJECTIVES = ("max_over_bound_median", "moves", "client_seconds_lost")
-"""What is to be small: the measures of the front."""
+"""Measures to minimise; the front is built from them."""
 CONSTRAINT = "violation_count"
-"""What must be 0, or as small as it was ever found."""
+"""The measure that must be 0, or as low as in the best trial."""
 CHOICES = {"imbalance": OBJECTIVES[0], "moves": OBJECTIVES[1], "client-seconds": OBJECTIVES[2]}
-"""Ways to choose from the front → the measure that is to be the least."""
+"""Choice of `--choose` → the measure that the chosen policy has least of."""
 TRIALS, WITHIN = 48, 5.0
-"""Policies to play, and per cent of the least imbalance, unless somebody says otherwise."""
-AT_ONCE = 8
-"""Policies asked for at a time: enough for some cores, and often enough to learn.
+"""Defaults: policies to try, and per cent above the least imbalance."""
+BATCH = 8
+"""Policies asked for at a time: enough for some cores, few enough to learn from.
 
-Fixed, as what is found depends on it.
+It is fixed, because the result depends on it.
 """
-MOST_ASKED = 4
-"""In a small space the optimiser asks for the same again: so many times the trials it is asked at
-most."""
+MAX_ASKS_PER_TRIAL = 4
+"""In a small space the optimiser asks for the same policy again; this bounds how often."""
 
-PlayPolicies = Callable[[Sequence[Policy]], Iterable[Mapping[str, Any]]]
-"""Plays policies: for each a row as of `compared`, in any order."""
+TryPolicies = Callable[[Sequence[Policy]], Iterable[Mapping[str, Any]]]
+"""Tries policies. Returns a row of `compare_policies` for each, in any order."""
 
 
 class SuggestError(ValueError):
-    """A search that can't be. The message is one line for people."""
+    """A wrong request for a search. The message is one line for people."""
 
 
 @dataclass(frozen=True, slots=True)
 class TriedPolicy:
-    """A policy that was played.
+    """A policy that was tried.
 
-    `changes`: its settings that differ from the policy that the search began with, which is number
-    0.
+    `changes`: its settings that differ from policy number 0, with which the search began.
+    `measures`: means over windows; empty: a trial failed.
     """
 
     number: int
     policy: Policy
     changes: Mapping[str, Any]
-    measures: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # means over windows; empty: a trial failed
+    measures: Mapping[str, Any] = field(default_factory=dict)
 
     def __getitem__(self, measure: str) -> float:
         return float(self.measures[measure])
 
     @property
     def cost(self) -> tuple[float, ...]:
-        """The objectives."""
+        """Return the measures to minimise."""
         return tuple(map(self.__getitem__, OBJECTIVES))
 
 
 def require_space(
     wanted: bool, policies: Sequence[Policy], searched: Sequence[str]
 ) -> Space | None:
-    """What to search, if that is wanted. Raises SuggestError, SettingError."""
+    """Return the space to search; None: no search is wanted. Raises SuggestError, SettingError."""
     if not wanted:
         if searched:
             raise SuggestError("--search is for --suggest: give both")
@@ -86,28 +82,31 @@ def require_space(
     return read_space(policies[0], searched)
 
 
-def search(space: Space, play: PlayPolicies, trials: int, seed: int) -> list[TriedPolicy]:
-    """Play so many policies of the space, the one that it is around among them, as the first."""
+def search(space: Space, try_policies: TryPolicies, trials: int, seed: int) -> list[TriedPolicy]:
+    """Try `trials` policies of the space. The first one is its base."""
     optimiser = _Optimiser(space, seed)
     trials = space.trials(trials)
     found: dict[str, TriedPolicy] = {}
     waiting = {canonical_json({}): TriedPolicy(0, space.base, {})}
-    for _ in range(MOST_ASKED * trials):
-        if len(waiting) == min(AT_ONCE, trials - len(found)):
-            optimiser.tell(found := found | _play_waiting(waiting, play))
+    for _ in range(MAX_ASKS_PER_TRIAL * trials):
+        if len(waiting) == min(BATCH, trials - len(found)):
+            found |= _try_waiting(waiting, try_policies)
+            optimiser.learn(found)
             waiting = {}
         if len(found) == trials:
             break
-        name, changes = optimiser.ask(found)
+        name, changes = optimiser.suggest(found)
         number = len(found) + len(waiting)
         if name not in found and name not in waiting:
             waiting[name] = TriedPolicy(number, space.policy(changes, number), changes)
-    return list((found | _play_waiting(waiting, play)).values())
+    return list((found | _try_waiting(waiting, try_policies)).values())
 
 
-def _play_waiting(waiting: Mapping[str, TriedPolicy], play: PlayPolicies) -> dict[str, TriedPolicy]:
+def _try_waiting(
+    waiting: Mapping[str, TriedPolicy], try_policies: TryPolicies
+) -> dict[str, TriedPolicy]:
     rows = (
-        {row["policy"]: row for row in play([tried.policy for tried in waiting.values()])}
+        {row["policy"]: row for row in try_policies([tried.policy for tried in waiting.values()])}
         if waiting
         else {}
     )
@@ -124,9 +123,9 @@ def _play_waiting(waiting: Mapping[str, TriedPolicy], play: PlayPolicies) -> dic
 
 
 class _Optimiser:
-    """Optuna's tree-structured Parzen estimator for several objectives, asked and told.
+    """Optuna's tree-structured Parzen estimator for several objectives.
 
-    Policies go by the JSON of their changes.
+    The JSON of a policy's changes is its name.
     """
 
     def __init__(self, space: Space, seed: int) -> None:
@@ -143,17 +142,17 @@ class _Optimiser:
         if (start := space.start()) is not None:
             self._study.enqueue_trial(start)
 
-    def ask(self, found: Mapping[str, TriedPolicy]) -> tuple[str, dict[str, Any]]:
-        """The next changes to try; if they are found already, it is told so at once."""
+    def suggest(self, found: Mapping[str, TriedPolicy]) -> tuple[str, dict[str, Any]]:
+        """Return the next policy's name and changes. It learns at once from one found already."""
         trial = self._study.ask(self._distributions)
         changes = self._space.changes(trial.params)
         self._asked.append((trial, name := canonical_json(changes)))
         if name in found:
-            self.tell(found)
+            self.learn(found)
         return name, changes
 
-    def tell(self, found: Mapping[str, TriedPolicy]) -> None:
-        """How those did that are found."""
+    def learn(self, found: Mapping[str, TriedPolicy]) -> None:
+        """Learn from the measures of suggested policies that have been tried."""
         for trial, name in self._asked:
             if (tried := found.get(name)) is None:
                 continue
@@ -175,13 +174,11 @@ def _distribution(part: ValueRange | Choices) -> optuna.distributions.BaseDistri
     return distributions.FloatDistribution(part.low, part.high, log=part.by_ratio)
 
 
-def front(found: Iterable[TriedPolicy]) -> list[TriedPolicy]:
-    """Those that nobody beats, being as good in all objectives and better in one.
+def find_front(found: Iterable[TriedPolicy]) -> list[TriedPolicy]:
+    """Find the Pareto front: no other policy is as good in all objectives and better in one.
 
-    The evenest first; of equal ones the first found.
-
-    Rules come first: nobody is in it who broke more of them than another. Empty: every trial
-    failed.
+    Only policies with the fewest violations count. The front is ordered by imbalance; of equal
+    policies it has the first. It is empty when every trial failed.
     """
     done = [tried for tried in found if tried.measures]
     fewest = min((tried[CONSTRAINT] for tried in done), default=0.0)
@@ -200,14 +197,16 @@ def _no_worse(cost: Sequence[float], other: Sequence[float]) -> bool:
     return all(mine <= another for mine, another in zip(cost, other, strict=True))
 
 
-def choose(some: Sequence[TriedPolicy], by: str, within: float) -> tuple[TriedPolicy, str]:
-    """One of a front, and by what rule: of those within so many per cent of the least imbalance the
-    one with the least of a measure."""
+def choose(front: Sequence[TriedPolicy], by: str, within: float) -> tuple[TriedPolicy, str]:
+    """Choose a policy of the front, and explain why.
+
+    It has the least of a measure among those within `within` per cent of the least imbalance.
+    """
     measure = CHOICES[by]
     if measure == OBJECTIVES[0]:
-        return some[0], "the least imbalance"
-    most = some[0][OBJECTIVES[0]] * (1 + within / 100)
-    near = [tried for tried in some if tried[OBJECTIVES[0]] <= most]
+        return front[0], "the least imbalance"
+    highest = front[0][OBJECTIVES[0]] * (1 + within / 100)
+    near = [tried for tried in front if tried[OBJECTIVES[0]] <= highest]
     why = (
         f"the fewest {by.replace('client-seconds', 'client-seconds lost')} within {within:g} % "
         "of the least imbalance"
@@ -215,19 +214,18 @@ def choose(some: Sequence[TriedPolicy], by: str, within: float) -> tuple[TriedPo
     return min(near, key=lambda tried: (tried[measure], tried.cost)), why
 
 
-def suggestion(
+def describe_suggestion(
     space: Space, found: Sequence[TriedPolicy], by: str, within: float
 ) -> dict[str, Any]:
-    """What is told of a search, as JSON: the policy that it began with, the front, the chosen one's
-    number and why."""
-    best = front(found)
-    chosen, why = choose(best, by, within) if best else (None, "every trial failed")
+    """Return a search's result for JSON: the base, the front, the chosen one's number and why."""
+    front = find_front(found)
+    chosen, why = choose(front, by, within) if front else (None, "every trial failed")
     return {
         "searched": list(space.parts),
         "trials": len(found),
         "failed": sum(not tried.measures for tried in found),
         "start": _policy_fields(found[0]),
-        "front": [_policy_fields(tried) for tried in best],
+        "front": [_policy_fields(tried) for tried in front],
         "chosen": None if chosen is None else chosen.number,
         "why": why,
     }

@@ -1,4 +1,4 @@
-"""One trial of a back-test: one policy, with what one cluster has carried in one window of time.
+"""A trial of a back-test: one policy on what one cluster carried in one window of time.
 
 The same trial gives the same row.
 """
@@ -26,23 +26,21 @@ from lb_stream.sim.simulation import Policy, run_simulation
 from lb_stream.store import Store
 
 SHOWN = (
-    *(
-        "max_over_bound_median",
-        "max_over_bound_p95",
-        "balanced_share",
-        "moves",
-        "client_seconds_lost",
-        "overload_s_85",
-        "failovers",
-    ),
+    "max_over_bound_median",
+    "max_over_bound_p95",
+    "balanced_share",
+    "moves",
+    "client_seconds_lost",
+    "overload_s_85",
+    "failovers",
     "violation_count",
 )
-"""Measures that are columns of `backtests`; all of them are in its column `measures`."""
+"""Measures that are columns of `backtests`. The column `measures` has all measures as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrialWindow:
-    """What one cluster has carried from `from_ms` on until before `to_ms`."""
+    """What one cluster carried from `from_ms` until `to_ms`, which is excluded."""
 
     cluster: str
     from_ms: int
@@ -50,32 +48,30 @@ class TrialWindow:
     scenario: Scenario
 
 
-def windows_of(from_ms: int, to_ms: int, hours: float) -> Iterator[tuple[int, int]]:
-    """Windows of so many hours, the last one as it comes; 0: a single one."""
+def cut_time(from_ms: int, to_ms: int, hours: float) -> Iterator[tuple[int, int]]:
+    """Cut time into windows of `hours`, the last one shorter; 0: a single window."""
     length = round(hours * 3_600_000) or to_ms - from_ms
     for number in range(math.ceil((to_ms - from_ms) / length)):
         yield from_ms + number * length, min(from_ms + (number + 1) * length, to_ms)
 
 
 def run_trial(window: TrialWindow, policy: Policy) -> dict[str, Any]:
-    """A row of `backtests`, without its run.
+    """Run a trial. Returns a row of `backtests` without its run.
 
-    What goes wrong is the row's `error`: other trials go on.
+    An exception becomes the row's `error`: other trials go on.
     """
     row: dict[str, Any] = {
         "cluster": window.cluster,
         "from_ms": window.from_ms,
         "to_ms": window.to_ms,
         "tick_s": window.scenario.tick_s,
-    }
-    row |= {
         "policy": policy.name,
         "settings": canonical_json(dict(policy.settings)),
         "measures": None,
         "error": None,
         "loop": "closed",
+        **dict.fromkeys(SHOWN),
     }
-    row |= dict.fromkeys(SHOWN)
     try:
         measures = measure_figures(window.scenario, run_simulation(window.scenario, policy).lines)
     except Exception as error:
@@ -88,11 +84,11 @@ def run_trial(window: TrialWindow, policy: Policy) -> dict[str, Any]:
 
 
 def run_name(windows: Iterable[TrialWindow], policies: Iterable[Policy]) -> str:
-    """Names a run by all that it follows from: the same run has the same name."""
+    """Name a run by a digest of all that it follows from."""
     digest = hashlib.blake2b(digest_size=8)
     for window in windows:
         digest.update(repr((window.cluster, window.from_ms, window.to_ms)).encode())
-        for value in _values(window.scenario):
+        for value in _leaves(window.scenario):
             digest.update(
                 value.tobytes() if isinstance(value, np.ndarray) else repr(value).encode()
             )
@@ -101,27 +97,34 @@ def run_name(windows: Iterable[TrialWindow], policies: Iterable[Policy]) -> str:
     return digest.hexdigest()
 
 
-def _values(part: Any) -> Iterator[Any]:
-    """All that a scenario, or a part of one, consists of: arrays and plain values."""
+def _leaves(part: Any) -> Iterator[Any]:
+    """Yield the arrays and plain values of a scenario, or of a part of it."""
     for field in fields(part):
         value = getattr(part, field.name)
-        yield from _values(value) if is_dataclass(value) else (value,)
+        yield from _leaves(value) if is_dataclass(value) else (value,)
 
 
 def compare_policies(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """For each policy its means over clusters and windows, the evenest first; those that failed
-    come last, with how often."""
-    of: dict[str, list[Mapping[str, Any]]] = {}
+    """Return each policy's means over clusters and windows, ordered by imbalance.
+
+    `failed` counts failed trials; policies with any come last.
+    """
+    trials: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
-        of.setdefault(row["policy"], []).append(row)
+        trials.setdefault(row["policy"], []).append(row)
     found = []
-    for policy, some in of.items():
-        done = [row for row in some if row["error"] is None]
+    for policy, policy_rows in trials.items():
+        done = [row for row in policy_rows if row["error"] is None]
         means = {
             name: sum(row[name] for row in done) / len(done) if done else None for name in SHOWN
         }
         found.append(
-            {"policy": policy, "trials": len(some), "failed": len(some) - len(done), **means}
+            {
+                "policy": policy,
+                "trials": len(policy_rows),
+                "failed": len(policy_rows) - len(done),
+                **means,
+            }
         )
     return sorted(
         found,
@@ -134,7 +137,7 @@ def compare_policies(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     )
 
 
-def keep_rows(root: Store, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def append_backtests(root: Store, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Append the rows of one run to `backtests`. Returns them with their time."""
     made_ms = time.time_ns() // 1_000_000
     whole = [{**row, "made_ms": made_ms} for row in rows]

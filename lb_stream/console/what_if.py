@@ -120,7 +120,7 @@ def what_if_chart(request: Request) -> Response:
     at_ms, played = trial.found["at_ms"], trial.found["played"]
     times = next(iter(played.values())).t_s
     lines = tuple(
-        Line(name, "one", tuple(round(value, 4) for value in result.greatest))
+        Line(name, "one", tuple(round(value, 4) for value in result.max_usage))
         for name, result in played.items()
     )
     return JSONResponse(

@@ -1,8 +1,8 @@
-"""A cluster that is only played.
+"""Simulated clusters.
 
-`scenario`: what happens; `measures`: what a trace is worth; `model`: the physics; `play`: a
-balancer in a scenario. `cluster`, `brokers` and `workload` put the same model beside a real Kafka,
-for the demo, the tests and `lbctl sim`.
+`scenario` describes what happens, `model` is the physics, `simulation` runs the balancer in a
+scenario, and `measures` evaluates the trace. `cluster`, `brokers` and `workload` put the same model
+beside a real Kafka, for the demo, the tests and `lbctl sim`.
 """
 
 from lb_stream.sim.brokers import SimBroker

@@ -1,4 +1,4 @@
-"""One broker of the model, as an agent's adapter."""
+"""An agent's adapter for one simulated broker."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from lb_stream.sim.reports import ReportForm, bundle_stats, make_load_data, make
 
 
 def wall_clock_ms() -> int:
-    """Now, ms since the epoch."""
+    """Return the time now, ms since the epoch."""
     return time.time_ns() // 1_000_000
 
 
 class SimBroker:
-    """Speaks for one broker of a `SimCluster`: see `lb_stream.agent.BrokerAdapter`."""
+    """Adapter for one broker of a `SimCluster`; see `lb_stream.agent.BrokerAdapter`."""
 
     def __init__(
         self,
@@ -32,17 +32,17 @@ class SimBroker:
         form: ReportForm = "modular",
         clock: Callable[[], int] = wall_clock_ms,
     ) -> None:
-        """`clock` gives the time in ms since the epoch."""
+        """Adapt broker `name`. `clock` returns the time, ms since the epoch."""
         self._cluster, self._name, self._form, self._clock = cluster, name, form, clock
         self._load = BrokerLoad()
 
     @property
     def name(self) -> str:
-        """The broker's id, host:port."""
+        """Return the broker's name, host:port."""
         return self._name
 
     def report(self) -> dict[str, Any] | list[dict[str, Any]]:
-        """The load report now; of the extensible manager both records."""
+        """Build the load report now; for the extensible manager, both of its records."""
         if self._form == "extensible":
             records, self._load = make_load_data(
                 self._cluster, self._name, self._clock(), self._load
@@ -51,28 +51,23 @@ class SimBroker:
         return make_report(self._cluster, self._name, self._clock(), self._form)
 
     def stats(self) -> dict[str, BundleStats]:
-        """Latest statistics of every bundle that is served."""
+        """Return the latest statistics of every bundle that is served here."""
         return bundle_stats(self._cluster, self._name, self._clock())
 
     def topics(self, bundle: str) -> Topics:
-        """The topics of a bundle: evenly spread over its range, each with the same part of its
-        traffic."""
+        """Return a bundle's topics: evenly spread over its range, with equal traffic."""
         _, lower, upper = parse_bundle(bundle)
-        count, load = (
-            int(self._cluster.model.topics[self._cluster.row(bundle)]),
-            self._cluster.bundle_load(bundle, self._clock()),
-        )
+        count = int(self._cluster.model.topics[self._cluster.row(bundle)])
+        load = self._cluster.bundle_load(bundle, self._clock())
         hashes = lower + (upper - lower) * (2 * np.arange(count, dtype=np.int64) + 1) // (
             2 * max(count, 1)
         )
-        rate, throughput = (
-            np.full(count, load.rate_msgs_per_s / max(count, 1)),
-            np.full(count, load.throughput_bytes_per_s / max(count, 1)),
-        )
+        rate = np.full(count, load.rate_msgs_per_s / max(count, 1))
+        throughput = np.full(count, load.throughput_bytes_per_s / max(count, 1))
         return Topics(hashes, rate, throughput, np.ones(count, np.bool_))
 
     def owns(self, bundle: str) -> bool:
-        """Whether the bundle is served here."""
+        """Return whether the bundle is served here."""
         return self._cluster.owns(self._name, bundle)
 
     def release(self, bundle: str) -> None:
@@ -82,7 +77,7 @@ class SimBroker:
     def acquire(self, bundle: str) -> None:
         """Serve a bundle.
 
-        Raises KeyError when the cluster has no such bundle, Refused when another broker serves it.
+        Raises KeyError when the cluster lacks the bundle, Refused when another broker serves it.
         """
         if not self._cluster.acquire(self._name, bundle) and not self.owns(bundle):
             raise Refused(f"{bundle} is served by another broker")
@@ -103,13 +98,13 @@ class SimBroker:
     ) -> None:
         """Serve a bundle's children instead of it; without boundaries its halves.
 
-        Raises KeyError or ValueError when that can't be.
+        Raises KeyError for a bundle that is not served here, ValueError for wrong boundaries.
         """
         self._cluster.split(self._name, bundle, boundaries)
 
     def merge(self, bundles: Sequence[str], merged: str) -> None:
         """Serve one bundle instead of these neighbours.
 
-        Raises KeyError or ValueError when that can't be.
+        Raises KeyError for a bundle that is not served here, ValueError for the wrong neighbours.
         """
         self._cluster.merge(self._name, bundles, merged)

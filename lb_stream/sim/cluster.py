@@ -1,9 +1,8 @@
-"""A cluster that is played beside a real Kafka: the model under its brokers' and bundles' names, in
-time since the epoch.
+"""A simulated cluster beside a real Kafka: the model, with names and with times since the epoch.
 
-No clock and no chance of its own: the time is an argument (ms since the epoch), measurement noise
-follows from seed and time. The same calls give the same reports. Rates messages/s, throughputs
-bytes/s.
+It has no clock and no chance of its own. The time is an argument (ms since the epoch), and
+measurement noise follows from seed and time, so the same calls give the same reports. Rates are
+messages/s, throughputs bytes/s.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from lb_stream.sim.scenario.scenario import Floats, Scenario
 from lb_stream.sim.workload import small_scenario
 
 NOISE_RATIO = 0.01
-"""Standard deviation of what a bundle's load is measured as, relative to the load."""
+"""Standard deviation of a bundle's measured load, relative to its true load."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,25 +33,24 @@ class Load:
 
     @property
     def rate_msgs_per_s(self) -> float:
-        """Both ways."""
+        """Return the message rate, in and out."""
         return self.rate_in_msgs_per_s + self.rate_out_msgs_per_s
 
     @property
     def throughput_bytes_per_s(self) -> float:
-        """Both ways."""
+        """Return the throughput, in and out."""
         return self.throughput_in_bytes_per_s + self.throughput_out_bytes_per_s
 
 
 class _NoisyModel(ClusterModel):
-    """The model with noise that never ends: a scenario's is as long as the scenario."""
+    """The model with noise at any time; a scenario's noise ends with the scenario."""
 
     def __init__(self, scenario: Scenario, seed: int, noise_ratio: float) -> None:
         super().__init__(scenario)
         self.seed, self.noise_ratio = seed, noise_ratio
 
     def noise(self, t_s: float) -> tuple[Floats, Floats]:
-        """By what factor each bundle's load is mismeasured at that millisecond; cpu follows from
-        it."""
+        """Return the noise of a millisecond: factors on bundles' loads, 1 for brokers' cpu."""
         drawn = np.random.default_rng([self.seed, round(t_s * 1000)]).normal(
             1.0, self.noise_ratio, len(self.names)
         )
@@ -65,7 +63,7 @@ class SimCluster:
     def __init__(
         self, scenario: Scenario, start_ms: int, seed: int = 1, noise_ratio: float = NOISE_RATIO
     ) -> None:
-        """As the scenario begins; its load stays as it is at the end."""
+        """Begin as the scenario begins. After its end the load stays as it is."""
         self.model = _NoisyModel(scenario, seed, noise_ratio)
         self.start_ms = start_ms
         self.brokers = scenario.brokers.names
@@ -77,51 +75,50 @@ class SimCluster:
 
     @property
     def bundles(self) -> tuple[str, ...]:
-        """All there are."""
+        """Return all bundles' names, by row."""
         return tuple(self.model.names)
 
     def row(self, bundle: str) -> int:
-        """The model's row of a bundle. Raises KeyError."""
+        """Return a bundle's row in the model. Raises KeyError."""
         return self._row[bundle]
 
     def broker_row(self, broker: str) -> int:
-        """The model's row of a broker. Raises KeyError."""
+        """Return a broker's row in the model. Raises KeyError."""
         return self._broker_row[broker]
 
     def rows_of(self, broker: str) -> list[int]:
-        """The bundles that a broker serves, in the order of their names."""
+        """Return the rows of a broker's bundles, in the order of their names."""
         rows = np.flatnonzero(self.model.owner == self._broker_row[broker]).tolist()
         return sorted(rows, key=self.model.names.__getitem__)
 
     def owned(self, broker: str) -> list[str]:
-        """The bundles that a broker serves, sorted."""
+        """Return the names of a broker's bundles, sorted."""
         return [self.model.names[row] for row in self.rows_of(broker)]
 
     def owners(self) -> dict[str, str | None]:
-        """Bundle → the broker that serves it; None while it is on its way."""
+        """Return bundle → owner; None while the bundle is unassigned."""
         return {
             name: None if row < 0 else self.brokers[row]
             for name, row in zip(self.bundles, self.model.owner.tolist(), strict=True)
         }
 
     def owns(self, broker: str, bundle: str) -> bool:
-        """Whether the broker serves the bundle."""
+        """Return whether the broker serves the bundle."""
         return (
             bundle in self._row
             and int(self.model.owner[self._row[bundle]]) == self._broker_row[broker]
         )
 
     def release(self, broker: str, bundle: str) -> None:
-        """The broker stops serving a bundle. Raises KeyError when it does not serve it."""
+        """Have a broker give a bundle up. Raises KeyError when it doesn't serve the bundle."""
         if not self.model.release(self._row[bundle], self._broker_row[broker]):
             raise KeyError(bundle)
 
     def acquire(self, broker: str, bundle: str) -> bool:
-        """The broker serves a bundle from now on.
+        """Have a broker serve a bundle from now on. False: the bundle has an owner.
 
-        One of a new namespace is idle: no topic, no traffic. False: somebody serves it.
-
-        Raises KeyError for a bundle that the cluster does not have, of a namespace that it has.
+        A bundle of a new namespace is added; it has no topic and no traffic. Raises KeyError for an
+        unknown bundle that overlaps known ones.
         """
         if bundle not in self._row:
             self._add_idle(bundle)
@@ -138,12 +135,11 @@ class SimCluster:
         self._row = self._row | {bundle: len(self._row)}
 
     def split(self, broker: str, bundle: str, boundaries: Sequence[int] = ()) -> None:
-        """The broker serves a bundle's children instead of it: cut at the boundaries, or into
-        halves. The bundle is no more.
+        """Replace a broker's bundle by its children: cut at the boundaries, or into halves.
 
-        Each child carries the part of its load, topics and clients that its range is of the
-        bundle's, and moves with the same workload. Raises KeyError for a bundle that is not served
-        here, ValueError for boundaries that are not strictly inside it.
+        Each child gets a share of the load, topics and clients in proportion to its range. Raises
+        KeyError for a bundle that the broker doesn't serve, ValueError for boundaries that are not
+        strictly inside it.
         """
         parent = parse_bundle(bundle)
         found = cut(parent, boundaries or (parent.lower + (parent.upper - parent.lower) // 2,))
@@ -160,11 +156,10 @@ class SimCluster:
         self._row = {name: row for row, name in enumerate(self.model.names)}
 
     def merge(self, broker: str, bundles: Sequence[str], merged: str) -> None:
-        """The broker serves one bundle instead of two neighbours, which are no more: it carries
-        what both carry.
+        """Replace two neighbours at a broker by one bundle, which carries what both carried.
 
-        Raises KeyError for a bundle that is not served here, ValueError for bundles that don't make
-        the merged one.
+        Raises KeyError for a bundle that the broker doesn't serve, ValueError for bundles that are
+        not the two halves of the merged one.
         """
         (namespace, lower, end), (other, begin, upper) = sorted(map(parse_bundle, bundles))
         if (namespace, end) != (other, begin) or parse_bundle(merged) != (namespace, lower, upper):
@@ -176,25 +171,27 @@ class SimCluster:
         self._row = {name: row for row, name in enumerate(self.model.names)}
 
     def bundle_load(self, bundle: str, now_ms: int) -> Load:
-        """A bundle's true traffic."""
+        """Return a bundle's true traffic."""
         return Load(*self.model.loads(self.elapsed_s(now_ms))[:, self._row[bundle]].tolist())
 
     def loads(self, now_ms: int) -> dict[str, Load]:
-        """Every broker's true traffic."""
+        """Return broker → its true traffic."""
         sums = self.model.sums(self.model.loads(self.elapsed_s(now_ms))).T.tolist()
         return {name: Load(*own) for name, own in zip(self.brokers, sums, strict=True)}
 
     def measure(self, now_ms: int) -> BrokerMeasurements:
-        """What all brokers measure."""
+        """Return what all brokers measure."""
         return self.model.measure(self.elapsed_s(now_ms))
 
     def elapsed_s(self, now_ms: int) -> float:
-        """Since the start."""
+        """Return the seconds since the start, 0 or more."""
         return max(0.0, (now_ms - self.start_ms) / 1000)
 
     def note_report(self, broker: str, now_ms: int) -> tuple[list[str], list[str], int]:
-        """A report is being made: (bundles gained, bundles lost since the last one, its time, which
-        never goes back)."""
+        """Note a broker's report. Returns (bundles gained, bundles lost, the report's time in ms).
+
+        Gains and losses are those since the broker's last report. The time never goes back.
+        """
         before, reported_ms = self._reported[broker]
         owned = frozenset(self.owned(broker))
         self._reported[broker] = owned, max(now_ms, reported_ms)
@@ -202,10 +199,7 @@ class SimCluster:
 
 
 def max_over_mean(throughputs: Iterable[float]) -> float:
-    """How uneven brokers are: the greatest throughput over the mean.
-
-    1 when all are equal, or nothing flows.
-    """
+    """Return max ÷ mean throughput of brokers; 1 when all are equal or there is no traffic."""
     values = list(throughputs)
     total = sum(values)
     return max(values) * len(values) / total if total > 0 else 1.0
@@ -219,5 +213,5 @@ def build_cluster(
     start_ms: int = 0,
     at_s: float = 0.0,
 ) -> SimCluster:
-    """A small cluster: `lb_stream.sim.workload.small_scenario`."""
+    """Build a small cluster; the arguments are those of `workload.small_scenario`."""
     return SimCluster(small_scenario(brokers, bundles, workload_name, seed, at_s), start_ms, seed)

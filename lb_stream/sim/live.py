@@ -1,4 +1,4 @@
-"""A simulated cluster against a real Kafka, until it is stopped."""
+"""Runs a simulated cluster against a real Kafka."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lb_stream.agent import Agent, AgentConfig, Verdict
 from lb_stream.contracts.decisions import Decision
 from lb_stream.sim.brokers import SimBroker
 from lb_stream.sim.cluster import SimCluster, max_over_mean
-from lb_stream.sim.reports import ReportForm, throughput_of
+from lb_stream.sim.reports import ReportForm, report_throughput
 
 ACTIONS = {
     "release": "gives up",
@@ -21,14 +21,14 @@ ACTIONS = {
     "merge": "merges",
     "refuse": "refuses",
 }
-"""What a broker may do about a decision, in words."""
+"""What a broker does about a decision → the verb that `lbctl sim` prints."""
 STATUS_EVERY_S = 5.0
 STEP_S = 0.1
 
 
 @dataclass(slots=True)
 class Status:
-    """What the brokers last reported and did, in lines for people, or as JSON for programs."""
+    """Prints what brokers report and do: lines for people, or JSON for programs."""
 
     quiet: bool = False
     json: bool = False
@@ -38,44 +38,50 @@ class Status:
     shown: float = field(default_factory=time.monotonic)
 
     def on_report(self, broker: str, report: Mapping[str, Any]) -> None:
-        """A report was sent. A list of top bundles says nothing of the whole broker."""
+        """Note a report. Lists of top bundles are left out: they lack the broker's totals."""
         if "topBundlesLoadData" not in report:
             self.reports[broker] = report
 
     def on_decision(self, decision: Decision, broker: str | None, verdict: Verdict | None) -> None:
-        """A decision was dealt with."""
+        """Count what a broker did about a decision, and print it."""
         if broker is None or verdict is None or verdict.action == "ignore":
             return
         self.done[verdict.action] += 1
         if self.quiet:
             return
         if self.json:
-            fields = {"decision_id": decision.decision_id, "bundle": decision.bundle}
-            what = {"broker": broker, "action": verdict.action}
-            self._emit(what | fields | {"reason": verdict.reason})
+            self._emit(
+                {
+                    "broker": broker,
+                    "action": verdict.action,
+                    "decision_id": decision.decision_id,
+                    "bundle": decision.bundle,
+                    "reason": verdict.reason,
+                }
+            )
             return
         line = f"{broker} {ACTIONS[verdict.action]} {decision.bundle}  {verdict.reason}"
         print(f"{self._elapsed()}  {line}".rstrip(), flush=True)
 
     def show(self, at_most_every_s: float = 0.0) -> None:
-        """One line about the whole cluster."""
+        """Print one line about the whole cluster, at most once in `at_most_every_s`."""
         if time.monotonic() - self.shown < at_most_every_s:
             return
         self.shown = time.monotonic()
         reports = self.reports.copy().items()
-        throughputs = {broker: throughput_of(report) for broker, report in reports}
+        throughputs = {broker: report_throughput(report) for broker, report in reports}
         if not throughputs:
             return
-        uneven = max_over_mean(throughputs.values())
+        imbalance = max_over_mean(throughputs.values())
         busiest = max(throughputs, key=lambda broker: throughputs[broker])
         bytes_per_s = throughputs[busiest]
         if self.json:
             figures = {"busiest": busiest, "bytes_per_s": bytes_per_s, "done": self.done}
-            self._emit({"max_over_mean": uneven, **figures})
+            self._emit({"max_over_mean": imbalance, **figures})
             return
         done = self.done
         print(
-            f"{self._elapsed()}  max/mean {uneven:.2f}  most at {busiest}: "
+            f"{self._elapsed()}  max/mean {imbalance:.2f}  most at {busiest}: "
             f"{bytes_per_s / 1e6:.1f} MB/s  given up {done['release']}  taken {done['acquire']}  "
             f"refused {done['refuse']}",
             flush=True,
@@ -98,9 +104,9 @@ def run(
     goodbye: bool,
     stop: Callable[[], bool],
 ) -> str | None:
-    """Play the brokers for so many seconds (inf: until a stop is asked for).
+    """Run the brokers for `seconds` (inf: until `stop` returns True).
 
-    Returns why the agent ended by itself, if it did. Raises AgentError when it can't start.
+    Returns the agent's failure, None if there was none. Raises AgentError when it can't start.
     """
     brokers = [SimBroker(cluster, name, form) for name in cluster.brokers]
     agent = Agent(config, brokers, status.on_report, status.on_decision)

@@ -1,8 +1,7 @@
-"""The physics: who serves which bundle, what load that is, what each broker has to carry and what
-it measures. docs/simulation.md.
+"""The physics of a simulated cluster: owners, loads, and what each broker carries and measures.
 
-One model for all that is only played: scenarios, and the brokers that agents run beside Kafka.
-Brokers and bundles are row numbers; rates messages/s, throughputs bytes/s, memory bytes, times
+Scenarios and the simulated brokers beside a real Kafka share this model (docs/simulation.md).
+Brokers and bundles are row numbers. Rates are messages/s, throughputs bytes/s, memory bytes, times
 seconds since the scenario's start.
 """
 
@@ -17,29 +16,27 @@ from lb_stream.sim.scenario.scenario import Bools, Floats, Ints, Scenario
 
 RESOURCES = ("cpu", "memory", "direct_memory", "bandwidth_in", "bandwidth_out")
 BUFFERED_S = 1.0
-"""Seconds of inbound traffic that a broker holds in direct memory for its readers."""
-
+"""Seconds of inbound traffic that a broker holds in direct memory for its consumers."""
 
 COLUMNS = ("topics", "producers", "consumers", "heap")
-"""What a bundle has beside its load."""
+"""Attributes of the model with a count, or bytes, for each bundle."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """What bundles are made of after splits and merges: of each part its bundle, the scenario's
-    bundle it is of, and its share of that."""
+    """The parts of the scenario's bundles that each bundle consists of after splits and merges."""
 
-    bundle: Ints
-    of_scenarios: Ints
-    share: Floats
+    bundle: Ints  # row of the part's bundle now
+    of_scenarios: Ints  # row of the scenario's bundle that it is a part of
+    share: Floats  # of that bundle's load
 
     @staticmethod
     def of(count: int) -> _Parts:
-        """The scenario's own bundles."""
+        """Return the parts before any split: each of the scenario's bundles is whole."""
         return _Parts(np.arange(count), np.arange(count), np.ones(count))
 
     def split(self, rows: Ints, shares: Floats) -> _Parts:
-        """The first of the rows was the bundle, and keeps the first share; the others are new."""
+        """Return the parts after a split. The first row is the bundle, the other rows are new."""
         mine = np.flatnonzero(self.bundle == rows[0])
         share = self.share.copy()
         share[mine] = share[mine] * shares[0]
@@ -50,93 +47,86 @@ class _Parts:
         )
 
     def merge(self, row: int, other: int) -> _Parts:
-        """What was the other's is the row's; the rows behind the other move up."""
+        """Return the parts after a merge into `row`. Rows behind `other` move up by one."""
         bundle = np.where(self.bundle == other, row, self.bundle)
         return _Parts(bundle - (bundle > other), self.of_scenarios, self.share)
 
     def with_idle(self, row: int) -> _Parts:
-        """With one more row, that carries nothing."""
+        """Return the parts with one more row, which carries nothing."""
         return _Parts(
             np.append(self.bundle, row), np.append(self.of_scenarios, 0), np.append(self.share, 0.0)
         )
 
     def sums(self, loads: Floats, count: int) -> Floats:
-        """LOADS × bundles, from the scenario's."""
+        """Return the loads of the bundles now (LOADS × bundles), from those of the scenario's."""
         return np.stack(
             [np.bincount(self.bundle, row[self.of_scenarios] * self.share, count) for row in loads]
         )
 
     @property
     def first_of_each(self) -> Ints:
-        """Of each bundle the scenario's bundle that its first part is of: measured with its
-        noise."""
+        """Return, for each bundle, the scenario's bundle of its first part, whose noise it has."""
         return self.of_scenarios[np.unique(self.bundle, return_index=True)[1]]
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerMeasurements:
-    """What brokers see of themselves at one moment: less than is asked for, if that is more than
-    they have."""
+    """What brokers measure at one moment. An overloaded broker measures only what it delivers."""
 
-    loads: Floats  # LOADS × bundles, 0 for those that nobody serves
+    loads: Floats  # LOADS × bundles, 0 for unassigned ones
     sums: Floats  # LOADS × brokers
-    used: dict[str, Floats]  # resource → ratio of its capacity, 1 at most
+    used: dict[str, Floats]  # resource → ratio of its capacity for each broker, at most 1
 
 
 class ClusterModel:
-    """A cluster between two moments.
-
-    `owner`: of each bundle the broker that serves it, -1: nobody.
-    """
+    """A cluster at one moment. `owner`: row of each bundle's broker, -1: unassigned."""
 
     def __init__(self, scenario: Scenario) -> None:
-        """As the scenario begins."""
+        """Begin as the scenario begins."""
         brokers, bundles = scenario.brokers, scenario.bundles
         self.scenario = scenario
         self.names = list(bundles.names)
         self.owner = bundles.start_owner.astype(np.int64)
-        self.topics, self.producers, self.consumers, self.heap = (
-            bundles.topics,
-            bundles.producers,
-            bundles.consumers,
-            bundles.memory_bytes,
-        )
+        self.topics = bundles.topics
+        self.producers = bundles.producers
+        self.consumers = bundles.consumers
+        self.heap = bundles.memory_bytes
         self.up: Bools = brokers.up.copy()
         self.up_since_s: Floats = np.zeros(len(brokers))
         self.factor: Floats = np.ones(len(brokers))
-        self._parts: _Parts | None = None  # once bundles are others than the scenario's
+        self._parts: _Parts | None = None  # None until a bundle is split, merged or added
         self._tick, self._loads = -1, np.empty(0)
 
-    # --- what happens ---
+    # --- changes ---
 
-    def goes_down(self, broker: int) -> None:
-        """The broker is gone, and so is all that it served."""
+    def take_down(self, broker: int) -> None:
+        """Take a broker down. Its bundles become unassigned."""
         self.up[broker] = False
         self.owner[self.owner == broker] = -1
 
-    def comes_up(self, broker: int, t_s: float) -> None:
-        """The broker is there, for the first time or again, and serves nothing."""
+    def bring_up(self, broker: int, t_s: float) -> None:
+        """Bring a broker up at `t_s`, for the first time or again. It serves nothing."""
         self.up[broker] = True
         self.up_since_s[broker] = t_s
 
     def release(self, bundle: int, broker: int) -> bool:
-        """The broker lets the bundle go. False: it doesn't serve it."""
+        """Have the broker give the bundle up. False: it doesn't serve the bundle."""
         if self.owner[bundle] != broker:
             return False
         self.owner[bundle] = -1
         return True
 
     def acquire(self, bundle: int, broker: int) -> bool:
-        """The broker serves the bundle from now on. False: somebody serves it."""
+        """Have the broker serve the bundle from now on. False: the bundle has an owner."""
         if self.owner[bundle] >= 0:
             return False
         self.owner[bundle] = broker
         return True
 
     def replace(self, bundle: int, names: Sequence[str], shares: Sequence[float]) -> None:
-        """The bundle is served in parts from now on, by the same broker.
+        """Replace a bundle by children at the same broker.
 
-        `shares` of its load, topics and clients; they add up to 1.
+        `shares`: each child's share of the load, topics and clients. They add up to 1.
         """
         parts = self._parts or _Parts.of(len(self.names))
         edges = np.concatenate([[0.0], np.cumsum(shares)])
@@ -146,7 +136,8 @@ class ClusterModel:
         self._parts = parts.split(rows, np.diff(edges))
         for name in COLUMNS:
             column = getattr(self, name)
-            whole = np.diff(np.rint(column[bundle] * edges).astype(np.int64))  # numbers that add up
+            # Rounding the edges keeps the sum of the children's numbers.
+            whole = np.diff(np.rint(column[bundle] * edges).astype(np.int64))
             column = np.append(column, np.zeros(added, np.int64))
             column[rows] = whole
             setattr(self, name, column)
@@ -156,8 +147,7 @@ class ClusterModel:
         self._tick = -1
 
     def merge(self, bundle: int, other: int, name: str) -> None:
-        """The two bundles are served as one from now on, by the broker of the first: it carries
-        what both carry."""
+        """Replace two bundles by one at the broker of the first. It carries what both carried."""
         self._parts = (self._parts or _Parts.of(len(self.names))).merge(bundle, other)
         for column in COLUMNS:
             values = getattr(self, column).copy()
@@ -169,7 +159,7 @@ class ClusterModel:
         self._tick = -1
 
     def add_idle(self, name: str) -> None:
-        """A bundle that carries nothing, and that nobody serves."""
+        """Add a bundle that carries nothing and is unassigned."""
         self._parts = (self._parts or _Parts.of(len(self.names))).with_idle(len(self.names))
         for column in COLUMNS:
             setattr(self, column, np.append(getattr(self, column), 0))
@@ -177,10 +167,10 @@ class ClusterModel:
         self.names.append(name)
         self._tick = -1
 
-    # --- what that means ---
+    # --- loads and usage ---
 
     def loads(self, t_s: float) -> Floats:
-        """True loads of all bundles: LOADS × bundles."""
+        """Return the true loads of all bundles: LOADS × bundles."""
         tick = self.scenario.tick_of(t_s)
         if tick != self._tick:
             loads = self.scenario.loads_at(tick)
@@ -189,14 +179,16 @@ class ClusterModel:
         return self._loads
 
     def sums(self, loads: Floats) -> Floats:
-        """What each broker serves of these loads: LOADS × brokers."""
-        served = self.owner >= 0
-        who, count = self.owner[served], len(self.up)
-        return np.stack([np.bincount(who, row[served], count) for row in loads])
+        """Add up these loads (LOADS × bundles) by broker: LOADS × brokers."""
+        assigned = self.owner >= 0
+        broker, count = self.owner[assigned], len(self.up)
+        return np.stack([np.bincount(broker, load[assigned], count) for load in loads])
 
     def demand(self, sums: Floats) -> dict[str, Floats]:
-        """Of each resource, what is asked for relative to what there is: more than 1 is more than
-        there is."""
+        """Return each resource's demand by broker, as a ratio of the capacity; it may exceed 1.
+
+        `sums`: LOADS × brokers.
+        """
         brokers = self.scenario.brokers
         serving = np.bincount(self.owner[self.owner >= 0], minlength=len(brokers)) > 0
         heap = np.bincount(self.owner[self.owner >= 0], self.heap[self.owner >= 0], len(brokers))
@@ -214,18 +206,20 @@ class ClusterModel:
         }
 
     def usage(self, t_s: float) -> Floats:
-        """Of each broker the greatest demand among the judged resources: heap is none of them."""
+        """Return each broker's max demand over the judged resources. Heap is not one of them."""
         return _usage(self.demand(self.sums(self.loads(t_s))))
 
     def noise(self, t_s: float) -> tuple[Floats, Floats]:
-        """By what factor each bundle's load and each broker's cpu is mismeasured."""
+        """Return the factors of measurement noise: on bundles' loads, and on brokers' cpu."""
         bundles, cpu = self.scenario.noise_at(self.scenario.tick_of(t_s))
         return (bundles if self._parts is None else bundles[self._parts.first_of_each]), cpu
 
     def measure(self, t_s: float) -> BrokerMeasurements:
-        """What brokers measure: with noise, and no more than they can deliver."""
-        loads, (bundle_noise, cpu_noise) = self.loads(t_s), self.noise(t_s)
-        delivered = np.append(1 / np.maximum(self.usage(t_s), 1.0), 0.0)  # nobody delivers nothing
+        """Return what brokers measure: with noise, and at most what they can deliver."""
+        loads = self.loads(t_s)
+        bundle_noise, cpu_noise = self.noise(t_s)
+        # The last element is for owner -1: an unassigned bundle delivers nothing.
+        delivered = np.append(1 / np.maximum(self.usage(t_s), 1.0), 0.0)
         measured: Floats = loads * (bundle_noise * delivered[self.owner])
         sums = self.sums(measured)
         demand = self.demand(sums)

@@ -1,4 +1,4 @@
-"""What a broker of the model reports, in the documented JSON forms.
+"""Builds the load reports of simulated brokers, in the JSON forms of Pulsar's load managers.
 
 Every field follows from the measured loads.
 """
@@ -33,16 +33,16 @@ MANAGERS: dict[ReportForm, str] = {
 }
 BITS_PER_KBIT, MIB = 1000.0, 2.0**20
 CORES = 8
-"""Of each broker: cpu is reported in percent of one."""
+"""Cores of each broker; cpu is reported in percent of one core."""
 DIGITS = 3
-"""Figures are reported to a thousandth: reports stay readable."""
+"""Decimals of reported figures."""
 
 _FOUR = ("msg_rate_in", "msg_rate_out", "msg_throughput_in", "msg_throughput_out")
-"""What the loads' rows are called in reports."""
+"""Names in reports of the rows of LOADS."""
 HISTORY_RATIO, TOP_BUNDLES = 0.9, 10  # the extensible manager's defaults
 LOAD_WEIGHTS = five_weights(BalancerConfig().weights, None)
 OVERLOADED_RATIO, UNDERLOADED_RATIO = 0.85, 0.50
-# The simple manager's quotas of a bundle before its first measurement; the model leaves them there.
+# The simple manager's quotas of a bundle before its first measurement. The model keeps them.
 QUOTA = {
     "rate_in": 40.0,
     "rate_out": 120.0,
@@ -56,11 +56,10 @@ CPU_PER_MESSAGE_RATE = 0.025
 def make_report(
     cluster: SimCluster, broker: str, now_ms: int, form: ReportForm = "modular"
 ) -> dict[str, Any]:
-    """The broker's load report now, as a JSON object.
+    """Build a broker's load report as a JSON object.
 
-    Gains and losses are those since its last report.
-
-    The extensible manager's load data are made from the modular form: see `make_load_data`.
+    Gains and losses are those since its last report. `make_load_data` builds the extensible
+    manager's load data from the modular form.
     """
     # Real reports leave the TLS addresses out instead of sending null.
     report: dict[str, Any] = _report(cluster, broker, now_ms, form).model_dump(
@@ -72,11 +71,10 @@ def make_report(
 def make_load_data(
     cluster: SimCluster, broker: str, now_ms: int, before: BrokerLoad
 ) -> tuple[list[dict[str, Any]], BrokerLoad]:
-    """The extensible manager's two records, and the broker's smoothed load after this
-    measurement."""
+    """Build the extensible manager's two records, and the broker's smoothed load afterwards."""
     local = _report(cluster, broker, now_ms, "extensible")
     if local.last_bundle_gains or local.last_bundle_losses:
-        before = before.cleared()  # its past says nothing of what it carries now
+        before = before.cleared()  # its bundles have changed: the past doesn't describe them
     load = load_data.measured(local, before, LOAD_WEIGHTS, HISTORY_RATIO, now_ms)
     records = (
         load_data.load_data(local, load, now_ms),
@@ -111,14 +109,14 @@ def _report(cluster: SimCluster, broker: str, now_ms: int, form: ReportForm) -> 
 
 
 def bundle_stats(cluster: SimCluster, broker: str, now_ms: int) -> dict[str, BundleStats]:
-    """Latest statistics of every bundle that the broker serves."""
+    """Return the latest statistics of every bundle that the broker serves."""
     return _stats(cluster, broker, cluster.measure(now_ms))
 
 
 def _stats(
     cluster: SimCluster, broker: str, measured: BrokerMeasurements
 ) -> dict[str, BundleStats]:
-    """Bundle → its statistics, names in order."""
+    """Return bundle → its statistics, sorted by name."""
     model, rows = cluster.model, cluster.rows_of(broker)
     loads = measured.loads[:, rows].round(DIGITS).T.tolist()
     return {
@@ -152,7 +150,7 @@ def _resources(
 
 
 def _ratios(resources: Mapping[str, ResourceUsage]) -> list[float]:
-    """Usage of the resources that a broker is judged by: heap memory is not one of them."""
+    """Return the usage ratios of the judged resources: all but heap memory."""
     return [usage.usage / usage.limit for name, usage in resources.items() if name != "memory"]
 
 
@@ -213,8 +211,8 @@ def _simple(
     )
 
 
-def throughput_of(report: Mapping[str, Any]) -> float:
-    """Bytes/s in and out that a report names; none in a list of top bundles."""
+def report_throughput(report: Mapping[str, Any]) -> float:
+    """Return a report's throughput in and out, bytes/s; 0 for a list of top bundles."""
     if "msgThroughputIn" in report:
         return float(report["msgThroughputIn"]) + float(report["msgThroughputOut"])
     return float(

@@ -1,5 +1,4 @@
-"""The small clusters that the demo and the tests run: some brokers, bundles dealt to them in turn,
-and how their load moves."""
+"""Small clusters for the demo and the tests: brokers, bundles dealt in turn, and their load."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from lb_stream.sim.scenario.scenario import (
 
 BUNDLES_PER_NAMESPACE = 4  # Pulsar's default for a new namespace
 MEAN_USAGE = 0.25
-"""Cpu usage of an average broker under base load: a broker three times as busy still has room."""
+"""Cpu usage of an average broker under base load. A broker three times as busy is not full."""
 CPU_MSGS_PER_S, CPU_BYTES_PER_S = 320e3, 320e6
 NIC_BYTES_PER_S = 125e6
 MIB = 2.0**20
@@ -32,7 +31,7 @@ WORKLOADS: dict[str, str] = {
     "skewed": "few bundles carry much of it (Zipf)",
     "hot_spot": "the bundles of the first broker carry three times their load",
 }
-"""Names that the command line knows, and what they are."""
+"""Workload → its description."""
 
 
 def small_scenario(
@@ -42,12 +41,11 @@ def small_scenario(
     seed: int = 1,
     at_s: float = 0.0,
 ) -> Scenario:
-    """A cluster whose bundles differ by chance.
+    """Build a cluster whose bundles differ by chance.
 
-    A hot spot begins after `at_s`; from then on load stays as it is.
-
-    Sizes are such that an average broker's cpu is at 25 % under base load, whatever the numbers
-    are. Raises KeyError for a workload that there isn't.
+    A hot spot begins at `at_s` (seconds); from then on the load stays the same. An average broker's
+    cpu usage is MEAN_USAGE under base load, whatever the counts are. Raises KeyError for an unknown
+    workload.
     """
     chance = random.Random(f"cluster:{seed}")
     shapes = [
@@ -75,28 +73,30 @@ def small_scenario(
     names = bundle_names(bundles)
     topics, producers, consumers = np.array(clients, np.int64).T
     owner = np.arange(bundles) % brokers
-    before, after = factors(workload, brokers, bundles, seed)
+    before, after = load_factors(workload, brokers, bundles, seed)
     loads = (
         np.stack([base * before, base * after], axis=2)
         if at_s > 0
         else (base * after)[:, :, np.newaxis]
     )
-    return small(
-        brokers_of(brokers),
+    return endless_scenario(
+        equal_brokers(brokers),
         ScenarioBundles(names, owner, topics, producers, consumers, _heap(topics)),
         loads,
         at_s,
     )
 
 
-def small(
+def endless_scenario(
     brokers: ScenarioBrokers,
     bundles: ScenarioBundles,
     loads: NDArray[np.float64],
     at_s: float = 0.0,
 ) -> Scenario:
-    """A scenario without an end: its loads (LOADS × bundles × 1 or 2) stay; where there are two,
-    the second begins at `at_s`."""
+    """Build a scenario without an end from loads: LOADS × bundles × steps, 1 or 2 steps.
+
+    The second step begins at `at_s` (seconds).
+    """
     steps = loads.shape[2]
     return Scenario(
         name="small",
@@ -120,8 +120,8 @@ def small(
     )
 
 
-def brokers_of(count: int) -> ScenarioBrokers:
-    """Brokers of eight cores, 1 Gbit/s, 4 GiB of heap and 8 GiB of direct memory."""
+def equal_brokers(count: int) -> ScenarioBrokers:
+    """Build equal brokers: eight cores, 1 Gbit/s, 4 GiB of heap, 8 GiB of direct memory."""
 
     def each(value: float) -> NDArray[np.float64]:
         return np.full(count, value)
@@ -145,11 +145,13 @@ def _heap(topics: NDArray[np.int64]) -> NDArray[np.int64]:
     return (topics * HEAP_PER_TOPIC).astype(np.int64)
 
 
-def factors(
+def load_factors(
     workload: str, brokers: int, bundles: int, seed: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """What each bundle carries, relative to its base load, before the workload's moment and from
-    then on. Raises KeyError."""
+    """Return each bundle's factor on its base load: before the hot spot, and from then on.
+
+    Raises KeyError for an unknown workload.
+    """
     steady, hot = np.ones(bundles), np.where(np.arange(bundles) % brokers == 0, HOT_FACTOR, 1.0)
     skewed = _zipf(bundles, seed)
     return {"steady": (steady, steady), "skewed": (skewed, skewed), "hot_spot": (steady, hot)}[
@@ -158,10 +160,10 @@ def factors(
 
 
 def _zipf(bundles: int, seed: int, exponent: float = 0.6) -> NDArray[np.float64]:
-    """Zipf's law, dealt to the bundles by chance; the mean factor is 1.
+    """Deal factors by Zipf's law to the bundles by chance; their mean is 1.
 
-    With exponent 0.6 the greatest of 96 bundles carries 7 % of the cluster's load; with 1.0 it
-    would be 19 %, more than a sixth: no balancer could then even out six brokers.
+    With exponent 0.6 the largest of 96 bundles carries 7 % of the cluster's load. With exponent 1.0
+    it would carry 19 %, and no balancer could even out six brokers.
     """
     weights = [(rank + 1) ** -exponent for rank in range(bundles)]
     random.Random(f"skewed:{seed}").shuffle(weights)
@@ -170,8 +172,10 @@ def _zipf(bundles: int, seed: int, exponent: float = 0.6) -> NDArray[np.float64]
 
 
 def bundle_names(count: int) -> tuple[str, ...]:
-    """`shop/app-07/0x40000000_0x80000000` and so on: four even ranges in each namespace; the last
-    namespace may have fewer."""
+    """Return `count` names such as `shop/app-07/0x40000000_0x80000000`.
+
+    Each namespace has four even ranges; the last one may have fewer.
+    """
     names: list[str] = []
     for first in range(0, count, BUNDLES_PER_NAMESPACE):
         ranges = min(BUNDLES_PER_NAMESPACE, count - first)

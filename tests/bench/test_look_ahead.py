@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lb_stream.core.least_moves import fleet
-from lb_stream.sim.families import make_scenario
+from lb_stream.sim.families import build_from_spec
 from lb_stream.sim.families.spec import Spec
 from lb_stream.sim.measures import measure_figures
 from lb_stream.sim.scenario.scenario import Scenario
@@ -30,7 +30,7 @@ def days() -> Scenario:
         "shapes": [{"kind": "diurnal", "period_s": DAY_S, "amplitude": 0.6}],
         "start": {"placement": "by_tenant"},
     }
-    return make_scenario(Spec.model_validate(spec))
+    return build_from_spec(Spec.model_validate(spec))
 
 
 def test_a_trend_and_a_profile_beat_what_is_now_where_load_comes_and_goes_within_an_hour(

@@ -210,7 +210,7 @@ def test_a_dead_brokers_bundles_have_new_owners_in_the_round_of_its_death_and_a_
         dead, *others = scene.cluster.brokers
         orphans = set(scene.cluster.owned(dead))
         scene.fall_silent(dead)
-        scene.cluster.model.goes_down(scene.cluster.broker_row(dead))  # its process is gone
+        scene.cluster.model.take_down(scene.cluster.broker_row(dead))  # its process is gone
         wait_until(scene.owned, "new owners")
         rounds = sorted(scene.rows("rounds"), key=lambda row: row["log_seq"])
         death = next(row for row in rounds if dead in Memory.from_json(row["memory"]).dead)

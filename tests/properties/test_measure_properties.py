@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lb_stream.sim.measures import TraceError, measure_trace
 from lb_stream.sim.measures.bound import lower_bound
 from lb_stream.sim.measures.rules import Rules
-from lb_stream.sim.measures.state import BrokerState, Demand, usage_of
+from lb_stream.sim.measures.state import BrokerState, Demand, broker_usage
 from lb_stream.sim.scenario.scenario import (
     Scenario,
     ScenarioAntiAffinity,
@@ -35,7 +35,7 @@ def scenarios(draw: st.DrawFn, events: bool = True) -> Scenario:
     isolation = ScenarioIsolation(
         "walls", ("acme/n0",), draw(some), draw(some), draw(st.integers(0, 2))
     )
-    happening = st.tuples(
+    event_tuples = st.tuples(
         st.integers(0, 599), row, st.sampled_from(KINDS), st.sampled_from((0.25, 0.5, 1.0))
     )
     return small_scenario(
@@ -46,7 +46,7 @@ def scenarios(draw: st.DrawFn, events: bool = True) -> Scenario:
         ),
         loads=draw(st.lists(st.integers(0, 900), min_size=bundles, max_size=bundles)),
         namespaces=names,
-        events=tuple(event(*one) for one in sorted(draw(st.lists(happening, max_size=6))))
+        events=tuple(event(*one) for one in sorted(draw(st.lists(event_tuples, max_size=6))))
         if events
         else (),
         policies=ScenarioPolicies(
@@ -62,7 +62,11 @@ def scenarios(draw: st.DrawFn, events: bool = True) -> Scenario:
 def test_no_allowed_assignment_has_a_greatest_usage_below_the_bound(
     scenario: Scenario, data: Any
 ) -> None:
-    rules, state, demand = Rules.of(scenario), BrokerState.of(scenario), Demand.at(scenario, 0)
+    rules, state, demand = (
+        Rules.from_scenario(scenario),
+        BrokerState.at_start(scenario),
+        Demand.at_tick(scenario, 0),
+    )
     state.drained[data.draw(st.integers(0, len(scenario.brokers) - 1))] = data.draw(st.booleans())
     state.factor[:] = data.draw(st.sampled_from((0.5, 1.0)))
     allowed, owner = rules.allowed(state.up) & state.available, scenario.bundles.start_owner.copy()
@@ -73,7 +77,7 @@ def test_no_allowed_assignment_has_a_greatest_usage_below_the_bound(
         )  # rules that can't be kept bind nobody
         if not stays:
             owner[row] = data.draw(st.sampled_from(np.flatnonzero(allowed[policy]).tolist()))
-    usage = usage_of(scenario.brokers, owner, demand, state.factor)[state.available].max()
+    usage = broker_usage(scenario.brokers, owner, demand, state.factor)[state.available].max()
     assert lower_bound(scenario, rules, demand, state) <= usage * (1 + 1e-9)
 
 
@@ -98,7 +102,7 @@ def test_what_can_have_happened_is_measured_and_adds_up(scenario: Scenario, seed
 
 
 def _up(scenario: Scenario) -> np.ndarray:
-    state, rows = BrokerState.of(scenario), []
+    state, rows = BrokerState.at_start(scenario), []
     for tick in range(scenario.ticks):
         state.until(tick * scenario.tick_s)
         rows.append(state.up.copy())

@@ -85,7 +85,7 @@ class Cluster(RuleBasedStateMachine):
 
     @precondition(lambda self: self.t_s < 300.0)
     @rule(broker=st.integers(0, 2), kind=st.sampled_from(("crash", "leave")))
-    def goes_down(self, broker: int, kind: str) -> None:
+    def take_down(self, broker: int, kind: str) -> None:
         if broker not in self.down_s and len(self.down_s) < 2:
             self.down_s[broker] = self.t_s
             self.happens(broker, kind)

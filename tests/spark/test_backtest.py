@@ -10,15 +10,15 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from lb_stream.backtest.job import keep, run_trials, send
+from lb_stream.backtest.job import append_run, broadcast_windows, run_trials
 from lb_stream.backtest.main import main
 from lb_stream.backtest.search_space import read_space
-from lb_stream.backtest.suggest import search, suggestion
+from lb_stream.backtest.suggest import describe_suggestion, search
 from lb_stream.backtest.trial import TrialWindow, compare_policies, run_name, run_trial
 from lb_stream.query.lake import open_lake
 from lb_stream.query.past.reports import history_of_reports
 from lb_stream.query.past.tables import history_between, lake_query
-from lb_stream.sim.scenario.from_history import LoadHistory, build_scenario
+from lb_stream.sim.scenario.from_history import LoadHistory, build_from_history
 from lb_stream.sim.simulation import read_policy
 from lb_stream.store import Store
 from tests.support.past_tables import write_past
@@ -34,7 +34,7 @@ def window() -> TrialWindow:
     past = history_of_reports(CAPTURED, "lab")
     past |= {"to_ms": past["from_ms"] + 120_000}
     return TrialWindow(
-        "lab", past["from_ms"], past["to_ms"], build_scenario(LoadHistory(**past)).scenario
+        "lab", past["from_ms"], past["to_ms"], build_from_history(LoadHistory(**past)).scenario
     )
 
 
@@ -45,11 +45,14 @@ def test_each_trial_is_a_task_and_its_row_is_that_of_one_process(
     policies = [read_policy(name) for name in POLICIES]
     told: list[tuple[int, int]] = []
     rows = run_trials(
-        spark, send(spark, windows), policies, lambda done, total: told.append((done, total))
+        spark,
+        broadcast_windows(spark, windows),
+        policies,
+        lambda done, total: told.append((done, total)),
     )
     assert rows == [run_trial(windows[0], policy) for policy in policies]
     assert (told[0], {total for _, total in told}) == ((0, 2), {2})
-    first, again = (keep(Store.at(tmp_path), windows, policies, rows) for _ in range(2))
+    first, again = (append_run(Store.at(tmp_path), windows, policies, rows) for _ in range(2))
     assert first[0]["run"] == again[0]["run"]
     kept = (
         DeltaTable(str(tmp_path / "backtests"))
@@ -70,7 +73,10 @@ def test_spark_makes_the_scenario_that_duckdb_makes_of_the_tables_and_plays_it_a
     past = history_between(lake_query(open_lake(Store.at(tables), whole=False)), "eu")
     windows = [
         TrialWindow(
-            "eu", past["from_ms"], past["to_ms"], build_scenario(LoadHistory(**past), 30.0).scenario
+            "eu",
+            past["from_ms"],
+            past["to_ms"],
+            build_from_history(LoadHistory(**past), 30.0).scenario,
         )
     ]
     policies = [read_policy(name) for name in POLICIES]
@@ -96,7 +102,7 @@ def test_a_search_plays_its_trials_on_spark_and_finds_what_one_process_finds(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("lb_stream.backtest.main._windows", lambda *_: [window()])
+    monkeypatch.setattr("lb_stream.backtest.main._build_windows", lambda *_: [window()])
     monkeypatch.setattr("lb_stream.backtest.job.SPARK", {})
     monkeypatch.setattr(SparkSession, "stop", lambda _: None)  # the session is all tests'
     searched = ["low_threshold_points=2|15", "hit_count_low=1..8", "min_unload_msgs_per_s=1..1000"]
@@ -128,7 +134,7 @@ def test_a_search_plays_its_trials_on_spark_and_finds_what_one_process_finds(
         10,
         seed=3,
     )
-    assert made == suggestion(space, here, "moves", 5)
+    assert made == describe_suggestion(space, here, "moves", 5)
     kept = DeltaTable(str(tmp_path / "backtests")).to_pyarrow_table().to_pylist()
     assert sorted(row["policy"] for row in kept) == sorted(one.policy.name for one in here)
     assert {row["run"] for row in kept} == {result["run"]}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lb_stream.cli.backtest import suggestion
-from lb_stream.cli.backtest.open_loop import decide_again
+from lb_stream.cli.backtest.open_loop import compare_decisions
 from lb_stream.cli.shared.options import Json
 from lb_stream.cli.shared.output import INTERRUPTED, CommandError, emit_json, emit_rich, note, table
 from lb_stream.io.messages.times import utc
@@ -135,7 +135,9 @@ def backtest(
         _only_closed(
             {"--reports": reports, "--window": window, "--html": html, "--suggest": suggest}
         )
-        raise typer.Exit(decide_again(tables, checkpoint, cluster or [], policy, between, json))
+        raise typer.Exit(
+            compare_decisions(tables, checkpoint, cluster or [], policy, between, json)
+        )
     _check_past(tables, reports, cluster or [None])
     given = {
         "--tables": tables,

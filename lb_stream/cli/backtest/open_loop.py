@@ -12,7 +12,7 @@ from lb_stream.cli.shared.output import CommandError, emit_json, emit_rich, note
 from lb_stream.io.messages.times import utc
 
 if TYPE_CHECKING:
-    from lb_stream.backtest.open_loop import Logged
+    from lb_stream.backtest.open_loop import LoggedRound
 
 HEADS = {
     "moves": "moves",
@@ -26,7 +26,7 @@ HEADS = {
 """Count → head of its column."""
 
 
-def decide_again(
+def compare_decisions(
     tables: str,
     checkpoint: str | None,
     clusters: Sequence[str],
@@ -39,8 +39,8 @@ def decide_again(
     Exit code 1: a policy failed. Raises CommandError when no view is left, QueryError for an
     unknown cluster.
     """
-    from lb_stream.backtest.open_loop import open_loop
-    from lb_stream.backtest.trial import keep_rows
+    from lb_stream.backtest.open_loop import run_open_loop
+    from lb_stream.backtest.trial import append_backtests
     from lb_stream.contracts.settings import StreamSettings
     from lb_stream.contracts.tables import ROUNDS
     from lb_stream.io.local.progress import progress
@@ -70,7 +70,7 @@ def decide_again(
         logged = _noted(
             chain.from_iterable(each for _, each in found), seen, lambda: told("", len(seen), total)
         )
-        rows = open_loop(logged, [read_policy(policy) for policy in policies])
+        rows = run_open_loop(logged, [read_policy(policy) for policy in policies])
     gone = (
         f"{seen.count(False)} of {total} rounds have no view any more: stream.keep_views says "
         "for how many batches views stay"
@@ -79,7 +79,7 @@ def decide_again(
         raise CommandError(
             f"nothing to decide again: {gone if total else 'no round of this time is in the log'}"
         )
-    kept = keep_rows(folder, rows)
+    kept = append_backtests(folder, rows)
     _show(kept, json)
     if not all(seen):
         note(gone)
@@ -87,8 +87,8 @@ def decide_again(
 
 
 def _noted(
-    rounds: Iterable[Logged], seen: list[bool], tell: Callable[[], None]
-) -> Iterator[Logged]:
+    rounds: Iterable[LoggedRound], seen: list[bool], tell: Callable[[], None]
+) -> Iterator[LoggedRound]:
     """The same rounds; `seen` gets of each whether its view is there."""
     for row, start in rounds:
         yield row, start

@@ -1,4 +1,4 @@
-"""`lbctl commands`: what was ordered, and what came of it. From the tables."""
+"""`lbctl commands`: the last commands and their results, from the tables."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _COMMANDS = """
 
 
 WIDEST_ID = 40
-"""Columns: a UUID has 36. Ids that senders made up may be longer, and are folded."""
+"""Columns for ids: a UUID has 36. Longer ids are folded."""
 
 
 def register(app: typer.Typer) -> None:
@@ -53,7 +53,7 @@ def commands(
     json: Json = False,
     output: Output = Format.table,
 ) -> None:
-    """Show the last commands: who sent each and when, and what came of it, or why not."""
+    """Show the last commands: who sent each and when, its result, and why."""
     given = effective(config, broker_conf, set_)
     from lb_stream.cli.shared.staleness import warn_if_stale
     from lb_stream.query.cluster_state import require_cluster
@@ -65,34 +65,34 @@ def commands(
     warn_if_stale(given, lake)
     rows = records(run(lake, _COMMANDS, [cluster, command_id, last]))
     rows = [row | {"arguments": json_.loads(row["arguments"] or "{}")} for row in rows]
-    if emit_rows(rows, output, json):
-        pass
-    elif not rows:
-        which = f" with the id {command_id}" if command_id else ""
-        near = similar_commands(lake, command_id, cluster) if command_id else ""
-        note(f"no command{which} has been answered yet{f' by {cluster}' if cluster else ''}{near}")
-    else:
-        emit_rich(_table(rows))
+    if not emit_rows(rows, output, json):
+        if rows:
+            emit_rich(_table(rows))
+        else:
+            with_id = f" with the id {command_id}" if command_id else ""
+            by_cluster = f" by {cluster}" if cluster else ""
+            near = similar_commands(lake, command_id, cluster) if command_id else ""
+            note(f"no command{with_id} has been answered yet{by_cluster}{near}")
     if command_id and not rows:
         raise typer.Exit(1)
 
 
 def _table(rows: list[dict[str, Any]]) -> Any:
-    """The id stays in one piece: `lbctl undo` and `lbctl commands --id` want it whole."""
+    """Build the table. Ids stay on one line: `lbctl undo` and `lbctl commands --id` take them."""
     cells = [
         (
-            styled(row["id"], f"{row['kind']} {_shown(row['arguments'])}".rstrip()),
-            styled(clock(row["at_ms"]), row["cluster"], f"by {row['by'] or 'nobody named'}"),
-            _outcome(row),
+            styled(row["id"], f"{row['kind']} {_describe_arguments(row['arguments'])}".rstrip()),
+            styled(clock(row["at_ms"]), row["cluster"], f"by {row['by'] or 'unknown'}"),
+            _result(row),
         )
         for row in rows
     ]
-    made: Any = table(("id, command", "sent", "outcome"), cells)
+    made: Any = table(("id, command", "sent", "result"), cells)
     made.columns[0].min_width = min(max(len(row["id"]) for row in rows), WIDEST_ID)
     return made
 
 
-def _shown(arguments: dict[str, Any]) -> str:
+def _describe_arguments(arguments: dict[str, Any]) -> str:
     text = " ".join(
         f"{name}={value if isinstance(value, str) else json_.dumps(value)}"
         for name, value in arguments.items()
@@ -100,6 +100,6 @@ def _shown(arguments: dict[str, Any]) -> str:
     return text if len(text) <= 120 else text[:119] + "…"
 
 
-def _outcome(row: dict[str, Any]) -> Text:
+def _result(row: dict[str, Any]) -> Text:
     colour = {"done": "green", "accepted": "yellow"}.get(row["outcome"], "red")
     return styled((row["outcome"], colour), row["text"] or "")

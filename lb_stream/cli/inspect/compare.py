@@ -1,10 +1,9 @@
-"""`lbctl compare`: what Pulsar's own leader moved, and what this balancer would have moved, side by
-side, before anything is switched."""
+"""`lbctl compare`: moves of Pulsar's own leader beside those of this balancer's dry run."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -54,18 +53,17 @@ def compare(
     set_: Set = None,
     json: Json = False,
 ) -> None:
-    """Compare what Pulsar's leader unloaded, by its log, with what the job decided meanwhile in its
-    dry run, by the tables.
+    """Compare the unloads in a Pulsar leader's log with the decisions of the job's dry run.
 
-    Each of the leader's moves stands beside ours of the nearest pass: the same pass, source,
-    bundle, destination? Where not, what the tables say of it: a tie, a draw among equals, older
-    reports, a refusal. Reads only. Level DEBUG of org.apache.pulsar.broker.loadbalance in the log
-    tells the leader's candidates, too.
+    Each of the leader's moves stands beside ours of the nearest pass: are pass, source, bundle and
+    destination alike? Where they differ, the tables may explain it: a tie, a draw among equals,
+    older reports, a refusal. Nothing is written. With level DEBUG of
+    org.apache.pulsar.broker.loadbalance the log also has the leader's candidates.
     """
     from lb_stream.agent.pulsar.leader_log import read_passes
     from lb_stream.query.cluster_state import require_single_cluster
     from lb_stream.query.lake import open_lake
-    from lb_stream.query.leader_comparison import compare_with_leader as compared
+    from lb_stream.query.leader_comparison import compare_with_leader
 
     begin = time_given(since)
     tables = effective(config, broker_conf, set_).tables
@@ -76,30 +74,29 @@ def compare(
         raise CommandError(f"{error.filename}: {error.strerror or error}", 2) from None
     except ValueError as error:
         raise CommandError(str(error), 2) from None
-    found = compared(
+    found = compare_with_leader(
         open_lake(tables), state, passes, 0 if begin is None else int(begin.timestamp() * 1000)
     )
     if json:
         emit_json(found.to_dict())
     else:
-        emit("".join(f"{_describe_pair(pair)}\n" for pair in found.pairs) + _totals(found))
+        emit("".join(f"{_describe_pair(pair)}\n" for pair in found.pairs) + _describe_totals(found))
     if found.unexplained or not found.moves:
         raise typer.Exit(1)
 
 
 def _describe_pair(pair: MovePair) -> str:
-    """Both sides of a move, one below the other: names of bundles are too long to stand side by
-    side."""
+    """Describe both sides of a move on lines below each other; bundles' names are long."""
     if not pair.differs:
         ours = "the same"
     elif pair.ours is None:
         ours = "no such move" if pair.alike else "no pass that moved anything"
     else:
-        ours = _move(pair.ours["bundle"], pair.ours["source"], pair.ours["destination"])
+        ours = _describe_move(pair.ours["bundle"], pair.ours["source"], pair.ours["destination"])
     leader = (
         "no such move"
         if pair.leader is None
-        else _move(pair.leader.bundle, pair.leader.source, pair.leader.destination)
+        else _describe_move(pair.leader.bundle, pair.leader.source, pair.leader.destination)
     )
     lines = [f"{clock(pair.at_ms)}  leader  {leader}", f"ours    {ours}"]
     if pair.differs:
@@ -111,29 +108,28 @@ def _describe_pair(pair: MovePair) -> str:
     return f"\n{' ' * (len(clock(pair.at_ms)) + 2)}".join(lines) + "\n"
 
 
-def _move(bundle: str, source: str, destination: str | None) -> str:
+def _describe_move(bundle: str, source: str, destination: str | None) -> str:
     return f"{bundle}  {source} → {destination or 'to be found'}"
 
 
-def _totals(found: LeaderComparison) -> str:
-    """The figures in sentences."""
-    counts: dict[str, Any] = {
+def _describe_totals(found: LeaderComparison) -> str:
+    counts: dict[str, int] = {
         level: found.alike(level) for level in ("pass", "source", "bundle", "destination")
     }
     if not found.moves:
-        words = "no move of the leader's in the log while the job watched"
+        text = "no move of the leader's in the log while the job watched"
     else:
-        words = f"{found.moves} moves of the leader's: alike in " + ", ".join(
+        text = f"{found.moves} moves of the leader's: alike in " + ", ".join(
             f"{name} {count}" for name, count in counts.items()
         )
-    lines = [f"{found.cluster}, sample_mode {found.sample_mode}: {words}"]
+    lines = [f"{found.cluster}, sample_mode {found.sample_mode}: {text}"]
     if found.only_ours:
         lines.append(f"{found.only_ours} moves are ours only")
     if found.unexplained:
         lines.append(f"{found.unexplained} differences that neither the log nor the tables explain")
     if found.unwatched:
         lines.append(
-            f"{found.unwatched} moves of the leader's, when the job had no round yet or no more, "
-            "are left out"
+            f"{found.unwatched} moves of the leader's are left out: the job had no round at the "
+            "time"
         )
     return "\n".join(lines) + "\n"

@@ -1,4 +1,4 @@
-"""`lbctl config`: what is set, and by whom."""
+"""`lbctl config show`, and the group of the commands about settings."""
 
 from __future__ import annotations
 
@@ -44,8 +44,10 @@ def show(
     set_: Set = None,
     json: Json = False,
 ) -> None:
-    """Print all settings after files, environment (LB_SECTION__KEY) and --set, as TOML that
-    --config takes; secrets are hidden."""
+    """Print all settings in force as TOML for --config; secrets are hidden.
+
+    Files, the environment (LB_SECTION__KEY) and --set are applied.
+    """
     from lb_stream.contracts.settings import SHADOW
 
     given = effective(config, broker_conf, set_)
@@ -75,7 +77,7 @@ def show(
 
 
 def _sections(given: Effective) -> dict[str, dict[str, Any]]:
-    """[section] → key → value in force; of a cluster's own section every key, the inherited ones too."""
+    """Return section → key → value in force. Clusters' sections include inherited keys."""
     from lb_stream.settings.explain import job_sections
     from lb_stream.settings.secrets import hidden
 
@@ -88,7 +90,7 @@ def _sections(given: Effective) -> dict[str, dict[str, Any]]:
 
 
 def _shadows(given: Effective) -> Iterator[str]:
-    """The sections of the clusters' shadows: what each has of its own."""
+    """Yield the sections of the clusters' shadows, with the settings of their own."""
     from lb_stream.contracts.settings import SHADOW
 
     for cluster in given.settings.cluster:
@@ -107,14 +109,14 @@ def _toml(section: str, keys: dict[str, Any], given: Effective, explain: bool) -
     for name, value in keys.items():
         origin = given.origins.get((*prefix, name))
         if prefix[0] == "cluster" and origin is None:
-            continue  # as in [balancer]
-        lines += [f"# {line}" for line in _explained(prefix[0], name)] if explain else []
+            continue  # inherited from [balancer]
+        lines += [f"# {line}" for line in _explain_key(prefix[0], name)] if explain else []
         text = f"{as_key(name)} = {as_toml(value)}" if value is not None else f"# {name} is not set"
         lines.append(f"{text}  # {origin}" if origin else text)
     return "\n".join(lines) + "\n"
 
 
-def _explained(section: str, name: str) -> Iterable[str]:
+def _explain_key(section: str, name: str) -> Iterable[str]:
     from lb_stream.contracts.balancer import NamespaceConfig
     from lb_stream.contracts.keys import metadata
     from lb_stream.contracts.settings import Settings

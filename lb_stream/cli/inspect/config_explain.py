@@ -1,5 +1,4 @@
-"""`lbctl config explain`: each setting's value, who gave it, and who reads it; what was given in
-vain."""
+"""`lbctl config explain`: each setting's value, its origin, and which strategies read it."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ All = Annotated[
     bool,
     typer.Option(
         "--all",
-        help="Also those that nobody reads under these settings, and that nobody has given.",
+        help="Also settings that are not read under these settings and were not given.",
     ),
 ]
 
@@ -45,12 +44,11 @@ def explain(
     set_: Set = None,
     json: Json = False,
 ) -> None:
-    """Say of each setting what is in force, who gave it, and which of the chosen strategies read
-    it; warn of what was given in vain.
+    """Explain settings: the value in force, where it was given, and which strategies read it.
 
-    Who gave it: --set, a variable LB_SECTION__KEY, the TOML file, the broker.conf (with Pulsar's
-    name), the profile, or nobody. What operators have changed since by commands lies above all of
-    these, and isn't shown here.
+    A setting is given by --set, a variable LB_SECTION__KEY, the TOML file, the broker.conf (with
+    Pulsar's name), or the profile; else it has its default. Settings that are given and not read
+    cause a warning. Operators' overrides are above all of these; they are not shown here.
     """
     given = effective(config, broker_conf, set_)
     from lb_stream.settings.explain import explained
@@ -79,15 +77,15 @@ def explain(
         made.columns[0].no_wrap = True
         emit_rich(made)
     for setting in vain:
-        if setting.readers != (NOBODY,):  # of these the settings themselves have told already
+        if setting.readers != (NOBODY,):  # loading the settings has warned of these already
             note(
-                f"warning: {setting.section}.{setting.key} ({setting.given_by}) is read by nobody: "
+                f"warning: {setting.section}.{setting.key} ({setting.given_by}) is not read: "
                 f"{setting.why_unread}"
             )
 
 
 def _chosen(found: Sequence[ExplainedSetting], keys: Sequence[str]) -> list[ExplainedSetting]:
-    """The asked ones in the order asked. Raises CommandError for a key that there isn't."""
+    """Choose settings by their keys, in the keys' order. Raises CommandError for an unknown key."""
     from difflib import get_close_matches
 
     from lb_stream.settings.spelling import DRY_RUN, OLD_SPELLINGS
@@ -112,16 +110,17 @@ def _chosen(found: Sequence[ExplainedSetting], keys: Sequence[str]) -> list[Expl
 
 
 def _rows(chosen: Sequence[ExplainedSetting]) -> Iterator[tuple[str, str, str, str]]:
-    """The settings under the headings of their sections."""
+    """Yield the settings' rows below rows with their sections."""
     section = ""
     for setting in chosen:
         if setting.section != section:
             section = setting.section
             yield f"[{section}]", "", "", ""
-        yield setting.key, _shown(setting), setting.given_by, ", ".join(setting.read_by) or "nobody"
+        read_by = ", ".join(setting.read_by) or "none"
+        yield setting.key, _describe_value(setting), setting.given_by, read_by
 
 
-def _shown(setting: ExplainedSetting) -> str:
+def _describe_value(setting: ExplainedSetting) -> str:
     text = "not set" if setting.value is None else as_toml(setting.value)
     return (
         f"{text} {setting.unit}"
@@ -133,13 +132,13 @@ def _shown(setting: ExplainedSetting) -> str:
 def _paragraph(setting: ExplainedSetting) -> str:
     default = "not set" if setting.default is None else as_toml(setting.default)
     lines = [
-        f"{setting.section}.{setting.key} = {_shown(setting)}",
+        f"{setting.section}.{setting.key} = {_describe_value(setting)}",
         f"  given by   {setting.given_by}"
         + (f" (default: {default})" if setting.given_by != "default" else ""),
         f"  meaning    {setting.meaning}",
         f"  in Pulsar  {setting.pulsar}" if setting.pulsar else "  in Pulsar  no such key",
         "  may change "
         f"{'by a command, while the job runs' if setting.dynamic else 'at a start only'}",
-        f"  read by    {', '.join(setting.read_by) or f'nobody: {setting.why_unread}'}",
+        f"  read by    {', '.join(setting.read_by) or f'none: {setting.why_unread}'}",
     ]
     return "\n".join(lines) + "\n"

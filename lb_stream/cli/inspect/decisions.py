@@ -1,4 +1,4 @@
-"""`lbctl decisions`: what was decided, why, and what came of it."""
+"""`lbctl decisions`: the last decisions with their reasons and outcomes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 
 _QUERY = """
     FROM (
-        SELECT decisions.*, outcome, detail, at_ms, took_ms, TRY_CAST(string_split(decision_id, ':')[-1] AS INT) AS ordinal
+        SELECT decisions.*, outcome, detail, at_ms, took_ms,
+               TRY_CAST(string_split(decision_id, ':')[-1] AS INT) AS ordinal
         FROM decisions LEFT JOIN outcomes USING (decision_id)
         WHERE $1 IS NULL OR decisions.cluster = $1
         ORDER BY issued_ms DESC, decisions.seq DESC, ordinal DESC LIMIT $2
@@ -45,9 +46,8 @@ _QUERY = """
 """
 
 
-ROOM_BESIDE = 36
-"""Columns that the others need beside the names of bundles, which stay in one piece where they can:
-they are copied and searched for."""
+OTHER_COLUMNS_WIDTH = 36
+"""Width of the columns beside that of bundles' names. Names stay on one line where they fit."""
 
 
 def register(app: typer.Typer) -> None:
@@ -75,8 +75,10 @@ def decisions(
     json: Json = False,
     output: Output = Format.table,
 ) -> None:
-    """Show the last decisions with their reasons and outcomes from the tables, or follow the topic
-    as agents see it."""
+    """Show the last decisions with their reasons and outcomes, or follow the topic.
+
+    The past comes from the tables; --follow shows what agents see.
+    """
     given = effective(config, broker_conf, set_)
     if follow:
         if output is Format.csv:
@@ -92,12 +94,12 @@ def decisions(
     lake = open_lake(given.tables)
     require_cluster(lake, cluster)
     warn_if_stale(given, lake)
-    rows = [_unpacked(row) for row in records(run(lake, _QUERY, [cluster, last]))]
+    rows = [_build_record(row) for row in records(run(lake, _QUERY, [cluster, last]))]
     if emit_rows(rows, output, json):
         return
     if not rows:
         note(
-            "none of the past: --last N"
+            "no past decision is wanted: --last N"
             if last == 0
             else "nothing has been decided yet" + (f" for cluster {cluster}" if cluster else "")
         )
@@ -105,40 +107,43 @@ def decisions(
         emit_rich(_table(rows, several=len(cluster_names(lake)) > 1))
 
 
-def _unpacked(row: dict[str, Any]) -> dict[str, Any]:
-    """A row of the tables as the topic's record, with its outcome."""
+def _build_record(row: dict[str, Any]) -> dict[str, Any]:
+    """Build the topic's record, with its outcome, from a row of the tables."""
     row = {name: value for name, value in row.items() if name != "ordinal"}
     return row | {"explain": json_.loads(row["explain"] or "{}")}
 
 
 def _table(rows: list[dict[str, Any]], several: bool) -> Any:
-    """`several`: the tables know more than one cluster, so that each row names its own."""
+    """Build the table. `several`: there are several clusters, so each row names its own."""
     cells = []
     for row in rows:
-        what = styled(f"{row['kind']} {row['bundle']}", _way(row), row["decision_id"])
-        where = [row["cluster"]] if several else []
-        issued = styled(*where, clock(row["issued_ms"]))
-        cells.append((issued, what, styled(*_why(row)), _outcome(row)))
+        decision = styled(
+            f"{row['kind']} {row['bundle']}", _describe_place(row), row["decision_id"]
+        )
+        cluster = [row["cluster"]] if several else []
+        issued = styled(*cluster, clock(row["issued_ms"]))
+        cells.append((issued, decision, styled(*_explain_rule(row)), _outcome(row)))
     made: Any = table(("issued", "decision, id", "why", "outcome"), cells)
-    longest = max(len(line) for _, what, *_ in cells for line in what.plain.split("\n"))
-    made.columns[1].no_wrap = longest <= console().width - ROOM_BESIDE
+    longest = max(len(line) for _, decision, *_ in cells for line in decision.plain.split("\n"))
+    made.columns[1].no_wrap = longest <= console().width - OTHER_COLUMNS_WIDTH
     return made
 
 
-def _way(row: dict[str, Any]) -> str:
+def _describe_place(row: dict[str, Any]) -> str:
+    """Describe where a decision acts: at which broker, or from which broker to which."""
     if row["kind"] == "split":
         return f"at {row['source']}, {row['algorithm']}"
     if row["kind"] == "merge":
         return f"at {row['source']}, with {row['neighbour'].rpartition('/')[2]}"
-    return f"{row['source'] or 'nobody'} → {row['destination'] or 'to be found'}"
+    return f"{row['source'] or 'unassigned'} → {row['destination'] or 'to be found'}"
 
 
-def _why(row: dict[str, Any]) -> list[str]:
-    """The rule, and the figures if there are any."""
+def _explain_rule(row: dict[str, Any]) -> list[str]:
+    """Return the rule, and a text with its figures if there are any."""
     explain = row.get("explain") or {}
     figures = [
-        words + _figure(explain[name], explain.get("unit"))
-        for name, words in (("saw", ""), ("limit", "limit "))
+        prefix + _figure(explain[name], explain.get("unit"))
+        for name, prefix in (("saw", ""), ("limit", "limit "))
         if explain.get(name) is not None
     ]
     return [row["rule"], *([", ".join(figures)] if figures else [])]
@@ -185,7 +190,8 @@ def _follow(given: Effective, cluster: str | None, last: int, json: bool) -> Non
             if json:
                 emit_json(decision)
             else:
-                why = f"({': '.join(_why(decision))})"
-                what = f"{decision['kind']} {decision['bundle']} {_way(decision)} {why}"
-                head = f"{clock(record.timestamp)} {decision['cluster']}"
-                emit_line(f"{head} {decision['decision_id']} {what}")
+                why = ": ".join(_explain_rule(decision))
+                emit_line(
+                    f"{clock(record.timestamp)} {decision['cluster']} {decision['decision_id']} "
+                    f"{decision['kind']} {decision['bundle']} {_describe_place(decision)} ({why})"
+                )

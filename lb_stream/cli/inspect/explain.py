@@ -1,4 +1,4 @@
-"""`lbctl explain`: why something was decided, and why not."""
+"""`lbctl explain`: why something was decided, or why not."""
 
 from __future__ import annotations
 
@@ -94,17 +94,19 @@ def explain(
     set_: Set = None,
     json: Json = False,
 ) -> None:
-    """Explain a decision from the tables: why, from which candidates, what it was expected to do
-    and what it did; or why there was none."""
-    asked = {
+    """Explain a decision, or why there is none, from the tables.
+
+    A decision's explanation has its reason, candidates, expected effect and real effect.
+    """
+    questions = {
         "DECISION": decision,
         "--bundle": bundle,
         "--broker": broker,
         "--round": round_,
         "--why-not": why_not,
     }
-    if sum(value is not None for value in asked.values()) != 1:
-        raise CommandError(f"say what to explain: one of {', '.join(asked)}", code=2)
+    if sum(value is not None for value in questions.values()) != 1:
+        raise CommandError(f"say what to explain: one of {', '.join(questions)}", code=2)
     from lb_stream.query.cluster_state import require_cluster
     from lb_stream.query.lake import open_lake
 
@@ -112,18 +114,20 @@ def explain(
     lake = open_lake(given.tables)
     require_cluster(lake, cluster)
     if decision is not None:
-        _decision(lake, decision, cluster, json)
+        _show_decision(lake, decision, cluster, json)
     elif round_ is not None:
-        _round(lake, round_, json)
+        _show_round(lake, round_, json)
     elif why_not is not None:
-        _why_not(lake, given, *_bundle_or_broker(lake, given, why_not, cluster), cluster, json)
+        _show_why_not(
+            lake, given, *_find_bundle_or_broker(lake, given, why_not, cluster), cluster, json
+        )
     elif broker is not None:
-        _about(lake, "broker", full_name(given, cluster, broker), cluster, last, json)
+        _show_about(lake, "broker", full_name(given, cluster, broker), cluster, last, json)
     else:
-        _about(lake, "bundle", _bundle(lake, str(bundle), cluster), cluster, last, json)
+        _show_about(lake, "bundle", _find_bundle(lake, str(bundle), cluster), cluster, last, json)
 
 
-def _decision(lake: Lake, decision: str, cluster: str | None, json: bool) -> None:
+def _show_decision(lake: Lake, decision: str, cluster: str | None, json: bool) -> None:
     from lb_stream.query.explanations import explain_decision, explain_last
     from lb_stream.query.past.names import find_decision
 
@@ -139,7 +143,7 @@ def _decision(lake: Lake, decision: str, cluster: str | None, json: bool) -> Non
         emit_rich(*_render_decision(found))
 
 
-# --- for people ---
+# --- screens ---
 
 
 def _render_decision(found: DecisionExplanation) -> list[RenderableType]:
@@ -154,8 +158,8 @@ def _render_decision(found: DecisionExplanation) -> list[RenderableType]:
             if explain.get(name) is not None
         ),
         ("outcome", _outcome(row)),
-        *((("has cost", _cost(row, found.cost)),) if found.cost else ()),
-        *_of_plan(explain),
+        *((("real cost", _describe_cost(row, found.cost)),) if found.cost else ()),
+        *_plan_facts(explain),
     ]
     if row["children"]:
         facts.append(("children", ", ".join(row["children"])))
@@ -170,7 +174,7 @@ def _render_decision(found: DecisionExplanation) -> list[RenderableType]:
     ]
     if any(part.before or part.after for part in found.parts):
         heading = "The brokers as that round saw them, and once its moves had ended:"
-        lines += ["", styled((heading, "bold")), _loads(found.parts, unit)]
+        lines += ["", styled((heading, "bold")), _loads_table(found.parts, unit)]
         if explain.get("expected_after") is not None:
             counted = (
                 f", with all {found.moves} moves of the round from it" if found.moves > 1 else ""
@@ -185,13 +189,14 @@ def _render_decision(found: DecisionExplanation) -> list[RenderableType]:
                 )
             )
     if explain.get("candidates"):
-        heading = f"Candidates, the lowest score first{_of(unit)}:"
-        lines += ["", styled((heading, "bold")), _candidates(row, explain["candidates"])]
+        in_unit = f" ({unit})" if unit and unit != "ratio" else ""
+        heading = f"Candidates, the lowest score first{in_unit}:"
+        lines += ["", styled((heading, "bold")), _candidates_table(row, explain["candidates"])]
     return lines
 
 
-def _of_plan(explain: Row) -> Iterator[tuple[str, str]]:
-    """What a strategy that plans tells of the move and of its plan."""
+def _plan_facts(explain: Row) -> Iterator[tuple[str, str]]:
+    """Yield what a planning strategy says about the move and its plan."""
     if explain.get("cost") is not None:
         yield "cost", f"{explain['cost']:.2f} (1: the average bundle's)"
     if explain.get("client_seconds") is not None:
@@ -202,37 +207,33 @@ def _of_plan(explain: Row) -> Iterator[tuple[str, str]]:
         yield "plan", f"{explain['plan_moves']} moves, {explain['plan_fewest']} at least are needed"
 
 
-def _of(unit: str | None) -> str:
-    return f" ({unit})" if unit and unit != "ratio" else ""
-
-
 def _outcome(row: Row) -> str:
     if row["dry_run"]:
         return "dry run"
     if row["outcome"] is None:
-        return f"open until {clock(row['expires_ms'])}"
+        return f"pending until {clock(row['expires_ms'])}"
     return (
         f"{row['outcome']} in {row['took_ms'] / 1000:.1f} s, round {row['ended_seq']}: "
         f"{row['detail']}"
     )
 
 
-def _cost(decision: Row, cost: Row) -> str:
+def _describe_cost(decision: Row, cost: Row) -> str:
     if cost["unserved_s"] is not None:
         parts = [f"{cost['unserved_s']:.1f} s unserved"]
     elif decision["outcome"] == "confirmed" and decision["destination"] is not None:
-        parts = ["the tables don't tell how long it was unserved"]
+        parts = ["the tables don't show how long it was unserved"]
     else:
         parts = ["no report has shown the bundle at a broker yet"]
     if cost["clients"] is None:
-        return f"{parts[0]}; bundle_history doesn't tell its clients and traffic"
+        return f"{parts[0]}; bundle_history lacks its clients and traffic"
     parts.append(f"{cost['clients']:,} client{'' if cost['clients'] == 1 else 's'} disturbed")
     parts += [] if cost["client_s"] is None else [f"{cost['client_s']:,.0f} client-seconds"]
     parts += [] if cost["bytes_per_s"] is None else [figure(cost["bytes_per_s"], "bytes/s")]
     return ", ".join(parts)
 
 
-def _loads(parts: tuple[BrokerPart, ...], unit: str | None) -> RenderableType:
+def _loads_table(parts: tuple[BrokerPart, ...], unit: str | None) -> RenderableType:
     rows = []
     for part in parts:
         expected = "" if part.expected is None else figure(part.expected, unit)
@@ -251,33 +252,24 @@ def _loads(parts: tuple[BrokerPart, ...], unit: str | None) -> RenderableType:
     )
 
 
-def _candidates(row: Row, candidates: list[Row]) -> RenderableType:
+def _candidates_table(row: Row, candidates: list[Row]) -> RenderableType:
     from lb_stream.query.wording import explain_exclusion
 
     rows = []
     for candidate in candidates:
-        mark = (
-            "chosen"
-            if candidate["broker"] == row["destination"] and candidate["refused_by"] is None
-            else ""
-        )
+        rule = candidate["refused_by"]
         score = "-" if candidate["score"] is None else f"{candidate['score']:.6g}"
-        rows.append(
-            (
-                candidate["broker"],
-                score,
-                mark
-                or (
-                    f"{candidate['refused_by']}: {explain_exclusion(candidate['refused_by'])}"
-                    if candidate["refused_by"]
-                    else ""
-                ),
-            )
-        )
+        text = "chosen" if candidate["broker"] == row["destination"] else ""
+        if rule:
+            text = f"{rule}: {explain_exclusion(rule)}"
+        rows.append((candidate["broker"], score, text))
     return table(("broker", "score", ""), rows, right=("score",))
 
 
-def _about(lake: Lake, column: str, value: str, cluster: str | None, last: int, json: bool) -> None:
+def _show_about(
+    lake: Lake, column: str, value: str, cluster: str | None, last: int, json: bool
+) -> None:
+    """Show decisions and refusals about a bundle or a broker; `column` says which of them."""
     from lb_stream.query.explanations import (
         build_explanation,
         decisions_about,
@@ -318,13 +310,13 @@ def _show_refusals(refusals: list[Row]) -> None:
             "Refused:",
             table(
                 ("rule", "broker", "times", "last", "saw", "limit", "why"),
-                [_refusal(row) for row in refusals],
+                [_refusal_cells(row) for row in refusals],
                 right=("times",),
             ),
         )
 
 
-def _refusal(row: Row) -> tuple[str, ...]:
+def _refusal_cells(row: Row) -> tuple[str, ...]:
     saw = [
         figure(value, row["unit"])
         for value in dict.fromkeys((row["least"], row["greatest"]))
@@ -342,7 +334,7 @@ def _refusal(row: Row) -> tuple[str, ...]:
     )
 
 
-def _round(lake: Lake, text: str, json: bool) -> None:
+def _show_round(lake: Lake, text: str, json: bool) -> None:
     from lb_stream.query.explanations import explain_round
     from lb_stream.query.wording import describe_outcome
 
@@ -353,6 +345,7 @@ def _round(lake: Lake, text: str, json: bool) -> None:
     if json:
         emit_json(found)
         return
+    # the round, and what it saw
     caught_up = (
         ""
         if found["inputs"].get("caught_up", True)
@@ -377,8 +370,9 @@ def _round(lake: Lake, text: str, json: bool) -> None:
                 right=("usage", "MB/s", "msg/s", "bundles"),
             ),
         )
+    # outcomes, decisions, refusals
     if found["outcomes"]:
-        emit("\nWhat had been decided before and ended in it:\n")
+        emit("\nEarlier decisions that ended in it:\n")
     for outcome in found["outcomes"]:
         emit_line(
             f"{outcome['outcome']}: {outcome['decision_id']} {outcome['bundle']}: "
@@ -387,9 +381,11 @@ def _round(lake: Lake, text: str, json: bool) -> None:
     if found["decisions"]:
         emit("\nIt decided:\n")
         for decision in found["decisions"]:
-            way = " → ".join(name for name in (decision["source"], decision["destination"]) if name)
-            what = f"{decision['decision_id']} {decision['kind']} {decision['bundle']} {way}"
-            emit_line(f"{what}, {decision['rule']}: {describe_outcome(decision)}")
+            brokers = " → ".join(filter(None, (decision["source"], decision["destination"])))
+            emit_line(
+                f"{decision['decision_id']} {decision['kind']} {decision['bundle']} {brokers}, "
+                f"{decision['rule']}: {describe_outcome(decision)}"
+            )
     else:
         emit("\nIt decided nothing.\n")
     _show_refusals(found["refusals"])
@@ -404,8 +400,8 @@ def _figures(load: Row) -> tuple[str, str, str, str]:
     )
 
 
-def _bundle(lake: Lake, given: str, cluster: str | None, live: bool = False) -> str:
-    """The bundle that is meant, which is noted where only a part of its name was given."""
+def _find_bundle(lake: Lake, given: str, cluster: str | None, live: bool = False) -> str:
+    """Find a bundle by its name or a part of it; a note says which bundle a part stands for."""
     from lb_stream.query.past.names import find_bundle
 
     bundle = find_bundle(lake, given, cluster, live=live)
@@ -414,23 +410,23 @@ def _bundle(lake: Lake, given: str, cluster: str | None, live: bool = False) -> 
     return bundle
 
 
-def _bundle_or_broker(
+def _find_bundle_or_broker(
     lake: Lake, given: Effective, name: str, cluster: str | None
 ) -> tuple[str | None, str | None]:
-    """The bundle, or else the broker, that is meant. A tenant may begin a bundle's name."""
+    """Find a bundle, else a broker, by its name or a part of it, such as a bundle's tenant."""
     from lb_stream.query.past.names import fitting_bundles
 
     if "/" in name:
-        return _bundle(lake, name, cluster, live=True), None
+        return _find_bundle(lake, name, cluster, live=True), None
     try:
         return None, full_name(given, cluster, name)
     except CommandError:
         if not fitting_bundles(lake, f"{name}/", cluster, live=True):
             raise
-        return _bundle(lake, f"{name}/", cluster, live=True), None
+        return _find_bundle(lake, f"{name}/", cluster, live=True), None
 
 
-def _why_not(
+def _show_why_not(
     lake: Lake,
     given: Effective,
     bundle: str | None,

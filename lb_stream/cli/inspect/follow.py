@@ -1,5 +1,4 @@
-"""Reads a topic as an agent does (committed records only), from a little before its end, for
-ever."""
+"""Follows a topic as an agent does: committed records only, from a little before its end."""
 
 from __future__ import annotations
 
@@ -13,10 +12,9 @@ from kafka import KafkaConsumer, TopicPartition
 def records(
     options: dict[str, Any], topic: str, last: int, cluster: str | None = None
 ) -> Iterator[Any]:
-    """First the `last` records that are there, in the order of their append times, then every new
-    one as it comes.
+    """Yield the last `last` records, ordered by append time, then every new record, endlessly.
 
-    With a cluster only its own records, told by the key `<cluster>/…`.
+    With `cluster` only records with a key `<cluster>/…`.
     """
     mine = f"{cluster}/".encode() if cluster else b""
     with closing(
@@ -28,38 +26,31 @@ def records(
         ]
         consumer.assign(partitions)
         ends = consumer.end_offsets(partitions)
-        past = _past(consumer, partitions, ends, mine) if last else []
-        yield from (
-            sorted(past, key=lambda record: (record.timestamp, record.partition, record.offset))[
-                -last:
-            ]
-            if last
-            else []
-        )
+        if last:
+            past = _read_past(consumer, partitions, ends, mine)
+            past.sort(key=lambda record: (record.timestamp, record.partition, record.offset))
+            yield from past[-last:]
         for partition, end in ends.items():
             consumer.seek(partition, end)
         while True:
-            for some in consumer.poll(timeout_ms=500).values():
-                yield from (record for record in some if (record.key or b"").startswith(mine))
+            for polled in consumer.poll(timeout_ms=500).values():
+                yield from (record for record in polled if (record.key or b"").startswith(mine))
 
 
-def _past(
+def _read_past(
     consumer: KafkaConsumer,
     partitions: list[TopicPartition],
     ends: dict[TopicPartition, int],
     mine: bytes,
 ) -> list[Any]:
-    """All records below the ends.
-
-    Decisions are few: a topic's whole retention is read in a moment.
-    """
+    """Read all records below the ends. Decisions are few: the whole topic is read in a moment."""
     found: list[Any] = []
     consumer.seek_to_beginning(*partitions)
     while any(consumer.position(partition) < ends[partition] for partition in partitions):
-        for partition, some in consumer.poll(timeout_ms=500).items():
+        for partition, polled in consumer.poll(timeout_ms=500).items():
             found += [
                 record
-                for record in some
+                for record in polled
                 if record.offset < ends[partition] and (record.key or b"").startswith(mine)
             ]
     return found

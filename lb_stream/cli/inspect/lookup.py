@@ -1,4 +1,4 @@
-"""`lbctl lookup`: which broker has a topic. From the tables."""
+"""`lbctl lookup`: which broker serves a topic, from the tables."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from lb_stream.cli.shared.output import CommandError, emit_json, emit_line, note
 
 _LOOKUP = """
     SELECT cluster, bundle, state, owner, since_ms, 0 AS rank FROM ownership
-    WHERE starts_with(bundle, $1 || '/0x') AND state NOT IN ('Deleted', 'Init') AND ($2 IS NULL OR cluster = $2)
+    WHERE starts_with(bundle, $1 || '/0x') AND state NOT IN ('Deleted', 'Init')
+          AND ($2 IS NULL OR cluster = $2)
     UNION ALL
-    SELECT cluster, bundle, if(owner IS NULL, 'unowned', 'Owned') AS state, owner, owner_since_ms, 1 AS rank FROM bundle_averages
+    SELECT cluster, bundle, if(owner IS NULL, 'unowned', 'Owned') AS state, owner, owner_since_ms,
+           1 AS rank
+    FROM bundle_averages
     WHERE starts_with(bundle, $1 || '/0x') AND ($2 IS NULL OR cluster = $2)
 """
 
@@ -33,8 +36,7 @@ def lookup(
     set_: Set = None,
     json: Json = False,
 ) -> None:
-    """Show which bundle a topic is in and which broker owns that, in each cluster that has its
-    namespace."""
+    """Show a topic's bundle and its owner in each cluster that has the topic's namespace."""
     given = effective(config, broker_conf, set_)
     from lb_stream.cli.shared.staleness import warn_if_stale
     from lb_stream.core.model.names import parse_bundle
@@ -44,11 +46,8 @@ def lookup(
     from lb_stream.query.past.names import similar_namespaces
 
     try:
-        full, namespace, hashed = (
-            full_topic_name(topic),
-            namespace_of_topic(topic),
-            topic_hash(topic),
-        )
+        full, namespace = full_topic_name(topic), namespace_of_topic(topic)
+        hashed = topic_hash(topic)
     except ValueError as error:
         raise CommandError(str(error), 2) from None
     best: dict[str, tuple[Any, dict[str, Any]]] = {}
@@ -58,11 +57,8 @@ def lookup(
     for row in records(run(lake, _LOOKUP, [namespace, cluster])):
         _, lower, upper = parse_bundle(row["bundle"])
         if lower <= hashed < upper or hashed == upper == 0xFFFFFFFF:
-            rank = (
-                row["owner"] is None,
-                row.pop("rank"),
-                upper - lower,
-            )  # of a split bundle's remains and its child the child
+            # an owned bundle first, then the ownership record; a child before its split parent
+            rank = (row["owner"] is None, row.pop("rank"), upper - lower)
             if row["cluster"] not in best or rank < best[row["cluster"]][0]:
                 best[row["cluster"]] = (rank, row)
     if not best:
@@ -76,7 +72,5 @@ def lookup(
                 | {key: row[key] for key in ("bundle", "state", "owner", "since_ms")}
             )
         else:
-            emit_line(
-                f"{name}: {row['owner'] or 'nobody'} has {row['bundle']} ({row['state']}, hash "
-                f"0x{hashed:08x})"
-            )
+            owner = f"{row['owner']} has" if row["owner"] else "no broker has"
+            emit_line(f"{name}: {owner} {row['bundle']} ({row['state']}, hash 0x{hashed:08x})")

@@ -1,4 +1,4 @@
-"""`lbctl replay`: does the log still follow from its inputs?"""
+"""`lbctl replay`: decides logged rounds once more, and compares the decisions."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from lb_stream.io.messages.times import clock
 
 if TYPE_CHECKING:
     from rich.text import Text
+
+    from lb_stream.io.tables.replay import Replayed
 
 LONGEST_SHOWN = 160
 
@@ -55,11 +57,11 @@ def replay(
     set_: Set = None,
     json: Json = False,
 ) -> None:
-    """Decide logged rounds once more and compare, byte for byte, with what was decided then.
+    """Decide logged rounds once more, and compare the decisions byte for byte.
 
-    Each round starts from the settings, acknowledgements and memory that the log has, and from its
-    view, which stays beside the checkpoint for the last batches (stream.keep_views). Nothing is
-    written or published.
+    Each round starts from its logged settings, acknowledgements and memory, and from its view,
+    which is kept beside the checkpoint for the last batches (stream.keep_views). Nothing is written
+    or published.
     """
     from rich.console import Console
     from rich.progress import track
@@ -67,7 +69,7 @@ def replay(
     from lb_stream.contracts.tables import ROUNDS
     from lb_stream.io.tables.delta import existing_table
     from lb_stream.io.tables.replay import Wanted
-    from lb_stream.io.tables.replay import replay as replayed
+    from lb_stream.io.tables.replay import replay as replay_rounds
     from lb_stream.store import tables_of
 
     stream = effective(config, broker_conf, set_).stream
@@ -76,53 +78,60 @@ def replay(
             f"no log in {stream.tables}: name the tables' folder with --set stream.tables=FOLDER"
         )
     at = time_given(since)
-    total, each = replayed(
+    total, replays = replay_rounds(
         stream, Wanted(batch, None if at is None else int(at.timestamp() * 1000), cluster)
     )
-    rounds = list(track(each, description="replaying", total=total, console=Console(stderr=True)))
-    counts = Counter(row.result for row in rounds)
+    rounds = list(
+        track(replays, description="replaying", total=total, console=Console(stderr=True))
+    )
+    counts = Counter(replayed.result for replayed in rounds)
     if json:
-        for row in rounds:
-            emit_json(_record(row))
+        for replayed in rounds:
+            emit_json(_build_record(replayed))
     elif rounds:
         emit_rich(
             table(
                 ("batch", "round", "at", "decisions", "result"),
-                [_row(row) for row in rounds if row.result != "view gone"],
+                [_cells(replayed) for replayed in rounds if replayed.result != "view gone"],
             )
         )
-    words = ", ".join(f"{count} {result}" for result, count in sorted(counts.items()))
-    note(f"{len(rounds)} rounds: {words or 'none in the log'}")
+    results = ", ".join(f"{count} {result}" for result, count in sorted(counts.items()))
+    note(f"{len(rounds)} rounds: {results or 'none in the log'}")
     if counts["view gone"]:
         note(
-            "where the view is gone a round can't be replayed: stream.keep_views says for how many "
-            "batches views stay"
+            "a round can't be replayed when its view is gone: stream.keep_views is the number of "
+            "batches whose views are kept"
         )
     if counts["different"] or not counts["equal"]:
         raise typer.Exit(1)
 
 
-def _record(value: Any) -> dict[str, Any]:
+def _build_record(replayed: Replayed) -> dict[str, Any]:
+    """Build the JSON object of a replayed round."""
     names = ("cluster", "seq", "batch_id", "log_seq", "now_ms", "decisions", "result")
     differences = {
-        name: {"logged": then, "replayed": now} for name, (then, now) in value.differences.items()
+        name: {"logged": then, "replayed": now}
+        for name, (then, now) in replayed.differences.items()
     }
-    return {name: getattr(value, name) for name in names} | {"differences": differences}
+    return {name: getattr(replayed, name) for name in names} | {"differences": differences}
 
 
-def _row(value: Any) -> tuple[str | Text, ...]:
-    shown = [f"{name}: {_where(then, now)}" for name, (then, now) in value.differences.items()]
+def _cells(replayed: Replayed) -> tuple[str | Text, ...]:
+    shown = [
+        f"{name}: {_describe_difference(then, now)}"
+        for name, (then, now) in replayed.differences.items()
+    ]
     return (
-        str(value.batch_id),
-        f"{value.cluster}:{value.seq}",
-        clock(value.now_ms),
-        str(value.decisions),
-        styled(value.result, *shown),
+        str(replayed.batch_id),
+        f"{replayed.cluster}:{replayed.seq}",
+        clock(replayed.now_ms),
+        str(replayed.decisions),
+        styled(replayed.result, *shown),
     )
 
 
-def _where(then: str, now: str) -> str:
-    """The first place where two texts differ."""
+def _describe_difference(then: str, now: str) -> str:
+    """Describe the first place where two texts differ."""
     at = next(
         (at for at, (left, right) in enumerate(zip(then, now, strict=False)) if left != right),
         min(len(then), len(now)),

@@ -1,4 +1,4 @@
-"""`lbctl shadow`: what a cluster's shadows would have done, beside what its own policy did."""
+"""`lbctl shadow`: what a cluster's shadows would have done beside what its own policy did."""
 
 from __future__ import annotations
 
@@ -21,21 +21,29 @@ from lb_stream.cli.shared.output import emit_rich, emit_rows, note, table
 from lb_stream.io.messages.times import clock
 
 _QUERY = """
-    WITH wanted AS (SELECT * FROM shadow_rounds WHERE ($1 IS NULL OR cluster = $1) AND now_ms >= $2),
-         beside AS (SELECT cluster, log_seq, max_ratio AS real_max, mean_ratio AS real_mean FROM wanted WHERE policy = 'real')
+    WITH wanted AS (
+             SELECT * FROM shadow_rounds WHERE ($1 IS NULL OR cluster = $1) AND now_ms >= $2),
+         beside AS (
+             SELECT cluster, log_seq, max_ratio AS real_max, mean_ratio AS real_mean FROM wanted
+             WHERE policy = 'real')
     SELECT cluster, policy, arg_max(strategies, log_seq) AS strategies,
-           coalesce(arg_max(detail, log_seq) FILTER (WHERE policy = 'real') = 'dry run', false) AS dry_run,
+           coalesce(arg_max(detail, log_seq) FILTER (WHERE policy = 'real') = 'dry run', false)
+               AS dry_run,
            count(*) FILTER (WHERE outcome = 'done') AS rounds,
-           count(*) FILTER (WHERE outcome = 'skipped') AS skipped, count(*) FILTER (WHERE outcome = 'failed') AS failed,
+           count(*) FILTER (WHERE outcome = 'skipped') AS skipped,
+           count(*) FILTER (WHERE outcome = 'failed') AS failed,
            arg_max(detail, log_seq) FILTER (WHERE outcome = 'failed') AS last_failure,
            count(*) FILTER (WHERE shed) AS passes,
-           coalesce(sum(moves), 0)::BIGINT AS moves, coalesce(sum(assignments), 0)::BIGINT AS assignments,
+           coalesce(sum(moves), 0)::BIGINT AS moves,
+           coalesce(sum(assignments), 0)::BIGINT AS assignments,
            coalesce(sum(moved_bytes_per_s), 0) AS moved_bytes_per_s,
            sum(arrived)::BIGINT AS arrived, arg_max(elsewhere, log_seq) AS elsewhere,
-           avg(max_ratio) AS max_usage, quantile_disc(max_ratio, 0.95) AS max_usage_p95, arg_max(max_ratio, log_seq) AS max_usage_last,
+           avg(max_ratio) AS max_usage, quantile_disc(max_ratio, 0.95) AS max_usage_p95,
+           arg_max(max_ratio, log_seq) AS max_usage_last,
            avg(mean_ratio) AS mean_usage, avg(max_ratio / nullif(mean_ratio, 0)) AS max_over_mean,
-           avg(real_max) FILTER (WHERE outcome = 'done') AS really_max_usage,
-           avg(real_max / nullif(real_mean, 0)) FILTER (WHERE outcome = 'done') AS really_max_over_mean,
+           avg(real_max) FILTER (WHERE outcome = 'done') AS real_max_usage,
+           avg(real_max / nullif(real_mean, 0)) FILTER (WHERE outcome = 'done')
+               AS real_max_over_mean,
            min(now_ms) AS first_ms, max(now_ms) AS last_ms
     FROM wanted LEFT JOIN beside USING (cluster, log_seq)
     GROUP BY cluster, policy ORDER BY cluster, policy <> 'real', policy
@@ -75,13 +83,11 @@ def shadow(
     json: Json = False,
     output: Output = Format.table,
 ) -> None:
-    """Compare what the shadows of a cluster would have done with what really happened in the same
-    rounds.
+    """Compare a cluster's shadows with its own policy (real) in the same rounds.
 
-    Shadows are other settings that look on: \\[cluster.NAME.shadow.SHADOW] in the job's settings.
-    They publish nothing. Max usage is the greatest usage of a broker, on average over rounds: of
-    the cluster's own policy (real) as reported, of a shadow as predicted with all its moves carried
-    out. Every single decision of theirs is in the table shadow_decisions.
+    A shadow is a policy that decides and publishes nothing: \\[cluster.NAME.shadow.SHADOW] in the
+    job's settings. Max usage is a mean over rounds: for real as reported, for a shadow as predicted
+    with all its moves carried out. The table shadow_decisions has all decisions of shadows.
     """
     from lb_stream.cli.shared.staleness import warn_if_stale
     from lb_stream.query.cluster_state import require_cluster
@@ -99,7 +105,7 @@ def shadow(
         return
     if not rows:
         note(
-            "no shadow has looked at a round"
+            "no shadow has decided a round"
             + (f" since {since}" if since else " yet: name some in [cluster.NAME.shadow.SHADOW]")
         )
     for name in dict.fromkeys(row["cluster"] for row in rows):
@@ -128,7 +134,7 @@ def _row(row: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _sentences(rows: list[dict[str, Any]]) -> list[str]:
-    """What the figures come to, a line for each policy."""
+    """Return sentences about the figures of each policy."""
     parts = []
     for row in rows:
         name = row["policy"]
@@ -136,19 +142,19 @@ def _sentences(rows: list[dict[str, Any]]) -> list[str]:
             again = ", a dry run's, the same ones in pass after pass" if row["dry_run"] else ""
             moves = (
                 f"{row['moves']} moves decided{again}; {row['arrived']} bundles came to "
-                "another broker, whoever moved them"
+                "another broker for whatever reason"
             )
             parts.append(f"real: {row['strategies']}; {moves}")
         elif not row["rounds"]:
-            parts.append(f"{name}: has not come to the end of any round")
+            parts.append(f"{name}: has finished no round yet")
         else:
             usage = (
-                f"greatest usage {_percent(row['max_usage'])} on average, really "
-                f"{_percent(row['really_max_usage'])} in the same rounds"
+                f"max usage {_percent(row['max_usage'])} on average, real "
+                f"{_percent(row['real_max_usage'])} in the same rounds"
             )
             parts.append(
-                f"{name}: {row['strategies']}; {usage}; {row['elsewhere']} bundles elsewhere than "
-                "really by now"
+                f"{name}: {row['strategies']}; {usage}; {row['elsewhere']} bundles are at another "
+                "broker than in reality by now"
             )
         if row["skipped"]:
             parts.append(

@@ -1,4 +1,4 @@
-"""`lbctl sql`: questions to the tables."""
+"""`lbctl sql`: queries of the tables."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import duckdb
 
 SHOWN_ROWS = 1_000
-"""Most rows of a table for people; the other formats give all."""
+"""Rows of a table for people, at most; the other formats give all rows."""
 
 
 def register(app: typer.Typer) -> None:
@@ -72,11 +72,10 @@ def sql(
     set_: Set = None,
     json: Json = False,
 ) -> None:
-    """Ask the tables in SQL: rounds, decisions, outcomes, ownership, bundle_averages, broker_loads
-    and more (docs/tables.md).
+    """Query the tables in SQL: rounds, decisions, outcomes, ownership and more (docs/tables.md).
 
-    Beside each table NAME there is a view NAME_at, in which times are timestamps: issued_at instead
-    of issued_ms.
+    Each table NAME has a view NAME_at, in which times are timestamps: issued_at instead of
+    issued_ms.
     """
     from lb_stream.query.lake import add_views, open_lake, run
     from lb_stream.query.sql_file import parameter_values, read_query, with_parameters
@@ -90,13 +89,16 @@ def sql(
     if describe is not None:
         _describe(describe, "json" if json else output)
         return
-    text = (
-        read_query(file) if file is not None else sys.stdin.read() if query == "-" else str(query)
-    )
-    text = text.encode(errors="surrogateescape").decode(
-        errors="replace"
-    )  # what stands for bytes that an ASCII locale can't read
+    # the query, and the values of its parameters
+    text = str(query)
+    if file is not None:
+        text = read_query(file)
+    elif query == "-":
+        text = sys.stdin.read()
+    # In an ASCII locale other bytes are read as surrogates.
+    text = text.encode(errors="surrogateescape").decode(errors="replace")
     text, values = with_parameters(text, parameter_values(param or ()))
+    # the answer
     lake = open_lake(effective(config, broker_conf, set_).tables, whole=False)
     add_views(lake)
     result = run(lake, text, values)
@@ -121,8 +123,8 @@ def _describe(name: str, form: str) -> None:
 
 
 def _rows(result: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
-    while some := result.fetchmany(10_000):
-        yield from some
+    while fetched := result.fetchmany(10_000):
+        yield from fetched
 
 
 def _show(columns: list[str], result: duckdb.DuckDBPyConnection) -> None:
@@ -155,7 +157,7 @@ def _show(columns: list[str], result: duckdb.DuckDBPyConnection) -> None:
 
 
 def _show_upright(columns: list[str], cells: list[list[str]]) -> None:
-    """Rows that are wider than the screen: one column a line, and a line between rows."""
+    """Show rows that are wider than the screen: one column a line, and a line between rows."""
     room = max(map(len, columns))
     lines = []
     for number, row in enumerate(cells, start=1):

@@ -1,4 +1,4 @@
-"""`lbctl status`: is it up, is it well, and what to do."""
+"""`lbctl status`: whether the job is up and healthy, and what to do."""
 
 from __future__ import annotations
 
@@ -39,8 +39,10 @@ def register(app: typer.Typer) -> None:
 def status(
     config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set = None, json: Json = False
 ) -> None:
-    """Say whether the job is up and its clusters are well, and what to do: from the tables, Kafka
-    and the job's process."""
+    """Say whether the job is up and its clusters are healthy, and what to do.
+
+    The facts come from the tables, from Kafka and from the job's process.
+    """
     given = effective(config, broker_conf, set_)
     from lb_stream.query.health import EXIT_CODES, verdict
     from lb_stream.query.status_facts import gather_facts
@@ -95,17 +97,17 @@ def _lines(facts: Facts) -> list[tuple[str, str]]:
 
 
 def describe_standbys(standbys: Iterable[StandbyFacts]) -> str:
-    """The jobs that stand by, in words."""
+    """Describe the standby jobs."""
     return (
         ", ".join(
             f"{standby.instance}{'' if standby.warm else ' (not warm yet)'}" for standby in standbys
         )
-        or "nobody"
+        or "none"
     )
 
 
 def clusters_table(clusters: tuple[ClusterFacts, ...]) -> RenderableType:
-    """A line for each cluster."""
+    """Build a table with a row for each cluster."""
     columns = ("cluster", "state", "brokers", "bundles", "pending", "last round")
     rows = [
         (
@@ -122,15 +124,15 @@ def clusters_table(clusters: tuple[ClusterFacts, ...]) -> RenderableType:
 
 
 def describe_state(cluster: ClusterFacts) -> Text:
-    """The state in its colour."""
+    """Describe a cluster's state, in its colour."""
     return styled((cluster.state, CLUSTER_COLOURS[cluster.state]))
 
 
 def describe_brokers(cluster: ClusterFacts) -> str:
-    """How many live, of how many, and what else is to be said of them."""
+    """Describe how many brokers are alive, of how many, and how many are silent and drained."""
     others = [
-        f"{len(names)} {word}"
-        for names, word in ((cluster.silent, "silent"), (cluster.drained, "drained"))
+        f"{len(names)} {state}"
+        for names, state in ((cluster.silent, "silent"), (cluster.drained, "drained"))
         if names
     ]
     return ", ".join(

@@ -76,7 +76,7 @@ def new(
     The same input gives the same bytes.
     """
     from lb_stream.cli.scenario.facts import ScenarioFacts
-    from lb_stream.sim.families import TEMPLATE, make_from, preset
+    from lb_stream.sim.families import TEMPLATE, build_from_file, preset
     from lb_stream.sim.scenario import write_scenario
 
     if print_:
@@ -96,7 +96,7 @@ def new(
             "say what to make: a TOML file before DIR (--print shows one), or --family NAME", 2
         )
     check_free(folder, force)
-    scenario = make_from(files[0] if files else None, family or "", set_ or ())
+    scenario = build_from_file(files[0] if files else None, family or "", set_ or ())
     write_scenario(scenario, folder)
     _show_facts(folder, ScenarioFacts(scenario), json)
 
@@ -230,7 +230,7 @@ def _show(details: dict[str, Any]) -> None:
         emit_rich(
             "", table(("s", "what happens"), [cells[1:] for cells in sorted(happens)], right=("s",))
         )
-    names = ("t_s", "greatest", "mean", "bound", "orphaned")
+    names = ("t_s", "max_usage", "mean", "bound", "orphaned")
     unmoved = [
         (f"{row['t_s']:g}", *(f"{row[name]:.2f}" for name in names[1:4]), row["orphaned"])
         for row in details["unmoved"]

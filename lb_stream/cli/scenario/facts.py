@@ -70,7 +70,7 @@ class ScenarioFacts:
             "unmoved": [
                 {
                     "t_s": float(series.t_s[tick]),
-                    "greatest": float(series.greatest[tick]),
+                    "max_usage": float(series.max_usage[tick]),
                     "mean": float(series.available_mean[tick]),
                     "bound": float(series.bound[tick]),
                     "orphaned": int(series.orphaned[tick]),

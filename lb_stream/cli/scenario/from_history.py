@@ -92,7 +92,7 @@ def from_tables(
     """
     from lb_stream.query.lake import open_lake
     from lb_stream.query.past.tables import history_between, lake_query, require_recorded_cluster
-    from lb_stream.sim.scenario.from_history import LoadHistory, build_scenario
+    from lb_stream.sim.scenario.from_history import LoadHistory, build_from_history
     from lb_stream.store import Store
 
     check_free(folder, force)
@@ -101,7 +101,7 @@ def from_tables(
         past = LoadHistory(
             **history_between(ask, require_recorded_cluster(ask, cluster), *range_given(from_, to))
         )
-    _write(build_scenario(past, tick), folder, json)
+    _write(build_from_history(past, tick), folder, json)
 
 
 def from_reports(
@@ -133,7 +133,7 @@ def from_reports(
     """
     from lb_stream.cli.shared.options import effective
     from lb_stream.query.past.reports import history_of_reports
-    from lb_stream.sim.scenario.from_history import LoadHistory, build_scenario
+    from lb_stream.sim.scenario.from_history import LoadHistory, build_from_history
 
     check_free(folder, force)
     settings = effective(None, None, set_).settings.of_cluster(cluster)
@@ -142,7 +142,7 @@ def from_reports(
             file, cluster, broker, round(resolution * 1000), *range_given(from_, to), settings
         )
     )
-    _write(build_scenario(past, tick), folder, json)
+    _write(build_from_history(past, tick), folder, json)
 
 
 def _write(made: ScenarioWithNotes, folder: Path, json: bool) -> None:

@@ -16,7 +16,7 @@ def page(facts: ScenarioFacts) -> str:
     given, series = facts.scenario, facts.series
     times_ms = [round(t_s * 1000) for t_s in series.t_s.tolist()]
     lines = {
-        "busiest broker": series.greatest.tolist(),
+        "busiest broker": series.max_usage.tolist(),
         "mean, drained brokers left out": series.available_mean.tolist(),
         "bound": series.bound.tolist(),
     }
@@ -41,7 +41,7 @@ def page(facts: ScenarioFacts) -> str:
         (f"{summary['brokers_up']} of {summary['brokers']}", "brokers are up"),
         (f"{summary['bundles']:,}", "bundles"),
         (f"{given.end_s / 60:g}", "minutes"),
-        (f"{series.greatest[0]:.2f}", "usage of the busiest broker at the start"),
+        (f"{series.max_usage[0]:.2f}", "usage of the busiest broker at the start"),
         (f"{series.bound[0]:.2f}", "its bound: no allowed assignment does with less"),
     ]
     more = (

@@ -19,7 +19,7 @@ BOUND = "bound: no allowed assignment to brokers that are not drained does with 
 MOST_NAMES = 40
 """Brokers that have room for their names."""
 _COLOURS = {
-    "greatest": "#d1540a",
+    "max_usage": "#d1540a",
     "mean": "#0b6fb8",
     "bound": "#1c2430",
     "event": "#c23b3b",
@@ -50,11 +50,15 @@ def _over_time(axes: Axes, facts: ScenarioFacts) -> None:
     mean, label = series.available_mean, "mean of the brokers that are not drained"
     axes.plot(minutes, mean, color=_COLOURS["mean"], label=label, linewidth=4, alpha=0.35)
     axes.plot(
-        minutes, series.greatest, color=_COLOURS["greatest"], label="busiest broker", linewidth=1.6
+        minutes,
+        series.max_usage,
+        color=_COLOURS["max_usage"],
+        label="busiest broker",
+        linewidth=1.6,
     )
     axes.plot(minutes, series.bound, color=_COLOURS["bound"], label=BOUND, linestyle="--")
     top = 1.3 * max(
-        float(series.greatest.max()), float(series.bound.max()), 1e-9
+        float(series.max_usage.max()), float(series.bound.max()), 1e-9
     )  # events have their names above the lines
     axes.set(
         xlim=(0, facts.scenario.end_s / 60),

@@ -81,10 +81,10 @@ def simulate(
     line is one object with all measures, by scenario and policy where there are several.
     docs/simulation.md says what each measure is.
     """
-    from lb_stream.sim.families import scenario_at
+    from lb_stream.sim.families import load_scenario
     from lb_stream.sim.simulation import read_policy
 
-    scenarios = _by_name("--scenario", (scenario_at(place) for place in scenario))
+    scenarios = _by_name("--scenario", (load_scenario(place) for place in scenario))
     policies = _by_name("--policy", (read_policy(name_or_file) for name_or_file in policy))
     runs = _play_all(
         scenarios,

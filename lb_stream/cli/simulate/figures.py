@@ -9,8 +9,13 @@ from typing import Any
 import numpy as np
 
 from lb_stream.sim.measures import TraceMeasures
-from lb_stream.sim.measures.moves import above_budget, clients_of, moves_within_hour, throughput_of
-from lb_stream.sim.measures.verdict import BROKEN
+from lb_stream.sim.measures.moves import (
+    gap_clients,
+    gap_throughputs,
+    is_above_budget,
+    moves_within_hour,
+)
+from lb_stream.sim.measures.verdict import VIOLATIONS
 
 MOST_BROKEN = 50
 
@@ -46,10 +51,10 @@ def figure(value: float | None) -> str:
 def lost(measured: TraceMeasures) -> list[dict[str, Any]]:
     """Time without an owner by what began it: moves, and each broker that went down."""
     gaps, names = measured.gaps, measured.scenario.brokers.names
-    cost = clients_of(measured.scenario, gaps) * (
+    cost = gap_clients(measured.scenario, gaps) * (
         gaps.length_s + measured.scenario.move.reconnect_s
     )
-    unsent = throughput_of(measured.scenario, gaps) * gaps.length_s
+    unsent = gap_throughputs(measured.scenario, gaps) * gaps.length_s
     causes = [
         "moves" if moved else f"{names[source]} went down at {since:g} s"
         for moved, source, since in zip(
@@ -73,8 +78,8 @@ def lost(measured: TraceMeasures) -> list[dict[str, Any]]:
 def budgets(measured: TraceMeasures) -> list[dict[str, Any]]:
     """Namespaces that moved and have a budget: the most moves in an hour beside it, those above it
     first."""
-    rules, moves = measured.rules, measured.gaps.of(measured.gaps.moved & ~measured.gaps.drained)
-    namespace, above = rules.namespace[moves.bundle], above_budget(rules, moves)
+    rules, moves = measured.rules, measured.gaps.where(measured.gaps.moved & ~measured.gaps.drained)
+    namespace, above = rules.namespace[moves.bundle], is_above_budget(rules, moves)
     rows = [
         {
             "namespace": rules.namespaces[row],
@@ -95,9 +100,9 @@ def broken(measured: TraceMeasures) -> list[dict[str, Any]]:
     return [
         {
             "at, s": f"{each.t_s:g}",
-            "rule": BROKEN[each.rule],
+            "rule": VIOLATIONS[each.rule],
             "bundle": bundles[each.bundle],
             "broker": brokers[each.broker],
         }
-        for each in measured.history.breaks[:MOST_BROKEN]
+        for each in measured.history.violations[:MOST_BROKEN]
     ]

@@ -13,7 +13,7 @@ from lb_stream.agent import Verdict
 from lb_stream.contracts.decisions import Decision
 from lb_stream.contracts.tables import BROKER_LOADS, OUTCOMES, ROUNDS
 from lb_stream.sim.cluster import max_over_mean
-from lb_stream.sim.reports import throughput_of
+from lb_stream.sim.reports import report_throughput
 
 BALANCED = 1.25
 """Greatest over mean throughput that counts as balanced."""
@@ -50,7 +50,7 @@ class BrokerFigures:
         cpu = report.get("cpu") or report["systemResourceUsage"]["cpu"]
         rate = float(report["msgRateIn"]) + float(report["msgRateOut"])
         bundles, cpu_ratio = int(report["numBundles"]), cpu["usage"] / cpu["limit"]
-        return BrokerFigures(broker, bundles, rate, throughput_of(report), cpu_ratio, active)
+        return BrokerFigures(broker, bundles, rate, report_throughput(report), cpu_ratio, active)
 
 
 class NewRows:

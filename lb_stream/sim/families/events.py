@@ -1,5 +1,7 @@
-"""Events, faults and policies of a spec, as scenario.json has them: counted brokers and namespaces
-are chosen here."""
+"""Builds a spec's events, faults and policies as entries of scenario.json.
+
+Brokers and namespaces that the spec counts are drawn here.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,11 @@ _UNDONE_BY = {"crash": "up", "leave": "up", "drain": "undrain", "slow": "slow"}
 Entry = dict[str, Any]
 
 
-def event_entries(
+def build_event_entries(
     file: str | Path, spec: Spec, brokers: tuple[str, ...]
 ) -> tuple[list[Entry], list[str]]:
-    """Events in order of time, and what errors call each. Raises ScenarioError."""
-    chooser = Sampler(file, brokers, "brokers without an event", spec.seed)
+    """Build the events ordered by time, and each one's name in messages. Raises ScenarioError."""
+    sampler = Sampler(file, brokers, "brokers without an event", spec.seed)
     found: list[tuple[Entry, str]] = []
     for at, event in enumerate(spec.events):
         field = f"events[{at}]"
@@ -29,7 +31,7 @@ def event_entries(
                 event.for_s,
                 f"none with kind {event.kind}: only {', '.join(_UNDONE_BY)} are undone",
             )
-        for turn, broker in enumerate(chooser.choose(f"{field}.brokers", event.brokers)):
+        for turn, broker in enumerate(sampler.choose(f"{field}.brokers", event.brokers)):
             t_s = event.t_s + turn * event.every_s
             factor = {} if event.factor is None else {"factor": event.factor}
             found.append(({"t_s": t_s, "broker": broker, "kind": event.kind, **factor}, field))
@@ -50,8 +52,8 @@ def event_entries(
     return [entry for entry, _ in found], [field for _, field in found]
 
 
-def starts_down(events: list[Entry]) -> set[str]:
-    """The brokers that come before they ever go."""
+def find_brokers_down_at_start(events: list[Entry]) -> set[str]:
+    """Find the brokers whose first event is that they come up."""
     first: dict[str, str] = {}
     for event in events:
         if event["kind"] in ("crash", "leave", "up"):
@@ -59,13 +61,13 @@ def starts_down(events: list[Entry]) -> set[str]:
     return {broker for broker, kind in first.items() if kind == "up"}
 
 
-def fault_entries(file: str | Path, spec: Spec, brokers: tuple[str, ...]) -> list[Entry]:
-    """Faults with their brokers. Raises ScenarioError."""
-    chooser = Sampler(file, brokers, "brokers without a fault", spec.seed)
+def build_fault_entries(file: str | Path, spec: Spec, brokers: tuple[str, ...]) -> list[Entry]:
+    """Build the faults. Raises ScenarioError."""
+    sampler = Sampler(file, brokers, "brokers without a fault", spec.seed)
     return [
         {
             "kind": fault.kind,
-            "brokers": chooser.choose(f"faults[{at}].brokers", fault.brokers),
+            "brokers": sampler.choose(f"faults[{at}].brokers", fault.brokers),
             "from_s": fault.from_s,
             "to_s": spec.ticks * spec.tick_s if fault.to_s is None else fault.to_s,
             **({} if fault.delay_s is None else {"delay_s": fault.delay_s}),
@@ -74,12 +76,12 @@ def fault_entries(file: str | Path, spec: Spec, brokers: tuple[str, ...]) -> lis
     ]
 
 
-def policy_entries(
+def build_policy_entries(
     file: str | Path, spec: Spec, brokers: tuple[str, ...], namespaces: list[str]
 ) -> Entry:
-    """The rules with their brokers and namespaces. Raises ScenarioError."""
+    """Build the policies. Raises ScenarioError."""
     given = spec.policies
-    walls = Sampler(file, brokers, "brokers without isolation", spec.seed)
+    isolated = Sampler(file, brokers, "brokers without isolation", spec.seed)
     free = Sampler(file, namespaces, "namespaces without a rule", spec.seed)
     isolation: list[Entry] = []
     for at, policy in enumerate(given.isolation):
@@ -87,10 +89,8 @@ def policy_entries(
         names = free.choose(
             f"{field}.tenant", _of_tenant(file, f"{field}.tenant", policy.tenant, namespaces)
         )
-        primary, secondary = (
-            walls.choose(f"{field}.primary", policy.primary),
-            walls.choose(f"{field}.secondary", policy.secondary),
-        )
+        primary = isolated.choose(f"{field}.primary", policy.primary)
+        secondary = isolated.choose(f"{field}.secondary", policy.secondary)
         isolation.append(
             {"name": policy.tenant, "namespaces": names, "primary": primary, "secondary": secondary}
         )

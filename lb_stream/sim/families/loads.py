@@ -1,4 +1,4 @@
-"""Loads of a made scenario: what each bundle carries at first, and how that changes.
+"""Draws a scenario's loads: what each bundle carries at first, and how that changes.
 
 Loads are LOADS × bundles.
 """
@@ -18,18 +18,20 @@ from lb_stream.sim.scenario.errors import ScenarioError
 from lb_stream.sim.scenario.scenario import Floats, Ints
 
 CPU_MSGS_PER_S, CPU_BYTES_PER_S = 320e3, 320e6
-"""What the cpu of a machine of size 1 can carry, either alone."""
+"""Capacities of the cpu of a machine of size 1, for messages alone and for bytes alone."""
 JITTER_LASTS_S = 300.0
 
 
 def bandwidth_bytes_per_s(spec: Spec) -> float:
-    """What a machine of size 1 can carry each way."""
+    """Return the bandwidth of a machine of size 1, in each direction."""
     return spec.cluster.bandwidth_gbit_per_s * 1e9 / 8
 
 
-def needs(spec: Spec, loads: Floats) -> Floats:
-    """What part of a machine of size 1 each bundle asks for alone: cpu, bandwidth in, bandwidth out
-    × bundles."""
+def resource_demand(spec: Spec, loads: Floats) -> Floats:
+    """Return the share of a machine of size 1 that each bundle asks for.
+
+    (cpu, bandwidth in, bandwidth out) × bundles.
+    """
     rate_in, rate_out, bytes_in, bytes_out = loads
     cpu = (rate_in + rate_out) / CPU_MSGS_PER_S + (bytes_in + bytes_out) / CPU_BYTES_PER_S
     return np.stack(
@@ -37,12 +39,12 @@ def needs(spec: Spec, loads: Floats) -> Floats:
     )
 
 
-def base_loads(
+def draw_base_loads(
     file: str | Path, spec: Spec, count: int, size_up: float, brokers_up: int
 ) -> tuple[Floats, Ints]:
-    """What bundles carry before any shape, and the number of each one's kind.
+    """Draw what bundles carry before any shape, and the number of each bundle's kind.
 
-    `size_up`: sum of the sizes of the machines that are up.
+    `size_up`: sum of the sizes of the machines that are up. Raises ScenarioError.
     """
     given = spec.load
     draws = make_rng(spec.seed, "sizes")
@@ -58,12 +60,12 @@ def base_loads(
         message[mine] = draws.choice(kind_spec.message_bytes, len(mine))
         fan_out[mine] = draws.choice(kind_spec.fan_out, len(mine))
     unit = np.stack([np.ones(count), fan_out, message, fan_out * message])
-    loads = unit * (_sizes(file, spec, count, brokers_up) / needs(spec, unit).max(axis=0))
-    return loads * (given.usage * size_up / needs(spec, loads).sum(axis=1).max()), kind
+    loads = unit * (_sizes(file, spec, count, brokers_up) / resource_demand(spec, unit).max(axis=0))
+    return loads * (given.usage * size_up / resource_demand(spec, loads).sum(axis=1).max()), kind
 
 
 def _sizes(file: str | Path, spec: Spec, count: int, brokers_up: int) -> Floats:
-    """What each bundle asks for of its dearest resource; 1 is what an average broker carries."""
+    """Draw what each bundle asks for of its scarcest resource; an average broker carries 1."""
     given, draws = spec.load, make_rng(spec.seed, "spread")
     match given.sizes:
         case "equal":
@@ -88,25 +90,25 @@ def _sizes(file: str | Path, spec: Spec, count: int, brokers_up: int) -> Floats:
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
-    """What shapes may depend on. `owner_of`: row of the broker that each bundle starts at."""
+class ShapeContext:
+    """What shapes may depend on."""
 
     spec: Spec
     times_s: Floats  # of the steps
     tenant: Ints  # of each bundle, numbered from 0
-    namespace: Ints
-    owner: Ints
+    namespace: Ints  # of each bundle, numbered from 0
+    owner: Ints  # row of the broker at which each bundle starts
 
 
-def changes(setting: Setting, growing: dict[int, list[int]]) -> Floats:
-    """The factor on each bundle's load, bundles × steps.
+def shape_factors(context: ShapeContext, growing: dict[int, list[int]]) -> Floats:
+    """Return the factors on bundles' loads, bundles × steps.
 
     `growing`: number of a shape → rows of its brokers.
     """
-    spec, steps = setting.spec, len(setting.times_s)
-    factor = np.ones((len(setting.tenant), steps))
+    spec, steps = context.spec, len(context.times_s)
+    factor = np.ones((len(context.tenant), steps))
     for number, shape in enumerate(spec.shapes):
-        factor *= _factor(shape, setting, number, growing)
+        factor *= _factor(shape, context, number, growing)
     if spec.load.jitter > 0:
         lasting = JITTER_LASTS_S / (spec.tick_s * spec.load_step_ticks)
         own = autocorrelated_noise(make_rng(spec.seed, "jitter"), len(factor), steps, lasting)
@@ -114,24 +116,26 @@ def changes(setting: Setting, growing: dict[int, list[int]]) -> Floats:
     return factor
 
 
-def _factor(shape: Shape, setting: Setting, number: int, growing: dict[int, list[int]]) -> Floats:
-    draws, times = make_rng(setting.spec.seed, f"shape {number}"), setting.times_s
+def _factor(
+    shape: Shape, context: ShapeContext, number: int, growing: dict[int, list[int]]
+) -> Floats:
+    draws, times = make_rng(context.spec.seed, f"shape {number}"), context.times_s
     match shape:
         case Diurnal():
-            phase = setting.tenant / setting.spec.cluster.tenants
+            phase = context.tenant / context.spec.cluster.tenants
             found: Floats = 1.0 + shape.amplitude * np.sin(
                 2 * math.pi * (times[None, :] / shape.period_s + phase[:, None])
             )
             return found
         case FlashCrowd():
-            chosen = draws.permutation(int(setting.namespace.max()) + 1)[: shape.namespaces]
+            chosen = draws.permutation(int(context.namespace.max()) + 1)[: shape.namespaces]
             during = (times >= shape.from_s) & (times < shape.to_s)
             return np.where(
-                np.isin(setting.namespace, chosen)[:, None] & during[None, :], shape.times, 1.0
+                np.isin(context.namespace, chosen)[:, None] & during[None, :], shape.times, 1.0
             )
         case DriftingHot():
             turn = (times // shape.every_s).astype(np.int64)
-            hot = np.zeros((int(turn.max()) + 1, len(setting.tenant)), np.bool_)
+            hot = np.zeros((int(turn.max()) + 1, len(context.tenant)), np.bool_)
             for namespace in hot:
                 namespace[
                     draws.permutation(len(namespace))[: max(1, round(shape.share * len(namespace)))]
@@ -139,13 +143,12 @@ def _factor(shape: Shape, setting: Setting, number: int, growing: dict[int, list
             return np.where(hot[turn].T, shape.times, 1.0)
         case Growth():
             grown = np.clip((times - shape.from_s) / max(shape.to_s - shape.from_s, 1e-9), 0.0, 1.0)
-            mine = np.isin(setting.owner, growing[number])
+            mine = np.isin(context.owner, growing[number])
             return np.where(mine[:, None], 1.0 + (shape.times - 1.0) * grown[None, :], 1.0)
 
 
-def rounded(loads: NDArray[np.float32]) -> None:
-    """Keep 11 binary digits behind the first, 0.02 %, in place: what nobody would measure takes
-    half of the file."""
+def round_in_place(loads: NDArray[np.float32]) -> None:
+    """Round to 11 binary digits after the first (0.02 %), in place. It halves the file."""
     digits = loads.view(np.uint32)
     digits += 1 << 11
     digits &= 0xFFFFF000

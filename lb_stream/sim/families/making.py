@@ -1,4 +1,4 @@
-"""A scenario made from a spec: explicit arrays, drawn here and never again."""
+"""Builds a scenario from a spec: explicit arrays, which are drawn here."""
 
 from __future__ import annotations
 
@@ -11,45 +11,49 @@ from numpy.typing import NDArray
 
 from lb_stream.core.model.names import FULL_RANGE_END, bundle_name
 from lb_stream.sim.families.events import (
-    event_entries,
-    fault_entries,
-    policy_entries,
-    starts_down,
+    build_event_entries,
+    build_fault_entries,
+    build_policy_entries,
+    find_brokers_down_at_start,
 )
 from lb_stream.sim.families.loads import (
     CPU_BYTES_PER_S,
     CPU_MSGS_PER_S,
-    Setting,
+    ShapeContext,
     bandwidth_bytes_per_s,
-    base_loads,
-    changes,
-    needs,
-    rounded,
+    draw_base_loads,
+    resource_demand,
+    round_in_place,
+    shape_factors,
 )
 from lb_stream.sim.families.sampling import Sampler, autocorrelated_noise, make_rng
 from lb_stream.sim.families.spec import Growth, Spec
-from lb_stream.sim.families.start import BundlePool, start_owners
+from lb_stream.sim.families.start import BundlePool, choose_start_owners
 from lb_stream.sim.scenario.document import parse_document
 from lb_stream.sim.scenario.errors import ScenarioError
-from lb_stream.sim.scenario.reading import Parts, parts_of
+from lb_stream.sim.scenario.reading import ScenarioParts, build_parts
 from lb_stream.sim.scenario.scenario import JUDGED, Floats, Ints, Scenario, ScenarioBundles
 
-MEMORY, MEMORY_BASE, DIRECT_MEMORY_BASE = float(8 << 30), float(512 << 20), float(128 << 20)
-TOPIC_HEAP = 256 << 10
+MEMORY_BYTES = float(8 << 30)
+MEMORY_BASE_BYTES = float(512 << 20)
+DIRECT_MEMORY_BASE_BYTES = float(128 << 20)
+TOPIC_HEAP_BYTES = 256 << 10
 
 
-def make_scenario(spec: Spec, file: str | Path = "spec") -> Scenario:
-    """Make the scenario that a spec describes: the same spec gives the same arrays.
+def build_from_spec(spec: Spec, file: str | Path = "spec") -> Scenario:
+    """Build the scenario of a spec. The same spec gives the same arrays.
 
-    Raises ScenarioError, which names `file` and the key, for what contradicts itself.
+    Raises ScenarioError, which names `file` and the key.
     """
+    # brokers, and which of them are up at the start
     brokers = tuple(f"broker-{number + 1:04d}:8080" for number in range(spec.cluster.brokers))
-    events, fields = event_entries(file, spec, brokers)
-    down = starts_down(events)
+    events, fields = build_event_entries(file, spec, brokers)
+    down = find_brokers_down_at_start(events)
     if len(down) == len(brokers):
         raise ScenarioError(
             file, "events", sorted(down), "at least one broker that is up at the start"
         )
+    # bundles' namespaces
     count = spec.cluster.bundles_per_broker * (len(brokers) - len(down))
     namespace_of = np.arange(count) // spec.cluster.bundles_per_namespace
     namespaces = [
@@ -60,15 +64,15 @@ def make_scenario(spec: Spec, file: str | Path = "spec") -> Scenario:
         **_head(spec),
         "brokers": [_broker(spec, row, name, name not in down) for row, name in enumerate(brokers)],
         "events": events,
-        "faults": fault_entries(file, spec, brokers),
-        "policies": policy_entries(file, spec, brokers, namespaces),
+        "faults": build_fault_entries(file, spec, brokers),
+        "policies": build_policy_entries(file, spec, brokers, namespaces),
     }
-    parts = parts_of(Path(file), parse_document(Path(file), document), fields)
+    parts = build_parts(Path(file), parse_document(Path(file), document), fields)
     return _build_tables(file, spec, parts, namespaces, namespace_of)
 
 
 def _head(spec: Spec) -> dict[str, Any]:
-    """What scenario.json has under the same names."""
+    """Return the keys of scenario.json that aren't lists of brokers, events, faults or policies."""
     names = (
         "name",
         "why",
@@ -102,34 +106,37 @@ def _broker(spec: Spec, row: int, name: str, up: bool) -> dict[str, Any]:
         "cpu_bytes_per_s": size * CPU_BYTES_PER_S,
         "bandwidth_in_bytes_per_s": bandwidth,
         "bandwidth_out_bytes_per_s": bandwidth,
-        "memory_bytes": size * MEMORY,
-        "direct_memory_bytes": size * MEMORY,
-        "memory_base_bytes": MEMORY_BASE,
-        "direct_memory_base_bytes": DIRECT_MEMORY_BASE,
+        "memory_bytes": size * MEMORY_BYTES,
+        "direct_memory_bytes": size * MEMORY_BYTES,
+        "memory_base_bytes": MEMORY_BASE_BYTES,
+        "direct_memory_base_bytes": DIRECT_MEMORY_BASE_BYTES,
         "report_phase_s": row % rhythm * spec.tick_s,
     }
 
 
 def _build_tables(
-    file: str | Path, spec: Spec, parts: Parts, namespaces: list[str], namespace_of: Ints
+    file: str | Path, spec: Spec, parts: ScenarioParts, namespaces: list[str], namespace_of: Ints
 ) -> Scenario:
-    """What the tables hold: bundles with their owners, loads, noise."""
+    """Build the content of the tables: bundles with their owners, loads, noise."""
+    # loads before any shape
     brokers, count = parts.brokers, len(namespace_of)
     machine = brokers.cpu_msgs_per_s / CPU_MSGS_PER_S
-    loads, kind = base_loads(
+    loads, kind = draw_base_loads(
         file, spec, count, float(machine[brokers.up].sum()), int(brokers.up.sum())
     )
+    # owners at the start
     tenant = namespace_of % spec.cluster.tenants
     weight = machine.copy()
     weight[_rows(file, spec, brokers.names, "start.hot", spec.start.hot)] *= spec.start.hot_times
     by_kind = spec.start.placement == "by_kind"
-    owner = start_owners(
+    owner = choose_start_owners(
         spec,
         _pools(file, parts, namespaces, namespace_of),
-        needs(spec, loads).max(axis=0),
+        resource_demand(spec, loads).max(axis=0),
         weight,
         kind if by_kind else tenant,
     )
+    # loads over time
     times_s = np.arange(parts.load_steps, dtype=np.float64) * (
         spec.tick_s * parts.document.load_step_ticks
     )
@@ -138,12 +145,12 @@ def _build_tables(
         for number, shape in enumerate(spec.shapes)
         if isinstance(shape, Growth)
     }
-    setting = Setting(spec, times_s, tenant, namespace_of, owner)
-    factor = changes(setting, growing)
+    context = ShapeContext(spec, times_s, tenant, namespace_of, owner)
+    factor = shape_factors(context, growing)
     moving = np.empty((4, count, parts.load_steps), np.float32)
     for number, load in enumerate(loads):
         moving[number] = load[:, None] * factor
-    rounded(moving)
+    round_in_place(moving)
     return parts.scenario(
         _bundles(spec, namespaces, namespace_of, owner),
         moving,
@@ -162,31 +169,39 @@ def _rows(
 
 
 def _pools(
-    file: str | Path, parts: Parts, namespaces: list[str], namespace_of: Ints
+    file: str | Path, parts: ScenarioParts, namespaces: list[str], namespace_of: Ints
 ) -> list[BundlePool]:
-    """Who may use which brokers at the start: each isolation policy's bundles its primaries, all
-    others what is nobody's primary."""
-    up, walled = parts.brokers.up, np.full(len(namespaces), -1)
-    own = np.zeros(len(up), np.bool_)
+    """Build the pools of bundles and the brokers at which they may start.
+
+    Bundles of an isolation policy start at its primary brokers, all others at brokers that are no
+    policy's primary. Raises ScenarioError for too few brokers.
+    """
+    up = parts.brokers.up
+    policy_of = np.full(len(namespaces), -1)  # of each namespace, -1: none
+    is_primary = np.zeros(len(up), np.bool_)
     pools = []
     number_of = {name: number for number, name in enumerate(namespaces)}
     for at, policy in enumerate(parts.policies.isolation):
-        walled[[number_of[name] for name in policy.namespaces]] = at
-        own[list(policy.primary)] = True
+        policy_of[[number_of[name] for name in policy.namespaces]] = at
+        is_primary[list(policy.primary)] = True
         rows = np.array(policy.primary)
-        pools.append(BundlePool(np.flatnonzero(walled[namespace_of] == at), rows[up[rows]]))
+        pools.append(BundlePool(np.flatnonzero(policy_of[namespace_of] == at), rows[up[rows]]))
     together = tuple(
         tuple(np.flatnonzero(namespace_of == number_of[name]) for name in group.namespaces)
         for group in parts.policies.anti_affinity
     )
     pools.append(
-        BundlePool(np.flatnonzero(walled[namespace_of] == -1), np.flatnonzero(up & ~own), together)
+        BundlePool(
+            np.flatnonzero(policy_of[namespace_of] == -1),
+            np.flatnonzero(up & ~is_primary),
+            together,
+        )
     )
     for pool in pools:
         if len(pool.bundles) and len(pool.brokers) < max([1, *map(len, pool.together)]):
             wanted = (
-                "enough brokers that are up at the start: for each tenant, for those without "
-                "a wall, for each group's namespaces"
+                "enough brokers that are up at the start: for each tenant with isolation, for the "
+                "others, for each group's namespaces"
             )
             raise ScenarioError(
                 file,
@@ -206,13 +221,15 @@ def _bundles(spec: Spec, namespaces: list[str], namespace_of: Ints, owner: Ints)
     topics, producers, consumers = (
         draws.integers(low, high, len(names)) for low, high in ((2, 20), (2, 30), (2, 60))
     )
-    return ScenarioBundles(tuple(names), owner, topics, producers, consumers, topics * TOPIC_HEAP)
+    return ScenarioBundles(
+        tuple(names), owner, topics, producers, consumers, topics * TOPIC_HEAP_BYTES
+    )
 
 
 def _noise(
     spec: Spec, what: str, deviation: float, count: int, steps: int
 ) -> NDArray[np.int8] | None:
-    """In units of `noise_unit`; so that no load is measured below nothing."""
+    """Draw noise in units of `noise_unit`. No load is measured below 0. None: there is no noise."""
     if deviation == 0:
         return None
     step_s = spec.tick_s * spec.noise_step_ticks

@@ -1,4 +1,4 @@
-"""A spec read from a TOML file, from a family, from arguments: each lies over the one before."""
+"""Builds a scenario from a family, a TOML file and arguments; each overrides the one before."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from lb_stream.sim.families.making import make_scenario
+from lb_stream.sim.families.making import build_from_spec
 from lb_stream.sim.families.spec import Spec
 from lb_stream.sim.scenario.errors import MISSING, ScenarioError, build_scenario_error
 from lb_stream.sim.scenario.reading import read_scenario
@@ -22,7 +22,7 @@ TEMPLATE = "template"
 
 
 def families() -> dict[str, str]:
-    """Family → what it is about, in order of names."""
+    """Return family → its description, sorted by name."""
     return {
         path.stem: str(tomllib.loads(path.read_text(encoding="utf-8"))["why"])
         for path in _files()
@@ -35,7 +35,7 @@ def _files() -> list[Path]:
 
 
 def preset(name: str) -> str:
-    """The text of a family's file; `template`: a file with every key. Raises ScenarioError."""
+    """Read a family's file; that of `template` has every key. Raises ScenarioError."""
     known = [path.stem for path in _files()]
     if name not in known:
         near = get_close_matches(name, known, n=3) or known
@@ -51,9 +51,13 @@ class _Layer:
     values: Mapping[str, Any]
 
 
-def make_from(file: Path | None, family: str = "", sets: Sequence[str] = ()) -> Scenario:
-    """The scenario of a TOML file, of the family that it or the argument names, with `KEY=VALUE`
-    arguments on top. Raises ScenarioError."""
+def build_from_file(file: Path | None, family: str = "", sets: Sequence[str] = ()) -> Scenario:
+    """Build the scenario of a TOML file, of the family that it or the argument names, or of both.
+
+    `sets`: `KEY=VALUE` arguments, which override both. Raises ScenarioError, which names the layer
+    that gave the wrong value.
+    """
+    # layers, the lowest first
     layers = [_file(file)] if file is not None else []
     named = family or (layers[0].values.get("family", "") if layers else "")
     if named:
@@ -67,24 +71,25 @@ def make_from(file: Path | None, family: str = "", sets: Sequence[str] = ()) -> 
         path, value = _argument(argument)
         _put(merged, path, value)
         layers.append(_Layer("--set", _nested(path, value)))
+    # the spec, then the scenario
     try:
         spec = Spec.model_validate(merged)
     except ValidationError as error:
         raise _placed(build_scenario_error("", Spec, error), layers) from None
     try:
-        return make_scenario(spec, "")
+        return build_from_spec(spec, "")
     except ScenarioError as error:
         raise _placed(error, layers) from None
 
 
-def scenario_at(place: Path) -> Scenario:
-    """Return the scenario of a folder or, if there is none, that of the family of this name.
+def load_scenario(place: Path) -> Scenario:
+    """Load the scenario of a folder; without a folder, that of the family of this name.
 
     Raises ScenarioError.
     """
     if place.exists() or str(place) not in families():
         return read_scenario(place)
-    return make_from(None, str(place))
+    return build_from_file(None, str(place))
 
 
 def _text(layers: list[_Layer], name: Any) -> str:
@@ -103,7 +108,7 @@ def _file(path: Path) -> _Layer:
 
 
 def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Tables are merged, everything else is replaced; so are lists."""
+    """Merge tables. Everything else, lists too, is replaced."""
     merged = dict(below)
     for name, value in above.items():
         old = merged.get(name)
@@ -114,7 +119,7 @@ def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _argument(text: str) -> tuple[list[str], Any]:
-    """`cluster.brokers=24`, `shapes.0.times=5`. What is no TOML value is text."""
+    """Parse `cluster.brokers=24` or `shapes.0.times=5`. A value that is no TOML is text."""
     name, equals, value = text.partition("=")
     path = name.strip().split(".")
     if not equals or not all(path):
@@ -159,7 +164,7 @@ def _step(within: Any, path: list[str], found: Any) -> Any:
 
 
 def _placed(error: ScenarioError, layers: Sequence[_Layer]) -> ScenarioError:
-    """The same error, told of the layer that gave the value, or of the uppermost."""
+    """Return the same error with the layer that gave the value, else the topmost, as its file."""
     path = list(_parts(error.field))
     origin = next(
         (layer.origin for layer in reversed(layers) if _has(layer.values, path)),

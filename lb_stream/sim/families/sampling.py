@@ -1,5 +1,4 @@
-"""What scenarios draw: the same seed and purpose always draw the same, and no purpose disturbs
-another."""
+"""Random draws for scenarios: each seed and purpose has a stream of its own."""
 
 from __future__ import annotations
 
@@ -16,15 +15,17 @@ from lb_stream.sim.scenario.scenario import Floats
 
 
 def make_rng(seed: int, purpose: str) -> np.random.Generator:
-    """A generator for one purpose."""
+    """Build the generator of a seed and a purpose."""
     return np.random.Generator(np.random.PCG64(seed_of(purpose, seed)))
 
 
 def autocorrelated_noise(
     draws: np.random.Generator, count: int, steps: int, lasting_steps: float
 ) -> Floats:
-    """`count` series of standard normal numbers, count × steps; each forgets itself within
-    `lasting_steps`, 0: at once."""
+    """Draw `count` series of autocorrelated standard normal numbers: count × steps.
+
+    The autocorrelation falls to 1/e within `lasting_steps`; 0: there is none.
+    """
     series: Floats = draws.standard_normal((count, steps))
     if lasting_steps > 0:
         keep = math.exp(-1.0 / lasting_steps)
@@ -36,20 +37,19 @@ def autocorrelated_noise(
 
 @dataclass(slots=True)
 class Sampler:
-    """Hands out names.
-
-    Those that are counted come by chance from those that this chooser hasn't handed out. Raises
-    ScenarioError.
-    """
+    """Chooses names. Names that are counted are drawn from those not chosen before."""
 
     file: str | Path
     names: Sequence[str]
-    what: str
+    kind: str  # what the names are, for messages
     seed: int
     taken: set[str] = field(default_factory=set)
 
     def choose(self, at: str, wanted: int | str | list[str]) -> list[str]:
-        """Names for the field `at`: as many as are wanted, those that are named, or "all"."""
+        """Choose names for the field `at`: a number of them, those in a list, or "all".
+
+        Raises ScenarioError.
+        """
         if isinstance(wanted, list):
             for name in wanted:
                 if name not in self.names:
@@ -57,7 +57,7 @@ class Sampler:
                         self.file,
                         at,
                         name,
-                        f"a name of the {self.what}: {self.names[0]} to {self.names[-1]}",
+                        f"a name of the {self.kind}: {self.names[0]} to {self.names[-1]}",
                     )
             found = list(wanted)
         elif isinstance(wanted, str):
@@ -66,7 +66,7 @@ class Sampler:
             free = [name for name in self.names if name not in self.taken]
             if wanted > len(free):
                 raise ScenarioError(
-                    self.file, at, wanted, f"{len(free)} or fewer: so many {self.what} are left"
+                    self.file, at, wanted, f"{len(free)} or fewer: so many {self.kind} are left"
                 )
             order = make_rng(self.seed, at).permutation(len(free))[:wanted]
             found = [free[number] for number in sorted(order.tolist())]

@@ -1,8 +1,6 @@
-"""What a scenario is made from: a short TOML file.
+"""The keys of the TOML file that a scenario is built from: descriptions and defaults.
 
-Its keys, what they mean, their defaults. Times are seconds, rates messages/s.
-
-Keys that scenario.json has, too, have the same names.
+Times are seconds, rates messages/s. Keys that scenario.json also has, have the same names.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ MOST_BUNDLES_PER_BROKER = 10_000
 
 
 class _Part(KeyModel):
-    """Nothing is turned into another type: `--set` reads its values as TOML does."""
+    """A part of the file. No type is converted: `--set` reads its values as TOML does."""
 
     model_config = ConfigDict(strict=True)
 
@@ -38,7 +36,7 @@ def _chosen(value: Any) -> int | str | list[str]:
 
 
 Chosen = Annotated[int | str | list[str], PlainValidator(_chosen)]
-"""Brokers: how many, which the seed chooses; or "all"; or their names."""
+"""Brokers: a number, which the seed draws; or "all"; or their names."""
 
 
 class MoveSpec(_Part):
@@ -106,7 +104,7 @@ class Diurnal(_Part):
 
 
 class FlashCrowd(_Part):
-    """Some namespaces carry many times their load for a while."""
+    """Some namespaces carry several times their load for a while."""
 
     kind: Literal["flash_crowd"]
     from_s: float = key(900.0, "when it begins", unit="s", ge=0)
@@ -116,7 +114,7 @@ class FlashCrowd(_Part):
 
 
 class DriftingHot(_Part):
-    """Other bundles are hot, time and again."""
+    """Other bundles are hot from time to time."""
 
     kind: Literal["drifting_hot"]
     every_s: float = key(600.0, "how long each set of bundles is hot", unit="s", ge=1)
@@ -125,7 +123,7 @@ class DriftingHot(_Part):
 
 
 class Growth(_Part):
-    """The bundles that start at some brokers grow evenly, and stay so."""
+    """The load of bundles that start at some brokers grows evenly, and stays so."""
 
     kind: Literal["growth"]
     brokers: Chosen = key(3, "whose bundles")
@@ -151,7 +149,7 @@ class StartSpec(_Part):
 
 
 class NoiseSpec(_Part):
-    """What brokers mismeasure: the standard deviation of the factor."""
+    """Measurement noise: standard deviations of its factors."""
 
     bundles: float = key(0.03, "on each bundle's load; 0: none", ge=0, le=2)
     cpu: float = key(0.02, "on each broker's cpu; 0: none", ge=0, le=2)
@@ -161,10 +159,7 @@ class NoiseSpec(_Part):
 
 
 class EventSpec(_Part):
-    """Something that happens to brokers.
-
-    A broker that comes `up` and hasn't gone before is down at the start.
-    """
+    """An event at brokers. A broker whose first event is `up` is down at the start."""
 
     kind: EventKind
     t_s: float = key(600.0, "when", unit="s", ge=0)
@@ -180,7 +175,7 @@ class EventSpec(_Part):
 
 
 class FaultSpec(_Part):
-    """What goes wrong at brokers for a while."""
+    """A fault at brokers for a while."""
 
     kind: FaultKind
     brokers: Chosen = key(1, "at whom")
@@ -199,14 +194,14 @@ class IsolationSpec(_Part):
 
 
 class BudgetSpec(_Part):
-    """How often bundles of each namespace of a tenant may move."""
+    """A budget of moves for each namespace of a tenant."""
 
     tenant: str
     moves_per_hour: int = key(2, "most moves in an hour", ge=0)
 
 
 class PoliciesSpec(_Part):
-    """Rules that hold."""
+    """Rules that the balancer must keep."""
 
     isolation: list[IsolationSpec] = key([], "tenants with brokers of their own")
     anti_affinity: list[Annotated[int, Field(ge=2)]] = key(

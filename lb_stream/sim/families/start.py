@@ -1,4 +1,4 @@
-"""Where bundles are when a made scenario begins."""
+"""Chooses the brokers at which bundles start."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from lb_stream.sim.scenario.scenario import Floats, Ints
 
 @dataclass(frozen=True, slots=True)
 class BundlePool:
-    """Bundles and the brokers that they may use, by rows.
+    """Bundles and the brokers at which they may start, as rows.
 
-    `together`: bundles that start at one broker each set, no two sets at one.
+    `together`: groups of sets of bundles. The sets of a group start at different brokers, the
+    bundles of a set at the same one.
     """
 
     bundles: Ints
@@ -24,24 +25,27 @@ class BundlePool:
     together: tuple[tuple[Ints, ...], ...] = ()
 
 
-def start_owners(
+def choose_start_owners(
     spec: Spec, pools: list[BundlePool], size: Floats, weight: Floats, groups: Ints
 ) -> Ints:
-    """The row of each bundle's broker.
+    """Choose the row of each bundle's broker.
 
-    `size` of bundles, `weight` of brokers: how much each should carry; `groups`: tenant or kind.
+    `size`: of bundles. `weight`: of brokers, what each should carry. `groups`: each bundle's tenant
+    or kind.
     """
     owner = np.full(len(size), -1, np.int64)
     for number, pool in enumerate(pools):
         draws = make_rng(spec.seed, f"start {number}")
         filled = np.zeros(len(weight))
         free = np.ones(len(size), np.bool_)
+        # anti-affinity groups
         for sets in pool.together:
             for rows, broker in zip(
                 sets, draws.permutation(pool.brokers)[: len(sets)].tolist(), strict=True
             ):
                 owner[rows], free[rows] = broker, False
                 filled[broker] += size[rows].sum()
+        # all other bundles
         rows = pool.bundles[free[pool.bundles]]
         match spec.start.placement:
             case "random":
@@ -66,9 +70,9 @@ def start_owners(
 
 
 def _fill(rows: Ints, brokers: Ints, size: Floats, weight: Floats, filled: Floats) -> Ints:
-    """The largest bundle first, each to the broker that is then filled least for its weight.
+    """Assign the largest bundle first, each to the broker that carries least for its weight.
 
-    Adds to `filled`.
+    Adds the sizes to `filled`.
     """
     heap = [(float(filled[broker] / weight[broker]), broker) for broker in brokers.tolist()]
     heapify(heap)

@@ -1,6 +1,6 @@
-"""What a trace is worth: imbalance, balance, moves, cost, rules, thrash.
+"""Measures of a simulation's trace: imbalance, moves, cost, violations, thrashing.
 
-Definitions: docs/simulation.md.
+docs/simulation.md defines them.
 """
 
 from lb_stream.sim.measures.figures import TraceMeasures, measure_figures, measure_trace

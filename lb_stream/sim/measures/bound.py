@@ -1,25 +1,29 @@
-"""A lower bound of the greatest usage: no allowed assignment of all bundles to the available
-brokers has a smaller one."""
+"""A lower bound of max usage.
+
+No allowed assignment of all bundles to the available brokers has a lower max usage.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
 from lb_stream.sim.measures.rules import Rules
-from lb_stream.sim.measures.state import BrokerState, Demand, usage_of
+from lb_stream.sim.measures.state import BrokerState, Demand, broker_usage
 from lb_stream.sim.scenario.scenario import Bools, Floats, Scenario
 
 
 def lower_bound(scenario: Scenario, rules: Rules, demand: Demand, state: BrokerState) -> float:
-    """The greatest of what sums, single bundles and pinned bundles ask for at least.
+    """Return the lower bound of max usage (ratio); 0 where no broker is available.
 
-    0 where no broker is available.
+    It is the max of three bounds: an even spread of sums, single bundles, pinned bundles.
     """
     available = state.available
     if not available.any():
         return 0.0
+    # all bundles, spread evenly over all available brokers
     everyone = np.ones(len(rules.policy), np.bool_)
     bound = _shared(scenario, demand, state, everyone, available)
+    # each isolation policy's bundles within its brokers, and the others within the remaining ones
     for policy, allowed in enumerate(rules.allowed(state.up)):
         mine = rules.policy == (policy if policy < len(rules.isolation) else -1)
         may = allowed & available
@@ -27,11 +31,13 @@ def lower_bound(scenario: Scenario, rules: Rules, demand: Demand, state: BrokerS
             may = may if may.any() else available
             bound = max(bound, _shared(scenario, demand, state, mine, may))
             bound = _alone(scenario, demand, state, mine, may, bound)
+    # pinned bundles at their brokers
     start = scenario.bundles.start_owner
     stays = np.where(rules.pinned, start, -1)
     if (stays >= 0).any():
         bound = max(
-            bound, float(usage_of(scenario.brokers, stays, demand, state.factor)[available].max())
+            bound,
+            float(broker_usage(scenario.brokers, stays, demand, state.factor)[available].max()),
         )
     return bound
 
@@ -39,9 +45,9 @@ def lower_bound(scenario: Scenario, rules: Rules, demand: Demand, state: BrokerS
 def _shared(
     scenario: Scenario, demand: Demand, state: BrokerState, mine: Bools, may: Bools
 ) -> float:
-    """These bundles spread evenly over these brokers, as if they were sand.
+    """Return the usage when these bundles' load is spread evenly over these brokers.
 
-    Cpu is counted in units of the first available broker.
+    Bundles count as divisible. Cpu is counted in units of the first available broker.
     """
     brokers, first = scenario.brokers, int(np.argmax(state.available))
     msgs, size = brokers.cpu_msgs_per_s, brokers.cpu_bytes_per_s
@@ -59,8 +65,7 @@ def _shared(
 def _alone(
     scenario: Scenario, demand: Demand, state: BrokerState, mine: Bools, may: Bools, bound: float
 ) -> float:
-    """The bound, raised to what the bundle asks for that is the worst even alone at the broker that
-    suits it best."""
+    """Raise the bound to the usage of the largest bundle alone at the broker that suits it best."""
     brokers = scenario.brokers
     columns = (
         brokers.cpu_msgs_per_s * state.factor,
@@ -75,15 +80,8 @@ def _alone(
             [rate / msgs + (bytes_in + bytes_out) / size, bytes_in / into, bytes_out / out]
         )
         least = np.minimum(least, usage)
-        worse = (
-            least > bound
-            # a bundle that some broker can carry below the bound doesn't raise it: few are left to
-            # look at
-        )
-        rate, bytes_in, bytes_out, least = (
-            rate[worse],
-            bytes_in[worse],
-            bytes_out[worse],
-            least[worse],
-        )
+        # A bundle that some broker carries below the bound doesn't raise it. Few others are left.
+        above = least > bound
+        rate, bytes_in, bytes_out = rate[above], bytes_in[above], bytes_out[above]
+        least = least[above]
     return max(bound, float(least.max(initial=0.0)))

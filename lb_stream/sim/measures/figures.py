@@ -1,4 +1,4 @@
-"""The measures of a trace, and what they are made of."""
+"""All measures of a trace as one dictionary, with the series and gaps they follow from."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ import numpy as np
 from lb_stream.sim.measures.moves import (
     HOUR_S,
     Gaps,
-    above_budget,
-    clients_of,
+    count_redundant,
+    count_undone,
     drain_seconds,
-    gaps_of,
-    redundant,
-    throughput_of,
-    undone,
+    find_gaps,
+    gap_clients,
+    gap_throughputs,
+    is_above_budget,
 )
 from lb_stream.sim.measures.rules import Rules
-from lb_stream.sim.measures.series import Series, series_of
+from lb_stream.sim.measures.series import Series, build_series
 from lb_stream.sim.measures.state import TOLERANCE
 from lb_stream.sim.measures.trace import OwnershipHistory, follow_trace
 from lb_stream.sim.scenario.scenario import Floats, Scenario
 
 HOLD_S = 300.0
-"""Balance counts from where it lasts so long."""
+"""Seconds for which balance must hold to count as reached."""
 HIGH, FULL = 0.85, 1.0
-"""Usages above which time is counted as overload."""
+"""Usage ratios above which time counts as overload."""
 
 
 @dataclass(frozen=True, slots=True)
 class TraceMeasures:
-    """A trace, measured: the figures, and what they follow from."""
+    """The figures of a trace, and what they follow from."""
 
     scenario: Scenario
     rules: Rules
@@ -46,17 +46,17 @@ class TraceMeasures:
 
 
 def measure_figures(scenario: Scenario, lines: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """All measures of a trace. TraceError: it says what cannot have happened in this scenario."""
+    """Compute all measures of a trace. Raises TraceError for a trace that can't have happened."""
     return measure_trace(scenario, lines).figures
 
 
 def measure_trace(scenario: Scenario, lines: Iterable[Mapping[str, Any]]) -> TraceMeasures:
-    """The same, with what they are made of."""
-    rules = Rules.of(scenario)
+    """Compute all measures of a trace, with what they follow from. Raises TraceError."""
+    rules = Rules.from_scenario(scenario)
     history = follow_trace(scenario, rules, lines)
-    series = series_of(scenario, rules, history)
-    gaps = gaps_of(history.changes, scenario.end_s)
-    moves = gaps.of(gaps.moved)
+    series = build_series(scenario, rules, history)
+    gaps = find_gaps(history.changes, scenario.end_s)
+    moves = gaps.where(gaps.moved)
     figures = (
         {"scenario": scenario.name}
         | _balance(scenario, series)
@@ -65,7 +65,7 @@ def measure_trace(scenario: Scenario, lines: Iterable[Mapping[str, Any]]) -> Tra
         | _cost(scenario, history, series, gaps)
         | _rules_broken(scenario, history, series)
         | {
-            "budget_breaches": int(np.count_nonzero(above_budget(rules, moves))),
+            "budget_breaches": int(np.count_nonzero(is_above_budget(rules, moves))),
             "failovers": int(np.count_nonzero(~gaps.moved & (gaps.until_s < scenario.end_s))),
             "decisions": history.decisions,
             "decisions_lost": history.decisions_lost,
@@ -88,12 +88,12 @@ def _balance(scenario: Scenario, series: Series) -> dict[str, Any]:
         "max_over_bound_median": _rounded(_quantile(over_bound[settled], 0.5)),
         "max_over_bound_p95": _rounded(_quantile(over_bound[settled], 0.95)),
         "max_over_bound_worst": _rounded(over_bound[judged].max()),
-        "usage_max_final": _rounded(series.greatest[-1]),
+        "usage_max_final": _rounded(series.max_usage[-1]),
     }
 
 
 def _time_to_balance(scenario: Scenario, series: Series) -> float | None:
-    """From the disturbance on, until balance holds. None: it never does."""
+    """Return the seconds from the disturbance until balance holds. None: it never does."""
     first = math.ceil(scenario.judge_from_s / scenario.tick_s - TOLERANCE)
     ticks = math.ceil(HOLD_S / scenario.tick_s - TOLERANCE) + 1  # both ends
     sums = np.append(0, np.cumsum(series.balanced[first:]))
@@ -109,9 +109,9 @@ def _moves(scenario: Scenario, history: OwnershipHistory, moves: Gaps) -> dict[s
         "moves_settled_per_hour": _rounded(
             settled * HOUR_S / max(scenario.end_s - scenario.settled_from_s, scenario.tick_s)
         ),
-        "moved_bytes_per_s": _rounded(throughput_of(scenario, moves).sum()),
-        "undone": undone(moves),
-        "redundant": redundant(history.changes),
+        "moved_bytes_per_s": _rounded(gap_throughputs(scenario, moves).sum()),
+        "undone": count_undone(moves),
+        "redundant": count_redundant(history.changes),
     }
 
 
@@ -125,9 +125,9 @@ def _cost(
 ) -> dict[str, Any]:
     length, usage = gaps.length_s, np.nan_to_num(series.usage)
     return {
-        "bytes_lost": _rounded((throughput_of(scenario, gaps) * length).sum()),
+        "bytes_lost": _rounded((gap_throughputs(scenario, gaps) * length).sum()),
         "client_seconds_lost": _rounded(
-            (clients_of(scenario, gaps) * (length + scenario.move.reconnect_s)).sum()
+            (gap_clients(scenario, gaps) * (length + scenario.move.reconnect_s)).sum()
         ),
         "unserved_move_s": _rounded(length[gaps.moved].sum()),
         "orphan_s": _rounded(length[~gaps.moved].sum()),
@@ -139,7 +139,7 @@ def _cost(
 
 
 def _rules_broken(scenario: Scenario, history: OwnershipHistory, series: Series) -> dict[str, Any]:
-    count = Counter(violation.rule for violation in history.breaks)
+    count = Counter(violation.rule for violation in history.violations)
     violations = {
         "isolation_placements": count["isolation_placements"],
         "isolation_bundle_s": _rounded(scenario.tick_s * series.isolation.sum()),
@@ -148,11 +148,11 @@ def _rules_broken(scenario: Scenario, history: OwnershipHistory, series: Series)
         "pinned_moves": count["pinned_moves"],
         "drained_placements": count["drained_placements"],
     }
-    return {"violations": violations, "violation_count": len(history.breaks)}
+    return {"violations": violations, "violation_count": len(history.violations)}
 
 
 def _quantile(values: Floats, share: float) -> float | None:
-    """The smallest value that at least this share of all does not exceed. None: there are none."""
+    """Return the lowest value that this share of all values doesn't exceed. None: no values."""
     if not len(values):
         return None
     return float(np.sort(values)[max(0, math.ceil(share * len(values) - 1e-9) - 1)])

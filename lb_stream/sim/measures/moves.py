@@ -1,5 +1,4 @@
-"""Times without an owner, and what a trace's moves were worth: those undone, those too many, those
-above a budget."""
+"""Times in which bundles are unassigned, and measures of moves: undone, redundant, above budget."""
 
 from __future__ import annotations
 
@@ -8,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lb_stream.sim.measures.rules import Rules
-from lb_stream.sim.measures.state import TOLERANCE, ticks_of
+from lb_stream.sim.measures.state import TOLERANCE, ticks_at
 from lb_stream.sim.measures.trace import ACQUIRED, LOST, RELEASED, Changes
 from lb_stream.sim.scenario.scenario import Bools, Floats, Ints, Scenario
 
@@ -17,43 +16,41 @@ HOUR_S = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Gaps:
-    """Times in which a bundle had no owner, as columns, in order of their beginning.
+    """Times in which a bundle is unassigned, as columns, ordered by their beginning.
 
-    A move is one that began by a release.
+    A gap that begins with a release is a move.
     """
 
     bundle: Ints
     since_s: Floats
-    until_s: Floats  # the scenario's end, if nobody took it
+    until_s: Floats  # the scenario's end, if no broker took it
     source: Ints
-    destination: Ints  # -1: nobody took it
-    moved: Bools  # else its broker went down
-    drained: Bools  # moved out of a broker that was being drained
+    destination: Ints  # -1: no broker took it
+    moved: Bools  # False: its broker went down
+    drained: Bools  # moved from a broker that was being drained
 
     def __len__(self) -> int:
         return len(self.bundle)
 
     @property
     def length_s(self) -> Floats:
-        """How long each lasted."""
+        """Return the seconds that each lasted."""
         return self.until_s - self.since_s
 
-    def of(self, chosen: Bools) -> Gaps:
-        """Some of them."""
+    def where(self, chosen: Bools) -> Gaps:
+        """Return the chosen ones."""
         return Gaps(*(getattr(self, name)[chosen] for name in self.__slots__))
 
 
-def gaps_of(changes: Changes, end_s: float) -> Gaps:
-    """Every time without an owner that a release or a loss began."""
+def find_gaps(changes: Changes, end_s: float) -> Gaps:
+    """Find every gap that a release or a loss began. It ends with the bundle's next change."""
     order = np.argsort(changes.bundle, kind="stable")  # each bundle's changes, one after another
     bundle = changes.bundle[order]
-    taken = np.append(
-        bundle[1:] == bundle[:-1], False
-    )  # what leaves nobody the owner is followed by who takes it
+    taken = np.append(bundle[1:] == bundle[:-1], False)
     following = np.minimum(np.arange(len(order)) + 1, max(len(order) - 1, 0))
     until = np.where(taken, changes.t_s[order][following], end_s)
     destination = np.where(taken, changes.new[order][following], -1)
-    left = np.argsort(order)[changes.cause != ACQUIRED]  # places, in the order of happening
+    left = np.argsort(order)[changes.cause != ACQUIRED]  # places within `order`, ordered by time
     at = order[left]
     return Gaps(
         bundle[left],
@@ -66,9 +63,9 @@ def gaps_of(changes: Changes, end_s: float) -> Gaps:
     )
 
 
-def throughput_of(scenario: Scenario, gaps: Gaps) -> Floats:
-    """Bytes/s, in and out, of each gap's bundle when the gap began."""
-    step = ticks_of(scenario, gaps.since_s) // scenario.load_step_ticks
+def gap_throughputs(scenario: Scenario, gaps: Gaps) -> Floats:
+    """Return the throughput of each gap's bundle when the gap began, in and out, bytes/s."""
+    step = ticks_at(scenario, gaps.since_s) // scenario.load_step_ticks
     bytes_in, bytes_out = (
         scenario.loads[row, gaps.bundle, step].astype(np.float64) for row in (2, 3)
     )
@@ -76,15 +73,17 @@ def throughput_of(scenario: Scenario, gaps: Gaps) -> Floats:
     return throughput
 
 
-def clients_of(scenario: Scenario, gaps: Gaps) -> Ints:
-    """Producers and consumers of each gap's bundle."""
+def gap_clients(scenario: Scenario, gaps: Gaps) -> Ints:
+    """Return the number of producers and consumers of each gap's bundle."""
     clients: Ints = (scenario.bundles.producers + scenario.bundles.consumers)[gaps.bundle]
     return clients
 
 
-def undone(moves: Gaps) -> int:
-    """Moves whose bundle came back by a move, within an hour, to where it left from; not those out
-    of drained brokers."""
+def count_undone(moves: Gaps) -> int:
+    """Count moves whose bundle moved back to their source within an hour.
+
+    Moves from drained brokers don't count.
+    """
     order = np.argsort(moves.bundle, kind="stable")
     gaps = Gaps(*(getattr(moves, name)[order] for name in moves.__slots__))
     back = np.zeros(len(gaps), np.bool_)
@@ -98,10 +97,11 @@ def undone(moves: Gaps) -> int:
     return int(np.count_nonzero(back & ~gaps.drained))
 
 
-def redundant(changes: Changes) -> int:
-    """Moves less one for each bundle that ends elsewhere than it began.
+def count_redundant(changes: Changes) -> int:
+    """Count the moves beyond those that the bundles' final owners need.
 
-    When its broker goes down it ends, and begins anew.
+    A bundle that ends at another broker than it began at needs one move. It begins anew when its
+    broker goes down.
     """
     if not len(changes):
         return 0
@@ -118,10 +118,10 @@ def redundant(changes: Changes) -> int:
     return int((made - ((made > 0) & (began != ended))).sum())
 
 
-def above_budget(rules: Rules, moves: Gaps) -> Bools:
-    """Of each move, whether with it there were more than its namespace's budget in an hour.
+def is_above_budget(rules: Rules, moves: Gaps) -> Bools:
+    """Return, for each move, whether it exceeds its namespace's budget of moves in an hour.
 
-    Out of drained brokers they are free.
+    Moves from drained brokers don't count.
     """
     namespace, above = rules.namespace[moves.bundle], np.zeros(len(moves), np.bool_)
     counted = ~moves.drained & (rules.budget[namespace] >= 0)
@@ -132,9 +132,9 @@ def above_budget(rules: Rules, moves: Gaps) -> Bools:
 
 
 def moves_within_hour(t_s: Floats) -> Ints:
-    """Of each move, how many there were in the hour that ends with it, itself included.
+    """Count, for each move, the moves in the hour that ends with it, itself included.
 
-    Times ascend.
+    `t_s`: ascending.
     """
     within: Ints = np.arange(1, len(t_s) + 1) - np.searchsorted(
         t_s, t_s - HOUR_S + TOLERANCE, side="right"
@@ -143,8 +143,10 @@ def moves_within_hour(t_s: Floats) -> Ints:
 
 
 def drain_seconds(scenario: Scenario, changes: Changes) -> float | None:
-    """The longest time from a drain until its broker was empty, or until undrain, loss or the end
-    if it never was. None: no drain."""
+    """Return the longest time from a drain until its broker was empty. None: there is no drain.
+
+    For a broker that never was empty it ends with the undrain, the broker's loss or the scenario.
+    """
     took = []
     for drain in scenario.events:
         if drain.kind != "drain":
@@ -161,13 +163,11 @@ def drain_seconds(scenario: Scenario, changes: Changes) -> float | None:
         count = np.count_nonzero(scenario.bundles.start_owner == drain.broker) + np.append(
             0, np.cumsum(change)
         )
-        known = int(
-            np.searchsorted(changes.t_s, drain.t_s + TOLERANCE, side="right")
-        )  # changes up to the drain
-        empty = np.flatnonzero(count[known:] == 0)
+        before = int(np.searchsorted(changes.t_s, drain.t_s + TOLERANCE, side="right"))
+        empty = np.flatnonzero(count[before:] == 0)
         if len(empty) and empty[0] == 0:
             took.append(0.0)
         else:
-            emptied = changes.t_s[known + empty[0] - 1] if len(empty) else stop
+            emptied = changes.t_s[before + empty[0] - 1] if len(empty) else stop
             took.append(float(min(emptied, stop)) - drain.t_s)
     return max(took, default=None)

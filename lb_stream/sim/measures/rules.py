@@ -1,5 +1,4 @@
-"""A scenario's rules as columns: where a bundle may be, who keeps apart from whom, what stays, what
-may move how often."""
+"""A scenario's rules as columns: isolation, anti-affinity, pinned namespaces, budgets."""
 
 from __future__ import annotations
 
@@ -20,11 +19,11 @@ class Rules:
     policy: Ints  # row of `isolation`, -1: none
     group: Ints  # row of the anti-affinity groups, -1: none
     pinned: Bools
-    budget: Ints  # of each of `namespaces`: most moves in any hour, -1: as many as it likes
+    budget: Ints  # of each of `namespaces`: max moves in any hour, -1: no limit
 
     @staticmethod
-    def of(scenario: Scenario) -> Rules:
-        """The rules of this scenario. The first isolation policy that names a namespace counts."""
+    def from_scenario(scenario: Scenario) -> Rules:
+        """Read a scenario's rules. The first isolation policy that names a namespace counts."""
         names = tuple(dict.fromkeys(scenario.namespaces))
         row = {name: at for at, name in enumerate(names)}
         namespace = np.array([row[name] for name in scenario.namespaces], np.int64)
@@ -49,8 +48,10 @@ class Rules:
         )
 
     def allowed(self, up: Bools) -> Bools:
-        """Who may have what while these brokers are up: isolation policies, then a row for bundles
-        without one, × brokers."""
+        """Return which brokers each isolation policy allows while the brokers in `up` are up.
+
+        Policies × brokers; the last row is for bundles without a policy.
+        """
         may = np.zeros((len(self.isolation) + 1, len(up)), np.bool_)
         may[-1] = True
         for row, policy in enumerate(self.isolation):

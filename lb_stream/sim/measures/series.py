@@ -1,5 +1,4 @@
-"""What a trace comes to tick by tick: each broker's usage, imbalance and its bound, who is
-unserved, which rules are broken."""
+"""A trace tick by tick: usages, imbalance and its bound, unassigned bundles, violations."""
 
 from __future__ import annotations
 
@@ -9,54 +8,53 @@ import numpy as np
 
 from lb_stream.sim.measures.bound import lower_bound
 from lb_stream.sim.measures.rules import Rules
-from lb_stream.sim.measures.state import TOLERANCE, BrokerState, Demand, ticks_of, usage_of
+from lb_stream.sim.measures.state import TOLERANCE, BrokerState, Demand, broker_usage, ticks_at
 from lb_stream.sim.measures.trace import LOST, RELEASED, OwnershipHistory
 from lb_stream.sim.scenario.scenario import Bools, Floats, Ints, Scenario
 
 LONG_S = 60.0
-"""A bundle on its way may be without an owner for so long; longer is no balance."""
+"""Seconds for which a moving bundle may be unassigned in a balanced tick."""
 BALANCED = 1.15
-"""Greatest usage over its bound, at most, of a balanced tick."""
+"""Max usage ÷ its bound, at most, of a balanced tick."""
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
     """Columns with a row for each tick.
 
-    Usages are ratios of capacity, 1: all of it is asked for.
+    Usages are ratios of capacity; above 1 more is asked for than there is.
     """
 
     t_s: Floats
     usage: Floats  # ticks × brokers; NaN: down
     available: Bools  # ticks × brokers: up and not drained
-    greatest: Floats
+    max_usage: Floats
     mean: Floats  # of all usage, over the available brokers
-    bound: Floats  # no allowed assignment has a smaller greatest usage
+    bound: Floats  # no allowed assignment has a lower max usage
     moves: Ints  # releases during the tick
-    unserved: Ints  # bundles without an owner
-    orphaned: (
-        Ints  # those of them whose broker went down, or that have been so for more than LONG_S
-    )
-    isolation: Ints  # bundles at brokers where they may not be
+    unserved: Ints  # unassigned bundles
+    # unassigned bundles whose broker went down, or that are unassigned for more than LONG_S
+    orphaned: Ints
+    isolation: Ints  # bundles at brokers that their isolation policy excludes
     anti_affinity: Ints  # pairs of a broker and a group of which it serves two namespaces
-    # of each broker: sum of what moves changed of its usage, up and down, less what remained of it
+    # for each broker: the changes of its usage by moves, up and down, less their net change
     thrash: Floats
 
     @property
     def max_over_mean(self) -> Floats:
-        """1: all are alike."""
-        return _ratio(self.greatest, self.mean)
+        """Return max ÷ mean usage; 1 when all brokers are equal."""
+        return _ratio(self.max_usage, self.mean)
 
     @property
     def max_over_bound(self) -> Floats:
-        """1: nobody could do better."""
-        return _ratio(self.greatest, self.bound)
+        """Return max usage ÷ its bound; 1 is the best that is possible."""
+        return _ratio(self.max_usage, self.bound)
 
     @property
     def available_mean(self) -> Floats:
-        """Mean usage of the available brokers: what drained ones carry yet is not in it.
+        """Return the mean usage of the available brokers, without what drained ones still carry.
 
-        `mean` spreads all usage over them, so that it may be above `greatest` during a drain.
+        `mean` spreads all usage over them, so it may be above `max_usage` during a drain.
         """
         number, usage = self.available.sum(axis=1), np.where(self.available, self.usage, 0.0)
         none = np.zeros(len(number))
@@ -65,34 +63,32 @@ class Series:
 
     @property
     def available_max_over_mean(self) -> Floats:
-        """Max ÷ mean usage of the available brokers, 1 or more. 1: they are alike, or idle."""
+        """Return max ÷ mean usage of the available brokers; 1 when they are equal or idle."""
         usage = np.where(self.available, self.usage, 0.0)
         return _ratio(usage.max(axis=1, initial=0.0), self.available_mean)
 
     @property
     def shown_over_bound(self) -> Floats:
-        """`max_over_bound`, 1 or more, for charts.
+        """Return `max_over_bound` for charts, raised to 1 at least.
 
-        The bound places all bundles on available brokers. While drained brokers carry some yet, or
-        some have no owner, the others may be below it: nobody did better.
+        The bound places all bundles on available brokers. While drained brokers still carry some,
+        or some are unassigned, the available ones may be below it.
         """
         return np.maximum(self.max_over_bound, 1.0)
 
     @property
     def balanced(self) -> Bools:
-        """Near the bound, and nobody is left without an owner."""
+        """Return whether max usage is near its bound and no bundle is orphaned."""
         balanced: Bools = (self.max_over_bound <= BALANCED + TOLERANCE) & (self.orphaned == 0)
         return balanced
 
 
-def series_of(scenario: Scenario, rules: Rules, history: OwnershipHistory) -> Series:
-    """Play what the trace says once more, tick by tick."""
+def build_series(scenario: Scenario, rules: Rules, history: OwnershipHistory) -> Series:
+    """Follow a trace's owners tick by tick, and build the columns."""
     changes, count = history.changes, len(scenario.brokers)
     t_s: Floats = np.arange(scenario.ticks, dtype=np.float64) * scenario.tick_s
-    usage, available = (
-        np.zeros((scenario.ticks, count)),
-        np.zeros((scenario.ticks, count), np.bool_),
-    )
+    usage = np.zeros((scenario.ticks, count))
+    available = np.zeros((scenario.ticks, count), np.bool_)
     bound, counts = np.zeros(scenario.ticks), np.zeros((4, scenario.ticks), np.int64)
     walk, limits = _Walk(scenario, history), _Bounds(scenario, rules)
     varied, remained = np.zeros(count), np.zeros(count)
@@ -102,11 +98,11 @@ def series_of(scenario: Scenario, rules: Rules, history: OwnershipHistory) -> Se
         walk.until(float(t_s[tick]), end)
         state = walk.state
         demand, bound[tick] = limits.at(tick, state)
-        now = usage_of(scenario.brokers, walk.owner, demand, state.factor)
+        now = broker_usage(scenario.brokers, walk.owner, demand, state.factor)
         if before is not walk.owner:
             change = np.where(
                 state.up & was_up,
-                now - usage_of(scenario.brokers, before, demand, state.factor),
+                now - broker_usage(scenario.brokers, before, demand, state.factor),
                 0.0,
             )
             varied += np.abs(change)
@@ -121,7 +117,7 @@ def series_of(scenario: Scenario, rules: Rules, history: OwnershipHistory) -> Se
         t_s=t_s,
         usage=usage,
         available=available,
-        greatest=served.max(axis=1, initial=0.0),
+        max_usage=served.max(axis=1, initial=0.0),
         mean=np.divide(served.sum(axis=1), number, out=np.zeros(scenario.ticks), where=number > 0),
         bound=bound,
         moves=_releases(scenario, history),
@@ -134,17 +130,17 @@ def series_of(scenario: Scenario, rules: Rules, history: OwnershipHistory) -> Se
 
 
 class _Walk:
-    """Owners from tick to tick."""
+    """The owners of bundles from tick to tick."""
 
     def __init__(self, scenario: Scenario, history: OwnershipHistory) -> None:
-        self.state, self.owner = BrokerState.of(scenario), scenario.bundles.start_owner
+        self.state, self.owner = BrokerState.at_start(scenario), scenario.bundles.start_owner
         self._changes, self._done = history.changes, 0
         self._lost, self._since = np.zeros(len(self.owner), np.bool_), np.zeros(len(self.owner))
 
     def until(self, t_s: float, end: int) -> None:
-        """Up to a moment, which is the first `end` changes.
+        """Apply events until `t_s`, and the first `end` changes.
 
-        `owner` is another array when it has changed.
+        `owner` is a new array when an owner has changed.
         """
         self.state.until(t_s)
         if end == self._done:
@@ -157,40 +153,38 @@ class _Walk:
         self._since[bundle] = self._changes.t_s[now]
 
     def without_owner(self, t_s: float) -> tuple[int, int]:
-        """How many bundles have none; how many of them because their broker went down, or for
-        long."""
-        nobody = self.owner < 0
-        long = self._lost[nobody] | (t_s - self._since[nobody] > LONG_S + TOLERANCE)
-        return int(np.count_nonzero(nobody)), int(np.count_nonzero(long))
+        """Count the unassigned bundles, and how many of them are orphaned (see `Series`)."""
+        unassigned = self.owner < 0
+        orphaned = self._lost[unassigned] | (t_s - self._since[unassigned] > LONG_S + TOLERANCE)
+        return int(np.count_nonzero(unassigned)), int(np.count_nonzero(orphaned))
 
 
 class _Bounds:
-    """Demand and its bound, computed anew when loads or brokers have changed."""
+    """Bundles' demand and its bound, computed anew when loads or brokers have changed."""
 
     def __init__(self, scenario: Scenario, rules: Rules) -> None:
         self._scenario, self._rules = scenario, rules
         self._step = 0
         self._known: tuple[int, int] | None = None
-        self._demand, self._bound = Demand.at(scenario, 0), 0.0
+        self._demand, self._bound = Demand.at_tick(scenario, 0), 0.0
 
     def at(self, tick: int, state: BrokerState) -> tuple[Demand, float]:
         step = self._scenario.step_of(tick)
         if step != self._step:
-            self._step, self._demand = step, Demand.at(self._scenario, tick)
-        if (step, state.done) != self._known:
-            self._known = (step, state.done)
+            self._step, self._demand = step, Demand.at_tick(self._scenario, tick)
+        if (step, state.applied) != self._known:
+            self._known = (step, state.applied)
             self._bound = lower_bound(self._scenario, self._rules, self._demand, state)
         return self._demand, self._bound
 
 
 def _broken(scenario: Scenario, rules: Rules, owner: Ints, up: Bools) -> tuple[int, int]:
-    """Bundles where they may not be; brokers with two namespaces of one group, for each group."""
+    """Count bundles against their isolation policy, and brokers against anti-affinity groups."""
     forbidden = together = 0
     if rules.isolation:
-        may = np.column_stack(
-            [rules.allowed(up), np.ones(len(rules.isolation) + 1, np.bool_)]
-        )  # the last column: nobody's
-        forbidden = int(np.count_nonzero(~may[rules.policy, owner]))
+        # The last column is for owner -1: being unassigned breaks no isolation policy.
+        allowed = np.column_stack([rules.allowed(up), np.ones(len(rules.isolation) + 1, np.bool_)])
+        forbidden = int(np.count_nonzero(~allowed[rules.policy, owner]))
     rows = np.flatnonzero((rules.group >= 0) & (owner >= 0))
     if len(rows):
         served = np.unique(
@@ -203,9 +197,9 @@ def _broken(scenario: Scenario, rules: Rules, owner: Ints, up: Bools) -> tuple[i
 
 def _releases(scenario: Scenario, history: OwnershipHistory) -> Ints:
     moved = history.changes.t_s[history.changes.cause == RELEASED]
-    return np.bincount(ticks_of(scenario, moved), minlength=scenario.ticks)
+    return np.bincount(ticks_at(scenario, moved), minlength=scenario.ticks)
 
 
 def _ratio(value: Floats, of: Floats) -> Floats:
-    """1 where there is nothing to compare with."""
+    """Divide; the ratio is 1 where the divisor is 0."""
     return np.divide(value, of, out=np.ones(len(value)), where=of > 0)

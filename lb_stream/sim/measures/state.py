@@ -1,5 +1,7 @@
-"""What brokers are at a moment, and how much of each is asked for: a scenario's events and physics,
-as its judge sees them."""
+"""Brokers' states and bundles' demand at a moment, as the measures compute them.
+
+They follow from the scenario alone, independently of `sim.model`.
+"""
 
 from __future__ import annotations
 
@@ -10,27 +12,27 @@ import numpy as np
 from lb_stream.sim.scenario.scenario import Bools, Event, Floats, Ints, Scenario, ScenarioBrokers
 
 TOLERANCE = 1e-6
-"""Times closer than this are one moment; a limit is exceeded by more than this."""
+"""Times that differ by less are equal; a limit is exceeded by more than this."""
 
 
-def ticks_of(scenario: Scenario, t_s: Floats) -> Ints:
-    """The ticks during which these moments lie."""
+def ticks_at(scenario: Scenario, t_s: Floats) -> Ints:
+    """Return the ticks in which these times (seconds) lie."""
     return np.minimum((t_s / scenario.tick_s + TOLERANCE).astype(np.int64), scenario.ticks - 1)
 
 
 @dataclass(slots=True)
 class BrokerState:
-    """Who is up, who is drained, who is how slow; follows the scenario's events."""
+    """Which brokers are up, drained and slow; it follows the scenario's events."""
 
     up: Bools
     drained: Bools
     factor: Floats
     _events: tuple[Event, ...]
-    done: int = 0
+    applied: int = 0
 
     @staticmethod
-    def of(scenario: Scenario) -> BrokerState:
-        """As the scenario starts, before its first event."""
+    def at_start(scenario: Scenario) -> BrokerState:
+        """Begin before the scenario's first event."""
         count = len(scenario.brokers)
         return BrokerState(
             scenario.brokers.up.copy(), np.zeros(count, np.bool_), np.ones(count), scenario.events
@@ -38,15 +40,15 @@ class BrokerState:
 
     @property
     def available(self) -> Bools:
-        """Up and not drained."""
+        """Return which brokers are up and not drained."""
         return self.up & ~self.drained
 
     def next_until(self, t_s: float) -> Event | None:
-        """Apply the next event if it happens up to this moment, and return it."""
-        if self.done == len(self._events) or self._events[self.done].t_s > t_s + TOLERANCE:
+        """Apply the next event up to `t_s`, and return it. None: there is none."""
+        if self.applied == len(self._events) or self._events[self.applied].t_s > t_s + TOLERANCE:
             return None
-        event = self._events[self.done]
-        self.done += 1
+        event = self._events[self.applied]
+        self.applied += 1
         match event.kind:
             case "up":
                 self.up[event.broker] = True
@@ -59,29 +61,29 @@ class BrokerState:
         return event
 
     def until(self, t_s: float) -> None:
-        """Apply all events up to this moment."""
+        """Apply all events up to `t_s`."""
         while self.next_until(t_s):
             pass
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What each bundle asks for during a step: messages/s, bytes/s."""
+    """Each bundle's load during a step: messages/s, bytes/s."""
 
     rate: Floats
     bytes_in: Floats
     bytes_out: Floats
 
     @staticmethod
-    def at(scenario: Scenario, tick: int) -> Demand:
-        """During a tick."""
+    def at_tick(scenario: Scenario, tick: int) -> Demand:
+        """Return the demand during a tick."""
         rate_in, rate_out, bytes_in, bytes_out = scenario.loads_at(tick)
         return Demand(rate_in + rate_out, bytes_in, bytes_out)
 
 
-def usage_of(brokers: ScenarioBrokers, owner: Ints, demand: Demand, factor: Floats) -> Floats:
-    """The greatest of each broker's judged resources. It is what is asked for: it may exceed 1."""
-    count, place = len(brokers), owner + 1  # place 0: nobody's
+def broker_usage(brokers: ScenarioBrokers, owner: Ints, demand: Demand, factor: Floats) -> Floats:
+    """Return each broker's max usage over the judged resources; as demand, it may exceed 1."""
+    count, place = len(brokers), owner + 1  # place 0: unassigned
     rate, bytes_in, bytes_out = (
         np.bincount(place, column, count + 1)[1:]
         for column in (demand.rate, demand.bytes_in, demand.bytes_out)
@@ -91,9 +93,7 @@ def usage_of(brokers: ScenarioBrokers, owner: Ints, demand: Demand, factor: Floa
     ) / factor
     direct_memory = (brokers.direct_memory_base_bytes + bytes_in) / brokers.direct_memory_bytes
     direct_memory[np.bincount(place, minlength=count + 1)[1:] == 0] = 0.0
-    bandwidth_in, bandwidth_out = (
-        bytes_in / brokers.bandwidth_in_bytes_per_s,
-        bytes_out / brokers.bandwidth_out_bytes_per_s,
-    )
+    bandwidth_in = bytes_in / brokers.bandwidth_in_bytes_per_s
+    bandwidth_out = bytes_out / brokers.bandwidth_out_bytes_per_s
     usage: Floats = np.maximum.reduce([cpu, bandwidth_in, bandwidth_out, direct_memory])
     return usage

@@ -1,6 +1,6 @@
-"""A trace: what was decided and when it took effect, as JSON lines.
+"""Reads a trace, decisions and their effects as JSON lines, and follows it through its scenario.
 
-Followed through a scenario, it says who owned what when.
+The result is the history of owners. A trace that can't have happened is an error.
 """
 
 from __future__ import annotations
@@ -19,26 +19,23 @@ from lb_stream.sim.measures.state import TOLERANCE, BrokerState
 from lb_stream.sim.scenario.scenario import Bools, Floats, Ints, Scenario
 
 RELEASED, ACQUIRED, LOST = range(3)
-"""Why an owner changed: by a decision, by a decision, because its broker went down."""
+"""Causes of a change of owner: an unload, an assignment, or the broker went down."""
 
 
 class TraceError(ValueError):
-    """A trace says what cannot have happened, or is none. One line."""
+    """A file that is no trace, or a trace that can't have happened. The message is one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Changes of owners as columns, in order of happening.
-
-    `old`, `new`: rows of brokers, -1: nobody.
-    """
+    """Changes of owners as columns, by time. `old`, `new`: brokers' rows, -1: unassigned."""
 
     t_s: Floats
     bundle: Ints
     old: Ints
     new: Ints
     cause: Ints
-    drained: Bools  # released out of a broker that was being drained
+    drained: Bools  # released by a broker that was being drained
 
     def __len__(self) -> int:
         return len(self.t_s)
@@ -55,17 +52,17 @@ class Violation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OwnershipHistory:
-    """What a trace says: who owned what when, what was decided, which rules were broken."""
+    """Changes of owners, numbers of decisions and violations that follow from a trace."""
 
     changes: Changes
     decisions: int
-    decisions_lost: int  # sent while `lost_decisions` held
-    breaks: tuple[Violation, ...]
-    last_owner: Ints  # of each bundle at the scenario's end
+    decisions_lost: int  # sent to a broker during its fault `lost_decisions`
+    violations: tuple[Violation, ...]
+    last_owner: Ints  # each bundle's broker at the scenario's end, -1: unassigned
 
 
 def read_trace(path: Path) -> Iterator[dict[str, Any]]:
-    """The lines of a file. TraceError names the file and the line that is no JSON object."""
+    """Read a file's lines. Raises TraceError, which names the line that is no JSON object."""
     try:
         with path.open(encoding="utf-8") as file:
             for number, line in enumerate(file, start=1):
@@ -89,12 +86,12 @@ def read_trace(path: Path) -> Iterator[dict[str, Any]]:
 def follow_trace(
     scenario: Scenario, rules: Rules, lines: Iterable[Mapping[str, Any]]
 ) -> OwnershipHistory:
-    """Follow a trace through its scenario. TraceError: it says what cannot have happened."""
+    """Follow a trace through its scenario. Raises TraceError for what can't have happened."""
     follower = _TraceFollower(scenario, rules)
     for line in lines:
         if line.get("event") != "header":
-            follower.take(line)
-    return follower.end()
+            follower.follow(line)
+    return follower.finish()
 
 
 class _Decision(NamedTuple):
@@ -106,63 +103,65 @@ class _Decision(NamedTuple):
 
 
 class _TraceFollower:
-    """Takes one line after another, and everything that happens to brokers between them."""
+    """Follows the lines of a trace, and the scenario's events between them."""
 
     def __init__(self, scenario: Scenario, rules: Rules) -> None:
-        self._scenario, self._rules, self._state = scenario, rules, BrokerState.of(scenario)
+        self._scenario, self._rules, self._state = scenario, rules, BrokerState.at_start(scenario)
         self._broker_row = {name: row for row, name in enumerate(scenario.brokers.names)}
         self._bundle_row = {name: row for row, name in enumerate(scenario.bundles.names)}
         self._owner = scenario.bundles.start_owner.copy()
         self._up_since = np.full(len(scenario.brokers), -np.inf)
         self._now = 0.0
-        self._open: dict[str, _Decision | None] = {}  # None: it has had its effect
+        self._decisions: dict[str, _Decision | None] = {}  # None: it has had its effect
         self._changes: list[tuple[float, int, int, int, int, bool]] = []
         self._lost = 0
-        self._breaks: list[Violation] = []
-        self._deaf = [fault for fault in scenario.faults if fault.kind == "lost_decisions"]
-        # Which bundles of each group: its namespaces' bundles are few, and are asked anew at each
-        # acquisition.
+        self._violations: list[Violation] = []
+        self._lost_decisions = [
+            fault for fault in scenario.faults if fault.kind == "lost_decisions"
+        ]
+        # rows of each anti-affinity group's bundles, which every acquisition looks at
         self._groups = {
             group: np.flatnonzero(rules.group == group)
             for group in np.unique(rules.group[rules.group >= 0]).tolist()
         }
 
-    def take(self, line: Mapping[str, Any]) -> None:
-        """One line of the trace."""
-        self._until(self._time(line))
-        bundle = self._known(line, "bundle", self._bundle_row)
+    def follow(self, line: Mapping[str, Any]) -> None:
+        """Follow one line of the trace. Raises TraceError."""
+        self._advance(self._require_time(line))
+        bundle = self._require_row(line, "bundle", self._bundle_row)
         match line.get("event"):
             case "decision":
-                self._decided(line, bundle)
+                self._note_decision(line, bundle)
             case "released" | "acquired" as event:
-                broker = self._known(line, "broker", self._broker_row)
-                self._own_decision(line, event, bundle, broker)
-                (self._released if event == "released" else self._acquired)(bundle, broker)
+                broker = self._require_row(line, "broker", self._broker_row)
+                self._require_decision(line, event, bundle, broker)
+                if event == "released":
+                    self._release(bundle, broker)
+                else:
+                    self._acquire(bundle, broker)
             case event:
                 raise self._impossible(
                     f"event is {event!r}, expected decision, released or acquired"
                 )
 
-    def end(self) -> OwnershipHistory:
-        """What happens until the scenario's end; then all that is known."""
-        self._until(self._scenario.end_s)
+    def finish(self) -> OwnershipHistory:
+        """Apply events until the scenario's end, and return the history."""
+        self._advance(self._scenario.end_s)
         columns = zip(*self._changes, strict=True) if self._changes else ((),) * 6
         t_s, bundle, old, new, cause, drained = columns
         changes = Changes(
-            np.array(t_s, np.float64),
-            *(
-                np.array(bundle, np.int64),
-                np.array(old, np.int64),
-                np.array(new, np.int64),
-                np.array(cause, np.int64),
-            ),
-            np.array(drained, np.bool_),
+            t_s=np.array(t_s, np.float64),
+            bundle=np.array(bundle, np.int64),
+            old=np.array(old, np.int64),
+            new=np.array(new, np.int64),
+            cause=np.array(cause, np.int64),
+            drained=np.array(drained, np.bool_),
         )
         return OwnershipHistory(
-            changes, len(self._open), self._lost, tuple(self._breaks), self._owner
+            changes, len(self._decisions), self._lost, tuple(self._violations), self._owner
         )
 
-    def _time(self, line: Mapping[str, Any]) -> float:
+    def _require_time(self, line: Mapping[str, Any]) -> float:
         t_s = line.get("t")
         if isinstance(t_s, bool) or not isinstance(t_s, int | float) or not math.isfinite(t_s):
             raise self._impossible(
@@ -176,7 +175,7 @@ class _TraceFollower:
             )
         return float(t_s)
 
-    def _until(self, t_s: float) -> None:
+    def _advance(self, t_s: float) -> None:
         self._now = t_s
         while event := self._state.next_until(t_s):
             if event.kind == "up":
@@ -188,15 +187,15 @@ class _TraceFollower:
                 ]
                 self._owner[left] = -1
 
-    def _known(self, line: Mapping[str, Any], key: str, rows: Mapping[str, int]) -> int:
+    def _require_row(self, line: Mapping[str, Any], key: str, rows: Mapping[str, int]) -> int:
         name = line.get(key)
         if not isinstance(name, str) or name not in rows:
             raise self._impossible(f"{key} is {name!r}, expected a name of the scenario's")
         return rows[name]
 
-    def _decided(self, line: Mapping[str, Any], bundle: int) -> None:
+    def _note_decision(self, line: Mapping[str, Any], bundle: int) -> None:
         identity, kind = line.get("id"), line.get("kind")
-        if not isinstance(identity, str) or identity in self._open:
+        if not isinstance(identity, str) or identity in self._decisions:
             raise self._impossible(
                 f"id of a decision is {identity!r}, expected one that no other has"
             )
@@ -204,55 +203,61 @@ class _TraceFollower:
             raise self._impossible(
                 f"kind of decision {identity} is {kind!r}, expected unload or assign"
             )
-        source = self._known(line, "source", self._broker_row) if kind == "unload" else -1
-        open_end = kind == "unload" and line.get("destination") is None
-        destination = -1 if open_end else self._known(line, "destination", self._broker_row)
-        self._open[identity] = _Decision(self._now, kind, bundle, source, destination)
-        self._lost += self._unheard(source if kind == "unload" else destination, self._now)
+        source = self._require_row(line, "source", self._broker_row) if kind == "unload" else -1
+        undirected = kind == "unload" and line.get("destination") is None
+        destination = -1 if undirected else self._require_row(line, "destination", self._broker_row)
+        self._decisions[identity] = _Decision(self._now, kind, bundle, source, destination)
+        self._lost += self._is_lost(source if kind == "unload" else destination, self._now)
 
-    def _unheard(self, broker: int, t_s: float) -> bool:
+    def _is_lost(self, broker: int, t_s: float) -> bool:
+        """Return whether a decision that is sent to the broker at `t_s` gets lost."""
         return any(
-            broker in fault.brokers and fault.from_s <= t_s < fault.to_s for fault in self._deaf
+            broker in fault.brokers and fault.from_s <= t_s < fault.to_s
+            for fault in self._lost_decisions
         )
 
-    def _own_decision(self, line: Mapping[str, Any], event: str, bundle: int, broker: int) -> None:
-        """An effect needs a decision that says just this, that can have reached the broker, and
-        that had time to."""
+    def _require_decision(
+        self, line: Mapping[str, Any], event: str, bundle: int, broker: int
+    ) -> None:
+        """Require the decision behind an effect: it reached the broker, and had time to act."""
         identity = line.get("decision")
-        made = self._open.get(identity) if isinstance(identity, str) else None
-        if made is None:
+        decision = self._decisions.get(identity) if isinstance(identity, str) else None
+        if decision is None:
             raise self._impossible(
                 f"{event} with decision {identity!r}, expected the id of one that has had no "
                 "effect yet"
             )
         assert isinstance(identity, str)
-        self._open[identity] = None
+        self._decisions[identity] = None
         move, name = self._scenario.move, self._scenario.brokers.names[broker]
-        says, at, delay = (
-            ("unload", made.source, move.release_s)
+        # the decision must say just this
+        kind, addressee, delay = (
+            ("unload", decision.source, move.release_s)
             if event == "released"
-            else ("assign", made.destination, move.acquire_s)
+            else ("assign", decision.destination, move.acquire_s)
         )
-        if (made.kind, made.bundle, at) != (says, bundle, broker):
+        if (decision.kind, decision.bundle, addressee) != (kind, bundle, broker):
             raise self._impossible(
                 f"{event} of {self._scenario.bundles.names[bundle]} by {name} is not what decision "
                 f"{identity} says"
             )
-        if self._now < made.t_s + delay - TOLERANCE:
+        # it must have had the time that it takes
+        if self._now < decision.t_s + delay - TOLERANCE:
             raise self._impossible(
-                f"{event} {self._now - made.t_s:g} s after decision {identity}, expected {delay:g} "
-                "s or more"
+                f"{event} {self._now - decision.t_s:g} s after decision {identity}, expected "
+                f"{delay:g} s or more"
             )
-        if self._unheard(broker, made.t_s):
+        # it must have reached the broker, which has been up since
+        if self._is_lost(broker, decision.t_s):
             raise self._impossible(
                 f"decision {identity} never reached {name}, and has an effect there"
             )
-        if not self._state.up[broker] or made.t_s < self._up_since[broker] - TOLERANCE:
+        if not self._state.up[broker] or decision.t_s < self._up_since[broker] - TOLERANCE:
             raise self._impossible(
                 f"{name} is down, or has been since decision {identity}, which has an effect there"
             )
 
-    def _released(self, bundle: int, broker: int) -> None:
+    def _release(self, bundle: int, broker: int) -> None:
         if self._owner[bundle] != broker:
             raise self._impossible(
                 f"{self._scenario.brokers.names[broker]} releases "
@@ -261,9 +266,9 @@ class _TraceFollower:
         drained = bool(self._state.drained[broker])
         self._change(bundle, broker, -1, RELEASED, drained)
         if self._rules.pinned[bundle] and not drained:
-            self._broke("pinned_moves", bundle, broker)
+            self._note_violation("pinned_moves", bundle, broker)
 
-    def _acquired(self, bundle: int, broker: int) -> None:
+    def _acquire(self, bundle: int, broker: int) -> None:
         names, owner = self._scenario.brokers.names, int(self._owner[bundle])
         if owner >= 0:
             raise self._impossible(
@@ -272,21 +277,21 @@ class _TraceFollower:
             )
         rules = self._rules
         if rules.isolation and not rules.allowed(self._state.up)[rules.policy[bundle], broker]:
-            self._broke("isolation_placements", bundle, broker)
+            self._note_violation("isolation_placements", bundle, broker)
         if self._state.drained[broker]:
-            self._broke("drained_placements", bundle, broker)
+            self._note_violation("drained_placements", bundle, broker)
         if (group := int(rules.group[bundle])) >= 0:
             there = self._groups[group][self._owner[self._groups[group]] == broker]
             if (rules.namespace[there] != rules.namespace[bundle]).any():
-                self._broke("anti_affinity_placements", bundle, broker)
+                self._note_violation("anti_affinity_placements", bundle, broker)
         self._change(bundle, -1, broker, ACQUIRED, False)
 
     def _change(self, bundle: int, old: int, new: int, cause: int, drained: bool) -> None:
         self._owner[bundle] = new
         self._changes.append((self._now, bundle, old, new, cause, drained))
 
-    def _broke(self, rule: str, bundle: int, broker: int) -> None:
-        self._breaks.append(Violation(self._now, rule, bundle, broker))
+    def _note_violation(self, rule: str, bundle: int, broker: int) -> None:
+        self._violations.append(Violation(self._now, rule, bundle, broker))
 
-    def _impossible(self, what: str) -> TraceError:
-        return TraceError(f"impossible trace at {self._now:g} s: {what}")
+    def _impossible(self, text: str) -> TraceError:
+        return TraceError(f"impossible trace at {self._now:g} s: {text}")

@@ -1,5 +1,4 @@
-"""In one line: was the disturbance over when it should be, with all rules kept; if not, what was in
-the way."""
+"""A verdict on a trace in one line: whether the scenario was held or lost, and why."""
 
 from __future__ import annotations
 
@@ -11,19 +10,19 @@ import numpy as np
 from lb_stream.sim.measures.figures import TraceMeasures
 from lb_stream.sim.measures.series import BALANCED
 
-BROKEN = {
+VIOLATIONS = {
     "isolation_placements": "bundles placed outside of their isolation policy",
     "anti_affinity_placements": "bundles placed beside another namespace of their anti-affinity "
     "group",
     "pinned_moves": "moves of pinned bundles",
     "drained_placements": "bundles placed at drained brokers",
 }
-"""What each rule that was broken is called, counted."""
+"""Rule → description of its violations, after their number."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScenarioVerdict:
-    """Whether a scenario is lost, and why; or how it was held."""
+    """Whether a policy lost a scenario, and why; or how it held the scenario."""
 
     lost: bool
     why: str
@@ -32,13 +31,20 @@ class ScenarioVerdict:
         return f"{'lost' if self.lost else 'held'}: {self.why}"
 
 
-def judge_trace(done: TraceMeasures) -> ScenarioVerdict:
-    """Held: balanced by the time that the scenario gives, mostly balanced since then, nobody left
-    without an owner, no rule broken."""
-    reasons = [*_imbalance(done), *_left_alone(done), *_broken(done)]
+def judge_trace(measured: TraceMeasures) -> ScenarioVerdict:
+    """Judge a trace. It holds the scenario if none of these goes wrong.
+
+    Balance is reached by the scenario's time and mostly kept; no bundle is unassigned at the end;
+    no rule is broken.
+    """
+    reasons = [
+        *_explain_imbalance(measured),
+        *_explain_unassigned(measured),
+        *_explain_violations(measured),
+    ]
     if reasons:
         return ScenarioVerdict(True, "; ".join(reasons))
-    figures = done.figures
+    figures = measured.figures
     took = (
         f"balanced after {figures['time_to_balance_s']:g} s"
         if figures["time_to_balance_s"]
@@ -51,40 +57,41 @@ def judge_trace(done: TraceMeasures) -> ScenarioVerdict:
     )
 
 
-def _imbalance(done: TraceMeasures) -> list[str]:
-    scenario, figures = done.scenario, done.figures
+def _explain_imbalance(measured: TraceMeasures) -> list[str]:
+    scenario, figures = measured.scenario, measured.figures
     took, ratio = figures["time_to_balance_s"], figures["max_over_bound_median"]
     if took is None:
-        return [f"never balanced for 5 minutes on end: {_worst(done)}{_idle(done)}"]
+        return [
+            "never balanced for 5 minutes on end: "
+            f"{_describe_worst(measured)}{_describe_idle(measured)}"
+        ]
     allowed = scenario.settled_from_s - scenario.judge_from_s
     if took > allowed:
         return [f"balanced after {took:g} s, expected {allowed:g} s"]
     if ratio is not None and ratio > BALANCED:
-        return [f"balance was lost again: {_worst(done)}{_idle(done)}"]
+        return [f"balance was lost again: {_describe_worst(measured)}{_describe_idle(measured)}"]
     return []
 
 
-def _worst(done: TraceMeasures) -> str:
-    """The worst moment of the time in which it should be over (of all, if that is no time at all):
-    who was asked for how much."""
-    series = done.series
-    since = np.flatnonzero(series.t_s >= done.scenario.settled_from_s)
+def _describe_worst(measured: TraceMeasures) -> str:
+    """Describe the worst tick after the disturbance should be over; of all ticks if none is."""
+    series = measured.series
+    since = np.flatnonzero(series.t_s >= measured.scenario.settled_from_s)
     since = since if len(since) else np.arange(len(series.t_s))
     tick = int(since[np.argmax(series.max_over_bound[since])])
     if series.max_over_bound[tick] <= BALANCED:  # then bundles without an owner were in the way
         tick = int(since[np.argmax(series.orphaned[since])])
         return f"{series.orphaned[tick]} bundles without an owner at {series.t_s[tick]:g} s"
-    broker = done.scenario.brokers.names[int(np.nanargmax(series.usage[tick]))]
+    broker = measured.scenario.brokers.names[int(np.nanargmax(series.usage[tick]))]
     return (
-        f"greatest usage {series.max_over_bound[tick]:.2f} of the bound "
-        f"at {series.t_s[tick]:g} s, {broker} at {series.greatest[tick]:.0%}"
+        f"max usage {series.max_over_bound[tick]:.2f} of the bound "
+        f"at {series.t_s[tick]:g} s, {broker} at {series.max_usage[tick]:.0%}"
     )
 
 
-def _idle(done: TraceMeasures) -> str:
-    """The longest time without a move, of what wasn't balanced, if it is an eighth of the scenario
-    or more."""
-    series, scenario = done.series, done.scenario
+def _describe_idle(measured: TraceMeasures) -> str:
+    """Describe the longest imbalance without a move; empty below an eighth of the scenario."""
+    series, scenario = measured.series, measured.scenario
     judged = ~series.balanced & (series.moves == 0) & (series.t_s >= scenario.judge_from_s)
     edges = np.flatnonzero(np.diff(np.concatenate([[0], judged, [0]])))
     begins, ends = edges[::2], edges[1::2]
@@ -95,26 +102,25 @@ def _idle(done: TraceMeasures) -> str:
     return f"; no move in {minutes:.0f} min from {series.t_s[begins[longest]]:g} s on"
 
 
-def _left_alone(done: TraceMeasures) -> list[str]:
-    nobodys = done.gaps.of(done.gaps.destination < 0)
-    left = done.figures["orphans_at_end"]
+def _explain_unassigned(measured: TraceMeasures) -> list[str]:
+    gaps = measured.gaps.where(measured.gaps.destination < 0)
+    left = measured.figures["orphans_at_end"]
     if not left:
         return []
-    if not len(nobodys):
+    if not len(gaps):
         return [f"{left} bundles never had an owner"]
     why = (
         "released"
-        if nobodys.moved[0]
-        else f"{done.scenario.brokers.names[nobodys.source[0]]} went down"
+        if gaps.moved[0]
+        else f"{measured.scenario.brokers.names[gaps.source[0]]} went down"
     )
     return [
-        f"{left} bundles without an owner at the end, the first since {nobodys.since_s[0]:g} s "
-        f"({why})"
+        f"{left} bundles without an owner at the end, the first since {gaps.since_s[0]:g} s ({why})"
     ]
 
 
-def _broken(done: TraceMeasures) -> list[str]:
-    count = Counter(broken.rule for broken in done.history.breaks)
-    broken = [f"{count[rule]} {words}" for rule, words in BROKEN.items() if count[rule]]
-    above = done.figures["budget_breaches"]
-    return [*broken, f"{above} moves above budgets"] if above else broken
+def _explain_violations(measured: TraceMeasures) -> list[str]:
+    count = Counter(violation.rule for violation in measured.history.violations)
+    found = [f"{count[rule]} {text}" for rule, text in VIOLATIONS.items() if count[rule]]
+    above = measured.figures["budget_breaches"]
+    return [*found, f"{above} moves above budgets"] if above else found

@@ -1,4 +1,7 @@
-"""What a scenario is, how it is read, checked, made and written. Format: docs/simulation.md."""
+"""Scenarios: their model, and how they are read, checked, built and written.
+
+docs/simulation.md describes the format.
+"""
 
 from lb_stream.sim.scenario.errors import ScenarioError
 from lb_stream.sim.scenario.reading import read_scenario

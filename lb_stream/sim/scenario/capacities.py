@@ -1,5 +1,7 @@
-"""What brokers can carry, inferred from what they have reported: limits as they said them, cpu from
-how it followed their load."""
+"""Infers brokers' capacities from their load reports.
+
+Limits are taken as reported. The capacity of cpu follows from how cpu usage followed the load.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +13,16 @@ import pyarrow.compute as pc
 
 from lb_stream.sim.scenario.scenario import Bools, Floats, Ints
 
-BYTES_OF_KBIT = 125.0
-BYTES_OF_MIB = float(2**20)
-ENDLESS = 1e15
-"""The capacity of what a broker's load doesn't use up."""
+BYTES_PER_KBIT = 125.0
+BYTES_PER_MIB = float(2**20)
+UNLIMITED = 1e15
+"""The capacity where a broker's load doesn't take any of the resource."""
 FULL_RATIO = 0.97
-"""A busier broker may have been asked for more than it delivered: such reports don't tell what its
-cpu can do."""
+"""Reports with a higher cpu usage are left out: the broker may not deliver its whole load."""
 FEW_REPORTS = 3
+"""With fewer reports a broker counts as fast as the others."""
 SPEEDS = (0.2, 5.0)
-"""How much slower or faster than the others a broker is taken to be at most."""
+"""Limits of a broker's slowness, relative to the others."""
 ASSUMED = {
     "cpu_msgs_per_s": 320e3,
     "cpu_bytes_per_s": 320e6,
@@ -28,24 +30,29 @@ ASSUMED = {
     "memory": 8 * 2.0**30,
     "direct_memory": 8 * 2.0**30,
 }
-"""What a broker has that says nothing."""
+"""Capacities of a broker that reports none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Capacities:
-    """Columns of `ScenarioBrokers`, one row for each broker, and lines on where they are from."""
+    """Columns of `ScenarioBrokers`, a row for each broker, and notes on how they were inferred."""
 
     columns: dict[str, Floats]
     notes: tuple[str, ...]
 
 
-def capacities(reports: pa.Table, broker: Ints, count: int) -> Capacities:
-    """`reports`: rows of `broker_history` in order of time, each report once; `broker`: the row of
-    each one's broker, 0..count-1."""
+def infer_capacities(reports: pa.Table, broker: Ints, count: int) -> Capacities:
+    """Infer the capacities of `count` brokers.
+
+    `reports`: rows of `broker_history`, ordered by time, each report once. `broker`: the row of
+    each report's broker, 0 to count - 1.
+    """
     columns: dict[str, Floats] = {}
     columns["cpu_msgs_per_s"], columns["cpu_bytes_per_s"], notes = _cpu(reports, broker, count)
-    for way in ("in", "out"):
-        columns[f"bandwidth_{way}_bytes_per_s"], more = _bandwidth(reports, broker, count, way)
+    for direction in ("in", "out"):
+        columns[f"bandwidth_{direction}_bytes_per_s"], more = _bandwidth(
+            reports, broker, count, direction
+        )
         notes += more
     for memory in ("memory", "direct_memory"):
         columns[f"{memory}_bytes"], columns[f"{memory}_base_bytes"], more = _memory(
@@ -63,26 +70,26 @@ def _column(reports: pa.Table, name: str) -> Floats:
 def _last_limit(
     reports: pa.Table, broker: Ints, count: int, resource: str, otherwise: float
 ) -> tuple[Floats, Bools]:
-    """Each broker's last limit above 0, in the report's unit; and whether it has said one."""
+    """Find each broker's last limit above 0, in the report's unit, and whether there is one."""
     limit = _column(reports, f"{resource}_limit")
     last = np.zeros(count)
-    last[broker[limit > 0]] = limit[limit > 0]  # of several the last one stays
+    last[broker[limit > 0]] = limit[limit > 0]  # of several values the last one stays
     return np.where(last > 0, last, otherwise), last > 0
 
 
-def _unknown(known: Bools, what: str, assumed: str) -> list[str]:
+def _describe_unknown(known: Bools, limit: str, assumed: str) -> list[str]:
     return (
-        [f"{int((~known).sum())} brokers report no {what}: assumed {assumed}"]
+        [f"{int((~known).sum())} brokers report no {limit}: assumed {assumed}"]
         if not known.all()
         else []
     )
 
 
-def fitted(first: Floats, second: Floats, wanted: Floats) -> tuple[float, float]:
-    """Least squares of a·first + b·second = wanted with neither below 0; 0, 0 where nothing is to
-    be learned.
+def fit_non_negative(first: Floats, second: Floats, wanted: Floats) -> tuple[float, float]:
+    """Fit a·first + b·second = wanted by least squares, with a and b 0 or more.
 
-    Columns that go together share what they explain.
+    Returns (a, b); (0, 0) where both columns are 0. Columns in proportion to each other share what
+    they explain.
     """
     value, two, cross = float(first @ first), float(second @ second), float(first @ second)
     to_one, to_two = float(first @ wanted), float(second @ wanted)
@@ -104,19 +111,21 @@ def fitted(first: Floats, second: Floats, wanted: Floats) -> tuple[float, float]
 
 
 def _cpu(reports: pa.Table, broker: Ints, count: int) -> tuple[Floats, Floats, list[str]]:
-    """How much cpu messages and bytes take, of all brokers together; then how fast each is beside
-    the others."""
+    """Infer cpu capacities: the cost of messages and bytes, then each broker's speed.
+
+    The cost is fitted over all brokers together; a broker's speed is relative to it.
+    """
     used, limit = _column(reports, "cpu_usage"), _column(reports, "cpu_limit")
     rate = _column(reports, "rate_in_msgs_per_s") + _column(reports, "rate_out_msgs_per_s")
     throughput = _column(reports, "throughput_in_bytes_per_s") + _column(
         reports, "throughput_out_bytes_per_s"
     )
-    tells = (limit > 0) & (used > 0) & (used < FULL_RATIO * limit) & (rate > 0)
+    usable = (limit > 0) & (used > 0) & (used < FULL_RATIO * limit) & (rate > 0)
     each, known = _last_limit(reports, broker, count, "cpu", 100.0)
-    a, b = fitted(rate[tells], throughput[tells], used[tells])
+    a, b = fit_non_negative(rate[usable], throughput[usable], used[usable])
     if a + b <= 0:
         note = (
-            f"cpu: no report tells what it follows: assumed {ASSUMED['cpu_msgs_per_s']:g} "
+            f"cpu: no report shows how it follows load: assumed {ASSUMED['cpu_msgs_per_s']:g} "
             f"msg/s, {ASSUMED['cpu_bytes_per_s']:g} bytes/s"
         )
         return (
@@ -124,64 +133,77 @@ def _cpu(reports: pa.Table, broker: Ints, count: int) -> tuple[Floats, Floats, l
             np.full(count, ASSUMED["cpu_bytes_per_s"]),
             [note],
         )
-    predicted, of = a * rate[tells] + b * throughput[tells], broker[tells]
-    squares, seen = np.bincount(of, predicted**2, count), np.bincount(of, minlength=count)
+    # each broker's slowness, where it has reports enough
+    predicted = a * rate[usable] + b * throughput[usable]
+    row = broker[usable]
+    squares, seen = np.bincount(row, predicted**2, count), np.bincount(row, minlength=count)
     slowness = np.divide(
-        np.bincount(of, predicted * used[tells], count),
+        np.bincount(row, predicted * used[usable], count),
         squares,
         out=np.ones(count),
         where=squares > 0,
     )
     slowness = np.where(seen >= FEW_REPORTS, np.clip(slowness, *SPEEDS), 1.0)
-    wrong = (predicted * slowness[of] - used[tells]) / limit[tells]
+    # how well this explains the reports
+    error = (predicted * slowness[row] - used[usable]) / limit[usable]
     explained = (
-        f"{int(tells.sum())} reports to {100 * float(np.sqrt(np.mean(wrong**2))):.2g} % of "
+        f"{int(usable.sum())} reports to {100 * float(np.sqrt(np.mean(error**2))):.2g} % of "
         "a broker (root mean square)"
     )
-    takes = " + ".join(
+    cost = " + ".join(
         [
             *([f"messages ÷ {1 / a:.4g}/s"] if a > 0 else []),
             *([f"bytes ÷ {1 / b:.4g}/s"] if b > 0 else []),
         ]
     )
     notes = [
-        f"cpu: {takes} for a hundredth of a core explains {explained}",
-        *_unknown(known, "cpu limit", "one core"),
+        f"cpu: {cost} for a hundredth of a core explains {explained}",
+        *_describe_unknown(known, "cpu limit", "one core"),
     ]
     with np.errstate(divide="ignore"):
         msgs, size = (
-            np.minimum(each / np.float64(coefficient) / slowness, ENDLESS) for coefficient in (a, b)
+            np.minimum(each / np.float64(coefficient) / slowness, UNLIMITED)
+            for coefficient in (a, b)
         )
     return msgs, size, notes
 
 
-def _bandwidth(reports: pa.Table, broker: Ints, count: int, way: str) -> tuple[Floats, list[str]]:
-    """What is left for the bundles: a network that also carries other traffic is taken to carry
-    more of it as they do."""
-    used = _column(reports, f"bandwidth_{way}_usage") * BYTES_OF_KBIT
-    carried = _column(reports, f"throughput_{way}_bytes_per_s")
+def _bandwidth(
+    reports: pa.Table, broker: Ints, count: int, direction: str
+) -> tuple[Floats, list[str]]:
+    """Infer the bandwidth that is left for bundles, bytes/s.
+
+    Other traffic on the network is assumed to grow in proportion to the bundles' traffic.
+    """
+    used = _column(reports, f"bandwidth_{direction}_usage") * BYTES_PER_KBIT
+    carried = _column(reports, f"throughput_{direction}_bytes_per_s")
     each, known = _last_limit(
-        reports, broker, count, f"bandwidth_{way}", ASSUMED["bandwidth"] / BYTES_OF_KBIT
+        reports, broker, count, f"bandwidth_{direction}", ASSUMED["bandwidth"] / BYTES_PER_KBIT
     )
-    tells = (used > 0) & (carried > 0)
-    factor = fitted(carried[tells], np.zeros(int(tells.sum())), used[tells])[0] or 1.0
+    usable = (used > 0) & (carried > 0)
+    factor = fit_non_negative(carried[usable], np.zeros(int(usable.sum())), used[usable])[0] or 1.0
     notes = (
-        [f"bandwidth {way}: brokers use {factor:.3g} times what their bundles carry"]
+        [f"bandwidth {direction}: brokers use {factor:.3g} times what their bundles carry"]
         if not 0.95 < factor < 1.05
         else []
     )
-    return each * BYTES_OF_KBIT / factor, [
+    return each * BYTES_PER_KBIT / factor, [
         *notes,
-        *_unknown(known, f"limit of bandwidth {way}", f"{ASSUMED['bandwidth']:g} bytes/s"),
+        *_describe_unknown(
+            known, f"limit of bandwidth {direction}", f"{ASSUMED['bandwidth']:g} bytes/s"
+        ),
     ]
 
 
 def _memory(
     reports: pa.Table, broker: Ints, count: int, memory: str
 ) -> tuple[Floats, Floats, list[str]]:
-    """Limit and what is used in any case: of direct memory without a second of inbound traffic, of
-    the heap all on average."""
-    used = np.maximum(_column(reports, f"{memory}_usage") * BYTES_OF_MIB, 0.0)
+    """Infer the limit of a kind of memory and its base usage, both in bytes.
+
+    The base usage of direct memory is the mean without a second of inbound traffic; that of the
+    heap is the mean.
+    """
+    used = np.maximum(_column(reports, f"{memory}_usage") * BYTES_PER_MIB, 0.0)
     beside = (
         _column(reports, "throughput_in_bytes_per_s")
         if memory == "direct_memory"
@@ -194,17 +216,18 @@ def _memory(
         out=np.zeros(count),
         where=seen > 0,
     )
-    each, known = _last_limit(reports, broker, count, memory, ASSUMED[memory] / BYTES_OF_MIB)
+    each, known = _last_limit(reports, broker, count, memory, ASSUMED[memory] / BYTES_PER_MIB)
     return (
-        each * BYTES_OF_MIB,
+        each * BYTES_PER_MIB,
         base,
-        _unknown(known, f"limit of {memory.replace('_', ' ')}", f"{ASSUMED[memory]:g} bytes"),
+        _describe_unknown(
+            known, f"limit of {memory.replace('_', ' ')}", f"{ASSUMED[memory]:g} bytes"
+        ),
     )
 
 
-def each_once(reports: pa.Table) -> pa.Table:
-    """Rows of `broker_history` in order of time, a report that several slots have found only
-    once."""
+def deduplicate_reports(reports: pa.Table) -> pa.Table:
+    """Drop rows of `broker_history` that repeat a report; `reports` are ordered by time."""
     keys = pc.binary_join_element_wise(
         reports["broker"], reports["reported_ms"].cast(pa.string()), " "
     ).combine_chunks()

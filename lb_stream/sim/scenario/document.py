@@ -1,7 +1,4 @@
-"""scenario.json: its keys and their types.
-
-What refers to something else in it is checked in `references`.
-"""
+"""The keys of scenario.json and their types. `references` checks what they refer to."""
 
 from __future__ import annotations
 
@@ -53,8 +50,7 @@ NamespaceName = Annotated[
 
 
 class _Part(BaseModel):
-    """Every key is there and no other one; numbers are finite, and nothing is turned into another
-    type."""
+    """A part with all of its keys and no others. Numbers are finite; no type is converted."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
@@ -120,7 +116,7 @@ class PoliciesEntry(_Part):
 
 
 class Document(_Part):
-    """The whole of scenario.json."""
+    """scenario.json."""
 
     format: Literal[1]
     name: Text
@@ -146,7 +142,8 @@ def read_document(path: Path) -> Document:
     """Read and check scenario.json. Raises ScenarioError."""
     try:
         given = json.loads(
-            path.read_text(encoding="utf-8"), object_pairs_hook=lambda pairs: _once(path, pairs)
+            path.read_text(encoding="utf-8"),
+            object_pairs_hook=lambda pairs: _require_unique_keys(path, pairs),
         )
     except OSError as error:
         raise ScenarioError(path, "", None, f"a file that can be read ({error.strerror})") from None
@@ -158,7 +155,7 @@ def read_document(path: Path) -> Document:
 
 
 def parse_document(path: Path, given: Any) -> Document:
-    """What JSON says, checked. Raises ScenarioError."""
+    """Check the content of scenario.json. Raises ScenarioError."""
     try:
         document = Document.model_validate(given)
     except ValidationError as error:
@@ -170,7 +167,7 @@ def parse_document(path: Path, given: Any) -> Document:
     return document
 
 
-def _once(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _require_unique_keys(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name in found:

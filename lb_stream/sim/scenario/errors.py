@@ -1,4 +1,4 @@
-"""What is wrong with a scenario, or with the file that one is made from: one line."""
+"""The error of a scenario, or of the file that one is built from: one line."""
 
 from __future__ import annotations
 
@@ -11,25 +11,22 @@ from pydantic import BaseModel, ValidationError
 from lb_stream.contracts.keys import expected
 
 MISSING = object()
-"""The value of what is not there."""
+"""The value of a field that is missing."""
 
 LONGEST_VALUE = 80
 
 
 class ScenarioError(ValueError):
-    """Says file, field, value and what was expected.
+    """An error in a scenario: its file, field, value, and what was expected, on one line.
 
-    `field` may be empty: the file as a whole. One line, whatever the file holds.
+    An empty `field` means the file as a whole.
     """
 
     def __init__(self, file: str | Path, field: str, value: object, expected: str) -> None:
         self.file, self.field, self.value, self.expected = str(file), field, value, expected
         text = "is missing" if value is MISSING else f"= {_short(value)}"
-        super().__init__(
-            " ".join(
-                f"{self.file}: {f'{field} {text}: ' if field else ''}expected {expected}".splitlines()
-            )
-        )
+        place = f"{field} {text}: " if field else ""
+        super().__init__(" ".join(f"{self.file}: {place}expected {expected}".splitlines()))
 
 
 def _short(value: object) -> str:
@@ -38,7 +35,7 @@ def _short(value: object) -> str:
 
 
 def field_path(parts: tuple[Any, ...]) -> str:
-    """Where something stands in nested lists and objects: `brokers[3].name`."""
+    """Return the path of a value in nested lists and objects, such as `brokers[3].name`."""
     return "".join(
         f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts
     ).removeprefix(".")
@@ -47,11 +44,11 @@ def field_path(parts: tuple[Any, ...]) -> str:
 def build_scenario_error(
     file: str | Path, model: type[BaseModel], error: ValidationError
 ) -> ScenarioError:
-    """The first of pydantic's errors in our words."""
+    """Build a ScenarioError from the first of pydantic's errors."""
     first = error.errors()[0]
     kind, context = first["type"], first.get("ctx", {})
     place, around = _place(model, first["loc"])
-    if kind.startswith("union_tag"):  # it has no kind, or one that nobody knows
+    if kind.startswith("union_tag"):  # `kind` is missing or unknown
         value = (
             first["input"].get("kind", MISSING)
             if isinstance(first["input"], dict)
@@ -74,8 +71,8 @@ def build_scenario_error(
             first["input"],
             f"one of the known keys; nearest: {', '.join(near)}",
         )
-    limit, words = _LIMITS.get(kind, ("", ""))
-    wanted = words.format(context[limit]) if limit else words or expected(first)
+    limit, text = _LIMITS.get(kind, ("", ""))
+    wanted = text.format(context[limit]) if limit else text or expected(first)
     return ScenarioError(
         file,
         field_path(place),
@@ -92,12 +89,11 @@ _LIMITS = {
     "string_too_short": ("", "some text"),
     "list_type": ("", "a list"),
 }
-"""Type of an error → the limit that it names, and what was expected in words."""
+"""Type of an error → the name of its limit, and a text on what was expected."""
 
 
 def _place(model: type[BaseModel], loc: tuple[Any, ...]) -> tuple[tuple[Any, ...], type[BaseModel]]:
-    """Where it stands, without pydantic's own words for members of unions; and the model of the
-    object around it."""
+    """Return a value's path without pydantic's names of union members, and its object's model."""
     place: list[Any] = []
     annotation: Any = model
     for number, part in enumerate(loc):
@@ -120,7 +116,7 @@ def _place(model: type[BaseModel], loc: tuple[Any, ...]) -> tuple[tuple[Any, ...
 
 
 def _tagged(annotation: Any, kind: str) -> type[BaseModel] | None:
-    """The member of a union of models whose `kind` is this one."""
+    """Find the member of a union of models that has this `kind`."""
     members = [
         member
         for member in get_args(annotation)
@@ -141,7 +137,7 @@ def _tagged(annotation: Any, kind: str) -> type[BaseModel] | None:
 
 
 def _held(annotation: Any) -> Any:
-    """What a list holds, without what is annotated beside it."""
+    """Return the type within lists and annotations; a union of models stays as it is."""
     while (
         get_origin(annotation) is not None
         and get_origin(annotation) is not Literal

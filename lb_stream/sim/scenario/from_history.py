@@ -1,7 +1,7 @@
-"""A scenario out of what a live cluster's tables, or its reports, tell of its past.
+"""Builds a scenario from a live cluster's past, which its tables or load reports record.
 
-What they don't tell is assumed, and said. Bundles that are split or merged have their last form
-from the beginning.
+What they don't record is assumed, with a note. Bundles that were split or merged have their last
+form from the beginning.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.core.model.policies import NO_POLICIES, Policies
 from lb_stream.io.messages.times import utc
 from lb_stream.settings.resolve import resolve
-from lb_stream.sim.scenario.capacities import capacities, each_once
+from lb_stream.sim.scenario.capacities import deduplicate_reports, infer_capacities
 from lb_stream.sim.scenario.errors import ScenarioError
-from lb_stream.sim.scenario.recorded_loads import RecordedLoads, recorded_loads
+from lb_stream.sim.scenario.recorded_loads import RecordedLoads, build_recorded_loads
 from lb_stream.sim.scenario.scenario import (
     Bools,
     Event,
@@ -40,55 +40,51 @@ from lb_stream.sim.scenario.scenario import (
 REPORT_DELAY_S, RECONNECT_S = 1.0, 2.0
 RELEASE_S, ACQUIRE_S, REPORT_INTERVAL_S = 2.0, 3.0, 30.0
 SETTLED_S = 1_800.0
-"""A policy is given so long to do away with what it finds, or a quarter of the time."""
+"""Seconds until the initial imbalance should be gone; at most a quarter of the scenario."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadHistory:
-    """What is known of a cluster's past, as columns. Times ms since the epoch."""
+    """A cluster's recorded past as columns. Times are ms since the epoch."""
 
     cluster: str
     from_ms: int
-    to_ms: int  # before
+    to_ms: int  # excluded
     resolution_ms: int
-    bundles: pa.Table  # of bundle_history, in order of time: all rows from an hour before on
-    brokers: pa.Table  # of broker_history, likewise
-    # now_ms, broker, alive, seen_ms: of each broker the first round, and those in which `alive`
-    # changed; in order
+    # rows of bundle_history and of broker_history from an hour before on, ordered by time
+    bundles: pa.Table
+    brokers: pa.Table
+    # now_ms, broker, alive, seen_ms: each broker's first round, and those in which `alive` changed
     alive: pa.Table
-    drains: (
-        pa.Table
-    )  # at_ms, kind (drain-broker, undrain-broker), broker: operators' commands, in order
+    # operators' commands, ordered by time: at_ms, kind (drain-broker, undrain-broker), broker
+    drains: pa.Table
     memory: str | None = None  # of the first round, as logged
     settings: Mapping[str, Any] = field(default_factory=dict)  # the job's own for this cluster
-    report_interval_s: float | None = None  # medians, where anything tells
-    release_s: float | None = None  # from a move's decision until its bundle was seen to have left
-    acquire_s: float | None = None  # from an assignment until a report confirmed it
+    # medians; None: nothing is recorded
+    report_interval_s: float | None = None
+    release_s: float | None = None  # from a move's decision until a report shows the bundle gone
+    acquire_s: float | None = None  # from an assignment until a report confirms it
 
 
 @dataclass(frozen=True, slots=True)
 class ScenarioWithNotes:
-    """The scenario, and a line for each thing that was inferred or assumed."""
+    """A scenario, and notes on what was inferred or assumed for it."""
 
     scenario: Scenario
     notes: tuple[str, ...]
 
 
-def build_scenario(history: LoadHistory, tick_s: float = 10.0) -> ScenarioWithNotes:
-    """What the cluster carried, in ticks of so many seconds.
+def build_from_history(history: LoadHistory, tick_s: float = 10.0) -> ScenarioWithNotes:
+    """Build the scenario of what a cluster carried, in ticks of `tick_s` seconds.
 
-    Raises ScenarioError where there is nothing to make one of, and for a tick that the history's
-    resolution is no multiple of.
+    Raises ScenarioError for a history without rows, and where the history's resolution is no
+    multiple of the tick.
     """
-    where, step_ms, from_ms = (
-        f"history of {history.cluster}",
-        history.resolution_ms,
-        history.from_ms,
-    )
-    step_ticks, ticks = (
-        round(step_ms / 1000 / tick_s),
-        math.floor((history.to_ms - from_ms) / 1000 / tick_s),
-    )
+    # times
+    where = f"history of {history.cluster}"
+    step_ms, from_ms = history.resolution_ms, history.from_ms
+    step_ticks = round(step_ms / 1000 / tick_s)
+    ticks = math.floor((history.to_ms - from_ms) / 1000 / tick_s)
     if step_ticks < 1 or not math.isclose(step_ticks * tick_s * 1000, step_ms):
         raise ScenarioError(
             where, "tick", tick_s, f"a divisor of the history's resolution, {step_ms / 1000:g} s"
@@ -99,20 +95,21 @@ def build_scenario(history: LoadHistory, tick_s: float = 10.0) -> ScenarioWithNo
             where,
             "time",
             f"{utc(from_ms)} to {utc(history.to_ms)}",
-            f"a time that rows tell of: there are {found}",
+            f"a time that has rows: there are {found}",
         )
+    # brokers, bundles, and their loads
     names = tuple(sorted(set(history.brokers["broker"].to_pylist())))
-    loads = recorded_loads(history.bundles, names, from_ms, step_ms, -(-ticks // step_ticks))
+    loads = build_recorded_loads(history.bundles, names, from_ms, step_ms, -(-ticks // step_ticks))
     if not loads.names:
         raise ScenarioError(
             where, "bundles", 0, "at least one that is not of the brokers' own namespaces"
         )
-    orders, pinned = _orders(history)
-    up, events, said = _events(history, names, orders, tick_s, tick_s * ticks)
+    operator_state, pinned = _load_operator_state(history)
+    up, events, up_notes = _events(history, names, operator_state, tick_s, tick_s * ticks)
     brokers, inferred = _brokers(history, names, up, tick_s)
     owner = np.where(np.append(up, False)[loads.owner], loads.owner, -1)
     move, interval_s, assumed = _times(history, tick_s)
-    policies, left_out = _policies(orders, pinned, loads, owner, names)
+    policies, left_out = _policies(operator_state, pinned, loads, owner, names)
     scenario = Scenario(
         name=history.cluster,
         why=f"What the cluster {history.cluster} carried from {utc(from_ms)} to "
@@ -136,23 +133,23 @@ def build_scenario(history: LoadHistory, tick_s: float = 10.0) -> ScenarioWithNo
         policies=policies,
         loads=loads.loads,
     )
-    return ScenarioWithNotes(scenario, (*inferred, *assumed, *loads.notes, *said, *left_out))
+    return ScenarioWithNotes(scenario, (*inferred, *assumed, *loads.notes, *up_notes, *left_out))
 
 
-def _orders(history: LoadHistory) -> tuple[OperatorState, tuple[str, ...]]:
-    """What operators had laid down, and the namespaces that are never shed."""
-    orders = Memory.from_json(history.memory).orders if history.memory else OperatorState()
-    config = resolve(history.settings, orders.settings).config
-    return orders, config.balancer.shedding_excluded_namespaces
+def _load_operator_state(history: LoadHistory) -> tuple[OperatorState, tuple[str, ...]]:
+    """Return the operators' state at the beginning, and the namespaces that are never shed."""
+    operator_state = Memory.from_json(history.memory).orders if history.memory else OperatorState()
+    config = resolve(history.settings, operator_state.settings).config
+    return operator_state, config.balancer.shedding_excluded_namespaces
 
 
 def _brokers(
     history: LoadHistory, names: Sequence[str], up: Bools, tick_s: float
 ) -> tuple[ScenarioBrokers, tuple[str, ...]]:
-    reports = each_once(history.brokers)
-    of = {name: row for row, name in enumerate(names)}
-    broker = np.array([of[name] for name in reports["broker"].to_pylist()], np.int64)
-    found = capacities(reports, broker, len(names))
+    reports = deduplicate_reports(history.brokers)
+    row_of = {name: row for row, name in enumerate(names)}
+    broker = np.array([row_of[name] for name in reports["broker"].to_pylist()], np.int64)
+    found = infer_capacities(reports, broker, len(names))
     interval_s = history.report_interval_s or REPORT_INTERVAL_S
     last_s = np.zeros(len(names))
     last_s[broker] = (reports["reported_ms"].to_numpy() - history.from_ms) / 1000
@@ -161,13 +158,17 @@ def _brokers(
 
 
 def _times(history: LoadHistory, tick_s: float) -> tuple[MoveTimes, float, list[str]]:
-    """How long things took: as it was, where outcomes tell, less the way of a report."""
+    """Return how long moves took, the interval of reports (s), and notes.
+
+    Recorded times include a report's delay, which is subtracted. Others are assumed.
+    """
     notes = [f"assumed: report_delay_s = {REPORT_DELAY_S:g}, reconnect_s = {RECONNECT_S:g}"]
-    took, interval_s = {"release_s": RELEASE_S, "acquire_s": ACQUIRE_S}, REPORT_INTERVAL_S
+    took = {"release_s": RELEASE_S, "acquire_s": ACQUIRE_S}
+    interval_s = REPORT_INTERVAL_S
     measured = {name: getattr(history, name) for name in took if getattr(history, name) is not None}
     took |= {name: round(max(value - REPORT_DELAY_S, 0.0), 3) for name, value in measured.items()}
     if assumed := ", ".join(f"{name} = {took[name]:g}" for name in took if name not in measured):
-        notes.append(f"assumed: {assumed}: no outcome of this cluster tells it")
+        notes.append(f"assumed: {assumed}: no outcome of this cluster shows it")
     if known := ", ".join(f"{name} = {took[name]:g}" for name in measured):
         notes.append(f"{known}: medians of the last confirmed decisions, less report_delay_s")
     if history.report_interval_s is None:
@@ -179,36 +180,47 @@ def _times(history: LoadHistory, tick_s: float) -> tuple[MoveTimes, float, list[
 
 
 def _events(
-    history: LoadHistory, names: Sequence[str], orders: OperatorState, tick_s: float, end_s: float
+    history: LoadHistory,
+    names: Sequence[str],
+    operator_state: OperatorState,
+    tick_s: float,
+    end_s: float,
 ) -> tuple[Bools, tuple[Event, ...], list[str]]:
-    """Which brokers are up at the start; who goes and comes, and who is drained, in order of time,
-    each at a tick."""
-    of, from_ms = {name: row for row, name in enumerate(names)}, history.from_ms
+    """Return which brokers are up at the start, the events ordered by time, and notes.
+
+    Each event is at a tick.
+    """
+    row_of = {name: row for row, name in enumerate(names)}
+    from_ms = history.from_ms
     found: list[tuple[float, int, EventKind]] = []
 
-    def happens(at_ms: int, broker: str, kind: EventKind) -> None:
+    def add_event(at_ms: int, broker: str, kind: EventKind) -> None:
         t_s = math.ceil(max(at_ms - from_ms, 0) / 1000 / tick_s) * tick_s
-        if broker in of and t_s < end_s:
-            found.append((t_s, of[broker], kind))
+        if broker in row_of and t_s < end_s:
+            found.append((t_s, row_of[broker], kind))
 
     up = np.ones(len(names), np.bool_)
-    lives = sorted(history.alive.to_pylist(), key=lambda row: (row["broker"], row["now_ms"]))
-    first_ms = min((row["now_ms"] for row in lives), default=from_ms)
-    for broker, rows in groupby(lives, key=lambda row: str(row["broker"])):
+    rounds = sorted(history.alive.to_pylist(), key=lambda row: (row["broker"], row["now_ms"]))
+    first_ms = min((row["now_ms"] for row in rounds), default=from_ms)
+    for broker, rows in groupby(rounds, key=lambda row: str(row["broker"])):
         for number, row in enumerate(rows):
-            if number == 0 and broker in of:
-                up[of[broker]] = row["alive"] and row["now_ms"] == first_ms
+            if number == 0 and broker in row_of:
+                up[row_of[broker]] = row["alive"] and row["now_ms"] == first_ms
                 if row["alive"] and row["now_ms"] > first_ms:  # new
-                    happens(row["now_ms"], broker, "up")
+                    add_event(row["now_ms"], broker, "up")
             elif number:
-                happens(row["seen_ms"], broker, "up" if row["alive"] else "crash")
-    for broker in orders.drained:
-        happens(from_ms, broker, "drain")
+                add_event(row["seen_ms"], broker, "up" if row["alive"] else "crash")
+    for broker in operator_state.drained:
+        add_event(from_ms, broker, "drain")
     for row in history.drains.to_pylist():
-        happens(
+        add_event(
             row["at_ms"], row["broker"], "undrain" if row["kind"] == "undrain-broker" else "drain"
         )
-    notes = [] if lives else ["no round tells who was alive: all brokers are up all the time"]
+    notes = (
+        []
+        if rounds
+        else ["no round says which brokers were alive: all brokers are up all the time"]
+    )
     return up, tuple(_possible(sorted(found), up.tolist())), notes
 
 
@@ -226,7 +238,7 @@ def _possible(found: Sequence[tuple[float, int, EventKind]], up: list[bool]) -> 
 
 
 def _policies(
-    orders: OperatorState,
+    operator_state: OperatorState,
     pinned: Sequence[str],
     loads: RecordedLoads,
     owner: Ints,
@@ -238,19 +250,22 @@ def _policies(
     """
     namespace_of = [name.rpartition("/")[0] for name in loads.names]
     namespaces = sorted(set(namespace_of))
-    policies = orders.policies(NO_POLICIES)
-    isolation, no_match = _isolation(orders, policies, namespaces, brokers)
+    policies = operator_state.policies(NO_POLICIES)
+    isolation, no_match = _isolation(operator_state, policies, namespaces, brokers)
     groups, broken = _anti_affinity(policies, namespaces, namespace_of, owner)
     kept = tuple(namespace for namespace in pinned if namespace in namespaces)
     return ScenarioPolicies(isolation, groups, kept), no_match + broken
 
 
 def _isolation(
-    orders: OperatorState, policies: Policies, namespaces: Sequence[str], brokers: Sequence[str]
+    operator_state: OperatorState,
+    policies: Policies,
+    namespaces: Sequence[str],
+    brokers: Sequence[str],
 ) -> tuple[tuple[ScenarioIsolation, ...], list[str]]:
     found: list[ScenarioIsolation] = []
     notes: list[str] = []
-    for name, policy in zip(orders.isolation, policies.isolation, strict=True):
+    for name, policy in zip(operator_state.isolation, policies.isolation, strict=True):
         primary = tuple(row for row, broker in enumerate(brokers) if policy.is_primary(broker))
         secondary = tuple(row for row, broker in enumerate(brokers) if policy.is_secondary(broker))
         named = tuple(namespace for namespace in namespaces if policy.names(namespace))

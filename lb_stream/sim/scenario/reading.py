@@ -1,4 +1,4 @@
-"""A scenario's folder, read and checked."""
+"""Reads and checks a scenario's folder."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from lb_stream.sim.scenario.document import DOCUMENT, Document, read_document
 from lb_stream.sim.scenario.errors import MISSING, ScenarioError
 from lb_stream.sim.scenario.references import (
     References,
-    brokers_of,
-    events_of,
-    faults_of,
-    judged_times,
-    policies_of,
+    build_brokers,
+    build_events,
+    build_faults,
+    build_policies,
+    require_judged_times,
 )
 from lb_stream.sim.scenario.scenario import (
     Event,
@@ -40,23 +40,22 @@ from lb_stream.sim.scenario.tables import (
 )
 
 NUMBERS = (
-    *(
-        "tick_s",
-        "ticks",
-        "load_step_ticks",
-        "noise_step_ticks",
-        "noise_unit",
-        "report_interval_s",
-        "report_delay_s",
-    ),
-    *("judge_from_s", "settled_from_s"),
+    "tick_s",
+    "ticks",
+    "load_step_ticks",
+    "noise_step_ticks",
+    "noise_unit",
+    "report_interval_s",
+    "report_delay_s",
+    "judge_from_s",
+    "settled_from_s",
 )
-"""What Scenario and scenario.json have under one name."""
+"""Numbers that Scenario and scenario.json have under the same names."""
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
-    """All that scenario.json says, its references found."""
+class ScenarioParts:
+    """The content of scenario.json, with references as rows of brokers."""
 
     document: Document
     brokers: ScenarioBrokers
@@ -66,12 +65,12 @@ class Parts:
 
     @property
     def load_steps(self) -> int:
-        """How many steps the loads have; the last one may be shorter."""
+        """Return the number of load steps; the last one may be shorter."""
         return -(-self.document.ticks // self.document.load_step_ticks)
 
     @property
     def noise_steps(self) -> int:
-        """How many steps noise has."""
+        """Return the number of noise steps; the last one may be shorter."""
         return -(-self.document.ticks // self.document.noise_step_ticks)
 
     def scenario(
@@ -81,13 +80,13 @@ class Parts:
         noise: NDArray[np.int8] | None,
         broker_noise: NDArray[np.int8] | None,
     ) -> Scenario:
-        """The whole, with what the tables say."""
-        said = self.document
+        """Return the scenario: these parts, and the content of its tables."""
+        document, move = self.document, self.document.move
         return Scenario(
-            name=said.name,
-            why=said.why,
-            **{name: getattr(said, name) for name in NUMBERS},
-            move=MoveTimes(said.move.release_s, said.move.acquire_s, said.move.reconnect_s),
+            name=document.name,
+            why=document.why,
+            **{name: getattr(document, name) for name in NUMBERS},
+            move=MoveTimes(move.release_s, move.acquire_s, move.reconnect_s),
             brokers=self.brokers,
             bundles=bundles,
             events=self.events,
@@ -99,24 +98,28 @@ class Parts:
         )
 
 
-def parts_of(path: Path, document: Document, event_fields: Sequence[str] = ()) -> Parts:
-    """Find what a document refers to. `event_fields`: see `events_of`. Raises ScenarioError."""
-    brokers = brokers_of(path, document)
-    within = References(path, document, {name: row for row, name in enumerate(brokers.names)})
-    judged_times(within)
-    return Parts(
-        document, brokers, events_of(within, event_fields), faults_of(within), policies_of(within)
+def build_parts(path: Path, document: Document, event_fields: Sequence[str] = ()) -> ScenarioParts:
+    """Resolve a document's references. `event_fields`: see `build_events`. Raises ScenarioError."""
+    brokers = build_brokers(path, document)
+    references = References(path, document, {name: row for row, name in enumerate(brokers.names)})
+    require_judged_times(references)
+    return ScenarioParts(
+        document,
+        brokers,
+        build_events(references, event_fields),
+        build_faults(references),
+        build_policies(references),
     )
 
 
 def read_scenario(folder: str | Path) -> Scenario:
-    """Read a scenario's folder. Raises ScenarioError, one line, for whatever breaks the format."""
+    """Read a scenario's folder. Raises ScenarioError for whatever breaks the format."""
     folder = Path(folder)
     if not (folder / DOCUMENT).is_file():
         raise ScenarioError(
             folder, DOCUMENT, MISSING, f"a scenario's folder: {DOCUMENT}, {BUNDLES}, {LOADS_FILE}"
         )
-    parts = parts_of(folder / DOCUMENT, read_document(folder / DOCUMENT))
+    parts = build_parts(folder / DOCUMENT, read_document(folder / DOCUMENT))
     bundles, unit = read_bundles(folder / BUNDLES, parts.brokers), parts.document.noise_unit
     check_anti_affinity(folder / BUNDLES, bundles, parts.brokers, parts.policies.anti_affinity)
     return parts.scenario(

@@ -1,5 +1,4 @@
-"""Loads over time out of rows of `bundle_history`: what each bundle carried in each step, and who
-had it first."""
+"""Builds loads over time from rows of `bundle_history`, and finds each bundle's first owner."""
 
 from __future__ import annotations
 
@@ -20,31 +19,28 @@ COLUMNS = (
     "throughput_in_bytes_per_s",
     "throughput_out_bytes_per_s",
 )
-"""Of `bundle_history`, in the order of `scenario.LOADS`."""
+"""Columns of `bundle_history`, in the order of `scenario.LOADS`."""
 COUNTS = ("topics", "producers", "consumers")
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedLoads:
-    """Bundles sorted by name; `loads`: LOADS × bundles × steps; `owner`: row of the broker that had
-    each first, -1: nobody."""
+    """Bundles, sorted by name, and what they carried."""
 
     names: tuple[str, ...]
-    loads: NDArray[np.float32]
-    owner: Ints
-    counts: dict[str, Ints]  # topics, producers, consumers: the mean over time
+    loads: NDArray[np.float32]  # LOADS × bundles × steps
+    owner: Ints  # row of each bundle's first broker, -1: none
+    counts: dict[str, Ints]  # topics, producers, consumers: means over time
     notes: tuple[str, ...] = ()
 
 
-def recorded_loads(
+def build_recorded_loads(
     rows: pa.Table, brokers: Sequence[str], from_ms: int, step_ms: int, steps: int
 ) -> RecordedLoads:
-    """`rows`: of `bundle_history` in order of time.
+    """Build the loads of `steps` steps from rows of `bundle_history`, which are ordered by time.
 
-    A bundle is in each step as its last row until then has it.
-
-    What comes later than the first step is carried by nobody before; its owner is the first that it
-    has. Bundles of the brokers' own namespaces are left out.
+    In each step a bundle has the loads of its last row until then; before its first row it has
+    none. System bundles are left out.
     """
     rows = rows.filter(pc.less(rows["slot_ms"], from_ms + steps * step_ms))
     rows = rows.filter(pc.invert(pc.match_substring_regex(rows["bundle"], SYSTEM_PATTERN)))
@@ -56,8 +52,8 @@ def recorded_loads(
     step = np.maximum((rows["slot_ms"].to_numpy() - from_ms) // step_ms, 0)
     step[step <= step.min(initial=0)] = 0
     row = np.full((len(order), steps), -1, np.int64)
-    row[bundle, step] = np.arange(len(rows))  # of several rows in one place the last stays
-    np.maximum.accumulate(row, axis=1, out=row)  # a later row has a greater number
+    row[bundle, step] = np.arange(len(rows))  # of several rows in one step the last stays
+    np.maximum.accumulate(row, axis=1, out=row)  # a later row has a higher number
     owners = (
         pc.index_in(rows["owner"], value_set=pa.array(brokers, pa.string()))
         .fill_null(-1)
@@ -77,8 +73,10 @@ def recorded_loads(
 
 
 def _first_owner(row: Ints, bundle: Ints, owners: Ints) -> Ints:
-    """The owner that each bundle has at the beginning (`row`: of the rows that count then, -1:
-    none); without one, the next that it has."""
+    """Find each bundle's owner at the beginning, or else the first one that it has later.
+
+    `row`: the row that counts at the beginning, -1: none.
+    """
     first = np.append(owners, -1)[row]
     later = np.flatnonzero((owners >= 0) & (np.arange(len(owners)) > row[bundle]))[::-1]
     after = np.full(len(row), -1, np.int64)
@@ -97,8 +95,10 @@ def _counts(rows: pa.Table, row: Ints) -> dict[str, Ints]:
 
 
 def _without_parents(found: RecordedLoads, owned: NDArray[np.bool_]) -> RecordedLoads:
-    """Without bundles that have been split: while somebody had one, its parts carry its load, each
-    by its share of the hash range."""
+    """Replace bundles that were split by their last children.
+
+    A child carries its share of the parent's load, by hash range, while the parent had an owner.
+    """
     parts = _parts([parse_bundle(name) for name in found.names])
     if not parts:
         return found
@@ -123,10 +123,9 @@ def _without_parents(found: RecordedLoads, owned: NDArray[np.bool_]) -> Recorded
 
 
 def _parts(ranges: Sequence[tuple[str, int, int]]) -> dict[int, tuple[Ints, Floats]]:
-    """Row of a bundle that overlaps smaller ones → the rows of the smallest in it, and the share of
-    each."""
+    """Return row of a split bundle → the rows of its last children, and their shares of it."""
     inside: dict[int, list[int]] = {}
-    above: list[int] = []  # the bundles that this one is in
+    above: list[int] = []  # the bundles that contain this one
     for row in sorted(
         range(len(ranges)), key=lambda row: (ranges[row][0], ranges[row][1], -ranges[row][2])
     ):

@@ -1,9 +1,7 @@
-"""A scenario: a cluster, its loads over time, what happens to it, the rules that hold.
+"""The model of a scenario: a cluster, its loads over time, events, faults and rules.
 
-Explicit arrays; nothing is drawn while it runs.
-
-Times are seconds since the scenario's start, rates messages/s, throughputs bytes/s, memory bytes.
-Brokers and bundles are row numbers.
+Its arrays are explicit; nothing is drawn while it runs. Times are seconds since the scenario's
+start, rates messages/s, throughputs bytes/s, memory bytes. Brokers and bundles are row numbers.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ LOADS = ("rate_in", "rate_out", "bytes_in", "bytes_out")
 
 @dataclass(frozen=True, slots=True)
 class ScenarioBrokers:
-    """Brokers as columns: what each can carry, and when it reports."""
+    """Brokers as columns: their capacities, and when they report."""
 
     names: tuple[str, ...]  # host:port
     up: Bools  # at the start
@@ -49,10 +47,10 @@ class ScenarioBrokers:
 
 @dataclass(frozen=True, slots=True)
 class ScenarioBundles:
-    """Bundles as columns. `start_owner`: row of its broker, -1: nobody's."""
+    """Bundles as columns."""
 
     names: tuple[str, ...]  # tenant/namespace/0xLLLLLLLL_0xHHHHHHHH
-    start_owner: Ints
+    start_owner: Ints  # row of the broker, -1: unassigned
     topics: Ints
     producers: Ints
     consumers: Ints
@@ -64,10 +62,7 @@ class ScenarioBundles:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happens to a broker.
-
-    `factor` is that of `slow`: on both cpu capacities, from then on.
-    """
+    """An event at a broker. `factor`: of kind `slow`, on both cpu capacities from then on."""
 
     t_s: float
     broker: int
@@ -77,9 +72,9 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What goes wrong at some brokers while from_s <= t < to_s.
+    """A fault at some brokers while from_s <= t < to_s.
 
-    `delay_s`: how old the figures of stale reports are.
+    `delay_s`: the age of the figures in stale reports.
     """
 
     kind: FaultKind
@@ -91,8 +86,10 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class ScenarioIsolation:
-    """Namespaces that may use these brokers only: secondary ones while fewer than `min_available`
-    primary ones are up."""
+    """An isolation policy: namespaces that may only use its brokers.
+
+    Secondary brokers count while fewer than `min_available` primary ones are up.
+    """
 
     name: str
     namespaces: tuple[str, ...]
@@ -103,7 +100,7 @@ class ScenarioIsolation:
 
 @dataclass(frozen=True, slots=True)
 class ScenarioAntiAffinity:
-    """No broker should serve two of these namespaces."""
+    """An anti-affinity group: no broker should serve two of its namespaces."""
 
     name: str
     namespaces: tuple[str, ...]
@@ -111,7 +108,7 @@ class ScenarioAntiAffinity:
 
 @dataclass(frozen=True, slots=True)
 class ScenarioPolicies:
-    """Rules of the scenario. `budgets`: namespace → most moves of its bundles in any 3,600 s."""
+    """Rules of the scenario. `budgets`: namespace → max moves of its bundles in any 3,600 s."""
 
     isolation: tuple[ScenarioIsolation, ...] = ()
     anti_affinity: tuple[ScenarioAntiAffinity, ...] = ()
@@ -121,10 +118,7 @@ class ScenarioPolicies:
 
 @dataclass(frozen=True, slots=True)
 class MoveTimes:
-    """From a decision to its effect at the broker; and what each client loses beside that.
-
-    Seconds.
-    """
+    """Seconds from a decision to its effect at the broker, and until clients have reconnected."""
 
     release_s: float
     acquire_s: float
@@ -133,10 +127,7 @@ class MoveTimes:
 
 @dataclass(frozen=True)
 class Scenario:
-    """Everything that a scenario's folder says.
-
-    `loads`: LOADS × bundles × steps, float32; `noise`: bundles × steps, int8.
-    """
+    """The content of a scenario's folder."""
 
     name: str
     why: str
@@ -155,30 +146,30 @@ class Scenario:
     events: tuple[Event, ...]  # in order of time
     faults: tuple[Fault, ...]
     policies: ScenarioPolicies
-    loads: NDArray[np.float32]
-    noise: NDArray[np.int8] | None = None
-    broker_noise: NDArray[np.int8] | None = None  # of each broker's cpu: brokers × steps
+    loads: NDArray[np.float32]  # LOADS × bundles × steps
+    noise: NDArray[np.int8] | None = None  # bundles × noise steps, in units of noise_unit
+    broker_noise: NDArray[np.int8] | None = None  # of cpu, brokers × noise steps, likewise
 
     @property
     def end_s(self) -> float:
-        """When it is over."""
+        """Return the end of the scenario, seconds."""
         return self.tick_s * self.ticks
 
     def tick_of(self, t_s: float) -> int:
-        """The tick during which a moment lies."""
+        """Return the tick in which a time (seconds) lies."""
         return min(int(t_s / self.tick_s + 1e-9), self.ticks - 1)
 
     def step_of(self, tick: int) -> int:
-        """The step of the loads that holds during a tick."""
+        """Return the load step of a tick."""
         return tick // self.load_step_ticks
 
     def loads_at(self, tick: int) -> Floats:
-        """True loads during a tick: LOADS × bundles."""
+        """Return the true loads during a tick: LOADS × bundles."""
         loads: Floats = self.loads[:, :, self.step_of(tick)].astype(np.float64)
         return loads
 
     def noise_at(self, tick: int) -> tuple[Floats, Floats]:
-        """By what factor each bundle's load and each broker's cpu is mismeasured during a tick."""
+        """Return the noise of a tick: factors on bundles' loads, and on brokers' cpu."""
         step = tick // self.noise_step_ticks
 
         def factors(noise: NDArray[np.int8] | None, count: int) -> Floats:
@@ -192,5 +183,5 @@ class Scenario:
 
     @cached_property
     def namespaces(self) -> tuple[str, ...]:
-        """Of each bundle, tenant/namespace."""
+        """Return each bundle's namespace, tenant/name."""
         return tuple(name.rpartition("/")[0] for name in self.bundles.names)

@@ -1,4 +1,4 @@
-"""The Parquet files of a scenario: bundles, their loads, and what is mismeasured."""
+"""Reads and checks the Parquet files of a scenario: bundles, loads and noise."""
 
 from __future__ import annotations
 
@@ -23,12 +23,10 @@ from lb_stream.sim.scenario.scenario import (
     ScenarioBundles,
 )
 
-BUNDLES, LOADS_FILE, NOISE, BROKER_NOISE = (
-    "bundles.parquet",
-    "loads.parquet",
-    "noise.parquet",
-    "broker_noise.parquet",
-)
+BUNDLES = "bundles.parquet"
+LOADS_FILE = "loads.parquet"
+NOISE = "noise.parquet"
+BROKER_NOISE = "broker_noise.parquet"
 COUNTS = ("topics", "producers", "consumers", "memory_bytes")
 _BUNDLE_EXPECTED = "tenant/namespace/0xLLLLLLLL_0xHHHHHHHH"
 
@@ -40,10 +38,10 @@ _SINGLE: _Kind = ("float32", pa.types.is_float32)
 
 
 def read_bundles(path: Path, brokers: ScenarioBrokers) -> ScenarioBundles:
-    """bundles.parquet.
+    """Read bundles.parquet.
 
-    Raises ScenarioError for names that overlap, and for owners that aren't there or are down at the
-    start.
+    Raises ScenarioError, also for ranges that overlap and for owners that are unknown or down at
+    the start.
     """
     table = _read(path, {"name": _TEXT, "start_owner": _WHOLE, **dict.fromkeys(COUNTS, _WHOLE)})
     if not len(table):
@@ -81,11 +79,13 @@ def read_bundles(path: Path, brokers: ScenarioBrokers) -> ScenarioBundles:
 
 
 def _check_names(path: Path, names: pa.StringArray) -> None:
-    """Well-formed ranges that don't overlap within a namespace."""
+    """Require names with ranges that don't overlap within a namespace. Raises ScenarioError."""
+    # form
     bad = pc.invert(pc.match_substring_regex(names, BUNDLE_PATTERN)).to_numpy(zero_copy_only=False)
     if bad.any():
         row = int(np.argmax(bad))
         raise ScenarioError(path, f"name of row {row}", names[row].as_py(), _BUNDLE_EXPECTED)
+    # bounds
     codes, _ = namespace_codes(names)
     lower, upper = (
         _hex(pc.utf8_slice_codeunits(names, start, stop))
@@ -96,6 +96,7 @@ def _check_names(path: Path, names: pa.StringArray) -> None:
         raise ScenarioError(
             path, f"name of row {row}", names[row].as_py(), "a lower bound below the upper one"
         )
+    # overlaps
     order = np.lexsort((lower, codes))
     follows = codes[order][1:] == codes[order][:-1]
     overlap = follows & (lower[order][1:] < upper[order][:-1])
@@ -111,7 +112,7 @@ def _check_names(path: Path, names: pa.StringArray) -> None:
 
 
 def _hex(digits: pa.StringArray) -> Ints:
-    """Texts of eight hexadecimal digits as numbers."""
+    """Parse texts of eight hexadecimal digits."""
     letters = (
         np.frombuffer("".join(digits.to_pylist()).encode("ascii"), np.uint8)
         .reshape(-1, 8)
@@ -128,7 +129,7 @@ def check_anti_affinity(
     brokers: ScenarioBrokers,
     groups: tuple[ScenarioAntiAffinity, ...],
 ) -> None:
-    """Scenarios start without two namespaces of a group at one broker. Raises ScenarioError."""
+    """Require that no broker starts with two namespaces of a group. Raises ScenarioError."""
     group_of = {namespace: group.name for group in groups for namespace in group.namespaces}
     serves: dict[tuple[str, int], str] = {}
     if not group_of:
@@ -148,14 +149,12 @@ def check_anti_affinity(
 
 
 def read_loads(path: Path, bundles: ScenarioBundles, steps: int) -> NDArray[np.float32]:
-    """loads.parquet: LOADS × bundles × steps. Raises ScenarioError."""
+    """Read loads.parquet: LOADS × bundles × steps. Raises ScenarioError."""
     table = _read(path, dict.fromkeys(LOADS, _SINGLE), (len(bundles), "bundles", steps))
     loads = np.empty((len(LOADS), len(bundles), steps), np.float32)
     for number, name in enumerate(LOADS):
         loads[number] = table[name].to_numpy().reshape(len(bundles), steps)
-        bad = ~(
-            (loads[number] >= 0) & (loads[number] <= GREATEST)
-        )  # so are those that are no numbers
+        bad = ~((loads[number] >= 0) & (loads[number] <= GREATEST))  # NaN is bad, too
         if bad.any():
             bundle, step = divmod(int(np.argmax(bad)), steps)
             field = f"{name} of {bundles.names[bundle]} at step {step}"
@@ -166,14 +165,16 @@ def read_loads(path: Path, bundles: ScenarioBundles, steps: int) -> NDArray[np.f
 
 
 def read_noise(
-    path: Path, count: int, what: str, steps: int, unit: float
+    path: Path, count: int, rows: str, steps: int, unit: float
 ) -> NDArray[np.int8] | None:
-    """noise.parquet or broker_noise.parquet: bundles or brokers × noise steps; None: there is no
-    such file. Raises ScenarioError."""
+    """Read noise.parquet or broker_noise.parquet: count × steps. None: there is no such file.
+
+    `rows`: "bundles" or "brokers", for messages. Raises ScenarioError.
+    """
     if not path.exists():
         return None
     noise: NDArray[np.int8] = (
-        _read(path, {"q": _SMALL}, (count, what, steps))["q"].to_numpy().reshape(count, steps)
+        _read(path, {"q": _SMALL}, (count, rows, steps))["q"].to_numpy().reshape(count, steps)
     )
     if 1.0 + int(noise.min()) * unit < 0:
         row = int(np.argmin(noise))
@@ -189,8 +190,10 @@ def read_noise(
 def _read(
     path: Path, columns: Mapping[str, _Kind], shape: tuple[int, str, int] | None = None
 ) -> pa.Table:
-    """A file with these columns and no others, without nulls, and as many rows as `shape` (count,
-    of what, steps) says."""
+    """Read a file that must have just these columns and no nulls. Raises ScenarioError.
+
+    `shape`: the file must have count × steps rows (count, name of the rows, steps).
+    """
     try:
         table = pq.ParquetFile(path, page_checksum_verification=True).read()
     except FileNotFoundError:
@@ -212,18 +215,18 @@ def _read(
             raise ScenarioError(
                 path, f"column {name}", found, f"columns {', '.join(columns)}, each once"
             )
-        what, fits = columns[name]
+        values, fits = columns[name]
         if not fits(table.schema.field(name).type):
             raise ScenarioError(
-                path, f"column {name}", str(table.schema.field(name).type), f"a column of {what}"
+                path, f"column {name}", str(table.schema.field(name).type), f"a column of {values}"
             )
         if table[name].null_count:
             raise ScenarioError(
                 path, f"column {name}", None, f"no nulls; it has {table[name].null_count}"
             )
     if shape is not None and len(table) != shape[0] * shape[2]:
-        count, of, steps = shape
+        count, rows, steps = shape
         raise ScenarioError(
-            path, "rows", len(table), f"{count * steps}: {count} {of} × {steps} steps"
+            path, "rows", len(table), f"{count * steps}: {count} {rows} × {steps} steps"
         )
     return table

@@ -1,4 +1,4 @@
-"""A scenario written as a folder: the same scenario gives the same bytes."""
+"""Writes a scenario as a folder; the same scenario gives the same bytes."""
 
 from __future__ import annotations
 
@@ -18,11 +18,9 @@ from lb_stream.sim.scenario.tables import BROKER_NOISE, BUNDLES, COUNTS, LOADS_F
 
 
 def write_scenario(scenario: Scenario, folder: str | Path) -> None:
-    """Write the folder's files; what it has of an earlier scenario goes.
+    """Write the scenario's files, and delete those of an earlier scenario.
 
-    `read_scenario` reads an equal one.
-
-    scenario.json goes first and comes last: a folder that is half written is no scenario.
+    scenario.json is deleted first and written last: a half-written folder is no scenario.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -47,8 +45,8 @@ def write_scenario(scenario: Scenario, folder: str | Path) -> None:
 
 
 def _write(path: Path, columns: dict[str, pa.Array]) -> None:
-    # Loads differ in their last digits alone from step to step: split into bytes they take a third
-    # less room.
+    # From step to step, loads differ in their last digits only: split into bytes, they take a third
+    # less space.
     singles = [name for name, values in columns.items() if pa.types.is_float32(values.type)]
     options: dict[str, Any] = (
         {"use_dictionary": False, "use_byte_stream_split": singles} if singles else {}

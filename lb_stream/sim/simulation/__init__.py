@@ -1,6 +1,6 @@
-"""Plays a scenario: brokers report, the balancer decides, brokers obey, loads follow.
+"""Runs a scenario: brokers report, the balancer decides, brokers act, loads follow.
 
-docs/simulation.md.
+docs/simulation.md describes the simulation.
 """
 
 from lb_stream.sim.simulation.policy import Policy, PolicyError, read_policy

@@ -1,4 +1,4 @@
-"""What a scenario's operators say to the balancer: its policies at the start, drains later."""
+"""Builds the commands of a scenario's operators: its policies at the start, its drains later."""
 
 from __future__ import annotations
 
@@ -22,14 +22,13 @@ from lb_stream.settings.spelling import PREFIX
 from lb_stream.sim.scenario.scenario import Event, ScenarioIsolation, ScenarioPolicies
 from lb_stream.sim.simulation.reports import at_ms
 
-NAMED_AT_ONCE = 500
-"""Namespaces of one command."""
+NAMESPACES_PER_COMMAND = 500
 
 
-def settings_of(policies: ScenarioPolicies) -> dict[str, Any]:
-    """What the scenario asks of a cluster's settings: pinned namespaces, budgets.
+def scenario_settings(policies: ScenarioPolicies) -> dict[str, Any]:
+    """Return the settings that a scenario's policies need: pinned namespaces, budgets.
 
-    Bundles aren't split: the physics has no splits.
+    Splits are off: a simulation has no splits.
     """
     return {
         "mode": "act",
@@ -42,14 +41,13 @@ def settings_of(policies: ScenarioPolicies) -> dict[str, Any]:
     }
 
 
-def first_commands(
+def build_first_commands(
     policies: ScenarioPolicies, brokers: tuple[str, ...], unowned: Iterable[str] = ()
 ) -> tuple[Received, ...]:
-    """The policies, as commands at the start; and the namespaces that have `unowned` bundles, which
-    no report names.
+    """Build the commands at the start: the policies, and imports of namespaces.
 
-    `unowned`: all bundles of these namespaces. A namespace whose bundles leave a gap can't be
-    brought in.
+    `unowned`: all bundles of the namespaces with unassigned bundles, which no report names. A
+    namespace whose bundles leave a gap can't be imported.
     """
     commands = [
         SetPolicies(id=f"isolation:{policy.name}", isolation=[_isolation(policy, brokers)])
@@ -58,14 +56,14 @@ def first_commands(
     grouped: list[tuple[str, str | None]] = [
         (name, group.name) for group in policies.anti_affinity for name in group.namespaces
     ]
-    for first in range(0, len(grouped), NAMED_AT_ONCE):
+    for first in range(0, len(grouped), NAMESPACES_PER_COMMAND):
         commands.append(
             SetPolicies(
                 id=f"anti-affinity:{first}",
-                anti_affinity=dict(grouped[first : first + NAMED_AT_ONCE]),
+                anti_affinity=dict(grouped[first : first + NAMESPACES_PER_COMMAND]),
             )
         )
-    whole = list(_namespaces(unowned))
+    whole = list(_whole_namespaces(unowned))
     imports = (
         [ImportNamespaces(id="namespaces", content=ClusterNamespaces(namespaces=whole))]
         if whole
@@ -74,7 +72,8 @@ def first_commands(
     return tuple(Received.of(command, at_ms(0.0)) for command in (*imports, *commands))
 
 
-def _namespaces(bundles: Iterable[str]) -> Iterator[Namespace]:
+def _whole_namespaces(bundles: Iterable[str]) -> Iterator[Namespace]:
+    """Yield the namespaces whose bundles cover the whole hash range."""
     ranges: dict[str, list[tuple[int, int]]] = {}
     for namespace, lower, upper in map(parse_bundle, bundles):
         ranges.setdefault(namespace, []).append((lower, upper))
@@ -84,8 +83,8 @@ def _namespaces(bundles: Iterable[str]) -> Iterator[Namespace]:
             yield Namespace(name=namespace, boundaries=[0, *uppers])
 
 
-def command_of(event: Event, broker: str, number: int) -> Received:
-    """A drain or its end, as a command."""
+def build_drain_command(event: Event, broker: str, number: int) -> Received:
+    """Build the command of a drain or of its end. `number` makes its id unique."""
     make = DrainBroker if event.kind == "drain" else UndrainBroker
     return Received.of(make(id=f"{event.kind}:{number}", broker=broker), at_ms(event.t_s))
 
@@ -93,12 +92,12 @@ def command_of(event: Event, broker: str, number: int) -> Received:
 def _isolation(policy: ScenarioIsolation, brokers: tuple[str, ...]) -> NamespaceIsolation:
     return NamespaceIsolation(
         name=policy.name,
-        namespaces=_exactly(policy.namespaces),
-        primary=_exactly(brokers[row] for row in policy.primary),
-        secondary=_exactly(brokers[row] for row in policy.secondary),
+        namespaces=_exact_patterns(policy.namespaces),
+        primary=_exact_patterns(brokers[row] for row in policy.primary),
+        secondary=_exact_patterns(brokers[row] for row in policy.secondary),
         min_available=policy.min_available,
     )
 
 
-def _exactly(names: Iterable[str]) -> list[str]:
+def _exact_patterns(names: Iterable[str]) -> list[str]:
     return [re.escape(name) for name in names]

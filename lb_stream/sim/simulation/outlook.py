@@ -1,5 +1,4 @@
-"""What would come of a change: a cluster's present played twice, as it is and changed, side by
-side."""
+"""Predicts the effects of a change: simulates a cluster's present without and with it."""
 
 from __future__ import annotations
 
@@ -19,10 +18,10 @@ from lb_stream.settings.names import our_name
 from lb_stream.settings.resolve import in_force, resolve
 from lb_stream.settings.spelling import DRY_RUN
 from lb_stream.sim.measures import TraceMeasures, measure_trace
-from lb_stream.sim.measures.moves import clients_of, throughput_of
+from lb_stream.sim.measures.moves import gap_clients, gap_throughputs
 from lb_stream.sim.scenario.errors import ScenarioError
 from lb_stream.sim.scenario.from_history import LoadHistory
-from lb_stream.sim.scenario.present import PresentEvents, present_scenario
+from lb_stream.sim.scenario.present import PresentEvents, build_present_scenario
 from lb_stream.sim.simulation.policy import Policy
 from lb_stream.sim.simulation.runner import OnProgress, run_simulation
 
@@ -40,124 +39,127 @@ FIGURES = {
     "drain_s": "seconds until drained brokers are empty",
     "violation_count": "rules broken",
 }
-"""Those that people are shown, by what they are."""
+"""Figure that is shown → its description."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What comes of one policy: figures, its moves, and the greatest usage (ratio of capacity) at
-    each of the times (s from now).
+    """The predicted effects: figures, moves, and max usage (ratio) at each time (s from now).
 
-    `answers`: the balancer's last one to each order of the change.
+    `answers`: the balancer's last answer to each command of the change.
     """
 
     figures: dict[str, Any]
     moves: list[dict[str, Any]]
     t_s: tuple[float, ...]
-    greatest: tuple[float, ...]
+    max_usage: tuple[float, ...]
     answers: tuple[CommandAnswer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class _Simulated:
-    """One of the two that are played."""
+class _Variant:
+    """What one of the two simulations runs with."""
 
     settings: Mapping[str, Any]
-    happening: PresentEvents
-    orders: tuple[Command, ...] = ()
+    events: PresentEvents
+    commands: tuple[Command, ...] = ()
 
 
 def outlook(
     history: LoadHistory, change: WhatIf, minutes: float, on_progress: OnProgress | None = None
 ) -> tuple[dict[str, Outlook], tuple[str, ...]]:
-    """Play the present with the settings in force, and with the change; and what was assumed.
+    """Simulate the present with the settings in force, and with the change. Also returns notes.
 
-    `history` begins at its last slot. Bundles that were unloaded lately may be unloaded again: the
-    played balancer begins without memory. Both are played as if decisions were published, unless
-    the change is about just that. Raises SettingError and ScenarioError.
+    `history` begins at its last slot. The simulated balancer begins without memory, so recently
+    unloaded bundles may be unloaded again. Both simulations carry decisions out, unless the change
+    is one of the mode. Raises SettingError and ScenarioError.
     """
-    plans = _both(history, change)
+    variants = _build_variants(history, change)
     made = {
-        name: present_scenario(history, minutes, plan.happening) for name, plan in plans.items()
+        name: build_present_scenario(history, minutes, variant.events)
+        for name, variant in variants.items()
     }
-    policies = {name: Policy(name, plan.settings) for name, plan in plans.items()}
+    policies = {name: Policy(name, variant.settings) for name, variant in variants.items()}
     for policy in policies.values():
         policy.resolve()  # before the long part
     found: dict[str, Outlook] = {}
-    for number, (name, plan) in enumerate(plans.items()):
-        told = (
+    for number, (name, variant) in enumerate(variants.items()):
+        report_progress = (
             None
             if on_progress is None
-            else partial(_report_progress, on_progress, number, len(plans))
+            else partial(_report_progress, on_progress, number, len(variants))
         )
         scenario = made[name].scenario
-        played = run_simulation(scenario, policies[name], told, plan.orders)
+        result = run_simulation(scenario, policies[name], report_progress, variant.commands)
         answers = tuple(
-            played.answers[order.id] for order in plan.orders if order.id in played.answers
+            result.answers[command.id]
+            for command in variant.commands
+            if command.id in result.answers
         )
-        found[name] = replace(
-            _outlook(measure_trace(scenario, played.lines), plan.happening.drained), answers=answers
-        )
+        measured = measure_trace(scenario, result.lines)
+        found[name] = replace(_build_outlook(measured, variant.events.drained), answers=answers)
     paused = (
         ("it is paused: nothing is shed or split",)
-        if _orders(history).paused and not change.resumes
+        if _load_operator_state(history).paused and not change.resumes
         else ()
     )
     return found, (*paused, *made[CHANGED].notes)
 
 
-def _orders(history: LoadHistory) -> OperatorState:
-    """What operators have laid down by now."""
+def _load_operator_state(history: LoadHistory) -> OperatorState:
+    """Return the operators' state now."""
     return (Memory.from_json(history.memory) if history.memory else Memory()).orders
 
 
-def _both(history: LoadHistory, change: WhatIf) -> dict[str, _Simulated]:
-    orders = _orders(history)
-    commanded, paused = orders.settings, orders.paused
-    before = in_force(history.settings, commanded)
-    after = in_force(history.settings, _commanded(commanded, change.settings))
+def _build_variants(history: LoadHistory, change: WhatIf) -> dict[str, _Variant]:
+    # settings without and with the change
+    operator_state = _load_operator_state(history)
+    overrides, paused = operator_state.settings, operator_state.paused
+    before = in_force(history.settings, overrides)
+    after = in_force(history.settings, _apply_overrides(overrides, change.settings))
+    # changes that can't be simulated
     modes = [resolve(values).config.balancer.mode for values in (before, after)]
     if modes[0] != modes[1] and modes[1] == "approve":
         wanted = (
-            f"observe or act: in {modes[1]} nothing that balancing wants moves until somebody "
-            "approves it (lbctl proposals)"
+            f"observe or act: in {modes[1]} no bundle moves before an operator approves it (lbctl "
+            "proposals)"
         )
         raise ScenarioError(f"history of {history.cluster}", "mode", modes[1], wanted)
-    if modes[0] == modes[1] and _is_about_the_mode(change):
+    if modes[0] == modes[1] and _changes_only_mode(change):
         raise ScenarioError(
             f"history of {history.cluster}",
             "mode",
             modes[1],
             "another one: this is its mode already",
         )
-    still = [modes[0] != modes[1] and mode != "act" for mode in modes]
+    # whether the balancer of each decides
+    dry_run = [modes[0] != modes[1] and mode != "act" for mode in modes]
     pauses = (paused, paused and not change.resumes)
     off = {"enabled": False}
     return {
-        AS_IT_IS: _Simulated(
-            before | (off if still[0] or pauses[0] or change.waits else {}),
+        AS_IT_IS: _Variant(
+            before | (off if dry_run[0] or pauses[0] or change.waits else {}),
             PresentEvents(silent=change.silent),
         ),
-        CHANGED: _Simulated(
-            after | (off if still[1] or pauses[1] or change.waits else {}),
+        CHANGED: _Variant(
+            after | (off if dry_run[1] or pauses[1] or change.waits else {}),
             PresentEvents(change.drained, change.undrained, dead=change.silent),
             tuple(change.orders),
         ),
     }
 
 
-def _is_about_the_mode(change: WhatIf) -> bool:
-    """Whether it is nothing but another mode."""
-    happens = any((change.drained, change.undrained, change.silent, change.orders))
-    return not happens and {our_name(name, value) for name, value in change.settings.items()} == {
-        "mode"
-    }
+def _changes_only_mode(change: WhatIf) -> bool:
+    """Return whether a change is just another mode."""
+    acts = any((change.drained, change.undrained, change.silent, change.orders))
+    names = {our_name(name, value) for name, value in change.settings.items()}
+    return not acts and names == {"mode"}
 
 
-def _commanded(before: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """What commands have set, with changes over it.
+def _apply_overrides(before: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Put changes over the overrides that commands have set.
 
-    The end of a dry run lifts no need for approval. Raises SettingError.
+    The end of a dry run leaves the mode `approve` as it is. Raises SettingError.
     """
     ours = {our_name(name, value) for name, value in changes.items()}
     kept = {name for name, value in before.items() if our_name(name, value) not in ours}
@@ -170,13 +172,13 @@ def _report_progress(on_progress: OnProgress, number: int, count: int, part: flo
     on_progress((number + part) / count)
 
 
-def _outlook(seen: TraceMeasures, drained: Sequence[str]) -> Outlook:
-    scenario, series = seen.scenario, seen.series
+def _build_outlook(measured: TraceMeasures, drained: Sequence[str]) -> Outlook:
+    scenario, series = measured.scenario, measured.series
     over_mean = series.available_max_over_mean
-    moves = seen.gaps.of(seen.gaps.moved)
-    names, clients = scenario.brokers.names, clients_of(scenario, moves)
+    moves = measured.gaps.where(measured.gaps.moved)
+    names, clients = scenario.brokers.names, gap_clients(scenario, moves)
     figures = {
-        name: seen.figures[name]
+        name: measured.figures[name]
         for name in (
             "moves",
             "client_seconds_lost",
@@ -186,16 +188,16 @@ def _outlook(seen: TraceMeasures, drained: Sequence[str]) -> Outlook:
         )
     }
     vanish = any(event.kind in ("crash", "leave") for event in scenario.events)
-    left = np.isin(seen.history.last_owner, [names.index(broker) for broker in drained])
+    left = np.isin(measured.history.last_owner, [names.index(broker) for broker in drained])
     figures |= {
-        "failovers": seen.figures["failovers"] if vanish else None,
+        "failovers": measured.figures["failovers"] if vanish else None,
         "clients_disturbed": int(clients.sum()),
-        "moved_bytes_per_s": float(throughput_of(scenario, moves).sum()),
-        "usage_max_now": round(float(series.greatest[0]), 4),
-        "usage_max_after": round(float(series.greatest[-1]), 4),
+        "moved_bytes_per_s": float(gap_throughputs(scenario, moves).sum()),
+        "usage_max_now": round(float(series.max_usage[0]), 4),
+        "usage_max_after": round(float(series.max_usage[-1]), 4),
         "max_over_mean_now": round(float(over_mean[0]), 4),
         "max_over_mean_after": round(float(over_mean[-1]), 4),
-        "fits": bool(series.greatest[-1] <= 1.0 and not left.any()),
+        "fits": bool(series.max_usage[-1] <= 1.0 and not left.any()),
     }
     columns = (moves.since_s, moves.bundle, moves.source, moves.destination, clients)
     rows = zip(*(column.tolist() for column in columns), strict=True)
@@ -209,11 +211,11 @@ def _outlook(seen: TraceMeasures, drained: Sequence[str]) -> Outlook:
         }
         for t_s, row, source, to, count in rows
     ]
-    return Outlook(figures, parts, tuple(series.t_s.tolist()), tuple(series.greatest.tolist()))
+    return Outlook(figures, parts, tuple(series.t_s.tolist()), tuple(series.max_usage.tolist()))
 
 
 def format_figure(value: float | None) -> str:
-    """One of them for people."""
+    """Return a figure as a text for people."""
     if value is None:
         return "–"
     return f"{value:,.0f}" if float(value).is_integer() or abs(value) >= 1000 else f"{value:.3f}"

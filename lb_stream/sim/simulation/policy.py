@@ -1,4 +1,4 @@
-"""What a policy is: a cluster's settings, named by strategies or read from a file."""
+"""Policies: settings that balance a cluster, by the names of strategies or from a file."""
 
 from __future__ import annotations
 
@@ -17,26 +17,22 @@ from lb_stream.settings.names import canonical
 from lb_stream.settings.resolve import ResolvedSettings, resolve
 
 NONE = "none"
-"""The policy that sheds nothing: bundles that lose their owner get one, and operators are
-obeyed."""
+"""The policy that sheds nothing. It assigns unassigned bundles and carries out commands."""
 
 
 class PolicyError(ValueError):
-    """A policy that there isn't, or with settings that can't be.
-
-    The message is one line for people.
-    """
+    """An unknown policy, or one with wrong settings. The message is one line for people."""
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A name to show, and the settings that it stands for: our names or Pulsar's."""
+    """A name to show, and settings, under our names or Pulsar's."""
 
     name: str
     settings: Mapping[str, Any]
 
     def values(self, **over: Any) -> dict[str, Any]:
-        """The settings under our names, with others over them. Raises SettingError."""
+        """Return the settings under our names, with others over them. Raises SettingError."""
         return canonical(self.settings) | over
 
     def resolve(self, **over: Any) -> ResolvedSettings:
@@ -45,18 +41,17 @@ class Policy:
 
 
 def read_policy(name_or_file: str) -> Policy:
-    """A policy by name (`Shedder+Placement`, one name for both, `none`) or from a file of settings
-    (TOML, or Pulsar's broker.conf).
+    """Read a policy by name or from a file of settings. Raises PolicyError.
 
-    In a TOML file the section [balancer] counts, and that of a cluster if there is one only. Raises
-    PolicyError.
+    Names: `Shedder+Placement`, one name for both, `none`. Files: TOML, or Pulsar's broker.conf. In
+    a TOML file the section [balancer] counts, and that of a cluster if it is the only one.
     """
     file = Path(name_or_file)
     try:
         policy = (
-            _from_file(file)
+            _read_file(file)
             if file.suffix in (".toml", ".conf") or file.is_file()
-            else _named(name_or_file)
+            else _build_named(name_or_file)
         )
         policy.resolve()
     except SettingError as error:
@@ -64,36 +59,36 @@ def read_policy(name_or_file: str) -> Policy:
     return policy
 
 
-def _from_file(file: Path) -> Policy:
+def _read_file(file: Path) -> Policy:
     is_toml = file.suffix != ".conf"
     settings = load_settings(file if is_toml else None, None if is_toml else file, environment={})
     only = next(iter(settings.cluster)) if len(settings.cluster) == 1 else ""
     return Policy(file.stem, settings.of_cluster(only))
 
 
-def _named(name: str) -> Policy:
+def _build_named(name: str) -> Policy:
     if name == NONE:
         return Policy(name, {"enabled": False})
     first, plus, second = name.partition("+")
-    found = _shedding(first) | (_placing(second) if plus else {})
+    settings = _shedder_settings(first) | (_placement_settings(second) if plus else {})
     if not plus and first in placement.names:
-        found |= _placing(first)
-    return Policy(name, found)
+        settings |= _placement_settings(first)
+    return Policy(name, settings)
 
 
-def _shedding(name: str) -> dict[str, Any]:
-    manager = traits_of(_known(shedder, name)).manager
+def _shedder_settings(name: str) -> dict[str, Any]:
+    manager = traits_of(_require_strategy(shedder, name)).manager
     return {"shedding_strategy": name, "load_manager": "modular" if manager == "any" else manager}
 
 
-def _placing(name: str) -> dict[str, Any]:
+def _placement_settings(name: str) -> dict[str, Any]:
     if name in simple_placement.names and name not in placement.names:
         return {"load_manager": "simple", "simple_placement_strategy": name}
-    _known(placement, name)
+    _require_strategy(placement, name)
     return {"placement_strategy": name}
 
 
-def _known(registry: Registry[Any], name: str) -> Any:
+def _require_strategy(registry: Registry[Any], name: str) -> Any:
     try:
         return registry[name]
     except UnknownStrategyError as error:

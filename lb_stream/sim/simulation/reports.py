@@ -1,5 +1,7 @@
-"""What the brokers of a scenario send, as the decoder's columns: load reports, heartbeats,
-acknowledgements, goodbyes."""
+"""Builds what a scenario's brokers send, as the decoder's columns.
+
+These are load reports, heartbeats, acknowledgements and goodbyes.
+"""
 
 from __future__ import annotations
 
@@ -13,31 +15,32 @@ import pyarrow as pa
 from lb_stream.core.model.blocks import EVENT_SCHEMA, REPORT_SCHEMA, SAMPLE_SCHEMA, Batch
 from lb_stream.sim.model import BrokerMeasurements, ClusterModel
 from lb_stream.sim.reports import BITS_PER_KBIT, MANAGERS, MIB, VERSION, ReportForm
-from lb_stream.sim.scenario.scenario import Floats, Ints
+from lb_stream.sim.scenario.scenario import Bools, Floats, Ints
 
 TOPIC = "reports"
 START_MS = 1_700_000_000_000
-"""The moment, ms since the epoch, at which every scenario begins: reports and decisions have times
-of day."""
+"""The time, ms since the epoch, at which every scenario begins."""
 _FOUR = (
     "rate_in_msgs_per_s",
     "rate_out_msgs_per_s",
     "throughput_in_bytes_per_s",
     "throughput_out_bytes_per_s",
 )
-"""The columns of the loads' rows."""
+"""Names in reports' columns of the rows of LOADS."""
 _COUNTS = ("topics", "producers", "consumers")
 
 
 def at_ms(t_s: float) -> int:
-    """A scenario's time as the records have it."""
+    """Convert a scenario's time (s) to ms since the epoch."""
     return START_MS + round(t_s * 1000)
 
 
 @dataclass(frozen=True, slots=True)
-class MadeReports:
-    """Reports that some brokers have made at one moment, and the bundles that they name:
-    REPORT_SCHEMA, SAMPLE_SCHEMA but for positions."""
+class ReportTables:
+    """Reports of some brokers at one time, and samples of their bundles, without positions.
+
+    Their columns are those of REPORT_SCHEMA and SAMPLE_SCHEMA.
+    """
 
     reports: pa.Table
     samples: pa.Table
@@ -45,65 +48,63 @@ class MadeReports:
 
 @dataclass(slots=True)
 class SimulatedReporter:
-    """Makes reports of a model's brokers.
-
-    It remembers what brokers measured whose reports may get stale.
-    """
+    """Builds reports of a model's brokers. It keeps the measurements of stale brokers."""
 
     model: ClusterModel
     manager: ReportForm  # the load manager whose reports these are
     stale: frozenset[int] = frozenset()  # brokers that may report old figures
     _names: pa.Array = field(init=False)
-    _past: dict[int, list[_Past]] = field(default_factory=dict)
+    _past: dict[int, list[_PastMeasurements]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._names = pa.array(self.model.names, pa.string())
 
     def remember(self, t_s: float) -> None:
-        """Note at a tick what is measured, where somebody may report it later."""
+        """Keep the measurements of a tick for brokers that may report them later."""
         if not self.stale:
             return
-        seen = self.model.measure(t_s)
+        measured = self.model.measure(t_s)
         for broker in sorted(self.stale):
             rows = np.flatnonzero(self.model.owner == broker)
             self._past.setdefault(broker, []).append(
-                _Past(t_s, rows, seen.loads[:, rows], seen, broker)
+                _PastMeasurements(t_s, rows, measured.loads[:, rows], measured)
             )
 
-    def make(self, brokers: Sequence[int], t_s: float, late_s: Mapping[int, float]) -> MadeReports:
-        """The reports of these brokers now, in this order.
+    def make(self, brokers: Sequence[int], t_s: float, late_s: Mapping[int, float]) -> ReportTables:
+        """Build the reports of these brokers now, in this order.
 
-        `late_s`: how old the figures of some of them are.
+        `late_s`: broker → the age of its figures, seconds, for those with stale reports.
         """
-        model, seen = self.model, self.model.measure(t_s)
+        model, measured = self.model, self.model.measure(t_s)
+        # bundles, grouped by the rank of their broker among `brokers`
         rank = np.full(len(model.up) + 1, -1)
         rank[np.asarray(brokers, np.int64)] = np.arange(len(brokers))
         rank_of = rank[model.owner]
         rows = np.flatnonzero(rank_of >= 0)
         rows = rows[np.argsort(rank_of[rows], kind="stable")]
-        loads, has_stats, figures = (
-            seen.loads[:, rows],
-            np.ones(len(rows), np.bool_),
-            _figures(seen, np.asarray(brokers, np.int64)),
-        )
+        loads = measured.loads[:, rows]
+        has_stats = np.ones(len(rows), np.bool_)
+        figures = _broker_figures(measured, np.asarray(brokers, np.int64))
+        # stale brokers report what they measured earlier
         for broker, delay_s in late_s.items():
-            past = self._past_of(broker, t_s - delay_s)
+            past = self._find_past(broker, t_s - delay_s)
             its = np.flatnonzero(rank_of[rows] == rank[broker])
             loads[:, its], has_stats[its] = past.loads_of(rows[its])
-            for name, column in _figures(past.seen, np.array([broker])).items():
+            for name, column in _broker_figures(past.measured, np.array([broker])).items():
                 figures[name][rank[broker]] = column[0]
+        # counts of each broker
         rank_of = rank_of[rows]
         counted = {
             name: np.bincount(rank_of, getattr(model, name)[rows], len(brokers)) for name in _COUNTS
         }
         counted["bundles"] = np.bincount(rank_of, minlength=len(brokers))
-        return MadeReports(
+        return ReportTables(
             self._reports(brokers, t_s, figures, counted),
             self._samples(rows, rank_of, loads, has_stats),
         )
 
-    def _past_of(self, broker: int, t_s: float) -> _Past:
-        """What a broker measured at the last tick until then, or the first one since it came up."""
+    def _find_past(self, broker: int, t_s: float) -> _PastMeasurements:
+        """Find a broker's measurements at the last tick until `t_s`, or its first ones."""
         own = [
             past for past in self._past[broker] if past.t_s >= self.model.up_since_s[broker] - 1e-9
         ]
@@ -138,7 +139,7 @@ class SimulatedReporter:
         columns |= {f"latest_{name}": figures[name] for name in _FOUR}
         return _table(columns, count, REPORT_SCHEMA)
 
-    def _samples(self, rows: Ints, rank: Ints, loads: Floats, has_stats: Any) -> pa.Table:
+    def _samples(self, rows: Ints, rank: Ints, loads: Floats, has_stats: Bools) -> pa.Table:
         model = self.model
         columns = {f"latest_{name}": row for name, row in zip(_FOUR, loads, strict=True)}
         columns |= {name: getattr(model, name)[rows] for name in _COUNTS}
@@ -154,28 +155,26 @@ class SimulatedReporter:
 
 
 @dataclass(frozen=True, slots=True)
-class _Past:
+class _PastMeasurements:
     """What one broker measured at one tick."""
 
     t_s: float
     rows: Ints  # its bundles, ascending
-    loads: Floats
-    seen: BrokerMeasurements
-    broker: int
+    loads: Floats  # LOADS × its bundles
+    measured: BrokerMeasurements
 
-    def loads_of(self, rows: Ints) -> tuple[Floats, Any]:
-        """The figures of some bundles, and which of them it served then: the others have none."""
+    def loads_of(self, rows: Ints) -> tuple[Floats, Bools]:
+        """Return the loads of bundles, 0 for those that it didn't serve, and which it served."""
         place = np.searchsorted(self.rows, rows)
         place[place == len(self.rows)] = 0
         known = self.rows[place] == rows if len(self.rows) else np.zeros(len(rows), np.bool_)
         return np.where(known, self.loads[:, place] if len(self.rows) else 0.0, 0.0), known
 
 
-def _figures(seen: BrokerMeasurements, brokers: Ints) -> dict[str, Floats]:
-    """What these brokers report of themselves: ratios of their resources, and what they serve in
-    all."""
-    return {name: ratio[brokers] for name, ratio in seen.used.items()} | {
-        name: row[brokers] for name, row in zip(_FOUR, seen.sums, strict=True)
+def _broker_figures(measured: BrokerMeasurements, brokers: Ints) -> dict[str, Floats]:
+    """Return what these brokers report of themselves: usage ratios, and sums of loads."""
+    return {name: ratio[brokers] for name, ratio in measured.used.items()} | {
+        name: row[brokers] for name, row in zip(_FOUR, measured.sums, strict=True)
     }
 
 
@@ -191,7 +190,7 @@ def _limits(model: ClusterModel, brokers: Sequence[int]) -> dict[str, Floats]:
 
 
 def _table(columns: Mapping[str, Any], count: int, schema: pa.Schema) -> pa.Table:
-    """A table of the schema; columns that are not given are null."""
+    """Build a table of the schema; columns that are not given are null."""
     arrays = [
         pa.array(columns[column.name], column.type)
         if column.name in columns
@@ -203,8 +202,7 @@ def _table(columns: Mapping[str, Any], count: int, schema: pa.Schema) -> pa.Tabl
 
 @dataclass(slots=True)
 class Mailbox:
-    """What is on its way to the balancer and has arrived, in that order: one partition of the
-    reports' topic."""
+    """The reports' topic with one partition: records in the order in which they arrived."""
 
     offset: int = 0
     _reports: list[pa.Table] = field(default_factory=list)
@@ -212,8 +210,8 @@ class Mailbox:
     _events: list[dict[str, Any]] = field(default_factory=list)
     _reported: int = 0
 
-    def add_reports(self, made: MadeReports, t_s: float) -> None:
-        """Reports arrive."""
+    def add_reports(self, made: ReportTables, t_s: float) -> None:
+        """Append reports that arrive at `t_s`."""
         count = len(made.reports)
         position = {
             "topic": pa.array([TOPIC] * count, pa.string()),
@@ -235,18 +233,16 @@ class Mailbox:
     def add_events(
         self, kind: str, brokers: Iterable[str], t_s: float, payload: str = "{}"
     ) -> None:
-        """A sign of life, a goodbye or an acknowledgement arrives from each of these brokers."""
+        """Append an event of each of these brokers: a heartbeat, goodbye or acknowledgement."""
         position = {"topic": TOPIC, "partition": 0, "append_ms": at_ms(t_s), "payload": payload}
         for broker in brokers:
             self._events.append({"kind": kind, "broker": broker, "offset": self.offset, **position})
             self.offset += 1
 
     def take(self) -> Batch:
-        """All that has arrived since the last time, as one micro-batch."""
-        reports, samples = (
-            _joined(self._reports, REPORT_SCHEMA),
-            _joined(self._samples, SAMPLE_SCHEMA),
-        )
+        """Return all that has arrived since the last call, as one micro-batch."""
+        reports = _joined(self._reports, REPORT_SCHEMA)
+        samples = _joined(self._samples, SAMPLE_SCHEMA)
         batch = Batch(reports, samples, pa.Table.from_pylist(self._events, EVENT_SCHEMA))
         self._reports, self._samples, self._events, self._reported = [], [], [], 0
         return batch

@@ -1,8 +1,7 @@
-"""Plays a scenario through the real path: reports → the decoder's columns → `fold` → `decide` → the
-agents' rules → the model.
+"""Runs a scenario through the balancer's own code.
 
-Discrete events in order of time; what happens at the same time goes in the order of `Phase`.
-docs/simulation.md.
+Reports become the decoder's columns, then `fold`, `decide`, the agents' rules, and the model.
+Events are discrete and ordered by time, those of one time by `Phase` (docs/simulation.md).
 """
 
 from __future__ import annotations
@@ -30,7 +29,11 @@ from lb_stream.settings.overrides import apply_setting_commands
 from lb_stream.settings.resolve import resolve
 from lb_stream.sim.model import ClusterModel
 from lb_stream.sim.scenario.scenario import Event, Scenario
-from lb_stream.sim.simulation.commands import command_of, first_commands, settings_of
+from lb_stream.sim.simulation.commands import (
+    build_drain_command,
+    build_first_commands,
+    scenario_settings,
+)
 from lb_stream.sim.simulation.policy import Policy
 from lb_stream.sim.simulation.reports import Mailbox, SimulatedReporter, at_ms
 
@@ -38,7 +41,7 @@ OnProgress = Callable[[float], None]
 
 
 class Phase(IntEnum):
-    """What comes first among things that happen at the same time."""
+    """The order of events that happen at the same time."""
 
     EVENT = 0
     EFFECT = 1
@@ -49,8 +52,10 @@ class Phase(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class SimulationResult:
-    """What came of it: the trace's lines in order, without a header; id of each order → the
-    balancer's last answer."""
+    """The trace's lines in order, without its header, and the answers to commands.
+
+    `answers`: a command's id → the balancer's last answer.
+    """
 
     scenario: str
     policy: str
@@ -60,7 +65,7 @@ class SimulationResult:
 
     @property
     def header(self) -> dict[str, Any]:
-        """The trace's first line."""
+        """Return the trace's first line."""
         return {"event": "header", "format": 1, "scenario": self.scenario, "policy": self.policy}
 
 
@@ -68,27 +73,30 @@ def run_simulation(
     scenario: Scenario,
     policy: Policy,
     on_progress: OnProgress | None = None,
-    orders: Sequence[Command] = (),
+    commands: Sequence[Command] = (),
 ) -> SimulationResult:
-    """What the policy does in the scenario. The same arguments give the same lines.
+    """Run a scenario with a policy. The same arguments give the same lines.
 
-    `orders`: commands that come at the beginning, beside the scenario's own. `on_progress` is told
-    after each tick what part of the scenario is over, 0..1. Raises SettingError for settings that
-    can't be.
+    `commands` are sent at the beginning, beside the scenario's own. `on_progress` is called after
+    each tick with the share of the scenario that is over, 0 to 1. Raises SettingError for wrong
+    settings.
     """
-    game, told = Simulation(scenario, policy, orders), on_progress or (lambda _part: None)
-    game.run(scenario.end_s, told)
-    told(1.0)
-    return SimulationResult(scenario.name, policy.name, game.lines, game.rounds, game.answers)
+    simulation = Simulation(scenario, policy, commands)
+    report_progress = on_progress or (lambda _share: None)
+    simulation.run(scenario.end_s, report_progress)
+    report_progress(1.0)
+    return SimulationResult(
+        scenario.name, policy.name, simulation.lines, simulation.rounds, simulation.answers
+    )
 
 
 @dataclass
 class Simulation:
-    """A scenario that is being played. `lines` is the trace so far."""
+    """A running simulation of a scenario. `lines` is the trace so far."""
 
     scenario: Scenario
     policy: Policy
-    ordered: Sequence[Command] = ()
+    extra_commands: Sequence[Command] = ()
     lines: list[dict[str, Any]] = field(default_factory=list)
     rounds: int = 0
     answers: dict[str, CommandAnswer] = field(default_factory=dict)
@@ -96,7 +104,7 @@ class Simulation:
     def __post_init__(self) -> None:
         scenario = self.scenario
         self.balancer = SimulatedBalancer(
-            scenario.name, self.policy.values(**settings_of(scenario.policies))
+            scenario.name, self.policy.values(**scenario_settings(scenario.policies))
         )
         self.model = ClusterModel(scenario)
         self.row_of = {name: row for row, name in enumerate(scenario.bundles.names)}
@@ -108,85 +116,83 @@ class Simulation:
             for broker in fault.brokers
         }
         self.reporter = SimulatedReporter(self.model, self.balancer.load_manager, frozenset(stale))
-        self.post, self.seen = Mailbox(), Seen()
+        self.mailbox, self.seen = Mailbox(), Seen()
         self.acks: list[Ack] = []
-        self.orders: list[Received] = list(
-            first_commands(scenario.policies, scenario.brokers.names, _with_unowned(scenario))
+        self.commands: list[Received] = list(
+            build_first_commands(scenario.policies, scenario.brokers.names, _with_unowned(scenario))
         )
-        self.orders += [Received.of(command, at_ms(0.0)) for command in self.ordered]
+        self.commands += [Received.of(command, at_ms(0.0)) for command in self.extra_commands]
         self.now_s = 0.0
         self._calendar: list[tuple[float, int, int, Callable[[], None]]] = []
         self._number = self._added = 0
         self._rounds_at: set[float] = set()
-        self._changed: set[int] = set()  # brokers whose bundles have changed at this very moment
+        self._changed: set[int] = set()  # brokers whose bundles have changed at this time
 
         for number, event in enumerate(scenario.events):
-            self._at(event.t_s, Phase.EVENT, partial(self._happens, event, number))
+            self._schedule(event.t_s, Phase.EVENT, partial(self._apply_event, event, number))
         for tick in range(scenario.ticks):
-            self._at(tick * scenario.tick_s, Phase.REPORT, self._tick)
-            self._ask(tick * scenario.tick_s + scenario.report_delay_s)
+            self._schedule(tick * scenario.tick_s, Phase.REPORT, self._tick)
+            self._schedule_round(tick * scenario.tick_s + scenario.report_delay_s)
 
     def run(self, until_s: float, on_progress: OnProgress) -> None:
-        """Go on until that moment, which is still played."""
+        """Run until `until_s`, included."""
         tick_s, ticks = self.scenario.tick_s, self.scenario.ticks
         over = int(self.now_s / tick_s)
         while self._calendar and self._calendar[0][0] <= until_s:
-            self.now_s, _, _, do = heapq.heappop(self._calendar)
-            do()
+            self.now_s, _, _, act = heapq.heappop(self._calendar)
+            act()
             if (now_over := int(self.now_s / tick_s)) > over:
                 over = now_over
                 on_progress(over / ticks)
 
     def add(self, event: Event) -> None:
-        """Let something happen that the scenario doesn't have, now or later."""
+        """Add an event that the scenario doesn't have, now or later."""
         self._added += 1
-        self._at(
+        self._schedule(
             event.t_s,
             Phase.EVENT,
-            partial(self._happens, event, len(self.scenario.events) + self._added),
+            partial(self._apply_event, event, len(self.scenario.events) + self._added),
         )
 
-    def _at(self, t_s: float, phase: Phase, do: Callable[[], None]) -> None:
-        """Put something into the calendar; times are rounded to microseconds, so that equal ones
-        are equal."""
+    def _schedule(self, t_s: float, phase: Phase, do: Callable[[], None]) -> None:
+        """Put an action into the calendar. Times are rounded to microseconds."""
         heapq.heappush(self._calendar, (round(t_s, 6), phase, self._number, do))
         self._number += 1
 
-    def _ask(self, t_s: float) -> None:
-        """Ask the policy at that moment, once."""
+    def _schedule_round(self, t_s: float) -> None:
+        """Have the balancer decide at `t_s`, once."""
         if (t_s := round(t_s, 6)) not in self._rounds_at:
             self._rounds_at.add(t_s)
-            self._at(t_s, Phase.ROUND, self._round)
+            self._schedule(t_s, Phase.ROUND, self._round)
 
     # --- events ---
 
-    def _happens(self, event: Event, number: int) -> None:
+    def _apply_event(self, event: Event, number: int) -> None:
         name = self.scenario.brokers.names[event.broker]
         if event.kind in ("crash", "leave"):
-            self.model.goes_down(event.broker)
+            self.model.take_down(event.broker)
             if event.kind == "leave":
-                self._at(
-                    self._later,
+                self._schedule(
+                    self._arrival_s,
                     Phase.ARRIVAL,
-                    lambda: self.post.add_events("goodbye", [name], self.now_s),
+                    lambda: self.mailbox.add_events("goodbye", [name], self.now_s),
                 )
         elif event.kind == "up":
-            self.model.comes_up(event.broker, self.now_s)
+            self.model.bring_up(event.broker, self.now_s)
         elif event.kind == "slow":
             self.model.factor[event.broker] = event.factor
         else:
-            self.orders.append(command_of(event, name, number))
+            self.commands.append(build_drain_command(event, name, number))
 
     @property
-    def _later(self) -> float:
-        """When something sent now arrives."""
+    def _arrival_s(self) -> float:
+        """Return the time at which a record that is sent now arrives."""
         return self.now_s + self.scenario.report_delay_s
 
     # --- reports ---
 
     def _tick(self) -> None:
-        """Everybody gives a sign of life; those whose turn it is, and those that have come up,
-        report."""
+        """Send heartbeats of all brokers; those that are due or have come up also report."""
         scenario, t_s = self.scenario, self.now_s
         self.reporter.remember(t_s)
         up = [row for row, is_up in enumerate(self.model.up.tolist()) if is_up]
@@ -196,12 +202,13 @@ class Simulation:
             for row in up
             if t_s == 0.0 or self._is_due(row, t_s) or t_s - scenario.tick_s < since[row] <= t_s
         ]
-        self._report(
-            due
-        )  # first: a broker is known by its report, and a sign of life from before would not count
+        # Reports first: a heartbeat counts only after the broker's first report.
+        self._report(due)
         names = [scenario.brokers.names[row] for row in up]
-        self._at(
-            self._later, Phase.ARRIVAL, lambda: self.post.add_events("heartbeat", names, self.now_s)
+        self._schedule(
+            self._arrival_s,
+            Phase.ARRIVAL,
+            lambda: self.mailbox.add_events("heartbeat", names, self.now_s),
         )
 
     def _is_due(self, broker: int, t_s: float) -> bool:
@@ -210,18 +217,21 @@ class Simulation:
         return bool(min(over, interval_s - over) < 1e-6)
 
     def _report(self, brokers: Sequence[int]) -> None:
-        """These brokers make their reports, which arrive later."""
+        """Send reports of these brokers; they arrive later."""
         if not brokers:
             return
         stale = {
-            row: late for row in brokers if (late := self._fault("stale_reports", row)) is not None
+            row: delay_s
+            for row in brokers
+            if (delay_s := self._find_fault("stale_reports", row)) is not None
         }
         made = self.reporter.make(brokers, self.now_s, stale)
-        self._at(self._later, Phase.ARRIVAL, lambda: self.post.add_reports(made, self.now_s))
+        self._schedule(
+            self._arrival_s, Phase.ARRIVAL, lambda: self.mailbox.add_reports(made, self.now_s)
+        )
 
-    def _fault(self, kind: str, broker: int) -> float | None:
-        """The delay of the fault of that kind that a broker suffers from now; None: it suffers from
-        none."""
+    def _find_fault(self, kind: str, broker: int) -> float | None:
+        """Find a broker's current fault of a kind. Returns its delay (s); None: there is none."""
         for fault in self.scenario.faults:
             if (
                 fault.kind == kind
@@ -234,13 +244,13 @@ class Simulation:
     # --- rounds ---
 
     def _round(self) -> None:
-        """The balancer reads what has arrived, and decides."""
+        """Have the balancer read what has arrived, and decide."""
         self.rounds += 1
         now_ms = at_ms(self.now_s)
-        made = self.balancer.ask(
-            self.post.take(), Inbox(acks=tuple(self.acks), commands=tuple(self.orders)), now_ms
+        made = self.balancer.decide(
+            self.mailbox.take(), Inbox(acks=tuple(self.acks), commands=tuple(self.commands)), now_ms
         )
-        self.acks, self.orders = [], []
+        self.acks, self.commands = [], []
         self.answers |= {answer.id: answer for answer in made.results}
         for record in made.ownership:
             self.seen.note_record(record.bundle, record, now_ms)
@@ -267,17 +277,19 @@ class Simulation:
         if (
             broker < 0
             or not self.model.up[broker]
-            or self._fault("lost_decisions", broker) is not None
+            or self._find_fault("lost_decisions", broker) is not None
         ):
             return
         self.seen.note_epoch(decision)
         delay_s = scenario.move.acquire_s if assigns else scenario.move.release_s
-        self._at(sent_s + delay_s, Phase.EFFECT, lambda: self._obey(broker, decision, sent_s))
+        self._schedule(
+            sent_s + delay_s, Phase.EFFECT, lambda: self._carry_out(broker, decision, sent_s)
+        )
 
-    def _obey(self, broker: int, decision: Decision, sent_s: float) -> None:
-        """The broker does what it was told, or refuses.
+    def _carry_out(self, broker: int, decision: Decision, sent_s: float) -> None:
+        """Have a broker carry out a decision, or refuse it.
 
-        One that has been down since knows nothing of it.
+        A broker that has been down since it was sent doesn't know the decision.
         """
         model, now_ms = self.model, at_ms(self.now_s)
         if not model.up[broker] or model.up_since_s[broker] > sent_s:
@@ -298,26 +310,25 @@ class Simulation:
                 "broker": name,
             }
             self.lines.append(line | {"decision": decision.decision_id})
-        if self._fault("lost_acks", broker) is not None:
+        if self._find_fault("lost_acks", broker) is not None:
             return
         ack = acknowledgement(
             decision, verdict.action if done else "refuse", verdict.reason, at_ms(self.now_s)
         )
-        self._at(self._later, Phase.ARRIVAL, lambda: self._acknowledged(name, ack))
+        self._schedule(self._arrival_s, Phase.ARRIVAL, lambda: self._acknowledged(name, ack))
         if done:
-            self._report_at_once(broker)
+            self._report_soon(broker)
 
     def _acknowledged(self, broker: str, ack: Ack) -> None:
-        self.post.add_events("ack", [broker], self.now_s, ack.to_json())
+        self.mailbox.add_events("ack", [broker], self.now_s, ack.to_json())
         self.acks.append(ack)
 
-    def _report_at_once(self, broker: int) -> None:
-        """Once for all that happens to the broker at this moment; the balancer looks at it when it
-        comes."""
+    def _report_soon(self, broker: int) -> None:
+        """Have a broker report once for all its changes at this time; then the balancer decides."""
         if not self._changed:
-            self._at(self.now_s, Phase.REPORT, self._report_changes)
+            self._schedule(self.now_s, Phase.REPORT, self._report_changes)
         self._changed.add(broker)
-        self._ask(self._later)
+        self._schedule_round(self._arrival_s)
 
     def _report_changes(self) -> None:
         brokers, self._changed = sorted(self._changed), set()
@@ -325,7 +336,7 @@ class Simulation:
 
 
 def _with_unowned(scenario: Scenario) -> list[str]:
-    """All bundles of the namespaces that have one which nobody owns at the start."""
+    """Return all bundles of the namespaces that have an unassigned bundle at the start."""
     wanted = {
         scenario.namespaces[row]
         for row in np.flatnonzero(scenario.bundles.start_owner < 0).tolist()
@@ -338,20 +349,23 @@ def _with_unowned(scenario: Scenario) -> list[str]:
 
 
 class SimulatedBalancer:
-    """One cluster's averages and memory, from round to round."""
+    """A balancer of one cluster: its averages and memory, from round to round."""
 
     def __init__(self, cluster: str, settings: Mapping[str, Any]) -> None:
-        """Begin before the first report. `settings`: the cluster's, under our names or Pulsar's."""
+        """Begin before the first report. `settings`: under our names or Pulsar's."""
         self.cluster, self.settings = cluster, settings
         config = resolve(settings).config
         self.fold_config, self.load_manager = config.fold, config.balancer.load_manager
         self.shard, self.memory = Shard.empty(), Memory(epoch=1)
 
-    def ask(self, batch: Batch, inbox: Inbox, now_ms: int) -> Round:
-        """Fold what has arrived, and decide. Raises RuntimeError for a report that is refused: the model makes none that can be."""
-        self.shard, refused = fold(self.shard, batch, now_ms, self.fold_config)
-        if len(refused):
-            raise RuntimeError(f"a report was taken for an old one: {refused.to_pylist()[0]}")
+    def decide(self, batch: Batch, inbox: Inbox, now_ms: int) -> Round:
+        """Fold what has arrived, and decide.
+
+        Raises RuntimeError for a rejected report: the model builds none that can be rejected.
+        """
+        self.shard, rejected = fold(self.shard, batch, now_ms, self.fold_config)
+        if len(rejected):
+            raise RuntimeError(f"a report was rejected as old: {rejected.to_pylist()[0]}")
         begin = apply_setting_commands(self.settings, self.memory, inbox)
         view = view_of(self.cluster, [self.shard], now_ms, begin.config.balancer.weights)
         made = decide(view, begin.memory, begin.inbox, begin.config)

@@ -27,7 +27,7 @@ def test_bounds_and_choices_are_of_their_settings_types_under_our_names() -> Non
         "avg_target_key": Choices({"name": "name", "value": "value"}),
         "shedding_interval_ms": ValueRange(60_000, 300_000, whole=True),
     }
-    assert space.at == {
+    assert space.base_values == {
         "hit_count_low": 8,
         "max_unload_ratio": 0.2,
         "avg_target_key": "value",
@@ -42,11 +42,11 @@ def test_a_wide_range_is_searched_by_ratio() -> None:
 
 
 def test_a_value_that_is_tried_has_few_digits_and_stays_within_its_bounds() -> None:
-    assert ValueRange(1.2345, 20.0, whole=False).value_of(7.283641928) == 7.28
-    assert ValueRange(1.2345, 20.0, whole=False).value_of(1.2345) == 1.2345
-    assert ValueRange(1, 4_321, whole=True).value_of(4_320) == 4_320.0
-    assert ValueRange(1, 10**7, whole=True).value_of(1_234_567) == 1_230_000
-    assert isinstance(ValueRange(1, 10**7, whole=True).value_of(1_234_567), int)
+    assert ValueRange(1.2345, 20.0, whole=False).to_value(7.283641928) == 7.28
+    assert ValueRange(1.2345, 20.0, whole=False).to_value(1.2345) == 1.2345
+    assert ValueRange(1, 4_321, whole=True).to_value(4_320) == 4_320.0
+    assert ValueRange(1, 10**7, whole=True).to_value(1_234_567) == 1_230_000
+    assert isinstance(ValueRange(1, 10**7, whole=True).to_value(1_234_567), int)
 
 
 def test_only_what_differs_from_the_policy_is_a_change_and_the_rest_stays(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_the_page_tells_what_is_searched_by_default() -> None:
 def test_a_setting_of_another_strategy_is_searched_together_with_that_strategy() -> None:
     strategy = "shedding_strategy=ThresholdShedder|AvgShedder"
     space = read_space(read_policy("ThresholdShedder"), [strategy, "hit_count_low=1..12"])
-    assert space.at == {"shedding_strategy": "ThresholdShedder", "hit_count_low": 8}
+    assert space.base_values == {"shedding_strategy": "ThresholdShedder", "hit_count_low": 8}
 
 
 @pytest.mark.parametrize(

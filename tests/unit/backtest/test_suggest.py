@@ -10,16 +10,16 @@ import pytest
 
 from lb_stream.backtest.search_space import read_space
 from lb_stream.backtest.suggest import (
-    AT_ONCE,
+    BATCH,
     CONSTRAINT,
     OBJECTIVES,
     SuggestError,
     TriedPolicy,
     choose,
-    front,
+    describe_suggestion,
+    find_front,
     require_space,
     search,
-    suggestion,
 )
 from lb_stream.sim.simulation import Policy, read_policy
 from tests.support.wordings import check_wording
@@ -69,11 +69,11 @@ def test_the_front_has_nobody_that_another_one_beats() -> None:
         found(3, 1.3, 10, 4),
         found(4, 1.3, 12, 9),
     ]
-    assert [one.number for one in front(some)] == [1, 0, 3]
+    assert [one.number for one in find_front(some)] == [1, 0, 3]
 
 
 def test_of_equal_ones_the_first_is_in_the_front() -> None:
-    assert [one.number for one in front([found(0, 1.2, 10, 5), found(1, 1.2, 10, 5)])] == [0]
+    assert [one.number for one in find_front([found(0, 1.2, 10, 5), found(1, 1.2, 10, 5)])] == [0]
 
 
 def test_who_breaks_rules_is_beaten_by_everybody_who_breaks_fewer() -> None:
@@ -82,12 +82,12 @@ def test_who_breaks_rules_is_beaten_by_everybody_who_breaks_fewer() -> None:
         found(1, 1.5, 9, 9, broken=1),
         found(2, 1.4, 10, 9, broken=1),
     ]
-    assert [one.number for one in front(some)] == [2, 1]
-    assert [one.number for one in front([*some, found(3, 9, 99, 99)])] == [3]
+    assert [one.number for one in find_front(some)] == [2, 1]
+    assert [one.number for one in find_front([*some, found(3, 9, 99, 99)])] == [3]
 
 
 def test_failed_trials_are_in_no_front() -> None:
-    assert front([TriedPolicy(0, BASE, {})]) == []
+    assert find_front([TriedPolicy(0, BASE, {})]) == []
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_failed_trials_are_in_no_front() -> None:
 def test_the_chosen_one_has_the_least_of_a_measure_among_the_nearly_evenest(
     by: str, within: float, number: int, why: str
 ) -> None:
-    some = front(
+    some = find_front(
         [found(0, 1.0, 50, 50), found(1, 1.03, 40, 5), found(2, 1.05, 9, 20), found(3, 1.2, 1, 30)]
     )
     chosen, told = choose(some, by, within)
@@ -119,7 +119,7 @@ def test_the_search_begins_with_the_policy_itself_and_asks_for_some_at_a_time() 
     plays = Plays()
     made = search(read_space(BASE, THRESHOLD), plays, 20, seed=0)
     assert [one.number for one in made] == list(range(20))
-    assert [len(batch) for batch in plays.batches] == [AT_ONCE, AT_ONCE, 4]
+    assert [len(batch) for batch in plays.batches] == [BATCH, BATCH, 4]
     assert (plays.batches[0][:2], made[0].changes) == (
         ["ThresholdShedder", "ThresholdShedder 1"],
         {},
@@ -164,7 +164,7 @@ def test_rules_broken_and_trials_that_failed_steer_the_search_away() -> None:
     made = search(read_space(BASE, [*THRESHOLD, "history_ratio=0..1"]), Plays(), 40, seed=0)
     failed = [one for one in made if not one.measures]
     assert failed and all(one.changes["history_ratio"] > 0.9 for one in failed)
-    assert all(one[CONSTRAINT] == 0 for one in front(made))
+    assert all(one[CONSTRAINT] == 0 for one in find_front(made))
     broken = [bool(one.measures) and one[CONSTRAINT] > 0 for one in made]
     assert sum(broken[20:]) < sum(broken[:20])
 
@@ -172,7 +172,7 @@ def test_rules_broken_and_trials_that_failed_steer_the_search_away() -> None:
 def test_the_same_seed_finds_the_same_and_another_one_something_else() -> None:
     space = read_space(BASE)
     first, again, other = (
-        json.dumps(suggestion(space, search(space, Plays(), 16, seed), "moves", 5))
+        json.dumps(describe_suggestion(space, search(space, Plays(), 16, seed), "moves", 5))
         for seed in (1, 1, 2)
     )
     assert first == again
@@ -182,7 +182,7 @@ def test_the_same_seed_finds_the_same_and_another_one_something_else() -> None:
 def test_what_is_suggested_does_not_hang_on_how_python_hashes() -> None:
     program = (
         "from tests.unit.backtest.test_suggest import *\n"
-        "space = read_space(BASE)\nprint(json.dumps(suggestion(space, search(space, Plays(), 16, "
+        "space = read_space(BASE)\nprint(json.dumps(describe_suggestion(space, search(space, Plays(), 16, "
         "1), 'moves', 5)))"
     )
     runs = {
@@ -200,7 +200,7 @@ def test_what_is_suggested_does_not_hang_on_how_python_hashes() -> None:
 
 def test_a_suggestion_tells_the_front_what_was_chosen_and_from_where_it_began() -> None:
     space = read_space(BASE, THRESHOLD)
-    made = suggestion(space, search(space, Plays(), 16, seed=0), "imbalance", 5)
+    made = describe_suggestion(space, search(space, Plays(), 16, seed=0), "imbalance", 5)
     assert (made["searched"], made["trials"], made["failed"], made["why"]) == (
         ["threshold_percent"],
         16,
@@ -216,7 +216,9 @@ def test_a_suggestion_tells_the_front_what_was_chosen_and_from_where_it_began() 
 
 def test_where_every_trial_failed_nothing_is_chosen() -> None:
     space = read_space(read_policy("ThresholdShedder"), ["threshold_percent=5|10"])
-    made = suggestion(space, [TriedPolicy(0, BASE, {}), TriedPolicy(1, BASE, {})], "moves", 5)
+    made = describe_suggestion(
+        space, [TriedPolicy(0, BASE, {}), TriedPolicy(1, BASE, {})], "moves", 5
+    )
     assert (made["chosen"], made["front"], made["failed"]) == (None, [], 2)
 
 

@@ -13,13 +13,13 @@ from lb_stream.backtest.trial import (
     SHOWN,
     TrialWindow,
     compare_policies,
+    cut_time,
     run_name,
     run_trial,
-    windows_of,
 )
 from lb_stream.contracts.tables import BACKTESTS
 from lb_stream.query.past.reports import history_of_reports
-from lb_stream.sim.scenario.from_history import LoadHistory, build_scenario
+from lb_stream.sim.scenario.from_history import LoadHistory, build_from_history
 from lb_stream.sim.simulation import Policy, read_policy
 
 CAPTURED = Path(__file__).parents[2] / "data" / "modular-load-reports.jsonl.gz"
@@ -32,7 +32,10 @@ def window() -> TrialWindow:
     past = history_of_reports(CAPTURED, "lab")
     past |= {"to_ms": past["from_ms"] + 240_000}
     return TrialWindow(
-        "lab", past["from_ms"], past["to_ms"], build_scenario(LoadHistory(**past), 10.0).scenario
+        "lab",
+        past["from_ms"],
+        past["to_ms"],
+        build_from_history(LoadHistory(**past), 10.0).scenario,
     )
 
 
@@ -92,7 +95,7 @@ def test_a_run_is_named_by_all_that_it_follows_from(window: TrialWindow) -> None
 def test_time_is_cut_into_windows_and_nothing_is_lost(
     hours: float, ends: list[tuple[int, int]]
 ) -> None:
-    assert list(windows_of(0, 10 * HOUR_MS, hours)) == [
+    assert list(cut_time(0, 10 * HOUR_MS, hours)) == [
         (begin * HOUR_MS, end * HOUR_MS) for begin, end in ends
     ]
 

@@ -62,7 +62,7 @@ def found_costs(folder: Path, scenario: Scenario) -> dict[str, float]:
 def true_costs(scenario: Scenario, gaps: Gaps) -> dict[str, float]:
     """Bundle → how long it was without an owner, by what began with a release."""
     found: dict[str, float] = {}
-    moved = gaps.of(gaps.moved)
+    moved = gaps.where(gaps.moved)
     for row, length_s in zip(moved.bundle.tolist(), moved.length_s.tolist(), strict=True):
         name = scenario.bundles.names[row]
         found[name] = found.get(name, 0.0) + length_s
@@ -91,7 +91,7 @@ def test_moves_cost_the_time_in_which_nobody_served_their_bundles(
 def test_a_failover_costs_the_time_from_its_broker_s_last_sign_of_life(tmp_path: Path) -> None:
     scenario = replace(small_scenario([0, 0, 1, 2]), move=TIMES, events=(event(105.0, 0, "crash"),))
     gaps = play(tmp_path, scenario, "LeastMoves", {})
-    lost = gaps.of(~gaps.moved)
+    lost = gaps.where(~gaps.moved)
     assert len(lost) == 2
     with open_lake(Store.at(tmp_path), whole=False) as lake:
         for row, length_s in zip(lost.bundle.tolist(), lost.length_s.tolist(), strict=True):

@@ -12,9 +12,9 @@ from lb_stream.contracts.reports import ModularLoadReport, SimpleLoadReport, rep
 from lb_stream.core.model.names import BUNDLE_PATTERN
 from lb_stream.sim import Load, SimBroker, SimCluster, build_cluster
 from lb_stream.sim.cluster import max_over_mean
-from lb_stream.sim.reports import make_report, throughput_of
+from lb_stream.sim.reports import make_report, report_throughput
 from lb_stream.sim.scenario.scenario import ScenarioBundles
-from lb_stream.sim.workload import brokers_of, bundle_names, small
+from lb_stream.sim.workload import bundle_names, endless_scenario, equal_brokers
 from tests.support.wordings import check_wording
 
 START = 1_700_000_000_000
@@ -31,7 +31,9 @@ def small_cluster(noise_ratio: float = 0.0) -> SimCluster:
     first, second = [100.0, 200.0, 100_000.0, 200_000.0], [300.0, 300.0, 150_000.0, 150_000.0]
     loads = np.array([[first, second], [[3 * value for value in first], second]]).transpose(2, 1, 0)
     return SimCluster(
-        small(brokers_of(2), bundles, loads, at_s=10.0), START, noise_ratio=noise_ratio
+        endless_scenario(equal_brokers(2), bundles, loads, at_s=10.0),
+        START,
+        noise_ratio=noise_ratio,
     )
 
 
@@ -209,8 +211,8 @@ def test_a_simple_report_tells_the_same_in_its_own_form() -> None:
     assert model.system_resource_usage.bandwidth_in.usage == 2000.0
     assert model.bundle_gains == [FIRST, SECOND] and model.allocated_cpu == 8.0
     assert (
-        throughput_of(report)
-        == throughput_of(make_report(small_cluster(), A, START + 5))
+        report_throughput(report)
+        == report_throughput(make_report(small_cluster(), A, START + 5))
         == 600_000.0
     )
 
@@ -247,7 +249,7 @@ def test_the_time_of_reports_never_goes_back_even_when_the_clock_does() -> None:
 def test_measurements_are_noisy_but_small_in_error_and_the_same_at_the_same_moment() -> None:
     def measured() -> list[float]:
         cluster = small_cluster(noise_ratio=0.01)
-        return [throughput_of(make_report(cluster, A, START + at)) for at in range(200)]
+        return [report_throughput(make_report(cluster, A, START + at)) for at in range(200)]
 
     values = measured()
     assert values == measured() and len(set(values)) > 100
@@ -260,7 +262,7 @@ def test_a_broker_that_is_asked_for_more_than_it_has_delivers_less_and_is_full()
     cluster.model.factor[:] = 0.001
     report = make_report(cluster, A, START)
     assert report["cpu"]["usage"] == report["cpu"]["limit"] and report["maxResourceUsage"] == 1.0
-    assert throughput_of(report) == pytest.approx(
+    assert report_throughput(report) == pytest.approx(
         600_000 * 0.001 / (600e3 / 320e6 + 900 / 320e3), rel=1e-4
     )
 
@@ -292,7 +294,7 @@ def test_a_built_cluster_deals_all_bundles_evenly_whatever_its_size(
 def test_the_demos_cluster_begins_clearly_uneven_with_room_on_every_broker(seed: int) -> None:
     cluster = build_cluster(seed=seed, start_ms=START)
     reports = {name: make_report(cluster, name, START) for name in cluster.brokers}
-    assert max_over_mean(map(throughput_of, reports.values())) >= 1.8
+    assert max_over_mean(map(report_throughput, reports.values())) >= 1.8
     assert max(reports, key=lambda name: reports[name]["maxResourceUsage"]) == "broker-1:8080"
     assert max(report["maxResourceUsage"] for report in reports.values()) < 1.0
 

@@ -3,23 +3,23 @@
 import numpy as np
 import pytest
 
-from lb_stream.sim.workload import WORKLOADS, factors, small_scenario
+from lb_stream.sim.workload import WORKLOADS, load_factors, small_scenario
 
 
 def test_steady_load_stays() -> None:
-    before, after = factors("steady", 3, 9, seed=1)
+    before, after = load_factors("steady", 3, 9, seed=1)
     assert set(before) == set(after) == {1.0}
 
 
 def test_skewed_load_follows_zipf_with_mean_one_and_its_greatest_share_can_be_balanced() -> None:
-    greatest = np.sort(factors("skewed", 6, 96, seed=1)[0])[::-1]
+    greatest = np.sort(load_factors("skewed", 6, 96, seed=1)[0])[::-1]
     assert greatest.sum() == pytest.approx(96)
     assert greatest[0] / greatest[9] == pytest.approx(10**0.6)
     assert greatest[0] / 96 < 1 / 12
 
 
 def test_a_seed_deals_the_skew_and_another_deals_it_otherwise() -> None:
-    first, again, other = (factors("skewed", 6, 96, seed)[0].tolist() for seed in (1, 1, 2))
+    first, again, other = (load_factors("skewed", 6, 96, seed)[0].tolist() for seed in (1, 1, 2))
     assert first == again != other
 
 

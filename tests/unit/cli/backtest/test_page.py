@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 import lb_stream.job.submit
-from lb_stream.backtest.trial import TrialWindow, compare_policies, run_trial, windows_of
+from lb_stream.backtest.trial import TrialWindow, compare_policies, cut_time, run_trial
 from lb_stream.cli.backtest import command
 from lb_stream.cli.backtest.page import SHOWN, cells, page
 from lb_stream.query.past.reports import history_of_reports
-from lb_stream.sim.scenario.from_history import LoadHistory, build_scenario
+from lb_stream.sim.scenario.from_history import LoadHistory, build_from_history
 from lb_stream.sim.simulation import Policy, read_policy
 from tests.support.html_page import EVIL, Page
 from tests.support.lbctl_runner import lbctl
@@ -32,8 +32,8 @@ def rows() -> list[dict[str, Any]]:
         Policy("broken", {"shedding_strategy": "NoSuchShedder"}),
     ]
     found = []
-    for begin, end in windows_of(past["from_ms"], past["from_ms"] + 240_000, 1 / 30):
-        scenario = build_scenario(
+    for begin, end in cut_time(past["from_ms"], past["from_ms"] + 240_000, 1 / 30):
+        scenario = build_from_history(
             LoadHistory(**past | {"from_ms": begin, "to_ms": end}), 10.0
         ).scenario
         found += [

@@ -131,7 +131,7 @@ def test_the_warnings_say_why_and_stand_beside_the_table(folder: Path) -> None:
     result = lbctl("config", "explain", "--config", "lb.toml", cwd=folder)
     assert result.code == 0
     assert result.err.splitlines() == [
-        "warning: balancer.low_threshold_points (lb.toml) is read by nobody: it is for AvgShedder; "
+        "warning: balancer.low_threshold_points (lb.toml) is not read: it is for AvgShedder; "
         "here is the modular manager with ThresholdShedder and LeastLongTermMessageRate"
     ]
     lines = result.out.splitlines()
@@ -161,7 +161,7 @@ def test_one_key_by_any_of_its_names_is_told_in_full(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", WHY)
 def test_a_key_without_effect_says_why(tmp_path: Path, key: str) -> None:
-    assert f"read by    nobody: {WHY[key]}" in lbctl("config", "explain", key, cwd=tmp_path).out
+    assert f"read by    none: {WHY[key]}" in lbctl("config", "explain", key, cwd=tmp_path).out
 
 
 def test_an_unknown_key_is_answered_with_the_nearest_ones(tmp_path: Path) -> None:

@@ -353,7 +353,7 @@ def test_a_round_tells_what_it_saw_decided_and_what_ended(
     out = ask("--round", f"demo:{number}").out
     assert (
         "It saw:" in out,
-        "\n\nWhat had been decided before and ended in it:\nconfirmed: " in out,
+        "\n\nEarlier decisions that ended in it:\nconfirmed: " in out,
     ) == (True, True)
 
 

@@ -119,7 +119,7 @@ def test_policies_stand_side_by_side_and_each_shadow_beside_what_was_so_in_its_r
     )
     assert good["moved_bytes_per_s"] == 2e6
     assert good["max_usage"] == pytest.approx((0.6 + 0.5 + 0.5) / 3) and good[
-        "really_max_usage"
+        "real_max_usage"
     ] == pytest.approx(0.8)
     assert (good["max_usage_last"], good["elsewhere"], good["max_over_mean"]) == (
         0.5,
@@ -138,8 +138,8 @@ def test_people_read_what_it_comes_to_and_what_to_do_about_a_shadow_that_is_slow
         "came to another broker" in said
     )
     assert (
-        "good: A + B; greatest usage 53.3 % on average, really 80.0 % in the same rounds; 3 "
-        "bundles elsewhere" in said
+        "good: A + B; max usage 53.3 % on average, real 80.0 % in the same rounds; 3 bundles are at "
+        "another broker" in said
     )
     assert "good: skipped in 1 rounds" in said and "stream.shadow_time_percent" in said
     assert "bad: failed in 3 rounds, last with ValueError: 3" in said

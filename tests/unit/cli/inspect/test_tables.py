@@ -137,12 +137,14 @@ def test_decisions_come_in_the_order_they_were_made_with_their_outcomes(ask: Any
 
 
 def test_a_split_and_a_merge_are_told_without_a_way() -> None:
-    from lb_stream.cli.inspect.decisions import _way
+    from lb_stream.cli.inspect.decisions import _describe_place
 
     row = {"source": "b-0:80", "destination": None, "algorithm": "range_equally_divide"}
-    assert _way(row | {"kind": "split"}) == "at b-0:80, range_equally_divide"
-    check_wording(_way(row | {"kind": "merge", "neighbour": "t/n/0x80000000_0xffffffff"}))
-    check_wording(_way(row | {"kind": "unload"}))
+    assert _describe_place(row | {"kind": "split"}) == "at b-0:80, range_equally_divide"
+    check_wording(
+        _describe_place(row | {"kind": "merge", "neighbour": "t/n/0x80000000_0xffffffff"})
+    )
+    check_wording(_describe_place(row | {"kind": "unload"}))
 
 
 def test_the_last_decisions_are_the_newest(ask: Any) -> None:

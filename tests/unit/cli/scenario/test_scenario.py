@@ -202,7 +202,7 @@ def test_figures_of_what_is_shown_follow_from_the_scenario(tmp_path: Path) -> No
         (2400.0, lost),
         (3590.0, lost),
     ]
-    assert told["unmoved"][0]["greatest"] == pytest.approx(by_broker.max())
+    assert told["unmoved"][0]["max_usage"] == pytest.approx(by_broker.max())
 
 
 def test_people_see_brokers_and_what_happens(tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ def test_people_see_who_lost_and_why(folder: Path) -> None:
     result = simulate(folder, "--scenario", "skewed", "--policy", "none", "--policy", "eager.toml")
     said = " ".join(result.out.split())
     assert (
-        "1 none: lost: never balanced for 5 minutes on end: greatest usage 2.25 of the bound at "
+        "1 none: lost: never balanced for 5 minutes on end: max usage 2.25 of the bound at "
         "300 s, b0:8080 at 60%" in said
     )
     assert "no move in 10 min from 0 s on" in said and "2 eager: " in said

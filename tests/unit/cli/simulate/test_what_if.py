@@ -212,19 +212,19 @@ def test_what_would_go_out_if_decisions_were_published(
             {"mode": "act"},
             {},
             ["mode", "eu", "approve"],
-            "nothing that balancing wants moves until somebody approves it",
+            "no bundle moves before an operator approves it",
         ),
         (
             {"mode": "approve"},
             {"dry_run": True},
             ["enable", "eu"],
-            "nothing that balancing wants moves until somebody approves it",
+            "no bundle moves before an operator approves it",
         ),
         (
             {"mode": "act"},
             {"mode": "approve", "dry_run": True},
             ["enable", "eu"],
-            "until somebody approves it",
+            "before an operator approves it",
         ),
     ],
 )

@@ -12,7 +12,7 @@ from lb_stream.core.model.policies import IsolationPolicy, Policies, matching
 from lb_stream.operations.set_policies import SetPolicies
 from lb_stream.settings.resolve import cluster_config
 from lb_stream.sim.scenario.scenario import ScenarioIsolation, ScenarioPolicies
-from lb_stream.sim.simulation.commands import first_commands
+from lb_stream.sim.simulation.commands import build_first_commands
 from tests.support.scenario import Cluster
 
 BROKERS = ("broker-1:8080", "broker-1:8081", "broker-10:8080", "[::1]:8080")
@@ -75,6 +75,6 @@ def test_a_failure_domain_is_a_brokers_or_its_hosts() -> None:
 def test_a_scenario_tells_brokers_of_one_host_apart() -> None:
     brokers = ("b-1:1", "b-1:2")
     rules = ScenarioPolicies(isolation=(ScenarioIsolation("p", ("t/n",), (1,), (), 1),))
-    (order,) = first_commands(rules, brokers)
+    (order,) = build_first_commands(rules, brokers)
     (policy,) = order.record["isolation"]
     assert [matching(pattern, brokers) for pattern in policy["primary"]] == [["b-1:2"]]

@@ -12,13 +12,13 @@ from pydantic import BaseModel
 from lb_stream.sim.families import (
     TEMPLATE,
     Spec,
+    build_from_file,
+    build_from_spec,
     families,
-    make_from,
-    make_scenario,
+    load_scenario,
     preset,
-    scenario_at,
 )
-from lb_stream.sim.families.loads import needs
+from lb_stream.sim.families.loads import resource_demand
 from lb_stream.sim.families.spec import (
     BudgetSpec,
     Diurnal,
@@ -37,13 +37,15 @@ FAMILIES = [*families(), TEMPLATE]
 
 
 def made(family: str, *sets: str) -> Scenario:
-    return make_from(None, family, sets)
+    return build_from_file(None, family, sets)
 
 
 def cpu_at_start(scenario: Scenario) -> np.ndarray:
     """Of each broker, a machine of size 1."""
     return np.bincount(
-        scenario.bundles.start_owner, needs(Spec(), scenario.loads_at(0))[0], len(scenario.brokers)
+        scenario.bundles.start_owner,
+        resource_demand(Spec(), scenario.loads_at(0))[0],
+        len(scenario.brokers),
     )
 
 
@@ -71,7 +73,7 @@ def test_the_template_names_every_key_with_its_default() -> None:
     given = tomllib.loads(text)
     default = Spec()
     assert Spec.model_validate(given) == default
-    assert make_scenario(default).settled_from_s == 1800.0
+    assert build_from_spec(default).settled_from_s == 1800.0
     parts: list[type[BaseModel]] = [
         Spec,
         BudgetSpec,
@@ -131,7 +133,7 @@ def test_what_the_template_shows_as_comments_is_valid_too() -> None:
         len(spec.policies.isolation),
         len(spec.policies.budgets),
     ) == (1, 1, 1, 1)
-    scenario = make_scenario(spec)
+    scenario = build_from_spec(spec)
     assert scenario.policies.isolation[0].name == "tenant-1"
 
 
@@ -151,14 +153,14 @@ def test_usage_is_that_of_the_dearest_resource() -> None:
     scenario = made("multi_resource", "load.jitter=0.0")
     spec = Spec.model_validate({"cluster": {"bandwidth_gbit_per_s": 1.0}})
     assert (
-        needs(spec, scenario.loads_at(0)).sum(axis=1) / len(scenario.brokers)
+        resource_demand(spec, scenario.loads_at(0)).sum(axis=1) / len(scenario.brokers)
     ).max() == pytest.approx(0.45, rel=1e-3)
     assert scenario.brokers.bandwidth_in_bytes_per_s.tolist() == [125e6] * 11
 
 
 def test_the_largest_bundle_is_as_large_as_was_asked() -> None:
     scenario = made("huge_bundle")
-    need = needs(Spec(), scenario.loads_at(0)).max(axis=0)
+    need = resource_demand(Spec(), scenario.loads_at(0)).max(axis=0)
     assert need.max() / (need.sum() / len(scenario.brokers)) == pytest.approx(1.6, rel=1e-3)
 
 
@@ -306,8 +308,10 @@ def test_a_scenario_is_named_by_its_folder_or_as_a_family(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert same(scenario_at(Path("zipf")), made("zipf"))
+    assert same(load_scenario(Path("zipf")), made("zipf"))
     write_scenario(made("drain"), Path("zipf"))
-    assert same(scenario_at(Path("zipf")), made("drain")), "a folder of that name is what is meant"
+    assert same(load_scenario(Path("zipf")), made("drain")), (
+        "a folder of that name is what is meant"
+    )
     with pytest.raises(ScenarioError):
-        scenario_at(Path("no-such-family"))
+        load_scenario(Path("no-such-family"))

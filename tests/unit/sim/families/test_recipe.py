@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lb_stream.sim.families import families, make_from, preset
+from lb_stream.sim.families import build_from_file, families, preset
 from lb_stream.sim.scenario import ScenarioError
 from tests.support.wordings import check_wording
 
@@ -20,7 +20,7 @@ def written(folder: Path, text: str) -> Path:
 
 def refused(file: Path | None, family: str = "", *sets: str) -> str:
     with pytest.raises(ScenarioError) as caught:
-        make_from(file, family, sets)
+        build_from_file(file, family, sets)
     assert len(str(caught.value).splitlines()) == 1
     return str(caught.value)
 
@@ -173,7 +173,7 @@ def test_a_file_lies_over_its_family_and_arguments_lie_over_both(tmp_path: Path)
     file = written(
         tmp_path, 'family = "drain"\nname = "mine"\nload.usage = 0.3\ncluster.tenants = 2\n'
     )
-    scenario = make_from(file, sets=("cluster.tenants=3", "events.1.t_s=900.0", "name=ours"))
+    scenario = build_from_file(file, sets=("cluster.tenants=3", "events.1.t_s=900.0", "name=ours"))
     assert (scenario.name, len(scenario.brokers)) == ("ours", 13)
     assert {name.partition("/")[0] for name in scenario.namespaces} == {
         "tenant-1",

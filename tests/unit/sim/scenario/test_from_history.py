@@ -12,9 +12,13 @@ import pytest
 from lb_stream.contracts.tables import BROKER_HISTORY, BROKER_LOADS, BUNDLE_HISTORY
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.operator_state import OperatorState
-from lb_stream.sim.scenario.capacities import capacities, each_once, fitted
+from lb_stream.sim.scenario.capacities import (
+    deduplicate_reports,
+    fit_non_negative,
+    infer_capacities,
+)
 from lb_stream.sim.scenario.errors import ScenarioError
-from lb_stream.sim.scenario.from_history import LoadHistory, build_scenario
+from lb_stream.sim.scenario.from_history import LoadHistory, build_from_history
 from lb_stream.sim.scenario.reading import read_scenario
 from lb_stream.sim.scenario.scenario import Event, ScenarioAntiAffinity, ScenarioIsolation
 from lb_stream.sim.scenario.writing import write_scenario
@@ -127,14 +131,14 @@ def of(**changed: Any) -> LoadHistory:
 
 
 def rates(history: LoadHistory) -> dict[str, list[float]]:
-    scenario = build_scenario(history).scenario
+    scenario = build_from_history(history).scenario
     return {
         name: scenario.loads[0, row].tolist() for row, name in enumerate(scenario.bundles.names)
     }
 
 
 def test_a_bundle_carries_in_each_step_what_its_last_row_says() -> None:
-    scenario = build_scenario(CALM).scenario
+    scenario = build_from_history(CALM).scenario
     assert rates(CALM) == {CARTS: [10.0] * 4, HIGH: [30.0] * 4, LOW: [20.0, 20.0, 25.0, 25.0]}
     assert scenario.loads[:, 2, 0].tolist() == [30.0, 60.0, 3_000.0, 6_000.0]
     assert (scenario.tick_s, scenario.ticks, scenario.load_step_ticks) == (10.0, 24, 6)
@@ -151,7 +155,7 @@ def test_rows_from_before_the_begin_count_until_a_later_one_comes() -> None:
         bundles=bundles((0, CARTS, A, 1.0), (1, CARTS, B, 2.0), (3, CARTS, C, 3.0)),
         from_ms=2 * MINUTE_MS,
     )
-    scenario = build_scenario(history).scenario
+    scenario = build_from_history(history).scenario
     assert rates(history) == {CARTS: [2.0, 3.0]}
     assert scenario.bundles.start_owner.tolist() == [1], "b, not a, has it at the begin"
 
@@ -164,7 +168,7 @@ def test_what_comes_after_the_end_does_not_count() -> None:
 
 def test_what_comes_later_carries_nothing_before_and_begins_with_its_first_owner() -> None:
     history = of(bundles=bundles((0, CARTS, A, 1.0), (1, LOW, None, 2.0), (2, LOW, B, 3.0)))
-    scenario = build_scenario(history).scenario
+    scenario = build_from_history(history).scenario
     assert rates(history) == {CARTS: [1.0] * 4, LOW: [0.0, 2.0, 3.0, 3.0]}
     assert scenario.bundles.start_owner.tolist() == [0, 1]
 
@@ -173,7 +177,7 @@ def test_the_parts_of_a_bundle_that_was_split_carry_its_load_before() -> None:
     rows = bundles(
         (0, WHOLE, A, 40.0), (2, WHOLE, None, 40.0), (2, LOW, A, 8.0), (2, HIGH, B, 32.0)
     )
-    made = build_scenario(of(bundles=rows))
+    made = build_from_history(of(bundles=rows))
     assert made.scenario.bundles.names == (LOW, HIGH)
     np.testing.assert_allclose(
         made.scenario.loads[0], [[10, 10, 8, 8], [30, 30, 32, 32]], rtol=1e-6
@@ -192,7 +196,7 @@ def test_deaths_returns_and_new_brokers_are_events_at_ticks() -> None:
     alive = lives(
         *at_first, (60_000, A, False, 21_000), (70_000, B, True, 70_000), (80_000, C, True, 80_000)
     )
-    scenario = build_scenario(of(alive=alive)).scenario
+    scenario = build_from_history(of(alive=alive)).scenario
     assert scenario.brokers.up.tolist() == [True, False, False]
     assert scenario.events == (Event(30.0, 0, "crash"), Event(70.0, 1, "up"), Event(80.0, 2, "up"))
     assert scenario.bundles.start_owner.tolist() == [0, -1, -1], "who is down has none"
@@ -207,7 +211,7 @@ def test_drains_are_events_and_those_that_change_nothing_are_none() -> None:
         }
     )
     memory = Memory(orders=OperatorState(drained=(C,))).to_json()
-    assert build_scenario(of(drains=drains, memory=memory)).scenario.events == (
+    assert build_from_history(of(drains=drains, memory=memory)).scenario.events == (
         Event(0.0, 2, "drain"),
         Event(20.0, 1, "drain"),
         Event(90.0, 2, "undrain"),
@@ -231,13 +235,13 @@ def test_rules_of_operators_are_told_in_names() -> None:
         memory=Memory(orders=orders).to_json(),
         settings={"shedding_excluded_namespaces": ["shop/carts", "shop/gone"]},
     )
-    made = build_scenario(history)
+    made = build_from_history(history)
     policies = made.scenario.policies
     assert policies.isolation == (ScenarioIsolation("carts", ("shop/carts",), (0,), (1, 2), 1),)
     assert policies.anti_affinity == (ScenarioAntiAffinity("g", ("shop/carts", "shop/orders")),)
     assert policies.pinned_namespaces == ("shop/carts",)
     assert "left out: the isolation policy other names no namespace of this time" in made.notes
-    together = build_scenario(
+    together = build_from_history(
         dataclasses.replace(history, bundles=bundles((0, CARTS, A, 1.0), (0, LOW, A, 1.0)))
     )
     assert together.scenario.policies.anti_affinity == ()
@@ -250,18 +254,18 @@ def test_cpu_follows_messages_and_bytes_and_a_slower_broker_is_found() -> None:
         for minute in range(5)
         for broker, cores, slowness in ((A, 4.0, 1.0), (B, 8.0, 1.0), (C, 4.0, 1.0))
     ]
-    made = build_scenario(of(brokers=brokers(*rows))).scenario.brokers
+    made = build_from_history(of(brokers=brokers(*rows))).scenario.brokers
     np.testing.assert_allclose(made.cpu_msgs_per_s, [40_000, 80_000, 40_000], rtol=1e-9)
     np.testing.assert_allclose(made.cpu_bytes_per_s, [4e6, 8e6, 4e6], rtol=1e-9)
     slow = [
         row | ({"cpu_usage": 2 * row["cpu_usage"]} if row["broker"] == C else {}) for row in rows
     ]
-    made = build_scenario(of(brokers=brokers(*slow))).scenario.brokers
+    made = build_from_history(of(brokers=brokers(*slow))).scenario.brokers
     np.testing.assert_allclose(made.cpu_msgs_per_s / made.cpu_msgs_per_s[0], [1, 2, 0.5], rtol=1e-6)
 
 
 def test_bandwidth_is_what_is_left_beside_other_traffic_and_memory_is_as_reported() -> None:
-    made = build_scenario(CALM)
+    made = build_from_history(CALM)
     assert made.scenario.brokers.bandwidth_in_bytes_per_s.tolist() == [125e6] * 3
     assert made.scenario.brokers.bandwidth_out_bytes_per_s.tolist() == [125e6 / 2] * 3
     assert "bandwidth out: brokers use 2 times what their bundles carry" in made.notes
@@ -277,17 +281,17 @@ def test_what_nothing_tells_is_assumed_and_said() -> None:
             for broker in (A, B, C)
         )
     )
-    made = build_scenario(of(brokers=mute, alive=CALM.alive.slice(0, 0)))
+    made = build_from_history(of(brokers=mute, alive=CALM.alive.slice(0, 0)))
     text = "\n".join(made.notes)
     for said in (
-        "cpu: no report tells",
+        "cpu: no report shows",
         "3 brokers report no limit of memory",
         "assumed: release_s = 2, acquire",
-        "no round tells who",
+        "no round says which",
     ):
         assert said in text
     assert (made.scenario.brokers.cpu_msgs_per_s > 0).all() and made.scenario.brokers.up.all()
-    measured = build_scenario(of(release_s=3.0, acquire_s=5.0, report_interval_s=28.0))
+    measured = build_from_history(of(release_s=3.0, acquire_s=5.0, report_interval_s=28.0))
     assert (measured.scenario.move.release_s, measured.scenario.move.acquire_s) == (2.0, 4.0)
     assert measured.scenario.report_interval_s == 30.0
 
@@ -296,7 +300,7 @@ def test_a_report_that_several_slots_have_found_counts_once() -> None:
     rows = [report(minute, A, 100.0) | {"reported_ms": 5} for minute in range(3)] + [
         report(3, A, 100.0) | {"reported_ms": 6}
     ]
-    assert len(each_once(brokers(*rows))) == 2
+    assert len(deduplicate_reports(brokers(*rows))) == 2
 
 
 @pytest.mark.parametrize(
@@ -312,14 +316,17 @@ def test_a_report_that_several_slots_have_found_counts_once() -> None:
 def test_no_part_of_a_fit_is_below_nothing(
     first: Any, second: Any, wanted: Any, parts: tuple[float, float]
 ) -> None:
-    assert fitted(np.array(first), np.array(second), np.array(wanted)) == pytest.approx(parts)
+    assert fit_non_negative(np.array(first), np.array(second), np.array(wanted)) == pytest.approx(
+        parts
+    )
     assert (
-        capacities(EVERYBODY, np.zeros(len(EVERYBODY), np.int64), 1).columns["cpu_msgs_per_s"] > 0
+        infer_capacities(EVERYBODY, np.zeros(len(EVERYBODY), np.int64), 1).columns["cpu_msgs_per_s"]
+        > 0
     )
 
 
 def test_what_is_made_can_be_written_and_read(tmp_path: Any) -> None:
-    scenario = build_scenario(CALM).scenario
+    scenario = build_from_history(CALM).scenario
     write_scenario(scenario, tmp_path)
     again = read_scenario(tmp_path)
     assert again.bundles.names == scenario.bundles.names
@@ -345,5 +352,5 @@ def test_what_is_made_can_be_written_and_read(tmp_path: Any) -> None:
 )
 def test_there_is_no_scenario_of_nothing(changed: dict[str, Any], tick_s: float) -> None:
     with pytest.raises(ScenarioError) as error:
-        build_scenario(of(**changed), tick_s)
+        build_from_history(of(**changed), tick_s)
     check_wording(error.value)

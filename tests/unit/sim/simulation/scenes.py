@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from lb_stream.sim.scenario.scenario import MoveTimes, Scenario, ScenarioBundles, ScenarioPolicies
-from lb_stream.sim.workload import brokers_of
+from lb_stream.sim.workload import equal_brokers
 
 A, B, C = (f"broker-{number}:8080" for number in (1, 2, 3))
 
@@ -48,7 +48,7 @@ def scene(
         move=MoveTimes(2.0, 3.0, 2.0),
         judge_from_s=0.0,
         settled_from_s=0.0,
-        brokers=brokers_of(3),
+        brokers=equal_brokers(3),
         bundles=bundles,
         events=(),
         faults=(),

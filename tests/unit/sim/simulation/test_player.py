@@ -177,7 +177,7 @@ def test_pinned_namespaces_are_not_shed() -> None:
 def test_the_policy_sees_no_load_while_it_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     scenario = read_scenario(SCENARIOS / "steady_skewed")
     policy = read_policy("ThresholdShedder+LeastLongTermMessageRate")
-    plain, hidden, ask = run_simulation(scenario, policy), [False], SimulatedBalancer.ask
+    plain, hidden, ask = run_simulation(scenario, policy), [False], SimulatedBalancer.decide
 
     def blind(*given: Any) -> Any:
         hidden[0] = True
@@ -195,7 +195,7 @@ def test_the_policy_sees_no_load_while_it_decides(monkeypatch: pytest.MonkeyPatc
                 pytest.fail("it looks") if hidden[0] else shown(self, tick)
             ),
         )
-    monkeypatch.setattr(SimulatedBalancer, "ask", blind)
+    monkeypatch.setattr(SimulatedBalancer, "decide", blind)
     assert run_simulation(scenario, policy).lines == plain.lines
 
 
