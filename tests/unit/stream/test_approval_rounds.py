@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from lb_stream.backtest.open_loop import open_loop
+from lb_stream.backtest.open_loop import run_open_loop
 from lb_stream.contracts.commands import COMMANDS
 from lb_stream.contracts.tables import DECISIONS, PROPOSALS, ROUNDS
 from lb_stream.io.tables.replay import Wanted, replay, starts
@@ -74,5 +74,5 @@ def test_what_waits_outlives_the_end_of_a_job_and_every_round_is_repeated_from_t
 def test_another_look_at_its_rounds_asks_nobody(tmp_path: Path) -> None:
     stage = stage_of(tmp_path / "asked")
     stage.run(3)
-    (row,) = open_loop(starts(stage.settings.stream, Wanted())[1], [Policy("same", {})])
+    (row,) = run_open_loop(starts(stage.settings.stream, Wanted())[1], [Policy("same", {})])
     assert (row["error"], row["moves"] > 0) == (None, True)
