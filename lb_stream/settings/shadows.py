@@ -10,7 +10,7 @@ from typing import Any
 from lb_stream.contracts.keys import SettingError
 from lb_stream.contracts.reports import ReportConfig
 from lb_stream.core.config.cluster_config import ClusterConfig
-from lb_stream.core.shadow.look_on import REAL
+from lb_stream.core.shadow.evaluate import REAL
 from lb_stream.core.splitting import SplittingConfig
 from lb_stream.settings.names import canonical
 from lb_stream.settings.resolve import ResolvedSettings, in_force, resolve

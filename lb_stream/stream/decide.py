@@ -30,7 +30,7 @@ from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.view import ClusterView
 from lb_stream.core.observing.outcomes import counting
 from lb_stream.core.round.decide import Inbox, Round, decide
-from lb_stream.core.shadow.look_on import Looked
+from lb_stream.core.shadow.evaluate import ShadowInput
 from lb_stream.core.splitting.merging import withdrawn
 from lb_stream.settings.overrides import apply_setting_commands
 from lb_stream.settings.shadows import shadow_config
@@ -165,7 +165,7 @@ def _make_round(
     context: BatchContext,
     taken: figures.FigureFiles,
     blocks: OpenFiles,
-) -> Looked | None:
+) -> ShadowInput | None:
     """Make the round and put it into the row. Return what shadows look at; None without a broker.
 
     The round starts from a memory without the failures that are counted in it.
@@ -191,7 +191,7 @@ def _make_round(
         setattr(row, name, entries)
     of_shadow = partial(shadow_config, own, begin.memory.orders.settings)
     hold_ms = settings.stream.shadow_hold_ms
-    return Looked(view, made, begin.config, of_shadow, context.caught_up, hold_ms)
+    return ShadowInput(view, made, begin.config, of_shadow, context.caught_up, hold_ms)
 
 
 def _forget(row: RoundRow, commands: Iterable[Received], context: BatchContext) -> None:

@@ -53,7 +53,7 @@ def even_out(plan: Plan, others: Callable[[], dict[int, Rows]], moved: Bools) ->
     """
     if not plan.moves:
         return
-    evening = _Evening(plan, others, moved)
+    evening = _EvenedPlan(plan, others, moved)
     stuck, changes = set[int](), 0
     while len(stuck) < STUCK and changes < CHANGES:
         peaks = evening.peaks()
@@ -67,12 +67,12 @@ def even_out(plan: Plan, others: Callable[[], dict[int, Rows]], moved: Bools) ->
         else:
             evening.make(best)
             changes += 1
-    evening.let_stay()
+    evening.keep_recently_moved()
     evening.order()
 
 
 @dataclass
-class _Evening:
+class _EvenedPlan:
     """A plan while its moves are changed."""
 
     plan: Plan
@@ -145,7 +145,7 @@ class _Evening:
                 other,
             )
 
-    def let_stay(self) -> None:
+    def keep_recently_moved(self) -> None:
         """Let bundles that have moved lately stay where another one can go in their place, and
         everybody stays even enough."""
         fullest = self.peaks().max()

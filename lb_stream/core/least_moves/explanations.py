@@ -17,7 +17,7 @@ from lb_stream.core.model.view import Bools, ClusterView, Floats, Rows
 from lb_stream.core.shedding.base import Unload, too_few_bundles
 
 
-def proposals(plan: Plan, peak: Floats, target: Floats, trigger: float) -> tuple[Unload, ...]:
+def build_proposals(plan: Plan, peak: Floats, target: Floats, trigger: float) -> tuple[Unload, ...]:
     """The plan's moves, with usages in the place of shares.
 
     `peak`: each broker's share before them.
@@ -80,19 +80,19 @@ def _usages(plan: Plan, target: Floats) -> list[tuple[float, float, float, float
     return [(a, b, c, d) for a, b, c, d in found.reshape(-1, 4).tolist()]
 
 
-def left_undone(
+def explain_unrelieved(
     view: ClusterView,
     plan: Plan,
     sources: Rows,
     rows: dict[int, Rows],
     target: Floats,
-    enough: float,
+    acceptable_share: float,
 ) -> list[Refusal]:
     """Why sources that have just reported stay above what is enough."""
     found, share, bundles = [], plan.share.max(axis=1), view.bundle_counts(system=False)
     moved = [move.bundle for move in plan.moves]
     for source in sources[
-        view.brokers.sampled[sources] & (share[sources] > enough + NEGLIGIBLE)
+        view.brokers.sampled[sources] & (share[sources] > acceptable_share + NEGLIGIBLE)
     ].tolist():
         name = view.brokers.names[source]
         rest = plan.disruption.within(np.setdiff1d(rows[source], moved))
@@ -106,7 +106,12 @@ def left_undone(
             if worth or not dear:
                 full = share[source] * target[source]
                 found.append(
-                    refusal(Refuses.NO_ROOM, name, saw=[full], limit=float(enough * target[source]))
+                    refusal(
+                        Refuses.NO_ROOM,
+                        name,
+                        saw=[full],
+                        limit=float(acceptable_share * target[source]),
+                    )
                 )
     return found
 
@@ -134,7 +139,7 @@ def _by_payback(
     ], worth
 
 
-def waiting(
+def explain_waiting(
     view: ClusterView, above: Bools, waited_ms: Floats, needed_ms: float, calm_ms: int
 ) -> list[Refusal]:
     """Why brokers that have just reported to be hot (`above`) are not relieved: not for long
@@ -151,7 +156,9 @@ def waiting(
     return found
 
 
-def within_noise(view: ClusterView, rows: Rows, usage: Floats, limit: Floats) -> list[Refusal]:
+def explain_within_noise(
+    view: ClusterView, rows: Rows, usage: Floats, limit: Floats
+) -> list[Refusal]:
     """Brokers that have just reported to be above the trigger, by less than it takes to be sure of
     that."""
     names = view.brokers.names
@@ -161,7 +168,7 @@ def within_noise(view: ClusterView, rows: Rows, usage: Floats, limit: Floats) ->
     ]
 
 
-def unsure(memory: LeastMovesMemory, names: Sequence[str]) -> str:
+def describe_uncertainty(memory: LeastMovesMemory, names: Sequence[str]) -> str:
     """What is not known well yet, and what is taken in its place."""
     moved = (
         "it has seen no move yet: a bundle that moves is taken to have no owner for "
@@ -169,12 +176,13 @@ def unsure(memory: LeastMovesMemory, names: Sequence[str]) -> str:
     )
     return "; ".join(
         filter(
-            None, (_unsure_of_brokers(memory, names), moved if memory.unserved_ms is None else "")
+            None,
+            (_describe_unknown_speeds(memory, names), moved if memory.unserved_ms is None else ""),
         )
     )
 
 
-def _unsure_of_brokers(memory: LeastMovesMemory, names: Sequence[str]) -> str:
+def _describe_unknown_speeds(memory: LeastMovesMemory, names: Sequence[str]) -> str:
     reports = (
         int(np.median([memory.own[name][2] if name in memory.own else 0 for name in names]))
         if names

@@ -1,5 +1,4 @@
-"""Touching up: once loads are known well, the moves that plans have left over bring the fullest
-brokers nearer to even."""
+"""Fine-tuning: moves that plans have left over bring the fullest brokers nearer to even."""
 
 from __future__ import annotations
 
@@ -14,18 +13,17 @@ from lb_stream.core.least_moves.plan import NO_ROWS, Plan
 from lb_stream.core.model.view import ClusterView, Floats, Rows
 
 CALM = 0.02
-"""Load is calm while no broker's bundles carry more or less than on the short average by more than
-this part, and it is no noise."""
+"""Load is calm while each broker's bundles carry their short average, give or take this part."""
 QUIET_MS = 3_600_000
-"""Load that was quiet for so long between two plans will be for long enough again."""
-AT_LEAST = 0.01
-"""Nobody is touched up who is nearer to the aim than this."""
-WORTH = 0.03
-"""By so much, divided by the number of brokers, each move must lower the greatest share: a
-hundredth is worth a move for three brokers."""
-LEVELS, FINEST = 8, 0.0005
-"""Levels that are tried between the fullest broker and the aim, and how finely between the last
-two, where moves run out."""
+"""Where the last two plans were at least this far apart, load is trusted at once."""
+MIN_EXCESS = 0.01
+"""No broker is fine-tuned whose share is nearer to the target than this."""
+MIN_GAIN = 0.03
+"""Each move must lower the highest share by this ÷ the number of brokers: 0.01 of 3 brokers."""
+LEVELS = 8
+"""Levels that are tried between the highest share and the target."""
+MIN_STEP = 0.0005
+"""The smallest step between two levels, where the moves run out."""
 
 
 def confident_loads(
@@ -35,17 +33,18 @@ def confident_loads(
     memory: LeastMovesMemory,
     config: LeastMovesConfig,
 ) -> Floats | None:
-    """How full each broker is at least, within one standard error; None: it isn't the time to touch
-    up.
+    """Return each broker's share less one standard error; None: loads are not known well now.
 
-    That is where no move is left over or on its way, the last plan isn't old enough for its moves
-    to show in the averages, brokers come and go, or load changes: what is even now isn't in ten
-    minutes, and a move too many. Where plans follow one another within the hour, load is trusted
-    once it has been quiet for as long as between the last two. `peak`: the brokers' shares.
+    That is so when the budget is spent, moves are pending, the last plan's moves do not show in the
+    averages yet, brokers restart, or load changes: what is even now would not be in ten minutes.
+    Where plans follow one another within the hour, load is trusted once it has been quiet for as
+    long as between the last two.
+
+    `peak`: the brokers' shares of their scarcest resource.
     """
     waited_ms, brokers = view.now_ms - memory.planned_ms, view.brokers
     if (
-        memory.spare < 1
+        memory.fine_tune_budget < 1
         or not config.least_moves_fine_tune_after_ms
         or waited_ms < config.least_moves_fine_tune_after_ms
     ):
@@ -59,11 +58,11 @@ def confident_loads(
     if view.now_ms - memory.plan_ms < memory.between_ms < QUIET_MS:
         return None
     known = np.where(brokers.reachable, peak * (1.0 - fleet.error), -np.inf)
-    return known if known.max() > config.least_moves_target_ratio + AT_LEAST else None
+    return known if known.max() > config.least_moves_target_ratio + MIN_EXCESS else None
 
 
 def _is_calm(view: ClusterView, fleet: Fleet, memory: LeastMovesMemory) -> bool:
-    """Whether each broker's bundles carry together what they do on the short average."""
+    """Whether the bundles of each broker together carry their short-term average."""
     rows, count, mean = (
         view.bundles.owner.astype(np.intp) + 1,
         len(view.brokers) + 1,
@@ -75,18 +74,21 @@ def _is_calm(view: ClusterView, fleet: Fleet, memory: LeastMovesMemory) -> bool:
 
 
 def fine_tune(plan: Plan, relieve: Callable[[float], Rows], known: Floats, most: int) -> Rows:
-    """Lower the greatest share by at most so many moves, as far as each is worth it.
+    """Lower the highest share by at most `most` moves, as far as each lowers it by enough.
 
-    Returns whom that relieves: nobody if none is.
-
-    `relieve`: makes the plan for a level. `known`: each broker's share.
+    `relieve` makes the plan for a level and returns the brokers that it relieves. `known`: each
+    broker's share. Returns the brokers that the best plan relieves; none if no plan is worth it.
     """
     best = before = plan.state()
     top, sources = float(known.max()), NO_ROWS
-    worth, gained, reached = WORTH / max(int((known > 0).sum()), 1), 0.0, plan.enough
-    level, step = top, (top - plan.aim) / LEVELS
-    while level > plan.aim and step > FINEST:
-        lower = max(level - step, plan.aim)
+    min_gain, gained, reached = (
+        MIN_GAIN / max(int((known > 0).sum()), 1),
+        0.0,
+        plan.acceptable_share,
+    )
+    level, step = top, (top - plan.target_share) / LEVELS
+    while level > plan.target_share and step > MIN_STEP:
+        lower = max(level - step, plan.target_share)
         plan.restore(before)
         tried = relieve(lower)
         moves = len(plan.moves)
@@ -95,8 +97,8 @@ def fine_tune(plan: Plan, relieve: Callable[[float], Rows], known: Floats, most:
             continue
         level = lower
         gain = top - max(float(plan.share[tried].max(initial=0.0)), level)
-        if moves and gain >= moves * worth and gain > gained:
+        if moves and gain >= moves * min_gain and gain > gained:
             gained, reached, best, sources = gain, level, plan.state(), tried
     plan.restore(best)
-    plan.enough = reached
+    plan.acceptable_share = reached
     return sources

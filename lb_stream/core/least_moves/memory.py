@@ -97,7 +97,7 @@ class LeastMovesMemory:
         float, ...
     ] = ()  # of the regression of direct memory on bytes coming in: n, I, I², d, Id
     direct_slope: float = 0.0  # direct memory that a byte/s coming in takes, bytes
-    spare: float = 0.0  # moves that touching up may make
+    fine_tune_budget: float = 0.0  # moves that touching up may make
     planned_ms: int = 0  # when moves were last planned, or touching up was thought about
     plan_ms: int = 0  # when the last plan was made
     between_ms: int = 0  # how long after the one before
@@ -133,7 +133,14 @@ class LeastMovesMemory:
         """As the JSON object that `read` takes."""
         unknown = {
             name
-            for name in ("unserved_ms", "spare", "planned_ms", "plan_ms", "between_ms", "beyond")
+            for name in (
+                "unserved_ms",
+                "fine_tune_budget",
+                "planned_ms",
+                "plan_ms",
+                "between_ms",
+                "beyond",
+            )
             if not getattr(self, name)
         }
         return {name: _plain(value) for name, value in asdict(self).items() if name not in unknown}
@@ -326,7 +333,9 @@ class LeastMovesMemory:
             self, unserved_ms=known * (1.0 + UNSERVED_STEP * float(np.sign(found - known)))
         )
 
-    def after_plan(self, moves: int, fewest: int, spare: float, now_ms: int) -> LeastMovesMemory:
+    def after_plan(
+        self, moves: int, fewest: int, extra_moves_ratio: float, now_ms: int
+    ) -> LeastMovesMemory:
         """Take that so many moves are planned, and how many there must be at least.
 
         What `spare` allows and the plan doesn't use is left for touching up. A plan that follows
@@ -336,14 +345,14 @@ class LeastMovesMemory:
         if not moves:
             return self
         left, between_ms = (
-            spare * fewest - max(moves - fewest, 0),
+            extra_moves_ratio * fewest - max(moves - fewest, 0),
             now_ms - self.plan_ms if self.plan_ms else 0,
         )
-        if self.plan_ms and spare:
+        if self.plan_ms and extra_moves_ratio:
             left = max(left, min(float(moves), AFTER_ANOTHER))
         return replace(
             self,
-            spare=max(self.spare, left),
+            fine_tune_budget=max(self.fine_tune_budget, left),
             planned_ms=now_ms,
             plan_ms=now_ms,
             between_ms=between_ms,
@@ -354,7 +363,9 @@ class LeastMovesMemory:
 
         None: it is thought about again when as much time has passed as after any.
         """
-        return replace(self, spare=max(self.spare - moves, 0.0), planned_ms=now_ms)
+        return replace(
+            self, fine_tune_budget=max(self.fine_tune_budget - moves, 0.0), planned_ms=now_ms
+        )
 
     def speeds(self, names: Sequence[str], kinds: Sequence[str]) -> Floats:
         """Messages/s that are all of each broker's cpu: its kind's, or its own if that is clearly

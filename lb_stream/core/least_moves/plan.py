@@ -69,8 +69,8 @@ class Plan:
     cost: Floats  # of moving each bundle, the average one 1
     payback: Payback
     may_take: Callable[[int], Bools]  # bundle → brokers that may have it
-    enough: float  # what a source is brought below
-    aim: float  # and where it is brought to if that takes no more moves
+    acceptable_share: float  # what a source is brought below
+    target_share: float  # and where it is brought to if that takes no more moves
     limit: Floats  # what each destination is filled to at most; -inf: it takes nothing
     disruption: Disruption
     intake_left: Rows  # how many more bundles each broker may be given
@@ -101,7 +101,7 @@ class Plan:
 
         `others`: brokers → the bundles of each that may move.
         """
-        rows = self._still(rows)
+        rows = self._not_moved(rows)
         before, fewest = (self.state(), self.fewest(source, rows)) if search else (None, 0)
         relieved = self.relieve(source, rows)
         if before is None:
@@ -136,13 +136,13 @@ class Plan:
 
         `more`: what it gets before, (resources).
         """
-        return int(self.fewest_by_level(np.array([self.enough]), source, rows, more)[0])
+        return int(self.fewest_by_level(np.array([self.acceptable_share]), source, rows, more)[0])
 
     def fewest_by_level(
         self, levels: Floats, source: int, rows: Rows, more: Floats | float = 0.0
     ) -> Rows:
         """The same for each level that the source could be brought below."""
-        return self._needed(levels, source, self._covered(source, rows), more)
+        return self._moves_needed(levels, source, self._covered(source, rows), more)
 
     def _covered(self, source: int, rows: Rows) -> Floats:
         """(bundles, resources): what its largest bundle covers, its two largest, and so on, of each
@@ -152,7 +152,9 @@ class Plan:
         )
         return covered
 
-    def _needed(self, levels: Floats, source: int, covered: Floats, more: Floats | float) -> Rows:
+    def _moves_needed(
+        self, levels: Floats, source: int, covered: Floats, more: Floats | float
+    ) -> Rows:
         """How many of its largest bundles must go for each level."""
         excess = self.share[source] + more * self.per_unit[source] - levels[:, None]
         needed: Rows = (covered < excess[:, None] - NEGLIGIBLE).sum(axis=1).max(
@@ -169,11 +171,11 @@ class Plan:
         Each takes the most moves of a plan.
         """
         after = {
-            bundle: self._after(bundle, source)
+            bundle: self._share_with(bundle, source)
             for bundle in self._weightiest(source, rows)[:PUSHED].tolist()
         }
         stuck = [bundle for bundle, full in after.items() if not (full <= self.limit).any()]
-        pushes, enough = list[tuple[int, float, int, int]](), np.array([self.enough])
+        pushes, enough = list[tuple[int, float, int, int]](), np.array([self.acceptable_share])
         covered = dict[int, Floats]()
         for bundle, full in after.items():
             rest = self.fewest(source, rows[~np.isin(rows, [bundle, *stuck])], -self.demand[bundle])
@@ -182,7 +184,7 @@ class Plan:
                     if broker not in covered:
                         covered[broker] = self._covered(broker, others.get(broker, NO_ROWS))
                     made = int(
-                        self._needed(enough, broker, covered[broker], self.demand[bundle])[0]
+                        self._moves_needed(enough, broker, covered[broker], self.demand[bundle])[0]
                     )
                     pushes.append((rest + made, float(full[broker]), bundle, broker))
         tried = [
@@ -196,19 +198,19 @@ class Plan:
         that can be."""
         if not self._within_budget(np.array([bundle]))[0]:
             return False
-        after = self._after(bundle, source)
+        after = self._share_with(bundle, source)
         after[(after > self.limit) & (np.arange(len(after)) != broker)] = np.inf
         self._record_move(bundle, source, broker, after)
         return self.relieve(broker, theirs, most)
 
-    def _still(self, rows: Rows) -> Rows:
+    def _not_moved(self, rows: Rows) -> Rows:
         """Those that the plan hasn't moved yet."""
         return rows[~self.moved[rows]]
 
     def _rank(self, source: int, relieved: bool, before: State) -> tuple[float, int]:
         """What a plan for a source leaves undone, then how many moves it takes: the least is the
         best."""
-        left = 0.0 if relieved else float(self.share[source].max() - self.enough)
+        left = 0.0 if relieved else float(self.share[source].max() - self.acceptable_share)
         return (round(left, 2), len(self.moves) - len(before.moves))
 
     def relieve(self, source: int, rows: Rows, most: float = np.inf) -> bool:
@@ -218,12 +220,12 @@ class Plan:
         One that brings the source to its aim is taken first, the cheapest of them; then one that is
         enough; else what covers most of what is too much for its cost.
         """
-        rows = self._still(rows[self.demand[rows].max(axis=1, initial=0.0) > 0])
+        rows = self._not_moved(rows[self.demand[rows].max(axis=1, initial=0.0) > 0])
         left = np.ones(len(rows), np.bool_)
         weight, cost = self.demand[rows] * self.per_unit[source], self.cost[rows]
         price = cost + weight.sum(axis=1)
         while True:
-            excess = self.share[source] - self.enough
+            excess = self.share[source] - self.acceptable_share
             over = excess > NEGLIGIBLE
             if not over.any():
                 return True
@@ -231,7 +233,7 @@ class Plan:
             if not left.any() or len(self.moves) >= most:
                 return False
             enough = left & (weight[:, over] >= excess[over]).all(axis=1)
-            best = enough & (weight >= self.share[source] - self.aim).all(axis=1)
+            best = enough & (weight >= self.share[source] - self.target_share).all(axis=1)
             need = np.where(over, excess, 0.0)
             worth = np.minimum(weight, need).sum(axis=1) / cost
             wishes = ((best, price), (enough & ~best, price), (left & ~enough, -worth))
@@ -255,7 +257,7 @@ class Plan:
         two moves; whether any is."""
         begun = len(self.moves)
         lightest, scarce = dict[int, Rows](), -1
-        while self.share[source].max() > self.enough and len(self.moves) < most:
+        while self.share[source].max() > self.acceptable_share and len(self.moves) < most:
             if (now := int(np.argmax(self.share[source]))) != scarce:
                 lightest, scarce = {}, now
             peaks = np.where(self.limit > 0, self.share.max(axis=1), np.inf)
@@ -265,10 +267,10 @@ class Plan:
                 for one in np.argsort(peaks, kind="stable")[:PARTNERS].tolist()
                 if peaks[one] < np.inf and one in others
             ]
-            mine = self._weightiest(source, self._still(rows))
+            mine = self._weightiest(source, self._not_moved(rows))
             for one in partners:
                 if one not in lightest:
-                    lightest[one] = self._lightest(source, one, self._still(others[one]))
+                    lightest[one] = self._lightest(source, one, self._not_moved(others[one]))
             theirs = [lightest[partner] for partner in partners]
             best = self._swap(
                 source,
@@ -281,7 +283,7 @@ class Plan:
             bundle, back, broker = best
             del lightest[broker]
             for one, start, end in ((bundle, source, broker), (back, broker, source)):
-                self._take(one, start, end)
+                self._apply_move(one, start, end)
                 self.moves.append(
                     Move(
                         one,
@@ -325,11 +327,11 @@ class Plan:
             )
         full = self.share[broker].max(axis=1)
         worth = (there <= np.maximum(self.limit[broker], full)) & (
-            here <= max(self.enough, float(self.share[source].max()) - WORTH_A_SWAP)
+            here <= max(self.acceptable_share, float(self.share[source].max()) - WORTH_A_SWAP)
         )
-        relieved = np.minimum(np.maximum(there, self.enough) - full, 0.0)
+        relieved = np.minimum(np.maximum(there, self.acceptable_share) - full, 0.0)
         price = (
-            np.maximum(here, self.enough)
+            np.maximum(here, self.acceptable_share)
             + relieved
             + 1e-3 * (self.cost[mine][:, None] + self.cost[theirs])
         )
@@ -360,11 +362,11 @@ class Plan:
         what that one has too much of."""
         weight = self.demand[rows] * self.per_unit[broker]
         key = weight[:, int(np.argmax(self.share[source]))]
-        if self.share[broker].max() > self.enough:
+        if self.share[broker].max() > self.acceptable_share:
             key = key - weight[:, int(np.argmax(self.share[broker]))]
         return rows[np.argsort(key, kind="stable")][:SWAPPED]
 
-    def _take(self, bundle: int, source: int, destination: int) -> None:
+    def _apply_move(self, bundle: int, source: int, destination: int) -> None:
         """Count a move in the loads and budgets."""
         demand = self.demand[bundle]
         self.share[source] -= demand * self.per_unit[source]
@@ -380,7 +382,7 @@ class Plan:
         )  # row -1, no budget, is the last
         return within
 
-    def _after(self, bundle: int, source: int) -> Floats:
+    def _share_with(self, bundle: int, source: int) -> Floats:
         """(brokers): how full each would be with a bundle of the source; infinite where it may not
         be."""
         after: Floats = (self.share + self.demand[bundle] * self.per_unit).max(axis=1)
@@ -391,7 +393,7 @@ class Plan:
     def _move(self, bundle: int, source: int) -> bool:
         """Move a bundle to the broker that is least full with it, of those whom that leaves below
         their limit."""
-        after = self._after(bundle, source)
+        after = self._share_with(bundle, source)
         after[after > self.limit] = np.inf
         best = int(after.argmin())
         if after[best] == np.inf:
@@ -408,7 +410,7 @@ class Plan:
         after[destination] = np.inf
         second = int(after.argmin())
         other = float(after[second])
-        self._take(bundle, source, destination)
+        self._apply_move(bundle, source, destination)
         self.moves.append(
             Move(bundle, source, destination, share, second if other < np.inf else -1, other)
         )

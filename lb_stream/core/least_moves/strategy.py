@@ -39,24 +39,23 @@ from lb_stream.core.shedding.base import (
 )
 
 HOUR_MS = 3_600_000
-"""A bundle doesn't go back meanwhile to the broker that it has left."""
+"""How long a bundle does not go back to the broker that it has left."""
 REPLANNED_MS = 300_000
-"""A plan so soon after one that waits for approval is the same one, made anew."""
-DEARER_MS = 2 * HOUR_MS
-"""A second move of a bundle within this time costs more."""
+"""A plan within this time after one that waits for approval is the same plan, made again."""
+RECENT_MS = 2 * HOUR_MS
+"""How long a move counts as recent: a second move of its bundle costs more until then."""
 NEVER_MS = -(1 << 60)
-"""When a bundle was moved that hasn't been: before any clock begins."""
+"""Stands for the time of the last move of a bundle that has not moved."""
 USUAL_NOISE = 0.05
-"""Reports that are noisier than this want more patience."""
-KNOWN = 3
-"""Reports of a broker before anything about it is urgent."""
-SEARCHED = 12
-"""The hottest brokers of a pass for which fewer moves than single ones are sought: that takes
-long."""
+"""Relative error of a sample. Where reports are noisier, a broker must be hot for longer."""
+MIN_SAMPLES = 3
+"""Samples of a broker before it can be relieved at once."""
+MAX_SEARCHES = 12
+"""For so many of the hottest brokers a pass also tries swaps and pushes, which takes long."""
 LEVELS = 7
-"""Levels that are tried between what is enough and what is aimed at."""
-MOVED_LATELY = 2.0
-"""Factor on the cost of moving a bundle that has moved lately, or has left a broker within the
+"""Levels that are tried between the acceptable and the target share."""
+RECENT_MOVE_FACTOR = 2.0
+"""Factor on the cost of moving a bundle that has moved recently, or has left a broker within the
 grace period."""
 
 Context = ShedContext[LeastMovesConfig, LeastMovesMemory]
@@ -65,19 +64,21 @@ Context = ShedContext[LeastMovesConfig, LeastMovesMemory]
 def observe(
     view: ClusterView, _config: LeastMovesConfig, memory: LeastMovesMemory
 ) -> LeastMovesMemory:
-    """Learn from every round's reports."""
+    """Return the memory after this round's reports."""
     return observe_fleet(view, memory)
 
 
 def learn_moves(unserved_ms: Sequence[int], memory: LeastMovesMemory) -> LeastMovesMemory:
-    """Learn what a move costs clients."""
+    """Return the memory after moves whose bundles had no owner for so long."""
     return memory.learn_unserved(unserved_ms)
 
 
 def forget_plan(before: LeastMovesMemory, after: LeastMovesMemory) -> LeastMovesMemory:
-    """Take back what plans are counted by: moves for touching up, and the time between plans."""
+    """Return the memory as if the plan had not been made: its budget and times are taken back."""
     if after.plan_ms == before.plan_ms:
-        return replace(after, spare=before.spare, planned_ms=before.planned_ms)
+        return replace(
+            after, fine_tune_budget=before.fine_tune_budget, planned_ms=before.planned_ms
+        )
     again = 0 < after.between_ms < REPLANNED_MS
     return replace(after, between_ms=before.between_ms) if again else after
 
@@ -96,33 +97,40 @@ TRAITS = Traits(
 
 @shedder("LeastMoves", config=LeastMovesConfig, memory=LeastMovesMemory.read, traits=TRAITS)
 def shed_least(context: Context) -> tuple[Unloads, LeastMovesMemory]:
-    """Bring hot brokers down with as few moves, and as cheap ones, as that takes."""
-    # Who is hot: above what an even load would be, by more than the trigger, for long enough.
+    """Bring hot brokers down to their even load with as few and as cheap moves as possible.
+
+    When no broker is hot, the fullest are fine-tuned once their loads are known well. A share is
+    usage ÷ even load (1.0: as full as when load is spread evenly).
+    Source: docs/least-moves.md.
+    """
+    # Each broker's even load, and its load as a share of that.
     view, config = context.view, context.config
     fleet = fleet_of(view, context.reported, context.memory)
-    open_ = view.brokers.reachable
-    target = targets(view, fleet, context.takers, open_)
+    reachable = view.brokers.reachable
+    target = targets(view, fleet, context.takers, reachable)
     share, per_unit = _shares(view, fleet, target)
     peak = share.max(axis=1)
-    hot, surely, memory, refusals = _hot(context, fleet, peak, target)
-    usage = np.where(open_, peak * target, np.nan)
+
+    # The brokers to relieve: hot ones, or else those to fine-tune.
+    hot, sure_share, memory, refusals = _find_hot(context, fleet, peak, target)
+    usage = np.where(reachable, peak * target, np.nan)
     facts = PlanFacts(
         0,
         usage,
         target,
         config.least_moves_trigger_ratio,
-        explanations.unsure(memory, _names(view, open_)),
+        explanations.describe_uncertainty(memory, _broker_names(view, reachable)),
     )
-    # Nobody is: then there may be loads known well enough to fine-tune.
     known = None if hot.any() else confident_loads(view, fleet, peak, memory, config)
     if known is None and not hot.any():
         return Unloads((), tuple(refusals), facts), memory
-    above = surely if known is None else known
-    # What may move: bundles that have rested; those that moved recently cost more.
-    moved_ms, came_from = _moved_lately(view, memory)
+    above = sure_share if known is None else known
+
+    # The bundles that may move: those that have rested. Those that moved recently cost more.
+    moved_ms, came_from = _recent_moves(view, memory)
     moved_ms[context.movable & ~context.eligible] = view.now_ms  # by operators and drains
-    lately = view.now_ms - moved_ms < DEARER_MS
-    plan = _plan(context, fleet, target, (share, per_unit), open_, lately, came_from)
+    moved_recently = view.now_ms - moved_ms < RECENT_MS
+    plan = _plan(context, fleet, target, (share, per_unit), reachable, moved_recently, came_from)
     rested = (moved_ms == NEVER_MS) | (
         view.now_ms - view.bundles.owner_since_ms >= config.least_moves_min_dwell_ms
     )
@@ -136,31 +144,30 @@ def shed_least(context: Context) -> tuple[Unloads, LeastMovesMemory]:
         return rows_by_broker(view, np.arange(len(view.brokers)), movable)
 
     def relieve(level: float) -> Rows:
-        plan.enough = level
+        plan.acceptable_share = level
         sources = heaviest_first(np.flatnonzero(hot | (above > level)), peak)
         for number, source in enumerate(sources.tolist()):
-            plan.bring_down(source, rows[source], others, search=number < SEARCHED)
+            plan.bring_down(source, rows[source], others, search=number < MAX_SEARCHES)
         return sources
 
-    # Fine-tune an even cluster, or bring the hot brokers down with the fewest moves.
+    # The moves: fine-tune an even cluster, or bring the hot brokers down with the fewest moves.
     if known is not None:
-        sources = fine_tune(plan, relieve, known, int(memory.spare))
+        sources = fine_tune(plan, relieve, known, int(memory.fine_tune_budget))
         fewest, limit, memory = (
             len(sources),
-            plan.enough,
+            plan.acceptable_share,
             memory.after_fine_tuning(len(plan.moves), view.now_ms),
         )
-        even_out(plan, others, lately)
+        even_out(plan, others, moved_recently)
     else:
-        levels = _levels(plan, hot, above, rows, config)
-        sources, fewest = _evenly(plan, relieve, levels, config)
-        even_out(plan, others, lately)
-        if (
-            came_from and (plan.intake_left[open_] > 0).all()
-        ):  # else somebody takes more once what is coming has come
-            _send_back(context, plan, sources, rows, others)
+        levels = _fewest_moves_by_level(plan, hot, above, rows, config)
+        sources, fewest = _relieve_evenly(plan, relieve, levels, config)
+        even_out(plan, others, moved_recently)
+        # Where a broker has no intake left, it takes more once its pending moves have ended.
+        if came_from and (plan.intake_left[reachable] > 0).all():
+            _relieve_by_returns(context, plan, sources, rows, others)
         limit = config.least_moves_trigger_ratio
-        refusals += explanations.left_undone(
+        refusals += explanations.explain_unrelieved(
             view, plan, sources, rows, target, config.least_moves_acceptable_ratio
         )
         memory = memory.after_plan(
@@ -169,9 +176,11 @@ def shed_least(context: Context) -> tuple[Unloads, LeastMovesMemory]:
             config.least_moves_extra_moves_ratio,
             view.now_ms,
         )
-    proposals = explanations.proposals(plan, peak, target, limit)
+
+    # The proposals, and why brokers stay above the acceptable share.
+    proposals = explanations.build_proposals(plan, peak, target, limit)
     return Unloads(proposals, tuple(refusals), replace(facts, fewest=fewest)), replace(
-        memory, left=_left(context, plan)
+        memory, left=_sources_of_moves(context, plan)
     )
 
 
@@ -180,13 +189,13 @@ def _plan(
     fleet: Fleet,
     target: Floats,
     shares: tuple[Floats, Floats],
-    open_: Bools,
+    reachable: Bools,
     moved: Bools,
     came_from: dict[int, str],
 ) -> Plan:
-    """The plan before its first move.
+    """Build the plan before its first move.
 
-    `shares`: what each broker is asked for, and what one more unit of load adds to that.
+    `shares`: each broker's share, and what one more unit of load adds to it.
     """
     view, config = context.view, context.config
     coming = np.bincount(
@@ -199,10 +208,10 @@ def _plan(
         cost=_costs(context, moved),
         payback=_payback(context, target),
         may_take=_may_take(context, came_from),
-        enough=config.least_moves_acceptable_ratio,
-        aim=config.least_moves_target_ratio,
+        acceptable_share=config.least_moves_acceptable_ratio,
+        target_share=config.least_moves_target_ratio,
         limit=np.where(
-            open_, np.minimum(config.least_moves_max_destination_ratio, FULL / target), -np.inf
+            reachable, np.minimum(config.least_moves_max_destination_ratio, FULL / target), -np.inf
         ),
         disruption=context.disruption,
         intake_left=config.least_moves_max_moves_into_broker - coming,
@@ -210,29 +219,31 @@ def _plan(
 
 
 def _shares(view: ClusterView, fleet: Fleet, target: Floats) -> tuple[Floats, Floats]:
-    """Of each broker and resource: load ÷ (target · capacity), and what one more unit of load adds
-    to that."""
+    """Compute the shares of brokers, and what one more unit of load adds to them.
+
+    Both are (brokers, resources). A share is load ÷ (target · capacity).
+    """
     with np.errstate(divide="ignore"):
         per_unit = np.where(fleet.capacity > 0, 1.0 / (target[:, None] * fleet.capacity), 0.0)
-    per_unit = np.asfortranarray(
-        per_unit
-    )  # each resource stands together: the greatest of a broker's is found four times as fast
+    # Columns are contiguous: the maximum over resources is found four times as fast.
+    per_unit = np.asfortranarray(per_unit)
     return np.asfortranarray(load_of(view, fleet)) * per_unit, per_unit
 
 
-def _names(view: ClusterView, brokers: Bools) -> list[str]:
+def _broker_names(view: ClusterView, brokers: Bools) -> list[str]:
     return [view.brokers.names[row] for row in np.flatnonzero(brokers).tolist()]
 
 
-def _hot(
+def _find_hot(
     context: Context, fleet: Fleet, peak: Floats, target: Floats
 ) -> tuple[Bools, Floats, LeastMovesMemory, list[Refusal]]:
-    """Brokers to relieve: above the trigger by more than noise, and for long enough.
+    """Find the brokers to relieve: above the trigger by more than noise, and for long enough.
 
-    Full ones are relieved at once.
+    Full brokers are relieved at once. When one broker is relieved, so are all that are surely above
+    the acceptable share.
 
-    When one is, so are all above what is enough. Then how full each broker is without a doubt, if
-    others are to be relieved, too; and why others above the trigger are not.
+    Returns these brokers; each broker's share less its error (-inf when only full brokers are
+    relieved); the memory; and why other brokers above the trigger are not relieved.
     """
     brokers, config, memory, now_ms = (
         context.view.brokers,
@@ -242,53 +253,55 @@ def _hot(
     )
     trigger = config.least_moves_trigger_ratio
     sure = trigger + config.least_moves_min_standard_errors * fleet.error * peak
-    above = brokers.reachable & (peak > sure)  # others have no target, so they look full
+    above = brokers.reachable & (peak > sure)  # a broker that is not reachable has no target
     since = {
         brokers.names[row]: memory.hot.get(brokers.names[row], now_ms)
         for row in np.flatnonzero(above).tolist()
     }
-    urgent = above & (fullness(brokers) >= FULL) & (samples_of(context.reported) >= KNOWN)
+    urgent = above & (fullness(brokers) >= FULL) & (samples_of(context.reported) >= MIN_SAMPLES)
     patience_ms = config.least_moves_hot_for_ms * max(1.0, (memory.noise or 0.0) / USUAL_NOISE)
     waited_ms, calm_ms = (
         np.array([now_ms - since.get(name, now_ms) for name in brokers.names]),
         memory.calm_at(),
     )
     hot = urgent | (above & (waited_ms >= patience_ms) & (now_ms >= calm_ms))
-    surely = np.full(len(brokers), -np.inf)
+    sure_share = np.full(len(brokers), -np.inf)
     if hot.any() and now_ms >= calm_ms:
-        surely = np.where(brokers.reachable, peak - (sure - trigger), -np.inf)
-        hot |= surely > config.least_moves_acceptable_ratio
-    refusals = explanations.waiting(context.view, above & ~hot, waited_ms, patience_ms, calm_ms)
+        sure_share = np.where(brokers.reachable, peak - (sure - trigger), -np.inf)
+        hot |= sure_share > config.least_moves_acceptable_ratio
+    refusals = explanations.explain_waiting(
+        context.view, above & ~hot, waited_ms, patience_ms, calm_ms
+    )
     unsure = brokers.reachable & (peak > trigger) & ~above
-    refusals += explanations.within_noise(
+    refusals += explanations.explain_within_noise(
         context.view, np.flatnonzero(unsure & ~hot), peak * target, sure * target
     )
-    return hot, surely, replace(memory, hot=since), refusals
+    return hot, sure_share, replace(memory, hot=since), refusals
 
 
-def _levels(
-    plan: Plan, hot: Bools, surely: Floats, rows: dict[int, Rows], config: LeastMovesConfig
+def _fewest_moves_by_level(
+    plan: Plan, hot: Bools, sure_share: Floats, rows: dict[int, Rows], config: LeastMovesConfig
 ) -> dict[float, int]:
-    """Levels that brokers may be left at, from what is enough to what is aimed at, and the fewest
-    moves that each takes."""
+    """Compute a lower bound of the moves for each level from the acceptable share to the target."""
     levels = np.linspace(
         config.least_moves_acceptable_ratio, config.least_moves_target_ratio, LEVELS
     )
-    moves = (surely[~hot] > levels[:, None]).sum(axis=1)
+    moves = (sure_share[~hot] > levels[:, None]).sum(axis=1)
     for source in np.flatnonzero(hot).tolist():
         moves += np.minimum(plan.fewest_by_level(levels, source, rows[source]), len(rows[source]))
     return dict(zip(levels.tolist(), moves.tolist(), strict=True))
 
 
-def _evenly(
+def _relieve_evenly(
     plan: Plan, relieve: Callable[[float], Rows], fewest: dict[float, int], config: LeastMovesConfig
 ) -> tuple[Rows, int]:
-    """Relieve brokers to the lowest level whose plan takes no more moves than the fewest there can
-    be and half of `least_moves_extra_moves_ratio`.
+    """Relieve brokers to the lowest level that the budget of moves allows.
 
-    Where even what is enough takes more than that, to the lowest that takes no more than it does.
+    The budget is the fewest moves possible and half of `least_moves_extra_moves_ratio`. Where the
+    acceptable share already takes more, its number of moves is the budget. Levels between are
+    searched by bisection.
 
-    Returns whom, and the fewest moves that it takes.
+    Returns the brokers relieved, and the lower bound of the moves of that level.
     """
     enough = config.least_moves_acceptable_ratio
     before, most = (
@@ -317,12 +330,13 @@ def _evenly(
     return sources, fewest[level]
 
 
-def _left(context: Context, plan: Plan) -> dict[str, tuple[str, int]]:
-    """Bundle → the broker that it was moved from, and when (ms): what still counts of what is
-    remembered, and this plan's moves."""
-    view, known_ms = context.view, max(DEARER_MS, context.config.least_moves_min_dwell_ms)
+def _sources_of_moves(context: Context, plan: Plan) -> dict[str, tuple[str, int]]:
+    """Map bundles to the broker that they were moved from and when (ms), this plan's included."""
+    view, known_ms = context.view, max(RECENT_MS, context.config.least_moves_min_dwell_ms)
     left = {
-        name: one for name, one in context.memory.left.items() if view.now_ms - one[1] < known_ms
+        bundle: (broker, moved_ms)
+        for bundle, (broker, moved_ms) in context.memory.left.items()
+        if view.now_ms - moved_ms < known_ms
     }
     return left | {
         view.bundles.name(move.bundle): (view.brokers.names[move.source], view.now_ms)
@@ -330,29 +344,27 @@ def _left(context: Context, plan: Plan) -> dict[str, tuple[str, int]]:
     }
 
 
-def _send_back(
+def _relieve_by_returns(
     context: Context,
     plan: Plan,
     sources: Rows,
     rows: dict[int, Rows],
     others: Callable[[], dict[int, Rows]],
 ) -> None:
-    """Relieve brokers that the plan leaves above the trigger: now bundles may go back to those that
-    they have left within the hour."""
-    plan.enough = context.config.least_moves_acceptable_ratio
+    """Relieve brokers that are still above the trigger, now also by moves back within the hour."""
+    plan.acceptable_share = context.config.least_moves_acceptable_ratio
     plan.may_take = _may_take(context, {})
     hot = sources[
         plan.share[sources].max(axis=1, initial=0.0) > context.config.least_moves_trigger_ratio
     ]
     for number, source in enumerate(heaviest_first(hot, plan.share.max(axis=1)).tolist()):
-        plan.bring_down(source, rows[source], others, search=number < SEARCHED)
+        plan.bring_down(source, rows[source], others, search=number < MAX_SEARCHES)
 
 
-def _moved_lately(view: ClusterView, memory: LeastMovesMemory) -> tuple[Rows, dict[int, str]]:
-    """When (ms) it has moved each bundle, as far as it remembers, and the brokers that those of the
-    last hour left.
+def _recent_moves(view: ClusterView, memory: LeastMovesMemory) -> tuple[Rows, dict[int, str]]:
+    """Find when (ms) each bundle last moved, and the brokers that bundles left in the last hour.
 
-    What was planned and not done is no move.
+    A planned move that was not made does not count.
     """
     rows, owner, names = view.bundles.rows_of(memory.left), view.bundles.owner, view.brokers.names
     planned = [
@@ -371,19 +383,21 @@ def _moved_lately(view: ClusterView, memory: LeastMovesMemory) -> tuple[Rows, di
 
 
 def _costs(context: Context, moved: Bools) -> Floats:
-    """What moving each bundle costs, the average one 1: half for the move itself, half for its
-    clients."""
+    """Compute what moving each bundle costs, relative to the average bundle (1.0).
+
+    Half of the cost is for the move itself, half for its clients.
+    """
     clients = context.view.bundles.sessions.astype(np.float64)
     cost = 0.5 + 0.5 * clients / max(float(clients.mean()), 1e-9)
-    cost[moved] *= MOVED_LATELY
+    cost[moved] *= RECENT_MOVE_FACTOR
     weighted: Floats = cost * np.maximum(context.disruption.weight, 1e-3)
     return weighted
 
 
 def _payback(context: Context, even: Floats) -> Payback:
-    """What moves cost and save clients.
+    """Compute what moves cost and save clients, in client-seconds.
 
-    Each client of a bundle loses the time in which nobody serves it, and that to connect anew.
+    Each client of a bundle loses the time without an owner, and the time to reconnect.
     """
     bundles, config, learned_ms = context.view.bundles, context.config, context.memory.unserved_ms
     lost_ms = (UNSERVED_MS if learned_ms is None else learned_ms) + config.least_moves_reconnect_ms
@@ -401,7 +415,7 @@ def _payback(context: Context, even: Floats) -> Payback:
 
 
 def _may_take(context: Context, came_from: dict[int, str]) -> Callable[[int], Bools]:
-    """Bundle → brokers that the rules let have it, but not the one that it has just left."""
+    """Return a function: bundle → brokers that may take it, except the one that it has left."""
     row_of = {name: row for row, name in enumerate(context.view.brokers.names)}
 
     def may_take(bundle: int) -> Bools:
@@ -418,7 +432,7 @@ def _may_take(context: Context, came_from: dict[int, str]) -> Callable[[int], Bo
 def place_evenly(
     context: PlacementContext[LeastMovesConfig, LeastMovesMemory],
 ) -> tuple[Best, LeastMovesMemory]:
-    """The broker that is least full with the bundle."""
+    """Choose the candidates whose usage with the bundle is lowest."""
     after = context.targets.with_bundle(context.bundle, context.candidates)
     return Best(
         context.candidates[after == after.min()] if len(after) else context.candidates,

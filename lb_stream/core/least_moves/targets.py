@@ -1,5 +1,4 @@
-"""What no assignment can go below: how full each broker must be when load is spread as well as the
-rules allow."""
+"""The even load of each broker: its usage when load is spread as well as the rules allow."""
 
 from __future__ import annotations
 
@@ -13,32 +12,34 @@ from lb_stream.core.model.view import Bools, Bundles, ClusterView, Floats, Rows
 
 NOTHING = 1e-9
 KINDS = len(RESOURCES)
-COMFORT = 0.85
-"""Where one bundle alone makes a broker fuller than this, the others are not filled likewise."""
+MAX_FROM_ONE_BUNDLE = 0.85
+"""A bundle that alone fills a broker beyond this raises the other brokers' even load no further."""
 
 
-def targets(view: ClusterView, fleet: Fleet, takers: Callable[[int], Rows], open_: Bools) -> Floats:
-    """(brokers): the usage that each is entitled to, of its scarcest resource.
+def targets(
+    view: ClusterView, fleet: Fleet, takers: Callable[[int], Rows], reachable: Bools
+) -> Floats:
+    """Compute the even load of each broker: a ratio of its scarcest resource, (brokers).
 
-    Without isolation that is all load ÷ all capacity, or the largest bundle alone (up to COMFORT).
-    Where that bundle has become smaller for a while, nobody else has become hot: it counts as it
-    mostly is. With it, bundles that few brokers may have make these fuller than the rest: the
-    densest such group is settled first, and the rest of the load is the rest's. O(groups² ·
-    brokers).
+    Without isolation policies that is all load ÷ all capacity, or the largest bundle alone (up to
+    MAX_FROM_ONE_BUNDLE). That bundle counts with its lasting demand: when it shrinks for a while,
+    no other broker becomes hot. With isolation, bundles that few brokers may take make these fuller
+    than the rest. The densest such group is settled first, then the rest. O(groups² · brokers).
     """
     found = np.full(len(view.brokers), NOTHING)
-    groups = dict[
-        bytes, tuple[Bools, Floats, Floats]
-    ]()  # who may take → that, the sum of demands, the largest
-    for mask, rows in _classes(view, takers, open_):
+    # Who may take bundles → the brokers, the sum of the bundles' demands, the largest demand.
+    groups = dict[bytes, tuple[Bools, Floats, Floats]]()
+    for mask, rows in _classes(view, takers, reachable):
         _, total, largest = groups.get(mask.tobytes(), (mask, np.zeros(KINDS), np.zeros(KINDS)))
         largest = np.maximum(largest, fleet.lasting[rows].max(axis=0, initial=0.0))
         groups[mask.tobytes()] = mask, total + fleet.demand[rows].sum(axis=0), largest
-    free, waiting = open_.copy(), list(groups.values())
+    free, waiting = reachable.copy(), list(groups.values())
     while waiting and free.any():
         best, members, settled = -1.0, free, list[int]()
-        for among in [*(one[0] & free for one in waiting), free]:
-            inside = [at for at, one in enumerate(waiting) if not (one[0] & free & ~among).any()]
+        for among in [*(mask & free for mask, _, _ in waiting), free]:
+            inside = [
+                at for at, group in enumerate(waiting) if not (group[0] & free & ~among).any()
+            ]
             usage = _usage(
                 fleet.capacity[among], fleet.fixed[among], [waiting[at][1:] for at in inside]
             )
@@ -46,13 +47,12 @@ def targets(view: ClusterView, fleet: Fleet, takers: Callable[[int], Rows], open
                 best, members, settled = usage, among, inside
         found[members] = max(best, NOTHING)
         free &= ~members
-        waiting = [one for at, one in enumerate(waiting) if at not in settled]
+        waiting = [group for at, group in enumerate(waiting) if at not in settled]
     return found
 
 
 def _usage(capacity: Floats, fixed: Floats, groups: list[tuple[Floats, Floats]]) -> float:
-    """How full these brokers are with the groups' load spread over them, and at least one of them
-    with the largest bundle."""
+    """Compute these brokers' usage with the groups' load, one of them with the largest bundle."""
     if not len(capacity) or not groups:
         return 0.0
     total, largest = (
@@ -62,29 +62,29 @@ def _usage(capacity: Floats, fixed: Floats, groups: list[tuple[Floats, Floats]])
     whole, most = capacity.sum(axis=0), capacity.max(axis=0)
     mean = np.divide(total + fixed.sum(axis=0), whole, out=np.zeros(KINDS), where=whole > 0)
     alone = np.divide(largest, most, out=np.zeros(KINDS), where=most > 0)
-    return float(max(mean.max(), min(alone.max(), COMFORT)))
+    return float(max(mean.max(), min(alone.max(), MAX_FROM_ONE_BUNDLE)))
 
 
 def _classes(
-    view: ClusterView, takers: Callable[[int], Rows], open_: Bools
+    view: ClusterView, takers: Callable[[int], Rows], reachable: Bools
 ) -> Iterator[tuple[Bools, slice]]:
-    """Bundles that the same brokers may have.
+    """Yield groups of bundles that the same brokers may take: (brokers, rows of bundles).
 
-    Only isolation makes any difference here: anti-affinity keeps apart what may go anywhere.
+    Only isolation matters here: anti-affinity separates bundles that may go anywhere.
     """
     everything = slice(0, len(view.bundles))
     if not view.policies.isolation:
-        yield open_, everything
+        yield reachable, everything
         return
     for first, rows in _namespaces(view.bundles):
         mask = np.zeros(len(view.brokers), np.bool_)
         mask[takers(first)] = True
-        mask &= open_
-        yield (mask if mask.any() else open_), rows
+        mask &= reachable
+        yield (mask if mask.any() else reachable), rows
 
 
 def _namespaces(bundles: Bundles) -> Iterator[tuple[int, slice]]:
-    """The first bundle of each namespace, and the rows of all."""
+    """Yield the first bundle of each namespace, and the rows of all its bundles."""
     first = 0
     while first < len(bundles):
         rows = bundles.rows_of_namespace(namespace_of(bundles.name(first)))

@@ -25,8 +25,8 @@ from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.view import ClusterView
 from lb_stream.core.round.decide import Inbox, decide
-from lb_stream.core.shadow.every import looked_on_again
-from lb_stream.core.shadow.look_on import REAL, Looked
+from lb_stream.core.shadow.evaluate import REAL, ShadowInput
+from lb_stream.core.shadow.evaluate_all import replay_shadows
 from lb_stream.io.kafka.checkpoint import checkpoint_uuid
 from lb_stream.io.tables.delta import dataset, open_table
 from lb_stream.settings.overrides import apply_setting_commands
@@ -220,7 +220,9 @@ def _decided(row: dict[str, Any], remembered: Remembered, checkpoint: Store) -> 
     if any(entry["policy"] == REAL for entry in json.loads(row["shadows"])):
         of_shadow = partial(shadow_config, start.own, start.memory.orders.settings)
         hold_ms = start.inputs["shadow_hold_ms"]
-        looked = Looked(start.view, made, start.config, of_shadow, start.inbox.caught_up, hold_ms)
-        seen = looked_on_again(looked, start.inputs["shadows"], remembered[1], row["shadows"])
+        looked = ShadowInput(
+            start.view, made, start.config, of_shadow, start.inbox.caught_up, hold_ms
+        )
+        seen = replay_shadows(looked, start.inputs["shadows"], remembered[1], row["shadows"])
         now |= asdict(seen)
     return now

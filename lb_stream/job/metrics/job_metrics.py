@@ -27,7 +27,7 @@ from prometheus_client.registry import Collector
 
 from lb_stream.contracts.decisions import DecisionKind
 from lb_stream.core.model.memory import Mergeable
-from lb_stream.core.shadow.look_on import REAL
+from lb_stream.core.shadow.evaluate import REAL
 from lb_stream.job.metrics.round_figures import Memories, RoundFigures
 from lb_stream.job.metrics.spark_progress import is_batch, lag, number, spark_phases, state_of
 from lb_stream.stream.ports import Logged, forgotten_in

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from types import FrameType
 
 from lb_stream.contracts.base import canonical_json
-from lb_stream.core.shadow.every import (
+from lb_stream.core.shadow.evaluate import Entry, ShadowInput, ShadowMemory
+from lb_stream.core.shadow.evaluate_all import (
     Attempt,
     Look,
     Settings,
     ShadowColumns,
+    evaluate_shadows,
     failed,
-    looked_on,
 )
-from lb_stream.core.shadow.look_on import Entry, Looked, ShadowMemory
 
 
 class TooLong(Exception):
@@ -75,14 +75,14 @@ class Allowance:
         """A round has taken so long."""
         self.left_s += self.share * seconds
 
-    def look(self, looked: Looked, shadows: Settings, remembered: str) -> ShadowColumns:
-        """Let a cluster's shadows look at a round, as `looked_on`, each for its part of what is
+    def look(self, looked: ShadowInput, shadows: Settings, remembered: str) -> ShadowColumns:
+        """Let a cluster's shadows look at a round, as `evaluate_shadows`, each for its part of what is
         left. Raises nothing.
 
         Shadows whose memory can't be read begin anew with the next round.
         """
         try:
-            return looked_on(looked, shadows, remembered, self._attempt(len(shadows)))
+            return evaluate_shadows(looked, shadows, remembered, self._attempt(len(shadows)))
         except Exception as error:
             entries = [failed(error) | {"policy": name} for name in sorted(shadows)]
             return ShadowColumns(canonical_json(entries))

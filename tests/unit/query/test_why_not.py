@@ -517,7 +517,7 @@ HELD: Mapping[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {},
         {f"namespace.{name.rpartition('/')[0]}.freeze": "a launch" for name in BUNDLES[1:]},
     ),
-    "is moving": (
+    "on their way": (
         {
             "pending": tuple(
                 Pending(f"eu:6:{n}", "split", name, HOT, None, NOW, NOW + 60_000, 1)

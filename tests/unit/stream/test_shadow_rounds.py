@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lb_stream.contracts.tables import DECISIONS, ROUNDS, SHADOW_DECISIONS, SHADOW_ROUNDS
-from lb_stream.core.shadow import every
+from lb_stream.core.shadow import evaluate_all
 from lb_stream.io.tables.replay import Wanted, replay
 from lb_stream.stream import figures
 from lb_stream.stream.task import allowance
@@ -94,7 +94,7 @@ def test_a_shadow_that_is_slow_is_skipped_within_its_share_and_the_round_stands(
 ) -> None:
     stage, alone = Stage(tmp_path / "slow"), Stage(tmp_path / "alone", shadows={})
     with monkeypatch.context() as patched:
-        patched.setattr(every, "look_on", endless)
+        patched.setattr(evaluate_all, "evaluate_shadow", endless)
         patched.setattr(allowance, "LEAST_S", 0.1)
         stage.run(2)
     stage.run()
@@ -122,7 +122,7 @@ def test_a_shadow_that_fails_says_so_and_goes_on_from_what_it_remembered(
     stage.run()
     remembered = json.loads(stage.job.log.shadow_memories["eu"])
     with monkeypatch.context() as patched:
-        patched.setattr(every, "look_on", fail)
+        patched.setattr(evaluate_all, "evaluate_shadow", fail)
         row = stage.run()
     kept = {name: one["memory"] for name, one in json.loads(row["shadow_memory"]).items()}
     assert (

@@ -71,7 +71,12 @@ def holding(*counts: int) -> ClusterView:
 
 def remembering(spare: float, made: Round, **more: int) -> Memory:
     """The memory of a round, but with so many moves that touching up may make."""
-    own = {**made.memory.strategies["LeastMoves"], "spare": spare, "planned_ms": 1_000, **more}
+    own = {
+        **made.memory.strategies["LeastMoves"],
+        "fine_tune_budget": spare,
+        "planned_ms": 1_000,
+        **more,
+    }
     return replace(made.memory, strategies={**made.memory.strategies, "LeastMoves": own})
 
 
@@ -95,7 +100,9 @@ def test_what_plans_have_left_over_lowers_the_fullest_once_they_are_known_well(
     later = replace(view, now_ms=1_000 + after_ms)
     done = ask(later, remembering(spare, before), dry_run=False, **AT_ONCE)
     assert len(done.decisions) == moves
-    assert done.memory.strategies["LeastMoves"].get("spare", 0.0) == pytest.approx(spare - moves)
+    assert done.memory.strategies["LeastMoves"].get("fine_tune_budget", 0.0) == pytest.approx(
+        spare - moves
+    )
     for decision in done.decisions:
         assert (
             decision.explain.saw is not None

@@ -10,7 +10,7 @@ import pytest
 
 from lb_stream import ask
 from lb_stream.contracts.decisions import Explain, example_decision
-from lb_stream.core.least_moves.explanations import proposals
+from lb_stream.core.least_moves.explanations import build_proposals
 from lb_stream.core.least_moves.memory import LeastMovesMemory
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.view import ClusterView
@@ -75,7 +75,7 @@ def test_a_destination_that_room_is_made_at_has_its_second_best_beside_it_be_tha
     before = plan.share.max(axis=1)
     assert plan.push(0, 0, 1, np.array([2]), np.inf)
     assert plan.moves[0][:6] == (0, 0, 1, pytest.approx(0.9), 2, pytest.approx(0.6))
-    (told,) = proposals(plan, before, np.full(3, 0.5), 1.1)
+    (told,) = build_proposals(plan, before, np.full(3, 0.5), 1.1)
     assert told.destination == 1 and told.considered == (
         (2, pytest.approx(0.3)),
         (1, pytest.approx(0.45)),

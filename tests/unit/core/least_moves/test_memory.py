@@ -68,13 +68,17 @@ def test_a_broker_that_has_not_reported_is_as_fast_as_its_kind() -> None:
 
 
 def test_touching_up_may_make_what_a_plan_leaves_over_of_its_spare_moves() -> None:
-    planned = LeastMovesMemory().after_plan(moves=42, fewest=40, spare=0.1, now_ms=5_000)
-    assert (planned.spare, planned.planned_ms) == (2.0, 5_000)
-    going_on = planned.after_plan(moves=1, fewest=1, spare=0.1, now_ms=8_000)
-    assert (going_on.spare, going_on.planned_ms) == (2.0, 8_000), "the rest of the same plan, say"
-    assert planned.after_plan(moves=0, fewest=0, spare=0.1, now_ms=9_000) is planned
+    planned = LeastMovesMemory().after_plan(
+        moves=42, fewest=40, extra_moves_ratio=0.1, now_ms=5_000
+    )
+    assert (planned.fine_tune_budget, planned.planned_ms) == (2.0, 5_000)
+    going_on = planned.after_plan(moves=1, fewest=1, extra_moves_ratio=0.1, now_ms=8_000)
+    assert (going_on.fine_tune_budget, going_on.planned_ms) == (2.0, 8_000), (
+        "the rest of the same plan, say"
+    )
+    assert planned.after_plan(moves=0, fewest=0, extra_moves_ratio=0.1, now_ms=9_000) is planned
     assert (
-        planned.after_fine_tuning(1, 9_000).spare == 1.0
+        planned.after_fine_tuning(1, 9_000).fine_tune_budget == 1.0
         and planned.after_fine_tuning(1, 9_000).planned_ms == 9_000
     )
     assert planned.after_fine_tuning(0, 9_000).planned_ms == 9_000, (
@@ -90,10 +94,10 @@ def test_touching_up_may_make_what_a_plan_leaves_over_of_its_spare_moves() -> No
 def test_a_later_plan_leaves_as_many_moves_as_it_makes_up_to_four(
     moves: int, spare: float, left: float
 ) -> None:
-    first = LeastMovesMemory().after_plan(moves=10, fewest=10, spare=0.0, now_ms=5_000)
-    later = first.after_plan(moves=moves, fewest=moves, spare=spare, now_ms=605_000)
-    assert (later.spare, later.plan_ms, later.between_ms) == (left, 605_000, 600_000)
-    assert (first.spare, first.plan_ms, first.between_ms) == (0.0, 5_000, 0)
+    first = LeastMovesMemory().after_plan(moves=10, fewest=10, extra_moves_ratio=0.0, now_ms=5_000)
+    later = first.after_plan(moves=moves, fewest=moves, extra_moves_ratio=spare, now_ms=605_000)
+    assert (later.fine_tune_budget, later.plan_ms, later.between_ms) == (left, 605_000, 600_000)
+    assert (first.fine_tune_budget, first.plan_ms, first.between_ms) == (0.0, 5_000, 0)
     assert later.after_fine_tuning(1, 950_000).plan_ms == 605_000, "touching up is no plan"
     assert LeastMovesMemory.read(json.loads(json.dumps(later.to_dict()))) == later
 

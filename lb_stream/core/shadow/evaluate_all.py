@@ -11,9 +11,15 @@ from typing import Any
 import msgspec
 
 from lb_stream.contracts.base import canonical_json
-from lb_stream.core.shadow.look_on import Entry, Looked, ShadowMemory, look_on, real_entry
+from lb_stream.core.shadow.evaluate import (
+    Entry,
+    ShadowInput,
+    ShadowMemory,
+    evaluate_shadow,
+    real_entry,
+)
 
-LONGEST_SAID = 300
+MAX_DETAIL_LENGTH = 300
 
 Settings = Mapping[str, Mapping[str, Any]]
 """Shadow → its own settings."""
@@ -33,26 +39,26 @@ class ShadowColumns:
     shadow_memory: str = "{}"
 
 
-def looked_on(
-    looked: Looked, shadows: Settings, remembered: str, attempt: Attempt
+def evaluate_shadows(
+    shadow_input: ShadowInput, shadows: Settings, remembered: str, attempt: Attempt
 ) -> ShadowColumns:
     """Let each shadow look at a round, the cluster's own policy first.
 
     `remembered`: the column `shadow_memory` of the row before.
     """
     known = msgspec.json.decode(remembered, type=dict[str, ShadowMemory])
-    entries, memories = [real_entry(looked)], {}
+    entries, memories = [real_entry(shadow_input)], {}
     for name in sorted(shadows):
         own = json.loads(canonical_json(shadows[name]))  # as the log has it
         before = (
             known[name]
             if name in known and known[name].own == own
-            else ShadowMemory.begin(own, looked.made.memory)
+            else ShadowMemory.begin(own, shadow_input.made.memory)
         )
-        before = before.without_moves_of(looked)
+        before = before.without_moves_of(shadow_input)
 
         def look(before: ShadowMemory = before) -> tuple[ShadowMemory, Entry]:
-            return look_on(looked, before)
+            return evaluate_shadow(shadow_input, before)
 
         after, entry = attempt(name, look)
         memories[name] = after or before
@@ -60,8 +66,8 @@ def looked_on(
     return ShadowColumns(canonical_json(entries), canonical_json(memories))
 
 
-def looked_on_again(
-    looked: Looked, shadows: Settings, remembered: str, logged: str
+def replay_shadows(
+    shadow_input: ShadowInput, shadows: Settings, remembered: str, logged: str
 ) -> ShadowColumns:
     """The same once more, from the log: those that were skipped or failed then are so again.
 
@@ -72,12 +78,12 @@ def looked_on_again(
     def attempt(name: str, look: Look) -> tuple[ShadowMemory | None, Entry]:
         return look() if then[name]["outcome"] == "done" else (None, then[name])
 
-    return looked_on(looked, shadows, remembered, attempt)
+    return evaluate_shadows(shadow_input, shadows, remembered, attempt)
 
 
 def failed(error: BaseException) -> Entry:
     """The entry of a shadow that has failed."""
     return {
         "outcome": "failed",
-        "detail": f"{type(error).__name__}: {error}".partition("\n")[0][:LONGEST_SAID],
+        "detail": f"{type(error).__name__}: {error}".partition("\n")[0][:MAX_DETAIL_LENGTH],
     }

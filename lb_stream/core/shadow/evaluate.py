@@ -19,12 +19,12 @@ from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.core.model.resources import max_weighted_usage
 from lb_stream.core.model.view import ClusterView
 from lb_stream.core.round.decide import Inbox, Round, decide
-from lb_stream.core.shadow.world import (
+from lb_stream.core.shadow.hypothetical_view import (
     Elsewhere,
-    elsewhere_in,
-    greatest_and_mean,
+    count_elsewhere,
+    hypothetical_view,
+    max_and_mean,
     still_held,
-    world,
 )
 
 REAL = "real"
@@ -36,7 +36,7 @@ what a shadow would have decided."""
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class ShadowInput:
     """What shadows look at: a round that has been made.
 
     `view`: as reported; `config`: what the round ran with; `shadow_config`: a shadow's own settings →
@@ -79,18 +79,18 @@ class ShadowMemory:
             own, Memory(published_to=None, **{name: getattr(real, name) for name in known})
         )
 
-    def without_moves_of(self, looked: Looked) -> ShadowMemory:
+    def without_moves_of(self, shadow_input: ShadowInput) -> ShadowMemory:
         """With the bundles where they are that the cluster's own shedder moves in this round: those
         moves are not the shadow's."""
-        if looked.made.decisions:
-            shedder = looked.config.shedder.name
+        if shadow_input.made.decisions:
+            shedder = shadow_input.config.shedder.name
             moves = (
                 one
-                for one in _shed(looked.made.decisions, shedder)
+                for one in _moves_of_shedder(shadow_input.made.decisions, shedder)
                 if not one.dry_run and one.source is not None
             )
             stay = {
-                move.bundle: (str(move.source), looked.view.now_ms)
+                move.bundle: (str(move.source), shadow_input.view.now_ms)
                 for move in moves
                 if move.bundle not in self.elsewhere
             }
@@ -98,7 +98,7 @@ class ShadowMemory:
         return self
 
 
-def look_on(looked: Looked, shadow: ShadowMemory) -> tuple[ShadowMemory, Entry]:
+def evaluate_shadow(shadow_input: ShadowInput, shadow: ShadowMemory) -> tuple[ShadowMemory, Entry]:
     """The shadow's round on this view, in its own world.
 
     Returns what it remembers then, and its entry.
@@ -107,41 +107,41 @@ def look_on(looked: Looked, shadow: ShadowMemory) -> tuple[ShadowMemory, Entry]:
     `hold_ms`. Commands are not its own to answer; what they have laid down (drains, policies,
     pauses, settings) counts for it too. Raises SettingError, and what strategies raise.
     """
-    view, orders = looked.view, looked.made.memory.orders
-    config = looked.shadow_config(shadow.own)
-    held = still_held(view, shadow.elsewhere, looked.hold_ms, orders.deleted)
-    before = world(view, held)
+    view, orders = shadow_input.view, shadow_input.made.memory.orders
+    config = shadow_input.shadow_config(shadow.own)
+    held = still_held(view, shadow.elsewhere, shadow_input.hold_ms, orders.deleted)
+    before = hypothetical_view(view, held)
     memory = replace(
         shadow.memory,
-        epoch=looked.made.memory.epoch,
+        epoch=shadow_input.made.memory.epoch,
         orders=replace(orders, settings={}, answers=(), waiting=()),
     )
-    made = decide(before, memory, Inbox(caught_up=looked.caught_up), config)
+    made = decide(before, memory, Inbox(caught_up=shadow_input.caught_up), config)
     held |= {
         decision.bundle: (decision.destination or "", view.now_ms) for decision in made.decisions
     }
-    held = still_held(view, held, looked.hold_ms, orders.deleted)
-    after = world(view, held)
-    active, weights = looked.made.view.active, looked.made.view.brokers.weights
+    held = still_held(view, held, shadow_input.hold_ms, orders.deleted)
+    after = hypothetical_view(view, held)
+    active, weights = shadow_input.made.view.active, shadow_input.made.view.brokers.weights
     used_before = max_weighted_usage(before.brokers.resources, weights)
     used_after = max_weighted_usage(after.brokers.resources, weights)
     entry = _entry(made, config, view) | {
-        "elsewhere": elsewhere_in(view, held),
-        "before_max_ratio": greatest_and_mean(used_before, active)[0],
-        "decisions": list(_decisions(made, view)),
+        "elsewhere": count_elsewhere(view, held),
+        "before_max_ratio": max_and_mean(used_before, active)[0],
+        "decisions": list(_decision_entries(made, view)),
     }
-    entry["max_ratio"], entry["mean_ratio"] = greatest_and_mean(used_after, active)
-    return ShadowMemory(shadow.own, _own(made.memory), held), entry
+    entry["max_ratio"], entry["mean_ratio"] = max_and_mean(used_after, active)
+    return ShadowMemory(shadow.own, _own_memory(made.memory), held), entry
 
 
-def real_entry(looked: Looked) -> Entry:
+def real_entry(shadow_input: ShadowInput) -> Entry:
     """The cluster's own policy in this round, beside which the shadows' entries stand: what it has
     decided, and what is so."""
-    view, made = looked.view, looked.made
-    config = looked.config
+    view, made = shadow_input.view, shadow_input.made
+    config = shadow_input.config
     brokers, bundles = made.view.brokers, view.bundles
     usage = max_weighted_usage(view.brokers.resources, brokers.weights)
-    greatest, mean = greatest_and_mean(usage, made.view.active)
+    max_usage, mean = max_and_mean(usage, made.view.active)
     return _entry(made, config, view) | {
         "policy": REAL,
         "detail": "dry run" if config.balancer.dry_run else "",
@@ -150,15 +150,15 @@ def real_entry(looked: Looked) -> Entry:
                 bundles.gained & ~bundles.appeared & (bundles.owner >= 0) & ~bundles.system
             )
         ),
-        "before_max_ratio": greatest,
-        "max_ratio": greatest,
+        "before_max_ratio": max_usage,
+        "max_ratio": max_usage,
         "mean_ratio": mean,
     }
 
 
 def _entry(made: Round, config: ClusterConfig, view: ClusterView) -> Entry:
     """What is said alike of all policies."""
-    moves = [decision.bundle for decision in _shed(made.decisions, config.shedder.name)]
+    moves = [decision.bundle for decision in _moves_of_shedder(made.decisions, config.shedder.name)]
     return {
         "outcome": "done",
         "strategies": f"{config.shedder.name} + {config.placement.name}",
@@ -172,7 +172,7 @@ def _entry(made: Round, config: ClusterConfig, view: ClusterView) -> Entry:
     }
 
 
-def _shed(decisions: tuple[Decision, ...], shedder: str) -> Iterator[Decision]:
+def _moves_of_shedder(decisions: tuple[Decision, ...], shedder: str) -> Iterator[Decision]:
     """The moves that a shedder wanted; not those of operators, drains and splits."""
     return (
         decision
@@ -181,22 +181,22 @@ def _shed(decisions: tuple[Decision, ...], shedder: str) -> Iterator[Decision]:
     )
 
 
-def _decisions(made: Round, view: ClusterView) -> Iterator[Entry]:
+def _decision_entries(made: Round, view: ClusterView) -> Iterator[Entry]:
     rows = view.bundles.rows_of(decision.bundle for decision in made.decisions).tolist()
     for one, row in zip(made.decisions, rows, strict=True):
-        told = {
+        columns = {
             name: getattr(one, name)
             for name in ("kind", "bundle", "source", "destination", "reason", "rule", "strategy")
         }
-        explained = {"saw": one.explain.saw, "limit": one.explain.limit, "unit": one.explain.unit}
+        figures = {"saw": one.explain.saw, "limit": one.explain.limit, "unit": one.explain.unit}
         yield (
-            told
-            | explained
+            columns
+            | figures
             | {"bytes_per_s": float(view.bundles.short.throughput[row]) if row >= 0 else None}
         )
 
 
-def _own(memory: Memory) -> Memory:
+def _own_memory(memory: Memory) -> Memory:
     """Without what is the cluster's, and without ownership records: a shadow has none."""
     return replace(
         memory, orders=OperatorState(), versions={}, unserved={}, untold=(), published_to=None

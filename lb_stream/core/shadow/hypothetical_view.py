@@ -18,7 +18,7 @@ Elsewhere = Mapping[str, tuple[str, int]]
 """Bundle → the broker that has it in a shadow's world ("": nobody), and since when (ms since the
 epoch)."""
 
-MOST_ELSEWHERE = 5_000
+MAX_ELSEWHERE = 5_000
 """So many bundles are held: every round's row of the log names them.
 
 The oldest are let go first.
@@ -45,11 +45,11 @@ def still_held(
         for bundle, row in rows.items()
         if row >= 0 and row not in split and namespace_of(bundle) not in deleted
     ]
-    newest = sorted(kept, key=lambda bundle: (-elsewhere[bundle][1], bundle))[:MOST_ELSEWHERE]
+    newest = sorted(kept, key=lambda bundle: (-elsewhere[bundle][1], bundle))[:MAX_ELSEWHERE]
     return {bundle: elsewhere[bundle] for bundle in sorted(newest)}
 
 
-def world(view: ClusterView, held: Elsewhere) -> ClusterView:
+def hypothetical_view(view: ClusterView, held: Elsewhere) -> ClusterView:
     """The view with the held bundles where they are held, as if they had been there before.
 
     `held`: all known to the view.
@@ -85,7 +85,7 @@ def _with_smoothed(brokers: Brokers, really: Brokers) -> Brokers:
     return replace(brokers, load_ema=load, throughput_ema=throughput)
 
 
-def elsewhere_in(view: ClusterView, held: Elsewhere) -> int:
+def count_elsewhere(view: ClusterView, held: Elsewhere) -> int:
     """How many of the held bundles are really somewhere else."""
     names = (*view.brokers.names, "")
     rows = view.bundles.rows_of(held).tolist()
@@ -95,7 +95,7 @@ def elsewhere_in(view: ClusterView, held: Elsewhere) -> int:
     )
 
 
-def greatest_and_mean(usage: Floats, alive: Bools) -> tuple[float | None, float | None]:
+def max_and_mean(usage: Floats, alive: Bools) -> tuple[float | None, float | None]:
     """Of the living brokers' usages (ratios); None where nobody lives."""
     living = usage[alive & np.isfinite(usage)]
     return (float(living.max()), float(living.mean())) if len(living) else (None, None)

@@ -17,7 +17,13 @@ from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.core.round.decide import Inbox, Round, decide
-from lb_stream.core.shadow.look_on import Entry, Looked, ShadowMemory, look_on, real_entry
+from lb_stream.core.shadow.evaluate import (
+    Entry,
+    ShadowInput,
+    ShadowMemory,
+    evaluate_shadow,
+    real_entry,
+)
 from lb_stream.settings.overrides import apply_setting_commands
 from lb_stream.settings.resolve import cluster_config
 from lb_stream.settings.shadows import shadow_config
@@ -61,13 +67,13 @@ class Watched:
         begin = apply_setting_commands(settings, self.memory, Inbox())
         made = decide(view, begin.memory, begin.inbox, begin.config)
         of_shadow = partial(shadow_config, settings, made.memory.orders.settings)
-        looked = Looked(view, made, begin.config, of_shadow, True, self.hold_ms)
+        shadow_input = ShadowInput(view, made, begin.config, of_shadow, True, self.hold_ms)
         before = self.shadow or ShadowMemory.begin(self.own, self.memory)
-        after, entry = look_on(looked, before.without_moves_of(looked))
+        after, entry = evaluate_shadow(shadow_input, before.without_moves_of(shadow_input))
         self.memory, self.shadow, self.looked = (
             made.memory,
             msgspec.json.decode(canonical_json(after), type=ShadowMemory),
-            looked,
+            shadow_input,
         )
         return made, entry
 
@@ -96,7 +102,7 @@ def test_the_predicted_effect_is_what_the_moved_shares_of_usage_come_to() -> Non
     )
     assert entry["mean_ratio"] == pytest.approx(8 * CPU_OF_A_BUNDLE / 300)
     assert entry["moved_bytes_per_s"] == moved * 10e6
-    real = real_entry(watched.looked)
+    real = real_entry(watched.shadow_input)
     assert (real["policy"], real["max_ratio"], real["detail"]) == (
         "real",
         entry["before_max_ratio"],
@@ -123,8 +129,8 @@ def test_what_the_clusters_own_policy_moves_stays_where_it_was_in_the_shadows_wo
         for name, names in HOT.items()
     }
     _, entry = watched.round(owned)
-    assert real_entry(watched.looked)["max_ratio"] < 0.9
-    assert real_entry(watched.looked)["arrived"] == len(moved) == entry["elsewhere"]
+    assert real_entry(watched.shadow_input)["max_ratio"] < 0.9
+    assert real_entry(watched.shadow_input)["arrived"] == len(moved) == entry["elsewhere"]
     assert entry["max_ratio"] == pytest.approx(0.9), "as if the policy had done nothing"
 
 
