@@ -12,7 +12,7 @@ from kafka.errors import TopicAuthorizationFailedError
 from lb_stream.access.refusals import refused_rights
 from lb_stream.access.roles import Right
 from lb_stream.cli.inspect import follow
-from lb_stream.io.kafka import preflight, reachable
+from lb_stream.io.kafka import commands, preflight, reachable
 from tests.support.lbctl_runner import lbctl
 
 KAFKA = ("--set", "kafka.bootstrap_servers=k:9093")
@@ -37,8 +37,10 @@ def test_the_right_that_was_taken_is_named(
         Mock(side_effect=[[], refused_rights("k:9093", {}, [Right("Read", "topic", topic)])]),
     )
     monkeypatch.setattr(follow, "records", Mock(side_effect=refused))
-    monkeypatch.setattr(orders, "send_command", Mock())
-    monkeypatch.setattr(orders, "Answers", Mock(return_value=Mock(poll=Mock(side_effect=refused))))
+    monkeypatch.setattr(commands, "send_command", Mock())
+    monkeypatch.setattr(
+        commands, "Answers", Mock(return_value=Mock(poll=Mock(side_effect=refused)))
+    )
     result = lbctl(*arguments, *KAFKA, cwd=tmp_path)
     assert result.code == 1
     assert result.err.startswith(

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import pytest
 
 from lb_stream.contracts.settings import Settings
+from lb_stream.io.leadership import liveness
 from lb_stream.io.leadership.leader import Leader
 from lb_stream.io.leadership.liveness import describe_absence
 from lb_stream.io.leadership.topic import this_host

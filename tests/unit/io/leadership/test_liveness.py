@@ -11,6 +11,7 @@ import pytest
 from lb_stream.contracts.settings import Settings, TopicSettings
 from lb_stream.contracts.tables import LEADERS
 from lb_stream.io.kafka.topics import create_topics, topic_specs
+from lb_stream.io.leadership import liveness
 from lb_stream.io.leadership.clock import Clock
 from lb_stream.io.leadership.leader import Leader, announce, this_host
 from lb_stream.io.leadership.liveness import find_leader, require_no_leader
