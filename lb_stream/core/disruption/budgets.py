@@ -50,7 +50,7 @@ class Budget:
         return self.until_ms[over - 1] if over > 0 else 0
 
     def refusal(self, bundles: Collection[str], moves: int = 1) -> Refusal:
-        """What is said of bundles that may not move; `moves`: how many would have to together."""
+        """Refuse to move these bundles; `moves`: how many would have to move together."""
         until_ms, saw = self.room_ms(moves), [len(self.until_ms)]
         return refusal(
             Refuses.MOVES_PER_HOUR,
@@ -145,7 +145,7 @@ def spent_after(
         if until_ms > now_ms:
             spent[name] = (*spent.get(name, ()), (until_ms, moves))
     still_open = {pending.decision_id for pending in settled.open}
-    return spent, tuple(one for one in memory.spending if one in still_open)
+    return spent, tuple(decision_id for decision_id in memory.spending if decision_id in still_open)
 
 
 def _until(gone_ms: int) -> int:

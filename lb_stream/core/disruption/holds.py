@@ -124,9 +124,9 @@ class Holds:
         )
 
     def take(self, decisions: Iterable[Decision]) -> None:
-        """Count what has been decided since."""
-        for one in counting(decisions, self.budgets, self.memory):
-            budget = self.budgets[namespace_of(one.bundle)]
+        """Count these decisions in the budgets."""
+        for decision in counting(decisions, self.budgets, self.memory):
+            budget = self.budgets[namespace_of(decision.bundle)]
             self.budgets[budget.namespace] = replace(
-                budget, until_ms=(*budget.until_ms, one.expires_ms + HOUR_MS)
+                budget, until_ms=(*budget.until_ms, decision.expires_ms + HOUR_MS)
             )

@@ -12,7 +12,7 @@ from lb_stream.core.model.view import ClusterView, Ints, Rows
 
 
 def domains_of(view: ClusterView) -> Ints | None:
-    """(brokers): the number of each one's failure domain; None: nobody has named any.
+    """Number the failure domain of each broker; None: no domain is defined.
 
     Brokers without a domain form one domain.
     """

@@ -35,7 +35,7 @@ from lb_stream.core.placement.base import Targets
 NEVER_OLD_MS = 2**63 - 1
 
 Steps = tuple[tuple[str, Rows, Rows], ...]
-"""Filter, the brokers (rows) before and after it, for each filter that took somebody out."""
+"""Filter, the brokers (rows) before and after it, for each filter that removed a broker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class Candidates:
 
         All filters are rules except even distribution, which is a wish.
 
-        A filter that fails or leaves nobody doesn't count, but policies do. A bundle that has a
+        A filter that fails or leaves no broker doesn't count, but policies do. A bundle that has a
         broker goes to none that serves more of its anti-affinity group's other namespaces than that
         one.
         """
@@ -193,8 +193,8 @@ class Candidates:
     def _modular(self, rows: Rows, asked: FilterContext) -> Pool:
         """Policies, then the others.
 
-        When the step for topics leaves nobody it is undone, when the last leaves nobody or fails
-        all are.
+        When the step for topics leaves no broker, it is undone. When the last step leaves none or
+        fails, all are undone.
         """
         allowed, policy_steps = _filtered(self._policies, rows, asked)
         first, *rest = self._others
@@ -216,7 +216,7 @@ class Candidates:
         return Pool(kept, allowed, policy_steps + steps, policy_steps)
 
     def _extensible(self, rows: Rows, asked: FilterContext) -> Pool:
-        """A filter that fails leaves everybody; nobody left stays nobody.
+        """A filter that fails removes no broker; an empty result stays empty.
 
         Policies come after what brokers say of themselves: a full primary isn't available. They
         come before anti-affinity, whose favourite could be one that they forbid; last in the
@@ -240,7 +240,7 @@ class Candidates:
 
     def _note(self, rule: Rule, brokers: Rows) -> None:
         """A filter that failed is a refusal row, once in a round."""
-        if not any(one.rule == rule.name for one in self.refusals) and len(brokers):
+        if not any(earlier.rule == rule.name for earlier in self.refusals) and len(brokers):
             self.refusals.append(
                 refusal(rule, None, [self.view.brokers.names[row] for row in brokers.tolist()])
             )

@@ -1,5 +1,4 @@
-"""Isolation policies: a namespace with a policy uses its primary brokers, one without uses those
-that are nobody's primary."""
+"""Isolation policies: namespaces with a policy use its primaries, others the shared brokers."""
 
 from __future__ import annotations
 

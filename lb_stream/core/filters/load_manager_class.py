@@ -13,7 +13,7 @@ from lb_stream.core.model.view import ClusterView, Rows
 class LoadManagerClass:
     """The brokers that advertise the cluster's load manager.
 
-    Where nobody advertises any, there is nothing to tell apart.
+    Where no live broker advertises one, all are kept.
     """
 
     rule = FilteredBy.LOAD_MANAGER_CLASS

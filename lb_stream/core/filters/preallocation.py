@@ -78,7 +78,7 @@ class Preallocations:
 
         `reference`: only bundles that the leader itself owns stay, until their broker reports them,
         and no second placement remembers the first. `on_report`: each stays until its broker
-        reports it, somebody else owns it, or its broker is dead.
+        reports it, another broker owns it, or its broker is dead.
         """
         brokers = {
             name: row for row, name in enumerate(view.brokers.names) if view.brokers.alive[row]

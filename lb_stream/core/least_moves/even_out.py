@@ -26,7 +26,7 @@ DEARER = 1.4
 """Factor on what a move costs: a bundle that stands in for another one costs at most so much
 more."""
 EVEN = 1.03
-"""Brokers below this can bear one bundle in the place of another that has moved lately."""
+"""A broker below this share can take another bundle so that a recently moved one stays."""
 
 
 class Change(NamedTuple):
@@ -46,9 +46,9 @@ def even_out(plan: Plan, others: Callable[[], dict[int, Rows]], moved: Bools) ->
 
     A destination that has become the fullest gives a move to another broker, exchanges it for
     another's, or takes a lighter bundle of the same source; a source gives a heavier one. Then
-    bundles that have moved lately stay where others can go.
+    bundles that have moved recently stay where others can go.
 
-    `others`: brokers → the bundles of each that may move. `moved`: bundles that have moved lately:
+    `others`: brokers → the bundles of each that may move. `moved`: bundles that have moved recently:
     they only stand in for one another.
     """
     if not plan.moves:
@@ -105,12 +105,11 @@ class _EvenedPlan:
         return peaks
 
     def changes(self, broker: int, below: float) -> Iterator[Change]:
-        """For each move of a broker the best change that leaves all whom it concerns less full than
-        this."""
-        everybody = np.arange(len(self.plan.share))
+        """Yield the best change of each move of a broker that keeps all its brokers below this."""
+        every_broker = np.arange(len(self.plan.share))
         for number in np.flatnonzero(self.single & (self.destination == broker)).tolist():
             yield from self._best(
-                number, self.bundle[[number]], everybody[everybody != broker], below
+                number, self.bundle[[number]], every_broker[every_broker != broker], below
             )
             yield from self._trade(number, below)
             yield from self._best(number, self._stand_ins(number), np.array([broker]), below)
@@ -123,7 +122,7 @@ class _EvenedPlan:
             )
 
     def make(self, change: Change) -> None:
-        """Change moves: in the loads and in what is told of them."""
+        """Apply a change to the loads and the moves."""
         plan = self.plan
         for number, _, _ in change.moves:
             self._count(number, -1)
@@ -146,8 +145,7 @@ class _EvenedPlan:
             )
 
     def keep_recently_moved(self) -> None:
-        """Let bundles that have moved lately stay where another one can go in their place, and
-        everybody stays even enough."""
+        """Replace recently moved bundles by others where every broker stays even enough."""
         fullest = self.peaks().max()
         for number in np.flatnonzero(self.single & self.moved[self.bundle]).tolist():
             fresh = self._stand_ins(number)
@@ -188,8 +186,7 @@ class _EvenedPlan:
     def _best(
         self, number: int, bundles: Rows, destinations: Rows, below: float
     ) -> Iterator[Change]:
-        """The best of these bundles, and of these destinations, for a move; nothing if none leaves
-        all whom it concerns less full."""
+        """Yield the best of these bundles and destinations for a move, if its peak is below."""
         if not len(bundles):
             return
         plan, now, source = self.plan, int(self.destination[number]), int(self.source[number])

@@ -1,5 +1,4 @@
-"""What LeastMoves says of a pass: the plan's moves as proposals, what they come to, and why no more
-was done."""
+"""Texts and refusals of LeastMoves: the moves as proposals, and why brokers stay above."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from lb_stream.core.shedding.base import Unload, too_few_bundles
 
 
 def build_proposals(plan: Plan, peak: Floats, target: Floats, trigger: float) -> tuple[Unload, ...]:
-    """The plan's moves, with usages in the place of shares.
+    """Build proposals of the plan's moves, with usages in the place of shares.
 
     `peak`: each broker's share before them.
     """
@@ -27,36 +26,36 @@ def build_proposals(plan: Plan, peak: Floats, target: Floats, trigger: float) ->
     after = plan.share.max(axis=1)
     return tuple(
         Unload(
-            one.bundle,
-            one.source,
+            move.bundle,
+            move.source,
             "Overloaded",
             Decides.ABOVE_EVEN,
-            saw=float(peak[one.source] * target[one.source]),
-            limit=float(trigger * target[one.source]),
-            average=float(target[one.source]),
-            expected_after=float(after[one.source] * target[one.source]),
-            destination=one.destination,
-            considered=_considered(one, target),
-            with_next=one.with_next,
-            cost=float(plan.cost[one.bundle]),
-            client_seconds=float(client_seconds[one.bundle]) if known else None,
+            saw=float(peak[move.source] * target[move.source]),
+            limit=float(trigger * target[move.source]),
+            average=float(target[move.source]),
+            expected_after=float(after[move.source] * target[move.source]),
+            destination=move.destination,
+            considered=_considered(move, target),
+            with_next=move.with_next,
+            cost=float(plan.cost[move.bundle]),
+            client_seconds=float(client_seconds[move.bundle]) if known else None,
             usages=usages,
         )
-        for one, usages in zip(plan.moves, _usages(plan, target), strict=True)
+        for move, usages in zip(plan.moves, _usages(plan, target), strict=True)
     )
 
 
-def _considered(one: Move, target: Floats) -> tuple[tuple[int, float], ...]:
-    """The destination and the second best one.
+def _considered(move: Move, target: Floats) -> tuple[tuple[int, float], ...]:
+    """The destination and the second best move.
 
     The latter has the lower score where taking it would have cost more moves in all.
     """
     both = [
         (broker, float(share * target[broker]))
-        for broker, share in ((one.destination, one.share), (one.second, one.second_share))
+        for broker, share in ((move.destination, move.share), (move.second, move.second_share))
         if broker >= 0
     ]
-    return tuple(sorted(both, key=lambda one: one[1]))
+    return tuple(sorted(both, key=lambda scored: scored[1]))
 
 
 def _usages(plan: Plan, target: Floats) -> list[tuple[float, float, float, float]]:
@@ -88,7 +87,7 @@ def explain_unrelieved(
     target: Floats,
     acceptable_share: float,
 ) -> list[Refusal]:
-    """Why sources that have just reported stay above what is enough."""
+    """Explain why sources that have just reported stay above the acceptable share."""
     found, share, bundles = [], plan.share.max(axis=1), view.bundle_counts(system=False)
     moved = [move.bundle for move in plan.moves]
     for source in sources[
@@ -142,8 +141,7 @@ def _by_payback(
 def explain_waiting(
     view: ClusterView, above: Bools, waited_ms: Floats, needed_ms: float, calm_ms: int
 ) -> list[Refusal]:
-    """Why brokers that have just reported to be hot (`above`) are not relieved: not for long
-    enough, or others are being restarted."""
+    """Explain why hot brokers (`above`) wait: not hot for long enough, or brokers restart."""
     found = []
     for broker in np.flatnonzero(above & view.brokers.sampled).tolist():
         name = view.brokers.names[broker]
@@ -159,8 +157,7 @@ def explain_waiting(
 def explain_within_noise(
     view: ClusterView, rows: Rows, usage: Floats, limit: Floats
 ) -> list[Refusal]:
-    """Brokers that have just reported to be above the trigger, by less than it takes to be sure of
-    that."""
+    """Explain why brokers above the trigger are not relieved: the noise explains as much."""
     names = view.brokers.names
     return [
         refusal(Refuses.WITHIN_NOISE, names[row], saw=[usage[row]], limit=float(limit[row]))
@@ -169,7 +166,7 @@ def explain_within_noise(
 
 
 def describe_uncertainty(memory: LeastMovesMemory, names: Sequence[str]) -> str:
-    """What is not known well yet, and what is taken in its place."""
+    """Describe what is not known well yet, and what is assumed instead; empty: nothing."""
     moved = (
         "it has seen no move yet: a bundle that moves is taken to have no owner for "
         f"{UNSERVED_MS / 1_000:g} s"

@@ -192,8 +192,7 @@ def fleet_of(view: ClusterView, reported: ClusterView, memory: LeastMovesMemory)
 
 
 def _counts(resource: str, brokers: Brokers) -> bool:
-    """Whether it is looked at: a weight of 0 leaves it out, but direct memory, whose weight is 0
-    unless somebody sets it."""
+    """Whether a resource counts: its weight is not 0. Direct memory counts by default."""
     return resource == "direct_memory" or brokers.weights.get(resource, 1.0) > 0
 
 

@@ -47,8 +47,7 @@ RETURN_MS = 120_000
 It isn't filled for so long at most: by then the next one restarts.
 """
 AFTER_ANOTHER = 4.0
-"""Moves that a later plan leaves for touching up: load changes, so what it goes by is passing in
-part, and a tenth of few moves is none."""
+"""Moves that a later plan leaves for fine-tuning, at most: a tenth of few moves would be none."""
 FLAPPING = 4
 """A broker that came and went so often is no restart of a wave: it goes twice."""
 SURE = 0.1
@@ -97,8 +96,8 @@ class LeastMovesMemory:
         float, ...
     ] = ()  # of the regression of direct memory on bytes coming in: n, I, I², d, Id
     direct_slope: float = 0.0  # direct memory that a byte/s coming in takes, bytes
-    fine_tune_budget: float = 0.0  # moves that touching up may make
-    planned_ms: int = 0  # when moves were last planned, or touching up was thought about
+    fine_tune_budget: float = 0.0  # moves that fine-tuning may make
+    planned_ms: int = 0  # when moves were last planned, or fine-tuning was considered
     plan_ms: int = 0  # when the last plan was made
     between_ms: int = 0  # how long after the one before
     beyond: Mapping[str, tuple[float, float, int]] = field(
@@ -146,7 +145,7 @@ class LeastMovesMemory:
         return {name: _plain(value) for name, value in asdict(self).items() if name not in unknown}
 
     def without_forgotten(self, names: Sequence[str]) -> LeastMovesMemory:
-        """Without brokers that the view has forgotten, and kinds that nobody is of any more."""
+        """Without brokers that the view has forgotten, and kinds without a broker."""
         known = max(len(self.own), len(self.last), len(self.kind_of), len(self.beyond))
         if known <= len(names) and len(self.kinds) <= len(set(self.kind_of.values())):
             return self
@@ -197,7 +196,7 @@ class LeastMovesMemory:
         )
 
     def calm_at(self) -> int:
-        """When (ms) restarts are over: nobody has come or gone for half as long again as the
+        """When (ms) restarts are over: no broker has come or gone for 1.5 times the
         longest pause between them; 0: there are none.
 
         Where only one broker has gone and come back, that is soon: after RETURN_MS at most. One
@@ -338,7 +337,7 @@ class LeastMovesMemory:
     ) -> LeastMovesMemory:
         """Take that so many moves are planned, and how many there must be at least.
 
-        What `spare` allows and the plan doesn't use is left for touching up. A plan that follows
+        What `extra_moves_ratio` allows and the plan does not use is left for fine-tuning. A plan that follows
         another adds nothing to that, as it may go on with it; but it leaves as many moves as it
         makes, up to AFTER_ANOTHER.
         """
@@ -359,9 +358,9 @@ class LeastMovesMemory:
         )
 
     def after_fine_tuning(self, moves: int, now_ms: int) -> LeastMovesMemory:
-        """Take that so many moves touch up brokers.
+        """Return the memory after so many fine-tuning moves.
 
-        None: it is thought about again when as much time has passed as after any.
+        After none, fine-tuning is considered again after the same time.
         """
         return replace(
             self, fine_tune_budget=max(self.fine_tune_budget - moves, 0.0), planned_ms=now_ms

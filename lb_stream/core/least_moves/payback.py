@@ -25,7 +25,7 @@ class Payback:
     clients: Floats  # of each broker
     even: Floats  # usage that each broker has when load is spread evenly
     client_seconds: Floats  # that moving each bundle takes from its clients
-    disruption_weight: Floats  # factor on that, as operators have said of its namespace
+    disruption_weight: Floats  # factor on that, set for its namespace
     within_s: float  # in which a move must save what it costs
 
     def pays(self, broker: int, share: Floats, weight: Floats, bundle: int) -> bool:

@@ -44,7 +44,7 @@ class Move(NamedTuple):
     source: int
     destination: int
     share: float
-    second: int  # -1: nobody else had room
+    second: int  # -1: no other broker had room
     second_share: float
     with_next: bool = False  # the next one comes back in exchange
 
@@ -69,8 +69,8 @@ class Plan:
     cost: Floats  # of moving each bundle, the average one 1
     payback: Payback
     may_take: Callable[[int], Bools]  # bundle → brokers that may have it
-    acceptable_share: float  # what a source is brought below
-    target_share: float  # and where it is brought to if that takes no more moves
+    acceptable_share: float  # a source is brought below this
+    target_share: float  # and to this if that takes no more moves
     limit: Floats  # what each destination is filled to at most; -inf: it takes nothing
     disruption: Disruption
     intake_left: Rows  # how many more bundles each broker may be given
@@ -304,7 +304,7 @@ class Plan:
         bundles of each `broker`.
 
         A broker that has too much of something else is a partner, too, and what it is relieved by
-        counts: where some have too much cpu in use and the others too much bandwidth, nobody has
+        counts: where some have too much cpu in use and the others too much bandwidth, no broker has
         room for anything. None is filled beyond its limit, nor more than it was.
 
         Returns its bundle, the other's bundle, the other broker; None if no swap lowers the source
@@ -391,8 +391,7 @@ class Plan:
         return after
 
     def _move(self, bundle: int, source: int) -> bool:
-        """Move a bundle to the broker that is least full with it, of those whom that leaves below
-        their limit."""
+        """Move a bundle to the broker that is least full with it and stays below its limit."""
         after = self._share_with(bundle, source)
         after[after > self.limit] = np.inf
         best = int(after.argmin())

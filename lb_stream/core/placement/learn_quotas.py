@@ -32,7 +32,7 @@ def with_quotas(
     """The view with what has been learned of it, and the JSON object that the next round starts
     from.
 
-    Something is learned when a broker has sent a new report: of all bundles that somebody serves,
+    Something is learned when a broker has sent a new report: of all bundles that have an owner,
     over the time since the last one. The first one counts in full.
     """
     before = _read(view, remembered)

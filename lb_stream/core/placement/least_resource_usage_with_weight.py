@@ -110,7 +110,7 @@ class LeastResourceMemory:
 def least_resource_usage(
     context: PlacementContext[LeastResourceConfig, LeastResourceMemory],
 ) -> tuple[Best, LeastResourceMemory]:
-    """The candidates below their average by the difference; all of them when nobody is. O(brokers).
+    """Choose candidates below the average by the difference; if none is, all. O(brokers).
 
     Every call is a sample of every candidate's usage. The past doesn't count for a broker that has
     reported no bundle or no message. The overloaded threshold plays no part.
@@ -139,8 +139,8 @@ def least_reported_usage(
 ) -> tuple[Best, None]:
     """The same by the smoothed usages that the manager follows. O(brokers).
 
-    Brokers without load data count in no average and are never preferred, but come back when nobody
-    else is.
+    Brokers without load data count in no average and are never preferred, but come back when no
+    other is.
     """
     usage = context.targets.load[context.candidates]
     return _well_below_average(context.candidates, usage, ~np.isnan(usage), context.config), None

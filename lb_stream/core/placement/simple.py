@@ -223,7 +223,7 @@ def least_msg_per_second(context: SimpleContext) -> tuple[Best, SimpleMemory]:
 
 @simple_placement("weightedRandomSelection", config=SimplePlacementConfig, memory=SimpleMemory.read)
 def weighted_random_selection(context: SimpleContext) -> tuple[Best, SimpleMemory]:
-    """A broker by chance, the likelier the more room it has; where nobody has any, one of them all.
+    """A broker by chance, the likelier the more room it has; where none has any, one of all.
 
     O(brokers).
     """

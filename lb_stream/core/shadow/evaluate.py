@@ -1,5 +1,4 @@
-"""One look of a shadow at a round: what it would have decided in its own world, and what would have
-come of that.
+"""Evaluate one shadow in a round: what it would decide on its own view, and what would follow.
 
 Pure, as `decide` is: the same arguments give the same result.
 """
@@ -37,10 +36,10 @@ what a shadow would have decided."""
 
 @dataclass(frozen=True, slots=True)
 class ShadowInput:
-    """What shadows look at: a round that has been made.
+    """The input of shadows: a round that was decided.
 
-    `view`: as reported; `config`: what the round ran with; `shadow_config`: a shadow's own settings →
-    what it runs with; it may raise SettingError.
+    `view`: as reported; `config`: the round's settings; `shadow_config`: a shadow's own settings →
+    all settings that it runs with (raises SettingError).
     """
 
     view: ClusterView
@@ -99,9 +98,7 @@ class ShadowMemory:
 
 
 def evaluate_shadow(shadow_input: ShadowInput, shadow: ShadowMemory) -> tuple[ShadowMemory, Entry]:
-    """The shadow's round on this view, in its own world.
-
-    Returns what it remembers then, and its entry.
+    """Run a shadow's round on its hypothetical view; return its memory and its entry.
 
     Its moves are carried out at once, by the load model of moves in flight, and stay so for
     `hold_ms`. Commands are not its own to answer; what they have laid down (drains, policies,
@@ -157,7 +154,7 @@ def real_entry(shadow_input: ShadowInput) -> Entry:
 
 
 def _entry(made: Round, config: ClusterConfig, view: ClusterView) -> Entry:
-    """What is said alike of all policies."""
+    """Build the part of an entry that all policies share."""
     moves = [decision.bundle for decision in _moves_of_shedder(made.decisions, config.shedder.name)]
     return {
         "outcome": "done",

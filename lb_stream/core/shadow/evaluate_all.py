@@ -1,5 +1,4 @@
-"""All shadows of a cluster look at one round: from the columns of the log, into the columns of the
-log."""
+"""Evaluate all shadows of a cluster in one round: from columns of the log to columns of the log."""
 
 from __future__ import annotations
 
@@ -42,7 +41,7 @@ class ShadowColumns:
 def evaluate_shadows(
     shadow_input: ShadowInput, shadows: Settings, remembered: str, attempt: Attempt
 ) -> ShadowColumns:
-    """Let each shadow look at a round, the cluster's own policy first.
+    """Evaluate each shadow in a round, the cluster's own policy first.
 
     `remembered`: the column `shadow_memory` of the row before.
     """
@@ -69,7 +68,7 @@ def evaluate_shadows(
 def replay_shadows(
     shadow_input: ShadowInput, shadows: Settings, remembered: str, logged: str
 ) -> ShadowColumns:
-    """The same once more, from the log: those that were skipped or failed then are so again.
+    """Repeat the evaluation from the log: skipped and failed shadows are so again.
 
     `logged`: the column `shadows`.
     """

@@ -1,4 +1,4 @@
-"""A shadow's world: the real view, with some bundles elsewhere than they really are.
+"""A hypothetical view: the real one, with some bundles at other brokers.
 
 What loads follow is `core.model.view.with_moves`.
 """
@@ -15,8 +15,7 @@ from lb_stream.core.model.names import namespace_of
 from lb_stream.core.model.view import Bools, Brokers, ClusterView, Floats, with_moves
 
 Elsewhere = Mapping[str, tuple[str, int]]
-"""Bundle → the broker that has it in a shadow's world ("": nobody), and since when (ms since the
-epoch)."""
+"""Bundle → its broker in a shadow's view ("": none), and since when (ms since the epoch)."""
 
 MAX_ELSEWHERE = 5_000
 """So many bundles are held: every round's row of the log names them.
@@ -62,9 +61,8 @@ def hypothetical_view(view: ClusterView, held: Elsewhere) -> ClusterView:
     moved = with_moves(view, rows[away], places[away]) if away.any() else view
     owner_since_ms = view.bundles.owner_since_ms.copy()
     owner_since_ms[rows[away]] = since_ms[away]
-    nothing = np.zeros(
-        len(view.bundles), np.bool_
-    )  # is news: what came to whom in this batch, came so really
+    # The real view's gains of this batch are no news here.
+    nothing = np.zeros(len(view.bundles), np.bool_)
     bundles = replace(
         moved.bundles,
         in_flight=view.bundles.in_flight,
@@ -96,6 +94,6 @@ def count_elsewhere(view: ClusterView, held: Elsewhere) -> int:
 
 
 def max_and_mean(usage: Floats, alive: Bools) -> tuple[float | None, float | None]:
-    """Of the living brokers' usages (ratios); None where nobody lives."""
+    """Return max and mean usage (ratios) of the live brokers; None if there is none."""
     living = usage[alive & np.isfinite(usage)]
     return (float(living.max()), float(living.mean())) if len(living) else (None, None)

@@ -1,4 +1,4 @@
-"""AvgShedder: pair the busiest broker with the idlest and level them, after several rounds apart.
+"""AvgShedder: pair the busiest broker with the idlest, and level pairs that stay far apart.
 
 See docs/strategies.md "AvgShedder".
 
@@ -92,8 +92,7 @@ class AvgShedderConfig(KeyModel):
 
 @dataclass(slots=True)
 class AvgMemory:
-    """Rounds in a row that each broker was part of a pair too far apart, and where bundles
-    belong."""
+    """Rounds in a row that each broker's pair was too far apart, and bundles' destinations."""
 
     hits_low: dict[str, int] = field(default_factory=dict)
     hits_high: dict[str, int] = field(default_factory=dict)
@@ -133,9 +132,10 @@ def target_key(view: ClusterView, bundle: int, config: AvgShedderConfig) -> str:
     return blake2b(repr([float(value) for value in values]).encode(), digest_size=8).hexdigest()
 
 
-def forget_who_is_gone(view: ClusterView, config: AvgShedderConfig, memory: AvgMemory) -> AvgMemory:
-    """In every round: drop the counters of brokers that the cluster doesn't know any more, and
-    destinations that nothing leads to.
+def drop_departed_brokers(
+    view: ClusterView, config: AvgShedderConfig, memory: AvgMemory
+) -> AvgMemory:
+    """Return the memory without departed brokers, and without destinations of unknown bundles.
 
     The reference keeps both for ever. Destinations wait until there are twice as many as bundles:
     then most are of figures, or bundles, that are no more, and looking at every bundle costs little
@@ -143,24 +143,24 @@ def forget_who_is_gone(view: ClusterView, config: AvgShedderConfig, memory: AvgM
     """
     names = set(view.brokers.names)
     hits_low, hits_high = (
-        {name: hits for name, hits in one.items() if name in names}
-        for one in (memory.hits_low, memory.hits_high)
+        {name: hits for name, hits in counters.items() if name in names}
+        for counters in (memory.hits_low, memory.hits_high)
     )
     target, bundles = memory.target, len(view.bundles)
     if len(target) > 2 * bundles:
         kept = {target_key(view, row, config) for row in range(bundles)}
-        target = {one: broker for one, broker in target.items() if one in kept}
+        target = {key: broker for key, broker in target.items() if key in kept}
     return AvgMemory(hits_low, hits_high, target)
 
 
 def forget_plan(before: AvgMemory, after: AvgMemory) -> AvgMemory:
-    """Count on where the counters of pairs that have fired stood: those are as far apart still."""
+    """Return the memory with the counters of fired pairs as before: they are still as far apart."""
     hits_low = {**before.hits_low, **after.hits_low}
     hits_high = {**before.hits_high, **after.hits_high}
     return AvgMemory(hits_low, hits_high, after.target)
 
 
-TRAITS = Traits(observe=forget_who_is_gone, forget_plan=forget_plan)
+TRAITS = Traits(observe=drop_departed_brokers, forget_plan=forget_plan)
 
 
 @shedder("AvgShedder", config=AvgShedderConfig, memory=AvgMemory.read, traits=TRAITS)
@@ -193,8 +193,7 @@ def shed_to_partner(context: ShedContext[AvgShedderConfig, AvgMemory]) -> tuple[
 def _pairs_apart(
     view: ClusterView, config: AvgShedderConfig, memory: AvgMemory, order: list[int], score: Floats
 ) -> list[tuple[int, int]]:
-    """Lowest with highest, second lowest with second highest, ...: those at least the low threshold
-    apart. Counts their hits."""
+    """Pair lowest with highest, and so on; return pairs beyond the low threshold, count hits."""
     pairs = []
     for at in range((len(order) + 1) // 2):
         low, high = order[at], order[len(order) - 1 - at]
@@ -252,8 +251,7 @@ def _level(
     proposals: list[Unload],
     refusals: list[Refusal],
 ) -> None:
-    """Choose bundles of the pair's busier broker that together carry no more than the amount to
-    move."""
+    """Choose bundles of the pair's busier broker, together at most the amount to move."""
     (low, high), (rows, loads, score) = pair, figures
     latest, names = view.brokers.latest, view.brokers.names
     rate = float(latest.rate[high] - latest.rate[low]) * config.max_unload_ratio
@@ -293,8 +291,7 @@ def _level(
 def stay_with_partner(
     context: PlacementContext[AvgShedderConfig, AvgMemory],
 ) -> tuple[Best, AvgMemory]:
-    """The broker that the bundle belongs to when it is a candidate; else one of them by chance, to
-    which it belongs from now on."""
+    """Choose the bundle's remembered broker if it is a candidate, else draw one and remember it."""
     targets, candidates, bundle, memory = (
         context.targets,
         context.candidates,

@@ -1,4 +1,4 @@
-"""What all shedders share: their result, their registry, and the selection of bundles by load."""
+"""What all shedders share: their context, result, traits, registry, and selection by load."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from lb_stream.core.model.rules import Refuses, Rule
 from lb_stream.core.model.view import Bools, ClusterView, Floats, Ints, Rows
 
 MB = 1024 * 1024
-LEAST_LOAD = 1.0
-"""A bundle that carries less (msg/s or bytes/s) is idle: a broker is not relieved by its move."""
+MIN_LOAD = 1.0
+"""A bundle that carries less (msg/s or bytes/s) is idle: its move relieves no broker."""
 
 
 class BundleRules(KeyModel):
@@ -41,10 +41,8 @@ class BundleRules(KeyModel):
 class Unload:
     """A proposal: this bundle should leave its broker.
 
-    `saw`, `limit`, `average` and `expected_after` are in the rule's unit.
-
-    `destination` counts for shedders that choose it (`chooses_destination`); None: whoever is found
-    once it is released.
+    `saw`, `limit`, `average` and `expected_after` are in the rule's unit. `destination` counts for
+    shedders that choose it (`chooses_destination`); None: placement finds one after the release.
     """
 
     bundle: int
@@ -56,40 +54,37 @@ class Unload:
     average: float | None
     expected_after: float | None
     destination: int | None = None
-    with_next: bool = False  # both are part of one exchange: either all of it is decided or nothing
-    considered: tuple[
-        tuple[int, float], ...
-    ] = ()  # brokers that it weighed as destinations, and their scores; the least is the best
-    cost: float | None = None  # of the move, by its own measure; the average bundle's is 1
+    with_next: bool = False  # part of a swap with the next proposal: both are decided, or neither
+    # Brokers considered as destinations, and their scores; the lowest is the best.
+    considered: tuple[tuple[int, float], ...] = ()
+    cost: float | None = None  # of the move; the average bundle's is 1
     client_seconds: float | None = None  # that the move takes from the bundle's clients
-    usages: tuple[float, float, float, float] | None = (
-        None  # before and after it: the source's, then the destination's; in the rule's unit
-    )
+    # Before and after the move, the source's, then the destination's, in the rule's unit.
+    usages: tuple[float, float, float, float] | None = None
 
     @property
     def gain(self) -> float | None:
-        """What the source comes down by."""
+        """Return by how much the source's usage falls, in the rule's unit."""
         return None if self.usages is None else self.usages[0] - self.usages[1]
 
 
 @dataclass(frozen=True, slots=True)
 class PlanFacts:
-    """What a shedder that plans can tell of a whole pass.
+    """Facts about a whole pass, from a shedder that plans.
 
-    Columns have a row for each broker; usages are in its rules' unit.
+    Columns have a row for each broker; usages are in the rules' unit.
     """
 
-    fewest: int  # a lower bound: nobody brings its sources to where it wants them with fewer moves
-    usage: Floats  # as it sees it, before the first move
-    even: Floats  # what each broker has when load is spread as evenly as rules allow
-    trigger: float  # it acts where usage ÷ even is above this
-    unsure: str = ""  # what it doesn't know well yet, and what it takes in its place
+    fewest: int  # a lower bound of the moves that bring the sources down
+    usage: Floats  # before the first move
+    even: Floats  # each broker's even load
+    trigger: float  # the shedder acts where usage ÷ even is above this
+    unsure: str = ""  # what it does not know well yet, and what it assumes instead
 
 
 @dataclass(frozen=True, slots=True)
 class Unloads:
-    """All proposals of one pass, brokers in the order of their rows, and what was refused on the
-    way."""
+    """The proposals of one pass, brokers in the order of their rows, and the refusals."""
 
     proposals: tuple[Unload, ...] = ()
     refusals: tuple[Refusal, ...] = ()
@@ -101,12 +96,12 @@ NOTHING = Unloads()
 
 @dataclass(frozen=True, slots=True)
 class Disruption:
-    """What operators let moves cost the clients of namespaces.
+    """Limits of operators on the moves of bundles.
 
     All columns but `left` have a row for each bundle.
     """
 
-    held: Bools  # may not move now, as operators have said; such a bundle is not eligible
+    held: Bools  # may not move now; such a bundle is not eligible
     weight: Floats  # factor on what its move costs: its namespace's disruption_weight
     budget: NDArray[np.int32]  # row of `left`: its namespace's budget of moves; -1: it has none
     left: Ints  # how many moves each budget leaves now
@@ -114,15 +109,17 @@ class Disruption:
     @staticmethod
     @lru_cache(maxsize=16)
     def none(bundles: int) -> Disruption:
-        """Nobody has said anything about any of so many bundles. O(1)."""
+        """Return no limits for so many bundles. O(1)."""
         held, weight = np.broadcast_to(np.False_, bundles), np.broadcast_to(np.float64(1), bundles)
         return Disruption(
             held, weight, np.broadcast_to(np.int32(-1), bundles), np.empty(0, np.int64)
         )
 
     def within(self, rows: Rows) -> Rows:
-        """The given bundles in their order, of each budget as many of the first ones as it leaves
-        moves. O(rows)."""
+        """Return the first bundles of each budget, as many as it leaves moves. O(rows).
+
+        The order of the bundles stays.
+        """
         if not len(self.left):
             return rows
         budget = self.budget[rows]
@@ -135,7 +132,7 @@ class Disruption:
         return kept
 
     def less(self, rows: Rows) -> Disruption:
-        """What is left when these bundles move. O(rows + budgets)."""
+        """Return the limits after moves of these bundles. O(rows + budgets)."""
         if not len(self.left):
             return self
         budget = self.budget[rows]
@@ -150,24 +147,21 @@ Remembered = TypeVar("Remembered")
 
 @dataclass(frozen=True, slots=True)
 class ShedContext(Generic[Config, Remembered]):
-    """All that a shedder is asked with. `of` fills in what is not given."""
+    """The input of a shedder."""
 
-    # the cluster with moves in flight carried out; brokers being drained don't count as alive
+    # The cluster with pending moves carried out. Draining brokers do not count as alive.
     view: ClusterView
     config: Config  # the settings that the shedder was registered with
-    memory: Remembered  # what its last pass has returned
+    memory: Remembered  # what its last pass returned
     eligible: Bools  # bundles that it may choose
-    movable: Bools  # those, and the ones that were unloaded lately
-    reported: ClusterView  # the view before moves in flight were carried out
-    may_take: Callable[
-        [int, int], bool
-    ]  # (bundle, broker): whether the filters let that broker have that bundle
-    takers: Callable[
-        [int], Rows
-    ]  # bundle → brokers that the rules let have it; even distribution is a wish and no rule
+    movable: Bools  # those, and the ones that were unloaded recently
+    reported: ClusterView  # the view without pending moves
+    may_take: Callable[[int, int], bool]  # (bundle, broker) → whether the filters allow it
+    # Bundle → brokers that the rules allow; even distribution is a preference and no rule.
+    takers: Callable[[int], Rows]
     unloaded: Mapping[str, int]  # broker → when a move out of it was last confirmed, ms
     unloading: tuple[str, ...]  # brokers with unconfirmed moves out of them, sorted
-    disruption: Disruption  # what operators let moves cost
+    disruption: Disruption  # limits of operators
 
     @staticmethod
     def of(
@@ -182,12 +176,12 @@ class ShedContext(Generic[Config, Remembered]):
         takers: Callable[[int], Rows] | None = None,
         disruption: Disruption | None = None,
     ) -> ShedContext[Config, Remembered]:
-        """A cluster in which nothing is in flight and, where nothing else is said, every bundle may
-        go to everybody."""
+        """Build a context without pending moves; by default every bundle may go to every broker."""
         chosen = np.ones(len(view.bundles), np.bool_) if eligible is None else eligible
-        movable, reported = chosen if movable is None else movable, reported or view
+        movable = chosen if movable is None else movable
+        reported = reported or view
         allowed = disruption or Disruption.none(len(view.bundles))
-        everybody = np.flatnonzero(view.brokers.alive)
+        every_broker = np.flatnonzero(view.brokers.alive)
         return ShedContext(
             view,
             config,
@@ -196,7 +190,7 @@ class ShedContext(Generic[Config, Remembered]):
             movable,
             reported,
             may_take,
-            takers or (lambda _: everybody),
+            takers or (lambda _: every_broker),
             {},
             (),
             allowed,
@@ -204,15 +198,15 @@ class ShedContext(Generic[Config, Remembered]):
 
 
 class Shedder(Protocol):
-    """A shedding strategy: what should leave which broker."""
+    """A shedding strategy: which bundles should leave which broker."""
 
     def __call__(self, context: ShedContext[Any, Any], /) -> tuple[Unloads, Any]:
-        """What it proposes, and what it remembers."""
+        """Return the proposals and the new memory."""
         ...
 
 
 class MoveLearner(Protocol):
-    """Called in every round in which moves have come to their destinations."""
+    """Called in every round in which moves were confirmed."""
 
     def __call__(self, unserved_ms: Sequence[int], memory: Any, /) -> Any:
         """What it remembers from now on.
@@ -223,7 +217,7 @@ class MoveLearner(Protocol):
 
 
 class PlanForgetter(Protocol):
-    """Called after a pass whose moves wait for approval: none is made, and it is asked again."""
+    """Called after a pass whose moves wait for approval: the shedder runs again meanwhile."""
 
     def __call__(self, before: Any, after: Any, /) -> Any:
         """What it remembers from now on.
@@ -234,7 +228,7 @@ class PlanForgetter(Protocol):
 
 
 class Observer(Protocol):
-    """Called in every round, also in rounds without a shedding pass, with the view as reported."""
+    """Called in every round, also without a shedding pass, with the view as reported."""
 
     def __call__(self, view: ClusterView, config: Any, memory: Any, /) -> Any:
         """What it remembers from now on."""
@@ -276,9 +270,8 @@ shedder: Registry[Shedder] = Registry("shedding", "lb_stream.shedders")
 
 
 def rows_by_broker(view: ClusterView, brokers: Rows, eligible: Bools) -> dict[int, Rows]:
-    """The eligible bundles of each of the given brokers, in the order of their rows: one pass over
-    all bundles, however many brokers."""
-    wanted = np.zeros(len(view.brokers) + 1, np.bool_)  # one more: the owner -1 is nobody
+    """Map each of the brokers to its eligible bundles, in the order of their rows. O(bundles)."""
+    wanted = np.zeros(len(view.brokers) + 1, np.bool_)  # the last stands for owner -1: none
     wanted[brokers] = True
     owner = view.bundles.owner
     rows = np.flatnonzero(wanted[owner] & eligible)
@@ -292,14 +285,13 @@ def rows_by_broker(view: ClusterView, brokers: Rows, eligible: Bools) -> dict[in
 
 
 def heaviest_first(rows: Rows, load: Floats) -> Rows:
-    """The given rows by load, the heaviest first, equal ones in the order given."""
+    """Sort the rows by load, the heaviest first; equal ones keep their order."""
     order: Rows = rows[np.argsort(-load[rows], kind="stable")]
     return order
 
 
 def until_enough(rows: Rows, load: Floats, need: float) -> Rows:
-    """The first rows whose loads reach `need`, the crossing one included; at least one where there
-    is any."""
+    """Return the first rows whose loads together reach `need`; at least one if there is any."""
     if not len(rows):
         return rows
     before = np.append(0.0, np.cumsum(load[rows])[:-1])  # summed one by one, as the reference does
@@ -310,8 +302,7 @@ def until_enough(rows: Rows, load: Floats, need: float) -> Rows:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A hot broker and the throughput (bytes/s) that should leave it, with the figures that say so
-    (ratios)."""
+    """A hot broker, the throughput (bytes/s) that should leave it, and the reason (ratios)."""
 
     broker: int
     bytes_per_s: float
@@ -322,9 +313,9 @@ class Need:
 
 
 def too_few_bundles(view: ClusterView, broker: int, bundles: int) -> Refusal | None:
-    """Why a broker with so many bundles keeps them; None: it has several.
+    """Refuse to unload a broker with at most one bundle; None: it has several.
 
-    Moving its only one would only move the trouble.
+    To move its only bundle would only move the overload.
     """
     if bundles > 1:
         return None
@@ -333,22 +324,22 @@ def too_few_bundles(view: ClusterView, broker: int, bundles: int) -> Refusal | N
 
 
 def carrying(rows: Rows, load: Floats, rules: BundleRules) -> Rows:
-    """Those of the bundles whose move relieves their broker: all but idle ones."""
-    return rows if rules.unload_idle_bundles else rows[load[rows] >= LEAST_LOAD]
+    """Return the bundles whose move relieves their broker: all but idle ones."""
+    return rows if rules.unload_idle_bundles else rows[load[rows] >= MIN_LOAD]
 
 
 def none_chosen(
     view: ClusterView, broker: int, rows: Rows, load: Floats, most: float, unit: str
 ) -> Refusal:
-    """Why none of a broker's eligible bundles was chosen.
+    """Explain why none of a broker's eligible bundles was chosen.
 
-    It has none, all are idle, or each is more than `most`. Loads are in `unit`.
+    There is none, all are idle, or each carries more than `most`. Loads are in `unit`.
     """
-    name, busy = view.brokers.names[broker], rows[load[rows] >= LEAST_LOAD]
+    name, busy = view.brokers.names[broker], rows[load[rows] >= MIN_LOAD]
     if not len(rows):
         return refusal(Refuses.NO_ELIGIBLE_BUNDLE, name, saw=[0], limit=1)
     if not len(busy):
-        return refusal(Refuses.IDLE_BUNDLES, name, saw=load[rows], limit=LEAST_LOAD, unit=unit)
+        return refusal(Refuses.IDLE_BUNDLES, name, saw=load[rows], limit=MIN_LOAD, unit=unit)
     names = view.bundles.names.take(pa.array(busy)).to_pylist()
     return refusal(Refuses.NO_FITTING_BUNDLE, name, names, saw=load[busy], limit=most, unit=unit)
 
@@ -360,12 +351,11 @@ def shed_throughput(
     disruption: Disruption | None = None,
     rules: BundleRules | None = None,
 ) -> tuple[list[Unload], list[Refusal]]:
-    """For each need the broker's heaviest bundles by short-term throughput, until it is met; at
-    least one where there is any.
+    """Choose each broker's heaviest bundles by short-term throughput until its need is met.
 
-    Of each budget of `disruption` no more are chosen than it leaves, for all needs together. A
-    broker with one bundle or none keeps it: moving it would only move the trouble. Idle bundles
-    stay. `rules` may say otherwise.
+    At least one bundle is chosen if any may move. All needs together keep within the budgets of
+    `disruption`. A broker with at most one bundle keeps it. Idle bundles stay, unless `rules` say
+    otherwise.
     """
     rules = rules or BundleRules()
     proposals: list[Unload] = []

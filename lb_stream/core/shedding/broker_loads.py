@@ -47,7 +47,7 @@ class BrokerLoads:
     def updated(
         self, usage: Floats, throughput: Floats, history: float, rows: Bools
     ) -> BrokerLoads:
-        """With one more sample in the given rows.
+        """Return the loads with one more sample in the given rows.
 
         `usage` is the weighted maximum, `history` 0..1.
         """
@@ -62,17 +62,16 @@ class BrokerLoads:
         )
 
     def reported(self, load: Floats, throughput: Floats) -> BrokerLoads:
-        """With what brokers say themselves, where they do (not NaN)."""
-        said = ~np.isnan(load)
+        """Return the loads with the brokers' own smoothed figures, where they report any (not NaN)."""
+        has_report = ~np.isnan(load)
         return BrokerLoads(
-            np.where(said, load, self.load),
-            np.where(said, throughput, self.throughput),
-            self.known | said,
+            np.where(has_report, load, self.load),
+            np.where(has_report, throughput, self.throughput),
+            self.known | has_report,
         )
 
     def cleared(self, rows: Bools) -> BrokerLoads:
-        """Without the past of the given rows: their bundles have changed, so it says nothing of
-        what they will carry."""
+        """Return the loads without the past of the given rows: their bundles have changed."""
         return BrokerLoads(
             np.where(rows, ASSUMED_FULL, self.load),
             np.where(rows, 0.0, self.throughput),

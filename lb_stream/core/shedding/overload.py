@@ -36,11 +36,10 @@ class OverloadShedderConfig(BundleRules):
 
 @shedder("OverloadShedder", config=OverloadShedderConfig)
 def shed_overloaded(context: ShedContext[OverloadShedderConfig, None]) -> tuple[Unloads, None]:
-    """Unload (usage - threshold + 5 points) of its throughput from each broker at or above the
-    threshold.
+    """Unload a share of the throughput from each broker at or above the threshold.
 
-    Usage is a ratio, throughput bytes/s. At least one bundle that carries anything goes; idle
-    brokers play no part.
+    The share is usage - threshold + 5 points. Usage is a ratio, throughput bytes/s. At least one
+    bundle with load leaves. Source: docs/strategies.md "OverloadShedder".
     """
     view, threshold = context.view, context.config.overloaded_threshold_percent / 100.0
     usage, throughput = view.brokers.usage, view.brokers.latest.throughput

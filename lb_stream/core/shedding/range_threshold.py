@@ -36,10 +36,10 @@ class RangeThresholdShedderConfig(AboveAverageConfig):
 def shed_out_of_range(
     context: ShedContext[RangeThresholdShedderConfig, ThresholdMemory],
 ) -> tuple[Unloads, ThresholdMemory]:
-    """Unload from each broker above the average plus the threshold; if none is, from the highest
-    for those below it minus the threshold.
+    """Unload from each broker whose smoothed usage is above the average plus the threshold.
 
-    Usage is a ratio, throughput bytes/s.
+    If there is none, but a broker below the average minus the threshold, the highest broker is
+    unloaded. Usage is a ratio, throughput bytes/s.
     """
     return shed_by_average(context, _from_highest)
 
@@ -47,8 +47,7 @@ def shed_out_of_range(
 def _from_highest(
     view: ClusterView, config: RangeThresholdShedderConfig, usage: Floats, refusals: list[Refusal]
 ) -> list[Need]:
-    """When somebody is below the range: a threshold's worth of the highest broker's throughput,
-    wherever that one stands."""
+    """When a broker is below the range: a threshold's share of the highest broker's throughput."""
     alive = np.flatnonzero(view.brokers.alive)
     average = mean_of(usage[alive])
     floor = average - config.threshold

@@ -1,5 +1,4 @@
-"""SimpleLoadManager's own shedding: one bundle from each overloaded broker, if somebody has room
-for it.
+"""SimpleLoadManager: unload one bundle from each overloaded broker, if another has room for it.
 
 See docs/strategies.md "SimpleLoadManager".
 """
@@ -71,11 +70,10 @@ class SimpleLoadManagerConfig(BundleRules):
 
 @shedder("SimpleLoadManager", config=SimpleLoadManagerConfig, traits=Traits(manager="simple"))
 def shed_heaviest(context: ShedContext[SimpleLoadManagerConfig, None]) -> tuple[Unloads, None]:
-    """Unload from each broker with an overloaded resource the bundle that is heaviest in its
-    fullest one.
+    """Unload the heaviest bundle, in the fullest resource, from each overloaded broker.
 
-    Only that one bundle is considered: when it was unloaded lately, or nobody comfortable may take
-    it, the broker keeps all.
+    Only that bundle is considered. When it was unloaded recently, or no comfortable broker may take
+    it, the broker keeps all its bundles. Source: docs/strategies.md "SimpleLoadManager".
     """
     # Which brokers are overloaded, which are comfortable, and which resource of each is fullest.
     view, config = context.view, context.config

@@ -1,5 +1,4 @@
-"""ThresholdShedder: unload from each broker whose smoothed usage exceeds the cluster's average by a
-threshold.
+"""ThresholdShedder: unload from brokers whose smoothed usage exceeds the average by a threshold.
 
 See docs/strategies.md "ThresholdShedder".
 """
@@ -100,14 +99,13 @@ class ThresholdMemory:
 
 AverageConfig = TypeVar("AverageConfig", bound=AboveAverageConfig)
 BelowAverage = Callable[[ClusterView, Any, Floats, list[Refusal]], list[Need]]
-"""(view, config, smoothed usage, refusals to add to) → who should shed for the sake of brokers far
-below the average."""
+"""(view, config, smoothed usage, refusals to add to) → what should leave for low brokers."""
 
 
 def drop_departed_brokers(
     view: ClusterView, _config: AboveAverageConfig, memory: ThresholdMemory
 ) -> ThresholdMemory:
-    """In every round: a broker that is gone between two passes starts anew when it comes back."""
+    """Return the memory without brokers that are not alive: they start anew when they return."""
     alive = {
         name
         for name, alive in zip(view.brokers.names, view.brokers.alive.tolist(), strict=True)
@@ -125,11 +123,10 @@ TRAITS = Traits(observe=drop_departed_brokers)
 def shed_above_average(
     context: ShedContext[ThresholdShedderConfig, ThresholdMemory],
 ) -> tuple[Unloads, ThresholdMemory]:
-    """Unload from each broker whose smoothed usage reaches the cluster's average plus the
-    threshold.
+    """Unload from each broker whose smoothed usage reaches the average plus the threshold.
 
-    Usage is a ratio, throughput bytes/s. Brokers that aren't alive neither count nor shed, and are
-    forgotten.
+    Usage is a ratio, throughput bytes/s. Brokers that are not alive do not count, do not shed, and
+    are forgotten. Source: docs/strategies.md "ThresholdShedder".
     """
     return shed_by_average(context, _lower_boundary if context.config.lower_boundary else None)
 
@@ -137,18 +134,18 @@ def shed_above_average(
 def shed_by_average(
     context: ShedContext[AverageConfig, ThresholdMemory], below_average: BelowAverage | None
 ) -> tuple[Unloads, ThresholdMemory]:
-    """The pass above the average; when it selects nothing, the pass below it."""
-    view, config, eligible, disruption = (
-        context.view,
-        context.config,
-        context.eligible,
-        context.disruption,
-    )
+    """Unload brokers far above the average; if none is, run `below_average` for low ones."""
+    view, config = context.view, context.config
+    eligible, disruption = context.eligible, context.disruption
+
+    # Each broker's smoothed usage, and the average over the live ones.
     alive = np.flatnonzero(view.brokers.alive)
     usage = _smoothed(view, config, context.memory)
     average = mean_of(usage[alive])
     if average == 0.0:
         return Unloads(), _remember(view, usage)
+
+    # Brokers above the limit, and how much throughput should leave each.
     limit = average + config.threshold
     needs: list[Need] = []
     refusals: list[Refusal] = []
@@ -166,11 +163,12 @@ def shed_by_average(
         )
         if is_worth_it(view, config, need, refusals):
             needs.append(need)
+
+    # Their heaviest bundles; where there are none, what leaves for the sake of low brokers.
     proposals, refused = shed_throughput(view, needs, eligible, disruption, config)
     if not proposals and below_average is not None:
-        usage = _smoothed(
-            view, config, _remember(view, usage)
-        )  # a second sample in this round: observable in the reference, so kept
+        # A second sample in this round: observable in the reference, so kept.
+        usage = _smoothed(view, config, _remember(view, usage))
         needs = below_average(view, config, usage, refusals)
         proposals, more = shed_throughput(view, needs, eligible, disruption, config)
         refused += more
@@ -186,7 +184,7 @@ def _smoothed(view: ClusterView, config: AboveAverageConfig, memory: ThresholdMe
 
 
 def mean_of(usage: Floats) -> float:
-    """Plain mean, summed in the order of the rows."""
+    """Return the plain mean, summed in the order of the rows; 0 of none."""
     return float(np.cumsum(usage)[-1] / len(usage)) if len(usage) else 0.0
 
 
@@ -203,7 +201,7 @@ def _remember(view: ClusterView, usage: Floats) -> ThresholdMemory:
 def is_worth_it(
     view: ClusterView, config: AboveAverageConfig, need: Need, refusals: list[Refusal]
 ) -> bool:
-    """Whether enough throughput would leave; else it is noted among the refusals."""
+    """Whether enough throughput would leave; if not, add a refusal."""
     least = config.min_throughput_mb * MB
     if need.bytes_per_s < least:
         refusals.append(
@@ -221,8 +219,7 @@ def is_worth_it(
 def _lower_boundary(
     view: ClusterView, config: ThresholdShedderConfig, usage: Floats, refusals: list[Refusal]
 ) -> list[Need]:
-    """When somebody is below the average minus the threshold: half a threshold's worth of the
-    highest broker's throughput."""
+    """When a broker is far below the average: half a threshold's share of the highest's load."""
     alive = np.flatnonzero(view.brokers.alive)
     average = mean_of(usage[alive])
     floor = average - config.threshold

@@ -33,7 +33,7 @@ class Top:
 
     bundles: Rows
     throughput: Floats
-    may_leave: Bools  # the broker owns it, and it was not unloaded lately
+    may_leave: Bools  # the broker owns it, and it was not unloaded recently
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,16 +86,15 @@ class UniformLoadShedderConfig(BundleRules):
 
 @dataclass(frozen=True, slots=True)
 class _Spread:
-    """The extremes of one measure over all brokers."""
+    """The maximum and minimum of one measure over the live brokers."""
 
-    broker: int  # the greatest
-    greatest: float
-    least: float
+    broker: int  # the one with the maximum
+    max: float
+    min: float
 
     @staticmethod
     def of(values: Floats, rows: np.ndarray[Any, np.dtype[np.intp]]) -> _Spread:
-        """Of the given rows; the first one wins a tie, a least value of (nearly) zero counts as
-        1."""
+        """Find them among the rows. The first wins a tie; a minimum of (nearly) zero counts as 1."""
         least = min(float(values[rows].min()), float(INT_MAX))
         greatest = int(rows[np.argmax(values[rows])])
         return _Spread(
@@ -105,10 +104,10 @@ class _Spread:
 
 @shedder("UniformLoadShedder", config=UniformLoadShedderConfig)
 def shed_uneven(context: ShedContext[UniformLoadShedderConfig, None]) -> tuple[Unloads, None]:
-    """Unload from the one broker with the greatest message rate, or else the greatest throughput.
+    """Unload from the broker with the highest message rate, or else the highest throughput.
 
-    Rates messages/s, throughputs bytes/s. When the rates are too far apart only they count, even
-    when nothing comes of it.
+    Rates messages/s, throughputs bytes/s. When the rates are too far apart, only they count, even
+    when no bundle is chosen.
     """
     view, config = context.view, context.config
     alive = np.flatnonzero(view.brokers.alive)
@@ -118,8 +117,8 @@ def shed_uneven(context: ShedContext[UniformLoadShedderConfig, None]) -> tuple[U
         _Spread.of(view.brokers.latest.rate, alive),
         _Spread.of(view.brokers.latest.throughput, alive),
     )
-    difference = (rate.greatest - rate.least) * 100 / rate.least
-    multiple = throughput.greatest / throughput.least
+    difference = (rate.max - rate.min) * 100 / rate.min
+    multiple = throughput.max / throughput.min
     if 0 < config.rate_difference_percent < difference:
         why = (Decides.RATE_DIFFERENCE, difference, config.rate_difference_percent)
         return _shed(
@@ -142,7 +141,7 @@ def _shed(
 ) -> Unloads:
     view, config, (rule, saw, limit) = context.view, context.config, why
     name = view.brokers.names[spread.broker]
-    need = min(int((spread.greatest - spread.least) * config.max_unload_ratio), INT_MAX)
+    need = min(int((spread.max - spread.min) * config.max_unload_ratio), INT_MAX)
     unit = "msg/s" if rule is Decides.RATE_DIFFERENCE else "bytes/s"
     bundles = int(view.bundle_counts(system=config.count_system_bundles)[spread.broker])
     if (too_few := too_few_bundles(view, spread.broker, bundles)) is not None:

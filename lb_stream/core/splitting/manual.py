@@ -28,7 +28,7 @@ Manager = Literal["modular", "simple", "extensible"]
 
 @dataclass(frozen=True, slots=True)
 class SplitRequest:
-    """What was asked for.
+    """An operator's request.
 
     `bundle` is `lower_upper`, LARGEST or HOT; `bundle_type` is LARGEST or HOT, given instead of it.
     """
@@ -44,7 +44,7 @@ class SplitRequest:
 @dataclass(frozen=True, slots=True)
 class NamespaceBundles:
     """The bundles of the namespace in order: persistent topics, long-term bytes/s in and out,
-    whether somebody owns them.
+    whether they have an owner.
 
     `topics_of` names a bundle's topics; without it only halves and given positions can be found
     here.
@@ -88,7 +88,7 @@ def manual_split(
     algorithms: Algorithms,
     manager: Manager,
 ) -> Accepted | NoChange | Rejected:
-    """What an operator's split comes to."""
+    """Answer an operator's request to split a bundle."""
     if request.algorithm is not None and request.algorithm not in config.supported_split_algorithms:
         supported = ", ".join(config.supported_split_algorithms)
         return Rejected(
@@ -105,7 +105,7 @@ def manual_split(
     if is_system_bundle(name):
         return NoChange(f"{name} is a heartbeat or SLA-monitor bundle: ignored")
     if manager == "extensible" and not bundles.owned[row]:
-        return Rejected(CONFLICT, f"nobody owns {name}: split it when it is served")
+        return Rejected(CONFLICT, f"{name} has no owner: split it when a broker serves it")
     topics = int(bundles.topics[row]) if bundles.topics_of is None else bundles.topics_of(name)
     positions = request.boundaries if strategy.name == SPECIFIED else ()
     result = plan(algorithms, strategy, parse_bundle(name), topics, positions)

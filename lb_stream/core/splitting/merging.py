@@ -21,14 +21,14 @@ from lb_stream.core.splitting.config import SplittingConfig
 from lb_stream.core.splitting.trigger import Limits, census
 
 MOST_PAIRS = 200
-"""Pairs that are watched in one cluster, the smallest first: its memory holds them, and nobody acts
-on more at once."""
+"""Pairs that are watched in one cluster, the smallest first: its memory holds them, and no operator
+acts on more at once."""
 LOOKS = 12
-"""So many times bundles are looked at while a pair has to stay small."""
+"""How many times bundles are examined within the time that a pair must stay small."""
 TOLD_EVERY_MS = 86_400_000
-"""Advice that holds is told anew after so long, with the figures of then."""
+"""Advice that still holds is published again after this time, with new figures."""
 SMALL = 0.5
-"""Of each limit a pair stays below that share: one that is merged must not be split soon."""
+"""A pair stays below this share of each limit: a merged bundle must not be split soon."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +54,9 @@ class MergeAdvice:
 
 @dataclass(frozen=True, slots=True)
 class MergeLook:
-    """What one look found: the pairs to watch, by their first bundle, and what is to be told.
+    """Result of one look: the pairs to watch, by their first bundle, and the advice to publish.
 
-    `at_ms` None: nobody looks any more.
+    `at_ms` None: merge advice is switched off.
     """
 
     at_ms: int | None = None
@@ -71,14 +71,13 @@ def merge_look(
     watched: Mapping[str, Mergeable],
     config: SplittingConfig,
 ) -> MergeLook:
-    """Look at all bundles once.
+    """Examine all bundles once.
 
-    `free`: those that nothing is under way with; `least`: bundles that single namespaces shall
-    keep.
+    `free`: bundles without a pending decision; `least`: the fewest bundles of some namespaces.
 
     A pair is advised when it has been small for the whole time and neither bundle has come to its
-    owner within it. It is told then, every day from then on, and when it is advised no more. O(n),
-    and in Python only the pairs.
+    owner within it. The advice is published
+    then, daily from then on, and when it is withdrawn. O(n), and in Python only the pairs.
     """
     bundles, now_ms = view.bundles, view.now_ms
     begin_ms = now_ms - config.merge_advice_after_ms
@@ -119,7 +118,7 @@ def merge_look(
 def withdrawn(
     watched: Mapping[str, Mergeable], still: Mapping[str, Mergeable]
 ) -> tuple[MergeAdvice, ...]:
-    """What is told of pairs that were advised and are so no more."""
+    """Build the advice that withdraws pairs which no longer hold."""
     gone = (
         first
         for first, one in watched.items()

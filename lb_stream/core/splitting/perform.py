@@ -21,7 +21,7 @@ class Cut:
     """A split that can be performed: the boundaries, ascending and strictly inside the parent, and
     the children's names in order.
 
-    None of either: whoever knows the bundle's topics has to find them.
+    Both are empty when the owner must find the boundaries, because only it knows the topics.
     """
 
     parent: BundleRange
