@@ -24,7 +24,7 @@ from lb_stream.contracts.decisions import Decision
 from lb_stream.contracts.keys import metadata
 from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.averages.cluster_view import view_of
-from lb_stream.core.model.blocks import FOUR, Batch, Shard, from_bytes
+from lb_stream.core.model.blocks import RATE_COLUMNS, Batch, Shard, from_bytes
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.round.decide import Inbox, Round, decide
 from lb_stream.io.local.report_lines import read_line
@@ -437,7 +437,7 @@ def _bundles_beside(written: LeaderAverages, modes: Mapping[str, Mode]) -> Itera
 
 def _averages(row: Mapping[str, Any]) -> Averages:
     short, long = (
-        (row[f"{span}_samples"], tuple(row[f"{span}_{value}"] for value in FOUR))
+        (row[f"{span}_samples"], tuple(row[f"{span}_{value}"] for value in RATE_COLUMNS))
         for span in ("short", "long")
     )
     return short, long, row["topics"]

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from lb_stream.contracts.keys import SettingError, expected
 from lb_stream.settings.names import all_models, canonical
 from lb_stream.settings.resolve import ResolvedSettings
-from lb_stream.settings.usage import reading, why_unread
+from lb_stream.settings.usage import explain_unread, find_readers
 from lb_stream.sim.simulation import Policy
 
 OPTION = "--search"
@@ -179,9 +179,9 @@ def read_space(base: Policy, searched: Iterable[str] = ()) -> Space:
         ),
     ]
     for ours, (name, text) in given.items():
-        if not any(reading(ours, config) for config in configs):
+        if not any(find_readers(ours, config) for config in configs):
             raise SettingError(
-                name, text, f"a setting that is read: {why_unread(ours, config)}", OPTION
+                name, text, f"a setting that is read: {explain_unread(ours, config)}", OPTION
             )
     return Space(base, parts, {ours: _find_value(simulated, ours) for ours in parts})
 

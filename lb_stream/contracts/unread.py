@@ -121,7 +121,7 @@ WHY: Mapping[str, str] = {
 """Key → why it has no effect here."""
 
 
-def told(values: UnreadKeys, given: Mapping[str, Any]) -> tuple[str, ...]:
+def describe_unread(values: UnreadKeys, given: Mapping[str, Any]) -> tuple[str, ...]:
     """What is said of those that were given: a line for each that wants something else than
     Pulsar's default, one line for all others."""
     fields = {name: field for name, field in UnreadKeys.model_fields.items() if name in given}

@@ -22,7 +22,7 @@ from lb_stream.contracts.keys import SettingError
 from lb_stream.contracts.settings import Event, NotifySettings
 from lb_stream.io.messages.shown import shown
 from lb_stream.notify.delivery import find_sender
-from lb_stream.settings.files import secret_of
+from lb_stream.settings.files import read_secret
 from lb_stream.settings.secrets import hide
 
 _PLACE = ("notify", "targets")
@@ -139,7 +139,7 @@ def build_targets(settings: NotifySettings) -> tuple[Target, ...]:
 
 
 def _target(name: str, settings: NotifySettings) -> Target:
-    address = secret_of((*_PLACE, name), settings.targets[name])
+    address = read_secret((*_PLACE, name), settings.targets[name])
     found = find_sender(address)
     if found is None:
         raise SettingError(".".join((*_PLACE, name)), "***", _EXPECTED)

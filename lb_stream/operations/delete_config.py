@@ -65,9 +65,9 @@ class DeleteConfig(SettingsCommand):
         return done(f"{self.key} is the job's own setting again", settings=after)
 
     def opposites(self, before: OperatorState, now_ms: int) -> list[Operation]:
-        from lb_stream.settings.overrides import settings_before
+        from lb_stream.settings.overrides import build_inverse_commands
 
-        return settings_before([self.key], before)
+        return build_inverse_commands([self.key], before)
 
     def subject(self) -> tuple[str, str]:
         from lb_stream.settings.names import our_name

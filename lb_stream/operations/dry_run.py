@@ -85,6 +85,6 @@ class DryRun(SettingsCommand):
         return WhatIf({"dry_run": self.on})
 
     def opposites(self, before: OperatorState, now_ms: int) -> list[Operation]:
-        from lb_stream.settings.overrides import settings_before
+        from lb_stream.settings.overrides import build_inverse_commands
 
-        return settings_before(["dry_run"], before)
+        return build_inverse_commands(["dry_run"], before)

@@ -180,9 +180,9 @@ class SetConfig(SettingsCommand):
         return WhatIf(dict(self.values))
 
     def opposites(self, before: OperatorState, now_ms: int) -> list[Operation]:
-        from lb_stream.settings.overrides import settings_before
+        from lb_stream.settings.overrides import build_inverse_commands
 
-        return settings_before(list(self.values), before)
+        return build_inverse_commands(list(self.values), before)
 
     def parts(self) -> list[Operation]:
         from lb_stream.settings.names import our_name

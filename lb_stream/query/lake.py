@@ -229,7 +229,7 @@ def loaded_bundles(lake: duckdb.DuckDBPyConnection, cluster: str) -> str:
 def find_gone(lake: duckdb.DuckDBPyConnection, cluster: str) -> frozenset[str]:
     """The bundles of a cluster that bundle_averages still has, and no broker will serve again."""
     from lb_stream.core.model.names import is_system_bundle, namespace_of
-    from lb_stream.core.observing.gone import gone_bundles
+    from lb_stream.core.observing.gone import find_gone_bundles
 
     last = next(iter(records(run(lake, _WHO_IS_GONE, [cluster]))), {"dead": None, "deleted": None})
     dead, deleted = (json.loads(last[name] or "[]") for name in ("dead", "deleted"))
@@ -242,7 +242,7 @@ def find_gone(lake: duckdb.DuckDBPyConnection, cluster: str) -> frozenset[str]:
     served = [row["bundle"] for row in found]
     recorded = [row["bundle"] for row in records(run(lake, _DELETED, [cluster, list(unowned)]))]
     ended = (row["bundle"] for row in left if is_system_bundle(row["bundle"]))
-    return gone_bundles(unowned, served, deleted) | frozenset(recorded) | frozenset(ended)
+    return find_gone_bundles(unowned, served, deleted) | frozenset(recorded) | frozenset(ended)
 
 
 def query_columns(

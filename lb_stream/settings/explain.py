@@ -15,9 +15,15 @@ from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.settings.layers import KeyPath
 from lb_stream.settings.names import all_models
 from lb_stream.settings.resolve import ResolvedSettings, resolve
-from lb_stream.settings.secrets import hidden
+from lb_stream.settings.secrets import hide_section
 from lb_stream.settings.spelling import PREFIX, nested
-from lb_stream.settings.usage import BALANCER, EVERY_CLUSTER, key_usage, reading, why_unread
+from lb_stream.settings.usage import (
+    BALANCER,
+    EVERY_CLUSTER,
+    explain_unread,
+    find_readers,
+    key_usage,
+)
 
 Origins = Mapping[KeyPath, str]
 """Key → where it was given; a key that isn't there has its default."""
@@ -54,13 +60,15 @@ class ExplainedSetting:
         return bool(self.why_unread) and given
 
 
-def explained(settings: Settings, origins: Origins, cluster: str) -> Iterator[ExplainedSetting]:
+def explain_settings(
+    settings: Settings, origins: Origins, cluster: str
+) -> Iterator[ExplainedSetting]:
     """Explain every setting there is, section by section.
 
     The balancer's are those of one cluster ("": one without a section of its own).
     """
     for section, model in job_sections().items():
-        values = hidden(section, getattr(settings, section).model_dump())
+        values = hide_section(section, getattr(settings, section).model_dump())
         for name in model.model_fields:
             given_by = dict.fromkeys(
                 origin for path, origin in origins.items() if path[:2] == (section, name)
@@ -132,7 +140,7 @@ def _of_balancer(settings: Settings, origins: Origins, cluster: str) -> Iterator
         if name == "report_timeout_ms" and given_by == "default" and values[name] != default:
             given_by = "two report_max_interval_ms"
         unread = own.get(name, of_profile.get(name, default))
-        read_by = reading(name, config)
+        read_by = find_readers(name, config)
         yield _explained(
             model,
             name,
@@ -140,7 +148,7 @@ def _of_balancer(settings: Settings, origins: Origins, cluster: str) -> Iterator
             given_by=given_by,
             readers=key_usage(name),
             read_by=read_by,
-            why_unread="" if read_by else why_unread(name, config),
+            why_unread="" if read_by else explain_unread(name, config),
         )
     yield from _of_namespaces(own, resolved, origins, cluster)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lb_stream.contracts.keys import SettingError
-from lb_stream.settings.secrets import FROM_FILE, is_file, is_secret, learn
+from lb_stream.settings.secrets import FROM_FILE, is_file, is_secret, remember_secrets
 
 PACKAGE = Path(str(files("lb_stream")))
 
@@ -20,7 +20,7 @@ CONF = (PACKAGE / "conf").resolve()
 installed package a copy of its files."""
 
 
-def home() -> Path:
+def find_home() -> Path:
     """The clone that this package is part of. Installed from a wheel: the current folder."""
     clone = PACKAGE.parent
     return clone if (clone / "pyproject.toml").is_file() else Path.cwd()
@@ -36,7 +36,7 @@ KEY_FILES = ("ssl_keyfile", "ssl_certfile", "sasl_oauth_token_file")
 PRIVATE_KEY = b"PRIVATE KEY-----"
 
 
-def text_of(path: Path, option: str) -> str:
+def read_setting_file(path: Path, option: str) -> str:
     """A file's text. Raises SettingError, which names the option that the file was given by."""
     try:
         return path.read_text()
@@ -48,20 +48,20 @@ def text_of(path: Path, option: str) -> str:
         raise SettingError(option, str(path), "a text file in UTF-8") from None
 
 
-def secret_of(path: tuple[str, ...], value: str) -> str:
+def read_secret(path: tuple[str, ...], value: str) -> str:
     """A setting that may stand in a file (file:PATH), which is read now; what it holds is hidden
     from here on. Raises SettingError."""
     if not value.startswith(FROM_FILE):
         return value
     key = ".".join(path)
-    text = text_of(Path(value.removeprefix(FROM_FILE)), key).strip()
+    text = read_setting_file(Path(value.removeprefix(FROM_FILE)), key).strip()
     if not text or len(text.splitlines()) != 1:
         raise SettingError(key, value, "a file with one line in it")
-    learn(path, text)
+    remember_secrets(path, text)
     return text
 
 
-def properties(text: str) -> list[tuple[str, str]]:
+def parse_properties(text: str) -> list[tuple[str, str]]:
     """Keys and values in their order, as Java's properties have them."""
     found: list[tuple[str, str]] = _PROPERTY.findall(_CONTINUED.sub("", text))
     return found

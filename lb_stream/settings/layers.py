@@ -17,8 +17,8 @@ from typing import Any
 
 from lb_stream.contracts.keys import SettingError, pulsar_names
 from lb_stream.contracts.settings import SHADOW, Settings
-from lb_stream.settings.files import properties, text_of
-from lb_stream.settings.secrets import learn
+from lb_stream.settings.files import parse_properties, read_setting_file
+from lb_stream.settings.secrets import remember_secrets
 from lb_stream.settings.spelling import PREFIX, SECTION, flat
 
 ENVIRONMENT_PREFIX = "LB_"
@@ -49,11 +49,11 @@ class Given:
 
 def from_toml(path: Path) -> dict[KeyPath, Given]:
     try:
-        values = tomllib.loads(text_of(path, "--config"))
+        values = tomllib.loads(read_setting_file(path, "--config"))
     except tomllib.TOMLDecodeError as error:
         raise SettingError("--config", str(path), f"a TOML file ({error})") from None
-    learn((), values)
-    return _flat(values, str(path))
+    remember_secrets((), values)
+    return _flatten(values, str(path))
 
 
 def from_broker_conf(path: Path) -> dict[KeyPath, Given]:
@@ -61,10 +61,10 @@ def from_broker_conf(path: Path) -> dict[KeyPath, Given]:
     from lb_stream.settings.names import all_models
 
     known, found = pulsar_names(*all_models()), {}
-    for name, value in properties(text_of(path, "--broker-conf")):
+    for name, value in parse_properties(read_setting_file(path, "--broker-conf")):
         if name in known and value.strip():
             found[name] = value.strip()
-    return _flat({"balancer": found}, str(path))
+    return _flatten({"balancer": found}, str(path))
 
 
 def from_environment(environment: Mapping[str, str]) -> dict[KeyPath, Given]:
@@ -72,17 +72,17 @@ def from_environment(environment: Mapping[str, str]) -> dict[KeyPath, Given]:
     for name, text in sorted(environment.items()):
         path = tuple(name.removeprefix(ENVIRONMENT_PREFIX).lower().split("__"))
         if name.startswith(ENVIRONMENT_PREFIX):
-            learn(path, text)
+            remember_secrets(path, text)
             _refuse_single_underscore(name, text, path)
-            found |= _flat(_nested(path, text), name) if path[0] in SECTIONS else {}
+            found |= _flatten(_nested(path, text), name) if path[0] in SECTIONS else {}
     return found
 
 
 def _refuse_single_underscore(name: str, text: str, path: KeyPath) -> None:
     """LB_KAFKA_BOOTSTRAP_SERVERS would be ignored without a word. Other programs' variables (LB_KAFKA_PORT) are let be."""
     section, _, key = path[0].partition("_")
-    if len(path) == 1 and section in SECTIONS and key in known_in(section):
-        learn((section, key), text)
+    if len(path) == 1 and section in SECTIONS and key in list_known_keys(section):
+        remember_secrets((section, key), text)
         right = f"{ENVIRONMENT_PREFIX}{section}__{key}".upper()
         raise SettingError(
             name, text, f"two underscores between section and key: {right}", "environment"
@@ -95,7 +95,7 @@ def from_argument(argument: str) -> dict[KeyPath, Given]:
         f".{PREFIX}"
     )  # a namespace's name may hold dots
     path = tuple(above.split("."))[1:] + ((PREFIX + own,) if of_namespace else ())
-    learn(path, text)
+    remember_secrets(path, text)
     if not equals or not name.strip():
         shown = re.match(r"[\w.-]*", argument)
         raise SettingError(
@@ -104,7 +104,7 @@ def from_argument(argument: str) -> dict[KeyPath, Given]:
     if path[:1] == ("cluster",) and len(path) > 3:
         end = -3 if path[-3] == SHADOW else -1
         path = ("cluster", ".".join(path[1:end]), *path[end:])  # a cluster's name may hold dots
-    return _flat(_nested(path if len(path) > 1 else ("balancer", *path), text), "--set")
+    return _flatten(_nested(path if len(path) > 1 else ("balancer", *path), text), "--set")
 
 
 def _nested(path: KeyPath, text: str) -> dict[str, Any]:
@@ -128,7 +128,7 @@ def _as_toml(text: str) -> Any:
 # --- sections ---
 
 
-def _flat(values: Mapping[str, Any], origin: str) -> dict[KeyPath, Given]:
+def _flatten(values: Mapping[str, Any], origin: str) -> dict[KeyPath, Given]:
     """Nested sections as paths, the balancer's keys under our names."""
     found: dict[KeyPath, Given] = {}
     for section, content in sorted(values.items(), key=lambda item: item[0] == SECTION):
@@ -136,11 +136,11 @@ def _flat(values: Mapping[str, Any], origin: str) -> dict[KeyPath, Given]:
             raise SettingError(
                 section, content, f"one of the sections {', '.join((*SECTIONS, SECTION))}", origin
             )
-        keys = _section(section, content, origin)
+        keys = _require_section(section, content, origin)
         if section == "balancer":
-            found |= _balancer((section,), keys, origin)
+            found |= _read_balancer((section,), keys, origin)
         elif section == SECTION:
-            own = _balancer(("balancer",), {section: keys}, origin)
+            own = _read_balancer(("balancer",), {section: keys}, origin)
             for path in found.keys() & own.keys():
                 raise SettingError(
                     ".".join(path),
@@ -151,8 +151,8 @@ def _flat(values: Mapping[str, Any], origin: str) -> dict[KeyPath, Given]:
             found |= own
         elif section == "cluster":
             for cluster, own in keys.items():
-                found |= _cluster(
-                    cluster, dict(_section(f"cluster.{cluster}", own, origin)), origin
+                found |= _read_cluster(
+                    cluster, dict(_require_section(f"cluster.{cluster}", own, origin)), origin
                 )
         else:
             found |= {(section, name): Given(value, origin) for name, value in keys.items()}
@@ -160,34 +160,34 @@ def _flat(values: Mapping[str, Any], origin: str) -> dict[KeyPath, Given]:
         options = found.pop(free, Given({}, origin)).value
         found |= {
             (*free, name): Given(value, origin)
-            for name, value in _section(".".join(free), options, origin).items()
+            for name, value in _require_section(".".join(free), options, origin).items()
         }
     return found
 
 
-def _cluster(cluster: str, own: dict[str, Any], origin: str) -> dict[KeyPath, Given]:
+def _read_cluster(cluster: str, own: dict[str, Any], origin: str) -> dict[KeyPath, Given]:
     """A cluster's settings, and its shadows'."""
     section = f"cluster.{cluster}.{SHADOW}"
-    shadows = _section(section, own.pop(SHADOW, {}), origin)
-    found = _balancer(("cluster", cluster), own, origin)
+    shadows = _require_section(section, own.pop(SHADOW, {}), origin)
+    found = _read_balancer(("cluster", cluster), own, origin)
     for name, keys in shadows.items():
         place = f"{section}.{name}"
-        if not _section(place, keys, origin):
+        if not _require_section(place, keys, origin):
             raise SettingError(
                 place,
                 {},
                 "a section with keys in it: what the shadow does otherwise than its cluster",
                 origin,
             )
-        found |= _balancer(("cluster", cluster, SHADOW, name), keys, origin)
+        found |= _read_balancer(("cluster", cluster, SHADOW, name), keys, origin)
     return found
 
 
-def _balancer(prefix: KeyPath, keys: Mapping[str, Any], origin: str) -> dict[KeyPath, Given]:
+def _read_balancer(prefix: KeyPath, keys: Mapping[str, Any], origin: str) -> dict[KeyPath, Given]:
     from lb_stream.settings.names import canonical
 
     found: dict[KeyPath, Given] = {}
-    own = _section(".".join((*prefix, SECTION)), keys.get(SECTION, {}), origin)
+    own = _require_section(".".join((*prefix, SECTION)), keys.get(SECTION, {}), origin)
     for name, value in (
         {name: value for name, value in keys.items() if name != SECTION}
         | _of_namespaces(prefix, own, origin)
@@ -213,17 +213,17 @@ def _balancer(prefix: KeyPath, keys: Mapping[str, Any], origin: str) -> dict[Key
 def _of_namespaces(prefix: KeyPath, namespaces: Mapping[str, Any], origin: str) -> dict[str, Any]:
     """The sections of namespaces as keys."""
     for namespace, keys in namespaces.items():
-        _section(".".join((*prefix, SECTION, namespace)), keys, origin)
+        _require_section(".".join((*prefix, SECTION, namespace)), keys, origin)
     return flat(namespaces)
 
 
-def _section(name: str, content: Any, origin: str) -> Mapping[str, Any]:
+def _require_section(name: str, content: Any, origin: str) -> Mapping[str, Any]:
     if not isinstance(content, Mapping):
         raise SettingError(name, content, f"a section with keys in it, such as {name}.KEY", origin)
     return content
 
 
-def known_in(section: str) -> list[str]:
+def list_known_keys(section: str) -> list[str]:
     model: Any = Settings.model_fields[section].annotation
     if fields := getattr(model, "model_fields", None):
         return list(fields)

@@ -26,7 +26,7 @@ from lb_stream.settings.layers import (
     from_broker_conf,
     from_environment,
     from_toml,
-    known_in,
+    list_known_keys,
 )
 
 if TYPE_CHECKING:
@@ -217,6 +217,6 @@ def _typed(given: Mapping[str, Any], in_force: Mapping[str, Any]) -> dict[str, A
 
 def _expected_in_section(path: KeyPath, error: Any) -> str:
     if error["type"] == "extra_forbidden":
-        known = known_in(path[0])
+        known = list_known_keys(path[0])
         return f"one of the known keys; nearest: {', '.join(get_close_matches(path[-1], known, n=3) or known)}"
     return expected(error)

@@ -54,7 +54,7 @@ class ChosenManager:
     warnings: tuple[str, ...]
 
 
-def in_pulsars_words(key: str, value: Any) -> Any:
+def normalise_pulsar_value(key: str, value: Any) -> Any:
     """The value of one of Pulsar's keys.
 
     A name that stands for nothing here is marked as a class name, by a dot before it.
@@ -65,7 +65,7 @@ def in_pulsars_words(key: str, value: Any) -> Any:
     known = (
         value in (*MANAGERS, *MANAGER_CLASSES)
         if ours == "load_manager"
-        else isinstance(_find(ours, value), Strategy)
+        else isinstance(_find_strategy(ours, value), Strategy)
     )
     return value if known else f".{value}"
 
@@ -78,15 +78,15 @@ def choose_manager(given: Mapping[str, Any], dynamic: bool = False) -> ChosenMan
     Raises SettingError for what is wrong in our own words, and for a manager or a shedder that a
     command names wrongly.
     """
-    manager, warnings = _manager(given, dynamic)
+    manager, warnings = _find_manager(given, dynamic)
     names = {key: given.get(key, default) for key, default in DEFAULTS.items()}
-    found = {key: _find(key, name) for key, name in names.items()}
+    found = {key: _find_strategy(key, name) for key, name in names.items()}
     for key, strategy in found.items():
         if isinstance(strategy, UnknownStrategyError) and "." not in names[key]:
             raise SettingError(key, names[key], strategy.expected) from None
     if manager == "modular":
-        trouble = _trouble(names, found)
-        if trouble is not None and _refuses(given, dynamic):
+        trouble = _find_pulsar_error(names, found)
+        if trouble is not None and _is_rejected(given, dynamic):
             raise trouble
         if trouble is not None:
             manager, warnings = "simple", [*warnings, f"{trouble}; the simple manager runs instead"]
@@ -107,13 +107,13 @@ def choose_manager(given: Mapping[str, Any], dynamic: bool = False) -> ChosenMan
     own = shedder[OWN_SHEDDER[manager]]
     if "shedding_strategy" in given and chosen is not own and not warnings:
         warnings.append(
-            f"shedding_strategy = {_shown(names['shedding_strategy'])!r} is none of the {manager} "
+            f"shedding_strategy = {_without_dot(names['shedding_strategy'])!r} is none of the {manager} "
             f"manager's; {own.name} runs instead"
         )
     return ChosenManager(manager, own, tuple(warnings))
 
 
-def _manager(given: Mapping[str, Any], dynamic: bool) -> tuple[Manager, list[str]]:
+def _find_manager(given: Mapping[str, Any], dynamic: bool) -> tuple[Manager, list[str]]:
     name = given.get("load_manager", "modular")
     simple = MANAGER_CLASSES.get(name.rpartition(".")[2], name) if isinstance(name, str) else name
     for known in MANAGERS:
@@ -121,19 +121,19 @@ def _manager(given: Mapping[str, Any], dynamic: bool) -> tuple[Manager, list[str
             return known, []
     allowed = f"one of {', '.join((*MANAGERS, *MANAGER_CLASSES))}"
     pulsars = isinstance(name, str) and (not name.strip() or "." in name)
-    if not pulsars or _refuses(given, dynamic):
-        raise SettingError("load_manager", _shown(name), allowed)
+    if not pulsars or _is_rejected(given, dynamic):
+        raise SettingError("load_manager", _without_dot(name), allowed)
     return "simple", [
-        f"load_manager = {_shown(name)!r}: expected {allowed}; the simple manager runs instead"
+        f"load_manager = {_without_dot(name)!r}: expected {allowed}; the simple manager runs instead"
     ]
 
 
-def _refuses(given: Mapping[str, Any], dynamic: bool) -> bool:
+def _is_rejected(given: Mapping[str, Any], dynamic: bool) -> bool:
     """Whether a mistake is refused rather than answered with the simple manager."""
     return dynamic and given.get("dynamic_bad_manager", "reject") == "reject"
 
 
-def _find(key: str, name: Any) -> Strategy[Any] | UnknownStrategyError:
+def _find_strategy(key: str, name: Any) -> Strategy[Any] | UnknownStrategyError:
     if not isinstance(name, str):
         raise SettingError(key, name, "text")
     try:
@@ -142,7 +142,7 @@ def _find(key: str, name: Any) -> Strategy[Any] | UnknownStrategyError:
         return error
 
 
-def _trouble(
+def _find_pulsar_error(
     names: Mapping[str, str], found: Mapping[str, Strategy[Any] | UnknownStrategyError]
 ) -> SettingError | None:
     """Why Pulsar could not build its modular manager, if so.
@@ -151,7 +151,7 @@ def _trouble(
     """
     for key, strategy in found.items():
         if isinstance(strategy, UnknownStrategyError):
-            return SettingError(key, _shown(names[key]), strategy.expected)
+            return SettingError(key, _without_dot(names[key]), strategy.expected)
     shed, place = (names[key].rpartition(".")[2] for key in DEFAULTS)
     chosen = found["shedding_strategy"]
     if (
@@ -161,7 +161,7 @@ def _trouble(
     ):
         return SettingError(
             "shedding_strategy",
-            _shown(names["shedding_strategy"]),
+            _without_dot(names["shedding_strategy"]),
             "one of the modular manager's, as Pulsar has them",
         )
     if place != BOTH or shed == BOTH:
@@ -173,5 +173,5 @@ def _trouble(
     return SettingError("placement_strategy", names["placement_strategy"], expected)
 
 
-def _shown(name: Any) -> Any:
+def _without_dot(name: Any) -> Any:
     return name.removeprefix(".") if isinstance(name, str) else name

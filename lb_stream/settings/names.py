@@ -15,7 +15,7 @@ from lb_stream.core.model.registry import Registry
 from lb_stream.core.placement import extensible_placement, placement, simple_placement
 from lb_stream.core.shedding import shedder
 from lb_stream.core.splitting import SplittingConfig, split_algorithm
-from lb_stream.settings.load_managers import in_pulsars_words
+from lb_stream.settings.load_managers import normalise_pulsar_value
 from lb_stream.settings.spelling import PREFIX, names_in, namespace_key, translate
 
 REGISTRIES: tuple[Registry[Any], ...] = (
@@ -59,7 +59,7 @@ def canonical(values: Mapping[str, Any]) -> dict[str, Any]:
         if name not in known:
             nearest = ", ".join(get_close_matches(name, list(known), n=3, cutoff=0.0))
             raise SettingError(name, values[name], f"one of the known keys; nearest: {nearest}")
-    return of_namespaces | translate(values, known, in_pulsars_words)
+    return of_namespaces | translate(values, known, normalise_pulsar_value)
 
 
 def our_name(name: str, value: Any) -> str:

@@ -94,12 +94,12 @@ class SettingsChange:
 
         Raises SettingError.
         """
-        return _set(self.commanded, values, self.given)
+        return _set_values(self.commanded, values, self.given)
 
     def without(self, key: str) -> dict[str, Any]:
         """Return what commands have set without a key. Raises SettingError."""
         before = self.commanded
-        after = _without(before, [our_name(key, "")])
+        after = _remove_keys(before, [our_name(key, "")])
         if len(after) < len(before):
             resolve(self.given, after)
         return after
@@ -162,13 +162,13 @@ def dynamic_keys() -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
-def _set(
+def _set_values(
     settings: dict[str, Any], values: Mapping[str, Any], given: Mapping[str, Any]
 ) -> tuple[dict[str, Any], str]:
     """The settings with all the values, and what is said to that. Raises SettingError for one that can't be."""
     before = _resolved_or_none(given, settings)
-    ours = [_checked(name, value) for name, value in values.items()]
-    after = _without(settings, ours) | dict(values)
+    ours = [_require_dynamic(name, value) for name, value in values.items()]
+    after = _remove_keys(settings, ours) | dict(values)
     try:
         resolved = resolve_values(
             in_force(given, after), dynamic=not set(ours).isdisjoint(CLASS_KEYS.values())
@@ -178,14 +178,14 @@ def _set(
         raise SettingError(name, values.get(name, error.value), error.expected) from None
     known = () if before is None else before.warnings
     said = [
-        f"{name} = {value!r}{_was(name, own, in_force(given, settings))}"
+        f"{name} = {value!r}{_describe_former(name, own, in_force(given, settings))}"
         for own, (name, value) in zip(ours, values.items(), strict=True)
     ]
     said += [warning for warning in resolved.warnings if warning not in known]
     return after, "; ".join(said)
 
 
-def _was(name: str, ours: str, values: Mapping[str, Any]) -> str:
+def _describe_former(name: str, ours: str, values: Mapping[str, Any]) -> str:
     """What a setting was, a number in our unit; nothing of one that nobody had set."""
     if ours not in values:
         return ""
@@ -205,12 +205,12 @@ def _resolved_or_none(
         return None
 
 
-def _without(settings: Mapping[str, Any], ours: Iterable[str]) -> dict[str, Any]:
+def _remove_keys(settings: Mapping[str, Any], ours: Iterable[str]) -> dict[str, Any]:
     taken = set(ours)
     return {name: value for name, value in settings.items() if our_name(name, value) not in taken}
 
 
-def _checked(name: str, value: Any) -> str:
+def _require_dynamic(name: str, value: Any) -> str:
     """Our name of a key that may be set to this value while the job runs. Raises SettingError."""
     ((ours, own_value),) = canonical({name: value}).items()
     if ours.startswith(PREFIX):
@@ -233,7 +233,7 @@ def _checked(name: str, value: Any) -> str:
     return ours
 
 
-def settings_before(names: Sequence[str], before: OperatorState) -> list[Operation]:
+def build_inverse_commands(names: Sequence[str], before: OperatorState) -> list[Operation]:
     """Return commands that set each setting as a command had set it before, or take it back."""
     had = defaultdict[str, dict[str, Any]](dict)  # one setting may have been set under two names
     for name, value in before.settings.items():

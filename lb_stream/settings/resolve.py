@@ -12,7 +12,7 @@ from typing import Any
 from lb_stream.contracts.balancer import PROFILES, SHEDDER_PROFILES, BalancerConfig, NamespaceConfig
 from lb_stream.contracts.keys import SettingError, build
 from lb_stream.contracts.reports import ReportConfig
-from lb_stream.contracts.unread import UnreadKeys, told
+from lb_stream.contracts.unread import UnreadKeys, describe_unread
 from lb_stream.core.config.auto_approve import check_auto_approve
 from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.config.windows import check_windows
@@ -140,7 +140,7 @@ def resolve_values(values: Mapping[str, Any], *, dynamic: bool = False) -> Resol
             *chosen.warnings,
             *placement_warnings,
             *algorithms.warnings,
-            *told(build(UnreadKeys, given), given),
+            *describe_unread(build(UnreadKeys, given), given),
         ),
     )
 

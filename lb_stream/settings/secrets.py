@@ -93,11 +93,11 @@ def is_file(path: tuple[str, ...], value: Any) -> bool:
     )
 
 
-def learn(path: tuple[str, ...], value: Any) -> None:
+def remember_secrets(path: tuple[str, ...], value: Any) -> None:
     """Remember what is secret of a setting, or of a section with settings in it."""
     if isinstance(value, Mapping):
         for name, item in value.items():
-            learn((*path, str(name)), item)
+            remember_secrets((*path, str(name)), item)
     elif (
         is_secret(path)
         and len(text := str(value)) >= SHORTEST
@@ -114,13 +114,13 @@ def hide(text: str) -> str:
     return _USER_INFO.sub("***@", text)
 
 
-def hidden(section: str, values: dict[str, Any]) -> dict[str, Any]:
+def hide_section(section: str, values: dict[str, Any]) -> dict[str, Any]:
     """A section's values to be shown: secrets are stars, also where they stand within another value."""
-    return {name: _hidden((section, name), value) for name, value in values.items()}
+    return {name: _hide_value((section, name), value) for name, value in values.items()}
 
 
-def _hidden(path: tuple[str, ...], value: Any) -> Any:
+def _hide_value(path: tuple[str, ...], value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _hidden((*path, name), item) for name, item in value.items()}
+        return {name: _hide_value((*path, name), item) for name, item in value.items()}
     secret = is_secret(path) and value != "" and not is_file(path, value)
     return "***" if secret else hide(value) if isinstance(value, str) else value

@@ -54,10 +54,10 @@ def translate(
     for name, value in sorted(values.items(), key=lambda item: item[0] == DRY_RUN):
         ours, factor = known[name]
         if name == DRY_RUN:
-            if (mode := _mode_of(value)) == "observe" or ours not in result:
+            if (mode := _parse_mode(value)) == "observe" or ours not in result:
                 result[ours] = mode
         elif name not in OLD_SPELLINGS:
-            result[ours] = read(name, _times(name, value, factor))
+            result[ours] = read(name, _scale(name, value, factor))
     for old, ours in OLD_SPELLINGS.items():
         if old in values and _is_one(result.get(ours, 1)):
             result[ours] = values[old]
@@ -77,7 +77,7 @@ def lay_over(
     return {**own, **over}
 
 
-def _mode_of(dry_run: Any) -> str:
+def _parse_mode(dry_run: Any) -> str:
     try:
         return "observe" if TypeAdapter(bool).validate_python(dry_run) else "act"
     except ValidationError:
@@ -91,7 +91,7 @@ def _is_one(value: Any) -> bool:
         return False
 
 
-def _times(name: str, value: Any, factor: int) -> Any:
+def _scale(name: str, value: Any, factor: int) -> Any:
     if factor == 1:
         return value
     try:

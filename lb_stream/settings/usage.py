@@ -25,7 +25,7 @@ EVERY_CLUSTER = "every cluster"
 AGENTS = "agents that report"
 SILENCE = "report_max_interval_ms"
 """What report_timeout_ms is twice of, unless it is given."""
-NOBODY = "nobody"
+NONE_READS = "nobody"
 BALANCER = "the balancer"
 
 
@@ -163,13 +163,13 @@ def key_usage(name: str) -> tuple[str, ...]:
     if name in ReportConfig.model_fields:
         found += [AGENTS, *([f"{EVERY_CLUSTER}, for report_timeout_ms"] * (name == SILENCE))]
     if name in WHY:
-        found.append(NOBODY)
+        found.append(NONE_READS)
     if not found:
         raise KeyError(name)
     return tuple(found)
 
 
-def reading(name: str, config: ClusterConfig) -> tuple[str, ...]:
+def find_readers(name: str, config: ClusterConfig) -> tuple[str, ...]:
     """Who reads the key in a cluster with these settings.
 
     Empty: nobody does, and another value would change nothing there.
@@ -193,7 +193,7 @@ def reading(name: str, config: ClusterConfig) -> tuple[str, ...]:
     return tuple(found)
 
 
-def why_unread(name: str, config: ClusterConfig) -> str:
+def explain_unread(name: str, config: ClusterConfig) -> str:
     """Why nobody reads the key under these settings, in words for the one who gave it."""
     if name in WHY:
         return WHY[name]

@@ -20,7 +20,7 @@ from pyspark.sql import Row
 
 from lb_stream.contracts.base import canonical_json
 from lb_stream.core.averages import FoldConfig, fold, fold_together
-from lb_stream.core.averages.brokers import heard
+from lb_stream.core.averages.brokers import has_signs_of_life
 from lb_stream.core.model.blocks import (
     BUNDLE_SCHEMA,
     EVENT_SCHEMA,
@@ -212,7 +212,7 @@ class Folding:
             self._state.clear()
             remembered = None
         batch = _gather(given, self._read)
-        if given[0].leaving and not heard(batch):
+        if given[0].leaving and not has_signs_of_life(batch):
             self._state.clear()
             said = to_bytes(batch.events) if number == 0 else None
             return Row(

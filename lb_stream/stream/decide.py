@@ -28,7 +28,7 @@ from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.view import ClusterView
-from lb_stream.core.observing.outcomes import counting
+from lb_stream.core.observing.outcomes import select_valid_acks
 from lb_stream.core.round.decide import Inbox, Round, decide
 from lb_stream.core.shadow.evaluate import ShadowInput
 from lb_stream.core.splitting.merging import withdrawn
@@ -145,7 +145,7 @@ def _memory(remembered: str, epoch: int) -> Memory:
 
 def _open_inbox(row: RoundRow, arrived: Arrived, memory: Memory, context: BatchContext) -> Inbox:
     """Return what has come for the round, and put into the row what the round is given."""
-    acks = counting(arrived.acks, memory)
+    acks = select_valid_acks(arrived.acks, memory)
     balances = arrived.balances(memory)
     merging = arrived.merging(memory)
     inputs = arrived.inputs(context)

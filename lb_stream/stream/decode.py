@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from lb_stream.contracts.base import CLUSTER_PATTERN, LONGEST_BROKER, canonical_json
-from lb_stream.core.averages.acknowledgements import believed
+from lb_stream.core.averages.acknowledgements import strip_unexpected_bundle
 from lb_stream.stream.context import DecodeConfig
 from lb_stream.stream.partition_records import LONGEST_SHOWN, PartitionRecords, shown
 from lb_stream.stream.records import (
@@ -242,7 +242,7 @@ def _take_record(
             )
         payload = agent_record(kind, value)
         if kind == "ack":
-            payload = believed(payload, broker, config.known.get(cluster, NEW).asked)
+            payload = strip_unexpected_bundle(payload, broker, config.known.get(cluster, NEW).asked)
         records.add_event(cluster, kind, broker, payload, position)
         return
     if not value:  # withdrawn: as when the broker's registration vanishes

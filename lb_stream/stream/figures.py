@@ -29,7 +29,7 @@ from lb_stream.contracts.tables import (
     BUNDLE_HISTORY,
     REJECTED_REPORTS,
 )
-from lb_stream.core.model.blocks import FOUR, RESOURCES, Shard
+from lb_stream.core.model.blocks import RATE_COLUMNS, RESOURCES, Shard
 from lb_stream.core.model.resources import max_weighted_usage, percents
 from lb_stream.core.model.view import ClusterView, Rates
 from lb_stream.core.round.decide import Round
@@ -77,7 +77,9 @@ def _columns_of(spec: TableSpec) -> pa.Schema:
 
 
 _RATIOS = tuple(f"{name}_ratio" for name in RESOURCES)
-_FOUR = {span: tuple(f"{span}_{name}" for name in FOUR) for span in ("latest", "short", "long")}
+_FOUR = {
+    span: tuple(f"{span}_{name}" for name in RATE_COLUMNS) for span in ("latest", "short", "long")
+}
 
 
 def _four(rates: Rates, span: str) -> Iterable[tuple[str, Any]]:

@@ -34,7 +34,7 @@ from lb_stream.core.model.blocks import (
     BROKER_SCHEMA,
     BUNDLE_SCHEMA,
     EVENT_SCHEMA,
-    FOUR,
+    RATE_COLUMNS,
     REPORT_SCHEMA,
     SAMPLE_SCHEMA,
     Batch,
@@ -91,7 +91,12 @@ def shard_of_size(brokers: int, bundles: int, hot: int, heaviest: float = np.inf
     owner = (np.arange(bundles) % brokers).astype(np.int32)
     weight = np.minimum(rng.pareto(1.5, bundles) + 0.1, heaviest)
     rate = weight * usage[owner] * 10
-    four = {FOUR[0]: rate * 1_000, FOUR[1]: rate * 1_500, FOUR[2]: rate, FOUR[3]: rate * 1.5}
+    four = {
+        RATE_COLUMNS[0]: rate * 1_000,
+        RATE_COLUMNS[1]: rate * 1_500,
+        RATE_COLUMNS[2]: rate,
+        RATE_COLUMNS[3]: rate * 1.5,
+    }
     columns: dict[str, Any] = {
         "name": bundle_names(bundles),
         "owner": owner,

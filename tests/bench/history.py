@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from lb_stream.contracts.settings import UpkeepSettings
 from lb_stream.contracts.tables import HISTORY_TABLES
-from lb_stream.core.model.blocks import BROKER_SCHEMA, BUNDLE_SCHEMA, FOUR, Shard
+from lb_stream.core.model.blocks import BROKER_SCHEMA, BUNDLE_SCHEMA, RATE_COLUMNS, Shard
 from lb_stream.io.tables.projections import Projections
 from lb_stream.io.tables.upkeep import maintain
 from lb_stream.store import Store
@@ -39,7 +39,7 @@ def shard_of(number: int, slot_ms: int, draw: np.random.Generator) -> Shard:
     fan_out, size = 1 + rows % 4, 1_000 + rows % 500
     latest = dict(
         zip(
-            (f"latest_{name}" for name in FOUR),
+            (f"latest_{name}" for name in RATE_COLUMNS),
             (rate * size, rate * fan_out * size, rate, rate * fan_out),
             strict=True,
         )

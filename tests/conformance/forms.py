@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from lb_stream.contracts.reports import BundleStats
-from lb_stream.core.averages import DEFAULT_FOUR
+from lb_stream.core.averages import DEFAULT_RATES
 from lb_stream.core.model.blocks import RESOURCES
 from lb_stream.core.model.names import is_system_bundle
 from lb_stream.core.model.resources import max_weighted_usage
@@ -18,7 +18,7 @@ FOUR_NAMES = ("msgThroughputIn", "msgThroughputOut", "msgRateIn", "msgRateOut")
 RESOURCE_NAMES = dict(
     zip(("cpu", "memory", "directMemory", "bandwidthIn", "bandwidthOut"), RESOURCES, strict=True)
 )
-DEFAULT_BUNDLE = {"short": list(DEFAULT_FOUR), "long": list(DEFAULT_FOUR)}
+DEFAULT_BUNDLE = {"short": list(DEFAULT_RATES), "long": list(DEFAULT_RATES)}
 
 
 def resource(form: Any) -> tuple[float, float]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.averages import FoldConfig
-from lb_stream.core.model.blocks import FOUR, Shard
+from lb_stream.core.model.blocks import RATE_COLUMNS, Shard
 from tests.support.build import Event, Report, four
 
 HOUR_MS = 3_600_000
@@ -185,7 +185,7 @@ def bundle_rows(shards: Iterable[Shard]) -> list[dict[str, Any]]:
         names = shard.brokers["name"].to_pylist()
         for row in shard.bundles.to_pylist():
             averages = {
-                span: [row[f"{span}_samples"], *(row[f"{span}_{value}"] for value in FOUR)]
+                span: [row[f"{span}_samples"], *(row[f"{span}_{value}"] for value in RATE_COLUMNS)]
                 for span in ("short", "long")
             }
             kept = {
@@ -196,7 +196,7 @@ def bundle_rows(shards: Iterable[Shard]) -> list[dict[str, Any]]:
             rows.append(
                 kept
                 | averages
-                | {"owner": owner, "latest": [row[f"latest_{value}"] for value in FOUR]}
+                | {"owner": owner, "latest": [row[f"latest_{value}"] for value in RATE_COLUMNS]}
             )
     return sorted(rows, key=lambda row: row["name"])
 

@@ -9,7 +9,7 @@ import pytest
 
 from lb_stream.contracts.balancer import PROFILES, SHEDDER_PROFILES, NamespaceConfig
 from lb_stream.core import filters
-from lb_stream.core.averages import DEFAULT_FOUR
+from lb_stream.core.averages import DEFAULT_RATES
 from lb_stream.core.placement import extensible_placement, placement, simple, simple_placement
 from lb_stream.core.shedding import overload, shedder, threshold, transfer_cycle
 from lb_stream.core.shedding.transfer import TransferShedderConfig
@@ -140,7 +140,7 @@ def test_constants_are_those_of_the_code() -> None:
         "below 75 %": transfer_cycle.SWAP_LEAVES == 0.75,
         "within 5 points": simple.POINTS == 5,
         "with 2 topics or more": trigger.FEWEST_TOPICS == 2,
-        "50 msg/s and 50 000 bytes/s each way": DEFAULT_FOUR == (50_000.0, 50_000.0, 50.0, 50.0),
+        "50 msg/s and 50 000 bytes/s each way": DEFAULT_RATES == (50_000.0, 50_000.0, 50.0, 50.0),
         "`max_unload_ratio` of 0.5": SHEDDER_PROFILES["documented"]["AvgShedder"]
         == {"max_unload_ratio": 0.5},
     }

@@ -10,7 +10,7 @@ import pyarrow as pa
 from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.model.blocks import (
     EVENT_SCHEMA,
-    FOUR,
+    RATE_COLUMNS,
     REPORT_FIELDS,
     REPORT_SCHEMA,
     RESOURCES,
@@ -86,7 +86,9 @@ def four(stats: BundleStats) -> tuple[float, float, float, float]:
 
 def _stats(stats: BundleStats | None) -> dict[str, Any]:
     stats = stats or BundleStats()
-    return {f"latest_{name}": value for name, value in zip(FOUR, four(stats), strict=True)} | {
+    return {
+        f"latest_{name}": value for name, value in zip(RATE_COLUMNS, four(stats), strict=True)
+    } | {
         "topics": stats.topics,
         "producers": stats.producer_count,
         "consumers": stats.consumer_count,
@@ -124,7 +126,9 @@ def _report_row(report: Report) -> dict[str, Any]:
     }
     for name, (usage, limit) in (IDLE | dict(report.resources)).items():
         row |= {f"{name}_usage": float(usage), f"{name}_limit": float(limit)}
-    return row | {f"latest_{name}": float(value) for name, value in zip(FOUR, sums, strict=True)}
+    return row | {
+        f"latest_{name}": float(value) for name, value in zip(RATE_COLUMNS, sums, strict=True)
+    }
 
 
 def _event_row(event: Event) -> dict[str, Any]:

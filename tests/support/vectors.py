@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from lb_stream.core.averages import DEFAULT_FOUR
+from lb_stream.core.averages import DEFAULT_RATES
 from lb_stream.core.model.view import ClusterView
 from lb_stream.core.placement.base import PlacementContext, Targets
 from lb_stream.core.shedding.base import ShedContext
@@ -84,7 +84,7 @@ def place(
     ]
     data = {
         "brokers": {name: {"cpu": [one["usage"] * 100, 100]} for name, one in brokers.items()},
-        "bundleData": {bundle: {"short": list(DEFAULT_FOUR)} for _, bundle in waiting},
+        "bundleData": {bundle: {"short": list(DEFAULT_RATES)} for _, bundle in waiting},
     }
     targets = Targets.of(view_of_loads(data, config.balancer.weights))
     names = targets.view.brokers.names

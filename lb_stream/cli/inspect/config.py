@@ -79,10 +79,12 @@ def show(
 def _sections(given: Effective) -> dict[str, dict[str, Any]]:
     """Return section → key → value in force. Clusters' sections include inherited keys."""
     from lb_stream.settings.explain import job_sections
-    from lb_stream.settings.secrets import hidden
+    from lb_stream.settings.secrets import hide_section
 
     settings = given.settings
-    sections = {name: hidden(name, getattr(settings, name).model_dump()) for name in job_sections()}
+    sections = {
+        name: hide_section(name, getattr(settings, name).model_dump()) for name in job_sections()
+    }
     sections["balancer"] = given.of_cluster("").values
     return sections | {
         f"cluster.{name}": given.of_cluster(name).values for name in settings.cluster

@@ -51,10 +51,10 @@ def explain(
     cause a warning. Operators' overrides are above all of these; they are not shown here.
     """
     given = effective(config, broker_conf, set_)
-    from lb_stream.settings.explain import explained
-    from lb_stream.settings.usage import NOBODY
+    from lb_stream.settings.explain import explain_settings
+    from lb_stream.settings.usage import NONE_READS
 
-    found = list(explained(given.settings, given.origins, cluster or ""))
+    found = list(explain_settings(given.settings, given.origins, cluster or ""))
     chosen = (
         _chosen(found, keys)
         if keys
@@ -77,7 +77,7 @@ def explain(
         made.columns[0].no_wrap = True
         emit_rich(made)
     for setting in vain:
-        if setting.readers != (NOBODY,):  # loading the settings has warned of these already
+        if setting.readers != (NONE_READS,):  # loading the settings has warned of these already
             note(
                 f"warning: {setting.section}.{setting.key} ({setting.given_by}) is not read: "
                 f"{setting.why_unread}"

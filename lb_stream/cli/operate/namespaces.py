@@ -64,7 +64,7 @@ def bundles(
     """Show a namespace's bundles: state, owner, topics and traffic (long-term)."""
     given = effective(config, broker_conf, set_)
     from lb_stream.cli.shared.staleness import warn_if_stale
-    from lb_stream.core.observing.known_bundles import ring_of
+    from lb_stream.core.observing.known_bundles import build_ring
     from lb_stream.query.cluster_state import require_single_cluster
     from lb_stream.query.lake import loaded_bundles, open_lake, records, run
     from lb_stream.query.past.names import similar_namespaces
@@ -84,7 +84,7 @@ def bundles(
         }
         rows = [
             {"bundle": name} | empty
-            for name in ring_of(namespace, here.orders.namespaces[namespace]).names
+            for name in build_ring(namespace, here.orders.namespaces[namespace]).names
         ]
     if not rows:
         near = similar_namespaces(lake, namespace, here.cluster)

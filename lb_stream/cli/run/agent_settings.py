@@ -39,11 +39,11 @@ class Otherwise:
 def hooks_of(given: Effective) -> HookConfig:
     """The hooks that are set. Raises SettingError, CommandError."""
     from lb_stream.agent.hooks import HookConfig
-    from lb_stream.settings.files import secret_of
+    from lb_stream.settings.files import read_secret
 
     own = given.settings.hooks
     before, after, secret = (
-        secret_of(("hooks", name), getattr(own, name))
+        read_secret(("hooks", name), getattr(own, name))
         for name in ("before_move", "after_move", "secret")
     )
     try:
@@ -58,7 +58,7 @@ def otherwise(runtime: Mapping[str, Any], given: Effective, cluster: str) -> Ite
     from lb_stream.contracts.keys import metadata
     from lb_stream.settings.load import same_value
     from lb_stream.settings.names import all_models
-    from lb_stream.settings.usage import AGENTS, reading
+    from lb_stream.settings.usage import AGENTS, find_readers
 
     resolved = given.of_cluster(cluster)
     ours, theirs = resolved.values, _typed(runtime)
@@ -71,7 +71,7 @@ def otherwise(runtime: Mapping[str, Any], given: Effective, cluster: str) -> Ite
             pulsar not in runtime
             or name in EXPECTED
             or name not in theirs
-            or set(reading(name, resolved.config)) <= {AGENTS}
+            or set(find_readers(name, resolved.config)) <= {AGENTS}
         ):
             continue
         origin = (

@@ -1,8 +1,8 @@
 """The short- and long-term averages of bundles, and the fold of a micro-batch's reports into a
 shard."""
 
-from lb_stream.core.averages.bundles import DEFAULT_FOUR, FoldConfig, fold_samples
+from lb_stream.core.averages.bundles import DEFAULT_RATES, FoldConfig, fold_samples
 from lb_stream.core.averages.fold import fold
 from lb_stream.core.averages.together import fold_together
 
-__all__ = ["DEFAULT_FOUR", "FoldConfig", "fold", "fold_samples", "fold_together"]
+__all__ = ["DEFAULT_RATES", "FoldConfig", "fold", "fold_samples", "fold_together"]

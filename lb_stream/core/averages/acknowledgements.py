@@ -14,7 +14,7 @@ from lb_stream.contracts.base import canonical_json
 from lb_stream.core.model.blocks import Batch, Shard, one_array, with_columns
 
 
-def believed(payload: str, broker: str, asked: Mapping[str, tuple[str, str]]) -> str:
+def strip_unexpected_bundle(payload: str, broker: str, asked: Mapping[str, tuple[str, str]]) -> str:
     """The acknowledgement, without its bundle unless the broker that sent it was asked to act on
     that bundle.
 
@@ -32,9 +32,9 @@ def follow_acks(shard: Shard, batch: Batch) -> Shard:
 
     An acknowledgement counts until its broker's next report in the same batch, and only for bundles
     that are known. Those of brokers that were not asked have lost their bundles before
-    (`believed`).
+    (`strip_unexpected_bundle`).
     """
-    acks = _naming_bundles(batch)
+    acks = _read_ownership_acks(batch)
     if not acks:
         return shard
     rows = pc.index_in(
@@ -66,7 +66,7 @@ def follow_acks(shard: Shard, batch: Batch) -> Shard:
     return Shard(shard.brokers, with_columns(shard.bundles, columns))
 
 
-def _naming_bundles(batch: Batch) -> list[dict[str, Any]]:
+def _read_ownership_acks(batch: Batch) -> list[dict[str, Any]]:
     """The acknowledgements by which a bundle changes hands, in order; those that a later report of
     their broker follows are left out."""
     found = []

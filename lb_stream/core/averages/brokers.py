@@ -28,7 +28,7 @@ report: its clock was set back."""
 SIGNS_OF_LIFE = ("heartbeat", "ack", "goodbye")
 
 
-def heard(batch: Batch) -> bool:
+def has_signs_of_life(batch: Batch) -> bool:
     """Whether any broker of the cluster was heard.
 
     Every shard gets all reports and signs of life, so all shards agree.
@@ -136,7 +136,7 @@ def fold_brokers(known: pa.Table, batch: Batch) -> tuple[pa.Table, Ints, TakenRe
         np.arange(len(known)), np.full(new, -1)
     )  # row of the known brokers and then of the reports
     reported[records.broker[taken.loads]] = len(known) + taken.loads  # the last one stays
-    lives = _lives(known, records, taken)
+    lives = _fold_signs_of_life(known, records, taken)
     order = np.flatnonzero(reported >= 0)  # without those that have reported nothing yet
     if new:
         order = order[pc.sort_indices(lives["name"].take(pa.array(order))).to_numpy()]
@@ -151,7 +151,7 @@ def fold_brokers(known: pa.Table, batch: Batch) -> tuple[pa.Table, Ints, TakenRe
     )
 
 
-def _lives(known: pa.Table, records: _Records, taken: TakenReports) -> dict[str, Any]:
+def _fold_signs_of_life(known: pa.Table, records: _Records, taken: TakenReports) -> dict[str, Any]:
     """Name, signs of life and news of the known brokers and then the new ones.
 
     A new one's life begins with its first report.
@@ -228,22 +228,24 @@ def _take_reports(known: pa.Table, reports: pa.Table, order: Ints, broker: Ints)
     )
     fresh[rows] = accepted[rows] & ~same.to_numpy().astype(np.bool_)
     expected = {
-        at: _expected(int(known["last_update_ms"][int(broker[at])].as_py()))
+        at: _describe_min_last_update(int(known["last_update_ms"][int(broker[at])].as_py()))
         for at in rows[~accepted[rows]].tolist()
     }
     if len(rows) < len(reports):
-        _take_one_by_one(known, reports, order[~alone[order]], broker, accepted, fresh, expected)
+        _take_reports_in_order(
+            known, reports, order[~alone[order]], broker, accepted, fresh, expected
+        )
     refused = order[~accepted[order]]
     events = [
-        _refusal(report, expected[at])
-        for at, report in zip(refused.tolist(), _rows(reports, refused), strict=True)
+        _build_rejection(report, expected[at])
+        for at, report in zip(refused.tolist(), _read_decisive(reports, refused), strict=True)
     ]
     taken = order[accepted[order]]
     told = pa.Table.from_pylist(events, EVENT_SCHEMA) if events else NO_EVENTS
     return TakenReports(taken, order[fresh[order]], taken[~no_load[taken]], told, broker[taken])
 
 
-def _take_one_by_one(
+def _take_reports_in_order(
     known: pa.Table,
     reports: pa.Table,
     order: Ints,
@@ -256,15 +258,15 @@ def _take_one_by_one(
     depends on those before it."""
     mine = np.unique(broker[order])
     mine = mine[mine < len(known)]
-    last = dict(zip(mine.tolist(), _rows(known, mine), strict=True))
-    for at, report in zip(order.tolist(), _rows(reports, order), strict=True):
+    last = dict(zip(mine.tolist(), _read_decisive(known, mine), strict=True))
+    for at, report in zip(order.tolist(), _read_decisive(reports, order), strict=True):
         before = last.get(int(broker[at]))
         if report["no_load"]:
             accepted[at] = fresh[at] = before is not None
             expected[at] = "a broker whose load data is known: its top bundles alone say too little"
             continue
         if before is not None and _is_old(before, report):
-            expected[at] = _expected(before["last_update_ms"])
+            expected[at] = _describe_min_last_update(before["last_update_ms"])
             continue
         accepted[at] = True
         fresh[at] = before is None or before["digest"] != report["digest"]
@@ -279,7 +281,7 @@ def _is_old(before: dict[str, Any], report: dict[str, Any]) -> bool:
     )
 
 
-def _rows(table: pa.Table, rows: Ints) -> list[dict[str, Any]]:
+def _read_decisive(table: pa.Table, rows: Ints) -> list[dict[str, Any]]:
     """What decides about a report, as objects."""
     if not len(rows):
         return []
@@ -304,11 +306,11 @@ def _broker_table(
     return pa.table(columns, schema=BROKER_SCHEMA).combine_chunks()
 
 
-def _expected(last_update_ms: int) -> str:
+def _describe_min_last_update(last_update_ms: int) -> str:
     return f">= {last_update_ms}, the broker's last report"
 
 
-def _refusal(report: dict[str, Any], expected: str) -> dict[str, Any]:
+def _build_rejection(report: dict[str, Any], expected: str) -> dict[str, Any]:
     given = (
         ("key", report["name"])
         if report["no_load"]

@@ -12,19 +12,19 @@ from numpy.typing import NDArray
 
 from lb_stream.core.averages.brokers import TakenReports
 from lb_stream.core.averages.rows import (
-    as_last_time,
+    find_bundle_rows,
     in_rank_order,
     is_first,
-    look_up,
+    match_last_batch,
     place_in_group,
-    renumbered,
+    renumber_owners,
     sorted_by_bundle,
 )
-from lb_stream.core.model.blocks import BUNDLE_SCHEMA, FOUR, STATS_SCHEMA, Batch, one_array
+from lb_stream.core.model.blocks import BUNDLE_SCHEMA, RATE_COLUMNS, STATS_SCHEMA, Batch, one_array
 from lb_stream.core.model.names import SYSTEM_PATTERN
 from lb_stream.core.model.view import Floats, Ints
 
-DEFAULT_FOUR = (50_000.0, 50_000.0, 50.0, 50.0)
+DEFAULT_RATES = (50_000.0, 50_000.0, 50.0, 50.0)
 """What a bundle's averages are before its first sample, in the order of FOUR: 50 000 bytes/s and 50
 msg/s each way."""
 
@@ -97,7 +97,7 @@ class Columns:
             new_names, SYSTEM_PATTERN
         ).to_numpy(zero_copy_only=False)
         for span in ("short", "long"):
-            for column, default in zip(FOUR, DEFAULT_FOUR, strict=True):
+            for column, default in zip(RATE_COLUMNS, DEFAULT_RATES, strict=True):
                 values[f"{span}_{column}"][len(bundles) :] = default
         return Columns(pa.concat_arrays([*bundles["name"].chunks, new_names]), values)
 
@@ -147,9 +147,9 @@ def fold_bundles(
     # Which bundle each sample is of, and who owns it now. Most batches name the same bundles as the
     # one before: then nothing has to be looked up.
     names = one_array(samples["name"])
-    owner = renumbered(bundles["owner"].to_numpy(), row_of)
+    owner = renumber_owners(bundles["owner"].to_numpy(), row_of)
     as_before = (
-        as_last_time(names, rank_of, broker_of_rank, bundles, owner, len(brokers))
+        match_last_batch(names, rank_of, broker_of_rank, bundles, owner, len(brokers))
         if whole.all()
         else None
     )
@@ -161,13 +161,13 @@ def fold_bundles(
         columns.put("reported_ms", columns.at(row), append_of_broker.take(owner[columns.at(row)]))
     else:
         place = place_in_group(is_first(rank_of))
-        row, new_names = look_up(names, place, rank_of, broker_of_rank, bundles, owner)
+        row, new_names = find_bundle_rows(names, place, rank_of, broker_of_rank, bundles, owner)
         columns = Columns.of(bundles, owner, new_names)
         if len(taken.accepted):
             columns.writable("place")[row] = place  # the last one stays
             by_bundle = sorted_by_bundle(row, len(columns.name))
             row = row[by_bundle]
-            _own(columns, row, rank_of[by_bundle], broker_of_rank, append_of_rank, whole)
+            _update_owners(columns, row, rank_of[by_bundle], broker_of_rank, append_of_rank, whole)
     # The averages, of the samples that count.
     if len(taken.accepted):
         is_counted = np.zeros(len(rank), np.bool_)  # by rank
@@ -191,7 +191,7 @@ def fold_bundles(
     return table.take(pc.sort_indices(table["name"])) if len(columns.name) > len(bundles) else table
 
 
-def _own(
+def _update_owners(
     columns: Columns,
     row: Ints,
     rank: Ints,
@@ -266,7 +266,7 @@ def _average(
         picked = places[chosen]
         at = slice(None) if len(picked) == len(columns.name) else rows[chosen]
         block = iter(
-            np.empty((len(sampled) + 2 * len(FOUR), len(picked)))
+            np.empty((len(sampled) + 2 * len(RATE_COLUMNS), len(picked)))
         )  # in one piece: large enough for large pages of memory
         taken = {
             name: column.take(picked, out=next(block).view(column.dtype), mode="clip")
@@ -275,9 +275,9 @@ def _average(
         for name, column in taken.items():
             columns.put(name, at, column)
         for span, most in (("short", config.short_samples), ("long", config.long_samples)):
-            n = _counted(columns, f"{span}_samples", at, most)
+            n = _count_samples(columns, f"{span}_samples", at, most)
             before = n - 1.0
-            for name in FOUR:
+            for name in RATE_COLUMNS:
                 average = columns.values[f"{span}_{name}"][at]
                 columns.put(
                     f"{span}_{name}",
@@ -286,7 +286,7 @@ def _average(
                 )
 
 
-def _counted(columns: Columns, name: str, at: Ints | slice, most: int) -> Floats | np.float64:
+def _count_samples(columns: Columns, name: str, at: Ints | slice, most: int) -> Floats | np.float64:
     """Count one sample more, up to the most; the counts as floats, one number when all are full:
     arithmetic with it is cheaper."""
     before = columns.values[name][at]

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from lb_stream.core.model.blocks import FOUR, RESOURCES, Shard, one_array
+from lb_stream.core.model.blocks import RATE_COLUMNS, RESOURCES, Shard, one_array
 from lb_stream.core.model.resources import max_weighted_usage
 from lb_stream.core.model.view import Bools, Brokers, Bundles, ClusterView, Ints, Rates
 
@@ -165,7 +165,7 @@ def _bundles(
 ) -> Bundles:
     """`column`: name of a column → the column, its rows as the names."""
     latest, short, long = (
-        Rates(*(column(f"{span}_{value}").to_numpy() for value in FOUR))
+        Rates(*(column(f"{span}_{value}").to_numpy() for value in RATE_COLUMNS))
         for span in ("latest", "short", "long")
     )
     return Bundles(

@@ -38,20 +38,20 @@ def fold(shard: Shard, batch: Batch, now_ms: int, config: FoldConfig) -> tuple[S
             if news
             else shard.bundles
         )
-        return _forget(follow_acks(Shard(brokers, bundles), batch), now_ms, config), NO_EVENTS
+        return _drop_expired(follow_acks(Shard(brokers, bundles), batch), now_ms, config), NO_EVENTS
     brokers, row_of, taken = fold_brokers(shard.brokers, batch)
     bundles = fold_bundles(shard.bundles, brokers, row_of, batch, taken, config)
-    return _forget(follow_acks(Shard(brokers, bundles), batch), now_ms, config), taken.refused
+    return _drop_expired(follow_acks(Shard(brokers, bundles), batch), now_ms, config), taken.refused
 
 
-def _renumber(before: pa.ChunkedArray, after: pa.ChunkedArray) -> NDArray[np.int32]:
+def _map_broker_rows(before: pa.ChunkedArray, after: pa.ChunkedArray) -> NDArray[np.int32]:
     """Old broker row → new broker row, with one entry more at the end so that -1 (nobody) stays
     -1."""
     rows = pc.index_in(before, value_set=one_array(after)).fill_null(-1)
     return np.append(rows.to_numpy().astype(np.int32), np.int32(-1))
 
 
-def _forget(shard: Shard, now_ms: int, config: FoldConfig) -> Shard:
+def _drop_expired(shard: Shard, now_ms: int, config: FoldConfig) -> Shard:
     """Drop bundles that nobody has named, and brokers that have been silent, for their retention
     time.
 
@@ -62,7 +62,7 @@ def _forget(shard: Shard, now_ms: int, config: FoldConfig) -> Shard:
     if silent.any():
         brokers = shard.brokers.filter(pa.array(~silent))
         before = shard.bundles["owner"].to_numpy()
-        owner = _renumber(shard.brokers["name"], brokers["name"])[before]
+        owner = _map_broker_rows(shard.brokers["name"], brokers["name"])[before]
         lost = (owner < 0) & (before >= 0)
         since = np.where(lost, now_ms, shard.bundles["owner_since_ms"].to_numpy())
         gained = lost | shard.bundles["gained"].to_numpy(zero_copy_only=False)

@@ -11,7 +11,7 @@ from lb_stream.core.model.blocks import one_array
 from lb_stream.core.model.view import Ints
 
 
-def renumbered(owner: NDArray[np.int32], row_of: Ints) -> NDArray[np.int32]:
+def renumber_owners(owner: NDArray[np.int32], row_of: Ints) -> NDArray[np.int32]:
     """Owners by their new rows.
 
     `row_of`: old broker row → new one, with -1 at the end, for nobody. The same array when all
@@ -22,7 +22,7 @@ def renumbered(owner: NDArray[np.int32], row_of: Ints) -> NDArray[np.int32]:
     return row_of.astype(np.int32).take(owner)
 
 
-def as_last_time(
+def match_last_batch(
     names: pa.Array,
     rank: Ints,
     broker_of_rank: Ints,
@@ -98,7 +98,7 @@ def place_in_group(first: NDArray[np.bool_]) -> NDArray[np.int32]:
     return np.arange(len(first), dtype=np.int32) - np.repeat(starts, lengths)
 
 
-def look_up(
+def find_bundle_rows(
     names: pa.Array,
     place: NDArray[np.int32],
     rank: Ints,
@@ -124,12 +124,12 @@ def look_up(
     )  # how many each broker has
     first = np.cumsum(owned) - owned  # of a broker's places in one list of all brokers' places
     row_at = np.full(nowhere + 1, -1, np.int64)
-    row_at[_or(nowhere, first.take(group) + before, before < owned.take(group))] = np.arange(
-        nowhere
+    row_at[_replace_unkept(nowhere, first.take(group) + before, before < owned.take(group))] = (
+        np.arange(nowhere)
     )
     row_at[nowhere] = -1
     row = row_at.take(
-        _or(
+        _replace_unkept(
             nowhere,
             first[broker_of_rank + 1].take(rank) + place,
             place < owned[broker_of_rank + 1].take(rank),
@@ -148,6 +148,6 @@ def look_up(
     return row, new_names
 
 
-def _or(other: int, values: Ints, kept: NDArray[np.bool_]) -> Ints:
+def _replace_unkept(other: int, values: Ints, kept: NDArray[np.bool_]) -> Ints:
     """The values, and where they aren't kept the other one: nearly always all are."""
     return values if kept.all() else np.where(kept, values, other)

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lb_stream.contracts.base import canonical_json
-from lb_stream.core.averages.brokers import SIGNS_OF_LIFE, heard
+from lb_stream.core.averages.brokers import SIGNS_OF_LIFE, has_signs_of_life
 from lb_stream.core.averages.bundles import FoldConfig
 from lb_stream.core.averages.fold import fold
 from lb_stream.core.model.blocks import BUNDLE_SCHEMA, NO_EVENTS, Batch, Shard, one_array
@@ -44,10 +44,10 @@ def fold_together(
     joint = (
         []
         if config.sample_mode == "reference"
-        else [at for at, batch in enumerate(batches) if heard(batch)]
+        else [at for at, batch in enumerate(batches) if has_signs_of_life(batch)]
     )
     if len(joint) > 1:
-        members = _Members.of([shards[at] for at in joint], [batches[at] for at in joint])
+        members = _JoinedShards.of([shards[at] for at in joint], [batches[at] for at in joint])
         folded, refused = fold(members.shard(), members.batch(), now_ms, config)
         alone = {int(name[:_MARK]) for name in pc.unique(refused["broker"]).to_pylist()}
         for number, shard in enumerate(members.apart(folded)):
@@ -60,7 +60,7 @@ def fold_together(
 
 
 @dataclass(frozen=True, slots=True)
-class _Members:
+class _JoinedShards:
     """Shards that are folded as one."""
 
     shards: Sequence[Shard]
@@ -69,14 +69,14 @@ class _Members:
     partitions: int  # more than any partition's number
 
     @staticmethod
-    def of(shards: Sequence[Shard], batches: Sequence[Batch]) -> _Members:
+    def of(shards: Sequence[Shard], batches: Sequence[Batch]) -> _JoinedShards:
         begins = np.array([0, *accumulate(len(shard.brokers) for shard in shards)], np.int64)
         tables = [shard.brokers for shard in shards] + [
             table for batch in batches for table in (batch.reports, batch.events)
         ]
         chunks = [chunk for table in tables for chunk in table["partition"].chunks]
         most = pc.max(pa.chunked_array(chunks, pa.int32())).as_py()
-        return _Members(shards, batches, begins, (most or 0) + 1)
+        return _JoinedShards(shards, batches, begins, (most or 0) + 1)
 
     def shard(self) -> Shard:
         """All shards as one."""
@@ -86,7 +86,7 @@ class _Members:
         begins = np.repeat(self.brokers[:-1], [len(shard.bundles) for shard in self.shards])
         return Shard(
             brokers,
-            _with(
+            _replace_column(
                 bundles,
                 "owner",
                 pa.array(np.where(owner < 0, owner, owner + begins).astype(np.int32)),
@@ -99,7 +99,7 @@ class _Members:
         samples = self._marked([batch.samples for batch in self.batches])
         before = np.cumsum([0, *(len(batch.reports) for batch in self.batches)])[:-1]
         begins = np.repeat(before, [len(batch.samples) for batch in self.batches])
-        samples = _with(
+        samples = _replace_column(
             samples, "report", pa.array((samples["report"].to_numpy() + begins).astype(np.int32))
         )
         return Batch(reports, samples, self._lives())
@@ -145,8 +145,8 @@ class _Members:
         added = np.repeat(np.arange(len(self.shards)) * self.partitions, np.diff(bounds))
         marked = brokers["partition"].fill_null(-1).to_numpy()
         partition = np.where(marked < 0, marked, marked - added).astype(np.int32)
-        brokers = _with(brokers, "partition", pa.array(partition, mask=partition < 0))
-        return _with(brokers, "name", _unmarked(brokers["name"]))
+        brokers = _replace_column(brokers, "partition", pa.array(partition, mask=partition < 0))
+        return _replace_column(brokers, "name", _unmarked(brokers["name"]))
 
     def _marked(self, tables: Sequence[pa.Table], name: str = "name") -> pa.Table:
         """The tables behind one another, each with names and partitions of its own."""
@@ -155,12 +155,12 @@ class _Members:
         marks = pa.array([_mark(number) for number in range(len(tables))]).take(
             pa.array(np.repeat(np.arange(len(tables)), lengths))
         )
-        joined = _with(
+        joined = _replace_column(
             joined, name, pc.binary_join_element_wise(marks, one_array(joined[name]), "")
         )
         if "partition" in joined.column_names:
             added = np.repeat(np.arange(len(tables)) * self.partitions, lengths)
-            joined = _with(
+            joined = _replace_column(
                 joined, "partition", pc.add(joined["partition"], pa.array(added, pa.int32()))
             )
         return joined
@@ -185,7 +185,7 @@ class _Members:
             _marked_ack(payload, broker[:_MARK]) if kind == "ack" else payload
             for kind, broker, payload in rows
         ]
-        return _with(lives, "payload", pa.array(payloads, pa.string()))
+        return _replace_column(lives, "payload", pa.array(payloads, pa.string()))
 
 
 def _mark(number: int) -> str:
@@ -202,7 +202,7 @@ def _marked_ack(payload: str, mark: str) -> str:
     return canonical_json(ack | {"bundle": mark + ack["bundle"]}) if ack.get("bundle") else payload
 
 
-def _with(table: pa.Table, name: str, column: pa.Array | pa.ChunkedArray) -> pa.Table:
+def _replace_column(table: pa.Table, name: str, column: pa.Array | pa.ChunkedArray) -> pa.Table:
     at = table.schema.get_field_index(name)
     return table.set_column(at, table.schema.field(at), column)
 
@@ -211,7 +211,7 @@ def _with_own_owners(bundles: pa.Table, of_broker: Ints, of_bundle: Ints) -> pa.
     """Bundles with their owners as rows of their own shard's brokers."""
     owner = bundles["owner"].to_numpy()
     begins = np.repeat(of_broker[:-1], np.diff(of_bundle))
-    return _with(
+    return _replace_column(
         bundles, "owner", pa.array(np.where(owner < 0, owner, owner - begins).astype(np.int32))
     )
 
@@ -227,5 +227,5 @@ def _with_own_names(bundles: pa.Table, new: Ints) -> pa.Table:
         system[new] = pc.match_substring_regex(names.take(pa.array(new)), SYSTEM_PATTERN).to_numpy(
             zero_copy_only=False
         )
-        bundles = _with(bundles, "system", pa.array(system))
-    return _with(bundles, "name", names)
+        bundles = _replace_column(bundles, "system", pa.array(system))
+    return _replace_column(bundles, "name", names)

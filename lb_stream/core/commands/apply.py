@@ -22,9 +22,13 @@ from lb_stream.core.model.names import is_system_bundle, namespace_of
 from lb_stream.core.model.operator_state import OperatorState, Waiting, isolation_policy
 from lb_stream.core.model.policies import describe_matches, host_of
 from lb_stream.core.model.view import Bools, ClusterView
-from lb_stream.core.observing.gone import topics_of
-from lb_stream.core.observing.known_bundles import compact, missing, with_bundles
-from lb_stream.core.observing.liveness import silent
+from lb_stream.core.observing.gone import count_topics
+from lb_stream.core.observing.known_bundles import (
+    add_unassigned_bundles,
+    compact_boundaries,
+    find_missing_bundles,
+)
+from lb_stream.core.observing.liveness import find_silent
 
 
 def apply_state_commands(
@@ -92,11 +96,11 @@ class CommandContext:
 
     def silent_brokers(self) -> tuple[str, ...]:
         """Return the brokers that have been silent for too long."""
-        return self._named_brokers(silent(self.view, self.config.balancer))
+        return self._named_brokers(find_silent(self.view, self.config.balancer))
 
     def speaking_brokers(self) -> tuple[str, ...]:
         """Return the brokers that have been heard lately and have not said goodbye."""
-        quiet = silent(self.view, self.config.balancer) | self.view.brokers.left
+        quiet = find_silent(self.view, self.config.balancer) | self.view.brokers.left
         return self._named_brokers(~quiet)
 
     def _named_brokers(self, wanted: Bools) -> tuple[str, ...]:
@@ -130,7 +134,7 @@ class CommandContext:
 
     def count_topics(self, namespace: str) -> int:
         """Return how many topics a namespace has."""
-        return topics_of(self.view, self.view.bundles.rows_of_namespace(namespace))
+        return count_topics(self.view, self.view.bundles.rows_of_namespace(namespace))
 
     def bundles_left(self, namespace: str) -> set[str]:
         """Return the bundles of a namespace that a broker has, or a pending decision is about."""
@@ -138,7 +142,7 @@ class CommandContext:
 
     def compact(self, boundaries: list[int]) -> int | list[int]:
         """Return a namespace's boundaries, or how many bundles it has where these are equal."""
-        return compact(boundaries)
+        return compact_boundaries(boundaries)
 
     # policies
 
@@ -178,7 +182,11 @@ def apply_operator_state(
 ) -> ClusterView:
     """The view with the orders' policies, and with the bundles of their namespaces that it lacks,
     if these are wanted."""
-    view = with_bundles(view, missing(view, orders.namespaces)) if wanted else view
+    view = (
+        add_unassigned_bundles(view, find_missing_bundles(view, orders.namespaces))
+        if wanted
+        else view
+    )
     if orders == OperatorState():
         return view
     return replace(view, policies=orders.policies(view.policies))

@@ -21,7 +21,7 @@ from lb_stream.core.model.names import BundleRange, namespace_of, parse_bundle
 from lb_stream.core.model.operator_state import OperatorState, Waiting
 from lb_stream.core.model.rules import Decides
 from lb_stream.core.model.view import ClusterView
-from lb_stream.core.observing.known_bundles import cut_anew, joined
+from lb_stream.core.observing.known_bundles import apply_merges, apply_splits
 from lb_stream.core.observing.outcomes import Settled
 
 SHOWN_FAILURES = 3
@@ -155,8 +155,8 @@ def _remember_cuts(responder: CommandResponder, now: Progress) -> None:
     split = [pending.bundle for pending in done if pending.kind == "split"]
     merged = [pending.bundle for pending in done if pending.kind == "merge"]
     if (split or merged) and responder.orders.namespaces:
-        cut = cut_anew(responder.orders.namespaces, now.view, split)
-        responder.change(namespaces=joined(cut, merged))
+        cut = apply_splits(responder.orders.namespaces, now.view, split)
+        responder.change(namespaces=apply_merges(cut, merged))
 
 
 def _with_follow_ups(

@@ -16,7 +16,7 @@ from functools import lru_cache
 import pyarrow as pa
 from numpy.typing import NDArray
 
-FOUR = (
+RATE_COLUMNS = (
     "throughput_in_bytes_per_s",
     "throughput_out_bytes_per_s",
     "rate_in_msgs_per_s",
@@ -28,7 +28,7 @@ RESOURCES = ("cpu", "memory", "direct_memory", "bandwidth_in", "bandwidth_out")
 
 
 def _four(prefix: str) -> list[pa.Field]:
-    return [pa.field(f"{prefix}_{value}", pa.float64()) for value in FOUR]
+    return [pa.field(f"{prefix}_{value}", pa.float64()) for value in RATE_COLUMNS]
 
 
 STATS_SCHEMA = pa.schema(

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lb_stream.contracts.decisions import RESHAPES, Decision
-from lb_stream.core.model.blocks import FOUR
+from lb_stream.core.model.blocks import RATE_COLUMNS
 from lb_stream.core.model.memory import Pending
 from lb_stream.core.model.policies import NO_POLICIES, Policies
 from lb_stream.core.model.quotas import Learned
@@ -40,7 +40,7 @@ class Rates:
     @staticmethod
     def of(table: pa.Table, span: str) -> Rates:
         """The four columns of a block that begin with `span` (latest, short, long)."""
-        return Rates(*(table[f"{span}_{value}"].to_numpy() for value in FOUR))
+        return Rates(*(table[f"{span}_{value}"].to_numpy() for value in RATE_COLUMNS))
 
     @property
     def throughput(self) -> Floats:

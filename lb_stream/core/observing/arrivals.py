@@ -17,7 +17,7 @@ from lb_stream.core.observing.outcomes import Ending, Outcome, Settled
 
 
 @dataclass(frozen=True, slots=True)
-class Arrivals:
+class MoveProgress:
     """The outcomes to report in this round, and by bundle the moves that are still half done."""
 
     outcomes: tuple[Outcome, ...]
@@ -26,14 +26,14 @@ class Arrivals:
 
 def follow_moves(
     view: ClusterView, memory: Memory, settled: Settled, now_ms: int, timeout_ms: int
-) -> Arrivals:
+) -> MoveProgress:
     """Which moves have come to their destination with this view, and which have failed.
 
     `view`: with the dead brokers' bundles unowned. `timeout_ms`: how long a released bundle has to
     arrive.
     """
     if not memory.moves and not settled.ended:
-        return Arrivals((), {})
+        return MoveProgress((), {})
     # Moves whose source has just released the bundle join those that are half done already.
     moves = dict(memory.moves)
     outcomes: list[Outcome] = []
@@ -41,7 +41,7 @@ def follow_moves(
         if outcome.outcome != "released":
             outcomes.append(outcome)
         elif outcome.released_ms is not None:
-            moves[pending.bundle] = _half_done(pending, outcome.released_ms, now_ms + timeout_ms)
+            moves[pending.bundle] = _build_move(pending, outcome.released_ms, now_ms + timeout_ms)
     # What has become of the assignments that bring released bundles to their destinations.
     failed = {
         pending.bundle: outcome
@@ -59,10 +59,10 @@ def follow_moves(
     for (bundle, move), row in zip(list(moves.items()), rows, strict=True):
         owner = int(view.bundles.owner[row]) if row >= 0 else -1
         if owner >= 0:
-            ended = _taken(move, view.brokers.names[owner])
+            ended = _end_at_owner(move, view.brokers.names[owner])
         else:
             waits = row >= 0 and (bundle in assigned or now_ms < move.expires_ms)
-            ended = _lost(move, move.destination in dead, failed.get(bundle), waits)
+            ended = _end_without_owner(move, move.destination in dead, failed.get(bundle), waits)
         if ended is None:
             continue
         ending, detail = ended
@@ -80,17 +80,17 @@ def follow_moves(
             )
         )
         del moves[bundle]
-    return Arrivals(tuple(outcomes), moves)
+    return MoveProgress(tuple(outcomes), moves)
 
 
-def _half_done(pending: Pending, released_ms: int, expires_ms: int) -> Move:
+def _build_move(pending: Pending, released_ms: int, expires_ms: int) -> Move:
     """The move, half done."""
     places = pending.source, str(pending.destination)
     times = pending.issued_ms, released_ms, expires_ms
     return Move(pending.decision_id, pending.kind, *places, *times)
 
 
-def _taken(move: Move, owner: str) -> tuple[Ending, str]:
+def _end_at_owner(move: Move, owner: str) -> tuple[Ending, str]:
     if owner == move.destination:
         return "confirmed", f"reported by {owner}"
     if owner == move.source:
@@ -98,7 +98,9 @@ def _taken(move: Move, owner: str) -> tuple[Ending, str]:
     return "superseded", f"reported by {owner} instead"
 
 
-def _lost(move: Move, dead: bool, failed: Outcome | None, waits: bool) -> tuple[Ending, str] | None:
+def _end_without_owner(
+    move: Move, dead: bool, failed: Outcome | None, waits: bool
+) -> tuple[Ending, str] | None:
     """Return how a move without an owner has failed; None: its bundle may arrive yet.
 
     `dead`: its destination is. `failed`: how the bundle's assignment ended. `waits`: there is an

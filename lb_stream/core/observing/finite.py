@@ -33,8 +33,8 @@ def exclude_non_finite(view: ClusterView) -> tuple[ClusterView, list[Refusal]]:
     counts as idle. One refusal for each broker names its figures. O(brokers), and a sum over each
     column of the bundles.
     """
-    bundles, broken_bundles = _mended(view.bundles)
-    wrong = dict(_broken(view.brokers))
+    bundles, broken_bundles = _zero_bundles(view.bundles)
+    wrong = dict(_find_non_finite_columns(view.brokers))
     if not wrong and bundles is view.bundles:
         return view, []
     owners = view.bundles.owner[broken_bundles]
@@ -51,10 +51,12 @@ def exclude_non_finite(view: ClusterView) -> tuple[ClusterView, list[Refusal]]:
         )
     excluded = np.zeros(len(view.brokers), np.bool_)
     excluded[list(wrong)] = True
-    return replace(view, brokers=_excluding(view.brokers, excluded), bundles=bundles), refusals
+    return replace(
+        view, brokers=_exclude_brokers(view.brokers, excluded), bundles=bundles
+    ), refusals
 
 
-def _mended(bundles: Bundles) -> tuple[Bundles, Bools]:
+def _zero_bundles(bundles: Bundles) -> tuple[Bundles, Bools]:
     """The bundles with 0 for what is no number, and where that was."""
     broken = np.zeros(len(bundles), np.bool_)
     with np.errstate(all="ignore"):
@@ -67,12 +69,12 @@ def _mended(bundles: Bundles) -> tuple[Bundles, Bools]:
     if not broken.any():
         return bundles, broken
     latest, short, long = (
-        _zeroed(rates, broken) for rates in (bundles.latest, bundles.short, bundles.long)
+        _zero_rates(rates, broken) for rates in (bundles.latest, bundles.short, bundles.long)
     )
     return replace(bundles, latest=latest, short=short, long=long), broken
 
 
-def _broken(brokers: Brokers) -> Iterator[tuple[int, list[str]]]:
+def _find_non_finite_columns(brokers: Brokers) -> Iterator[tuple[int, list[str]]]:
     """Row of each broker with a figure that is no number → which."""
     pairs = chain.from_iterable(brokers.resources.values())
     columns = [
@@ -94,7 +96,7 @@ def _broken(brokers: Brokers) -> Iterator[tuple[int, list[str]]]:
         )
 
 
-def _excluding(brokers: Brokers, rows: Bools) -> Brokers:
+def _exclude_brokers(brokers: Brokers, rows: Bools) -> Brokers:
     resources = {
         name: (np.where(rows, 0.0, usage), np.where(rows, 0.0, limit))
         for name, (usage, limit) in brokers.resources.items()
@@ -104,11 +106,11 @@ def _excluding(brokers: Brokers, rows: Bools) -> Brokers:
         usage=np.where(rows, 0.0, max_weighted_usage(resources, brokers.weights)),
         resources=resources,
         alive=brokers.alive & ~rows,
-        latest=_zeroed(brokers.latest, rows),
-        short=_zeroed(brokers.short, rows),
-        long=_zeroed(brokers.long, rows),
+        latest=_zero_rates(brokers.latest, rows),
+        short=_zero_rates(brokers.short, rows),
+        long=_zero_rates(brokers.long, rows),
     )
 
 
-def _zeroed(rates: Rates, rows: Bools) -> Rates:
+def _zero_rates(rates: Rates, rows: Bools) -> Rates:
     return Rates(*(np.where(rows, 0.0, column) for column in rates.columns))

@@ -21,7 +21,7 @@ from lb_stream.core.model.names import namespace_of
 from lb_stream.core.model.view import Bools, ClusterView, Rates, Rows
 
 
-def gone_bundles(
+def find_gone_bundles(
     unowned: Mapping[str, int], served: Iterable[str], deleted: Collection[str]
 ) -> frozenset[str]:
     """Those of the bundles without an owner that no broker will serve again.
@@ -33,7 +33,9 @@ def gone_bundles(
     return frozenset(gone | find_superseded(unowned, served))
 
 
-def without_gone(known: ClusterView, view: ClusterView, deleted: Collection[str]) -> ClusterView:
+def clear_gone_bundles(
+    known: ClusterView, view: ClusterView, deleted: Collection[str]
+) -> ClusterView:
     """The view in which bundles that are gone carry nothing; their averages stay in the shards.
 
     `known`: the same view, with the bundles of dead brokers still theirs: what these leave behind
@@ -54,10 +56,10 @@ def without_gone(known: ClusterView, view: ClusterView, deleted: Collection[str]
         rows |= {row for row, name in names if namespace_of(name) in deleted}
     gone = (bundles.owner < 0) & bundles.system
     gone[list(rows)] = True
-    return _unloaded(view, gone) if gone.any() else view
+    return _clear_loads(view, gone) if gone.any() else view
 
 
-def _unloaded(view: ClusterView, rows: Bools) -> ClusterView:
+def _clear_loads(view: ClusterView, rows: Bools) -> ClusterView:
     bundles = view.bundles
 
     def cleared(rates: Rates) -> Rates:
@@ -75,7 +77,7 @@ def _unloaded(view: ClusterView, rows: Bools) -> ClusterView:
     return replace(view, bundles=cleared_bundles)
 
 
-def topics_of(view: ClusterView, rows: slice) -> int:
+def count_topics(view: ClusterView, rows: slice) -> int:
     """How many topics the bundles in these rows of a namespace have that are not gone."""
     topics = view.bundles.topics[rows].copy()
     unowned: Rows = rows.start + np.flatnonzero(view.bundles.owner[rows] < 0)

@@ -17,7 +17,7 @@ from lb_stream.core.model.rules import Refuses, Rule
 from lb_stream.core.model.view import Bools, ClusterView, Ints
 
 MASS_SHARE = 0.30
-MASS_LEAST = 2
+MASS_MIN_BROKERS = 2
 JITTER_GRACE_MS = 180_000
 """How long the extensible manager's leader mistrusts a connection that has come back, and how much
 longer it waits for brokers then."""
@@ -26,7 +26,7 @@ FADING_SHARE = 0.75
 count when the first is due."""
 
 
-TELL_LEAST_MS, TELL_MOST_MS = 10_000, 600_000
+MIN_REPEAT_MS, MAX_REPEAT_MS = 10_000, 600_000
 """A suspension is said when it begins, then after twice the time, these bounds kept between."""
 
 
@@ -47,13 +47,13 @@ class Liveness:
     unsteady_ms: int | None = None
 
 
-def silent(view: ClusterView, config: BalancerConfig) -> Bools:
+def find_silent(view: ClusterView, config: BalancerConfig) -> Bools:
     """Brokers that have been silent for longer than living ones are."""
-    late: Bools = view.brokers.silence_ms >= _limits(view, config)
+    late: Bools = view.brokers.silence_ms >= _silence_limits(view, config)
     return late
 
 
-def judge(
+def judge_liveness(
     view: ClusterView,
     memory: Memory,
     config: BalancerConfig,
@@ -75,11 +75,11 @@ def judge(
     """
     # Who has said goodbye, or was dead already and is silent still.
     brokers = view.brokers
-    silence, limit = brokers.silence_ms, _limits(view, config)
-    known_dead = _among(frozenset(memory.dead), brokers.names)
+    silence, limit = brokers.silence_ms, _silence_limits(view, config)
+    known_dead = _is_among(frozenset(memory.dead), brokers.names)
     gone = brokers.left
     if memory.dead or declared:
-        gone = gone | ((known_dead | _among(declared, brokers.names)) & (silence >= limit))
+        gone = gone | ((known_dead | _is_among(declared, brokers.names)) & (silence >= limit))
     # Who else has been silent for too long, and whether that says something of the broker.
     unsteady = (
         memory.unsteady_ms is not None and view.now_ms - memory.unsteady_ms <= JITTER_GRACE_MS
@@ -93,11 +93,11 @@ def judge(
         suspension = memory.suspension
     elif vanished.any():
         fading = (silence >= FADING_SHARE * limit) & ~gone
-        rule = _suspicious(fading, vanished, gone, known_dead)
+        rule = _find_suspension_rule(fading, vanished, gone, known_dead)
         if rule is not None:
             names = [brokers.names[row] for row in np.flatnonzero(fading)]
             why = refusal(rule, None, names, saw=silence[fading], limit=float(limit[fading].min()))
-            suspended, suspension, told = _wait(
+            suspended, suspension, told = _follow_suspension(
                 why, memory.suspension, view.now_ms, config.mass_disappearance_wait_ms
             )
             vanished &= suspended is None
@@ -114,11 +114,11 @@ def judge(
         unsteady_ms = view.now_ms
     names_dead = tuple(brokers.names[row] for row in np.flatnonzero(dead))
     return Liveness(
-        _marked(view, dead, speaking), names_dead, suspended, told, suspension, unsteady_ms
+        _mark_brokers(view, dead, speaking), names_dead, suspended, told, suspension, unsteady_ms
     )
 
 
-def _among(some: Collection[str], names: Sequence[str]) -> Bools:
+def _is_among(some: Collection[str], names: Sequence[str]) -> Bools:
     """Which of the names are among some: mostly none."""
     return (
         np.array([name in some for name in names], np.bool_)
@@ -127,7 +127,7 @@ def _among(some: Collection[str], names: Sequence[str]) -> Bools:
     )
 
 
-def _marked(view: ClusterView, dead: Bools, speaking: Bools) -> ClusterView:
+def _mark_brokers(view: ClusterView, dead: Bools, speaking: Bools) -> ClusterView:
     """The view with who is dead and who speaks; the dead have no bundles.
 
     The same view where it says so already.
@@ -142,26 +142,28 @@ def _marked(view: ClusterView, dead: Bools, speaking: Bools) -> ClusterView:
     return replace(view, brokers=replace(brokers, alive=~dead, speaking=speaking), bundles=bundles)
 
 
-def _limits(view: ClusterView, config: BalancerConfig) -> Ints:
+def _silence_limits(view: ClusterView, config: BalancerConfig) -> Ints:
     limit: Ints = np.where(
         view.brokers.heartbeats, config.heartbeat_timeout_ms, config.report_timeout_ms
     )
     return limit
 
 
-def _suspicious(fading: Bools, vanished: Bools, gone: Bools, known_dead: Bools) -> Rule | None:
+def _find_suspension_rule(
+    fading: Bools, vanished: Bools, gone: Bools, known_dead: Bools
+) -> Rule | None:
     """Why these brokers' silence is not taken for their death, if so."""
     if (gone | vanished | fading).all():
         return Refuses.EVERYTHING_SILENT
     together = np.count_nonzero(fading)
     return (
         Refuses.MASS_DISAPPEARANCE
-        if together >= MASS_LEAST and together > MASS_SHARE * np.count_nonzero(~known_dead)
+        if together >= MASS_MIN_BROKERS and together > MASS_SHARE * np.count_nonzero(~known_dead)
         else None
     )
 
 
-def _wait(
+def _follow_suspension(
     why: Refusal, before: Suspension | None, now_ms: int, wait_ms: int
 ) -> tuple[Refusal | None, Suspension | None, tuple[Refusal, ...]]:
     """Whether the cluster is (still) suspended, what is to be remembered of that, and what this
@@ -188,6 +190,6 @@ def _wait(
         )
     if now_ms < began.tell_ms:
         return why, began, ()
-    next_ms = now_ms + min(max(waited, TELL_LEAST_MS), TELL_MOST_MS)
+    next_ms = now_ms + min(max(waited, MIN_REPEAT_MS), MAX_REPEAT_MS)
     length = refusal(Refuses.SUSPENDED, None, saw=[waited], limit=wait_ms if bounded else None)
     return why, replace(began, tell_ms=next_ms, brokers=why.subjects), (why, length)

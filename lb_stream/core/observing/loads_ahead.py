@@ -11,13 +11,13 @@ import numpy as np
 from lb_stream.core.model.resources import Floats
 from lb_stream.core.model.view import Bools, ClusterView, resources_used
 
-WORSE = 1e-6
+ROUNDING_TOLERANCE = 1e-6
 """A max usage that rises by no more than this stays as it is: usages are in single precision."""
-SERVES = 0.02
+USAGE_TOLERANCE = 0.02
 """A plan that waits is kept while its brokers end no more than this above those of a new plan."""
-LITTLE = 0.05
+RELIEF_TOLERANCE = 0.05
 """It needn't relieve a broker that a new plan would relieve by no more than this."""
-MORE_OF = 5
+EXTRA_MOVES_DIVISOR = 5
 """It may have a fifth more moves than a new one, and one at least."""
 
 Step = tuple[int, str, str | None]
@@ -123,7 +123,7 @@ class LoadsAhead:
             most = max(most, self.tolerated)
         shares = self._shares_after(moves)
         return any(
-            self.counted[row] and share.max(initial=0.0) > most + WORSE
+            self.counted[row] and share.max(initial=0.0) > most + ROUNDING_TOLERANCE
             for row, share in shares.items()
         )
 
@@ -168,12 +168,12 @@ def serves_as_well(loads: LoadsAhead, waits: Group, new: Group, begun: bool) -> 
     `begun`: part of it has been approved. The rest may then be more than a new plan would have.
     """
     sources, wanted = ({loads.ends[move][0] for move in moves} for moves in (waits, new))
-    if not begun and len(waits) > len(new) + max(1, len(new) // MORE_OF):
+    if not begun and len(waits) > len(new) + max(1, len(new) // EXTRA_MOVES_DIVISOR):
         return False
     missed = sorted(wanted - sources)
-    if (loads.usage[missed] - loads.after(new).usage[missed] > LITTLE).any():
+    if (loads.usage[missed] - loads.after(new).usage[missed] > RELIEF_TOLERANCE).any():
         return False
     ends = {broker for move in (*waits, *new) for broker in loads.ends[move]}
     touched = sorted(ends - {-1})
     after, after_new = (loads.after(moves).usage[touched] for moves in (waits, new))
-    return bool(after.max(initial=0.0) <= after_new.max(initial=0.0) + SERVES)
+    return bool(after.max(initial=0.0) <= after_new.max(initial=0.0) + USAGE_TOLERANCE)

@@ -14,7 +14,7 @@ from lb_stream.core.model.memory import Memory, Pending, Retry
 from lb_stream.core.model.names import parse_bundle
 from lb_stream.core.model.view import ClusterView
 
-MOST_BACK_OFF = 10
+MAX_BACK_OFF = 10
 """A bundle that keeps failing is tried again after this many time-outs at the latest."""
 
 
@@ -24,7 +24,7 @@ Ending = Literal["confirmed", "superseded", "refused", "expired", "failed", "rel
 `released` is told to nobody: it is half done.
 """
 
-MOST_AVOIDED = 20
+MAX_AVOIDED = 20
 """Destinations of a bundle that are remembered because they have failed."""
 
 
@@ -75,14 +75,16 @@ class Settled:
         ]
 
 
-def counting(acks: Iterable[tuple[str, Ack]], memory: Memory) -> tuple[Ack, ...]:
+def select_valid_acks(acks: Iterable[tuple[str, Ack]], memory: Memory) -> tuple[Ack, ...]:
     """The acknowledgements that count, each with its sender: those of the broker that was asked,
     about a decision under way."""
     asked = {pending.decision_id: pending.asked for pending in memory.pending}
     return tuple(ack for broker, ack in acks if asked.get(ack.decision_id) == broker)
 
 
-def settle(view: ClusterView, memory: Memory, acks: tuple[Ack, ...], now_ms: int) -> Settled:
+def settle_decisions(
+    view: ClusterView, memory: Memory, acks: tuple[Ack, ...], now_ms: int
+) -> Settled:
     """Compare each pending decision with who owns its bundle now.
 
     An assignment is confirmed when a report later than it shows the bundle at its destination, and
@@ -100,7 +102,7 @@ def settle(view: ClusterView, memory: Memory, acks: tuple[Ack, ...], now_ms: int
     if not memory.pending:
         return Settled((), ())
     refused = {ack.decision_id: ack for ack in acks if ack.outcome in ("refused", "failed")}
-    dead = last_signs_of_dead(view)
+    dead = find_dead(view)
     named = [bundle for pending in memory.pending for bundle in pending.bundles]
     rows: dict[str, int] = dict(zip(named, view.bundles.rows_of(named).tolist(), strict=True))
     ended: list[tuple[Pending, Outcome]] = []
@@ -119,9 +121,9 @@ def settle(view: ClusterView, memory: Memory, acks: tuple[Ack, ...], now_ms: int
         # How it has ended: by a report, its sender's answer or time; by a death; by a restart.
         refusal = refused.get(pending.decision_id)
         heard = pending.source in reported
-        outcome, detail = _outcome(pending, owner, replaced, row >= 0, heard, refusal, now_ms)
+        outcome, detail = _find_ending(pending, owner, replaced, row >= 0, heard, refusal, now_ms)
         if outcome is None:
-            outcome, detail = _ended_by_death(pending, dead)
+            outcome, detail = _find_ending_by_death(pending, dead)
         if outcome is None and pending.is_before_restart(starts):
             restarted.add(pending.decision_id)
             outcome, detail = "expired", f"{pending.asked} has been restarted since it was sent"
@@ -136,7 +138,7 @@ def settle(view: ClusterView, memory: Memory, acks: tuple[Ack, ...], now_ms: int
         if pending.kind in MOVES:
             died_ms = dead.get(pending.source or "", now_ms)
             left_ms = since_ms if since_ms >= pending.issued_ms else died_ms
-            released_ms = _left_source(pending, owner, at_ms, left_ms)
+            released_ms = _find_released_ms(pending, owner, at_ms, left_ms)
         took_ms = at_ms - pending.issued_ms
         result = Outcome(
             pending.decision_id, pending.bundle, outcome, detail, at_ms, took_ms, released_ms
@@ -149,7 +151,7 @@ def settle(view: ClusterView, memory: Memory, acks: tuple[Ack, ...], now_ms: int
     return Settled(tuple(ended), tuple(still_open), frozenset(restarted), again)
 
 
-def _ended_by_death(pending: Pending, dead: Collection[str]) -> tuple[Ending | None, str]:
+def _find_ending_by_death(pending: Pending, dead: Collection[str]) -> tuple[Ending | None, str]:
     """How the death of the broker that was asked has ended a decision; None: it has not."""
     if pending.kind == "assign" and pending.destination in dead:
         return "refused", f"{pending.destination} is dead"
@@ -168,7 +170,7 @@ def _is_repeated(pending: Pending, retries: Mapping[str, Retry]) -> bool:
     return pending.kind == "assign" and (before is None or before.kind != "assign")
 
 
-def _outcome(
+def _find_ending(
     pending: Pending,
     owner: str | None,
     replaced: bool,
@@ -241,21 +243,21 @@ def _move_shown(
     return "released", "gone from its source"
 
 
-def _left_source(pending: Pending, owner: str | None, at_ms: int, left_ms: int) -> int | None:
+def _find_released_ms(pending: Pending, owner: str | None, at_ms: int, left_ms: int) -> int | None:
     """When a move's bundle left its source; None: it has not. `left_ms`: if no broker has it."""
     if owner == pending.source:
         return None
     return left_ms if owner is None else at_ms
 
 
-def last_signs_of_dead(view: ClusterView) -> dict[str, int]:
+def find_dead(view: ClusterView) -> dict[str, int]:
     """Dead broker → when it was heard last. `view`: with the dead marked."""
     brokers = view.brokers
     rows = zip(brokers.names, brokers.alive.tolist(), brokers.seen_ms.tolist(), strict=True)
     return {name: seen_ms for name, alive, seen_ms in rows if not alive}
 
 
-def unserved_since(known: ClusterView, row: int) -> int | None:
+def find_unserved_since(known: ClusterView, row: int) -> int | None:
     """Since when no broker serves an unowned bundle; None: no report has ever named it.
 
     `known`: with the bundles of dead brokers still theirs. Death is a broker's last sign of life.
@@ -286,7 +288,7 @@ def _is_replaced(view: ClusterView, pending: Pending, row: int) -> bool:
     )
 
 
-def after_restart(before: Retry | None, kind: str, now_ms: int) -> Retry:
+def retry_after_restart(before: Retry | None, kind: str, now_ms: int) -> Retry:
     """When a bundle may be decided again whose decision a restarted broker has not read: at once.
 
     It is no failure of the bundle's: the first one after it costs as little as any first one.
@@ -294,7 +296,7 @@ def after_restart(before: Retry | None, kind: str, now_ms: int) -> Retry:
     return Retry(0, now_ms, kind, before.avoid if before is not None else ())
 
 
-def after_failure(
+def retry_after_failure(
     before: Retry | None, kind: str, now_ms: int, timeout_ms: int, destination: str | None = None
 ) -> Retry:
     """When a bundle whose decision failed may be decided again, and which destination is then asked
@@ -308,5 +310,5 @@ def after_failure(
     failed = () if destination is None or kind != "assign" else (destination,)
     avoid = tuple(name for name in (before.avoid if before else ()) if name not in failed) + failed
     return Retry(
-        attempts, now_ms + timeout_ms * min(steps, MOST_BACK_OFF), kind, avoid[-MOST_AVOIDED:]
+        attempts, now_ms + timeout_ms * min(steps, MAX_BACK_OFF), kind, avoid[-MAX_AVOIDED:]
     )

@@ -47,13 +47,13 @@ def find_overlaps(view: ClusterView) -> Overlapped:
     """
     bundles = view.bundles
     served = np.flatnonzero(np.append(view.brokers.alive, False)[bundles.owner])
-    rows, namespaces = _of_split_namespaces(bundles, served)
+    rows, namespaces = _select_overlapping_namespaces(bundles, served)
     if not len(rows):
         return Overlapped.none(len(bundles))
-    lower, upper = map(_numbers, _bounds(bundles.names, rows))
+    lower, upper = map(_parse_hex, _read_bounds(bundles.names, rows))
     named = bundles.reported_ms[rows] >= view.brokers.reported_ms[bundles.owner[rows]]
     weight = np.where(named, IN_LATEST_REPORT, bundles.reported_ms[rows])
-    one, other = _pairs(namespaces, lower, upper)
+    one, other = _find_overlapping_pairs(namespaces, lower, upper)
     one, other = np.concatenate([one, other]), np.concatenate([other, one])
     doubtful = weight[other] >= weight[one]
     one, other = one[doubtful], other[doubtful]
@@ -68,14 +68,14 @@ def find_overlaps(view: ClusterView) -> Overlapped:
     )
 
 
-def _of_split_namespaces(bundles: Bundles, served: Rows) -> tuple[Rows, Ints]:
+def _select_overlapping_namespaces(bundles: Bundles, served: Rows) -> tuple[Rows, Ints]:
     """Of the given rows those of namespaces in which two overlap, and a number for each one's
     namespace. In the order of the rows.
 
     Rows are sorted by name, so by lower bound within a namespace: where any two overlap, two that
     follow one another do.
     """
-    lower, upper = _bounds(bundles.names, served)
+    lower, upper = _read_bounds(bundles.names, served)
     at = np.flatnonzero(lower[1:] < upper[:-1])  # also where one namespace ends and the next begins
     before, after = (
         pc.utf8_slice_codeunits(bundles.names.take(pa.array(served[at + step])), 0, -RANGE_LENGTH)
@@ -94,7 +94,9 @@ def _of_split_namespaces(bundles: Bundles, served: Rows) -> tuple[Rows, Ints]:
     return np.concatenate(found), np.concatenate(numbers)
 
 
-def _bounds(names: pa.StringArray, rows: Rows) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+def _read_bounds(
+    names: pa.StringArray, rows: Rows
+) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     """The digits of both bounds, as numbers of the same order (not of the same value)."""
     if not len(rows):
         return np.empty(0, np.uint64), np.empty(0, np.uint64)
@@ -106,7 +108,7 @@ def _bounds(names: pa.StringArray, rows: Rows) -> tuple[NDArray[np.uint64], NDAr
     return found["lower"].astype(np.uint64), found["upper"].astype(np.uint64)
 
 
-def _numbers(bounds: NDArray[np.uint64]) -> Ints:
+def _parse_hex(bounds: NDArray[np.uint64]) -> Ints:
     """The values of such digits."""
     digits = bounds.astype(">u8").view(np.uint8).reshape(-1, DIGITS).astype(np.int64)
     values = np.where(digits >= ord("a"), digits - ord("a") + 10, digits - ord("0"))
@@ -114,7 +116,7 @@ def _numbers(bounds: NDArray[np.uint64]) -> Ints:
     return found
 
 
-def _pairs(namespaces: Ints, lower: Ints, upper: Ints) -> tuple[Rows, Rows]:
+def _find_overlapping_pairs(namespaces: Ints, lower: Ints, upper: Ints) -> tuple[Rows, Rows]:
     """Every two that overlap, by position.
 
     Sorted by namespace, lower and upper bound; each namespace is a band of its own.

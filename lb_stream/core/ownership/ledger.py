@@ -18,7 +18,7 @@ import numpy as np
 from lb_stream.contracts.decisions import Decision, DecisionKind, OwnershipState
 from lb_stream.core.model.memory import Memory, Pending
 from lb_stream.core.model.view import Bools, ClusterView, Rows
-from lb_stream.core.ownership.records import Entry, OwnershipRecords, owner_in
+from lb_stream.core.ownership.records import Entry, OwnershipRecords, find_owner
 from lb_stream.core.ownership.unit_states import FIRST_VERSION, ServiceUnit, accepts
 
 STATES: dict[DecisionKind, OwnershipState] = {
@@ -30,7 +30,7 @@ STATES: dict[DecisionKind, OwnershipState] = {
 }
 """The state of a bundle while a decision about it is under way."""
 
-MOST_PUBLISHED = 1_000
+MAX_PUBLISHED = 1_000
 """Ownership records that one round adds on top of what has happened in it: a million at once would
 hold up every decision."""
 
@@ -114,7 +114,7 @@ class Ledger:
         """Bundles whose owner this batch's reports have changed; at the start, and when very many
         are new, all owned ones in turn.
 
-        That many records take several rounds, MOST_PUBLISHED in each: `published_to` names the last
+        That many records take several rounds, MAX_PUBLISHED in each: `published_to` names the last
         one so far; None: all are told.
         """
         bundles = self.view.bundles
@@ -127,20 +127,20 @@ class Ledger:
         if (
             self.published_to is None
             and not self.records.dry_run
-            and np.count_nonzero(owned & bundles.appeared) > MOST_PUBLISHED
+            and np.count_nonzero(owned & bundles.appeared) > MAX_PUBLISHED
         ):
             self.published_to = ""
         # This round's part of them. Those that come later in turn aren't published at once, too.
         if self.published_to is not None and not self.records.dry_run:
             begin = bundles.first_after(self.published_to) if self.published_to else 0
             waiting = begin + np.flatnonzero(owned[begin:] & ~bundles.system[begin:])
-            in_turn = waiting[:MOST_PUBLISHED]
+            in_turn = waiting[:MAX_PUBLISHED]
             self.published_to = (
                 bundles.name(int(in_turn[-1])) if len(in_turn) < len(waiting) else None
             )
             told_at_once[begin:] &= ~(owned & bundles.appeared)[begin:]
         # What each one's record says now.
-        for row in np.flatnonzero(_with(told_at_once, in_turn) & ~bundles.system).tolist():
+        for row in np.flatnonzero(_mark_rows(told_at_once, in_turn) & ~bundles.system).tolist():
             name, owner = bundles.name(row), self.records.owner(row)
             if name in busy:
                 continue
@@ -179,7 +179,7 @@ class Ledger:
                 self._gain(name, row, owner, self.view.now_ms)
         for row in self._rows_of(~before & ~alive):
             if (name := reported.name(row)) not in busy:
-                self.records.released[name] = owner_in(self.reported, row), self.view.now_ms
+                self.records.released[name] = find_owner(self.reported, row), self.view.now_ms
                 self._rows[name] = row
 
     def _rows_of(self, brokers: Bools) -> list[int]:
@@ -192,8 +192,8 @@ class Ledger:
         return rows
 
     def _tell_untold(self, busy: Collection[str]) -> None:
-        """What has changed in a dry run, MOST_PUBLISHED bundles in a round."""
-        names = sorted(self.records.untold)[:MOST_PUBLISHED]
+        """What has changed in a dry run, MAX_PUBLISHED bundles in a round."""
+        names = sorted(self.records.untold)[:MAX_PUBLISHED]
         self.records.untold.difference_update(names)
         for name, row in zip(names, self.view.bundles.rows_of(names).tolist(), strict=True):
             if name in busy:
@@ -216,7 +216,7 @@ class Ledger:
             for name, last in self.records.unserved.items()
             if last.since_ms <= latest and name not in busy and name not in self.records.released
         ]
-        for name in sorted(old)[:MOST_PUBLISHED]:
+        for name in sorted(old)[:MAX_PUBLISHED]:
             self.records.forget(name)
 
     def _end(self, name: str, pending: Pending, row: int, at_ms: int, gone: bool) -> None:
@@ -236,7 +236,9 @@ class Ledger:
             )
         elif pending.kind == "assign":
             self.records.write(
-                name, row, Entry.owned(owner, at_ms, _other(pending.former, owner), decision_id)
+                name,
+                row,
+                Entry.owned(owner, at_ms, _former_owner(pending.former, owner), decision_id),
             )
         else:
             if (
@@ -246,7 +248,9 @@ class Ledger:
                     name, row, Entry("Assigning", None, pending.source, owner, at_ms, decision_id)
                 )
             self.records.write(
-                name, row, Entry.owned(owner, at_ms, _other(pending.source, owner), decision_id)
+                name,
+                row,
+                Entry.owned(owner, at_ms, _former_owner(pending.source, owner), decision_id),
             )
 
     def _gain(self, name: str, row: int, owner: str, since_ms: int, moved: bool = False) -> None:
@@ -289,7 +293,7 @@ class Ledger:
         row, state = self._rows[name], STATES[decision.kind]
         source = decision.source
         if decision.kind == "assign":
-            source = _other(self._let_go_by(name, row), decision.destination)
+            source = _former_owner(self._let_go_by(name, row), decision.destination)
         elif self._untold_yet(name) and source is not None:
             self.records.write(
                 name,
@@ -332,12 +336,12 @@ class Ledger:
         )
 
 
-def _other(source: str | None, owner: str | None) -> str | None:
+def _former_owner(source: str | None, owner: str | None) -> str | None:
     """Who had a bundle before its owner, unless that is the owner itself."""
     return None if source == owner else source
 
 
-def _with(rows: Bools, more: Rows) -> Bools:
+def _mark_rows(rows: Bools, more: Rows) -> Bools:
     result = rows.copy()
     result[more] = True
     return result

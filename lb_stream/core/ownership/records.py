@@ -70,14 +70,16 @@ class OwnershipRecords:
     @staticmethod
     def of(view: ClusterView, memory: Memory, dry_run: bool) -> OwnershipRecords:
         """Before the round's first record."""
-        units = {pending.bundle: _under_way(pending, pending.version) for pending in memory.pending}
+        units = {
+            pending.bundle: _pending_unit(pending, pending.version) for pending in memory.pending
+        }
         merged = (
             (pending, pending.neighbour)
             for pending in memory.pending
             if pending.neighbour is not None
         )
         units |= {
-            neighbour: _under_way(pending, memory.versions[neighbour])
+            neighbour: _pending_unit(pending, memory.versions[neighbour])
             for pending, neighbour in merged
         }
         new = memory.published_to == ""
@@ -94,7 +96,7 @@ class OwnershipRecords:
 
     def owner(self, row: int) -> str | None:
         """Who has the bundle in that row."""
-        return owner_in(self.view, row)
+        return find_owner(self.view, row)
 
     def version(self, name: str, row: int) -> int:
         """The version of a bundle's last record; 0: there is none.
@@ -183,13 +185,13 @@ class OwnershipRecords:
         self.told.append(record)
 
 
-def owner_in(view: ClusterView, row: int) -> str | None:
+def find_owner(view: ClusterView, row: int) -> str | None:
     """Who has the bundle in that row of a view."""
     owner = int(view.bundles.owner[row]) if row >= 0 else -1
     return view.brokers.names[owner] if owner >= 0 else None
 
 
-def _under_way(pending: Pending, version: int) -> ServiceUnit:
+def _pending_unit(pending: Pending, version: int) -> ServiceUnit:
     """The record that a decision has led to."""
     match pending.kind:
         case "assign":

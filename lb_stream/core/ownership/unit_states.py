@@ -73,7 +73,7 @@ def accepts(current: ServiceUnit | None, new: ServiceUnit | None, store: Store) 
         return False
     if new.force:
         return True
-    if current is not None and _left_out(current, new):
+    if current is not None and _skips_versions(current, new):
         # only a compacted topic gets here: what was between isn't known, so nothing can be held
         # against the new one
         return True
@@ -90,11 +90,11 @@ def _version_follows(current: ServiceUnit | None, new: ServiceUnit, store: Store
     if current.version == _LAST_VERSION and new.version == _WRAPPED_VERSION:
         return True
     return current.version < new.version and not (
-        store == "metadata_store" and _left_out(current, new)
+        store == "metadata_store" and _skips_versions(current, new)
     )
 
 
-def _left_out(current: ServiceUnit, new: ServiceUnit) -> bool:
+def _skips_versions(current: ServiceUnit, new: ServiceUnit) -> bool:
     """Whether there were versions between the two."""
     return current.version < new.version - 1
 

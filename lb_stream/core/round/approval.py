@@ -16,9 +16,9 @@ from lb_stream.core.model.names import namespace_of
 from lb_stream.core.model.refusals import Refusal, refusal
 from lb_stream.core.model.rules import Refuses, Rule
 from lb_stream.core.model.view import ClusterView, apply_pending_moves
-from lb_stream.core.observing.loads_ahead import WORSE, Group, LoadsAhead
-from lb_stream.core.round.limits import MoveBudget, holds_of
-from lb_stream.core.round.merge import overlap_answer
+from lb_stream.core.observing.loads_ahead import ROUNDING_TOLERANCE, Group, LoadsAhead
+from lb_stream.core.round.limits import MoveBudget, build_holds
+from lb_stream.core.round.merge import explain_overlap
 from lb_stream.core.round.shed import REPAIR, preselects
 from lb_stream.core.round.state import Division, RoundState
 from lb_stream.core.shedding.base import traits_of
@@ -33,7 +33,7 @@ STALE: Literal["stale"] = "stale"
 
 def waiting_moves(state: RoundState) -> list[Proposal]:
     """Those that wait, as far as their brokers have been heard, in the order of their plan."""
-    moves = [proposal for proposal in state.desk.book.waiting if proposal.is_move]
+    moves = [proposal for proposal in state.responder.book.waiting if proposal.is_move]
     heard = {proposal.proposal_id for proposal in known(state, moves)}
     unheard = {proposal.together for proposal in moves if proposal.proposal_id not in heard}
     return [proposal for proposal in moves if proposal.together not in unheard]
@@ -113,7 +113,7 @@ def approve(
     answer to each.
     """
     # What is named, and waits.
-    book = state.desk.book
+    book = state.responder.book
     found = {name: book.find(name) for name in dict.fromkeys(names)}
     unknown = [name for name, proposal in found.items() if proposal is None]
     answers = [
@@ -186,7 +186,7 @@ def _approved(
     state: RoundState, group: Sequence[Proposal], by: str, loads: LoadsAhead | None, mine: Group
 ) -> list[BundleAnswer]:
     """Decide a group that waits. Returns an answer to each. The rest of its plan has been begun."""
-    book, answers = state.desk.book, list[BundleAnswer]()
+    book, answers = state.responder.book, list[BundleAnswer]()
     for number, proposal in enumerate(book.take(group[0])):
         figures = None if loads is None or not mine else (loads, mine[number], mine)
         decide_proposed(state, proposal, by, Explain.model_validate(proposal.explain), figures)
@@ -234,7 +234,9 @@ def decide_proposed(
     made = state.decisions[-1] = state.decisions[-1].model_copy(
         update={"approved_by": by, "proposal_id": one.proposal_id}
     )
-    state.desk.book.news.append(ProposalNews(one, "approved", by, decision_id=made.decision_id))
+    state.responder.book.news.append(
+        ProposalNews(one, "approved", by, decision_id=made.decision_id)
+    )
 
 
 def _at_approval(loads: LoadsAhead, place: int, group: Group) -> dict[str, Any]:
@@ -300,7 +302,9 @@ def why_refused(
             return BundleAnswer("refused", f"{one.bundle} stays at {one.source}: {wrong}", STALE)
     bundles = [proposal.bundle for proposal in group]
     moves = [(row, int(state.view.bundles.owner[row])) for row in rows]
-    return _said(bundles, holds_of(state).refusal(bundles) or MoveBudget.of(state).refusal(moves))
+    return _said(
+        bundles, build_holds(state).refusal(bundles) or MoveBudget.of(state).refusal(moves)
+    )
 
 
 def _overlap_refused(state: RoundState, group: Sequence[Proposal]) -> BundleAnswer | None:
@@ -309,7 +313,7 @@ def _overlap_refused(state: RoundState, group: Sequence[Proposal]) -> BundleAnsw
         row = int(state.view.bundles.rows_of([proposal.bundle])[0])
         overlapped = state.overlapped
         if (overlapped.moving if proposal.is_move else overlapped.reshaping)[row]:
-            return overlap_answer(state, row)
+            return explain_overlap(state, row)
     return None
 
 
@@ -378,7 +382,7 @@ def _shifts_overload(
     too_hot = (
         f"{proposal.destination} would be at {after:.0%} usage with it ({Refuses.SHIFTS_OVERLOAD})"
     )
-    return too_hot if after > most + WORSE else None
+    return too_hot if after > most + ROUNDING_TOLERANCE else None
 
 
 def _goes_by_relief(state: RoundState) -> bool:

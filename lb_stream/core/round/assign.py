@@ -44,7 +44,7 @@ def assign_unowned(state: RoundState) -> None:
         return namespace_of(name) in state.memory.orders.deleted
 
     ordered = {bundle for waiting in state.memory.orders.waiting for bundle in waiting.bundles}
-    lately = sum(count for _, count in assigned_lately(state))
+    lately = sum(count for _, count in count_recent_assignments(state))
     waiting: dict[str, int] = {}  # bundle → ms until it may be tried again
     too_many: list[str] = []
     for row in rows.tolist():
@@ -74,7 +74,7 @@ def assign_unowned(state: RoundState) -> None:
         )
 
 
-def assigned_lately(state: RoundState) -> tuple[tuple[int, int], ...]:
+def count_recent_assignments(state: RoundState) -> tuple[tuple[int, int], ...]:
     """Of each round of the last minute, this one included: when, and how many orphans it gave an
     owner. A dry run's don't count."""
     kept = tuple(entry for entry in state.memory.assigned if state.now_ms - entry[0] < MINUTE_MS)
@@ -120,12 +120,12 @@ def _system_last(state: RoundState, rows: Rows) -> Rows:
     return np.concatenate([rows[~is_system], rows[is_system]])
 
 
-def _was_moved(state: RoundState, name: str, ordered: bool) -> bool:
+def _is_moved(state: RoundState, name: str, ordered: bool) -> bool:
     """Whether the bundle has no owner because this balancer or an operator had it moved."""
     return ordered or name in state.inputs.released
 
 
-def too_few(state: RoundState) -> Refusal | None:
+def find_too_few_brokers(state: RoundState) -> Refusal | None:
     """A new cluster waits for some brokers, so that the first one doesn't get everything."""
     alive = int(np.count_nonzero(state.view.brokers.alive))
     first_ms = state.now_ms if state.memory.first_ms is None else state.memory.first_ms
@@ -154,7 +154,7 @@ def assign(state: RoundState, row: int, name: str, ordered: bool) -> bool:
             row,
             None,
             destination,
-            reason=moved if _was_moved(state, name, ordered) else UNOWNED,
+            reason=moved if _is_moved(state, name, ordered) else UNOWNED,
             rule=Decides.REPEATED if repeated else Decides.RELEASED,
             strategy=state.config.shedder.name,
             explain=Explain(unit=""),
@@ -175,7 +175,7 @@ def assign(state: RoundState, row: int, name: str, ordered: bool) -> bool:
         row,
         None,
         choice.destination,
-        reason=moved if name in state.reserved or _was_moved(state, name, ordered) else UNOWNED,
+        reason=moved if name in state.reserved or _is_moved(state, name, ordered) else UNOWNED,
         rule=Decides.UNOWNED,
         strategy=state.config.placement.name,
         explain=explain,

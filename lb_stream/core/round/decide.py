@@ -12,7 +12,7 @@ from lb_stream.core.commands.responder import Received
 from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.view import ClusterView
-from lb_stream.core.round.assign import assign_unowned, too_few
+from lb_stream.core.round.assign import assign_unowned, find_too_few_brokers
 from lb_stream.core.round.merge import advise_merges
 from lb_stream.core.round.observe import Inbox, observe
 from lb_stream.core.round.operator_moves import drain, move_queued, obey_moves
@@ -59,7 +59,7 @@ def may_decide(state: RoundState) -> bool:
     """Whether the balancer may decide anything of its own accord in this round."""
     if state.inputs.alive.suspended is not None:
         return False  # the suspension itself is among the refusals, whenever it is due to be told
-    if (few := too_few(state)) is not None:
+    if (few := find_too_few_brokers(state)) is not None:
         state.refusals.append(few)
     return few is None
 

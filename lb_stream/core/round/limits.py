@@ -31,7 +31,7 @@ class MoveBudget:
         """As things stand, what was decided in this round included."""
         under_way = [pending.source for pending in state.memory.pending if pending.kind in MOVES]
         decided = [decision.source for decision in state.decisions if decision.kind in MOVES]
-        lately = moved_lately(state)
+        lately = count_recent_moves(state)
         return MoveBudget(
             state,
             Counter(under_way + decided),
@@ -91,12 +91,12 @@ class MoveBudget:
         return float(short.throughput_in[bundle] + short.throughput_out[bundle])
 
 
-def holds_of(state: RoundState) -> Holds:
+def build_holds(state: RoundState) -> Holds:
     """What keeps bundles from being moved by balancing, as things stand in this round."""
     return Holds.of(state.config, state.memory, state.decisions, state.now_ms)
 
 
-def moved_lately(state: RoundState) -> tuple[tuple[int, int, float], ...]:
+def count_recent_moves(state: RoundState) -> tuple[tuple[int, int, float], ...]:
     """Of each round of the last minute with moves, this one included: when, how many, and their
     bytes/s. A dry run's don't count."""
     kept = tuple(entry for entry in state.memory.moved if state.now_ms - entry[0] < MINUTE_MS)

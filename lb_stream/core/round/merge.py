@@ -59,7 +59,7 @@ def advised_pairs(state: RoundState, namespace: str, most: int) -> list[tuple[in
     return [(low, high) for low, high in rows.tolist() if low >= 0 and high >= 0]
 
 
-def overlap_answer(state: RoundState, row: int) -> BundleAnswer:
+def explain_overlap(state: RoundState, row: int) -> BundleAnswer:
     """Why a bundle is left alone whose range another served one has, too: which one, at whom."""
     bundles, brokers = state.inputs.reported.bundles, state.view.brokers.names
     beside = state.overlapped.beside[row]
@@ -98,7 +98,7 @@ def merge(state: RoundState, low: int, high: int) -> BundleAnswer:
                 "refused", f"nobody owns {name}: merge it when it is served", "unowned"
             )
         if state.overlapped.reshaping[row]:
-            return overlap_answer(state, row)
+            return explain_overlap(state, row)
     # Whether one broker has both, and can merge them.
     owner, other = brokers[int(bundles.owner[low])], brokers[int(bundles.owner[high])]
     if owner != other:

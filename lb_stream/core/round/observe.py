@@ -20,9 +20,9 @@ from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.names import namespace_of
 from lb_stream.core.model.resources import max_weighted_usage
 from lb_stream.core.model.view import ClusterView
-from lb_stream.core.observing.gone import without_gone
-from lb_stream.core.observing.known_bundles import with_bundles
-from lb_stream.core.observing.liveness import Liveness, judge
+from lb_stream.core.observing.gone import clear_gone_bundles
+from lb_stream.core.observing.known_bundles import add_unassigned_bundles
+from lb_stream.core.observing.liveness import Liveness, judge_liveness
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Observed:
     memory: Memory
     known: ClusterView
     alive: Liveness
-    desk: CommandResponder  # has answered all commands but those below
+    responder: CommandResponder  # has answered all commands but those below
     orders: tuple[Received, ...]  # to unload, split, merge and assign
 
 
@@ -68,20 +68,20 @@ def observe(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConf
     who and what is there."""
     memory = _published(memory, view)
     book, answers = ProposalBook(list(memory.proposals)), list(inbox.answers)
-    desk = CommandResponder(memory.orders, book, memory.pending, answers)
+    responder = CommandResponder(memory.orders, book, memory.pending, answers)
     view = _weighed(view, config.balancer.weights)
-    orders = apply_state_commands(desk, view, inbox.commands, config)
-    forget_ended(desk, view)
+    orders = apply_state_commands(responder, view, inbox.commands, config)
+    forget_ended(responder, view)
     wanted = bool(inbox.commands) or config.balancer.assign_unowned == "eager"
-    known = apply_operator_state(view, desk.orders, wanted)
-    known = with_bundles(known, _forgotten(known, memory))
+    known = apply_operator_state(view, responder.orders, wanted)
+    known = add_unassigned_bundles(known, _forgotten(known, memory))
     balances, merging = _who_balances(memory, inbox, known), _who_merges(memory, inbox, known)
     after = memory
-    if (desk.orders, balances, merging) != (memory.orders, memory.balances, memory.merging):
-        after = replace(memory, orders=desk.orders, balances=balances, merging=merging)
-    alive = judge(known, after, config.balancer, inbox.caught_up, desk.declared)
-    alive = replace(alive, view=without_gone(known, alive.view, desk.orders.deleted))
-    return Observed(config, memory, after, known, alive, desk, orders)
+    if (responder.orders, balances, merging) != (memory.orders, memory.balances, memory.merging):
+        after = replace(memory, orders=responder.orders, balances=balances, merging=merging)
+    alive = judge_liveness(known, after, config.balancer, inbox.caught_up, responder.declared)
+    alive = replace(alive, view=clear_gone_bundles(known, alive.view, responder.orders.deleted))
+    return Observed(config, memory, after, known, alive, responder, orders)
 
 
 def _published(memory: Memory, view: ClusterView) -> Memory:

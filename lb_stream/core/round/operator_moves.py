@@ -28,9 +28,9 @@ from lb_stream.core.model.rules import Decides, Rule
 from lb_stream.core.model.topics import namespace_of_topic, topic_hash
 from lb_stream.core.model.view import Rows
 from lb_stream.core.round.approval import approve
-from lb_stream.core.round.assign import assign, too_few
+from lb_stream.core.round.assign import assign, find_too_few_brokers
 from lb_stream.core.round.limits import MoveBudget
-from lb_stream.core.round.merge import advised_pairs, merge, overlap_answer
+from lb_stream.core.round.merge import advised_pairs, explain_overlap, merge
 from lb_stream.core.round.shed import preselects
 from lb_stream.core.round.state import Division, RoundState
 from lb_stream.core.splitting.manual import (
@@ -52,7 +52,7 @@ def obey_moves(state: RoundState, commands: Iterable[Received], suspended: Refus
     `suspended`: why nothing may be decided now, if so.
     """
     # the second of two in one batch is answered as the first was
-    for received in state.desk.new(commands):
+    for received in state.responder.new(commands):
         command, before = received.command, len(state.decisions)
         if not isinstance(command, MoveCommand):
             raise TypeError(f"{command.kind} makes no decisions")
@@ -269,7 +269,7 @@ def _unload_bundle(
             return BundleAnswer("refused", f"nobody owns {name}", "unowned")
         return BundleAnswer("nothing", f"nobody owns {name}: nothing to do")
     if state.overlapped.moving[row]:
-        return overlap_answer(state, row)
+        return explain_overlap(state, row)
     if destination is not None:
         wanted = view.brokers.names[destination]
         if destination == owner and state.describe_busy(name) is not None:
@@ -309,9 +309,10 @@ def move_queued(state: RoundState) -> None:
         return
     queue = _Queue.of(state)
     waiting = tuple(
-        queue.move(command) if command.queued else command for command in state.desk.orders.waiting
+        queue.move(command) if command.queued else command
+        for command in state.responder.orders.waiting
     )
-    state.desk.change(waiting=waiting)
+    state.responder.change(waiting=waiting)
     rows = queue.rows
     brokers = {name: row for row, name in enumerate(state.view.brokers.names)}
     for move in state.queued_moves():
@@ -363,7 +364,7 @@ class _Queue:
             return BundleAnswer("refused", "decisions aren't published any more (dry run)")
         if row < 0:
             return BundleAnswer("refused", "no report names it any more")
-        if namespace_of(bundle) in state.desk.orders.deleted:
+        if namespace_of(bundle) in state.responder.orders.deleted:
             return BundleAnswer("refused", f"{namespace_of(bundle)} is deleted")
         destination = None
         if wanted is not None:
@@ -390,7 +391,7 @@ def _take_place_of_queued(
 ) -> None:
     """Take moves out of the queue about whose bundles a later command has said something else."""
     later = {answer.bundle for answer in answers if answer.bundle}
-    orders = state.desk.orders
+    orders = state.responder.orders
     if not any(later.intersection(waiting.queued) for waiting in orders.waiting):
         return
     waiting = []
@@ -399,7 +400,7 @@ def _take_place_of_queued(
         kept = tuple(bundle for bundle in one.queued if bundle not in later)
         failed = tuple(f"{bundle}: the command {command_id} came after it" for bundle in old)
         waiting.append(replace(one, queued=kept, failures=one.failures + failed) if old else one)
-    state.desk.change(waiting=tuple(waiting))
+    state.responder.change(waiting=tuple(waiting))
 
 
 def _as_queue_has_room(state: RoundState, wanted: list[BundleAnswer]) -> list[BundleAnswer]:
@@ -458,7 +459,7 @@ def _split(state: RoundState, request: SplitRequest) -> BundleAnswer:
     if view.bundles.owner[row] < 0:
         return BundleAnswer("refused", f"nobody owns {name}: split it when it is served", "unowned")
     if state.overlapped.reshaping[row]:
-        return overlap_answer(state, row)
+        return explain_overlap(state, row)
 
     source = view.brokers.names[int(view.bundles.owner[row])]
     state.decide(
@@ -499,7 +500,7 @@ def _assign(state: RoundState, row: int) -> BundleAnswer:
         return BundleAnswer("nothing", f"{view.brokers.names[int(bundles.owner[row])]} has {name}")
     if row in superseded(view, [row]):
         return BundleAnswer("refused", f"{name} has been split", "unknown_bundle")
-    if (few := too_few(state)) is not None:
+    if (few := find_too_few_brokers(state)) is not None:
         text = f"{few.rule}: a new cluster waits for {few.limit:.0f} brokers"
         return BundleAnswer("refused", text, few.rule)
     if not assign(state, row, name, ordered=False):
@@ -563,11 +564,13 @@ def _answer(
     rule = next((answer.rule for answer in answers if answer.rule is not None), None)
     if command.is_answered_at_once or not (decisions or queued):
         is_refused = any(answer.outcome == "refused" for answer in answers)
-        state.desk.answer(received, "refused" if is_refused else "done", text, rule, ids)
+        state.responder.answer(received, "refused" if is_refused else "done", text, rule, ids)
     elif state.config.balancer.dry_run:
-        state.desk.answer(received, "done", f"dry run, nothing is published: {text}", rule, ids)
+        state.responder.answer(
+            received, "done", f"dry run, nothing is published: {text}", rule, ids
+        )
     else:
-        state.desk.answer(received, "accepted", text + _describe_queued(queued), rule, ids)
+        state.responder.answer(received, "accepted", text + _describe_queued(queued), rule, ids)
         waiting = Waiting(
             received.head,
             text,
@@ -575,7 +578,7 @@ def _answer(
             tuple(ids),
             queued=tuple(answer.bundle for answer in queued),
         )
-        state.desk.change(waiting=(*state.desk.orders.waiting, waiting))
+        state.responder.change(waiting=(*state.responder.orders.waiting, waiting))
 
 
 def _describe_queued(queued: list[BundleAnswer]) -> str:

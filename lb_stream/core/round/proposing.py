@@ -72,7 +72,7 @@ def _propose_splits(state: RoundState, split: Stage) -> RoundState:
 
     Returns the round without what waits. Limits on splits count splits that wait.
     """
-    book = state.desk.book
+    book = state.responder.book
     waiting = [proposal for proposal in book.waiting if not proposal.is_move]
     small = find_small_enough(state, [proposal.bundle for proposal in waiting])
     for proposal in waiting:
@@ -95,7 +95,7 @@ def _propose_splits(state: RoundState, split: Stage) -> RoundState:
 
 def _wait(state: RoundState, group: Sequence[Decision]) -> None:
     """Have a split wait, unless a rule approves it or too much waits already."""
-    book, most = state.desk.book, state.config.balancer.max_proposals
+    book, most = state.responder.book, state.config.balancer.max_proposals
     new = _proposals(state, group, _next_number(state))
     if (rule := _auto_approved(state, new)) is not None:
         for proposal, wanted in zip(new, group, strict=True):
@@ -123,7 +123,7 @@ def _without_what_waits(state: RoundState) -> RoundState:
 
     Splits that wait count as under way.
     """
-    splits = [split for split in known(state, state.desk.book.waiting) if not split.is_move]
+    splits = [split for split in known(state, state.responder.book.waiting) if not split.is_move]
     pending = tuple(_pending(split) for split in splits if state.under_way(split.bundle) is None)
     memory = state.memory
     after = replace(memory, pending=(*memory.pending, *pending))
@@ -158,7 +158,7 @@ def _plan_id(state: RoundState) -> str:
 def _next_number(state: RoundState) -> int:
     """Of the first proposal that this round has not made yet."""
     prefix = f"{_plan_id(state)}:p"
-    ids = {news.proposal.proposal_id for news in state.desk.book.news}
+    ids = {news.proposal.proposal_id for news in state.responder.book.news}
     return sum(name.startswith(prefix) for name in ids)
 
 
@@ -326,7 +326,7 @@ def _take_plan(found: _Pass) -> None:
     What is no part of it ends. What only can't be now waits on, behind the plan.
     """
     # Two plans: what waits and can still be made, and what is wanted now.
-    book, loads = found.state.desk.book, found.loads
+    book, loads = found.state.responder.book, found.loads
     possible, held = _still_possible(found)
     waits, wrong = order_groups(loads, possible)
     wanted, harmful = order_groups(loads, found.wanted)
@@ -368,7 +368,7 @@ def _still_possible(found: _Pass) -> tuple[list[Group], list[Group]]:
         if refused is None:
             possible.append(group)
         elif refused.rule == STALE:
-            found.state.desk.book.end(proposals[0], STALE, why=refused.text)
+            found.state.responder.book.end(proposals[0], STALE, why=refused.text)
         else:
             held.append(group)
     return possible, held
@@ -431,7 +431,7 @@ def _as_proposals(
     A move that waits already keeps its id. `keeps`: the plan that waits goes on under its name;
     else what differs from it is a new plan.
     """
-    state, book = found.state, found.state.desk.book
+    state, book = found.state, found.state.responder.book
     known = {found.key(group): group for group in waits}
     others = len(book.waiting) - sum(map(len, found.waiting)) + sum(map(len, held))
     room, number = state.config.balancer.max_proposals - others, _next_number(state)
@@ -531,7 +531,7 @@ def _measure_plan(state: RoundState) -> None:
                 usage_alone=round(alone, DIGITS),
                 usage_in_order=round(ahead.max_usage, DIGITS),
             )
-    book = state.desk.book
+    book = state.responder.book
     book.waiting = [measured.get(proposal.proposal_id, proposal) for proposal in book.waiting]
     for at, news in enumerate(book.news):
         with_usages = measured.get(news.proposal.proposal_id)

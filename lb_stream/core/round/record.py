@@ -16,9 +16,9 @@ from lb_stream.core.model.refusals import Refusal, merged, refusal
 from lb_stream.core.model.rules import Refuses
 from lb_stream.core.model.view import ClusterView
 from lb_stream.core.observing.arrivals import follow_moves
-from lb_stream.core.observing.outcomes import Outcome, unserved_since
-from lb_stream.core.round.assign import assigned_lately
-from lb_stream.core.round.limits import moved_lately
+from lb_stream.core.observing.outcomes import Outcome, find_unserved_since
+from lb_stream.core.round.assign import count_recent_assignments
+from lb_stream.core.round.limits import count_recent_moves
 from lb_stream.core.round.merge import merges_after
 from lb_stream.core.round.shed import observe_moves
 from lb_stream.core.round.state import RoundState
@@ -67,9 +67,9 @@ def record(state: RoundState, before: Memory) -> Round:
         state.decisions,
         state.reserved.keys(),
         places,
-        state.desk.orders,
+        state.responder.orders,
     )
-    update_command_progress(state.desk, progress)
+    update_command_progress(state.responder, progress)
     timeout_ms = state.config.balancer.unloading_timeout_ms
     arrivals = follow_moves(
         inputs.alive.view, state.memory, inputs.settled, state.now_ms, timeout_ms
@@ -87,10 +87,10 @@ def record(state: RoundState, before: Memory) -> Round:
         refusals=merged(state.refusals),
         memory=memory,
         view=state.view,
-        results=tuple(state.desk.answers),
+        results=tuple(state.responder.answers),
         proposed=state.proposed,
         merge_advice=merges.told,
-        proposals=tuple(state.desk.book.news),
+        proposals=tuple(state.responder.book.news),
     )
 
 
@@ -146,16 +146,16 @@ def _memory_after(state: RoundState, moves: Mapping[str, Move], merges: MergeLoo
         dead=alive.dead,
         suspension=alive.suspension,
         released=tuple(sorted(inputs.released)),
-        assigned=assigned_lately(state),
+        assigned=count_recent_assignments(state),
         unsteady_ms=alive.unsteady_ms,
         clashing=0 if dry_run else len(memory.balances),
-        orders=state.desk.orders,
-        moved=moved_lately(state),
+        orders=state.responder.orders,
+        moved=count_recent_moves(state),
         strategies=state.strategies_after(),
         spending=memory.spending + tuple(decision.decision_id for decision in spending),
         mergeable=merges.pairs,
         merges_sought_ms=merges.at_ms,
-        proposals=tuple(state.desk.book.waiting),
+        proposals=tuple(state.responder.book.waiting),
         approvals=state.approvals,
     )
 
@@ -170,7 +170,7 @@ def _pending_after(state: RoundState, moves: Mapping[str, Move]) -> Iterator[Pen
         if decision.kind == "assign":
             former = ledger.former(decision.bundle)
             move = moves.get(decision.bundle)
-            released_ms = unserved_since(known, row) if move is None else move.released_ms
+            released_ms = find_unserved_since(known, row) if move is None else move.released_ms
         pending = Pending(
             decision_id=decision.decision_id,
             kind=decision.kind,

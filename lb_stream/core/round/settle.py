@@ -23,7 +23,7 @@ from lb_stream.core.model.view import ClusterView, apply_pending_moves
 from lb_stream.core.observing import outcomes
 from lb_stream.core.observing.finite import exclude_non_finite
 from lb_stream.core.observing.liveness import Liveness
-from lb_stream.core.observing.outcomes import Settled, after_failure, after_restart
+from lb_stream.core.observing.outcomes import Settled, retry_after_failure, retry_after_restart
 from lb_stream.core.ownership.ledger import Ledger
 from lb_stream.core.placement.learn_quotas import while_others_run, with_quotas
 from lb_stream.core.round.observe import Observed
@@ -38,7 +38,7 @@ def settle(seen: Observed, acks: tuple[Ack, ...]) -> RoundState:
     """
     memory, config, alive = seen.memory, seen.config.balancer, seen.alive
     now_ms = alive.view.now_ms
-    settled = outcomes.settle(alive.view, memory, acks, now_ms)
+    settled = outcomes.settle_decisions(alive.view, memory, acks, now_ms)
     ledger = Ledger.of(alive.view, seen.known, memory, config.dry_run)
     ended = [
         (pending, pending.kind in RESHAPES and outcome.outcome == "confirmed", outcome.at_ms)
@@ -67,9 +67,9 @@ def settle(seen: Observed, acks: tuple[Ack, ...]) -> RoundState:
         released=_released(memory, settled, alive.view),
         unloaded_brokers=_unloaded_brokers(memory, settled, reported, now_ms),
     )
-    state = RoundState(inputs, ledger, seen.desk, refusals=[*not_finite, *alive.told])
+    state = RoundState(inputs, ledger, seen.responder, refusals=[*not_finite, *alive.told])
     state.approvals = tuple(approval for approval in memory.approvals if approval[1] > now_ms)
-    end_proposals(seen.desk.book, alive.view, seen.config, memory.orders)
+    end_proposals(seen.responder.book, alive.view, seen.config, memory.orders)
     observe_loads(state)
     count_preallocated(state)
     return state
@@ -163,9 +163,9 @@ def _retries(
         for bundle in pending.bundles:
             before = retries.get(bundle)
             if unread and (before is None or before.kind != pending.kind):
-                retries[bundle] = after_restart(before, pending.kind, now_ms)
+                retries[bundle] = retry_after_restart(before, pending.kind, now_ms)
             elif outcome.outcome in ("expired", "refused"):
-                retries[bundle] = after_failure(
+                retries[bundle] = retry_after_failure(
                     retries.get(bundle), pending.kind, now_ms, timeout_ms, pending.destination
                 )
             else:

@@ -20,7 +20,7 @@ from lb_stream.core.model.refusals import Refusal, refusal
 from lb_stream.core.model.rules import Decides, FilteredBy, Refuses, Rule
 from lb_stream.core.model.view import Bools, ClusterView, Ints, Rows, apply_pending_moves
 from lb_stream.core.observing.outcomes import Outcome
-from lb_stream.core.round.limits import MoveBudget, holds_of
+from lb_stream.core.round.limits import MoveBudget, build_holds
 from lb_stream.core.round.state import Choice, RoundState
 from lb_stream.core.shedding.base import Disruption, ShedContext, Unload, Unloads, traits_of
 
@@ -106,7 +106,7 @@ def unload_from_hot(state: RoundState) -> None:
     if alive <= 1:
         state.refusals.append(refusal(Refuses.SINGLE_BROKER, None, saw=[alive], limit=2))
         return
-    strategy, holds = state.config.shedder, holds_of(state)
+    strategy, holds = state.config.shedder, build_holds(state)
     if (refused := holds.refusal([])) is not None:
         state.refusals.append(refused)
         return
@@ -193,12 +193,14 @@ def _comes_by_order(state: RoundState, decision: Decision) -> bool:
     """
     if decision.kind == "assign":
         orders = (
-            waiting for waiting in state.desk.orders.waiting if waiting.command["kind"] == "unload"
+            waiting
+            for waiting in state.responder.orders.waiting
+            if waiting.command["kind"] == "unload"
         )
         return any(decision.bundle in order.bundles for order in orders)
     is_order = decision.rule == Decides.UNLOAD_COMMAND.name
     return is_order and (
-        decision.destination in state.desk.undrained or decision.bundle in state.dequeued
+        decision.destination in state.responder.undrained or decision.bundle in state.dequeued
     )
 
 
@@ -484,7 +486,7 @@ def move_groups_apart(state: RoundState) -> None:
     groups = {group for name in policies.anti_affinity if (group := policies.group_of(name))}
     if not groups or not config.anti_affinity_repair or config.load_manager == "simple":
         return
-    holds = holds_of(state)
+    holds = build_holds(state)
     if state.memory.orders.paused or holds.refusal([]) is not None:
         return  # the shedder's pass says so
     places = [(Decides.ANTI_AFFINITY, np.arange(len(state.view.brokers)))]

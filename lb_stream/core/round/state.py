@@ -114,7 +114,7 @@ class RoundState:
 
     inputs: RoundInputs
     ledger: Ledger
-    desk: CommandResponder  # where commands are answered
+    responder: CommandResponder  # where commands are answered
     decisions: list[Decision] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
     relieved: frozenset[int] = (
@@ -165,7 +165,7 @@ class RoundState:
 
         The rows of bundles and brokers must be the same.
         """
-        other = RoundState(inputs, self.ledger, self.desk, list(self.decisions), self.refusals)
+        other = RoundState(inputs, self.ledger, self.responder, list(self.decisions), self.refusals)
         other._strategies = self._strategies
         return other
 
@@ -298,7 +298,7 @@ class RoundState:
         """Say which move, split or merge of the bundle is to end before another begins, if any."""
         if (found := self.under_way(bundle)) is not None:
             return f"{bundle}: the decision {found[0]} ({found[1]}) is under way"
-        for waiting in self.desk.orders.waiting:
+        for waiting in self.responder.orders.waiting:
             if bundle in waiting.queued:
                 order = waiting.command["id"]
                 return f"{bundle}: its move, which the command {order} has ordered, waits for room"
@@ -309,7 +309,7 @@ class RoundState:
         now_ms = self.now_ms
         return [
             Pending("", "unload", bundle, None, destination_of(one), now_ms, now_ms, version=0)
-            for one in self.desk.orders.waiting
+            for one in self.responder.orders.waiting
             for bundle in one.queued
         ]
 

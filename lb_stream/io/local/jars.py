@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from lb_stream.settings.files import CONF, home
+from lb_stream.settings.files import CONF, find_home
 
 CONFIGURATIONS = ("spark", "broker")
 EXTRAS = ("s3",)
@@ -73,7 +73,7 @@ class JarsLock:
 
 def default_folder() -> Path:
     """Return `$LB_JARS_DIR`, else `.jars` in the clone or, without one, in the current folder."""
-    return Path(os.environ.get("LB_JARS_DIR") or home() / ".jars")
+    return Path(os.environ.get("LB_JARS_DIR") or find_home() / ".jars")
 
 
 def jar_paths(configuration: str, folder: Path | None = None) -> list[Path]:

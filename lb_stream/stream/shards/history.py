@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lb_stream.contracts.tables import BROKER_HISTORY, BUNDLE_HISTORY
-from lb_stream.core.model.blocks import FOUR, Shard
+from lb_stream.core.model.blocks import RATE_COLUMNS, Shard
 
 WHOLE_MS = 3_600_000
 """So often all bundles get a row."""
@@ -60,7 +60,7 @@ def bundle_rows(cluster: str, shard: Shard, slot: Slot) -> pa.Table:
     owners = pa.DictionaryArray.from_arrays(
         pa.array(owner, mask=owner < 0), shard.brokers["name"].combine_chunks()
     )
-    columns = {name: bundles[f"latest_{name}"] for name in FOUR} | {
+    columns = {name: bundles[f"latest_{name}"] for name in RATE_COLUMNS} | {
         "bundle": bundles["name"],
         "owner": owners.cast(pa.string()),
     }
@@ -76,7 +76,9 @@ def broker_rows(cluster: str, shard: Shard, slot: Slot) -> pa.Table:
     columns = {
         name: brokers[name] for name in brokers.column_names if name in BROKER_HISTORY.schema.names
     }
-    columns |= {name: brokers[f"latest_{name}"] for name in FOUR} | {"broker": brokers["name"]}
+    columns |= {name: brokers[f"latest_{name}"] for name in RATE_COLUMNS} | {
+        "broker": brokers["name"]
+    }
     return _table(BROKER_HISTORY.schema, cluster, slot, columns, len(brokers))
 
 

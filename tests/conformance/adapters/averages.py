@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from lb_stream.core.averages import DEFAULT_FOUR, FoldConfig, fold, fold_samples
-from lb_stream.core.model.blocks import FOUR, Shard
+from lb_stream.core.averages import DEFAULT_RATES, FoldConfig, fold, fold_samples
+from lb_stream.core.model.blocks import RATE_COLUMNS, Shard
 from tests.conformance.forms import FOUR_NAMES, bundle_rates, stats
 from tests.conformance.registry import Case, kind
 from tests.support.build import Report, batch_of
@@ -48,9 +48,9 @@ def bundle_average(case: Case) -> Any:
     shard, _ = fold(Shard.empty(), batch_of(reports), len(samples), config)
     return [
         {
-            "short": [row[f"short_{value}"] for value in FOUR],
+            "short": [row[f"short_{value}"] for value in RATE_COLUMNS],
             "shortSamples": row["short_samples"],
-            "long": [row[f"long_{value}"] for value in FOUR],
+            "long": [row[f"long_{value}"] for value in RATE_COLUMNS],
             "longSamples": row["long_samples"],
             "topics": row["topics"],
         }
@@ -62,7 +62,7 @@ def bundle_average(case: Case) -> Any:
 def broker_average(case: Case) -> Any:
     """TimeAverageBrokerData.reset: sums over the named bundles; those without data count with the
     default."""
-    default = {"short": case.get("defaultStats", DEFAULT_FOUR)[:4]}
+    default = {"short": case.get("defaultStats", DEFAULT_RATES)[:4]}
     data = {name: case["bundleData"].get(name, default) for name in case["bundles"]}
     mine = np.zeros(len(data), np.int32)
     sums = [rates.sums_by(mine, 1).row(0) for rates in bundle_rates(data, data)]

@@ -10,7 +10,7 @@ from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.averages.cluster_view import view_of
 from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.filters.preallocation import Preallocations, count
-from lb_stream.core.model.blocks import FOUR, Shard
+from lb_stream.core.model.blocks import RATE_COLUMNS, Shard
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.policies import Policies
 from lb_stream.core.model.view import ClusterView
@@ -105,9 +105,9 @@ class Leader:
     def _bundle_data(self) -> dict[str, Any]:
         return {
             row["name"]: {
-                "short": [row[f"short_{value}"] for value in FOUR],
+                "short": [row[f"short_{value}"] for value in RATE_COLUMNS],
                 "shortSamples": row["short_samples"],
-                "long": [row[f"long_{value}"] for value in FOUR],
+                "long": [row[f"long_{value}"] for value in RATE_COLUMNS],
                 "longSamples": row["long_samples"],
                 "topics": row["topics"],
             }

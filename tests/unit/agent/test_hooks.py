@@ -23,7 +23,7 @@ from lb_stream.agent.hooks import HookError, MoveHooks, call
 from lb_stream.agent.obey import Verdict
 from lb_stream.contracts.decisions import Decision, Ownership, example_decision
 from lb_stream.contracts.reports import Ack
-from lb_stream.core.observing.outcomes import MOST_BACK_OFF
+from lb_stream.core.observing.outcomes import MAX_BACK_OFF
 from lb_stream.sim import SimBroker, build_cluster
 from tests.support.sim_loop import ClosedLoop
 from tests.support.webhook import Call, Webhook, webhook
@@ -265,7 +265,7 @@ def test_the_balancer_learns_a_veto_and_does_not_insist(server: Webhook) -> None
     often = max(loop.asked.values(), key=len)
     gaps = [after - before for before, after in pairwise(often)]
     assert len(gaps) >= 6 and all(
-        gap >= 10_000 * min(2**number, MOST_BACK_OFF) for number, gap in enumerate(gaps)
+        gap >= 10_000 * min(2**number, MAX_BACK_OFF) for number, gap in enumerate(gaps)
     ), gaps
     assert len(server.calls) == sum(map(len, loop.asked.values()))
 

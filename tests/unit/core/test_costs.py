@@ -12,7 +12,7 @@ from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.core.model.policies import NO_POLICIES, IsolationPolicy, Policies
 from lb_stream.core.model.topics import Ring
-from lb_stream.core.observing.known_bundles import missing
+from lb_stream.core.observing.known_bundles import find_missing_bundles
 from lb_stream.operations.create_namespace import CreateNamespace
 from tests.support.call_counts import calls
 from tests.support.command_rounds import TWO, command, play, view
@@ -71,7 +71,7 @@ def test_twice_the_bundles_are_twice_the_work() -> None:
         seen = view(a=names[::2], b=names[1::4])
         lacking = names[3::4]
         found: list[str] = []
-        count = calls(lambda: found.extend(missing(seen, {"t/n": bundles})))
+        count = calls(lambda: found.extend(find_missing_bundles(seen, {"t/n": bundles})))
         assert found == lacking
         return count
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from lb_stream.contracts.reports import BundleStats
-from lb_stream.core.averages import DEFAULT_FOUR, FoldConfig, fold
-from lb_stream.core.model.blocks import FOUR, Shard
+from lb_stream.core.averages import DEFAULT_RATES, FoldConfig, fold
+from lb_stream.core.model.blocks import RATE_COLUMNS, Shard
 from lb_stream.core.model.chance import draw
 from lb_stream.core.model.resources import max_usage, max_weighted_usage, percent
 from lb_stream.core.shedding.base import ShedContext
@@ -16,7 +16,7 @@ from tests.conformance.forms import FOUR_NAMES, resource_columns, view_of_loads
 from tests.support.build import Report, batch_of
 from tests.support.vectors import PROFILES, loads, place, shed, vector
 
-OUR_NAMES = dict(zip(FOUR_NAMES, FOUR, strict=True))
+OUR_NAMES = dict(zip(FOUR_NAMES, RATE_COLUMNS, strict=True))
 
 
 # --- usage ---
@@ -75,7 +75,7 @@ def test_short_and_long_averages_follow_the_worked_example_sample_by_sample() ->
 
 def test_a_bundle_without_samples_has_the_documented_defaults() -> None:
     defaults = vector("avg_bundle")["defaults"]
-    assert tuple(defaults[name] for name in FOUR_NAMES) == DEFAULT_FOUR
+    assert tuple(defaults[name] for name in FOUR_NAMES) == DEFAULT_RATES
     shard, _ = fold(Shard.empty(), batch_of([Report("b", 0, {"p": None})]), 0, FoldConfig())
     row = shard.bundles.to_pylist()[0]
     assert {

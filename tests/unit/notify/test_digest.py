@@ -31,7 +31,7 @@ from lb_stream.notify.schedule import (
     next_message,
 )
 from lb_stream.query.screens.health_events import HealthEvent, HealthEvents
-from lb_stream.settings.secrets import learn
+from lb_stream.settings.secrets import remember_secrets
 from tests.support.wordings import check_wording
 
 S, MIN, HOUR = 1_000, 60_000, 3_600_000
@@ -227,7 +227,7 @@ def test_quiet_hours_begin_by_the_clock_on_the_wall_in_winter_and_in_summer(
 
 
 def test_secrets_that_an_error_holds_are_not_told() -> None:
-    learn(("kafka", "options", "sasl_plain_password"), "hunter2222")
+    remember_secrets(("kafka", "options", "sasl_plain_password"), "hunter2222")
     (message,) = Clockwork().go(
         60,
         HealthEvent(

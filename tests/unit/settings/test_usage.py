@@ -10,11 +10,11 @@ from lb_stream.settings.names import all_models
 from lb_stream.settings.resolve import cluster_config
 from lb_stream.settings.usage import (
     CONDITIONS,
-    NOBODY,
+    NONE_READS,
+    explain_unread,
+    find_readers,
     key_usage,
-    reading,
     strategies_reading,
-    why_unread,
 )
 from lb_stream.sim import SimBroker, build_cluster
 from tests.support.sim_loop import ClosedLoop
@@ -120,7 +120,7 @@ def test_what_is_called_unread_changes_nothing_whatever_its_value(name: str) -> 
     settings = {**QUICK, **CLUSTERS[name]}
     config = cluster_config(settings)
     models = keys()
-    unread = [key for key in models if not reading(key, config)]
+    unread = [key for key in models if not find_readers(key, config)]
     changed = {
         key: other_value(models[key], key, settings.get(key, models[key].model_fields[key].default))
         for key in unread
@@ -148,7 +148,7 @@ def test_what_is_called_unread_changes_nothing_whatever_its_value(name: str) -> 
 )
 def test_what_is_called_read_may_change_everything(name: str, key: str) -> None:
     settings = {**QUICK, **CLUSTERS[name]}
-    assert reading(key, cluster_config(settings))
+    assert find_readers(key, cluster_config(settings))
     other = {
         "distribute_bundles_evenly": False,
         "bundle_max_topics": 10_000,
@@ -161,10 +161,10 @@ def test_every_key_has_readers_or_a_reason_why_nobody_reads_it() -> None:
     config = cluster_config({})
     for name in keys():
         assert key_usage(name)
-        assert reading(name, config) or why_unread(name, config)
-    assert key_usage("loadBalancerMultiPhaseBundleUnload") == (NOBODY,)
+        assert find_readers(name, config) or explain_unread(name, config)
+    assert key_usage("loadBalancerMultiPhaseBundleUnload") == (NONE_READS,)
     assert strategies_reading("comfort_percent") == ("SimpleLoadManager",)
-    check_wording(why_unread("comfort_percent", config))
+    check_wording(explain_unread("comfort_percent", config))
 
 
 def test_every_condition_is_about_a_key_that_there_is() -> None:

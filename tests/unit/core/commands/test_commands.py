@@ -11,7 +11,7 @@ import pytest
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.commands import COMMANDS
 from lb_stream.contracts.namespaces import ClusterNamespaces
-from lb_stream.core.averages import DEFAULT_FOUR, fold
+from lb_stream.core.averages import DEFAULT_RATES, fold
 from lb_stream.core.averages.cluster_view import view_of
 from lb_stream.core.commands.responder import (
     MOST_REMEMBERED,
@@ -28,12 +28,12 @@ from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.core.model.policies import NO_POLICIES, Policies
 from lb_stream.core.observing.known_bundles import (
-    compact,
-    cut_anew,
-    joined,
-    missing,
-    ring_of,
-    with_bundles,
+    add_unassigned_bundles,
+    apply_merges,
+    apply_splits,
+    build_ring,
+    compact_boundaries,
+    find_missing_bundles,
 )
 from lb_stream.core.round.decide import Inbox
 from lb_stream.settings.overrides import apply_setting_commands, dynamic_keys
@@ -237,27 +237,27 @@ def test_every_dynamic_key_takes_its_own_default(key: str) -> None:
 
 
 def test_either_all_values_of_a_command_count_or_none() -> None:
-    _, desk = set_by(
+    _, responder = set_by(
         OperatorState(),
         command("set-config", values={"max_moves_in_flight": 5, "shedding_interval_ms": -1}),
     )
-    assert desk.orders.settings == {}
-    check_wording(desk.answers[0].text)
+    assert responder.orders.settings == {}
+    check_wording(responder.answers[0].text)
 
 
 def test_the_two_spellings_of_a_key_are_one_setting() -> None:
     first = command("set-config", "1", values={"loadBalancerSheddingIntervalMinutes": "3"})
     second = command("set-config", "2", values={"shedding_interval_ms": 5})
-    config, desk = set_by(OperatorState(), first, given=GIVEN | {"shedding_interval_ms": 1})
+    config, responder = set_by(OperatorState(), first, given=GIVEN | {"shedding_interval_ms": 1})
     assert config.balancer.shedding_interval_ms == 180_000
-    config, desk = set_by(desk.orders, second)
-    assert desk.orders.settings == {"shedding_interval_ms": 5}
+    config, responder = set_by(responder.orders, second)
+    assert responder.orders.settings == {"shedding_interval_ms": 5}
     assert config.balancer.shedding_interval_ms == 5
-    config, desk = set_by(
-        desk.orders, command("delete-config", "3", key="loadBalancerSheddingIntervalMinutes")
+    config, responder = set_by(
+        responder.orders, command("delete-config", "3", key="loadBalancerSheddingIntervalMinutes")
     )
     assert config.balancer.shedding_interval_ms == 60_000
-    (answer,) = set_by(desk.orders, command("delete-config", "4", key="shedding_interval_ms"))[
+    (answer,) = set_by(responder.orders, command("delete-config", "4", key="shedding_interval_ms"))[
         1
     ].answers
     assert (answer.outcome, answer.rule, answer.text) == (
@@ -324,16 +324,18 @@ def test_switching_the_manager_loses_no_owner_no_average_and_nothing_under_way(
 
 def test_bundles_that_nobody_has_named_stand_among_the_others_sorted_and_unowned() -> None:
     seen = view(**TWO)
-    more = with_bundles(seen, missing(seen, {"t/a": 2, "t/n": 2, "t/z": [0, 5, 0xFFFFFFFF]}))
+    more = add_unassigned_bundles(
+        seen, find_missing_bundles(seen, {"t/a": 2, "t/n": 2, "t/z": [0, 5, 0xFFFFFFFF]})
+    )
     names = more.bundles.names.to_pylist()
     assert names == sorted(names, key=str.encode)
     assert len(names) == 3 + 2 + 2
     new = more.bundles.rows_of(["t/a/0x00000000_0x80000000", "t/z/0x00000005_0xffffffff"])
     assert (more.bundles.owner[new] == -1).all()
-    assert (more.bundles.short.throughput_in[new] == DEFAULT_FOUR[0]).all() and (
-        more.bundles.long.rate_out[new] == DEFAULT_FOUR[3]
+    assert (more.bundles.short.throughput_in[new] == DEFAULT_RATES[0]).all() and (
+        more.bundles.long.rate_out[new] == DEFAULT_RATES[3]
     ).all()
-    many = with_bundles(seen, missing(seen, {"t/b": 1_100}))
+    many = add_unassigned_bundles(seen, find_missing_bundles(seen, {"t/b": 1_100}))
     assert (
         many.bundles.names.to_pylist() == sorted(many.bundles.names.to_pylist(), key=str.encode)
         and len(many.bundles) == 3 + 1_100
@@ -347,8 +349,8 @@ def test_bundles_that_nobody_has_named_stand_among_the_others_sorted_and_unowned
 
 def test_a_bundle_that_brokers_have_split_by_themselves_is_not_missed() -> None:
     quarters = ["t/n/0x00000000_0x40000000", "t/n/0x40000000_0x80000000"]
-    assert missing(view(a=quarters), {"t/n": 2}) == [SECOND]
-    assert missing(view(a=[FIRST]), {"t/n": 4}) == [
+    assert find_missing_bundles(view(a=quarters), {"t/n": 2}) == [SECOND]
+    assert find_missing_bundles(view(a=[FIRST]), {"t/n": 4}) == [
         "t/n/0x80000000_0xc0000000",
         "t/n/0xc0000000_0xffffffff",
     ]
@@ -376,14 +378,15 @@ def test_where_brokers_place_at_lookups_idle_bundles_are_shown_to_commands_only(
 
 def test_rings_are_remembered_in_few_words_and_cut_anew_when_a_split_is_confirmed() -> None:
     assert [
-        compact(ring_of("t/n", cut).boundaries.tolist()) for cut in (1, 7, [0, 9, 0xFFFFFFFF])
+        compact_boundaries(build_ring("t/n", cut).boundaries.tolist())
+        for cut in (1, 7, [0, 9, 0xFFFFFFFF])
     ] == [1, 7, [0, 9, 0xFFFFFFFF]]
     children = view(a=["t/n/0x00000000_0x40000000", "t/n/0x40000000_0x80000000", SECOND])
-    assert joined({"t/n": 4, "t/m": 1}, ["t/n/0x40000000_0x80000000"]) == {
+    assert apply_merges({"t/n": 4, "t/m": 1}, ["t/n/0x40000000_0x80000000"]) == {
         "t/n": [0, 0x40000000, 0xC0000000, 0xFFFFFFFF],
         "t/m": 1,
     }
-    assert cut_anew({"t/n": 2, "t/m": 1}, children, [FIRST, OTHER]) == {
+    assert apply_splits({"t/n": 2, "t/m": 1}, children, [FIRST, OTHER]) == {
         "t/n": [0, 0x40000000, 0x80000000, 0xFFFFFFFF],
         "t/m": 1,
     }
@@ -395,7 +398,7 @@ def test_rings_are_remembered_in_few_words_and_cut_anew_when_a_split_is_confirme
             "t/n/0xc0000000_0xffffffff",
         ]
     )
-    assert cut_anew({"t/n": 2}, whole, [FIRST, SECOND]) == {"t/n": 4}
+    assert apply_splits({"t/n": 2}, whole, [FIRST, SECOND]) == {"t/n": 4}
 
 
 def test_a_split_bundle_of_a_namespace_that_was_made_is_not_made_again() -> None:

@@ -13,9 +13,9 @@ from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.names import bundle_name
 from lb_stream.core.model.view import Bundles, ClusterView
-from lb_stream.core.observing.gone import topics_of, without_gone
-from lb_stream.core.observing.known_bundles import with_bundles
-from lb_stream.core.observing.liveness import judge
+from lb_stream.core.observing.gone import clear_gone_bundles, count_topics
+from lb_stream.core.observing.known_bundles import add_unassigned_bundles
+from lb_stream.core.observing.liveness import judge_liveness
 from lb_stream.settings.resolve import cluster_config
 from tests.support.build import Event, Report, batch_of
 
@@ -33,8 +33,8 @@ def seen(
     shard, _ = fold(Shard.empty(), batch_of(reports, events), 10_000, FoldConfig())
     config = cluster_config({}).balancer
     known = view_of("c", [shard], 10_000, config.weights)
-    alive = judge(known, Memory(), config, caught_up=True).view
-    return known, without_gone(known, alive, deleted)
+    alive = judge_liveness(known, Memory(), config, caught_up=True).view
+    return known, clear_gone_bundles(known, alive, deleted)
 
 
 def carrying(view: ClusterView) -> set[str]:
@@ -76,7 +76,7 @@ def test_topics_of_a_split_bundle_do_not_keep_its_namespace() -> None:
     known, _ = seen(
         Report("a:1", 1_000, {WHOLE: LOADED}), Report("a:1", 2_000, {LOW: EMPTY, HIGH: EMPTY})
     )
-    assert topics_of(known, known.bundles.rows_of_namespace("t/n")) == 0
+    assert count_topics(known, known.bundles.rows_of_namespace("t/n")) == 0
 
 
 def test_names_and_columns_give_the_same_answer() -> None:
@@ -108,7 +108,7 @@ def test_a_forgotten_bundle_carries_nothing_once_owned_ones_have_its_range(
     forgotten = known.bundles.reported_ms.copy()
     forgotten[known.bundles.rows_of([WHOLE])[0]] = 0
     view = replace(known, bundles=replace(known.bundles, reported_ms=forgotten))
-    assert (WHOLE in carrying(without_gone(view, view, ()))) is not gone
+    assert (WHOLE in carrying(clear_gone_bundles(view, view, ()))) is not gone
 
 
 def test_a_namespace_is_read_once_however_many_of_its_bundles_are_gone(
@@ -116,10 +116,12 @@ def test_a_namespace_is_read_once_however_many_of_its_bundles_are_gone(
 ) -> None:
     halves = [bundle_name("t/n", number, number + 1) for number in range(16)]
     known, _ = seen(Report("a:1", 9_000, dict.fromkeys(halves, LOADED)))
-    known = with_bundles(known, [bundle_name("t/n", at, at + 2) for at in range(0, 16, 2)])
+    known = add_unassigned_bundles(
+        known, [bundle_name("t/n", at, at + 2) for at in range(0, 16, 2)]
+    )
     read, rows_of = list[str](), Bundles.rows_of_namespace
     monkeypatch.setattr(
         Bundles, "rows_of_namespace", lambda one, name: read.append(name) or rows_of(one, name)
     )
-    without_gone(known, known, ())
+    clear_gone_bundles(known, known, ())
     assert read == ["t/n"]

@@ -7,7 +7,7 @@ from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.averages.cluster_view import view_of
 from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory
-from lb_stream.core.observing.liveness import Liveness, judge
+from lb_stream.core.observing.liveness import Liveness, judge_liveness
 from lb_stream.settings.resolve import cluster_config
 from tests.support.build import Event, Report, batch_of
 
@@ -29,7 +29,7 @@ def judged(
         reports.append(Report(f"b{at}", last_ms, {f"t/n/0x{at:08x}_0x{at + 1:08x}": BundleStats()}))
         events += [Event("heartbeat", f"b{at}", last_ms, offset=last_ms + 1)] if heartbeats else []
     shard, _ = fold(Shard.empty(), batch_of(reports, events), NOW_MS, FoldConfig())
-    return judge(
+    return judge_liveness(
         view_of("c", [shard], NOW_MS, CONFIG.weights), Memory(dead=dead), CONFIG, caught_up
     )
 
@@ -105,7 +105,7 @@ def test_after_a_doubt_about_its_own_connection_the_extensible_manager_waits_thr
             NOW_MS,
             FoldConfig(),
         )
-        return judge(
+        return judge_liveness(
             view_of("c", [shard], NOW_MS, config.weights),
             Memory(unsteady_ms=unsteady_ms),
             config,
@@ -123,8 +123,8 @@ def test_only_the_extensible_manager_remembers_when_its_connection_was_in_doubt(
         config = CONFIG.model_copy(update={"load_manager": manager})
         shard, _ = fold(Shard.empty(), batch_of([Report("b0", NOW_MS, {})]), NOW_MS, FoldConfig())
         view = view_of("c", [shard], NOW_MS, config.weights)
-        assert judge(view, Memory(), config, caught_up=False).unsteady_ms == remembered
-        assert judge(view, Memory(unsteady_ms=5), config, caught_up=True).unsteady_ms == (
+        assert judge_liveness(view, Memory(), config, caught_up=False).unsteady_ms == remembered
+        assert judge_liveness(view, Memory(unsteady_ms=5), config, caught_up=True).unsteady_ms == (
             5 if remembered else None
         )
 
@@ -147,7 +147,7 @@ def test_a_flood_in_its_partition_that_is_still_being_read_kills_no_broker() -> 
     shard = sharing({"shared": (0, behind_ms - 2_000)} | {f"b{at}": (1, NOW_MS) for at in range(9)})
 
     def dead(times: dict[int, int]) -> tuple[str, ...]:
-        return judge(
+        return judge_liveness(
             view_of("c", [shard], NOW_MS, CONFIG.weights, times=times),
             Memory(),
             CONFIG,

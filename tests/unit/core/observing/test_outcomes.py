@@ -8,8 +8,13 @@ from lb_stream.core.averages.cluster_view import view_of
 from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory, Pending, Retry
 from lb_stream.core.model.view import ClusterView
-from lb_stream.core.observing.liveness import judge
-from lb_stream.core.observing.outcomes import Outcome, after_failure, counting, settle
+from lb_stream.core.observing.liveness import judge_liveness
+from lb_stream.core.observing.outcomes import (
+    Outcome,
+    retry_after_failure,
+    select_valid_acks,
+    settle_decisions,
+)
 from lb_stream.settings.resolve import cluster_config
 from tests.support.build import Event, Report, batch_of
 
@@ -27,7 +32,7 @@ def seen_at(now_ms: int, *records: Report | Event) -> ClusterView:
         FoldConfig(),
     )
     config = cluster_config({}).balancer
-    return judge(
+    return judge_liveness(
         view_of("c", [shard], now_ms, config.weights), Memory(), config, caught_up=True
     ).view
 
@@ -39,7 +44,7 @@ def pending(kind: str, source: str | None, destination: str | None) -> Memory:
 
 
 def outcome(view: ClusterView, memory: Memory) -> Outcome | None:
-    settled = settle(view, memory, (), view.now_ms)
+    settled = settle_decisions(view, memory, (), view.now_ms)
     assert len(settled.ended) + len(settled.open) == 1
     return settled.ended[0][1] if settled.ended else None
 
@@ -84,13 +89,13 @@ def test_a_decision_that_nothing_confirms_expires_at_its_time(
 def test_each_failure_doubles_the_wait_up_to_ten_time_outs(kind: str, steps: list[int]) -> None:
     retry = None
     for attempts, step in enumerate(steps, 1):
-        retry = after_failure(retry, kind, 1_000, TIMEOUT_MS)
+        retry = retry_after_failure(retry, kind, 1_000, TIMEOUT_MS)
         assert retry == Retry(attempts, 1_000 + step * TIMEOUT_MS, kind)
     assert (
-        after_failure(Retry(5_000, 0, kind), kind, 1_000, TIMEOUT_MS).not_before_ms
+        retry_after_failure(Retry(5_000, 0, kind), kind, 1_000, TIMEOUT_MS).not_before_ms
         == 1_000 + 10 * TIMEOUT_MS
     )
-    assert after_failure(retry, "split", 1_000, TIMEOUT_MS).attempts == 1
+    assert retry_after_failure(retry, "split", 1_000, TIMEOUT_MS).attempts == 1
 
 
 @pytest.mark.parametrize(
@@ -126,7 +131,7 @@ def test_a_move_whose_agent_has_seen_it_fail_is_not_waited_for(how: str, expecte
     ack = Ack.model_validate(
         {"decision_id": "c:1:0", "outcome": how, "reason": "b:1 does not answer any more"}
     )
-    ((_, ended),) = settle(view, pending("unload", "a:1", "b:1"), (ack,), 9_000).ended
+    ((_, ended),) = settle_decisions(view, pending("unload", "a:1", "b:1"), (ack,), 9_000).ended
     assert ended.outcome == expected
 
 
@@ -142,4 +147,4 @@ def test_an_acknowledgement_counts_from_the_broker_that_was_asked_and_for_a_deci
     memory = Memory(pending=(given, taken))
     acks = {name: Ack(decision_id=name, outcome="refused") for name in ("c:1:0", "c:1:1", "c:1:2")}
     every = [(broker, ack) for broker in ("a:1", "b:1", "c:1") for ack in acks.values()]
-    assert counting(every, memory) == (acks["c:1:1"], acks["c:1:0"])
+    assert select_valid_acks(every, memory) == (acks["c:1:1"], acks["c:1:0"])

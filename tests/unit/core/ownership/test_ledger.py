@@ -83,7 +83,7 @@ def test_a_new_cluster_in_dry_run_publishes_nothing_until_it_is_enabled() -> Non
 def test_many_records_take_several_rounds_and_what_happens_meanwhile_is_told_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(ledger, "MOST_PUBLISHED", 2)
+    monkeypatch.setattr(ledger, "MAX_PUBLISHED", 2)
     cluster = Cluster()
     setup = (
         "brokers a=0.20 b=0.20",
@@ -106,7 +106,7 @@ def test_many_records_take_several_rounds_and_what_happens_meanwhile_is_told_at_
 def test_very_many_changes_at_once_are_told_as_at_the_start(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(ledger, "MOST_PUBLISHED", 2)
+    monkeypatch.setattr(ledger, "MAX_PUBLISHED", 2)
     cluster = Cluster()
     setup = (
         "brokers a=0.20 b=0.20",
@@ -260,7 +260,7 @@ def test_a_bundle_that_nobody_names_for_long_is_no_more_and_begins_anew_if_it_co
 def test_a_bundle_whose_record_waits_for_its_turn_is_told_before_it_moves(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(ledger, "MOST_PUBLISHED", 1)
+    monkeypatch.setattr(ledger, "MAX_PUBLISHED", 1)
     cluster = Cluster()
     assert told(cluster, *SETUP[:2], "bundles a: t/n/0=40MB t/n/1=60MB", "round") == [
         ("t/n/0", "Owned", "a", 1),

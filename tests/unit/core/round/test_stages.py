@@ -74,7 +74,7 @@ def test_commands_about_settings_are_done_first_and_the_brokers_are_weighed_by_t
     command = order("set-config", values={"cpu_weight": 0.5, "heartbeat_timeout_ms": 7_000})
     begin = apply_setting_commands(SETTINGS, Memory(), Inbox(commands=(command,)))
     observed = observe(view, begin.memory, begin.inbox, begin.config)
-    assert [one.outcome for one in observed.desk.answers] == ["done"]
+    assert [one.outcome for one in observed.responder.answers] == ["done"]
     assert observed.config.balancer.heartbeat_timeout_ms == 7_000
     assert observed.known.brokers.weights["cpu"] == 0.5
     assert view.brokers.weights["cpu"] == 1.0, "the view that came in is as it was"
@@ -87,7 +87,7 @@ def test_commands_about_settings_are_done_first_and_the_brokers_are_weighed_by_t
 def test_observe_does_what_stays_in_force_and_leaves_moves_for_later() -> None:
     orders = replace_ids(order("pause-cluster"), order("unload", namespace="t/n"))
     observed = observe(seen(a=BUNDLES), Memory(), Inbox(commands=orders), CONFIG)
-    assert observed.desk.orders.paused
+    assert observed.responder.orders.paused
     assert [received.record["kind"] for received in observed.orders] == ["unload"]
 
 
@@ -119,7 +119,7 @@ def test_answer_decides_an_order_and_says_so() -> None:
     assert [
         (decision.kind, decision.bundle, decision.destination) for decision in state.decisions
     ] == [("unload", BUNDLES[0], "b")]
-    assert [one.outcome for one in state.desk.answers] == ["accepted"]
+    assert [one.outcome for one in state.responder.answers] == ["accepted"]
 
 
 def test_nothing_is_decided_of_its_own_accord_while_a_new_cluster_waits_for_brokers() -> None:

@@ -24,7 +24,7 @@ from lb_stream.contracts.tables import DECISIONS
 from lb_stream.io.local.signals import StopRequest
 from lb_stream.io.messages.errors import describe_error
 from lb_stream.io.messages.logs import KAFKA_EVERY_S, SLOW_TASK, KafkaLogRateLimiter, Lines
-from lb_stream.settings.secrets import learn
+from lb_stream.settings.secrets import remember_secrets
 from tests.support.lbctl_runner import lbctl
 from tests.support.table_rows import NOW, decided, fill
 from tests.support.wordings import check_wording
@@ -313,7 +313,7 @@ def test_a_client_that_is_closed_early_logs_no_error() -> None:
 
 
 def test_a_log_shows_names_and_hides_secrets() -> None:
-    learn(("kafka", "options", "sasl_plain_password"), "hunter2z")
+    remember_secrets(("kafka", "options", "sasl_plain_password"), "hunter2z")
     record = logging.LogRecord(
         "x", logging.WARNING, "f", 1, "%s with hunter2z", ("b\x1b[31m",), None
     )
