@@ -43,6 +43,9 @@ others.
 MOST_BOUNDARIES = 1_000
 """Of one split: its records name every child."""
 
+MOST_SHOWN = 20
+"""Elements of a rejected list whose values are shown; of a longer one only its length is."""
+
 
 class Rejection(Exception):
     """A record that is not taken: which field, what it held, what was expected."""
@@ -156,7 +159,14 @@ def _validated(model: type[BaseModel], value: bytes) -> Any:
 def _reject(error: ValidationError) -> NoReturn:
     first = error.errors()[0]
     field = ".".join(map(str, first["loc"])) or "value"
-    raise Rejection(field, repr(first["input"]), expected_by(first)) from None
+    raise Rejection(field, _show_value(first["input"]), expected_by(first)) from None
+
+
+def _show_value(value: object) -> str:
+    """Return a rejected value as text; of a list that is too long to read, its length."""
+    if isinstance(value, list) and len(value) > MOST_SHOWN:
+        return f"{len(value)} of them"
+    return repr(value)
 
 
 def _identity(broker: str, name: str | None, url: str | None) -> str:

@@ -81,7 +81,7 @@ def reads(test: str, vector: str) -> bool:
 
 @cache
 def parts_of(file: str) -> dict[str, ast.stmt]:
-    """Name → the statement of the module that defines it."""
+    """Name → the statement that defines it: the module's own, or one of tests/ that it imports."""
     found: dict[str, ast.stmt] = {}
     for statement in ast.parse((PROJECT / file).read_text(encoding="utf-8")).body:
         if isinstance(statement, ast.FunctionDef):
@@ -89,6 +89,10 @@ def parts_of(file: str) -> dict[str, ast.stmt]:
         elif isinstance(statement, ast.Assign | ast.AnnAssign):
             targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
             found |= {target.id: statement for target in targets if isinstance(target, ast.Name)}
+        elif isinstance(statement, ast.ImportFrom) and str(statement.module).startswith("tests."):
+            there = parts_of(f"{str(statement.module).replace('.', '/')}.py")
+            names = [alias.name for alias in statement.names]
+            found |= {name: there[name] for name in names if name in there}
     return found
 
 

@@ -318,7 +318,7 @@ def test_a_drain_tells_how_many_are_left_who_and_why(
     told = capsys.readouterr().err
     assert re.match(
         r"broker-2:8080: (\d+) of \1 bundles left; shop/app-\d+/0x\w+: as many moves as allowed "
-        r"were begun",
+        r"began within the last minute",
         told,
     ), told
     DrainWatch(tmp_path / "nowhere", "demo", "broker-2:8080").look()
