@@ -1,4 +1,4 @@
-"""Arrow without pandas, which it imports by itself: most of what a command's start takes."""
+"""Keeps Arrow from importing pandas, which would take most of a command's start."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class _NoPandas:
 
 
 def keep_pandas_out() -> None:
-    """Let Arrow believe that there is no pandas, until somebody asks it for a data frame.
+    """Make Arrow skip pandas until a data frame is asked for.
 
-    Arrow looks for pandas once, when it makes its first array, to know pandas' own arrays.
+    Arrow looks for pandas once, when it makes its first array, to recognise pandas' own arrays.
     """
     if "pandas" in sys.modules:
         return

@@ -34,7 +34,7 @@ NEW_LINE = "\n"
 
 
 def arguments() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -72,7 +72,7 @@ def arguments() -> argparse.Namespace:
 
 
 def check_standby(settings: Settings) -> None:
-    """Raises SettingError when nobody could tell whether a leader lives."""
+    """Raise SettingError where a standby could not know whether a leader lives."""
     if not settings.stream.tick_interval_ms:
         raise SettingError(
             "stream.tick_interval_ms",
@@ -82,12 +82,11 @@ def check_standby(settings: Settings) -> None:
 
 
 def ready_topics(settings: Settings, take_over: bool, standby: bool) -> None:
-    """Ask for the job's rights, make the topics that are missing, check the others, see to it that
-    no other job runs.
+    """Check the job's rights, create missing topics, check the others, require that no other job
+    runs.
 
-    One that stands by may run beside it.
-
-    Raises SettingError, TopicMismatch, Refusal, FatalError, KafkaUnavailable when nobody answers.
+    With `standby`, another job may run. Raises SettingError, TopicMismatch, Refusal, FatalError;
+    KafkaUnavailable when Kafka doesn't answer.
     """
     spark_options(settings)  # what it can't have is said now, not when Spark is there
     where = settings.kafka.bootstrap_servers
@@ -108,9 +107,9 @@ def ready_topics(settings: Settings, take_over: bool, standby: bool) -> None:
 
 
 def main() -> int:
-    """Run the job; the exit code.
+    """Run the job and return the exit code.
 
-    Every error becomes a line here; only what nobody foresaw keeps its trace.
+    Every foreseen error becomes one line; an unforeseen one keeps its trace.
     """
     options = arguments()
     set_up()
@@ -121,22 +120,22 @@ def main() -> int:
         try:
             balance(options, stop)
         except Exception as error:
-            if stop:  # on the way out things break that are no news
+            if stop:  # errors on the way out are expected
                 return 0
             if (found := describe_error(error)) is None:
                 raise
-            return said(*found)
+            return report_end(*found)
     return 0
 
 
-def said(line: str, code: int) -> int:
-    """Say why the job ends."""
+def report_end(line: str, code: int) -> int:
+    """Print why the job ends, and return the exit code."""
     print(f"balance.py: {shown(hide(line), NEW_LINE)}", file=sys.stderr, flush=True)
     return code
 
 
 def balance(options: argparse.Namespace, stop: StopRequest) -> None:
-    """Read the settings, run the stream until it ends or a stop is asked for."""
+    """Read the settings and run the stream until it ends or a stop is requested."""
     loaded = load(options.config, options.broker_conf, options.set)
     settings = loaded.settings
     for warning in loaded.warnings:
@@ -162,7 +161,7 @@ def balance(options: argparse.Namespace, stop: StopRequest) -> None:
         else:
             lead(spark, settings, member, options.once, lambda: bool(stop))
     except Stuck as error:
-        os._exit(said(str(error), 1))  # an orderly end would wait for the batch, too
+        os._exit(report_end(str(error), 1))  # an orderly end would wait for the batch, too
     finally:
         if stop:
             logging.getLogger("balance").info("stopping")

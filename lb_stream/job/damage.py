@@ -1,8 +1,6 @@
-"""Reports faults of the machine in one line: a file that is cut off or gone, a disk that is full or
-can't be written to.
+"""Finds faults of the machine after a failure: damaged or missing files, an unusable disk.
 
-What fails deep in Spark, Arrow or delta-rs rarely names the file, never the way back. So after a
-failure the files are looked at.
+Errors from deep within Spark, Arrow or delta-rs rarely name the file, and never the remedy.
 """
 
 from __future__ import annotations
@@ -33,10 +31,11 @@ _DISK = {
     errno.EROFS: ("Read-only file system", "the disk can't be written to: it is mounted read-only"),
     errno.EACCES: ("Permission denied", "a right to read or write is missing"),
 }
-"""What the system says, in Python's, Java's and Rust's errors alike, and in plain words."""
+"""Error number → the system's text, the same in Python's, Java's and Rust's errors, and a plain
+text."""
 
 Found = tuple[str, str]
-"""A file, and what is the matter with it."""
+"""A file, and what is wrong with it."""
 
 
 class Damaged(FatalError):
@@ -48,11 +47,11 @@ class DiskTrouble(FatalError):
 
 
 def find_machine_fault(settings: Settings, error: BaseException) -> FatalError | None:
-    """What of the machine is behind an error; None when nothing of the kind is found."""
+    """Return the fault of the machine that explains an error; None if none is found."""
     stream = settings.stream
     texts = [str(one) for one in error_chain(error)]
-    for number, (said, plainly) in _DISK.items():
-        if any(said in text for text in texts) or any(
+    for number, (system_text, plain_text) in _DISK.items():
+        if any(system_text in text for text in texts) or any(
             getattr(one, "errno", None) == number for one in error_chain(error)
         ):
             where = next(
@@ -60,7 +59,7 @@ def find_machine_fault(settings: Settings, error: BaseException) -> FatalError |
                 "",
             )
             return DiskTrouble(
-                f"{plainly}{f' ({where})' if where else ''}: look at stream.checkpoint "
+                f"{plain_text}{f' ({where})' if where else ''}: look at stream.checkpoint "
                 f"({stream.checkpoint}), stream.tables "
                 f"({stream.tables}) and the folder for temporary files, then start the job again: "
                 "it goes on where it was. To make room: "
@@ -94,7 +93,7 @@ def _way_back(spec: TableSpec, root: Store) -> str:
 
 
 def find_damaged_checkpoint_files(checkpoint: Store) -> Iterator[Found]:
-    """Of the files that a start reads: which are there and can't be read."""
+    """Yield the files of the checkpoint that a start reads and that are damaged."""
     last = last_batch(checkpoint)
     if last is None:
         return
@@ -120,8 +119,11 @@ def _names(folder: Store) -> list[str]:
 
 
 def _cut_off(name: str, content: bytes) -> str | None:
-    """What is wrong with a file of lines: in some a version, then JSON; a file of offsets has at
-    least two lines of JSON."""
+    """Return what is wrong with a file of Spark's or ours; None if nothing is.
+
+    Its lines are a version (in some files), then JSON. A file of offsets has two lines of JSON or
+    more.
+    """
     try:
         lines = content.decode().splitlines()
         kind = name.partition("/")[0]
@@ -134,7 +136,7 @@ def _cut_off(name: str, content: bytes) -> str | None:
 
 
 def find_damaged_table_files(root: Store, spec: TableSpec) -> Iterator[Found]:
-    """Of the files that a table consists of: which are gone or can't be read."""
+    """Yield the files of a table that are missing or damaged."""
     folder = root / spec.name
     log = folder / "_delta_log"
     for name in _names(log):

@@ -1,5 +1,4 @@
-"""Which failures are transient, by the texts of Spark and the system: lost Python workers, lost
-executors, a disk that doesn't answer; and how long the stream is begun anew after them."""
+"""Recognises transient failures by the texts of Spark and the system, and limits the restarts."""
 
 from __future__ import annotations
 
@@ -97,8 +96,10 @@ def find_failure(text: str) -> StreamError | None:
 
 @dataclass(slots=True)
 class Patience:
-    """How often, and for how long (`limit_s`, 0: for ever), the stream begins anew without
-    finishing a batch in between."""
+    """Limits restarts of the stream without a finished batch in between.
+
+    `limit_s`: how long they may go on; 0: for ever.
+    """
 
     limit_s: float
     tries: int = 0

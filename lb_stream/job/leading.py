@@ -1,4 +1,4 @@
-"""Leading a pipeline, and standing by until it is this job's turn.
+"""Leads a pipeline, and stands by until it is this job's turn.
 
 A job that was shut out, or hands over, stands by again.
 """
@@ -35,9 +35,9 @@ class ShutOut(FatalError):
 
 
 def lead(spark: SparkSession, settings: Settings, member: Member, once: bool, stop: Stop) -> None:
-    """Run the stream until it ends, a stop is asked for, or another job is to lead.
+    """Run the stream until it ends, a stop is requested, or another job is to lead.
 
-    Raises ShutOut, else as `run` does.
+    Raises ShutOut, else what `run` raises.
     """
     in_order = True
     member.begin()
@@ -61,7 +61,7 @@ def lead(spark: SparkSession, settings: Settings, member: Member, once: bool, st
 
 
 def stand_by(spark: SparkSession, settings: Settings, member: Member, stop: Stop) -> None:
-    """Stand by and lead, in turns, until a stop is asked for.
+    """Stand by and lead, in turns, until a stop is requested.
 
     Raises what ends a leader that was not shut out.
     """
@@ -80,7 +80,7 @@ def stand_by(spark: SparkSession, settings: Settings, member: Member, stop: Stop
 
 
 def _called(settings: Settings, member: Member, warm_up: WarmUp, stop: Stop) -> bool:
-    """Stand by until it is this job's turn; False: a stop was asked for first."""
+    """Stand by until it is this job's turn. Returns False if a stop was requested first."""
     logger.info(
         "standing by for the pipeline %r as %s", settings.stream.pipeline_id, member.instance
     )
@@ -98,8 +98,10 @@ def _called(settings: Settings, member: Member, warm_up: WarmUp, stop: Stop) -> 
 
 
 def find_shut_out(settings: Settings, member: Member, error: Exception) -> ShutOut | None:
-    """What to say of an error that is, or came of, another job's lead; None for any other one, and
-    for that of a job that never led."""
+    """Return ShutOut for an error that another job's lead explains; None for any other.
+
+    None also for a job that never led.
+    """
     stream = settings.stream
     if not isinstance(error, Fenced | SharedCheckpoint | CommitFailedError) and not (
         member.clock.epoch and _another_leads(settings)
@@ -107,10 +109,10 @@ def find_shut_out(settings: Settings, member: Member, error: Exception) -> ShutO
         return None
     if isinstance(error, StreamError):
         return ShutOut(str(error))
-    said = str(error).partition(NEW_LINE)[0][:LONGEST_SAID]
+    message = str(error).partition(NEW_LINE)[0][:LONGEST_SAID]
     return ShutOut(
         f"another job of the pipeline {stream.pipeline_id!r} leads now, and this one broke by it "
-        f"({type(error).__name__}: {said})"
+        f"({type(error).__name__}: {message})"
     )
 
 

@@ -1,5 +1,4 @@
-"""The balancer's job as a process: started by spark-submit, ended with everything that it has
-started."""
+"""The job as a process: started by spark-submit, ended with all that it has started."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from lb_stream.job.submit import submit_command
 GRACE_S = 15.0
 """How long the job may take to finish its batch and end."""
 SECOND_GRACE_S = 3.0
-"""How long the rest of it may take, asked one by one."""
+"""How long the job's remaining processes may take, asked one by one."""
 
 
 class Job:
@@ -34,8 +33,8 @@ class Job:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it in a session of its own: Ctrl-C in the terminal reaches the demo only, which
-        stops things in order."""
+        """Start the job in a session of its own, so that Ctrl-C in the terminal reaches only the
+        demo."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 self._command,
@@ -52,27 +51,24 @@ class Job:
         )
 
     def exit_code(self) -> int | None:
-        """None while it runs, or before it was started."""
+        """Return the exit code; None while the job runs, or before it is started."""
         return None if self._process is None else self._process.poll()
 
     def stop(self) -> None:
-        """SIGTERM, and SIGKILL to what is left of it after a while.
-
-        Returns when nothing is left.
-        """
+        """Send SIGTERM, after a while SIGKILL, and return when no process is left."""
         if self._process is not None:
             end_session(self._process.pid, self._process.poll)
             self._process.wait()
             self._state.unlink(missing_ok=True)
 
     def log_tail(self, lines: int = 20) -> str:
-        """The last lines of its output."""
+        """Return the last lines of the job's output."""
         text = self._log.read_text(errors="replace") if self._log.exists() else ""
         return "\n".join(text.rstrip().splitlines()[-lines:])
 
 
 def end_leftover(state: Path) -> bool:
-    """End the job of a demo that was killed itself. Whether there was one."""
+    """End the job of a demo that was killed. Returns whether there was one."""
     try:
         known = json.loads(state.read_text())
         pid, started = int(known["pid"]), str(known["started"])
@@ -91,11 +87,10 @@ def end_session(
     grace_s: float = GRACE_S,
     hurry: Callable[[], bool] = lambda: False,
 ) -> None:
-    """End every process of the session that `leader` began: the JVM, its Python driver, the Python
-    workers.
+    """End every process of the session that `leader` began: JVM, Python driver, Python workers.
 
-    The driver is asked first: it finishes the batch under way and ends Spark itself, within
-    `grace_s`, unless somebody is in a hurry. `reap` collects the leader once it is dead.
+    The driver is asked first: it finishes the current batch and ends Spark itself, within `grace_s`
+    unless `hurry` returns True. `reap` collects the leader once it is dead.
     """
     for number, wait_s, whom in (
         (signal.SIGTERM, grace_s, _driver),
@@ -116,8 +111,8 @@ def end_session(
 
 
 def _driver(leader: int) -> list[int]:
-    """The Python process that runs the job: the JVM's child with the job's file among its
-    arguments."""
+    """Return the Python process that runs the job: a child of the JVM with the job's file as
+    argument."""
     return [
         pid
         for pid in _members(leader)

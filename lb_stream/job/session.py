@@ -71,7 +71,7 @@ def spark_session(settings: Settings) -> SparkSession:
 
 
 def renew_daemon(spark: SparkSession) -> None:
-    """Let the next query's Python workers come from another daemon.
+    """Make the next query's Python workers come from another daemon.
 
     A daemon that ends while it starts stays Spark's daemon for good, and every worker that is asked
     of it fails. Spark keeps one daemon for each environment: another value is enough.
@@ -81,7 +81,7 @@ def renew_daemon(spark: SparkSession) -> None:
 
 
 def check_reach(settings: Settings, master: str, driver: str) -> None:
-    """See to it that executors elsewhere find the folders and the driver. Raises SettingError."""
+    """Raise SettingError where executors elsewhere can't reach the folders or the driver."""
     if master.startswith("local"):
         return
     for name, folder in (
@@ -116,8 +116,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def check_checkpoint(spark: SparkSession, checkpoint: Store) -> None:
-    """Raise FatalError when Spark has no file system for the checkpoint's address: Spark itself
-    would say so on a page."""
+    """Raise FatalError when Spark has no file system for the checkpoint's address."""
     scheme = checkpoint.for_hadoop.partition("://")[0] if checkpoint.local is None else "file"
     context: Any = spark.sparkContext
     try:

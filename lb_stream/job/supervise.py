@@ -1,5 +1,4 @@
-"""Begins the stream anew after what passes, as a supervisor would, but without the half minute that
-a new Spark takes."""
+"""Restarts the stream after transient failures, without the half minute that a new Spark takes."""
 
 from __future__ import annotations
 
@@ -34,16 +33,16 @@ _ONCE = ", once Kafka answers"
 def run(
     spark: SparkSession, settings: Settings, member: Member, once: bool = False, stop: Stop = never
 ) -> None:
-    """Run the stream until it ends or a stop is asked for.
+    """Run the stream until it ends or a stop is requested.
 
-    After a trouble that passes it begins anew, as after a restart, and waits longer each time:
-    Kafka was away, Python workers or executors came to an end, a disk didn't answer.
+    After a transient failure the stream restarts, after a pause that grows each time: Kafka was
+    away, Python workers or executors ended, a disk didn't answer.
 
-    It begins anew at once when a batch must be planned otherwise, and, a single time, when an older
-    job, shut out of publishing but not ended yet, has written into its checkpoint. Raises
-    FatalError when it can't go on (a damaged file, a full disk, another job that leads),
-    KafkaUnavailable or TransientError when no batch ends for `stream.batch_timeout_ms`, Stuck without
-    having stopped the stream: that would take as long as the batch.
+    It restarts at once when a batch must be planned anew, and a single time when an older job,
+    which was shut out but had not ended yet, has written into its checkpoint. Raises FatalError
+    when it can't go on (a damaged file, a full disk, another job that leads), KafkaUnavailable or
+    TransientError when no batch ends for `stream.batch_timeout_ms`. Raises Stuck without stopping
+    the stream: that would take as long as the batch.
     """
     patience, crossed, caught_up = Patience(settings.stream.batch_timeout_ms / 1000), False, None
     while not stop():
@@ -101,8 +100,7 @@ def run(
 
 
 def check_leads(settings: Settings, member: Member) -> None:
-    """Raises Fenced when another job has begun to lead while this one, which led, was away: it must
-    not shut that one out in turn."""
+    """Raise Fenced when another job has begun to lead while this one, which led, was away."""
     stream = settings.stream
     if member.clock.epoch and not leads(tables_of(stream), stream.pipeline_id):
         raise Fenced(
@@ -112,8 +110,10 @@ def check_leads(settings: Settings, member: Member) -> None:
 
 
 def _reason(settings: Settings, error: Exception) -> Exception:
-    """What is behind the end of a run: a right that is missing, a trouble that passes, a fault of
-    the machine, or the error itself."""
+    """Return the reason of a failure: a missing right, a transient failure, a fault of the machine.
+
+    Any other error is returned itself.
+    """
     if isinstance(error, REFUSALS):
         return denied(settings, error)
     if isinstance(error, StreamError | KafkaUnavailable | KafkaError):
@@ -126,7 +126,7 @@ def _reason(settings: Settings, error: Exception) -> Exception:
 
 
 def _wait(seconds: float, stop: Stop) -> None:
-    """Wait, but not when a stop is asked for."""
+    """Wait for `seconds`, or until a stop is requested."""
     until = time.monotonic() + seconds
     while not stop() and (left := until - time.monotonic()) > 0:
         time.sleep(min(left, 0.2))
@@ -141,7 +141,7 @@ def _end(spark: SparkSession, settings: Settings, running: Running | None, asked
 
 
 def ready(settings: Settings) -> str:
-    """The job's message once it reads."""
+    """Return the job's message once it reads."""
     kafka, topics, stream = settings.kafka.bootstrap_servers, settings.topics, settings.stream
     return (
         f"ready: reads {topics.reports} and {topics.commands} at {kafka}; tables in "
@@ -151,7 +151,7 @@ def ready(settings: Settings) -> str:
 
 
 def wait_for_kafka(settings: Settings, stop: Stop = never) -> None:
-    """Wait until Kafka answers, however long, or until a stop is asked for. Raises Denied."""
+    """Wait until Kafka answers, or until a stop is requested. Raises Denied."""
     while not stop():
         try:
             KafkaAdminClient(**client_options(settings), bootstrap_timeout_ms=5_000).close()

@@ -19,21 +19,21 @@ from lb_stream.io.kafka.guarded import measuring_consumer
 logger = logging.getLogger(__name__)
 
 BATCH_BYTES = 1 << 30
-"""Of a micro-batch's records.
+"""Bytes of a micro-batch's records.
 
 Decoding takes 3.4 times as much, in all tasks together (two million bundles, 10 000 in each
 report).
 """
 LOOKED_AT = 200
-"""Newest records of each partition; most are heartbeats."""
+"""Number of newest records of each partition that are measured; most are heartbeats."""
 LONGEST_LOOK_S = 5.0
 
 
 def limit_batch_size(settings: Settings, piece: int = 0) -> Settings:
-    """The settings with fewer records in a batch, if they are large. Raises KafkaError.
+    """Return settings with a smaller batch if records are large. Raises KafkaError.
 
-    What was planned before is run as it was planned. `piece`: the most that it may be, 0: no
-    matter.
+    `piece`: most records that a batch may have; 0: no such limit. A batch that was planned before
+    runs as planned.
     """
     most = piece or settings.stream.max_offsets_per_trigger
     largest = largest_record(settings) if most else 0
@@ -56,8 +56,10 @@ def _reading(settings: Settings, records: int) -> Settings:
 
 
 def largest_record(settings: Settings) -> int:
-    """Bytes of the largest of the newest records of both topics, as far as one fetch of each
-    partition shows; 0: there are none."""
+    """Return the bytes of the largest of the newest records of both topics; 0 if there are none.
+
+    One fetch of each partition is measured.
+    """
     topics, largest = (settings.topics.reports, settings.topics.commands), 0
     consumer = measuring_consumer(settings)
     try:

@@ -1,5 +1,4 @@
-"""Operators' commands on their topic, and the answers to them: the one way in, for lbctl and for
-the console."""
+"""Sends operators' commands to their topic and reads the results, for lbctl and the console."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ LONGEST_SHOWN = 200
 
 
 class InvalidCommand(ValueError):
-    """No such command can be. The text names the field and what was expected."""
+    """A command that can't be built. The text names the field and what was expected."""
 
 
 def order(kind: str, fields: Mapping[str, Any], by: str, command_id: str | None = None) -> Command:
@@ -40,15 +39,15 @@ def order(kind: str, fields: Mapping[str, Any], by: str, command_id: str | None 
 
 
 TOGETHER_MS = 200
-"""Commands that are to be read in one batch wait so long for each other: they become one append."""
+"""How long commands of one batch wait for each other; they become one append."""
 
 
 def send_together(
     options: Mapping[str, Any], topic: str, key: str, commands: Sequence[Command]
 ) -> None:
-    """Put commands on the topic, in this order and in one append, so that one round reads them all.
+    """Send commands in this order and in one append, so that one round reads them all.
 
-    They are there when this returns. `key`: the cluster, empty for all. Raises KafkaError, Refusal.
+    Returns once Kafka has them. `key`: the cluster, empty for all. Raises KafkaError, Refusal.
     """
     values = [command.to_json().encode() for command in commands]
     room = max(LARGEST_COMMAND, 2 * sum(map(len, values)))
@@ -59,7 +58,7 @@ def send_together(
 
 
 def send_command(options: Mapping[str, Any], topic: str, key: str, command: Command) -> None:
-    """Put a command on the topic; it is there when this returns.
+    """Send a command; returns once Kafka has it.
 
     `key`: the cluster, empty for all. Raises KafkaError, Refusal.
     """
@@ -70,7 +69,7 @@ def send_command(options: Mapping[str, Any], topic: str, key: str, command: Comm
 
 
 class Answers:
-    """The answers to one command, from the moment on at which this is made."""
+    """Reads the results of one command, from the moment at which this is made."""
 
     def __init__(self, options: Mapping[str, Any], topic: str, command_id: str) -> None:
         self._id = command_id.encode()
@@ -86,7 +85,7 @@ class Answers:
             self._consumer.seek(partition, end)
 
     def poll(self, seconds: float) -> Iterator[CommandResult]:
-        """Those that come within this time, as soon as there are any."""
+        """Yield the results that come within this time (s), as soon as there are any."""
         for records in self._consumer.poll(timeout_ms=int(seconds * 1000)).values():
             yield from (
                 CommandResult.model_validate_json(record.value)

@@ -1,8 +1,7 @@
-"""Whether a flood in one partition holds the others back, and what a batch must read so that it
-doesn't.
+"""Finds partitions that a flood in another one holds back, and a fair share of the batch.
 
 Spark divides `maxOffsetsPerTrigger` by what waits in each partition. Where all have a backlog that
-is right: their times stay together. But beside a flood a partition with few records waiting gets
+is right: their times stay together. But beside a flood a partition with few waiting records gets
 one record in each batch.
 """
 
@@ -20,16 +19,17 @@ from lb_stream.io.kafka.checkpoint import CaughtUp, Offsets, bounds
 from lb_stream.stream.ports import Reading
 
 LONGEST_WAIT_S = 15.0
-"""So long few records may wait behind others' many; then a batch is planned anew, which costs a
-start of the query."""
+"""How long few records may wait behind many; a new plan of the batch costs a restart."""
 
 Ranges = Mapping[tuple[str, int], tuple[int, int]]
-"""What a batch reads of each partition: from, to."""
+"""Offsets that a batch reads of each partition: [from, to)."""
 
 
 def fair_ends(planned: Ranges, newest: Offsets, limit: int) -> Offsets:
-    """Where a batch of `limit` records ends if partitions share it equally; what one doesn't need
-    goes to the others."""
+    """Return where a batch of `limit` records ends if partitions share it equally.
+
+    What a partition doesn't need goes to the others.
+    """
     waiting = {
         place: max(newest.get(place, end) - begin, 0) for place, (begin, end) in planned.items()
     }
@@ -42,7 +42,7 @@ def fair_ends(planned: Ranges, newest: Offsets, limit: int) -> Offsets:
 
 
 def held_back(planned: Ranges, newest: Offsets, limit: int) -> list[tuple[str, int]]:
-    """The partitions of which less than half as much is read as an equal share would be."""
+    """Return the partitions that get less than half of an equal share."""
     fair = fair_ends(planned, newest, limit)
     return [
         place for place, (begin, end) in planned.items() if 2 * (end - begin) < fair[place] - begin
@@ -53,7 +53,7 @@ def held_back(planned: Ranges, newest: Offsets, limit: int) -> list[tuple[str, i
 class Fairness:
     """Notices when few records have waited behind many for too long.
 
-    `limit`: records that a batch may have, 0: don't look.
+    `limit`: records that a batch may have; 0: never look.
     """
 
     limit: int = 0
@@ -63,7 +63,7 @@ class Fairness:
     )
 
     def violated(self, settings: Settings, planned: Ranges) -> str | None:
-        """Which partitions have waited too long, and for which.
+        """Describe which partitions have waited too long, and for which; None if none have.
 
         A backlog from before the start is read as Spark divides it.
         """

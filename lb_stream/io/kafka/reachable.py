@@ -1,6 +1,6 @@
-"""Whether anything listens where Kafka should be.
+"""Tests whether anything listens at Kafka's address.
 
-Kafka's client would only wait, and its import takes longer than the answer.
+Kafka's client would only wait, and its import takes longer than this test.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ASKING_S = 6.0
 
 
 def unanswered(bootstrap: str) -> str | None:
-    """Why nobody answers, server by server; None where one of them does."""
+    """Describe why no server answers, server by server; None if one of them does."""
     servers = bootstrap.split(",")
     found: Queue[tuple[int, str]] = Queue()
     for number, server in enumerate(servers):  # together: each may take its whole time to fail
@@ -39,7 +39,7 @@ def unanswered(bootstrap: str) -> str | None:
 
 
 def _trouble_at(server: str) -> str:
-    """Why nobody listens there; empty: somebody does. A name may take long to be looked up."""
+    """Describe why nothing listens at a server; empty if something does. May take long."""
     host, _, port = server.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECTING_S).close()

@@ -61,8 +61,7 @@ class Mismatch:
 
 
 class TopicMismatch(ValueError):
-    """Topics that exist are not as the pipeline needs them; `mismatches` has every one, the text
-    one line each."""
+    """Topics differ from what the pipeline needs; the text has a line for each mismatch."""
 
     def __init__(self, mismatches: list[Mismatch]):
         super().__init__("\n".join(map(str, mismatches)))
@@ -97,12 +96,12 @@ def topic_specs(
 def create_topics(
     bootstrap: str, specs: Iterable[TopicSpec], client_options: Mapping[str, Any] | None = None
 ) -> list[str]:
-    """Makes the topics that are missing, checks the others, and returns the names of those it made.
+    """Create the missing topics, check the others, and return the names of the created ones.
 
     `client_options` go to kafka-python's client (security_protocol, sasl_mechanism, ssl_cafile, …).
-    The replication factor is the cluster's default. Raises TopicMismatch before anything is made,
-    Refusal for missing rights once the others are made; kafka.errors.KafkaError when the cluster
-    cannot be reached or refuses.
+    The replication factor is the cluster's default. Raises TopicMismatch before anything is
+    created, Refusal for missing rights once the others are created; kafka.errors.KafkaError when
+    the cluster cannot be reached or refuses.
     """
     specs = list(specs)
     options = client_options or {}
@@ -124,7 +123,7 @@ def create_topics(
 def inspect_topics(
     bootstrap: str, specs: Iterable[TopicSpec], client_options: Mapping[str, Any] | None = None
 ) -> tuple[list[str], list[Mismatch]]:
-    """Looks only: the names of the topics that are missing, and every mismatch of the others.
+    """Return the names of missing topics and every mismatch of the others; changes nothing.
 
     Arguments as for `create_topics`.
     """
@@ -148,7 +147,7 @@ def _inspect(
 
 
 def check_topic(spec: TopicSpec, state: TopicState, bootstrap: str) -> list[Mismatch]:
-    """Every way in which an existing topic is not what `spec` asks for. Pure."""
+    """Return every mismatch between an existing topic and `spec`. Pure."""
     mismatches = []
     for setting, expected in spec.configs.items():
         found = state.configs.get(setting, "unknown")
@@ -199,8 +198,7 @@ def _describe(client: KafkaAdminClient, names: list[str]) -> dict[str, TopicStat
 
 
 def _create(client: KafkaAdminClient, spec: TopicSpec) -> bool:
-    """False when someone else made it in the meantime; usable (every partition has a leader) when
-    it returns."""
+    """Create a topic and wait for its leaders. Returns False if it exists already."""
     made = True
     try:
         client.create_topics(

@@ -20,7 +20,7 @@ RETRY_S = 1.0
 
 
 class Clock:
-    """Sends ticks from the first `lead` until it is stopped, also while the stream begins anew.
+    """Sends ticks from the first `lead` until `stop`, also while the stream restarts.
 
     The epoch makes their ids unique.
     """
@@ -34,7 +34,7 @@ class Clock:
         self.first_epoch = self.epoch = 0
 
     def lead(self, epoch: int) -> None:
-        """Tick from now on, at once, with this epoch; an interval of 0 never does."""
+        """Tick from now on with this epoch; never, where `stream.tick_interval_ms` is 0."""
         self.first_epoch, self.epoch = self.first_epoch or epoch, epoch
         if (
             self._settings.stream.tick_interval_ms
@@ -46,8 +46,8 @@ class Clock:
     def stop(self, ends: bool = False, to: str = "") -> None:
         """Send no more ticks.
 
-        `ends`: but a last one, which says that this job has stopped in order, and who (host:pid) is
-        to take over.
+        `ends`: send a last one, which says that this job has stopped in order. `to`: the job
+        (host:pid) that takes over.
         """
         ticked = self._thread.is_alive()
         self._stop.set()
@@ -73,10 +73,7 @@ class Clock:
         return tick
 
     def _run(self) -> None:
-        """Tick until stopped.
-
-        While Kafka is away no tick is sent; each new try has a client of its own.
-        """
+        """Tick until stopped. Each attempt after an error has a new client."""
         while not self._stop.is_set():
             try:
                 with closing(LeadershipSender(self._settings)) as sender:

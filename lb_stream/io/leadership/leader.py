@@ -1,4 +1,4 @@
-"""Who leads: a row of the table `leaders` for each start of the job."""
+"""The leader: the table `leaders` has a row for each start of the job."""
 
 from __future__ import annotations
 
@@ -34,27 +34,26 @@ class Leader:
 
     @property
     def is_here(self) -> bool:
-        """Whether it was started on this machine."""
+        """Whether the job was started on this machine."""
         return self.host == this_host()
 
     @property
     def runs_here(self) -> bool:
-        """Whether its process still runs on this machine: one with its id that began later is
-        another one."""
+        """Whether its process still runs here; a later process with its id doesn't count."""
         began_ms = started_ms(self.pid) if self.is_here else None
         return began_ms is not None and (not self.since_ms or began_ms <= self.since_ms)
 
 
 @cache
 def this_host() -> str:
-    """This machine's name as the job writes it down."""
+    """Return this machine's name as the job writes it."""
     return socket.getfqdn()
 
 
 def last_leader(root: Store) -> Leader | None:
-    """Who has led last with these tables; None: nobody yet.
+    """Return the job that has led last with these tables, or None.
 
-    Epochs tell: clocks of two machines differ.
+    Epochs decide, because the clocks of two machines differ.
     """
     table = existing_table(root, LEADERS)
     rows = (
@@ -70,7 +69,7 @@ def last_leader(root: Store) -> Leader | None:
 
 
 def leads(root: Store, pipeline: str) -> bool:
-    """Whether nobody has begun to lead since this process did."""
+    """Return whether no other job has begun to lead since this process did."""
     last = last_leader(root)
     return (
         last is not None and (last.pipeline, last.pid) == (pipeline, os.getpid()) and last.is_here
@@ -78,13 +77,11 @@ def leads(root: Store, pipeline: str) -> bool:
 
 
 def announce(root: Store, pipeline: str, last_epoch: int) -> int:
-    """Write down that this process leads from now on.
+    """Record that this process leads from now on, and return its epoch.
 
-    Returns its epoch: greater than that of every start before it, whether that start has logged a
-    round or not. `last_epoch`: the greatest in the log.
-
-    Whoever led before has been shut out of publishing already. Raises CommitFailedError when
-    another start is announced right now.
+    The epoch is greater than that of every earlier start, whether that start has logged a round or
+    not. `last_epoch`: the greatest in the log. Earlier leaders have been fenced already. Raises
+    CommitFailedError when another start is announced at the same time.
     """
     table = open_table(root, LEADERS)
     epoch = max(last_epoch, committed(table, pipeline) or 0) + 1

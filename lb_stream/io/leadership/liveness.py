@@ -1,5 +1,4 @@
-"""Whether a job runs this pipeline, by its signs of life: its process on this machine, the ticks of
-its clock from elsewhere."""
+"""Finds out whether a job runs this pipeline, by its process here or its ticks elsewhere."""
 
 from __future__ import annotations
 
@@ -27,29 +26,27 @@ from lb_stream.stream.ports import FatalError
 logger = logging.getLogger(__name__)
 
 LONG_AGO_MS = 600_000
-"""A last tick this old needs no waiting for the next one; no two machines' clocks differ so
-much."""
+"""A last tick older than this needs no wait for the next one; no two clocks differ so much."""
 LONGEST_END_S = 90.0
-"""How long a job that was shut out is given to end: its next batch finds out."""
+"""How long to wait for the end of a job that was shut out; its next batch ends it."""
 
 
 class Ticks:
-    """Reads the ticks of one pipeline. Raises KafkaError when nobody answers."""
+    """Reads the ticks of one pipeline. Raises KafkaError when Kafka doesn't answer."""
 
     def __init__(self, settings: Settings) -> None:
         self._reader = LeadershipReader(settings)
         self.bystanders = StandbyTracker()
 
     def last(self) -> ReceivedRecord | None:
-        """The last one there is now; None: there is none among the last records, or it says that
-        its job has stopped."""
+        """Return the last tick; None if none is found or its job has stopped."""
         last = max(
             self._ticks(self._reader.to_end()), key=lambda tick: tick.append_ms, default=None
         )
         return None if last is None or last.sign.ends else last  # type: ignore[attr-defined]
 
     def next(self, within_ms: float) -> ReceivedRecord | None:
-        """One that comes within this time; None: none has."""
+        """Return the first tick within this time; None if none comes."""
         until = time.monotonic() + within_ms / 1000
         while (left_ms := (until - time.monotonic()) * 1000) > 0 and self._reader.there:
             if (tick := next(self._ticks(self._reader.next(left_ms)), None)) is not None:
@@ -66,12 +63,11 @@ class Ticks:
 
 
 def find_leader(settings: Settings) -> Leader | None:
-    """The job that runs this pipeline now; None: nobody does.
+    """Return the job that runs this pipeline now, or None.
 
-    Raises KafkaError when nobody answers.
-
-    On this machine its process tells at once. Of another machine's job a tick must come while we
-    wait: who was killed a moment ago has ticked a moment ago.
+    A job on this machine is known by its process. For a job elsewhere this waits for a tick,
+    because a job that has just been killed has just ticked. Raises KafkaError when Kafka doesn't
+    answer.
     """
     leader = last_leader(tables_of(settings.stream))
     if leader is not None and leader.is_here:
@@ -92,11 +88,11 @@ def find_leader(settings: Settings) -> Leader | None:
 
 
 def describe_absence(settings: Settings) -> str:
-    """Say that the job of these tables is dead and no other one stands by.
+    """Describe that the job of these tables is dead and no standby is there; empty otherwise.
 
-    Empty where one runs, or it can't be told. A job's process on this machine tells at once; of
-    another machine's a tick must come while we wait. Raises KafkaError when nobody answers, Refusal
-    when Kafka doesn't let us read ticks.
+    Empty also when it can't be known. A job on this machine is known by its process; for a job
+    elsewhere this waits for a tick. Raises KafkaError when Kafka doesn't answer, Refusal when Kafka
+    doesn't let us read ticks.
     """
     leader = last_leader(tables_of(settings.stream))
     if leader is None or leader.pipeline != settings.stream.pipeline_id:
@@ -123,7 +119,7 @@ def _whose_end(leader: Leader) -> str:
 
 
 def describe_leader(leader: Leader) -> str:
-    """A job in words."""
+    """Describe a job by its process, host, epoch and start."""
     since = (
         f", since {datetime.fromtimestamp(leader.since_ms / 1000):%Y-%m-%d %H:%M:%S}"
         if leader.since_ms
@@ -135,9 +131,8 @@ def describe_leader(leader: Leader) -> str:
 def require_no_leader(settings: Settings, take_over: bool) -> None:
     """Make sure that this job is the only one of its pipeline.
 
-    Raises FatalError when another one runs and isn't to be replaced.
-
-    Raises KafkaError when nobody answers.
+    Raises FatalError when another one runs and `take_over` is False; KafkaError when Kafka doesn't
+    answer.
     """
     leader = find_leader(settings)
     if leader is None:
@@ -170,9 +165,9 @@ def require_no_leader(settings: Settings, take_over: bool) -> None:
 
 
 def shut_out(settings: Settings, leader: Leader, wait_s: float = LONGEST_END_S) -> bool:
-    """Let a job publish no more, and wait until it has ended or stands by.
+    """Keep a job from publishing, and wait until it has ended or stands by.
 
-    Returns whether it has; it can't do any harm either way.
+    Returns whether it has. It can do no harm either way.
     """
     bystanders, outbox = StandbyTracker(), Outbox(settings)
     with closing(LeadershipReader(settings)) as reader, closing(outbox):

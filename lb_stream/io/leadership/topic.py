@@ -1,4 +1,4 @@
-"""The signs of one pipeline's jobs on the commands topic: read to the end, or sent."""
+"""Leadership records on the commands topic: read up to the topic's end, or sent."""
 
 from __future__ import annotations
 
@@ -20,31 +20,28 @@ from lb_stream.io.leadership.leader import this_host
 from lb_stream.io.leadership.succession import ReceivedRecord
 
 LAST_RECORDS = 500
-"""So many of the commands topic are looked at for signs: commands may stand between them."""
+"""Number of records at the topic's end that are searched; commands may stand between them."""
 ANSWER_MS = 2_000
-"""Who hasn't answered for this long is away."""
+"""After this time without an answer, Kafka counts as unavailable."""
 LONGEST_READING_MS = 10_000
 LONGEST_SENDING_MS = 5_000
-"""A sign that is older says nothing any more."""
+"""A leadership record that is older says nothing any more."""
 FETCH_MS = 100
-"""Kafka may keep a fetch that finds nothing for so long.
-
-It answers nothing else on that connection then, not even where topics end.
-"""
+"""How long Kafka may hold a fetch that finds nothing; it blocks the connection meanwhile."""
 SILENCE_TICKS = 3
 SOON_MS = 1_000
-"""A client tries again after this long at the latest: its own 30 s would outlast most absences."""
+"""Longest pause between a client's attempts to connect; its own 30 s outlast most absences."""
 
 
 def silence_ms(settings: Settings) -> int:
-    """Who hasn't ticked for this long is dead."""
+    """Return after how many ms without a tick a leader counts as dead."""
     return max(settings.stream.failover_after_ms, SILENCE_TICKS * settings.stream.tick_interval_ms)
 
 
 def build_own_record(
     kind: type[LeadershipRecord], settings: Settings, epoch: int, **fields: Any
 ) -> Any:
-    """A sign of this process, of the model `kind`."""
+    """Build a leadership record of this process, of the model `kind`."""
     name, now_ms = settings.stream.pipeline_id, time.time_ns() // 1_000_000
     given: Mapping[str, Any] = {
         "id": str(uuid.uuid4()),
@@ -56,7 +53,7 @@ def build_own_record(
 
 
 class LeadershipSender:
-    """Puts signs on the topic."""
+    """Sends leadership records."""
 
     def __init__(self, settings: Settings) -> None:
         self._topic = settings.topics.commands
@@ -75,23 +72,23 @@ class LeadershipSender:
         self._producer = KafkaProducer(**options)
 
     def send(self, sign: LeadershipRecord) -> None:
-        """Send one; returns when Kafka has it.
+        """Send a record and wait until Kafka has it.
 
-        Raises KafkaError: then Kafka may take it yet, within the same time again.
+        Raises KafkaError; Kafka may still take the record within LONGEST_SENDING_MS then.
         """
         self._producer.send(self._topic, key=b"", value=sign.to_json().encode()).get(
             timeout=LONGEST_SENDING_MS / 1000
         )
 
     def close(self) -> None:
-        """Release the connections; what waits to be sent is given up."""
+        """Release the connections; records that wait to be sent are dropped."""
         self._producer.close(timeout=0.5)
 
 
 class LeadershipReader:
-    """Reads signs, from the last records on. Raises KafkaError when nobody answers.
+    """Reads leadership records, from the topic's last records on.
 
-    Without a topic there is nothing to read: `there` tells.
+    `there` is False without a topic. Raises KafkaError when Kafka doesn't answer.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -111,9 +108,9 @@ class LeadershipReader:
             self._consumer.seek(place, max(begin, ends[place] - LAST_RECORDS))
 
     def to_end(self) -> list[ReceivedRecord]:
-        """All that is new, up to where the topic ends now.
+        """Return all new records up to where the topic ends now.
 
-        Raises KafkaError when that can't be read soon.
+        Raises KafkaError when they can't be read soon.
         """
         ends, found = self._ends(), list[ReceivedRecord]()
         until = time.monotonic() + LONGEST_READING_MS / 1000
@@ -128,11 +125,11 @@ class LeadershipReader:
 
     @property
     def there(self) -> bool:
-        """Whether there is a topic."""
+        """Whether the topic exists."""
         return bool(self._places)
 
     def next(self, within_ms: float) -> list[ReceivedRecord]:
-        """The first that come within this time; none: none have."""
+        """Return the first records that come within this time; empty if none come."""
         until = time.monotonic() + within_ms / 1000
         while self._places and (left := until - time.monotonic()) > 0:
             if found := list(self._poll(int(left * 1000) + 1)):
@@ -159,7 +156,7 @@ class LeadershipReader:
 
 
 def parse_leadership_record(value: bytes) -> LeadershipRecord | None:
-    """A sign; None: the record is something else, a command mostly."""
+    """Parse a leadership record; None for any other record, mostly a command."""
     try:
         fields = from_json(value)
         kind = LEADERSHIP_RECORDS.get(str(fields.get("kind"))) if isinstance(fields, dict) else None

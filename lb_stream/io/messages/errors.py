@@ -1,5 +1,4 @@
-"""What an exception means to whoever runs a program: one line that says what to do, and an exit
-code. The one place for it."""
+"""Turns exceptions into one line for users, which says what to do, and an exit code."""
 
 from __future__ import annotations
 
@@ -23,9 +22,9 @@ EXIT_CODES = {
     **dict.fromkeys(("LoginRefused", "NotLetIn"), 2),
     **dict.fromkeys(("JarsError", "KafkaError", "KafkaUnavailable", "StreamError", "Refusal"), 1),
 }
-"""Name of a class of ours, whose text is made for users → exit code.
+"""Name of an exception class of this package, whose text is made for users → exit code.
 
-By name: their modules may be slow to import.
+Classes are known by name, because their modules may be slow to import.
 """
 
 _DISK_FULL = re.compile(r"No space left on device|Disk quota exceeded")
@@ -34,7 +33,7 @@ _PATH = re.compile(r"(?:file:)?(/[^\s'\":,;()]+)")
 
 
 def describe_error(error: BaseException) -> tuple[str, int] | None:
-    """The line and the exit code. None for an unforeseen exception, which needs its trace."""
+    """Return the line and the exit code; None for an unforeseen exception, which keeps its trace."""
     ours = (
         kind.__name__ for kind in type(error).__mro__ if kind.__module__.startswith("lb_stream.")
     )
@@ -63,8 +62,7 @@ def describe_error(error: BaseException) -> tuple[str, int] | None:
 
 
 def describe_disk_error(error: BaseException) -> str:
-    """The line where nothing more can be written, or this user may not; empty for every other
-    error."""
+    """Return the line for a disk that can't be written to; empty for every other error."""
     text = "\n".join(map(str, error_chain(error)))
     if _DISK_FULL.search(text):
         return (
@@ -83,7 +81,7 @@ _TABLES = ("deltalake", "pyarrow", "duckdb", "_duckdb")
 
 
 def error_chain(error: BaseException | None) -> list[BaseException]:
-    """An error and what it came from. An error may have itself as its cause."""
+    """Return an error and its causes, newest first. An error may have itself as its cause."""
     found: list[BaseException] = []
     while error is not None and all(error is not one for one in found):
         found.append(error)

@@ -1,5 +1,4 @@
-"""A job's log on stderr: without secrets, without what a terminal would obey, and with few of
-Kafka's client's own lines."""
+"""A job's log on stderr, without secrets and control characters."""
 
 from __future__ import annotations
 
@@ -13,30 +12,33 @@ from lb_stream.settings.secrets import hide
 
 KAFKA_EVERY_S = 60.0
 SLOW_TASK = "blocking the event loop"
-"""In a warning of kafka-python's about its own tasks that take over 0.1 s: it means programs that
-serve many others from one event loop. Here a client has its thread; a busy machine is enough."""
+"""Part of a warning of kafka-python about its own tasks that take over 0.1 s.
+
+It concerns programs that serve many others from one event loop. Here each client has a thread, and
+a busy machine is enough to cause the warning.
+"""
 
 CLOSED = "Metadata refresh: failed Cancelled"
-"""An error of kafka-python's that means nothing: a client was closed before its first answer."""
+"""An error of kafka-python without meaning: a client was closed before its first answer."""
 
 
 class Lines(logging.Formatter):
-    """Lines and traces as they may be shown."""
+    """Formats log lines and traces without secrets and control characters."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """A record's text."""
+        """Return a record's text."""
         return shown(hide(super().format(record)), "\n\t")
 
 
 class KafkaLogRateLimiter(logging.Filter):
-    """Lets one line a minute of Kafka's client through: it logs every attempt to reconnect."""
+    """Lets through one line a minute of Kafka's client, which logs every attempt to reconnect."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._clock, self._last, self._left_out = clock, -KAFKA_EVERY_S, 0
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether it is said."""
+        """Return whether the record is logged."""
         if record.name.partition(".")[0] != "kafka":
             return True
         if SLOW_TASK in str(record.msg) or record.getMessage() == CLOSED:

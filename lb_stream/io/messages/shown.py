@@ -10,10 +10,10 @@ from typing import Any
 
 
 def shown(text: str, keep: str = "") -> str:
-    """A text in which all that isn't seen is: escapes, controls, marks of direction, lone
-    surrogates, as \\x1b or \\u202e.
+    """Return a text with invisible characters escaped, as \\x1b or \\u202e.
 
-    `keep` names those that stay, such as the line feeds of a text of several lines.
+    Escaped are controls, marks of direction and lone surrogates. `keep` names characters that stay,
+    such as line feeds.
     """
     if text.isprintable():
         return text
@@ -23,7 +23,7 @@ def shown(text: str, keep: str = "") -> str:
 
 
 def shown_within(value: Any) -> Any:
-    """The same for every text within lists and dicts; those of several lines stay so."""
+    """Escape every text within lists and dicts as `shown` does; line feeds stay."""
     if isinstance(value, str):
         return shown(value, "\n")
     if isinstance(value, dict):
@@ -34,8 +34,7 @@ def shown_within(value: Any) -> Any:
 
 
 def in_json(text: str) -> str:
-    """JSON with the same value, in which the like of it is escaped: a terminal may be where it
-    goes."""
+    """Return JSON with the same value whose invisible characters are escaped, for a terminal."""
     return (
         text
         if text.isprintable()
@@ -44,7 +43,7 @@ def in_json(text: str) -> str:
 
 
 def in_html(text: str) -> str:
-    """Text as it stands in a page."""
+    """Return a text escaped for an HTML page."""
     return escape(shown(text))
 
 
@@ -60,7 +59,7 @@ def _in_json(letter: str) -> str:
 
 
 def figure(value: float | None, unit: str | None) -> str:
-    """A figure with its unit; ratios as per cent."""
+    """Return a number with its unit; ratios as per cent."""
     if value is None:
         return "-"
     if unit in ("ratio", "%"):

@@ -1,4 +1,4 @@
-"""Times as people read them."""
+"""Times as texts for people."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 
 def clock(ms: int | None) -> str:
-    """Local time of day of a time in ms since the epoch; with the date when it wasn't today."""
+    """Return the local time of day of `ms` (since the epoch); with the date if it isn't today's."""
     if not ms:
         return "-"
     at = datetime.fromtimestamp(ms / 1000)
@@ -18,21 +18,22 @@ def clock(ms: int | None) -> str:
 
 
 def day_of(ms: int | None) -> str:
-    """Local date of a time in ms since the epoch; empty for today's."""
+    """Return the local date of `ms` (since the epoch); empty for today's."""
     at = datetime.fromtimestamp((ms or 0) / 1000)
     return "" if at.date() == datetime.now().date() else f"{at:%Y-%m-%d}"
 
 
 def short_clock(ms: int | None, day: str = "") -> str:
-    """Local time of day for a narrow column; month, day and minute when it wasn't on `day`."""
+    """Return the local time of day for a narrow column; month, day and minute if not on `day`."""
     at = datetime.fromtimestamp((ms or 0) / 1000)
     return f"{at:%H:%M:%S}" if day_of(ms) == day else f"{at:%m-%d %H:%M}"
 
 
 def local_zone() -> str:
-    """This machine's time zone, in which `clock` tells times.
+    """Return this machine's time zone, which `clock` uses.
 
-    Its name (Europe/Berlin) where that is known, else the offset of now (+02:00); UTC is UTC.
+    The result is the zone's name (Europe/Berlin) where that is known, else the current offset
+    (+02:00); UTC is UTC.
     """
     now = datetime.now().astimezone()
     offset = now.utcoffset()
@@ -52,7 +53,7 @@ _UTC_NAMES = ("Etc/UTC", "Etc/UCT", "UCT", "Universal", "Etc/Universal", "Zulu",
 
 
 def ago(ms: int | None) -> str:
-    """How long ago a time in ms since the epoch was: 3 s, 12 min, 5 h, 2 d."""
+    """Return how long ago a time (ms since the epoch) was: 3 s, 12 min, 5 h, 2 d."""
     if not ms:
         return "never"
     seconds = max(0, int(time.time() - ms / 1000))
@@ -63,5 +64,5 @@ def ago(ms: int | None) -> str:
 
 
 def utc(ms: int) -> str:
-    """A time in ms since the epoch, wherever it is read: 2026-11-21T13:00:00Z."""
+    """Return a time (ms since the epoch) in UTC: 2026-11-21T13:00:00Z."""
     return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"

@@ -28,11 +28,11 @@ class _Strategies(msgspec.Struct):
     transfer: _Smoothed = msgspec.field(name="TransferShedder", default_factory=_Smoothed)
 
 
-class _Remembered(msgspec.Struct):
+class _ShedderMemory(msgspec.Struct):
     strategies: _Strategies = msgspec.field(default_factory=_Strategies)
 
 
-_read_memory = msgspec.json.Decoder(_Remembered).decode
+_read_memory = msgspec.json.Decoder(_ShedderMemory).decode
 
 
 class BrokerMetrics(Collector):
@@ -44,11 +44,12 @@ class BrokerMetrics(Collector):
         self.registry.register(self)
 
     def describe(self) -> Iterator[Metric]:
-        """The names, without reading anything."""
+        """Yield the metrics' names without reading anything."""
         yield from self._families().values()
 
     def collect(self) -> Iterator[Metric]:
-        """All live brokers of all clusters; `lb_stream_broker_alive` has the dead too."""
+        """Yield the metrics of all brokers that are alive; `lb_stream_broker_alive` has dead ones
+        too."""
         families = self._families()
         active: dict[str, set[str]] = {}
         for cluster, brokers in dict(self._figures.loads).items():

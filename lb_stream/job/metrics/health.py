@@ -33,7 +33,7 @@ class _Orders(msgspec.Struct):
     drained: list[str] = []
 
 
-class _Remembered(msgspec.Struct):
+class _HealthMemory(msgspec.Struct):
     seq: int = 0
     retry_ms: int = 0
     dead: list[str] = []
@@ -42,7 +42,7 @@ class _Remembered(msgspec.Struct):
     suspension: _Suspension | None = None
 
 
-_read_memory = msgspec.json.Decoder(_Remembered).decode
+_read_memory = msgspec.json.Decoder(_HealthMemory).decode
 
 
 class Health:
@@ -57,11 +57,11 @@ class Health:
         self.lag_records: int | None = None
 
     def start(self) -> None:
-        """The stream begins."""
+        """Note that the stream begins."""
         self._started_ms = _now_ms()
 
     def take(self, logged: Logged, ended_s: float) -> None:
-        """A batch has been finished."""
+        """Note a finished batch."""
         self._batch_ms = int(ended_s * 1000)
         for row in logged.rounds.select(["cluster", "now_ms", "error"]).to_pylist():
             self._errors[row["cluster"]], self._last_ms[row["cluster"]] = (
@@ -73,24 +73,24 @@ class Health:
 
     @property
     def answers(self) -> dict[str, Callable[[], HttpAnswer]]:
-        """Path → its answer."""
+        """Path → function that answers it."""
         return {"/health": self._healthy, "/ready": self._ready}
 
     def _healthy(self) -> HttpAnswer:
-        """503 when batches have stopped for so long that only a new start helps."""
+        """Return status 503 when batches have stopped for so long that only a restart helps."""
         limit_ms = self._settings.batch_timeout_ms
-        return self._told(
+        return self._answer(
             not limit_ms or _now_ms() - (self._batch_ms or self._started_ms) <= limit_ms
         )
 
     def _ready(self) -> HttpAnswer:
-        """503 before the first batch is finished, and when none has been for a while."""
-        return self._told(
+        """Return status 503 before the first finished batch, and when none has finished lately."""
+        return self._answer(
             self._batch_ms is not None
             and (_now_ms() - self._batch_ms <= LATE_MS or not self._settings.tick_interval_ms)
         )
 
-    def _told(self, well: bool) -> HttpAnswer:
+    def _answer(self, well: bool) -> HttpAnswer:
         found = verdict(self._facts()).to_dict()
         return HttpAnswer(
             200 if well else 503,

@@ -1,9 +1,8 @@
-"""What the job tells Prometheus: the metrics, and how they follow from a batch's rows of the log
-and from Spark's progress.
+"""The job's metrics for Prometheus, from each batch's rows of the log and Spark's progress.
 
 Metrics that Pulsar has too keep its names (`pulsar_lb_…`) and labels, with `cluster` in the place
 of its `broker`: here one balancer serves many clusters. The others begin with `lb_stream_`.
-Counters count from the start of this process; the tables have the whole story.
+Counters count from the start of this process; the tables have the whole history.
 """
 
 from __future__ import annotations
@@ -34,8 +33,7 @@ from lb_stream.stream.ports import Logged, forgotten_in
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 LATENCIES_MS = (1, 10, 100, 200, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 300_000)
-"""Pulsar's five, and longer ones: here a move ends with the report that shows it, not with a
-broker's answer."""
+"""Pulsar's five limits, and longer ones: here a move ends with the report that shows it."""
 
 UNLOAD_RESULTS = (
     *(("Success", reason) for reason in ("Overloaded", "Underloaded", "Admin")),
@@ -88,14 +86,14 @@ _LATENCIES = {
 }
 
 
-class _Pending(msgspec.Struct):
+class _PendingDecision(msgspec.Struct):
     decision_id: str
     kind: DecisionKind
 
 
-class _Remembered(msgspec.Struct):
-    pending: list[_Pending] = []
-    moves: dict[str, _Pending] = {}
+class _ClusterMemory(msgspec.Struct):
+    pending: list[_PendingDecision] = []
+    moves: dict[str, _PendingDecision] = {}
     clashing: int = 0
     dead: list[str] = []
     retry_ms: int = 0
@@ -104,17 +102,17 @@ class _Remembered(msgspec.Struct):
     proposals: list[Any] = []
 
 
-_read_memory = msgspec.json.Decoder(_Remembered).decode
+_read_memory = msgspec.json.Decoder(_ClusterMemory).decode
 
 # a second series for each counter, of which nobody asks
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class Metrics:
-    """All metrics of the stream and its clusters; those of single brokers are in `broker_metrics`.
+    """All metrics of the stream and its clusters; `broker_metrics` has those of single brokers.
 
-    Those that cost something are read when they are asked for: `memories` gives what clusters
-    remember, `figures` their loads.
+    Costly ones are read when they are requested: `memories` gives what clusters remember, `figures`
+    their loads.
     """
 
     def __init__(
@@ -123,9 +121,9 @@ class Metrics:
         self.registry = CollectorRegistry()
         known = [_read_memory(text) for text in memories().values()]
         self._open = {
-            made.decision_id: made.kind
-            for one in known
-            for made in (*one.pending, *one.moves.values())
+            decision.decision_id: decision.kind
+            for memory in known
+            for decision in (*memory.pending, *memory.moves.values())
         }
         ProcessCollector(registry=self.registry)
         self._define_stream()
@@ -273,17 +271,14 @@ class Metrics:
         }
 
     def count(self, logged: Logged) -> dict[str, int]:
-        """Take in what a batch decided. A cluster's series begin, at 0, with its first round.
+        """Count a batch's rounds. A cluster's series begin, at 0, with its first round.
 
-        Returns how many rounds, decisions, refusals and failed rounds there were.
+        Returns the numbers of rounds, decisions, refusals and failed rounds.
         """
         totals = dict.fromkeys(("rounds", "decisions", "refusals", "errors"), 0)
         rows = logged.rounds.select(["cluster", "now_ms", "error"]).to_pylist()
-        for at, row in enumerate(
-            rows
-            # columns are parsed when they are needed: a round with an unreadable one is counted all
-            # the same
-        ):
+        # Columns are parsed when they are needed: a round with an unreadable one is counted anyway.
+        for at, row in enumerate(rows):
             cluster = row["cluster"]
             self._begin(cluster)
             self.rounds.labels(cluster).inc()
@@ -303,19 +298,18 @@ class Metrics:
         return totals
 
     def _end(self, cluster: str) -> None:
-        """A cluster has been forgotten, and so are its series."""
+        """Remove the series of a forgotten cluster."""
         for metric in (*vars(self).values(), *self.latencies.values()):
             if isinstance(metric, Counter | Gauge | Histogram) and "cluster" in metric._labelnames:
                 metric.remove_by_labels({"cluster": cluster})
 
     def count_rejected(self, clusters: Iterable[str]) -> None:
-        """Take in records that were not taken: the cluster of each."""
+        """Count rejected records; `clusters` has the cluster of each."""
         for cluster, count in Counted(clusters).items():
             self.rejected.labels(cluster).inc(count)
 
     def progressed(self, progress: Mapping[str, Any]) -> None:
-        """Take in Spark's progress of a batch, or of a moment without one (then only what it says
-        of the input)."""
+        """Record Spark's progress of a batch; without a batch, only its figures about the input."""
         for topic, records in lag(progress).items():
             self.lag.labels(topic).set(records)
         self.input_rate.set(number(progress, "inputRowsPerSecond"))
@@ -357,8 +351,8 @@ class Metrics:
         made = [
             decision for decision in decisions if not decision["dry_run"]
         ]  # a dry run asks nobody, and nothing comes of it
-        self._open |= {one["decision_id"]: one["kind"] for one in made}
-        unloads = [one for one in made if one["kind"] in ("unload", "transfer")]
+        self._open |= {decision["decision_id"]: decision["kind"] for decision in made}
+        unloads = [decision for decision in made if decision["kind"] in ("unload", "transfer")]
         self.unload_brokers.labels(cluster, "bundleUnloading").inc(
             len({unload["source"] for unload in unloads})
         )
@@ -367,10 +361,12 @@ class Metrics:
             self.unload_results.labels(
                 cluster, "bundleUnloading", "Success", unload["reason"]
             ).inc()
-        for one in made:
-            if one["kind"] == "split":
+        for decision in made:
+            if decision["kind"] == "split":
                 self.splits.labels(cluster, "bundlesSplit").inc()
-                self.split_results.labels(cluster, "bundlesSplit", "Success", one["reason"]).inc()
+                self.split_results.labels(
+                    cluster, "bundlesSplit", "Success", decision["reason"]
+                ).inc()
 
     def _count_outcomes(self, cluster: str, outcomes: list[dict[str, Any]]) -> None:
         for outcome in outcomes:
@@ -424,15 +420,14 @@ class Metrics:
 
 
 class _Clusters(Collector):
-    """What there is and what is remembered, read when somebody asks: a large cluster's memory is
-    too much JSON for every batch."""
+    """Gauges of clusters, read on request: a large memory is too much JSON for every batch."""
 
     def __init__(self, memories: Memories, figures: RoundFigures) -> None:
         self._memories, self._figures = memories, figures
-        self._read: dict[str, tuple[str, _Remembered]] = {}
+        self._read: dict[str, tuple[str, _ClusterMemory]] = {}
 
     def collect(self) -> Iterator[Metric]:
-        """One gauge for each cluster and figure."""
+        """Yield a gauge for each cluster and figure."""
         clusters = GaugeMetricFamily("lb_stream_clusters", "clusters known")
         pending = GaugeMetricFamily(
             "lb_stream_pending_decisions",
@@ -470,7 +465,7 @@ class _Clusters(Collector):
         self._read = {cluster: self._known(cluster, text) for cluster, text in memories.items()}
         clusters.add_metric([], len(memories))
         for cluster, (_, remembered) in self._read.items():
-            kinds = Counted(one.kind for one in remembered.pending)
+            kinds = Counted(decision.kind for decision in remembered.pending)
             for kind in get_args(DecisionKind):
                 pending.add_metric([cluster, kind], kinds[kind])
             dead.add_metric([cluster], len(remembered.dead))
@@ -497,6 +492,6 @@ class _Clusters(Collector):
             bundles,
         )
 
-    def _known(self, cluster: str, text: str) -> tuple[str, _Remembered]:
+    def _known(self, cluster: str, text: str) -> tuple[str, _ClusterMemory]:
         before = self._read.get(cluster)
         return before if before is not None and before[0] is text else (text, _read_memory(text))

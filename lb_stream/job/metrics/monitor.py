@@ -1,12 +1,11 @@
-"""Watches the stream: times each batch, counts what came of it, serves that as metrics and keeps it
-in the table `batches`.
+"""Times each batch, counts its results, serves metrics and fills the table `batches`.
 
-All but taking the time happens in a thread of its own, after the batch; whatever fails there is a
+All but the timing happens in a thread of its own, after the batch. A failure there is logged as a
 warning, and the stream goes on.
 
-Spark's own figures of a batch are asked for once it is over (`lastProgress`, 0.4 ms). A
-StreamingQueryListener in Python would be told each of their fields in a call of its own: 64 to 460
-ms for one batch with RocksDB's forty counters (PySpark 4.2, 2 cores).
+Spark's own figures of a batch are read once it is over (`lastProgress`, 0.4 ms). A
+StreamingQueryListener in Python would get each of their fields by a call of its own: 64 to 460 ms
+for one batch with RocksDB's forty counters (PySpark 4.2, 2 cores).
 """
 
 from __future__ import annotations
@@ -41,8 +40,7 @@ from lb_stream.stream.ports import Logged
 logger = logging.getLogger(__name__)
 
 WRITE_EVERY_S = 10.0
-"""Rows of `batches` are written together: a commit for each batch would be most of a small batch's
-work for the disk."""
+"""Seconds between two writes of `batches`: a commit per batch would be most of a small one's work."""
 MOST_WAITING = 1_000
 """Rows that are kept while the table can't be written; older ones are dropped."""
 POLL_S = 1.0
@@ -50,7 +48,7 @@ POLL_S = 1.0
 
 
 class Query(Protocol):
-    """The part of Spark's StreamingQuery that tells of itself."""
+    """The part of Spark's StreamingQuery that gives its progress."""
 
     @property
     def lastProgress(self) -> Mapping[str, Any] | None:
@@ -108,19 +106,19 @@ class Monitor:
     # What the stream calls.
 
     def begin(self, batch_id: int) -> None:
-        """A batch begins; the one before is over, and Spark has its figures."""
+        """Note that a batch begins; the one before is over, and Spark has its figures."""
         self._now = time.perf_counter()
         self._batch = _Batch(batch_id, time.time_ns() // 1_000_000)
         self._wake.set()
 
     def done(self, phase: str) -> None:
-        """The phase of that name has ended."""
+        """Note that a phase has ended."""
         before, self._now = self._now, time.perf_counter()
         if self._batch is not None:
             self._batch.phases[phase] = self._batch.phases.get(phase, 0.0) + self._now - before
 
     def finish(self, logged: Logged) -> None:
-        """The batch has done all that it has to do."""
+        """Note that the batch has done all its work."""
         self.done("next")
         if self._batch is not None:
             self._batch.logged, self._batch.ended_s = logged, time.time()
@@ -130,7 +128,7 @@ class Monitor:
     # The thread.
 
     def start(self, query: Query) -> None:
-        """Begin to serve and to write."""
+        """Begin to serve metrics and to write rows."""
         self._query = query
         self.metrics.last_batch.set(time.time())
         self._health.start()
@@ -138,9 +136,9 @@ class Monitor:
         self._thread.start()
 
     def stop(self) -> None:
-        """Take in what is left, write it, serve no more.
+        """Count and write what is left, then serve no more.
 
-        Waits for the table for some seconds at most.
+        Waits for the table for 20 s at most.
         """
         self._stopping.set()
         self._wake.set()
@@ -151,7 +149,7 @@ class Monitor:
 
     @property
     def url(self) -> str | None:
-        """Where the metrics are; None: nowhere."""
+        """The metrics' URL; None if they are not served."""
         return None if self._server is None else self._server.url + PATHS[0]
 
     def _serve(self) -> None:
@@ -196,7 +194,7 @@ class Monitor:
                 self._write()
 
     def _take(self, batch: _Batch) -> None:
-        """Count a batch that has done its work."""
+        """Count a finished batch."""
         logged, batch.logged = batch.logged, None
         assert logged is not None
         self._waiting.append(batch)
@@ -212,8 +210,7 @@ class Monitor:
             self.metrics.count_rejected(self._figures.take(logged))
 
     def _take_progress(self) -> None:
-        """Take in what Spark has to say that is new; all of it, should batches have come faster
-        than this thread."""
+        """Record Spark's new progress, also of batches that were faster than this thread."""
         last = None if self._query is None else self._query.lastProgress
         if last is None or last == self._progressed:
             return
@@ -229,7 +226,7 @@ class Monitor:
                 batches[progress["batchId"]].progress = progress
 
     def _missed(self, before: int, last: int) -> list[Mapping[str, Any]]:
-        """The batches between two that this thread has seen."""
+        """Return the progress of batches between `before` and `last`."""
         if self._query is None or last <= before + 1:
             return []
         return [
@@ -239,7 +236,7 @@ class Monitor:
         ]
 
     def _write(self) -> None:
-        """Write the rows that are complete; at the end all of them."""
+        """Write the complete rows; all rows once the monitor stops."""
         self._written = time.monotonic()
         newest = max((batch.batch_id for batch in self._waiting), default=0)
         rows = [
@@ -264,8 +261,7 @@ class Monitor:
 
     @contextmanager
     def _guarded(self, what: str) -> Iterator[None]:
-        """Run something; whatever goes wrong is logged once, counted each time, and harms nothing
-        else."""
+        """Run something; log its failure once, count it each time, and let the rest go on."""
         try:
             yield
         except Exception as error:

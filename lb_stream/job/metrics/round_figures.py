@@ -1,8 +1,7 @@
-"""What rounds have written beside the log, as far as metrics need it: each cluster's newest broker
-loads, and whose records were rejected.
+"""Figures that rounds write beside the log: newest broker loads, clusters of rejected records.
 
-Read from the files that a batch's rows of the log name: small ones (a row for each broker, for each
-rejected record), and no table has to be asked.
+Read from the small files that a batch's rows of the log name (a row for each broker, for each
+rejected record); no table is queried.
 """
 
 from __future__ import annotations
@@ -34,25 +33,24 @@ USAGES = {
 FLOWS = {
     ("throughput_bytes", name): f"latest_throughput_{name}_bytes_per_s" for name in ("in", "out")
 } | {("messages", name): f"latest_rate_{name}_msgs_per_s" for name in ("in", "out")}
-"""What and which way → column of `broker_loads`."""
+"""(quantity, direction) → column of `broker_loads`."""
 
 _OWN = ("cluster", "broker", "alive", "active", "usage_ratio", "bundles")
 _COLUMNS = [*_OWN, *USAGES.values(), *FLOWS.values()]
 
 
 class RoundFigures:
-    """`loads`: cluster → its brokers as its last round with a new report saw them, sorted by
-    name."""
+    """The newest figures of each cluster.
+
+    `loads`: cluster → its brokers in its last round with a new report, sorted by name.
+    """
 
     def __init__(self, tables: Store) -> None:
         self._tables = tables
         self.loads: dict[str, pa.Table] = {}
 
     def take(self, logged: Logged) -> list[str]:
-        """Take a batch's figures in.
-
-        Returns the cluster of each record that the batch has rejected.
-        """
+        """Read a batch's figures, and return the cluster of each rejected record."""
         rejected: list[str] = []
         for cluster in forgotten_in(logged):
             self.loads.pop(cluster, None)

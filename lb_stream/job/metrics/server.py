@@ -1,4 +1,4 @@
-"""Metrics over HTTP: each path one registry, rendered when it is asked for."""
+"""Serves metrics over HTTP: each path has a registry, rendered on request."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from lb_stream.io.local.http_server import TEXT, HttpAnswer, HttpServer
 
 PATHS = ("/metrics", "/metrics/brokers")
-"""The stream and its clusters; every single broker."""
+"""Paths of the metrics of stream and clusters, and of single brokers."""
 
 
 def serve_metrics(

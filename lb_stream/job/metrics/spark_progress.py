@@ -1,4 +1,4 @@
-"""What Spark says of a batch (`StreamingQueryProgress`, as JSON), in our words."""
+"""Reads Spark's progress of a batch (`StreamingQueryProgress`, as JSON)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ SPARK_PHASES = {
     "wal": ("walCommit",),
     "commit": ("commitOffsets",),
 }
-"""Our word for a part of Spark's own work in a batch → Spark's words (milliseconds in
-`durationMs`)."""
+"""Our phase → Spark's phases (milliseconds in `durationMs`)."""
 
 
 def lag(progress: Mapping[str, Any]) -> dict[str, int]:
-    """Topic → records that were there when the batch was planned and that it has not read."""
+    """Return topic → records that were there when the batch was planned and that it has not read."""
     behind: dict[str, int] = {}
     for source in progress["sources"]:
         end, latest = _offsets(source["endOffset"]), _offsets(source["latestOffset"])
@@ -30,12 +29,12 @@ def lag(progress: Mapping[str, Any]) -> dict[str, int]:
 
 
 def is_batch(progress: Mapping[str, Any]) -> bool:
-    """Whether Spark's progress is that of a batch, not of a look for input that found none."""
+    """Return whether the progress is that of a batch, not of a look that found no input."""
     return "addBatch" in progress["durationMs"]
 
 
 def spark_phases(progress: Mapping[str, Any]) -> dict[str, int]:
-    """Our phase → its milliseconds, of the parts of a batch that are Spark's own."""
+    """Return our phase → milliseconds, for the parts of a batch that are Spark's own."""
     return {
         phase: sum(progress["durationMs"].get(name, 0) for name in names)
         for phase, names in SPARK_PHASES.items()
@@ -43,8 +42,7 @@ def spark_phases(progress: Mapping[str, Any]) -> dict[str, int]:
 
 
 def state_of(progress: Mapping[str, Any]) -> dict[str, int]:
-    """The state's figures, under the names that they have in `batches`; times are sums over tasks,
-    and part of `decide`."""
+    """Return the state's figures, by column of `batches`; times are sums over tasks."""
     return {
         ours: sum(operator[theirs] for operator in progress["stateOperators"])
         for ours, theirs in {
@@ -57,14 +55,12 @@ def state_of(progress: Mapping[str, Any]) -> dict[str, int]:
 
 
 def number(progress: Mapping[str, Any], name: str) -> float:
-    """A rate is missing from a batch that took no time, and infinite in one that took none of the
-    clock's ticks."""
+    """Return a figure of the progress; 0 where Spark gives none, or an infinite rate."""
     value = progress.get(name)
     return float(value) if isinstance(value, int | float) and value < float("inf") else 0.0
 
 
 def _offsets(text: Any) -> dict[str, dict[str, int]]:
-    """Spark's offsets of a Kafka source; none before the first batch, or when a run of what is
-    there has an end but no latest."""
+    """Return Spark's offsets of a Kafka source; empty where it gives none."""
     found = json.loads(text) if isinstance(text, str) and text else text
     return found if isinstance(found, dict) else {}

@@ -1,5 +1,4 @@
-"""What a job that stands by serves in the place of the leader's metrics: that it stands by, who
-leads, whether it hears them."""
+"""Metrics and health of a standby: who leads, and whether the standby hears the leader."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 def standby_metrics(member: Member) -> CollectorRegistry:
-    """The metrics of a job that stands by."""
+    """Return the metrics of a standby."""
 
     def silent_s() -> float:
         tick = member.standing.tick
@@ -45,7 +44,7 @@ def standby_metrics(member: Member) -> CollectorRegistry:
 
 
 class StandbyPage:
-    """Serves until it is stopped; nothing, where the address can't be had or is empty."""
+    """Serves a standby's metrics until stopped; nothing where the address is taken or empty."""
 
     def __init__(self, settings: StreamSettings, member: Member) -> None:
         self._member = member
@@ -53,8 +52,8 @@ class StandbyPage:
         if settings.metrics_address in ("", "0"):
             return
         others = {
-            "/health": lambda: self._told(True),
-            "/ready": lambda: self._told(member.warm and member.away is None),
+            "/health": lambda: self._answer(True),
+            "/ready": lambda: self._answer(member.warm and member.away is None),
         }
         try:
             self._server = serve_metrics(
@@ -66,21 +65,21 @@ class StandbyPage:
             )
 
     def stop(self) -> None:
-        """Give the address back, for the leader's metrics."""
+        """Release the address, for the leader's metrics."""
         if self._server is not None:
             self._server.stop()
 
     @property
     def url(self) -> str | None:
-        """Where it answers; None: nowhere."""
+        """The server's URL; None if nothing is served."""
         return None if self._server is None else self._server.url
 
-    def _told(self, well: bool) -> HttpAnswer:
+    def _answer(self, well: bool) -> HttpAnswer:
         tick, member = self._member.standing.tick, self._member
         leader = (
             None if tick is None else {"instance": tick.sign.instance, "epoch": tick.sign.epoch}
         )
-        said = {
+        answer = {
             "role": "standby",
             "instance": member.instance,
             "warm": member.warm,
@@ -88,5 +87,5 @@ class StandbyPage:
             "away": member.away,
         }
         return HttpAnswer(
-            200 if well else 503, "application/json", json.dumps(said).encode() + b"\n"
+            200 if well else 503, "application/json", json.dumps(answer).encode() + b"\n"
         )
