@@ -82,8 +82,7 @@ def check_standby(settings: Settings) -> None:
 
 
 def ready_topics(settings: Settings, take_over: bool, standby: bool) -> None:
-    """Check the job's rights, create missing topics, check the others, require that no other job
-    runs.
+    """Check the job's rights and topics, create missing topics, require that no other job runs.
 
     With `standby`, another job may run. Raises SettingError, TopicMismatch, Refusal, FatalError;
     KafkaUnavailable when Kafka doesn't answer.

@@ -31,8 +31,7 @@ _DISK = {
     errno.EROFS: ("Read-only file system", "the disk can't be written to: it is mounted read-only"),
     errno.EACCES: ("Permission denied", "a right to read or write is missing"),
 }
-"""Error number → the system's text, the same in Python's, Java's and Rust's errors, and a plain
-text."""
+"""Error number → the system's text (in Python's, Java's and Rust's errors), and a plain text."""
 
 Found = tuple[str, str]
 """A file, and what is wrong with it."""

@@ -33,8 +33,7 @@ class Job:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start the job in a session of its own, so that Ctrl-C in the terminal reaches only the
-        demo."""
+        """Start the job in a session of its own, so that Ctrl-C reaches only the demo."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 self._command,
@@ -111,8 +110,7 @@ def end_session(
 
 
 def _driver(leader: int) -> list[int]:
-    """Return the Python process that runs the job: a child of the JVM with the job's file as
-    argument."""
+    """Return the Python process that runs the job, a child of the JVM."""
     return [
         pid
         for pid in _members(leader)

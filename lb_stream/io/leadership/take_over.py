@@ -1,5 +1,4 @@
-"""A cluster goes from one pipeline to another: the log of the one that takes it over gets what the
-other's log says that it remembers."""
+"""Takes over a cluster from another pipeline: copies the memory in its log to this pipeline's log."""
 
 from __future__ import annotations
 
@@ -37,10 +36,10 @@ class TakeOverError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class TakenOver:
-    """What came with the cluster.
+    """The result of a take-over.
 
-    `seq`, `epoch`: of its last round; `pending`: decisions under way; `log_seq`: where the log says
-    so.
+    `seq`, `epoch`: of the cluster's last round; `pending`: pending decisions; `log_seq`: number of
+    the new row in the log.
     """
 
     cluster: str
@@ -54,12 +53,11 @@ class TakenOver:
 def take_over(
     cluster: str, source: Store, target: Store, pipeline: str, topics: Collection[str]
 ) -> TakenOver:
-    """Append the last round's memory of a cluster in the tables `source` to the log in the tables
-    `target`, for `pipeline`.
+    """Append a cluster's last memory in the tables `source` to the log in the tables `target`.
 
-    Ids of decisions, versions of ownership records and epochs go on from there. A pipeline that has
-    read nothing yet begins to read `topics` where the other has ended. Raises TakeOverError,
-    UnfitTable, and a COMMIT_TROUBLE when a job writes to that log right now.
+    Ids of decisions, versions of ownership records and epochs continue. A pipeline that has read
+    nothing yet begins to read `topics` where the other has ended. Raises TakeOverError, UnfitTable,
+    and one of COMMIT_TROUBLES when a job writes to that log at the same time.
     """
     given = existing_table(source, ROUNDS)
     last = None if given is None else _last(given, cluster)

@@ -33,7 +33,7 @@ _PATH = re.compile(r"(?:file:)?(/[^\s'\":,;()]+)")
 
 
 def describe_error(error: BaseException) -> tuple[str, int] | None:
-    """Return the line and the exit code; None for an unforeseen exception, which keeps its trace."""
+    """Return the line and the exit code; None for an unforeseen exception."""
     ours = (
         kind.__name__ for kind in type(error).__mro__ if kind.__module__.startswith("lb_stream.")
     )

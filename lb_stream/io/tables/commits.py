@@ -95,7 +95,7 @@ class Table(DeltaTable):
         return time.monotonic() - self._looked <= SURE_S
 
     def refresh(self) -> None:
-        """Look at what has been committed since, by whomever."""
+        """Read what has been committed since the last look, by any writer."""
         began, before = (
             time.monotonic(),
             self._last,
@@ -106,8 +106,7 @@ class Table(DeltaTable):
             self._marks.clear()
 
     def renew(self) -> None:
-        """Look at the table if the last look or commit is so long ago that versions may have come
-        and gone since."""
+        """Refresh if the last look is so long ago that versions may have come and gone since."""
         if not self._is_sure:
             self.refresh()
 
@@ -127,7 +126,7 @@ class Table(DeltaTable):
         return self._marks[app]
 
     def live(self) -> Live:
-        """All files of the newest version that is known here."""
+        """Return all files of the newest version that is known here."""
         self.renew()
         if self._live is None or self._live.version != self.newest:
             self.catch_up()
@@ -151,15 +150,15 @@ class Table(DeltaTable):
         durable: bool = False,
         rearranges: bool = False,
     ) -> None:
-        """Make the next version: with these files, without those of `replaced`, and marked as these
-        transactions.
+        """Commit the next version: with `added`, without the files of `replaced`.
 
         The first of `marks` is the commit's own transaction. `by`: the column that the table is
-        partitioned by. `durable`: it is on disk when this returns. `rearranges`: the rows of
-        `added` are those of `replaced`. If others commit meanwhile, it is tried again after theirs.
-        Raises CommitFailedError when one of theirs is that transaction or a later one, when files
-        are replaced, which follow from an older version then (but where they are only rearranged,
-        and are still there), and when others never pause.
+        partitioned by. `durable`: the commit is on disk when this returns. `rearranges`: the rows
+        of `added` are those of `replaced`. After a commit by others it is tried again.
+
+        Raises CommitFailedError when another commit has that transaction or a later one; when files
+        are replaced and others have committed (but where files are only rearranged, and are still
+        there); and when others never pause.
         """
         how = REARRANGE if rearranges else "Overwrite" if replaced and replaced.files else "Append"
         lines = [
@@ -209,7 +208,7 @@ class Table(DeltaTable):
             )
 
     def _made(self, content: bytes, durable: bool) -> bool:
-        """Write the next version. False: somebody else has."""
+        """Write the next version. Returns False if another writer has."""
         began, version = time.monotonic(), self.newest + 1
         if not self.store.put_if_absent(_file(version), content, durable=durable) and not self._is(
             version, content

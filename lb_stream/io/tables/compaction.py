@@ -1,4 +1,4 @@
-"""Small files of a table put together, by commits of our own.
+"""Puts small files of a table together, by commits of our own.
 
 delta-rs doesn't notice that another compaction of the same files was quicker: every row is there
 twice then. Ours is refused when a file is there no more. docs/decisions/0022-commits-of-our-own.md.

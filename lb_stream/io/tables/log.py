@@ -96,7 +96,7 @@ class RoundLog:
         )
 
     def has(self, batch_id: int) -> bool:
-        """Whether this batch has been decided."""
+        """Return whether this batch has been decided."""
         version = committed(self._table, self.app)
         return version is not None and version >= batch_id
 
@@ -123,9 +123,9 @@ class RoundLog:
     def append_once(self, batch_id: int, rounds: pa.Table) -> Logged:
         """Log a batch's rounds (contracts.columns.rounds.ROUND_SCHEMA).
 
-        When the job before this one has logged the batch meanwhile, its rounds count. Upkeep may
-        change the table at any time: then the same is committed again. Raises LogError when another
-        job has logged something else meanwhile.
+        When an earlier job has logged the batch meanwhile, its rounds count. Upkeep may change the
+        table at any time: then the same is committed again. Raises LogError when another job has
+        logged something else meanwhile.
         """
         count = len(rounds)
         if not count:
@@ -241,7 +241,7 @@ def _mark(pipeline: str, topic: str, partition: int | None = None) -> str:
 
 
 def next_offsets(log: Table, pipeline: str, topics: Iterable[str]) -> dict[tuple[str, int], int]:
-    """Topic and partition → the first offset that no logged batch has read."""
+    """Return (topic, partition) → the first offset that no logged batch has read."""
     places = [
         (topic, number)
         for topic in topics
@@ -252,7 +252,7 @@ def next_offsets(log: Table, pipeline: str, topics: Iterable[str]) -> dict[tuple
 
 
 def marks_of(pipeline: str, offsets: Mapping[tuple[str, int], int]) -> Iterator[Mark]:
-    """The transactions that say of a pipeline that it has read up to these offsets."""
+    """Yield the transactions which say that a pipeline has read up to these offsets."""
     for topic in {topic for topic, _ in offsets}:
         yield _mark(pipeline, topic), 1 + max(number for name, number in offsets if name == topic)
     for place, offset in offsets.items():
@@ -260,7 +260,7 @@ def marks_of(pipeline: str, offsets: Mapping[tuple[str, int], int]) -> Iterator[
 
 
 def pipeline_of(log: Table) -> str | None:
-    """The pipeline that the log belongs to; None for an empty log."""
+    """Return the pipeline that the log belongs to; None for an empty log."""
     rows = numeric_dataset(log).head(1, columns=["app"])
     return str(rows["app"][0].as_py()).rpartition("/")[0] if len(rows) else None
 

@@ -78,7 +78,7 @@ class Protected:
 def maintain(
     root: Store, settings: UpkeepSettings, now_ms: int, dry_run: bool = False
 ) -> Iterator[MaintenanceResult]:
-    """Keep each table that is there.
+    """Delete old rows, compact and vacuum each table that exists.
 
     `root`: the folder of all tables; `now_ms`: ages count from here.
     """
@@ -89,7 +89,7 @@ def maintain(
 
 
 def protect(root: Store) -> Protected:
-    """What of the log the job still needs.
+    """Return what the job still needs of the log.
 
     Reads two small columns of it, and each cluster's last row.
     """

@@ -48,8 +48,7 @@ class BrokerMetrics(Collector):
         yield from self._families().values()
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics of all brokers that are alive; `lb_stream_broker_alive` has dead ones
-        too."""
+        """Yield the metrics of all brokers; dead ones have only `lb_stream_broker_alive`."""
         families = self._families()
         active: dict[str, set[str]] = {}
         for cluster, brokers in dict(self._figures.loads).items():

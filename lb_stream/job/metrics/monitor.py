@@ -40,7 +40,7 @@ from lb_stream.stream.ports import Logged
 logger = logging.getLogger(__name__)
 
 WRITE_EVERY_S = 10.0
-"""Seconds between two writes of `batches`: a commit per batch would be most of a small one's work."""
+"""Seconds between two writes of `batches`; a commit per batch would cost too much."""
 MOST_WAITING = 1_000
 """Rows that are kept while the table can't be written; older ones are dropped."""
 POLL_S = 1.0

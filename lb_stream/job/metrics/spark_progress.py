@@ -16,7 +16,7 @@ SPARK_PHASES = {
 
 
 def lag(progress: Mapping[str, Any]) -> dict[str, int]:
-    """Return topic → records that were there when the batch was planned and that it has not read."""
+    """Return topic → records that were there when the batch was planned and are unread."""
     behind: dict[str, int] = {}
     for source in progress["sources"]:
         end, latest = _offsets(source["endOffset"]), _offsets(source["latestOffset"])
