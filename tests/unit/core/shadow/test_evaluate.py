@@ -70,7 +70,7 @@ class Watched:
         shadow_input = ShadowInput(view, made, begin.config, of_shadow, True, self.hold_ms)
         before = self.shadow or ShadowMemory.begin(self.own, self.memory)
         after, entry = evaluate_shadow(shadow_input, before.without_moves_of(shadow_input))
-        self.memory, self.shadow, self.looked = (
+        self.memory, self.shadow, self.shadow_input = (
             made.memory,
             msgspec.json.decode(canonical_json(after), type=ShadowMemory),
             shadow_input,
