@@ -127,9 +127,9 @@ def __getattr__(name: str) -> Any:
 
 
 def main() -> None:
-    """The entry point `lbctl`.
+    """Run `lbctl`.
 
-    Every error becomes a line here; only what nobody foresaw keeps its trace.
+    Known errors are printed as one line; unknown ones keep their traceback.
     """
     arguments = sys.argv[1:]
     if arguments == ["--version"]:
@@ -165,5 +165,9 @@ def _run(wanted: str | None) -> None:
     finally:
         try:
             sys.stdout.flush()
-        except OSError:  # its reader has gone, or a full disk: that was told
+        except OSError:  # its reader has gone, or the disk is full: that was reported
             hush()
+
+
+if __name__ == "__main__":
+    main()

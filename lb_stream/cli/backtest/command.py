@@ -1,4 +1,4 @@
-"""`lbctl backtest`: what other policies would have done with what a cluster has carried."""
+"""`lbctl backtest`: tries other policies on a cluster's past."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ OpenLoop = Annotated[
     bool,
     typer.Option(
         "--open-loop",
-        help="Only compare decisions, in the rounds of the log whose views are kept; without Spark.",
+        help="Only compare decisions, in logged rounds whose views are kept; without Spark.",
     ),
 ]
 Checkpoint = Annotated[
@@ -114,14 +114,14 @@ def backtest(
     out: suggestion.Out = None,
     json: Json = False,
 ) -> None:
-    """Play what a cluster has carried with other policies, on Spark, and compare them.
+    """Try other policies on a cluster's past, on Spark, and compare them.
 
-    Loads, limits, deaths, drains and rules come from the tables (docs/backtest.md); what was
-    inferred and assumed is printed. Each policy is played in each window of each cluster, one Spark
-    task for each, and its measures become a row of the table backtests.
+    Loads, limits, dead brokers, drains and rules come from the tables (docs/backtest.md); notes say
+    what is inferred and assumed. Each policy is simulated in each window of each cluster, one Spark
+    task for each. Its measures become a row of the table backtests.
 
-    --suggest plays one policy with settings that an optimiser asks for, and shows which nobody
-    beats in imbalance, moves and time lost.
+    --suggest tries one policy with settings that an optimiser asks for. It shows those that no
+    other one beats in imbalance, moves and time lost.
     """
     from lb_stream.cli.shared.options import range_given
     from lb_stream.job.submit import BACKTEST, submit_command
@@ -167,14 +167,14 @@ def backtest(
 
 
 def _only_closed(given: Mapping[str, Any]) -> None:
-    """Raises CommandError for an option that says how to play."""
+    """Require that no option of a simulation is given. Raises CommandError."""
     for option, value in given.items():
         if value:
-            raise CommandError(f"{option} is not for --open-loop: nothing is played there", 2)
+            raise CommandError(f"{option} is not for --open-loop: nothing is simulated there", 2)
 
 
 def _check_past(tables: str, reports: Path | None, clusters: Sequence[str | None]) -> None:
-    """Before Spark starts: is there anything to play? Raises CommandError, QueryError."""
+    """Require a past to simulate, before Spark starts. Raises CommandError, QueryError."""
     from lb_stream.contracts.tables import BUNDLE_HISTORY
     from lb_stream.io.tables.delta import existing_table
     from lb_stream.query.lake import open_lake
@@ -198,12 +198,10 @@ def _check_past(tables: str, reports: Path | None, clusters: Sequence[str | None
 
 
 def _run(command: list[str], environment: dict[str, str]) -> tuple[dict[str, Any] | None, int]:
-    """Run the program in a session of its own, and tell how far it is.
+    """Run the program in a session of its own, and show its progress.
 
-    What it has found, if anything, and its exit code.
-
-    Ctrl-C ends it with all that it has started: Spark would tell of it in many lines. Raises
-    typer.Exit then.
+    Returns its result, None if there is none, and its exit code. Ctrl-C ends it with all its
+    processes, without Spark's many lines, and raises typer.Exit.
     """
     from lb_stream.io.local.processes import end_with_parent
     from lb_stream.io.local.progress import progress
@@ -221,10 +219,10 @@ def _run(command: list[str], environment: dict[str, str]) -> tuple[dict[str, Any
         preexec_fn=end_with_parent,  # noqa: PLW1509 (it takes no lock)
     )
     try:
-        with progress("playing", every=1) as told:
+        with progress("simulating", every=1) as show_progress:
             for line in process.stdout or ():  # spark-submit puts the program's stderr there, too
                 if done := _DONE.fullmatch(line):
-                    told("", int(done[1]), int(done[2]))
+                    show_progress("", int(done[1]), int(done[2]))
                 elif line.startswith('{"run": '):
                     result = json_.loads(line)
                 else:

@@ -1,5 +1,4 @@
-"""`lbctl backtest --open-loop`: what policies would have decided in the rounds of the log, beside
-what was decided then."""
+"""`lbctl backtest --open-loop`: compares policies' decisions in logged rounds."""
 
 from __future__ import annotations
 
@@ -34,10 +33,10 @@ def compare_decisions(
     between: tuple[int | None, int | None],
     json: bool,
 ) -> int:
-    """Compare, keep, print.
+    """Compare the decisions, append the rows to `backtests`, and show them.
 
-    Exit code 1: a policy failed. Raises CommandError when no view is left, QueryError for an
-    unknown cluster.
+    Returns the exit code, 1 if a policy failed. Raises CommandError when no view is left,
+    QueryError for an unknown cluster.
     """
     from lb_stream.backtest.open_loop import run_open_loop
     from lb_stream.backtest.trial import append_backtests
@@ -66,9 +65,11 @@ def compare_decisions(
     ]
     total = sum(rounds for rounds, _ in found)
     seen: list[bool] = []
-    with progress("deciding") as told:
-        logged = _noted(
-            chain.from_iterable(each for _, each in found), seen, lambda: told("", len(seen), total)
+    with progress("deciding") as show_progress:
+        logged = _note_views(
+            chain.from_iterable(rounds for _, rounds in found),
+            seen,
+            lambda: show_progress("", len(seen), total),
         )
         rows = run_open_loop(logged, [read_policy(policy) for policy in policies])
     gone = (
@@ -86,14 +87,14 @@ def compare_decisions(
     return int(any(row["error"] is not None for row in kept))
 
 
-def _noted(
-    rounds: Iterable[LoggedRound], seen: list[bool], tell: Callable[[], None]
+def _note_views(
+    rounds: Iterable[LoggedRound], seen: list[bool], on_round: Callable[[], None]
 ) -> Iterator[LoggedRound]:
-    """The same rounds; `seen` gets of each whether its view is there."""
+    """Yield the same rounds. `seen` gets, for each, whether its view exists."""
     for row, start in rounds:
         yield row, start
         seen.append(start is not None)
-        tell()
+        on_round()
 
 
 def _show(rows: Sequence[dict[str, Any]], json: bool) -> None:

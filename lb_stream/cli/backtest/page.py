@@ -1,5 +1,4 @@
-"""The page of a back-test: policies side by side, imbalance against moves, each window, what
-failed."""
+"""The page of a back-test: policies side by side, imbalance and moves, windows, failures."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ SHOWN = {
 
 
 def page(run: str, rows: Sequence[Row]) -> str:
-    """The whole page, of the rows of one run of `backtests`."""
+    """Return the page of one run's rows of `backtests`."""
     means = compare_policies(rows)
     clusters = sorted({row["cluster"] for row in rows})
     title = (
@@ -74,13 +73,13 @@ def page(run: str, rows: Sequence[Row]) -> str:
 
 
 def cells(row: Row) -> list[str]:
-    """The measures of SHOWN, as texts; of means of counts the whole ones."""
+    """Return the measures of SHOWN as texts; values from 10 on are rounded to whole numbers."""
     values = (row[name] for name in SHOWN)
     return [figure(value if value is None or abs(value) < 10 else round(value)) for value in values]
 
 
 def describe_windows(rows: Iterable[Row]) -> str:
-    """How many windows, of which clusters, from when to when."""
+    """Describe the windows: their number, clusters and time."""
     spans = {(row["cluster"], row["from_ms"], row["to_ms"]) for row in rows}
     clusters = ", ".join(sorted({cluster for cluster, _, _ in spans}))
     begin, end = min(begin for _, begin, _ in spans), max(end for _, _, end in spans)
@@ -95,7 +94,7 @@ def _where(row: Row) -> str:
 
 
 def _scatter(means: Sequence[Row], rows: Sequence[Row]) -> str:
-    """Each policy's mean, and its windows where there are several."""
+    """Return the chart of each policy's mean, and of its windows where there are several."""
     points: dict[str, list[tuple[float, float, str]]] = {}
     for mean in means:
         own = [
@@ -110,13 +109,13 @@ def _scatter(means: Sequence[Row], rows: Sequence[Row]) -> str:
             ]
     if not points:
         return ""
-    words = (
-        "Down and to the left is better. Large: the mean of a policy; small: its windows. 1: "
-        "nobody could be more even."
+    text = (
+        "Down and to the left is better. Large: the mean of a policy; small: its windows. 1 is the "
+        "best that is possible."
     )
     return chart(
         "Imbalance against moves",
-        words,
+        text,
         scatter_chart("scatter", "imbalance against moves", points, "moves", "max ÷ bound"),
     )
 
@@ -134,7 +133,7 @@ def _point(row: Row, name: str) -> tuple[float, float, str]:
 def _cluster(
     cluster: str, order: Sequence[str], rows: Sequence[Row]
 ) -> tuple[str, list[dict[str, Any]]]:
-    """What is told of one cluster, window by window, and what its chart shows under the pointer."""
+    """Return a cluster's section, window by window, and the data of the pointer's script."""
     times = sorted({row["from_ms"] for row in rows})
     at = {(row["policy"], row["from_ms"]): row for row in rows}
     name, several = in_html(cluster), len(times) > 1
@@ -178,7 +177,7 @@ def _cluster(
             }
         )
     shown = [at[policy, time] for time in times for policy in order if (policy, time) in at]
-    told = [[utc(row["from_ms"]), row["policy"], *cells(row)] for row in shown]
+    windows = [[utc(row["from_ms"]), row["policy"], *cells(row)] for row in shown]
     measures = (
         side_by_side({row["policy"]: json.loads(row["measures"]) for row in shown})
         if shown and not several
@@ -189,7 +188,7 @@ def _cluster(
             f"windows-{cluster}",
             "Windows",
             ["from", "policy", *SHOWN.values()],
-            told,
+            windows,
             "no trial was done",
         )
         if several

@@ -1,4 +1,4 @@
-"""`lbctl backtest --suggest`: its options, what is shown of the front, and the file of settings."""
+"""`lbctl backtest --suggest`: its options, the table of the front, and the file of settings."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HEADS = {
 
 
 class Choose(StrEnum):
-    """What the chosen settings have the least of."""
+    """The measure that the chosen settings have least of."""
 
     moves = "moves"
     client_seconds = "client-seconds"
@@ -56,7 +56,7 @@ Search = Annotated[
 Trials = Annotated[
     int,
     typer.Option(
-        "--trials", metavar="NUMBER", help="Policies to play.", min=2, rich_help_panel=_PANEL
+        "--trials", metavar="NUMBER", help="Policies to try.", min=2, rich_help_panel=_PANEL
     ),
 ]
 Seed = Annotated[
@@ -64,7 +64,7 @@ Seed = Annotated[
     typer.Option(
         "--seed",
         metavar="NUMBER",
-        help="The same one finds the same.",
+        help="The same seed gives the same result.",
         min=0,
         rich_help_panel=_PANEL,
     ),
@@ -73,7 +73,7 @@ ChooseBy = Annotated[
     Choose,
     typer.Option(
         "--choose",
-        help="Which one of the front: the one with the least of this.",
+        help="Choose the policy of the front with the least of this.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -82,7 +82,7 @@ Within = Annotated[
     typer.Option(
         "--within",
         metavar="PERCENT",
-        help="The chosen one is so near to the least imbalance, at least.",
+        help="How far the chosen policy may be above the least imbalance.",
         min=0.0,
         rich_help_panel=_PANEL,
     ),
@@ -101,10 +101,10 @@ Out = Annotated[
 def require_possible(
     suggest: bool, policies: Sequence[Policy], searched: Sequence[str], out: Path | None
 ) -> None:
-    """Before the long part.
+    """Require a search that is possible, before the long part.
 
-    Raises SettingError, SuggestError for what can't be searched; CommandError for a file that can't
-    be written.
+    Raises SettingError, SuggestError for a wrong search; CommandError for a file that can't be
+    written.
     """
     from lb_stream.backtest.suggest import require_space
 
@@ -132,8 +132,7 @@ def show(result: Mapping[str, Any], out: Path | None, json: bool) -> None:
     made = result["suggestion"]
     if made["chosen"] is None:
         raise CommandError(
-            f"no trial of {made['trials']} could be played: "
-            f"{result['rows'][0]['error'].splitlines()[-1]}"
+            f"all {made['trials']} trials failed: {result['rows'][0]['error'].splitlines()[-1]}"
         )
     chosen = next(row for row in made["front"] if row["number"] == made["chosen"])
     if json:
@@ -150,9 +149,9 @@ def show(result: Mapping[str, Any], out: Path | None, json: bool) -> None:
 
 
 def _table(made: Mapping[str, Any]) -> RenderableType:
-    """The front; above it the policy that it began with, if that is beaten.
+    """Build the table of the front; above it the base policy, if another one beats it.
 
-    Rules broken only where some are.
+    The column of broken rules is left out when no rule is broken.
     """
     beaten = all(row["number"] for row in made["front"])
     shown = [made["start"]] * beaten + made["front"]
@@ -180,7 +179,7 @@ def _figure(row: Mapping[str, Any], name: str) -> str:
 
 
 def _changed(row: Mapping[str, Any]) -> Text:
-    """The settings that differ, each on a line of its own."""
+    """Return the settings that differ from the base's, each on a line of its own."""
     return styled(
         *(f"{name} = {as_toml(value)}" for name, value in row["changes"].items())
         if row["number"]
@@ -189,7 +188,7 @@ def _changed(row: Mapping[str, Any]) -> Text:
 
 
 def settings_file(run: str, made: Mapping[str, Any], chosen: Mapping[str, Any]) -> str:
-    """The chosen settings as a TOML file that --policy and --config read."""
+    """Return the chosen settings as TOML for --policy and --config."""
     figures = [
         f"# {head}: {_figure(chosen, name)}, was {_figure(made['start'], name)}"
         for name, head in HEADS.items()

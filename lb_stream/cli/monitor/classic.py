@@ -1,5 +1,4 @@
-"""The broker monitor as documented: a broker's table whenever its record changes, all brokers every
-minute."""
+"""Pulsar's broker monitor: a broker's table at every change, all brokers' every minute."""
 
 from __future__ import annotations
 
@@ -38,13 +37,12 @@ class BrokerFormat:
     """How a cluster's brokers are shown."""
 
     usage_profile: UsageProfile = "4.0"
-    extensible: bool = False  # its brokers are shown all together, every minute
+    extensible: bool = False  # tables of its brokers are shown every minute only
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerAverages:
-    """What the tables say of a broker: its averages, whether it lives, and when it was last heard
-    of, ms since the epoch."""
+    """A broker in the tables: its averages, whether it is alive, and its last record (ms)."""
 
     short: Four
     long: Four
@@ -54,9 +52,9 @@ class BrokerAverages:
 
 @dataclass(frozen=True, slots=True)
 class BrokerRecord:
-    """A broker's report, or its leaving (an empty value), and when it came.
+    """A broker's report, or its goodbye (an empty value), and the time of its append.
 
-    `caught_up`: what was there at the beginning came before.
+    `caught_up`: all records that the topic held at the beginning came before.
     """
 
     key: Key
@@ -70,18 +68,15 @@ ReportChange = Literal["gained", "changed", "lost"]
 
 @dataclass(slots=True)
 class ClassicMonitor:
-    """What the brokers last reported, and the tables that follow.
+    """The brokers' last reports, and tables of them. Nothing is read or printed here."""
 
-    Nothing is read or printed here. `manner` tells of a cluster.
-    """
-
-    manner: Callable[[str], BrokerFormat]
-    _standing: Mapping[Key, BrokerAverages] = field(default_factory=dict)
+    find_format: Callable[[str], BrokerFormat]  # of a cluster
+    _averages: Mapping[Key, BrokerAverages] = field(default_factory=dict)
     _last: dict[Key, BrokerRecord] = field(default_factory=dict)
     _reports: dict[Key, ModularLoadReport | SimpleLoadReport] = field(default_factory=dict)
 
     def take(self, record: BrokerRecord) -> ReportChange | None:
-        """Note a record. None: nothing has changed, or it can't be read."""
+        """Note a record. Returns what has changed. None: nothing, or it can't be read."""
         if not record.value:
             return self._forget(record.key)
         before = self._last.get(record.key)
@@ -95,18 +90,15 @@ class ClassicMonitor:
         self._last[record.key], self._reports[record.key] = record, report
         return "gained" if before is None else "changed"
 
-    def learn(self, standing: Mapping[Key, BrokerAverages]) -> list[Key]:
-        """Take what the tables say now.
-
-        Returns the brokers that are lost by it: dead, and not heard of since.
-        """
-        self._standing = standing
+    def update_averages(self, averages: Mapping[Key, BrokerAverages]) -> list[Key]:
+        """Take averages of the tables. Returns the lost brokers: dead, without a record since."""
+        self._averages = averages
         return [
             key
             for key, last in list(self._last.items())
-            if key in standing
-            and not standing[key].alive
-            and last.append_ms <= standing[key].seen_ms
+            if key in averages
+            and not averages[key].alive
+            and last.append_ms <= averages[key].seen_ms
             and self._forget(key)
         ]
 
@@ -115,28 +107,26 @@ class ClassicMonitor:
         return None if self._reports.pop(key, None) is None else "lost"
 
     def table(self, key: Key) -> list[str]:
-        """One broker's heading and table."""
-        report, manner = self._reports[key], self.manner(key[0])
+        """Return the heading and the table of a broker."""
+        report, form = self._reports[key], self.find_format(key[0])
         if isinstance(report, SimpleLoadReport):
             return [f"Load Report for {self._name(key)}:", *simple_table(report)]
-        known = self._standing.get(key)
+        known = self._averages.get(key)
         short, long = (known.short, known.long) if known else (None, None)
         table = (
-            extensible_table(report, report.num_bundles, _latest(report), manner.usage_profile)
-            if manner.extensible
-            else modular_table(report, short, long, manner.usage_profile)
+            extensible_table(report, report.num_bundles, _latest(report), form.usage_profile)
+            if form.extensible
+            else modular_table(report, short, long, form.usage_profile)
         )
         return [f"Broker Data for {self._name(key)}:", *table]
 
     def shown_at_change(self, key: Key) -> bool:
-        """Whether the broker's table is printed when its record changes; else with those of all
-        brokers."""
-        return (
-            isinstance(self._reports[key], SimpleLoadReport) or not self.manner(key[0]).extensible
-        )
+        """Return whether a broker's table is shown at every change; else it is every minute."""
+        is_simple = isinstance(self._reports[key], SimpleLoadReport)
+        return is_simple or not self.find_format(key[0]).extensible
 
     def overview(self) -> list[str]:
-        """The tables of extensible brokers, and that of all brokers."""
+        """Return the tables of extensible brokers, and the table of all brokers."""
         lines = [
             line
             for key in sorted(self._reports)
@@ -146,7 +136,7 @@ class ClassicMonitor:
         return [*lines, *all_brokers_table([self._row(key) for key in sorted(self._reports)])]
 
     def brokers(self) -> list[Key]:
-        """All that have reported, sorted."""
+        """Return the brokers that have reported, sorted."""
         return sorted(self._reports)
 
     def _row(self, key: Key) -> BrokerRow:
@@ -159,26 +149,25 @@ class ClassicMonitor:
             return BrokerRow(
                 self._name(key), len(stats), rate, allocated, throughput, max_percent(system, "2.x")
             )
-        latest, known = _latest(report), self._standing.get(key)
+        latest, known = _latest(report), self._averages.get(key)
         return BrokerRow(
             self._name(key),
             report.num_bundles,
             latest.rate_in + latest.rate_out,
             None if known is None else known.long.rate_in + known.long.rate_out,
             latest.throughput_in + latest.throughput_out,
-            max_percent(report, self.manner(key[0]).usage_profile),
+            max_percent(report, self.find_format(key[0]).usage_profile),
         )
 
     def _name(self, key: Key) -> str:
-        """The broker's, after its cluster's where there are several."""
+        """Return a broker's name, with its cluster's where there are several."""
         return shown(
             key[1] if len({cluster for cluster, _ in self._reports}) == 1 else "/".join(key)
         )
 
 
 def read_report(value: bytes) -> ModularLoadReport | SimpleLoadReport | None:
-    """A load report of either form; None for what is neither (the stream names it in
-    rejected_reports)."""
+    """Read a load report, modular or simple. None: it is neither (see table rejected_reports)."""
     import msgspec
 
     from lb_stream.contracts.reports import REPORT_KINDS, report_kind
@@ -200,9 +189,9 @@ def _latest(report: ModularLoadReport) -> Four:
 def records(
     options: Mapping[str, Any], topic: str, since_ms: int, default_cluster: str, cluster: str | None
 ) -> Iterator[BrokerRecord | None]:
-    """Reports on the topic since a time, then every new one, for ever.
+    """Yield the topic's reports since a time, then every new one, endlessly.
 
-    None now and then: nothing new, or all has been read.
+    None is yielded when there is nothing new.
     """
     from kafka import KafkaConsumer, TopicPartition
 
@@ -225,8 +214,8 @@ def records(
         ends = _seek(consumer, partitions, since_ms)
         caught_up = False
         while True:
-            for some in consumer.poll(timeout_ms=500).values():
-                for record in some:
+            for polled in consumer.poll(timeout_ms=500).values():
+                for record in polled:
                     key = _key(record.key, default_cluster)
                     kind = dict(record.headers or ()).get("kind", b"report")
                     if (
@@ -250,7 +239,7 @@ def records(
 def _seek(
     consumer: KafkaConsumer, partitions: list[TopicPartition], since_ms: int
 ) -> dict[TopicPartition, int]:
-    """Go to the first record at or after a time in each partition. Returns where each ends now."""
+    """Go to each partition's first record at or after a time. Returns their end offsets."""
     ends: dict[TopicPartition, int] = consumer.end_offsets(partitions)
     found = consumer.offsets_for_times(dict.fromkeys(partitions, since_ms))
     for partition in partitions:
@@ -261,7 +250,7 @@ def _seek(
 
 
 def _key(key: bytes | None, default_cluster: str) -> Key | None:
-    """Cluster and broker; None for a record that doesn't name its broker there."""
+    """Parse a record's key into cluster and broker. None: it names no broker."""
     cluster, _, broker = (key or b"").decode(errors="replace").rpartition("/")
     return (cluster or default_cluster, broker) if broker else None
 
@@ -269,35 +258,35 @@ def _key(key: bytes | None, default_cluster: str) -> Key | None:
 def follow_reports(
     monitor: ClassicMonitor,
     given: Iterator[BrokerRecord | None],
-    standing: Callable[[], Mapping[Key, BrokerAverages]],
-    say: Callable[[list[str]], None],
-    tell: Callable[[str], None],
+    read_averages: Callable[[], Mapping[Key, BrokerAverages]],
+    print_table: Callable[[list[str]], None],
+    print_note: Callable[[str], None],
     once: bool,
 ) -> None:
-    """Print each broker's table and that of all; then, unless `once`, a broker's at every change
-    and all brokers every minute, for ever.
+    """Print each broker's table and that of all brokers. Unless `once`, go on endlessly.
 
-    `say` takes lines of tables, `tell` what has happened (brokers gained and lost).
+    Then a broker's table is printed at every change, and that of all brokers every minute.
+    `print_table` prints a table's lines, `print_note` a broker that is gained or lost.
     """
     shown_s: float | None = None
     for record in given:
         change = None if record is None else monitor.take(record)
         if record is not None and record.caught_up and change is not None:
             if change != "changed":
-                tell(f"broker {change}: {'/'.join(record.key)}")
+                print_note(f"broker {change}: {'/'.join(record.key)}")
             if change != "lost" and monitor.shown_at_change(record.key):
-                say(monitor.table(record.key))
+                print_table(monitor.table(record.key))
         if record is not None or (
             shown_s is not None and time.monotonic() - shown_s < OVERVIEW_EVERY_S
         ):
             continue
-        for key in monitor.learn(standing()):
-            tell(shown(f"broker lost: {'/'.join(key)}"))
+        for key in monitor.update_averages(read_averages()):
+            print_note(shown(f"broker lost: {'/'.join(key)}"))
         if shown_s is None:
             for key in monitor.brokers():
                 if monitor.shown_at_change(key):
-                    say(monitor.table(key))
-        say(monitor.overview())
+                    print_table(monitor.table(key))
+        print_table(monitor.overview())
         shown_s = time.monotonic()
         if once:
             return

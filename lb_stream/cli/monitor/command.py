@@ -1,4 +1,4 @@
-"""`lbctl monitor`: the brokers and what the balancer does, as it happens."""
+"""`lbctl monitor`: live tables of brokers and of what the balancer does."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _FOUR = (
     "rate_in_msgs_per_s",
     "rate_out_msgs_per_s",
 )
-_STANDING = (
+_AVERAGES = (
     "alive",
     "seen_ms",
     *(f"{span}_{value}" for span in ("short", "long") for value in _FOUR),
@@ -62,7 +62,7 @@ def monitor(
     interval: Annotated[
         float,
         typer.Option(
-            "--interval", metavar="S", min=0.2, help="Seconds between two looks at the tables."
+            "--interval", metavar="S", min=0.2, help="Seconds between two reads of the tables."
         ),
     ] = 2.0,
     cluster: Cluster = None,
@@ -71,8 +71,10 @@ def monitor(
     set_: Set = None,
     json: Json = False,
 ) -> None:
-    """Show brokers, averages, pending moves, decisions, refusals and the job's timings, live; once
-    when piped or with --json."""
+    """Show brokers, averages, pending moves, decisions, refusals and the job's timings, live.
+
+    They are shown once when piped, or with --json.
+    """
     given = effective(config, broker_conf, set_)
     if classic and json:
         raise CommandError(
@@ -98,7 +100,7 @@ def monitor(
 
 
 def _look(given: Effective, cluster: str | None) -> Snapshot:
-    """The tables as they are now, and whether that is how things are."""
+    """Read the tables as they are now, and whether they are up to date. Raises CommandError."""
     from lb_stream.query.cluster_state import unknown_cluster
     from lb_stream.query.health import stale
     from lb_stream.query.lake import open_lake
@@ -107,10 +109,8 @@ def _look(given: Effective, cluster: str | None) -> Snapshot:
 
     tables = given.tables
     with open_lake(tables) as lake:
-        shown, facts = (
-            read_snapshot(lake, cluster),
-            gather_table_facts(lake, tables, given.settings),
-        )
+        shown = read_snapshot(lake, cluster)
+        facts = gather_table_facts(lake, tables, given.settings)
     text = stale(facts)
     states = tuple(state for state in facts.clusters if cluster in (None, state.cluster))
     if cluster and not states:
@@ -136,9 +136,9 @@ def _unicode(encoding: str) -> bool:
 
 
 def _live(given: Effective, cluster: str | None, interval_s: float) -> None:
-    """The dashboard on the whole screen until Ctrl-C.
+    """Show the dashboard on the whole screen until Ctrl-C.
 
-    It follows the screen's size at once, the tables every `interval_s`.
+    It follows the screen's size at once, and reads the tables every `interval_s`.
     """
     from deltalake.exceptions import DeltaError
     from rich.console import Group
@@ -155,12 +155,8 @@ def _live(given: Effective, cluster: str | None, interval_s: float) -> None:
             if due:
                 try:
                     shown = _look(given, cluster)
-                except (
-                    CommandError,
-                    QueryError,
-                    DeltaError,
-                    OSError,
-                ) as error:  # upkeep may take a file away that is just being read
+                # Upkeep may delete a file that is just being read.
+                except (CommandError, QueryError, DeltaError, OSError) as error:
                     shown = replace(
                         shown,
                         trouble=f"the tables can't be read just now: {str(error).splitlines()[0]}",
@@ -186,48 +182,53 @@ def _classic(given: Effective, cluster: str | None, once: bool) -> None:
     options = given.client_options(bootstrap)
     since_ms = (
         int(time.time() * 1000)
-        - _of(given, cluster or settings.stream.default_cluster)["report_timeout_ms"]
+        - _balancer_settings(given, cluster or settings.stream.default_cluster)["report_timeout_ms"]
     )
     rights = given.rights("Read", topic)
     with kafka_at(bootstrap, given, rights), StopRequest() as stop:
         require_topics(bootstrap, given, rights)
         read = records(options, topic, since_ms, settings.stream.default_cluster, cluster)
-        shown, tables = ClassicMonitor(lambda name: _manner(given, name)), given.tables
+        shown, tables = ClassicMonitor(lambda name: _broker_format(given, name)), given.tables
         follow_reports(
-            shown, takewhile(lambda _: not stop, read), lambda: _standing(tables), _say, note, once
+            shown,
+            takewhile(lambda _: not stop, read),
+            lambda: _read_averages(tables),
+            _print_table,
+            note,
+            once,
         )
         if not shown.brokers():
             note(
-                f"no broker has reported on {topic} at {bootstrap} lately"
+                f"no broker has reported on {topic} at {bootstrap} recently"
                 + (f" from cluster {cluster}" if cluster else "")
             )
 
 
-def _say(lines: list[str]) -> None:
+def _print_table(lines: list[str]) -> None:
     emit("\n".join(lines) + "\n")
 
 
-def _of(given: Effective, cluster: str) -> dict[str, Any]:
-    """A cluster's balancer settings, defaults included."""
+def _balancer_settings(given: Effective, cluster: str) -> dict[str, Any]:
+    """Return a cluster's balancer settings, defaults included."""
     return given.of_cluster(cluster).config.balancer.model_dump()
 
 
-def _manner(given: Effective, cluster: str) -> BrokerFormat:
+def _broker_format(given: Effective, cluster: str) -> BrokerFormat:
     from lb_stream.cli.monitor.classic import BrokerFormat
 
-    settings = _of(given, cluster)
+    settings = _balancer_settings(given, cluster)
     return BrokerFormat(settings["usage_profile"], settings["load_manager"] == "extensible")
 
 
-def _standing(tables: Store) -> Mapping[Key, BrokerAverages]:
-    """Averages from the tables; none as long as there are none."""
+def _read_averages(tables: Store) -> Mapping[Key, BrokerAverages]:
+    """Read averages from the tables; there are none before the job's first run."""
     from lb_stream.cli.monitor.classic import BrokerAverages
     from lb_stream.cli.monitor.documented_tables import Four
     from lb_stream.query.lake import open_lake, run
     from lb_stream.query.status_facts import latest_loads_query
 
     try:
-        rows = run(open_lake(tables), latest_loads_query(*_STANDING)).fetchall()
+        rows = run(open_lake(tables), latest_loads_query(*_AVERAGES)).fetchall()
     except QueryError:  # no tables yet: the job hasn't run
         return {}
     return {

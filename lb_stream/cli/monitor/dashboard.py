@@ -1,6 +1,6 @@
-"""How `lbctl monitor` looks: lines of text that fit a given screen. Nothing depends on colour.
+"""The dashboard of `lbctl monitor`: lines of text that fit a screen. Nothing depends on colour.
 
-Every line is cut at the screen's width; the sections share its height. Wide screens have more
+Every line is cut at the screen's width; the sections share its height. Wide screens show more
 figures, and sections side by side.
 """
 
@@ -19,7 +19,7 @@ from lb_stream.query.snapshot import PHASES, Rows, Snapshot, unevenness
 from lb_stream.query.wording import describe_outcome
 
 WIDE = 120
-"""From so many columns on there are message rates too, and sections stand side by side."""
+"""Columns from which on there are message rates, and sections stand side by side."""
 RESOURCES = (
     ("cpu", "cpu"),
     ("memory", "memory"),
@@ -28,23 +28,22 @@ RESOURCES = (
     ("bandwidth_out", "bw out"),
 )
 HOT_RATIO, WARM_RATIO = 0.85, 0.6
-"""Only for colours; what is too hot is the strategy's business."""
+"""Usage ratios for colours only; a strategy's limit says which brokers are hot."""
 BAR_CELLS = (10, 6, 4, 3, 2)
-"""Widths of a resource's bar: the greatest that leaves room for the brokers' names."""
+"""Widths of a resource's bar; the largest that leaves space for brokers' names is used."""
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A heading and its lines, the most important first; `whole`: how many there are in all."""
+    """A heading and its lines, the most important first. `whole`: the number of all lines."""
 
     heading: str
     lines: Sequence[Text]
     whole: int
 
     def fitted(self, height: int, width: int) -> list[Text]:
-        """At most so many lines of at most this width, the heading and a note on what is left out
-        among them."""
+        """Return at most `height` lines: the heading, lines, a note on those left out."""
         if height <= 0:
             return []
         room, heading = height - 1, self.heading
@@ -57,15 +56,15 @@ class Section:
 
 
 def render(snapshot: Snapshot, width: int, height: int | None, unicode: bool = True) -> list[Text]:
-    """The dashboard within `width` columns and `height` lines; None: all of it, in as many lines as
-    it takes, none cut."""
+    """Return the dashboard's lines within `width` columns and `height` lines.
+
+    Without a height, all lines are returned, and none is cut.
+    """
     snapshot, wide = _with_short_names(_with_shown_names(snapshot)), width >= WIDE
     head = _head(snapshot, width if height is not None else None, unicode)
     decided = _decisions(snapshot, width // 2 - 1 if wide else width, unicode)
-    left, right = (
-        [_pending(snapshot, unicode), decided],
-        [_refusals(snapshot, unicode), _timings(snapshot, unicode)],
-    )
+    left = [_pending(snapshot, unicode), decided]
+    right = [_refusals(snapshot, unicode), _timings(snapshot, unicode)]
     free = None if height is None else height - len(head) - 1
     most = None if free is None else min(len(snapshot.brokers), max(3, free // 2 - 1))
     table = _brokers(snapshot, width, unicode, most)
@@ -95,17 +94,17 @@ def render(snapshot: Snapshot, width: int, height: int | None, unicode: bool = T
 def _with_shown_names(snapshot: Snapshot) -> Snapshot:
     return replace(
         snapshot,
-        **{each.name: shown_within(getattr(snapshot, each.name)) for each in fields(snapshot)},
+        **{field.name: shown_within(getattr(snapshot, field.name)) for field in fields(snapshot)},
     )
 
 
 def _with_short_names(snapshot: Snapshot) -> Snapshot:
-    """Brokers that all share a domain and a port are told without them."""
+    """Shorten brokers' names by the domain and the port that all of them share."""
     shared = _shared_end([row["broker"] for row in snapshot.brokers])
     if not shared:
         return snapshot
 
-    def told(rows: Rows) -> Rows:
+    def shorten(rows: Rows) -> Rows:
         names = ("broker", "source", "destination", "last_broker")
         return [
             row | {name: row[name].removesuffix(shared) for name in names if row.get(name)}
@@ -113,16 +112,16 @@ def _with_short_names(snapshot: Snapshot) -> Snapshot:
         ]
 
     parts: dict[str, Any] = {
-        name: told(getattr(snapshot, name))
+        name: shorten(getattr(snapshot, name))
         for name in ("brokers", "pending", "decisions", "refusals")
     }
     return replace(snapshot, **parts)
 
 
 def _shared_end(names: Sequence[str]) -> str:
-    """What all names end with: a domain and a port, or the port alone.
+    """Return the end that all names share: a domain and a port, or the port alone.
 
-    No part of an address in numbers, and something is left of each.
+    It is no part of a numeric address, and some of each name remains.
     """
     if not names:
         return ""
@@ -137,7 +136,7 @@ def _shared_end(names: Sequence[str]) -> str:
 
 
 def _is_bare(end: str) -> bool:
-    """Whether an end begins within numbers: `.1:80` of 10.0.0.1:80."""
+    """Return whether an end is part of a numeric address, such as `.1:80` of 10.0.0.1:80."""
     return end[0] == "." and not any(letter.isalpha() for letter in end)
 
 
@@ -145,7 +144,7 @@ def _is_bare(end: str) -> bool:
 
 
 MOST_CLUSTERS = 3
-"""Clusters that have lines of their own at the top."""
+"""Clusters with lines of their own at the top."""
 
 
 def _head(snapshot: Snapshot, width: int | None, unicode: bool) -> list[Text]:
@@ -167,22 +166,22 @@ def _head(snapshot: Snapshot, width: int | None, unicode: bool) -> list[Text]:
 
 
 def _cluster_line(snapshot: Snapshot, cluster: dict[str, Any], width: int | None, dot: str) -> Text:
-    """One cluster on a line. Where it doesn't fit, the date and time of the round are left out."""
+    """Return a cluster's line. Where it doesn't fit, the round's date and time are left out."""
     name, now_ms = cluster["cluster"], cluster["now_ms"]
     brokers = [row for row in snapshot.brokers if row["cluster"] == name]
-    speaking = sum(row["alive"] and row.get("state") != "silent" for row in brokers)
-    words = [f"round {cluster['seq']}"]
-    if uneven := unevenness(brokers):
-        words.append(f"max/mean {uneven:.2f}")
-    words.append(f"{speaking} of {len(brokers)} brokers")
-    words.append(f"{sum(row['bundles'] or 0 for row in brokers)} bundles")
+    reporting = sum(row["alive"] and row.get("state") != "silent" for row in brokers)
+    parts = [f"round {cluster['seq']}"]
+    if imbalance := unevenness(brokers):
+        parts.append(f"max/mean {imbalance:.2f}")
+    parts.append(f"{reporting} of {len(brokers)} brokers")
+    parts.append(f"{sum(row['bundles'] or 0 for row in brokers)} bundles")
     facts = next((facts for facts in snapshot.states if facts.cluster == name), None)
     if facts is not None and facts.state != "live":
         why = f" ({facts.suspended_by})" if facts.suspended_by else ""
-        words.insert(0, facts.state + why)
+        parts.insert(0, facts.state + why)
 
     def line(end: str) -> Text:
-        return Text.assemble((name, "bold"), " ", dot.join([*words, end]))
+        return Text.assemble((name, "bold"), " ", dot.join([*parts, end]))
 
     whole = line(f"{clock(now_ms)}, {ago(now_ms)}")
     fits = width is None or cell_len(whole.plain) <= width
@@ -191,16 +190,16 @@ def _cluster_line(snapshot: Snapshot, cluster: dict[str, Any], width: int | None
 
 def _batches_line(timings: dict[str, Any], dot: str) -> Text:
     behind = timings["lag_records"] or 0
-    words = (
+    parts = (
         f"batches of {_ms(timings['whole'])}, at most {_ms(timings['whole_max'])}",
         f"last {ago(timings['started_ms'])}",
         f"lag {behind} records",
     )
-    return Text(dot.join(words), "red" if behind else "")
+    return Text(dot.join(parts), "red" if behind else "")
 
 
 def _brokers(snapshot: Snapshot, width: int, unicode: bool, most: int | None) -> Section:
-    """In the order of their names when all have room; else the busiest first."""
+    """Return the brokers' section, ordered by name if all fit; else the busiest come first."""
     wide, several = width >= WIDE, len(snapshot.clusters) > 1
     names = [
         f"{row['cluster']}/{row['broker']}" if several else row["broker"]
@@ -241,12 +240,11 @@ def _broker(
     wide: bool,
     unicode: bool,
 ) -> Text:
-    word = row.get("state") or ("" if row["alive"] else "dead")
-    if word:
-        name = f"{name[: max(1, name_width - len(word) - 1)]} {word}"
-    line = Text(
-        _fitted(name, name_width, unicode), "red" if not row["alive"] else "yellow" if word else ""
-    )
+    state = row.get("state") or ("" if row["alive"] else "dead")
+    if state:
+        name = f"{name[: max(1, name_width - len(state) - 1)]} {state}"
+    style = "yellow" if state and row["alive"] else "" if row["alive"] else "red"
+    line = Text(_fitted(name, name_width, unicode), style)
     for resource, _ in RESOURCES:
         ratio = row[f"{resource}_ratio"] or 0.0
         style = "red" if ratio >= HOT_RATIO else "yellow" if ratio >= WARM_RATIO else "green"
@@ -269,9 +267,9 @@ def _pending(snapshot: Snapshot, unicode: bool) -> Section:
     arrow = "→" if unicode else "->"
     lines = []
     for row in snapshot.pending:
-        way = f"{row['source'] or ''} {arrow} {row['destination'] or '?'}"
-        what = f"{row['kind']:<8} {_whose(snapshot, row)}{row['bundle']}"
-        lines.append(Text(f"{what}  {way}, {ago(row['issued_ms'])}"))
+        brokers = f"{row['source'] or ''} {arrow} {row['destination'] or '?'}"
+        decision = f"{row['kind']:<8} {_cluster_prefix(snapshot, row)}{row['bundle']}"
+        lines.append(Text(f"{decision}  {brokers}, {ago(row['issued_ms'])}"))
     return Section(f"pending: {len(lines) or 'none'}", lines, len(lines))
 
 
@@ -282,17 +280,17 @@ def _decisions(snapshot: Snapshot, width: int, unicode: bool) -> Section:
     lines = []
     for row in snapshot.decisions:
         begin = short_clock(row["issued_ms"], day)
-        lines.append(_decision(row, begin, _whose(snapshot, row), width, unicode))
+        lines.append(_decision(row, begin, _cluster_prefix(snapshot, row), width, unicode))
     return Section(f"last decisions, on {day}" if day else "last decisions", lines, len(lines))
 
 
-def _whose(snapshot: Snapshot, row: dict[str, Any]) -> str:
-    """A row's cluster, where there are several: brokers of two clusters may have the same name."""
+def _cluster_prefix(snapshot: Snapshot, row: dict[str, Any]) -> str:
+    """Return a row's cluster where there are several: their brokers may have the same names."""
     return f"{row['cluster']}: " if len(snapshot.clusters) > 1 else ""
 
 
-def _decision(row: dict[str, Any], begin: str, whose: str, width: int, unicode: bool) -> Text:
-    """Time, how it ended, whose and what; the rule where there is room."""
+def _decision(row: dict[str, Any], begin: str, prefix: str, width: int, unicode: bool) -> Text:
+    """Return a decision's line: time, outcome, cluster, decision, and the rule where it fits."""
     arrow = "→" if unicode else "->"
     marks = (
         {None: ("…", "yellow"), "confirmed": ("✓", "green")}
@@ -302,7 +300,7 @@ def _decision(row: dict[str, Any], begin: str, whose: str, width: int, unicode: 
     mark, style = marks.get(row["outcome"], ("✗" if unicode else "x", "red"))
     if row["dry_run"]:
         mark, style = "~", "dim"
-    what = {
+    place = {
         "assign": f"{arrow} {row['destination']}",
         "split": f"at {row['source']}",
         "merge": f"at {row['source']}",
@@ -310,7 +308,7 @@ def _decision(row: dict[str, Any], begin: str, whose: str, width: int, unicode: 
     took = "" if row["took_ms"] is None else f" {row['took_ms'] / 1000:.1f} s"
     well = row["outcome"] in (None, "confirmed") and not row["dry_run"]
     line = Text.assemble((f"{begin} ", "dim"), (mark, style))
-    line.append(f" {row['kind']:<8} {whose}{row['bundle']} {what}")
+    line.append(f" {row['kind']:<8} {prefix}{row['bundle']} {place}")
     if well:
         line.append(took, "dim")
     else:
@@ -349,7 +347,7 @@ def _refusals(snapshot: Snapshot, unicode: bool) -> Section:
 
 
 def _where_refused(snapshot: Snapshot, row: dict[str, Any]) -> str:
-    """The broker that a rule refused at, or how many; with the cluster where there are several."""
+    """Describe at which broker a rule refused, or at how many; with the cluster if several."""
     several = len(snapshot.clusters) > 1
     if row["brokers"] > 1:
         clusters = row["clusters"]
@@ -366,9 +364,9 @@ def _timings(snapshot: Snapshot, unicode: bool) -> Section:
     if not timings:
         return Section("no batches yet", [], 0)
     known = [(phase, timings[phase]) for phase in PHASES if timings[phase] is not None]
-    greatest = max((value for _, value in known), default=0.0) or 1.0
+    longest = max((value for _, value in known), default=0.0) or 1.0
     lines = [
-        Text(f"{phase:<9}{_ms(value):>9} ").append(bar(value / greatest, 20, unicode), "cyan")
+        Text(f"{phase:<9}{_ms(value):>9} ").append(bar(value / longest, 20, unicode), "cyan")
         for phase, value in known
     ]
     return Section(
@@ -380,7 +378,7 @@ def _timings(snapshot: Snapshot, unicode: bool) -> Section:
 
 
 def bar(ratio: float, cells: int, unicode: bool = True) -> str:
-    """A bar of this many cells, full at 1; more is full too, and anything above nothing shows."""
+    """Return a bar of `cells` cells, full from ratio 1 on; any ratio above 0.005 is visible."""
     if not unicode:
         full = min(cells, max(round(ratio * cells), 1 if ratio > 0.005 else 0))
         return "#" * full + "." * (cells - full)
@@ -390,8 +388,7 @@ def bar(ratio: float, cells: int, unicode: bool = True) -> str:
 
 
 def _stacked(sections: Sequence[Section], height: int, width: int) -> list[Text]:
-    """Sections below each other: each has what it needs, or its share when there is too little
-    room."""
+    """Return sections below each other; where the height is too small, they share it."""
     sections = [section for section in sections if section.whole or len(sections) <= 2]
     if not sections or height <= 0:
         return []
@@ -426,28 +423,24 @@ def _cut(line: Text, width: int) -> Text:
 
 
 def _fitted(name: str, width: int, unicode: bool) -> str:
-    """A name in exactly this many columns; its end tells brokers apart, so that is kept."""
+    """Return a name in exactly `width` columns. Its end is kept: it tells brokers apart."""
     if cell_len(name) <= width:
         return set_cell_size(name, width)
     return ("…" if unicode else "~") + name[1 - width :]
 
 
 def _number(value: float) -> str:
-    """Four digits or so: 0.12, 12.3, 1234, 12k, 3.4M."""
+    """Return a figure with about four characters: 0.12, 12.3, 1234, 12k, 3.4M."""
     size = abs(value)
     for least, divisor, letter in ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k")):
         if size >= least:
             return f"{value / divisor:.{1 if size / divisor < 100 else 0}f}{letter}"
-    return (
-        f"{value:.0f}"
-        if size >= 100 or value == int(value)
-        else f"{value:.1f}"
-        if size >= 10
-        else f"{value:.2f}"
-    )
+    if size >= 100 or value == int(value):
+        return f"{value:.0f}"
+    return f"{value:.1f}" if size >= 10 else f"{value:.2f}"
 
 
 def _ms(value: float | None) -> str:
-    return (
-        "-" if value is None else f"{value / 1000:.1f} s" if value >= 10_000 else f"{value:.0f} ms"
-    )
+    if value is None:
+        return "-"
+    return f"{value / 1000:.1f} s" if value >= 10_000 else f"{value:.0f} ms"

@@ -1,5 +1,4 @@
-"""The documented tables of the broker monitor, line by line: modular, simple, extensible and all
-brokers.
+"""The tables of Pulsar's broker monitor, line by line: modular, simple, extensible, all brokers.
 
 Units: rates messages/s, throughputs bytes/s (shown as KB/s, ÷ 1024), usages per cent. A missing
 value (None) is a blank cell.
@@ -68,16 +67,20 @@ class BrokerRow(NamedTuple):
 
 
 def two_decimals(value: float) -> str:
-    """A number with two decimals, rounded half up on its shortest decimal form, as the reference
-    prints it."""
+    """Return a number with two decimals, as Pulsar's broker monitor prints it.
+
+    It is rounded half up on its shortest decimal form.
+    """
     value = float(value)
-    if not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
     return f"{Decimal(repr(value)).quantize(_CENT, context=_EXACT):f}"
 
 
 def broker_table(rows: Iterable[Sequence[Value]]) -> list[str]:
-    """A broker's table of rows, each a label and six values. The headings come from the label."""
+    """Return a broker's table. A row: a label of HEADINGS, and six values."""
     lines = []
     for label, *values in rows:
         lines += [
@@ -93,7 +96,7 @@ def modular_table(
     long: Four | None,
     usage_profile: UsageProfile = "4.0",
 ) -> list[str]:
-    """A modular broker: its report and its short- and long-term averages (None: not known)."""
+    """Return a modular broker's table: its report, and its averages (None: unknown)."""
     latest = Four(
         report.msg_throughput_in, report.msg_throughput_out, report.msg_rate_in, report.msg_rate_out
     )
@@ -110,10 +113,9 @@ def modular_table(
 
 
 def simple_table(report: SimpleLoadReport) -> list[str]:
-    """A simple broker.
+    """Return a simple broker's table.
 
-    Counts and rates come from its bundles' statistics; heap memory counts in MAX % in every
-    version.
+    Counts and rates come from its bundles' statistics. Heap memory always counts in MAX %.
     """
     stats, system = report.bundle_stats.values(), report.system_resource_usage
     counts = (
@@ -155,7 +157,7 @@ def extensible_table(
     latest: Four | None,
     usage_profile: UsageProfile = "4.0",
 ) -> list[str]:
-    """An extensible broker: of the counts, only the bundles are known."""
+    """Return an extensible broker's table. The number of bundles is the only known count."""
     return broker_table(
         [
             ("SYSTEM", *_system(resources, usage_profile)),
@@ -166,7 +168,7 @@ def extensible_table(
 
 
 def all_brokers_table(rows: Sequence[BrokerRow]) -> list[str]:
-    """All brokers, one row each, and their TOTAL: sums of what is known, and the greatest MAX %."""
+    """Return the table of all brokers, with a row of their TOTAL: sums, and the max of MAX %."""
     total = BrokerRow(
         "TOTAL",
         sum(row.bundles or 0 for row in rows),
@@ -182,8 +184,7 @@ def all_brokers_table(rows: Sequence[BrokerRow]) -> list[str]:
 def max_percent(
     resources: ModularLoadReport | SystemResourceUsage, usage_profile: UsageProfile = "4.0"
 ) -> float:
-    """The greatest usage in per cent: of all five resources under 2.x, without heap memory under
-    4.0."""
+    """Return the max usage in per cent: of all resources under 2.x, without heap under 4.0."""
     return max(
         value
         for name, value in _percents(resources).items()
@@ -192,9 +193,9 @@ def max_percent(
 
 
 def allocated_percent(allocated: float, resource: ResourceUsage) -> float:
-    """What is allocated of a resource's limit, at most 100.
+    """Return the allocated share of a resource's limit in per cent, at most 100.
 
-    Bandwidths are bytes/s over kbit/s, unconverted, as documented.
+    Bandwidths are bytes/s ÷ kbit/s, unconverted, as in Pulsar's broker monitor.
     """
     return (
         100 * min(1.0, allocated / resource.limit) if resource.limit > 0 and allocated >= 0 else 0.0
@@ -217,7 +218,7 @@ def _system(
 
 
 def _messages(four: Four | None) -> tuple[float | None, ...]:
-    """Rates and KB/s, each in, out and in all; the sums are taken before anything is rounded."""
+    """Return rates and KB/s, each in, out and total. Sums are taken before rounding."""
     if four is None:
         return (None,) * 6
     throughputs = (
@@ -244,7 +245,7 @@ def _text(value: Value) -> str:
 
 
 def _line(values: Iterable[Value], widths: Sequence[int]) -> str:
-    """Cells cut and padded to their widths, a space after each."""
+    """Return a line of cells, cut and padded to their widths, with a space after each."""
     cells = (
         f"{_text(value)[:width]:<{width}} " for value, width in zip(values, widths, strict=True)
     )

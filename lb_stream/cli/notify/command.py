@@ -1,5 +1,4 @@
-"""`lbctl notify`: tells people of what `lbctl status` finds, and of moves and loads that need
-them."""
+"""`lbctl notify`: notifies people of what `lbctl status` finds, and of moves and loads."""
 
 from __future__ import annotations
 
@@ -60,8 +59,10 @@ def watch(
     set_: Set = None,
     json: Json = False,
 ) -> None:
-    """Look for troubles, and tell each target: grouped, at a set pace, and again when they are
-    over. Ctrl-C ends it."""
+    """Look for events, and notify each target of them and of their end. Ctrl-C ends it.
+
+    Notifications are grouped, and sent at a limited pace.
+    """
     given = effective(config, broker_conf, set_)
     found = _targets(given)
     import logging
@@ -90,7 +91,7 @@ def watch(
         held.callback(watcher.close)
         stop = held.enter_context(StopRequest())
         if not once:
-            note(f"telling {', '.join(entry.name for entry in found)}; Ctrl-C ends it")
+            note(f"notifying {', '.join(entry.name for entry in found)}; Ctrl-C ends it")
         while not stop:
             watcher.go(_now_ms())
             if not once:
@@ -103,7 +104,7 @@ def watch(
 
 
 def _state(path: Path, pipeline: str, held: ExitStack) -> WatcherState:
-    """What has been told, held until `held` ends: two watchers would tell all twice.
+    """Read and lock the state of notifications until `held` ends, against a second watcher.
 
     Raises CommandError.
     """
@@ -139,7 +140,7 @@ def test(
     set_: Set = None,
     json: Json = False,
 ) -> None:
-    """Send a message to each target, and say what each answered."""
+    """Send a test message to each target, and show the answers."""
     given = effective(config, broker_conf, set_)
     found = _targets(given)
     for name in target or ():
@@ -147,12 +148,12 @@ def test(
             raise CommandError(f"--target {name}: expected one of {', '.join(known)}", 2)
     chosen = [entry for entry in found if not target or entry.name in target]
     pipeline, timeout_s = given.settings.stream.pipeline_id, given.settings.notify.timeout_ms / 1000
-    said = (
+    message = (
         f"{pipeline}: a test",
-        "Sent by `lbctl notify test`. Troubles of this pipeline would be told here.",
+        "Sent by `lbctl notify test`. Events of this pipeline would be sent here.",
     )
     with ThreadPoolExecutor(max_workers=len(chosen)) as pool:
-        answers = list(pool.map(lambda target: target.send(*said, False, timeout_s), chosen))
+        answers = list(pool.map(lambda target: target.send(*message, False, timeout_s), chosen))
     if json:
         for reached, answer in zip(chosen, answers, strict=True):
             emit_json(
@@ -178,7 +179,7 @@ def test(
 def now(
     config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set = None, json: Json = False
 ) -> None:
-    """Show the troubles that there are now, and what to do about them. Nobody is told."""
+    """Show the events of now, and what to do about them. No notification is sent."""
     given = effective(config, broker_conf, set_)
     from dataclasses import asdict
 
@@ -208,7 +209,7 @@ def _targets(given: Effective) -> tuple[Target, ...]:
 
 
 def _show_answer(target: Target, title: str, answer: Answer, failed: list[str], json: bool) -> None:
-    """One line for each answer; `failed` gets the names of targets that took none."""
+    """Print a line for an answer; `failed` gets the target's name if it didn't take the message."""
     failed += [] if answer.taken else [target.name]
     if json:
         emit_json(

@@ -49,10 +49,9 @@ def report(
     set_: Set = None,
     json: Json = False,
 ) -> None:
-    """Write one HTML file from the tables, which needs nothing else: loads over time, imbalance,
-    decisions, thrashing, bundles, reasons.
+    """Write a report page: loads over time, imbalance, decisions, thrashing, bundles, reasons.
 
-    --json prints the figures instead.
+    It is one HTML file that needs nothing else. --json prints the figures instead.
     """
     if (out is None) != json:
         raise CommandError(
@@ -92,7 +91,7 @@ def report(
 
 
 def _write(out: Path, text: str, chosen: Sequence[str]) -> None:
-    """Raises CommandError for a file that can't be written."""
+    """Write the page. Raises CommandError for a file that can't be written."""
     if str(out) == "-":
         emit_data(text)
         return

@@ -47,11 +47,10 @@ def cost(
     json: Json = False,
     output: Output = Format.table,
 ) -> None:
-    """Add up what moves have cost clients: how many moves there were, how long nobody served their
-    bundles, whom that disturbed.
+    """Add up the cost of moves for clients: moves, time unserved, clients disturbed, traffic.
 
-    Clients and traffic are those of bundle_history, which upkeep.keep_bundle_history_hours keeps
-    for 7 days.
+    Clients and traffic are those of bundle_history, which is kept for
+    upkeep.keep_bundle_history_hours (7 days).
     """
     begin_ms = time.time_ns() // 1_000_000 - span_ms("--since", since, least=1)
     from lb_stream.query.cluster_state import require_cluster
@@ -78,11 +77,11 @@ def cost(
 
 
 def describe_unknown(rows: Sequence[Mapping[str, Any]]) -> str:
-    """What the tables don't know of these moves' costs, as a sentence; empty when they know all."""
+    """Describe for how many moves clients and traffic are unknown; empty if for none."""
     moves = sum(row["moves"] for row in rows)
     unknown = moves - sum(row["known"] for row in rows)
     return (
-        f"Of {unknown} of {moves} moves bundle_history doesn't tell clients and traffic."
+        f"bundle_history lacks clients and traffic of {unknown} of {moves} moves."
         if unknown
         else ""
     )
@@ -98,7 +97,7 @@ def _cells(row: Mapping[str, Any], by: By, each: Each) -> tuple[str, ...]:
 
 
 def cost_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
-    """Moves, time unserved, clients, client-seconds, MB/s moved, as people read them."""
+    """Return the texts of moves, time unserved, clients, client-seconds and MB/s moved."""
     clients, client_s, moved = (row[name] for name in ("clients", "client_s", "bytes_per_s"))
     figures = (
         "-" if row["unserved_s"] is None else f"{row['unserved_s']:.1f} s",

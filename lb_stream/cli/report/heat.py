@@ -20,9 +20,9 @@ from lb_stream.cli.report.svg import (
 from lb_stream.io.messages.shown import in_html
 
 LIMITS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.85, 1.0)
-"""The greatest usage of each colour but the last.
+"""Max usage of each colour but the last.
 
-Above 0.85 a broker is overloaded, above 1 it can't do what is asked of it.
+Above 0.85 a broker is overloaded; above 1 it can't carry its load.
 """
 _LIGHT = (
     "#eef3f8",
@@ -72,7 +72,7 @@ HEAT_KEY = (
     + ' 0 to 85 % <i class="h8 from"></i> to 100 % <i class="h9 from"></i> above: more is asked '
     "for than there is.</span> " + "A line through a row: drained; an empty row: down."
 )
-"""What the colours mean, marked up."""
+"""The meaning of the colours, as HTML."""
 
 
 def heat_map(
@@ -82,10 +82,7 @@ def heat_map(
     rows: Mapping[str, Sequence[float | None]],
     drained: Mapping[str, Sequence[bool]],
 ) -> str:
-    """A row for each name, in order: usage at each time, None: down.
-
-    At the right its last usage.
-    """
+    """Draw a row for each name: its usage at each time (None: down), at the right the last one."""
     height = TOP + LABEL_HEIGHT * len(rows) + BOTTOM
     x = time_scale(times_ms)
     edges = [x(at_ms) for at_ms in times_ms] + [WIDTH - RIGHT]
@@ -132,7 +129,7 @@ def heat_map(
 
 
 def _runs(kinds: Sequence[str | None]) -> list[tuple[str, int, int]]:
-    """Neighbours that are alike: what they are, the first, the one after the last."""
+    """Return runs of equal kinds: kind, first index, index after the last."""
     found, at = [], 0
     for kind, some in groupby(kinds):
         first, at = at, at + sum(1 for _ in some)

@@ -1,4 +1,4 @@
-"""The report's page: one HTML file that needs nothing else."""
+"""The report page: one HTML file that needs nothing else."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from lb_stream.query.wording import (
 )
 
 MOST_COSTS = 200
-"""Rows of what moves have cost."""
+"""Rows of the table of moves' costs."""
 
 _MARKED = " Triangles at the foot: moves."
 _DASHED = (
@@ -40,7 +40,7 @@ _DASHED = (
 
 
 def page(figures: Sequence[ClusterFigures], left_out: int, made_ms: int) -> str:
-    """The whole page. `left_out`: clusters for which there is no room."""
+    """Return the page. `left_out`: the number of clusters that are not shown."""
     begin = min(
         (cluster.rounds["begin_ms"] for cluster in figures if cluster.rounds["begin_ms"]),
         default=made_ms,
@@ -71,7 +71,7 @@ def page(figures: Sequence[ClusterFigures], left_out: int, made_ms: int) -> str:
 
 
 def _under_pointer(cluster: ClusterFigures) -> Row:
-    """What the script needs."""
+    """Return the data of the script that shows figures under the pointer."""
     figures = {
         name: getattr(cluster, name)
         for name in ("cluster", "times_ms", "seqs", "loads", "max_over_mean", "std_over_mean")
@@ -80,12 +80,10 @@ def _under_pointer(cluster: ClusterFigures) -> Row:
 
 
 def _heads(cluster: ClusterFigures) -> list[str]:
-    """What is said of each point beside its loads."""
-    made, heads, before = (
-        sorted(row["seq"] for row in cluster.decisions),
-        [],
-        cluster.seqs[0] - 1 if cluster.seqs else 0,
-    )
+    """Return the first line under the pointer, for each point."""
+    made = sorted(row["seq"] for row in cluster.decisions)
+    heads = []
+    before = cluster.seqs[0] - 1 if cluster.seqs else 0
     for seq, at_ms, ratio in zip(
         cluster.seqs, cluster.times_ms, cluster.max_over_mean, strict=True
     ):
@@ -126,10 +124,8 @@ def _section(cluster: ClusterFigures, several: bool) -> str:
         for name, line in cluster.usages.items()
     }
     number, times = in_html(cluster.cluster), cluster.times_ms
-    moves, plain = (
-        [mark for kind, marks in _marks(cluster).items() if kind in MOVES for mark in marks],
-        Overlay(longest_ms=cluster.longest_ms),
-    )
+    moves = [mark for kind, marks in _marks(cluster).items() if kind in MOVES for mark in marks]
+    plain = Overlay(longest_ms=cluster.longest_ms)
     loads = line_chart(
         f"loads-{number}",
         "load of each broker",
@@ -138,10 +134,8 @@ def _section(cluster: ClusterFigures, several: bool) -> str:
         "MB/s",
         over=replace(plain, marks=moves),
     )
-    marked, limits = (
-        _MARKED if moves else "",
-        {name: 100 * value for name, value in cluster.limits.items()},
-    )
+    marked = _MARKED if moves else ""
+    limits = {name: 100 * value for name, value in cluster.limits.items()}
     dashed = _DASHED if limits else ""
     usage = line_chart(
         f"usage-{number}",
@@ -164,13 +158,13 @@ def _section(cluster: ClusterFigures, several: bool) -> str:
         ),
         chart(
             "Usage of each broker, %",
-            f"Of the resource that it is shortest of.{dashed}{marked}{grey}{per_point}",
+            f"Of its scarcest resource.{dashed}{marked}{grey}{per_point}",
             usage,
         ),
         chart(
             "Imbalance of throughput",
-            "The busiest broker over the mean (1 is perfect); standard deviation over the mean "
-            "(0 is). Drained, silent and dead brokers don't count.",
+            "Max ÷ mean (1 is even) and standard deviation ÷ mean (0 is even). Drained, silent and "
+            "dead brokers don't count.",
             uneven,
         ),
         chart("Decisions", _key(cluster), marks),
@@ -178,7 +172,7 @@ def _section(cluster: ClusterFigures, several: bool) -> str:
         _thrash(cluster),
         _costs(cluster),
         _bundles(cluster, number),
-        _held_up(cluster),
+        _blockers(cluster),
         _refusals(cluster),
         _decisions(cluster),
         "</section>\n",
@@ -230,7 +224,7 @@ def _style_of(row: Row) -> str:
 
 
 def _key(cluster: ClusterFigures) -> str:
-    words = {
+    descriptions = {
         "confirmed": "confirmed",
         "failed": "refused, expired, superseded or failed",
         "pending": PENDING,
@@ -238,19 +232,24 @@ def _key(cluster: ClusterFigures) -> str:
     }
     used = {_style_of(row) for row in cluster.decisions}
     return "".join(
-        f'<span class="{name}"><i></i></span>{text}' for name, text in words.items() if name in used
+        f'<span class="{name}"><i></i></span>{text}'
+        for name, text in descriptions.items()
+        if name in used
     )
 
 
 def _marks(cluster: ClusterFigures) -> dict[str, list[tuple[int, str, str]]]:
     rows: dict[str, list[tuple[int, str, str]]] = {}
     for row in cluster.decisions:
-        what = f"{row['decision_id']} {_what(row)}: {row['rule']}, {describe_outcome(row)}"
-        rows.setdefault(row["kind"], []).append((row["issued_ms"], _style_of(row), what))
+        text = (
+            f"{row['decision_id']} {_describe_decision(row)}: {row['rule']}, "
+            f"{describe_outcome(row)}"
+        )
+        rows.setdefault(row["kind"], []).append((row["issued_ms"], _style_of(row), text))
     return dict(sorted(rows.items()))
 
 
-def _what(row: Row) -> str:
+def _describe_decision(row: Row) -> str:
     return f"{row['kind']} {row['bundle']} " + " → ".join(
         name for name in (row["source"], row["destination"]) if name
     )
@@ -272,8 +271,8 @@ def _thrash(cluster: ClusterFigures) -> str:
     thrash = cluster.thrash
     note = (
         f"{thrash.moves} confirmed moves of balancing; {len(thrash.returned)} of them were undone "
-        f"within {thrash.within} rounds; {thrash.redundant} lie on cycles: without them every "
-        "bundle would be where it is."
+        f"within {thrash.within} rounds; {thrash.redundant} are redundant: without them every "
+        "bundle would have the same owner."
     )
     if thrash.operators_moves:
         note += f" {thrash.operators_moves} moves of operators (drains, unloads) count for neither."
@@ -293,9 +292,8 @@ def _thrash(cluster: ClusterFigures) -> str:
 
 
 def _costs(cluster: ClusterFigures) -> str:
-    rows = sorted(
-        cluster.costs, key=lambda row: str(row["span"]), reverse=True
-    )  # dearest first within a week, as they came
+    # The latest week first. Within a week they are ordered by cost already, the highest first.
+    rows = sorted(cluster.costs, key=lambda row: str(row["span"]), reverse=True)
     parts = [
         [row["span"], row["whose"], row["moves"], *cost_cells(row)[1:]] for row in rows[:MOST_COSTS]
     ]
@@ -335,7 +333,7 @@ def _bundles(cluster: ClusterFigures, number: str) -> str:
     )
 
 
-def _held_up(cluster: ClusterFigures) -> str:
+def _blockers(cluster: ClusterFigures) -> str:
     if cluster.held_up is None:
         return ""
     rows = [[check.name, check.found] for check in cluster.held_up.keeping]

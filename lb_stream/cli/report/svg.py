@@ -1,9 +1,7 @@
 """Charts as SVG text: lines over time, marks on a time axis, bars.
 
-Each is complete by itself; nothing is loaded.
-
-Coordinates are pixels of the `viewBox`; the page scales them. Colours come from the page's style by
-class.
+Each chart is complete; nothing is loaded. Coordinates are pixels of the `viewBox`; the page scales
+them. Colours come from the page's style by class.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ LEFT, RIGHT = 64, 150
 TOP, BOTTOM = 14, 26
 LABEL_HEIGHT = 14
 BESIDE = 15
-"""Letters of a name for which there is room at the right, before its value."""
+"""Letters of a name that fit at the right, before its value."""
 COLOURS = 8
 """Lines that have a colour of their own (classes c0 … c7); more of them are drawn grey."""
 
@@ -38,7 +36,7 @@ class Scale:
     end: float
 
     def __call__(self, value: float) -> float:
-        """Where a value lies."""
+        """Return a value's position, pixels."""
         span = self.high - self.low
         return (
             self.start
@@ -49,11 +47,10 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Overlay:
-    """What is drawn over lines: limits (name → height), marks at the foot (when, class, what is
-    said when pointed at).
+    """What is drawn over lines.
 
-    `longest_ms`: points that are further apart have a gap between them, which no line crosses;
-    None: as the points themselves say.
+    `limits`: name → value. `marks`: at the foot (ms since the epoch, class, title). `longest_ms`:
+    points that are further apart have a gap between them; None: it follows from the points.
     """
 
     limits: Mapping[str, float] = field(default_factory=dict)
@@ -65,7 +62,7 @@ NO_OVERLAY = Overlay()
 
 
 def time_scale(times_ms: Sequence[int]) -> Scale:
-    """The common time axis of a cluster's charts."""
+    """Return the scale of times, which all charts of a cluster share."""
     return Scale(
         times_ms[0],
         times_ms[-1] if times_ms[-1] > times_ms[0] else times_ms[0] + 1,
@@ -75,7 +72,7 @@ def time_scale(times_ms: Sequence[int]) -> Scale:
 
 
 def nice_ticks(low: float, high: float, most: int = 5) -> list[float]:
-    """Round numbers from `low` on that reach `high`: steps of 1, 2 or 5 times a power of ten."""
+    """Return round numbers from `low` to `high`, in steps of 1, 2 or 5 times a power of ten."""
     if not high > low:
         return [low]
     step = 10 ** math.floor(math.log10((high - low) / most))
@@ -98,9 +95,9 @@ def line_chart(
     ranked: bool = True,
     over: Overlay = NO_OVERLAY,
 ) -> str:
-    """Lines over time with their names at the right.
+    """Draw lines over time with their names at the right.
 
-    Those with the highest peaks have colours; the first ones, if not ranked.
+    The lines with the highest peaks have colours; without `ranked`, the first ones.
     """
     x = time_scale(times_ms)
     heights = [value for line in lines.values() for value in line if value is not None]
@@ -114,10 +111,8 @@ def line_chart(
         *axes,
     ]
     for name in reversed(order):
-        kind, paths = (
-            colour.get(name, "rest"),
-            "".join(_paths(lines[name], times_ms, x, y, over.longest_ms)),
-        )
+        kind = colour.get(name, "rest")
+        paths = "".join(_paths(lines[name], times_ms, x, y, over.longest_ms))
         parts.append(f'<g class="line {kind}" data-name="{in_html(name)}">{paths}</g>')
     for value in over.limits.values():
         parts.append(
@@ -148,8 +143,7 @@ def line_chart(
 def _names_beside(
     values: Mapping[str, float], colour: Mapping[str, str], y: Scale, height: int
 ) -> list[str]:
-    """Names with their last values at the right of a chart, each at its height as far as there is
-    room."""
+    """Draw names with their last values at the right, each near the end of its line."""
     short, parts = short_names([name for name in values if name in colour]), []
     for name, at in _spread(
         {name: y(value) for name, value in values.items()}, TOP, height - BOTTOM
@@ -174,7 +168,7 @@ def _paths(
     y: Scale,
     longest_ms: int | None,
 ) -> list[str]:
-    """One polyline for each stretch without a gap; a lonely point is a dot."""
+    """Draw a polyline for each stretch without a gap; a single point is a dot."""
     stretches: list[list[tuple[float, float]]] = [[]]
     behind = {end for _, end in _gaps(times_ms, longest_ms)}
     for at_ms, value in zip(times_ms, line, strict=True):
@@ -192,7 +186,7 @@ def _paths(
 
 
 def _gaps(times_ms: Sequence[int], longest_ms: int | None) -> list[tuple[int, int]]:
-    """Begin and end of each time without points."""
+    """Return the begin and end of each time without points."""
     longest = longest_step_ms(times_ms) if longest_ms is None else longest_ms
     return [(begin, end) for begin, end in pairwise(times_ms) if end - begin > longest]
 
@@ -204,10 +198,7 @@ def mark_chart(
     rows: Mapping[str, Sequence[tuple[int, str, str]]],
     longest_ms: int | None = None,
 ) -> str:
-    """Marks on the time axis, a row for each kind.
-
-    A mark: when, its class, what it says when pointed at.
-    """
+    """Draw marks on the time axis, a row for each kind. A mark: time (ms), class, title."""
     height = TOP + 22 * max(1, len(rows)) + BOTTOM
     x = time_scale(times_ms)
     parts = [open_svg(identity, title, height), *time_axis(x, times_ms, height, longest_ms)]
@@ -241,23 +232,19 @@ def scatter_chart(
     across: str,
     up: str,
 ) -> str:
-    """Points, each with what it says when pointed at; the first of a name is large, and the name
-    stands beside the chart at its height.
+    """Draw points. The first of a name is large, and the name stands beside the chart.
 
-    A point: how far to the right, how far up, its text. `across`, `up`: what the axes are. Each
-    name has some points.
+    A point: x, y, title. `across`, `up`: names of the axes. Each name has at least one point.
     """
-    height, every = 300, [point for some in points.values() for point in some]
-    right, high = (
-        nice_ticks(0.0, max((at for at, _, _ in every), default=0.0) or 1.0),
-        max((at for _, at, _ in every), default=1.0),
-    )
-    low = min((at for _, at, _ in every), default=0.0)
+    height = 300
+    all_points = [point for named in points.values() for point in named]
+    # scales
+    right = nice_ticks(0.0, max((across_at for across_at, _, _ in all_points), default=0.0) or 1.0)
+    high = max((up_at for _, up_at, _ in all_points), default=1.0)
+    low = min((up_at for _, up_at, _ in all_points), default=0.0)
     ticks = nice_ticks(low, high if high > low else low + 0.1)
-    x, y = (
-        Scale(0.0, right[-1], LEFT, WIDTH - RIGHT),
-        Scale(ticks[0], ticks[-1], height - BOTTOM - LABEL_HEIGHT, TOP),
-    )
+    x = Scale(0.0, right[-1], LEFT, WIDTH - RIGHT)
+    y = Scale(ticks[0], ticks[-1], height - BOTTOM - LABEL_HEIGHT, TOP)
     parts = [open_svg(identity, title, height), *_levels(y, ticks)]
     for tick in right:
         parts.append(
@@ -297,8 +284,7 @@ def scatter_chart(
 
 
 def bar_chart(identity: str, title: str, bars: Sequence[tuple[str, str, float]], unit: str) -> str:
-    """Horizontal bars over an axis with its unit, the first at the top: name, a word beside it,
-    value."""
+    """Draw horizontal bars over an axis with its unit. A bar: name, a text beside it, value."""
     height, left, right = 20 * len(bars) + 8 + BOTTOM, 320, 200
     ticks = nice_ticks(0.0, max((value for _, _, value in bars), default=1.0) or 1.0)
     x, foot = Scale(0.0, ticks[-1], 0, WIDTH - left - right), height - BOTTOM
@@ -332,7 +318,7 @@ def bar_chart(identity: str, title: str, bars: Sequence[tuple[str, str, float]],
 
 
 def open_svg(identity: str, title: str, height: int, more: str = "") -> str:
-    """The begin of a chart; `</svg>` ends it."""
+    """Return the begin of a chart; `</svg>` ends it."""
     return (
         f'<svg id="{in_html(identity)}" viewBox="0 0 {WIDTH} {height}" role="img" '
         f'aria-label="{in_html(title)}" {more}>'
@@ -353,7 +339,7 @@ def _grid(
 
 
 def _upright(text: str, middle: float) -> str:
-    """What a vertical axis is, beside it."""
+    """Draw the name of a vertical axis beside it."""
     return (
         f'<text class="axis" x="16" y="{middle}" text-anchor="middle" transform="rotate(-90 16 '
         f'{middle})">{in_html(text)}</text>'
@@ -361,7 +347,7 @@ def _upright(text: str, middle: float) -> str:
 
 
 def _levels(y: Scale, ticks: Sequence[float]) -> list[str]:
-    """The lines of a chart's vertical axis, and their figures."""
+    """Draw the grid lines of a vertical axis, and their figures."""
     return [
         f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(tick):.1f}" '
         f'y2="{y(tick):.1f}"/>'
@@ -374,16 +360,13 @@ def _levels(y: Scale, ticks: Sequence[float]) -> list[str]:
 def time_axis(
     x: Scale, times_ms: Sequence[int], height: int, longest_ms: int | None = None
 ) -> list[str]:
-    """At most six times of day in UTC, with the date where the axis is longer than a day; times
-    without points are grey."""
+    """Draw at most six times in UTC, with the date on an axis of over a day. Gaps are grey."""
     begin, end = int(x.low), int(x.high)
-    form = (
-        "%H:%M:%S"
-        if end - begin < 3_600_000
-        else "%H:%M"
-        if end - begin < 86_400_000
-        else "%m-%d %H:%M"
-    )
+    form = "%m-%d %H:%M"
+    if end - begin < 3_600_000:
+        form = "%H:%M:%S"
+    elif end - begin < 86_400_000:
+        form = "%H:%M"
     steps = (
         1,
         2,
@@ -433,7 +416,7 @@ def time_axis(
 
 
 def _spread(ends: Mapping[str, float], top: float, bottom: float) -> dict[str, float]:
-    """Heights for the lines' names, near their ends and far enough apart to be read."""
+    """Return heights for the lines' names: near their ends, and far enough apart to be read."""
     placed: dict[str, float] = {}
     last = top - LABEL_HEIGHT
     for name, at in sorted(ends.items(), key=lambda item: item[1]):
@@ -448,8 +431,7 @@ def _spread(ends: Mapping[str, float], top: float, bottom: float) -> dict[str, f
 
 
 def short_names(names: Collection[str]) -> dict[str, str]:
-    """What fits beside the chart, without the domain that all share; the whole name shows when it
-    is pointed at."""
+    """Return name → the short name that fits beside a chart, without the domain that all share."""
     hosts = {name: name.rpartition(":")[0] or name for name in names}
     while any(len(host) > BESIDE for host in hosts.values()):
         shorter = {name: host.rpartition(".") for name, host in hosts.items()}
@@ -462,15 +444,11 @@ def short_names(names: Collection[str]) -> dict[str, str]:
 
 
 def _middle_out(name: str, most: int) -> str:
-    """A name of at most this many letters: its begin and its end tell what it is."""
+    """Shorten a name to at most `most` letters: keep its begin and its end."""
     return name if len(name) <= most else f"{name[: most // 2 - 1]}…{name[-(most // 2) :]}"
 
 
 def _figure(value: float) -> str:
-    return (
-        f"{value:.0f}"
-        if abs(value) >= 100 or value == int(value)
-        else f"{value:.1f}"
-        if abs(value) >= 10
-        else f"{value:.2f}"
-    )
+    if abs(value) >= 100 or value == int(value):
+        return f"{value:.0f}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"

@@ -151,8 +151,7 @@ def show(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Show what a scenario is: brokers and their load at the start, what happens when, and how
-    uneven it gets if nothing is moved."""
+    """Show a scenario: brokers and load at the start, events, and imbalance if nothing moves."""
     from lb_stream.cli.scenario.facts import ScenarioFacts
     from lb_stream.sim.scenario import read_scenario
 
@@ -184,26 +183,26 @@ def _html(facts: ScenarioFacts, path: Path) -> None:
 
 
 def _show_facts(folder: Path, facts: ScenarioFacts, json: bool) -> None:
-    """The short summary of `new` and `check`."""
-    said = facts.summary()
+    """Show the short summary of `new` and `check`."""
+    summary = facts.summary()
     if json:
-        emit_json({"folder": str(folder), "ok": True, **said})
+        emit_json({"folder": str(folder), "ok": True, **summary})
         return
     size = (
-        f"{said['brokers_up']} of {said['brokers']} brokers up, {said['bundles']} bundles in "
-        f"{said['namespaces']} namespaces"
+        f"{summary['brokers_up']} of {summary['brokers']} brokers up, {summary['bundles']} bundles "
+        f"in {summary['namespaces']} namespaces"
     )
-    emit_line(f"{folder}: {said['name']}, {said['length_s'] / 60:g} minutes, {size}")
-    if said["why"]:
-        emit_line(said["why"])
+    emit_line(f"{folder}: {summary['name']}, {summary['length_s'] / 60:g} minutes, {size}")
+    if summary["why"]:
+        emit_line(summary["why"])
     parts = {
-        **said["events"],
-        **said["faults"],
-        **{name: count for name, count in said["policies"].items() if count},
+        **summary["events"],
+        **summary["faults"],
+        **{name: count for name, count in summary["policies"].items() if count},
     }
     if parts:
         emit_line("with " + ", ".join(f"{count} {name}" for name, count in parts.items()))
-    for text in said["notes"]:
+    for text in summary["notes"]:
         note(f"note: {text}")
 
 

@@ -1,5 +1,4 @@
-"""What there is to say about a scenario: its size, how it starts, how uneven it gets if nobody
-moves anything, what looks odd."""
+"""Facts about a scenario: its size, its start, its imbalance if nothing moves, and oddities."""
 
 from __future__ import annotations
 
@@ -25,18 +24,17 @@ TOLERANCE_S = 1e-6
 
 @dataclass(frozen=True)
 class ScenarioFacts:
-    """A scenario, and what happens in it without any policy."""
+    """A scenario, and its series without any policy."""
 
     scenario: Scenario
 
     @cached_property
     def series(self) -> Series:
-        """Usage over time if nothing is ever moved: what dies with its broker stays without an
-        owner."""
+        """Return the series if nothing moves: bundles of dead brokers stay unassigned."""
         return measure_trace(self.scenario, []).series
 
     def summary(self) -> dict[str, Any]:
-        """What `check` tells, for programs."""
+        """Return what `lbctl scenario check` shows, for JSON."""
         given = self.scenario
         return {
             "name": given.name,
@@ -64,7 +62,7 @@ class ScenarioFacts:
         }
 
     def details(self) -> dict[str, Any]:
-        """What `show` tells beside, for programs. Usages are ratios of capacity."""
+        """Return what `lbctl scenario show` shows beside that, for JSON. Usages are ratios."""
         series, last = self.series, len(self.series.t_s) - 1
         return {
             "unmoved": [
@@ -88,14 +86,14 @@ class ScenarioFacts:
         }
 
     def scenario_ticks(self) -> list[int]:
-        """The ticks from which it is judged and settled."""
+        """Return the ticks at which judging begins and the disturbance should be over."""
         return [
             self.scenario.tick_of(t_s)
             for t_s in (self.scenario.judge_from_s, self.scenario.settled_from_s)
         ]
 
     def brokers(self) -> list[dict[str, Any]]:
-        """Each broker at the start, the busiest first."""
+        """Return each broker at the start, the busiest first."""
         given = self.scenario
         count = len(given.brokers)
         place = given.bundles.start_owner + 1
@@ -124,21 +122,21 @@ class ScenarioFacts:
         ]
 
     def event(self, event: Event) -> str:
-        """An event in words."""
+        """Describe an event."""
         broker = self.scenario.brokers.names[event.broker]
         return f"{event.kind} {broker}" + (
             f" to {event.factor:g} of its cpu" if event.kind == "slow" else ""
         )
 
     def fault(self, fault: Fault) -> str:
-        """A fault in words."""
+        """Describe a fault."""
         names = ", ".join(self.scenario.brokers.names[row] for row in fault.brokers)
         return f"{fault.kind} at {names}" + (
             f", {fault.delay_s:g} s old" if fault.kind == "stale_reports" else ""
         )
 
     def notes(self) -> list[str]:
-        """What is allowed and is hardly meant."""
+        """Return notes on what is allowed and hardly intended."""
         given, notes = self.scenario, []
         phase = given.brokers.report_phase_s
         ticks = np.arange(given.ticks) * given.tick_s

@@ -1,4 +1,4 @@
-"""`lbctl scenario from-tables` and `from-reports`: a scenario of what a cluster has carried."""
+"""`lbctl scenario from-tables` and `from-reports`: build a scenario of a cluster's past."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ Force = Annotated[bool, typer.Option("--force", help="Write over the scenario th
 
 
 def check_free(folder: Path, force: bool) -> None:
-    """Raises CommandError where there is something that must not be written over."""
+    """Require a folder that may be written. Raises CommandError for one that holds something."""
     if folder.exists() and not (folder.is_dir() and (force or not any(folder.iterdir()))):
         raise CommandError(
             f"{folder}: there is something already; --force writes over a scenario", 2
@@ -84,11 +84,10 @@ def from_tables(
     force: Force = False,
     json: Json = False,
 ) -> None:
-    """Make a scenario of what a live cluster has carried: its brokers, bundles, loads, deaths,
-    drains and policies.
+    """Build a scenario of a live cluster's past: loads, brokers that died, drains, policies.
 
     Loads and limits are those of the tables bundle_history and broker_history, which a job keeps
-    for 7 days. What cpu a load takes is inferred; what nothing tells is assumed. Each is said.
+    for 7 days. The cost of cpu is inferred, what isn't recorded is assumed; notes say so.
     """
     from lb_stream.query.lake import open_lake
     from lb_stream.query.past.tables import history_between, lake_query, require_recorded_cluster
@@ -126,10 +125,11 @@ def from_reports(
     set_: Set = None,
     json: Json = False,
 ) -> None:
-    """Make a scenario of recorded load reports.
+    """Build a scenario of recorded load reports.
 
-    Reports don't tell of deaths, drains or policies: all brokers are up all the time, and --set may
-    give settings that stand for some, as --set balancer.shedding_excluded_namespaces=shop/orders.
+    Reports don't show dead brokers, drains or policies: all brokers are up all the time. --set
+    gives settings that stand for policies, as --set
+    balancer.shedding_excluded_namespaces=shop/orders.
     """
     from lb_stream.cli.shared.options import effective
     from lb_stream.query.past.reports import history_of_reports

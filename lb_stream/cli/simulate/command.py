@@ -1,4 +1,4 @@
-"""`lbctl simulate`: what policies would do in a scenario, and what that is worth, side by side."""
+"""`lbctl simulate`: runs policies in scenarios, and compares their measures."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from lb_stream.sim.simulation import Policy
 
     Runs = dict[str, dict[str, TraceMeasures]]
-    """Scenario → policy → what came of it."""
+    """Scenario → policy → its measures."""
 
 Named = TypeVar("Named", "Scenario", "Policy")
 
 PARTS = 100
-"""Steps of the progress of one scenario and policy."""
+"""Steps of the progress of one simulation."""
 EPILOG = (
     "Example: lbctl simulate --scenario zipf --policy AvgShedder --policy "
     "ThresholdShedder+LeastLongTermMessageRate --html zipf.html · "
-    "Exit codes: 0 played, held or lost; 2 a scenario or a policy that there isn't."
+    "Exit codes: 0 simulated, held or lost; 2 an unknown scenario or policy."
 )
 
 
@@ -74,22 +74,21 @@ def simulate(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Play scenarios with policies: reports, rounds, moves, as a cluster would; then measure
-    imbalance, moves, clients' time lost, rules.
+    """Run scenarios with policies, and measure imbalance, moves, clients' time lost, violations.
 
-    One line says why a policy lost the scenario. Two runs give the same bytes. --json: the last
-    line is one object with all measures, by scenario and policy where there are several.
-    docs/simulation.md says what each measure is.
+    One line says why a policy lost the scenario. The same arguments give the same bytes. --json:
+    the last line is one object with all measures, by scenario and policy where there are several.
+    docs/simulation.md describes the measures.
     """
     from lb_stream.sim.families import load_scenario
     from lb_stream.sim.simulation import read_policy
 
     scenarios = _by_name("--scenario", (load_scenario(place) for place in scenario))
     policies = _by_name("--policy", (read_policy(name_or_file) for name_or_file in policy))
-    runs = _play_all(
+    runs = _simulate_all(
         scenarios,
         policies,
-        {} if trace is None else _traces(trace, list(scenarios), list(policies)),
+        {} if trace is None else _trace_files(trace, list(scenarios), list(policies)),
     )
     if html is not None:
         from lb_stream.cli.simulate.page import page
@@ -102,42 +101,43 @@ def simulate(
         _show(runs)
 
 
-def _play_all(
+def _simulate_all(
     scenarios: Mapping[str, Scenario],
     policies: Mapping[str, Policy],
     traces: Mapping[tuple[str, str], Path],
 ) -> Runs:
-    """Every policy in every scenario; where a trace is wanted, it is written as soon as it is
-    there."""
+    """Run every policy in every scenario; each trace is written as soon as it is complete."""
     from lb_stream.io.local.progress import progress
     from lb_stream.sim.measures import measure_trace
     from lb_stream.sim.simulation import run_simulation
 
     runs: Runs = {name: {} for name in scenarios}
-    plays = len(scenarios) * len(policies)
-    with progress("simulating", every=PARTS) as told:
+    count = len(scenarios) * len(policies)
+    with progress("simulating", every=PARTS) as show_progress:
         for done, (name, label) in enumerate(product(scenarios, policies)):
-            played = run_simulation(
-                scenarios[name], policies[label], _part(told, f"{name} {label}", done, plays)
+            result = run_simulation(
+                scenarios[name],
+                policies[label],
+                _overall_progress(show_progress, f"{name} {label}", done, count),
             )
             if (name, label) in traces:
                 _write(
                     traces[name, label],
-                    (json_module.dumps(line) + "\n" for line in (played.header, *played.lines)),
+                    (json_module.dumps(line) + "\n" for line in (result.header, *result.lines)),
                 )
-            runs[name][label] = measure_trace(scenarios[name], played.lines)
+            runs[name][label] = measure_trace(scenarios[name], result.lines)
     return runs
 
 
-def _part(
-    told: Callable[[str, int, int], None], what: str, done: int, plays: int
+def _overall_progress(
+    show_progress: Callable[[str, int, int], None], text: str, done: int, count: int
 ) -> Callable[[float], None]:
-    """Tells of a play's progress, 0..1, within that of all plays."""
-    return lambda part: told(what, int((done + part) * PARTS), plays * PARTS)
+    """Return a function that shows one simulation's progress, 0 to 1, within that of all."""
+    return lambda share: show_progress(text, int((done + share) * PARTS), count * PARTS)
 
 
 def _by_name(option: str, given: Iterable[Named]) -> dict[str, Named]:
-    """Each by the name that it is shown by. CommandError: a name is there twice."""
+    """Return name → scenario or policy. Raises CommandError for a name that comes twice."""
     found: dict[str, Named] = {}
     for item in given:
         if item.name in found:
@@ -148,10 +148,10 @@ def _by_name(option: str, given: Iterable[Named]) -> dict[str, Named]:
     return found
 
 
-def _traces(
+def _trace_files(
     trace: Path, scenarios: Sequence[str], policies: Sequence[str]
 ) -> dict[tuple[str, str], Path]:
-    """Where each trace goes: to the file itself, or beside it, if there are several."""
+    """Return the file of each trace: the given one, or files beside it where there are several."""
     if len(scenarios) * len(policies) == 1:
         return {(scenarios[0], policies[0]): trace}
     return {
@@ -172,31 +172,31 @@ def _write(path: Path, parts: Iterable[str]) -> None:
 
 
 def _nested(runs: Runs) -> Any:
-    """The measures, by scenario and policy where there are several."""
+    """Return the figures, by scenario and policy where there are several."""
     by_policy = {
-        name: {label: measures.figures for label, measures in of.items()}
-        for name, of in runs.items()
+        name: {label: measured.figures for label, measured in policies.items()}
+        for name, policies in runs.items()
     }
-    if all(len(of) == 1 for of in by_policy.values()):
-        by_policy = {name: next(iter(of.values())) for name, of in by_policy.items()}
+    if all(len(figures) == 1 for figures in by_policy.values()):
+        by_policy = {name: next(iter(figures.values())) for name, figures in by_policy.items()}
     return by_policy if len(by_policy) > 1 else next(iter(by_policy.values()))
 
 
 def _show(runs: Runs) -> None:
-    """For each scenario who held or lost it, and the measures side by side."""
+    """Show each scenario's verdicts, and the policies' measures side by side."""
     from lb_stream.cli.simulate.figures import side_by_side
     from lb_stream.sim.measures import judge_trace
 
-    for name, of in runs.items():
-        numbers = [str(at) for at in range(1, len(of) + 1)]
+    for name, policies in runs.items():
+        numbers = [str(at) for at in range(1, len(policies) + 1)]
         verdicts = [
-            f"{number}  {label}: {judge_trace(measures)}"
-            for number, (label, measures) in zip(numbers, of.items(), strict=True)
+            f"{number}  {label}: {judge_trace(measured)}"
+            for number, (label, measured) in zip(numbers, policies.items(), strict=True)
         ]
         rows = side_by_side(
             {
-                number: measures.figures
-                for number, measures in zip(numbers, of.values(), strict=True)
+                number: measured.figures
+                for number, measured in zip(numbers, policies.values(), strict=True)
             }
         )
         emit_rich(

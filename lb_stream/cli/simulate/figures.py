@@ -1,5 +1,4 @@
-"""Rows of a simulation's tables: measures side by side, what was lost and why, budgets, rules
-broken."""
+"""Rows of a simulation's tables: measures side by side, losses, budgets, violations."""
 
 from __future__ import annotations
 
@@ -21,9 +20,9 @@ MOST_BROKEN = 50
 
 
 def side_by_side(figures: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
-    """A row for each measure, a column for each policy.
+    """Return a row for each measure, with a column for each policy.
 
-    Rules that nobody broke are left out; – is no figure.
+    Rules that no policy broke are left out; – is no figure.
     """
     flat = [
         {
@@ -42,14 +41,14 @@ def side_by_side(figures: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
 
 
 def figure(value: float | None) -> str:
-    """A measure as a text; – is none."""
+    """Return a measure as a text; – is no figure."""
     if value is None:
         return "–"
     return f"{value:,.0f}" if value == int(value) or abs(value) >= 1000 else f"{value:.3f}"
 
 
 def lost(measured: TraceMeasures) -> list[dict[str, Any]]:
-    """Time without an owner by what began it: moves, and each broker that went down."""
+    """Return the losses by their cause: moves, and each broker that went down."""
     gaps, names = measured.gaps, measured.scenario.brokers.names
     cost = gap_clients(measured.scenario, gaps) * (
         gaps.length_s + measured.scenario.move.reconnect_s
@@ -76,8 +75,10 @@ def lost(measured: TraceMeasures) -> list[dict[str, Any]]:
 
 
 def budgets(measured: TraceMeasures) -> list[dict[str, Any]]:
-    """Namespaces that moved and have a budget: the most moves in an hour beside it, those above it
-    first."""
+    """Return the namespaces with a budget that moved, and their max moves in an hour.
+
+    Those above their budget come first.
+    """
     rules, moves = measured.rules, measured.gaps.where(measured.gaps.moved & ~measured.gaps.drained)
     namespace, above = rules.namespace[moves.bundle], is_above_budget(rules, moves)
     rows = [
@@ -95,14 +96,14 @@ def budgets(measured: TraceMeasures) -> list[dict[str, Any]]:
 
 
 def broken(measured: TraceMeasures) -> list[dict[str, Any]]:
-    """The first effects that broke a rule."""
+    """Return the first violations."""
     brokers, bundles = measured.scenario.brokers.names, measured.scenario.bundles.names
     return [
         {
-            "at, s": f"{each.t_s:g}",
-            "rule": VIOLATIONS[each.rule],
-            "bundle": bundles[each.bundle],
-            "broker": brokers[each.broker],
+            "at, s": f"{violation.t_s:g}",
+            "rule": VIOLATIONS[violation.rule],
+            "bundle": bundles[violation.bundle],
+            "broker": brokers[violation.broker],
         }
-        for each in measured.history.violations[:MOST_BROKEN]
+        for violation in measured.history.violations[:MOST_BROKEN]
     ]

@@ -1,5 +1,4 @@
-"""The page of a simulation: usage over time as a heat map, imbalance against its bound, moves,
-budgets, what was lost and why."""
+"""The page of a simulation: heat map of usage, imbalance ÷ bound, moves, budgets, losses."""
 
 from __future__ import annotations
 
@@ -19,15 +18,15 @@ from lb_stream.sim.measures.series import BALANCED
 from lb_stream.sim.scenario.scenario import Bools, Floats, Ints
 
 MOST_BROKERS = 48
-"""More rows than these can't be told apart."""
+"""Rows of a heat map; more can't be read."""
 MOST_POINTS = 400
-"""More than these are not seen on a screen: of several ticks the worst is drawn."""
+"""Points of a line; of several ticks the highest value is drawn."""
 Column = Bools | Ints | Floats
 Runs = Mapping[str, Mapping[str, TraceMeasures]]
 
 
 def page(runs: Runs) -> str:
-    """The whole page: scenario → policy → what came of it."""
+    """Return the page. `runs`: scenario → policy → its measures."""
     title = (
         f"Simulation of {next(iter(runs))}"
         if len(runs) == 1
@@ -48,7 +47,7 @@ def page(runs: Runs) -> str:
 
 
 def _compared(name: str, of: Mapping[str, TraceMeasures]) -> str:
-    """The policies side by side."""
+    """Return the section that compares the policies in a scenario."""
     first = next(iter(of.values()))
     times = _times(first)
     over = {label: _thinned(measured.series.shown_over_bound) for label, measured in of.items()}
@@ -57,9 +56,9 @@ def _compared(name: str, of: Mapping[str, TraceMeasures]) -> str:
     some = any(measured.series.unserved.any() for measured in of.values())
     moves = {label: _thinned(_moves_in_the_last_minute(measured)) for label, measured in of.items()}
     verdicts = [
-        [label, "lost" if said.lost else "held", said.why]
+        [label, "lost" if verdict.lost else "held", verdict.why]
         for label, measured in of.items()
-        for said in (judge_trace(measured),)
+        for verdict in (judge_trace(measured),)
     ]
     figures = side_by_side({label: measured.figures for label, measured in of.items()})
     judged, settled = (
@@ -72,8 +71,8 @@ def _compared(name: str, of: Mapping[str, TraceMeasures]) -> str:
         table(f"verdicts-{name}", "Held or lost", ["policy", "", "why"], verdicts, ""),
         chart(
             "Imbalance against its bound",
-            "The greatest usage over the least that any allowed assignment of all bundles can "
-            "reach. 1: nobody could do better; also while drained brokers carry bundles yet.",
+            "Max usage ÷ the lowest that any allowed assignment of all bundles can reach. 1 is the "
+            "best that is possible, also while drained brokers still carry bundles.",
             line_chart(f"over-{number}", "imbalance", times, over, "", low=1.0, ranked=False),
         ),
         chart(
@@ -95,7 +94,7 @@ def _compared(name: str, of: Mapping[str, TraceMeasures]) -> str:
 
 
 def _one(identity: str, label: str, measured: TraceMeasures) -> str:
-    """One policy: its brokers, its budgets, what was lost."""
+    """Return the section of one policy: its brokers, budgets and losses."""
     series, figures, chosen = measured.series, measured.figures, _chosen(measured)
     names = measured.scenario.brokers.names
     usage = {names[row]: _thinned(series.usage[:, row]) for row in chosen}
@@ -109,7 +108,7 @@ def _one(identity: str, label: str, measured: TraceMeasures) -> str:
         f"heat-{in_html(identity)}", f"usage of brokers, {label}", _times(measured), usage, drained
     )
     left_out = (
-        f" The {len(chosen)} with the greatest mean usage of {len(names)} brokers are drawn."
+        f" The {len(chosen)} of {len(names)} brokers with the highest mean usage are drawn."
         if len(chosen) < len(names)
         else ""
     )
@@ -177,13 +176,13 @@ def _table(name: str, title: str, rows: Sequence[Mapping[str, Any]], empty: str)
 
 
 def _chosen(measured: TraceMeasures) -> list[int]:
-    """The rows of brokers that are drawn, in the scenario's order."""
+    """Return the rows of the brokers that are drawn, in the scenario's order."""
     mean = np.nan_to_num(measured.series.usage).mean(axis=0)
     return sorted(np.argsort(-mean, kind="stable")[:MOST_BROKERS].tolist())
 
 
 def _group(ticks: int) -> int:
-    """How many ticks a point stands for."""
+    """Return the number of ticks of a point."""
     return math.ceil(ticks / MOST_POINTS)
 
 
@@ -193,7 +192,7 @@ def _times(measured: TraceMeasures) -> list[int]:
 
 
 def _thinned(line: Column) -> list[float | None]:
-    """The greatest value of each point's ticks, to three decimals; None where there is none."""
+    """Return the max of each point's ticks, to three decimals; None: no value."""
     points = np.maximum.reduceat(
         np.asarray(line, np.float64), np.arange(0, len(line), _group(len(line)))
     )
@@ -208,7 +207,7 @@ def _moves_in_the_last_minute(measured: TraceMeasures) -> Ints:
 
 
 def _points(identity: str, measured: TraceMeasures) -> dict[str, Any]:
-    """What the script shows of one policy: the brokers' usages."""
+    """Return the data of the pointer's script for one policy: the brokers' usages."""
     series, names = measured.series, measured.scenario.brokers.names
     over, unserved = _thinned(series.shown_over_bound), _thinned(series.unserved)
     heads = [
@@ -232,7 +231,7 @@ def _points(identity: str, measured: TraceMeasures) -> dict[str, Any]:
 
 
 def _compared_points(name: str, of: Mapping[str, TraceMeasures]) -> dict[str, Any]:
-    """What the script shows of all policies: their imbalance."""
+    """Return the data of the pointer's script for all policies: their imbalance."""
     times = _times(next(iter(of.values())))
     loads = {label: _thinned(measured.series.shown_over_bound) for label, measured in of.items()}
     heads = [f"{at_ms / 1000:g} s, max/bound" for at_ms in times]

@@ -1,4 +1,4 @@
-"""`lbctl sim`: simulated brokers against a real Kafka."""
+"""`lbctl sim`: runs simulated brokers against a real Kafka."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Workload(StrEnum):
-    """How load moves; `lb_stream.sim.workload` says it in words."""
+    """Workloads; `lb_stream.sim.workload` describes them."""
 
     hot_spot = "hot_spot"
     skewed = "skewed"
@@ -77,7 +77,7 @@ Minutes = Annotated[float, typer.Option(metavar="M", min=0, help="Stop after so 
 Goodbye = Annotated[
     bool,
     typer.Option(
-        "--goodbye", help="At the end tell the balancer that the brokers leave on purpose."
+        "--goodbye", help="At the end, send the brokers' goodbyes: they leave on purpose."
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No line for each decision.")]
@@ -118,7 +118,7 @@ def sim(
     set_: Set = None,
     json: Json = False,
 ) -> None:
-    """Play a cluster of brokers that send load reports and obey decisions, until Ctrl-C.
+    """Run a cluster of simulated brokers, which send load reports and act, until Ctrl-C.
 
     The topics must exist: lbctl topics create.
     """
@@ -144,24 +144,24 @@ def sim(
         heartbeat_interval_s=heartbeat,
         client_options=given.settings.kafka.options,
     )
-    played = build_cluster(brokers, bundles, workload.value, seed, wall_clock_ms(), hot_at)
+    simulated = build_cluster(brokers, bundles, workload.value, seed, wall_clock_ms(), hot_at)
     note(
         f"{brokers} brokers with {bundles} bundles, cluster {cluster}, at {bootstrap}; Ctrl-C ends "
         "it"
     )
-    _play(given, played, form, agent, Status(quiet, json), minutes, goodbye)
+    _run(given, simulated, form, agent, Status(quiet, json), minutes, goodbye)
 
 
-def _play(
+def _run(
     given: Effective,
-    played: SimCluster,
+    simulated: SimCluster,
     form: Form,
     agent: AgentConfig,
     status: Status,
     minutes: float,
     goodbye: bool,
 ) -> None:
-    """Play until the time is up or a stop is asked for. Raises CommandError."""
+    """Run until the time is up or Ctrl-C. Raises CommandError."""
     from lb_stream.agent import AgentError
     from lb_stream.io.local.signals import StopRequest
     from lb_stream.sim.live import run
@@ -169,7 +169,9 @@ def _play(
     with StopRequest() as stop, kafka_at(agent.bootstrap_servers, given):
         seconds = minutes * 60 or float("inf")
         try:
-            failure = run(played, form.value, agent, status, seconds, goodbye, lambda: bool(stop))
+            failure = run(
+                simulated, form.value, agent, status, seconds, goodbye, lambda: bool(stop)
+            )
         except AgentError as error:
             raise CommandError(str(error), error.code) from error
     if failure is not None:

@@ -1,4 +1,4 @@
-"""`lbctl what-if`: what would come of other settings, or of a drain, before brokers feel it."""
+"""`lbctl what-if`: predicts the effects of other settings, or of a drain."""
 
 from __future__ import annotations
 
@@ -36,17 +36,16 @@ def what_if(
         typer.Option("--drain", metavar="BROKER", help="Empty this broker: does it fit?"),
     ] = None,
     minutes: Annotated[
-        float, typer.Option("--minutes", metavar="M", min=1.0, max=1440.0, help="How long to play.")
+        float,
+        typer.Option("--minutes", metavar="M", min=1.0, max=1440.0, help="Minutes to simulate."),
     ] = MINUTES,
     config: ConfigFile = None,
     broker_conf: BrokerConf = None,
     json: Json = False,
 ) -> None:
-    """Play a live cluster's present with other settings, beside what would happen without them:
-    moves, clients disturbed, evenness reached.
+    """Simulate a live cluster's present with other settings and without: moves, clients, imbalance.
 
-    Nothing is sent. Loads stay as they are now. What is played, and what is assumed:
-    docs/simulation.md.
+    Nothing is sent. Loads stay as they are now. docs/simulation.md describes what is assumed.
     """
     tried, own = balancers_and_own(set_)
     if not tried and not drain:
