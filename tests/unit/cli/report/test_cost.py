@@ -160,7 +160,7 @@ def test_explain_says_what_the_move_has_cost(cost: Callable[..., Result], tmp_pa
     )
     assert carts.code == 0, carts.err
     assert (
-        "has cost     3.0 s unserved, 10 clients disturbed, 30 client-seconds, 3.00 MB/s"
+        "real cost    3.0 s unserved, 10 clients disturbed, 30 client-seconds, 3.00 MB/s"
         in carts.out
     )
     assert (
