@@ -114,8 +114,8 @@ def test_the_programs_lines_become_progress_notes_and_a_result(
     assert out == f"{(found, int(behaviour))}\n"
     assert err.splitlines() == [
         "note of the program",
-        "playing: 0 of 2 steps",
-        "playing: 2 of 2 steps",
+        "simulating: 0 of 2 steps",
+        "simulating: 2 of 2 steps",
     ]
 
 

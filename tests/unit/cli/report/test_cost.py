@@ -206,7 +206,7 @@ def test_each_span_and_each_kind_of_whose_has_its_rows(cost: Callable[..., Resul
 def test_people_see_a_table_and_what_history_does_not_tell(cost: Callable[..., Result]) -> None:
     told = cost("--each", "total").out
     assert "client-s" in told and "7.0 s" in told and "6.00" in told
-    assert "Of 1 of 3 moves bundle_history doesn't tell clients and traffic." in told
+    assert "bundle_history lacks clients and traffic of 1 of 3 moves." in told
 
 
 def test_no_move_is_said_and_a_wrong_span_or_cluster_is_wrong_usage(
