@@ -164,7 +164,7 @@ def test_explain_says_what_the_move_has_cost(cost: Callable[..., Result], tmp_pa
         in carts.out
     )
     assert (
-        "1.5 s unserved; bundle_history doesn't tell its clients and traffic"
+        "1.5 s unserved; bundle_history lacks its clients and traffic"
         in bills.out.replace("\n", " ")
     )
 
