@@ -116,7 +116,7 @@ def test_what_has_been_told_is_what_is_remembered_as_told_and_was_found_in_every
     told: dict[str, str] = {}
     every = looks(views)
     for found in every:
-        for one in found.told:
+        for one in found.advice:
             if not one.owner:
                 assert told.pop(one.bundle) == one.neighbour
             else:

@@ -48,8 +48,8 @@ def even_out(plan: Plan, others: Callable[[], dict[int, Rows]], moved: Bools) ->
     another's, or takes a lighter bundle of the same source; a source gives a heavier one. Then
     bundles that have moved recently stay where others can go.
 
-    `others`: brokers → the bundles of each that may move. `moved`: bundles that have moved recently:
-    they only stand in for one another.
+    `others`: brokers → the bundles of each that may move. `moved`: recently moved bundles, which
+    replace only each other.
     """
     if not plan.moves:
         return

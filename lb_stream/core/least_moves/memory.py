@@ -337,9 +337,9 @@ class LeastMovesMemory:
     ) -> LeastMovesMemory:
         """Take that so many moves are planned, and how many there must be at least.
 
-        What `extra_moves_ratio` allows and the plan does not use is left for fine-tuning. A plan that follows
-        another adds nothing to that, as it may go on with it; but it leaves as many moves as it
-        makes, up to AFTER_ANOTHER.
+        What `extra_moves_ratio` allows and the plan does not use is left for fine-tuning. A
+        plan that follows another adds nothing to that, because it may continue it. It leaves as many
+        moves as it makes, up to AFTER_ANOTHER.
         """
         if not moves:
             return self

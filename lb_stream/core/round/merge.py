@@ -42,7 +42,7 @@ def merges_after(state: RoundState) -> MergeLook:
     if state.merges is not None:
         return state.merges
     if not state.config.splitting.merge_advice_enabled:
-        return MergeLook(told=withdrawn(state.memory.mergeable, {}))
+        return MergeLook(advice=withdrawn(state.memory.mergeable, {}))
     return MergeLook(state.memory.merges_sought_ms, state.memory.mergeable)
 
 

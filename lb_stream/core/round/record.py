@@ -89,7 +89,7 @@ def record(state: RoundState, before: Memory) -> Round:
         view=state.view,
         results=tuple(state.responder.answers),
         proposed=state.proposed,
-        merge_advice=merges.told,
+        merge_advice=merges.advice,
         proposals=tuple(state.responder.book.news),
     )
 

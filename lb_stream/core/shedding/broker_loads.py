@@ -62,7 +62,7 @@ class BrokerLoads:
         )
 
     def reported(self, load: Floats, throughput: Floats) -> BrokerLoads:
-        """Return the loads with the brokers' own smoothed figures, where they report any (not NaN)."""
+        """Return the loads with the brokers' own smoothed figures where they report any."""
         has_report = ~np.isnan(load)
         return BrokerLoads(
             np.where(has_report, load, self.load),

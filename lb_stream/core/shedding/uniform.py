@@ -94,7 +94,7 @@ class _Spread:
 
     @staticmethod
     def of(values: Floats, rows: np.ndarray[Any, np.dtype[np.intp]]) -> _Spread:
-        """Find them among the rows. The first wins a tie; a minimum of (nearly) zero counts as 1."""
+        """Find them among the rows; the first wins a tie, a minimum of nearly 0 counts as 1."""
         least = min(float(values[rows].min()), float(INT_MAX))
         greatest = int(rows[np.argmax(values[rows])])
         return _Spread(

@@ -61,7 +61,7 @@ class MergeLook:
 
     at_ms: int | None = None
     pairs: Mapping[str, Mergeable] = field(default_factory=dict)
-    told: tuple[MergeAdvice, ...] = ()
+    advice: tuple[MergeAdvice, ...] = ()
 
 
 def merge_look(
@@ -94,7 +94,7 @@ def merge_look(
         np.maximum(bundles.owner_since_ms[low[chosen]], bundles.owner_since_ms[high[chosen]])
         <= begin_ms
     )
-    pairs, told = dict[str, Mergeable](), list[MergeAdvice]()
+    pairs, advice = dict[str, Mergeable](), list[MergeAdvice]()
     for at, has_rested in zip(chosen.tolist(), rested.tolist(), strict=True):
         first, second = bundles.name(int(low[at])), bundles.name(int(high[at]))
         since_ms, told_ms = (
@@ -107,12 +107,12 @@ def merge_look(
         else:
             pairs[first] = Mergeable(second, since_ms, now_ms)
             shares = [float(one) if np.isfinite(one) else None for one in ratios[at]]
-            told.append(
+            advice.append(
                 MergeAdvice(
                     first, second, view.brokers.names[bundles.owner[low[at]]], since_ms, *shares
                 )
             )
-    return MergeLook(now_ms, pairs, (*withdrawn(watched, pairs), *told))
+    return MergeLook(now_ms, pairs, (*withdrawn(watched, pairs), *advice))
 
 
 def withdrawn(

@@ -64,7 +64,7 @@ def look(
 
 
 def advised(found: MergeLook) -> list[tuple[str, str]]:
-    return [(one.bundle, one.neighbour) for one in found.told if one.owner]
+    return [(one.bundle, one.neighbour) for one in found.advice if one.owner]
 
 
 def an_hour_later(
@@ -74,7 +74,7 @@ def an_hour_later(
 ) -> MergeLook:
     """The second of two looks that find the same."""
     first = look(cluster(owned, START_MS), None, least, **settings)
-    assert first.told == ()
+    assert first.advice == ()
     return look(cluster(owned, START_MS + HOUR_MS), first.pairs, least, **settings)
 
 
@@ -83,7 +83,7 @@ def test_two_neighbours_that_have_been_small_for_an_hour_are_advised_with_what_t
 ):
     found = an_hour_later(of_one())
     assert advised(found) == PAIRS
-    one = found.told[0]
+    one = found.advice[0]
     assert one.to_dict() == {
         "namespace": "t/n",
         "bundle": EIGHT[0],
@@ -100,7 +100,7 @@ def test_two_neighbours_that_have_been_small_for_an_hour_are_advised_with_what_t
 def test_less_than_an_hour_is_not_enough() -> None:
     first = look(cluster(of_one(), START_MS))
     second = look(cluster(of_one(), START_MS + HOUR_MS - 1), first.pairs)
-    assert (second.told, second.pairs) == ((), first.pairs)
+    assert (second.advice, second.pairs) == ((), first.pairs)
     assert advised(look(cluster(of_one(), START_MS + HOUR_MS), second.pairs)) == PAIRS
 
 
@@ -162,7 +162,7 @@ def test_where_sessions_have_no_limit_they_hold_nothing_up() -> None:
     many = BundleStats(topics=1, producer_count=5_000)
     found = an_hour_later(of_one(stats=many), bundle_max_sessions=0)
     assert advised(found) == PAIRS
-    assert found.told[0].sessions_ratio is None
+    assert found.advice[0].sessions_ratio is None
 
 
 @pytest.mark.parametrize("limits", [{"bundle_max_topics": 0}, {"bundle_max_bandwidth_mb": 2048}])
@@ -259,12 +259,12 @@ def test_a_pair_that_is_watched_stays_one_when_its_neighbours_become_small() -> 
 def test_advice_is_told_anew_every_day_and_withdrawn_when_it_holds_no_more() -> None:
     found, told_ms = an_hour_later(of_one()), START_MS + HOUR_MS
     quiet = look(cluster(of_one(), told_ms + DAY_MS - 1), found.pairs)
-    assert (quiet.told, quiet.pairs) == ((), found.pairs)
+    assert (quiet.advice, quiet.pairs) == ((), found.pairs)
     again = look(cluster(of_one(), told_ms + DAY_MS), quiet.pairs)
-    assert again.told == found.told
+    assert again.advice == found.advice
     large = of_one() | {"a": dict.fromkeys(EIGHT, SMALL) | {EIGHT[0]: BundleStats(topics=800)}}
     gone = look(cluster(large, told_ms + DAY_MS + 1), again.pairs)
-    assert [(one.bundle, one.neighbour, one.owner) for one in gone.told] == [(*PAIRS[0], "")]
+    assert [(one.bundle, one.neighbour, one.owner) for one in gone.advice] == [(*PAIRS[0], "")]
     assert EIGHT[0] not in gone.pairs
 
 
