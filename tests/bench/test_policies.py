@@ -12,7 +12,7 @@ SCENARIOS = Path(__file__).parents[1] / "data/scenarios"
 
 
 def test_every_pair_is_a_policy_and_no_two_are_the_same() -> None:
-    configs = [read_policy(pair).config() for pair in pairs()]
+    configs = [read_policy(pair).resolve().config for pair in pairs()]
     assert (
         len(
             {

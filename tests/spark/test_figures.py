@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from lb_stream.contracts.columns.rounds import RoundRow
 from lb_stream.contracts.reports import BundleStats
 from lb_stream.contracts.settings import Settings, StreamSettings
 from lb_stream.core.averages import FoldConfig, fold
@@ -95,8 +96,9 @@ def test_two_attempts_of_a_task_write_two_files(tmp_path: Path) -> None:
     } | position
     paths = set()
     for task in ("1-4", "1-9"):
-        taken, row = FigureFiles(context, task), {"cluster": "eu", "idle": True}
+        taken = FigureFiles(context, task)
+        row = RoundRow(cluster="eu", idle=True)
         taken.rejected("eu", [event])
         taken.write([row])
-        paths.add(json.loads(str(row["files"]))["rejected_reports"]["path"])
+        paths.add(json.loads(str(row.files))["rejected_reports"]["path"])
     assert paths == {"tag-1-4.parquet", "tag-1-9.parquet"}

@@ -17,6 +17,7 @@ _TEMPORARY = re.compile(
     r"/[^\s'\"=:]*?/pytest-of-[^/]+/pytest-\d+(/popen-gw\d+)?/[\w.-]+?\d*(?=[/\s'\":,;)]|$)"
 )
 _PORT = re.compile(r"(?<=127\.0\.0\.1:)\d{4,5}\b")
+_TOPIC = re.compile(r"-[0-9a-f]{8}-\d*(?![0-9a-f-])")  # the end of a name of tests/conftest.py
 
 _current: tuple[str, int] = ("", 0)  # the test under way, and how many texts it has checked
 
@@ -52,9 +53,10 @@ def check_wording(said: object) -> None:
 
 
 def _without_places(text: str) -> str:
-    """Return the text without what differs between runs: folders, and ports of this machine."""
+    """Return the text without what differs between runs: folders, ports, ends of topics' names."""
     text = _TEMPORARY.sub("TMP", text).replace(str(PROJECT), "PROJECT")
     text = _PORT.sub("PORT", text)
+    text = _TOPIC.sub("-RUN", text)
     return "\n".join(line.rstrip() for line in text.strip("\n").split("\n"))
 
 

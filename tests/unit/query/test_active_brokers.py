@@ -77,7 +77,7 @@ def test_every_screen_has_the_same_max_over_mean(drained: Recorder) -> None:
         chart = of_cluster(lake, "demo", now_ms, now_ms)
         lines = {line.name: line.values[-1] for line in chart.lines}
         assert lines["mean"] == pytest.approx(usage.mean(), rel=0.1)
-        assert lines["least"] > 0.3 * lines["mean"], "a drained broker uses next to nothing"
+        assert lines["min"] > 0.3 * lines["mean"], "a drained broker uses next to nothing"
     told = lbctl("brokers", "--set", f"stream.tables={drained.root}", cwd=drained.root)
     assert f"6 of 6 brokers alive, 48 bundles, busiest ÷ mean {expected.expected:.2f}" in told.out
 

@@ -33,14 +33,14 @@ def play(folder: Path, scenario: Scenario, policy: str, settings: Mapping[str, A
     """Play a scenario, and fill the tables of its decisions. Returns what really happened."""
     chosen = read_policy(policy)
     game = Simulation(scenario, replace(chosen, settings={**chosen.settings, **settings}))
-    rounds, ask = list[Round](), game.balancer.ask
+    rounds, decide = list[Round](), game.balancer.decide
 
     def remembered(*given: Any) -> Round:
-        rounds.append(ask(*given))
+        rounds.append(decide(*given))
         assert Memory.from_json(rounds[-1].memory.to_json()) == rounds[-1].memory
         return rounds[-1]
 
-    game.balancer.ask = remembered  # type: ignore[method-assign]
+    game.balancer.decide = remembered  # type: ignore[method-assign]
     game.run(scenario.end_s, lambda _part: None)
     fill(folder, DECISIONS, [decided(decision) for made in rounds for decision in made.decisions])
     of = {"cluster": scenario.name}

@@ -163,9 +163,8 @@ def test_explain_says_what_the_move_has_cost(cost: Callable[..., Result], tmp_pa
         "real cost    3.0 s unserved, 10 clients disturbed, 30 client-seconds, 3.00 MB/s"
         in carts.out
     )
-    assert (
-        "1.5 s unserved; bundle_history lacks its clients and traffic"
-        in bills.out.replace("\n", " ")
+    assert "1.5 s unserved; bundle_history lacks its clients and traffic" in bills.out.replace(
+        "\n", " "
     )
 
 

@@ -9,7 +9,7 @@ from kafka.errors import KafkaTimeoutError, TopicAuthorizationFailedError
 
 from lb_stream.contracts.settings import Settings, StreamSettings
 from lb_stream.io.leadership import clock as clock_module
-from lb_stream.io.leadership import signs
+from lb_stream.io.leadership import topic as topic_module
 from lb_stream.io.leadership.clock import Clock
 
 
@@ -41,7 +41,7 @@ class Producer:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """One that ticks every millisecond; what its clients do is in Producer."""
     Producer.troubles, Producer.sent, Producer.ticked = [], [], threading.Event()
-    monkeypatch.setattr(signs, "KafkaProducer", Producer)
+    monkeypatch.setattr(topic_module, "KafkaProducer", Producer)
     monkeypatch.setattr(clock_module, "RETRY_S", 0.001)
     return Clock(Settings(stream=StreamSettings(tick_interval_ms=1)))
 

@@ -11,7 +11,7 @@ from kafka.errors import KafkaTimeoutError, TopicAuthorizationFailedError
 
 from lb_stream.contracts.commands import Claim, HandOver, LeadershipRecord, Standby, Tick
 from lb_stream.contracts.settings import Settings
-from lb_stream.io.leadership import member as module
+from lb_stream.io.leadership import membership as module
 from lb_stream.io.leadership.membership import FRESH_MS, Member, StandbyTracker
 from lb_stream.io.leadership.succession import ReceivedRecord
 from lb_stream.io.leadership.topic import parse_leadership_record

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lb_stream.contracts.settings import Settings
-from lb_stream.io.kafka import fair as module
+from lb_stream.io.kafka import fairness as module
 from lb_stream.io.kafka.fairness import LONGEST_WAIT_S, Fairness, fair_ends, held_back
 from tests.support.wordings import check_wording
 
