@@ -37,5 +37,5 @@ def test_each_wording_is_of_a_test_that_there_is(path: str) -> None:
     folder = (TESTS / path).parent
     for name in read_wordings(TESTS / path):
         module, _, function = name.partition("::")
-        plain = function.split("[")[0].split(" ")[0]
+        plain = function.split("[")[0].split(" ")[0].rpartition("::")[2]
         assert f"def {plain}(" in (folder / module).read_text(encoding="utf-8"), name
