@@ -321,7 +321,7 @@ def test_every_ownership_record_may_follow_the_one_before_it(
         config, balancer=config.balancer.model_copy(update={"bundle_retention_ms": retention_ms})
     )
     units: dict[str, ServiceUnit] = {}
-    with mock.patch.object(ledger, "MOST_PUBLISHED", most):
+    with mock.patch.object(ledger, "MAX_PUBLISHED", most):
         for _, _, done in played(steps, config):
             ids = {decision.decision_id: decision for decision in done.decisions}
             for record in done.ownership:

@@ -118,7 +118,7 @@ def test_a_destination_that_dies_costs_the_move_until_another_broker_serves_the_
     slow = MoveTimes(release_s=2.0, acquire_s=30.0, reconnect_s=1.0)
     scenario = replace(small_scenario([0] * 4 + [1]), move=slow)
     first = play(tmp_path / "first", scenario, "LeastMoves", {})
-    moved = first.of(first.moved)
+    moved = first.where(first.moved)
     dies = event(float(moved.since_s[0]) + 5.0, int(moved.destination[0]), "crash")
     scenario = replace(scenario, events=(dies,))
     gaps = play(tmp_path / "dies", scenario, "LeastMoves", {})
