@@ -97,7 +97,7 @@ def test_two_attempts_of_a_task_write_two_files(tmp_path: Path) -> None:
     paths = set()
     for task in ("1-4", "1-9"):
         taken = FigureFiles(context, task)
-        row = RoundRow(cluster="eu", idle=True)
+        row = RoundRow(cluster="eu", epoch=1, now_ms=5, memory="", inputs="", idle=True)
         taken.rejected("eu", [event])
         taken.write([row])
         paths.add(json.loads(str(row.files))["rejected_reports"]["path"])

@@ -108,7 +108,7 @@ async def view(
 
     `told_s`: when each decision was given to the console (time.monotonic).
     """
-    seen.explanations.append(0)
+    seen.told.append(0)
     listening = asyncio.create_task(_listen(url, len(seen.told) - 1, seen, told_s))
     try:
         await asyncio.sleep(EVERY_S * (number * 0.618 % 1))
