@@ -14,7 +14,7 @@ from lb_stream.core.round.decide import Inbox, Round, decide
 from lb_stream.query import QueryError
 from lb_stream.query.lake import open_lake, run
 from lb_stream.query.past.reports import decode_reports, read_reports, require_accepted
-from lb_stream.query.present.view import present_view
+from lb_stream.query.present.view import load_present_view
 from lb_stream.settings.resolve import cluster_config
 from lb_stream.store import Store
 
@@ -56,7 +56,7 @@ def load_tables(folder: str | Path, cluster: str | None = None, **settings: Any)
             f"cluster = {cluster!r}: expected one of "
             f"{', '.join(names) or 'none: the tables have no load yet'}"
         )
-    return present_view(lake, cluster or names[0], config.balancer.weights)
+    return load_present_view(lake, cluster or names[0], config.balancer.weights)
 
 
 def ask(view: ClusterView, memory: Memory | None = None, **settings: Any) -> Round:

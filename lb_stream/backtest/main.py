@@ -29,8 +29,8 @@ from lb_stream.backtest.suggest import (
 from lb_stream.backtest.trial import TrialWindow, compare_policies, cut_time
 from lb_stream.io.messages.errors import describe_error
 from lb_stream.query import QueryError
-from lb_stream.query.past.reports import history_of_reports
-from lb_stream.query.past.tables import RunQuery, history_between, require_recorded_cluster
+from lb_stream.query.past.reports import build_history
+from lb_stream.query.past.tables import RunQuery, load_history, require_recorded_cluster
 from lb_stream.sim.scenario.from_history import LoadHistory, ScenarioWithNotes, build_from_history
 from lb_stream.sim.simulation import Policy, read_policy
 from lb_stream.store import Store
@@ -218,17 +218,13 @@ def _build_windows(options: argparse.Namespace, ask: RunQuery | None) -> list[Tr
         return _build_cluster_windows(
             options,
             cluster,
-            lambda begin, end: history_of_reports(
-                options.reports, cluster, from_ms=begin, to_ms=end
-            ),
+            lambda begin, end: build_history(options.reports, cluster, from_ms=begin, to_ms=end),
         )
     clusters = [require_recorded_cluster(ask, name) for name in options.cluster or [None]]
     return [
         window
         for cluster in clusters
-        for window in _build_cluster_windows(
-            options, cluster, partial(history_between, ask, cluster)
-        )
+        for window in _build_cluster_windows(options, cluster, partial(load_history, ask, cluster))
     ]
 
 

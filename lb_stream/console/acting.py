@@ -15,15 +15,15 @@ from starlette.responses import RedirectResponse, Response
 
 from lb_stream.access.refusals import Refusal
 from lb_stream.console import address
-from lb_stream.console.acts import ACTS, HOURS, Act, Step, pin_ms, step_of
-from lb_stream.console.auth.visitor import Visitor, form_of, require_csrf_token, visitor
+from lb_stream.console.acts import COMMAND_FORMS, HOURS, CommandForm, Step, build_step, parse_pin_ms
+from lb_stream.console.auth.visitor import Visitor, find_visitor, read_form, require_csrf_token
 from lb_stream.console.page import Page, show
-from lb_stream.console.pages import cluster_facts
+from lb_stream.console.pages import require_cluster_facts
 from lb_stream.contracts.commands import Command
 from lb_stream.core.commands.base import BadForm
 from lb_stream.io.kafka.commands import InvalidCommand, order
-from lb_stream.query.past.undo import Undo, undo_one
-from lb_stream.query.present.proposals import waiting_proposals
+from lb_stream.query.past.undo import Undo, plan_undo
+from lb_stream.query.present.proposals import load_waiting_proposals
 from lb_stream.query.screens import brokers, feed, load_shares
 from lb_stream.query.screens.lists import ListRequest
 
@@ -34,10 +34,10 @@ SendOrder = Callable[[str, Command], None]
 def act_page(request: Request) -> Response:
     """What would be sent, with the form that sends it."""
     name, act = _act(request)
-    page, cluster = Page(request), address.needed(request, "cluster")
-    on = {field: address.needed(request, field) for field in act.on}
-    cluster_facts(page, cluster)
-    who = visitor(request)
+    page, cluster = Page(request), address.require_text(request, "cluster")
+    on = {field: address.require_text(request, field) for field in act.on}
+    require_cluster_facts(page, cluster)
+    who = find_visitor(request)
     _require(who, act, cluster)
     return show(
         page,
@@ -49,8 +49,10 @@ def act_page(request: Request) -> Response:
         sentence=act.sentence.format(**on),
         order_id=str(uuid.uuid4()),  # a form that is sent twice is done once
         hours=HOURS,
-        destination=address.text(request, "destination"),
-        destinations=page.ask(("alive", cluster), lambda lake: brokers.alive(lake, cluster))
+        destination=address.read_text(request, "destination"),
+        destinations=page.ask(
+            ("alive", cluster), lambda lake: brokers.list_alive_brokers(lake, cluster)
+        )
         if "destination" in act.asks
         else (),
         **_facts(page, cluster, on),
@@ -62,23 +64,24 @@ def _facts(page: Page, cluster: str, on: Mapping[str, str]) -> dict[str, Any]:
     broker, bundle, undone = on.get("broker"), on.get("bundle"), on.get("id")
     return {
         "broker": page.ask(
-            ("broker", cluster, broker), lambda lake: brokers.broker(lake, cluster, broker)
+            ("broker", cluster, broker), lambda lake: brokers.find_broker(lake, cluster, broker)
         )
         if broker
         else None,
         "bundles": page.ask(
             ("bundles of", cluster, broker, ListRequest()),
-            lambda lake: load_shares.bundles(lake, cluster, ListRequest(), owner=broker),
+            lambda lake: load_shares.list_bundles(lake, cluster, ListRequest(), owner=broker),
         )
         if broker
         else None,
         "bundle": page.ask(
-            ("bundle", cluster, bundle), lambda lake: load_shares.bundle(lake, cluster, bundle)
+            ("bundle", cluster, bundle),
+            lambda lake: load_shares.find_bundle_load(lake, cluster, bundle),
         )
         if bundle
         else None,
         "proposals": _proposals(page, cluster, on.get("proposals", "").split()),
-        "undo": page.ask(("undo", cluster, undone), lambda lake: undo_one(lake, undone, cluster))
+        "undo": page.ask(("undo", cluster, undone), lambda lake: plan_undo(lake, undone, cluster))
         if undone
         else None,
     }
@@ -87,7 +90,7 @@ def _facts(page: Page, cluster: str, on: Mapping[str, str]) -> dict[str, Any]:
 def _proposals(page: Page, cluster: str, names: Collection[str]) -> list[dict[str, Any]]:
     """Those of these names that wait. Raises HTTPException(409) where one waits no more."""
     waiting = (
-        page.ask(("waiting", cluster), lambda lake: waiting_proposals(lake, cluster))
+        page.ask(("waiting", cluster), lambda lake: load_waiting_proposals(lake, cluster))
         if names
         else []
     )
@@ -103,7 +106,7 @@ def _proposals(page: Page, cluster: str, names: Collection[str]) -> list[dict[st
 
 async def act(request: Request) -> Response:
     """Send it, and lead to the page of what comes of it."""
-    form = await form_of(request)
+    form = await read_form(request)
     who = require_csrf_token(request, form)
     where = await run_in_threadpool(_sent, request, who, form)
     return RedirectResponse(where, 303)
@@ -115,13 +118,13 @@ def _sent(request: Request, who: Visitor, form: Mapping[str, str]) -> str:
     cluster, order_id = _field(form, "cluster"), _field(form, "order_id")
     on = {field: _field(form, field) for field in act.on}
     page = Page(request)
-    cluster_facts(page, cluster)
+    require_cluster_facts(page, cluster)
     _require(who, act, cluster)
     try:
         steps = (
-            _undone(page, cluster, on["id"], pin_ms(form))
+            _undone(page, cluster, on["id"], parse_pin_ms(form))
             if name == "undo"
-            else [step_of(name, form)]
+            else [build_step(name, form)]
         )
         ids = (
             [order_id]
@@ -146,21 +149,25 @@ def _sent(request: Request, who: Visitor, form: Mapping[str, str]) -> str:
 
 
 def _undone(page: Page, cluster: str, name: str, for_ms: int) -> list[Step]:
-    found: Undo = page.ask(("undo", cluster, name), lambda lake: undo_one(lake, name, cluster))
+    found: Undo = page.ask(("undo", cluster, name), lambda lake: plan_undo(lake, name, cluster))
     return [(kind, fields) for kind, several in found.steps(for_ms) for fields in several]
 
 
 def command_page(request: Request) -> Response:
     """What has become of a command, or of those that were sent together."""
     page = Page(request)
-    cluster, name = address.needed(request, "cluster"), address.needed(request, "id")
-    cluster_facts(page, cluster)
-    rows = page.ask(("command", cluster, name), lambda lake: feed.commands(lake, cluster, name))
+    cluster, name = address.require_text(request, "cluster"), address.require_text(request, "id")
+    require_cluster_facts(page, cluster)
+    rows = page.ask(
+        ("command", cluster, name), lambda lake: feed.list_command_entries(lake, cluster, name)
+    )
     drained = next(
         (row["arguments"]["broker"] for row in rows if row["kind"] == "drain-broker"), None
     )
     left = (
-        page.ask(("broker", cluster, drained), lambda lake: brokers.broker(lake, cluster, drained))
+        page.ask(
+            ("broker", cluster, drained), lambda lake: brokers.find_broker(lake, cluster, drained)
+        )
         if drained
         else None
     )
@@ -169,14 +176,16 @@ def command_page(request: Request) -> Response:
     )
 
 
-def _act(request: Request) -> tuple[str, Act]:
+def _act(request: Request) -> tuple[str, CommandForm]:
     name = request.path_params["name"]
-    if name not in ACTS:
-        raise HTTPException(404, f"nothing is called {name}: expected one of {', '.join(ACTS)}")
-    return name, ACTS[name]
+    if name not in COMMAND_FORMS:
+        raise HTTPException(
+            404, f"nothing is called {name}: expected one of {', '.join(COMMAND_FORMS)}"
+        )
+    return name, COMMAND_FORMS[name]
 
 
-def _require(who: Visitor, act: Act, cluster: str) -> None:
+def _require(who: Visitor, act: CommandForm, cluster: str) -> None:
     if not who.name:
         raise HTTPException(
             401, "log in first: whoever orders something stands beside it in the list of commands"

@@ -42,7 +42,7 @@ class Input:
 
 
 @dataclass(frozen=True, slots=True)
-class Act:
+class CommandForm:
     """One thing to command.
 
     `on`: what it is about, in the address and in the form. `asks`: other fields.
@@ -60,9 +60,9 @@ class Act:
     fields: Mapping[str, Any] | None = None  # what the form sends beside these
 
 
-def _act(model: type[Operation], button: Button) -> Act:
+def _act(model: type[Operation], button: Button) -> CommandForm:
     typed = tuple(_input(model, name) for name in button.asks if name not in WITH_CHOICES)
-    return Act(
+    return CommandForm(
         button.title,
         button.sentence,
         model.spec.role,
@@ -88,28 +88,28 @@ def _input(model: type[Operation], name: str) -> Input:
     )
 
 
-ACTS: dict[str, Act] = {
+COMMAND_FORMS: dict[str, CommandForm] = {
     button.name: _act(model, button) for model in operations() for button in model.spec.buttons
-} | {"undo": Act("Undo", "Take back {id}.", "operator", ("id",), ("hours",))}
+} | {"undo": CommandForm("Undo", "Take back {id}.", "operator", ("id",), ("hours",))}
 
 MODES = {"observe": "dry-run", "approve": "ask-first", "act": "publish"}
 """A cluster's mode → the act that brings it about."""
 
 
-def offered(
+def list_offered_commands(
     visitor: Visitor, cluster: str, names: Iterable[str], /, **on: str
 ) -> list[tuple[str, str]]:
     """Return titles and addresses of those that a visitor may command there."""
     return [
-        (ACTS[name].title, link(f"act/{name}", cluster=cluster, **on))
+        (COMMAND_FORMS[name].title, link(f"act/{name}", cluster=cluster, **on))
         for name in names
-        if visitor.may(ACTS[name].role, cluster)
+        if visitor.may(COMMAND_FORMS[name].role, cluster)
     ]
 
 
-def step_of(name: str, given: Mapping[str, str]) -> Step:
+def build_step(name: str, given: Mapping[str, str]) -> Step:
     """Return the command of an act, from the fields of its form. Not of `undo`. Raises BadForm."""
-    act = ACTS[name]
+    act = COMMAND_FORMS[name]
     assert act.model is not None
     if act.fields:
         return act.model.spec.kind, dict(act.fields)
@@ -126,6 +126,6 @@ def _number(field: Input, text: str) -> int:
     return int(text)
 
 
-def pin_ms(given: Mapping[str, str]) -> int:
+def parse_pin_ms(given: Mapping[str, str]) -> int:
     """Return how long what is taken back stays pinned, in ms; 0: not at all. Raises BadForm."""
     return parse_hours(given, LONGEST_PIN_MS)

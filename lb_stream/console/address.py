@@ -26,7 +26,7 @@ def host_name(head: str) -> str:
     return name.lower()
 
 
-def text(request: Request, name: str, default: str = "") -> str:
+def read_text(request: Request, name: str, default: str = "") -> str:
     """One value of the address. Raises HTTPException(400) when it is too long."""
     value = request.query_params.get(name, default)
     if len(value) > LONGEST:
@@ -34,16 +34,16 @@ def text(request: Request, name: str, default: str = "") -> str:
     return value
 
 
-def needed(request: Request, name: str) -> str:
+def require_text(request: Request, name: str) -> str:
     """One that a page can't do without. Raises HTTPException(400)."""
-    if not (value := text(request, name)):
+    if not (value := read_text(request, name)):
         raise HTTPException(400, f"{name} is missing: expected {request.url.path}?{name}=…")
     return value
 
 
-def number(request: Request, name: str) -> int | None:
+def read_number(request: Request, name: str) -> int | None:
     """A whole number of the address, None without one. Raises HTTPException(400)."""
-    value = text(request, name)
+    value = read_text(request, name)
     if not value:
         return None
     if not (value.isascii() and value.isdigit() and int(value) < GREATEST):
@@ -51,24 +51,26 @@ def number(request: Request, name: str) -> int | None:
     return int(value)
 
 
-def choice(request: Request, name: str, choices: Mapping[str, Any] | tuple[str, ...]) -> str:
+def read_choice(request: Request, name: str, choices: Mapping[str, Any] | tuple[str, ...]) -> str:
     """One of some words; the first one without any. Raises HTTPException(400)."""
-    value = text(request, name, next(iter(choices)))
+    value = read_text(request, name, next(iter(choices)))
     if value not in choices:
         raise HTTPException(400, f"{name}={value}: expected one of {', '.join(choices)}")
     return value
 
 
-def wanted(request: Request, sorts: Mapping[str, str]) -> ListRequest:
+def read_list_request(request: Request, sorts: Mapping[str, str]) -> ListRequest:
     """Which part of a list."""
     return ListRequest(
-        text(request, "text"), choice(request, "sort", sorts), number(request, "page") or 1
+        read_text(request, "text"),
+        read_choice(request, "sort", sorts),
+        read_number(request, "page") or 1,
     )
 
 
-def span(request: Request) -> tuple[str, int | None]:
+def read_span(request: Request) -> tuple[str, int | None]:
     """A length of time, and its end if it is not now."""
-    return choice(request, "span", SPANS), number(request, "end")
+    return read_choice(request, "span", SPANS), read_number(request, "end")
 
 
 def link(page: str, /, **given: Any) -> str:
@@ -77,6 +79,6 @@ def link(page: str, /, **given: Any) -> str:
     return f"/{page}" + (f"?{urlencode(values, errors='replace')}" if values else "")
 
 
-def changed(request: Request, /, **changes: Any) -> str:
+def change_link(request: Request, /, **changes: Any) -> str:
     """This page's address with some values changed (None: without them)."""
     return link(request.url.path.lstrip("/"), **{**dict(request.query_params), **changes})

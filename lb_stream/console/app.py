@@ -60,30 +60,30 @@ def console(
     `access`: who may act; `send` puts their commands on the topic.
     """
     of_tables = {
-        "/": pages.fleet,
-        "/cluster": pages.cluster,
-        "/groups": pages.groups,
-        "/bundles": pages.bundles,
-        "/history": pages.history,
-        "/search": pages.find,
-        "/chart": pages.chart,
-        "/broker": details.broker,
-        "/bundle": details.bundle,
-        "/namespace": details.namespace,
-        "/tenant": details.tenant,
-        "/decision": details.decision,
-        "/round": details.round_,
-        "/proposals": pages.proposals,
-        "/cost": pages.cost,
+        "/": pages.fleet_page,
+        "/cluster": pages.cluster_page,
+        "/groups": pages.groups_page,
+        "/bundles": pages.bundles_page,
+        "/history": pages.history_page,
+        "/search": pages.search_page,
+        "/chart": pages.chart_answer,
+        "/broker": details.broker_page,
+        "/bundle": details.bundle_page,
+        "/namespace": details.namespace_page,
+        "/tenant": details.tenant_page,
+        "/decision": details.decision_page,
+        "/round": details.round_page,
+        "/proposals": pages.proposals_page,
+        "/cost": pages.cost_page,
     }
     read: dict[str, Callable[[Request], Any]] = {
         path: shared(answer) for path, answer in of_tables.items()
     } | {
         "/events": events,
         "/command": acting.command_page,
-        "/plan": what_if.plan,
-        "/what-if": what_if.what_if,
-        "/what-if/chart": what_if.what_if_chart,
+        "/plan": what_if.plan_page,
+        "/what-if": what_if.what_if_page,
+        "/what-if/chart": what_if.what_if_chart_answer,
     }
     acts = [
         Route("/act/{name}", acting.act_page, methods=["GET"]),
@@ -120,10 +120,10 @@ def entry_html(row: Row) -> str:
 
 async def events(request: Request) -> Response:
     """Entries of the feed as they come (server-sent events)."""
-    cluster, text = address.text(request, "cluster"), address.text(request, "text")
+    cluster, text = address.read_text(request, "cluster"), address.read_text(request, "text")
     hub: Hub = request.app.state.hub
     listener = Listener(
-        cluster, address.choice(request, "what", WHAT), text, asyncio.get_running_loop()
+        cluster, address.read_choice(request, "what", WHAT), text, asyncio.get_running_loop()
     )
     if not hub.join(listener):
         raise HTTPException(503, "too many pages listen: close some")

@@ -10,9 +10,9 @@ from starlette.responses import Response
 
 from lb_stream.console import address
 from lb_stream.console.page import Page, show
-from lb_stream.console.pages import cluster_facts
+from lb_stream.console.pages import require_cluster_facts
 from lb_stream.query import QueryError
-from lb_stream.query.explanations import decisions_about, explain_decision, explain_round
+from lb_stream.query.explanations import explain_decision, explain_round, load_decisions_about
 from lb_stream.query.screens import brokers, feed, load_shares
 from lb_stream.query.screens.lists import Row
 from lb_stream.query.why_not import explain_no_move
@@ -21,18 +21,18 @@ LAST = 30
 """Decisions that are shown of a broker or a bundle."""
 
 
-def broker(request: Request) -> Response:
+def broker_page(request: Request) -> Response:
     """A broker: its load against its limits, over time, who causes it, and why it is not
     relieved."""
     page = Page(request)
-    cluster, name = address.needed(request, "cluster"), address.needed(request, "name")
-    facts = cluster_facts(page, cluster)
-    row = page.ask(("broker", cluster, name), lambda lake: brokers.broker(lake, cluster, name))
+    cluster, name = address.require_text(request, "cluster"), address.require_text(request, "name")
+    facts = require_cluster_facts(page, cluster)
+    row = page.ask(("broker", cluster, name), lambda lake: brokers.find_broker(lake, cluster, name))
     if row is None:
         raise QueryError(f"no round of {cluster} has seen a broker {name}", 2)
     wanted, (span, end_ms) = (
-        address.wanted(request, load_shares.BUNDLE_SORTS),
-        address.span(request),
+        address.read_list_request(request, load_shares.BUNDLE_SORTS),
+        address.read_span(request),
     )
     return show(
         page,
@@ -43,16 +43,16 @@ def broker(request: Request) -> Response:
         state=facts.state_of(name),
         bundles=page.ask(
             ("bundles of", cluster, name, wanted),
-            lambda lake: load_shares.bundles(lake, cluster, wanted, owner=name),
+            lambda lake: load_shares.list_bundles(lake, cluster, wanted, owner=name),
         ),
         wanted=wanted,
         answer=page.ask(
             ("why hot", cluster, name),
-            lambda lake: explain_no_move(lake, page.look.facts, cluster, broker=name),
+            lambda lake: explain_no_move(lake, page.view.facts, cluster, broker=name),
         ),
         decisions=page.ask(
             ("decisions", cluster, name),
-            lambda lake: _last(decisions_about(lake, "broker", name, cluster, LAST)),
+            lambda lake: _last(load_decisions_about(lake, "broker", name, cluster, LAST)),
         ),
         chart=address.link("chart", cluster=cluster, broker=name, span=span, end=end_ms),
         span=span,
@@ -60,19 +60,21 @@ def broker(request: Request) -> Response:
     )
 
 
-def bundle(request: Request) -> Response:
+def bundle_page(request: Request) -> Response:
     """A bundle: where it is, what it carries, where it has been, and why it stays."""
     page = Page(request)
-    cluster, name = address.needed(request, "cluster"), address.needed(request, "name")
-    cluster_facts(page, cluster)
+    cluster, name = address.require_text(request, "cluster"), address.require_text(request, "name")
+    require_cluster_facts(page, cluster)
     decisions = page.ask(
         ("decisions of", cluster, name),
-        lambda lake: _last(decisions_about(lake, "bundle", name, cluster, LAST)),
+        lambda lake: _last(load_decisions_about(lake, "bundle", name, cluster, LAST)),
     )
-    row = page.ask(("bundle", cluster, name), lambda lake: load_shares.bundle(lake, cluster, name))
+    row = page.ask(
+        ("bundle", cluster, name), lambda lake: load_shares.find_bundle_load(lake, cluster, name)
+    )
     if row is None and not decisions:
         raise QueryError(f"no report of {cluster} names a bundle {name}", 2)
-    span, end_ms = address.span(request)
+    span, end_ms = address.read_span(request)
     return show(
         page,
         "bundle.html",
@@ -83,7 +85,7 @@ def bundle(request: Request) -> Response:
         if row is None
         else page.ask(
             ("why not", cluster, name),
-            lambda lake: explain_no_move(lake, page.look.facts, cluster, bundle=name),
+            lambda lake: explain_no_move(lake, page.view.facts, cluster, bundle=name),
         ),
         decisions=decisions,
         chart=address.link("chart", cluster=cluster, bundle=name, span=span, end=end_ms),
@@ -101,17 +103,17 @@ def _last(decisions: list[Row]) -> tuple[Row, ...]:
     return tuple(map(feed.with_explanation, rows))
 
 
-def namespace(request: Request) -> Response:
+def namespace_page(request: Request) -> Response:
     """A namespace: what it carries, whom it loads, its bundles."""
     page = Page(request)
-    cluster, name = address.needed(request, "cluster"), address.needed(request, "name")
-    cluster_facts(page, cluster)
+    cluster, name = address.require_text(request, "cluster"), address.require_text(request, "name")
+    require_cluster_facts(page, cluster)
     row = page.ask(
-        ("whole", cluster, name), lambda lake: load_shares.whole(lake, cluster, namespace=name)
+        ("whole", cluster, name), lambda lake: load_shares.find_group(lake, cluster, namespace=name)
     )
     if row is None:
         raise QueryError(f"no report of {cluster} names a bundle of the namespace {name}", 2)
-    wanted = address.wanted(request, load_shares.BUNDLE_SORTS)
+    wanted = address.read_list_request(request, load_shares.BUNDLE_SORTS)
     return show(
         page,
         "namespace.html",
@@ -119,55 +121,57 @@ def namespace(request: Request) -> Response:
         name=name,
         row=row,
         loads=page.ask(
-            ("by broker", cluster, name), lambda lake: load_shares.by_broker(lake, cluster, name)
+            ("by broker", cluster, name),
+            lambda lake: load_shares.list_broker_shares(lake, cluster, name),
         ),
         bundles=page.ask(
             ("bundles in", cluster, name, wanted),
-            lambda lake: load_shares.bundles(lake, cluster, wanted, namespace=name),
+            lambda lake: load_shares.list_bundles(lake, cluster, wanted, namespace=name),
         ),
         wanted=wanted,
         entries=page.ask(
             ("feed of", cluster, name),
-            lambda lake: feed.feed(lake, cluster, what="decisions", text=f"{name}/"),
+            lambda lake: feed.list_entries(lake, cluster, what="decisions", text=f"{name}/"),
         ),
     )
 
 
-def tenant(request: Request) -> Response:
+def tenant_page(request: Request) -> Response:
     """A tenant: what it carries, in which namespaces."""
     page = Page(request)
-    cluster, name = address.needed(request, "cluster"), address.needed(request, "name")
-    cluster_facts(page, cluster)
+    cluster, name = address.require_text(request, "cluster"), address.require_text(request, "name")
+    require_cluster_facts(page, cluster)
     row = page.ask(
-        ("whole tenant", cluster, name), lambda lake: load_shares.whole(lake, cluster, tenant=name)
+        ("whole tenant", cluster, name),
+        lambda lake: load_shares.find_group(lake, cluster, tenant=name),
     )
     if row is None:
         raise QueryError(f"no report of {cluster} names a bundle of the tenant {name}", 2)
-    wanted = address.wanted(request, load_shares.GROUP_SORTS)
+    wanted = address.read_list_request(request, load_shares.GROUP_SORTS)
     found = page.ask(
         ("groups of", cluster, name, wanted),
-        lambda lake: load_shares.groups(lake, cluster, "namespace", wanted, tenant=name),
+        lambda lake: load_shares.list_groups(lake, cluster, "namespace", wanted, tenant=name),
     )
     return show(
         page, "tenant.html", cluster=cluster, name=name, row=row, listed=found, wanted=wanted
     )
 
 
-def decision(request: Request) -> Response:
+def decision_page(request: Request) -> Response:
     """Why a decision was made, who else was considered, what was expected and what came of it."""
-    page, name = Page(request), address.needed(request, "id")
+    page, name = Page(request), address.require_text(request, "id")
     found = page.ask(("decision", name), lambda lake: explain_decision(lake, name))
     return show(
         page, "decision.html", found=found, one=found.decision, cluster=found.decision["cluster"]
     )
 
 
-def round_(request: Request) -> Response:
+def round_page(request: Request) -> Response:
     """What a round saw, decided and refused."""
     page = Page(request)
-    cluster, seq = address.needed(request, "cluster"), address.number(request, "seq")
+    cluster, seq = address.require_text(request, "cluster"), address.read_number(request, "seq")
     if seq is None:
-        seq = cluster_facts(page, cluster).seq
+        seq = require_cluster_facts(page, cluster).seq
     found = page.ask(("round", cluster, seq), lambda lake: explain_round(lake, cluster, seq))
     made = tuple(
         map(

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from lb_stream.console.address import LOCAL_NAMES, host_name
-from lb_stream.console.auth.visitor import COOKIE, access_of, form_of, require_csrf_token
+from lb_stream.console.auth.visitor import COOKIE, access_of, read_form, require_csrf_token
 from lb_stream.console.page import Page, show
 
 
@@ -32,7 +32,7 @@ async def log_in(request: Request) -> Response:
 
     A wrong one says neither which of the two it was nor how many there are.
     """
-    access, form = access_of(request), await form_of(request)
+    access, form = access_of(request), await read_form(request)
     if not access.by_password or access.users is None:
         raise HTTPException(404, "nobody logs in here: lbctl console --users FILE names who may")
     name, following = form.get("name", ""), _inside(form.get("next", "/"))
@@ -64,7 +64,7 @@ async def log_in(request: Request) -> Response:
 
 async def log_out(request: Request) -> Response:
     """The end of a session."""
-    require_csrf_token(request, await form_of(request))
+    require_csrf_token(request, await read_form(request))
     access_of(request).sessions.end(request.cookies.get(COOKIE, ""))
     answer = RedirectResponse("/", 303)
     answer.delete_cookie(COOKIE)

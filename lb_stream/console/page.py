@@ -13,9 +13,9 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from lb_stream import __version__
-from lb_stream.console.acts import offered
-from lb_stream.console.address import changed
-from lb_stream.console.auth.visitor import access_of, visitor
+from lb_stream.console.acts import list_offered_commands
+from lb_stream.console.address import change_link
+from lb_stream.console.auth.visitor import access_of, find_visitor
 from lb_stream.console.sources.live import now_ms
 from lb_stream.console.sources.reader import Reader, TablesView
 from lb_stream.console.sources.shared import Shared
@@ -41,13 +41,13 @@ class Page:
 
     def __init__(self, request: Request) -> None:
         self.request = request
-        self.look: TablesView = reader_of(request).look()
+        self.view: TablesView = reader_of(request).current_view()
 
     def ask(self, key: Hashable, question: Callable[[Any], T]) -> T:
         """A figure out of the tables. Raises QueryError."""
-        return self.look.ask(key, question)
+        return self.view.ask(key, question)
 
-    def standing(self, cluster: str) -> ClusterState | None:
+    def find_cluster_state(self, cluster: str) -> ClusterState | None:
         """What is in force there."""
         found = self.ask(("standing", cluster), lambda lake: read_cluster_states(lake, cluster))
         return found[0] if found else None
@@ -59,25 +59,25 @@ def show(page: Page, template: str, status: int = 200, **figures: Any) -> Respon
     `live` among the figures says whether it follows what happens; without it, it does unless a time
     is held.
     """
-    who = visitor(page.request)
+    who = find_visitor(page.request)
     given = {
         "theme": _theme(page.request),
-        "here": partial(changed, page.request),
+        "here": partial(change_link, page.request),
         "who": who,
         "logs_in": access_of(page.request).by_password,
-        "offered": partial(offered, who),
-        "verdict": page.look.verdict,
-        "stale": page.look.stale,
-        "demo_end": page.look.facts.demo_end,
+        "offered": partial(list_offered_commands, who),
+        "verdict": page.view.verdict,
+        "stale": page.view.stale,
+        "demo_end": page.view.facts.demo_end,
         "now_ms": now_ms(),
-        "read_ms": page.look.facts.now_ms,
+        "read_ms": page.view.facts.now_ms,
         "zone": local_zone(),
         "version": __version__,
         "live": not page.request.query_params.get("end"),
     }
     begun_s = time.thread_time()
     html = template_environment().get_template(template).render(**{**given, **figures})
-    page.look.spent_s += time.thread_time() - begun_s
+    page.view.spent_s += time.thread_time() - begun_s
     return HTMLResponse(html, status)
 
 
@@ -96,10 +96,10 @@ def shared(answer: Callable[[Request], Response]) -> Callable[[Request], Awaitab
     """
 
     async def asked(request: Request) -> Response:
-        if visitor(request).name:
+        if find_visitor(request).name:
             return await run_in_threadpool(answer, request)
         key = (request.url.path, request.url.query, _theme(request))
-        look = reader_of(request).at_hand()
+        look = reader_of(request).find_fresh_view()
         found = None if look is None else look.pages.there(key)
         return (
             _sent(found, request)
@@ -120,7 +120,7 @@ def _made(answer: Callable[[Request], Response], request: Request, key: Hashable
         others.append(given)
         return None
 
-    pages = reader_of(request).look().pages
+    pages = reader_of(request).current_view().pages
     found = pages.there(key) or pages.page(key, make)
     return others[0] if found is None else _sent(found, request)
 

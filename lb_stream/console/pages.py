@@ -11,17 +11,17 @@ from lb_stream.console import address
 from lb_stream.console.acts import MODES
 from lb_stream.console.page import Page, reader_of, show
 from lb_stream.query import QueryError
-from lb_stream.query.cluster_state import unknown_cluster
+from lb_stream.query.cluster_state import describe_unknown_cluster
 from lb_stream.query.present.proposals import (
-    ended_proposals,
     is_worse_alone,
-    plans,
-    waiting_proposals,
+    load_ended_proposals,
+    load_waiting_proposals,
+    summarise_plans,
 )
 from lb_stream.query.screens import brokers, costs, feed, load_shares, over_time
 from lb_stream.query.screens.lists import ListRequest
-from lb_stream.query.screens.overview import overview
-from lb_stream.query.screens.search import search
+from lb_stream.query.screens.overview import load_overview
+from lb_stream.query.screens.search import find_by_name
 from lb_stream.query.why_not import explain_no_move
 
 COST_BY = ("tenant", "namespace")
@@ -32,16 +32,18 @@ ENDED = 50
 """Proposals that are shown of those that wait no more."""
 
 
-def fleet(request: Request) -> Response:
+def fleet_page(request: Request) -> Response:
     """All clusters."""
     page = Page(request)
     rows = (
-        page.ask("overview", lambda lake: overview(lake, page.look.facts.clusters))
-        if page.look.lake is not None
+        page.ask("overview", lambda lake: load_overview(lake, page.view.facts.clusters))
+        if page.view.lake is not None
         else ()
     )
     entries = (
-        page.ask("feed", lambda lake: feed.feed(lake, None)) if page.look.lake is not None else ()
+        page.ask("feed", lambda lake: feed.list_entries(lake, None))
+        if page.view.lake is not None
+        else ()
     )
     return show(
         page,
@@ -54,16 +56,16 @@ def fleet(request: Request) -> Response:
     )
 
 
-def cluster(request: Request) -> Response:
+def cluster_page(request: Request) -> Response:
     """One cluster: its brokers by heat, load over time, what holds it up, what is under way, what
     has happened."""
     page = Page(request)
-    name = address.needed(request, "name")
-    wanted = address.wanted(request, brokers.SORTS)
-    span, end_ms = address.span(request)
-    what, word = address.choice(request, "what", feed.WHAT), address.text(request, "word")
-    facts = cluster_facts(page, name)
-    standing = page.standing(name)
+    name = address.require_text(request, "name")
+    wanted = address.read_list_request(request, brokers.SORTS)
+    span, end_ms = address.read_span(request)
+    what, word = address.read_choice(request, "what", feed.WHAT), address.read_text(request, "word")
+    facts = require_cluster_facts(page, name)
+    standing = page.find_cluster_state(name)
     open_ids = (
         [decision.decision_id for decision in standing.memory.pending]
         if standing is not None
@@ -74,27 +76,28 @@ def cluster(request: Request) -> Response:
         "cluster.html",
         cluster=name,
         facts=facts,
-        row=page.ask(("overview", name), lambda lake: overview(lake, [facts]))[0],
+        row=page.ask(("overview", name), lambda lake: load_overview(lake, [facts]))[0],
         config=None if standing is None else standing.config,
         brokers=page.ask(
-            ("brokers", name, wanted), lambda lake: brokers.brokers(lake, name, wanted)
+            ("brokers", name, wanted), lambda lake: brokers.list_brokers(lake, name, wanted)
         ),
         wanted=wanted,
         answer=page.ask(
-            ("held up", name), lambda lake: explain_no_move(lake, page.look.facts, name)
+            ("held up", name), lambda lake: explain_no_move(lake, page.view.facts, name)
         ),
-        waiting=page.ask(("waiting", name), lambda lake: waiting_proposals(lake, name)),
+        waiting=page.ask(("waiting", name), lambda lake: load_waiting_proposals(lake, name)),
         modes={mode: tuple(act for other, act in MODES.items() if other != mode) for mode in MODES},
-        pending=page.ask(("pending", name), lambda lake: feed.pending(lake, name, open_ids)),
+        pending=page.ask(("pending", name), lambda lake: feed.list_pending(lake, name, open_ids)),
         entries=page.ask(
-            ("feed", name, what, word), lambda lake: feed.feed(lake, name, what=what, text=word)
+            ("feed", name, what, word),
+            lambda lake: feed.list_entries(lake, name, what=what, text=word),
         ),
         what=what,
         text=word,
         stream=address.link("events", cluster=name, what=what, text=word),
         causes=page.ask(
             ("causes", name),
-            lambda lake: load_shares.groups(lake, name, "namespace", ListRequest()),
+            lambda lake: load_shares.list_groups(lake, name, "namespace", ListRequest()),
         ),
         chart=address.link("chart", cluster=name, span=span, end=end_ms),
         span=span,
@@ -102,26 +105,26 @@ def cluster(request: Request) -> Response:
     )
 
 
-def cluster_facts(page: Page, name: str) -> Any:
+def require_cluster_facts(page: Page, name: str) -> Any:
     """Those of `lbctl status`.
 
     Raises QueryError (code 2) for a cluster that the tables don't know.
     """
-    if page.look.lake is None:
-        raise QueryError(page.look.trouble)
-    found = next((facts for facts in page.look.facts.clusters if facts.cluster == name), None)
+    if page.view.lake is None:
+        raise QueryError(page.view.trouble)
+    found = next((facts for facts in page.view.facts.clusters if facts.cluster == name), None)
     if found is None:
         raise QueryError(
-            unknown_cluster(name, [facts.cluster for facts in page.look.facts.clusters]), 2
+            describe_unknown_cluster(name, [facts.cluster for facts in page.view.facts.clusters]), 2
         )
     return found
 
 
-def proposals(request: Request) -> Response:
+def proposals_page(request: Request) -> Response:
     """What waits for approval, and what has become of what did."""
-    page, cluster = Page(request), address.needed(request, "cluster")
-    facts = cluster_facts(page, cluster)
-    waiting = page.ask(("waiting", cluster), lambda lake: waiting_proposals(lake, cluster))
+    page, cluster = Page(request), address.require_text(request, "cluster")
+    facts = require_cluster_facts(page, cluster)
+    waiting = page.ask(("waiting", cluster), lambda lake: load_waiting_proposals(lake, cluster))
     first = [proposal["proposal_id"] for proposal in waiting]
     while len(" ".join(first)) > address.LONGEST:
         first.pop()
@@ -131,44 +134,50 @@ def proposals(request: Request) -> Response:
         cluster=cluster,
         mode=facts.mode,
         waiting=waiting,
-        plans=plans(waiting),
+        plans=summarise_plans(waiting),
         is_worse_alone=is_worse_alone,
         first=" ".join(first),
         counted=len(first),
-        ended=page.ask(("ended", cluster), lambda lake: ended_proposals(lake, cluster, ENDED)),
+        ended=page.ask(("ended", cluster), lambda lake: load_ended_proposals(lake, cluster, ENDED)),
     )
 
 
-def groups(request: Request) -> Response:
+def groups_page(request: Request) -> Response:
     """Namespaces or tenants of a cluster by the load that they cause."""
     page = Page(request)
     name, by = (
-        address.needed(request, "cluster"),
-        address.choice(request, "by", ("namespace", "tenant")),
+        address.require_text(request, "cluster"),
+        address.read_choice(request, "by", ("namespace", "tenant")),
     )
     wanted, tenant = (
-        address.wanted(request, load_shares.GROUP_SORTS),
-        address.text(request, "tenant") or None,
+        address.read_list_request(request, load_shares.GROUP_SORTS),
+        address.read_text(request, "tenant") or None,
     )
-    cluster_facts(page, name)
+    require_cluster_facts(page, name)
     found = page.ask(
         ("groups", name, by, tenant, wanted),
-        lambda lake: load_shares.groups(lake, name, by, wanted, tenant=tenant),
+        lambda lake: load_shares.list_groups(lake, name, by, wanted, tenant=tenant),
     )
     return show(
         page, "groups.html", cluster=name, by=by, listed=found, wanted=wanted, tenant=tenant
     )
 
 
-def cost(request: Request) -> Response:
+def cost_page(request: Request) -> Response:
     """What the moves of the last weeks have cost clients."""
-    page, cluster = Page(request), address.needed(request, "cluster")
-    by, each = address.choice(request, "by", COST_BY), address.choice(request, "each", COST_EACH)
-    wanted, facts = address.wanted(request, costs.COST_SORTS), cluster_facts(page, cluster)
+    page, cluster = Page(request), address.require_text(request, "cluster")
+    by, each = (
+        address.read_choice(request, "by", COST_BY),
+        address.read_choice(request, "each", COST_EACH),
+    )
+    wanted, facts = (
+        address.read_list_request(request, costs.COST_SORTS),
+        require_cluster_facts(page, cluster),
+    )
     since_ms = facts.last_round_ms - COST_DAYS * 86_400_000
     found = page.ask(
         ("cost", cluster, by, each, wanted),
-        lambda lake: costs.costs(lake, cluster, since_ms, by, each, wanted),
+        lambda lake: costs.list_costs(lake, cluster, since_ms, by, each, wanted),
     )
     return show(
         page,
@@ -183,28 +192,31 @@ def cost(request: Request) -> Response:
     )
 
 
-def bundles(request: Request) -> Response:
+def bundles_page(request: Request) -> Response:
     """Bundles of a cluster by the load that they cause."""
     page = Page(request)
     name, wanted = (
-        address.needed(request, "cluster"),
-        address.wanted(request, load_shares.BUNDLE_SORTS),
+        address.require_text(request, "cluster"),
+        address.read_list_request(request, load_shares.BUNDLE_SORTS),
     )
-    cluster_facts(page, name)
+    require_cluster_facts(page, name)
     found = page.ask(
-        ("bundles", name, wanted), lambda lake: load_shares.bundles(lake, name, wanted)
+        ("bundles", name, wanted), lambda lake: load_shares.list_bundles(lake, name, wanted)
     )
     return show(page, "bundles.html", cluster=name, listed=found, wanted=wanted)
 
 
-def history(request: Request) -> Response:
+def history_page(request: Request) -> Response:
     """Decisions and commands, the newest first, as far back as there are."""
     page = Page(request)
-    name, before_ms = address.text(request, "cluster") or None, address.number(request, "before")
-    what, word = address.choice(request, "what", feed.WHAT), address.text(request, "word")
+    name, before_ms = (
+        address.read_text(request, "cluster") or None,
+        address.read_number(request, "before"),
+    )
+    what, word = address.read_choice(request, "what", feed.WHAT), address.read_text(request, "word")
     key = ("feed", name, before_ms, what, word)
     entries = page.ask(
-        key, lambda lake: feed.feed(lake, name, before_ms=before_ms, what=what, text=word)
+        key, lambda lake: feed.list_entries(lake, name, before_ms=before_ms, what=what, text=word)
     )
     stream = (
         address.link("events", cluster=name, what=what, text=word) if before_ms is None else None
@@ -222,31 +234,33 @@ def history(request: Request) -> Response:
     )
 
 
-def find(request: Request) -> Response:
+def search_page(request: Request) -> Response:
     """What has a text in its name."""
-    page, word = Page(request), address.text(request, "q")
-    found = page.ask(("search", word), lambda lake: search(lake, word)) if word.strip() else {}
+    page, word = Page(request), address.read_text(request, "q")
+    found = (
+        page.ask(("search", word), lambda lake: find_by_name(lake, word)) if word.strip() else {}
+    )
     return show(page, "search.html", word=word, found=found)
 
 
-def chart(request: Request) -> Response:
+def chart_answer(request: Request) -> Response:
     """The lines of a chart as JSON: of a cluster, or of its `broker` or `bundle`."""
-    look = reader_of(request).look()
+    look = reader_of(request).current_view()
     name, broker, bundle = (
-        address.needed(request, "cluster"),
-        address.text(request, "broker"),
-        address.text(request, "bundle"),
+        address.require_text(request, "cluster"),
+        address.read_text(request, "broker"),
+        address.read_text(request, "bundle"),
     )
-    span, end_ms = address.span(request)
+    span, end_ms = address.read_span(request)
 
     def asked(lake: Any) -> Any:
-        begin, end = over_time.window(lake, name, span, end_ms)
+        begin, end = over_time.find_chart_window(lake, name, span, end_ms)
         if bundle:
-            return over_time.of_bundle(lake, name, bundle, begin, end)
+            return over_time.build_bundle_chart(lake, name, bundle, begin, end)
         return (
-            over_time.of_broker(lake, name, broker, begin, end)
+            over_time.build_broker_chart(lake, name, broker, begin, end)
             if broker
-            else over_time.of_cluster(lake, name, begin, end)
+            else over_time.build_cluster_chart(lake, name, begin, end)
         )
 
     return JSONResponse(look.ask(("chart", name, broker, bundle, span, end_ms), asked).to_dict())

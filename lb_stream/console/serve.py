@@ -73,8 +73,8 @@ class ConsoleServer:
             target=self._server.run, kwargs={"sockets": [listening]}, name="console", daemon=True
         )
         self._thread.start()
-        self.tell: PublishRow = app.state.hub.tell
-        self._follower = None if follow is None else TopicFollower(*follow, self.tell)
+        self.publish: PublishRow = app.state.hub.publish
+        self._follower = None if follow is None else TopicFollower(*follow, self.publish)
         if self._follower is not None:
             self._follower.start()
 

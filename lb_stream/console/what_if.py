@@ -12,12 +12,12 @@ from starlette.responses import JSONResponse, Response
 
 from lb_stream.console import address
 from lb_stream.console.page import Page, reader_of, show
-from lb_stream.console.pages import cluster_facts
+from lb_stream.console.pages import require_cluster_facts
 from lb_stream.console.sources.trials import TooManyTrials, Trial, Trials
 from lb_stream.core.commands.base import WhatIf
 from lb_stream.core.shedding.base import shedder, traits_of
-from lb_stream.query.past.tables import lake_query, recent_history
-from lb_stream.query.present.next_moves import DEFAULT, next_moves
+from lb_stream.query.past.tables import build_lake_query, load_recent_history
+from lb_stream.query.present.next_moves import DEFAULT, find_next_moves
 from lb_stream.query.screens import brokers
 from lb_stream.query.screens.over_time import Chart, Line
 from lb_stream.sim.scenario.from_history import LoadHistory
@@ -50,19 +50,19 @@ def _put(
 # --- the next moves ---
 
 
-def plan(request: Request) -> Response:
+def plan_page(request: Request) -> Response:
     """The best next moves, as a strategy sees them now."""
-    page, cluster = Page(request), address.needed(request, "cluster")
-    cluster_facts(page, cluster)
+    page, cluster = Page(request), address.require_text(request, "cluster")
+    require_cluster_facts(page, cluster)
     strategies = [name for name in shedder.names if traits_of(shedder[name]).chooses_destination]
-    strategy = address.choice(
+    strategy = address.read_choice(
         request, "strategy", tuple(sorted(strategies, key=lambda name: name != DEFAULT))
     )
-    most, reader = int(address.choice(request, "moves", MOVES)), reader_of(request)
+    most, reader = int(address.read_choice(request, "moves", MOVES)), reader_of(request)
 
     def found(_: Callable[[float], None]) -> Any:
         with reader.lake() as lake:
-            return next_moves(lake, cluster, {"shedding_strategy": strategy}, most)
+            return find_next_moves(lake, cluster, {"shedding_strategy": strategy}, most)
 
     trial = _put(request, ("plan", cluster, strategy, most), found)
     return show(
@@ -81,10 +81,10 @@ def plan(request: Request) -> Response:
 # --- another present ---
 
 
-def what_if(request: Request) -> Response:
+def what_if_page(request: Request) -> Response:
     """A cluster's present, played as it is and changed."""
-    page, cluster = Page(request), address.needed(request, "cluster")
-    cluster_facts(page, cluster)
+    page, cluster = Page(request), address.require_text(request, "cluster")
+    require_cluster_facts(page, cluster)
     key, changes, drained, minutes = _tried(request, cluster)
     trial = (
         _put(request, key, _played(request, cluster, changes, drained, minutes))
@@ -98,11 +98,14 @@ def what_if(request: Request) -> Response:
         trial=trial,
         drained=drained,
         strategies=("", *shedder.names),
-        strategy=address.text(request, "strategy"),
-        changes=address.text(request, "changes"),
+        strategy=address.read_text(request, "strategy"),
+        changes=address.read_text(request, "changes"),
         minutes=str(minutes),
         choices=MINUTES,
-        brokers=("", *page.ask(("alive", cluster), lambda lake: brokers.alive(lake, cluster))),
+        brokers=(
+            "",
+            *page.ask(("alive", cluster), lambda lake: brokers.list_alive_brokers(lake, cluster)),
+        ),
         chart=address.link("what-if/chart", **dict(request.query_params)),
         most=SHOWN_MOVES,
         figures=FIGURES,
@@ -111,9 +114,9 @@ def what_if(request: Request) -> Response:
     )
 
 
-def what_if_chart(request: Request) -> Response:
+def what_if_chart_answer(request: Request) -> Response:
     """The greatest usage of both as lines over the same times."""
-    key, *_ = _tried(request, address.needed(request, "cluster"))
+    key, *_ = _tried(request, address.require_text(request, "cluster"))
     trial = trials_of(request).known(key)
     if trial is None or trial.found is None:
         raise HTTPException(404, "nothing of this has been played lately: load the page of what if")
@@ -135,11 +138,11 @@ def _tried(
 
     Raises HTTPException(400).
     """
-    minutes = int(address.choice(request, "minutes", MINUTES))
-    changes = dict(_settings(address.text(request, "changes")))
-    if strategy := address.text(request, "strategy"):
+    minutes = int(address.read_choice(request, "minutes", MINUTES))
+    changes = dict(_settings(address.read_text(request, "changes")))
+    if strategy := address.read_text(request, "strategy"):
         changes["shedding_strategy"] = strategy
-    drain = address.text(request, "drain")
+    drain = address.read_text(request, "drain")
     drained = (drain,) if drain else ()
     return (
         ("what-if", cluster, tuple(sorted(changes.items())), drained, minutes),
@@ -172,7 +175,7 @@ def _played(
 
     def played(tell: Callable[[float], None]) -> Any:
         with reader.lake() as lake:
-            history = LoadHistory(**recent_history(lake_query(lake), cluster))
+            history = LoadHistory(**load_recent_history(build_lake_query(lake), cluster))
         found, notes = outlook(history, WhatIf(changes, drained), minutes, tell)
         return {"at_ms": history.to_ms, "played": found, "notes": notes}
 

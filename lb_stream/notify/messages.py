@@ -8,7 +8,7 @@ from lb_stream.contracts.settings import Event
 from lb_stream.io.messages.shown import shown
 from lb_stream.notify.open_events import OpenEvent
 from lb_stream.notify.schedule import Message
-from lb_stream.query.health import span
+from lb_stream.query.health import describe_duration
 from lb_stream.settings.secrets import hide
 
 HEADLINES: dict[Event, str] = {
@@ -60,17 +60,21 @@ def title(message: Message, pipeline: str, same: bool = False) -> str:
 def body(message: Message) -> str:
     """What is new and what to do about it, what lasts, what is over."""
     parts = [
-        *_part("", message.new, lambda entry: f"{entry.trouble.what}: {entry.trouble.advice}"),
+        *_part(
+            "", message.new, lambda entry: f"{entry.trouble.description}: {entry.trouble.advice}"
+        ),
         *_part(
             "still so:",
             message.lasting,
-            lambda entry: f"{entry.trouble.what}, for {span(message.at_ms - entry.since_ms)}",
+            lambda entry: (
+                f"{entry.trouble.description}, for {describe_duration(message.at_ms - entry.since_ms)}"
+            ),
         ),
         *_part(
             "over:",
             message.over,
             lambda entry: (
-                f"{_named(entry)}, after {span((entry.over_ms or entry.seen_ms) - entry.since_ms)}"
+                f"{_named(entry)}, after {describe_duration((entry.over_ms or entry.seen_ms) - entry.since_ms)}"
             ),
         ),
     ]

@@ -36,7 +36,7 @@ class OpenEvent:
     over_ms: int | None = None
     ending: str = ""
 
-    def ripe_ms(self, rules: NotifySettings) -> int:
+    def worth_sending_ms(self, rules: NotifySettings) -> int:
         """From when on it is worth telling."""
         return self.since_ms + (rules.imbalance_for_ms if self.trouble.event == "imbalance" else 0)
 
@@ -57,7 +57,7 @@ def update_open_events(
     for key, was in before.items():
         entry = _not_in_future(was, look.now_ms)
         if _is_unknown(key, look) and not (look.blind and key in found):
-            ripe = entry.ripe_ms(rules) <= entry.seen_ms
+            ripe = entry.worth_sending_ms(rules) <= entry.seen_ms
             if entry.over_ms is not None:
                 after[key] = entry
             elif (

@@ -99,7 +99,7 @@ def _of_event(
     new = tuple(
         entry
         for key, entry in own.items()
-        if key not in known and entry.there and entry.ripe_ms(rules) <= now_ms
+        if key not in known and entry.there and entry.worth_sending_ms(rules) <= now_ms
     )
     lasting = tuple(own[key] for key in own if key in known and own[key].over_ms is None)
     over = tuple(own[key] for key in own if key in known and own[key].over_ms is not None)
@@ -115,7 +115,7 @@ def _due_ms(message: Message, last_ms: int, rules: NotifySettings) -> int | None
     been put back since.
     """
     last_ms = last_ms if last_ms <= message.at_ms else 0
-    changes_ms = [entry.ripe_ms(rules) for entry in message.new]
+    changes_ms = [entry.worth_sending_ms(rules) for entry in message.new]
     changes_ms += [entry.over_ms for entry in message.over if entry.over_ms is not None]
     if changes_ms:
         return max(min(changes_ms) + rules.group_wait_ms, last_ms + rules.min_message_interval_ms)

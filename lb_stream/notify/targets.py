@@ -46,11 +46,11 @@ that opened them."""
 class Answer:
     """What came of a message.
 
-    `said`: in the target's words as far as there are any; `took_ms`: how long it was waited for.
+    `text`: in the target's words as far as there are any; `took_ms`: how long it was waited for.
     """
 
-    taken: bool
-    said: str
+    is_accepted: bool
+    text: str
     took_ms: int
 
 

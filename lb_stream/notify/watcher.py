@@ -162,7 +162,7 @@ class Watcher:
             answer, told = sent.answer.result(), self.state.told[name]
             after = (
                 after_accepted(told, sent.message, self._rules)
-                if answer.taken
+                if answer.is_accepted
                 else after_refused(told, now_ms)
             )
             self.state = WatcherState(self.state.opened, {**self.state.told, name: after})

@@ -26,7 +26,7 @@ from lb_stream.core.shedding.base import MB
 from lb_stream.io.messages.shown import figure
 from lb_stream.io.messages.times import clock
 from lb_stream.query.explanations import Row
-from lb_stream.query.health import Facts, job_findings, stale
+from lb_stream.query.health import Facts, explain_staleness, job_findings
 from lb_stream.query.strategy_numbers import describe_numbers
 from lb_stream.query.wording import (
     RULES_BY_PLACE,
@@ -49,8 +49,8 @@ class Check:
     when (ms), where that is known."""
 
     name: str
-    found: str
-    keeps: bool = False
+    description: str
+    blocks: bool = False
     until_ms: int | None = None
 
 
@@ -82,25 +82,25 @@ class Situation:
         return broker in self.orders.drained
 
 
-def job(facts: Facts) -> Iterator[Check]:
+def check_job(facts: Facts) -> Iterator[Check]:
     """Whether the job runs, and decides on the figures of now: without it nothing moves.
 
     Tables that no job has signed hold up nothing: they are looked at as they are.
     """
     findings = list(job_findings(facts))
     if not findings:
-        yield Check("job", f"it runs ({facts.job.seen})")
-    old = stale(facts)
+        yield Check("job", f"it runs ({facts.job.evidence})")
+    old = explain_staleness(facts)
     for finding in findings:
-        is_stale = old is not None and old.startswith(finding.what)
-        found = str(old) if is_stale else f"{finding.what}: {finding.advice}"
+        is_stale = old is not None and old.startswith(finding.description)
+        found = str(old) if is_stale else f"{finding.description}: {finding.advice}"
         yield Check("job", found, facts.job.epoch is not None and finding.event != "job_unknown")
     if facts.standbys:
         names = ", ".join(standby.instance for standby in facts.standbys)
         yield Check("standby", f"{names} stands by, and takes over when the leader's ticks stop")
 
 
-def drain(now: Situation, broker: str | None, drained: bool) -> Check:
+def check_drain(now: Situation, broker: str | None, drained: bool) -> Check:
     """Whether the bundle's broker is being emptied."""
     if not drained:
         return Check("drain", "its broker is not being drained")
@@ -111,7 +111,7 @@ def drain(now: Situation, broker: str | None, drained: bool) -> Check:
     )
 
 
-def operators(now: Situation, drained: bool) -> Iterator[Check]:
+def check_operators(now: Situation, drained: bool) -> Iterator[Check]:
     """What operators have switched off. Only a dry run also holds up a drain."""
     balancer, paused = now.config.balancer, bool(now.orders.paused)
     yield Check(
@@ -134,7 +134,7 @@ def operators(now: Situation, drained: bool) -> Iterator[Check]:
     )
 
 
-def windows(now: Situation, bundle: str | None, drained: bool) -> Iterator[Check]:
+def check_windows(now: Situation, bundle: str | None, drained: bool) -> Iterator[Check]:
     """Whether a freeze, or disruption windows that are closed, keep balancing from moving it."""
     namespace = (bundle or "").rpartition("/")[0]
     limits: dict[str, Limited] = {"the cluster": now.config.balancer}
@@ -152,7 +152,7 @@ def windows(now: Situation, bundle: str | None, drained: bool) -> Iterator[Check
         )
 
 
-def pinned(now: Situation, bundle: str, drained: bool) -> Check:
+def check_pin(now: Situation, bundle: str, drained: bool) -> Check:
     """Whether an operator has pinned the bundle."""
     until_ms = now.orders.pins.get(bundle, 0)
     if until_ms <= now.now_ms:
@@ -160,7 +160,7 @@ def pinned(now: Situation, bundle: str, drained: bool) -> Check:
     return Check("pin", f"an operator's command has pinned it until {clock(until_ms)}", not drained)
 
 
-def exclusions(now: Situation) -> Iterator[Check]:
+def check_exclusions(now: Situation) -> Iterator[Check]:
     """How many bundles of the cluster operators have set aside; nothing where there is none."""
     pins = [until_ms for until_ms in now.orders.pins.values() if until_ms > now.now_ms]
     if pins:
@@ -172,7 +172,7 @@ def exclusions(now: Situation) -> Iterator[Check]:
         yield Check("rejections", text, until_ms=min(rejection.until_ms for rejection in rejected))
 
 
-def approval(now: Situation, bundle: str, drained: bool) -> Iterator[Check]:
+def check_approval(now: Situation, bundle: str, drained: bool) -> Iterator[Check]:
     """Whether somebody has rejected what balancing wants with the bundle, or is yet to approve it;
     nothing where nobody is asked."""
     for rejection in now.orders.rejections:
@@ -207,7 +207,7 @@ def approval(now: Situation, bundle: str, drained: bool) -> Iterator[Check]:
         )
 
 
-def proposals(now: Situation, broker: str | None, drained: bool) -> Iterator[Check]:
+def check_proposals(now: Situation, broker: str | None, drained: bool) -> Iterator[Check]:
     """Whether moves from a broker (None: any) wait for approval; nothing where nobody is asked."""
     waiting = now.memory.proposals
     mine = [proposal for proposal in waiting if broker in (None, proposal.source)]
@@ -220,7 +220,7 @@ def proposals(now: Situation, broker: str | None, drained: bool) -> Iterator[Che
         yield Check("approval", text, bool(mine) and not drained, until_ms)
 
 
-def suspension(now: Situation) -> Iterator[Check]:
+def check_suspension(now: Situation) -> Iterator[Check]:
     """Whether the cluster decides at all, and whether its last round did."""
     refused = json.loads(now.last["refusals"] or "[]")
     rules = [
@@ -252,7 +252,7 @@ def suspension(now: Situation) -> Iterator[Check]:
     yield Check("last round", text, error is not None)
 
 
-def broker_alive(now: Situation, broker: str) -> Check:
+def check_broker_alive(now: Situation, broker: str) -> Check:
     """Whether the broker itself is there."""
     load = now.load_of(broker)
     lives = load is not None and load["alive"]
@@ -261,7 +261,7 @@ def broker_alive(now: Situation, broker: str) -> Check:
     )
 
 
-def owner(now: Situation, known: Row) -> Check:
+def check_owner(now: Situation, known: Row) -> Check:
     """Who has the bundle."""
     load = now.load_of(known["owner"])
     if known["owner"] is None:
@@ -277,7 +277,7 @@ def owner(now: Situation, known: Row) -> Check:
     return Check("owner", f"{known['owner']} since {clock(known['owner_since_ms'])}")
 
 
-def pending(now: Situation, bundle: str, rules: Mapping[str, str]) -> Check:
+def check_pending(now: Situation, bundle: str, rules: Mapping[str, str]) -> Check:
     """Whether a decision about it is open. `rules`: of open decisions, by their ids."""
     found = [
         decision
@@ -301,7 +301,7 @@ def pending(now: Situation, bundle: str, rules: Mapping[str, str]) -> Check:
     return Check("on its way", text, True, decision.expires_ms)
 
 
-def limits(now: Situation, broker: str | None, bytes_per_s: float | None) -> Iterator[Check]:
+def check_limits(now: Situation, broker: str | None, bytes_per_s: float | None) -> Iterator[Check]:
     """Each limit on moves: how much of it is used, and when there is room."""
     config, moving = (
         now.config.balancer,
@@ -336,7 +336,7 @@ def limits(now: Situation, broker: str | None, bytes_per_s: float | None) -> Ite
         yield Check("limits: traffic moved a minute", text + (room if full else ""), full, until_ms)
 
 
-def budget(now: Situation, bundle: str, drained: bool) -> Iterator[Check]:
+def check_budget(now: Situation, bundle: str, drained: bool) -> Iterator[Check]:
     """How much of its namespace's budget of moves is used, and when there is room."""
     namespace = bundle.rpartition("/")[0]
     found = _budgets(now).get(namespace)
@@ -359,7 +359,7 @@ def budget(now: Situation, bundle: str, drained: bool) -> Iterator[Check]:
     )
 
 
-def full_brokers(now: Situation) -> Iterator[Check]:
+def check_full_brokers(now: Situation) -> Iterator[Check]:
     """Brokers out of which as many moves are under way as are allowed, if there are any."""
     most = now.config.balancer.max_moves_in_flight_per_broker
     moving = [decision for decision in now.memory.pending if decision.kind in MOVES]
@@ -375,7 +375,7 @@ def _budgets(now: Situation) -> dict[str, Budget]:
     return budgets(now.config.namespaces, now.memory, (), now.now_ms)
 
 
-def policies(now: Situation, bundle: str, drained: bool) -> Iterator[Check]:
+def check_policies(now: Situation, bundle: str, drained: bool) -> Iterator[Check]:
     """Whether bundles of its namespace are moved at all."""
     namespace = bundle.rpartition("/")[0]
     if is_system_bundle(bundle):
@@ -401,7 +401,7 @@ def policies(now: Situation, bundle: str, drained: bool) -> Iterator[Check]:
     )
 
 
-def waits(now: Situation, known: Row, drained: bool) -> Iterator[Check]:
+def check_waits(now: Situation, known: Row, drained: bool) -> Iterator[Check]:
     """Dwell time and grace period are the shedder's; the back-off holds for all."""
     config, bundle = now.config.balancer, known["bundle"]
     if config.min_dwell_ms and known["owner_since_ms"] is not None:
@@ -448,7 +448,9 @@ def _left_s(now: Situation, until_ms: int) -> float:
     return float(until_ms - now.now_ms) / 1000
 
 
-def bundles(now: Situation, owned: list[Row], refused: Collection[str], drained: bool) -> Check:
+def check_bundles(
+    now: Situation, owned: list[Row], refused: Collection[str], drained: bool
+) -> Check:
     """How many of a broker's bundles may move now. `refused`: those that the last pass refused."""
     names = {row["bundle"] for row in owned}
     held = [(word, names & some) for word, some in _blocked_bundles(now, owned, refused, drained)]
@@ -498,7 +500,7 @@ def _of_namespaces(names: Collection[str], namespaces: Collection[str]) -> set[s
     return {name for name in names if name.rpartition("/")[0] in namespaces}
 
 
-def last_pass(now: Situation, refusals: Sequence[Row], drained: bool) -> Iterator[Check]:
+def check_last_pass(now: Situation, refusals: Sequence[Row], drained: bool) -> Iterator[Check]:
     """What the last pass refused, by the rules' places and in their order; then when that was.
 
     `refusals`: rows of the table since `pass_begin_ms`. What an earlier pass refused counts no
@@ -529,7 +531,7 @@ _OF_SHEDDER = ("strategy", "waiting", "limits")
 """Places of rules that don't hold up a drain, or are checked by themselves for it."""
 
 
-def pass_begin_ms(now: Situation, drained: bool) -> int:
+def find_pass_begin_ms(now: Situation, drained: bool) -> int:
     """From when on refusals can count as the last pass's, or the last round's."""
     begins = (_begin_ms(now, place, drained) for place in ("assigning", "policies"))
     return min(begin_ms for begin_ms in begins if begin_ms is not None)
@@ -576,7 +578,7 @@ def _list_names(names: Sequence[str], count: int) -> str:
     return ", ".join(first) + (f" and {count - len(first)} more" if count > len(first) else "")
 
 
-def strategy_figures(now: Situation, broker: str | None, drained: bool) -> Iterator[Check]:
+def check_strategy_figures(now: Situation, broker: str | None, drained: bool) -> Iterator[Check]:
     """The strategy's own numbers; last, as all else comes before them."""
     load = now.load_of(broker)
     if broker is None or load is None:
@@ -593,7 +595,7 @@ def strategy_figures(now: Situation, broker: str | None, drained: bool) -> Itera
     )
     if found is not None:
         yield Check(
-            "numbers", f"{shedder}: {broker}: {found.told}", not found.beyond and not drained
+            "numbers", f"{shedder}: {broker}: {found.text}", not found.exceeds_limit and not drained
         )
     yield Check(
         "its broker",
@@ -601,7 +603,7 @@ def strategy_figures(now: Situation, broker: str | None, drained: bool) -> Itera
     )
 
 
-def own_load(known: Row) -> Check:
+def check_own_load(known: Row) -> Check:
     """How heavy the bundle is among its broker's bundles. Never keeps it where it is."""
     heavier = f"{known['heavier']} of its broker's {known['bundles']} bundles are heavier"
     return Check(

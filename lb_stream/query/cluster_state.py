@@ -62,7 +62,7 @@ def require_cluster(lake: duckdb.DuckDBPyConnection, cluster: str | None) -> Non
         return
     names = cluster_names(lake)
     if cluster not in names:
-        raise QueryError(unknown_cluster(cluster, names), 2)
+        raise QueryError(describe_unknown_cluster(cluster, names), 2)
 
 
 def cluster_names(lake: duckdb.DuckDBPyConnection) -> list[str]:
@@ -72,14 +72,14 @@ def cluster_names(lake: duckdb.DuckDBPyConnection) -> list[str]:
     return [row["cluster"] for row in records(run(lake, f"{known} ORDER BY cluster"))]
 
 
-def unknown_cluster(cluster: str, known: Sequence[str]) -> str:
+def describe_unknown_cluster(cluster: str, known: Sequence[str]) -> str:
     """The error for a cluster that the tables don't know."""
     return f"there is no cluster {cluster}: " + (
         f"there are {', '.join(known)}" if known else "none has had a round yet"
     )
 
 
-def known_clusters(tables: Store) -> list[str]:
+def list_clusters(tables: Store) -> list[str]:
     """The clusters that have had a round, and that have not been forgotten since; none where there
     are no tables here."""
     try:

@@ -80,7 +80,7 @@ _EACH = {
 }
 
 
-def move_cost(lake: Lake, decision: Mapping[str, Any]) -> dict[str, Any] | None:
+def find_move_cost(lake: Lake, decision: Mapping[str, Any]) -> dict[str, Any] | None:
     """What a decision (a row of `decisions`) has cost clients: figures as in `move_costs`.
 
     Of a move whose bundle has left its source, and of an assignment whose bundle had lost its
@@ -94,7 +94,7 @@ def move_cost(lake: Lake, decision: Mapping[str, Any]) -> dict[str, Any] | None:
     return next(iter(records(run(lake, _ONE, asked))), None)
 
 
-def move_costs(
+def load_move_costs(
     lake: Lake, cluster: str | None, since_ms: int, by: By, each: Each
 ) -> list[dict[str, Any]]:
     """Rows by cluster, span of time (UTC) and whose: moves and what they cost, the dearest first.
@@ -106,11 +106,11 @@ def move_costs(
     `bytes_per_s`: traffic of the moved bundles. These three are of the moves of which history
     tells (`known`), null where it tells of none.
     """
-    query = f"{cost_query(by, each)} ORDER BY cluster, span, client_s DESC NULLS LAST, moves DESC, whose"
+    query = f"{build_cost_query(by, each)} ORDER BY cluster, span, client_s DESC NULLS LAST, moves DESC, whose"
     return records(run(lake, query, [cluster, since_ms]))
 
 
-def cost_query(by: str, each: str) -> str:
+def build_cost_query(by: str, each: str) -> str:
     """The query of `move_costs`, in no order; $1: the cluster or null, $2: only moves since
     then."""
     return f"""{_MOVES}

@@ -11,7 +11,7 @@ from lb_stream.contracts.decisions import MOVES, RESHAPES
 from lb_stream.io.messages.shown import figure
 from lb_stream.io.messages.times import clock
 from lb_stream.query import QueryError
-from lb_stream.query.costs import move_cost
+from lb_stream.query.costs import find_move_cost
 from lb_stream.query.lake import records, run
 from lb_stream.query.wording import explain_refusal, explain_rule, is_confirmed
 
@@ -125,7 +125,7 @@ def build_explanation(lake: Lake, decision: Row) -> DecisionExplanation:
         len(siblings),
         _follows(lake, decision),
         followed_by,
-        move_cost(lake, decision),
+        find_move_cost(lake, decision),
     )
 
 
@@ -307,7 +307,7 @@ def _describe_place(decision: Row, owner: str | None) -> str:
 # --- a bundle, a broker, a round ---
 
 
-def decisions_about(
+def load_decisions_about(
     lake: Lake, column: str, value: str, cluster: str | None, last: int
 ) -> list[Row]:
     """The last decisions about a bundle, or from or to a broker, the oldest first."""
@@ -321,7 +321,7 @@ def decisions_about(
     return [_unpacked(row) for row in records(run(lake, query, [value, cluster, last]))]
 
 
-def refusals_about(lake: Lake, where: str, parameters: list[Any]) -> list[Row]:
+def load_refusals_about(lake: Lake, where: str, parameters: list[Any]) -> list[Row]:
     """Refusals by rule, broker and namespace that meet a condition: how often, what was seen, the
     limit, until when."""
     query = f"""
@@ -402,7 +402,7 @@ def explain_round(lake: Lake, cluster: str, seq: int) -> Row:
             [cluster, seq],
         )
     )
-    refused = refusals_about(lake, "cluster = $1 AND seq = $2", [cluster, seq])
+    refused = load_refusals_about(lake, "cluster = $1 AND seq = $2", [cluster, seq])
     return {
         "cluster": cluster,
         "seq": seq,

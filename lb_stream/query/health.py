@@ -45,7 +45,7 @@ class JobFacts:
     pid: int = 0
     since_ms: int | None = None
     running: bool | None = None
-    seen: str = ""
+    evidence: str = ""
     last_batch_ms: int | None = None
     lag_records: int | None = None
     ticks: bool = True  # whether time passes without reports
@@ -142,12 +142,12 @@ class Facts:
     disk_free: int | None = None
     disk_size: int | None = None
     lag_limit: int = LAG_LIMIT  # records
-    set_aside: tuple[
+    skipped_records: tuple[
         str, ...
     ] = ()  # records that were stepped over because they end the job: topic, partition, offset
     standbys: tuple[StandbyFacts, ...] | None = None  # None: not known
     demo_end: DemoEnd | None = None  # the tables are a demo's, which has ended: nothing is to run
-    in_pieces: bool = (
+    searches_poison_record: bool = (
         False  # a batch has ended the job again and again, and the record to blame is looked for
     )
 
@@ -162,7 +162,7 @@ class Finding:
     """
 
     state: State
-    what: str
+    description: str
     advice: str
     cluster: str | None = None
     event: Event | None = None
@@ -182,7 +182,7 @@ class Verdict:
         return asdict(self)
 
 
-def verdict(facts: Facts) -> Verdict:
+def judge(facts: Facts) -> Verdict:
     """How the balancer is."""
     if facts.demo_end is not None:
         advice = "`lbctl demo --keep` runs one that goes on until Ctrl-C"
@@ -195,10 +195,12 @@ def verdict(facts: Facts) -> Verdict:
         return Verdict("healthy", text, tuple(found))
     more = f" (and {len(grave) - 1} more)" if len(grave) > 1 else ""
     first = grave[0]
-    return Verdict(first.state, f"{first.state}: {first.what}: {first.advice}{more}", tuple(found))
+    return Verdict(
+        first.state, f"{first.state}: {first.description}: {first.advice}{more}", tuple(found)
+    )
 
 
-def stale(facts: Facts) -> str | None:
+def explain_staleness(facts: Facts) -> str | None:
     """Why what the tables show isn't how things are now, if so: the banner above every screen that
     shows them."""
     if facts.demo_end is not None:
@@ -210,11 +212,11 @@ def stale(facts: Facts) -> str | None:
         [facts.job.last_batch_ms or 0, *(cluster.last_round_ms for cluster in facts.clusters)]
     )
     age = (
-        f"what is shown is {span(facts.now_ms - newest)} old"
+        f"what is shown is {describe_duration(facts.now_ms - newest)} old"
         if newest
         else "no round has been logged"
     )
-    return f"{found.what}; {age}: lbctl status says more"
+    return f"{found.description}; {age}: lbctl status says more"
 
 
 def job_findings(facts: Facts) -> Iterator[Finding]:
@@ -240,8 +242,8 @@ def _findings(facts: Facts) -> Iterator[Finding]:
         yield Finding("down", text, advice, event="kafka_down")
     yield from _of_job(facts)
     yield from _of_pieces(facts)
-    if facts.set_aside:
-        what = f"records that end the job were stepped over: {_named(facts.set_aside)}"
+    if facts.skipped_records:
+        what = f"records that end the job were stepped over: {_named(facts.skipped_records)}"
         yield Finding("healthy", what, "see who sent them: rejected_reports has the reasons")
     yield from _of_sight(facts)
     if facts.job.running and not facts.clusters:
@@ -277,17 +279,17 @@ def _of_job(facts: Facts) -> Iterator[Finding]:
         return
     if job.running is False:
         why = f"{start}; the end of its log says why it ended"
-        yield Finding("down", f"the job is not running ({job.seen})", why, event="job_down")
+        yield Finding("down", f"the job is not running ({job.evidence})", why, event="job_down")
         return
     late = job.ticks and facts.now_ms - max(job.last_batch_ms or 0, job.since_ms or 0) > LATE_MS
     if late:
         since = (
-            f"for {span(facts.now_ms - job.last_batch_ms)}"
+            f"for {describe_duration(facts.now_ms - job.last_batch_ms)}"
             if job.last_batch_ms
             else "since its start"
         )
         if job.running:
-            text = f"the job runs ({job.seen}), and has finished no batch {since}"
+            text = f"the job runs ({job.evidence}), and has finished no batch {since}"
             yield Finding("degraded", text, "see its log", event="job_behind")
         else:
             why = f"see its log on {job.host}, or {start}"
@@ -295,7 +297,7 @@ def _of_job(facts: Facts) -> Iterator[Finding]:
 
 
 def _of_pieces(facts: Facts) -> Iterator[Finding]:
-    if facts.in_pieces:
+    if facts.searches_poison_record:
         found = "a batch has ended the job again and again"
         advice = "wait: it is read in pieces until the record to blame is found"
         yield Finding("degraded", found, advice, event="job_behind")
@@ -303,7 +305,7 @@ def _of_pieces(facts: Facts) -> Iterator[Finding]:
 
 def _of_sight(facts: Facts) -> Iterator[Finding]:
     if facts.job.epoch is not None and facts.job.running is None:
-        text = f"whether the job runs can't be told from here ({facts.job.seen})"
+        text = f"whether the job runs can't be told from here ({facts.job.evidence})"
         yield Finding("degraded", text, f"see on {facts.job.host}", event="job_unknown")
 
 
@@ -336,7 +338,9 @@ def _troubles_of_cluster(cluster: ClusterFacts, now_ms: int) -> Iterator[Finding
         yield Finding("degraded", text, advice, name, "cluster_suspended")
     elif cluster.retry_ms:
         wait = (
-            f", next try in {span(cluster.retry_ms - now_ms)}" if cluster.retry_ms > now_ms else ""
+            f", next try in {describe_duration(cluster.retry_ms - now_ms)}"
+            if cluster.retry_ms > now_ms
+            else ""
         )
         text = f"{name} is SUSPENDED (round after round failed{wait})"
         yield Finding("degraded", text, f"the error: {why}", name, "cluster_suspended")
@@ -413,7 +417,7 @@ def _named(names: tuple[str, ...]) -> str:
     return f"{len(names)} ({', '.join(names[:MOST_NAMED])}{more})"
 
 
-def span(ms: float) -> str:
+def describe_duration(ms: float) -> str:
     """A length of time: 3 s, 12 min, 5 h, 2 d."""
     seconds = max(0, int(ms / 1000))
     for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):

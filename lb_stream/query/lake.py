@@ -168,7 +168,7 @@ def run(
         raise QueryError(_explain(query, error), code=2) from None
 
 
-def last_loads(lake: duckdb.DuckDBPyConnection, cluster: str) -> str:
+def build_last_loads_query(lake: duckdb.DuckDBPyConnection, cluster: str) -> str:
     """The rows of broker_loads of a cluster's last round with a report, to select from; the cluster
     is the query's $1.
 
@@ -214,19 +214,21 @@ _DELETED = """
 """
 
 
-def loaded_bundles(lake: duckdb.DuckDBPyConnection, cluster: str) -> str:
+def build_loaded_bundles_query(lake: duckdb.DuckDBPyConnection, cluster: str) -> str:
     """The rows of bundle_averages that are load, to select from; the cluster is the query's $1.
 
     A bundle that was split, merged or deleted is none, although its averages are kept for a while,
     nor is a system bundle of a dead broker.
     """
-    quoted = ("'" + name.replace("'", "''") + "'" for name in sorted(find_gone(lake, cluster)))
+    quoted = (
+        "'" + name.replace("'", "''") + "'" for name in sorted(find_ended_bundles(lake, cluster))
+    )
     names = ", ".join(quoted)
     without = f" AND bundle NOT IN ({names})" if names else ""
     return f"(SELECT * FROM bundle_averages WHERE cluster = $1{without})"
 
 
-def find_gone(lake: duckdb.DuckDBPyConnection, cluster: str) -> frozenset[str]:
+def find_ended_bundles(lake: duckdb.DuckDBPyConnection, cluster: str) -> frozenset[str]:
     """The bundles of a cluster that bundle_averages still has, and no broker will serve again."""
     from lb_stream.core.model.names import is_system_bundle, namespace_of
     from lb_stream.core.observing.gone import find_gone_bundles

@@ -130,7 +130,7 @@ def compare_with_leader(
         if wanted
         else (0, 0)
     )
-    ours = our_passes(lake, state.cluster, *bounds)
+    ours = load_our_passes(lake, state.cluster, *bounds)
     rounds = RoundHistory(lake, state.cluster, state.config, passes)
     paired = _paired(seen, ours, window_ms)
     pairs: list[MovePair] = []
@@ -159,7 +159,7 @@ def compare_with_leader(
     )
 
 
-def our_passes(lake: Lake, cluster: str, from_ms: int, until_ms: int) -> list[OurPass]:
+def load_our_passes(lake: Lake, cluster: str, from_ms: int, until_ms: int) -> list[OurPass]:
     """Our rounds of a time that moved something of the balancer's own accord, in the order of their
     time."""
     found: dict[int, OurPass] = {}

@@ -130,7 +130,7 @@ def read_snapshot(lake: duckdb.DuckDBPyConnection, cluster: str | None) -> Snaps
     )
 
 
-def unevenness(brokers: Rows) -> float | None:
+def measure_imbalance(brokers: Rows) -> float | None:
     """Greatest over mean throughput of the active ones; None when nothing flows."""
     rates = [row["latest_bytes_per_s"] or 0.0 for row in brokers if row["active"]]
     return max(rates) * len(rates) / sum(rates) if sum(rates) else None

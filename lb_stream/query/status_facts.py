@@ -31,7 +31,7 @@ from lb_stream.query.health import (
     Facts,
     JobFacts,
     StandbyFacts,
-    stale,
+    explain_staleness,
 )
 from lb_stream.query.lake import open_lake, records, run
 from lb_stream.query.wording import explain_closed
@@ -62,7 +62,7 @@ _BATCH = (
 _OWNED = "SELECT cluster, owner, bundle FROM bundle_averages WHERE list_contains($1, owner)"
 
 
-def latest_loads_query(*columns: str, where: str = "true") -> str:
+def build_latest_loads_query(*columns: str, where: str = "true") -> str:
     """The query for the newest row of each broker in broker_loads: cluster, broker, and these
     columns.
 
@@ -83,14 +83,14 @@ def gather_facts(tables: Store, settings: Settings, bootstrap: str) -> Facts:
     with suppress(QueryError), open_lake(tables) as lake:  # no table is there yet
         facts = gather_table_facts(lake, tables, settings)
     kafka = settings.kafka.model_copy(update={"bootstrap_servers": bootstrap})
-    return with_kafka(facts, settings.model_copy(update={"kafka": kafka}))
+    return add_kafka_facts(facts, settings.model_copy(update={"kafka": kafka}))
 
 
 def gather_table_facts(lake: Lake | None, tables: Store, settings: Settings) -> Facts:
     """What open tables (None: there are none yet), the job's process and the disk say."""
     if lake is None:
         return _facts(tables, settings, JobFacts(settings.stream.pipeline_id))
-    return _facts(tables, settings, _job(lake, settings), cluster_facts(lake))
+    return _facts(tables, settings, _job(lake, settings), load_cluster_facts(lake))
 
 
 def gather_job_facts(lake: Lake, tables: Store, settings: Settings) -> Facts:
@@ -114,7 +114,9 @@ def _facts(
 
     with suppress(OSError, ValueError):  # the checkpoint may be out of reach from here
         kept = SetAside.read(checkpoint_of(settings.stream))
-        facts = replace(facts, set_aside=kept.places, in_pieces=kept.max_records > 0)
+        facts = replace(
+            facts, skipped_records=kept.places, searches_poison_record=kept.max_records > 0
+        )
     return facts
 
 
@@ -138,7 +140,7 @@ def describe_staleness(lake: Lake, settings: Settings, tables: Store) -> str | N
     clusters = (ClusterFacts("", newest["now_ms"]),) if newest["now_ms"] else ()
     job = _job(lake, settings)
     end = find_demo_end(tables, job)
-    text = stale(Facts(_now_ms(), job, clusters, demo_end=end))
+    text = explain_staleness(Facts(_now_ms(), job, clusters, demo_end=end))
     return text if text is None or end is not None else f"NOT UP TO DATE: {text}"
 
 
@@ -176,7 +178,7 @@ def _process(leader: Leader) -> tuple[bool | None, str]:
     return False, f"its process {leader.pid} on this machine has ended"
 
 
-def with_kafka(facts: Facts, settings: Settings) -> Facts:
+def add_kafka_facts(facts: Facts, settings: Settings) -> Facts:
     """The facts with whether Kafka answers, and when the clock of a job on another machine ticked
     last.
 
@@ -215,13 +217,15 @@ def with_kafka(facts: Facts, settings: Settings) -> Facts:
         return replace(facts, kafka=f"Kafka at {bootstrap}: {type(error).__name__}: {error}")
     if last is None:
         return replace(
-            facts, job=replace(job, running=False, seen=f"its clock on {job.host} doesn't tick")
+            facts, job=replace(job, running=False, evidence=f"its clock on {job.host} doesn't tick")
         )
     age_s = max(0, _now_ms() - last.append_ms) / 1000
     alive = age_s * 1000 <= silence_ms(settings) and last.sign.epoch == job.epoch
     return replace(
         facts,
-        job=replace(job, running=alive, seen=f"its clock on {job.host} ticked {age_s:.0f} s ago"),
+        job=replace(
+            job, running=alive, evidence=f"its clock on {job.host} ticked {age_s:.0f} s ago"
+        ),
     )
 
 
@@ -250,10 +254,10 @@ def _standbys(ticks: Ticks) -> tuple[StandbyFacts, ...]:
     return tuple(StandbyFacts(name, sign.warm) for name, sign in ticks.bystanders.now.items())
 
 
-def cluster_facts(lake: Lake) -> tuple[ClusterFacts, ...]:
+def load_cluster_facts(lake: Lake) -> tuple[ClusterFacts, ...]:
     """Every cluster as its last logged round left it."""
     seen, all_ = (
-        records(run(lake, latest_loads_query("alive", "seen_ms", "bundles"))),
+        records(run(lake, build_latest_loads_query("alive", "seen_ms", "bundles"))),
         read_cluster_states(lake),
     )
     drained = [broker for state in all_ for broker in state.orders.drained]

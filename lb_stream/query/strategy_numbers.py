@@ -14,16 +14,16 @@ Loads = Sequence[Mapping[str, Any]]
 """Living brokers: broker, usage_ratio, bytes_per_s, msgs_per_s."""
 
 
-class Numbers(NamedTuple):
+class StrategyNumbers(NamedTuple):
     """The numbers in words, and whether they are a reason to shed."""
 
-    told: str
-    beyond: bool
+    text: str
+    exceeds_limit: bool
 
 
 def describe_numbers(
     strategy: str, config: Any, remembered: Mapping[str, Any], loads: Loads, broker: str
-) -> Numbers | None:
+) -> StrategyNumbers | None:
     """The numbers about a broker; None where its load isn't known.
 
     For a plug-in's strategy: its usage against the mean.
@@ -36,15 +36,15 @@ def describe_numbers(
 
 def _plain(
     config: Any, remembered: Mapping[str, Any], loads: Loads, mine: Mapping[str, Any]
-) -> Numbers:
-    return Numbers(
+) -> StrategyNumbers:
+    return StrategyNumbers(
         f"{_usage(mine['usage_ratio'])} usage; the brokers' mean is {_usage(_mean(loads))}", True
     )
 
 
 def _above_average(
     config: Any, remembered: Mapping[str, Any], loads: Loads, mine: Mapping[str, Any]
-) -> Numbers:
+) -> StrategyNumbers:
     smoothed = remembered.get("usage", {})
     if mine["broker"] not in smoothed:
         return _plain(config, remembered, loads, mine)
@@ -55,14 +55,14 @@ def _above_average(
         f"{_usage(saw)} smoothed usage, {place} {_usage(limit)}: the average of "
         f"{_usage(average)} and the threshold"
     )
-    return Numbers(text, saw >= limit and average > 0.0)
+    return StrategyNumbers(text, saw >= limit and average > 0.0)
 
 
 def _overloaded(
     config: Any, remembered: Mapping[str, Any], loads: Loads, mine: Mapping[str, Any]
-) -> Numbers:
+) -> StrategyNumbers:
     saw, limit = mine["usage_ratio"], config.overloaded_threshold_percent / 100
-    return Numbers(
+    return StrategyNumbers(
         f"{_usage(saw)} usage, {'not below' if saw >= limit else 'below'} the limit of "
         f"{_usage(limit)}",
         saw >= limit,
@@ -71,15 +71,17 @@ def _overloaded(
 
 def _above_limit(
     config: Any, remembered: Mapping[str, Any], loads: Loads, mine: Mapping[str, Any]
-) -> Numbers:
+) -> StrategyNumbers:
     saw, limit = mine["usage_ratio"], config.overloaded_threshold_percent / 100
     above = "above" if saw > limit else "not above"
-    return Numbers(f"{_usage(saw)} usage, {above} the limit of {_usage(limit)}", saw > limit)
+    return StrategyNumbers(
+        f"{_usage(saw)} usage, {above} the limit of {_usage(limit)}", saw > limit
+    )
 
 
 def _uniform(
     config: Any, remembered: Mapping[str, Any], loads: Loads, mine: Mapping[str, Any]
-) -> Numbers:
+) -> StrategyNumbers:
     columns = [[row[name] or 0.0 for row in loads] for name in ("msgs_per_s", "bytes_per_s")]
     rate, flow = columns
     lowest = [min(column) for column in columns]
@@ -96,30 +98,32 @@ def _uniform(
     measure = rate if by_rate or not by_flow else flow
     busiest = loads[measure.index(max(measure))]["broker"]
     if mine["broker"] != busiest:
-        return Numbers(f"{text}; only the busiest broker sheds, {busiest}", False)
-    return Numbers(text, by_rate or by_flow)
+        return StrategyNumbers(f"{text}; only the busiest broker sheds, {busiest}", False)
+    return StrategyNumbers(text, by_rate or by_flow)
 
 
 def _pairs(
     config: Any, remembered: Mapping[str, Any], loads: Loads, mine: Mapping[str, Any]
-) -> Numbers:
+) -> StrategyNumbers:
     order = sorted(loads, key=lambda row: row["usage_ratio"] or 0.0)
     place = next(at for at, row in enumerate(order) if row["broker"] == mine["broker"])
     partner = order[len(order) - 1 - place]
     if partner is order[place]:
-        return Numbers("with an odd number of brokers the one in the middle has no partner", False)
+        return StrategyNumbers(
+            "with an odd number of brokers the one in the middle has no partner", False
+        )
     points = 100 * (mine["usage_ratio"] - (partner["usage_ratio"] or 0.0))
     text = f"{points:.1f} points above {partner['broker']}, with which it is paired"
     if place < len(order) // 2:
-        return Numbers(f"{text}: only the busier of a pair sheds", False)
+        return StrategyNumbers(f"{text}: only the busier of a pair sheds", False)
     low, high = config.low_threshold_points, config.high_threshold_points
     limits = f"limits {low} for {config.hit_count_low} rounds and {high}"
-    return Numbers(f"{text}, {limits} for {config.hit_count_high}", points >= low)
+    return StrategyNumbers(f"{text}, {limits} for {config.hit_count_high}", points >= low)
 
 
 def _deviation(
     config: Any, remembered: Mapping[str, Any], loads: Loads, mine: Mapping[str, Any]
-) -> Numbers:
+) -> StrategyNumbers:
     smoothed = {name: row[0] for name, row in remembered.get("brokers", {}).items()}
     if mine["broker"] not in smoothed:
         return _plain(config, remembered, loads, mine)
@@ -132,7 +136,7 @@ def _deviation(
     text = (
         f"the brokers' usages deviate by {spread:.3f}, {place} the target of {config.target_std:g}"
     )
-    return Numbers(
+    return StrategyNumbers(
         f"{text}; this one's is {_usage(saw)}, the mean {_usage(mean)}",
         spread > config.target_std and saw > mean,
     )
@@ -146,7 +150,7 @@ def _mean(loads: Loads) -> float:
     return fmean(row["usage_ratio"] or 0.0 for row in loads)
 
 
-_OF: Mapping[str, Callable[[Any, Mapping[str, Any], Loads, Mapping[str, Any]], Numbers]] = {
+_OF: Mapping[str, Callable[[Any, Mapping[str, Any], Loads, Mapping[str, Any]], StrategyNumbers]] = {
     "ThresholdShedder": _above_average,
     "RangeThresholdShedder": _above_average,
     "OverloadShedder": _overloaded,

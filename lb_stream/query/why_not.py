@@ -18,9 +18,14 @@ from lb_stream.core.shedding.base import traits_of
 from lb_stream.io.messages.times import clock
 from lb_stream.query import QueryError, checks
 from lb_stream.query.checks import Check, Situation
-from lb_stream.query.explanations import Row, decisions_about, refusals_about, require_broker
-from lb_stream.query.health import ClusterFacts, Facts, stale
-from lb_stream.query.lake import last_loads, records, run
+from lb_stream.query.explanations import (
+    Row,
+    load_decisions_about,
+    load_refusals_about,
+    require_broker,
+)
+from lb_stream.query.health import ClusterFacts, Facts, explain_staleness
+from lb_stream.query.lake import build_last_loads_query, records, run
 from lb_stream.query.wording import explain_rule
 
 if TYPE_CHECKING:
@@ -77,7 +82,7 @@ RECENT_MS = 600_000
 
 
 @dataclass(frozen=True, slots=True)
-class WhyNot:
+class NoMoveExplanation:
     """The answer in a sentence, and everything that was checked, in order of precedence.
 
     `bundle` None: asked of a broker; `broker` None, too: of the cluster, without `refusals`.
@@ -92,9 +97,9 @@ class WhyNot:
     stale: str | None = None  # why that isn't how things are now
 
     @property
-    def keeping(self) -> tuple[Check, ...]:
+    def blockers(self) -> tuple[Check, ...]:
         """What keeps it, in order of precedence."""
-        return tuple(check for check in self.checks if check.keeps)
+        return tuple(check for check in self.checks if check.blocks)
 
     def to_dict(self) -> Row:
         """As JSON-able fields."""
@@ -108,7 +113,7 @@ def explain_no_move(
     *,
     bundle: str | None = None,
     broker: str | None = None,
-) -> WhyNot:
+) -> NoMoveExplanation:
     """Why a bundle stays, why a broker keeps its load, or, with neither, what holds up a cluster.
 
     The one answer for the command line, the console and the report. `facts`: of the job. Checked
@@ -125,81 +130,85 @@ def explain_no_move(
     return _of_cluster(lake, facts, str(cluster))
 
 
-def _of_bundle(lake: Lake, facts: Facts, bundle: str, cluster: str | None) -> WhyNot:
+def _of_bundle(lake: Lake, facts: Facts, bundle: str, cluster: str | None) -> NoMoveExplanation:
     known = _known(lake, bundle, cluster)
-    now = situation(lake, known["cluster"])
+    now = load_situation(lake, known["cluster"])
     owner = known["owner"]
     drained = now.drained(owner) or bundle.rpartition("/")[0] in now.orders.deleted
     about: list[Any] = [owner, [bundle], [bundle.rpartition("/")[0]]]
-    refused = pass_refusals(lake, now, drained, _ABOUT, about)
+    refused = load_pass_refusals(lake, now, drained, _ABOUT, about)
     checked = (
-        *checks.job(_of_now(facts, now)),
-        checks.drain(now, owner, drained),
-        *checks.operators(now, drained),
-        *checks.windows(now, bundle, drained),
-        checks.pinned(now, bundle, drained),
-        *checks.approval(now, bundle, drained),
-        *checks.suspension(now),
-        checks.owner(now, known),
-        checks.pending(now, bundle, _rules_of_open(lake, now, bundle)),
-        *checks.limits(now, owner, known["short_bytes_per_s"]),
-        *checks.budget(now, bundle, drained),
-        *checks.policies(now, bundle, drained),
-        *checks.waits(now, known, drained),
-        *checks.last_pass(now, refused, drained),
-        *checks.strategy_figures(now, owner, drained),
-        checks.own_load(known),
+        *checks.check_job(_of_now(facts, now)),
+        checks.check_drain(now, owner, drained),
+        *checks.check_operators(now, drained),
+        *checks.check_windows(now, bundle, drained),
+        checks.check_pin(now, bundle, drained),
+        *checks.check_approval(now, bundle, drained),
+        *checks.check_suspension(now),
+        checks.check_owner(now, known),
+        checks.check_pending(now, bundle, _rules_of_open(lake, now, bundle)),
+        *checks.check_limits(now, owner, known["short_bytes_per_s"]),
+        *checks.check_budget(now, bundle, drained),
+        *checks.check_policies(now, bundle, drained),
+        *checks.check_waits(now, known, drained),
+        *checks.check_last_pass(now, refused, drained),
+        *checks.check_strategy_figures(now, owner, drained),
+        checks.check_own_load(known),
     )
-    recent = recent_refusals(lake, now, _ABOUT, about)
+    recent = load_recent_refusals(lake, now, _ABOUT, about)
     what, asked = f"{bundle} is not moved", {"bundle": bundle, "broker": owner}
     return _answer(lake, facts, now, what, checked, recent, **asked, drained=drained)
 
 
-def _of_broker(lake: Lake, facts: Facts, broker: str, cluster: str | None) -> WhyNot:
+def _of_broker(lake: Lake, facts: Facts, broker: str, cluster: str | None) -> NoMoveExplanation:
     found = require_broker(lake, broker, cluster)
     if len(found) > 1:
         raise QueryError(f"{broker} is in {', '.join(found)}: say which, --cluster NAME", code=2)
-    now = situation(lake, found[0])
+    now = load_situation(lake, found[0])
     drained = now.drained(broker)
     owned = records(run(lake, _OF_BROKER, [now.cluster, broker]))
     names = [row["bundle"] for row in owned]
     namespaces = sorted({name.rpartition("/")[0] for name in names})
     about: list[Any] = [broker, [broker, *names], namespaces]
-    refused = pass_refusals(lake, now, drained, _ABOUT, about)
+    refused = load_pass_refusals(lake, now, drained, _ABOUT, about)
     subjects = {subject for row in refused for subject in row["subjects"] or ()}
     checked = (
-        *checks.job(_of_now(facts, now)),
-        checks.drain(now, broker, drained),
-        *checks.operators(now, drained),
-        *checks.windows(now, None, drained),
-        *checks.proposals(now, broker, drained),
-        *checks.suspension(now),
-        checks.broker_alive(now, broker),
-        *checks.limits(now, broker, 0.0),
-        checks.bundles(now, owned, subjects, drained),
-        *checks.last_pass(now, refused, drained),
-        *checks.strategy_figures(now, broker, drained),
+        *checks.check_job(_of_now(facts, now)),
+        checks.check_drain(now, broker, drained),
+        *checks.check_operators(now, drained),
+        *checks.check_windows(now, None, drained),
+        *checks.check_proposals(now, broker, drained),
+        *checks.check_suspension(now),
+        checks.check_broker_alive(now, broker),
+        *checks.check_limits(now, broker, 0.0),
+        checks.check_bundles(now, owned, subjects, drained),
+        *checks.check_last_pass(now, refused, drained),
+        *checks.check_strategy_figures(now, broker, drained),
     )
-    recent = recent_refusals(lake, now, _ABOUT, about)
+    recent = load_recent_refusals(lake, now, _ABOUT, about)
     what = f"The load of {broker} stays"
     return _answer(lake, facts, now, what, checked, recent, broker=broker, drained=drained)
 
 
-def _of_cluster(lake: Lake, facts: Facts, cluster: str) -> WhyNot:
-    now = situation(lake, cluster)
+def _of_cluster(lake: Lake, facts: Facts, cluster: str) -> NoMoveExplanation:
+    now = load_situation(lake, cluster)
     taking_part = [row for row in now.loads if row["active"]]
     hottest = min(taking_part, key=_heat, default={"broker": None})["broker"]
     checked = (
-        *checks.job(_of_now(facts, now)),
-        *checks.operators(now, False),
-        *checks.windows(now, None, False),
-        *checks.exclusions(now),
-        *checks.proposals(now, None, False),
-        *checks.suspension(now),
-        *(check for check in checks.limits(now, None, None) if "its broker" not in check.name),
-        *checks.full_brokers(now),
-        *checks.last_pass(now, pass_refusals(lake, now, False, "true", []), False),
-        *checks.strategy_figures(now, hottest, False),
+        *checks.check_job(_of_now(facts, now)),
+        *checks.check_operators(now, False),
+        *checks.check_windows(now, None, False),
+        *checks.check_exclusions(now),
+        *checks.check_proposals(now, None, False),
+        *checks.check_suspension(now),
+        *(
+            check
+            for check in checks.check_limits(now, None, None)
+            if "its broker" not in check.name
+        ),
+        *checks.check_full_brokers(now),
+        *checks.check_last_pass(now, load_pass_refusals(lake, now, False, "true", []), False),
+        *checks.check_strategy_figures(now, hottest, False),
     )
     return _answer(lake, facts, now, f"Nothing moves in {cluster}", checked, ())
 
@@ -215,12 +224,14 @@ def _answer(
     bundle: str | None = None,
     broker: str | None = None,
     drained: bool = False,
-) -> WhyNot:
-    old = stale(_of_now(facts, now))
+) -> NoMoveExplanation:
+    old = explain_staleness(_of_now(facts, now))
     sentence = _sentence(what, checked, now, drained, _last_pass(lake, now, bundle, broker))
-    if old is not None and not any(check.keeps for check in checked if check.name == "job"):
+    if old is not None and not any(check.blocks for check in checked if check.name == "job"):
         sentence += f" Not up to date: {old}."
-    return WhyNot(sentence, now.cluster, bundle, broker, tuple(checked), tuple(refusals), old)
+    return NoMoveExplanation(
+        sentence, now.cluster, bundle, broker, tuple(checked), tuple(refusals), old
+    )
 
 
 def _of_now(facts: Facts, now: Situation) -> Facts:
@@ -247,7 +258,7 @@ def _known(lake: Lake, bundle: str, cluster: str | None) -> Row:
         )
     ended = [
         row
-        for row in decisions_about(lake, "bundle", bundle, cluster, 100)
+        for row in load_decisions_about(lake, "bundle", bundle, cluster, 100)
         if row["kind"] in RESHAPES and row["outcome"] == "confirmed"
     ]
     if ended:
@@ -266,7 +277,7 @@ def _known(lake: Lake, bundle: str, cluster: str | None) -> Row:
     )
 
 
-def situation(lake: Lake, cluster: str) -> Situation:
+def load_situation(lake: Lake, cluster: str) -> Situation:
     """How things stand in a cluster that has had a round."""
     from lb_stream.settings.resolve import resolve
 
@@ -277,21 +288,21 @@ def situation(lake: Lake, cluster: str) -> Situation:
     memory = Memory.from_json(last["memory"])
     config = resolve(json.loads(last["inputs"])["settings"], memory.orders.settings).config
     (batch,) = records(run(lake, _BATCH))
-    query = _LOADS.format(rows=last_loads(lake, cluster))
+    query = _LOADS.format(rows=build_last_loads_query(lake, cluster))
     loads = records(run(lake, query, [cluster]))
     return Situation(
         cluster, last, memory, config, max(last["now_ms"], batch["started_ms"] or 0), loads
     )
 
 
-def pass_refusals(
+def load_pass_refusals(
     lake: Lake, now: Situation, drained: bool, where: str, parameters: list[Any]
 ) -> list[Row]:
     """Rows of refusals that meet a condition and may be the last pass's.
 
     `parameters` are the condition's own, from $3 on.
     """
-    asked = [now.cluster, checks.pass_begin_ms(now, drained), *parameters]
+    asked = [now.cluster, checks.find_pass_begin_ms(now, drained), *parameters]
     return records(run(lake, _REFUSED.format(where=where), asked))
 
 
@@ -307,28 +318,30 @@ def _rules_of_open(lake: Lake, now: Situation, bundle: str) -> dict[str, str]:
     return found
 
 
-def recent_refusals(lake: Lake, now: Situation, where: str, parameters: list[Any]) -> list[Row]:
+def load_recent_refusals(
+    lake: Lake, now: Situation, where: str, parameters: list[Any]
+) -> list[Row]:
     """Refusals of lately that meet a condition; `parameters` are its own from $3 on."""
     asked = [now.cluster, now.last["now_ms"] - RECENT_MS, *parameters]
-    return refusals_about(lake, f"cluster = $1 AND now_ms > $2 AND ({where})", asked)
+    return load_refusals_about(lake, f"cluster = $1 AND now_ms > $2 AND ({where})", asked)
 
 
 def _sentence(
     what: str, checked: Sequence[Check], now: Situation, drained: bool, last_pass: str
 ) -> str:
     """The gravest thing that keeps it, and the names of the others; else what the last pass did."""
-    keeping = [check for check in checked if check.keeps]
-    emptied = [check.found for check in checked if check.name == "drain"]
+    keeping = [check for check in checked if check.blocks]
+    emptied = [check.description for check in checked if check.name == "drain"]
     first = f"{emptied[0]}. " if drained else ""
     if keeping:
         others = dict.fromkeys(check.name for check in keeping if check.name != keeping[0].name)
         more = f" Also: {', '.join(others)}." if others else ""
-        return f"{first}{what} ({keeping[0].name}): {keeping[0].found}.{more}"
+        return f"{first}{what} ({keeping[0].name}): {keeping[0].description}.{more}"
     if drained:
         return f"{first}No rule forbids that: the next round decides it."
     unknown = "its broker's load is not known"
-    told = next((check.found for check in checked if check.name == "numbers"), unknown)
-    return f"{last_pass} {told}."
+    numbers = next((check.description for check in checked if check.name == "numbers"), unknown)
+    return f"{last_pass} {numbers}."
 
 
 def _last_pass(lake: Lake, now: Situation, bundle: str | None, broker: str | None) -> str:

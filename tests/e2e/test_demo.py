@@ -28,8 +28,8 @@ from deltalake import DeltaTable
 from lb_stream.query.explanations import explain_decision
 from lb_stream.query.health import Facts, JobFacts
 from lb_stream.query.lake import open_lake, records, run
-from lb_stream.query.past.report_figures import cluster_figures, clusters
-from lb_stream.query.snapshot import load_snapshot, unevenness
+from lb_stream.query.past.report_figures import list_logged_clusters, load_cluster_figures
+from lb_stream.query.snapshot import load_snapshot, measure_imbalance
 from lb_stream.store import Store
 from tests.support.scrape import scrape
 
@@ -116,8 +116,10 @@ def check_explanations(tables: Path, figures: dict[str, Any]) -> None:
             row["decision_id"] for row in records(run(lake, "SELECT decision_id FROM decisions"))
         ]
         found = [explain_decision(lake, one) for one in ids]
-        (cluster,) = clusters(lake)
-        page = cluster_figures(lake, cluster, 0, 2**62, within=100, facts=Facts(0, JobFacts("p")))
+        (cluster,) = list_logged_clusters(lake)
+        page = load_cluster_figures(
+            lake, cluster, 0, 2**62, within=100, facts=Facts(0, JobFacts("p"))
+        )
     assert len(found) == figures["decisions"]
     assert [
         one.decision["decision_id"]
@@ -127,7 +129,7 @@ def check_explanations(tables: Path, figures: dict[str, Any]) -> None:
     assert all("A report confirmed it after" in one.sentence for one in found)
     seen = load_snapshot(Store.at(tables))
     assert (len(seen.brokers), seen.pending, seen.timings["batches"] > 0) == (6, [], True)
-    assert page.max_over_mean[-1] == pytest.approx(unevenness(seen.brokers))
+    assert page.max_over_mean[-1] == pytest.approx(measure_imbalance(seen.brokers))
     assert (len(page.decisions), page.thrash.moves) == (
         figures["decisions"],
         figures["decisions"] / 2,

@@ -16,7 +16,7 @@ from lb_stream.core.round.decide import Round
 from lb_stream.core.round.shed import UNEVEN
 from lb_stream.core.shedding import shedder
 from lb_stream.core.shedding.base import traits_of
-from lb_stream.query.strategy_numbers import Numbers, describe_numbers
+from lb_stream.query.strategy_numbers import StrategyNumbers, describe_numbers
 from lb_stream.settings.resolve import cluster_config
 from tests.properties.lives import EVERY_ROUND, Step, lives, played
 
@@ -63,7 +63,7 @@ def said_of(done: Round, broker: str) -> bool:
     )
 
 
-def numbers_of(name: str, config: Any, done: Round) -> dict[str, Numbers]:
+def numbers_of(name: str, config: Any, done: Round) -> dict[str, StrategyNumbers]:
     """What `lbctl explain --why-not` would say of each living broker's figures after the pass."""
     brokers = done.view.brokers
     columns = (
@@ -115,7 +115,7 @@ def test_a_pass_over_an_uneven_cluster_leaves_a_decision_or_a_refusal(
         beyond = [
             broker
             for broker, figures in numbers_of(name, config.shedder_config, done).items()
-            if figures.beyond
+            if figures.exceeds_limit
         ]
         if traits_of(config.shedder).paces_itself:
             # its numbers are learned: what keeps a broker hot is refused by name, as below for the

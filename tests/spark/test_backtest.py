@@ -16,8 +16,8 @@ from lb_stream.backtest.search_space import read_space
 from lb_stream.backtest.suggest import describe_suggestion, search
 from lb_stream.backtest.trial import TrialWindow, compare_policies, run_name, run_trial
 from lb_stream.query.lake import open_lake
-from lb_stream.query.past.reports import history_of_reports
-from lb_stream.query.past.tables import history_between, lake_query
+from lb_stream.query.past.reports import build_history
+from lb_stream.query.past.tables import build_lake_query, load_history
 from lb_stream.sim.scenario.from_history import LoadHistory, build_from_history
 from lb_stream.sim.simulation import read_policy
 from lb_stream.store import Store
@@ -31,7 +31,7 @@ POLICIES = ("none", "AvgShedder")
 
 def window() -> TrialWindow:
     """Two minutes of three real brokers."""
-    past = history_of_reports(CAPTURED, "lab")
+    past = build_history(CAPTURED, "lab")
     past |= {"to_ms": past["from_ms"] + 120_000}
     return TrialWindow(
         "lab", past["from_ms"], past["to_ms"], build_from_history(LoadHistory(**past)).scenario
@@ -70,7 +70,7 @@ def test_spark_makes_the_scenario_that_duckdb_makes_of_the_tables_and_plays_it_a
     played, kept. Here without any of that."""
     tables = tmp_path / "tables"
     write_past(tables)
-    past = history_between(lake_query(open_lake(Store.at(tables), whole=False)), "eu")
+    past = load_history(build_lake_query(open_lake(Store.at(tables), whole=False)), "eu")
     windows = [
         TrialWindow(
             "eu",

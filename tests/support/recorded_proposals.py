@@ -6,7 +6,7 @@ from typing import Any
 from lb_stream.contracts.commands import COMMANDS
 from lb_stream.core.commands.responder import Received
 from lb_stream.query.lake import open_lake
-from lb_stream.query.present.proposals import ended_proposals, waiting_proposals
+from lb_stream.query.present.proposals import load_ended_proposals, load_waiting_proposals
 from lb_stream.store import Store
 from tests.support.recorded_tables import Recorder, record
 
@@ -39,4 +39,4 @@ def record_proposals(folder: Path) -> Recorder:
 def told(played: Recorder) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """What waits, and what does no more."""
     with open_lake(Store.at(played.root)) as lake:
-        return waiting_proposals(lake), ended_proposals(lake, "demo", 10)
+        return load_waiting_proposals(lake), load_ended_proposals(lake, "demo", 10)

@@ -13,7 +13,7 @@ import pytest
 import lb_stream
 from lb_stream.contracts.keys import SettingError
 from lb_stream.query import QueryError
-from lb_stream.query.past.reports import history_of_reports
+from lb_stream.query.past.reports import build_history
 from tests.support.recorded_tables import Recorder
 
 PROJECT = Path(__file__).parents[2]
@@ -155,7 +155,7 @@ def test_a_report_that_the_job_would_reject_is_named_by_line_field_and_value(
         lb_stream.load_reports(file)
     assert error.value.code == 2
     with pytest.raises(QueryError, match=rf"reports\.jsonl, line 3: .*{told}"):
-        history_of_reports(file, "shop", resolution_ms=1)
+        build_history(file, "shop", resolution_ms=1)
 
 
 def test_half_of_a_report_without_its_other_half_is_named_too(tmp_path: Path) -> None:

@@ -179,7 +179,7 @@ def _check_past(tables: str, reports: Path | None, clusters: Sequence[str | None
     from lb_stream.io.tables.delta import existing_table
     from lb_stream.query.lake import open_lake
     from lb_stream.query.past.reports import read_reports
-    from lb_stream.query.past.tables import lake_query, require_recorded_cluster
+    from lb_stream.query.past.tables import build_lake_query, require_recorded_cluster
     from lb_stream.store import Store
 
     if reports is not None:
@@ -194,7 +194,7 @@ def _check_past(tables: str, reports: Path | None, clusters: Sequence[str | None
         )
     with open_lake(folder, whole=False) as lake:
         for cluster in clusters:
-            require_recorded_cluster(lake_query(lake), cluster)
+            require_recorded_cluster(build_lake_query(lake), cluster)
 
 
 def _run(command: list[str], environment: dict[str, str]) -> tuple[dict[str, Any] | None, int]:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from lb_stream.query.explanations import BrokerPart, DecisionExplanation, Lake, Row
-    from lb_stream.query.why_not import WhyNot
+    from lb_stream.query.why_not import NoMoveExplanation
 
 
 def register(app: typer.Typer) -> None:
@@ -272,14 +272,14 @@ def _show_about(
     """Show decisions and refusals about a bundle or a broker; `column` says which of them."""
     from lb_stream.query.explanations import (
         build_explanation,
-        decisions_about,
-        refusals_about,
+        load_decisions_about,
+        load_refusals_about,
         require_broker,
     )
 
-    rows = decisions_about(lake, column, value, cluster, last)
+    rows = load_decisions_about(lake, column, value, cluster, last)
     condition = "list_contains(subjects, $1)" if column == "bundle" else "broker = $1"
-    refusals = refusals_about(
+    refusals = load_refusals_about(
         lake, f"{condition} AND ($2 IS NULL OR cluster = $2)", [value, cluster]
     )
     found = [build_explanation(lake, row) for row in rows]
@@ -438,11 +438,14 @@ def _show_why_not(
     from lb_stream.query.why_not import explain_no_move
 
     facts = gather_job_facts(lake, given.tables, given.settings)
-    found: WhyNot = explain_no_move(lake, facts, cluster, bundle=bundle, broker=broker)
+    found: NoMoveExplanation = explain_no_move(lake, facts, cluster, bundle=bundle, broker=broker)
     if json:
         emit_json(found.to_dict())
         return
-    rows = [("keeps it" if check.keeps else "", check.name, check.found) for check in found.checks]
+    rows = [
+        ("keeps it" if check.blocks else "", check.name, check.description)
+        for check in found.checks
+    ]
     emit_rich(found.sentence, "", table(("", "checked", "found"), rows))
     if found.refusals:
         emit("\n")

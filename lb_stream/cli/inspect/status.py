@@ -44,11 +44,11 @@ def status(
     The facts come from the tables, from Kafka and from the job's process.
     """
     given = effective(config, broker_conf, set_)
-    from lb_stream.query.health import EXIT_CODES, verdict
+    from lb_stream.query.health import EXIT_CODES, judge
     from lb_stream.query.status_facts import gather_facts
 
     facts = gather_facts(given.tables, given.settings, given.bootstrap)
-    found = verdict(facts)
+    found = judge(facts)
     if json:
         emit_json(found.to_dict() | {"facts": asdict(facts)})
     else:
@@ -60,7 +60,7 @@ def status(
             emit(
                 "\n"
                 + "".join(
-                    f"{finding.state + ':':<10}{finding.what}\n{'':<10}{finding.advice}\n"
+                    f"{finding.state + ':':<10}{finding.description}\n{'':<10}{finding.advice}\n"
                     for finding in found.findings
                 )
             )
@@ -76,7 +76,7 @@ def _lines(facts: Facts) -> list[tuple[str, str]]:
     elif job.epoch is not None:
         up = {True: "up", False: "NOT RUNNING", None: "unknown"}[job.running]
         lines += [
-            ("job", f"{up}: {job.seen}"),
+            ("job", f"{up}: {job.evidence}"),
             (
                 "leader",
                 f"{job.host}, process {job.pid}, epoch {job.epoch}, since {clock(job.since_ms)}",

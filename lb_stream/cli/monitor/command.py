@@ -101,8 +101,8 @@ def monitor(
 
 def _look(given: Effective, cluster: str | None) -> Snapshot:
     """Read the tables as they are now, and whether they are up to date. Raises CommandError."""
-    from lb_stream.query.cluster_state import unknown_cluster
-    from lb_stream.query.health import stale
+    from lb_stream.query.cluster_state import describe_unknown_cluster
+    from lb_stream.query.health import explain_staleness
     from lb_stream.query.lake import open_lake
     from lb_stream.query.snapshot import read_snapshot
     from lb_stream.query.status_facts import gather_table_facts
@@ -111,11 +111,11 @@ def _look(given: Effective, cluster: str | None) -> Snapshot:
     with open_lake(tables) as lake:
         shown = read_snapshot(lake, cluster)
         facts = gather_table_facts(lake, tables, given.settings)
-    text = stale(facts)
+    text = explain_staleness(facts)
     states = tuple(state for state in facts.clusters if cluster in (None, state.cluster))
     if cluster and not states:
         raise CommandError(
-            unknown_cluster(cluster, [state.cluster for state in facts.clusters]), code=2
+            describe_unknown_cluster(cluster, [state.cluster for state in facts.clusters]), code=2
         )
     trouble = f"NOT UP TO DATE: {text}" if text and facts.demo_end is None else text
     named = {state.cluster: state for state in states}
@@ -225,10 +225,10 @@ def _read_averages(tables: Store) -> Mapping[Key, BrokerAverages]:
     from lb_stream.cli.monitor.classic import BrokerAverages
     from lb_stream.cli.monitor.documented_tables import Four
     from lb_stream.query.lake import open_lake, run
-    from lb_stream.query.status_facts import latest_loads_query
+    from lb_stream.query.status_facts import build_latest_loads_query
 
     try:
-        rows = run(open_lake(tables), latest_loads_query(*_AVERAGES)).fetchall()
+        rows = run(open_lake(tables), build_latest_loads_query(*_AVERAGES)).fetchall()
     except QueryError:  # no tables yet: the job hasn't run
         return {}
     return {

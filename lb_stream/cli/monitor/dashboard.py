@@ -15,7 +15,7 @@ from rich.text import Text
 
 from lb_stream.io.messages.shown import shown_within
 from lb_stream.io.messages.times import ago, clock, day_of, short_clock
-from lb_stream.query.snapshot import PHASES, Rows, Snapshot, unevenness
+from lb_stream.query.snapshot import PHASES, Rows, Snapshot, measure_imbalance
 from lb_stream.query.wording import describe_outcome
 
 WIDE = 120
@@ -171,7 +171,7 @@ def _cluster_line(snapshot: Snapshot, cluster: dict[str, Any], width: int | None
     brokers = [row for row in snapshot.brokers if row["cluster"] == name]
     reporting = sum(row["alive"] and row.get("state") != "silent" for row in brokers)
     parts = [f"round {cluster['seq']}"]
-    if imbalance := unevenness(brokers):
+    if imbalance := measure_imbalance(brokers):
         parts.append(f"max/mean {imbalance:.2f}")
     parts.append(f"{reporting} of {len(brokers)} brokers")
     parts.append(f"{sum(row['bundles'] or 0 for row in brokers)} bundles")

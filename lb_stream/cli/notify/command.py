@@ -160,18 +160,18 @@ def test(
                 {
                     "target": reached.name,
                     "service": reached.service,
-                    "taken": answer.taken,
-                    "said": answer.said,
+                    "taken": answer.is_accepted,
+                    "said": answer.text,
                     "took_ms": answer.took_ms,
                 }
             )
     else:
         rows = [
-            (reached.name, reached.service, f"{answer.took_ms / 1000:.1f} s", answer.said)
+            (reached.name, reached.service, f"{answer.took_ms / 1000:.1f} s", answer.text)
             for reached, answer in zip(chosen, answers, strict=True)
         ]
         emit_rich(table(("target", "service", "took", "answer"), rows, right=("took",)))
-    if not all(answer.taken for answer in answers):
+    if not all(answer.is_accepted for answer in answers):
         raise typer.Exit(1)
 
 
@@ -192,7 +192,7 @@ def now(
         return
     emit("" if found else "no troubles\n")
     for entry in found:
-        emit_line(f"{entry.event}: {entry.what}: {entry.advice}")
+        emit_line(f"{entry.event}: {entry.description}: {entry.advice}")
 
 
 def _targets(given: Effective) -> tuple[Target, ...]:
@@ -210,19 +210,19 @@ def _targets(given: Effective) -> tuple[Target, ...]:
 
 def _show_answer(target: Target, title: str, answer: Answer, failed: list[str], json: bool) -> None:
     """Print a line for an answer; `failed` gets the target's name if it didn't take the message."""
-    failed += [] if answer.taken else [target.name]
+    failed += [] if answer.is_accepted else [target.name]
     if json:
         emit_json(
             {
                 "target": target.name,
                 "title": title,
-                "taken": answer.taken,
-                "said": answer.said,
+                "taken": answer.is_accepted,
+                "said": answer.text,
                 "took_ms": answer.took_ms,
             }
         )
     else:
-        emit_line(f"{target.name}: {title}: {answer.said}")
+        emit_line(f"{target.name}: {title}: {answer.text}")
 
 
 def _now_ms() -> int:

@@ -88,14 +88,14 @@ def show(
     from lb_stream.cli.shared.staleness import warn_if_stale
     from lb_stream.query.cluster_state import require_cluster
     from lb_stream.query.lake import open_lake, records, run
-    from lb_stream.query.status_facts import cluster_facts, latest_loads_query
+    from lb_stream.query.status_facts import build_latest_loads_query, load_cluster_facts
 
     lake = open_lake(given.tables)
     require_cluster(lake, cluster)
     warn_if_stale(given, lake)
-    newest = latest_loads_query(*_OTHERS, *_TIMES, *_FOUR, where="$1 IS NULL OR cluster = $1")
+    newest = build_latest_loads_query(*_OTHERS, *_TIMES, *_FOUR, where="$1 IS NULL OR cluster = $1")
     query = _QUERY.format(newest=newest)
-    named = {fact.cluster: fact for fact in cluster_facts(lake)}
+    named = {fact.cluster: fact for fact in load_cluster_facts(lake)}
     rows = [
         row | {"state": _state(named.get(row["cluster"]), row)}
         for row in records(run(lake, query, [cluster]))

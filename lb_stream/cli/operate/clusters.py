@@ -51,11 +51,11 @@ def list_(
     from lb_stream.cli.inspect.status import clusters_table
     from lb_stream.cli.shared.staleness import warn_if_stale
     from lb_stream.query.lake import open_lake
-    from lb_stream.query.status_facts import cluster_facts
+    from lb_stream.query.status_facts import load_cluster_facts
 
     lake = open_lake(given.tables)
     warn_if_stale(given, lake)
-    found = cluster_facts(lake)
+    found = load_cluster_facts(lake)
     if emit_rows(_rows(lake, found), output, json):
         return
     if not found:

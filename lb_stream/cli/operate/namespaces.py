@@ -66,13 +66,13 @@ def bundles(
     from lb_stream.cli.shared.staleness import warn_if_stale
     from lb_stream.core.observing.known_bundles import build_ring
     from lb_stream.query.cluster_state import require_single_cluster
-    from lb_stream.query.lake import loaded_bundles, open_lake, records, run
+    from lb_stream.query.lake import build_loaded_bundles_query, open_lake, records, run
     from lb_stream.query.past.names import similar_namespaces
 
     here = require_single_cluster(given.tables, cluster)
     lake = open_lake(given.tables)
     warn_if_stale(given, lake)
-    query = _BUNDLES.format(bundles=loaded_bundles(lake, here.cluster))
+    query = _BUNDLES.format(bundles=build_loaded_bundles_query(lake, here.cluster))
     rows = records(run(lake, query, [here.cluster, namespace]))
     if not rows and namespace in here.orders.namespaces:
         empty = {

@@ -77,11 +77,11 @@ def plan(
     given = effective(config, broker_conf, own)
     from lb_stream.cli.shared.staleness import warn_if_stale
     from lb_stream.query.lake import open_lake
-    from lb_stream.query.present.next_moves import next_moves
+    from lb_stream.query.present.next_moves import find_next_moves
 
     with open_lake(given.tables) as lake:
         stale = warn_if_stale(given, lake)
-        found = next_moves(lake, cluster, tried, moves)
+        found = find_next_moves(lake, cluster, tried, moves)
     if not json:
         _show(found)
     done = 0
@@ -183,11 +183,11 @@ def _summary(found: NextMoves) -> str:
     told = told if found.planned else "Nothing to move"
     if found.planned and found.fewest is not None:
         told += f", {found.fewest} at least are needed"
-    if found.greatest_before is None:
+    if found.max_over_even_before is None:
         return f"{told}: no broker carries anything"
     change = (
-        f"{found.greatest_before:.2f} → {found.greatest_after:.2f}"
+        f"{found.max_over_even_before:.2f} → {found.max_over_even_after:.2f}"
         if shown
-        else f"{found.greatest_before:.2f}"
+        else f"{found.max_over_even_before:.2f}"
     )
     return f"{told}. Max usage ÷ even load: {change} ({found.fullest})"

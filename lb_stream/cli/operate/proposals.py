@@ -73,14 +73,14 @@ def proposals(
     from lb_stream.cli.shared.staleness import warn_if_stale
     from lb_stream.query.cluster_state import require_cluster
     from lb_stream.query.lake import open_lake
-    from lb_stream.query.present.proposals import ended_proposals, waiting_proposals
+    from lb_stream.query.present.proposals import load_ended_proposals, load_waiting_proposals
 
     lake = open_lake(given.tables)
     require_cluster(lake, cluster)
     warn_if_stale(given, lake)
     rows = [
-        *(ended_proposals(lake, cluster, last) if last else ()),
-        *waiting_proposals(lake, cluster),
+        *(load_ended_proposals(lake, cluster, last) if last else ()),
+        *load_waiting_proposals(lake, cluster),
     ]
     if emit_rows(rows, output, json):
         return
@@ -137,10 +137,12 @@ def approve(
 def _of_plan(send: Sending, plan: str) -> list[str]:
     """The ids of a plan's moves that wait. Raises CommandError (2) if none of such a plan does."""
     from lb_stream.query.lake import open_lake
-    from lb_stream.query.present.proposals import plans, waiting_proposals
+    from lb_stream.query.present.proposals import load_waiting_proposals, summarise_plans
 
     with open_lake(send.given.tables) as lake:
-        waiting = {found["plan"]: found["ids"] for found in plans(waiting_proposals(lake))}
+        waiting = {
+            found["plan"]: found["ids"] for found in summarise_plans(load_waiting_proposals(lake))
+        }
     if plan not in waiting:
         known = ", ".join(waiting) or "none"
         expected = f"no move of such a plan waits; plans that wait: {known}"
@@ -156,11 +158,11 @@ def _preview(send: Sending, ids: Iterable[str] | None) -> None:
     from lb_stream.contracts.decisions import MOVES
     from lb_stream.query.cluster_state import require_cluster
     from lb_stream.query.lake import open_lake
-    from lb_stream.query.present.proposals import waiting_proposals
+    from lb_stream.query.present.proposals import load_waiting_proposals
 
     with open_lake(send.given.tables) as lake:
         require_cluster(lake, send.cluster)
-        waiting = {row["proposal_id"]: row for row in waiting_proposals(lake, send.cluster)}
+        waiting = {row["proposal_id"]: row for row in load_waiting_proposals(lake, send.cluster)}
     wanted = list(waiting if ids is None else dict.fromkeys(ids))
     if unknown := [one for one in wanted if one not in waiting]:
         raise CommandError(
@@ -242,11 +244,11 @@ def _waiting(send: Sending, yes: bool) -> list[str]:
     """
     from lb_stream.query.cluster_state import require_cluster
     from lb_stream.query.lake import open_lake
-    from lb_stream.query.present.proposals import waiting_proposals
+    from lb_stream.query.present.proposals import load_waiting_proposals
 
     with open_lake(send.given.tables) as lake:
         require_cluster(lake, send.cluster)
-        rows = waiting_proposals(lake, send.cluster)
+        rows = load_waiting_proposals(lake, send.cluster)
     if not rows:
         note("nothing waits for approval")
         raise typer.Exit
@@ -259,11 +261,11 @@ def _waiting(send: Sending, yes: bool) -> list[str]:
 
 
 def _show(rows: list[dict[str, Any]]) -> None:
-    from lb_stream.query.present.proposals import plans
+    from lb_stream.query.present.proposals import summarise_plans
 
     columns = ("proposal", "bundle, from, to", "MB/s", "state", "why")
     emit_rich(table(columns, [_cells(row) for row in rows], right=("MB/s",)))
-    for plan in plans(row for row in rows if row["state"] == "waiting"):
+    for plan in summarise_plans(row for row in rows if row["state"] == "waiting"):
         note(_describe_plan(plan))
 
 
@@ -286,7 +288,7 @@ def _cells(row: dict[str, Any]) -> tuple[str | Text, ...]:
     with_ = "" if row["together"] == row["proposal_id"] else f"; together with {row['together']}"
     megabytes = "-" if row["bytes_per_s"] is None else f"{row['bytes_per_s'] / 1e6:.2f}"
     state = styled((row["state"], _COLOURS.get(row["state"], "")), _state(row))
-    why = row["told"] + with_ + _usages(row)
+    why = row["explanation"] + with_ + _usages(row)
     return (row["proposal_id"], styled(row["bundle"], way), megabytes, state, why)
 
 

@@ -70,14 +70,14 @@ def undo(
     pin_ms = span_ms("--pin", pin)
     given = effective(config, broker_conf, set_)
     from lb_stream.query.lake import open_lake
-    from lb_stream.query.past.undo import undo_one, undo_since
+    from lb_stream.query.past.undo import plan_undo, plan_undo_since
 
     with open_lake(given.tables) as lake:
         if name is not None:
-            found = undo_one(lake, name, cluster)
+            found = plan_undo(lake, name, cluster)
         else:
             begin_ms = time.time_ns() // 1_000_000 - span_ms("--since", str(since), least=1)
-            found = undo_since(lake, begin_ms, only_cluster(given, cluster))
+            found = plan_undo_since(lake, begin_ms, only_cluster(given, cluster))
     steps = found.steps(pin_ms)
     if not json:
         _show(found, pin if pin_ms else None)

@@ -60,11 +60,11 @@ def report(
     given = effective(config, broker_conf, set_)
     from lb_stream.cli.report.page import page
     from lb_stream.query.lake import open_lake, records, run
-    from lb_stream.query.past.report_figures import cluster_figures, clusters
+    from lb_stream.query.past.report_figures import list_logged_clusters, load_cluster_figures
     from lb_stream.query.status_facts import gather_job_facts
 
     lake = open_lake(given.tables)
-    known = clusters(lake)
+    known = list_logged_clusters(lake)
     if cluster is not None and cluster not in known:
         raise CommandError(
             f"no round of {cluster} is in the log: "
@@ -78,7 +78,7 @@ def report(
     begin_ms = 0 if hours is None else int(last["at_ms"] - hours * 3_600_000)
     facts = gather_job_facts(lake, given.tables, given.settings)
     figures = [
-        cluster_figures(lake, name, begin_ms, last["at_ms"], within, facts) for name in chosen
+        load_cluster_figures(lake, name, begin_ms, last["at_ms"], within, facts) for name in chosen
     ]
     if out is None:
         for cluster_report in figures:

@@ -54,12 +54,12 @@ def cost(
     """
     begin_ms = time.time_ns() // 1_000_000 - span_ms("--since", since, least=1)
     from lb_stream.query.cluster_state import require_cluster
-    from lb_stream.query.costs import move_costs
+    from lb_stream.query.costs import load_move_costs
     from lb_stream.query.lake import open_lake
 
     with open_lake(effective(config, broker_conf, set_).tables) as lake:
         require_cluster(lake, cluster)
-        rows = move_costs(lake, cluster, begin_ms, by, each)
+        rows = load_move_costs(lake, cluster, begin_ms, by, each)
     if emit_rows(rows, output, json):
         return
     if not rows:

@@ -172,7 +172,7 @@ def _section(cluster: ClusterFigures, several: bool) -> str:
         _thrash(cluster),
         _costs(cluster),
         _bundles(cluster, number),
-        _blockers(cluster),
+        _why_no_moves(cluster),
         _refusals(cluster),
         _decisions(cluster),
         "</section>\n",
@@ -333,12 +333,12 @@ def _bundles(cluster: ClusterFigures, number: str) -> str:
     )
 
 
-def _blockers(cluster: ClusterFigures) -> str:
-    if cluster.held_up is None:
+def _why_no_moves(cluster: ClusterFigures) -> str:
+    if cluster.why_no_moves is None:
         return ""
-    rows = [[check.name, check.found] for check in cluster.held_up.keeping]
+    rows = [[check.name, check.description] for check in cluster.why_no_moves.blockers]
     columns, title = ["what", "found"], WHY_NO_MOVES
-    text = f'<p class="soft">{in_html(cluster.held_up.sentence)}</p>'
+    text = f'<p class="soft">{in_html(cluster.why_no_moves.sentence)}</p>'
     return table("held-up", title, columns, rows, NO_BLOCKERS) + text
 
 

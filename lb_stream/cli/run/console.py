@@ -102,7 +102,7 @@ def _serve(
             emit_json({"url": served.url})
         else:
             emit(f"{served.url}/\n")
-        reader.look()  # what is slow for the first time is so before anybody waits for it
+        reader.current_view()  # what is slow for the first time is so before anybody waits for it
         while not stop:
             time.sleep(STEP_S)
         served.stop()

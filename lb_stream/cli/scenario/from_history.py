@@ -90,15 +90,15 @@ def from_tables(
     for 7 days. The cost of cpu is inferred, what isn't recorded is assumed; notes say so.
     """
     from lb_stream.query.lake import open_lake
-    from lb_stream.query.past.tables import history_between, lake_query, require_recorded_cluster
+    from lb_stream.query.past.tables import build_lake_query, load_history, require_recorded_cluster
     from lb_stream.sim.scenario.from_history import LoadHistory, build_from_history
     from lb_stream.store import Store
 
     check_free(folder, force)
     with open_lake(Store.at(tables, setting="TABLES"), whole=False) as lake:
-        ask = lake_query(lake)
+        ask = build_lake_query(lake)
         past = LoadHistory(
-            **history_between(ask, require_recorded_cluster(ask, cluster), *range_given(from_, to))
+            **load_history(ask, require_recorded_cluster(ask, cluster), *range_given(from_, to))
         )
     _write(build_from_history(past, tick), folder, json)
 
@@ -132,13 +132,13 @@ def from_reports(
     balancer.shedding_excluded_namespaces=shop/orders.
     """
     from lb_stream.cli.shared.options import effective
-    from lb_stream.query.past.reports import history_of_reports
+    from lb_stream.query.past.reports import build_history
     from lb_stream.sim.scenario.from_history import LoadHistory, build_from_history
 
     check_free(folder, force)
     settings = effective(None, None, set_).settings.of_cluster(cluster)
     past = LoadHistory(
-        **history_of_reports(
+        **build_history(
             file, cluster, broker, round(resolution * 1000), *range_given(from_, to), settings
         )
     )

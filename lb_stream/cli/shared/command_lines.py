@@ -198,8 +198,8 @@ def _wire_fields(
 
 def _require_known(send: Sending) -> None:
     """Raise CommandError for a cluster that the tables, where there are any, don't know."""
-    from lb_stream.query.cluster_state import known_clusters, unknown_cluster
+    from lb_stream.query.cluster_state import describe_unknown_cluster, list_clusters
 
-    known = known_clusters(send.given.tables)
+    known = list_clusters(send.given.tables)
     if known and send.cluster not in known:
-        raise CommandError(unknown_cluster(str(send.cluster), known), 2)
+        raise CommandError(describe_unknown_cluster(str(send.cluster), known), 2)

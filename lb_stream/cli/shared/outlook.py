@@ -45,12 +45,12 @@ def show_outlook(
     """
     from lb_stream.io.local.progress import progress
     from lb_stream.query.lake import open_lake
-    from lb_stream.query.past.tables import lake_query, recent_history
+    from lb_stream.query.past.tables import build_lake_query, load_recent_history
     from lb_stream.sim.scenario.from_history import LoadHistory
     from lb_stream.sim.simulation.outlook import CHANGED, outlook
 
     with open_lake(given.tables, whole=False) as lake:
-        history = LoadHistory(**recent_history(lake_query(lake), cluster))
+        history = LoadHistory(**load_recent_history(build_lake_query(lake), cluster))
     name = history.cluster
     with progress("simulating", every=PARTS) as told:
         found, notes = outlook(
@@ -134,12 +134,14 @@ class _Tables:
         """Return the brokers that have been silent for too long."""
         from lb_stream.query.cluster_state import require_cluster
         from lb_stream.query.lake import open_lake
-        from lb_stream.query.status_facts import cluster_facts
+        from lb_stream.query.status_facts import load_cluster_facts
 
         with open_lake(self._send.given.tables) as lake:
             require_cluster(lake, self._send.cluster)
             found = [
-                facts.silent for facts in cluster_facts(lake) if facts.cluster == self._send.cluster
+                facts.silent
+                for facts in load_cluster_facts(lake)
+                if facts.cluster == self._send.cluster
             ]
         return tuple(found[0]) if found else ()
 

@@ -195,9 +195,9 @@ def only_cluster(given: Effective, named: str | None) -> str:
     default one where there is none yet."""
     if named is not None:
         return named
-    from lb_stream.query.cluster_state import known_clusters
+    from lb_stream.query.cluster_state import list_clusters
 
-    known = known_clusters(given.tables)
+    known = list_clusters(given.tables)
     if len(known) > 1:
         raise CommandError(f"which cluster? --cluster one of {', '.join(known)}", 2)
     return known[0] if known else given.settings.stream.default_cluster

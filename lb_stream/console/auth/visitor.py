@@ -75,7 +75,7 @@ def access_of(request: Request) -> Access:
     return found
 
 
-def visitor(request: Request) -> Visitor:
+def find_visitor(request: Request) -> Visitor:
     """Who asks. While the file of users can't be read everybody is nobody."""
     access = access_of(request)
     key, name = _identify(request, access)
@@ -103,7 +103,7 @@ def _identify(request: Request, access: Access) -> tuple[str, str]:
 # --- forms ---
 
 
-async def form_of(request: Request) -> dict[str, str]:
+async def read_form(request: Request) -> dict[str, str]:
     """The fields of a form that a page of this console's has sent.
 
     Raises HTTPException for another site's, or one that is too large.
@@ -139,4 +139,4 @@ def require_csrf_token(request: Request, form: dict[str, str]) -> Visitor:
         raise HTTPException(
             403, "you are not logged in any more, or the page is an old one: nothing was done"
         )
-    return visitor(request)
+    return find_visitor(request)

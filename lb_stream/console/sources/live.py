@@ -94,7 +94,7 @@ class Hub:
         with self._lock:
             self._listeners.discard(listener)
 
-    def tell(self, row: Row) -> None:
+    def publish(self, row: Row) -> None:
         """Give an entry to all that want it."""
         with self._lock:
             those = [listener for listener in self._listeners if listener.wants(row)]

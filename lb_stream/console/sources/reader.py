@@ -14,9 +14,9 @@ from kafka.errors import KafkaError
 from lb_stream.access.refusals import Refusal
 from lb_stream.console.sources.shared import SharedPages
 from lb_stream.query import QueryError
-from lb_stream.query.health import Facts, Verdict, stale, verdict
+from lb_stream.query.health import Facts, Verdict, explain_staleness, judge
 from lb_stream.query.lake import open_lake
-from lb_stream.query.status_facts import gather_table_facts, with_kafka
+from lb_stream.query.status_facts import add_kafka_facts, gather_table_facts
 from lb_stream.store import Store
 
 if TYPE_CHECKING:
@@ -83,12 +83,12 @@ class TablesView:
     @property
     def verdict(self) -> Verdict:
         """That of `lbctl status`."""
-        return verdict(self.facts)
+        return judge(self.facts)
 
     @property
     def stale(self) -> str | None:
         """The banner above every page, if there is one."""
-        return stale(self.facts)
+        return explain_staleness(self.facts)
 
 
 class Reader:
@@ -114,7 +114,7 @@ class Reader:
         self._asked_s = -KAFKA_EVERY_S
         self._asking = threading.Lock()
 
-    def look(self) -> TablesView:
+    def current_view(self) -> TablesView:
         """The tables now, or a few seconds ago."""
         there = self._look
         if there is not None and not self._old(there, 0.0):
@@ -128,7 +128,7 @@ class Reader:
         assert self._look is not None
         return self._look
 
-    def at_hand(self) -> TablesView | None:
+    def find_fresh_view(self) -> TablesView | None:
         """The look, if nobody has to wait for it and nobody has to make another one."""
         there = self._look
         if there is None or self._old(there, LATE_S if self._making.locked() else 0.0):
@@ -183,14 +183,14 @@ class Reader:
             return facts
         job = facts.job
         if job.running is None and self._asked.job.epoch == job.epoch:
-            job = replace(job, running=self._asked.job.running, seen=self._asked.job.seen)
+            job = replace(job, running=self._asked.job.running, evidence=self._asked.job.evidence)
         return replace(facts, kafka=self._asked.kafka, standbys=self._asked.standbys, job=job)
 
     def _ask_kafka(self, facts: Facts) -> None:
         assert self._kafka is not None
         with self._asking:
             try:
-                self._asked = with_kafka(
+                self._asked = add_kafka_facts(
                     facts, self.settings.model_copy(update={"kafka": self._kafka})
                 )
             except (KafkaError, Refusal) as error:  # a right or a login is missing

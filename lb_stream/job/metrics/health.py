@@ -16,7 +16,7 @@ from lb_stream.contracts.settings import StreamSettings
 from lb_stream.io.leadership.leader import this_host
 from lb_stream.io.local.http_server import HttpAnswer
 from lb_stream.job.metrics.round_figures import Memories
-from lb_stream.query.health import LAG_LIMIT, LATE_MS, ClusterFacts, Facts, JobFacts, verdict
+from lb_stream.query.health import LAG_LIMIT, LATE_MS, ClusterFacts, Facts, JobFacts, judge
 from lb_stream.stream.ports import Logged, forgotten_in
 
 
@@ -91,7 +91,7 @@ class Health:
         )
 
     def _answer(self, well: bool) -> HttpAnswer:
-        found = verdict(self._facts()).to_dict()
+        found = judge(self._facts()).to_dict()
         return HttpAnswer(
             200 if well else 503,
             "application/json",

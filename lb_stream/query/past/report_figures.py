@@ -14,10 +14,10 @@ from lb_stream.contracts.decisions import MOVES
 from lb_stream.contracts.keys import SettingError
 from lb_stream.query import QueryError
 from lb_stream.query.cluster_state import read_cluster_states
-from lb_stream.query.costs import move_costs
+from lb_stream.query.costs import load_move_costs
 from lb_stream.query.health import Facts
-from lb_stream.query.lake import loaded_bundles, records, run
-from lb_stream.query.why_not import WhyNot, explain_no_move
+from lb_stream.query.lake import build_loaded_bundles_query, records, run
+from lb_stream.query.why_not import NoMoveExplanation, explain_no_move
 from lb_stream.query.wording import explain_refusal
 
 if TYPE_CHECKING:
@@ -137,21 +137,21 @@ class ClusterFigures:
     bundles: list[Row]
     thrash: Thrash
     costs: list[Row]  # of moves, by week and tenant (move_costs)
-    held_up: WhyNot | None  # what holds the balancing up now; None: not known
+    why_no_moves: NoMoveExplanation | None  # what holds the balancing up now; None: not known
 
     def to_dict(self) -> Row:
         """As JSON-able fields."""
         return asdict(self)
 
 
-def clusters(lake: Lake) -> list[str]:
+def list_logged_clusters(lake: Lake) -> list[str]:
     """All clusters of the log, the one with the most decisions first."""
     query = """SELECT cluster FROM (SELECT DISTINCT cluster FROM rounds)
         LEFT JOIN (SELECT cluster, count(*) AS n FROM decisions GROUP BY cluster) USING (cluster) ORDER BY coalesce(n, 0) DESC, cluster"""
     return [row["cluster"] for row in records(run(lake, query))]
 
 
-def cluster_figures(
+def load_cluster_figures(
     lake: Lake, cluster: str, begin_ms: int, end_ms: int, within: int, facts: Facts
 ) -> ClusterFigures:
     """All figures of one cluster between two times, both included. `facts`: of the job."""
@@ -184,12 +184,12 @@ def cluster_figures(
         ],
         bundles=_heaviest(lake, cluster),
         thrash=find_thrashing(decisions, within),
-        costs=move_costs(lake, cluster, begin_ms, "tenant", "week"),
-        held_up=_why_not(lake, cluster, facts),
+        costs=load_move_costs(lake, cluster, begin_ms, "tenant", "week"),
+        why_no_moves=_why_not(lake, cluster, facts),
     )
 
 
-def _why_not(lake: Lake, cluster: str, facts: Facts) -> WhyNot | None:
+def _why_not(lake: Lake, cluster: str, facts: Facts) -> NoMoveExplanation | None:
     """None where the tables have no round, or a strategy that isn't installed here."""
     with suppress(QueryError, SettingError):
         return explain_no_move(lake, facts, cluster)
@@ -197,7 +197,7 @@ def _why_not(lake: Lake, cluster: str, facts: Facts) -> WhyNot | None:
 
 
 def _heaviest(lake: Lake, cluster: str) -> list[Row]:
-    query = _BUNDLES.format(bundles=loaded_bundles(lake, cluster))
+    query = _BUNDLES.format(bundles=build_loaded_bundles_query(lake, cluster))
     return records(run(lake, query, [cluster]))
 
 

@@ -122,7 +122,7 @@ def require_accepted(
     raise QueryError(f"{path}, line {line}: {text}{more}. The job would reject this report", 2)
 
 
-def history_of_reports(
+def build_history(
     path: Path,
     cluster: str,
     broker: str | None = None,

@@ -93,7 +93,7 @@ _FIRST_ROUND = """
 _ROUND = "SELECT memory, inputs FROM rounds WHERE cluster = :cluster AND log_seq = :log_seq"
 
 
-def lake_query(lake: duckdb.DuckDBPyConnection) -> RunQuery:
+def build_lake_query(lake: duckdb.DuckDBPyConnection) -> RunQuery:
     """Asks tables that DuckDB has open."""
     from lb_stream.query.lake import query_columns
     from lb_stream.query.sql_file import with_parameters
@@ -104,7 +104,7 @@ def lake_query(lake: duckdb.DuckDBPyConnection) -> RunQuery:
     return ask
 
 
-def recorded_times(ask: RunQuery) -> dict[str, tuple[int, int]]:
+def load_recorded_times(ask: RunQuery) -> dict[str, tuple[int, int]]:
     """Cluster → begin of the first slot that history has of it, and of the last one."""
     return {
         row["cluster"]: (row["first_ms"], row["last_ms"]) for row in ask(_CLUSTERS, {}).to_pylist()
@@ -117,7 +117,7 @@ def require_recorded_cluster(ask: RunQuery, cluster: str | None) -> str:
     Raises QueryError (exit code 2) when history has nothing of it, or when several and none was
     named.
     """
-    known = sorted(recorded_times(ask))
+    known = sorted(load_recorded_times(ask))
     if cluster is None and len(known) == 1:
         return known[0]
     if cluster not in known:
@@ -133,14 +133,14 @@ def require_recorded_cluster(ask: RunQuery, cluster: str | None) -> str:
     return cluster
 
 
-def recent_history(ask: RunQuery, cluster: str | None) -> dict[str, Any]:
+def load_recent_history(ask: RunQuery, cluster: str | None) -> dict[str, Any]:
     """The last slot that history has of a cluster (None: the only one): the fields of a scenario's
     `History`. Raises QueryError."""
     name = require_recorded_cluster(ask, cluster)
-    return history_between(ask, name, recorded_times(ask)[name][1])
+    return load_history(ask, name, load_recorded_times(ask)[name][1])
 
 
-def history_between(
+def load_history(
     ask: RunQuery, cluster: str, from_ms: int | None = None, to_ms: int | None = None
 ) -> dict[str, Any]:
     """What the tables tell of a cluster from `from_ms` on until before `to_ms`: the fields of a
@@ -148,7 +148,7 @@ def history_between(
 
     None: all that there is. Raises QueryError (exit code 2) when there is nothing.
     """
-    first_ms, last_ms = recorded_times(ask)[cluster]
+    first_ms, last_ms = load_recorded_times(ask)[cluster]
     from_ms = first_ms if from_ms is None else from_ms
     before: dict[str, Any] = {
         "cluster": cluster,

@@ -18,10 +18,10 @@ from lb_stream.query.cluster_state import require_cluster
 from lb_stream.query.lake import records, run
 from lb_stream.query.past.names import similar_ids
 from lb_stream.query.past.undo_orders import (
-    cancel_out,
-    cancelled,
+    find_cancelled,
+    find_opposites,
     may_end_publishing,
-    taken_back_by,
+    merge_commands,
 )
 from lb_stream.query.wording import explain_outcome
 
@@ -123,7 +123,7 @@ def _unload(move: Row) -> Row:
     return {"namespace": namespace, "bundle": bundle, "destination": move["to"], "queue": True}
 
 
-def undo_one(lake: Lake, name: str, cluster: str | None) -> Undo:
+def plan_undo(lake: Lake, name: str, cluster: str | None) -> Undo:
     """What takes one decision or one command back.
 
     Raises QueryError for an id that the tables don't have.
@@ -147,7 +147,7 @@ def undo_one(lake: Lake, name: str, cluster: str | None) -> Undo:
     return _undo(lake, decisions[0]["cluster"], (), [name], None)
 
 
-def undo_since(lake: Lake, since_ms: int, cluster: str) -> Undo:
+def plan_undo_since(lake: Lake, since_ms: int, cluster: str) -> Undo:
     """What takes back all moves and commands of a cluster since then, the newest command first.
 
     Raises QueryError (exit code 2) for a cluster that the tables don't know.
@@ -179,7 +179,7 @@ def _undo(
     ids = {*decision_ids, *(name for waiting in going_on for name in waiting.decision_ids)}
     _take_back(lake, found, commands, {waiting.command["id"] for waiting in going_on}, now_ms)
     if since_ms is not None:
-        found.orders = cancel_out(found.orders, now, now_ms)
+        found.orders = merge_commands(found.orders, now, now_ms)
     _leave_lost(found, now)
     undrained = {
         command.arguments["broker"] for command in found.orders if command.kind == "undrain-broker"
@@ -204,7 +204,7 @@ def _take_back(
     """
     done = [row for row in commands if row["outcome"] not in ("refused", "failed")]
     given = [(row["kind"], json.loads(row["arguments"] or "{}")) for row in done]
-    over = {done[place]["id"] for place in cancelled(given)}
+    over = {done[place]["id"] for place in find_cancelled(given)}
     for command in commands:
         if command["id"] in over:
             continue
@@ -214,7 +214,7 @@ def _take_back(
             continue
         arguments = json.loads(command["arguments"] or "{}")
         try:
-            orders = taken_back_by(command["kind"], arguments, _before(lake, command), now_ms)
+            orders = find_opposites(command["kind"], arguments, _before(lake, command), now_ms)
         except CannotUndo as error:
             found.left.append((text, str(error)))
             continue

@@ -15,7 +15,7 @@ from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.settings.names import canonical, our_name
 
 
-def taken_back_by(
+def find_opposites(
     kind: str, arguments: Mapping[str, Any], before: OperatorState, now_ms: int
 ) -> list[Operation]:
     """Return the commands that take one back, none if it has changed nothing. Raises CannotUndo.
@@ -35,7 +35,9 @@ def taken_back_by(
     return command.opposites(before, now_ms)
 
 
-def cancel_out(commands: Sequence[Operation], now: OperatorState, now_ms: int) -> list[Operation]:
+def merge_commands(
+    commands: Sequence[Operation], now: OperatorState, now_ms: int
+) -> list[Operation]:
     """Reduce the commands that take back several, the newest first, to what they come to.
 
     Of commands about one thing (a broker's drain, a setting, a policy, a bundle's pin, a rejection)
@@ -71,7 +73,7 @@ def _mode_in(settings: Mapping[str, Any]) -> str | None:
     return mode
 
 
-def cancelled(commands: Sequence[tuple[str, Mapping[str, Any]]]) -> frozenset[int]:
+def find_cancelled(commands: Sequence[tuple[str, Mapping[str, Any]]]) -> frozenset[int]:
     """Return the places of commands that others have taken back: kinds and arguments, the newest
     first.
 

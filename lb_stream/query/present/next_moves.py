@@ -20,7 +20,7 @@ from lb_stream.io.messages.shown import figure
 from lb_stream.io.messages.times import clock
 from lb_stream.query import QueryError
 from lb_stream.query.cluster_state import ClusterState, require_cluster, require_single_cluster_in
-from lb_stream.query.present.view import present_view
+from lb_stream.query.present.view import load_present_view
 from lb_stream.query.wording import explain_refusal, place_of_rule
 from lb_stream.settings.names import canonical
 from lb_stream.settings.overrides import without_approval
@@ -73,8 +73,8 @@ class NextMoves:
     planned: int  # moves of the whole plan, of which these are the first
     fewest: int | None  # that there must be at least
     fullest: str | None  # the broker that is most above an even load after these moves
-    greatest_before: float | None  # usage ÷ an even load, the greatest
-    greatest_after: float | None
+    max_over_even_before: float | None  # usage ÷ an even load, the greatest
+    max_over_even_after: float | None
     reasons: tuple[str, ...]  # why that is not lower
     unsure: str  # what the strategy doesn't know well yet
 
@@ -89,7 +89,7 @@ class NextMoves:
         return fields | {"moves": self.moves}
 
 
-def next_moves(
+def find_next_moves(
     lake: duckdb.DuckDBPyConnection, cluster: str | None, tried: Mapping[str, Any], most: int
 ) -> NextMoves:
     """The first moves that a strategy would make now, `most` of them at most.
@@ -103,7 +103,7 @@ def next_moves(
     require_cluster(lake, cluster)
     here = require_single_cluster_in(lake, cluster)
     config, memory = _asked(here, canonical(tried))
-    view = present_view(lake, here.cluster, config.balancer.weights, here.now_ms)
+    view = load_present_view(lake, here.cluster, config.balancer.weights, here.now_ms)
     made = decide(view, memory, Inbox(), config)
     mine = [
         decision
@@ -141,8 +141,8 @@ def next_moves(
         planned=len(mine),
         fewest=None if facts is None else facts.fewest,
         fullest=fullest,
-        greatest_before=before,
-        greatest_after=after,
+        max_over_even_before=before,
+        max_over_even_after=after,
         reasons=tuple(_reasons(made, config.shedder.name, len(shown), len(mine), after)),
         unsure="" if facts is None else facts.unsure,
     )

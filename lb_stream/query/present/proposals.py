@@ -39,11 +39,11 @@ _ENDED = (
 )
 
 
-def waiting_proposals(lake: Lake, cluster: str | None = None) -> list[Row]:
+def load_waiting_proposals(lake: Lake, cluster: str | None = None) -> list[Row]:
     """The proposals that wait, as each cluster's memory has them: splits, then plans in order.
 
     Columns of the table `proposals` and `outcome` as below, `explain` unpacked, with the best
-    candidates only, and `told`: why, in words.
+    candidates only, and `explanation`: why, in words.
     """
     rows = [
         _waiting(now, proposal)
@@ -53,7 +53,7 @@ def waiting_proposals(lake: Lake, cluster: str | None = None) -> list[Row]:
     return sorted(rows, key=lambda row: (row["cluster"], row["step"]))
 
 
-def plans(waiting: Iterable[Row]) -> list[Row]:
+def summarise_plans(waiting: Iterable[Row]) -> list[Row]:
     """The plans among proposals that wait, with the max usage before and after all of their moves.
 
     Rows have `plan`, `cluster`, `moves` (how many), `ids`, `max_usage`, `usage_after`.
@@ -76,7 +76,7 @@ def is_worse_alone(row: Row) -> bool:
     return row["plan"] is not None and alone is not None and now is not None and bool(alone > now)
 
 
-def ended_proposals(lake: Lake, cluster: str | None, last: int) -> list[Row]:
+def load_ended_proposals(lake: Lake, cluster: str | None, last: int) -> list[Row]:
     """The last that wait no more, the newest at the end: as above, with all candidates that the log
     has told.
 
@@ -96,11 +96,14 @@ def _waiting(now: ClusterState, proposal: Proposal) -> Row:
     return row | {
         "seq": now.seq,
         "now_ms": now.now_ms,
-        "told": explain_rule(proposal.rule, proposal.source, proposal.explain),
+        "explanation": explain_rule(proposal.rule, proposal.source, proposal.explain),
     }
 
 
 def _with_explanation(row: Row) -> Row:
     explain = json.loads(row["whole"] or "{}")
     kept = {name: value for name, value in row.items() if name not in ("whole", "log_seq")}
-    return kept | {"explain": explain, "told": explain_rule(row["rule"], row["source"], explain)}
+    return kept | {
+        "explain": explain,
+        "explanation": explain_rule(row["rule"], row["source"], explain),
+    }

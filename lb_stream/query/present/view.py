@@ -42,7 +42,7 @@ _CLIENTS = f"""
 """
 
 
-def present_view(
+def load_present_view(
     lake: duckdb.DuckDBPyConnection, cluster: str, weights: Mapping[str, float], now_ms: int = 0
 ) -> ClusterView:
     """A cluster as its last round with a report saw it, not before `now_ms`.

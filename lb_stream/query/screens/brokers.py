@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lb_stream.contracts.base import RESOURCES
-from lb_stream.query.lake import last_loads, records, run
-from lb_stream.query.screens.lists import ListPage, ListRequest, Row, list_page
+from lb_stream.query.lake import build_last_loads_query, records, run
+from lb_stream.query.screens.lists import ListPage, ListRequest, Row, load_page
 
 if TYPE_CHECKING:
     import duckdb
@@ -36,14 +36,14 @@ _LIMITS = f"""
 """
 
 
-def brokers(lake: Lake, cluster: str, wanted: ListRequest) -> ListPage:
+def list_brokers(lake: Lake, cluster: str, wanted: ListRequest) -> ListPage:
     """A page of a cluster's brokers, the hottest first.
 
     Ratios are of each resource's limit, traffic in bytes/s and msgs/s.
     """
-    return list_page(
+    return load_page(
         lake,
-        f"SELECT {_COLUMNS} FROM {last_loads(lake, cluster)}",
+        f"SELECT {_COLUMNS} FROM {build_last_loads_query(lake, cluster)}",
         [cluster],
         wanted,
         "broker",
@@ -51,19 +51,19 @@ def brokers(lake: Lake, cluster: str, wanted: ListRequest) -> ListPage:
     )
 
 
-def alive(lake: Lake, cluster: str) -> tuple[str, ...]:
+def list_alive_brokers(lake: Lake, cluster: str) -> tuple[str, ...]:
     """The names of a cluster's living brokers."""
     found = records(
         run(
             lake,
-            f"SELECT broker FROM {last_loads(lake, cluster)} WHERE alive ORDER BY broker",
+            f"SELECT broker FROM {build_last_loads_query(lake, cluster)} WHERE alive ORDER BY broker",
             [cluster],
         )
     )
     return tuple(row["broker"] for row in found)
 
 
-def broker(lake: Lake, cluster: str, name: str) -> Row | None:
+def find_broker(lake: Lake, cluster: str, name: str) -> Row | None:
     """One broker as a round saw it last, with its limits (as reported: cpu per cent of a core, MiB,
     kbit/s; None: not known)."""
     rows = records(run(lake, _LAST, [cluster, name]))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lb_stream.query.costs import cost_query
-from lb_stream.query.screens.lists import ListPage, ListRequest, list_page
+from lb_stream.query.costs import build_cost_query
+from lb_stream.query.screens.lists import ListPage, ListRequest, load_page
 
 if TYPE_CHECKING:
     import duckdb
@@ -23,8 +23,10 @@ COST_SORTS = {
 }
 
 
-def costs(
+def list_costs(
     lake: Lake, cluster: str, since_ms: int, by: str, each: str, wanted: ListRequest
 ) -> ListPage:
     """A page of the rows of `move_costs` (`lb_stream.query.costs`), the dearest first."""
-    return list_page(lake, cost_query(by, each), [cluster, since_ms], wanted, "whose", COST_SORTS)
+    return load_page(
+        lake, build_cost_query(by, each), [cluster, since_ms], wanted, "whose", COST_SORTS
+    )

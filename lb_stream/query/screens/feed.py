@@ -54,7 +54,7 @@ _PENDING = f"""
 """
 
 
-def feed(
+def list_entries(
     lake: Lake,
     cluster: str | None,
     *,
@@ -93,13 +93,13 @@ def with_explanation(row: Row) -> Row:
     return fields | {"why": why, "outcome_reason": reason}
 
 
-def commands(lake: Lake, cluster: str, name: str) -> tuple[Row, ...]:
+def list_command_entries(lake: Lake, cluster: str, name: str) -> tuple[Row, ...]:
     """Entries of the command of this id, or of those that were sent together under it (`name`-1,
     `name`-2, …)."""
     rows = records(run(lake, _ORDERED, [cluster, name]))
     return tuple(map(_feed_row, sorted(rows, key=lambda row: (len(row["id"]), row["id"]))))
 
 
-def pending(lake: Lake, cluster: str, ids: list[str]) -> tuple[Row, ...]:
+def list_pending(lake: Lake, cluster: str, ids: list[str]) -> tuple[Row, ...]:
     """The decisions of these ids that no outcome has ended, the oldest first."""
     return tuple(map(with_explanation, records(run(lake, _PENDING, [cluster, ids]))))

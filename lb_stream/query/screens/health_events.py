@@ -18,10 +18,10 @@ from lb_stream.contracts.settings import Event, NotifySettings
 from lb_stream.core.model.rules import Refuses
 from lb_stream.io.messages.times import clock
 from lb_stream.query import NoTables
-from lb_stream.query.health import Facts, Finding, stale, verdict
+from lb_stream.query.health import Facts, Finding, explain_staleness, judge
 from lb_stream.query.lake import LAST_LOADS, open_lake, records, run
-from lb_stream.query.present.proposals import waiting_proposals
-from lb_stream.query.status_facts import gather_table_facts, with_kafka
+from lb_stream.query.present.proposals import load_waiting_proposals
+from lb_stream.query.status_facts import add_kafka_facts, gather_table_facts
 
 if TYPE_CHECKING:
     import duckdb
@@ -72,7 +72,7 @@ class HealthEvent:
     event: Event
     cluster: str
     subject: str
-    what: str
+    description: str
     advice: str
 
     @property
@@ -119,7 +119,7 @@ def read_health_events(tables: Store, settings: Settings, bootstrap: str) -> Hea
 
 def _with_kafka(facts: Facts, settings: Settings) -> Facts:
     try:
-        return with_kafka(facts, settings)
+        return add_kafka_facts(facts, settings)
     except Refusal as refusal:  # a right or a login is missing
         return replace(facts, kafka=str(refusal))
 
@@ -127,7 +127,7 @@ def _with_kafka(facts: Facts, settings: Settings) -> Facts:
 def find_health_events(lake: Lake | None, facts: Facts, limits: NotifySettings) -> HealthEvents:
     """What is wrong by these facts and open tables (None: there are none). Raises QueryError."""
     found = [
-        trouble for finding in verdict(facts).findings for trouble in _events_of_finding(finding)
+        trouble for finding in judge(facts).findings for trouble in _events_of_finding(finding)
     ]
     if lake is not None:
         found += _events_of_tables(lake, facts, limits)
@@ -138,7 +138,11 @@ def find_health_events(lake: Lake | None, facts: Facts, limits: NotifySettings) 
     }
     suspended = frozenset(cluster.cluster for cluster in facts.clusters if cluster.suspended)
     return HealthEvents(
-        facts.now_ms, tuple(found), stale(facts) is not None, suspended=suspended, endings=gone
+        facts.now_ms,
+        tuple(found),
+        explain_staleness(facts) is not None,
+        suspended=suspended,
+        endings=gone,
     )
 
 
@@ -146,7 +150,9 @@ def _events_of_finding(finding: Finding) -> Iterator[HealthEvent]:
     if finding.event is None:
         return
     if not finding.subjects:
-        yield HealthEvent(finding.event, finding.cluster or "", "", finding.what, finding.advice)
+        yield HealthEvent(
+            finding.event, finding.cluster or "", "", finding.description, finding.advice
+        )
     for broker in finding.subjects:
         yield HealthEvent(
             finding.event,
@@ -166,7 +172,7 @@ def _events_of_tables(lake: Lake, facts: Facts, limits: NotifySettings) -> Itera
         ),
     )
     yield from map(_budget_event, records(run(lake, _BUDGETS, [facts.now_ms])))
-    yield from map(_approval_event, waiting_proposals(lake))
+    yield from map(_approval_event, load_waiting_proposals(lake))
 
 
 def _imbalance_events(lake: Lake, facts: Facts, limits: NotifySettings) -> Iterator[HealthEvent]:
@@ -212,7 +218,7 @@ def _approval_event(row: dict[str, Any]) -> HealthEvent:
         if row["kind"] == "split"
         else f"move {row['bundle']} from {row['source']} to {row['destination']}"
     )
-    text = f"{cluster}: {what} ({row['told']}), until {clock(row['expires_ms'])}"
+    text = f"{cluster}: {what} ({row['explanation']}), until {clock(row['expires_ms'])}"
     return HealthEvent(
         "approval_wanted",
         cluster,

@@ -44,7 +44,7 @@ class ListPage:
         return max(1, -(-self.total // PAGE_ROWS))
 
 
-def list_page(
+def load_page(
     lake: Lake,
     query: str,
     parameters: Sequence[Any],

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lb_stream.query.lake import loaded_bundles, records, run
-from lb_stream.query.screens.lists import ListPage, ListRequest, Row, list_page
+from lb_stream.query.lake import build_loaded_bundles_query, records, run
+from lb_stream.query.screens.lists import ListPage, ListRequest, Row, load_page
 
 if TYPE_CHECKING:
     import duckdb
@@ -42,10 +42,10 @@ GROUP_SORTS = {
 
 def _loads(lake: Lake, cluster: str) -> str:
     """The query of what each of a cluster's bundles carries; the cluster is $1."""
-    return _LOADS.format(bundles=loaded_bundles(lake, cluster))
+    return _LOADS.format(bundles=build_loaded_bundles_query(lake, cluster))
 
 
-def bundles(
+def list_bundles(
     lake: Lake,
     cluster: str,
     wanted: ListRequest,
@@ -62,12 +62,12 @@ def bundles(
         SELECT *, {_SHARE} FROM ({_loads(lake, cluster)})
         WHERE ($2 IS NULL OR owner = $2) AND ($3 IS NULL OR namespace = $3)
           AND ($4 IS NULL OR tenant = $4)"""
-    return list_page(
+    return load_page(
         lake, query, [cluster, owner, namespace, tenant], wanted, "bundle", BUNDLE_SORTS
     )
 
 
-def groups(
+def list_groups(
     lake: Lake, cluster: str, by: str, wanted: ListRequest, *, tenant: str | None = None
 ) -> ListPage:
     """A page of a cluster's namespaces (`by` "namespace") or tenants ("tenant"), the heaviest
@@ -81,10 +81,10 @@ def groups(
                    sum(long_bytes_per_s) AS long_bytes_per_s
             FROM ({_loads(lake, cluster)}) WHERE $2 IS NULL OR tenant = $2 GROUP BY {by}
         )"""
-    return list_page(lake, query, [cluster, tenant], wanted, "name", GROUP_SORTS)
+    return load_page(lake, query, [cluster, tenant], wanted, "name", GROUP_SORTS)
 
 
-def whole(
+def find_group(
     lake: Lake, cluster: str, *, namespace: str | None = None, tenant: str | None = None
 ) -> Row | None:
     """A namespace's or a tenant's figures, and its share of the cluster's traffic.
@@ -101,7 +101,7 @@ def whole(
     return row if row["bundles"] else None
 
 
-def by_broker(lake: Lake, cluster: str, namespace: str) -> tuple[Row, ...]:
+def list_broker_shares(lake: Lake, cluster: str, namespace: str) -> tuple[Row, ...]:
     """Which brokers a namespace loads, the one with most of it first: its bundles there, its
     traffic, its share of the broker's."""
     query = f"""
@@ -114,7 +114,7 @@ def by_broker(lake: Lake, cluster: str, namespace: str) -> tuple[Row, ...]:
     return tuple(records(run(lake, query, [cluster, namespace])))
 
 
-def bundle(lake: Lake, cluster: str, name: str) -> Row | None:
+def find_bundle_load(lake: Lake, cluster: str, name: str) -> Row | None:
     """One bundle now; None: no report names it, or it was split, merged or deleted."""
     query = f"SELECT * FROM ({_loads(lake, cluster)}) WHERE bundle = $2"
     rows = records(run(lake, query, [cluster, name]))

@@ -92,7 +92,7 @@ class Chart:
         return asdict(self)
 
 
-def window(lake: Lake, cluster: str, span: str, end_ms: int | None) -> tuple[int, int]:
+def find_chart_window(lake: Lake, cluster: str, span: str, end_ms: int | None) -> tuple[int, int]:
     """Begin and end of a span; without an end, that of the last round.
 
     Where the tables know less than the span, it begins with what they know.
@@ -107,7 +107,7 @@ def window(lake: Lake, cluster: str, span: str, end_ms: int | None) -> tuple[int
     return max(begin_ms, min(first["now_ms"], end_ms - SHORTEST_MS)), end_ms
 
 
-def of_cluster(lake: Lake, cluster: str, begin_ms: int, end_ms: int) -> Chart:
+def build_cluster_chart(lake: Lake, cluster: str, begin_ms: int, end_ms: int) -> Chart:
     """Max, mean and min usage of the active brokers, and that of the hottest at the end."""
     step, times = _times(begin_ms, end_ms)
     asked = [cluster, begin_ms, end_ms]
@@ -122,7 +122,7 @@ def of_cluster(lake: Lake, cluster: str, begin_ms: int, end_ms: int) -> Chart:
     )
 
 
-def of_broker(lake: Lake, cluster: str, broker: str, begin_ms: int, end_ms: int) -> Chart:
+def build_broker_chart(lake: Lake, cluster: str, broker: str, begin_ms: int, end_ms: int) -> Chart:
     """One broker's usage, beside the mean of the active ones."""
     step, times = _times(begin_ms, end_ms)
     asked = [cluster, begin_ms, end_ms]
@@ -136,7 +136,7 @@ def of_broker(lake: Lake, cluster: str, broker: str, begin_ms: int, end_ms: int)
     )
 
 
-def of_bundle(lake: Lake, cluster: str, bundle: str, begin_ms: int, end_ms: int) -> Chart:
+def build_bundle_chart(lake: Lake, cluster: str, bundle: str, begin_ms: int, end_ms: int) -> Chart:
     """One bundle's traffic. A slot without a row is as the one before."""
     step, times = _times(begin_ms, end_ms)
     asked = [cluster, begin_ms, end_ms]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from lb_stream.contracts.decisions import MOVES
 from lb_stream.query.health import ClusterFacts
-from lb_stream.query.lake import LAST_LOADS, last_loads, records, run
+from lb_stream.query.lake import LAST_LOADS, build_last_loads_query, records, run
 from lb_stream.query.screens.lists import Row
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ _MOVES = f"""
 """
 
 
-def overview(lake: Lake, facts: Sequence[ClusterFacts]) -> tuple[Row, ...]:
+def load_overview(lake: Lake, facts: Sequence[ClusterFacts]) -> tuple[Row, ...]:
     """A row for each cluster of `facts`, which it holds as `facts`.
 
     usage_max, usage_mean: ratios of the active brokers; max_over_mean: of their throughput, as
@@ -54,7 +54,7 @@ def overview(lake: Lake, facts: Sequence[ClusterFacts]) -> tuple[Row, ...]:
     nothing is known.
     """
     only = [facts[0].cluster] if len(facts) == 1 else []
-    rows = last_loads(lake, only[0]) if only else LAST_LOADS
+    rows = build_last_loads_query(lake, only[0]) if only else LAST_LOADS
     query = _LOADS.format(rows=rows)
     loads = {row["cluster"]: row for row in records(run(lake, query, only))}
     moves = {row["cluster"]: row["moves"] for row in records(run(lake, _MOVES))}

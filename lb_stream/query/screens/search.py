@@ -32,7 +32,7 @@ _QUERIES = {
 }
 
 
-def search(lake: Lake, text: str) -> dict[str, tuple[Row, ...]]:
+def find_by_name(lake: Lake, text: str) -> dict[str, tuple[Row, ...]]:
     """Kind → `cluster` and `name` of each that matches, in their order; kinds without one are left
     out. Of each MOST at most."""
     if not text.strip():

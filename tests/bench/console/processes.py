@@ -84,7 +84,7 @@ def serve(folder: Path) -> None:
     reader = Reader(Store.at(folder / "tables"), Settings.model_validate(given), None)
     served = ConsoleServer("127.0.0.1:0", reader, (), None)
     _say(url=served.url)
-    reader.look()
+    reader.current_view()
     for line in sys.stdin:
         served.tell(decision_row(line.encode()))
     served.stop()

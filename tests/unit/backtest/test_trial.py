@@ -18,7 +18,7 @@ from lb_stream.backtest.trial import (
     run_trial,
 )
 from lb_stream.contracts.tables import BACKTESTS
-from lb_stream.query.past.reports import history_of_reports
+from lb_stream.query.past.reports import build_history
 from lb_stream.sim.scenario.from_history import LoadHistory, build_from_history
 from lb_stream.sim.simulation import Policy, read_policy
 
@@ -29,7 +29,7 @@ HOUR_MS = 3_600_000
 @pytest.fixture(scope="module")
 def window() -> TrialWindow:
     """Four minutes of three real brokers."""
-    past = history_of_reports(CAPTURED, "lab")
+    past = build_history(CAPTURED, "lab")
     past |= {"to_ms": past["from_ms"] + 240_000}
     return TrialWindow(
         "lab",

@@ -10,7 +10,7 @@ import pytest
 from kafka.errors import KafkaTimeoutError
 from starlette.testclient import TestClient
 
-from lb_stream.console.acts import ACTS
+from lb_stream.console.acts import COMMAND_FORMS
 from lb_stream.console.address import link
 from lb_stream.console.auth.users import user_lines
 from lb_stream.console.auth.visitor import COOKIE, Access
@@ -381,7 +381,7 @@ def test_every_act_has_been_tried() -> None:
         "undo",
         *FORMS,
     }
-    assert set(ACTS) == tried | {"approve", "reject"}, "the last two: test_proposals"
+    assert set(COMMAND_FORMS) == tried | {"approve", "reject"}, "the last two: test_proposals"
 
 
 def test_a_form_that_is_sent_twice_is_one_command(site: TestClient, topic: Topic) -> None:

@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 from lb_stream.console import pages
 from lb_stream.console.address import link
 from lb_stream.io.messages.shown import shown
-from lb_stream.query.health import verdict
+from lb_stream.query.health import judge
 from lb_stream.query.lake import open_lake
 from lb_stream.query.status_facts import gather_table_facts
 from lb_stream.store import Store
@@ -81,7 +81,7 @@ def test_whatever_a_name_holds_it_stands_on_every_page_as_text(tmp_path: Path) -
 def test_the_overview_says_what_lbctl_status_says(site: TestClient, tables: Path) -> None:
     text = Tags(site.get("/").text).text
     with open_lake(Store.at(tables)) as lake:
-        sentence = verdict(gather_table_facts(lake, Store.at(tables), settings_of(tables))).sentence
+        sentence = judge(gather_table_facts(lake, Store.at(tables), settings_of(tables))).sentence
     assert sentence.partition(": ")[2] in text
 
 
@@ -180,7 +180,7 @@ def test_a_page_is_made_once_for_all_who_look_at_the_same(
     tables: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[str] = []
-    find = pages.find
+    find = pages.search_page
     monkeypatch.setattr(
         pages, "find", lambda request: made.append(request.url.query) or find(request)
     )

@@ -59,7 +59,7 @@ def test_what_waits_is_on_the_page_and_on_the_clusters_with_why_and_what_ended_w
 ) -> None:
     waiting, ended = told(played)
     page = Tags(site.get(PAGE).text)
-    assert all(one["told"] in page.text for one in waiting) and waiting
+    assert all(one["explanation"] in page.text for one in waiting) and waiting
     assert "its topics go tonight" in page.text and BY in page.text
     decided = [one["decision_id"] for one in ended if one["decision_id"]]
     assert [tag["href"] for tag in page.all("a") if tag["href"].startswith("/decision?")] == [

@@ -34,7 +34,7 @@ def waiting(address: str) -> NotifySettings:
 def test_a_message_arrives_and_is_accepted(server: Webhook) -> None:
     (target,) = build_targets(waiting(server.apprise("/hook")))
     answer = target.send("title", "line 1\nline 2 <b>", True, 60)
-    assert (answer.taken, answer.said) == (True, ACCEPTED)
+    assert (answer.is_accepted, answer.text) == (True, ACCEPTED)
     (call,) = server.calls
     assert call.path == "/hook" and call.fields | {"version": ""} == {
         "version": "",
@@ -53,8 +53,8 @@ def test_a_refusal_is_told_without_any_part_of_the_address(
     caplog.set_level(logging.DEBUG)
     (target,) = build_targets(waiting(address))
     answer = target.send("t", "b", False, 60)
-    assert not answer.taken and "error=500" in answer.said
-    told = answer.said + repr(target) + caplog.text
+    assert not answer.is_accepted and "error=500" in answer.text
+    told = answer.text + repr(target) + caplog.text
     assert not [
         part
         for part in ("ada", "hunter22", "s3cret", "t0ken", "qwerty", "127.0.0.1")
@@ -67,7 +67,7 @@ def test_a_target_that_does_not_answer_costs_its_time_out_and_no_more(server: We
     server.hold = True
     (target,) = build_targets(NotifySettings(targets={"ops": server.apprise()}, timeout_ms=300))
     answer = target.send("t", "b", True, 0.3)
-    assert (answer.taken, answer.said, answer.took_ms) == (
+    assert (answer.is_accepted, answer.text, answer.took_ms) == (
         False,
         "gave no answer within 0.3 s",
         300,
@@ -108,8 +108,8 @@ def test_a_redirect_is_no_answer(server: Webhook) -> None:
     (target,) = build_targets(waiting(server.apprise("/hook")))
     answer = target.send("t", "b", True, 60)
     assert (
-        not answer.taken
-        and "302" in answer.said
+        not answer.is_accepted
+        and "302" in answer.text
         and [call.path for call in server.calls] == ["/hook"]
     )
 
@@ -117,20 +117,20 @@ def test_a_redirect_is_no_answer(server: Webhook) -> None:
 def test_a_long_answer_is_as_good_as_a_short_one(server: Webhook) -> None:
     server.reply = lambda _: (200, b"x" * 20_000_000)
     (target,) = build_targets(waiting(server.apprise()))
-    assert target.send("t", "b", True, 60).taken
+    assert target.send("t", "b", True, 60).is_accepted
 
 
 def test_nobody_there_is_told_as_such() -> None:
     (target,) = build_targets(NotifySettings(targets={"ops": "json://127.0.0.1:1/x"}))
     answer = target.send("t", "b", True, 60)
-    assert not answer.taken and "onnection" in answer.said
+    assert not answer.is_accepted and "onnection" in answer.text
 
 
 def test_an_address_may_stand_in_a_file(tmp_path: Path, server: Webhook) -> None:
     place = tmp_path / "ops.url"
     place.write_text(server.apprise("/of-a-file") + "\n")
     (target,) = build_targets(waiting(f"file:{place}"))
-    assert target.send("t", "b", True, 60).taken and server.calls[0].path == "/of-a-file"
+    assert target.send("t", "b", True, 60).is_accepted and server.calls[0].path == "/of-a-file"
 
 
 @pytest.mark.parametrize("content", [None, "", "json://a\njson://b", "nonsense://s3cret"])

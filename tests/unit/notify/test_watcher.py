@@ -77,7 +77,7 @@ class Run:
             self.now_ms += S
             self.watcher.go(self.now_ms)
             self.watcher.settle(self.now_ms)
-        return [(name, title, answer.taken) for name, title, answer in self.answers[before:]]
+        return [(name, title, answer.is_accepted) for name, title, answer in self.answers[before:]]
 
 
 def test_each_target_is_told_once_also_by_a_watcher_that_is_started_again(
@@ -136,7 +136,7 @@ def test_a_slow_target_holds_up_neither_the_others_nor_a_look(
         slow.hold = False
         slow.release.set()
         assert run.watcher.settle(run.now_ms + 2 * S)
-        assert sorted((name, answer.taken) for name, _, answer in run.answers) == [
+        assert sorted((name, answer.is_accepted) for name, _, answer in run.answers) == [
             ("slow", True),
             ("well", True),
         ]

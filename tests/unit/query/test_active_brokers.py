@@ -18,10 +18,10 @@ from lb_stream.operations.drain_broker import DrainBroker
 from lb_stream.query import snapshot
 from lb_stream.query.health import Facts, JobFacts
 from lb_stream.query.lake import open_lake, query_columns
-from lb_stream.query.past.report_figures import cluster_figures
-from lb_stream.query.screens.over_time import of_cluster
-from lb_stream.query.screens.overview import overview
-from lb_stream.query.status_facts import cluster_facts
+from lb_stream.query.past.report_figures import load_cluster_figures
+from lb_stream.query.screens.over_time import build_cluster_chart
+from lb_stream.query.screens.overview import load_overview
+from lb_stream.query.status_facts import load_cluster_facts
 from lb_stream.sim import build_cluster
 from lb_stream.sim.measures.figures import measure_trace
 from lb_stream.sim.simulation.outlook import _build_outlook
@@ -66,15 +66,15 @@ def ratio(values: Floats) -> float:
 def test_every_screen_has_the_same_max_over_mean(drained: Recorder) -> None:
     expected = pytest.approx(ratio(even_parts(drained, "throughput")))
     with open_lake(Store.at(drained.root)) as lake:
-        (row,) = overview(lake, cluster_facts(lake))
+        (row,) = load_overview(lake, load_cluster_facts(lake))
         assert row["max_over_mean"] == expected and row["alive"] == 6
         usage = even_parts(drained, "usage")
         assert (row["usage_max"], row["usage_mean"]) == pytest.approx((usage.max(), usage.mean()))
-        assert snapshot.unevenness(snapshot.read_snapshot(lake, "demo").brokers) == expected
+        assert snapshot.measure_imbalance(snapshot.read_snapshot(lake, "demo").brokers) == expected
         now_ms = drained.loop.now_ms
-        figures = cluster_figures(lake, "demo", now_ms, now_ms, 5, NO_JOB)
+        figures = load_cluster_figures(lake, "demo", now_ms, now_ms, 5, NO_JOB)
         assert figures.max_over_mean == [expected]
-        chart = of_cluster(lake, "demo", now_ms, now_ms)
+        chart = build_cluster_chart(lake, "demo", now_ms, now_ms)
         lines = {line.name: line.values[-1] for line in chart.lines}
         assert lines["mean"] == pytest.approx(usage.mean(), rel=0.1)
         assert lines["min"] > 0.3 * lines["mean"], "a drained broker uses next to nothing"

@@ -13,10 +13,10 @@ import pytest
 from lb_stream.contracts.tables import BUNDLE_HISTORY, DECISIONS, OUTCOMES
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.round.decide import Round
-from lb_stream.query.costs import move_costs
-from lb_stream.query.explanations import build_explanation, decisions_about
+from lb_stream.query.costs import load_move_costs
+from lb_stream.query.explanations import build_explanation, load_decisions_about
 from lb_stream.query.lake import open_lake
-from lb_stream.query.past.tables import _TOOK, lake_query
+from lb_stream.query.past.tables import _TOOK, build_lake_query
 from lb_stream.sim.measures.figures import measure_trace
 from lb_stream.sim.measures.moves import Gaps
 from lb_stream.sim.scenario.scenario import Event, MoveTimes, Scenario
@@ -55,7 +55,7 @@ def play(folder: Path, scenario: Scenario, policy: str, settings: Mapping[str, A
 
 def found_costs(folder: Path, scenario: Scenario) -> dict[str, float]:
     with open_lake(Store.at(folder), whole=False) as lake:
-        rows = move_costs(lake, scenario.name, 0, "bundle", "total")
+        rows = load_move_costs(lake, scenario.name, 0, "bundle", "total")
     return {row["whose"]: row["unserved_s"] for row in rows}
 
 
@@ -95,11 +95,11 @@ def test_a_failover_costs_the_time_from_its_broker_s_last_sign_of_life(tmp_path:
     assert len(lost) == 2
     with open_lake(Store.at(tmp_path), whole=False) as lake:
         for row, length_s in zip(lost.bundle.tolist(), lost.length_s.tolist(), strict=True):
-            (assigned,) = decisions_about(lake, "bundle", scenario.bundles.names[row], None, 1)
+            (assigned,) = load_decisions_about(lake, "bundle", scenario.bundles.names[row], None, 1)
             cost = build_explanation(lake, assigned).cost
             assert cost is not None
             assert length_s <= cost["unserved_s"] <= length_s + scenario.tick_s
-        assert move_costs(lake, scenario.name, 0, "total", "total") == [], "a death is no move"
+        assert load_move_costs(lake, scenario.name, 0, "total", "total") == [], "a death is no move"
 
 
 def test_a_first_assignment_costs_nobody_anything(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_a_first_assignment_costs_nobody_anything(tmp_path: Path) -> None:
     scenario = replace(scenario, bundles=replace(scenario.bundles, names=names))
     play(tmp_path, scenario, "LeastMoves", {})
     with open_lake(Store.at(tmp_path), whole=False) as lake:
-        (assigned,) = decisions_about(lake, "bundle", scenario.bundles.names[3], None, 1)
+        (assigned,) = load_decisions_about(lake, "bundle", scenario.bundles.names[3], None, 1)
         assert assigned["outcome"] == "confirmed" and build_explanation(lake, assigned).cost is None
 
 
@@ -135,6 +135,8 @@ def test_what_if_plays_with_the_times_that_moves_have_taken(tmp_path: Path) -> N
     scenario = replace(small_scenario([0] * 9), move=TIMES)
     play(tmp_path, scenario, "LeastMoves", {})
     with open_lake(Store.at(tmp_path), whole=False) as lake:
-        (took,) = lake_query(lake)(_TOOK, {"cluster": scenario.name, "to_ms": 2**60}).to_pylist()
+        (took,) = build_lake_query(lake)(
+            _TOOK, {"cluster": scenario.name, "to_ms": 2**60}
+        ).to_pylist()
     delay_ms = scenario.report_delay_s * 1000
     assert (took["release_ms"], took["acquire_ms"]) == (2_000 + delay_ms, 3_900 + delay_ms)

@@ -22,8 +22,8 @@ from lb_stream.query.health import (
     ClusterFacts,
     DemoEnd,
     Facts,
-    stale,
-    verdict,
+    explain_staleness,
+    judge,
 )
 from lb_stream.store import Store
 from tests.support.job_facts import JOB, NOW
@@ -45,8 +45,12 @@ def with_cluster(**changes: Any) -> Facts:
 
 
 def test_what_is_well_is_healthy_and_nothing_is_stale() -> None:
-    assert (verdict(WELL).state, verdict(WELL).findings, stale(WELL)) == ("healthy", (), None)
-    check_wording(verdict(WELL).sentence)
+    assert (judge(WELL).state, judge(WELL).findings, explain_staleness(WELL)) == (
+        "healthy",
+        (),
+        None,
+    )
+    check_wording(judge(WELL).sentence)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +58,7 @@ def test_what_is_well_is_healthy_and_nothing_is_stale() -> None:
     [
         (with_job(epoch=None), "down", "no job of the pipeline lb has been started"),
         (
-            with_job(running=False, seen="its process 77 on this machine has ended"),
+            with_job(running=False, evidence="its process 77 on this machine has ended"),
             "down",
             "the job is not running (its process 77",
         ),
@@ -90,11 +94,11 @@ def test_what_is_well_is_healthy_and_nothing_is_stale() -> None:
         (with_cluster(silent=("a",)), "degraded", "eu-1: 1 (a) of 3 brokers silent"),
         (replace(WELL, disk_free=1 << 20), "degraded", "0.0 GiB are free"),
         (
-            replace(WELL, in_pieces=True),
+            replace(WELL, searches_poison_record=True),
             "degraded",
             "a batch has ended the job again and again: wait: it is read in pieces",
         ),
-        (replace(WELL, set_aside=("lb-load-reports/0@7",)), "healthy", "without trouble"),
+        (replace(WELL, skipped_records=("lb-load-reports/0@7",)), "healthy", "without trouble"),
         (with_cluster(paused=True), "healthy", "without trouble"),
         (with_cluster(mode="observe", drained=("a",), gone=("b",)), "healthy", "without trouble"),
     ],
@@ -102,7 +106,7 @@ def test_what_is_well_is_healthy_and_nothing_is_stale() -> None:
 def test_every_trouble_has_its_state_and_says_what_to_do(
     facts: Facts, state: str, words: str
 ) -> None:
-    found = verdict(facts)
+    found = judge(facts)
     assert (found.state, words in found.sentence) == (state, True), found.sentence
     assert all(finding.advice for finding in found.findings)
     assert all(
@@ -111,23 +115,23 @@ def test_every_trouble_has_its_state_and_says_what_to_do(
 
 
 def test_what_was_stepped_over_is_worth_knowing() -> None:
-    (found,) = verdict(
-        replace(WELL, set_aside=tuple(f"lb-load-reports/0@{at}" for at in range(4)))
+    (found,) = judge(
+        replace(WELL, skipped_records=tuple(f"lb-load-reports/0@{at}" for at in range(4)))
     ).findings
-    assert found.what.endswith(
+    assert found.description.endswith(
         "stepped over: 4 (lb-load-reports/0@0, lb-load-reports/0@1, lb-load-reports/0@2 and 1 more)"
     )
 
 
 def test_the_gravest_finding_is_the_verdict_and_the_others_are_counted() -> None:
     facts = replace(with_cluster(silent=("a",), paused=True), kafka="away")
-    found = verdict(facts)
+    found = judge(facts)
     assert [finding.state for finding in found.findings] == ["down", "degraded", "healthy"]
     assert found.sentence.startswith("down: Kafka") and found.sentence.endswith("(and 1 more)")
 
 
 def test_a_silent_job_without_ticks_is_not_late() -> None:
-    assert verdict(with_job(last_batch_ms=NOW - 3_600_000, ticks=False)).state == "healthy"
+    assert judge(with_job(last_batch_ms=NOW - 3_600_000, ticks=False)).state == "healthy"
 
 
 # --- from the tables ---
@@ -372,12 +376,12 @@ def test_a_demo_that_has_ended_is_no_trouble() -> None:
     ended = replace(
         with_job(running=False), kafka="refused", demo_end=DemoEnd("12:00:00", "balanced")
     )
-    found = verdict(ended)
+    found = judge(ended)
     assert (found.state, EXIT_CODES[found.state], found.findings) == ("ended", 0, ())
     assert found.sentence.startswith(
         "ended: the demo ended at 12:00:00, balanced: `lbctl demo --keep`"
     )
-    check_wording(stale(ended))
+    check_wording(explain_staleness(ended))
 
 
 def test_a_demos_tables_say_that_it_has_ended_until_another_job_runs_on_them(

@@ -65,7 +65,7 @@ def test_what_status_finds_is_told_in_its_words_and_each_silent_broker_is_one(
         ("cluster_failing", "eu", ""),
         ("disk_low", "", ""),
     ]
-    assert {trouble.what for trouble in found.troubles} >= {
+    assert {trouble.description for trouble in found.troubles} >= {
         "eu: b-1 is silent",
         "eu's last round failed (KeyError: 'x')",
     }
@@ -85,8 +85,8 @@ def test_each_proposal_that_waits_is_told_with_the_commands_that_answer_it(tmp_p
     )
     first = next(trouble for trouble in found.troubles if trouble.subject == waiting[0])
     assert (
-        "demo: move " in first.what
-        and "usage" in first.what
+        "demo: move " in first.description
+        and "usage" in first.description
         and first.advice.startswith(f"lbctl approve {waiting[0]}, or lbctl reject")
     )
 
@@ -117,7 +117,7 @@ def test_a_cluster_is_uneven_when_one_living_broker_is_far_above_the_mean(
     found = seen(tmp_path)
     assert told(found) == ([("imbalance", "eu", "")] if uneven else [])
     if uneven:
-        check_wording(found.troubles[0].what)
+        check_wording(found.troubles[0].description)
         assert told(seen(tmp_path, rules=RULES.model_copy(update={"imbalance_points": 34.0}))) == []
 
 
@@ -181,7 +181,7 @@ def test_moves_that_fail_again_and_again_are_told_until_one_succeeds(tmp_path: P
     )
     found = seen(tmp_path)
     assert told(found) == [("moves_failing", "eu", "t/n/a"), ("moves_failing", "eu", "t/n/f")]
-    assert [trouble.what for trouble in found.troubles] == [
+    assert [trouble.description for trouble in found.troubles] == [
         "eu: the last 3 decisions to move t/n/a failed (by failed)",
         "eu: the last 4 decisions to move t/n/f failed (by refused)",
     ]
@@ -224,7 +224,7 @@ def test_a_budget_is_exhausted_until_it_has_room_again(tmp_path: Path) -> None:
         ("budget_exhausted", "eu", "t/never"),
         ("budget_exhausted", "eu", "t/waits"),
     ]
-    check_wording(found.troubles[0].what)
+    check_wording(found.troubles[0].description)
 
 
 def test_without_tables_and_kafka_both_are_told(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.operations.merge import Merge
 from lb_stream.operations.split import Split
 from lb_stream.query.health import Facts, JobFacts
-from lb_stream.query.lake import find_gone, open_lake
-from lb_stream.query.past.report_figures import cluster_figures
+from lb_stream.query.lake import find_ended_bundles, open_lake
+from lb_stream.query.past.report_figures import load_cluster_figures
 from lb_stream.query.screens import load_shares
 from lb_stream.query.screens.lists import ListRequest
 from lb_stream.sim import build_cluster
@@ -74,21 +74,21 @@ def test_what_was_split_or_merged_is_no_load_on_any_screen(
     owned = view.bundles.owner >= 0
     really = float(view.bundles.short.throughput[owned].sum())
     with open_lake(Store.at(recorder.root)) as lake:
-        assert find_gone(lake, "demo") == gone
-        listed = load_shares.bundles(lake, "demo", ListRequest())
+        assert find_ended_bundles(lake, "demo") == gone
+        listed = load_shares.list_bundles(lake, "demo", ListRequest())
         assert listed.total == owned.sum() and all(row["owner"] for row in listed.rows)
         for by in ("namespace", "tenant"):
-            groups = load_shares.groups(lake, "demo", by, ListRequest()).rows
+            groups = load_shares.list_groups(lake, "demo", by, ListRequest()).rows
             assert sum(row["bytes_per_s"] for row in groups) == pytest.approx(really)
         for name in gone:
             namespace = namespace_of(name)
             rows = view.bundles.rows_of_namespace(namespace)
             share = view.bundles.short.throughput[rows][owned[rows]].sum() / really
-            whole = load_shares.whole(lake, "demo", namespace=namespace)
+            whole = load_shares.find_group(lake, "demo", namespace=namespace)
             assert whole is not None and whole["share"] == pytest.approx(share)
-            assert load_shares.bundle(lake, "demo", name) is None
+            assert load_shares.find_bundle_load(lake, "demo", name) is None
         now_ms = recorder.loop.now_ms
-        heaviest = cluster_figures(lake, "demo", now_ms, now_ms, 5, NO_JOB).bundles
+        heaviest = load_cluster_figures(lake, "demo", now_ms, now_ms, 5, NO_JOB).bundles
         assert not gone & {row["bundle"] for row in heaviest}
     for name in gone:
         told = lbctl(
@@ -138,9 +138,9 @@ def test_deleted_namespaces_and_what_ended_with_its_broker_are_no_load(tmp_path:
     record = {"cluster": "eu", "bundle": "shop/gone/0x00000000_0xffffffff", "state": "Deleted"}
     fill(tmp_path, OWNERSHIP, [record])
     with open_lake(Store.at(tmp_path)) as lake:
-        assert {name.split("/0x")[0] for name in find_gone(lake, "eu")} == {
+        assert {name.split("/0x")[0] for name in find_ended_bundles(lake, "eu")} == {
             "shop/old",
             "shop/gone",
             "pulsar/eu/b2:80",
         }
-        assert load_shares.bundles(lake, "eu", ListRequest()).total == 4
+        assert load_shares.list_bundles(lake, "eu", ListRequest()).total == 4

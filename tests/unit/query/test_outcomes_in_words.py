@@ -16,11 +16,11 @@ from lb_stream.kit.demo.watch import Made
 from lb_stream.query.explanations import explain_decision, explain_round
 from lb_stream.query.health import ClusterFacts, Facts, JobFacts
 from lb_stream.query.lake import open_lake
-from lb_stream.query.past.report_figures import cluster_figures
-from lb_stream.query.past.undo import undo_one
-from lb_stream.query.screens.feed import feed
-from lb_stream.query.screens.over_time import of_cluster
-from lb_stream.query.screens.overview import overview
+from lb_stream.query.past.report_figures import load_cluster_figures
+from lb_stream.query.past.undo import plan_undo
+from lb_stream.query.screens.feed import list_entries
+from lb_stream.query.screens.over_time import build_cluster_chart
+from lb_stream.query.screens.overview import load_overview
 from lb_stream.query.snapshot import read_snapshot
 from lb_stream.query.wording import describe_outcome
 from lb_stream.store import Store
@@ -143,13 +143,13 @@ def test_where_the_bundle_is_that_did_not_move_is_told(
 def test_every_list_and_feed_names_the_reason(tmp_path: Path, outcome: str) -> None:
     tables = write(tmp_path, outcome)
     with open_lake(Store.at(tables)) as lake:
-        (entry,) = feed(lake, "eu-1")
+        (entry,) = list_entries(lake, "eu-1")
         seen = read_snapshot(lake, "eu-1")
-        figures = cluster_figures(
+        figures = load_cluster_figures(
             lake, "eu-1", NOW - 1, NOW + 60_000, 100, Facts(NOW, JobFacts("p"))
         )
         (of_round,) = explain_round(lake, "eu-1", 42)["decisions"]
-        undo = undo_one(lake, "eu-1:42:0", None)
+        undo = plan_undo(lake, "eu-1:42:0", None)
     assert (entry["outcome_reason"], entry["outcome"]) == (REASON, outcome)
     assert describe_outcome(of_round) == f"{outcome} in 55.9 s: {REASON}"
     said = {
@@ -205,8 +205,8 @@ def test_charts_and_counts_tell_moves_by_their_outcome(
 ) -> None:
     tables = write(tmp_path, outcome)
     with open_lake(Store.at(tables)) as lake:
-        (row,) = overview(lake, [ClusterFacts("eu-1", NOW)])
-        (mark,) = of_cluster(lake, "eu-1", NOW - 60_000, NOW + 60_000).marks
+        (row,) = load_overview(lake, [ClusterFacts("eu-1", NOW)])
+        (mark,) = build_cluster_chart(lake, "eu-1", NOW - 60_000, NOW + 60_000).marks
     reason = f": {REASON}" if outcome in NOT_CARRIED_OUT else ""
     ended = "pending" if outcome is None else f"{outcome} in 55.9 s{reason}"
     assert (row["moves"], mark["ended"]) == (moves, ended)

@@ -22,7 +22,7 @@ from lb_stream.query.health import ClusterFacts
 from lb_stream.query.lake import open_lake
 from lb_stream.query.screens import brokers, feed, load_shares, over_time, search
 from lb_stream.query.screens.lists import ListRequest
-from lb_stream.query.screens.overview import overview
+from lb_stream.query.screens.overview import load_overview
 from lb_stream.store import Store
 from tests.support.table_rows import NOW, decided, fill, load
 
@@ -127,7 +127,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 def test_the_overview_takes_living_brokers_and_the_last_hour(lake: Any) -> None:
-    (row,) = overview(lake, [ClusterFacts("eu", NOW)])
+    (row,) = load_overview(lake, [ClusterFacts("eu", NOW)])
     assert (row["alive"], row["brokers"], row["moves"], row["max_over_mean"]) == (
         2,
         3,
@@ -135,25 +135,26 @@ def test_the_overview_takes_living_brokers_and_the_last_hour(lake: Any) -> None:
         pytest.approx(1.5),
     )
     assert row["usage_max"] == 0.8
-    (unknown,) = overview(lake, [ClusterFacts("us", NOW)])
+    (unknown,) = load_overview(lake, [ClusterFacts("us", NOW)])
     assert (unknown["alive"], unknown["max_over_mean"], unknown["moves"]) == (None, None, 0)
 
 
 def test_brokers_come_by_heat_the_dead_ones_last_and_pages_end_where_the_list_ends(
     lake: Any,
 ) -> None:
-    found = brokers.brokers(lake, "eu", ListRequest(page=9))
+    found = brokers.list_brokers(lake, "eu", ListRequest(page=9))
     assert [row["broker"] for row in found.rows] == ["b-2:80", "b-1:80", "b-3:80"]
     assert (found.page, found.pages, found.total) == (1, 1, 3)
     assert [
-        row["broker"] for row in brokers.brokers(lake, "eu", ListRequest("B-1", "traffic")).rows
+        row["broker"]
+        for row in brokers.list_brokers(lake, "eu", ListRequest("B-1", "traffic")).rows
     ] == ["b-1:80"]
-    assert brokers.brokers(lake, "eu", ListRequest("'; --")).total == 0
-    assert brokers.broker(lake, "eu", "b-9:80") is None
+    assert brokers.list_brokers(lake, "eu", ListRequest("'; --")).total == 0
+    assert brokers.find_broker(lake, "eu", "b-9:80") is None
 
 
 def test_shares_are_of_what_is_shown_and_a_namespace_s_is_of_the_cluster(lake: Any) -> None:
-    groups = load_shares.groups(lake, "eu", "namespace", ListRequest())
+    groups = load_shares.list_groups(lake, "eu", "namespace", ListRequest())
     assert [(row["name"], row["bundles"], row["share"]) for row in groups.rows] == [
         ("acme/a", 2, pytest.approx(0.8)),
         ("acme/b", 1, pytest.approx(0.1)),
@@ -161,19 +162,21 @@ def test_shares_are_of_what_is_shown_and_a_namespace_s_is_of_the_cluster(lake: A
     ]
     assert [
         row["name"]
-        for row in load_shares.groups(lake, "eu", "tenant", ListRequest(sort="name")).rows
+        for row in load_shares.list_groups(lake, "eu", "tenant", ListRequest(sort="name")).rows
     ] == ["acme", "shop"]
-    whole = load_shares.whole(lake, "eu", namespace="acme/a")
+    whole = load_shares.find_group(lake, "eu", namespace="acme/a")
     assert whole is not None and (whole["share"], whole["brokers"]) == (pytest.approx(0.8), 2)
-    assert load_shares.whole(lake, "eu", tenant="nobody") is None
+    assert load_shares.find_group(lake, "eu", tenant="nobody") is None
     assert [
-        (row["broker"], row["share"]) for row in load_shares.by_broker(lake, "eu", "acme/a")
+        (row["broker"], row["share"])
+        for row in load_shares.list_broker_shares(lake, "eu", "acme/a")
     ] == [
         ("b-1:80", pytest.approx(6 / 7)),
         ("b-2:80", 1.0),
     ]
     assert [
-        row["bundle"] for row in load_shares.bundles(lake, "eu", ListRequest(), owner="b-1:80").rows
+        row["bundle"]
+        for row in load_shares.list_bundles(lake, "eu", ListRequest(), owner="b-1:80").rows
     ] == [
         "acme/a/0x0_0x1",
         "acme/b/0x0_0x1",
@@ -181,20 +184,20 @@ def test_shares_are_of_what_is_shown_and_a_namespace_s_is_of_the_cluster(lake: A
 
 
 def test_lines_have_a_gap_where_nothing_was_seen(lake: Any) -> None:
-    begin, end = over_time.window(lake, "eu", "15m", None)
-    chart = over_time.of_cluster(lake, "eu", begin, end)
+    begin, end = over_time.find_chart_window(lake, "eu", "15m", None)
+    chart = over_time.build_cluster_chart(lake, "eu", begin, end)
     highest = next(line for line in chart.lines if line.kind == "max")
     seen = [value for value in highest.values if value is not None]
     assert end - begin == 10 * MINUTE_MS, "it begins with the first loads that there are"
     assert (seen, highest.values[-1]) == ([0.9, 0.8], 0.8)
-    begin, end = over_time.window(lake, "eu", "15m", end - 20 * MINUTE_MS)
+    begin, end = over_time.find_chart_window(lake, "eu", "15m", end - 20 * MINUTE_MS)
     assert end - begin == 15 * MINUTE_MS, "where nothing is known the span is as it was asked for"
     assert [line.name for line in chart.lines if line.kind == "one"] == ["b-2:80", "b-1:80"]
     assert [mark["decision_id"] for mark in chart.marks] == ["eu:1:0"]
 
 
 def test_the_feed_has_the_last_answer_of_each_command_and_goes_back_in_time(lake: Any) -> None:
-    rows = feed.feed(lake, "eu")
+    rows = feed.list_entries(lake, "eu")
     assert [(row["entry"], row["id"], row["outcome"]) for row in rows] == [
         ("command", "c-1", "done"),
         ("decision", "eu:1:0", None),
@@ -204,20 +207,25 @@ def test_the_feed_has_the_last_answer_of_each_command_and_goes_back_in_time(lake
         "ada",
         {"broker": "b-1:80"},
     ) and "62.0%" in rows[1]["why"]
-    assert [row["id"] for row in feed.feed(lake, "eu", before_ms=rows[1]["at_ms"])] == ["eu:0:0"]
-    assert [row["id"] for row in feed.feed(lake, "eu", what="commands")] == ["c-1"]
-    assert [row["id"] for row in feed.feed(lake, "eu", what="moves", text="0x1_0x2")] == ["eu:1:0"]
-    assert [row["id"] for row in feed.pending(lake, "eu", ["eu:0:0", "eu:1:0"])] == ["eu:1:0"]
+    assert [row["id"] for row in feed.list_entries(lake, "eu", before_ms=rows[1]["at_ms"])] == [
+        "eu:0:0"
+    ]
+    assert [row["id"] for row in feed.list_entries(lake, "eu", what="commands")] == ["c-1"]
+    assert [row["id"] for row in feed.list_entries(lake, "eu", what="moves", text="0x1_0x2")] == [
+        "eu:1:0"
+    ]
+    assert [row["id"] for row in feed.list_pending(lake, "eu", ["eu:0:0", "eu:1:0"])] == ["eu:1:0"]
 
 
 def test_search_finds_each_kind_and_nothing_for_nothing(lake: Any) -> None:
     assert {
-        kind: [row["name"] for row in rows] for kind, rows in search.search(lake, "ACME/B").items()
+        kind: [row["name"] for row in rows]
+        for kind, rows in search.find_by_name(lake, "ACME/B").items()
     } == {
         "namespace": ["acme/b"],
         "bundle": ["acme/b/0x0_0x1"],
     }
-    assert list(search.search(lake, "b-1")) == ["broker"] and list(
-        search.search(lake, "eu:0:0")
+    assert list(search.find_by_name(lake, "b-1")) == ["broker"] and list(
+        search.find_by_name(lake, "eu:0:0")
     ) == ["decision"]
-    assert search.search(lake, "  ") == {}
+    assert search.find_by_name(lake, "  ") == {}

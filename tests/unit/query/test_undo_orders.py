@@ -7,7 +7,7 @@ import pytest
 from lb_stream.contracts.namespaces import NamespaceIsolation
 from lb_stream.core.commands.base import make
 from lb_stream.core.model.operator_state import OperatorState, Rejection
-from lb_stream.query.past.undo_orders import cancel_out, cancelled, may_end_publishing
+from lb_stream.query.past.undo_orders import find_cancelled, may_end_publishing, merge_commands
 
 NOTHING = OperatorState()
 NOW_MS = 1_000_000
@@ -98,7 +98,7 @@ HELD = Rejection("c:1:p0", "c:1:p0", "t/n/x", True, NOW_MS + 5_000, "ann", "peak
     ],
 )
 def test_a_command_and_its_opposite_cancel_out(orders, now: OperatorState, left) -> None:
-    found = cancel_out([make(**order) for order in orders], now, NOW_MS)
+    found = merge_commands([make(**order) for order in orders], now, NOW_MS)
     assert [command.given for command in found] == left
 
 
@@ -128,7 +128,7 @@ def test_a_command_and_its_opposite_cancel_out(orders, now: OperatorState, left)
 def test_what_was_made_and_taken_away_again_needs_no_undo(
     commands: list[tuple[str, dict[str, Any]]], over: set[int]
 ) -> None:
-    assert cancelled(commands) == over
+    assert find_cancelled(commands) == over
 
 
 def test_a_rejection_that_was_ended_is_not_laid_down_again() -> None:

@@ -25,7 +25,7 @@ from lb_stream.core.model.rules import DECIDES, FILTERED_BY, REFUSES, Rule, refu
 from lb_stream.query import QueryError
 from lb_stream.query.health import Facts, JobFacts, StandbyFacts
 from lb_stream.query.lake import open_lake
-from lb_stream.query.why_not import WhyNot, explain_no_move
+from lb_stream.query.why_not import NoMoveExplanation, explain_no_move
 from lb_stream.query.wording import explain_refusal
 from lb_stream.store import Store
 from tests.support.lbctl_runner import lbctl
@@ -89,7 +89,7 @@ class Tables:
         }
         fill(self.folder, REFUSALS, [row | changes])
 
-    def ask(self, facts: Facts = WELL, **subject: Any) -> WhyNot:
+    def ask(self, facts: Facts = WELL, **subject: Any) -> NoMoveExplanation:
         with open_lake(Store.at(self.folder)) as lake:
             return explain_no_move(lake, facts, "eu", **subject)
 
@@ -117,13 +117,15 @@ def tables(tmp_path: Path) -> Tables:
     return Tables(folder)
 
 
-def texts(answer: WhyNot, keeps: bool | None = None) -> list[str]:
+def texts(answer: NoMoveExplanation, keeps: bool | None = None) -> list[str]:
     return [
-        f"{check.name}: {check.found}" for check in answer.checks if keeps in (None, check.keeps)
+        f"{check.name}: {check.description}"
+        for check in answer.checks
+        if keeps in (None, check.blocks)
     ]
 
 
-def named(rule: str, answer: WhyNot, keeps: bool | None = None) -> bool:
+def named(rule: str, answer: NoMoveExplanation, keeps: bool | None = None) -> bool:
     return any(rule in text or explain_refusal(rule) in text for text in texts(answer, keeps))
 
 
@@ -213,7 +215,7 @@ def test_refusals_come_in_the_order_of_the_rules_not_of_their_names(
         tables.refuse(rule)
     places = ("limits", "policies", "assigning", "waiting", "strategy", "splitting", "noted")
     answer = tables.ask(**SUBJECTS[subject])
-    found = [check.name for check in answer.checks if " was refused: " in check.found]
+    found = [check.name for check in answer.checks if " was refused: " in check.description]
     assert found == sorted(found, key=places.index) and set(found) == set(places)
     assert len(found) == len(OF_THE_LAST_PASS)
 
@@ -321,7 +323,7 @@ def test_each_rule_that_takes_a_broker_out_is_named_by_the_decision(tables: Tabl
 # --- the job ---
 
 DEAD = replace(
-    LIVE, running=False, seen="its process 42 on this machine has ended", last_batch_ms=NOW
+    LIVE, running=False, evidence="its process 42 on this machine has ended", last_batch_ms=NOW
 )
 THREE_MIN = replace(WELL, now_ms=NOW + 180_000)
 JOBS: Mapping[str, tuple[Facts, bool, str]] = {
@@ -347,7 +349,11 @@ JOBS: Mapping[str, tuple[Facts, bool, str]] = {
         True,
         "6000 records wait to be read",
     ),
-    "in pieces": (replace(WELL, in_pieces=True), True, "a batch has ended the job again and again"),
+    "in pieces": (
+        replace(WELL, searches_poison_record=True),
+        True,
+        "a batch has ended the job again and again",
+    ),
     "without Kafka": (
         replace(WELL, kafka="nobody answers"),
         True,
@@ -369,7 +375,7 @@ def test_each_state_of_the_job_is_named_first(tables: Tables, state: str, subjec
     tables.round(memory)
     answer = tables.ask(facts, **SUBJECTS[subject])
     assert answer.checks[0].name == "job"
-    assert words in answer.checks[0].found and answer.checks[0].keeps is keeps
+    assert words in answer.checks[0].description and answer.checks[0].blocks is keeps
     assert (words in answer.sentence) is (keeps or state == "never started")
 
 
@@ -472,9 +478,9 @@ def test_each_state_of_the_cluster_is_named(tables: Tables, state: str, subject:
     memory, changes, check, words = CLUSTERS[state]
     tables.round(memory, **changes)
     answer = tables.ask(**SUBJECTS[subject])
-    keeping = answer.keeping[0]
-    assert (keeping.name, words in keeping.found) == (check, True)
-    assert keeping.found in answer.sentence
+    keeping = answer.blockers[0]
+    assert (keeping.name, words in keeping.description) == (check, True)
+    assert keeping.description in answer.sentence
 
 
 def test_nothing_is_said_to_hold_up_what_nothing_holds_up(tables: Tables) -> None:
@@ -484,7 +490,7 @@ def test_nothing_is_said_to_hold_up_what_nothing_holds_up(tables: Tables) -> Non
         ("broker", f"No rule keeps the load of {HOT}"),
     ):
         answer = tables.ask(**SUBJECTS[subject])
-        assert (answer.keeping, answer.stale) == ((), None)
+        assert (answer.blockers, answer.stale) == ((), None)
         assert (
             answer.sentence.startswith(begin)
             and "the last pass of OverloadShedder, at " in answer.sentence
@@ -541,14 +547,14 @@ def test_bundles_that_may_not_move_are_not_counted_as_free(tables: Tables, why: 
     memory, settings = HELD[why]
     tables.round(Memory(**memory), settings=settings)
     (check,) = [check for check in tables.ask(broker=HOT).checks if check.name == "bundles"]
-    assert (check.found, check.keeps) == (f"1 of its 18 bundles may move, 17 {why}", False)
+    assert (check.description, check.blocks) == (f"1 of its 18 bundles may move, 17 {why}", False)
 
 
 def test_bundles_that_the_last_pass_refused_are_not_counted_as_free(tables: Tables) -> None:
     tables.round()
     tables.refuse(REFUSES["no_other_allowed"], subjects=list(BUNDLES), count=18)
     (check,) = [check for check in tables.ask(broker=HOT).checks if check.name == "bundles"]
-    assert (check.found, check.keeps) == (
+    assert (check.description, check.blocks) == (
         "0 of its 18 bundles may move, 18 refused by the last pass",
         True,
     )
@@ -558,7 +564,7 @@ def test_a_drain_moves_what_only_balancing_leaves_alone(tables: Tables) -> None:
     orders = OperatorState(drained=(HOT,), pins=dict.fromkeys(BUNDLES, NOW + HOUR_MS))
     tables.round(Memory(orders=orders))
     (check,) = [check for check in tables.ask(broker=HOT).checks if check.name == "bundles"]
-    check_wording(check.found)
+    check_wording(check.description)
 
 
 # --- who asks ---
@@ -580,12 +586,12 @@ def test_the_command_line_the_console_and_the_report_give_the_same_answer(tables
         assert found["checks"][1:] == json.loads(
             json.dumps([asdict(check) for check in expected.checks[1:]])
         )
-    keeping = tables.ask().keeping
+    keeping = tables.ask().blockers
     assert [check.name for check in keeping] == ["approval", "policies"]
     shown = page.get("/cluster?name=eu").text
     (figures,) = lbctl("report", "--json", *given, cwd=tables.folder.parent).objects
-    held = [check["found"] for check in figures["held_up"]["checks"] if check["keeps"]]
-    assert held == [check.found for check in keeping] and all(text in shown for text in held)
+    held = [check["description"] for check in figures["why_no_moves"]["checks"] if check["blocks"]]
+    assert held == [check.description for check in keeping] and all(text in shown for text in held)
     html = lbctl("report", "--out", "-", *given, cwd=tables.folder.parent).out
     assert all(text in html for text in held)
 

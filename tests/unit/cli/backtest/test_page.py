@@ -13,7 +13,7 @@ import lb_stream.job.submit
 from lb_stream.backtest.trial import TrialWindow, compare_policies, cut_time, run_trial
 from lb_stream.cli.backtest import command
 from lb_stream.cli.backtest.page import SHOWN, cells, page
-from lb_stream.query.past.reports import history_of_reports
+from lb_stream.query.past.reports import build_history
 from lb_stream.sim.scenario.from_history import LoadHistory, build_from_history
 from lb_stream.sim.simulation import Policy, read_policy
 from tests.support.html_page import EVIL, Page
@@ -25,7 +25,7 @@ CAPTURED = Path(__file__).parents[3] / "data" / "modular-load-reports.jsonl.gz"
 @pytest.fixture(scope="module")
 def rows() -> list[dict[str, Any]]:
     """Two windows of real brokers, played with two policies and with one that there isn't."""
-    past = history_of_reports(CAPTURED, "lab")
+    past = build_history(CAPTURED, "lab")
     policies = [
         read_policy("none"),
         read_policy("AvgShedder"),

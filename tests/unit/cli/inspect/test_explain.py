@@ -492,7 +492,7 @@ def test_why_nothing_happened_to_the_hottest_brokers_bundle(
     made = record(tmp_path / "tables", steps, settings=settings)
     bundle = "shop/app-11/0x80000000_0xc0000000"
     found = told(made, tmp_path, "--why-not", bundle)
-    keeping = [check["name"] for check in found["checks"] if check["keeps"]]
+    keeping = [check["name"] for check in found["checks"] if check["blocks"]]
     assert keeping[:1] == [keeps]
     assert f"is not moved ({keeps}): " in found["sentence"]
     assert found["sentence"] in " ".join(
@@ -535,7 +535,7 @@ def test_a_pass_that_found_no_fitting_bundle_is_named_in_figures(
     for asked in (refused.subjects[0], str(refused.broker)):
         found = told(made, tmp_path, "--why-not", asked)
         (strategy,) = [
-            check for check in found["checks"] if check["keeps"] and check["name"] == "strategy"
+            check for check in found["checks"] if check["blocks"] and check["name"] == "strategy"
         ]
         assert "no_fitting_bundle" in strategy["found"] and "msg/s, limit 3" in strategy["found"]
 
@@ -562,7 +562,7 @@ def test_a_brokers_own_namespace_stays_with_it(tmp_path: Path) -> None:
         [{"cluster": "demo", "bundle": bundle, "part": "own", "owner": "broker-1:8080"}],
     )
     found = told(made, tmp_path, "--why-not", bundle)
-    assert [check["name"] for check in found["checks"] if check["keeps"]][:1] == ["namespace"]
+    assert [check["name"] for check in found["checks"] if check["blocks"]][:1] == ["namespace"]
     assert "belongs to its broker" in found["sentence"]
 
 
@@ -579,7 +579,7 @@ def test_what_operators_have_commanded_counts(tmp_path: Path) -> None:
         row |= {"log_seq": row["log_seq"] + 1, "memory": replace(last, orders=orders).to_json()}
         fill(table.parent, ROUNDS, [row])
         checks = told(made, tmp_path, "--why-not", "shop/app-01/0x00000000_0x40000000")["checks"]
-        assert [check["name"] for check in checks if check["keeps"]][:1] == [keeps]
+        assert [check["name"] for check in checks if check["blocks"]][:1] == [keeps]
 
 
 def test_what_held_once_is_no_cause_any_more_a_drain_and_a_limit_are(tmp_path: Path) -> None:
@@ -606,12 +606,14 @@ def test_what_held_once_is_no_cause_any_more_a_drain_and_a_limit_are(tmp_path: P
         recently_unloaded={BUNDLE: now_ms},
     )
     found = told(made, tmp_path, "--why-not", BUNDLE)
-    assert [check["name"] for check in found["checks"] if check["keeps"]] == [
+    assert [check["name"] for check in found["checks"] if check["blocks"]] == [
         "limits: moves a minute"
     ]
     assert f"{owner} is being emptied" in found["sentence"]
     room = next(
-        check["found"] for check in found["checks"] if check["name"] == "limits: moves a minute"
+        check["description"]
+        for check in found["checks"]
+        if check["name"] == "limits: moves a minute"
     )
     assert room == f"2 of 2; room at {clock(now_ms + 40_000)}"
 
@@ -625,7 +627,7 @@ def test_the_causes_come_in_their_order_of_precedence(tmp_path: Path) -> None:
     made = record(tmp_path / "tables", 4, settings=settings | {"threshold_percent": 99})
     with_orders(made, paused=True, retry_ms=made.rounds[-1].now_ms + 60_000)
     checks = told(made, tmp_path, "--why-not", BUNDLE)["checks"]
-    keeping = [check["name"] for check in checks if check["keeps"]]
+    keeping = [check["name"] for check in checks if check["blocks"]]
     assert keeping == [
         "operators",
         "suspension",
@@ -659,7 +661,7 @@ def test_of_a_broker_it_is_said_what_keeps_it_hot(tmp_path: Path) -> None:
     assert ", below " in found["sentence"] and "bundles may move" in json.dumps(found["checks"])
     held = record(tmp_path / "held", 12, settings={"min_dwell_ms": 10**9})
     found = told(held, tmp_path, "--why-not", "broker-1:8080")
-    assert next(check["name"] for check in found["checks"] if check["keeps"]) == "bundles"
+    assert next(check["name"] for check in found["checks"] if check["blocks"]) == "bundles"
     assert "in their dwell time" in found["sentence"]
 
 
@@ -795,7 +797,7 @@ def test_what_rounds_refuse_and_decide_under_every_shedder_has_words(
     assert {decision.rule for each in made.rounds for decision in each.decisions} <= set(DECIDES)
     found = told(made, tmp_path, "--why-not", "broker-1")
     assert next(
-        check["found"] for check in found["checks"] if check["name"] == "numbers"
+        check["description"] for check in found["checks"] if check["name"] == "numbers"
     ).startswith(f"{name}: broker-1:8080: ")
 
 

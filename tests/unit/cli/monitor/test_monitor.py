@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from lb_stream.cli.monitor.dashboard import _shared_end, bar, render
 from lb_stream.contracts.decisions import example_decision
 from lb_stream.contracts.tables import BROKER_LOADS, DECISIONS, REFUSALS, ROUNDS
-from lb_stream.query.snapshot import Snapshot, load_snapshot, unevenness
+from lb_stream.query.snapshot import Snapshot, load_snapshot, measure_imbalance
 from lb_stream.store import Store
 from tests.support.lbctl_runner import lbctl
 from tests.support.recorded_tables import START_MS, Recorder
@@ -260,7 +260,7 @@ def test_the_figures_for_programs_are_those_of_the_last_round(
     assert [row["short_msgs_per_s"] for row in told["brokers"]] == pytest.approx(
         last.view.brokers.short.rate.tolist()
     )
-    assert unevenness(told["brokers"]) == pytest.approx(
+    assert measure_imbalance(told["brokers"]) == pytest.approx(
         float(
             last.view.brokers.latest.throughput.max() / last.view.brokers.latest.throughput.mean()
         )

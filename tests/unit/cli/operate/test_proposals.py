@@ -11,7 +11,7 @@ import pytest
 from lb_stream.contracts.tables import PROPOSALS
 from lb_stream.core.model.operator_state import OperatorState, Rejection
 from lb_stream.io.tables.rebuild import rebuild
-from lb_stream.query.past.undo_orders import taken_back_by
+from lb_stream.query.past.undo_orders import find_opposites
 from lb_stream.sim.simulation import outlook
 from lb_stream.store import Store
 from tests.support.lbctl_runner import Result
@@ -47,7 +47,7 @@ def test_what_waits_is_what_the_memory_has_and_what_has_ended_says_who_and_why(
     waiting, ended = told(played)
     assert [row["proposal_id"] for row in waiting] == ids(played) and waiting
     assert all(
-        row["state"] == "waiting" and row["explain"]["candidates"] and "usage" in row["told"]
+        row["state"] == "waiting" and row["explain"]["candidates"] and "usage" in row["explanation"]
         for row in waiting
     )
     by_state = {row["state"]: row for row in ended}
@@ -295,14 +295,15 @@ def test_where_nothing_waits_that_is_said_and_nothing_is_sent(
 def test_an_approval_is_taken_back_by_its_moves_and_a_rejection_by_its_end() -> None:
     now_ms = 1_000_000
     assert (
-        taken_back_by("approve-proposals", {"proposals": ["c:1:p0"]}, OperatorState(), now_ms) == []
+        find_opposites("approve-proposals", {"proposals": ["c:1:p0"]}, OperatorState(), now_ms)
+        == []
     )
     before = OperatorState(
         rejections=(
             Rejection("c:1:p1", "c:1:p1", "t/n/0x0_0x1", True, now_ms + 5_000, "bob", "first"),
         )
     )
-    orders = taken_back_by(
+    orders = find_opposites(
         "reject-proposals",
         {"proposals": ["c:1:p0", "c:1:p1"], "why": "no", "for_ms": 9},
         before,
@@ -313,5 +314,5 @@ def test_an_approval_is_taken_back_by_its_moves_and_a_rejection_by_its_end() -> 
         {"kind": "reject-proposals", "proposals": ["c:1:p1"], "why": "first", "for_ms": 5_000},
     ]
     both = OperatorState(settings={"dry_run": True, "mode": "approve"})
-    (command,) = taken_back_by("dry-run", {"on": False}, both, now_ms)
+    (command,) = find_opposites("dry-run", {"on": False}, both, now_ms)
     assert command.given == {"kind": "set-config", "values": dict(both.settings)}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lb_stream.contracts.tables import BUNDLE_HISTORY, DECISIONS, OUTCOMES
-from lb_stream.query.costs import move_costs
+from lb_stream.query.costs import load_move_costs
 from lb_stream.query.explanations import explain_decision
 from lb_stream.query.lake import open_lake
 from lb_stream.store import Store
@@ -122,7 +122,7 @@ def test_one_move_s_cost_is_its_part_of_the_sums(
 ) -> None:
     with open_lake(Store.at(tmp_path)) as lake:
         found = {one: explain_decision(lake, one).cost for one in "1234568"}
-        sums = {row["whose"]: row for row in move_costs(lake, "eu", 0, "bundle", "total")}
+        sums = {row["whose"]: row for row in load_move_costs(lake, "eu", 0, "bundle", "total")}
     assert [found[one] for one in "256"] == [
         None
     ] * 3  # a move's second half, a dry run, one that expired
@@ -148,7 +148,9 @@ def test_a_move_that_failed_cost_what_passed_until_somebody_served_its_bundle(
     fill(tmp_path, OUTCOMES, [ended for _, ended in made])
     with open_lake(Store.at(tmp_path)) as lake:
         (orders,) = [
-            row for row in move_costs(lake, "eu", 0, "bundle", "total") if row["whose"] == ORDERS
+            row
+            for row in load_move_costs(lake, "eu", 0, "bundle", "total")
+            if row["whose"] == ORDERS
         ]
         assert (orders["moves"], orders["unserved_s"]) == (2, 4.0 + 7.0)
         assert explain_decision(lake, "11").cost is None

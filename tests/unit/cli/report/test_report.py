@@ -34,13 +34,13 @@ from lb_stream.contracts.tables import (
     REFUSALS,
     ROUNDS,
 )
-from lb_stream.query.costs import move_costs
+from lb_stream.query.costs import load_move_costs
 from lb_stream.query.health import Facts, JobFacts
 from lb_stream.query.lake import open_lake, records, run
 from lb_stream.query.past.report_figures import (
     Thrash,
-    cluster_figures,
     find_thrashing,
+    load_cluster_figures,
     longest_step_ms,
 )
 from lb_stream.store import Store
@@ -262,7 +262,7 @@ def test_the_page_tells_what_moves_have_cost_by_week_and_tenant(
     recorded: Recorder, tmp_path: Path
 ) -> None:
     page = Page(written(recorded.root, tmp_path))
-    rows = move_costs(open_lake(Store.at(recorded.root)), "demo", 0, "tenant", "week")
+    rows = load_move_costs(open_lake(Store.at(recorded.root)), "demo", 0, "tenant", "week")
     assert rows and all(row["clients"] for row in rows)
     assert [row[:3] for row in page.tables["costs"][1:]] == [
         [row["span"], row["whose"], str(row["moves"])] for row in rows
@@ -321,7 +321,7 @@ def test_no_point_and_no_line_covers_a_time_without_rounds(tmp_path: Path) -> No
     )
     facts = Facts(times[-1], JobFacts("p"))
     lake = open_lake(Store.at(tmp_path / "tables"))
-    found = cluster_figures(lake, "eu-1", 0, times[-1], 100, facts)
+    found = load_cluster_figures(lake, "eu-1", 0, times[-1], 100, facts)
     assert set(found.loads["a:1"]) == {2e6, 6e6} and found.rounds_per_point > 1
     assert {times[999], times[-1]} < set(found.times_ms)
     text = written(tmp_path / "tables", tmp_path)

@@ -47,10 +47,10 @@ def test_an_entry_is_told_to_the_pages_that_show_its_like(
         hub, listener = Hub(entry_html), Listener(cluster, what, text, asyncio.get_running_loop())
         assert hub.join(listener)
         for row in rows(example_decision().to_json().encode(), ANSWER.to_json().encode()):
-            hub.tell(row)
+            hub.publish(row)
         await asyncio.sleep(0)
         hub.leave(listener)
-        hub.tell(rows(ANSWER.to_json().encode())[0])
+        hub.publish(rows(ANSWER.to_json().encode())[0])
         await asyncio.sleep(0)
         return [
             json.loads(listener.waiting.get_nowait())["id"] for _ in range(listener.waiting.qsize())
@@ -64,7 +64,7 @@ def test_a_page_that_is_far_behind_misses_the_oldest_entries_and_holds_up_nobody
         hub, listener = Hub(lambda row: ""), Listener("", "all", "", asyncio.get_running_loop())
         hub.join(listener)
         for number in range(MOST_WAITING + 5):
-            hub.tell({"entry": "command", "id": number, "cluster": "eu-1", "kind": "x"})
+            hub.publish({"entry": "command", "id": number, "cluster": "eu-1", "kind": "x"})
         await asyncio.sleep(0)
         return [
             json.loads(listener.waiting.get_nowait())["id"] for _ in range(listener.waiting.qsize())

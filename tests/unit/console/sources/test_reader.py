@@ -36,9 +36,9 @@ def test_a_question_is_put_once_and_again_when_the_tables_are_looked_at_again(
         asked.append(now[0])
         return len(asked)
 
-    assert [reader.look().ask("x", question) for _ in range(3)] == [1, 1, 1]
+    assert [reader.current_view().ask("x", question) for _ in range(3)] == [1, 1, 1]
     now[0] += REFRESH_S + 1
-    assert reader.look().ask("x", question) == 2
+    assert reader.current_view().ask("x", question) == 2
     assert asked == [100.0, 101.0 + REFRESH_S]
 
 
@@ -48,11 +48,11 @@ def test_tables_that_come_later_are_found(tmp_path: Path) -> None:
         Store.at(tmp_path / "tables"), settings_of(tmp_path / "tables"), None, clock=lambda: now[0]
     )
     with pytest.raises(QueryError, match="no tables in"):
-        reader.look().ask("x", lambda lake: 1)
-    assert reader.look().verdict.state == "down"
+        reader.current_view().ask("x", lambda lake: 1)
+    assert reader.current_view().verdict.state == "down"
     fleet(tmp_path / "tables")
     now[0] += REFRESH_S + 1
-    assert [cluster.cluster for cluster in reader.look().facts.clusters] == ["eu-1"]
+    assert [cluster.cluster for cluster in reader.current_view().facts.clusters] == ["eu-1"]
 
 
 def test_the_longer_a_look_took_the_longer_it_stays(tmp_path: Path) -> None:
@@ -61,17 +61,17 @@ def test_the_longer_a_look_took_the_longer_it_stays(tmp_path: Path) -> None:
     reader = Reader(
         Store.at(tmp_path / "tables"), settings_of(tmp_path / "tables"), None, clock=lambda: now[0]
     )
-    first = reader.look()
+    first = reader.current_view()
     first.spent_s = 2 * REFRESH_S
     now[0] = REST * first.spent_s - 0.1
-    assert reader.look() is first and reader.at_hand() is first
+    assert reader.current_view() is first and reader.find_fresh_view() is first
     first.spent_s = 1_000.0
     now[0] = LONGEST_S - 0.1
-    assert reader.look() is first
+    assert reader.current_view() is first
     now[0] = LONGEST_S
-    assert reader.at_hand() is None
-    assert reader.look() is not first
-    assert 0 < reader.look().spent_s < 1_000, "what another one took doesn't count"
+    assert reader.find_fresh_view() is None
+    assert reader.current_view() is not first
+    assert 0 < reader.current_view().spent_s < 1_000, "what another one took doesn't count"
 
 
 def test_while_a_look_is_made_the_one_before_is_at_hand_unless_it_is_late(
@@ -82,7 +82,7 @@ def test_while_a_look_is_made_the_one_before_is_at_hand_unless_it_is_late(
     reader = Reader(
         Store.at(tmp_path / "tables"), settings_of(tmp_path / "tables"), None, clock=lambda: now[0]
     )
-    first = reader.look()
+    first = reader.current_view()
     first.spent_s = 0.0
     made = reader._made
 
@@ -96,12 +96,12 @@ def test_while_a_look_is_made_the_one_before_is_at_hand_unless_it_is_late(
     thread = threading.Thread(target=reader.look)
     thread.start()
     assert making.wait(60)
-    assert reader.at_hand() is first and reader.look() is first
+    assert reader.find_fresh_view() is first and reader.current_view() is first
     now[0] = REFRESH_S + LATE_S
-    assert reader.at_hand() is None
+    assert reader.find_fresh_view() is None
     go.set()
     thread.join()
-    assert reader.look() is not first
+    assert reader.current_view() is not first
 
 
 def test_pages_of_the_look_before_are_shown_while_new_ones_are_made_unless_nobody_has_watched_for_a_while(
@@ -114,11 +114,11 @@ def test_pages_of_the_look_before_are_shown_while_new_ones_are_made_unless_nobod
     )
     found = []
     for wait_s in (REFRESH_S, REFRESH_S + LATE_S):
-        look = reader.look()
+        look = reader.current_view()
         look.pages.page("a", lambda: Shared(b"old", "text/html"))
         look.spent_s = 0.0
         now[0] += wait_s
-        pages = reader.look().pages
+        pages = reader.current_view().pages
         pages.page("a", lambda pages=pages: found.append(pages.there("a")))  # type: ignore[misc]
     assert found == [Shared(b"old", "text/html"), None]
 
@@ -129,18 +129,20 @@ def test_a_look_that_was_replaced_is_gone_with_its_connection(tmp_path: Path) ->
     reader = Reader(
         Store.at(tmp_path / "tables"), settings_of(tmp_path / "tables"), None, clock=lambda: now[0]
     )
-    first = reader.look()
+    first = reader.current_view()
     assert first.lake is not None
     lake = weakref.ref(first.lake)
     del first
     now[0] = LONGEST_S
-    reader.look()
+    reader.current_view()
     assert lake() is None
 
 
 def test_of_many_answers_only_so_many_are_kept(tmp_path: Path) -> None:
     fleet(tmp_path / "tables")
-    look = Reader(Store.at(tmp_path / "tables"), settings_of(tmp_path / "tables"), None).look()
+    look = Reader(
+        Store.at(tmp_path / "tables"), settings_of(tmp_path / "tables"), None
+    ).current_view()
     for number in range(MOST_ANSWERS + 10):
         look.ask(number, lambda lake, number=number: number)  # type: ignore[misc]
     asked: list[int] = []
