@@ -7,7 +7,7 @@ from typer.main import get_command
 
 from docs.tools.commands_tables import commands_table
 from lb_stream.cli import main
-from lb_stream.console.acts import ACTS
+from lb_stream.console.acts import COMMAND_FORMS
 from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.commands import COMMANDS
 from lb_stream.contracts.schemas import FOLDER
@@ -76,7 +76,7 @@ def test_no_two_commands_have_one_line() -> None:
 
 @pytest.mark.parametrize("model", operations(), ids=kinds)
 def test_a_command_has_a_form_on_the_consoles_pages(model: type[Operation]) -> None:
-    forms = [name for name, act in ACTS.items() if act.model is model]
+    forms = [name for name, act in COMMAND_FORMS.items() if act.model is model]
     assert forms == [button.name for button in model.spec.buttons]
     assert bool(forms) is (model.spec.kind not in NO_BUTTON)
 
