@@ -55,7 +55,7 @@ _IN_TEXT = re.compile(
 it doesn't expect."""
 
 
-class Refusal(Exception):
+class AccessRefusal(Exception):
     """Kafka refuses this user.
 
     The text is one line: as whom, what, and what to do. `code` is the exit code.
@@ -64,13 +64,13 @@ class Refusal(Exception):
     code = 1
 
 
-class LoginRefused(Refusal):
+class LoginRefused(AccessRefusal):
     """Kafka doesn't let the user in: a wrong setting."""
 
     code = 2
 
 
-class RightsRefused(Refusal):
+class RightsRefused(AccessRefusal):
     """Kafka lets the user in, and a right is missing."""
 
 
@@ -108,7 +108,7 @@ def refused_rights(
 
 def refusal_of(
     where: str, options: Mapping[str, Any], error: BaseException, doing: str = ""
-) -> Refusal | None:
+) -> AccessRefusal | None:
     """What an exception of kafka-python's tells; None: no refusal.
 
     `doing`: the operation on topics that was tried, Read or Write.
@@ -123,7 +123,7 @@ def refusal_of(
     return refused_rights(where, options, [f"a right ({_plain(error)})"])
 
 
-def refusal_in(where: str, options: Mapping[str, Any], text: str) -> Refusal | None:
+def refusal_in(where: str, options: Mapping[str, Any], text: str) -> AccessRefusal | None:
     """The refusal that a text of Spark's tells of, if it does."""
     if (found := _IN_TEXT.search(text)) is None:
         return None

@@ -26,7 +26,7 @@ from lb_stream.agent.adapter import (
 from lb_stream.agent.agent import Agent
 from lb_stream.agent.config import AgentConfig, AgentError
 from lb_stream.agent.hooks import HookConfig
-from lb_stream.agent.obey import Seen, Verdict, addressee, judge
+from lb_stream.agent.obey import AgentVerdict, Seen, addressee, judge
 from lb_stream.agent.report_throttle import ReportThrottle
 from lb_stream.agent.splits import SplitWatch
 
@@ -34,6 +34,7 @@ __all__ = [
     "Agent",
     "AgentConfig",
     "AgentError",
+    "AgentVerdict",
     "BalancedAdapter",
     "BrokerAdapter",
     "BrokerError",
@@ -48,7 +49,6 @@ __all__ = [
     "SplitWatch",
     "SplittingAdapter",
     "TransferringAdapter",
-    "Verdict",
     "YieldingAdapter",
     "addressee",
     "judge",

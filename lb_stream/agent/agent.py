@@ -19,7 +19,7 @@ from lb_stream.agent.clock import RecordClock, wall_clock_ms
 from lb_stream.agent.config import AgentConfig
 from lb_stream.agent.connection import CLOSE_S, Connection
 from lb_stream.agent.hooks import MoveHooks
-from lb_stream.agent.obey import Seen, Verdict, addressee, published_at
+from lb_stream.agent.obey import AgentVerdict, Seen, addressee, published_at
 from lb_stream.agent.reporter import OnReport, Pulse, Reporter
 from lb_stream.agent.splits import SplitWatch
 from lb_stream.contracts.decisions import Decision, Ownership, read_decision
@@ -27,7 +27,7 @@ from lb_stream.contracts.reports import Goodbye
 
 log = logging.getLogger(__name__)
 
-OnDecision = Callable[[Decision, str | None, Verdict | None], None]
+OnDecision = Callable[[Decision, str | None, AgentVerdict | None], None]
 
 
 class Agent:

@@ -15,7 +15,7 @@ from lb_stream.agent.adapter import (
 )
 from lb_stream.agent.clock import wall_clock_ms
 from lb_stream.agent.hooks import MoveHooks
-from lb_stream.agent.obey import Seen, Verdict, acknowledgement, judge
+from lb_stream.agent.obey import AgentVerdict, Seen, acknowledgement, judge
 from lb_stream.contracts.decisions import Decision
 from lb_stream.contracts.reports import Ack
 
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 def carry_out(
     adapter: BrokerAdapter, seen: Seen, decision: Decision, now_ms: int, hooks: MoveHooks
-) -> tuple[Verdict, Ack | None]:
+) -> tuple[AgentVerdict, Ack | None]:
     """Act, once `hooks` allow it.
 
     Returns what was done, and the acknowledgement; None: there is nothing to say.
@@ -33,7 +33,7 @@ def carry_out(
     decision is judged anew. A decision is noted as done before it is begun: better not done than
     done twice.
     """
-    verdict, failure = Verdict("refuse"), ""
+    verdict, failure = AgentVerdict("refuse"), ""
     try:
         verdict = judge(
             adapter.name, seen, decision, all(map(adapter.owns, decision.bundles)), now_ms
@@ -43,7 +43,7 @@ def carry_out(
         if verdict.action != "release":
             hooks.forget(decision)
         elif not hooks.allow(decision, (decision.expires_ms - now_ms) / 1000):
-            return Verdict("wait", "a hook is asked"), None
+            return AgentVerdict("wait", "a hook is asked"), None
         seen.note_done(adapter.name, decision, now_ms)
         verdict = _act(adapter, verdict, decision)
         if verdict.action == "release":
@@ -53,7 +53,7 @@ def carry_out(
         log.warning(
             "%s refuses to %s %s: %s", adapter.name, decision.kind, decision.bundle, refusal
         )
-        verdict = Verdict("refuse", str(refusal))
+        verdict = AgentVerdict("refuse", str(refusal))
     except BrokerError as error:
         log.warning("%s could not %s %s: %s", adapter.name, decision.kind, decision.bundle, error)
         failure = str(error)
@@ -61,12 +61,12 @@ def carry_out(
         log.exception("%s could not %s %s", adapter.name, decision.kind, decision.bundle)
         failure = f"{type(error).__name__}: {error}"
     if failure:
-        verdict = Verdict(verdict.action, failure)
+        verdict = AgentVerdict(verdict.action, failure)
     done = "failed" if failure else verdict.action
     return verdict, acknowledgement(decision, done, verdict.reason, wall_clock_ms())
 
 
-def _act(adapter: BrokerAdapter, verdict: Verdict, decision: Decision) -> Verdict:
+def _act(adapter: BrokerAdapter, verdict: AgentVerdict, decision: Decision) -> AgentVerdict:
     """Do what the verdict says. Returns it, or a refusal of what this broker can't do."""
     if (
         verdict.action == "release"
@@ -85,7 +85,7 @@ def _act(adapter: BrokerAdapter, verdict: Verdict, decision: Decision) -> Verdic
     elif isinstance(adapter, MergingAdapter) and verdict.action == "merge":
         adapter.merge(decision.bundles, decision.children[0])
     elif verdict.action in ("split", "merge"):
-        return Verdict("refuse", f"this broker can't {verdict.action}")
+        return AgentVerdict("refuse", f"this broker can't {verdict.action}")
     return verdict
 
 

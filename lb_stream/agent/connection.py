@@ -10,7 +10,7 @@ from typing import Any
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError
 
-from lb_stream.access.refusals import REFUSED, Refusal, Refusals
+from lb_stream.access.refusals import REFUSED, AccessRefusal, Refusals
 from lb_stream.access.roles import rights_of
 from lb_stream.agent.config import AgentConfig, AgentError
 from lb_stream.agent.producer import LastingProducer
@@ -71,7 +71,7 @@ class Connection:
                 ),
                 self._refusals.note,
             )
-        except Refusal as refusal:
+        except AccessRefusal as refusal:
             self.close()
             raise AgentError(str(refusal), refusal.code) from refusal
         except KafkaError as error:

@@ -23,7 +23,7 @@ Afterwards its age alone keeps it from being done again.
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class AgentVerdict:
     """What to do. `reason` says why a decision is refused or ignored, or what is waited for."""
 
     action: Literal["release", "acquire", "split", "merge", "refuse", "ignore", "wait"]
@@ -31,7 +31,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class LastOwnership:
     """What is remembered of a bundle's last ownership record, and since when."""
 
     version: int
@@ -49,7 +49,7 @@ class Seen:
 
     epoch: int = 0
     done: dict[tuple[str, str], int] = field(default_factory=dict)
-    records: dict[str, Record] = field(default_factory=dict)
+    records: dict[str, LastOwnership] = field(default_factory=dict)
 
     def note_epoch(self, decision: Decision) -> bool:
         """Learn the epoch of any decision of the cluster, whomever it addresses.
@@ -77,7 +77,7 @@ class Seen:
         """
         self.records.pop(bundle, None)
         if record is not None and record.version > 1:
-            self.records[bundle] = Record(record.version, record.decision_id, now_ms)
+            self.records[bundle] = LastOwnership(record.version, record.decision_id, now_ms)
         while (oldest := next(iter(self.records), None)) and self.records[
             oldest
         ].seen_ms + REMEMBERED_MS < now_ms:
@@ -107,7 +107,7 @@ def addressee(decision: Decision) -> str | None:
     return decision.destination if decision.kind == "assign" else decision.source
 
 
-def judge(broker: str, seen: Seen, decision: Decision, owns: bool, now_ms: int) -> Verdict:
+def judge(broker: str, seen: Seen, decision: Decision, owns: bool, now_ms: int) -> AgentVerdict:
     """What `broker` has to do about a decision.
 
     `owns`: whether it serves the decision's bundles. Changes nothing.
@@ -116,27 +116,27 @@ def judge(broker: str, seen: Seen, decision: Decision, owns: bool, now_ms: int) 
     its own once that has been seen.
     """
     if addressee(decision) != broker:
-        return Verdict("ignore", f"addressed to {addressee(decision)}")
+        return AgentVerdict("ignore", f"addressed to {addressee(decision)}")
     if decision.dry_run:
-        return Verdict("ignore", "dry run")
+        return AgentVerdict("ignore", "dry run")
     if (broker, decision.decision_id) in seen.done:
-        return Verdict("ignore", "done before")
+        return AgentVerdict("ignore", "done before")
     if decision.epoch < seen.epoch:
-        return Verdict("refuse", f"epoch {decision.epoch} is over, {seen.epoch} has been seen")
+        return AgentVerdict("refuse", f"epoch {decision.epoch} is over, {seen.epoch} has been seen")
     if now_ms >= decision.expires_ms:
-        return Verdict("refuse", f"expired {now_ms - decision.expires_ms} ms ago")
+        return AgentVerdict("refuse", f"expired {now_ms - decision.expires_ms} ms ago")
     if (version := seen.overtaken(decision)) is not None:
-        return Verdict(
+        return AgentVerdict(
             "refuse",
             f"follows version {decision.expected_version} of the bundle's record, which is at "
             f"{version} now",
         )
     if decision.kind == "assign":
-        return Verdict("acquire")
+        return AgentVerdict("acquire")
     if not owns:
-        return Verdict("refuse", f"{' or '.join(decision.bundles)} is not served here")
+        return AgentVerdict("refuse", f"{' or '.join(decision.bundles)} is not served here")
     reshapes: dict[str, Literal["split", "merge"]] = {"split": "split", "merge": "merge"}
-    return Verdict(reshapes.get(decision.kind, "release"))
+    return AgentVerdict(reshapes.get(decision.kind, "release"))
 
 
 _OUTCOMES: dict[str, Literal["released", "acquired", "split", "merged", "refused", "failed"]] = {

@@ -22,7 +22,7 @@ from lb_stream.core.splitting import (
     SplittingConfig,
     split_strategy,
 )
-from lb_stream.core.splitting.trigger import REASONS, Limits
+from lb_stream.core.splitting.trigger import REASONS, ReasonLimits
 
 
 class SplitWatch:
@@ -67,7 +67,7 @@ class SplitWatch:
             broker.topics,
         )
         found, self._memory = split_strategy(own, self._config, self._algorithms, self._memory)
-        limits, rows = Limits.of(self._config), {name: row for row, name in enumerate(stats)}
+        limits, rows = ReasonLimits.of(self._config), {name: row for row, name in enumerate(stats)}
         algorithm = self._algorithms.named().name
         return [
             SplitAsk(

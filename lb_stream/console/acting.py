@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from lb_stream.access.refusals import Refusal
+from lb_stream.access.refusals import AccessRefusal
 from lb_stream.console import address
 from lb_stream.console.acts import COMMAND_FORMS, HOURS, CommandForm, Step, build_step, parse_pin_ms
 from lb_stream.console.auth.visitor import Visitor, find_visitor, read_form, require_csrf_token
@@ -143,7 +143,7 @@ def _sent(request: Request, who: Visitor, form: Mapping[str, str]) -> str:
     try:
         for command in orders:  # in the topic's order, which is that of the round
             send(cluster, command)
-    except (KafkaError, Refusal) as error:
+    except (KafkaError, AccessRefusal) as error:
         raise HTTPException(503, f"it wasn't sent: {error}") from None
     return address.link("command", cluster=cluster, id=order_id)
 

@@ -43,7 +43,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class RecordSchema:
     """One kind of record: the name of its files, where it travels, its model, an example as it
     stands on the topic."""
 
@@ -230,39 +230,41 @@ _OF_LEADER = {
 _OF_OTHER = _OF_LEADER | {"host": "lb-2", "pid": 733}
 
 RECORDS = (
-    Record("modular-report", "lb-load-reports", ModularLoadReport, _MODULAR),
-    Record("simple-report", "lb-load-reports", SimpleLoadReport, _SIMPLE),
-    Record("broker-load", "lb-load-reports", BrokerLoadReport, _BROKER_LOAD),
-    Record("top-bundles", "lb-load-reports", TopBundlesReport, _TOP_BUNDLES),
-    Record("heartbeat", "lb-load-reports", Heartbeat, {"sent_ms": 1_767_225_620_000}),
-    Record("ack", "lb-load-reports", Ack, _ACK),
-    Record("ask", "lb-load-reports", SplitAsk, _ASK),
-    Record("goodbye", "lb-load-reports", Goodbye, {"sent_ms": 1_767_229_200_000}),
-    Record(
+    RecordSchema("modular-report", "lb-load-reports", ModularLoadReport, _MODULAR),
+    RecordSchema("simple-report", "lb-load-reports", SimpleLoadReport, _SIMPLE),
+    RecordSchema("broker-load", "lb-load-reports", BrokerLoadReport, _BROKER_LOAD),
+    RecordSchema("top-bundles", "lb-load-reports", TopBundlesReport, _TOP_BUNDLES),
+    RecordSchema("heartbeat", "lb-load-reports", Heartbeat, {"sent_ms": 1_767_225_620_000}),
+    RecordSchema("ack", "lb-load-reports", Ack, _ACK),
+    RecordSchema("ask", "lb-load-reports", SplitAsk, _ASK),
+    RecordSchema("goodbye", "lb-load-reports", Goodbye, {"sent_ms": 1_767_229_200_000}),
+    RecordSchema(
         "tick",
         "lb-commands",
         Tick,
         {"id": "tick:4:17", "kind": "tick", **_OF_LEADER, "ends": False, "to": ""},
     ),
-    Record(
+    RecordSchema(
         "standby",
         "lb-commands",
         Standby,
         {"id": "3f0a", "kind": "standby", **_OF_OTHER, "warm": True},
     ),
-    Record(
+    RecordSchema(
         "claim", "lb-commands", Claim, {"id": "9c41", "kind": "claim", **_OF_OTHER, "forced": False}
     ),
-    Record(
+    RecordSchema(
         "hand-over",
         "lb-commands",
         HandOver,
         {"id": "77d2", "kind": "hand-over", **_OF_OTHER, "to": "lb-2:733", "by": "User:ann"},
     ),
-    Record("command", "lb-commands", command_union(), _COMMAND),
-    Record("command-result", "lb-command-results", CommandResult, _RESULT.model_dump(mode="json")),
-    Record("decision", "lb-decisions", Decision, example_decision().model_dump(mode="json")),
-    Record("ownership", "lb-ownership", Ownership, _OWNERSHIP.model_dump(mode="json")),
+    RecordSchema("command", "lb-commands", command_union(), _COMMAND),
+    RecordSchema(
+        "command-result", "lb-command-results", CommandResult, _RESULT.model_dump(mode="json")
+    ),
+    RecordSchema("decision", "lb-decisions", Decision, example_decision().model_dump(mode="json")),
+    RecordSchema("ownership", "lb-ownership", Ownership, _OWNERSHIP.model_dump(mode="json")),
 )
 
 _README = """\
@@ -331,7 +333,7 @@ _KEYS = {
 }
 
 
-def schema(record: Record) -> dict[str, Any]:
+def schema(record: RecordSchema) -> dict[str, Any]:
     """The JSON Schema (2020-12) of one kind of record, under the names that stand on the topic."""
     return {
         "$schema": DIALECT,

@@ -23,7 +23,7 @@ from lb_stream.io.kafka.fairness import Fairness
 from lb_stream.io.kafka.options import spark_options
 from lb_stream.io.kafka.outbox import Outbox
 from lb_stream.io.kafka.poison_file import SetAside
-from lb_stream.io.kafka.poison_records import Guard, plan_recovery
+from lb_stream.io.kafka.poison_records import BatchGuard, plan_recovery
 from lb_stream.io.leadership.leader import announce
 from lb_stream.io.leadership.membership import Member
 from lb_stream.io.tables.log import LogError, RoundLog
@@ -77,7 +77,9 @@ def _starting(settings: Settings, log: RoundLog) -> str:
     )
 
 
-def prepare(settings: Settings, caught_up: Reading | None = None) -> tuple[Balancer, str, Guard]:
+def prepare(
+    settings: Settings, caught_up: Reading | None = None
+) -> tuple[Balancer, str, BatchGuard]:
     """Fence the publisher before us, open the log, finish what an earlier run has left: all that
     comes before the first batch.
 
@@ -96,7 +98,7 @@ def prepare(settings: Settings, caught_up: Reading | None = None) -> tuple[Balan
 
 def _prepare(
     settings: Settings, outbox: Outbox, caught_up: Reading | None
-) -> tuple[Balancer, str, Guard]:
+) -> tuple[Balancer, str, BatchGuard]:
     stream = settings.stream
     log, _ = _open(settings, outbox, fenced=False)  # a job that can't run shuts none out that does
     starting = _starting(settings, log)
@@ -128,7 +130,7 @@ def _prepare(
     log.on_foreign_batch = finish
     batch = last_batch(checkpoint)
     read_plan = plan_recovery(settings, is_logged=batch is not None and log.has(batch))
-    guard = Guard(settings, read_plan, SetAside.read(checkpoint))
+    guard = BatchGuard(settings, read_plan, SetAside.read(checkpoint))
     caught_up = caught_up or CaughtUp.at_start(settings)
     return (
         Balancer(settings, log, outbox, tables, caught_up, epoch=epoch, unreadable=guard),

@@ -15,7 +15,7 @@ from pyspark.sql.streaming import StreamingQuery
 from lb_stream.contracts.settings import Settings
 from lb_stream.io.kafka.checkpoint import check_none_lost, last_batch, next_offsets
 from lb_stream.io.kafka.outbox import KafkaUnavailable
-from lb_stream.io.kafka.poison_records import Guard, Replan
+from lb_stream.io.kafka.poison_records import BatchGuard, Replan
 from lb_stream.io.kafka.rights import REFUSALS, denied, denied_in
 from lb_stream.job.failures import find_failure
 from lb_stream.job.metrics.monitor import Monitor
@@ -76,7 +76,7 @@ class WatchedBatches:
     """The `foreachBatch`, and how it went: Spark's own exception tells a failure as text only."""
 
     balancer: Balancer
-    guard: Guard | None = None  # who looks at a batch before it is read
+    guard: BatchGuard | None = None  # who looks at a batch before it is read
     done: int = 0
     failure: Exception | None = None
     under_way: tuple[int, float] | None = (

@@ -29,7 +29,7 @@ from lb_stream.core.commands.base import (
 if TYPE_CHECKING:
     from lb_stream.core.commands.apply import CommandContext
     from lb_stream.core.model.memory import Proposal
-    from lb_stream.core.model.operator_state import OperatorState, Rejection
+    from lb_stream.core.model.operator_state import OperatorState, RejectedProposal
 
 Subject = tuple[str, bool]
 """A bundle, and whether a move of it is proposed, or a split."""
@@ -103,7 +103,7 @@ class RejectProposals(StateCommand):
             for member in context.book.together(proposal)
         ]
         again = _named_again(rejections, found)
-        rejected: list[Proposal | Rejection] = [*again, *waiting]
+        rejected: list[Proposal | RejectedProposal] = [*again, *waiting]
         about = {_subject_of(member): member for member in rejected}
         kept = [held for held in rejections if _subject_of(held) not in about]
         after = [*kept, *self._rejections(about, context)] if self.for_ms else kept
@@ -120,13 +120,13 @@ class RejectProposals(StateCommand):
         )
 
     def _rejections(
-        self, about: Mapping[Subject, Proposal | Rejection], context: CommandContext
-    ) -> list[Rejection]:
-        from lb_stream.core.model.operator_state import Rejection
+        self, about: Mapping[Subject, Proposal | RejectedProposal], context: CommandContext
+    ) -> list[RejectedProposal]:
+        from lb_stream.core.model.operator_state import RejectedProposal
 
         until_ms = context.view.now_ms + self.for_ms
         return [
-            Rejection(
+            RejectedProposal(
                 held.proposal_id, held.together, bundle, is_move, until_ms, context.by, self.why
             )
             for (bundle, is_move), held in about.items()
@@ -183,13 +183,13 @@ class RejectProposals(StateCommand):
         return f"the rejection of {', '.join(lost)} was ended: reject what is proposed next, or pin"
 
 
-def _subject_of(held: Proposal | Rejection) -> Subject:
+def _subject_of(held: Proposal | RejectedProposal) -> Subject:
     return held.bundle, held.is_move
 
 
 def _named_again(
-    rejections: tuple[Rejection, ...], names: Mapping[str, Proposal | None]
-) -> list[Rejection]:
+    rejections: tuple[RejectedProposal, ...], names: Mapping[str, Proposal | None]
+) -> list[RejectedProposal]:
     """Return the earlier rejections that are named, with those that belong to them."""
     together = {held.together for held in rejections if held.proposal_id in names}
     return [held for held in rejections if held.together in together]

@@ -52,7 +52,7 @@ class Pairs(Form):
         return {"values": dict(zip(keys, self.pairs[1::2], strict=True))}
 
 
-class Limits(Form):
+class MoveLimitsForm(Form):
     """The limits on moves."""
 
     max_moves_in_flight: Annotated[
@@ -117,7 +117,7 @@ class Mode(Form):
         "clusters limit",
         "clusters limit eu-1 --in-flight 50 --per-minute 100",
         "WhatIf the limits on moves.",
-        form=Limits,
+        form=MoveLimitsForm,
         cluster="argument",
         preview=True,
     ),

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
         )
     ],
 )
-class Unload(MoveCommand):
+class UnloadBundles(MoveCommand):
     """Have a bundle, or every bundle of a namespace, leave its broker."""
 
     kind: Literal["unload"] = "unload"
@@ -77,7 +77,7 @@ class Unload(MoveCommand):
     brokers = ("destination",)
 
     @model_validator(mode="after")
-    def _one_bundle(self) -> Unload:
+    def _one_bundle(self) -> UnloadBundles:
         if self.destination is not None and self.bundle is None:
             raise PydanticCustomError("destination", "a destination only together with a bundle")
         return self

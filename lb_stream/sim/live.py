@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from lb_stream.agent import Agent, AgentConfig, Verdict
+from lb_stream.agent import Agent, AgentConfig, AgentVerdict
 from lb_stream.contracts.decisions import Decision
 from lb_stream.sim.brokers import SimBroker
 from lb_stream.sim.cluster import SimCluster, max_over_mean
@@ -42,7 +42,9 @@ class Status:
         if "topBundlesLoadData" not in report:
             self.reports[broker] = report
 
-    def on_decision(self, decision: Decision, broker: str | None, verdict: Verdict | None) -> None:
+    def on_decision(
+        self, decision: Decision, broker: str | None, verdict: AgentVerdict | None
+    ) -> None:
         """Count what a broker did about a decision, and print it."""
         if broker is None or verdict is None or verdict.action == "ignore":
             return

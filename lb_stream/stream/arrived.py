@@ -24,7 +24,7 @@ class Arrived:
     """What a batch brings for one cluster's round."""
 
     cluster: str
-    clock: Clock
+    clock: ReadProgress
     events: list[dict[str, Any]]
     commands: tuple[Received, ...]
     blocks: list[Blocks]
@@ -114,7 +114,7 @@ class Arrived:
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class ReadProgress:
     """How far a batch has read each partition, and what follows from that.
 
     `offsets`: topic → partition → first and last one read.
@@ -130,13 +130,13 @@ class Clock:
 
 
 @lru_cache(maxsize=4)
-def _clock(text: str) -> Clock:
+def _clock(text: str) -> ReadProgress:
     """All clusters of a batch are told the same: it is read once, and changed by nobody."""
     seen: list[dict[str, Any]] = json.loads(text)
     offsets: dict[str, dict[str, list[int]]] = {}
     for one in seen:
         offsets.setdefault(one["topic"], {})[str(one["partition"])] = [one["first"], one["last"]]
-    return Clock(seen, max(one["append_ms"] for one in seen), offsets)
+    return ReadProgress(seen, max(one["append_ms"] for one in seen), offsets)
 
 
 def asks_of(given: Iterable[Mapping[str, Any]]) -> tuple[tuple[str, SplitAsk], ...]:

@@ -17,10 +17,10 @@ from lb_stream.store import Store, checkpoint_of, tables_of
 from lb_stream.stream.context import BatchContext
 from lb_stream.stream.figures import File, part_files
 from lb_stream.stream.ports import (
+    BatchObserver,
     Log,
     Logged,
     NothingUnreadable,
-    Observer,
     Publisher,
     Reading,
     Tables,
@@ -58,7 +58,7 @@ class Balancer:
     tables: Tables
     caught_up: Reading
     epoch: int
-    observer: Observer = field(default_factory=Unobserved)
+    observer: BatchObserver = field(default_factory=Unobserved)
     unreadable: Unreadable = field(default_factory=NothingUnreadable)
     _listening_gap: ListeningGap = field(default_factory=ListeningGap)
     _written: tuple[int, Mapping[str, ShardMap]] = field(default=(-1, {}), init=False)

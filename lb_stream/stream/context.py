@@ -9,7 +9,7 @@ from typing import Any
 
 from lb_stream.contracts.settings import Settings
 from lb_stream.store import checkpoint_of
-from lb_stream.stream.records import Rejection
+from lb_stream.stream.records import RecordRejected
 from lb_stream.stream.shards.directory import ShardMap
 from lb_stream.stream.shards.memory_files import read_own
 from lb_stream.stream.shards.share import EVERY_CLUSTER, Share
@@ -53,7 +53,7 @@ class DecodeConfig:
     def check(self, cluster: str) -> None:
         """Raises Rejection for a cluster that isn't served."""
         if self.allowed and not re.fullmatch(self.allowed, cluster):
-            raise Rejection(
+            raise RecordRejected(
                 "key", cluster, f"a cluster that matches stream.allowed_clusters = {self.allowed}"
             )
 

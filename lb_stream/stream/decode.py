@@ -21,7 +21,7 @@ from lb_stream.stream.context import DecodeConfig
 from lb_stream.stream.partition_records import LONGEST_SHOWN, PartitionRecords, shown
 from lb_stream.stream.records import (
     LARGEST_BYTES,
-    Rejection,
+    RecordRejected,
     agent_record,
     command_record,
     report_record,
@@ -112,7 +112,7 @@ def _take(
     cluster, broker = config.default_cluster, ""
     try:
         if value is not None and len(value) > LARGEST_BYTES:
-            raise Rejection(
+            raise RecordRejected(
                 "value", f"{len(value)} bytes", f"at most {LARGEST_BYTES} bytes when decompressed"
             )
         if position["topic"] == config.commands_topic:
@@ -123,7 +123,7 @@ def _take(
         if not config.share.has(cluster):
             return
         _take_record(records, config, cluster, broker, value or b"", kind or "report", position)
-    except Rejection as rejection:
+    except RecordRejected as rejection:
         if config.share.has(cluster):
             records.reject(cluster, broker, rejection, position)
     except Exception as error:
@@ -134,7 +134,7 @@ def _take(
             records.reject(
                 cluster,
                 broker,
-                Rejection("value", repr((value or b"")[:LONGEST_SHOWN]), expected),
+                RecordRejected("value", repr((value or b"")[:LONGEST_SHOWN]), expected),
                 position,
             )
 
@@ -159,7 +159,7 @@ def _take_command(
             return
         cluster, answers = clusters[0] if len(clusters) == 1 else cluster, True
         command = command_record(value)
-    except Rejection as rejection:
+    except RecordRejected as rejection:
         if not answers:
             return
         records.reject(cluster, "", rejection, position)
@@ -187,13 +187,13 @@ def _addressed(key: bytes | None, config: DecodeConfig) -> list[str] | None:
     try:
         text = (key or b"").decode()
     except UnicodeDecodeError:
-        raise Rejection(
+        raise RecordRejected(
             "key", repr(key), "<cluster> in UTF-8, or nothing for all of them"
         ) from None
     if not text:
         return sorted(config.known)
     if not re.fullmatch(CLUSTER_PATTERN, text):
-        raise Rejection(
+        raise RecordRejected(
             "key",
             text,
             "<cluster> of letters, digits, '.', '_' and '-', or nothing for all of them",
@@ -210,16 +210,16 @@ def _key(key: bytes | None, config: DecodeConfig) -> tuple[str, str]:
     try:
         text = (key or b"").decode()
     except UnicodeDecodeError:
-        raise Rejection("key", repr(key), "<cluster>/<broker> in UTF-8") from None
+        raise RecordRejected("key", repr(key), "<cluster>/<broker> in UTF-8") from None
     cluster, slash, broker = text.rpartition("/")
     if not slash or not cluster:
         cluster = config.default_cluster
     if not re.fullmatch(CLUSTER_PATTERN, cluster):
-        raise Rejection(
+        raise RecordRejected(
             "key", text, "<cluster>/<broker> with a cluster of letters, digits, '.', '_' and '-'"
         )
     if len(broker) > LONGEST_BROKER:
-        raise Rejection(
+        raise RecordRejected(
             "key", text, f"<cluster>/<broker> with at most {LONGEST_BROKER} characters of a broker"
         )
     config.check(cluster)
@@ -237,7 +237,7 @@ def _take_record(
 ) -> None:
     if kind != "report":
         if not broker:
-            raise Rejection(
+            raise RecordRejected(
                 "key", cluster, "<cluster>/<broker>: a broker's record names its broker"
             )
         payload = agent_record(kind, value)
@@ -247,7 +247,7 @@ def _take_record(
         return
     if not value:  # withdrawn: as when the broker's registration vanishes
         if not broker:
-            raise Rejection(
+            raise RecordRejected(
                 "key",
                 cluster,
                 "<cluster>/<broker>: an empty report withdraws the broker that its key names",

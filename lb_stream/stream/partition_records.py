@@ -16,7 +16,13 @@ from numpy.typing import NDArray
 from lb_stream.contracts.base import canonical_json
 from lb_stream.core.model.blocks import SAMPLE_SCHEMA
 from lb_stream.core.model.names import BUNDLE_PATTERN
-from lb_stream.stream.records import LONGEST_BUNDLE, NO_STATS, STATS_FIELDS, Rejection, ReportRecord
+from lb_stream.stream.records import (
+    LONGEST_BUNDLE,
+    NO_STATS,
+    STATS_FIELDS,
+    RecordRejected,
+    ReportRecord,
+)
 
 LONGEST_SHOWN = 200
 """Characters of a rejected value, and of each text about it, that are kept."""
@@ -80,7 +86,7 @@ class PartitionRecords:
             self.events.append((self.number(cluster), event))
 
     def reject(
-        self, cluster: str, broker: str, rejection: Rejection, position: Mapping[str, Any]
+        self, cluster: str, broker: str, rejection: RecordRejected, position: Mapping[str, Any]
     ) -> None:
         """A record that can't be taken."""
         payload = (
@@ -143,7 +149,7 @@ class PartitionRecords:
             self.reject(
                 clusters[self.of_report[report]],
                 given["name"],
-                Rejection("bundle", str(names[row].as_py()), expected),
+                RecordRejected("bundle", str(names[row].as_py()), expected),
                 position,
             )
         kept = np.ones(len(self.reports), np.bool_)
@@ -151,7 +157,7 @@ class PartitionRecords:
         return samples.filter(pa.array(kept[of_report])), np.flatnonzero(kept)
 
 
-def shown(rejection: Rejection) -> dict[str, str]:
+def shown(rejection: RecordRejected) -> dict[str, str]:
     """A rejection as the event's payload tells it."""
     given = {"field": rejection.field, "value": rejection.value, "expected": rejection.expected}
     return {name: text[:LONGEST_SHOWN] for name, text in given.items()}

@@ -153,7 +153,7 @@ class NothingUnreadable:
         return {}
 
 
-class Observer(Protocol):
+class BatchObserver(Protocol):
     """Watches how each batch goes. It takes hardly any time, and never fails."""
 
     def begin(self, batch_id: int) -> None:

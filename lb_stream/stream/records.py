@@ -47,7 +47,7 @@ MOST_SHOWN = 20
 """Elements of a rejected list whose values are shown; of a longer one only its length is."""
 
 
-class Rejection(Exception):
+class RecordRejected(Exception):
     """A record that is not taken: which field, what it held, what was expected."""
 
     def __init__(self, field: str, value: str, expected: str) -> None:
@@ -120,7 +120,7 @@ def _by_model(value: bytes, broker: str) -> ReportRecord:
         )
     if kind not in REPORT_KINDS:
         seen = kind or ", ".join(sorted(fields)[:5]) or "{}"
-        raise Rejection(
+        raise RecordRejected(
             "loadReportType",
             str(fields.get("loadReportType", seen)),
             "LocalBrokerData or LoadReport, or the fields of one of them",
@@ -143,9 +143,11 @@ def _json_object(value: bytes) -> dict[str, Any]:
     try:
         fields = json.loads(value)
     except (ValueError, RecursionError) as error:
-        raise Rejection("value", value[:100].decode(errors="replace"), f"JSON ({error})") from None
+        raise RecordRejected(
+            "value", value[:100].decode(errors="replace"), f"JSON ({error})"
+        ) from None
     if not isinstance(fields, dict):
-        raise Rejection("value", value[:100].decode(errors="replace"), "a JSON object")
+        raise RecordRejected("value", value[:100].decode(errors="replace"), "a JSON object")
     return fields
 
 
@@ -159,7 +161,7 @@ def _validated(model: type[BaseModel], value: bytes) -> Any:
 def _reject(error: ValidationError) -> NoReturn:
     first = error.errors()[0]
     field = ".".join(map(str, first["loc"])) or "value"
-    raise Rejection(field, _show_value(first["input"]), expected_by(first)) from None
+    raise RecordRejected(field, _show_value(first["input"]), expected_by(first)) from None
 
 
 def _show_value(value: object) -> str:
@@ -174,13 +176,13 @@ def _identity(broker: str, name: str | None, url: str | None) -> str:
     (host:port)."""
     found = broker or name or _host_and_port(url)
     if not found:
-        raise Rejection(
+        raise RecordRejected(
             "key",
             "",
             "<cluster>/<broker>, or a report with name or webServiceUrl: the broker can't be known",
         )
     if len(found) > LONGEST_BROKER:
-        raise Rejection(
+        raise RecordRejected(
             "name" if name else "webServiceUrl",
             found,
             f"at most {LONGEST_BROKER} characters of a broker",
@@ -322,7 +324,7 @@ def agent_record(kind: str, value: bytes) -> str:
     """
     model = AGENT_KINDS.get(kind)
     if model is None:
-        raise Rejection("kind", kind, f"one of report, {', '.join(AGENT_KINDS)}")
+        raise RecordRejected("kind", kind, f"one of report, {', '.join(AGENT_KINDS)}")
     if kind == "heartbeat" and not value:
         return "{}"
     _json_object(value)
@@ -341,15 +343,17 @@ def _check_ask(ask: SplitAsk) -> None:
     """What a round would fail at, or what makes its decision too large for Kafka, is told of the
     record that it comes from."""
     if len(ask.bundle.encode(errors="replace")) > LONGEST_BUNDLE:
-        raise Rejection("bundle", ask.bundle, f"at most {LONGEST_BUNDLE} bytes of a bundle's name")
+        raise RecordRejected(
+            "bundle", ask.bundle, f"at most {LONGEST_BUNDLE} bytes of a bundle's name"
+        )
     try:
         parse_bundle(ask.bundle)
     except ValueError:
-        raise Rejection(
+        raise RecordRejected(
             "bundle", ask.bundle, "<tenant>/<namespace>/0xLLLLLLLL_0xHHHHHHHH, L < H"
         ) from None
     if len(ask.algorithm) > LONGEST_ID:
-        raise Rejection(
+        raise RecordRejected(
             "algorithm", ask.algorithm, f"at most {LONGEST_ID} characters of an algorithm's name"
         )
     _check_boundaries(ask.boundaries)
@@ -357,7 +361,7 @@ def _check_ask(ask: SplitAsk) -> None:
 
 def _check_boundaries(given: Sized) -> None:
     if len(given) > MOST_BOUNDARIES:
-        raise Rejection("boundaries", f"{len(given)} of them", f"{MOST_BOUNDARIES} at most")
+        raise RecordRejected("boundaries", f"{len(given)} of them", f"{MOST_BOUNDARIES} at most")
 
 
 def command_record(value: bytes | None) -> Command | None:
@@ -366,7 +370,7 @@ def command_record(value: bytes | None) -> Command | None:
     fields = _json_object(value or b"")
     kind, version = str(fields.get("kind")), fields.get("schema_version", SCHEMA_VERSION)
     if isinstance(version, int) and version > SCHEMA_VERSION:
-        raise Rejection(
+        raise RecordRejected(
             "schema_version",
             str(version),
             f"{SCHEMA_VERSION} or less: the sender is newer than this balancer",
@@ -375,7 +379,7 @@ def command_record(value: bytes | None) -> Command | None:
         _validated(LEADERSHIP_RECORDS[kind], value or b"")
         return None
     if kind not in COMMANDS:
-        raise Rejection("kind", kind, f"one of {', '.join((*LEADERSHIP_RECORDS, *COMMANDS))}")
+        raise RecordRejected("kind", kind, f"one of {', '.join((*LEADERSHIP_RECORDS, *COMMANDS))}")
     command: Command = _validated(COMMANDS[kind], value or b"")
     return command
 
@@ -385,7 +389,7 @@ def sender_of(value: bytes | None) -> dict[str, str] | None:
     answered all the same."""
     try:
         fields = _json_object(value or b"")
-    except Rejection:
+    except RecordRejected:
         return None
     given = {name: fields.get(name, "") for name in ("id", "kind", "by")}
     shown = {

@@ -34,7 +34,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from lb_stream.core.least_moves.plan import Plan
+from lb_stream.core.least_moves.plan import MovePlan
 from lb_stream.core.model.view import Bools, Floats, Ints
 from lb_stream.core.shedding.base import Disruption
 from tests.bench.reassignment import Instance, Rules, costs, read_instance, usage, violations
@@ -96,7 +96,7 @@ def reassign(instance: Instance) -> Ints:
         return rules.takers(process)
 
     machines, process_move = len(per_unit), instance.process_move.astype(np.float64)
-    plan = Plan(
+    plan = MovePlan(
         share=np.asfortranarray(usage(instance, instance.start) * per_unit),
         per_unit=per_unit,
         demand=instance.demand.astype(np.float64),

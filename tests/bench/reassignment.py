@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lb_stream.core.least_moves.plan import Move
+from lb_stream.core.least_moves.plan import PlannedMove
 from lb_stream.core.model.view import Bools, Ints
 
 
@@ -167,9 +167,9 @@ class Rules:
         for one, others in enumerate(instance.depends):
             for other in others:
                 self.dependents[other].append(one)
-        self.done: list[Move] = []
+        self.done: list[PlannedMove] = []
 
-    def follow(self, moves: Sequence[Move]) -> None:
+    def follow(self, moves: Sequence[PlannedMove]) -> None:
         """Come to where a plan is now, which may have taken moves back.
 
         Each move is an object of its own: it tells what came before it.
@@ -182,19 +182,19 @@ class Rules:
             self._count(move, 1)
             self.done.append(move)
 
-    def carry_out(self, moves: Sequence[Move]) -> None:
+    def carry_out(self, moves: Sequence[PlannedMove]) -> None:
         """Make a plan's moves: but what a rule forbids by now, as in the balancer.
 
         A swap's two are planned as if each were alone.
         """
         self.follow([])
-        made = list[Move]()
+        made = list[PlannedMove]()
         for move in moves:
             if self.takers(move.bundle)[move.destination]:
                 made.append(move)
                 self.follow(made)
 
-    def _count(self, move: Move, sign: int) -> None:
+    def _count(self, move: PlannedMove, sign: int) -> None:
         one, demand, service = (
             self.instance,
             self.instance.demand[move.bundle],

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lb_stream.core.least_moves.plan import Move
+from lb_stream.core.least_moves.plan import PlannedMove
 from tests.bench.plan import main, reassign
 from tests.bench.reassignment import Instance, Rules, costs, read_instance, violations
 
@@ -105,7 +105,7 @@ def an_instance(seed: int) -> Instance:
 @pytest.mark.parametrize("seed", range(40))
 def test_a_machine_may_take_a_process_just_when_that_breaks_nothing(seed: int) -> None:
     instance, rng = an_instance(seed), np.random.default_rng(seed)
-    rules, moves = Rules(instance), list[Move]()
+    rules, moves = Rules(instance), list[PlannedMove]()
     for process in rng.permutation(len(instance.start))[:4].tolist():
         here, allowed = int(rules.at[process]), rules.takers(process)
         for machine in set(range(len(instance.capacity))) - {here}:
@@ -117,7 +117,7 @@ def test_a_machine_may_take_a_process_just_when_that_breaks_nothing(seed: int) -
             )
         allowed[here] = False
         if allowed.any():
-            moves.append(Move(process, here, int(np.argmax(allowed)), 0.0, -1, 0.0))
+            moves.append(PlannedMove(process, here, int(np.argmax(allowed)), 0.0, -1, 0.0))
             rules.follow(moves)
 
 
@@ -125,7 +125,9 @@ def test_rules_follow_a_plan_that_takes_moves_back() -> None:
     instance = an_instance(1)
     rules, before = Rules(instance), Rules(instance)
     first, second, third = (
-        Move(one, int(instance.start[one]), 1 - min(int(instance.start[one]), 1), 0.0, -1, 0.0)
+        PlannedMove(
+            one, int(instance.start[one]), 1 - min(int(instance.start[one]), 1), 0.0, -1, 0.0
+        )
         for one in range(3)
     )
     rules.follow([first, second])

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lb_stream.agent import Agent, AgentConfig, Verdict
+from lb_stream.agent import Agent, AgentConfig, AgentVerdict
 from lb_stream.contracts.decisions import Decision
 
 BROKERS = ("b1:8080", "b2:8080", "b3:8080")
@@ -132,7 +132,7 @@ class CalmAgent(Agent):
         self,
         config: AgentConfig,
         cluster: CalmCluster,
-        told: Callable[[Decision, str | None, Verdict | None], None],
+        told: Callable[[Decision, str | None, AgentVerdict | None], None],
     ) -> None:
         super().__init__(config, [CalmBroker(cluster, name) for name in BROKERS], on_decision=told)
         self._cluster = cluster
@@ -164,7 +164,7 @@ def main() -> None:
         start="earliest",
     )
 
-    def told(decision: Decision, broker: str | None, verdict: Verdict | None) -> None:
+    def told(decision: Decision, broker: str | None, verdict: AgentVerdict | None) -> None:
         if broker is not None and verdict is not None and verdict.action != "ignore":
             print(
                 f"{time.time():.1f} {broker} {verdict.action} {verdict.reason} "

@@ -20,7 +20,7 @@ from lb_stream.contracts.decisions import Decision, read_decision
 from lb_stream.io.leadership.succession import ReceivedRecord
 from lb_stream.io.leadership.topic import parse_leadership_record
 from lb_stream.job.process import end_session
-from lb_stream.operations.unload import Unload
+from lb_stream.operations.unload import UnloadBundles
 from lb_stream.sim import SimBroker, SimCluster, build_cluster
 from lb_stream.sim.brokers import wall_clock_ms
 from tests.e2e.pipeline import Pipeline, wait_until
@@ -140,7 +140,7 @@ class Stage:
         producer = KafkaProducer(bootstrap_servers=self.first.bootstrap)
         broker = max(self.cluster.brokers, key=lambda name: len(self.cluster.owned(name)))
         namespace, _, bundle = min(self.cluster.owned(broker)).rpartition("/")
-        command = Unload(
+        command = UnloadBundles(
             id=str(uuid.uuid4()), namespace=namespace, bundle=bundle, sent_ms=wall_clock_ms()
         )
         producer.send(

@@ -17,7 +17,7 @@ from lb_stream.agent import (
     TransferringAdapter,
 )
 from lb_stream.agent.pulsar.admin import AdminError
-from lb_stream.agent.pulsar.guard import Guard
+from lb_stream.agent.pulsar.guard import SettingsGuard
 from lb_stream.core.model.topics import topic_hash
 from tests.pulsar.fake_cluster import NAMESPACE, Call, FakeCluster, Reply, fake_cluster
 from tests.support.wordings import check_wording
@@ -551,7 +551,7 @@ def test_settings_that_are_forgotten_while_they_are_looked_at_count_all_the_same
         guard.forget()
         return 100.0
 
-    guard = Guard(admin, clock)
+    guard = SettingsGuard(admin, clock)
     adapter.guard = guard
     assert adapter.manager == "modular"
     with pytest.raises(Refused, match="loadBalancerSheddingEnabled"):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from lb_stream.agent import Agent, AgentConfig, SplitWatch, Verdict
+from lb_stream.agent import Agent, AgentConfig, AgentVerdict, SplitWatch
 from lb_stream.contracts.decisions import Decision, example_decision
 from lb_stream.contracts.reports import Ack, Heartbeat, SplitAsk
 from lb_stream.core.model.memory import Memory
@@ -32,7 +32,7 @@ class Told:
     def __init__(self, cluster: FakeCluster, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
         self.cluster, self.adapter = cluster, cluster.adapter(number)
         self.sent: list[tuple[str, bytes]] = []
-        self.done: list[Verdict | None] = []
+        self.done: list[AgentVerdict | None] = []
         self.reports: list[object] = []
         self.agent = Agent(
             AgentConfig("unused:9092", "eu-1"),
@@ -86,7 +86,7 @@ def test_an_unload_that_names_no_destination_and_comes_back_is_told_as_failed(
     told = agent(0)
     ack = told.take(decision(cluster, destination=None))
     assert ack.outcome == "failed" and "given it back" in ack.reason
-    assert told.done == [Verdict("release", ack.reason)]
+    assert told.done == [AgentVerdict("release", ack.reason)]
 
 
 def test_a_bundle_that_is_served_elsewhere_is_not_unloaded(
@@ -107,7 +107,7 @@ def test_a_refusal_is_told_with_its_reason_and_nothing_has_changed(
         ack.outcome == "refused"
         and "--config loadBalancerSheddingEnabled --value false" in ack.reason
     )
-    assert told.done == [Verdict("refuse", ack.reason)]
+    assert told.done == [AgentVerdict("refuse", ack.reason)]
 
 
 def test_a_split_is_asked_for_with_the_decisions_word_on_its_children(

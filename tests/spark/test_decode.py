@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from lb_stream.stream.context import DecodeConfig
-from lb_stream.stream.records import Rejection, report_record
+from lb_stream.stream.records import RecordRejected, report_record
 from lb_stream.stream.shard_blocks import EVERYBODY, MOST_STRANGERS
 from lb_stream.stream.shards.directory import ShardMap
 from lb_stream.stream.shards.partition_keys import partition
@@ -216,7 +216,7 @@ def test_an_acknowledgement_must_name_its_decision() -> None:
 
 
 def test_a_report_whose_broker_cannot_be_known_is_refused() -> None:
-    with pytest.raises(Rejection, match="the broker can't be known"):
+    with pytest.raises(RecordRejected, match="the broker can't be known"):
         report_record(report(), "")
 
 

@@ -10,7 +10,7 @@ import pytest
 from lb_stream.core.model.blocks import from_bytes
 from lb_stream.stream.context import DecodeConfig
 from lb_stream.stream.decode import decode
-from lb_stream.stream.records import Rejection, agent_record, command_record
+from lb_stream.stream.records import RecordRejected, agent_record, command_record
 
 GOOD = b'{"lastStats": {"acme/orders/0x00000000_0x80000000": {"msgRateIn": 1.0}}}'
 
@@ -153,7 +153,7 @@ def test_a_request_that_a_round_would_fail_at_is_rejected_as_a_record(
         "limit": 1.0,
     }
     agent_record("ask", json.dumps(ask).encode())
-    with pytest.raises(Rejection) as refused:
+    with pytest.raises(RecordRejected) as refused:
         agent_record("ask", json.dumps(ask | given).encode())
     assert refused.value.field == field
 
@@ -161,7 +161,7 @@ def test_a_request_that_a_round_would_fail_at_is_rejected_as_a_record(
 def test_a_command_that_names_an_endless_namespace_is_rejected() -> None:
     command = {"id": "1", "kind": "create-namespace", "namespace": "acme/orders"}
     assert command_record(json.dumps(command).encode()) is not None
-    with pytest.raises(Rejection, match="namespace"):
+    with pytest.raises(RecordRejected, match="namespace"):
         command_record(json.dumps(command | {"namespace": "acme/" + "o" * 2_000_000}).encode())
 
 
@@ -177,5 +177,5 @@ def test_a_command_that_cuts_a_bundle_into_endless_parts_is_rejected() -> None:
         command_record(json.dumps(command | {"boundaries": list(range(1_000))}).encode())
         is not None
     )
-    with pytest.raises(Rejection, match="boundaries = 1001 of them"):
+    with pytest.raises(RecordRejected, match="boundaries = 1001 of them"):
         command_record(json.dumps(command | {"boundaries": list(range(1_001))}).encode())

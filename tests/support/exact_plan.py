@@ -11,7 +11,7 @@ import numpy as np
 
 from lb_stream.core.least_moves.config import LeastMovesConfig
 from lb_stream.core.least_moves.payback import Payback
-from lb_stream.core.least_moves.plan import Plan
+from lb_stream.core.least_moves.plan import MovePlan
 from lb_stream.core.least_moves.strategy import MAX_SEARCHES
 from lb_stream.core.model.view import Bools, Floats, Rows
 from lb_stream.core.shedding.base import Disruption, heaviest_first
@@ -94,7 +94,7 @@ def random_case(seed: int, brokers: int = 0, bundles: int = 0) -> Case:
 
 
 def bring_all_down(
-    plan: Plan, sources: Rows, rows: Callable[[int], Rows], searched: int = MAX_SEARCHES
+    plan: MovePlan, sources: Rows, rows: Callable[[int], Rows], searched: int = MAX_SEARCHES
 ) -> None:
     """One pass over the sources, the fullest first, as the shedder makes it.
 
@@ -119,9 +119,9 @@ def nobody_connected(brokers: int, bundles: int) -> Payback:
     return Payback(np.zeros(brokers), np.ones(brokers), np.zeros(bundles), np.ones(bundles), 1.0)
 
 
-def planned(case: Case, settings: LeastMovesConfig = SETTINGS) -> Plan:
+def planned(case: Case, settings: LeastMovesConfig = SETTINGS) -> MovePlan:
     """LeastMoves' plan, with no budgets."""
-    plan = Plan(
+    plan = MovePlan(
         share=case.share,
         per_unit=case.per_unit,
         demand=case.demand,

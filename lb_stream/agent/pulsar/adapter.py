@@ -20,12 +20,12 @@ from urllib.parse import quote
 
 from lb_stream.agent.adapter import BrokerError, Refused
 from lb_stream.agent.pulsar.admin import AdminClient, AdminError, AdminResponse
-from lb_stream.agent.pulsar.guard import Guard
+from lb_stream.agent.pulsar.guard import SettingsGuard
 from lb_stream.agent.pulsar.load_data import BundlesTold
 from lb_stream.agent.pulsar.namespaces import bundle_boundaries, read_cluster
 from lb_stream.agent.pulsar.peers import Peers, answers
 from lb_stream.agent.pulsar.report import ReportCheck
-from lb_stream.agent.pulsar.stats import Measured, read_bundles
+from lb_stream.agent.pulsar.stats import BundleTraffic, read_bundles
 from lb_stream.contracts.balancer import MANAGER_CLASSES
 from lb_stream.contracts.namespaces import ClusterNamespaces
 from lb_stream.contracts.reports import BundleStats
@@ -79,12 +79,12 @@ class PulsarAdapter:
     ) -> None:
         """`clock` and `sleep` are in seconds."""
         self._admin, self._broker = admin, broker or admin.settings.broker
-        self.guard = Guard(admin, clock)
+        self.guard = SettingsGuard(admin, clock)
         self._load_data, self._clock, self._sleep = load_data, clock, sleep
         self._known = False
         self._told = BundlesTold()
         self._measured: dict[
-            str, Measured
+            str, BundleTraffic
         ] = {}  # by bundle, when the statistics of all topics were last asked for
         self._peers, self._check = Peers(admin, self._broker), ReportCheck(clock)
 

@@ -42,7 +42,7 @@ def turn_off(key: str) -> str:
     return f"pulsar-admin brokers update-dynamic-config --config {key} --value false"
 
 
-class Guard:
+class SettingsGuard:
     """Reads the settings in force, of the broker and of the leader: it is the leader that sheds,
     each broker's file may differ.
 

@@ -17,7 +17,7 @@ TOPIC_STATS = "/admin/v2/broker-stats/topics"
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class BundleTraffic:
     """One bundle: its sums, and of each topic (its full name) messages/s and bytes/s, in and out
     together."""
 
@@ -30,7 +30,7 @@ class Measured:
         return Topics.of(list(self.rates), self.rates)
 
 
-def read_bundles(admin: AdminClient) -> dict[str, Measured]:
+def read_bundles(admin: AdminClient) -> dict[str, BundleTraffic]:
     """Every bundle of which the broker's statistics know a topic, its own heartbeat's left out.
 
     They are as old as `statsUpdateFrequencyInSecs` allows, and may name bundles that have gone
@@ -54,7 +54,7 @@ def read_bundles(admin: AdminClient) -> dict[str, Measured]:
         raise BrokerError(text) from error
 
 
-def _measured(kinds: Mapping[str, Mapping[str, Any]]) -> Measured:
+def _measured(kinds: Mapping[str, Mapping[str, Any]]) -> BundleTraffic:
     """`kinds`: persistent and non-persistent topics, where there are any."""
     topics = {name: figures for topics in kinds.values() for name, figures in topics.items()}
     every = list(topics.values())
@@ -78,7 +78,7 @@ def _measured(kinds: Mapping[str, Mapping[str, Any]]) -> Measured:
         )
         for name, figures in topics.items()
     }
-    return Measured(stats, rates)
+    return BundleTraffic(stats, rates)
 
 
 def _sum(topics: list[Mapping[str, Any]], *fields: str) -> float:

@@ -49,7 +49,7 @@ from lb_stream.cli.shared.output import (
 
 if TYPE_CHECKING:
     from lb_stream.agent.agent import Agent
-    from lb_stream.agent.obey import Verdict
+    from lb_stream.agent.obey import AgentVerdict
     from lb_stream.agent.pulsar.adapter import PulsarAdapter
     from lb_stream.agent.pulsar.admin import AdminClient, AdminSettings
     from lb_stream.agent.pulsar.load_topics import LoadDataTopics
@@ -422,7 +422,7 @@ def _warn(adapter: PulsarAdapter) -> None:
         note(f"warning: {adapter.name}: {error}; trying on")
 
 
-def _tell(decision: Decision, broker: str | None, verdict: Verdict | None, json: bool) -> None:
+def _tell(decision: Decision, broker: str | None, verdict: AgentVerdict | None, json: bool) -> None:
     """One line for each decision that one of our brokers has dealt with."""
     if broker is None or verdict is None or verdict.action == "ignore":
         return

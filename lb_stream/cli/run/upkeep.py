@@ -62,14 +62,14 @@ def maintain(
         while not stop:
             try:
                 keep(tables, settings, dry_run, json)
-            except (NoTables, NotKept) as trouble:
+            except (NoTablesYet, NotKept) as trouble:
                 note(f"lbctl: {trouble}")
             end = time.monotonic() + pause_s
             while not stop and time.monotonic() < end:
                 time.sleep(0.5)
 
 
-class NoTables(CommandError):
+class NoTablesYet(CommandError):
     """The job has written none yet."""
 
 
@@ -89,7 +89,7 @@ def keep(folder: Store, settings: UpkeepSettings, dry_run: bool, json: bool) -> 
         if json:
             emit_json(asdict(result) | {"dry_run": dry_run})
     if not done:
-        raise NoTables(
+        raise NoTablesYet(
             f"no tables in {folder} yet: the job writes them; --set stream.tables=FOLDER names "
             "others"
         )

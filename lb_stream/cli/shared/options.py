@@ -257,13 +257,13 @@ def kafka_at(bootstrap: str, given: Effective, rights: Sequence[Right] = ()) -> 
 
     from kafka.errors import KafkaError
 
-    from lb_stream.access.refusals import Refusal, refusal_of
+    from lb_stream.access.refusals import AccessRefusal, refusal_of
     from lb_stream.io.kafka.preflight import by_name
 
     logging.getLogger("kafka").setLevel(logging.CRITICAL)  # its troubles come as exceptions too
     try:
         yield
-    except Refusal as refusal:
+    except AccessRefusal as refusal:
         raise CommandError(str(refusal), refusal.code) from refusal
     except KafkaError as error:
         options = given.settings.kafka.options

@@ -33,7 +33,7 @@ class Workload(StrEnum):
     steady = "steady"
 
 
-class Form(StrEnum):
+class ReportForm(StrEnum):
     """Whose JSON form the reports have."""
 
     modular = "modular"
@@ -71,7 +71,7 @@ Heartbeat = Annotated[
     float,
     typer.Option("--heartbeat-s", metavar="S", min=0.01, help="Seconds between heartbeats."),
 ]
-FormName = Annotated[Form, typer.Option(help="Whose JSON form the reports have.")]
+FormName = Annotated[ReportForm, typer.Option(help="Whose JSON form the reports have.")]
 Seed = Annotated[int, typer.Option(help="The same seed gives the same cluster.")]
 Minutes = Annotated[float, typer.Option(metavar="M", min=0, help="Stop after so long; 0: never.")]
 Goodbye = Annotated[
@@ -107,7 +107,7 @@ def sim(
     hot_at: HotAt = 0.0,
     interval: Interval = 1.0,
     heartbeat: Heartbeat = 5.0,
-    form: FormName = Form.modular,
+    form: FormName = ReportForm.modular,
     seed: Seed = 1,
     minutes: Minutes = 0.0,
     goodbye: Goodbye = False,
@@ -138,7 +138,7 @@ def sim(
         reports_topic=topics.reports,
         decisions_topic=topics.decisions,
         ownership_topic=topics.ownership,
-        split_watch=SplitWatch.of(extensible) if form is Form.extensible else None,
+        split_watch=SplitWatch.of(extensible) if form is ReportForm.extensible else None,
         sparing=(lambda: ReportThrottle(ReportConfig())) if sparing else None,
         report_interval_s=interval,
         heartbeat_interval_s=heartbeat,
@@ -155,7 +155,7 @@ def sim(
 def _run(
     given: Effective,
     simulated: SimCluster,
-    form: Form,
+    form: ReportForm,
     agent: AgentConfig,
     status: Status,
     minutes: float,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kafka.errors import KafkaError
 
-from lb_stream.access.refusals import Refusal
+from lb_stream.access.refusals import AccessRefusal
 from lb_stream.console.sources.shared import SharedPages
 from lb_stream.query import QueryError
 from lb_stream.query.health import Facts, Verdict, explain_staleness, judge
@@ -193,5 +193,5 @@ class Reader:
                 self._asked = add_kafka_facts(
                     facts, self.settings.model_copy(update={"kafka": self._kafka})
                 )
-            except (KafkaError, Refusal) as error:  # a right or a login is missing
+            except (KafkaError, AccessRefusal) as error:  # a right or a login is missing
                 self._asked = replace(facts, kafka=str(error))

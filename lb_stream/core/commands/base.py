@@ -105,7 +105,7 @@ class Button:
 
 
 @dataclass(frozen=True, slots=True)
-class Spec:
+class CommandSpec:
     """What is known of a command beside its model. `effect`: its row in docs/commands.md."""
 
     kind: str
@@ -212,7 +212,7 @@ class CannotPreview(Exception):
 class Operation(Command):
     """A command that operators send, with all that the balancer knows of its kind."""
 
-    spec: ClassVar[Spec]
+    spec: ClassVar[CommandSpec]
     brokers: ClassVar[tuple[str, ...]] = ()
     """Fields that hold brokers' names, which people may give short."""
     several: ClassVar[tuple[str, ...]] = ()
@@ -329,7 +329,7 @@ def command(
     def register(model: Model) -> Model:
         fields: Mapping[str, FieldInfo] = model.__pydantic_fields__
         kind = fields["kind"].default
-        model.spec = Spec(kind, role, effect, lines, tuple(buttons))
+        model.spec = CommandSpec(kind, role, effect, lines, tuple(buttons))
         COMMANDS.register(kind, model)
         return model
 

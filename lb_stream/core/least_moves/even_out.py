@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lb_stream.core.least_moves.plan import NO_ROWS, Move, Plan
+from lb_stream.core.least_moves.plan import NO_ROWS, MovePlan, PlannedMove
 from lb_stream.core.model.view import Bools, Floats, Rows
 
 LEAST = 1e-4
@@ -39,7 +39,7 @@ class Change(NamedTuple):
     ] = ()  # the move's number in the plan, its bundle, its destination
 
 
-def even_out(plan: Plan, others: Callable[[], dict[int, Rows]], moved: Bools) -> None:
+def even_out(plan: MovePlan, others: Callable[[], dict[int, Rows]], moved: Bools) -> None:
     """Bring the fullest brokers nearer to even: their moves take other bundles, or go elsewhere.
 
     As many moves as before.
@@ -75,7 +75,7 @@ def even_out(plan: Plan, others: Callable[[], dict[int, Rows]], moved: Bools) ->
 class _EvenedPlan:
     """A plan while its moves are changed."""
 
-    plan: Plan
+    plan: MovePlan
     others: Callable[[], dict[int, Rows]]
     moved: Bools
     allowed: dict[int, Bools] = field(default_factory=dict)
@@ -135,7 +135,7 @@ class _EvenedPlan:
             full[[self.source[number], destination]] = np.inf
             second = int(full.argmin())
             share, other = float(plan.share[destination].max()), float(full[second])
-            plan.moves[number] = Move(
+            plan.moves[number] = PlannedMove(
                 bundle,
                 int(self.source[number]),
                 destination,

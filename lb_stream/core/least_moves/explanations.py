@@ -9,14 +9,16 @@ import pyarrow as pa
 
 from lb_stream.core.least_moves.fleet import UNKNOWN_NOISE
 from lb_stream.core.least_moves.memory import BUSY, ENOUGH, UNSERVED_MS, LeastMovesMemory
-from lb_stream.core.least_moves.plan import NEGLIGIBLE, Move, Plan
+from lb_stream.core.least_moves.plan import NEGLIGIBLE, MovePlan, PlannedMove
 from lb_stream.core.model.refusals import Refusal, refusal
 from lb_stream.core.model.rules import Decides, Refuses
 from lb_stream.core.model.view import Bools, ClusterView, Floats, Rows
 from lb_stream.core.shedding.base import Unload, too_few_bundles
 
 
-def build_proposals(plan: Plan, peak: Floats, target: Floats, trigger: float) -> tuple[Unload, ...]:
+def build_proposals(
+    plan: MovePlan, peak: Floats, target: Floats, trigger: float
+) -> tuple[Unload, ...]:
     """Build proposals of the plan's moves, with usages in the place of shares.
 
     `peak`: each broker's share before them.
@@ -45,7 +47,7 @@ def build_proposals(plan: Plan, peak: Floats, target: Floats, trigger: float) ->
     )
 
 
-def _considered(move: Move, target: Floats) -> tuple[tuple[int, float], ...]:
+def _considered(move: PlannedMove, target: Floats) -> tuple[tuple[int, float], ...]:
     """The destination and the second best move.
 
     The latter has the lower score where taking it would have cost more moves in all.
@@ -58,7 +60,7 @@ def _considered(move: Move, target: Floats) -> tuple[tuple[int, float], ...]:
     return tuple(sorted(both, key=lambda scored: scored[1]))
 
 
-def _usages(plan: Plan, target: Floats) -> list[tuple[float, float, float, float]]:
+def _usages(plan: MovePlan, target: Floats) -> list[tuple[float, float, float, float]]:
     """Of each move: the source's usage before and after it, then the destination's.
 
     O(moves), found backwards from where the plan ends.
@@ -81,7 +83,7 @@ def _usages(plan: Plan, target: Floats) -> list[tuple[float, float, float, float
 
 def explain_unrelieved(
     view: ClusterView,
-    plan: Plan,
+    plan: MovePlan,
     sources: Rows,
     rows: dict[int, Rows],
     target: Floats,
@@ -116,7 +118,7 @@ def explain_unrelieved(
 
 
 def _by_payback(
-    view: ClusterView, plan: Plan, source: int, rest: Rows
+    view: ClusterView, plan: MovePlan, source: int, rest: Rows
 ) -> tuple[list[Refusal], bool]:
     """Which of a source's bundles that are left don't pay back in time, and whether any does."""
     within_s = plan.payback.within_s

@@ -9,7 +9,7 @@ import numpy as np
 from lb_stream.core.least_moves.config import LeastMovesConfig
 from lb_stream.core.least_moves.fleet import CPU, Fleet
 from lb_stream.core.least_moves.memory import LeastMovesMemory
-from lb_stream.core.least_moves.plan import NO_ROWS, Plan
+from lb_stream.core.least_moves.plan import NO_ROWS, MovePlan
 from lb_stream.core.model.view import ClusterView, Floats, Rows
 
 CALM = 0.02
@@ -73,7 +73,7 @@ def _is_calm(view: ClusterView, fleet: Fleet, memory: LeastMovesMemory) -> bool:
     return bool((np.abs(now - usual) <= CALM * usual)[view.brokers.alive].all())
 
 
-def fine_tune(plan: Plan, relieve: Callable[[float], Rows], known: Floats, most: int) -> Rows:
+def fine_tune(plan: MovePlan, relieve: Callable[[float], Rows], known: Floats, most: int) -> Rows:
     """Lower the highest share by at most `most` moves, as far as each lowers it by enough.
 
     `relieve` makes the plan for a level and returns the brokers that it relieves. `known`: each

@@ -36,7 +36,7 @@ TRIED = 24
 """Bundles of a source that are tried in one step before its excess is looked at anew."""
 
 
-class Move(NamedTuple):
+class PlannedMove(NamedTuple):
     """A bundle, where it leaves, where it goes, and the shares of the two best destinations with
     it."""
 
@@ -55,11 +55,11 @@ class State(NamedTuple):
     share: Floats
     disruption: Disruption
     intake_left: Rows
-    moves: list[Move]
+    moves: list[PlannedMove]
 
 
 @dataclass(slots=True)
-class Plan:
+class MovePlan:
     """Loads while moves are chosen, in shares of each broker's target (1: as full as its target
     says). Mutable: lives within one pass."""
 
@@ -74,7 +74,7 @@ class Plan:
     limit: Floats  # what each destination is filled to at most; -inf: it takes nothing
     disruption: Disruption
     intake_left: Rows  # how many more bundles each broker may be given
-    moves: list[Move] = field(default_factory=list)
+    moves: list[PlannedMove] = field(default_factory=list)
     moved: Bools = field(init=False)  # bundles that the plan has moved: none moves twice
 
     def __post_init__(self) -> None:
@@ -285,7 +285,7 @@ class Plan:
             for one, start, end in ((bundle, source, broker), (back, broker, source)):
                 self._apply_move(one, start, end)
                 self.moves.append(
-                    Move(
+                    PlannedMove(
                         one,
                         start,
                         end,
@@ -411,7 +411,7 @@ class Plan:
         other = float(after[second])
         self._apply_move(bundle, source, destination)
         self.moves.append(
-            Move(bundle, source, destination, share, second if other < np.inf else -1, other)
+            PlannedMove(bundle, source, destination, share, second if other < np.inf else -1, other)
         )
 
 

@@ -23,7 +23,7 @@ from lb_stream.core.least_moves.fleet import (
 )
 from lb_stream.core.least_moves.memory import UNSERVED_MS, LeastMovesMemory
 from lb_stream.core.least_moves.payback import Payback
-from lb_stream.core.least_moves.plan import Plan
+from lb_stream.core.least_moves.plan import MovePlan
 from lb_stream.core.least_moves.targets import targets
 from lb_stream.core.model.refusals import Refusal
 from lb_stream.core.model.view import Bools, ClusterView, Floats, Rows
@@ -192,7 +192,7 @@ def _plan(
     reachable: Bools,
     moved: Bools,
     came_from: dict[int, str],
-) -> Plan:
+) -> MovePlan:
     """Build the plan before its first move.
 
     `shares`: each broker's share, and what one more unit of load adds to it.
@@ -201,7 +201,7 @@ def _plan(
     coming = np.bincount(
         view.bundles.owner[view.bundles.in_flight] + 1, minlength=len(view.brokers) + 1
     )[1:]
-    return Plan(
+    return MovePlan(
         share=shares[0],
         per_unit=shares[1],
         demand=fleet.demand,
@@ -280,7 +280,7 @@ def _find_hot(
 
 
 def _fewest_moves_by_level(
-    plan: Plan, hot: Bools, sure_share: Floats, rows: dict[int, Rows], config: LeastMovesConfig
+    plan: MovePlan, hot: Bools, sure_share: Floats, rows: dict[int, Rows], config: LeastMovesConfig
 ) -> dict[float, int]:
     """Compute a lower bound of the moves for each level from the acceptable share to the target."""
     levels = np.linspace(
@@ -293,7 +293,10 @@ def _fewest_moves_by_level(
 
 
 def _relieve_evenly(
-    plan: Plan, relieve: Callable[[float], Rows], fewest: dict[float, int], config: LeastMovesConfig
+    plan: MovePlan,
+    relieve: Callable[[float], Rows],
+    fewest: dict[float, int],
+    config: LeastMovesConfig,
 ) -> tuple[Rows, int]:
     """Relieve brokers to the lowest level that the budget of moves allows.
 
@@ -330,7 +333,7 @@ def _relieve_evenly(
     return sources, fewest[level]
 
 
-def _sources_of_moves(context: Context, plan: Plan) -> dict[str, tuple[str, int]]:
+def _sources_of_moves(context: Context, plan: MovePlan) -> dict[str, tuple[str, int]]:
     """Map bundles to the broker that they were moved from and when (ms), this plan's included."""
     view, known_ms = context.view, max(RECENT_MS, context.config.least_moves_min_dwell_ms)
     left = {
@@ -346,7 +349,7 @@ def _sources_of_moves(context: Context, plan: Plan) -> dict[str, tuple[str, int]
 
 def _relieve_by_returns(
     context: Context,
-    plan: Plan,
+    plan: MovePlan,
     sources: Rows,
     rows: dict[int, Rows],
     others: Callable[[], dict[int, Rows]],

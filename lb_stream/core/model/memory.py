@@ -103,7 +103,7 @@ class Suspension:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class MoveInProgress:
     """A move whose bundle has left its source and has no owner yet.
 
     It fails when it expires while no decision is open.
@@ -197,7 +197,7 @@ class Memory:
     reserved: Mapping[str, str] = field(
         default_factory=dict
     )  # released bundle → its unload's destination, to which it isn't assigned yet
-    moves: Mapping[str, Move] = field(
+    moves: Mapping[str, MoveInProgress] = field(
         default_factory=dict
     )  # bundle → the move that it is in the middle of
     released: tuple[

@@ -31,7 +31,7 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Rejection:
+class RejectedProposal:
     """Balancing leaves a bundle where it is, or in one piece, until then, as somebody has said.
 
     `together`: as the proposal had it.
@@ -72,7 +72,7 @@ class OperatorState:
     pins: Mapping[str, int] = field(
         default_factory=dict
     )  # bundles that balancing leaves where they are → until when (ms)
-    rejections: tuple[Rejection, ...] = ()  # what isn't to be proposed again before its time
+    rejections: tuple[RejectedProposal, ...] = ()  # what isn't to be proposed again before its time
 
     def rejected(self, moves: bool) -> dict[str, int]:
         """Bundles whose moves (or else splits) operators have rejected → until when (ms)."""

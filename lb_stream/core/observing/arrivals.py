@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lb_stream.core.model.memory import Memory, Move, Pending
+from lb_stream.core.model.memory import Memory, MoveInProgress, Pending
 from lb_stream.core.model.view import ClusterView
 from lb_stream.core.observing.outcomes import Ending, Outcome, Settled
 
@@ -21,7 +21,7 @@ class MoveProgress:
     """The outcomes to report in this round, and by bundle the moves that are still half done."""
 
     outcomes: tuple[Outcome, ...]
-    moves: Mapping[str, Move]
+    moves: Mapping[str, MoveInProgress]
 
 
 def follow_moves(
@@ -83,14 +83,14 @@ def follow_moves(
     return MoveProgress(tuple(outcomes), moves)
 
 
-def _build_move(pending: Pending, released_ms: int, expires_ms: int) -> Move:
+def _build_move(pending: Pending, released_ms: int, expires_ms: int) -> MoveInProgress:
     """The move, half done."""
     places = pending.source, str(pending.destination)
     times = pending.issued_ms, released_ms, expires_ms
-    return Move(pending.decision_id, pending.kind, *places, *times)
+    return MoveInProgress(pending.decision_id, pending.kind, *places, *times)
 
 
-def _end_at_owner(move: Move, owner: str) -> tuple[Ending, str]:
+def _end_at_owner(move: MoveInProgress, owner: str) -> tuple[Ending, str]:
     if owner == move.destination:
         return "confirmed", f"reported by {owner}"
     if owner == move.source:
@@ -99,7 +99,7 @@ def _end_at_owner(move: Move, owner: str) -> tuple[Ending, str]:
 
 
 def _end_without_owner(
-    move: Move, dead: bool, failed: Outcome | None, waits: bool
+    move: MoveInProgress, dead: bool, failed: Outcome | None, waits: bool
 ) -> tuple[Ending, str] | None:
     """Return how a move without an owner has failed; None: its bundle may arrive yet.
 

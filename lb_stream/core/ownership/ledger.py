@@ -18,7 +18,7 @@ import numpy as np
 from lb_stream.contracts.decisions import Decision, DecisionKind, OwnershipState
 from lb_stream.core.model.memory import Memory, Pending
 from lb_stream.core.model.view import Bools, ClusterView, Rows
-from lb_stream.core.ownership.records import Entry, OwnershipRecords, find_owner
+from lb_stream.core.ownership.records import OwnershipRecords, RecordedOwner, find_owner
 from lb_stream.core.ownership.unit_states import FIRST_VERSION, ServiceUnit, accepts
 
 STATES: dict[DecisionKind, OwnershipState] = {
@@ -199,12 +199,14 @@ class Ledger:
             if name in busy:
                 continue
             if (owner := self.records.owner(row)) is not None:
-                self.records.write(name, row, Entry.owned(owner, self.view.now_ms), forced=True)
+                self.records.write(
+                    name, row, RecordedOwner.owned(owner, self.view.now_ms), forced=True
+                )
             elif name in self.records.unserved and name not in self.records.released:
                 last = self.records.unserved[name]
                 state: OwnershipState = "Deleted" if last.state == "Deleted" else "Free"
                 self.records.write(
-                    name, row, Entry.left(state, last.source, last.since_ms), forced=True
+                    name, row, RecordedOwner.left(state, last.source, last.since_ms), forced=True
                 )
 
     def _forget(self, busy: Collection[str], tombstone_delay_ms: int) -> None:
@@ -225,7 +227,9 @@ class Ledger:
         owner, decision_id = self.records.owner(row), pending.decision_id
         moves = pending.kind in ("unload", "transfer")
         if gone:
-            self.records.write(name, row, Entry.left("Deleted", pending.source, at_ms, decision_id))
+            self.records.write(
+                name, row, RecordedOwner.left("Deleted", pending.source, at_ms, decision_id)
+            )
         elif owner is None:
             self._lose(
                 name,
@@ -238,19 +242,25 @@ class Ledger:
             self.records.write(
                 name,
                 row,
-                Entry.owned(owner, at_ms, _former_owner(pending.former, owner), decision_id),
+                RecordedOwner.owned(
+                    owner, at_ms, _former_owner(pending.former, owner), decision_id
+                ),
             )
         else:
             if (
                 moves and owner == pending.destination
             ):  # its broker has handed the bundle over by itself
                 self.records.write(
-                    name, row, Entry("Assigning", None, pending.source, owner, at_ms, decision_id)
+                    name,
+                    row,
+                    RecordedOwner("Assigning", None, pending.source, owner, at_ms, decision_id),
                 )
             self.records.write(
                 name,
                 row,
-                Entry.owned(owner, at_ms, _former_owner(pending.source, owner), decision_id),
+                RecordedOwner.owned(
+                    owner, at_ms, _former_owner(pending.source, owner), decision_id
+                ),
             )
 
     def _gain(self, name: str, row: int, owner: str, since_ms: int, moved: bool = False) -> None:
@@ -259,7 +269,7 @@ class Ledger:
         self.records.write(
             name,
             row,
-            Entry.owned(owner, since_ms),
+            RecordedOwner.owned(owner, since_ms),
             version=None if known else FIRST_VERSION,
             forced=known,
         )
@@ -275,7 +285,7 @@ class Ledger:
         if current is not None and accepts(
             current, ServiceUnit("Free", None, source, current.version + 1), "metadata_store"
         ):
-            self.records.write(name, row, Entry.left("Free", source, since_ms, decision_id))
+            self.records.write(name, row, RecordedOwner.left("Free", source, since_ms, decision_id))
         else:
             self.records.released[name] = source, since_ms
             self._rows[name] = row
@@ -298,7 +308,7 @@ class Ledger:
             self.records.write(
                 name,
                 row,
-                Entry.owned(source, int(self.view.bundles.owner_since_ms[row])),
+                RecordedOwner.owned(source, int(self.view.bundles.owner_since_ms[row])),
                 version=FIRST_VERSION,
             )
         owner = None if state == "Assigning" else decision.source
@@ -306,7 +316,7 @@ class Ledger:
         self.records.write(
             name,
             row,
-            Entry(
+            RecordedOwner(
                 state, owner, source, decision.destination, at_ms, decision_id, decision.children
             ),
         )
@@ -315,7 +325,7 @@ class Ledger:
     def finish(self) -> None:
         """No decision of this round has taken on what is left."""
         for name, (source, since_ms) in self.records.released.items():
-            self.records.write(name, self._rows[name], Entry.left("Free", source, since_ms))
+            self.records.write(name, self._rows[name], RecordedOwner.left("Free", source, since_ms))
         self.records.released.clear()
 
     def _let_go_by(self, name: str, row: int) -> str | None:

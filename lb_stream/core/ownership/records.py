@@ -18,7 +18,7 @@ from lb_stream.core.ownership.unit_states import FIRST_VERSION, ServiceUnit, acc
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class RecordedOwner:
     """What a record says of a bundle, beside its version."""
 
     state: OwnershipState
@@ -32,16 +32,16 @@ class Entry:
     @staticmethod
     def owned(
         owner: str, since_ms: int, source: str | None = None, decision_id: str | None = None
-    ) -> Entry:
+    ) -> RecordedOwner:
         """Somebody serves the bundle."""
-        return Entry("Owned", owner, source, owner, since_ms, decision_id)
+        return RecordedOwner("Owned", owner, source, owner, since_ms, decision_id)
 
     @staticmethod
     def left(
         state: OwnershipState, source: str | None, since_ms: int, decision_id: str | None = None
-    ) -> Entry:
+    ) -> RecordedOwner:
         """Nobody serves it: Free, Deleted or Init. `source`: who did last."""
-        return Entry(state, None, source, None, since_ms, decision_id)
+        return RecordedOwner(state, None, source, None, since_ms, decision_id)
 
 
 @dataclass(slots=True)
@@ -133,7 +133,13 @@ class OwnershipRecords:
         )
 
     def write(
-        self, name: str, row: int, entry: Entry, *, version: int | None = None, forced: bool = False
+        self,
+        name: str,
+        row: int,
+        entry: RecordedOwner,
+        *,
+        version: int | None = None,
+        forced: bool = False,
     ) -> None:
         """Add the bundle's next record, or its first of that version."""
         if self.dry_run and self.new:
@@ -161,13 +167,16 @@ class OwnershipRecords:
     def forget(self, name: str) -> None:
         """An empty record; nothing is remembered of the bundle."""
         self._tell(
-            name, Entry.left("Init", None, self.view.now_ms), self.version(name, -1), force=False
+            name,
+            RecordedOwner.left("Init", None, self.view.now_ms),
+            self.version(name, -1),
+            force=False,
         )
         del self.unserved[name]
         self.versions.pop(name, None)
         self.units.pop(name, None)
 
-    def _tell(self, name: str, entry: Entry, version: int, force: bool) -> None:
+    def _tell(self, name: str, entry: RecordedOwner, version: int, force: bool) -> None:
         record = Ownership(
             cluster=self.view.cluster,
             bundle=name,

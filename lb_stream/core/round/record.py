@@ -11,7 +11,7 @@ from lb_stream.core.commands.progress import Progress, update_command_progress
 from lb_stream.core.commands.proposal_book import ProposalNews
 from lb_stream.core.commands.responder import CommandAnswer
 from lb_stream.core.disruption.budgets import counting, limited_namespaces
-from lb_stream.core.model.memory import Memory, Move, Pending
+from lb_stream.core.model.memory import Memory, MoveInProgress, Pending
 from lb_stream.core.model.refusals import Refusal, merged, refusal
 from lb_stream.core.model.rules import Refuses
 from lb_stream.core.model.view import ClusterView
@@ -107,7 +107,9 @@ def _clash(state: RoundState, before: Mapping[str, tuple[str, ...]]) -> list[Ref
     return [refusal(Refuses.BALANCES_ITSELF, None, now, limit=0)]
 
 
-def _memory_after(state: RoundState, moves: Mapping[str, Move], merges: MergeLook) -> Memory:
+def _memory_after(
+    state: RoundState, moves: Mapping[str, MoveInProgress], merges: MergeLook
+) -> Memory:
     """`moves`: those that are half done."""
     inputs, ledger, memory, now_ms = state.inputs, state.ledger, state.memory, state.now_ms
     dry_run, alive = state.config.balancer.dry_run, inputs.alive
@@ -160,7 +162,7 @@ def _memory_after(state: RoundState, moves: Mapping[str, Move], merges: MergeLoo
     )
 
 
-def _pending_after(state: RoundState, moves: Mapping[str, Move]) -> Iterator[Pending]:
+def _pending_after(state: RoundState, moves: Mapping[str, MoveInProgress]) -> Iterator[Pending]:
     """The round's decisions as those that no report has confirmed. `moves`: those half done."""
     ledger, known = state.ledger, state.ledger.reported
     starts = state.inputs.reported.brokers.starts()  # of the brokers' processes

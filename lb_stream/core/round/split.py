@@ -35,7 +35,7 @@ from lb_stream.core.splitting import (
     split_task,
 )
 from lb_stream.core.splitting.extensible import in_the_way
-from lb_stream.core.splitting.trigger import REASONS, RULES, Limits, census
+from lb_stream.core.splitting.trigger import REASONS, RULES, ReasonLimits, census
 
 STRATEGIES = {"modular": "BundleSplitterTask", "simple": "SimpleLoadManager"}
 
@@ -66,7 +66,7 @@ def split_too_large(state: RoundState) -> None:
     if not config.split_enabled:
         refusals += _refused(view, found.rows, Refuses.SPLIT_DISABLED)
         found = replace(found, rows=found.rows[:0], reasons=found.reasons[:0])
-    limits, room = Limits.of(config), max(0, config.max_splits_in_flight - len(splitting))
+    limits, room = ReasonLimits.of(config), max(0, config.max_splits_in_flight - len(splitting))
     for place, (row, reason) in enumerate(
         zip(found.rows.tolist(), found.reasons.tolist(), strict=True)
     ):

@@ -227,7 +227,7 @@ class PlanForgetter(Protocol):
         ...
 
 
-class Observer(Protocol):
+class ReportObserver(Protocol):
     """Called in every round, also without a shedding pass, with the view as reported."""
 
     def __call__(self, view: ClusterView, config: Any, memory: Any, /) -> Any:
@@ -249,7 +249,7 @@ class Traits:
     # before
     sees_own_decisions: bool = False
     paces_itself: bool = False  # it is asked with every new report, whatever the shedding interval
-    observe: Observer | None = None
+    observe: ReportObserver | None = None
     learn_moves: MoveLearner | None = None
     forget_plan: PlanForgetter | None = None  # None: it remembers nothing of what it has decided
     loads: Callable[[Any], Mapping[str, float]] | None = (

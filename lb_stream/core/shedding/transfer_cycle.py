@@ -75,7 +75,7 @@ class Why:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class CycleMove:
     """One bundle leaves `source`, for `destination` (None: to be found later).
 
     `expected_after` is the source's load then.
@@ -108,7 +108,7 @@ class Cycle:
     """What one cycle came to. It lives within one call."""
 
     hits: int
-    moves: list[Move] = field(default_factory=list)
+    moves: list[CycleMove] = field(default_factory=list)
     skip: Skip | None = None
     unloaded: dict[str, int] = field(
         default_factory=dict
@@ -380,14 +380,16 @@ class _Pair:
                     return back, brought
         return None
 
-    def moves(self, why: Why) -> list[Move]:
+    def moves(self, why: Why) -> list[CycleMove]:
         """The choice as moves, in the order in which it was made."""
         high, low = self.store.load[self.source], self.store.load[self.destination]
         offload = (self.marked - self.returned) * high / self.store.throughput[self.source]
         goes_to = self.destination if self.limits.transfer else None
         return [
-            Move(bundle, self.destination, self.source, why, float(low + offload), in_return=True)
+            CycleMove(
+                bundle, self.destination, self.source, why, float(low + offload), in_return=True
+            )
             if comes_back
-            else Move(bundle, self.source, goes_to, why, float(high - offload))
+            else CycleMove(bundle, self.source, goes_to, why, float(high - offload))
             for bundle, comes_back in self.chosen
         ]

@@ -18,7 +18,7 @@ from lb_stream.core.model.memory import Mergeable
 from lb_stream.core.model.names import BOUND_LENGTH, RANGE_LENGTH, SYSTEM_NAMESPACE, namespace_of
 from lb_stream.core.model.view import Bools, Bundles, ClusterView, Floats, Ints, Rows
 from lb_stream.core.splitting.config import SplittingConfig
-from lb_stream.core.splitting.trigger import Limits, census
+from lb_stream.core.splitting.trigger import ReasonLimits, census
 
 MOST_PAIRS = 200
 """Pairs that are watched in one cluster, the smallest first: its memory holds them, and no operator
@@ -150,7 +150,7 @@ def small_neighbours(
 def _ratios(bundles: Bundles, low: Rows, high: Rows, config: SplittingConfig) -> Floats:
     """(pairs, 4): sums of topics, sessions, messages/s and bytes/s, the latter two on long average,
     ÷ limits; -inf: there is no limit."""
-    limits = np.array(Limits.of(config)[1:], np.float64)
+    limits = np.array(ReasonLimits.of(config)[1:], np.float64)
     columns = (bundles.topics, bundles.sessions, bundles.long.rate, bundles.long.throughput)
     sums = np.stack([column[low] + column[high] for column in columns], axis=1).astype(np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -62,7 +62,7 @@ class SplitLoads:
         )
 
 
-class Limits(NamedTuple):
+class ReasonLimits(NamedTuple):
     """The limit of each reason, in the reason's unit."""
 
     none: int
@@ -72,9 +72,9 @@ class Limits(NamedTuple):
     bandwidth: int
 
     @staticmethod
-    def of(config: SplittingConfig) -> Limits:
+    def of(config: SplittingConfig) -> ReasonLimits:
         """The configured limits."""
-        return Limits(
+        return ReasonLimits(
             0,
             config.bundle_max_topics,
             config.bundle_max_sessions,
@@ -88,7 +88,7 @@ def reasons(loads: SplitLoads, config: SplittingConfig) -> Reasons:
 
     O(n).
     """
-    limits = Limits.of(config)
+    limits = ReasonLimits.of(config)
     found = np.zeros(len(loads), np.int8)
     found[loads.throughput > limits.bandwidth] = 4
     found[loads.rate > limits.rate] = 3

@@ -33,7 +33,7 @@ _XERIAL = b"\x82SNAPPY\x00"
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class RecordSize:
     """One record: where it is, how large, and its key.
 
     Of one that is too large `last` is the end of its producer's batch.
@@ -49,7 +49,7 @@ class Measured:
     trouble: str | None = None  # why it can't be read; None: it can
 
 
-def measured(batch: DefaultRecordBatch) -> Iterator[Measured]:
+def measured(batch: DefaultRecordBatch) -> Iterator[RecordSize]:
     """The records of one batch as a producer sent it, up to the first that is too large or can't be
     decompressed."""
     offset, append_ms, last = batch.base_offset, batch.max_timestamp, batch.last_offset
@@ -61,16 +61,16 @@ def measured(batch: DefaultRecordBatch) -> Iterator[Measured]:
                 taken, key = _beginning(stream)
                 offset = batch.base_offset + taken
                 trouble = f"at most {LARGEST_BYTES} bytes when decompressed"
-                yield Measured(offset, append_ms, size, last, key, trouble)
+                yield RecordSize(offset, append_ms, size, last, key, trouble)
                 return
             record = io.BytesIO(stream.read(size))
             taken, key = _beginning(record)
-            yield Measured(
+            yield RecordSize(
                 batch.base_offset + taken, append_ms, size, batch.base_offset + taken, key
             )
             offset = batch.base_offset + taken + 1
     except (OSError, EOFError, pa.ArrowException, struct.error) as error:
-        yield Measured(
+        yield RecordSize(
             min(offset, last),
             append_ms,
             0,
@@ -161,7 +161,7 @@ class _MeasuredRecords(Fetcher.PartitionRecords):  # type: ignore[misc]
 
     def _unpack_records(
         self, tp: TopicPartition, records: Any, *_deserializers: Any
-    ) -> Iterator[Measured]:
+    ) -> Iterator[RecordSize]:
         while (batch := records.next_batch()) is not None:
             if batch.magic >= 2 and not batch.is_control_batch:
                 for record in measured(batch):
@@ -182,7 +182,7 @@ def measuring_consumer(settings: Settings) -> KafkaConsumer:
 
 def measure(
     consumer: KafkaConsumer, ranges: Mapping[tuple[str, int], tuple[int, int]], longest_s: float
-) -> Iterator[tuple[tuple[str, int], Measured]]:
+) -> Iterator[tuple[tuple[str, int], RecordSize]]:
     """Everything in some ranges of offsets [from, to), with topic and partition.
 
     Raises KafkaError, TimeoutError.

@@ -30,7 +30,7 @@ from lb_stream.io.kafka.checkpoint import (
     planned_offsets,
 )
 from lb_stream.io.kafka.fairness import Fairness, fair_ends
-from lb_stream.io.kafka.guarded import Measured, measure, measuring_consumer
+from lb_stream.io.kafka.guarded import RecordSize, measure, measuring_consumer
 from lb_stream.io.kafka.poison_file import SetAside, write_file
 from lb_stream.store import Store, checkpoint_of
 
@@ -145,10 +145,10 @@ def forgive_last_start(settings: Settings) -> None:
 
 def _unreadable(
     settings: Settings, ranges: Mapping[Place, tuple[int, int]]
-) -> dict[Place, list[Measured]]:
+) -> dict[Place, list[RecordSize]]:
     """What can't be read in the ranges, or so little behind them that Kafka's client would
     decompress it all the same."""
-    found: dict[Place, list[Measured]] = {}
+    found: dict[Place, list[RecordSize]] = {}
     consumer: KafkaConsumer = measuring_consumer(settings)
     try:
         ends = consumer.end_offsets([TopicPartition(*place) for place in ranges])
@@ -166,7 +166,7 @@ def _unreadable(
     return found
 
 
-def _looked_up(settings: Settings, place: Place, blamed: Measured) -> Measured:
+def _looked_up(settings: Settings, place: Place, blamed: RecordSize) -> RecordSize:
     """A record that was only alone when the job ended, with its key, size and time."""
     consumer: KafkaConsumer = measuring_consumer(settings)
     try:
@@ -183,8 +183,8 @@ def _looked_up(settings: Settings, place: Place, blamed: Measured) -> Measured:
 
 
 def _around(
-    planned: Mapping[Place, tuple[int, int]], found: Mapping[Place, list[Measured]]
-) -> tuple[Offsets, Offsets, list[tuple[Place, Measured]]]:
+    planned: Mapping[Place, tuple[int, int]], found: Mapping[Place, list[RecordSize]]
+) -> tuple[Offsets, Offsets, list[tuple[Place, RecordSize]]]:
     """Where the batch begins and ends now, and what was stepped over: it begins behind what can't
     be read and ends before the next."""
     begin = {place: first for place, (first, _) in planned.items()}
@@ -206,7 +206,7 @@ def _in_pieces(
     planned: Mapping[Place, tuple[int, int]],
     begin: Offsets,
     end: Offsets,
-    stepped: list[tuple[Place, Measured]],
+    stepped: list[tuple[Place, RecordSize]],
 ) -> tuple[SetAside, Offsets, Offsets]:
     """A batch that has ended the job again and again is cut; one that is a single record is to
     blame, and stepped over."""
@@ -226,7 +226,7 @@ def _in_pieces(
         place = next(place for place in planned if end[place] > begin[place])
         offset = begin[place]
         trouble = f"{SURVIVED}: it ended {kept.starts} times while it read nothing else"
-        stepped.append((place, Measured(offset, 0, 0, offset, trouble=trouble)))
+        stepped.append((place, RecordSize(offset, 0, 0, offset, trouble=trouble)))
         return replace(kept, starts=0), {**begin, place: offset + 1}, end
     max_records = max(1, (kept.max_records or total) // 8) if kept.max_records != 1 else 1
     until = kept.until or {
@@ -246,7 +246,7 @@ def _in_pieces(
     return replace(kept, starts=0, max_records=max_records, until=until), begin, cut
 
 
-def _noted(kept: SetAside, stepped: list[tuple[Place, Measured]]) -> SetAside:
+def _noted(kept: SetAside, stepped: list[tuple[Place, RecordSize]]) -> SetAside:
     known = {(record["topic"], record["partition"], record["offset"]) for record in kept.records}
     new = []
     for (topic, partition), record in stepped:
@@ -286,7 +286,7 @@ def _noted(kept: SetAside, stepped: list[tuple[Place, Measured]]) -> SetAside:
 
 
 @dataclass(slots=True)
-class Guard:
+class BatchGuard:
     """Looks at batches before they are read, while that is wanted."""
 
     settings: Settings

@@ -18,7 +18,13 @@ from kafka.errors import (
     UnknownTopicOrPartitionError,
 )
 
-from lb_stream.access.refusals import REFUSED, LoginRefused, Refusal, refusal_of, refused_rights
+from lb_stream.access.refusals import (
+    REFUSED,
+    AccessRefusal,
+    LoginRefused,
+    refusal_of,
+    refused_rights,
+)
 from lb_stream.access.roles import IMPLY_DESCRIBE, Right
 from lb_stream.io.kafka.clients import kafka_python
 
@@ -53,8 +59,8 @@ def require(
 
 
 def by_name(
-    where: str, options: Mapping[str, Any], rights: Sequence[Right], refusal: Refusal
-) -> Refusal:
+    where: str, options: Mapping[str, Any], rights: Sequence[Right], refusal: AccessRefusal
+) -> AccessRefusal:
     """A refusal met half-way, by the names of the rights that are missing: Kafka is asked for those
     that the program needs, as its errors name no operation. The same refusal where Kafka tells no
     more than that."""
@@ -62,7 +68,7 @@ def by_name(
         try:
             with suppress(KafkaError):
                 require(where, options, rights)
-        except Refusal as named:
+        except AccessRefusal as named:
             return named
     return refusal
 

@@ -6,7 +6,7 @@ A refusal is never a reason to discard anything.
 
 from __future__ import annotations
 
-from lb_stream.access.refusals import REFUSED, LoginRefused, Refusal, refusal_in, refusal_of
+from lb_stream.access.refusals import REFUSED, AccessRefusal, LoginRefused, refusal_in, refusal_of
 from lb_stream.access.roles import names_in, rights_of
 from lb_stream.contracts.settings import Settings
 from lb_stream.io.kafka.preflight import by_name, require
@@ -35,7 +35,7 @@ def require_rights(settings: Settings) -> list[str]:
             settings.kafka.options,
             rights_of("job", names_in(settings)),
         )
-    except Refusal as refusal:
+    except AccessRefusal as refusal:
         raise _denied(refusal) from refusal
 
 
@@ -52,7 +52,7 @@ def denied_in(settings: Settings, text: str) -> Denied | None:
     return None if found is None else _named(settings, found)
 
 
-def _named(settings: Settings, found: Refusal) -> Denied:
+def _named(settings: Settings, found: AccessRefusal) -> Denied:
     """A refusal by the names of the rights that are missing."""
     return _denied(
         by_name(
@@ -64,6 +64,6 @@ def _named(settings: Settings, found: Refusal) -> Denied:
     )
 
 
-def _denied(refusal: Refusal) -> Denied:
+def _denied(refusal: AccessRefusal) -> Denied:
     kind = NotLetIn if isinstance(refusal, LoginRefused) else Denied
     return kind(f"{refusal}. Then start again: the checkpoint and the tables stay as they are")

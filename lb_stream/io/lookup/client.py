@@ -25,7 +25,7 @@ import msgspec
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError
 
-from lb_stream.access.refusals import AGAIN_S, Refusal, Refusals
+from lb_stream.access.refusals import AGAIN_S, AccessRefusal, Refusals
 from lb_stream.access.roles import rights_of
 from lb_stream.contracts.base import LONGEST_NAMESPACE
 from lb_stream.contracts.commands import LONGEST_TOPIC, CommandOutcome
@@ -367,9 +367,9 @@ class Lookup:
             if answers:
                 self._consumer.seek_to_end(*answers)
             self._followed = followed
-        except (Refusal, KafkaError, LookupFailed) as error:
+        except (AccessRefusal, KafkaError, LookupFailed) as error:
             self.stop()
-            if isinstance(error, Refusal):
+            if isinstance(error, AccessRefusal):
                 raise LookupFailed(str(error), error.code) from error
             if isinstance(error, KafkaError):
                 raise LookupFailed(

@@ -20,7 +20,9 @@ EXIT_CODES = {
         2,
     ),
     **dict.fromkeys(("LoginRefused", "NotLetIn"), 2),
-    **dict.fromkeys(("JarsError", "KafkaError", "KafkaUnavailable", "StreamError", "Refusal"), 1),
+    **dict.fromkeys(
+        ("JarsError", "KafkaError", "KafkaUnavailable", "StreamError", "AccessRefusal"), 1
+    ),
 }
 """Name of an exception class of this package, whose text is made for users → exit code.
 

@@ -73,7 +73,7 @@ class _Batch:
 
 
 class Monitor:
-    """An Observer. First `start`, at last `stop`; in between the stream calls the other three.
+    """A BatchObserver. First `start`, at last `stop`; in between the stream calls the other three.
 
     `app` names pipeline and checkpoint, known only once Spark has made the checkpoint; `memories`
     gives the log's own, by cluster.

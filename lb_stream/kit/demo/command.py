@@ -112,12 +112,12 @@ def demo(
     started = time.monotonic()
     require_extras("lbctl demo", "job", "cli")
     from lb_stream.io.local.signals import StopRequest
-    from lb_stream.kit.demo.run import FOLDER, DemoRun, Interrupted, Plan
+    from lb_stream.kit.demo.run import FOLDER, DemoPlan, DemoRun, Interrupted
     from lb_stream.sim.workload import WORKLOADS
 
     if workload not in WORKLOADS:
         raise CommandError(f"--workload {workload}: expected one of {', '.join(WORKLOADS)}", code=2)
-    plan = Plan(
+    plan = DemoPlan(
         shedder,
         brokers,
         bundles,

@@ -53,7 +53,7 @@ HOPELESS_ROUNDS = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DemoPlan:
     """What was asked for."""
 
     shedder: str
@@ -98,7 +98,7 @@ class DemoRun:
     Whatever was started is on the stack, and is ended in reverse order.
     """
 
-    def __init__(self, plan: Plan, stop: StopRequest, started: float) -> None:
+    def __init__(self, plan: DemoPlan, stop: StopRequest, started: float) -> None:
         """`started` is the time.monotonic() of the demo's beginning. Raises SettingError."""
         logging.getLogger("kafka").setLevel(logging.CRITICAL)  # its troubles come as exceptions too
         self.plan, self.stop, self.started_again = plan, stop, False

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lb_stream.agent import Verdict
+from lb_stream.agent import AgentVerdict
 from lb_stream.contracts.decisions import Decision
 from lb_stream.contracts.tables import BROKER_LOADS, OUTCOMES, ROUNDS
 from lb_stream.sim.cluster import max_over_mean
@@ -133,7 +133,7 @@ class Watch:
         self.reports[broker] = report
 
     def on_decision(
-        self, decision: Decision, _broker: str | None, _verdict: Verdict | None
+        self, decision: Decision, _broker: str | None, _verdict: AgentVerdict | None
     ) -> None:
         """A decision was read from the topic, and obeyed; the reports that show it come after."""
         if not self.made:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from lb_stream.access.refusals import Refusal
+from lb_stream.access.refusals import AccessRefusal
 from lb_stream.contracts.decisions import MOVES
 from lb_stream.contracts.settings import Event, NotifySettings
 from lb_stream.core.model.rules import Refuses
@@ -120,7 +120,7 @@ def read_health_events(tables: Store, settings: Settings, bootstrap: str) -> Hea
 def _with_kafka(facts: Facts, settings: Settings) -> Facts:
     try:
         return add_kafka_facts(facts, settings)
-    except Refusal as refusal:  # a right or a login is missing
+    except AccessRefusal as refusal:  # a right or a login is missing
         return replace(facts, kafka=str(refusal))
 
 

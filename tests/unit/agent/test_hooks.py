@@ -20,7 +20,7 @@ import pytest
 from lb_stream.agent import Agent, AgentConfig, HookConfig, Seen
 from lb_stream.agent.carry_out import carry_out
 from lb_stream.agent.hooks import HookError, MoveHooks, call
-from lb_stream.agent.obey import Verdict
+from lb_stream.agent.obey import AgentVerdict
 from lb_stream.contracts.decisions import Decision, Ownership, example_decision
 from lb_stream.contracts.reports import Ack
 from lb_stream.core.observing.outcomes import MAX_BACK_OFF
@@ -68,7 +68,7 @@ class Moved:
 
     def carry_out(
         self, decision: Decision | None = None, now_ms: int = START
-    ) -> tuple[Verdict, Ack]:
+    ) -> tuple[AgentVerdict, Ack]:
         verdict, ack = obeyed(self.broker, Seen(), decision or self.decision, now_ms, self.hooks)
         assert ack is not None
         return verdict, ack
@@ -76,7 +76,7 @@ class Moved:
 
 def obeyed(
     broker: SimBroker, seen: Seen, decision: Decision, now_ms: int, hooks: MoveHooks
-) -> tuple[Verdict, Ack | None]:
+) -> tuple[AgentVerdict, Ack | None]:
     """What an agent does, which waits for the hook's answer."""
     verdict, ack = carry_out(broker, seen, decision, now_ms, hooks)
     if verdict.action != "wait":

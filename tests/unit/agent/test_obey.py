@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from lb_stream.agent.obey import (
     REMEMBERED_MS,
+    AgentVerdict,
     Seen,
-    Verdict,
     acknowledgement,
     addressee,
     judge,
@@ -30,15 +30,15 @@ def with_(decision: Decision, **changes: object) -> Decision:
 
 
 def test_the_source_releases_what_it_is_told_to_unload() -> None:
-    assert judge("a:1", Seen(), UNLOAD, owns=True, now_ms=NOW) == Verdict("release")
+    assert judge("a:1", Seen(), UNLOAD, owns=True, now_ms=NOW) == AgentVerdict("release")
 
 
 def test_the_destination_acquires_what_is_assigned_to_it() -> None:
-    assert judge("b:1", Seen(), ASSIGN, owns=False, now_ms=NOW) == Verdict("acquire")
+    assert judge("b:1", Seen(), ASSIGN, owns=False, now_ms=NOW) == AgentVerdict("acquire")
 
 
 def test_acquiring_what_is_owned_already_is_said_again() -> None:
-    assert judge("b:1", Seen(), ASSIGN, owns=True, now_ms=NOW) == Verdict("acquire")
+    assert judge("b:1", Seen(), ASSIGN, owns=True, now_ms=NOW) == AgentVerdict("acquire")
 
 
 @pytest.mark.parametrize("decision", [UNLOAD, ASSIGN], ids=["unload", "assign"])
@@ -50,7 +50,7 @@ def test_a_broker_that_is_not_addressed_does_nothing(decision: Decision) -> None
 
 def test_unloading_a_bundle_that_is_not_served_here_is_refused() -> None:
     verdict = judge("a:1", Seen(), UNLOAD, owns=False, now_ms=NOW)
-    assert verdict == Verdict("refuse", f"{UNLOAD.bundle} is not served here")
+    assert verdict == AgentVerdict("refuse", f"{UNLOAD.bundle} is not served here")
 
 
 @pytest.mark.parametrize("decision", [UNLOAD, ASSIGN], ids=["unload", "assign"])
@@ -60,7 +60,7 @@ def test_a_decision_of_an_earlier_run_is_refused_once_a_later_run_was_heard_of(
     seen = Seen()
     seen.note_epoch(with_(decision, epoch=4, source="z:1", destination="z:1"))
     verdict = judge(addressee(decision) or "", seen, decision, owns=True, now_ms=NOW)
-    assert verdict == Verdict("refuse", "epoch 3 is over, 4 has been seen")
+    assert verdict == AgentVerdict("refuse", "epoch 3 is over, 4 has been seen")
     assert judge(
         addressee(decision) or "", seen, with_(decision, epoch=4), owns=True, now_ms=NOW
     ).action in ("release", "acquire")
@@ -83,7 +83,9 @@ def test_a_decision_is_refused_from_the_moment_it_expires(late_ms: int, action: 
 def test_no_decision_is_done_twice_by_one_broker() -> None:
     seen = Seen()
     seen.note_done("a:1", UNLOAD, NOW)
-    assert judge("a:1", seen, UNLOAD, owns=True, now_ms=NOW) == Verdict("ignore", "done before")
+    assert judge("a:1", seen, UNLOAD, owns=True, now_ms=NOW) == AgentVerdict(
+        "ignore", "done before"
+    )
     assert (
         judge("a:1", seen, with_(UNLOAD, decision_id="eu-1:43:0"), owns=True, now_ms=NOW).action
         == "release"
@@ -128,15 +130,15 @@ def test_forgetting_stops_when_nothing_is_left_to_forget() -> None:
 
 
 def test_a_dry_run_is_never_obeyed() -> None:
-    assert judge("a:1", Seen(), with_(UNLOAD, dry_run=True), owns=True, now_ms=NOW) == Verdict(
+    assert judge("a:1", Seen(), with_(UNLOAD, dry_run=True), owns=True, now_ms=NOW) == AgentVerdict(
         "ignore", "dry run"
     )
 
 
 def test_the_source_splits_what_it_serves_and_nothing_else() -> None:
     split = with_(UNLOAD, kind="split", destination=None)
-    assert judge("a:1", Seen(), split, owns=True, now_ms=NOW) == Verdict("split")
-    assert judge("a:1", Seen(), split, owns=False, now_ms=NOW) == Verdict(
+    assert judge("a:1", Seen(), split, owns=True, now_ms=NOW) == AgentVerdict("split")
+    assert judge("a:1", Seen(), split, owns=False, now_ms=NOW) == AgentVerdict(
         "refuse", f"{UNLOAD.bundle} is not served here"
     )
     assert judge("b:1", Seen(), split, owns=True, now_ms=NOW).action == "ignore"
@@ -146,8 +148,8 @@ def test_a_transfers_source_releases_the_bundle_and_its_destination_waits_for_an
     None
 ):
     transfer = with_(UNLOAD, kind="transfer")
-    assert judge("a:1", Seen(), transfer, owns=True, now_ms=NOW) == Verdict("release")
-    assert judge("a:1", Seen(), transfer, owns=False, now_ms=NOW) == Verdict(
+    assert judge("a:1", Seen(), transfer, owns=True, now_ms=NOW) == AgentVerdict("release")
+    assert judge("a:1", Seen(), transfer, owns=False, now_ms=NOW) == AgentVerdict(
         "refuse", f"{UNLOAD.bundle} is not served here"
     )
     assert judge("b:1", Seen(), transfer, owns=True, now_ms=NOW).action == "ignore"
@@ -155,8 +157,10 @@ def test_a_transfers_source_releases_the_bundle_and_its_destination_waits_for_an
 
 def test_the_source_merges_what_it_serves_and_names_both_when_it_does_not() -> None:
     merge = with_(UNLOAD, kind="merge", destination=None, neighbour="t/n/0x80000000_0xffffffff")
-    assert judge("a:1", Seen(), merge, owns=True, now_ms=NOW) == Verdict("merge")
-    refused = Verdict("refuse", f"{UNLOAD.bundle} or t/n/0x80000000_0xffffffff is not served here")
+    assert judge("a:1", Seen(), merge, owns=True, now_ms=NOW) == AgentVerdict("merge")
+    refused = AgentVerdict(
+        "refuse", f"{UNLOAD.bundle} or t/n/0x80000000_0xffffffff is not served here"
+    )
     assert judge("a:1", Seen(), merge, owns=False, now_ms=NOW) == refused
     assert acknowledgement(merge, "merge", "", NOW).outcome == "merged"
 

@@ -18,7 +18,7 @@ from lb_stream.contracts.base import PATTERN_WORDS
 from lb_stream.contracts.keys import KeyModel, SettingError, expected, key
 from lb_stream.io.kafka.commands import InvalidCommand, order
 from lb_stream.settings.load import load
-from lb_stream.stream.records import Rejection, command_record
+from lb_stream.stream.records import RecordRejected, command_record
 from tests.support.lbctl_runner import lbctl
 from tests.support.wordings import check_wording
 
@@ -105,7 +105,7 @@ def test_orders_records_and_users_of_another_form_are_refused_in_words() -> None
         order("unload", {"namespace": "shop"}, "somebody")
     record = {"id": "c", "kind": "unload", "namespace": "shop"}
     with pytest.raises(
-        Rejection, match=r"namespace = 'shop': expected <tenant>/<namespace>, such as"
+        RecordRejected, match=r"namespace = 'shop': expected <tenant>/<namespace>, such as"
     ):
         command_record(json.dumps(record).encode())
     with pytest.raises(UsersError) as error:

@@ -10,7 +10,7 @@ from lb_stream.contracts import schemas
 from lb_stream.contracts.columns.comments import comment, said
 from lb_stream.contracts.columns.times import DURATIONS, is_time, shown_as
 from lb_stream.contracts.reports import REPORT_KINDS, report_kind
-from lb_stream.contracts.schemas import FOLDER, RECORDS, Record, differing, main, schema
+from lb_stream.contracts.schemas import FOLDER, RECORDS, RecordSchema, differing, main, schema
 from lb_stream.contracts.tables import TABLES
 
 EVERY_RECORD = pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.name)
@@ -42,7 +42,7 @@ def test_the_check_names_a_file_that_was_changed_one_that_is_missing_and_one_too
 
 
 @EVERY_RECORD
-def test_every_schema_is_one_and_its_example_fits(record: Record) -> None:
+def test_every_schema_is_one_and_its_example_fits(record: RecordSchema) -> None:
     published = json.loads((FOLDER / f"{record.name}.schema.json").read_text())
     Draft202012Validator.check_schema(published)
     Draft202012Validator(published).validate(
@@ -51,7 +51,7 @@ def test_every_schema_is_one_and_its_example_fits(record: Record) -> None:
 
 
 @EVERY_RECORD
-def test_every_example_is_read_by_its_model_without_a_field_left_over(record: Record) -> None:
+def test_every_example_is_read_by_its_model_without_a_field_left_over(record: RecordSchema) -> None:
     text = (FOLDER / "examples" / f"{record.name}.json").read_text()
     read = record.model.model_validate_json(text).model_dump(mode="json", by_alias=True)
     for name, value in json.loads(text).items():

@@ -21,7 +21,7 @@ from lb_stream.io.local import processes
 from lb_stream.io.local.java import JavaUnfit
 from lb_stream.io.local.signals import StopRequest
 from lb_stream.job.process import end_leftover, end_session
-from lb_stream.kit.demo.run import DemoRun, Interrupted, Plan, queries
+from lb_stream.kit.demo.run import DemoPlan, DemoRun, Interrupted, queries
 from lb_stream.kit.demo.view import PlainView, comparison, live_screen
 from lb_stream.kit.demo.watch import CALM_ROUNDS, BrokerFigures, NewRows, Watch, unevenness
 from lb_stream.sim import SimBroker, build_cluster
@@ -274,7 +274,7 @@ def test_the_queries_name_the_tables_when_others_are_there_too(
     assert all(' --set stream.tables=.lb/demo/tables "' in query for query in queries())
 
 
-PLAN = Plan("ThresholdShedder", 6, 96, "hot_spot", 1, 400, 240.0, False, False, ())
+PLAN = DemoPlan("ThresholdShedder", 6, 96, "hot_spot", 1, 400, 240.0, False, False, ())
 
 
 class FakeJob:
@@ -343,7 +343,7 @@ def test_a_balancer_whose_rounds_all_fail_ends_the_demo_with_the_error(
 
 def test_the_users_settings_go_over_the_demos_but_not_over_its_folders() -> None:
     given = ("balancer.shedding_strategy=X", "stream.tables=/elsewhere")
-    plan = Plan("AvgShedder", 6, 96, "hot_spot", 1, 400, 240.0, False, False, given)
+    plan = DemoPlan("AvgShedder", 6, 96, "hot_spot", 1, 400, 240.0, False, False, given)
     given = plan.overrides("127.0.0.1:9")
     assert given.index("balancer.shedding_strategy=X") > given.index(
         "balancer.shedding_strategy=AvgShedder"

@@ -6,7 +6,7 @@ import pytest
 
 from lb_stream.contracts.namespaces import NamespaceIsolation
 from lb_stream.core.commands.base import make
-from lb_stream.core.model.operator_state import OperatorState, Rejection
+from lb_stream.core.model.operator_state import OperatorState, RejectedProposal
 from lb_stream.query.past.undo_orders import find_cancelled, may_end_publishing, merge_commands
 
 NOTHING = OperatorState()
@@ -37,7 +37,7 @@ def rejection(name: str, for_ms: int, why: str) -> dict[str, object]:
 
 POLICY = NamespaceIsolation(name="p", namespaces=["t/.*"], primary=["a.*"]).model_dump(mode="json")
 IN = {"namespace": "t/n"}
-HELD = Rejection("c:1:p0", "c:1:p0", "t/n/x", True, NOW_MS + 5_000, "ann", "peak")
+HELD = RejectedProposal("c:1:p0", "c:1:p0", "t/n/x", True, NOW_MS + 5_000, "ann", "peak")
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from lb_stream.contracts.tables import (
     ROUNDS,
 )
 from lb_stream.core.model.memory import Memory, Pending, Proposal, Retry, Suspension
-from lb_stream.core.model.operator_state import OperatorState, Rejection, Waiting
+from lb_stream.core.model.operator_state import OperatorState, RejectedProposal, Waiting
 from lb_stream.core.model.rules import DECIDES, FILTERED_BY, REFUSES, Rule, refuses
 from lb_stream.query import QueryError
 from lb_stream.query.health import Facts, JobFacts, StandbyFacts
@@ -129,7 +129,7 @@ def named(rule: str, answer: NoMoveExplanation, keeps: bool | None = None) -> bo
     return any(rule in text or explain_refusal(rule) in text for text in texts(answer, keeps))
 
 
-REJECTION = Rejection(
+REJECTION = RejectedProposal(
     "eu:5:p1", "eu:5:p1", BUNDLE, True, NOW + HOUR_MS, "ann", "its topics go tonight"
 )
 CLOSED = "0 3 1 1 * 1h UTC"

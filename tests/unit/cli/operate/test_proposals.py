@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lb_stream.contracts.tables import PROPOSALS
-from lb_stream.core.model.operator_state import OperatorState, Rejection
+from lb_stream.core.model.operator_state import OperatorState, RejectedProposal
 from lb_stream.io.tables.rebuild import rebuild
 from lb_stream.query.past.undo_orders import find_opposites
 from lb_stream.sim.simulation import outlook
@@ -300,7 +300,9 @@ def test_an_approval_is_taken_back_by_its_moves_and_a_rejection_by_its_end() -> 
     )
     before = OperatorState(
         rejections=(
-            Rejection("c:1:p1", "c:1:p1", "t/n/0x0_0x1", True, now_ms + 5_000, "bob", "first"),
+            RejectedProposal(
+                "c:1:p1", "c:1:p1", "t/n/0x0_0x1", True, now_ms + 5_000, "bob", "first"
+            ),
         )
     )
     orders = find_opposites(

@@ -93,7 +93,7 @@ def test_while_a_look_is_made_the_one_before_is_at_hand_unless_it_is_late(
 
     monkeypatch.setattr(reader, "_made", slow)
     now[0] = REFRESH_S
-    thread = threading.Thread(target=reader.look)
+    thread = threading.Thread(target=reader.current_view)
     thread.start()
     assert making.wait(60)
     assert reader.find_fresh_view() is first and reader.current_view() is first

@@ -12,7 +12,7 @@ from lb_stream.contracts.reports import BundleStats
 from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.averages.cluster_view import view_of
 from lb_stream.core.least_moves.payback import Payback
-from lb_stream.core.least_moves.plan import Plan
+from lb_stream.core.least_moves.plan import MovePlan
 from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.policies import Policies
 from lb_stream.core.model.view import Bools, ClusterView, Floats
@@ -28,7 +28,7 @@ def a_plan(
     brokers: int,
     may_take: Callable[[int], Bools] | None = None,
     limit: float = LIMIT,
-) -> Plan:
+) -> MovePlan:
     """Brokers with a capacity and a target of 1 in every resource."""
     share = np.zeros((brokers, demand.shape[1]))
     np.add.at(share, np.array(owner), demand)
@@ -37,7 +37,7 @@ def a_plan(
     allowed = may_take or (lambda _: everybody)
     budgets, intake_left = Disruption.none(len(demand)), np.full(brokers, len(demand))
     free_moves = Payback(np.zeros(brokers), np.ones(brokers), np.zeros(len(demand)), cost, 1.0)
-    return Plan(
+    return MovePlan(
         share,
         np.ones_like(share),
         demand,

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lb_stream.core.least_moves.even_out import DEARER, EVEN, STUCK, even_out
-from lb_stream.core.least_moves.plan import Move, Plan
+from lb_stream.core.least_moves.plan import MovePlan, PlannedMove
 from lb_stream.core.model.view import Bools
 from lb_stream.core.shedding.base import Disruption
 from tests.unit.core.least_moves.plans import LIMIT, a_plan, parts, rows_of
@@ -22,7 +22,7 @@ Moved = list[tuple[int, int, int]]
 
 def planned(
     loads: list[float], owner: list[int], moves: list[tuple[int, int]], brokers: int = 3
-) -> Plan:
+) -> MovePlan:
     """A plan that is made: bundles, and where they go."""
     after = dict(moves)
     plan = a_plan(
@@ -31,13 +31,14 @@ def planned(
         brokers,
     )
     plan.moves = [
-        Move(bundle, owner[bundle], destination, 0.0, -1, np.inf) for bundle, destination in moves
+        PlannedMove(bundle, owner[bundle], destination, 0.0, -1, np.inf)
+        for bundle, destination in moves
     ]
     plan.moved[[bundle for bundle, _ in moves]] = True
     return plan
 
 
-def evened(plan: Plan, owner: list[int], moved: list[int] | None = None) -> Moved:
+def evened(plan: MovePlan, owner: list[int], moved: list[int] | None = None) -> Moved:
     """Bundle, source and destination of each move after evening out.
 
     `moved`: bundles that have moved lately.
@@ -106,7 +107,7 @@ def test_a_bundle_of_another_budget_or_that_may_not_go_there_stands_in_for_none(
     assert evened(bound, owner) == [(0, 0, 1)]
 
 
-def replace_moves(plan: Plan, **changes: object) -> Plan:
+def replace_moves(plan: MovePlan, **changes: object) -> MovePlan:
     """The plan with other rules, as far as before."""
     changed = replace(plan, **changes)  # type: ignore[arg-type]
     changed.moved[:] = plan.moved
@@ -131,7 +132,7 @@ def test_a_bundle_that_has_moved_lately_stays_where_another_one_can_go() -> None
     ], "that would be too much"
 
 
-def _pairs(moves: list[Move]) -> list[tuple[int, int, int, int]]:
+def _pairs(moves: list[PlannedMove]) -> list[tuple[int, int, int, int]]:
     """Bundles and brokers of each exchange."""
     both = pairwise(moves)
     return [

@@ -5,7 +5,7 @@ from lb_stream.core.averages import FoldConfig, fold
 from lb_stream.core.averages.cluster_view import view_of
 from lb_stream.core.model.blocks import Shard
 from lb_stream.core.model.memory import Memory, Pending, Unserved
-from lb_stream.core.ownership.records import Entry, OwnershipRecords
+from lb_stream.core.ownership.records import OwnershipRecords, RecordedOwner
 from tests.support.build import Report, batch_of
 
 NAME = "t/n/0x00000000_0xffffffff"
@@ -22,8 +22,8 @@ def records(memory: Memory, dry_run: bool = False) -> OwnershipRecords:
 def test_versions_grow_by_one_and_what_the_states_let_through_is_not_forced() -> None:
     releasing = Pending("c:1:0", "unload", NAME, "a", "b", 900, 9_000, 5)
     book = records(Memory(published_to=None, versions={NAME: 5}, pending=(releasing,)))
-    book.write(NAME, 0, Entry("Assigning", None, "a", "b", 1_000, "c:2:0"))
-    book.write(NAME, 0, Entry.owned("b", 1_001, source="a", decision_id="c:2:0"))
+    book.write(NAME, 0, RecordedOwner("Assigning", None, "a", "b", 1_000, "c:2:0"))
+    book.write(NAME, 0, RecordedOwner.owned("b", 1_001, source="a", decision_id="c:2:0"))
     assert [(one.state, one.version, one.force) for one in book.told] == [
         ("Assigning", 6, False),
         ("Owned", 7, False),
@@ -34,7 +34,7 @@ def test_versions_grow_by_one_and_what_the_states_let_through_is_not_forced() ->
 def test_what_the_states_do_not_let_through_is_forced() -> None:
     pending = Pending("c:1:0", "unload", NAME, "a", "b", 900, 9_000, 2)
     book = records(Memory(published_to=None, versions={NAME: 2}, pending=(pending,)))
-    book.write(NAME, 0, Entry.owned("a", 1_000))
+    book.write(NAME, 0, RecordedOwner.owned("a", 1_000))
     assert [(one.state, one.version, one.force) for one in book.told] == [("Owned", 3, True)]
 
 
@@ -49,5 +49,5 @@ def test_of_a_forgotten_bundle_nothing_stays_but_an_empty_record() -> None:
 
 def test_a_dry_run_tells_nothing_and_remembers_what_it_has_not_told() -> None:
     book = records(Memory(published_to=None), dry_run=True)
-    book.write(NAME, 0, Entry.left("Free", "a", 1_000))
+    book.write(NAME, 0, RecordedOwner.left("Free", "a", 1_000))
     assert (book.told, book.untold) == ([], {NAME})

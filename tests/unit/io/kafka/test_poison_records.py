@@ -15,12 +15,12 @@ from kafka.record.default_records import DefaultRecordBatch
 
 from lb_stream.contracts.settings import Settings, StreamSettings
 from lb_stream.io.kafka import poison_records as module
-from lb_stream.io.kafka.guarded import Measured, measured
+from lb_stream.io.kafka.guarded import RecordSize, measured
 from lb_stream.io.kafka.poison_file import SetAside
 from lb_stream.io.kafka.poison_records import (
     GUARDED_BATCHES,
     MAX_CRASHES,
-    Guard,
+    BatchGuard,
     ReadPlan,
     Replan,
     forgive_last_start,
@@ -133,7 +133,7 @@ class World:
         self.settings = Settings(
             stream=StreamSettings(checkpoint=str(folder), default_cluster="eu")
         )
-        self.unreadable: dict[tuple[str, int], list[Measured]] = {}
+        self.unreadable: dict[tuple[str, int], list[RecordSize]] = {}
         monkeypatch.setattr(module, "_unreadable", self._look)
         monkeypatch.setattr(
             module, "measuring_consumer", lambda _: SimpleNamespace(close=lambda: None)
@@ -145,7 +145,7 @@ class World:
 
     def _look(
         self, _: Settings, ranges: Mapping[tuple[str, int], tuple[int, int]]
-    ) -> dict[tuple[str, int], list[Measured]]:
+    ) -> dict[tuple[str, int], list[RecordSize]]:
         found = {
             place: [
                 one
@@ -158,9 +158,9 @@ class World:
 
     def _measure(
         self, _: object, ranges: Mapping[tuple[str, int], tuple[int, int]], __: float
-    ) -> list[tuple[tuple[str, int], Measured]]:
+    ) -> list[tuple[tuple[str, int], RecordSize]]:
         return [
-            (place, Measured(at, 6, 77, at, b"eu/b2"))
+            (place, RecordSize(at, 6, 77, at, b"eu/b2"))
             for place, (begin, end) in ranges.items()
             for at in range(begin, end)
         ]
@@ -174,7 +174,7 @@ class World:
         )
 
     def bad(self, partition: int, offset: int, last: int | None = None) -> None:
-        one = Measured(offset, 5, 10**9, last or offset, b"eu/b1", "at most so many bytes")
+        one = RecordSize(offset, 5, 10**9, last or offset, b"eu/b1", "at most so many bytes")
         self.unreadable.setdefault((REPORTS, partition), []).append(one)
 
     def start(self, logged: bool = False) -> ReadPlan:
@@ -184,8 +184,8 @@ class World:
         """First offset and the one behind the last, of each partition."""
         return [bounds for _, bounds in sorted(module._range(Store.at(self.folder), batch).items())]
 
-    def guard(self, way: ReadPlan = ReadPlan()) -> Guard:  # noqa: B008 (it is frozen)
-        return Guard(self.settings, way, SetAside.read(Store.at(self.folder)))
+    def guard(self, way: ReadPlan = ReadPlan()) -> BatchGuard:  # noqa: B008 (it is frozen)
+        return BatchGuard(self.settings, way, SetAside.read(Store.at(self.folder)))
 
 
 @pytest.fixture

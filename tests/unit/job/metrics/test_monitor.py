@@ -21,7 +21,14 @@ from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.decisions import example_decision
 from lb_stream.contracts.settings import StreamSettings
 from lb_stream.contracts.tables import BATCHES, BROKER_LOADS, REJECTED_REPORTS
-from lb_stream.core.model.memory import Memory, Mergeable, Move, Pending, Proposal, Suspension
+from lb_stream.core.model.memory import (
+    Memory,
+    Mergeable,
+    MoveInProgress,
+    Pending,
+    Proposal,
+    Suspension,
+)
 from lb_stream.core.model.refusals import refusal
 from lb_stream.core.model.rules import Refuses
 from lb_stream.core.observing.outcomes import Outcome
@@ -338,7 +345,7 @@ def test_how_a_decision_ended_is_counted_by_its_kind_those_of_an_earlier_run_too
     started: Any,
 ) -> None:
     pending = Pending("eu:0:0", "unload", "t/n/0", "b1", "b2", 0, 60_000, 2)
-    move = Move("eu:0:1", "unload", "b1", "b2", 0, 1_500, 60_000)
+    move = MoveInProgress("eu:0:1", "unload", "b1", "b2", 0, 1_500, 60_000)
     monitor, query = started(
         {"eu": Memory(seq=1, pending=(pending,), moves={"t/n/9": move}).to_json()}
     )
