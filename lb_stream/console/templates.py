@@ -16,7 +16,7 @@ from lb_stream.console.address import link
 from lb_stream.io.messages.shown import figure, shown
 from lb_stream.io.messages.times import ago, clock
 from lb_stream.query import wording
-from lb_stream.sim.simulation.outlook import format_figure
+from lb_stream.sim.simulation.prediction import format_figure
 
 HEATS = (0.3, 0.5, 0.65, 0.8, 0.9)
 """Usages at which the next colour begins."""

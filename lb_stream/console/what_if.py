@@ -21,7 +21,7 @@ from lb_stream.query.present.next_moves import DEFAULT, find_next_moves
 from lb_stream.query.screens import brokers
 from lb_stream.query.screens.over_time import Chart, Line
 from lb_stream.sim.scenario.from_history import LoadHistory
-from lb_stream.sim.simulation.outlook import CHANGED, FIGURES, outlook
+from lb_stream.sim.simulation.prediction import CHANGED, FIGURES, predict_change
 
 MINUTES = ("30", "60", "240")
 """How long the present may be played."""
@@ -176,7 +176,7 @@ def _played(
     def played(tell: Callable[[float], None]) -> Any:
         with reader.lake() as lake:
             history = LoadHistory(**load_recent_history(build_lake_query(lake), cluster))
-        found, notes = outlook(history, WhatIf(changes, drained), minutes, tell)
+        found, notes = predict_change(history, WhatIf(changes, drained), minutes, tell)
         return {"at_ms": history.to_ms, "played": found, "notes": notes}
 
     return played

@@ -23,7 +23,7 @@ UNITS = sorted(path.name for path in DEPLOY.glob("lb-stream*"))
 ENTRYPOINT = DEPLOY / "entrypoint.sh"
 
 
-def one(kind: str, name: str = "lb-stream") -> dict[str, Any]:
+def find_document(kind: str, name: str = "lb-stream") -> dict[str, Any]:
     (found,) = (
         document
         for document in MANIFEST
@@ -33,8 +33,23 @@ def one(kind: str, name: str = "lb-stream") -> dict[str, Any]:
 
 
 def pods() -> list[dict[str, Any]]:
-    upkeep = one("CronJob", "lb-stream-upkeep")["spec"]["jobTemplate"]["spec"]
-    return [spec["template"]["spec"] for spec in (one("Deployment")["spec"], upkeep)]
+    upkeep = find_document("CronJob", "lb-stream-upkeep")["spec"]["jobTemplate"]["spec"]
+    return [spec["template"]["spec"] for spec in (find_document("Deployment")["spec"], upkeep)]
+
+
+# --- images ---
+
+IMAGE = re.compile(r"\blb-stream(?:-agent)?:([\w.-]+)")
+WITH_IMAGES = sorted(
+    path for path in (*DEPLOY.iterdir(), *(PROJECT / "docs").glob("*.md")) if path.is_file()
+)
+
+
+def test_every_image_that_a_file_or_a_page_names_has_this_version_as_its_tag() -> None:
+    tags = {path.name: set(IMAGE.findall(path.read_text())) for path in WITH_IMAGES}
+    named = {name: found for name, found in tags.items() if found}
+    assert {"Dockerfile", "Dockerfile.agent", "kubernetes.yaml", "deploy.md"} <= named.keys()
+    assert set().union(*named.values()) == {VERSION}
 
 
 # --- Kubernetes ---
@@ -70,17 +85,17 @@ def test_every_mount_has_its_volume_and_every_volume_its_claim_or_configuration(
         "data": "/data",
         "config": "/etc/lb-stream",
     }
-    assert one("PersistentVolumeClaim", volumes["data"]["persistentVolumeClaim"]["claimName"])[
-        "spec"
-    ]["accessModes"] == ["ReadWriteMany"]
-    assert "lb.toml" in one("ConfigMap", volumes["config"]["configMap"]["name"])["data"]
+    assert find_document(
+        "PersistentVolumeClaim", volumes["data"]["persistentVolumeClaim"]["claimName"]
+    )["spec"]["accessModes"] == ["ReadWriteMany"]
+    assert "lb.toml" in find_document("ConfigMap", volumes["config"]["configMap"]["name"])["data"]
     assert container["image"] == f"lb-stream:{VERSION}"
     assert "--config=/etc/lb-stream/lb.toml" in container["args"]
     assert (PROJECT / next(part for part in container["args"] if part.startswith("jobs/"))).exists()
 
 
 def test_the_drivers_options_fit_the_rest_of_the_manifest() -> None:
-    pod = one("Deployment")["spec"]["template"]["spec"]
+    pod = find_document("Deployment")["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     arguments = container["args"]
     conf = dict(
@@ -105,17 +120,21 @@ def test_the_drivers_options_fit_the_rest_of_the_manifest() -> None:
     }
     assert set(re.findall(r"\$\((\w+)\)", " ".join(arguments))) == set(variables)
     assert arguments[0] == "submit" and "--deploy-mode=client" in arguments
-    assert one("Deployment")["spec"]["replicas"] == 1 and one("Deployment")["spec"]["strategy"] == {
-        "type": "Recreate"
-    }
-    assert pod["serviceAccountName"] == one("RoleBinding")["subjects"][0]["name"] == "lb-stream"
+    assert find_document("Deployment")["spec"]["replicas"] == 1 and find_document("Deployment")[
+        "spec"
+    ]["strategy"] == {"type": "Recreate"}
+    assert (
+        pod["serviceAccountName"]
+        == find_document("RoleBinding")["subjects"][0]["name"]
+        == "lb-stream"
+    )
     cores = int(conf["spark.executor.instances"]) * int(conf["spark.executor.cores"])
     assert settings_of_the_manifest().stream.shuffle_partitions == cores
 
 
 def settings_of_the_manifest() -> Any:
     with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
-        file.write(one("ConfigMap")["data"]["lb.toml"])
+        file.write(find_document("ConfigMap")["data"]["lb.toml"])
         file.flush()
         return load_settings(toml=Path(file.name), environment={})
 
@@ -124,10 +143,12 @@ def test_the_manifests_settings_are_settings_and_lie_on_the_volume() -> None:
     stream = settings_of_the_manifest().stream
     assert stream.tables.startswith("/data/") and stream.checkpoint.startswith("/data/")
     port = next(
-        port["port"] for port in one("Service")["spec"]["ports"] if port["name"] == "metrics"
+        port["port"]
+        for port in find_document("Service")["spec"]["ports"]
+        if port["name"] == "metrics"
     )
     assert stream.metrics_address == f"0.0.0.0:{port}"
-    probes = one("Deployment")["spec"]["template"]["spec"]["containers"][0]
+    probes = find_document("Deployment")["spec"]["template"]["spec"]["containers"][0]
     assert (
         probes["startupProbe"]["httpGet"]
         == probes["livenessProbe"]["httpGet"]
@@ -136,9 +157,9 @@ def test_the_manifests_settings_are_settings_and_lie_on_the_volume() -> None:
 
 
 def test_labels_select_the_drivers_pod() -> None:
-    deployment = one("Deployment")["spec"]
+    deployment = find_document("Deployment")["spec"]
     assert (
-        one("Service")["spec"]["selector"]
+        find_document("Service")["spec"]["selector"]
         == deployment["selector"]["matchLabels"]
         == deployment["template"]["metadata"]["labels"]
     )

@@ -21,8 +21,8 @@ from lb_stream.cli.shared.options import (
     Set,
     effective,
 )
-from lb_stream.cli.shared.outlook import Preview, preview_orders
 from lb_stream.cli.shared.output import CommandError, emit_rich, emit_rows, note, styled, table
+from lb_stream.cli.shared.prediction import Preview, preview_orders
 from lb_stream.cli.shared.sending import Sending, send_together, sends
 from lb_stream.cli.shared.spans import span_ms
 from lb_stream.io.messages.shown import figure

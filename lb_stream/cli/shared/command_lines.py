@@ -72,7 +72,7 @@ def _function(model: type[Operation], line: CommandLine) -> Callable[..., None]:
         if line.must_be_known:
             _require_known(send)
         if preview:
-            from lb_stream.cli.shared.outlook import preview_command
+            from lb_stream.cli.shared.prediction import preview_command
 
             preview_command(send, model, wanted)
         else:

@@ -16,8 +16,8 @@ from lb_stream.cli.shared.options import (
     balancers_and_own,
     effective,
 )
-from lb_stream.cli.shared.outlook import MINUTES, show_outlook
 from lb_stream.cli.shared.output import CommandError
+from lb_stream.cli.shared.prediction import MINUTES, show_prediction
 
 
 def register(app: typer.Typer) -> None:
@@ -56,4 +56,4 @@ def what_if(
     from lb_stream.core.commands.base import WhatIf
 
     drained = [full_name(given, cluster, broker) for broker in drain or ()]
-    show_outlook(given, cluster, WhatIf(tried, drained), minutes, json)
+    show_prediction(given, cluster, WhatIf(tried, drained), minutes, json)

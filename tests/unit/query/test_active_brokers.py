@@ -24,7 +24,7 @@ from lb_stream.query.screens.overview import load_overview
 from lb_stream.query.status_facts import load_cluster_facts
 from lb_stream.sim import build_cluster
 from lb_stream.sim.measures.figures import measure_trace
-from lb_stream.sim.simulation.outlook import _build_outlook
+from lb_stream.sim.simulation.prediction import _build_prediction
 from lb_stream.store import Store
 from tests.support.lbctl_runner import lbctl
 from tests.support.recorded_tables import DEMO, START_MS, Recorder
@@ -109,7 +109,7 @@ def test_what_if_leaves_drained_and_dead_brokers_out() -> None:
     1."""
     scenario = replace(small_scenario([0] * 6 + [1] * 3 + [2]), events=(event(0.0, 0, "drain"),))
     seen = measure_trace(scenario, ())
-    figures = _build_outlook(seen, ()).figures
+    figures = _build_prediction(seen, ()).figures
     assert figures["max_over_mean_now"] == figures["max_over_mean_after"] == pytest.approx(1.5)
     assert figures["usage_max_now"] == pytest.approx(0.6), (
         "what a broker is asked for is told of all"

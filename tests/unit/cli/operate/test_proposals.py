@@ -12,7 +12,7 @@ from lb_stream.contracts.tables import PROPOSALS
 from lb_stream.core.model.operator_state import OperatorState, RejectedProposal
 from lb_stream.io.tables.rebuild import rebuild
 from lb_stream.query.past.undo_orders import find_opposites
-from lb_stream.sim.simulation import outlook
+from lb_stream.sim.simulation import prediction
 from lb_stream.store import Store
 from tests.support.lbctl_runner import Result
 from tests.support.recorded_proposals import BY, HOUR_MS, ids, record_proposals, told
@@ -236,15 +236,18 @@ def test_a_preview_ends_with_1_where_the_busiest_broker_ends_busier(
     name = ids(played)[0]
     harmless = ask("approve", name, "--preview")
     assert harmless.code == 0, harmless.err
-    real = outlook.outlook
+    real = prediction.predict_change
 
     def worse(*given: Any) -> Any:
         found, notes = real(*given)
-        before, after = found[outlook.AS_IT_IS], found[outlook.CHANGED]
+        before, after = found[prediction.AS_IT_IS], found[prediction.CHANGED]
         figures = after.figures | {"usage_max_after": before.figures["usage_max_after"] + 0.03}
-        return {outlook.AS_IT_IS: before, outlook.CHANGED: replace(after, figures=figures)}, notes
+        return {
+            prediction.AS_IT_IS: before,
+            prediction.CHANGED: replace(after, figures=figures),
+        }, notes
 
-    monkeypatch.setattr(outlook, "outlook", worse)
+    monkeypatch.setattr(prediction, "predict_change", worse)
     harms = ask("approve", name, "--preview")
     assert harms.code == 1 and "this makes it worse: the busiest broker ends at" in " ".join(
         harms.err.split()

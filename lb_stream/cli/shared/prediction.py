@@ -14,7 +14,7 @@ from lb_stream.cli.shared.sending import Sending
 
 if TYPE_CHECKING:
     from lb_stream.core.commands.base import Operation, WhatIf
-    from lb_stream.sim.simulation.outlook import Outlook
+    from lb_stream.sim.simulation.prediction import Prediction
 
 MINUTES = 30.0
 MOST_MOVES = 10
@@ -30,7 +30,7 @@ Preview = Annotated[
 ]
 
 
-def show_outlook(
+def show_prediction(
     given: Effective,
     cluster: str | None,
     change: WhatIf,
@@ -47,13 +47,13 @@ def show_outlook(
     from lb_stream.query.lake import open_lake
     from lb_stream.query.past.tables import build_lake_query, load_recent_history
     from lb_stream.sim.scenario.from_history import LoadHistory
-    from lb_stream.sim.simulation.outlook import CHANGED, outlook
+    from lb_stream.sim.simulation.prediction import CHANGED, predict_change
 
     with open_lake(given.tables, whole=False) as lake:
         history = LoadHistory(**load_recent_history(build_lake_query(lake), cluster))
     name = history.cluster
     with progress("simulating", every=PARTS) as told:
-        found, notes = outlook(
+        found, notes = predict_change(
             history, change, minutes, lambda part: told(name, int(part * PARTS), PARTS)
         )
     answers = found[CHANGED].answers
@@ -88,9 +88,9 @@ def show_outlook(
         raise typer.Exit(1)
 
 
-def _worse(found: Mapping[str, Outlook]) -> str:
+def _worse(found: Mapping[str, Prediction]) -> str:
     """Say how much busier the busiest broker ends than without the change; empty: it doesn't."""
-    from lb_stream.sim.simulation.outlook import AS_IT_IS, CHANGED
+    from lb_stream.sim.simulation.prediction import AS_IT_IS, CHANGED
 
     before, after = (found[name].figures["usage_max_after"] for name in (AS_IT_IS, CHANGED))
     if after <= before + WORSE:
@@ -107,7 +107,7 @@ def preview_orders(
 ) -> None:
     """Show what would come of commands of one kind.
 
-    Raises as `show_outlook`; CommandError (2) for one that can't be.
+    Raises as `show_prediction`; CommandError (2) for one that can't be.
     """
     from lb_stream.core.commands.base import WhatIf
     from lb_stream.io.kafka.commands import InvalidCommand, order
@@ -155,7 +155,7 @@ class _Tables:
 def preview_command(send: Sending, model: type[Operation], fields: Mapping[str, Any]) -> None:
     """Show what would come of a command.
 
-    Raises as `show_outlook`; CommandError (2) for one that can't be.
+    Raises as `show_prediction`; CommandError (2) for one that can't be.
     """
     from lb_stream.core.commands.base import CannotPreview
     from lb_stream.io.kafka.commands import InvalidCommand, order
@@ -172,7 +172,7 @@ def preview_command(send: Sending, model: type[Operation], fields: Mapping[str, 
 
 
 def show_preview(send: Sending, change: WhatIf) -> None:
-    """`show_outlook` for a command that would be sent so.
+    """`show_prediction` for a command that would be sent so.
 
     Raises CommandError for all clusters at once.
     """
@@ -180,17 +180,17 @@ def show_preview(send: Sending, change: WhatIf) -> None:
         raise CommandError(
             "--preview plays one cluster: name it with --cluster, without --all-clusters", 2
         )
-    show_outlook(send.given, send.cluster, change, json=send.json)
+    show_prediction(send.given, send.cluster, change, json=send.json)
 
 
-def _show(cluster: str, minutes: float, found: Mapping[str, Outlook]) -> None:
-    from lb_stream.sim.simulation.outlook import FIGURES, format_figure
+def _show(cluster: str, minutes: float, found: Mapping[str, Prediction]) -> None:
+    from lb_stream.sim.simulation.prediction import FIGURES, format_figure
 
     labels = list(found)
     rows = [
-        [title, *(format_figure(outlook.figures[name]) for outlook in found.values())]
+        [title, *(format_figure(prediction.figures[name]) for prediction in found.values())]
         for name, title in FIGURES.items()
-        if any(outlook.figures[name] is not None for outlook in found.values())
+        if any(prediction.figures[name] is not None for prediction in found.values())
     ]
     emit_rich(
         f"{cluster}, the next {minutes:g} minutes with the load of now",

@@ -43,7 +43,7 @@ FIGURES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class Prediction:
     """The predicted effects: figures, moves, and max usage (ratio) at each time (s from now).
 
     `answers`: the balancer's last answer to each command of the change.
@@ -65,9 +65,9 @@ class _Variant:
     commands: tuple[Command, ...] = ()
 
 
-def outlook(
+def predict_change(
     history: LoadHistory, change: WhatIf, minutes: float, on_progress: OnProgress | None = None
-) -> tuple[dict[str, Outlook], tuple[str, ...]]:
+) -> tuple[dict[str, Prediction], tuple[str, ...]]:
     """Simulate the present with the settings in force, and with the change. Also returns notes.
 
     `history` begins at its last slot. The simulated balancer begins without memory, so recently
@@ -82,7 +82,7 @@ def outlook(
     policies = {name: Policy(name, variant.settings) for name, variant in variants.items()}
     for policy in policies.values():
         policy.resolve()  # before the long part
-    found: dict[str, Outlook] = {}
+    found: dict[str, Prediction] = {}
     for number, (name, variant) in enumerate(variants.items()):
         report_progress = (
             None
@@ -97,7 +97,7 @@ def outlook(
             if command.id in result.answers
         )
         measured = measure_trace(scenario, result.lines)
-        found[name] = replace(_build_outlook(measured, variant.events.drained), answers=answers)
+        found[name] = replace(_build_prediction(measured, variant.events.drained), answers=answers)
     paused = (
         ("it is paused: nothing is shed or split",)
         if _load_operator_state(history).paused and not change.resumes
@@ -172,7 +172,7 @@ def _report_progress(on_progress: OnProgress, number: int, count: int, part: flo
     on_progress((number + part) / count)
 
 
-def _build_outlook(measured: TraceMeasures, drained: Sequence[str]) -> Outlook:
+def _build_prediction(measured: TraceMeasures, drained: Sequence[str]) -> Prediction:
     scenario, series = measured.scenario, measured.series
     over_mean = series.available_max_over_mean
     moves = measured.gaps.where(measured.gaps.moved)
@@ -211,7 +211,7 @@ def _build_outlook(measured: TraceMeasures, drained: Sequence[str]) -> Outlook:
         }
         for t_s, row, source, to, count in rows
     ]
-    return Outlook(figures, parts, tuple(series.t_s.tolist()), tuple(series.max_usage.tolist()))
+    return Prediction(figures, parts, tuple(series.t_s.tolist()), tuple(series.max_usage.tolist()))
 
 
 def format_figure(value: float | None) -> str:
