@@ -98,7 +98,7 @@ def test_a_viewer_sees_the_page_its_chart_and_what_is_told_and_asks_again(
         )
         async with asyncio.timeout(120):
             while not (seen.statuses[304] and sum(seen.told)):
-                served.tell(decision_row(decision.to_json().encode()))
+                served.publish(decision_row(decision.to_json().encode()))
                 await asyncio.sleep(0.05)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

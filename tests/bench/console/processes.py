@@ -86,7 +86,7 @@ def serve(folder: Path) -> None:
     _say(url=served.url)
     reader.current_view()
     for line in sys.stdin:
-        served.tell(decision_row(line.encode()))
+        served.publish(decision_row(line.encode()))
     served.stop()
 
 

@@ -188,7 +188,7 @@ def test_a_decision_is_on_the_page_when_it_is_told_and_the_keys_and_the_theme_wo
     )
     page.wait_for_function("performance.getEntriesByType('resource').length > 3")
     for _ in range(100):  # until its stream is open
-        served.tell(row)
+        served.publish(row)
         page.wait_for_timeout(200)
         if page.locator("#feed .entry.new").count():
             break

@@ -182,7 +182,7 @@ def test_a_page_is_made_once_for_all_who_look_at_the_same(
     made: list[str] = []
     find = pages.search_page
     monkeypatch.setattr(
-        pages, "find", lambda request: made.append(request.url.query) or find(request)
+        pages, "search_page", lambda request: made.append(request.url.query) or find(request)
     )
     site = client(tables)
     first, again = (site.get("/search?q=b-1") for _ in range(2))
