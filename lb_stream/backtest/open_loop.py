@@ -120,7 +120,7 @@ class OpenTrial:
             ).config
             memory = replace(
                 start.memory,
-                orders=replace(operator_state, settings={}, answers=(), waiting=()),
+                operator_state=replace(operator_state, settings={}, answers=(), waiting=()),
                 **self.own_memory,
             )
             made = decide(start.view, memory, replace(start.inbox, commands=()), config)
@@ -158,7 +158,7 @@ def run_open_loop(
             ).encode()
         )
         times.setdefault(row["cluster"], []).append(row["now_ms"])
-        operator_state = Memory.from_json(row["memory"]).orders
+        operator_state = Memory.from_json(row["memory"]).operator_state
         then = RoundDecisions.select(
             json.loads(row["decisions"]), resolve(start.own, operator_state.settings).config
         )

@@ -57,18 +57,18 @@ class CreateNamespace(StateCommand):
     instead = "a namespace stays: lbctl namespaces delete removes it if it has no topics"
 
     def apply(self, context: CommandContext) -> Effect:
-        name, orders = self.namespace, context.orders
+        name, operator_state = self.namespace, context.operator_state
         if context.is_system_namespace(name):
             text = f"{name} would be a heartbeat or SLA-monitor namespace: brokers make those"
             return refused("system_namespace", text)
-        if name in orders.deleted:
+        if name in operator_state.deleted:
             text = f"{name} is being deleted: try again when none of its bundles is known any more"
             return refused("being_deleted", text)
-        if name in orders.namespaces or context.has_bundles(name):
+        if name in operator_state.namespaces or context.has_bundles(name):
             return refused("namespace_exists", f"there is a namespace {name} already")
         count = self.bundles or context.config.splitting.namespace_default_bundles
         bundles = f"{count} bundle{'s' if count > 1 else ''}"
-        return done(f"{name} has {bundles}", namespaces={**orders.namespaces, name: count})
+        return done(f"{name} has {bundles}", namespaces={**operator_state.namespaces, name: count})
 
     def made(self) -> tuple[str, ...]:
         return (self.namespace,)

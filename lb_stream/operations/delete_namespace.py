@@ -51,14 +51,16 @@ class DeleteNamespace(StateCommand):
     instead = "a namespace isn't brought back: lbctl namespaces create makes one of its name"
 
     def apply(self, context: CommandContext) -> Effect:
-        name, orders = self.namespace, context.orders
-        if name not in orders.namespaces and not context.has_bundles(name):
+        name, operator_state = self.namespace, context.operator_state
+        if name not in operator_state.namespaces and not context.has_bundles(name):
             return refused("unknown_namespace", f"there is no namespace {name}")
         if topics := context.count_topics(name):
             return refused("namespace_not_empty", f"{name} has {topics} topics: delete these first")
         changes = {
-            "namespaces": {other: cut for other, cut in orders.namespaces.items() if other != name},
-            "deleted": tuple(sorted({*orders.deleted, name})),
+            "namespaces": {
+                other: cut for other, cut in operator_state.namespaces.items() if other != name
+            },
+            "deleted": tuple(sorted({*operator_state.deleted, name})),
         }
         left = context.bundles_left(name)
         text = f"{name} is deleted"
@@ -74,7 +76,7 @@ class DeleteNamespace(StateCommand):
         left = progress.bundles_left(namespace)
         if not left:
             return Ended("done", f"{namespace} is deleted; no broker has a bundle of it any more")
-        if namespace in progress.orders.deleted:
+        if namespace in progress.operator_state.deleted:
             return waiting
         text = f"{namespace} was made again with {len(left)} bundles left: {named(sorted(left))}"
         return Ended("failed", text)

@@ -57,7 +57,7 @@ class DrainBroker(StateCommand):
         broker = broker_of(self.broker)
         if broker not in context.view.brokers.names:
             return context.unknown_broker(broker)
-        before = context.orders.drained
+        before = context.operator_state.drained
         is_repeated = broker in before
         drained = tuple(sorted({*before, broker}))
         serves = context.bundles_at(broker)
@@ -84,7 +84,7 @@ class DrainBroker(StateCommand):
         """Done when the broker has no bundle and none is on its way to it: whoever stops it then
         stops nothing."""
         broker = str(waiting.broker)
-        is_drained = broker in progress.orders.drained
+        is_drained = broker in progress.operator_state.drained
         row = progress.broker_row(broker)
         if row < 0 and is_drained:
             return waiting  # its averages were lost: what it serves is unknown until it reports

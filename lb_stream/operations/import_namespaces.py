@@ -49,12 +49,14 @@ class ImportNamespaces(StateCommand):
     instead = "an import isn't taken back: import what was there before"
 
     def apply(self, context: CommandContext) -> Effect:
-        content, orders = self.content, context.orders
+        content, operator_state = self.content, context.operator_state
         isolation = {policy.name: policy.model_dump(mode="json") for policy in content.isolation}
         if (malformed := context.explain_malformed(isolation)) is not None:
             return refused("not_an_expression", malformed)
         names = {namespace.name for namespace in content.namespaces}
-        kept = {name: group for name, group in orders.anti_affinity.items() if name not in names}
+        kept = {
+            name: group for name, group in operator_state.anti_affinity.items() if name not in names
+        }
         bundles = sum(len(namespace.boundaries) - 1 for namespace in content.namespaces)
         text = (
             f"{len(content.namespaces)} namespaces with {bundles} bundles, {len(isolation)} "
@@ -65,7 +67,7 @@ class ImportNamespaces(StateCommand):
         return done(
             text,
             namespaces={
-                **orders.namespaces,
+                **operator_state.namespaces,
                 **{
                     namespace.name: context.compact(namespace.boundaries)
                     for namespace in content.namespaces
@@ -81,5 +83,5 @@ class ImportNamespaces(StateCommand):
             },
             isolation=isolation,
             failure_domains=content.failure_domains,
-            deleted=tuple(name for name in orders.deleted if name not in names),
+            deleted=tuple(name for name in operator_state.deleted if name not in names),
         )

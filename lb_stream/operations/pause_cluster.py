@@ -51,7 +51,7 @@ class PauseCluster(StateCommand):
 
     def apply(self, context: CommandContext) -> Effect:
         text = "paused: nothing is shed or split until it is resumed"
-        if context.orders.paused:
+        if context.operator_state.paused:
             text = "paused already"
         return done(text + context.describe_pending() + context.describe_queued(), paused=True)
 

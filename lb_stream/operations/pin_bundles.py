@@ -88,7 +88,7 @@ class PinBundles(StateCommand):
     several = ("bundles",)
 
     def apply(self, context: CommandContext) -> Effect:
-        pins = context.orders.pins
+        pins = context.operator_state.pins
         if not self.for_ms:
             free = [name for name in dict.fromkeys(self.bundles) if name in pins]
             kept = {name: until_ms for name, until_ms in pins.items() if name not in free}

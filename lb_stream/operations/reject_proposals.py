@@ -88,7 +88,7 @@ class RejectProposals(StateCommand):
 
     def apply(self, context: CommandContext) -> Effect:
         """End proposals and remember that; or change for how long an earlier rejection holds."""
-        rejections = context.orders.rejections
+        rejections = context.operator_state.rejections
         earlier = {held.proposal_id for held in rejections}
         found = {name: context.book.find(name) for name in dict.fromkeys(self.proposals)}
         unknown = [name for name, proposal in found.items() if not proposal and name not in earlier]

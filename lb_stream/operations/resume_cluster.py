@@ -42,7 +42,7 @@ class ResumeCluster(StateCommand):
     kind: Literal["resume-cluster"] = "resume-cluster"
 
     def apply(self, context: CommandContext) -> Effect:
-        return done("resumed" if context.orders.paused else "was not paused", paused=False)
+        return done("resumed" if context.operator_state.paused else "was not paused", paused=False)
 
     def preview(self, present: Present) -> WhatIf:
         if not present.is_paused():

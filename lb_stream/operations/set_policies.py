@@ -156,21 +156,23 @@ class SetPolicies(StateCommand):
         return self
 
     def apply(self, context: CommandContext) -> Effect:
-        orders = context.orders
-        unknown = [name for name in self.remove_isolation if name not in orders.isolation]
+        operator_state = context.operator_state
+        unknown = [name for name in self.remove_isolation if name not in operator_state.isolation]
         if unknown:
             text = f"there is no isolation policy {named(unknown)}"
-            return refused("unknown_policy", f"{text}; there are {named(orders.isolation)}")
+            return refused("unknown_policy", f"{text}; there are {named(operator_state.isolation)}")
         given = {policy.name: policy.model_dump(mode="json") for policy in self.isolation}
         if (malformed := context.explain_malformed(given)) is not None:
             return refused("not_an_expression", malformed)
 
         removed = set(self.remove_isolation)
-        kept = {name: policy for name, policy in orders.isolation.items() if name not in removed}
+        kept = {
+            name: policy for name, policy in operator_state.isolation.items() if name not in removed
+        }
         isolation = kept | given
-        groups = _changed(orders.anti_affinity, self.anti_affinity)
+        groups = _changed(operator_state.anti_affinity, self.anti_affinity)
         named_domains = {broker_of(name): to for name, to in self.failure_domains.items()}
-        domains = _changed(orders.failure_domains, named_domains)
+        domains = _changed(operator_state.failure_domains, named_domains)
 
         counts = not domains or context.config.balancer.failure_domains_enabled
         note = "" if counts else ", which count only with failureDomainsEnabled"

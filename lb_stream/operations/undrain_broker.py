@@ -47,7 +47,7 @@ class UndrainBroker(StateCommand):
     brokers = ("broker",)
 
     def apply(self, context: CommandContext) -> Effect:
-        broker, drained = broker_of(self.broker), context.orders.drained
+        broker, drained = broker_of(self.broker), context.operator_state.drained
         if broker not in drained:
             is_known = broker in context.view.brokers.names
             text = f"{broker} is not being drained; those that are: {named(drained)}"

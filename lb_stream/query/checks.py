@@ -69,9 +69,9 @@ class Situation:
     loads: Sequence[Row]
 
     @property
-    def orders(self) -> OperatorState:
+    def operator_state(self) -> OperatorState:
         """What operators' commands have set."""
-        return self.memory.orders
+        return self.memory.operator_state
 
     def load_of(self, broker: str | None) -> Row | None:
         """A broker as the last round with a report saw it."""
@@ -79,7 +79,7 @@ class Situation:
 
     def drained(self, broker: str | None) -> bool:
         """Whether the broker is to be emptied."""
-        return broker in self.orders.drained
+        return broker in self.operator_state.drained
 
 
 def check_job(facts: Facts) -> Iterator[Check]:
@@ -113,7 +113,7 @@ def check_drain(now: Situation, broker: str | None, drained: bool) -> Check:
 
 def check_operators(now: Situation, drained: bool) -> Iterator[Check]:
     """What operators have switched off. Only a dry run also holds up a drain."""
-    balancer, paused = now.config.balancer, bool(now.orders.paused)
+    balancer, paused = now.config.balancer, bool(now.operator_state.paused)
     yield Check(
         "operators",
         "have paused the balancing" if paused else "have not paused the balancing",
@@ -154,7 +154,7 @@ def check_windows(now: Situation, bundle: str | None, drained: bool) -> Iterator
 
 def check_pin(now: Situation, bundle: str, drained: bool) -> Check:
     """Whether an operator has pinned the bundle."""
-    until_ms = now.orders.pins.get(bundle, 0)
+    until_ms = now.operator_state.pins.get(bundle, 0)
     if until_ms <= now.now_ms:
         return Check("pin", "it is not pinned")
     return Check("pin", f"an operator's command has pinned it until {clock(until_ms)}", not drained)
@@ -162,11 +162,13 @@ def check_pin(now: Situation, bundle: str, drained: bool) -> Check:
 
 def check_exclusions(now: Situation) -> Iterator[Check]:
     """How many bundles of the cluster operators have set aside; nothing where there is none."""
-    pins = [until_ms for until_ms in now.orders.pins.values() if until_ms > now.now_ms]
+    pins = [until_ms for until_ms in now.operator_state.pins.values() if until_ms > now.now_ms]
     if pins:
         text = f"{len(pins)} bundles are pinned to where they are by operators' commands"
         yield Check("pins", text, until_ms=min(pins))
-    rejected = [rejection for rejection in now.orders.rejections if rejection.until_ms > now.now_ms]
+    rejected = [
+        rejection for rejection in now.operator_state.rejections if rejection.until_ms > now.now_ms
+    ]
     if rejected:
         text = f"{len(rejected)} bundles are left as they are: proposals about them were rejected"
         yield Check("rejections", text, until_ms=min(rejection.until_ms for rejection in rejected))
@@ -175,7 +177,7 @@ def check_exclusions(now: Situation) -> Iterator[Check]:
 def check_approval(now: Situation, bundle: str, drained: bool) -> Iterator[Check]:
     """Whether somebody has rejected what balancing wants with the bundle, or is yet to approve it;
     nothing where nobody is asked."""
-    for rejection in now.orders.rejections:
+    for rejection in now.operator_state.rejections:
         if rejection.bundle == bundle and rejection.until_ms > now.now_ms:
             what = "move" if rejection.is_move else "split"
             text = (
@@ -284,7 +286,7 @@ def check_pending(now: Situation, bundle: str, rules: Mapping[str, str]) -> Chec
         for decision in now.memory.pending
         if bundle in (decision.bundle, decision.neighbour)
     ]
-    for command in now.orders.waiting if not found else ():
+    for command in now.operator_state.waiting if not found else ():
         if bundle in command.queued:
             to = command.command["arguments"].get("destination")
             ordered = f"its move{'' if to is None else f' to {to}'}"
@@ -386,7 +388,7 @@ def check_policies(now: Situation, bundle: str, drained: bool) -> Iterator[Check
         )
         return
     live = [row["broker"] for row in now.loads if row["alive"]]
-    for name, given in now.orders.isolation.items():
+    for name, given in now.operator_state.isolation.items():
         policy = isolation_policy(given)
         if policy.names(namespace):
             found = describe_no_match(policy, live)
@@ -467,15 +469,17 @@ def _blocked_bundles(
     config, memory, now_ms = now.config.balancer, now.memory, now.now_ms
     names = {row["bundle"] for row in owned}
     yield "of the system", {name for name in names if is_system_bundle(name)}
-    queued = {name for command in now.orders.waiting for name in command.queued}
+    queued = {name for command in now.operator_state.waiting for name in command.queued}
     yield "on their way", {decision.bundle for decision in memory.pending} | queued
     retries = memory.retries.items()
     yield "backing off", {name for name, retry in retries if retry.not_before_ms > now_ms}
     if drained:
         return  # what concerns only balancing holds nothing then
-    pins = now.orders.pins.items()
+    pins = now.operator_state.pins.items()
     yield "pinned", {name for name, until_ms in pins if until_ms > now_ms}
-    rejections = [rejection for rejection in now.orders.rejections if rejection.until_ms > now_ms]
+    rejections = [
+        rejection for rejection in now.operator_state.rejections if rejection.until_ms > now_ms
+    ]
     yield (
         "rejected by an operator",
         {rejection.bundle for rejection in rejections if rejection.is_move},

@@ -33,16 +33,16 @@ class ClusterState:
     refusals: Sequence[Mapping[str, Any]] = ()
 
     @property
-    def orders(self) -> OperatorState:
+    def operator_state(self) -> OperatorState:
         """What operators' commands have set."""
-        return self.memory.orders
+        return self.memory.operator_state
 
     @property
     def limits(self) -> MoveLimits:
         """Of the settings in force those that say when bundles may move. Raises SettingError."""
         from lb_stream.settings.move_limits import move_limits
 
-        return move_limits(self.given, self.orders.settings)
+        return move_limits(self.given, self.operator_state.settings)
 
     @property
     def config(self) -> ClusterConfig:
@@ -52,7 +52,7 @@ class ClusterState:
         """
         from lb_stream.settings.resolve import resolve
 
-        return resolve(self.given, self.orders.settings).config
+        return resolve(self.given, self.operator_state.settings).config
 
 
 def require_cluster(lake: duckdb.DuckDBPyConnection, cluster: str | None) -> None:

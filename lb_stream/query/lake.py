@@ -192,7 +192,7 @@ LAST_LOADS = f"(SELECT * FROM broker_loads JOIN {_LAST_ROUNDS} USING (cluster, l
 _WELL_FORMED = r"/0x[0-9a-f]{8}_0x[0-9a-f]{8}$"
 _WHO_IS_GONE = """
     SELECT CAST(json_extract(memory, '$.dead') AS VARCHAR) AS dead,
-           CAST(json_extract(memory, '$.orders.deleted') AS VARCHAR) AS deleted
+           CAST(json_extract(memory, '$.operator_state.deleted') AS VARCHAR) AS deleted
     FROM rounds
     WHERE cluster = $1 AND log_seq = (
         SELECT max(log_seq) FROM rounds WHERE cluster = $1 AND seq > 0 AND memory <> ''

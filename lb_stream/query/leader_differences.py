@@ -189,7 +189,7 @@ def _no_pass(
             "error", f"round {last['seq']} failed: {last['error'].strip().splitlines()[-1]}"
         )
     memory = Memory.from_json(last["memory"])
-    if memory.orders.paused:
+    if memory.operator_state.paused:
         yield Difference("paused", "the cluster was paused here")
     if not rounds.config.balancer.shedding_enabled:
         yield Difference(

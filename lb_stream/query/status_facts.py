@@ -260,7 +260,7 @@ def load_cluster_facts(lake: Lake) -> tuple[ClusterFacts, ...]:
         records(run(lake, build_latest_loads_query("alive", "seen_ms", "bundles"))),
         read_cluster_states(lake),
     )
-    drained = [broker for state in all_ for broker in state.orders.drained]
+    drained = [broker for state in all_ for broker in state.operator_state.drained]
     owned = records(run(lake, _OWNED, [drained])) if drained else []
     owners = {
         (row["cluster"], row["owner"]) for row in owned if not is_system_bundle(row["bundle"])
@@ -288,14 +288,14 @@ def _cluster(
         error=state.error,
         retry_ms=memory.retry_ms,
         suspended_by=suspensions[0][0] if suspensions else None,
-        paused=state.orders.paused,
+        paused=state.operator_state.paused,
         held="" if shut is None else explain_closed(shut),
         mode=limits.mode,
         proposals=len(memory.proposals),
-        drained=state.orders.drained,
+        drained=state.operator_state.drained,
         draining=tuple(
             name
-            for name in state.orders.drained
+            for name in state.operator_state.drained
             if (state.cluster, name) in owners or bound_for(name, memory.pending)
         ),
         limited=_limited(memory.pending, limits.max_moves_in_flight_per_broker),
@@ -346,7 +346,7 @@ def _unmatched_policies(
 
     Nothing where no broker lives: that is the finding then.
     """
-    isolation = state.orders.isolation if live else {}
+    isolation = state.operator_state.isolation if live else {}
     policies = {name: isolation_policy(given) for name, given in isolation.items()}
     isolated = tuple(name for name, policy in policies.items() if describe_no_match(policy, live))
     unmatched = tuple(

@@ -134,7 +134,7 @@ def _of_bundle(lake: Lake, facts: Facts, bundle: str, cluster: str | None) -> No
     known = _known(lake, bundle, cluster)
     now = load_situation(lake, known["cluster"])
     owner = known["owner"]
-    drained = now.drained(owner) or bundle.rpartition("/")[0] in now.orders.deleted
+    drained = now.drained(owner) or bundle.rpartition("/")[0] in now.operator_state.deleted
     about: list[Any] = [owner, [bundle], [bundle.rpartition("/")[0]]]
     refused = load_pass_refusals(lake, now, drained, _ABOUT, about)
     checked = (
@@ -286,7 +286,7 @@ def load_situation(lake: Lake, cluster: str) -> Situation:
         raise QueryError(f"no round of {cluster} is in the log: nothing has been decided there yet")
     last = rounds[0]
     memory = Memory.from_json(last["memory"])
-    config = resolve(json.loads(last["inputs"])["settings"], memory.orders.settings).config
+    config = resolve(json.loads(last["inputs"])["settings"], memory.operator_state.settings).config
     (batch,) = records(run(lake, _BATCH))
     query = _LOADS.format(rows=build_last_loads_query(lake, cluster))
     loads = records(run(lake, query, [cluster]))

@@ -51,14 +51,14 @@ def apply_setting_commands(own: Mapping[str, Any], memory: Memory, inbox: Inbox)
     """
     about_settings = tuple(filter(_is_about_settings, inbox.commands))
     if about_settings:
-        responder = CommandResponder(memory.orders, pending=memory.pending)
+        responder = CommandResponder(memory.operator_state, pending=memory.pending)
         change = SettingsChange(responder, own, memory.balances)
         for received in responder.new(about_settings):
             responder.take(received, _effect(received.command, change))
         others = tuple(received for received in inbox.commands if not _is_about_settings(received))
         inbox = replace(inbox, commands=others, answers=tuple(responder.answers))
-        memory = replace(memory, orders=responder.orders)
-    return RoundArguments(resolve(own, memory.orders.settings).config, memory, inbox)
+        memory = replace(memory, operator_state=responder.operator_state)
+    return RoundArguments(resolve(own, memory.operator_state.settings).config, memory, inbox)
 
 
 def _is_about_settings(received: Received) -> bool:
@@ -87,7 +87,7 @@ class SettingsChange:
     @property
     def commanded(self) -> dict[str, Any]:
         """What commands have set so far, those before it in the batch included."""
-        return dict(self.responder.orders.settings)
+        return dict(self.responder.operator_state.settings)
 
     def set(self, values: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
         """Return what commands have set with these values, and what to answer.

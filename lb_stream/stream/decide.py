@@ -189,7 +189,7 @@ def _make_round(
     row.seq, row.memory = made.seq, made.memory.to_json()
     for name, entries in logged(made).items():
         setattr(row, name, entries)
-    of_shadow = partial(shadow_config, own, begin.memory.orders.settings)
+    of_shadow = partial(shadow_config, own, begin.memory.operator_state.settings)
     hold_ms = settings.stream.shadow_hold_ms
     return ShadowInput(view, made, begin.config, of_shadow, context.caught_up, hold_ms)
 

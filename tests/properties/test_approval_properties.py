@@ -212,7 +212,7 @@ def test_no_proposal_is_decided_twice_and_none_is_lost(
         )
         decided |= set(approved.values())
         mode = cluster_config(
-            SETTINGS | {name: value for name, value in made.memory.orders.settings.items()}
+            SETTINGS | {name: value for name, value in made.memory.operator_state.settings.items()}
         ).balancer.mode
         if mode == "approve":
             assert all(
@@ -221,7 +221,8 @@ def test_no_proposal_is_decided_twice_and_none_is_lost(
                 if decision.rule not in NEEDS_NOBODY
             ), "nothing else goes out without a yes"
         rejected = {
-            (rejection.bundle, rejection.is_move) for rejection in made.memory.orders.rejections
+            (rejection.bundle, rejection.is_move)
+            for rejection in made.memory.operator_state.rejections
         }
         new = [proposal.proposal for proposal in made.proposals if proposal.state == "waiting"]
         assert not {(one.bundle, one.is_move) for one in new} & rejected, (

@@ -156,7 +156,7 @@ def test_every_command_is_answered_and_no_order_brings_about_what_may_not_be(
             GIVEN
             | {
                 name: value
-                for name, value in made.memory.orders.settings.items()
+                for name, value in made.memory.operator_state.settings.items()
                 if name != "loadManagerClassName"
             }
         )
@@ -167,7 +167,7 @@ def test_every_command_is_answered_and_no_order_brings_about_what_may_not_be(
         accepted = {answer.id for answer in made.results if answer.outcome == "accepted"}
         ended = {answer.id for answer in made.results if answer.outcome in ("done", "failed")}
         open_now = (open_before | accepted) - ended
-        assert open_now == {one.command["id"] for one in made.memory.orders.waiting}, (
+        assert open_now == {one.command["id"] for one in made.memory.operator_state.waiting}, (
             "what was accepted is waited for until it has ended"
         )
         open_before = open_now
@@ -184,7 +184,7 @@ def test_every_command_is_answered_and_no_order_brings_about_what_may_not_be(
             for bundle in bundles
         }
         assert not under_way & decided_on.keys(), "what is under way is not decided again"
-        drained = set(made.memory.orders.drained)
+        drained = set(made.memory.operator_state.drained)
         assert not drained & {decision.destination for decision in made.decisions}, (
             "nothing goes to a drained broker"
         )
@@ -200,7 +200,7 @@ def test_every_command_is_answered_and_no_order_brings_about_what_may_not_be(
             assert all(decision.dry_run for decision in made.decisions)
         for decision in made.decisions:
             parse_bundle(decision.bundle)
-        deleted = set(made.memory.orders.deleted)
+        deleted = set(made.memory.operator_state.deleted)
         assert not any(
             decision.kind == "assign" and decision.bundle.rpartition("/")[0] in deleted
             for decision in made.decisions

@@ -121,7 +121,7 @@ def test_what_has_been_told_is_what_is_remembered_as_told_and_was_found_in_every
                 assert told.pop(one.bundle) == one.neighbour
             else:
                 told[one.bundle] = one.neighbour
-        assert told == {low: one.neighbour for low, one in found.pairs.items() if one.told_ms}
+        assert told == {low: one.neighbour for low, one in found.pairs.items() if one.advised_ms}
     assert all(low in one.pairs for low in told for one in every)
     assert looks(views) == every
 

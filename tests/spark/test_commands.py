@@ -233,5 +233,5 @@ def test_commands_of_a_round_that_fails_are_refused_with_the_reason_and_the_roun
     (answer,) = json.loads(made.results)
     assert (answer["id"], answer["outcome"], answer["rule"]) == ("c1", "refused", "round_failed")
     assert "threshold_percent" in answer["text"]
-    assert made.idle is False and not Memory.from_json(made.memory).orders.paused
+    assert made.idle is False and not Memory.from_json(made.memory).operator_state.paused
     assert json.loads(made.inputs)["commands"][0]["record"] == PAUSE

@@ -77,7 +77,7 @@ def write_past(folder: Path) -> None:
     ]
     fill(folder, BROKER_LOADS, lives)
     memory = Memory(
-        orders=OperatorState(anti_affinity={"shop/carts": "apart", "shop/orders": "apart"})
+        operator_state=OperatorState(anti_affinity={"shop/carts": "apart", "shop/orders": "apart"})
     ).to_json()
     fill(
         folder,

@@ -41,7 +41,7 @@ def write_present(
     folder: Path,
     slot_ms: int = MINUTE_MS,
     settings: Mapping[str, Any] = MappingProxyType({"dry_run": False, "shedding_enabled": False}),
-    orders: OperatorState = OperatorState(),  # noqa: B008
+    operator_state: OperatorState = OperatorState(),  # noqa: B008
     proposals: tuple[Proposal, ...] = (),
     vanished: tuple[str, ...] = (),
 ) -> Path:
@@ -79,7 +79,9 @@ def write_present(
     suspension = (
         Suspension("mass_disappearance", START_MS, START_MS, vanished) if vanished else None
     )
-    memory = Memory(orders=orders, proposals=proposals, suspension=suspension).to_json()
+    memory = Memory(
+        operator_state=operator_state, proposals=proposals, suspension=suspension
+    ).to_json()
     log = {
         "seq": 1,
         "now_ms": START_MS,

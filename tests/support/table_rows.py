@@ -73,13 +73,13 @@ def query(recorded: Recorder, text: str) -> list[dict[str, Any]]:
     return records(run(open_lake(Store.at(recorded.root)), text))
 
 
-def with_orders(made: Recorder, **changes: Any) -> None:
+def with_operator_state(made: Recorder, **changes: Any) -> None:
     """One more round, after which operators have laid down what is given; the rest of the memory as
     changed."""
     row = query(made, "SELECT * FROM rounds ORDER BY log_seq DESC LIMIT 1")[0]
     memory = Memory.from_json(row["memory"])
-    orders = {
+    changed = {
         name: changes.pop(name) for name in ("paused", "drained", "isolation") if name in changes
     }
-    memory = replace(memory, orders=replace(memory.orders, **orders), **changes)
+    memory = replace(memory, operator_state=replace(memory.operator_state, **changed), **changes)
     fill(made.root, ROUNDS, [row | {"log_seq": row["log_seq"] + 1, "memory": memory.to_json()}])

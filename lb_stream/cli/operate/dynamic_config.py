@@ -34,7 +34,9 @@ def overrides(
     from lb_stream.query.cluster_state import require_single_cluster
 
     values = dict(
-        require_single_cluster(effective(config, broker_conf, set_).tables, cluster).orders.settings
+        require_single_cluster(
+            effective(config, broker_conf, set_).tables, cluster
+        ).operator_state.settings
     )
     if json:
         emit_json(values)

@@ -74,7 +74,7 @@ def bundles(
     warn_if_stale(given, lake)
     query = _BUNDLES.format(bundles=build_loaded_bundles_query(lake, here.cluster))
     rows = records(run(lake, query, [here.cluster, namespace]))
-    if not rows and namespace in here.orders.namespaces:
+    if not rows and namespace in here.operator_state.namespaces:
         empty = {
             "state": "unowned",
             "owner": None,
@@ -84,7 +84,7 @@ def bundles(
         }
         rows = [
             {"bundle": name} | empty
-            for name in build_ring(namespace, here.orders.namespaces[namespace]).names
+            for name in build_ring(namespace, here.operator_state.namespaces[namespace]).names
         ]
     if not rows:
         near = similar_namespaces(lake, namespace, here.cluster)

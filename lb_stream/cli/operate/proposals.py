@@ -22,7 +22,7 @@ from lb_stream.cli.shared.options import (
     effective,
 )
 from lb_stream.cli.shared.output import CommandError, emit_rich, emit_rows, note, styled, table
-from lb_stream.cli.shared.prediction import Preview, preview_orders
+from lb_stream.cli.shared.prediction import Preview, preview_moves
 from lb_stream.cli.shared.sending import Sending, send_together, sends
 from lb_stream.cli.shared.spans import span_ms
 from lb_stream.io.messages.shown import figure
@@ -186,7 +186,7 @@ def _preview(send: Sending, ids: Iterable[str] | None) -> None:
         | {"destination": row["destination"]}
         for row in rows
     ]
-    preview_orders(replace(send, cluster=clusters[0]), "unload", moves, waits=True)
+    preview_moves(replace(send, cluster=clusters[0]), "unload", moves, waits=True)
 
 
 @sends()

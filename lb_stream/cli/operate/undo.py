@@ -116,16 +116,16 @@ def _send(how: Sending, found: Undo, pin_ms: int) -> bool:
     if pin_ms:
         _require_room_for_pins(found)
     groups = [[(kind, fields) for fields in several] for kind, several in found.steps(pin_ms)]
-    if found.orders and found.moves:
+    if found.commands and found.moves:
         groups = [[command for group in groups for command in group]]
     groups += [[(kind, fields) for fields in several] for kind, several in found.last_steps()]
     return all(send_all(how, group, at_once=len(group) > 1) for group in groups)
 
 
 def _show(found: Undo, pinned: str | None) -> None:
-    if not found.orders and not found.moves:
+    if not found.commands and not found.moves:
         emit_line(f"Nothing to send to {found.cluster}.")
-    for command in found.orders:
+    for command in found.commands:
         emit_line(_describe(command))
     if found.moves:
         rows = [(move["bundle"], move["from"], move["to"]) for move in found.moves]

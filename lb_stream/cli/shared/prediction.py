@@ -102,7 +102,7 @@ def _worse(found: Mapping[str, Prediction]) -> str:
     )
 
 
-def preview_orders(
+def preview_moves(
     send: Sending, kind: str, several: Sequence[Mapping[str, Any]], waits: bool = False
 ) -> None:
     """Show what would come of commands of one kind.
@@ -121,7 +121,7 @@ def preview_orders(
     timeless = [
         order.model_copy(update={"sent_ms": 0}) for order in orders
     ]  # the played time is another one
-    show_preview(send, WhatIf(orders=timeless, waits=waits))
+    show_preview(send, WhatIf(commands=timeless, waits=waits))
 
 
 class _Tables:
@@ -149,7 +149,9 @@ class _Tables:
         """Return whether the cluster is paused."""
         from lb_stream.query.cluster_state import require_single_cluster
 
-        return require_single_cluster(self._send.given.tables, self._send.cluster).orders.paused
+        return require_single_cluster(
+            self._send.given.tables, self._send.cluster
+        ).operator_state.paused
 
 
 def preview_command(send: Sending, model: type[Operation], fields: Mapping[str, Any]) -> None:

@@ -60,9 +60,9 @@ class CommandContext:
     config: ClusterConfig
 
     @property
-    def orders(self) -> OperatorState:
+    def operator_state(self) -> OperatorState:
         """What commands have set so far, those before it in the batch included."""
-        return self.responder.orders
+        return self.responder.operator_state
 
     @property
     def book(self) -> ProposalBook:
@@ -178,18 +178,18 @@ class CommandContext:
 
 
 def apply_operator_state(
-    view: ClusterView, orders: OperatorState, wanted: bool = True
+    view: ClusterView, operator_state: OperatorState, wanted: bool = True
 ) -> ClusterView:
     """The view with the orders' policies, and with the bundles of their namespaces that it lacks,
     if these are wanted."""
     view = (
-        add_unassigned_bundles(view, find_missing_bundles(view, orders.namespaces))
+        add_unassigned_bundles(view, find_missing_bundles(view, operator_state.namespaces))
         if wanted
         else view
     )
-    if orders == OperatorState():
+    if operator_state == OperatorState():
         return view
-    return replace(view, policies=orders.policies(view.policies))
+    return replace(view, policies=operator_state.policies(view.policies))
 
 
 def forget_ended(responder: CommandResponder, view: ClusterView) -> None:
@@ -199,23 +199,23 @@ def forget_ended(responder: CommandResponder, view: ClusterView) -> None:
     """
     left = tuple(
         name
-        for name in responder.orders.deleted
+        for name in responder.operator_state.deleted
         if count_bundles(view, name) or about_namespace(name, responder.pending)
     )
-    if left != responder.orders.deleted:
+    if left != responder.operator_state.deleted:
         responder.change(deleted=left)
-    if any(until_ms <= view.now_ms for until_ms in responder.orders.pins.values()):
+    if any(until_ms <= view.now_ms for until_ms in responder.operator_state.pins.values()):
         responder.change(
             pins={
                 name: until_ms
-                for name, until_ms in responder.orders.pins.items()
+                for name, until_ms in responder.operator_state.pins.items()
                 if until_ms > view.now_ms
             }
         )
-    if any(held.until_ms <= view.now_ms for held in responder.orders.rejections):
+    if any(held.until_ms <= view.now_ms for held in responder.operator_state.rejections):
         responder.change(
             rejections=tuple(
-                held for held in responder.orders.rejections if held.until_ms > view.now_ms
+                held for held in responder.operator_state.rejections if held.until_ms > view.now_ms
             )
         )
 

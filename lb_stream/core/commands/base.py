@@ -182,7 +182,7 @@ class WhatIf:
     drained: Sequence[str] = ()
     undrained: Sequence[str] = ()
     silent: Sequence[str] = ()
-    orders: Sequence[Command] = ()
+    commands: Sequence[Command] = ()
     resumes: bool = False
     waits: bool = False
 
@@ -231,7 +231,7 @@ class Operation(Command):
 
     def preview(self, present: Present) -> WhatIf:
         """Return what is tried for a preview. Raises CannotPreview."""
-        return WhatIf(orders=(self.model_copy(update={"sent_ms": 0}),))  # played time is another
+        return WhatIf(commands=(self.model_copy(update={"sent_ms": 0}),))  # played time is another
 
     @classmethod
     def fields_from_form(cls, given: Mapping[str, str]) -> dict[str, Any]:

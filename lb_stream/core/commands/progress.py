@@ -33,7 +33,7 @@ class Progress:
 
     `view`: with the dead marked, and with pending moves still where they were. `reserved`: released
     bundles whose unload has named a destination. `places`: the balancer gives owners to bundles
-    that have none; else the next lookup does. `orders`: what commands have set.
+    that have none; else the next lookup does. `operator_state`: what commands have set.
     """
 
     view: ClusterView
@@ -41,13 +41,13 @@ class Progress:
     decided: Sequence[Decision]
     reserved: Collection[str]
     places: bool
-    orders: OperatorState
+    operator_state: OperatorState
 
     @property
     def pending(self) -> list[Pending | Decision]:
         """The decisions that no report has confirmed yet, those of this round included."""
         own = [decision for decision in self.decided if not decision.dry_run]
-        return [*self.settled.open, *own]
+        return [*self.settled.pending, *own]
 
     # what a command that waits for something else than its decisions looks at
 
@@ -128,23 +128,23 @@ class Progress:
         return any(
             row not in gone
             and name not in assigned
-            and namespace_of(name) not in self.orders.deleted
+            and namespace_of(name) not in self.operator_state.deleted
             for name, row in unowned.items()
         )
 
 
 def update_command_progress(responder: CommandResponder, now: Progress) -> None:
     """Answer the commands that have come to their end: nothing pending can change it any more."""
-    if not responder.orders.waiting and not now.settled.ended:
+    if not responder.operator_state.waiting and not now.settled.ended:
         return
     waiting = []
-    for command in responder.orders.waiting:
+    for command in responder.operator_state.waiting:
         after = operation(command.command["kind"]).follow(now, command)
         if isinstance(after, Ended):
             responder.say(command.command, after.outcome, after.text, None, after.decision_ids)
         else:
             waiting.append(after)
-    if tuple(waiting) != responder.orders.waiting:
+    if tuple(waiting) != responder.operator_state.waiting:
         responder.change(waiting=tuple(waiting))
     _remember_cuts(responder, now)
 
@@ -154,8 +154,8 @@ def _remember_cuts(responder: CommandResponder, now: Progress) -> None:
     done = [pending for pending, outcome in now.settled.ended if outcome.outcome == "confirmed"]
     split = [pending.bundle for pending in done if pending.kind == "split"]
     merged = [pending.bundle for pending in done if pending.kind == "merge"]
-    if (split or merged) and responder.orders.namespaces:
-        cut = apply_splits(responder.orders.namespaces, now.view, split)
+    if (split or merged) and responder.operator_state.namespaces:
+        cut = apply_splits(responder.operator_state.namespaces, now.view, split)
         responder.change(namespaces=apply_merges(cut, merged))
 
 

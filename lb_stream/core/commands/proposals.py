@@ -11,7 +11,7 @@ from lb_stream.core.model.view import ClusterView
 
 
 def end_proposals(
-    book: ProposalBook, view: ClusterView, config: ClusterConfig, orders: OperatorState
+    book: ProposalBook, view: ClusterView, config: ClusterConfig, operator_state: OperatorState
 ) -> None:
     """End the proposals whose time is over, and those that can't come about any more.
 
@@ -30,13 +30,13 @@ def end_proposals(
         )
     )
     for one in tuple(book.waiting):
-        ended = _why_ended(one, rows[one.bundle], view, config, orders)
+        ended = _why_ended(one, rows[one.bundle], view, config, operator_state)
         if ended is not None and book.find(one.proposal_id) is not None:
             book.end(one, ended[0], why=ended[1])
 
 
 def _why_ended(
-    one: Proposal, row: int, view: ClusterView, config: ClusterConfig, orders: OperatorState
+    one: Proposal, row: int, view: ClusterView, config: ClusterConfig, operator_state: OperatorState
 ) -> tuple[State, str] | None:
     if config.balancer.mode != "approve":
         return "withdrawn", f"the cluster's mode is {config.balancer.mode}"
@@ -50,11 +50,11 @@ def _why_ended(
     if owner < 0 or view.brokers.names[owner] != one.source:
         has = "nobody" if owner < 0 else view.brokers.names[owner]
         return "stale", f"{one.source} doesn't have the bundle any more: {has} has it"
-    if one.is_move and one.source in orders.drained:
+    if one.is_move and one.source in operator_state.drained:
         return "stale", f"{one.source} is being drained: all its bundles leave it"
     if one.destination is None:
         return None
-    if one.destination in orders.drained:
+    if one.destination in operator_state.drained:
         return "stale", f"{one.destination} is being drained"
     dead = (
         one.destination in view.brokers.names

@@ -140,11 +140,11 @@ _REMEMBERED = ("id", "at_ms", "outcome", "text", "rule", "decision_ids")
 class CommandResponder:
     """Where one round's commands are answered.
 
-    `orders` is what is in force from now on, `book` what waits for approval, `pending` what was
+    `operator_state` is what is in force from now on, `book` what waits for approval, `pending` what was
     under way when the round began.
     """
 
-    orders: OperatorState
+    operator_state: OperatorState
     book: ProposalBook = field(default_factory=ProposalBook)
     pending: tuple[Pending, ...] = ()
     answers: list[CommandAnswer] = field(default_factory=list)
@@ -208,7 +208,10 @@ class CommandResponder:
             way = "after" if ahead > 0 else "before"
             most = f"{WINDOW_MS // 1_000} s at most: send it anew, or set the sender's clock"
             return f"sent {abs(ahead) // 1_000} s {way} Kafka took it, {most}"
-        if received.sent_ms <= self.orders.forgotten_ms and received.sent_ms < received.at_ms:
+        if (
+            received.sent_ms <= self.operator_state.forgotten_ms
+            and received.sent_ms < received.at_ms
+        ):
             return (
                 f"sent before others of which more than {MOST_REMEMBERED} came meanwhile: "
                 "whether it was done is not known; send it anew"
@@ -252,7 +255,7 @@ class CommandResponder:
             "decision_ids": said["decision_ids"][:MOST_IDS],
         }
         said |= {name: known[name] for name in ("digest", "sent_ms") if name in known}
-        others = [one for one in self.orders.answers if one["id"] != answer.id]
+        others = [one for one in self.operator_state.answers if one["id"] != answer.id]
         lately = [
             other
             for other in others
@@ -260,10 +263,10 @@ class CommandResponder:
         ]
         least = max(len(lately) + 1 - MOST_REMEMBERED, 0)
         forgotten_ms = max(
-            [self.orders.forgotten_ms, *(one.get("sent_ms", 0) for one in lately[:least])]
+            [self.operator_state.forgotten_ms, *(one.get("sent_ms", 0) for one in lately[:least])]
         )
-        self.orders = replace(
-            self.orders, answers=(*lately[least:], said), forgotten_ms=forgotten_ms
+        self.operator_state = replace(
+            self.operator_state, answers=(*lately[least:], said), forgotten_ms=forgotten_ms
         )
 
     def take(self, received: Received, effect: Effect) -> None:
@@ -274,7 +277,7 @@ class CommandResponder:
         changes = dict(effect.changes)
         if effect.outcome == "accepted":
             waiting = Waiting(received.head, effect.text, broker=effect.waits_for)
-            changes["waiting"] = (*self.orders.waiting, waiting)
+            changes["waiting"] = (*self.operator_state.waiting, waiting)
         if changes:
             self.change(**changes)
 
@@ -289,16 +292,18 @@ class CommandResponder:
 
     def describe_queued(self) -> str:
         """What an answer adds about moves that wait for room: they are an operator's, and go on."""
-        queued = sum(len(waiting.queued) for waiting in self.orders.waiting)
+        queued = sum(len(waiting.queued) for waiting in self.operator_state.waiting)
         some = f"{queued} moves that wait" if queued > 1 else "1 move that waits"
         return f"; {some} for room {'go' if queued > 1 else 'goes'} on, too" if queued else ""
 
     def change(self, **changes: Any) -> None:
         """Lay something down."""
-        self.orders = replace(self.orders, **changes)
+        self.operator_state = replace(self.operator_state, **changes)
 
     def _remembered(self, command_id: str) -> Mapping[str, Any] | None:
-        return next((answer for answer in self.orders.answers if answer["id"] == command_id), None)
+        return next(
+            (answer for answer in self.operator_state.answers if answer["id"] == command_id), None
+        )
 
 
 def refuse_all(commands: Iterable[Received], text: str, rule: str) -> tuple[CommandAnswer, ...]:

@@ -103,7 +103,7 @@ def counting(
         for decision in decisions
         if decision.kind in MOVES
         and namespace_of(decision.bundle) in limited
-        and decision.source not in memory.orders.drained
+        and decision.source not in memory.operator_state.drained
         and decision.rule != Decides.NAMESPACE_DELETED.name
     ]
 
@@ -129,7 +129,7 @@ def spent_after(
         left_undrained = (
             namespace in limited
             and outcome.released_ms is not None
-            and pending.source not in memory.orders.drained
+            and pending.source not in memory.operator_state.drained
         )
         if (
             pending.kind in MOVES
@@ -144,7 +144,7 @@ def spent_after(
     for (name, until_ms), moves in sorted(ended.items()):
         if until_ms > now_ms:
             spent[name] = (*spent.get(name, ()), (until_ms, moves))
-    still_open = {pending.decision_id for pending in settled.open}
+    still_open = {pending.decision_id for pending in settled.pending}
     return spent, tuple(decision_id for decision_id in memory.spending if decision_id in still_open)
 
 

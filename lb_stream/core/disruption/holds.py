@@ -51,7 +51,7 @@ class Holds:
         O(1) where no namespace has settings and no bundle is pinned, else O(bundles).
         """
         bundles = view.bundles
-        if not self.namespaces and not self.memory.orders.pins and not self._rejected:
+        if not self.namespaces and not self.memory.operator_state.pins and not self._rejected:
             return Disruption.none(len(bundles))
         held, weight, budget = (
             np.zeros(len(bundles), np.bool_),
@@ -67,7 +67,7 @@ class Holds:
                 budget[rows] = row_of[name]
                 held[rows] = left[row_of[name]] == 0
             held[rows] |= name in self.closed
-        named = bundles.rows_of([*self.memory.orders.pins, *self._rejected])
+        named = bundles.rows_of([*self.memory.operator_state.pins, *self._rejected])
         held[named[named >= 0]] = True
         return Disruption(held, weight, budget, left)
 
@@ -103,12 +103,12 @@ class Holds:
 
     @property
     def _rejected(self) -> Mapping[str, int]:
-        return self.memory.orders.rejected(moves=True)
+        return self.memory.operator_state.rejected(moves=True)
 
     @property
     def _by_name(self) -> tuple[tuple[Rule, Mapping[str, int]], ...]:
         """Bundles that operators have named, until when they are held, by rule."""
-        return (Refuses.PINNED, self.memory.orders.pins), (Refuses.REJECTED, self._rejected)
+        return (Refuses.PINNED, self.memory.operator_state.pins), (Refuses.REJECTED, self._rejected)
 
     @staticmethod
     def _named(rule: Rule, bundles: Mapping[str, int]) -> Refusal:

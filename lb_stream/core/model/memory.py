@@ -98,7 +98,7 @@ class Suspension:
 
     rule: str
     since_ms: int
-    tell_ms: int
+    next_report_ms: int
     brokers: tuple[str, ...] = ()  # who was silent when it was said last
 
 
@@ -134,7 +134,7 @@ class Mergeable(NamedTuple):
 
     neighbour: str
     since_ms: int
-    told_ms: int
+    advised_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +212,7 @@ class Memory:
     )  # broker → settings by which its cluster balances by itself
     clashing: int = 0  # brokers that do so while decisions are published
     merging: tuple[str, ...] = ()  # brokers whose agents say that they can merge bundles
-    untold: tuple[
+    unpublished: tuple[
         str, ...
     ] = ()  # bundles whose record has changed in a dry run, and is not on the topic
     published_to: str | None = (
@@ -234,7 +234,9 @@ class Memory:
     quotas: Mapping[str, Any] = field(
         default_factory=dict
     )  # what the simple manager has learned (core.placement.learn_quotas)
-    orders: OperatorState = field(default_factory=OperatorState)  # what operators have laid down
+    operator_state: OperatorState = field(
+        default_factory=OperatorState
+    )  # what operators have laid down
     moved: tuple[
         tuple[int, int, float], ...
     ] = ()  # of each round of the last minute with moves: when, how many, their bytes/s

@@ -35,14 +35,14 @@ class Liveness:
     """The view with its dead brokers marked and their bundles unowned; who is dead; why nothing may
     be decided now, if so.
 
-    `told`: what this round says about that. `unsteady_ms`: when the extensible manager's connection
+    `refusals`: what this round reports about that. `unsteady_ms`: when the extensible manager's connection
     was in doubt last.
     """
 
     view: ClusterView
     dead: tuple[str, ...]
     suspended: Refusal | None
-    told: tuple[Refusal, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
     suspension: Suspension | None = None
     unsteady_ms: int | None = None
 
@@ -188,8 +188,8 @@ def _follow_suspension(
                 ),
             ),
         )
-    if now_ms < began.tell_ms:
+    if now_ms < began.next_report_ms:
         return why, began, ()
     next_ms = now_ms + min(max(waited, MIN_REPEAT_MS), MAX_REPEAT_MS)
     length = refusal(Refuses.SUSPENDED, None, saw=[waited], limit=wait_ms if bounded else None)
-    return why, replace(began, tell_ms=next_ms, brokers=why.subjects), (why, length)
+    return why, replace(began, next_report_ms=next_ms, brokers=why.subjects), (why, length)

@@ -61,7 +61,7 @@ class Settled:
     """
 
     ended: tuple[tuple[Pending, Outcome], ...]
-    open: tuple[Pending, ...]
+    pending: tuple[Pending, ...]
     restarted: frozenset[str] = frozenset()
     repeated: frozenset[str] = frozenset()  # bundles whose assignment is made again
 

@@ -193,8 +193,8 @@ class Ledger:
 
     def _tell_untold(self, busy: Collection[str]) -> None:
         """What has changed in a dry run, MAX_PUBLISHED bundles in a round."""
-        names = sorted(self.records.untold)[:MAX_PUBLISHED]
-        self.records.untold.difference_update(names)
+        names = sorted(self.records.unpublished)[:MAX_PUBLISHED]
+        self.records.unpublished.difference_update(names)
         for name, row in zip(names, self.view.bundles.rows_of(names).tolist(), strict=True):
             if name in busy:
                 continue

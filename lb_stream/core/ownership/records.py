@@ -50,7 +50,7 @@ class OwnershipRecords:
 
     `view` has the dead brokers' bundles unowned. `new`: nothing has ever been told.
 
-    In a dry run nothing is told; bundles whose records change meanwhile are `untold` and come after
+    In a dry run nothing is told; bundles whose records change meanwhile are `unpublished` and come after
     it, unless nothing was told before it.
     """
 
@@ -60,9 +60,9 @@ class OwnershipRecords:
     new: bool
     versions: dict[str, int]  # where not 1
     unserved: dict[str, Unserved]
-    untold: set[str]
+    unpublished: set[str]
     units: dict[str, ServiceUnit]  # of this round, and of decisions under way
-    told: list[Ownership] = field(default_factory=list)
+    published: list[Ownership] = field(default_factory=list)
     released: dict[str, tuple[str | None, int]] = field(
         default_factory=dict
     )  # nobody's, not recorded yet: who let it go, since when
@@ -90,7 +90,7 @@ class OwnershipRecords:
             new,
             dict(memory.versions),
             dict(memory.unserved),
-            set(memory.untold),
+            set(memory.unpublished),
             units,
         )
 
@@ -157,9 +157,9 @@ class OwnershipRecords:
         else:
             self.unserved.pop(name, None)
         if self.dry_run:
-            self.untold.add(name)
+            self.unpublished.add(name)
             return
-        self.untold.discard(name)
+        self.unpublished.discard(name)
         if version != FIRST_VERSION or entry.state != "Owned":
             self.versions[name] = version
         self._tell(name, entry, version, force)
@@ -191,7 +191,7 @@ class OwnershipRecords:
             epoch=self.epoch,
             decision_id=entry.decision_id,
         )
-        self.told.append(record)
+        self.published.append(record)
 
 
 def find_owner(view: ClusterView, row: int) -> str | None:

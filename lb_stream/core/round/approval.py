@@ -263,7 +263,7 @@ def why_refused(
     of the steps before them. `places`: whether placement is asked about moves whose destination is
     yet to be found.
     """
-    if state.memory.orders.paused:
+    if state.memory.operator_state.paused:
         return BundleAnswer(
             "refused",
             "the balancing is paused: lbctl clusters resume ends that",

@@ -41,9 +41,11 @@ def assign_unowned(state: RoundState) -> None:
             return True
         if config.assign_unowned == "on_lookup" and not _by_reservation(state, name):
             return True
-        return namespace_of(name) in state.memory.orders.deleted
+        return namespace_of(name) in state.memory.operator_state.deleted
 
-    ordered = {bundle for waiting in state.memory.orders.waiting for bundle in waiting.bundles}
+    ordered = {
+        bundle for waiting in state.memory.operator_state.waiting for bundle in waiting.bundles
+    }
     lately = sum(count for _, count in count_recent_assignments(state))
     waiting: dict[str, int] = {}  # bundle → ms until it may be tried again
     too_many: list[str] = []

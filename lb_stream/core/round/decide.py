@@ -36,7 +36,7 @@ def decide(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfi
     """
     seen = observe(view, memory, inbox, config)
     state = settle(seen, inbox.acks)
-    answer(state, seen.orders)
+    answer(state, seen.commands)
     if may_decide(state):
         place(state)
         if state.config.balancer.mode == "approve":
@@ -47,12 +47,12 @@ def decide(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfi
     return record(state, memory)
 
 
-def answer(state: RoundState, orders: Iterable[Received]) -> None:
+def answer(state: RoundState, commands: Iterable[Received]) -> None:
     """Decide what operators have ordered, and answer each command.
 
     Why nothing may be decided now is an answer, too.
     """
-    obey_moves(state, orders, state.inputs.alive.suspended)
+    obey_moves(state, commands, state.inputs.alive.suspended)
 
 
 def may_decide(state: RoundState) -> bool:

@@ -22,7 +22,9 @@ def advise_merges(state: RoundState) -> None:
     config, memory = state.config.splitting, state.memory
     if not config.merge_advice_enabled or not _is_due(state, config.merge_advice_after_ms // LOOKS):
         return
-    least = {name: cut for name, cut in memory.orders.namespaces.items() if isinstance(cut, int)}
+    least = {
+        name: cut for name, cut in memory.operator_state.namespaces.items() if isinstance(cut, int)
+    }
     free = state.free_bundles() & ~state.overlapped.reshaping
     state.merges = merge_look(state.view, free, least, memory.mergeable, config)
 
@@ -50,7 +52,7 @@ def advised_pairs(state: RoundState, namespace: str, most: int) -> list[tuple[in
     """The rows of the pairs of a namespace that people are advised to merge, in the order of their
     ranges."""
     advised = sorted(
-        (first, one.neighbour) for first, one in state.memory.mergeable.items() if one.told_ms
+        (first, one.neighbour) for first, one in state.memory.mergeable.items() if one.advised_ms
     )
     names = [name for pair in advised if namespace_of(pair[0]) == namespace for name in pair][
         : 2 * most

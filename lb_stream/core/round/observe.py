@@ -60,7 +60,7 @@ class Observed:
     known: ClusterView
     alive: Liveness
     responder: CommandResponder  # has answered all commands but those below
-    orders: tuple[Received, ...]  # to unload, split, merge and assign
+    commands: tuple[Received, ...]  # to unload, split, merge and assign
 
 
 def observe(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConfig) -> Observed:
@@ -68,20 +68,26 @@ def observe(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConf
     who and what is there."""
     memory = _published(memory, view)
     book, answers = ProposalBook(list(memory.proposals)), list(inbox.answers)
-    responder = CommandResponder(memory.orders, book, memory.pending, answers)
+    responder = CommandResponder(memory.operator_state, book, memory.pending, answers)
     view = _weighed(view, config.balancer.weights)
-    orders = apply_state_commands(responder, view, inbox.commands, config)
+    commands = apply_state_commands(responder, view, inbox.commands, config)
     forget_ended(responder, view)
     wanted = bool(inbox.commands) or config.balancer.assign_unowned == "eager"
-    known = apply_operator_state(view, responder.orders, wanted)
+    known = apply_operator_state(view, responder.operator_state, wanted)
     known = add_unassigned_bundles(known, _forgotten(known, memory))
     balances, merging = _who_balances(memory, inbox, known), _who_merges(memory, inbox, known)
     after = memory
-    if (responder.orders, balances, merging) != (memory.orders, memory.balances, memory.merging):
-        after = replace(memory, orders=responder.orders, balances=balances, merging=merging)
+    if (responder.operator_state, balances, merging) != (
+        memory.operator_state,
+        memory.balances,
+        memory.merging,
+    ):
+        after = replace(memory, operator_state=responder.operator_state, balances=balances, merging=merging)
     alive = judge_liveness(known, after, config.balancer, inbox.caught_up, responder.declared)
-    alive = replace(alive, view=clear_gone_bundles(known, alive.view, responder.orders.deleted))
-    return Observed(config, memory, after, known, alive, responder, orders)
+    alive = replace(
+        alive, view=clear_gone_bundles(known, alive.view, responder.operator_state.deleted)
+    )
+    return Observed(config, memory, after, known, alive, responder, commands)
 
 
 def _published(memory: Memory, view: ClusterView) -> Memory:
@@ -140,7 +146,11 @@ def _forgotten(view: ClusterView, memory: Memory) -> list[str]:
         {
             *moves,
             *memory.reserved,
-            *(name for name in memory.released if namespace_of(name) not in memory.orders.deleted),
+            *(
+                name
+                for name in memory.released
+                if namespace_of(name) not in memory.operator_state.deleted
+            ),
         }
     )
     return [

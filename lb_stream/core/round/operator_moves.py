@@ -164,15 +164,15 @@ class OperatorMoves:
 def drain(state: RoundState) -> None:
     """Unload what is left on drained brokers, and the bundles of deleted namespaces, as far as the
     limits leave room."""
-    orders, view = state.memory.orders, state.view
-    for broker in orders.drained:
+    operator_state, view = state.memory.operator_state, state.view
+    for broker in operator_state.drained:
         if broker in view.brokers.names:
             row = view.brokers.names.index(broker)
             # what was split elsewhere goes by itself
             free = state.free_bundles() & ~state.overlapped.moving
             mine = np.flatnonzero(free & (view.bundles.owner == row))
             _unload_all(state, mine.tolist(), Decides.DRAINED)
-    for namespace in orders.deleted:
+    for namespace in operator_state.deleted:
         mine = np.zeros(len(view.bundles), np.bool_)
         mine[view.bundles.rows_of_namespace(namespace)] = True
         served = (
@@ -310,7 +310,7 @@ def move_queued(state: RoundState) -> None:
     queue = _Queue.of(state)
     waiting = tuple(
         queue.move(command) if command.queued else command
-        for command in state.responder.orders.waiting
+        for command in state.responder.operator_state.waiting
     )
     state.responder.change(waiting=waiting)
     rows = queue.rows
@@ -364,7 +364,7 @@ class _Queue:
             return BundleAnswer("refused", "decisions aren't published any more (dry run)")
         if row < 0:
             return BundleAnswer("refused", "no report names it any more")
-        if namespace_of(bundle) in state.responder.orders.deleted:
+        if namespace_of(bundle) in state.responder.operator_state.deleted:
             return BundleAnswer("refused", f"{namespace_of(bundle)} is deleted")
         destination = None
         if wanted is not None:
@@ -391,11 +391,11 @@ def _take_place_of_queued(
 ) -> None:
     """Take moves out of the queue about whose bundles a later command has said something else."""
     later = {answer.bundle for answer in answers if answer.bundle}
-    orders = state.responder.orders
-    if not any(later.intersection(waiting.queued) for waiting in orders.waiting):
+    operator_state = state.responder.operator_state
+    if not any(later.intersection(waiting.queued) for waiting in operator_state.waiting):
         return
     waiting = []
-    for one in orders.waiting:
+    for one in operator_state.waiting:
         old = [bundle for bundle in one.queued if bundle in later]
         kept = tuple(bundle for bundle in one.queued if bundle not in later)
         failed = tuple(f"{bundle}: the command {command_id} came after it" for bundle in old)
@@ -578,7 +578,7 @@ def _answer(
             tuple(ids),
             queued=tuple(answer.bundle for answer in queued),
         )
-        state.responder.change(waiting=(*state.responder.orders.waiting, waiting))
+        state.responder.change(waiting=(*state.responder.operator_state.waiting, waiting))
 
 
 def _describe_queued(queued: list[BundleAnswer]) -> str:

@@ -15,7 +15,7 @@ from lb_stream.core.model.memory import Memory, MoveInProgress, Pending
 from lb_stream.core.model.refusals import Refusal, merged, refusal
 from lb_stream.core.model.rules import Refuses
 from lb_stream.core.model.view import ClusterView
-from lb_stream.core.observing.arrivals import follow_moves
+from lb_stream.core.observing.move_progress import follow_moves
 from lb_stream.core.observing.outcomes import Outcome, find_unserved_since
 from lb_stream.core.round.assign import count_recent_assignments
 from lb_stream.core.round.limits import count_recent_moves
@@ -67,7 +67,7 @@ def record(state: RoundState, before: Memory) -> Round:
         state.decisions,
         state.reserved.keys(),
         places,
-        state.responder.orders,
+        state.responder.operator_state,
     )
     update_command_progress(state.responder, progress)
     timeout_ms = state.config.balancer.unloading_timeout_ms
@@ -83,7 +83,7 @@ def record(state: RoundState, before: Memory) -> Round:
         now_ms=state.now_ms,
         decisions=tuple(state.decisions),
         outcomes=arrivals.outcomes,
-        ownership=tuple(ledger.records.told),
+        ownership=tuple(ledger.records.published),
         refusals=merged(state.refusals),
         memory=memory,
         view=state.view,
@@ -142,7 +142,7 @@ def _memory_after(
         moves=moves,
         versions=ledger.records.versions,
         unserved=ledger.records.unserved,
-        untold=tuple(sorted(ledger.records.untold)),
+        unpublished=tuple(sorted(ledger.records.unpublished)),
         published_to=ledger.published_to,
         missed_ms=None,
         dead=alive.dead,
@@ -151,7 +151,7 @@ def _memory_after(
         assigned=count_recent_assignments(state),
         unsteady_ms=alive.unsteady_ms,
         clashing=0 if dry_run else len(memory.balances),
-        orders=state.responder.orders,
+        operator_state=state.responder.operator_state,
         moved=count_recent_moves(state),
         strategies=state.strategies_after(),
         spending=memory.spending + tuple(decision.decision_id for decision in spending),

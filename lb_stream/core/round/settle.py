@@ -44,14 +44,16 @@ def settle(seen: Observed, acks: tuple[Ack, ...]) -> RoundState:
         (pending, pending.kind in RESHAPES and outcome.outcome == "confirmed", outcome.at_ms)
         for pending, outcome in settled.ended
     ]
-    ledger.settle(ended, settled.open, memory.dead, config.tombstone_delay_ms)
+    ledger.settle(ended, settled.pending, memory.dead, config.tombstone_delay_ms)
     reported, view, quotas, not_finite = _views(seen, settled)
     spent, spending = spent_after(
         memory, settled, limited_namespaces(seen.config.namespaces), now_ms
     )
     after = memory
     if settled.ended or (quotas, spent, spending) != (memory.quotas, memory.spent, memory.spending):
-        after = replace(memory, pending=settled.open, quotas=quotas, spent=spent, spending=spending)
+        after = replace(
+            memory, pending=settled.pending, quotas=quotas, spent=spent, spending=spending
+        )
     inputs = RoundInputs(
         reported=reported,
         view=view,
@@ -67,9 +69,9 @@ def settle(seen: Observed, acks: tuple[Ack, ...]) -> RoundState:
         released=_released(memory, settled, alive.view),
         unloaded_brokers=_unloaded_brokers(memory, settled, reported, now_ms),
     )
-    state = RoundState(inputs, ledger, seen.responder, refusals=[*not_finite, *alive.told])
+    state = RoundState(inputs, ledger, seen.responder, refusals=[*not_finite, *alive.refusals])
     state.approvals = tuple(approval for approval in memory.approvals if approval[1] > now_ms)
-    end_proposals(seen.responder.book, alive.view, seen.config, memory.orders)
+    end_proposals(seen.responder.book, alive.view, seen.config, memory.operator_state)
     observe_loads(state)
     count_preallocated(state)
     return state
@@ -80,7 +82,9 @@ def count_preallocated(state: RoundState) -> None:
     config = state.config.balancer
     if not config.count_pending_moves:
         count(
-            waiting(state.inputs.reported, state.inputs.settled.open, config.preallocation_release),
+            waiting(
+                state.inputs.reported, state.inputs.settled.pending, config.preallocation_release
+            ),
             state.targets,
             state.candidates,
         )
@@ -100,7 +104,7 @@ def _views(
         reported, quotas = with_quotas(reported, remembered)
     return (
         reported,
-        apply_pending_moves(reported, settled.open, config.count_pending_moves),
+        apply_pending_moves(reported, settled.pending, config.count_pending_moves),
         quotas,
         not_finite,
     )
@@ -187,7 +191,7 @@ def _reserved(memory: Memory, settled: Settled, view: ClusterView) -> dict[str, 
     }
     every = {**memory.reserved, **released}
     rows = zip(every.items(), view.bundles.rows_of(every).tolist(), strict=True)
-    deleted = memory.orders.deleted
+    deleted = memory.operator_state.deleted
     return {
         bundle: destination
         for (bundle, destination), row in rows
@@ -211,5 +215,5 @@ def _released(memory: Memory, settled: Settled, view: ClusterView) -> frozenset[
     return frozenset(
         name
         for name, row in waiting.items()
-        if row not in gone and namespace_of(name) not in memory.orders.deleted
+        if row not in gone and namespace_of(name) not in memory.operator_state.deleted
     )

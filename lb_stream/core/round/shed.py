@@ -98,7 +98,7 @@ def observe_moves(state: RoundState, outcomes: Iterable[Outcome]) -> None:
 
 def unload_from_hot(state: RoundState) -> None:
     """Run the shedder and turn its proposals into decisions."""
-    if state.memory.orders.paused:
+    if state.memory.operator_state.paused:
         state.refusals.append(refusal(Refuses.PAUSED, None))
         return
     seen = _without_drained(_as_decided(state))
@@ -194,7 +194,7 @@ def _comes_by_order(state: RoundState, decision: Decision) -> bool:
     if decision.kind == "assign":
         orders = (
             waiting
-            for waiting in state.responder.orders.waiting
+            for waiting in state.responder.operator_state.waiting
             if waiting.command["kind"] == "unload"
         )
         return any(decision.bundle in order.bundles for order in orders)
@@ -487,7 +487,7 @@ def move_groups_apart(state: RoundState) -> None:
     if not groups or not config.anti_affinity_repair or config.load_manager == "simple":
         return
     holds = build_holds(state)
-    if state.memory.orders.paused or holds.refusal([]) is not None:
+    if state.memory.operator_state.paused or holds.refusal([]) is not None:
         return  # the shedder's pass says so
     places = [(Decides.ANTI_AFFINITY, np.arange(len(state.view.brokers)))]
     domains = domains_of(state.view) if config.failure_domains_enabled else None

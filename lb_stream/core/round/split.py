@@ -47,7 +47,7 @@ def split_too_large(state: RoundState) -> None:
     large in every batch.
     """
     config, view, manager = state.config.splitting, state.view, state.config.balancer.load_manager
-    if manager == "extensible" or state.memory.orders.paused:
+    if manager == "extensible" or state.memory.operator_state.paused:
         return
     if manager == "modular" and (
         not config.split_enabled or np.count_nonzero(view.brokers.alive) <= 1
@@ -99,7 +99,7 @@ def _without_overlaps(state: RoundState, found: TooLarge) -> tuple[TooLarge, lis
 def _may_split(state: RoundState) -> Bools:
     """Free bundles whose splits nobody has rejected."""
     free = state.free_bundles()
-    if rejected := state.memory.orders.rejected(moves=False):
+    if rejected := state.memory.operator_state.rejected(moves=False):
         rows = state.view.bundles.rows_of(rejected)
         free[rows[rows >= 0]] = False
     return free
@@ -134,7 +134,7 @@ def split_as_asked(state: RoundState, asks: Iterable[tuple[str, SplitAsk]]) -> N
     if (
         state.config.balancer.load_manager != "extensible"
         or not config.split_enabled
-        or state.memory.orders.paused
+        or state.memory.operator_state.paused
     ):
         return
     for broker, ask in asks:
@@ -151,7 +151,7 @@ def _decide_asked(
     owner = int(view.bundles.owner[row]) if row >= 0 else -1
     if row >= 0 and not state.free_bundles()[row]:
         return refusal(Refuses.NOT_FREE, broker, [ask.bundle])
-    if (until_ms := state.memory.orders.rejected(moves=False).get(ask.bundle)) is not None:
+    if (until_ms := state.memory.operator_state.rejected(moves=False).get(ask.bundle)) is not None:
         return refusal(Refuses.REJECTED, broker, [ask.bundle], until_ms=until_ms)
     if owner < 0 or view.brokers.names[owner] != broker:
         return refusal(Refuses.NOT_ITS_OWNER, broker, [ask.bundle])

@@ -155,7 +155,7 @@ class RoundState:
         ledger = Ledger.of(
             inputs.view, inputs.reported, inputs.memory, inputs.config.balancer.dry_run
         )
-        return RoundState(inputs, ledger, CommandResponder(inputs.memory.orders))
+        return RoundState(inputs, ledger, CommandResponder(inputs.memory.operator_state))
 
     def fork(self, inputs: RoundInputs) -> RoundState:
         """The same round with other inputs.
@@ -298,7 +298,7 @@ class RoundState:
         """Say which move, split or merge of the bundle is to end before another begins, if any."""
         if (found := self.under_way(bundle)) is not None:
             return f"{bundle}: the decision {found[0]} ({found[1]}) is under way"
-        for waiting in self.responder.orders.waiting:
+        for waiting in self.responder.operator_state.waiting:
             if bundle in waiting.queued:
                 order = waiting.command["id"]
                 return f"{bundle}: its move, which the command {order} has ordered, waits for room"
@@ -309,7 +309,7 @@ class RoundState:
         now_ms = self.now_ms
         return [
             Pending("", "unload", bundle, None, destination_of(one), now_ms, now_ms, version=0)
-            for one in self.responder.orders.waiting
+            for one in self.responder.operator_state.waiting
             for bundle in one.queued
         ]
 

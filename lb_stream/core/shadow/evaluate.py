@@ -104,20 +104,20 @@ def evaluate_shadow(shadow_input: ShadowInput, shadow: ShadowMemory) -> tuple[Sh
     `hold_ms`. Commands are not its own to answer; what they have laid down (drains, policies,
     pauses, settings) counts for it too. Raises SettingError, and what strategies raise.
     """
-    view, orders = shadow_input.view, shadow_input.made.memory.orders
+    view, operator_state = shadow_input.view, shadow_input.made.memory.operator_state
     config = shadow_input.shadow_config(shadow.own)
-    held = still_held(view, shadow.elsewhere, shadow_input.hold_ms, orders.deleted)
+    held = still_held(view, shadow.elsewhere, shadow_input.hold_ms, operator_state.deleted)
     before = hypothetical_view(view, held)
     memory = replace(
         shadow.memory,
         epoch=shadow_input.made.memory.epoch,
-        orders=replace(orders, settings={}, answers=(), waiting=()),
+        operator_state=replace(operator_state, settings={}, answers=(), waiting=()),
     )
     made = decide(before, memory, Inbox(caught_up=shadow_input.caught_up), config)
     held |= {
         decision.bundle: (decision.destination or "", view.now_ms) for decision in made.decisions
     }
-    held = still_held(view, held, shadow_input.hold_ms, orders.deleted)
+    held = still_held(view, held, shadow_input.hold_ms, operator_state.deleted)
     after = hypothetical_view(view, held)
     active, weights = shadow_input.made.view.active, shadow_input.made.view.brokers.weights
     used_before = max_weighted_usage(before.brokers.resources, weights)
@@ -196,5 +196,10 @@ def _decision_entries(made: Round, view: ClusterView) -> Iterator[Entry]:
 def _own_memory(memory: Memory) -> Memory:
     """Without what is the cluster's, and without ownership records: a shadow has none."""
     return replace(
-        memory, orders=OperatorState(), versions={}, unserved={}, untold=(), published_to=None
+        memory,
+        operator_state=OperatorState(),
+        versions={},
+        unserved={},
+        unpublished=(),
+        published_to=None,
     )

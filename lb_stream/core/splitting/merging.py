@@ -97,13 +97,13 @@ def merge_look(
     pairs, advice = dict[str, Mergeable](), list[MergeAdvice]()
     for at, has_rested in zip(chosen.tolist(), rested.tolist(), strict=True):
         first, second = bundles.name(int(low[at])), bundles.name(int(high[at]))
-        since_ms, told_ms = (
-            (watched[first].since_ms, watched[first].told_ms) if known[at] else (now_ms, 0)
+        since_ms, advised_ms = (
+            (watched[first].since_ms, watched[first].advised_ms) if known[at] else (now_ms, 0)
         )
         if not has_rested or since_ms > begin_ms:
             pairs[first] = Mergeable(second, since_ms, 0)
-        elif told_ms and now_ms - told_ms < TOLD_EVERY_MS:
-            pairs[first] = Mergeable(second, since_ms, told_ms)
+        elif advised_ms and now_ms - advised_ms < TOLD_EVERY_MS:
+            pairs[first] = Mergeable(second, since_ms, advised_ms)
         else:
             pairs[first] = Mergeable(second, since_ms, now_ms)
             shares = [float(one) if np.isfinite(one) else None for one in ratios[at]]
@@ -122,7 +122,7 @@ def withdrawn(
     gone = (
         first
         for first, one in watched.items()
-        if one.told_ms and (first not in still or not still[first].told_ms)
+        if one.advised_ms and (first not in still or not still[first].advised_ms)
     )
     return tuple(MergeAdvice(first, watched[first].neighbour) for first in gone)
 

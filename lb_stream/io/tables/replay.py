@@ -218,7 +218,7 @@ def _decided(row: dict[str, Any], remembered: Remembered, checkpoint: Store) -> 
     made = decide(start.view, start.memory, start.inbox, start.config)
     now = logged(made) | {"memory": made.memory.to_json()}
     if any(entry["policy"] == REAL for entry in json.loads(row["shadows"])):
-        of_shadow = partial(shadow_config, start.own, start.memory.orders.settings)
+        of_shadow = partial(shadow_config, start.own, start.memory.operator_state.settings)
         hold_ms = start.inputs["shadow_hold_ms"]
         looked = ShadowInput(
             start.view, made, start.config, of_shadow, start.inbox.caught_up, hold_ms

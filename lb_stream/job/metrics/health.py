@@ -28,7 +28,7 @@ class _Suspension(msgspec.Struct):
     rule: str
 
 
-class _Orders(msgspec.Struct):
+class _OperatorState(msgspec.Struct):
     paused: bool = False
     drained: list[str] = []
 
@@ -38,7 +38,7 @@ class _HealthMemory(msgspec.Struct):
     retry_ms: int = 0
     dead: list[str] = []
     pending: list[_Pending] = []
-    orders: _Orders = msgspec.field(default_factory=_Orders)
+    operator_state: _OperatorState = msgspec.field(default_factory=_OperatorState)
     suspension: _Suspension | None = None
 
 
@@ -128,8 +128,8 @@ class Health:
             error=self._errors.get(name),
             retry_ms=known.retry_ms,
             suspended_by=known.suspension.rule if known.suspension else None,
-            paused=known.orders.paused,
-            drained=tuple(known.orders.drained),
+            paused=known.operator_state.paused,
+            drained=tuple(known.operator_state.drained),
             gone=tuple(known.dead),
             pending=len(known.pending),
         )

@@ -471,7 +471,7 @@ class _Clusters(Collector):
             dead.add_metric([cluster], len(remembered.dead))
             clashing.add_metric([cluster], remembered.clashing)
             merges.add_metric(
-                [cluster], sum(one.told_ms > 0 for one in remembered.mergeable.values())
+                [cluster], sum(one.advised_ms > 0 for one in remembered.mergeable.values())
             )
             proposals.add_metric([cluster], len(remembered.proposals))
             suspended.add_metric([cluster, "errors"], remembered.retry_ms > 0)

@@ -17,7 +17,7 @@ from lb_stream.query import QueryError
 from lb_stream.query.cluster_state import require_cluster
 from lb_stream.query.lake import records, run
 from lb_stream.query.past.names import similar_ids
-from lb_stream.query.past.undo_orders import (
+from lb_stream.query.past.undo_commands import (
     find_cancelled,
     find_opposites,
     may_end_publishing,
@@ -68,7 +68,7 @@ _ALIVE = """
 
 @dataclass(slots=True)
 class Undo:
-    """What is to be sent to one cluster, in this order: `orders`, then the moves (bundle, owner
+    """What is to be sent to one cluster, in this order: `commands`, then the moves (bundle, owner
     now, former owner).
 
     `afterwards`: what is in force only when the moves are done, as they would not be published
@@ -76,7 +76,7 @@ class Undo:
     """
 
     cluster: str
-    orders: list[Operation] = field(default_factory=list)
+    commands: list[Operation] = field(default_factory=list)
     moves: list[Row] = field(default_factory=list)
     afterwards: list[Operation] = field(default_factory=list)
     left: list[tuple[str, str]] = field(default_factory=list)
@@ -85,7 +85,7 @@ class Undo:
         """As JSON-able fields."""
         return {
             "cluster": self.cluster,
-            "orders": [command.given for command in self.orders],
+            "commands": [command.given for command in self.commands],
             "moves": self.moves,
             "afterwards": [command.given for command in self.afterwards],
             "left": [list(pair) for pair in self.left],
@@ -96,7 +96,7 @@ class Undo:
 
         One round is to read them all. Those of `last_steps` follow when the moves are done.
         """
-        steps = [_step(command) for command in self.orders]
+        steps = [_step(command) for command in self.commands]
         if self.moves and pin_ms:
             steps.append(
                 (
@@ -169,7 +169,7 @@ def _undo(
     rounds = records(run(lake, _NOW, [cluster]))
     if not rounds:
         raise QueryError(f"the log no longer has a round of {cluster}", code=2)
-    now, now_ms = _orders(rounds[0]["memory"]), rounds[0]["now_ms"]
+    now, now_ms = _operator_state(rounds[0]["memory"]), rounds[0]["now_ms"]
     going_on = [
         waiting
         for waiting in now.waiting
@@ -179,26 +179,28 @@ def _undo(
     ids = {*decision_ids, *(name for waiting in going_on for name in waiting.decision_ids)}
     _take_back(lake, found, commands, {waiting.command["id"] for waiting in going_on}, now_ms)
     if since_ms is not None:
-        found.orders = merge_commands(found.orders, now, now_ms)
+        found.commands = merge_commands(found.commands, now, now_ms)
     _leave_lost(found, now)
     undrained = {
-        command.arguments["broker"] for command in found.orders if command.kind == "undrain-broker"
+        command.arguments["broker"]
+        for command in found.commands
+        if command.kind == "undrain-broker"
     }
     decisions = records(run(lake, _DECISIONS, [cluster, sorted(ids), since_ms]))
     _move_back(lake, found, decisions, set(now.drained) - undrained)
     _keep_queued(lake, found, [bundle for waiting in going_on for bundle in waiting.queued])
     if found.moves:
-        ends = [may_end_publishing(command, now) for command in found.orders]
-        commands_and_ends = list(zip(found.orders, ends, strict=True))
+        ends = [may_end_publishing(command, now) for command in found.commands]
+        commands_and_ends = list(zip(found.commands, ends, strict=True))
         found.afterwards = [command for command, ends_it in commands_and_ends if ends_it]
-        found.orders = [command for command, ends_it in commands_and_ends if not ends_it]
+        found.commands = [command for command, ends_it in commands_and_ends if not ends_it]
     return found
 
 
 def _take_back(
     lake: Lake, found: Undo, commands: Sequence[Row], going_on: Collection[str], now_ms: int
 ) -> None:
-    """Find the orders that take these commands back, the newest first, and say what nothing does.
+    """Find the commands that take these commands back, the newest first, and say what nothing does.
 
     `going_on`: ids of those whose moves are still under way.
     """
@@ -214,22 +216,22 @@ def _take_back(
             continue
         arguments = json.loads(command["arguments"] or "{}")
         try:
-            orders = find_opposites(command["kind"], arguments, _before(lake, command), now_ms)
+            opposites = find_opposites(command["kind"], arguments, _before(lake, command), now_ms)
         except CannotUndo as error:
             found.left.append((text, str(error)))
             continue
-        found.orders += orders
-        if not orders and not command["decision_ids"] and command["id"] not in going_on:
+        found.commands += opposites
+        if not opposites and not command["decision_ids"] and command["id"] not in going_on:
             found.left.append((text, "it has changed nothing"))
 
 
 def _leave_lost(found: Undo, now: OperatorState) -> None:
-    """Leave out the orders that would be refused, as what they lay down can't be any more."""
-    commands, found.orders = found.orders, []
+    """Leave out the commands that would be refused, as what they lay down can't be any more."""
+    commands, found.commands = found.commands, []
     for command in commands:
         why = command.explain_lost(now)
         if why is None:
-            found.orders.append(command)
+            found.commands.append(command)
         else:
             found.left.append((command.kind, why))
 
@@ -239,11 +241,11 @@ def _before(lake: Lake, command: Row) -> OperatorState:
     rows = records(run(lake, _BEFORE, [command["cluster"], command["log_seq"]]))
     if not rows and command["seq"] > 1:
         raise CannotUndo("the log no longer has the rounds before it: upkeep has removed them")
-    return _orders(rows[0]["memory"]) if rows else OperatorState()
+    return _operator_state(rows[0]["memory"]) if rows else OperatorState()
 
 
-def _orders(memory: str) -> OperatorState:
-    return Memory.from_json(memory).orders
+def _operator_state(memory: str) -> OperatorState:
+    return Memory.from_json(memory).operator_state
 
 
 def _move_back(lake: Lake, found: Undo, decisions: Sequence[Row], drained: set[str]) -> None:
@@ -298,7 +300,7 @@ def _keep_queued(lake: Lake, found: Undo, queued: Sequence[str]) -> None:
             found.left.append((bundle, "no broker has it now: its move waits on"))
             continue
         stay = _unload({"bundle": bundle, "to": owner[bundle]})
-        found.orders.append(make("unload", **stay))
+        found.commands.append(make("unload", **stay))
 
 
 def _why_not(

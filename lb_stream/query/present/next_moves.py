@@ -152,7 +152,11 @@ def _asked(here: ClusterState, tried: Mapping[str, Any]) -> tuple[ClusterConfig,
     """The settings and the memory that the strategy is asked with."""
     wanted = str(tried.get("shedding_strategy", DEFAULT))
     settings = without_approval(
-        {**in_force(here.given, here.orders.settings), **_BY_HAND, "shedding_strategy": wanted}
+        {
+            **in_force(here.given, here.operator_state.settings),
+            **_BY_HAND,
+            "shedding_strategy": wanted,
+        }
     )
     config = resolve({**settings, **tried}).config
     if config.shedder.name != wanted.rpartition(".")[2]:
@@ -174,8 +178,10 @@ def _asked(here: ClusterState, tried: Mapping[str, Any]) -> tuple[ClusterConfig,
         remembered.pop(config.shedder.name, None)
     if config.shedder.name not in remembered:
         config = resolve({**settings, **traits.no_wait_settings, **tried}).config
-    orders = replace(here.orders, settings={}, paused=False)
-    return config, replace(here.memory, orders=orders, strategies=remembered, last_shed_ms=None)
+    operator_state = replace(here.operator_state, settings={}, paused=False)
+    return config, replace(
+        here.memory, operator_state=operator_state, strategies=remembered, last_shed_ms=None
+    )
 
 
 def _first(

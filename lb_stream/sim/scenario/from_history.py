@@ -138,7 +138,9 @@ def build_from_history(history: LoadHistory, tick_s: float = 10.0) -> ScenarioWi
 
 def _load_operator_state(history: LoadHistory) -> tuple[OperatorState, tuple[str, ...]]:
     """Return the operators' state at the beginning, and the namespaces that are never shed."""
-    operator_state = Memory.from_json(history.memory).orders if history.memory else OperatorState()
+    operator_state = (
+        Memory.from_json(history.memory).operator_state if history.memory else OperatorState()
+    )
     config = resolve(history.settings, operator_state.settings).config
     return operator_state, config.balancer.shedding_excluded_namespaces
 

@@ -108,7 +108,7 @@ def predict_change(
 
 def _load_operator_state(history: LoadHistory) -> OperatorState:
     """Return the operators' state now."""
-    return (Memory.from_json(history.memory) if history.memory else Memory()).orders
+    return (Memory.from_json(history.memory) if history.memory else Memory()).operator_state
 
 
 def _build_variants(history: LoadHistory, change: WhatIf) -> dict[str, _Variant]:
@@ -144,14 +144,14 @@ def _build_variants(history: LoadHistory, change: WhatIf) -> dict[str, _Variant]
         CHANGED: _Variant(
             after | (off if dry_run[1] or pauses[1] or change.waits else {}),
             PresentEvents(change.drained, change.undrained, dead=change.silent),
-            tuple(change.orders),
+            tuple(change.commands),
         ),
     }
 
 
 def _changes_only_mode(change: WhatIf) -> bool:
     """Return whether a change is just another mode."""
-    acts = any((change.drained, change.undrained, change.silent, change.orders))
+    acts = any((change.drained, change.undrained, change.silent, change.commands))
     names = {our_name(name, value) for name, value in change.settings.items()}
     return not acts and names == {"mode"}
 

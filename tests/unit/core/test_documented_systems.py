@@ -751,7 +751,7 @@ def test_small_bundles_are_never_merged_and_a_namespace_at_its_maximum_is_split_
         "namespace_default_bundles": 1,
     }
     left = played("brokers a=0.20 b=0.20", "merges a b", small, *hours, **advised)
-    assert [one.told_ms > 0 for one in left.memory.mergeable.values()] == [
+    assert [one.advised_ms > 0 for one in left.memory.mergeable.values()] == [
         True,
         True,
     ] and left.decided == {}, "only advised"

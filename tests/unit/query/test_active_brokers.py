@@ -53,7 +53,7 @@ def even_parts(recorder: Recorder, column: str) -> Floats:
     """Throughputs or usages that the last round saw, of the brokers that are not drained."""
     view = recorder.loop.view
     assert view is not None
-    kept = ~np.isin(view.brokers.names, list(recorder.loop.memory.orders.drained))
+    kept = ~np.isin(view.brokers.names, list(recorder.loop.memory.operator_state.drained))
     values = view.brokers.usage if column == "usage" else view.brokers.latest.throughput
     assert len(values) == 6 and kept.sum() == 4 and values[~kept].max() < values[kept].min()
     return values[kept]
@@ -100,7 +100,7 @@ def test_the_demo_and_the_metrics_count_the_same_brokers(drained: Recorder) -> N
         for sample in family.samples
         if sample.name == "lb_stream_broker_active"
     }
-    out = drained.loop.memory.orders.drained
+    out = drained.loop.memory.operator_state.drained
     assert samples == {name: float(name not in out) for name in names}
 
 

@@ -29,7 +29,7 @@ from lb_stream.store import Store
 from tests.support.job_facts import JOB, NOW
 from tests.support.lbctl_runner import Result, lbctl
 from tests.support.recorded_tables import Recorder, record
-from tests.support.table_rows import fill, with_orders
+from tests.support.table_rows import fill, with_operator_state
 from tests.support.wordings import check_wording
 
 EU = ClusterFacts("eu-1", NOW - 5_000, 42, brokers=3)
@@ -251,7 +251,7 @@ def test_brokers_are_said_to_be_draining_drained_or_limited(tmp_path: Path) -> N
         5,
         settings={"max_moves_in_flight_per_broker": 1, "max_moves_per_minute": 1},
     )
-    with_orders(made, drained=("broker-2:8080", "broker-9:8080"))
+    with_operator_state(made, drained=("broker-2:8080", "broker-9:8080"))
     states = {
         row["broker"]: row["state"] for row in ask(made, tmp_path, "brokers", "--json").objects
     }
@@ -276,7 +276,7 @@ def test_status_warns_of_isolation_policies_that_match_no_live_broker(tmp_path: 
         "some": rest
         | {"name": "some", "primary": ["broker-1:8080", "broker-1"], "secondary": ["b"]},
     }
-    with_orders(made, isolation=given)
+    with_operator_state(made, isolation=given)
     said = ask(made, tmp_path, "status").out
     assert "isolation policies that match no live broker: 1 (none)" in said
     assert "warning: no live broker matches 1 (some: secondary 'b')" in said
@@ -297,7 +297,7 @@ def test_where_no_broker_lives_isolation_policies_are_no_news(tmp_path: Path) ->
     began_ms = made.rounds[-1].now_ms
     names = tuple(f"broker-{number}:8080" for number in range(1, 7))
     suspended = Suspension("everything_silent", began_ms, began_ms, brokers=names)
-    with_orders(made, isolation={"p": given}, suspension=suspended)
+    with_operator_state(made, isolation={"p": given}, suspension=suspended)
     said = ask(made, tmp_path, "status").out
     assert "SUSPENDED" in said and "isolation" not in said
 
@@ -306,7 +306,7 @@ def test_a_drain_tells_how_many_are_left_who_and_why(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = record(tmp_path / "tables", 3, settings={"max_moves_per_minute": 0})
-    with_orders(made, drained=("broker-2:8080",))
+    with_operator_state(made, drained=("broker-2:8080",))
     now_ms = made.rounds[-1].now_ms
     refused = {
         "cluster": "demo",

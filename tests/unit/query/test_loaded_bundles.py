@@ -120,7 +120,7 @@ def test_the_core_and_the_screens_agree_on_what_is_gone(
 
 
 def test_deleted_namespaces_and_what_ended_with_its_broker_are_no_load(tmp_path: Path) -> None:
-    memory = Memory(dead=("b2:80",), orders=OperatorState(deleted=("shop/old",)))
+    memory = Memory(dead=("b2:80",), operator_state=OperatorState(deleted=("shop/old",)))
     inputs = {"cluster": "eu", "log_seq": 1, "seq": 1, "now_ms": 1, "inputs": '{"settings": {}}'}
     fill(tmp_path, ROUNDS, [inputs | {"memory": memory.to_json()}])
     bundles = {

@@ -35,7 +35,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The cluster eu: b-1 has 3 MB/s, b-2 has 1 MB/s, b-3 is dead; two moves, one of them an hour
     and more ago; paused by an operator."""
     folder = tmp_path_factory.mktemp("screens")
-    memory = Memory(orders=OperatorState(paused=True)).to_json()
+    memory = Memory(operator_state=OperatorState(paused=True)).to_json()
     fill(
         folder,
         ROUNDS,

@@ -135,11 +135,11 @@ REJECTION = RejectedProposal(
 CLOSED = "0 3 1 1 * 1h UTC"
 """A window on New Year's night only."""
 ORDERS: Mapping[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "paused": ({"orders": OperatorState(paused=True)}, {}),
+    "paused": ({"operator_state": OperatorState(paused=True)}, {}),
     "frozen": ({}, {"freeze": "the year ends"}),
     "outside_window": ({}, {"disruption_windows": [CLOSED]}),
-    "pinned": ({"orders": OperatorState(pins={BUNDLE: NOW + HOUR_MS})}, {}),
-    "rejected": ({"orders": OperatorState(rejections=(REJECTION,))}, {}),
+    "pinned": ({"operator_state": OperatorState(pins={BUNDLE: NOW + HOUR_MS})}, {}),
+    "rejected": ({"operator_state": OperatorState(rejections=(REJECTION,))}, {}),
 }
 """Rule of an operator's → the memory and the settings in which it holds, without any refusal."""
 WORDS = {"pinned": "pinned", "rejected": "reject"}
@@ -280,8 +280,8 @@ def test_another_brokers_refusals_are_not_this_ones(tables: Tables) -> None:
 
 def test_a_move_that_waits_for_room_keeps_its_bundle(tables: Tables) -> None:
     command = {"id": "cmd-7", "kind": "unload", "arguments": {"destination": COOL}}
-    orders = OperatorState(waiting=(Waiting(command, "", queued=(BUNDLE,)),))
-    tables.round(Memory(orders=orders))
+    operator_state = OperatorState(waiting=(Waiting(command, "", queued=(BUNDLE,)),))
+    tables.round(Memory(operator_state=operator_state))
     (text,) = [text for text in texts(tables.ask(bundle=BUNDLE), True) if "on its way" in text]
     assert f"the command cmd-7 has ordered its move to {COOL}, which waits for room" in text
     assert "1 on their way" in " ".join(texts(tables.ask(broker=HOT)))
@@ -371,7 +371,9 @@ JOBS: Mapping[str, tuple[Facts, bool, str]] = {
 @pytest.mark.parametrize("state", JOBS)
 def test_each_state_of_the_job_is_named_first(tables: Tables, state: str, subject: str) -> None:
     facts, keeps, words = JOBS[state]
-    memory = Memory(proposals=tuple(map(proposal, BUNDLES)), orders=OperatorState(paused=True))
+    memory = Memory(
+        proposals=tuple(map(proposal, BUNDLES)), operator_state=OperatorState(paused=True)
+    )
     tables.round(memory)
     answer = tables.ask(facts, **SUBJECTS[subject])
     assert answer.checks[0].name == "job"
@@ -434,7 +436,7 @@ CLUSTERS: Mapping[str, tuple[Memory, dict[str, Any], str, str]] = {
         "shedding_enabled = false",
     ),
     "paused": (
-        Memory(orders=OperatorState(paused=True)),
+        Memory(operator_state=OperatorState(paused=True)),
         {},
         "operators",
         "have paused the balancing",
@@ -503,10 +505,13 @@ def test_nothing_is_said_to_hold_up_what_nothing_holds_up(tables: Tables) -> Non
 
 
 HELD: Mapping[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "pinned": ({"orders": OperatorState(pins=dict.fromkeys(BUNDLES[1:], NOW + HOUR_MS))}, {}),
+    "pinned": (
+        {"operator_state": OperatorState(pins=dict.fromkeys(BUNDLES[1:], NOW + HOUR_MS))},
+        {},
+    ),
     "rejected by an operator": (
         {
-            "orders": OperatorState(
+            "operator_state": OperatorState(
                 rejections=tuple(replace(REJECTION, bundle=bundle) for bundle in BUNDLES[1:])
             )
         },
@@ -561,8 +566,8 @@ def test_bundles_that_the_last_pass_refused_are_not_counted_as_free(tables: Tabl
 
 
 def test_a_drain_moves_what_only_balancing_leaves_alone(tables: Tables) -> None:
-    orders = OperatorState(drained=(HOT,), pins=dict.fromkeys(BUNDLES, NOW + HOUR_MS))
-    tables.round(Memory(orders=orders))
+    operator_state = OperatorState(drained=(HOT,), pins=dict.fromkeys(BUNDLES, NOW + HOUR_MS))
+    tables.round(Memory(operator_state=operator_state))
     (check,) = [check for check in tables.ask(broker=HOT).checks if check.name == "bundles"]
     check_wording(check.description)
 

@@ -119,7 +119,7 @@ def test_what_is_advised_to_be_merged_is_merged_on_command_as_far_as_it_says_and
     before = sum(load.throughput_bytes_per_s for load in loop.cluster.loads(START).values())
     loop.run(90)
     pairs = sorted(
-        (bundle, one.neighbour) for bundle, one in loop.memory.mergeable.items() if one.told_ms
+        (bundle, one.neighbour) for bundle, one in loop.memory.mergeable.items() if one.advised_ms
     )
     namespace = pairs[0][0].rpartition("/")[0]
     for most in (1, 5):

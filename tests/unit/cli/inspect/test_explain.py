@@ -32,7 +32,7 @@ from tests.support.lbctl_runner import Result, lbctl
 from tests.support.recorded_tables import START_MS, Recorder, batches, record
 from tests.support.sim_loop import ClosedLoop
 from tests.support.small_scenario import small_scenario
-from tests.support.table_rows import decided, fill, query, with_orders
+from tests.support.table_rows import decided, fill, query, with_operator_state
 from tests.support.wordings import check_wording
 
 BUNDLE = "shop/app-11/0x80000000_0xc0000000"
@@ -571,12 +571,15 @@ def test_what_operators_have_commanded_counts(tmp_path: Path) -> None:
     made = record(tmp_path / "tables", 3)
     table = tmp_path / "tables" / "rounds"
     last = made.rounds[-1].memory
-    for orders, keeps in (
-        (replace(last.orders, paused=True), "operators"),
-        (replace(last.orders, settings={"shedding_enabled": False}), "shedding"),
+    for operator_state, keeps in (
+        (replace(last.operator_state, paused=True), "operators"),
+        (replace(last.operator_state, settings={"shedding_enabled": False}), "shedding"),
     ):
         row = query(made, "SELECT * FROM rounds ORDER BY log_seq DESC LIMIT 1")[0]
-        row |= {"log_seq": row["log_seq"] + 1, "memory": replace(last, orders=orders).to_json()}
+        row |= {
+            "log_seq": row["log_seq"] + 1,
+            "memory": replace(last, operator_state=operator_state).to_json(),
+        }
         fill(table.parent, ROUNDS, [row])
         checks = told(made, tmp_path, "--why-not", "shop/app-01/0x00000000_0x40000000")["checks"]
         assert [check["name"] for check in checks if check["blocks"]][:1] == [keeps]
@@ -599,7 +602,7 @@ def test_what_held_once_is_no_cause_any_more_a_drain_and_a_limit_are(tmp_path: P
     }
     fill(made.root, REFUSALS, [paused])
     owner = query(made, f"SELECT owner FROM bundle_averages WHERE bundle = '{BUNDLE}'")[0]["owner"]
-    with_orders(
+    with_operator_state(
         made,
         drained=(owner,),
         moved=((now_ms - 20_000, 2, 1e6),),
@@ -625,7 +628,7 @@ def test_the_causes_come_in_their_order_of_precedence(tmp_path: Path) -> None:
         "shedding_excluded_namespaces": ["shop/app-11"],
     }
     made = record(tmp_path / "tables", 4, settings=settings | {"threshold_percent": 99})
-    with_orders(made, paused=True, retry_ms=made.rounds[-1].now_ms + 60_000)
+    with_operator_state(made, paused=True, retry_ms=made.rounds[-1].now_ms + 60_000)
     checks = told(made, tmp_path, "--why-not", BUNDLE)["checks"]
     keeping = [check["name"] for check in checks if check["blocks"]]
     assert keeping == [
@@ -642,7 +645,7 @@ def test_the_causes_come_in_their_order_of_precedence(tmp_path: Path) -> None:
 def test_a_suspension_holds_though_the_last_round_did_not_repeat_it(tmp_path: Path) -> None:
     made = record(tmp_path / "tables", 3)
     began_ms = made.rounds[0].now_ms
-    with_orders(made, suspension=Suspension("everything_silent", began_ms, began_ms))
+    with_operator_state(made, suspension=Suspension("everything_silent", began_ms, began_ms))
     found = told(made, tmp_path, "--why-not", BUNDLE)
     assert (
         f"is not moved (suspension): everything_silent since {clock(began_ms)}: all brokers "

@@ -344,7 +344,7 @@ ORDERS = OperatorState(
 def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """eu-1 has been commanded: it drains a broker; us-1 is only watched."""
     folder = tmp_path_factory.mktemp("tables")
-    memory = replace(Memory(), seq=2, orders=ORDERS)
+    memory = replace(Memory(), seq=2, operator_state=ORDERS)
     inputs = canonical_json({"settings": {"dry_run": False}})
     rounds = [
         {
@@ -631,7 +631,7 @@ def test_a_command_that_nobody_has_answered_is_named_and_exit_code_1(
 
 
 def test_the_memory_of_the_orders_reads_back() -> None:
-    assert Memory.from_json(Memory(orders=ORDERS).to_json()).orders == ORDERS
+    assert Memory.from_json(Memory(operator_state=ORDERS).to_json()).operator_state == ORDERS
 
 
 def test_to_forget_a_cluster_that_is_not_known_names_those_that_are(

@@ -163,7 +163,7 @@ def test_the_clusters_own_strategy_goes_on_from_what_it_remembers_and_waits_as_i
 
 def test_it_plans_while_the_balancer_is_off_and_must_not_do_much_at_a_time(tmp_path: Path) -> None:
     memory = Memory(
-        orders=OperatorState(
+        operator_state=OperatorState(
             paused=True, settings={"shedding_enabled": False, "max_moves_in_flight": 1}
         )
     )

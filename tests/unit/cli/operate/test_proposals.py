@@ -11,7 +11,7 @@ import pytest
 from lb_stream.contracts.tables import PROPOSALS
 from lb_stream.core.model.operator_state import OperatorState, RejectedProposal
 from lb_stream.io.tables.rebuild import rebuild
-from lb_stream.query.past.undo_orders import find_opposites
+from lb_stream.query.past.undo_commands import find_opposites
 from lb_stream.sim.simulation import prediction
 from lb_stream.store import Store
 from tests.support.lbctl_runner import Result
@@ -111,7 +111,7 @@ def test_a_decision_names_who_approved_it(ask: Callable[..., Result], played: Re
 def test_why_not_names_a_rejection_and_a_proposal_that_waits(
     ask: Callable[..., Result], played: Recorder
 ) -> None:
-    (rejected,) = played.loop.memory.orders.rejections
+    (rejected,) = played.loop.memory.operator_state.rejections
     checks = ask("explain", "--why-not", rejected.bundle, "--json").objects[0]
     assert checks["sentence"].startswith(
         f"{rejected.bundle} is not moved (rejection): {BY} has rejected to move it, until "

@@ -86,8 +86,11 @@ def said(number: int, kind: str, outcome: str = "done", **arguments: Any) -> dic
 def tables(tmp_path: Path) -> Path:
     folder = tmp_path / "tables"
     rounds = [
-        (1, replace(Memory(), orders=BEFORE)),
-        (30, replace(Memory(), orders=replace(BEFORE, paused=True, drained=("d:1", "e:1")))),
+        (1, replace(Memory(), operator_state=BEFORE)),
+        (
+            30,
+            replace(Memory(), operator_state=replace(BEFORE, paused=True, drained=("d:1", "e:1"))),
+        ),
     ]
     fill(
         folder,
@@ -159,7 +162,7 @@ def test_all_since_go_back_to_where_the_first_move_took_them_from(
     result = undo("--since", "10h", "--preview", "--json")
     assert result.code == 0, result.err
     found = json.loads(result.out)
-    assert found["orders"] == [{"kind": "resume-cluster"}]
+    assert found["commands"] == [{"kind": "resume-cluster"}]
     assert [(one["bundle"], one["from"], one["to"]) for one in found["moves"]] == [
         (MOVED, "c:1", "a:1"),
         (HOME, "b:1", "a:1"),
@@ -171,7 +174,7 @@ def test_all_since_go_back_to_where_the_first_move_took_them_from(
 
 
 @pytest.mark.parametrize(
-    ("kind", "arguments", "orders"),
+    ("kind", "arguments", "undone_by"),
     [
         ("resume-cluster", {}, []),
         ("pause-cluster", {}, [{"kind": "resume-cluster"}]),
@@ -215,16 +218,16 @@ def test_what_a_command_has_laid_down_is_what_it_was_before(
     tables: Path,
     kind: str,
     arguments: dict[str, Any],
-    orders: list[dict[str, Any]],
+    undone_by: list[dict[str, Any]],
 ) -> None:
     commands(tables, said(20, kind, **arguments))
     result = undo("cmd-20", "--preview", "--json")
     assert result.code == 0, result.err
     found = json.loads(result.out)
-    assert found["orders"] == orders
-    assert bool(found["left"]) == (not orders)
-    for order in orders:
-        command_union().model_validate({"id": "x", **order})
+    assert found["commands"] == undone_by
+    assert bool(found["left"]) == (not undone_by)
+    for command in undone_by:
+        command_union().model_validate({"id": "x", **command})
 
 
 @pytest.mark.parametrize(
@@ -260,12 +263,12 @@ def test_an_order_of_moves_takes_its_moves_back(undo: Callable[..., Result], tab
     commands(tables, said(20, "unload", namespace="t/n") | {"decision_ids": ["c:3:1"]})
     found = json.loads(undo("cmd-20", "--preview", "--json").out)
     assert [(one["bundle"], one["to"]) for one in found["moves"]] == [(MOVED, "b:1")] and found[
-        "orders"
+        "commands"
     ] == []
 
 
-def logged(tables: Path, seq: int, orders: OperatorState) -> None:
-    memory = replace(Memory(), orders=orders).to_json()
+def logged(tables: Path, seq: int, operator_state: OperatorState) -> None:
+    memory = replace(Memory(), operator_state=operator_state).to_json()
     row = {"cluster": "c", "seq": seq, "log_seq": seq, "now_ms": NOW, "memory": memory}
     fill(tables, ROUNDS, [row])
 
@@ -279,8 +282,10 @@ def test_moves_that_wait_for_room_wait_no_more(undo: Callable[..., Result], tabl
     found = json.loads(undo("cmd-20", "--preview", "--json").out)
     back = [(one["bundle"], one["to"]) for one in found["moves"]]
     assert back == [(MOVED, "b:1")], "its decisions are not among its answers yet"
-    assert {one["kind"] for one in found["orders"]} == {"unload"}
-    stay = [(f"{one['namespace']}/{one['bundle']}", one["destination"]) for one in found["orders"]]
+    assert {one["kind"] for one in found["commands"]} == {"unload"}
+    stay = [
+        (f"{one['namespace']}/{one['bundle']}", one["destination"]) for one in found["commands"]
+    ]
     assert stay == [(HOME, "b:1"), (AWAY, "b:1")]
     assert found["left"] == [["t/n/unowned", "no broker has it now: its move waits on"]]
 
@@ -289,12 +294,18 @@ def test_a_command_that_comes_again_counts_in_its_place(
     undo: Callable[..., Result], tables: Path
 ) -> None:
     paused = replace(BEFORE, paused=True)
-    for seq, orders in ((19, BEFORE), (20, paused), (21, BEFORE), (22, paused), (31, paused)):
-        logged(tables, seq, orders)
+    for seq, operator_state in (
+        (19, BEFORE),
+        (20, paused),
+        (21, BEFORE),
+        (22, paused),
+        (31, paused),
+    ):
+        logged(tables, seq, operator_state)
     pause, resume, again = ("pause-cluster", "resume-cluster", "pause-cluster")
     commands(tables, said(20, pause), said(21, resume), said(22, again))
     found = json.loads(undo("--since", "10h", "--preview", "--json").out)
-    assert found["orders"] == [{"kind": "resume-cluster"}]
+    assert found["commands"] == [{"kind": "resume-cluster"}]
 
 
 def test_a_namespace_that_was_made_and_deleted_again_is_not_mentioned(

@@ -164,9 +164,9 @@ def test_a_policy_that_keeps_the_bundle_away_refuses_in_the_preview_too(tmp_path
         "secondary": [],
         "min_available": 1,
     }
-    orders = OperatorState(isolation={"p": policy})
+    operator_state = OperatorState(isolation={"p": policy})
     result = asked(
-        write_present(tmp_path, orders=orders),
+        write_present(tmp_path, operator_state=operator_state),
         "namespaces",
         "unload",
         *BUNDLE,
@@ -196,7 +196,7 @@ def test_what_would_go_out_if_decisions_were_published(
     tmp_path: Path, settings: dict[str, Any], commanded: dict[str, Any], command: list[str]
 ) -> None:
     tables = write_present(
-        tmp_path, settings=SHEDS | settings, orders=OperatorState(settings=commanded)
+        tmp_path, settings=SHEDS | settings, operator_state=OperatorState(settings=commanded)
     )
     result = asked(tables, *command, "--preview", "--json")
     assert result.code == 0, result.err
@@ -236,7 +236,7 @@ def test_a_mode_that_moves_nothing_is_not_played(
     told: str,
 ) -> None:
     tables = write_present(
-        tmp_path, settings=SHEDS | settings, orders=OperatorState(settings=commanded)
+        tmp_path, settings=SHEDS | settings, operator_state=OperatorState(settings=commanded)
     )
     result = asked(tables, "clusters", *command, "--preview")
     assert result.code == 2 and told in result.err.splitlines()[-1] and not result.out
@@ -245,7 +245,9 @@ def test_a_mode_that_moves_nothing_is_not_played(
 @pytest.mark.slow
 def test_the_end_of_a_pause_and_other_limits(tmp_path: Path) -> None:
     paused = write_present(
-        tmp_path / "paused", settings=SHEDS | {"mode": "act"}, orders=OperatorState(paused=True)
+        tmp_path / "paused",
+        settings=SHEDS | {"mode": "act"},
+        operator_state=OperatorState(paused=True),
     )
     (found,) = asked(paused, "clusters", "resume", "eu", "--preview", "--json").objects
     assert found["as it is"]["moves"] == 0 < found["changed"]["moves"]
@@ -272,7 +274,7 @@ def test_the_end_of_a_pause_and_other_limits(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_drained_broker_that_is_given_back(tmp_path: Path) -> None:
-    tables = write_present(tmp_path, orders=OperatorState(drained=("c:8080",)))
+    tables = write_present(tmp_path, operator_state=OperatorState(drained=("c:8080",)))
     (found,) = asked(tables, "brokers", "undrain", "c", "--preview", "--json").objects
     assert {one["from"] for one in found["as it is"]["moved"]} == {"c:8080"} and found["as it is"][
         "moves"

@@ -55,12 +55,16 @@ from tests.support.wordings import check_wording
 
 
 def set_by(
-    orders: OperatorState, *commands: Received, given: dict[str, Any] = GIVEN
+    operator_state: OperatorState, *commands: Received, given: dict[str, Any] = GIVEN
 ) -> tuple[ClusterConfig, CommandResponder]:
     """The settings in force after these commands, and what is said to them."""
-    begin = apply_setting_commands(given, Memory(orders=orders), Inbox(commands=commands))
+    begin = apply_setting_commands(
+        given, Memory(operator_state=operator_state), Inbox(commands=commands)
+    )
     assert not begin.inbox.commands
-    return begin.config, CommandResponder(begin.memory.orders, answers=[*begin.inbox.answers])
+    return begin.config, CommandResponder(
+        begin.memory.operator_state, answers=[*begin.inbox.answers]
+    )
 
 
 # --- once ---
@@ -97,7 +101,7 @@ def test_an_id_that_comes_again_with_other_contents_is_refused_and_not_answered_
         ("refused", "id_used", False)
     ] * 2
     check_wording(again.results[0].text)
-    assert again.decisions == () and "dry_run" not in again.memory.orders.settings
+    assert again.decisions == () and "dry_run" not in again.memory.operator_state.settings
     other = Received.of(
         COMMANDS["unload"](
             id="x", by="bo", sent_ms=990, namespace="t/n", bundle="0x00000000_0x80000000"
@@ -123,10 +127,10 @@ def test_a_command_that_was_sent_long_before_or_after_kafka_took_it_is_refused(
     at_ms = 10 * WINDOW_MS
     made = play(view(**TWO), Memory(), sent("pause-cluster", "x", at_ms + ahead_ms, at_ms))
     assert (made.results[0].outcome, made.results[0].rule) == ("refused", "too_old")
-    assert not made.memory.orders.paused and made.memory.orders.answers == ()
+    assert not made.memory.operator_state.paused and made.memory.operator_state.answers == ()
     assert play(
         view(**TWO), Memory(), sent("pause-cluster", "x", at_ms + ahead_ms // 2, at_ms)
-    ).memory.orders.paused
+    ).memory.operator_state.paused
 
 
 def test_an_old_command_does_not_come_alive_after_however_many_others() -> None:
@@ -137,7 +141,7 @@ def test_an_old_command_does_not_come_alive_after_however_many_others() -> None:
         for number in range(MOST_REMEMBERED + 5)
     ]
     memory = play(view(**TWO), memory, *others).memory
-    assert len(memory.orders.answers) == MOST_REMEMBERED
+    assert len(memory.operator_state.answers) == MOST_REMEMBERED
     again = sent("pause-cluster", "old", 1_000_000, 1_010_000)
     made = play(
         view(**TWO),
@@ -172,7 +176,7 @@ def test_as_many_answers_are_remembered_as_are_bounded() -> None:
     commands = [command("pause-cluster", f"p{number}") for number in range(MOST_REMEMBERED + 5)]
     made = play(view(**TWO), Memory(), *commands)
     assert len(made.results) == MOST_REMEMBERED + 5
-    assert [answer["id"] for answer in made.memory.orders.answers] == [
+    assert [answer["id"] for answer in made.memory.operator_state.answers] == [
         f"p{number}" for number in range(5, MOST_REMEMBERED + 5)
     ]
 
@@ -241,7 +245,7 @@ def test_either_all_values_of_a_command_count_or_none() -> None:
         OperatorState(),
         command("set-config", values={"max_moves_in_flight": 5, "shedding_interval_ms": -1}),
     )
-    assert responder.orders.settings == {}
+    assert responder.operator_state.settings == {}
     check_wording(responder.answers[0].text)
 
 
@@ -250,16 +254,17 @@ def test_the_two_spellings_of_a_key_are_one_setting() -> None:
     second = command("set-config", "2", values={"shedding_interval_ms": 5})
     config, responder = set_by(OperatorState(), first, given=GIVEN | {"shedding_interval_ms": 1})
     assert config.balancer.shedding_interval_ms == 180_000
-    config, responder = set_by(responder.orders, second)
-    assert responder.orders.settings == {"shedding_interval_ms": 5}
+    config, responder = set_by(responder.operator_state, second)
+    assert responder.operator_state.settings == {"shedding_interval_ms": 5}
     assert config.balancer.shedding_interval_ms == 5
     config, responder = set_by(
-        responder.orders, command("delete-config", "3", key="loadBalancerSheddingIntervalMinutes")
+        responder.operator_state,
+        command("delete-config", "3", key="loadBalancerSheddingIntervalMinutes"),
     )
     assert config.balancer.shedding_interval_ms == 60_000
-    (answer,) = set_by(responder.orders, command("delete-config", "4", key="shedding_interval_ms"))[
-        1
-    ].answers
+    (answer,) = set_by(
+        responder.operator_state, command("delete-config", "4", key="shedding_interval_ms")
+    )[1].answers
     assert (answer.outcome, answer.rule, answer.text) == (
         "refused",
         "not_set",
@@ -294,7 +299,7 @@ def test_what_has_been_commanded_lies_over_what_was_given_and_outlives_a_restart
     made = play(view(**TWO), Memory(), command("dry-run", on=True))
     written = Memory.from_json(made.memory.to_json())
     for given in (GIVEN, GIVEN | {"dry_run": False}):
-        assert resolve(given, written.orders.settings).config.balancer.dry_run is True
+        assert resolve(given, written.operator_state.settings).config.balancer.dry_run is True
 
 
 @pytest.mark.parametrize("manager", ["modular", "simple", "extensible"])
@@ -415,7 +420,9 @@ def test_a_split_bundle_of_a_namespace_that_was_made_is_not_made_again() -> None
     children = list(served.decisions[0].children)
     after = play(view(3000, a=[OTHER, *children, SECOND], b=[]), served.memory)
     assert [result.outcome for result in after.results] == ["done"]
-    assert after.memory.orders.namespaces == {"t/n": [0, 0x40000000, 0x80000000, 0xFFFFFFFF]}
+    assert after.memory.operator_state.namespaces == {
+        "t/n": [0, 0x40000000, 0x80000000, 0xFFFFFFFF]
+    }
     lost = play(view(4000, a=[OTHER], b=[]), after.memory)
     assert sorted(decision.bundle for decision in lost.decisions) == [*children, SECOND]
 
@@ -437,8 +444,12 @@ def test_an_import_brings_namespaces_and_policies_and_replaces_those_of_the_last
             content=ClusterNamespaces.model_validate(content | {"failure_domains": {"a": "x"}}),
         ),
     )
-    orders = first.memory.orders
-    assert (dict(orders.namespaces), dict(orders.anti_affinity), dict(orders.failure_domains)) == (
+    operator_state = first.memory.operator_state
+    assert (
+        dict(operator_state.namespaces),
+        dict(operator_state.anti_affinity),
+        dict(operator_state.failure_domains),
+    ) == (
         {"t/new": 1},
         {"t/new": "g"},
         {"a": "x"},
@@ -456,8 +467,12 @@ def test_an_import_brings_namespaces_and_policies_and_replaces_those_of_the_last
             content=ClusterNamespaces.model_validate(content | {"isolation": []}),
         ),
     )
-    orders = second.memory.orders
-    assert (orders.isolation, orders.anti_affinity, orders.failure_domains) == ({}, {}, {})
+    operator_state = second.memory.operator_state
+    assert (
+        operator_state.isolation,
+        operator_state.anti_affinity,
+        operator_state.failure_domains,
+    ) == ({}, {}, {})
 
 
 # --- policies ---
@@ -495,8 +510,12 @@ def test_policies_are_set_changed_and_taken_away_one_by_one() -> None:
             failure_domains={"a": None},
         ),
     )
-    orders = made.memory.orders
-    assert (orders.isolation, orders.anti_affinity, orders.failure_domains) == (
+    operator_state = made.memory.operator_state
+    assert (
+        operator_state.isolation,
+        operator_state.anti_affinity,
+        operator_state.failure_domains,
+    ) == (
         {},
         {"t/m": "g"},
         {},

@@ -28,7 +28,7 @@ def test_what_is_pinned_is_not_shed_until_its_time_is_over() -> None:
     assert not shed(cluster) & set(HEAVY)
     later = cluster.round(after_ms=MINUTE_MS)
     assert {decision.bundle for decision in later.decisions} & set(HEAVY)
-    assert later.memory.orders.pins == {} and "pins" not in later.memory.to_json()
+    assert later.memory.operator_state.pins == {} and "pins" not in later.memory.to_json()
 
 
 def test_a_pin_is_taken_back_by_a_pin_of_no_time() -> None:
@@ -41,7 +41,7 @@ def test_a_pin_is_taken_back_by_a_pin_of_no_time() -> None:
     )
     assert (
         made.results[0].text.startswith("no longer pinned: t/heavy")
-        and made.memory.orders.pins == {}
+        and made.memory.operator_state.pins == {}
     )
 
 
@@ -59,7 +59,7 @@ def test_an_unknown_bundle_and_too_many_are_refused_and_change_nothing() -> None
     made = cluster.round(
         commands=(order(cluster, "pin-bundles", bundles=[HEAVY[0], "t/n/0x0_0x1"], for_ms=1),)
     )
-    assert (made.results[0].rule, made.memory.orders.pins) == ("unknown_bundle", {})
+    assert (made.results[0].rule, made.memory.operator_state.pins) == ("unknown_bundle", {})
     cluster.owned["b"] = [
         f"t/many/0x{number:08x}_0x{number + 1:08x}" for number in range(MOST_PINS)
     ]
@@ -73,5 +73,8 @@ def test_an_unknown_bundle_and_too_many_are_refused_and_change_nothing() -> None
     made = cluster.round(
         commands=(order(cluster, "pin-bundles", "more", bundles=HEAVY[:1], for_ms=10 * MINUTE_MS),)
     )
-    assert made.results[0].rule == "too_many_pins" and len(made.memory.orders.pins) == MOST_PINS
+    assert (
+        made.results[0].rule == "too_many_pins"
+        and len(made.memory.operator_state.pins) == MOST_PINS
+    )
     assert cluster.now_ms > NOW_MS

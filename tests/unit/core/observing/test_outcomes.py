@@ -45,7 +45,7 @@ def pending(kind: str, source: str | None, destination: str | None) -> Memory:
 
 def outcome(view: ClusterView, memory: Memory) -> Outcome | None:
     settled = settle_decisions(view, memory, (), view.now_ms)
-    assert len(settled.ended) + len(settled.open) == 1
+    assert len(settled.ended) + len(settled.pending) == 1
     return settled.ended[0][1] if settled.ended else None
 
 

@@ -24,7 +24,7 @@ def test_versions_grow_by_one_and_what_the_states_let_through_is_not_forced() ->
     book = records(Memory(published_to=None, versions={NAME: 5}, pending=(releasing,)))
     book.write(NAME, 0, RecordedOwner("Assigning", None, "a", "b", 1_000, "c:2:0"))
     book.write(NAME, 0, RecordedOwner.owned("b", 1_001, source="a", decision_id="c:2:0"))
-    assert [(one.state, one.version, one.force) for one in book.told] == [
+    assert [(one.state, one.version, one.force) for one in book.published] == [
         ("Assigning", 6, False),
         ("Owned", 7, False),
     ]
@@ -35,7 +35,7 @@ def test_what_the_states_do_not_let_through_is_forced() -> None:
     pending = Pending("c:1:0", "unload", NAME, "a", "b", 900, 9_000, 2)
     book = records(Memory(published_to=None, versions={NAME: 2}, pending=(pending,)))
     book.write(NAME, 0, RecordedOwner.owned("a", 1_000))
-    assert [(one.state, one.version, one.force) for one in book.told] == [("Owned", 3, True)]
+    assert [(one.state, one.version, one.force) for one in book.published] == [("Owned", 3, True)]
 
 
 def test_of_a_forgotten_bundle_nothing_stays_but_an_empty_record() -> None:
@@ -43,11 +43,11 @@ def test_of_a_forgotten_bundle_nothing_stays_but_an_empty_record() -> None:
         Memory(published_to=None, versions={NAME: 7}, unserved={NAME: Unserved("Free", 10, "a")})
     )
     book.forget(NAME)
-    assert [(one.state, one.version) for one in book.told] == [("Init", 7)]
+    assert [(one.state, one.version) for one in book.published] == [("Init", 7)]
     assert (book.versions, book.unserved, book.units) == ({}, {}, {})
 
 
 def test_a_dry_run_tells_nothing_and_remembers_what_it_has_not_told() -> None:
     book = records(Memory(published_to=None), dry_run=True)
     book.write(NAME, 0, RecordedOwner.left("Free", "a", 1_000))
-    assert (book.told, book.untold) == ([], {NAME})
+    assert (book.published, book.unpublished) == ([], {NAME})

@@ -167,7 +167,9 @@ def test_a_rejection_is_learned_for_as_long_as_it_says_whatever_the_mode() -> No
     until = cluster.memory
     assert "rejections" in until.to_json() and Memory.from_json(until.to_json()) == until
     later = cluster.round(MINUTE_MS)
-    assert later.memory.orders.rejections == () and "rejections" not in later.memory.to_json()
+    assert (
+        later.memory.operator_state.rejections == () and "rejections" not in later.memory.to_json()
+    )
     assert HEAVY[1] in cluster_in_act(cluster)
 
 
@@ -189,11 +191,11 @@ def test_a_rejection_can_be_given_another_time_and_be_taken_back() -> None:
     wanted = cluster.waiting[HEAVY[0]]
     cluster.reject(wanted)
     cluster.reject(wanted, for_ms=10 * MINUTE_MS)
-    assert [rejection.until_ms for rejection in cluster.memory.orders.rejections] == [
+    assert [rejection.until_ms for rejection in cluster.memory.operator_state.rejections] == [
         cluster.now_ms + 10 * MINUTE_MS
     ]
     _, answer = cluster.reject(wanted, for_ms=0)
-    assert cluster.memory.orders.rejections == ()
+    assert cluster.memory.operator_state.rejections == ()
     check_wording(answer.text)
     _, answer = cluster.reject(wanted)
     assert (answer.outcome, answer.rule) == ("refused", "unknown_proposal")
@@ -222,9 +224,11 @@ def test_the_two_of_an_exchange_are_approved_rejected_and_taken_back_together() 
     cluster, first, second = exchanging()
     made, _ = cluster.reject(second)
     assert [one.proposal.proposal_id for one in ended(made)] == [first, second]
-    assert {rejection.bundle for rejection in cluster.memory.orders.rejections} == set(HEAVY[:2])
+    assert {rejection.bundle for rejection in cluster.memory.operator_state.rejections} == set(
+        HEAVY[:2]
+    )
     cluster.reject(second, for_ms=0)
-    assert cluster.memory.orders.rejections == ()
+    assert cluster.memory.operator_state.rejections == ()
 
 
 def test_of_two_approvals_in_one_batch_the_first_counts_and_a_rejection_goes_before_both() -> None:
@@ -325,12 +329,12 @@ def test_the_end_of_a_dry_run_lifts_no_need_for_approval_that_was_commanded_or_t
         assert [decision.dry_run for decision in made.decisions] == [True] * len(
             made.decisions
         ) and bool(made.decisions) == on
-    assert commanded.waiting and commanded.memory.orders.settings == {"mode": "approve"}
+    assert commanded.waiting and commanded.memory.operator_state.settings == {"mode": "approve"}
     earlier = Cluster(mode="observe")
     earlier.round(commands=(earlier.say("dry-run", on=False),))
-    assert earlier.memory.orders.settings == {"dry_run": False}
+    assert earlier.memory.operator_state.settings == {"dry_run": False}
     later = Cluster()  # the same cluster; its job was started anew with mode = approve
-    later.memory = replace(later.memory, orders=earlier.memory.orders)
+    later.memory = replace(later.memory, operator_state=earlier.memory.operator_state)
     assert later.round().decisions == () and later.waiting
 
 
@@ -625,7 +629,10 @@ def test_a_split_that_was_rejected_is_not_proposed_again_and_its_bundle_may_stil
     assert [proposal.state for proposal in cluster.round(large, commands=(order,)).proposals] == [
         "rejected"
     ]
-    assert cluster.round(large).proposals == () and cluster.memory.orders.rejected(moves=True) == {}
+    assert (
+        cluster.round(large).proposals == ()
+        and cluster.memory.operator_state.rejected(moves=True) == {}
+    )
     assert [proposal.state for proposal in cluster.round(large, wait_ms=MINUTE_MS).proposals] == [
         "waiting"
     ]

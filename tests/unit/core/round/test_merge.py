@@ -51,7 +51,7 @@ def test_between_two_looks_and_without_a_report_nothing_is_looked_at_and_nothing
 def test_switching_it_off_withdraws_what_was_advised_once_and_forgets_it() -> None:
     cluster = Advised()
     an_hour(cluster)
-    assert all(one.told_ms for one in cluster.memory.mergeable.values())
+    assert all(one.advised_ms for one in cluster.memory.mergeable.values())
     off = Cluster(merge_advice_enabled=False)
     off.memory, off.now_ms = cluster.memory, cluster.now_ms
     assert [(one.bundle, one.owner) for one in off.round(OWNED).merge_advice] == [
@@ -78,7 +78,7 @@ def test_a_bundle_that_is_being_split_ends_its_pair() -> None:
 
 def test_a_namespace_made_with_so_many_bundles_keeps_them() -> None:
     cluster = Advised()
-    cluster.memory = Memory(orders=OperatorState(namespaces={"t/n": 8}))
+    cluster.memory = Memory(operator_state=OperatorState(namespaces={"t/n": 8}))
     an_hour(cluster)
     assert cluster.memory.merges_sought_ms is not None and not cluster.memory.mergeable
 

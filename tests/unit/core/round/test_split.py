@@ -376,8 +376,13 @@ def test_brokers_ask_in_vain_where_their_manager_does_not_split_so(
 
 
 def test_brokers_ask_in_vain_during_a_pause() -> None:
-    assert asked(("a", ask()), memory={"orders": OperatorState(paused=True)}).decisions == ()
-    assert len(asked(("a", ask()), memory={"orders": OperatorState(paused=False)}).decisions) == 1
+    assert (
+        asked(("a", ask()), memory={"operator_state": OperatorState(paused=True)}).decisions == ()
+    )
+    assert (
+        len(asked(("a", ask()), memory={"operator_state": OperatorState(paused=False)}).decisions)
+        == 1
+    )
 
 
 def test_a_bundle_on_its_way_or_beside_one_that_is_being_split_waits() -> None:

@@ -78,7 +78,7 @@ def test_commands_about_settings_are_done_first_and_the_brokers_are_weighed_by_t
     assert observed.config.balancer.heartbeat_timeout_ms == 7_000
     assert observed.known.brokers.weights["cpu"] == 0.5
     assert view.brokers.weights["cpu"] == 1.0, "the view that came in is as it was"
-    assert dict(observed.memory.orders.settings) == {
+    assert dict(observed.memory.operator_state.settings) == {
         "cpu_weight": 0.5,
         "heartbeat_timeout_ms": 7_000,
     }
@@ -87,8 +87,8 @@ def test_commands_about_settings_are_done_first_and_the_brokers_are_weighed_by_t
 def test_observe_does_what_stays_in_force_and_leaves_moves_for_later() -> None:
     orders = replace_ids(order("pause-cluster"), order("unload", namespace="t/n"))
     observed = observe(seen(a=BUNDLES), Memory(), Inbox(commands=orders), CONFIG)
-    assert observed.responder.orders.paused
-    assert [received.record["kind"] for received in observed.orders] == ["unload"]
+    assert observed.responder.operator_state.paused
+    assert [received.record["kind"] for received in observed.commands] == ["unload"]
 
 
 def replace_ids(*received: Received) -> tuple[Received, ...]:
@@ -190,7 +190,7 @@ def test_an_exchange_of_which_a_rule_keeps_one_half_is_not_made() -> None:
     apart = {"t/red": "apart", "t/blue": "apart"}
     for groups, made in ((dict[str, str](), [red, free]), (apart, [])):
         state = begun(
-            Memory(orders=OperatorState(anti_affinity=groups)),
+            Memory(operator_state=OperatorState(anti_affinity=groups)),
             config=replace(CONFIG, shedder=swaps),
             a=[red],
             b=[free, blue],

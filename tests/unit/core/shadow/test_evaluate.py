@@ -66,7 +66,7 @@ class Watched:
         view = view_of("c", [self.shard], self.now_ms, config.balancer.weights)
         begin = apply_setting_commands(settings, self.memory, Inbox())
         made = decide(view, begin.memory, begin.inbox, begin.config)
-        of_shadow = partial(shadow_config, settings, made.memory.orders.settings)
+        of_shadow = partial(shadow_config, settings, made.memory.operator_state.settings)
         shadow_input = ShadowInput(view, made, begin.config, of_shadow, True, self.hold_ms)
         before = self.shadow or ShadowMemory.begin(self.own, self.memory)
         after, entry = evaluate_shadow(shadow_input, before.without_moves_of(shadow_input))
@@ -176,17 +176,19 @@ def test_a_broker_that_dies_loses_its_bundles_in_the_shadows_world_too() -> None
 def test_drains_pauses_and_settings_by_command_count_for_shadows_unless_their_own_settings_say_otherwise() -> (
     None
 ):
-    paused = Watched(memory=Memory(epoch=1, orders=OperatorState(paused=True)))
+    paused = Watched(memory=Memory(epoch=1, operator_state=OperatorState(paused=True)))
     assert (paused.round()[1]["moves"], paused.round()[1]["refused_by"]) == (0, ["paused"])
     drained = Watched(
         own={"shedding_enabled": False},
-        memory=Memory(epoch=1, orders=OperatorState(drained=("c",))),
+        memory=Memory(epoch=1, operator_state=OperatorState(drained=("c",))),
     )
     assert moves(drained.round()[1]) == HOT["c"]
     off = Watched(
         memory=Memory(
             epoch=1,
-            orders=OperatorState(settings={"threshold_percent": 90, "shedding_enabled": True}),
+            operator_state=OperatorState(
+                settings={"threshold_percent": 90, "shedding_enabled": True}
+            ),
         )
     )
     made, entry = off.round()
@@ -216,7 +218,11 @@ def test_a_shadow_looks_the_same_way_twice_and_remembers_no_ownership_records() 
     for _ in range(3):
         assert one.round()[1] == other.round()[1]
     assert one.shadow == other.shadow and one.shadow is not None
-    assert (one.shadow.memory.versions, one.shadow.memory.untold, one.shadow.memory.orders) == (
+    assert (
+        one.shadow.memory.versions,
+        one.shadow.memory.unpublished,
+        one.shadow.memory.operator_state,
+    ) == (
         {},
         (),
         OperatorState(),

@@ -257,13 +257,13 @@ def test_a_pair_that_is_watched_stays_one_when_its_neighbours_become_small() -> 
 
 
 def test_advice_is_told_anew_every_day_and_withdrawn_when_it_holds_no_more() -> None:
-    found, told_ms = an_hour_later(of_one()), START_MS + HOUR_MS
-    quiet = look(cluster(of_one(), told_ms + DAY_MS - 1), found.pairs)
+    found, advised_ms = an_hour_later(of_one()), START_MS + HOUR_MS
+    quiet = look(cluster(of_one(), advised_ms + DAY_MS - 1), found.pairs)
     assert (quiet.advice, quiet.pairs) == ((), found.pairs)
-    again = look(cluster(of_one(), told_ms + DAY_MS), quiet.pairs)
+    again = look(cluster(of_one(), advised_ms + DAY_MS), quiet.pairs)
     assert again.advice == found.advice
     large = of_one() | {"a": dict.fromkeys(EIGHT, SMALL) | {EIGHT[0]: BundleStats(topics=800)}}
-    gone = look(cluster(large, told_ms + DAY_MS + 1), again.pairs)
+    gone = look(cluster(large, advised_ms + DAY_MS + 1), again.pairs)
     assert [(one.bundle, one.neighbour, one.owner) for one in gone.advice] == [(*PAIRS[0], "")]
     assert EIGHT[0] not in gone.pairs
 

@@ -210,7 +210,7 @@ def test_drains_are_events_and_those_that_change_nothing_are_none() -> None:
             "broker": [B, B, C],
         }
     )
-    memory = Memory(orders=OperatorState(drained=(C,))).to_json()
+    memory = Memory(operator_state=OperatorState(drained=(C,))).to_json()
     assert build_from_history(of(drains=drains, memory=memory)).scenario.events == (
         Event(0.0, 2, "drain"),
         Event(20.0, 1, "drain"),
@@ -227,12 +227,12 @@ def test_rules_of_operators_are_told_in_names() -> None:
         "min_available": 1,
     }
     other = isolation | {"name": "other", "namespaces": ["nobody/.*"]}
-    orders = OperatorState(
+    operator_state = OperatorState(
         isolation={"carts": isolation, "other": other},
         anti_affinity={"shop/carts": "G", "shop/orders": "g"},
     )
     history = of(
-        memory=Memory(orders=orders).to_json(),
+        memory=Memory(operator_state=operator_state).to_json(),
         settings={"shedding_excluded_namespaces": ["shop/carts", "shop/gone"]},
     )
     made = build_from_history(history)

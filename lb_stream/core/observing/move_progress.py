@@ -50,7 +50,7 @@ def follow_moves(
         and outcome.outcome in ("refused", "expired")
         and pending.bundle not in settled.repeated
     }
-    assigned = {pending.bundle for pending in settled.open if pending.kind == "assign"}
+    assigned = {pending.bundle for pending in settled.pending if pending.kind == "assign"}
     assigned |= settled.repeated
     dead = {view.brokers.names[row] for row in np.flatnonzero(~view.brokers.alive).tolist()}
     # Which moves have ended with that.

@@ -7,7 +7,7 @@ import pytest
 from lb_stream.contracts.namespaces import NamespaceIsolation
 from lb_stream.core.commands.base import make
 from lb_stream.core.model.operator_state import OperatorState, RejectedProposal
-from lb_stream.query.past.undo_orders import find_cancelled, may_end_publishing, merge_commands
+from lb_stream.query.past.undo_commands import find_cancelled, may_end_publishing, merge_commands
 
 NOTHING = OperatorState()
 NOW_MS = 1_000_000
