@@ -35,7 +35,7 @@ from lb_stream.contracts.reports import (
     SplitAsk,
     TopBundlesReport,
 )
-from lb_stream.contracts.table_spec import ddl, view_ddl
+from lb_stream.contracts.table_spec import table_ddl, view_ddl
 from lb_stream.contracts.tables import TABLES
 
 FOLDER = Path(__file__).resolve().parents[2] / "schemas"
@@ -346,7 +346,7 @@ def files() -> dict[str, str]:
     """Every file below `schemas/`: name → content. The same code always gives the same files."""
     made = {
         "README.md": _readme(),
-        "tables.sql": "\n".join(map(ddl, TABLES)),
+        "tables.sql": "\n".join(map(table_ddl, TABLES)),
         "views.sql": "\n".join(map(view_ddl, TABLES)),
     }
     for record in RECORDS:

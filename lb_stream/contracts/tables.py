@@ -1,4 +1,4 @@
-"""The Delta tables: their columns, and what they partition by.
+"""The Delta tables: their columns, and what they are partitioned by.
 
 Units are in the names. `log_seq` numbers the batches of a pipeline for ever, across checkpoints;
 `seq` numbers a cluster's rounds.
@@ -9,8 +9,8 @@ from __future__ import annotations
 import pyarrow as pa
 
 from lb_stream.contracts.base import RESOURCES
-from lb_stream.contracts.columns.rounds import LOG_COLUMNS
-from lb_stream.contracts.table_spec import TableSpec, counts, reals, texts
+from lb_stream.contracts.columns.rounds import LOG_COLUMNS, MEANINGS
+from lb_stream.contracts.table_spec import TableSpec, counts, flags, lists, reals, texts
 
 _FOUR = (
     "throughput_in_bytes_per_s",
@@ -21,158 +21,167 @@ _FOUR = (
 
 
 def _four(*prefixes: str) -> list[pa.Field]:
-    return [pa.field(f"{prefix}_{value}", pa.float64()) for prefix in prefixes for value in _FOUR]
+    """Return the columns of throughputs and message rates, for each prefix."""
+    return reals(*(f"{prefix}_{value}" for prefix in prefixes for value in _FOUR))
 
 
 ROUNDS = TableSpec(
     "rounds",
-    "one cluster's round in one batch: the log that everything else follows from",
+    "one cluster's round in one batch: the log from which other tables follow",
     pa.schema([*texts("app"), *counts("batch_id", "log_seq"), *LOG_COLUMNS]),
     kept_by="now_ms",
+    comments=MEANINGS,
 )
 DECISIONS = TableSpec(
     "decisions",
-    "one decision; how it ended is in outcomes",
+    "one decision; its outcome is in outcomes",
     pa.schema(
         [
-            *(*texts("decision_id", "cluster"), *counts("seq", "epoch")),
+            *texts("decision_id", "cluster"),
+            *counts("seq", "epoch"),
             *texts("kind", "bundle", "source", "destination", "expected_owner"),
-            ("expected_version", pa.int64()),
-            ("children", pa.list_(pa.string())),
-            ("boundaries", pa.list_(pa.int64())),
-            ("algorithm", pa.string()),
-            ("unload_children", pa.bool_()),
-            *(*texts("reason", "rule", "strategy"), *counts("issued_ms", "expires_ms")),
-            ("dry_run", pa.bool_()),
-            ("explain", pa.string()),  # JSON object
-            ("log_seq", pa.int64()),
-            ("neighbour", pa.string()),  # of a merge: the bundle whose range follows
-            *texts("approved_by", "proposal_id"),  # of what was approved
+            *counts("expected_version"),
+            *lists("children"),
+            pa.field("boundaries", pa.list_(pa.int64())),
+            *texts("algorithm"),
+            *flags("unload_children"),
+            *texts("reason", "rule", "strategy"),
+            *counts("issued_ms", "expires_ms"),
+            *flags("dry_run"),
+            *texts("explain"),
+            *counts("log_seq"),
+            *texts("neighbour", "approved_by", "proposal_id"),
         ]
     ),
     kept_by="issued_ms",
     from_log=True,
+    comments={
+        "neighbour": "of a merge: the bundle whose hash range follows",
+        "proposal_id": "id of the proposal whose approval led to the decision; null: none",
+    },
 )
 OUTCOMES = TableSpec(
     "outcomes",
-    "how one decision ended: confirmed, superseded, refused, expired or failed",
+    "the outcome of one decision: confirmed, superseded, refused, expired or failed",
     pa.schema(
         [
-            *(*texts("decision_id", "cluster"), *counts("seq")),
+            *texts("decision_id", "cluster"),
+            *counts("seq"),
             *texts("bundle", "outcome", "detail"),
-            *counts("at_ms", "took_ms", "log_seq"),
-            *counts("released_ms"),  # none: the bundle has not left, or no broker had it before
+            *counts("at_ms", "took_ms", "log_seq", "released_ms"),
         ]
     ),
     kept_by="at_ms",
     from_log=True,
+    comments={
+        "seq": "number of the round that found the outcome",
+        "at_ms": "when the decision ended",
+        "released_ms": "since when no broker served the bundle of a move or an assignment: when "
+        "its release was acknowledged or reported, or the last sign of life of its dead broker; "
+        "null: it has not left its broker, or no broker had it before",
+    },
 )
 OWNERSHIP = TableSpec(
     "ownership",
-    "the ownership record of one bundle, as on the topic; earlier ones are in the log",
+    "the ownership record of one bundle, as on the topic; earlier records are in the log",
     pa.schema(
         [
             *texts("cluster", "bundle", "state", "owner", "source", "destination"),
-            ("children", pa.list_(pa.string())),
-            ("version", pa.int64()),
-            ("force", pa.bool_()),
-            ("since_ms", pa.int64()),
-            ("epoch", pa.int64()),
-            ("decision_id", pa.string()),
-            ("log_seq", pa.int64()),
+            *lists("children"),
+            *counts("version"),
+            *flags("force"),
+            *counts("since_ms", "epoch"),
+            *texts("decision_id"),
+            *counts("log_seq"),
         ]
     ),
     from_log=True,
+    comments={
+        "decision_id": "id of the decision that led to this record",
+        "since_ms": "since when the record holds",
+    },
 )
 MERGE_ADVICE = TableSpec(
     "merge_advice",
-    "two neighbouring bundles that people could merge: what they carry together, as shares of the "
-    "limits that a split begins at",
+    "two neighbouring bundles that could be one: what they carry together, as shares of the limits "
+    "at which a split begins",
     pa.schema(
         [
-            *texts(
-                "cluster", "namespace", "bundle", "neighbour", "owner"
-            ),  # neighbour: its range follows the bundle's
-            *counts("since_ms"),  # since when they are small
+            *texts("cluster", "namespace", "bundle", "neighbour", "owner"),
+            *counts("since_ms"),
             *reals("topics_ratio", "sessions_ratio", "rate_ratio", "bandwidth_ratio"),
-            *counts("seq", "now_ms", "log_seq"),  # now_ms: when this was so
+            *counts("seq", "now_ms", "log_seq"),
         ]
     ),
     from_log=True,
+    comments={"since_ms": "since when both bundles are small"},
 )
 BUNDLE_AVERAGES = TableSpec(
     "bundle_averages",
-    "one bundle now: its owner, latest statistics, short- and long-term averages",
+    "one bundle now: its owner, latest statistics, short-term and long-term averages",
     pa.schema(
         [
-            *(*texts("cluster", "bundle", "owner"), *counts("owner_since_ms", "topics")),
+            *texts("cluster", "bundle", "owner"),
+            *counts("owner_since_ms", "topics"),
             *_four("latest"),
             pa.field("short_samples", pa.int32()),
             *_four("short"),
             pa.field("long_samples", pa.int32()),
             *_four("long"),
-            pa.field("now_ms", pa.int64()),
-            pa.field(
-                "part",
-                pa.string(),
-                # what is written anew at once: a shard of a large cluster, or several small
-                # clusters
-            ),
+            *counts("now_ms"),
+            *texts("part"),
         ]
     ),
     partition_by="part",
 )
 BUNDLE_HISTORY = TableSpec(
     "bundle_history",
-    "one bundle as a slot of time found it: its owner and latest statistics; without a row it is "
-    "as in its row before",
+    "one bundle in one time slot: its owner and latest statistics; without a row in a slot it is "
+    "as in its last row before",
     pa.schema(
         [
-            *(
-                *counts("slot_ms"),
-                *texts("cluster", "bundle", "owner"),
-            ),  # slot_ms: begin of the slot
+            *counts("slot_ms"),
+            *texts("cluster", "bundle", "owner"),
             *((value, pa.float32()) for value in _FOUR),
-            *(
-                *((name, pa.int32()) for name in ("topics", "producers", "consumers")),
-                ("cache_size_bytes", pa.int64()),
-            ),
+            *((name, pa.int32()) for name in ("topics", "producers", "consumers")),
+            *counts("cache_size_bytes"),
         ]
     ),
     kept_by="slot_ms",
 )
 BROKER_HISTORY = TableSpec(
     "broker_history",
-    "one broker as a slot of time found it: what it used, and what it has of each resource",
+    "one broker in one time slot: usage and limit of each resource",
     pa.schema(
         [
-            ("slot_ms", pa.int64()),  # begin of the slot
-            *(*texts("cluster", "broker"), *counts("seen_ms", "reported_ms")),
-            ("left", pa.bool_()),  # it said goodbye
-            # As reported: cpu in percent of a core, memories in MiB, bandwidths in kbit/s.
-            *(
-                (f"{resource}_{part}", pa.float64())
-                for resource in RESOURCES
-                for part in ("usage", "limit")
+            *counts("slot_ms"),
+            *texts("cluster", "broker"),
+            *counts("seen_ms", "reported_ms"),
+            *flags("left"),
+            *reals(
+                *(f"{resource}_{part}" for resource in RESOURCES for part in ("usage", "limit"))
             ),
-            *(*((value, pa.float64()) for value in _FOUR), *counts("topics", "bundles")),
+            *reals(*_FOUR),
+            *counts("topics", "bundles"),
         ]
     ),
     kept_by="slot_ms",
 )
 BROKER_LOADS = TableSpec(
     "broker_loads",
-    "one broker as a round saw it; a row for each round with a new report",
+    "one broker as a round saw it; one row for each round with a new report",
     pa.schema(
         [
-            *(*texts("cluster"), *counts("seq", "now_ms"), *texts("broker")),
-            pa.field("alive", pa.bool_()),
+            *texts("cluster"),
+            *counts("seq", "now_ms"),
+            *texts("broker"),
+            *flags("alive"),
             *counts("seen_ms", "reported_ms"),
             *reals("usage_ratio", *(f"{resource}_ratio" for resource in RESOURCES)),
             *counts("bundles", "topics"),
             *_four("latest", "short", "long"),
             *counts("log_seq"),
-            pa.field("active", pa.bool_()),  # whether it counts in means and maxima
+            *flags("active"),
         ]
     ),
     kept_by="now_ms",
@@ -183,31 +192,36 @@ REFUSALS = TableSpec(
     "what one rule refused at one broker in one round",
     pa.schema(
         [
-            *(
-                *texts("cluster"),
-                *counts("seq", "now_ms"),
-                *texts("rule", "broker"),
-                *counts("count"),
-            ),
+            *texts("cluster"),
+            *counts("seq", "now_ms"),
+            *texts("rule", "broker"),
+            *counts("count"),
             *reals("limit", "least", "greatest"),
-            ("unit", pa.string()),
-            ("subjects", pa.list_(pa.string())),
-            *(*counts("log_seq"), *texts("namespace"), *counts("until_ms")),
+            *texts("unit"),
+            *lists("subjects"),
+            *counts("log_seq"),
+            *texts("namespace"),
+            *counts("until_ms"),
         ]
     ),
     kept_by="now_ms",
     from_log=True,
+    comments={
+        "rule": "the rule that refused",
+        "namespace": "the namespace whose limit it is; null: it is no namespace's",
+        "until_ms": "until when a namespace's limit holds, where that is known",
+    },
 )
 REJECTED_REPORTS = TableSpec(
     "rejected_reports",
-    "a record that was not taken: where it is, which field, what it held, what was expected",
+    "one rejected record: its position, the wrong field, its value, what was expected",
     pa.schema(
         [
-            ("topic", pa.string()),
-            ("partition", pa.int32()),
+            *texts("topic"),
+            pa.field("partition", pa.int32()),
             *counts("offset", "append_ms"),
             *texts("cluster", "broker", "field", "value", "expected"),
-            ("log_seq", pa.int64()),
+            *counts("log_seq"),
         ]
     ),
     kept_by="append_ms",
@@ -215,56 +229,56 @@ REJECTED_REPORTS = TableSpec(
 )
 COMMANDS = TableSpec(
     "commands",
-    "one cluster's answer to one command; one that takes time has two: accepted, then done or "
-    "failed",
+    "one cluster's result of one command; a command that takes time has two: accepted, then done "
+    "or failed",
     pa.schema(
         [
-            *texts("id", "cluster", "kind"),
-            ("arguments", pa.string()),  # JSON object
-            ("by", pa.string()),
-            ("at_ms", pa.int64()),  # when the command came
-            *texts("outcome", "text"),
-            ("rule", pa.string()),  # that refused it
-            ("decision_ids", pa.list_(pa.string())),
-            ("seq", pa.int64()),
-            ("now_ms", pa.int64()),  # when it was answered
-            ("log_seq", pa.int64()),
-        ]
-    ),
-    kept_by="now_ms",
-    from_log=True,
-)
-_USAGES = ("source_usage", "destination_usage", "max_usage", "usage_alone", "usage_in_order")
-PROPOSALS = TableSpec(
-    "proposals",
-    "what has become of one proposal: it waits for approval; approved, rejected, expired, stale, "
-    "superseded, withdrawn",
-    pa.schema(
-        [
-            *texts("proposal_id", "cluster"),
-            *texts(
-                "together", "state", "by", "why"
-            ),  # together: the first of those that are approved and rejected together
-            *texts("kind", "bundle", "source", "destination", "reason", "rule", "strategy"),
-            *reals("bytes_per_s"),  # the bundle's short-term average
-            *counts("proposed_ms", "expires_ms"),
-            ("until_ms", pa.int64()),  # until when a rejection holds
-            ("decision_id", pa.string()),  # that an approval has led to
-            ("explain", pa.string()),  # JSON object
-            *texts("plan"),
-            ("step", pa.int64()),
-            *reals(*_USAGES),
+            *texts("id", "cluster", "kind", "arguments", "by"),
+            *counts("at_ms"),
+            *texts("outcome", "text", "rule"),
+            *lists("decision_ids"),
             *counts("seq", "now_ms", "log_seq"),
         ]
     ),
     kept_by="now_ms",
     from_log=True,
+    comments={
+        "kind": "kind of the command",
+        "at_ms": "append time of the command",
+        "outcome": "done, accepted, refused or failed",
+        "rule": "the rule that refused the command; null: none",
+        "now_ms": "time of the round that answered",
+    },
 )
-_ROUND_OF_A_POLICY = [
-    *texts("cluster"),
-    *counts("seq", "now_ms"),
-    *texts("policy"),
-]  # real, or the shadow's name
+PROPOSALS = TableSpec(
+    "proposals",
+    "one state of one proposal: waiting, then approved, rejected, expired, stale, superseded or "
+    "withdrawn",
+    pa.schema(
+        [
+            *texts("proposal_id", "cluster", "together", "state", "by", "why"),
+            *texts("kind", "bundle", "source", "destination", "reason", "rule", "strategy"),
+            *reals("bytes_per_s"),
+            *counts("proposed_ms", "expires_ms", "until_ms"),
+            *texts("decision_id", "explain", "plan"),
+            *counts("step"),
+            *reals(
+                "source_usage", "destination_usage", "max_usage", "usage_alone", "usage_in_order"
+            ),
+            *counts("seq", "now_ms", "log_seq"),
+        ]
+    ),
+    kept_by="now_ms",
+    from_log=True,
+    comments={
+        "state": "waiting, approved, rejected, expired, stale, superseded or withdrawn",
+        "by": "who approved, rejected or withdrew the proposal",
+        "expires_ms": "until when the proposal waits for approval",
+        "until_ms": "until when the rejection holds",
+        "decision_id": "id of the decision that the approval led to",
+    },
+)
+_ROUND_OF_A_POLICY = [*texts("cluster"), *counts("seq", "now_ms"), *texts("policy")]
 SHADOW_ROUNDS = TableSpec(
     "shadow_rounds",
     "one policy in one round: the cluster's own (real), or a shadow's, which decides and publishes "
@@ -272,37 +286,22 @@ SHADOW_ROUNDS = TableSpec(
     pa.schema(
         [
             *_ROUND_OF_A_POLICY,
-            ("outcome", pa.string()),  # done, skipped, failed
-            ("detail", pa.string()),  # why it failed; of real: whether it was a dry run
-            ("strategies", pa.string()),  # shedder + placement
-            ("shed", pa.bool_()),  # whether this was a shedding pass
-            ("moves", pa.int64()),  # that the shedder decided
-            ("assignments", pa.int64()),
-            ("moved_bytes_per_s", pa.float64()),  # of these moves' bundles
-            (
-                "arrived",
-                pa.int64(),
-                # of real: bundles that reports showed at another broker than before, whoever moved
-                # them
-            ),
-            (
-                "elsewhere",
-                pa.int64(),
-            ),  # of a shadow: bundles that are in its world where they are not really
-            ("before_max_ratio", pa.float64()),  # greatest usage before its decisions
-            (
-                "max_ratio",
-                pa.float64(),
-                # greatest and mean usage: of real as reported, of a shadow as predicted with its
-                # decisions
-            ),
-            ("mean_ratio", pa.float64()),
-            ("refused_by", pa.list_(pa.string())),  # rules
-            ("log_seq", pa.int64()),
+            *texts("outcome", "detail", "strategies"),
+            *flags("shed"),
+            *counts("moves", "assignments"),
+            *reals("moved_bytes_per_s"),
+            *counts("arrived", "elsewhere"),
+            *reals("before_max_ratio", "max_ratio", "mean_ratio"),
+            *lists("refused_by"),
+            *counts("log_seq"),
         ]
     ),
     kept_by="now_ms",
     from_log=True,
+    comments={
+        "outcome": "done, skipped or failed",
+        "detail": "why it failed; of the real policy: whether the round was a dry run",
+    },
 )
 SHADOW_DECISIONS = TableSpec(
     "shadow_decisions",
@@ -310,12 +309,12 @@ SHADOW_DECISIONS = TableSpec(
     pa.schema(
         [
             *_ROUND_OF_A_POLICY,
-            ("number", pa.int64()),  # within its round
+            *counts("number"),
             *texts("kind", "bundle", "source", "destination", "reason", "rule", "strategy"),
             *reals("saw", "limit"),
-            ("unit", pa.string()),
-            ("bytes_per_s", pa.float64()),  # the bundle's short-term average
-            ("log_seq", pa.int64()),
+            *texts("unit"),
+            *reals("bytes_per_s"),
+            *counts("log_seq"),
         ]
     ),
     kept_by="now_ms",
@@ -323,49 +322,45 @@ SHADOW_DECISIONS = TableSpec(
 )
 LEADERS = TableSpec(
     "leaders",
-    "one start of the job: who leads from then on; the last row leads",
+    "one start of the job, which leads from then on; the last row is the current leader's",
     pa.schema(
         [
-            *(*texts("pipeline"), *counts("epoch"), *texts("host"), *counts("pid")),
-            ("since_ms", pa.int64()),  # the host's clock
+            *texts("pipeline"),
+            *counts("epoch"),
+            *texts("host"),
+            *counts("pid", "since_ms"),
         ]
     ),
+    comments={"since_ms": "since when the job leads, by its host's clock"},
 )
 BATCHES = TableSpec(
     "batches",
-    "one micro-batch: how much it read and where its time went; written now and then, for watching "
-    "only",
+    "one micro-batch: how much it read and how long its parts took; written every few seconds, for "
+    "monitoring only",
     pa.schema(
         [
-            *(*texts("app"), *counts("epoch", "batch_id")),
-            ("log_seq", pa.int64()),  # none: nothing was logged
-            ("started_ms", pa.int64()),  # the driver's clock
-            ("input_records", pa.int64()),
-            ("lag_records", pa.int64()),  # there when the batch was planned, and not read by it
-            *counts("rounds", "decisions", "refusals"),
-            ("errors", pa.int64()),  # rounds that failed
-            ("whole_ms", pa.int64()),
-            ("offsets_ms", pa.int64()),  # ... of which: asking Kafka what there is
-            ("planning_ms", pa.int64()),
-            ("wal_ms", pa.int64()),  # Spark writes down what the batch will read
-            ("decide_ms", pa.float64()),  # read, decode, fold, decide: one Spark job
-            *reals("log_ms", "publish_ms", "project_ms"),
-            ("averages_ms", pa.float64()),  # by a Spark job of its own
-            ("next_ms", pa.float64()),  # writing down what the next batch must know
-            ("commit_ms", pa.int64()),  # Spark writes down that the batch is done
-            ("state_updates_ms", pa.int64()),  # part of decide_ms, summed over tasks
+            *texts("app"),
+            *counts("epoch", "batch_id", "log_seq", "started_ms", "input_records", "lag_records"),
+            *counts("rounds", "decisions", "refusals", "errors"),
+            *counts("whole_ms", "offsets_ms", "planning_ms", "wal_ms"),
+            *reals("decide_ms", "log_ms", "publish_ms", "project_ms", "averages_ms", "next_ms"),
+            *counts("commit_ms", "state_updates_ms"),
             *counts("state_commit_ms", "state_rows", "state_bytes"),
         ]
     ),
     kept_by="started_ms",
+    comments={
+        "log_seq": "the batch's number in the log; null: nothing was logged",
+        "rounds": "number of rounds in the batch",
+        "decisions": "number of decisions in the batch",
+        "refusals": "number of refusals in the batch",
+    },
 )
 BACKTESTS = TableSpec(
     "backtests",
-    "one trial of a back-test: one policy, with what one cluster has carried in one window of time",
+    "one trial of a back-test: one policy on what one cluster carried in one window of time",
     pa.schema(
         [
-            # run: the same for runs of the same trials; to_ms: before; settings: JSON object; loop:
-            # closed (played), open (decided only)
             *texts("run", "cluster", "policy", "settings"),
             *counts("made_ms", "from_ms", "to_ms", "moves", "failovers", "violation_count"),
             *reals(
@@ -376,31 +371,32 @@ BACKTESTS = TableSpec(
                 "client_seconds_lost",
                 "overload_s_85",
             ),
-            *texts("measures", "error", "loop"),  # JSON object: all measures; why there are none
+            *texts("measures", "error", "loop"),
         ]
     ),
+    comments={
+        "policy": "name of the policy",
+        "moves": "moves in the window",
+        "error": "why there are no measures; null: the trial succeeded",
+    },
 )
 HISTORY_TABLES = (BUNDLE_HISTORY, BROKER_HISTORY)
 TABLES = (
-    *(
-        ROUNDS,
-        DECISIONS,
-        OUTCOMES,
-        OWNERSHIP,
-        MERGE_ADVICE,
-        BUNDLE_AVERAGES,
-        BROKER_LOADS,
-        *HISTORY_TABLES,
-    ),
-    *(
-        REFUSALS,
-        REJECTED_REPORTS,
-        COMMANDS,
-        PROPOSALS,
-        SHADOW_ROUNDS,
-        SHADOW_DECISIONS,
-        LEADERS,
-        BATCHES,
-        BACKTESTS,
-    ),
+    ROUNDS,
+    DECISIONS,
+    OUTCOMES,
+    OWNERSHIP,
+    MERGE_ADVICE,
+    BUNDLE_AVERAGES,
+    BROKER_LOADS,
+    *HISTORY_TABLES,
+    REFUSALS,
+    REJECTED_REPORTS,
+    COMMANDS,
+    PROPOSALS,
+    SHADOW_ROUNDS,
+    SHADOW_DECISIONS,
+    LEADERS,
+    BATCHES,
+    BACKTESTS,
 )

@@ -89,7 +89,6 @@ def table_columns(table: str) -> list[tuple[str, str, str]]:
 
     Raises QueryError (exit code 2) for another name.
     """
-    from lb_stream.contracts.columns.comments import comment
     from lb_stream.contracts.columns.times import SUFFIX, is_time, shown_as
     from lb_stream.contracts.table_spec import sql_type
     from lb_stream.contracts.tables import TABLES
@@ -100,17 +99,17 @@ def table_columns(table: str) -> list[tuple[str, str, str]]:
         raise QueryError(f"there is no table {table}\n{_tables()}", code=2)
     if name == table.lower():
         return [
-            (field.name, sql_type(field.type), comment(name, field.name)) for field in spec.schema
+            (field.name, sql_type(field.type), spec.comment(field.name)) for field in spec.schema
         ]
     rows = [
         (
             field.name,
             "TIMESTAMP" if is_time(field.name) else sql_type(field.type),
-            comment(name, field.name),
+            spec.comment(field.name),
         )
         for field in spec.schema
     ]
-    return [(shown_as(column), kind, told) for column, kind, told in rows]
+    return [(shown_as(column), kind, comment) for column, kind, comment in rows]
 
 
 def _readable_rows(folder: Store, spec: TableSpec) -> Any:

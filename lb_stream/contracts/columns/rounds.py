@@ -1,7 +1,7 @@
-"""A cluster's round in one batch, as the log has it: every column stands here, and only here.
+"""The columns of a cluster's round in the log, each in one place.
 
-The table `rounds`, the frame that Spark's tasks give to the driver, what a row says before its
-round is made, and what the columns mean all follow from these two classes.
+The table `rounds`, the frame that Spark's tasks give to the driver, the defaults of a new row and
+the columns' comments all follow from these two classes.
 """
 
 from __future__ import annotations
@@ -12,68 +12,70 @@ from typing import Any, get_type_hints
 import pyarrow as pa
 
 EMPTY = "[]"
-"""What a column of entries says when there are none."""
+"""Value of a column of entries that has none."""
 
 
 def _text(meaning: str, **empty: Any) -> Any:
+    """Declare a column of text."""
     return field(**empty, metadata={"meaning": meaning})
 
 
 def _entries(meaning: str) -> Any:
-    """A column that holds a JSON array: what the attribute of that name of a `Round` lists."""
-    return field(default=EMPTY, metadata={"meaning": f"JSON array {meaning}", "entries": True})
+    """Declare a column that holds a JSON array: the attribute of a `Round` of that name."""
+    return field(default=EMPTY, metadata={"meaning": f"JSON array of {meaning}", "entries": True})
 
 
 @dataclass(slots=True, kw_only=True)
 class LoggedRound:
-    """The columns of the log that a round fills. A row begins with nothing done."""
+    """The columns of the log that a round fills. A new row says that nothing was done."""
 
     cluster: str
     seq: int = 0
     epoch: int
     now_ms: int
-    decisions: str = _entries("of decision records, as published")
-    outcomes: str = _entries("of how decisions ended")
-    ownership: str = _entries("of ownership records, as published")
-    refusals: str = _entries("of what rules refused")
-    results: str = _entries("of the answers to commands")
+    decisions: str = _entries("decision records, as published")
+    outcomes: str = _entries("outcomes of decisions")
+    ownership: str = _entries("ownership records, as published")
+    refusals: str = _entries("refusals of rules")
+    results: str = _entries("results of commands")
     memory: str = _text(
-        "JSON object: what the next round starts from; empty: the cluster has been forgotten"
+        "JSON object: the memory with which the next round begins; empty: the cluster has been "
+        "forgotten"
     )
     inputs: str = _text(
-        "JSON object: offsets and times read, whether caught up, the settings, "
-        "acknowledgements, commands"
+        "JSON object: the offsets and times that were read, whether the job has caught up, "
+        "settings, acknowledgements, commands"
     )
     files: str = _text(
-        "JSON object: table → the Parquet file that the batch's task wrote for it; "
-        "named in one of its rounds",
+        "JSON object: table → the Parquet file that the batch's task wrote for it; each file is "
+        "named in one round",
         default="{}",
     )
     blocks: str = _text(
-        "JSON array: of each shard, where its brokers, bundle names and values are; "
-        "kept for some batches",
+        "JSON array: for each shard, the files of its brokers, bundle names and values; the files "
+        "are kept for some batches",
         default=EMPTY,
     )
-    error: str | None = _text("what went wrong in this cluster, if anything", default=None)
+    error: str | None = _text("error of the round; null: none", default=None)
     shadows: str = _text(
-        "JSON array: what the cluster's own policy and each shadow made of the round; "
-        "empty without shadows",
+        "JSON array: the cluster's own policy and each shadow, as in shadow_rounds; empty without "
+        "shadows",
         default=EMPTY,
     )
     shadow_memory: str = _text(
-        "JSON object: shadow → what its next round starts from", default="{}"
+        "JSON object: shadow → the memory with which its next round begins", default="{}"
     )
-    merge_advice: str = _entries("of what is new in the table of that name")
-    proposals: str = _entries("of what is new in the table of that name")
+    merge_advice: str = _entries("new rows of the table of that name")
+    proposals: str = _entries("new rows of the table of that name")
 
 
 @dataclass(slots=True, kw_only=True)
 class RoundRow(LoggedRound):
-    """A row that a task gives to the driver: a round of the log, and what the log doesn't keep."""
+    """A row that a task gives to the driver: a round of the log, and what the log omits."""
 
-    bundles: int = 0  # how many there are
-    sampled: bool = False  # whether there is anything new to see
-    idle: bool = False  # whether nothing at all has happened
+    bundles: int = 0  # number of the cluster's bundles
+    sampled: bool = False  # whether a report brought anything new
+    idle: bool = False  # whether the round had nothing to do
 
 
 _KINDS = {str: pa.string(), str | None: pa.string(), int: pa.int64(), bool: pa.bool_()}
@@ -86,7 +88,11 @@ def _columns(row: type[LoggedRound]) -> list[pa.Field]:
 LOG_COLUMNS = _columns(LoggedRound)
 ROUND_SCHEMA = pa.schema(_columns(RoundRow))
 """The frame that tasks give to the driver."""
-ENTRY_COLUMNS = tuple(one.name for one in fields(LoggedRound) if one.metadata.get("entries"))
-"""Columns that list what a round has made."""
-MEANINGS = {one.name: one.metadata["meaning"] for one in fields(LoggedRound) if one.metadata}
+ENTRY_COLUMNS = tuple(
+    column.name for column in fields(LoggedRound) if column.metadata.get("entries")
+)
+"""Columns that list the results of a round."""
+MEANINGS: dict[str, str] = {
+    column.name: column.metadata["meaning"] for column in fields(LoggedRound) if column.metadata
+}
 """Column of the log → what it holds."""

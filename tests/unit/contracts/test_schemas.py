@@ -7,11 +7,11 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from lb_stream.contracts import schemas
-from lb_stream.contracts.columns.comments import comment, said
+from lb_stream.contracts.columns.comments import COMMENTS
 from lb_stream.contracts.columns.times import DURATIONS, is_time, shown_as
 from lb_stream.contracts.reports import REPORT_KINDS, report_kind
 from lb_stream.contracts.schemas import FOLDER, RECORDS, RecordSchema, differing, main, schema
-from lb_stream.contracts.tables import TABLES
+from lb_stream.contracts.tables import BROKER_LOADS, COMMANDS, OUTCOMES, ROUNDS, TABLES
 
 EVERY_RECORD = pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.name)
 
@@ -106,29 +106,25 @@ def test_the_ddl_has_every_table_with_every_column() -> None:
         ] == spec.schema.names
 
 
-def test_every_column_of_every_table_is_said_to_be_something_and_nothing_is_said_of_others() -> (
-    None
-):
-    columns = [(spec.name, column) for spec in TABLES for column in spec.schema.names]
-    assert all(comment(*column) for column in columns)
-    spoken = {name for table, column in columns for name in (column, f"{table}.{column}")}
-    assert said() <= spoken
+def test_every_column_of_every_table_has_a_comment_and_every_comment_a_column() -> None:
+    assert all(spec.comment(column) for spec in TABLES for column in spec.schema.names)
+    for spec in TABLES:
+        assert spec.comments.keys() <= set(spec.schema.names), spec.name
     used = {
-        f"{table}.{column}" if f"{table}.{column}" in said() else column
-        for table, column in columns
+        column for spec in TABLES for column in spec.schema.names if column not in spec.comments
     }
-    assert said() <= used, "overridden in every table"
-    with pytest.raises(KeyError, match="say what it is"):
-        comment("rounds", "new_column")
+    assert COMMENTS.keys() <= used, "no table has it, or each has a comment of its own"
+    with pytest.raises(KeyError, match="add a comment"):
+        ROUNDS.comment("new_column")
 
 
 def test_the_comments_of_families_are_words() -> None:
     assert (
-        comment("broker_loads", "short_rate_in_msgs_per_s")
-        == "messages in, short-term average, messages/s"
+        BROKER_LOADS.comment("short_rate_in_msgs_per_s")
+        == "message rate in, short-term average, messages/s"
     )
-    assert comment("broker_loads", "direct_memory_ratio") == "usage ÷ limit of direct memory"
-    assert comment("outcomes", "at_ms") != comment("commands", "at_ms")
+    assert BROKER_LOADS.comment("direct_memory_ratio") == "usage ÷ limit of direct memory"
+    assert OUTCOMES.comment("at_ms") != COMMANDS.comment("at_ms")
 
 
 def test_columns_in_ms_are_times_or_durations_and_the_view_shows_times_as_timestamps() -> None:

@@ -310,12 +310,12 @@ def test_what_each_column_is_can_be_asked_without_tables(tmp_path: Path) -> None
     assert rows["took_ms"] == {
         "column": "took_ms",
         "type": "BIGINT",
-        "meaning": "from the decision to its end",
+        "meaning": OUTCOMES.comment("took_ms"),
     }
     shown = lbctl("sql", "--describe", "outcomes_at", cwd=tmp_path)
     assert (
         shown.code == 0
-        and re.search(r"happened_at +TIMESTAMP +when it ended", shown.out)
+        and re.search(rf"happened_at +TIMESTAMP +{OUTCOMES.comment('at_ms')}", shown.out)
         and "took_ms" in shown.out
     )
     wrong = lbctl("sql", "--describe", "outcome", cwd=tmp_path)
