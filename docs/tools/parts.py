@@ -18,7 +18,7 @@ from docs.tools.metrics_tables import (
     cluster_metrics_table,
     stream_metrics_table,
 )
-from lb_stream.access.roles import ROLES, names_in
+from lb_stream.access.roles import ROLES, resource_names
 from lb_stream.contracts.settings import Settings, UpkeepSettings
 from lb_stream.contracts.tables import TABLES
 
@@ -41,7 +41,7 @@ _LINKS = {
 
 def rights_table() -> str:
     """Return the rights of each role as a table."""
-    names = names_in(Settings())
+    names = resource_names(Settings())
     rows = [
         f"| {role} | `{names[resource]}` | {', '.join(operations)} |"
         for role, rights in ROLES.items()
@@ -52,7 +52,7 @@ def rights_table() -> str:
 
 def rights_commands() -> str:
     """Return the same rights as commands of Kafka's own tool."""
-    names = names_in(Settings())
+    names = resource_names(Settings())
     lines = []
     for role, rights in ROLES.items():
         alike: dict[tuple[str, tuple[str, ...]], list[str]] = {}

@@ -74,7 +74,7 @@ class RightsRefused(AccessRefusal):
     """Kafka lets the user in, and a right is missing."""
 
 
-def refused_login(where: str, options: Mapping[str, Any], why: object) -> LoginRefused:
+def build_login_refusal(where: str, options: Mapping[str, Any], why: object) -> LoginRefused:
     """Kafka does not let this user in."""
     tls = isinstance(why, TlsRefused) or not str(options.get("security_protocol", "")).startswith(
         "SASL"
@@ -95,7 +95,7 @@ _PASSWORD = "sasl_mechanism, sasl_plain_username, sasl_plain_password"
 _LOGIN_KEYS = {"OAUTHBEARER": "sasl_mechanism, sasl_oauth_token_file"}
 
 
-def refused_rights(
+def build_rights_refusal(
     where: str, options: Mapping[str, Any], missing: Sequence[Right | str]
 ) -> RightsRefused:
     """Kafka lets this user in, and these rights are missing."""
@@ -106,7 +106,7 @@ def refused_rights(
     )
 
 
-def refusal_of(
+def find_refusal(
     where: str, options: Mapping[str, Any], error: BaseException, doing: str = ""
 ) -> AccessRefusal | None:
     """What an exception of kafka-python's tells; None: no refusal.
@@ -114,26 +114,28 @@ def refusal_of(
     `doing`: the operation on topics that was tried, Read or Write.
     """
     if isinstance(error, LOGINS_REFUSED):
-        return refused_login(where, options, error)
+        return build_login_refusal(where, options, error)
     if not isinstance(error, RIGHTS_REFUSED):
         return None
     if doing and isinstance(error, TopicAuthorizationFailedError) and error.args:
         topics = [error.args[0]] if isinstance(error.args[0], str) else sorted(error.args[0])
-        return refused_rights(where, options, [Right(doing, "topic", topic) for topic in topics])
-    return refused_rights(where, options, [f"a right ({_plain(error)})"])
+        return build_rights_refusal(
+            where, options, [Right(doing, "topic", topic) for topic in topics]
+        )
+    return build_rights_refusal(where, options, [f"a right ({_plain(error)})"])
 
 
-def refusal_in(where: str, options: Mapping[str, Any], text: str) -> AccessRefusal | None:
+def find_refusal_in_text(where: str, options: Mapping[str, Any], text: str) -> AccessRefusal | None:
     """The refusal that a text of Spark's tells of, if it does."""
     if (found := _IN_TEXT.search(text)) is None:
         return None
     name, said = found[1] or found[3], found[2] or found[4]
     if name.endswith(("AuthorizationException", "AuthorizationFailedError", "AuthorizationError")):
-        return refused_rights(where, options, [f"a right ({said})"])
-    return refused_login(where, options, said)
+        return build_rights_refusal(where, options, [f"a right ({said})"])
+    return build_login_refusal(where, options, said)
 
 
-class Refusals:
+class RefusalLog:
     """What somebody who goes on says of refusals: each once, until another one comes.
 
     Any thread may call.
@@ -148,7 +150,7 @@ class Refusals:
 
         `doing`: the operation on topics that was tried.
         """
-        refusal = refusal_of(self._where, self._options, error, doing)
+        refusal = find_refusal(self._where, self._options, error, doing)
         if refusal is None:
             return False
         text, now = str(refusal), time.monotonic()

@@ -60,7 +60,7 @@ def rights_of(role: Role, names: Mapping[str, str]) -> list[Right]:
     ]
 
 
-def names_in(settings: Settings) -> dict[str, str]:
+def resource_names(settings: Settings) -> dict[str, str]:
     """The names of all resources."""
     pipeline = settings.stream.pipeline_id
     return {

@@ -10,13 +10,13 @@ from typing import Any
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError
 
-from lb_stream.access.refusals import REFUSED, AccessRefusal, Refusals
+from lb_stream.access.refusals import REFUSED, AccessRefusal, RefusalLog
 from lb_stream.access.roles import rights_of
 from lb_stream.agent.config import AgentConfig, AgentError
 from lb_stream.agent.producer import LastingProducer
 from lb_stream.contracts.base import LARGEST_RECORD_BYTES
-from lb_stream.io.kafka.clients import kafka_python
-from lb_stream.io.kafka.preflight import require
+from lb_stream.io.kafka.clients import kafka_python_options
+from lb_stream.io.kafka.preflight import require_rights
 
 log = logging.getLogger(__name__)
 
@@ -37,14 +37,14 @@ class Connection:
 
     def __init__(self, config: AgentConfig) -> None:
         self.config = config
-        self._refusals = Refusals(config.bootstrap_servers, config.client_options)
+        self._refusals = RefusalLog(config.bootstrap_servers, config.client_options)
         self.producer: LastingProducer | None = None
         self.consumer: KafkaConsumer | None = None
 
     def open(self) -> None:
         """Raises AgentError."""
         config = self.config
-        given = kafka_python(config.client_options)
+        given = kafka_python_options(config.client_options)
         common = {
             "bootstrap_servers": config.bootstrap_servers,
             "bootstrap_timeout_ms": CONNECT_MS,
@@ -94,7 +94,7 @@ class Connection:
         rights = rights_of(
             "agent", {resource: name for resource, name in topics.items() if name is not None}
         )
-        if absent := require(config.bootstrap_servers, config.client_options, rights):
+        if absent := require_rights(config.bootstrap_servers, config.client_options, rights):
             raise AgentError(f"topic {absent[0]} does not exist: create it (`lbctl topics create`)")
 
     def _take_position(self, consumer: KafkaConsumer) -> None:

@@ -22,7 +22,7 @@ from lb_stream.core.config.cluster_config import ClusterConfig
 from lb_stream.core.model.memory import Memory
 from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.core.round.decide import decide
-from lb_stream.io.tables.replay import Start
+from lb_stream.io.tables.replay import RoundStart
 from lb_stream.settings.overrides import without_approval
 from lb_stream.settings.resolve import in_force, resolve
 from lb_stream.sim.simulation import Policy
@@ -46,7 +46,7 @@ COUNTED = (
 Moves of then and now are `alike` in bundle, source and destination, else from the `same_source`;
 the others were decided only then (`fewer`) or only now (`more`).
 """
-LoggedRound = tuple[Mapping[str, Any], Start | None]
+LoggedRound = tuple[Mapping[str, Any], RoundStart | None]
 """A row of the log, and the start of its round. None: its view is gone, or the round failed."""
 
 
@@ -107,7 +107,7 @@ class OpenTrial:
     own_memory: dict[str, Any] = field(default_factory=dict)
 
     def decide_round(
-        self, start: Start, operator_state: OperatorState, then: RoundDecisions
+        self, start: RoundStart, operator_state: OperatorState, then: RoundDecisions
     ) -> None:
         """Decide one more round, and count its decisions that were also made `then`."""
         if self.error is not None:

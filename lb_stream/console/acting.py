@@ -21,7 +21,7 @@ from lb_stream.console.page import Page, show
 from lb_stream.console.pages import require_cluster_facts
 from lb_stream.contracts.commands import Command
 from lb_stream.core.commands.base import BadForm
-from lb_stream.io.kafka.commands import InvalidCommand, order
+from lb_stream.io.kafka.commands import InvalidCommand, build_command
 from lb_stream.query.past.undo import Undo, plan_undo
 from lb_stream.query.present.proposals import load_waiting_proposals
 from lb_stream.query.screens import brokers, feed, load_shares
@@ -132,7 +132,7 @@ def _sent(request: Request, who: Visitor, form: Mapping[str, str]) -> str:
             else [f"{order_id}-{number}" for number in range(1, len(steps) + 1)]
         )
         orders = [
-            order(kind, fields, who.name, command_id)
+            build_command(kind, fields, who.name, command_id)
             for command_id, (kind, fields) in zip(ids, steps, strict=True)
         ]
     except (BadForm, InvalidCommand) as error:

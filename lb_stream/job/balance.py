@@ -20,7 +20,7 @@ from lb_stream.contracts.keys import SettingError
 from lb_stream.contracts.settings import Settings
 from lb_stream.io.kafka.options import spark_options
 from lb_stream.io.kafka.outbox import KafkaUnavailable
-from lb_stream.io.kafka.rights import REFUSALS, denied, require_rights
+from lb_stream.io.kafka.rights import REFUSALS, build_denial, require_job_rights
 from lb_stream.io.kafka.topics import create_topics, topic_specs
 from lb_stream.io.leadership.liveness import require_no_leader
 from lb_stream.io.local.signals import StopRequest
@@ -90,14 +90,14 @@ def ready_topics(settings: Settings, take_over: bool, standby: bool) -> None:
     spark_options(settings)  # what it can't have is said now, not when Spark is there
     where = settings.kafka.bootstrap_servers
     try:
-        absent = require_rights(settings)
+        absent = require_job_rights(settings)
         create_topics(where, topic_specs(settings.topics), settings.kafka.options)
         if absent:
-            require_rights(settings)
+            require_job_rights(settings)
         if not standby:
             require_no_leader(settings, take_over)
     except REFUSALS as error:
-        raise denied(settings, error) from error
+        raise build_denial(settings, error) from error
     except KafkaError as error:
         raise KafkaUnavailable(
             f"no Kafka at {where} ({error}): `lbctl kafka start` starts one; "

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from lb_stream.contracts.settings import Settings
 from lb_stream.io.kafka.outbox import Fenced
-from lb_stream.io.leadership.leader import leads
+from lb_stream.io.leadership.leader import is_leader
 from lb_stream.io.leadership.membership import Member
 from lb_stream.job.metrics.standby import StandbyPage
 from lb_stream.job.running import LONGEST_SAID, NEW_LINE, SharedCheckpoint, Stop, Stuck
@@ -40,9 +40,9 @@ def lead(spark: SparkSession, settings: Settings, member: Member, once: bool, st
     Raises ShutOut, else what `run` raises.
     """
     in_order = True
-    member.begin()
+    member.begin_leading()
     try:
-        run(spark, settings, member, once, lambda: stop() or member.asked is not None)
+        run(spark, settings, member, once, lambda: stop() or member.hand_over is not None)
     except Stuck:
         raise  # whoever catches it ends the process at once
     except Exception as error:
@@ -51,13 +51,13 @@ def lead(spark: SparkSession, settings: Settings, member: Member, once: bool, st
         in_order = False
         raise shut_out from error
     finally:
-        if member.asked is not None and not stop():
+        if member.hand_over is not None and not stop():
             logger.info(
                 "handed over to %s, as %s asked",
-                member.asked.to or "whoever stands by",
-                member.asked.by or "somebody",
+                member.hand_over.to or "whoever stands by",
+                member.hand_over.by or "somebody",
             )
-        member.end(in_order)
+        member.end_leading(in_order)
 
 
 def stand_by(spark: SparkSession, settings: Settings, member: Member, stop: Stop) -> None:
@@ -86,7 +86,7 @@ def _called(settings: Settings, member: Member, warm_up: WarmUp, stop: Stop) -> 
     )
     page = StandbyPage(settings.stream, member)
     try:
-        while not (called := member.called(LOOK_S)) and not stop():
+        while not (called := member.wait_to_lead(LOOK_S)) and not stop():
             warm_up.keep(
                 somebody_leads=member.standing.tick is not None and not member.standing.vacant
             )
@@ -118,5 +118,5 @@ def find_shut_out(settings: Settings, member: Member, error: Exception) -> ShutO
 
 def _another_leads(settings: Settings) -> bool:
     with suppress(Exception):  # a table that can't be read says nothing
-        return not leads(tables_of(settings.stream), settings.stream.pipeline_id)
+        return not is_leader(tables_of(settings.stream), settings.stream.pipeline_id)
     return False

@@ -13,18 +13,18 @@ from lb_stream.contracts.settings import Settings
 from lb_stream.io.kafka.batch_size import limit_batch_size
 from lb_stream.io.kafka.checkpoint import (
     CaughtUp,
-    check_none_lost,
     last_batch,
     next_offsets,
-    offsets_to_start,
+    require_none_lost,
+    starting_offsets,
     state_partitions,
 )
 from lb_stream.io.kafka.fairness import Fairness
 from lb_stream.io.kafka.options import spark_options
 from lb_stream.io.kafka.outbox import Outbox
-from lb_stream.io.kafka.poison_file import SetAside
+from lb_stream.io.kafka.poison_file import RecoveryState
 from lb_stream.io.kafka.poison_records import BatchGuard, plan_recovery
-from lb_stream.io.leadership.leader import announce
+from lb_stream.io.leadership.leader import announce_leader
 from lb_stream.io.leadership.membership import Member
 from lb_stream.io.tables.log import LogError, RoundLog
 from lb_stream.io.tables.projections import Projections
@@ -46,7 +46,7 @@ def _open(settings: Settings, outbox: Outbox, fenced: bool) -> tuple[RoundLog, P
     """Log and tables. Raises LogError when log, tables and Kafka don't belong together."""
     stream = settings.stream
     tables = Projections(tables_of(stream), stream.pipeline_id)
-    outbox.resume(otherwise=0 if tables.newest is None else tables.newest + 1, fenced=fenced)
+    outbox.read_watermark(default=0 if tables.newest is None else tables.newest + 1, fenced=fenced)
     log = RoundLog(
         tables_of(stream), stream.pipeline_id, checkpoint_of(stream)
     )  # last: a job that still runs logs, then publishes
@@ -68,10 +68,10 @@ def _starting(settings: Settings, log: RoundLog) -> str:
     wanted = next_offsets(checkpoint_of(stream))
     if new:
         wanted = log.next_offsets(topics)
-    if warning := check_none_lost(settings, wanted, new):
+    if warning := require_none_lost(settings, wanted, new):
         logger.warning("%s", warning)
     return (
-        json.dumps(offsets_to_start(settings, wanted))
+        json.dumps(starting_offsets(settings, wanted))
         if new and log.last_seq >= 0
         else stream.starting_offsets
     )
@@ -113,9 +113,9 @@ def _prepare(
             "finished an earlier run: %d batches published, %d projected", published, projected
         )
     checkpoint = checkpoint_of(stream)
-    epoch = announce(tables_of(stream), stream.pipeline_id, log.last_epoch)
+    epoch = announce_leader(tables_of(stream), stream.pipeline_id, log.last_epoch)
     if last_batch(checkpoint) is None:
-        tables.forget_averages()
+        tables.clear_averages()
         write_directory(
             checkpoint,
             0,
@@ -130,7 +130,7 @@ def _prepare(
     log.on_foreign_batch = finish
     batch = last_batch(checkpoint)
     read_plan = plan_recovery(settings, is_logged=batch is not None and log.has(batch))
-    guard = BatchGuard(settings, read_plan, SetAside.read(checkpoint))
+    guard = BatchGuard(settings, read_plan, RecoveryState.read(checkpoint))
     caught_up = caught_up or CaughtUp.at_start(settings)
     return (
         Balancer(settings, log, outbox, tables, caught_up, epoch=epoch, unreadable=guard),

@@ -45,7 +45,7 @@ class Job:
             )
         self._state.write_text(
             json.dumps(
-                {"pid": self._process.pid, "started": processes.started_at(self._process.pid)}
+                {"pid": self._process.pid, "started": processes.start_mark(self._process.pid)}
             )
         )
 
@@ -73,7 +73,7 @@ def end_leftover(state: Path) -> bool:
         pid, started = int(known["pid"]), str(known["started"])
     except (OSError, ValueError, KeyError, TypeError):
         return False
-    found = processes.started_at(pid) == started
+    found = processes.start_mark(pid) == started
     if found:
         end_session(pid, lambda: None)
     state.unlink(missing_ok=True)

@@ -13,10 +13,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
 from lb_stream.contracts.settings import Settings
-from lb_stream.io.kafka.checkpoint import check_none_lost, last_batch, next_offsets
+from lb_stream.io.kafka.checkpoint import last_batch, next_offsets, require_none_lost
 from lb_stream.io.kafka.outbox import KafkaUnavailable
 from lb_stream.io.kafka.poison_records import BatchGuard, Replan
-from lb_stream.io.kafka.rights import REFUSALS, denied, denied_in
+from lb_stream.io.kafka.rights import REFUSALS, build_denial, find_denial
 from lb_stream.job.failures import find_failure
 from lb_stream.job.metrics.monitor import Monitor
 from lb_stream.store import checkpoint_of
@@ -87,7 +87,7 @@ class WatchedBatches:
         self.under_way = batch_id, time.monotonic()
         try:
             if self.guard is not None:
-                self.guard.look(batch_id)
+                self.guard.require_readable(batch_id)
             self.balancer(shards, batch_id)
         except Exception as error:
             self.failure = error
@@ -146,18 +146,18 @@ class Running:
         checkpoint, said = self.settings.stream.checkpoint, f"{error}\n{self.batches.failure}"
         if isinstance(self.batches.failure, StreamError | KafkaUnavailable | Replan):
             return self.batches.failure
-        if (refusal := denied_in(self.settings, said)) is not None:
+        if (refusal := find_denial(self.settings, said)) is not None:
             return refusal
         if "CONCURRENT_STREAM_LOG_UPDATE" in said or self._began_beside_another(said):
             return SharedCheckpoint(checkpoint)
         try:
-            check_none_lost(
+            require_none_lost(
                 self.settings,
                 next_offsets(checkpoint_of(self.settings.stream)),
                 new_checkpoint=False,
             )
         except REFUSALS as refused:
-            return denied(self.settings, refused)
+            return build_denial(self.settings, refused)
         except FatalError as stopped:  # lost records, a right that is missing
             return stopped
         except KafkaError as away:

@@ -13,8 +13,8 @@ from lb_stream.contracts.settings import Settings
 from lb_stream.io.kafka.options import client_options
 from lb_stream.io.kafka.outbox import Fenced, KafkaUnavailable
 from lb_stream.io.kafka.poison_records import Replan, forgive_last_start
-from lb_stream.io.kafka.rights import REFUSALS, denied
-from lb_stream.io.leadership.leader import leads
+from lb_stream.io.kafka.rights import REFUSALS, build_denial
+from lb_stream.io.leadership.leader import is_leader
 from lb_stream.io.leadership.membership import Member
 from lb_stream.io.messages.errors import error_chain
 from lb_stream.job.damage import find_machine_fault
@@ -70,7 +70,7 @@ def run(
             if (
                 isinstance(reason, SharedCheckpoint)
                 and not crossed
-                and leads(tables_of(settings.stream), settings.stream.pipeline_id)
+                and is_leader(tables_of(settings.stream), settings.stream.pipeline_id)
             ):
                 crossed = True
                 logger.warning(
@@ -102,7 +102,7 @@ def run(
 def check_leads(settings: Settings, member: Member) -> None:
     """Raise Fenced when another job has begun to lead while this one, which led, was away."""
     stream = settings.stream
-    if member.clock.epoch and not leads(tables_of(stream), stream.pipeline_id):
+    if member.clock.epoch and not is_leader(tables_of(stream), stream.pipeline_id):
         raise Fenced(
             f"another job of the pipeline {stream.pipeline_id!r} has begun to lead while this one "
             "was held up: this one stops"
@@ -115,7 +115,7 @@ def _reason(settings: Settings, error: Exception) -> Exception:
     Any other error is returned itself.
     """
     if isinstance(error, REFUSALS):
-        return denied(settings, error)
+        return build_denial(settings, error)
     if isinstance(error, StreamError | KafkaUnavailable | KafkaError):
         return error
     return (
@@ -151,12 +151,12 @@ def ready(settings: Settings) -> str:
 
 
 def wait_for_kafka(settings: Settings, stop: Stop = never) -> None:
-    """Wait until Kafka answers, or until a stop is requested. Raises Denied."""
+    """Wait until Kafka answers, or until a stop is requested. Raises AccessDenied."""
     while not stop():
         try:
             KafkaAdminClient(**client_options(settings), bootstrap_timeout_ms=5_000).close()
             return
         except REFUSALS as error:
-            raise denied(settings, error) from error
+            raise build_denial(settings, error) from error
         except KafkaError:
             time.sleep(2)

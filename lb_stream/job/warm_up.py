@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from lb_stream.contracts.settings import Settings
-from lb_stream.io.kafka.checkpoint import CaughtUp, bounds
+from lb_stream.io.kafka.checkpoint import CaughtUp, read_offset_bounds
 from lb_stream.io.kafka.options import spark_options
 from lb_stream.io.leadership.leader import this_host
 from lb_stream.io.tables.log import RoundLog
@@ -139,7 +139,7 @@ class WarmUp:
             Projections(root, stream.pipeline_id),
         )
         balancer = Balancer(own, log, Unpublished(), tables, CaughtUp(checkpoint), epoch=1)
-        begin, end = bounds(own)
+        begin, end = read_offset_bounds(own)
         starting: dict[str, dict[str, int]] = {}
         for (topic, number), offset in end.items():
             starting.setdefault(topic, {})[str(number)] = max(

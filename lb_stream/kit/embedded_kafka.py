@@ -265,7 +265,7 @@ class EmbeddedKafka:
             )
         # its end is watched by pid and start time; keeps Popen from warning that it still runs
         process.returncode = 0
-        started = processes.started_at(process.pid)
+        started = processes.start_mark(process.pid)
         if started is None:
             raise KafkaError(f"Kafka ended at once.\n{self.log_tail()}")
         broker = RunningKafka(process.pid, started, *self._ports, self.host)
@@ -274,7 +274,7 @@ class EmbeddedKafka:
 
     def _wait_until_ready(self, broker: RunningKafka, deadline: float) -> None:
         while not self.answers(broker.port):
-            if processes.started_at(broker.pid) != broker.started:
+            if processes.start_mark(broker.pid) != broker.started:
                 raise KafkaError(
                     f"Kafka ended while starting. {_advice(self.log_tail())}\n{self.log_tail()}"
                 )

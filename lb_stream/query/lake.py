@@ -127,9 +127,9 @@ def _readable_rows(folder: Store, spec: TableSpec) -> Any:
 
 
 def _describe_repair(spec: TableSpec) -> str:
-    from lb_stream.io.tables.rebuild import rebuildable
+    from lb_stream.io.tables.rebuild import rebuildable_tables
 
-    if spec.name in rebuildable():
+    if spec.name in rebuildable_tables():
         return f"stop the job, then `lbctl tables rebuild {spec.name}` writes it anew from the log"
     return "restore it from a backup, or give the job new tables: stream.tables"
 

@@ -109,11 +109,11 @@ def _facts(
         usage = shutil.disk_usage(place)
         facts = replace(facts, disk_free=usage.free, disk_size=usage.total)
     facts = replace(facts, demo_end=find_demo_end(tables, job))
-    from lb_stream.io.kafka.poison_file import SetAside
+    from lb_stream.io.kafka.poison_file import RecoveryState
     from lb_stream.store import checkpoint_of
 
     with suppress(OSError, ValueError):  # the checkpoint may be out of reach from here
-        kept = SetAside.read(checkpoint_of(settings.stream))
+        kept = RecoveryState.read(checkpoint_of(settings.stream))
         facts = replace(
             facts, skipped_records=kept.places, searches_poison_record=kept.max_records > 0
         )
@@ -184,16 +184,16 @@ def add_kafka_facts(facts: Facts, settings: Settings) -> Facts:
 
     Raises Refusal when Kafka doesn't tell us.
     """
-    from lb_stream.io.kafka.reachable import unanswered
+    from lb_stream.io.kafka.reachable import describe_unreachable
 
     bootstrap = settings.kafka.bootstrap_servers
-    if (reasons := unanswered(bootstrap)) is not None:
+    if (reasons := describe_unreachable(bootstrap)) is not None:
         return replace(facts, kafka=reasons)
     from kafka.errors import KafkaError
 
-    from lb_stream.access.refusals import REFUSED, refusal_of
+    from lb_stream.access.refusals import REFUSED, find_refusal
     from lb_stream.access.roles import Right
-    from lb_stream.io.kafka.preflight import require
+    from lb_stream.io.kafka.preflight import require_rights
     from lb_stream.io.leadership.liveness import Ticks
     from lb_stream.io.leadership.topic import silence_ms
 
@@ -204,7 +204,7 @@ def add_kafka_facts(facts: Facts, settings: Settings) -> Facts:
             facts = replace(facts, standbys=_standbys(ticks))
             if job.epoch is None or job.running is not None or not job.ticks:
                 return facts
-            require(
+            require_rights(
                 bootstrap,
                 settings.kafka.options,
                 [Right("Read", "topic", settings.topics.commands)],
@@ -212,7 +212,7 @@ def add_kafka_facts(facts: Facts, settings: Settings) -> Facts:
             if last is None or _now_ms() - last.append_ms > silence_ms(settings):
                 last = ticks.next(silence_ms(settings)) or last  # clocks of two machines differ
     except REFUSED as error:
-        raise refusal_of(bootstrap, settings.kafka.options, error) or error from error
+        raise find_refusal(bootstrap, settings.kafka.options, error) or error from error
     except KafkaError as error:
         return replace(facts, kafka=f"Kafka at {bootstrap}: {type(error).__name__}: {error}")
     if last is None:
@@ -220,7 +220,7 @@ def add_kafka_facts(facts: Facts, settings: Settings) -> Facts:
             facts, job=replace(job, running=False, evidence=f"its clock on {job.host} doesn't tick")
         )
     age_s = max(0, _now_ms() - last.append_ms) / 1000
-    alive = age_s * 1000 <= silence_ms(settings) and last.sign.epoch == job.epoch
+    alive = age_s * 1000 <= silence_ms(settings) and last.record.epoch == job.epoch
     return replace(
         facts,
         job=replace(
@@ -231,9 +231,9 @@ def add_kafka_facts(facts: Facts, settings: Settings) -> Facts:
 
 def find_standbys(settings: Settings, bootstrap: str) -> tuple[StandbyFacts, ...] | None:
     """The jobs that stand by, as the Kafka at `bootstrap` has it; None: nobody answers there."""
-    from lb_stream.io.kafka.reachable import unanswered
+    from lb_stream.io.kafka.reachable import describe_unreachable
 
-    if unanswered(bootstrap) is not None:
+    if describe_unreachable(bootstrap) is not None:
         return None
     from kafka.errors import KafkaError
 
@@ -251,7 +251,9 @@ def find_standbys(settings: Settings, bootstrap: str) -> tuple[StandbyFacts, ...
 
 
 def _standbys(ticks: Ticks) -> tuple[StandbyFacts, ...]:
-    return tuple(StandbyFacts(name, sign.warm) for name, sign in ticks.bystanders.now.items())
+    return tuple(
+        StandbyFacts(name, sign.warm) for name, sign in ticks.standby_tracker.active.items()
+    )
 
 
 def load_cluster_facts(lake: Lake) -> tuple[ClusterFacts, ...]:

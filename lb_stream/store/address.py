@@ -118,7 +118,7 @@ class Address:
         return self.given or self.uri
 
 
-def parse(place: str, setting: str) -> Address:
+def parse_address(place: str, setting: str) -> Address:
     """Read the address that a setting gives; a path of this machine is made absolute.
 
     Raises AddressError.
@@ -149,7 +149,7 @@ def parse(place: str, setting: str) -> Address:
     return Address(scheme, authority, path, place.rstrip("/"))
 
 
-def native_options(options: Mapping[str, str]) -> dict[str, str]:
+def object_store_options(options: Mapping[str, str]) -> dict[str, str]:
     """Options of obstore: those that are not Hadoop's."""
     return {
         name: value
@@ -160,7 +160,9 @@ def native_options(options: Mapping[str, str]) -> dict[str, str]:
 
 def delta_options(options: Mapping[str, str]) -> dict[str, str]:
     """Options of delta-rs."""
-    return native_options(options) | ({"allow_http": "true"} if plain_http(options) else {})
+    return object_store_options(options) | (
+        {"allow_http": "true"} if uses_plain_http(options) else {}
+    )
 
 
 def hadoop_options(options: Mapping[str, str], scheme: str = "") -> dict[str, str]:
@@ -180,12 +182,12 @@ def hadoop_options(options: Mapping[str, str], scheme: str = "") -> dict[str, st
             found[_S3A[bare]] = value
     if "fs.s3a.endpoint" in found:  # a server of one's own has no host name for each bucket
         found.setdefault("fs.s3a.path.style.access", "true")
-    if plain_http(options):
+    if uses_plain_http(options):
         found.setdefault("fs.s3a.connection.ssl.enabled", "false")
     return found
 
 
-def plain_http(options: Mapping[str, str]) -> bool:
+def uses_plain_http(options: Mapping[str, str]) -> bool:
     """Whether the endpoint is asked without TLS; the environment counts where no option says
     otherwise."""
     of_environment = _of_environment("AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ALLOW_HTTP")

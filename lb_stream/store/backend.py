@@ -60,7 +60,7 @@ class Backend(Protocol):
         """The files in a folder."""
         ...
 
-    def look(self, path: str) -> Entry | None:
+    def stat(self, path: str) -> Entry | None:
         """What a file is like; None: there is none."""
         ...
 

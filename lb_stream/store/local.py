@@ -69,7 +69,7 @@ class LocalBackend:
                     if entry.is_file():
                         yield _entry(entry.name, entry.stat())
 
-    def look(self, path: str) -> Entry | None:
+    def stat(self, path: str) -> Entry | None:
         """As Backend has it."""
         try:
             return _entry(path.rpartition("/")[2], os.stat(path)) if os.path.isfile(path) else None

@@ -84,7 +84,7 @@ class ObjectBackend:
 
     def open(self, path: str) -> IO[bytes] | pa.NativeFile:
         """As Backend has it."""
-        if (found := self.look(path)) is None:
+        if (found := self.stat(path)) is None:
             raise FileNotFoundError(path)
         return io.BufferedReader(_Ranges(self, path, found.size), READ_AHEAD)
 
@@ -94,7 +94,7 @@ class ObjectBackend:
             found = obstore.list_with_delimiter(self.bucket, path)["objects"]
         return (_entry(one) for one in found)
 
-    def look(self, path: str) -> Entry | None:
+    def stat(self, path: str) -> Entry | None:
         """As Backend has it."""
         with _as_os_error():
             try:

@@ -17,9 +17,9 @@ from lb_stream.store.address import (
     Address,
     delta_options,
     hadoop_options,
-    native_options,
-    parse,
-    plain_http,
+    object_store_options,
+    parse_address,
+    uses_plain_http,
 )
 from lb_stream.store.backend import Backend, Draft, Entry
 
@@ -44,7 +44,7 @@ class Store:
         place: str | Path, options: Mapping[str, str] | None = None, setting: str = "folder"
     ) -> Store:
         """The folder that a setting names. Raises AddressError, which names the setting."""
-        return Store(parse(str(place), setting), tuple(sorted((options or {}).items())))
+        return Store(parse_address(str(place), setting), tuple(sorted((options or {}).items())))
 
     def __truediv__(self, name: str) -> Store:
         """A folder within."""
@@ -115,7 +115,7 @@ class Store:
         """A whole file."""
         return self._backend.get(self._path(name))
 
-    def text(self, name: str) -> str | None:
+    def read_text(self, name: str) -> str | None:
         """A whole text file; None: there is none."""
         try:
             return str(self.get(name).to_pybytes(), "utf-8")
@@ -139,12 +139,12 @@ class Store:
 
     def size(self, name: str) -> int | None:
         """A file's bytes; None: there is none."""
-        found = self._backend.look(self._path(name))
+        found = self._backend.stat(self._path(name))
         return None if found is None else found.size
 
-    def look(self, name: str) -> Entry | None:
+    def stat(self, name: str) -> Entry | None:
         """A file's size and time; None: there is none."""
-        return self._backend.look(self._path(name))
+        return self._backend.stat(self._path(name))
 
     def delete(self, name: str) -> None:
         """Delete a file, if it is there."""
@@ -173,7 +173,7 @@ def _backend(root: Address, options: Options) -> Backend:
         return LocalBackend()
     from lb_stream.store.objects import ObjectBackend  # noqa: PLC0415
 
-    return ObjectBackend.at(root.uri, native_options(given), plain_http(given))
+    return ObjectBackend.at(root.uri, object_store_options(given), uses_plain_http(given))
 
 
 def tables_of(stream: StreamSettings) -> Store:

@@ -44,7 +44,7 @@ from lb_stream.stream.task.attempt import task_of_batch
 from lb_stream.stream.task.crash import crash_point
 from lb_stream.stream.transforms import to_rounds
 
-TIDY_EVERY = 10
+COMPACT_EVERY = 10
 """Batches between two looks for files that nobody needs any more."""
 
 
@@ -82,7 +82,7 @@ class Balancer:
         self._project(shards.sparkSession, batch_id, directory, logged, views)
         self.observer.done("project")
         self._write_next_directory(directory, views, logged, batch_id)
-        self.log.tidy()
+        self.log.run_upkeep()
         self.observer.finish(logged)
         crash_point("before_commit")
 
@@ -152,8 +152,8 @@ class Balancer:
             shadow_memories=memories.shadows,
             stored=memories.stored,
             first_seq=self.log.first_seq,
-            unreadable=self.unreadable.told(batch_id, known.keys()),
-            recorded=self.tables.recorded(leaving) if leaving else {},
+            unreadable=self.unreadable.rejected_events(batch_id, known.keys()),
+            recorded=self.tables.ownership_versions(leaving) if leaving else {},
         )
 
     def _file_tag(self, batch_id: int) -> str:
@@ -234,7 +234,7 @@ class Balancer:
 
         There the list of files is a request of its own.
         """
-        tidies = batch_id % TIDY_EVERY == 0
+        tidies = batch_id % COMPACT_EVERY == 0
         if tidies or self._checkpoint.local is not None:
             remove_spent(self._checkpoint, batch_id, self.epoch)
         if tidies:

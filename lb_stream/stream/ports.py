@@ -95,7 +95,7 @@ class Log(Protocol):
     def remember(self, rounds: pa.Table) -> None:
         """Take the memories of logged rounds as those that the next batch starts from."""
 
-    def tidy(self) -> None:
+    def run_upkeep(self) -> None:
         """Do what keeps the log quick, now and then; a batch has just done all that others wait
         for."""
 
@@ -116,7 +116,7 @@ class Tables(Protocol):
     def project(self, logged: Logged) -> None:
         """Bring every table but that of averages up to this batch."""
 
-    def recorded(self, clusters: Collection[str]) -> Mapping[str, Mapping[str, int]]:
+    def ownership_versions(self, clusters: Collection[str]) -> Mapping[str, Mapping[str, int]]:
         """The ownership records of some clusters: cluster → bundle → version."""
 
     def put_parts(
@@ -140,7 +140,9 @@ class Reading(Protocol):
 class Unreadable(Protocol):
     """Tells of records that the job steps over because reading them would end it."""
 
-    def told(self, batch_id: int, known: Collection[str]) -> Mapping[str, list[dict[str, Any]]]:
+    def rejected_events(
+        self, batch_id: int, known: Collection[str]
+    ) -> Mapping[str, list[dict[str, Any]]]:
         """Known cluster → the records that this batch reports as stepped over, as rejected
         events."""
 
@@ -148,7 +150,9 @@ class Unreadable(Protocol):
 class NothingUnreadable:
     """No record is stepped over."""
 
-    def told(self, batch_id: int, known: Collection[str]) -> Mapping[str, list[dict[str, Any]]]:
+    def rejected_events(
+        self, batch_id: int, known: Collection[str]
+    ) -> Mapping[str, list[dict[str, Any]]]:
         """Nothing."""
         return {}
 

@@ -39,7 +39,7 @@ def measure(stage: Stage, leader: Job, heir: Job) -> dict[str, float]:
         stage.unload()
         decision, read = reader.next()
     stage.await_leader(heir)
-    claimed = max(sign.append_ms for sign in stage.signs() if isinstance(sign.sign, Claim)) / 1000
+    claimed = max(sign.append_ms for sign in stage.signs() if isinstance(sign.record, Claim)) / 1000
     leads, started = heir.said_at(" leads the pipeline"), heir.said_at("continuing after batch")
     assert leads is not None and started is not None
     times = (killed, claimed, leads, started, read)

@@ -55,7 +55,7 @@ def measure(folder: Path, count: int) -> dict[str, float]:
         middle = time.perf_counter()
         job.tables_of.project(done)
         end = time.perf_counter()
-        job.log.tidy()
+        job.log.run_upkeep()
         logged.append(1000 * (middle - begin))
         projected.append(1000 * (end - middle))
         if (batch + 1) % max(1, count // 10) == 0:

@@ -171,9 +171,9 @@ class Stage:
     def leaders(self) -> list[tuple[int, str]]:
         """Epoch and instance of each tick's sender, in the order in which they came."""
         ticks = [
-            (sign.sign.epoch, sign.sign.instance)
+            (sign.record.epoch, sign.record.instance)
             for sign in self.signs()
-            if isinstance(sign.sign, Tick) and not sign.sign.ends
+            if isinstance(sign.record, Tick) and not sign.record.ends
         ]
         return list(dict.fromkeys(ticks))
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lb_stream.contracts.settings import TopicSettings
-from lb_stream.io.kafka.poison_file import SetAside
+from lb_stream.io.kafka.poison_file import RecoveryState
 from lb_stream.kit.embedded_kafka import EmbeddedKafka
 from lb_stream.store import Store
 from tests.e2e import bombs
@@ -78,7 +78,7 @@ def test_a_thousand_megabytes_of_spaces_end_the_job_once_and_no_report_is_lost(
     assert [row[1] for row in rows(pipeline)] == [first, second, third], (
         "the next ones don't end it even once"
     )
-    assert len(SetAside.read(Store.at(tmp_path / "checkpoint")).records) == 3
+    assert len(RecoveryState.read(Store.at(tmp_path / "checkpoint")).records) == 3
 
 
 @pytest.mark.long

@@ -183,7 +183,7 @@ def lookups(operator: Operator) -> None:
         LookupConfig(operator.run.bootstrap, topics.ownership, topics.commands, topics.results)
     ) as lookup:
         first = lookup.find(topic, CLUSTER)
-        assert (first.broker, first.asked is not None) == (None, True)
+        assert (first.broker, first.owner_request is not None) == (None, True)
         wait_until(
             lambda: lookup.find(topic, CLUSTER).state == "Owned",
             "the bundle that was looked up to be owned",

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from lb_stream.cli.main import app
 from lb_stream.contracts.settings import TopicSettings
-from lb_stream.io.kafka.commands import order, send_command
+from lb_stream.io.kafka.commands import build_command, send_command
 from lb_stream.kit.embedded_kafka import EmbeddedKafka
 from lb_stream.stream.shards.directory import FOLDER
 from tests.e2e.pipeline import Pipeline, wait_until
@@ -47,7 +47,7 @@ def test_a_mistyped_cluster_is_forgotten_by_command_once_it_is_silent(
     run.create_topics(reports=1)
 
     def answer() -> tuple[str, str | None]:
-        command = order("forget-cluster", {}, "ann")
+        command = build_command("forget-cluster", {}, "ann")
         options = {"bootstrap_servers": kafka.bootstrap}
         send_command(options, topic_names.commands, "c1", command)
 

@@ -21,7 +21,14 @@ from lb_stream.contracts.decisions import Ownership
 from lb_stream.contracts.settings import TopicSettings
 from lb_stream.core.model.topics import Ring
 from lb_stream.io.kafka.topics import create_topics, topic_specs
-from lb_stream.io.lookup.client import ASK_AGAIN_S, Found, Lookup, LookupConfig, LookupFailed, Stale
+from lb_stream.io.lookup.client import (
+    ASK_AGAIN_S,
+    Lookup,
+    LookupConfig,
+    LookupFailed,
+    LookupResult,
+    StaleLookup,
+)
 from lb_stream.io.lookup.server import serve_lookups
 from lb_stream.kit.embedded_kafka import EmbeddedKafka
 from lb_stream.operations.assign import Assign
@@ -109,7 +116,7 @@ def test_a_lookup_follows_a_bundle_from_broker_to_broker(
     with Lookup(config) as lookup:
         found = lookup.find("shop/orders/new")
         assert (found.cluster, found.topic, found.bundle) == ("eu", TOPIC, MINE)
-        assert (found.broker, found.state, found.version, found.since_ms, found.asked) == (
+        assert (found.broker, found.state, found.version, found.since_ms, found.owner_request) == (
             "a:8080",
             "Owned",
             1,
@@ -121,9 +128,11 @@ def test_a_lookup_follows_a_bundle_from_broker_to_broker(
             MINE, {"state": "Releasing", "source": "a:8080", "destination": "b:8080", "version": 2}
         )
         moving = soon(lambda: lookup.find(TOPIC, "eu"), lambda found: found.state == "Releasing")
-        assert (moving.broker, moving.asked) == ("b:8080", None)
+        assert (moving.broker, moving.owner_request) == ("b:8080", None)
         publish(MINE, None)
-        gone: Found = soon(lambda: lookup.find(TOPIC, "eu"), lambda found: found.state is None)
+        gone: LookupResult = soon(
+            lambda: lookup.find(TOPIC, "eu"), lambda found: found.state is None
+        )
         assert (gone.bundle, gone.broker) == (None, None)
 
 
@@ -139,10 +148,10 @@ def test_what_nobody_serves_is_asked_for_once_in_a_while_and_the_answer_is_told(
         Lookup(config, clock) as lookup,
         KafkaProducer(bootstrap_servers=kafka.bootstrap) as balancer,
     ):
-        first = lookup.find(TOPIC).asked
+        first = lookup.find(TOPIC).owner_request
         assert first is not None
-        assert lookup.find(TOPIC).asked == first
-        other = lookup.find("persistent://shop/nowhere/x").asked
+        assert lookup.find(TOPIC).owner_request == first
+        other = lookup.find("persistent://shop/nowhere/x").owner_request
         assert other is not None
         said = CommandResult(
             id=other.id,
@@ -154,7 +163,7 @@ def test_what_nobody_serves_is_asked_for_once_in_a_while_and_the_answer_is_told(
         )
         balancer.send(topic_names.results, key=said.id.encode(), value=said.to_json().encode())
         told = soon(
-            lambda: lookup.find("persistent://shop/nowhere/x").asked,
+            lambda: lookup.find("persistent://shop/nowhere/x").owner_request,
             lambda asked: asked.outcome is not None,
         )
         assert (told.id, told.outcome, told.text) == (other.id, "refused", "no such namespace")
@@ -164,7 +173,7 @@ def test_what_nobody_serves_is_asked_for_once_in_a_while_and_the_answer_is_told(
         server.stop()
         clock.ahead_s += ASK_AGAIN_S
         soon(lambda: lookup.age_ms, lambda age_ms: age_ms is not None and age_ms < 1_000)
-        again = lookup.find("persistent://shop/nowhere/x").asked
+        again = lookup.find("persistent://shop/nowhere/x").owner_request
         assert again is not None
         assert again.id != other.id
         assert again.text == "no such namespace"
@@ -199,7 +208,7 @@ def test_an_answer_that_may_be_out_of_date_is_not_given(
 ) -> None:
     publish(MINE, {"state": "Owned", "owner": "a:8080"})
     lookup, clock = Lookup(config), Clock()
-    with pytest.raises(Stale, match="was last read to its end never"):
+    with pytest.raises(StaleLookup, match="was last read to its end never"):
         lookup.find(TOPIC)
     with Lookup(config, clock) as lookup:
         server = serve_lookups("127.0.0.1:0", lookup)
@@ -207,7 +216,7 @@ def test_an_answer_that_may_be_out_of_date_is_not_given(
         lookup._stop.set()  # from here on nothing is read
         lookup._thread.join()
         clock.ahead_s += 60
-        with pytest.raises(Stale, match=r"was last read to its end 6\d s ago"):
+        with pytest.raises(StaleLookup, match=r"was last read to its end 6\d s ago"):
             lookup.find(TOPIC)
         assert get(f"{server.url}/lookup?topic=shop/orders/new")[0] == 503
         assert get(f"{server.url}/health")[0] == 503
@@ -251,7 +260,7 @@ def test_clients_are_answered_over_http_by_a_server_of_its_own(
         )
         assert get(f"{url}/lookup?topic=shop/orders/new&cluster=eu")[1]["topic"] == TOPIC
         status, unknown = get(f"{url}/lookup?topic=shop/nowhere/x")
-        assert (status, unknown["broker"], unknown["asked"]["outcome"]) == (202, None, None)
+        assert (status, unknown["broker"], unknown["owner_request"]["outcome"]) == (202, None, None)
         status, health = get(f"{url}/health")
         assert (status, health["clusters"], health["bundles"], health["max_age_ms"]) == (
             200,

@@ -22,9 +22,9 @@ from kafka.admin import (
 
 from lb_stream.contracts.settings import Settings, TopicSettings
 from lb_stream.contracts.tables import ROUNDS
-from lb_stream.io.kafka.checkpoint import LostRecords, check_none_lost
+from lb_stream.io.kafka.checkpoint import LostRecords, require_none_lost
 from lb_stream.io.kafka.outbox import Outbox
-from lb_stream.io.kafka.rights import Denied, denied_in
+from lb_stream.io.kafka.rights import AccessDenied, find_denial
 from lb_stream.io.kafka.topics import create_topics, topic_specs
 from lb_stream.kit import embedded_kafka
 from lb_stream.kit.embedded_kafka import EmbeddedKafka
@@ -93,12 +93,12 @@ def test_topics_that_may_not_be_described_are_not_taken_for_lost_ones(
     guarded: EmbeddedKafka, rights: Denials
 ) -> None:
     wanted = {(TOPICS.reports, 0): 0, (TOPICS.commands, 0): 0}
-    assert check_none_lost(settings(guarded), wanted, new_checkpoint=False) == ""
+    assert require_none_lost(settings(guarded), wanted, new_checkpoint=False) == ""
     with pytest.raises(LostRecords, match="was-there, partition 0"):
-        check_none_lost(settings(guarded), {("was-there", 0): 5}, new_checkpoint=False)
+        require_none_lost(settings(guarded), {("was-there", 0): 5}, new_checkpoint=False)
     rights.deny(TOPICS.reports, ACLOperation.DESCRIBE)
-    with pytest.raises(Denied, match=f"missing Read on topic {TOPICS.reports}") as error:
-        check_none_lost(settings(guarded), wanted, new_checkpoint=False)
+    with pytest.raises(AccessDenied, match=f"missing Read on topic {TOPICS.reports}") as error:
+        require_none_lost(settings(guarded), wanted, new_checkpoint=False)
     assert "stream.checkpoint" not in str(error.value)
 
 
@@ -129,9 +129,9 @@ def test_a_batch_that_may_not_be_published_is_no_absence_of_kafka(
     outbox = Outbox(settings(guarded))
     try:
         outbox.fence()
-        outbox.resume(otherwise=0)
+        outbox.read_watermark(default=0)
         rights.deny(TOPICS.decisions, ACLOperation.READ)
-        with pytest.raises(Denied, match=f"missing Read on topic {TOPICS.decisions}"):
+        with pytest.raises(AccessDenied, match=f"missing Read on topic {TOPICS.decisions}"):
             outbox.publish(Logged(0, ROUNDS.schema.empty_table()))
     finally:
         outbox.close()
@@ -146,6 +146,6 @@ def test_what_sparks_client_says_of_a_missing_right_is_found_in_its_text(
     )
     given = settings(guarded)
     assert "refuses User:ANONYMOUS: missing a right (Not authorized to access topics: [x])." in str(
-        denied_in(given, text)
+        find_denial(given, text)
     )
-    assert denied_in(given, "org.apache.kafka.common.errors.TimeoutException: Timeout") is None
+    assert find_denial(given, "org.apache.kafka.common.errors.TimeoutException: Timeout") is None

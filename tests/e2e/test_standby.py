@@ -93,7 +93,7 @@ def test_of_two_that_stand_by_one_takes_over_when_the_leader_is_killed(
     assert sorted(job.leads for job in others) == [0, 1], "one leads, the other goes on standing by"
     time.sleep(5)
     assert sorted(job.leads for job in others) == [0, 1] and all(job.lives for job in others)
-    claims = [sign for sign in stage.signs() if isinstance(sign.sign, Claim)]
+    claims = [sign for sign in stage.signs() if isinstance(sign.record, Claim)]
     assert 2 <= len(claims) <= 3, "the first one's, and those of the others"
     assert_one_led_at_a_time(stage)
     assert_every_decision_is_made_once(stage)
@@ -159,8 +159,8 @@ def hand_over(stage: Stage, to: Job) -> dict[str, object]:
     )
     done = lbctl(stage, "leader", "hand-over", "--to", to.instance, "--json")
     assert done.returncode == 0, done.stderr
-    last = [sign for sign in stage.signs() if isinstance(sign.sign, Tick) and sign.sign.ends]
-    assert last and isinstance(last[-1].sign, Tick) and last[-1].sign.to == to.instance
+    last = [sign for sign in stage.signs() if isinstance(sign.record, Tick) and sign.record.ends]
+    assert last and isinstance(last[-1].record, Tick) and last[-1].record.to == to.instance
     return dict(json.loads(done.stdout))
 
 

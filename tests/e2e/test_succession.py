@@ -57,7 +57,9 @@ def members(settings: Settings, clock: Clock) -> Iterator[list[Member]]:
             one.start()
             started.callback(one.stop)
         wait_until(
-            lambda: all(one.standing.tick is not None and one.away is None for one in found),
+            lambda: all(
+                one.standing.tick is not None and one.connection_error is None for one in found
+            ),
             "both to hear the leader",
             LONGEST_S,
         )
@@ -66,7 +68,7 @@ def members(settings: Settings, clock: Clock) -> Iterator[list[Member]]:
 
 def called(members: list[Member]) -> list[bool]:
     """Whose turn it is."""
-    return [member.called(0) for member in members]
+    return [member.wait_to_lead(0) for member in members]
 
 
 def claims(settings: Settings) -> list[int]:
@@ -78,7 +80,7 @@ def claims(settings: Settings) -> list[int]:
     while True:
         try:
             with closing(LeadershipReader(settings)) as reader:
-                return [one.append_ms for one in reader.to_end() if isinstance(one.sign, Claim)]
+                return [one.append_ms for one in reader.to_end() if isinstance(one.record, Claim)]
         except RetriableError:
             if time.monotonic() > end:
                 raise
@@ -112,7 +114,7 @@ def test_while_kafka_is_away_nobody_concludes_anything(
     os.kill(kafka.pid, signal.SIGSTOP)
     try:
         wait_until(
-            lambda: all(member.away is not None for member in members),
+            lambda: all(member.connection_error is not None for member in members),
             "both to miss Kafka",
             LONGEST_S,
         )
@@ -121,7 +123,9 @@ def test_while_kafka_is_away_nobody_concludes_anything(
         os.kill(kafka.pid, signal.SIGCONT)
     before = members[0].standing.tick
     wait_until(
-        lambda: all(member.away is None and member.standing.tick != before for member in members),
+        lambda: all(
+            member.connection_error is None and member.standing.tick != before for member in members
+        ),
         "the leader to be heard again",
         LONGEST_S,
     )

@@ -39,11 +39,11 @@ class World:
 
     def look(self, pid: int, cut_off: bool) -> None:
         if cut_off:
-            assert self.jobs[pid].look(None, self.now) is Action.WAIT
+            assert self.jobs[pid].observe(None, self.now) is Action.WAIT
             return
         new = self.topic[self.read.get(pid, 0) :]
         self.read[pid] = len(self.topic)
-        action = self.jobs[pid].look(new, self.now)
+        action = self.jobs[pid].observe(new, self.now)
         if action is Action.CLAIM:
             made = Claim(id=f"claim:{pid}:{self.now}", pipeline="p", epoch=1, host="h", pid=pid)
             self.jobs[pid].claimed(made, self.now)
@@ -80,7 +80,7 @@ def test_two_never_begin_within_the_time_of_one_claim_and_never_while_the_leader
             world.say(tick(world.now, ends=True))
         else:
             world.look(pid, cut_off=what == "away")
-    claims = {one.append_ms: one.sign.pid for one in world.topic if isinstance(one.sign, Claim)}
+    claims = {one.append_ms: one.record.pid for one in world.topic if isinstance(one.record, Claim)}
     made = sorted(
         max(at for at, who in claims.items() if who == pid and at <= began)
         for began, pid in world.begun

@@ -71,7 +71,7 @@ class World:
             zip(rounds["cluster"].to_pylist(), rounds["memory"].to_pylist(), strict=True)
         )
 
-    def tidy(self) -> None:
+    def run_upkeep(self) -> None:
         self.calls.append("tidy")
 
     def publish(self, logged: Logged) -> None:
@@ -92,7 +92,7 @@ class World:
     def finish(self, logged: Logged) -> None:
         self.phases.append(f"finish {logged.log_seq}")
 
-    def recorded(self, clusters: Collection[str]) -> dict[str, dict[str, int]]:
+    def ownership_versions(self, clusters: Collection[str]) -> dict[str, dict[str, int]]:
         self.calls.append(f"recorded {clusters}")
         return {}
 

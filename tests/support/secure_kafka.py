@@ -22,7 +22,7 @@ from kafka.admin import (
 from kafka.errors import KafkaError
 
 from lb_stream.access.roles import Right
-from lb_stream.io.kafka.preflight import constant
+from lb_stream.io.kafka.preflight import operation_constant
 from lb_stream.job.session import TOKENS_ALLOWED
 from lb_stream.kit.embedded_kafka import HOST, EmbeddedKafka, free_port, server_properties
 from tests.support.certificates import KEY_PASSWORD, Authority
@@ -217,7 +217,7 @@ def _right(acl: ACL) -> Right:
 
 
 def _operation(right: Right) -> ACLOperation:
-    return ACLOperation[constant(right.operation)]
+    return ACLOperation[operation_constant(right.operation)]
 
 
 def _kind(right: Right) -> ResourceType:

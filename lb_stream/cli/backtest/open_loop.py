@@ -44,7 +44,7 @@ def compare_decisions(
     from lb_stream.contracts.tables import ROUNDS
     from lb_stream.io.local.progress import progress
     from lb_stream.io.tables.delta import existing_table
-    from lb_stream.io.tables.replay import Wanted, starts
+    from lb_stream.io.tables.replay import RoundFilter, load_round_starts
     from lb_stream.query.cluster_state import require_cluster
     from lb_stream.query.lake import open_lake
     from lb_stream.sim.simulation import read_policy
@@ -61,7 +61,8 @@ def compare_decisions(
     begin, end = between
     wanted: Sequence[str | None] = clusters or [None]
     found = [
-        starts(stream, Wanted(since_ms=begin, until_ms=end, cluster=cluster)) for cluster in wanted
+        load_round_starts(stream, RoundFilter(since_ms=begin, until_ms=end, cluster=cluster))
+        for cluster in wanted
     ]
     total = sum(rounds for rounds, _ in found)
     seen: list[bool] = []

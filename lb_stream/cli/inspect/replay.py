@@ -22,7 +22,7 @@ from lb_stream.io.messages.times import clock
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from lb_stream.io.tables.replay import Replayed
+    from lb_stream.io.tables.replay import ReplayedRound
 
 LONGEST_SHOWN = 160
 
@@ -68,7 +68,7 @@ def replay(
 
     from lb_stream.contracts.tables import ROUNDS
     from lb_stream.io.tables.delta import existing_table
-    from lb_stream.io.tables.replay import Wanted
+    from lb_stream.io.tables.replay import RoundFilter
     from lb_stream.io.tables.replay import replay as replay_rounds
     from lb_stream.store import tables_of
 
@@ -79,7 +79,7 @@ def replay(
         )
     at = time_given(since)
     total, replays = replay_rounds(
-        stream, Wanted(batch, None if at is None else int(at.timestamp() * 1000), cluster)
+        stream, RoundFilter(batch, None if at is None else int(at.timestamp() * 1000), cluster)
     )
     rounds = list(
         track(replays, description="replaying", total=total, console=Console(stderr=True))
@@ -106,7 +106,7 @@ def replay(
         raise typer.Exit(1)
 
 
-def _build_record(replayed: Replayed) -> dict[str, Any]:
+def _build_record(replayed: ReplayedRound) -> dict[str, Any]:
     """Build the JSON object of a replayed round."""
     names = ("cluster", "seq", "batch_id", "log_seq", "now_ms", "decisions", "result")
     differences = {
@@ -116,7 +116,7 @@ def _build_record(replayed: Replayed) -> dict[str, Any]:
     return {name: getattr(replayed, name) for name in names} | {"differences": differences}
 
 
-def _cells(replayed: Replayed) -> tuple[str | Text, ...]:
+def _cells(replayed: ReplayedRound) -> tuple[str | Text, ...]:
     shown = [
         f"{name}: {_describe_difference(then, now)}"
         for name, (then, now) in replayed.differences.items()

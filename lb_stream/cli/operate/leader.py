@@ -161,12 +161,12 @@ def _leading(given: Effective, ticks: Ticks) -> int:
             f"nobody leads {given.settings.stream.pipeline_id}: its clock doesn't tick (lbctl "
             "status)"
         )
-    return tick.sign.epoch
+    return tick.record.epoch
 
 
 def _heir(ticks: Ticks, to: str) -> str:
     """The instance that is meant; empty: any. Raises CommandError when none is there."""
-    standbys = ticks.bystanders.now
+    standbys = ticks.standby_tracker.active
     if not standbys:
         raise CommandError(
             "nobody stands by: start a second job, lbctl balance --standby, and wait until it is "
@@ -186,6 +186,6 @@ def _next_leader(ticks: Ticks, epoch: int, timeout_s: float) -> Any:
     until = time.monotonic() + timeout_s
     while (left_ms := (until - time.monotonic()) * 1000) > 0:
         tick = ticks.next(left_ms)
-        if tick is not None and tick.sign.epoch > epoch:
-            return tick.sign
+        if tick is not None and tick.record.epoch > epoch:
+            return tick.record
     return None

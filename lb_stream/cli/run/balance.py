@@ -105,9 +105,9 @@ def balance(
 
 def _require_kafka(bootstrap: str) -> None:
     """Raise CommandError where nobody listens: Spark takes longer to start than that takes."""
-    from lb_stream.io.kafka.reachable import unanswered
+    from lb_stream.io.kafka.reachable import describe_unreachable
 
-    if (reasons := unanswered(bootstrap)) is not None:
+    if (reasons := describe_unreachable(bootstrap)) is not None:
         raise CommandError(
             f"no Kafka broker answers ({reasons}): `lbctl kafka start` starts one; "
             "kafka.bootstrap_servers names another (--set kafka.bootstrap_servers=HOST:PORT)"

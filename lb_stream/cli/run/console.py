@@ -135,14 +135,14 @@ def _sends(given: Effective) -> SendOrder:
     def send(cluster: str, command: Command) -> None:
         from kafka.errors import KafkaError
 
-        from lb_stream.access.refusals import refusal_of
+        from lb_stream.access.refusals import find_refusal
         from lb_stream.io.kafka.commands import send_command
 
         options = given.client_options(bootstrap)
         try:
             send_command(options, topic, cluster, command)
         except KafkaError as error:
-            raise refusal_of(bootstrap, options, error, "Write") or error from None
+            raise find_refusal(bootstrap, options, error, "Write") or error from None
 
     return send
 

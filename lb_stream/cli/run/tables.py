@@ -47,9 +47,9 @@ def rebuild(
     from dataclasses import asdict
 
     from lb_stream.io.tables.rebuild import rebuild as rebuilt
-    from lb_stream.io.tables.rebuild import rebuildable
+    from lb_stream.io.tables.rebuild import rebuildable_tables
 
-    wanted = _checked(names or rebuildable(), rebuildable())
+    wanted = _checked(names or rebuildable_tables(), rebuildable_tables())
     folder = effective(config, broker_conf, set_).tables
     done = []
     with _progress(json) as report:

@@ -18,16 +18,18 @@ def create(
 ) -> None:
     """Make the topics that are missing; one that exists with unfit settings is named with the
     command that mends it (exit code 2)."""
-    from lb_stream.access.roles import names_in, rights_of
-    from lb_stream.io.kafka.preflight import require
+    from lb_stream.access.roles import resource_names, rights_of
+    from lb_stream.io.kafka.preflight import require_rights
     from lb_stream.io.kafka.topics import create_topics, topic_specs
 
     given = effective(config, broker_conf, set_)
     bootstrap = given.bootstrap
     specs = topic_specs(given.settings.topics)
     with kafka_at(bootstrap, given):
-        require(
-            bootstrap, given.settings.kafka.options, rights_of("create", names_in(given.settings))
+        require_rights(
+            bootstrap,
+            given.settings.kafka.options,
+            rights_of("create", resource_names(given.settings)),
         )
         made = create_topics(bootstrap, specs, given.settings.kafka.options)
     if json:
@@ -51,14 +53,14 @@ def check(
     config: ConfigFile = None, broker_conf: BrokerConf = None, set_: Set = None, json: Json = False
 ) -> None:
     """Check the topics and change nothing: exit code 1 when one is missing, 2 when one is unfit."""
-    from lb_stream.io.kafka.preflight import require
+    from lb_stream.io.kafka.preflight import require_rights
     from lb_stream.io.kafka.topics import TopicMismatch, inspect_topics, topic_specs
 
     given = effective(config, broker_conf, set_)
     bootstrap = given.bootstrap
     specs = topic_specs(given.settings.topics)
     with kafka_at(bootstrap, given):
-        require(
+        require_rights(
             bootstrap,
             given.settings.kafka.options,
             given.rights("DescribeConfigs", *(spec.name for spec in specs)),

@@ -209,12 +209,12 @@ class Effective:
 
     def client_options(self, bootstrap: str) -> dict[str, Any]:
         """Arguments of every kafka-python client."""
-        from lb_stream.io.kafka.clients import SOON, kafka_python
+        from lb_stream.io.kafka.clients import FAST_RETRY, kafka_python_options
 
         return {
             "bootstrap_servers": bootstrap.split(","),
-            **SOON,
-            **kafka_python(self.settings.kafka.options),
+            **FAST_RETRY,
+            **kafka_python_options(self.settings.kafka.options),
         }
 
     def rights(self, operation: str, *topics: str) -> list[Right]:
@@ -246,19 +246,19 @@ def kafka_at(bootstrap: str, given: Effective, rights: Sequence[Right] = ()) -> 
 
     `rights`: those that are needed all the while, to name the one that was taken meanwhile.
     """
-    from lb_stream.io.kafka.reachable import unanswered
+    from lb_stream.io.kafka.reachable import describe_unreachable
 
     advice = (
         "start one with `lbctl kafka start`, or name yours: --set kafka.bootstrap_servers=HOST:PORT"
     )
-    if (reasons := unanswered(bootstrap)) is not None:
+    if (reasons := describe_unreachable(bootstrap)) is not None:
         raise CommandError(f"no Kafka broker answers ({reasons}): {advice}")
     import logging
 
     from kafka.errors import KafkaError
 
-    from lb_stream.access.refusals import AccessRefusal, refusal_of
-    from lb_stream.io.kafka.preflight import by_name
+    from lb_stream.access.refusals import AccessRefusal, find_refusal
+    from lb_stream.io.kafka.preflight import name_missing_rights
 
     logging.getLogger("kafka").setLevel(logging.CRITICAL)  # its troubles come as exceptions too
     try:
@@ -267,8 +267,8 @@ def kafka_at(bootstrap: str, given: Effective, rights: Sequence[Right] = ()) -> 
         raise CommandError(str(refusal), refusal.code) from refusal
     except KafkaError as error:
         options = given.settings.kafka.options
-        if (found := refusal_of(bootstrap, options, error)) is not None:
-            found = by_name(bootstrap, options, rights, found) if rights else found
+        if (found := find_refusal(bootstrap, options, error)) is not None:
+            found = name_missing_rights(bootstrap, options, rights, found) if rights else found
             raise CommandError(str(found), found.code) from error
         raise CommandError(f"Kafka at {bootstrap}: {type(error).__name__}: {error}") from error
 
@@ -278,7 +278,7 @@ def require_topics(bootstrap: str, given: Effective, rights: Sequence[Right]) ->
 
     Raises Refusal; CommandError when there is no such topic: clients would only wait.
     """
-    from lb_stream.io.kafka.preflight import require
+    from lb_stream.io.kafka.preflight import require_rights
 
-    if absent := require(bootstrap, given.settings.kafka.options, rights):
+    if absent := require_rights(bootstrap, given.settings.kafka.options, rights):
         raise CommandError(f"there is no topic {', '.join(absent)}: run `lbctl topics create`")

@@ -110,11 +110,12 @@ def preview_moves(
     Raises as `show_prediction`; CommandError (2) for one that can't be.
     """
     from lb_stream.core.commands.base import WhatIf
-    from lb_stream.io.kafka.commands import InvalidCommand, order
+    from lb_stream.io.kafka.commands import InvalidCommand, build_command
 
     try:
         orders = [
-            order(kind, one, "preview", f"preview:{number}") for number, one in enumerate(several)
+            build_command(kind, one, "preview", f"preview:{number}")
+            for number, one in enumerate(several)
         ]
     except InvalidCommand as error:
         raise CommandError(str(error), 2) from None
@@ -160,10 +161,10 @@ def preview_command(send: Sending, model: type[Operation], fields: Mapping[str, 
     Raises as `show_prediction`; CommandError (2) for one that can't be.
     """
     from lb_stream.core.commands.base import CannotPreview
-    from lb_stream.io.kafka.commands import InvalidCommand, order
+    from lb_stream.io.kafka.commands import InvalidCommand, build_command
 
     try:
-        command = cast("Operation", order(model.spec.kind, fields, "preview", "preview:0"))
+        command = cast("Operation", build_command(model.spec.kind, fields, "preview", "preview:0"))
     except InvalidCommand as error:
         raise CommandError(str(error), 2) from None
     try:

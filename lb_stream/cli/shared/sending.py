@@ -30,7 +30,7 @@ from lb_stream.cli.shared.output import CommandError, emit, emit_json, emit_line
 
 if TYPE_CHECKING:
     from lb_stream.contracts.commands import Command, CommandResult
-    from lb_stream.io.kafka.commands import Answers
+    from lb_stream.io.kafka.commands import ResultReader
 
 _PANEL = "Sending"
 ToCluster = Annotated[
@@ -235,7 +235,7 @@ def send_all(
     options = how.given.client_options(bootstrap)
     done = True
     given = how.given
-    from lb_stream.io.kafka.commands import Answers, send_command
+    from lb_stream.io.kafka.commands import ResultReader, send_command
     from lb_stream.io.kafka.commands import send_together as send_in_one_append
 
     rights = [*given.rights("Write", topics.commands), *given.rights("Read", topics.results)]
@@ -250,7 +250,7 @@ def send_all(
         if absence:
             note(f"no job answers now: {absence}. One that starts within five minutes does it")
         answers = [
-            open_.enter_context(closing(Answers(options, topics.results, command.id)))
+            open_.enter_context(closing(ResultReader(options, topics.results, command.id)))
             for command in commands
         ]
         if at_once:
@@ -286,10 +286,10 @@ def _find_absence(given: Effective, bootstrap: str) -> str:
 
 
 def _command(how: Sending, kind: str, fields: dict[str, Any]) -> Command:
-    from lb_stream.io.kafka.commands import InvalidCommand, order
+    from lb_stream.io.kafka.commands import InvalidCommand, build_command
 
     try:
-        return order(kind, fields, principal(how.given), how.command_id)
+        return build_command(kind, fields, principal(how.given), how.command_id)
     except InvalidCommand as error:
         raise CommandError(str(error), 2) from None
 
@@ -313,7 +313,7 @@ def _progress(how: Sending, command: Command, key: str) -> Callable[[], None]:
 
 
 def _wait(
-    how: Sending, command: Command, answers: Answers, progress: Callable[[], None]
+    how: Sending, command: Command, answers: ResultReader, progress: Callable[[], None]
 ) -> dict[str, CommandResult]:
     """Cluster → its last answer.
 

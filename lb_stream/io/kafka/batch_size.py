@@ -14,7 +14,7 @@ import time
 from kafka import TopicPartition
 
 from lb_stream.contracts.settings import Settings
-from lb_stream.io.kafka.guarded import measuring_consumer
+from lb_stream.io.kafka.measuring import build_measuring_consumer
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ def limit_batch_size(settings: Settings, piece: int = 0) -> Settings:
     runs as planned.
     """
     most = piece or settings.stream.max_offsets_per_trigger
-    largest = largest_record(settings) if most else 0
+    largest = measure_largest_record(settings) if most else 0
     fitting = max(BATCH_BYTES // largest, 1) if largest else most
     if fitting >= most:
         return settings if not piece else _reading(settings, piece)
@@ -55,13 +55,13 @@ def _reading(settings: Settings, records: int) -> Settings:
     )
 
 
-def largest_record(settings: Settings) -> int:
+def measure_largest_record(settings: Settings) -> int:
     """Return the bytes of the largest of the newest records of both topics; 0 if there are none.
 
     One fetch of each partition is measured.
     """
     topics, largest = (settings.topics.reports, settings.topics.commands), 0
-    consumer = measuring_consumer(settings)
+    consumer = build_measuring_consumer(settings)
     try:
         places = [
             TopicPartition(topic, number)

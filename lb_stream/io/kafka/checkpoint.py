@@ -11,7 +11,7 @@ from kafka import KafkaConsumer, TopicPartition
 
 from lb_stream.contracts.settings import Settings
 from lb_stream.io.kafka.options import client_options
-from lb_stream.io.kafka.rights import require_rights
+from lb_stream.io.kafka.rights import require_job_rights
 from lb_stream.store import Store, checkpoint_of
 from lb_stream.stream.ports import FatalError
 
@@ -26,7 +26,7 @@ class LostRecords(FatalError):
 def checkpoint_uuid(checkpoint: Store) -> str | None:
     """The id that Spark gave the query when it made this checkpoint; None when there is none
     yet."""
-    text = checkpoint.text("metadata")
+    text = checkpoint.read_text("metadata")
     return str(json.loads(text)["id"]) if text else None
 
 
@@ -44,7 +44,7 @@ def planned_offsets(checkpoint: Store, batch_id: int | None) -> Offsets:
     Spark writes it down before the batch begins: a version line, metadata, then one line for each
     source.
     """
-    text = checkpoint.text(f"offsets/{batch_id}") if batch_id is not None else None
+    text = checkpoint.read_text(f"offsets/{batch_id}") if batch_id is not None else None
     return _offsets((text or "").splitlines()[2:])
 
 
@@ -78,7 +78,7 @@ def next_offsets(checkpoint: Store) -> Offsets:
 
 def is_finished(checkpoint: Store, batch_id: int) -> bool:
     """Whether Spark has written down that a batch is done."""
-    return checkpoint.look(f"commits/{batch_id}") is not None
+    return checkpoint.stat(f"commits/{batch_id}") is not None
 
 
 def first_offsets(checkpoint: Store, batch_id: int) -> Offsets:
@@ -86,7 +86,7 @@ def first_offsets(checkpoint: Store, batch_id: int) -> Offsets:
     return (
         planned_offsets(checkpoint, batch_id - 1)
         if batch_id
-        else _offsets((checkpoint.text("sources/0/0") or "").splitlines())
+        else _offsets((checkpoint.read_text("sources/0/0") or "").splitlines())
     )
 
 
@@ -94,7 +94,7 @@ def state_partitions(checkpoint: Store) -> int | None:
     """Into how many partitions the checkpoint's state is divided, for ever; None when there is no
     checkpoint yet."""
     last = last_batch(checkpoint)
-    text = checkpoint.text(f"offsets/{last}") if last is not None else None
+    text = checkpoint.read_text(f"offsets/{last}") if last is not None else None
     found = (
         json.loads(text.splitlines()[1])["conf"].get("spark.sql.shuffle.partitions")
         if text
@@ -103,10 +103,10 @@ def state_partitions(checkpoint: Store) -> int | None:
     return int(found) if found is not None else None
 
 
-def bounds(settings: Settings) -> tuple[Offsets, Offsets]:
+def read_offset_bounds(settings: Settings) -> tuple[Offsets, Offsets]:
     """The first offset that Kafka has, and the one that comes next, of each partition that is read.
 
-    Raises Denied.
+    Raises AccessDenied.
     """
     consumer = KafkaConsumer(**client_options(settings), enable_auto_commit=False)
     try:
@@ -117,7 +117,7 @@ def bounds(settings: Settings) -> tuple[Offsets, Offsets]:
             for number in sorted(consumer.partitions_for_topic(topic) or ())
         ]
         if {place.topic for place in partitions} != set(topics):
-            require_rights(settings)  # what may not be seen looks like what isn't there
+            require_job_rights(settings)  # what may not be seen looks like what isn't there
         begin, end = consumer.beginning_offsets(partitions), consumer.end_offsets(partitions)
     finally:
         consumer.close()
@@ -128,13 +128,13 @@ def bounds(settings: Settings) -> tuple[Offsets, Offsets]:
     return first, following
 
 
-def check_none_lost(settings: Settings, wanted: Offsets, new_checkpoint: bool) -> str:
+def require_none_lost(settings: Settings, wanted: Offsets, new_checkpoint: bool) -> str:
     """Make sure that Kafka has what is read next, from `wanted` on.
 
     Returns a warning when records are lost that `stream.lost_records` allows to skip, else "".
     Raises LostRecords for all others.
     """
-    begin, end = bounds(settings)
+    begin, end = read_offset_bounds(settings)
     deleted, anew = [], []
     for place, first in sorted(wanted.items()):
         name = f"topic {place[0]}, partition {place[1]}"
@@ -165,10 +165,10 @@ def check_none_lost(settings: Settings, wanted: Offsets, new_checkpoint: bool) -
     return "; ".join([told] * bool(deleted) + anew)
 
 
-def offsets_to_start(settings: Settings, wanted: Offsets) -> dict[str, dict[str, int]]:
+def starting_offsets(settings: Settings, wanted: Offsets) -> dict[str, dict[str, int]]:
     """Topic → partition → where a new checkpoint begins: the wanted offset if Kafka has it, else
     the first that it has."""
-    begin, end = bounds(settings)
+    begin, end = read_offset_bounds(settings)
     starts: dict[str, dict[str, int]] = {}
     for (topic, number), first in begin.items():
         offset = wanted.get((topic, number), first)
@@ -191,7 +191,7 @@ class CaughtUp:
     @staticmethod
     def at_start(settings: Settings) -> CaughtUp:
         """Ask Kafka where the topics end now, and the checkpoint how far it has come."""
-        begin, end = bounds(settings)
+        begin, end = read_offset_bounds(settings)
         checkpoint = checkpoint_of(settings.stream)
         caught_up = CaughtUp(
             checkpoint, {place: offset for place, offset in end.items() if offset > begin[place]}

@@ -22,7 +22,7 @@ from lb_stream.access.refusals import LOGINS_REFUSED, TlsRefused
 
 TOKEN_FILE = "sasl_oauth_token_file"
 
-SOON: Mapping[str, Any] = {"retry_backoff_ms": 10}
+FAST_RETRY: Mapping[str, Any] = {"retry_backoff_ms": 10}
 """For clients of which there are few, and that somebody waits for.
 
 The client's own 100 ms pass before it asks for topics' partitions, and up to twice in each
@@ -43,7 +43,7 @@ class TokenFile(AbstractTokenProvider):  # type: ignore[misc]
         return self._path.read_text().strip()
 
 
-def kafka_python(options: Mapping[str, Any]) -> dict[str, Any]:
+def kafka_python_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments for kafka-python's clients from `kafka.options`: its own names, and TOKEN_FILE."""
     given = dict(options)
     if TOKEN_FILE in given:
@@ -67,7 +67,9 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc]
 
     def __init__(self, net: Any, **configs: Any) -> None:
         super().__init__(net, **configs)
-        self.cluster.config |= {name: value for name, value in configs.items() if name in SOON}
+        self.cluster.config |= {
+            name: value for name, value in configs.items() if name in FAST_RETRY
+        }
         self._refused: dict[Any, BaseException] = {}
 
     async def _build_transport(self, *more: Any, **named: Any) -> Any:
@@ -88,7 +90,7 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc]
         conn.init_future.add_errback(lambda error: self._remember(node.node_id, error))
 
     def _remember(self, node_id: Any, error: BaseException) -> None:
-        if self.bootstrapped or (refusal := login_refused(error)) is None:
+        if self.bootstrapped or (refusal := find_login_refusal(error)) is None:
             return
         self._refused[node_id] = refusal
         everybody = {broker.node_id for broker in self.cluster.bootstrap_brokers()}
@@ -96,7 +98,7 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc]
             self._auth_failures.update(self._refused)
 
 
-def login_refused(error: BaseException) -> BaseException | None:
+def find_login_refusal(error: BaseException) -> BaseException | None:
     """What to raise instead of trying on, when a connection failed for this; None: Kafka may only
     be away."""
     if isinstance(error, LOGINS_REFUSED):

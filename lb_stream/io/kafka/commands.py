@@ -16,7 +16,7 @@ from lb_stream.contracts.commands import COMMANDS, Command, CommandResult
 
 LARGEST_COMMAND = 10 * 1024 * 1024
 SEND_S = 30
-LONGEST_SHOWN = 200
+MAX_SHOWN_CHARACTERS = 200
 """Characters of a value that a message repeats."""
 
 
@@ -24,7 +24,9 @@ class InvalidCommand(ValueError):
     """A command that can't be built. The text names the field and what was expected."""
 
 
-def order(kind: str, fields: Mapping[str, Any], by: str, command_id: str | None = None) -> Command:
+def build_command(
+    kind: str, fields: Mapping[str, Any], by: str, command_id: str | None = None
+) -> Command:
     """A command of this kind, from somebody, now. Raises InvalidCommand."""
     head = {"id": command_id or str(uuid.uuid4()), "by": by, "sent_ms": time.time_ns() // 1_000_000}
     try:
@@ -33,7 +35,7 @@ def order(kind: str, fields: Mapping[str, Any], by: str, command_id: str | None 
         first = error.errors()[0]
         name = ".".join(map(str, first["loc"]))
         if first["type"] == "string_pattern_mismatch":
-            given = repr(first["input"])[:LONGEST_SHOWN]
+            given = repr(first["input"])[:MAX_SHOWN_CHARACTERS]
             raise InvalidCommand(f"{name} = {given}: expected {expected_by(first)}") from None
         raise InvalidCommand(f"{name + ': ' if name else ''}{first['msg']}") from None
 
@@ -68,7 +70,7 @@ def send_command(options: Mapping[str, Any], topic: str, key: str, command: Comm
         producer.send(topic, key=key.encode(), value=command.to_json().encode()).get(timeout=SEND_S)
 
 
-class Answers:
+class ResultReader:
     """Reads the results of one command, from the moment at which this is made."""
 
     def __init__(self, options: Mapping[str, Any], topic: str, command_id: str) -> None:

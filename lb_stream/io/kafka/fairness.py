@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from kafka.errors import KafkaError
 
 from lb_stream.contracts.settings import Settings
-from lb_stream.io.kafka.checkpoint import CaughtUp, Offsets, bounds
+from lb_stream.io.kafka.checkpoint import CaughtUp, Offsets, read_offset_bounds
 from lb_stream.stream.ports import Reading
 
 LONGEST_WAIT_S = 15.0
@@ -73,7 +73,7 @@ class Fairness:
         newest: Offsets = {}
         if is_full and self.caught_up.now:
             with suppress(KafkaError):  # whoever reads the batch will notice
-                newest = bounds(settings)[1]
+                newest = read_offset_bounds(settings)[1]
         held = held_back(planned, newest, self.limit)
         if not held:
             self.since = None

@@ -11,7 +11,7 @@ from typing import Any
 
 from lb_stream.contracts.keys import SettingError
 from lb_stream.contracts.settings import Settings
-from lb_stream.io.kafka.clients import SOON, TOKEN_FILE, kafka_python
+from lb_stream.io.kafka.clients import FAST_RETRY, TOKEN_FILE, kafka_python_options
 
 _SAME_MEANING = {
     "ssl_password": "ssl.key.password",
@@ -50,8 +50,8 @@ def client_options(settings: Settings) -> dict[str, Any]:
     """Arguments of every kafka-python client."""
     return {
         "bootstrap_servers": settings.kafka.bootstrap_servers.split(","),
-        **SOON,
-        **kafka_python(settings.kafka.options),
+        **FAST_RETRY,
+        **kafka_python_options(settings.kafka.options),
     }
 
 

@@ -20,7 +20,7 @@ from lb_stream.contracts.commands import CommandResult
 from lb_stream.contracts.decisions import SCHEMA_VERSION
 from lb_stream.contracts.settings import Settings, TopicSettings
 from lb_stream.io.kafka.options import client_options
-from lb_stream.io.kafka.rights import REFUSALS, denied, denied_in
+from lb_stream.io.kafka.rights import REFUSALS, build_denial, find_denial
 from lb_stream.stream.ports import FatalError, Logged
 from lb_stream.stream.task.crash import crash_point
 
@@ -38,19 +38,19 @@ class KafkaUnavailable(RuntimeError):
 
 FENCED = (ProducerFencedError.__name__, InvalidProducerEpochError.__name__)
 
-LONGEST_S = 30
+STALLED_S = 30
 """Without a step forward in a transaction.
 
 The client's own waits have no end: after a broker's crash it may wait for what never comes.
 """
 
-MOST_UNDER_WAY = 20_000
+MAX_IN_FLIGHT = 20_000
 """Records that the client has and Kafka may not have.
 
 It gives up what has waited in it for two minutes, and sets itself no limit.
 """
 
-LONGEST_TEXT = 10_000
+MAX_TEXT_CHARACTERS = 10_000
 """Characters of an answer that are published.
 
 It may quote what a command said, at any length, and a record that is too large for Kafka would keep
@@ -61,7 +61,7 @@ back its batch for ever.
 class Outbox:
     """The only writer of `lb-decisions`, `lb-ownership` and `lb-command-results`.
 
-    First `fence`, then `resume`, then the rest. The watermark (number in the log of the last
+    First `fence`, then `read_watermark`, then the rest. The watermark (number in the log of the last
     published batch, plus one) is a committed offset of the group `<pipeline>-watermark`, moved by
     the same transaction.
     """
@@ -93,10 +93,10 @@ class Outbox:
         begun is aborted."""
         self._producer.init_transactions()
 
-    def resume(self, otherwise: int, fenced: bool = True) -> None:
+    def read_watermark(self, default: int, fenced: bool = True) -> None:
         """Read how far the log has been published.
 
-        `otherwise` counts when Kafka has no watermark: before the first batch, or forgotten after a
+        `default` counts when Kafka has no watermark: before the first batch, or forgotten after a
         long stop. Before `fence` (`fenced` false) it may be one batch behind.
         """
         # read_committed makes the client wait for a watermark whose transaction is open: nobody but
@@ -112,7 +112,7 @@ class Outbox:
             found = consumer.committed(self._mark)
         finally:
             consumer.close()
-        self.watermark = otherwise if found is None or found < 0 else found
+        self.watermark = default if found is None or found < 0 else found
 
     def publish(self, logged: Logged) -> None:
         """Publish a batch, once.
@@ -120,7 +120,7 @@ class Outbox:
         A batch that is empty or already published has its transaction too: it shows whether this
         job is fenced.
 
-        Raises Fenced when another job has started, Denied when a right is missing, and
+        Raises Fenced when another job has started, AccessDenied when a right is missing, and
         KafkaUnavailable when it isn't known whether the batch is published: then this outbox can't
         be used any more.
         """
@@ -128,12 +128,12 @@ class Outbox:
         watermark = max(self.watermark, logged.log_seq + 1)
         try:
             _wait_while_progressing(
-                lambda: self._transact(records, watermark), lambda: self._steps, LONGEST_S
+                lambda: self._transact(records, watermark), lambda: self._steps, STALLED_S
             )
         except TimeoutError as error:
-            raise KafkaUnavailable(f"Kafka has not answered for {LONGEST_S} s") from error
+            raise KafkaUnavailable(f"Kafka has not answered for {STALLED_S} s") from error
         except REFUSALS as error:
-            raise denied(self._settings, error) from error
+            raise build_denial(self._settings, error) from error
         except KafkaError as error:
             # The client's thread may have met it first: then it is named in the text of another
             # error only.
@@ -144,7 +144,7 @@ class Outbox:
                     "(a job beside it needs a stream.pipeline_id, tables and a checkpoint of its "
                     "own)"
                 ) from error
-            if (refused := denied_in(self._settings, str(error))) is not None:
+            if (refused := find_denial(self._settings, str(error))) is not None:
                 raise refused from error
             raise KafkaUnavailable(f"Kafka did not take the batch ({error})") from error
         self.watermark = watermark
@@ -159,7 +159,7 @@ class Outbox:
             sent: deque[Any] = deque()
             for record in records:  # a fleet's first ownership records may be a million
                 sent.append(self._send(*record))
-                if len(sent) > MOST_UNDER_WAY:
+                if len(sent) > MAX_IN_FLIGHT:
                     sent.popleft().get()
             self._producer.send_offsets_to_transaction(
                 {self._mark: OffsetAndMetadata(watermark, "", -1)}, self._group
@@ -250,7 +250,7 @@ def _records(
             }
             result = CommandResult(
                 **said,
-                text=answer["text"][:LONGEST_TEXT],
+                text=answer["text"][:MAX_TEXT_CHARACTERS],
                 cluster=row["cluster"],
                 at_ms=row["now_ms"],
             )

@@ -10,11 +10,11 @@ from typing import Any
 from lb_stream.contracts.base import canonical_json
 from lb_stream.store import Store
 
-FILE = "lb-set-aside.json"
+STATE_FILE = "lb-set-aside.json"
 
 
 @dataclass(frozen=True, slots=True)
-class SetAside:
+class RecoveryState:
     """The file in the checkpoint. Each of `records` is a rejected event."""
 
     records: tuple[Mapping[str, Any], ...] = ()
@@ -30,13 +30,13 @@ class SetAside:
     share: int = 0
 
     @staticmethod
-    def read(checkpoint: Store) -> SetAside:
+    def read(checkpoint: Store) -> RecoveryState:
         """As it was written last."""
-        text = checkpoint.text(FILE)
+        text = checkpoint.read_text(STATE_FILE)
         if not text:
-            return SetAside()
+            return RecoveryState()
         fields = json.loads(text)
-        return SetAside(**{**fields, "records": tuple(fields["records"])})
+        return RecoveryState(**{**fields, "records": tuple(fields["records"])})
 
     @property
     def places(self) -> tuple[str, ...]:
@@ -45,9 +45,9 @@ class SetAside:
             f"{record['topic']}/{record['partition']}@{record['offset']}" for record in self.records
         )
 
-    def write(self, checkpoint: Store) -> SetAside:
+    def write(self, checkpoint: Store) -> RecoveryState:
         """Write the file."""
-        write_file(checkpoint, FILE, canonical_json(asdict(self)))
+        write_file(checkpoint, STATE_FILE, canonical_json(asdict(self)))
         return self
 
 

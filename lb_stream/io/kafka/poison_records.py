@@ -23,15 +23,15 @@ from lb_stream.contracts.base import canonical_json
 from lb_stream.contracts.settings import Settings
 from lb_stream.io.kafka.checkpoint import (
     Offsets,
-    bounds,
     first_offsets,
     is_finished,
     last_batch,
     planned_offsets,
+    read_offset_bounds,
 )
 from lb_stream.io.kafka.fairness import Fairness, fair_ends
-from lb_stream.io.kafka.guarded import RecordSize, measure, measuring_consumer
-from lb_stream.io.kafka.poison_file import SetAside, write_file
+from lb_stream.io.kafka.measuring import RecordSize, build_measuring_consumer, measure
+from lb_stream.io.kafka.poison_file import RecoveryState, write_file
 from lb_stream.store import Store, checkpoint_of
 
 logger = logging.getLogger(__name__)
@@ -80,7 +80,7 @@ def _range(checkpoint: Store, batch: int) -> dict[Place, tuple[int, int]]:
 
 def _rewrite(checkpoint: Store, name: str, changed: Offsets) -> None:
     """Other offsets in one of Spark's files; its other lines stay."""
-    lines = (checkpoint.text(name) or "").splitlines()
+    lines = (checkpoint.read_text(name) or "").splitlines()
     last = max(number for number, line in enumerate(lines) if line.startswith("{"))
     offsets = json.loads(lines[last])
     for (topic, partition), offset in changed.items():
@@ -98,7 +98,7 @@ def plan_recovery(settings: Settings, is_logged: bool) -> ReadPlan:
     """
     checkpoint = checkpoint_of(settings.stream)
     batch = last_batch(checkpoint)
-    kept = SetAside.read(checkpoint)
+    kept = RecoveryState.read(checkpoint)
     if batch is None or is_finished(checkpoint, batch):
         return ReadPlan(max_records=kept.max_records)
     share, starts = kept.share, kept.starts + 1 if kept.batch == batch else 1
@@ -107,7 +107,7 @@ def plan_recovery(settings: Settings, is_logged: bool) -> ReadPlan:
         _rewrite(
             checkpoint,
             f"offsets/{batch}",
-            fair_ends(_range(checkpoint, batch), bounds(settings)[1], share),
+            fair_ends(_range(checkpoint, batch), read_offset_bounds(settings)[1], share),
         )
     planned = _range(checkpoint, batch)
     found = _unreadable(settings, planned)
@@ -138,7 +138,7 @@ def forgive_last_start(settings: Settings) -> None:
     """Note that no record is to blame for the end of this run: Kafka was away, or somebody stopped
     the job."""
     with suppress(OSError):  # the disk may be what is at fault
-        kept = SetAside.read(checkpoint_of(settings.stream))
+        kept = RecoveryState.read(checkpoint_of(settings.stream))
         if kept.starts:
             replace(kept, starts=kept.starts - 1).write(checkpoint_of(settings.stream))
 
@@ -149,7 +149,7 @@ def _unreadable(
     """What can't be read in the ranges, or so little behind them that Kafka's client would
     decompress it all the same."""
     found: dict[Place, list[RecordSize]] = {}
-    consumer: KafkaConsumer = measuring_consumer(settings)
+    consumer: KafkaConsumer = build_measuring_consumer(settings)
     try:
         ends = consumer.end_offsets([TopicPartition(*place) for place in ranges])
         windows = {
@@ -168,7 +168,7 @@ def _unreadable(
 
 def _looked_up(settings: Settings, place: Place, blamed: RecordSize) -> RecordSize:
     """A record that was only alone when the job ended, with its key, size and time."""
-    consumer: KafkaConsumer = measuring_consumer(settings)
+    consumer: KafkaConsumer = build_measuring_consumer(settings)
     try:
         for _, record in measure(
             consumer, {place: (blamed.offset, blamed.offset + 1)}, LONGEST_LOOK_S
@@ -202,12 +202,12 @@ def _around(
 
 
 def _in_pieces(
-    kept: SetAside,
+    kept: RecoveryState,
     planned: Mapping[Place, tuple[int, int]],
     begin: Offsets,
     end: Offsets,
     stepped: list[tuple[Place, RecordSize]],
-) -> tuple[SetAside, Offsets, Offsets]:
+) -> tuple[RecoveryState, Offsets, Offsets]:
     """A batch that has ended the job again and again is cut; one that is a single record is to
     blame, and stepped over."""
     total = sum(end[place] - begin[place] for place in planned)
@@ -246,7 +246,7 @@ def _in_pieces(
     return replace(kept, starts=0, max_records=max_records, until=until), begin, cut
 
 
-def _noted(kept: SetAside, stepped: list[tuple[Place, RecordSize]]) -> SetAside:
+def _noted(kept: RecoveryState, stepped: list[tuple[Place, RecordSize]]) -> RecoveryState:
     known = {(record["topic"], record["partition"], record["offset"]) for record in kept.records}
     new = []
     for (topic, partition), record in stepped:
@@ -291,11 +291,11 @@ class BatchGuard:
 
     settings: Settings
     read_plan: ReadPlan
-    kept: SetAside
+    kept: RecoveryState
     fairness: Fairness = field(default_factory=Fairness)
     done: int = 0
 
-    def look(self, batch_id: int) -> None:
+    def require_readable(self, batch_id: int) -> None:
         """Raises Replan when the batch must not be read as it is planned."""
         checkpoint, kept = checkpoint_of(self.settings.stream), self.kept
         if self.read_plan.one_at_a_time and self.done:
@@ -326,7 +326,9 @@ class BatchGuard:
             raise Replan(f"batch {batch_id}: {told}")
         self.done += 1
 
-    def told(self, batch_id: int, known: Collection[str]) -> dict[str, list[dict[str, Any]]]:
+    def rejected_events(
+        self, batch_id: int, known: Collection[str]
+    ) -> dict[str, list[dict[str, Any]]]:
         """Cluster → the records set aside that this batch tells of, as rejected events: the same
         ones when it is run again."""
         checkpoint = checkpoint_of(self.settings.stream)

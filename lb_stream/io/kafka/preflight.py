@@ -22,18 +22,18 @@ from lb_stream.access.refusals import (
     REFUSED,
     AccessRefusal,
     LoginRefused,
-    refusal_of,
-    refused_rights,
+    build_rights_refusal,
+    find_refusal,
 )
 from lb_stream.access.roles import IMPLY_DESCRIBE, Right
-from lb_stream.io.kafka.clients import kafka_python
+from lb_stream.io.kafka.clients import kafka_python_options
 
 CONNECT_MS = 10_000
 _CONFIGS = "DescribeConfigs"
 _MAKE = "Create"
 
 
-def require(
+def require_rights(
     where: str, options: Mapping[str, Any], rights: Sequence[Right], patience_ms: int = CONNECT_MS
 ) -> list[str]:
     """Make sure that Kafka gives these rights.
@@ -47,18 +47,18 @@ def require(
         client = KafkaAdminClient(
             bootstrap_servers=where.split(","),
             bootstrap_timeout_ms=patience_ms,
-            **kafka_python(options),
+            **kafka_python_options(options),
         )
         with closing(client):
-            missing, absent = look(client, rights)
+            missing, absent = find_missing_rights(client, rights)
     except REFUSED as error:
-        raise (refusal_of(where, options, error) or error) from error
+        raise (find_refusal(where, options, error) or error) from error
     if missing:
-        raise refused_rights(where, options, missing)
+        raise build_rights_refusal(where, options, missing)
     return absent
 
 
-def by_name(
+def name_missing_rights(
     where: str, options: Mapping[str, Any], rights: Sequence[Right], refusal: AccessRefusal
 ) -> AccessRefusal:
     """A refusal met half-way, by the names of the rights that are missing: Kafka is asked for those
@@ -67,13 +67,15 @@ def by_name(
     if not isinstance(refusal, LoginRefused):
         try:
             with suppress(KafkaError):
-                require(where, options, rights)
+                require_rights(where, options, rights)
         except AccessRefusal as named:
             return named
     return refusal
 
 
-def look(admin: KafkaAdminClient, rights: Sequence[Right]) -> tuple[list[Right], list[str]]:
+def find_missing_rights(
+    admin: KafkaAdminClient, rights: Sequence[Right]
+) -> tuple[list[Right], list[str]]:
     """The rights that Kafka doesn't give, and the topics that aren't there.
 
     Kafka tells every right to a topic that may be described; of the rights to others, to groups and
@@ -111,7 +113,11 @@ def _lacks(state: Mapping[str, Any], right: Right) -> bool:
     Brokers before 2.3 tell none; nobody needs Create of what is there.
     """
     told = state.get("authorized_operations")
-    return told is not None and right.operation != _MAKE and constant(right.operation) not in told
+    return (
+        told is not None
+        and right.operation != _MAKE
+        and operation_constant(right.operation) not in told
+    )
 
 
 def _hides(admin: KafkaAdminClient, right: Right) -> bool:
@@ -144,7 +150,7 @@ def _sees_transactional_id(admin: KafkaAdminClient, name: str) -> bool:
     return True
 
 
-def constant(operation: str) -> str:
+def operation_constant(operation: str) -> str:
     """Kafka's word for an operation as kafka-python writes it: DescribeConfigs →
     DESCRIBE_CONFIGS."""
     return "".join(

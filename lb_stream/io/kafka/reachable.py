@@ -16,7 +16,7 @@ ASKING_S = 6.0
 """How long all servers together have to answer."""
 
 
-def unanswered(bootstrap: str) -> str | None:
+def describe_unreachable(bootstrap: str) -> str | None:
     """Describe why no server answers, server by server; None if one of them does."""
     servers = bootstrap.split(",")
     found: Queue[tuple[int, str]] = Queue()

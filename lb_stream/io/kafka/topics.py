@@ -14,11 +14,11 @@ from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import TopicAlreadyExistsError, TopicAuthorizationFailedError
 
-from lb_stream.access.refusals import refused_rights
+from lb_stream.access.refusals import build_rights_refusal
 from lb_stream.access.roles import Right
 from lb_stream.contracts.base import LARGEST_RECORD_BYTES
 from lb_stream.contracts.settings import TopicSettings
-from lb_stream.io.kafka.clients import kafka_python
+from lb_stream.io.kafka.clients import kafka_python_options
 
 READY_MS = 60_000
 """So long a new topic may take to have leaders: the machine may be busy."""
@@ -105,7 +105,9 @@ def create_topics(
     """
     specs = list(specs)
     options = client_options or {}
-    with closing(KafkaAdminClient(bootstrap_servers=bootstrap, **kafka_python(options))) as client:
+    with closing(
+        KafkaAdminClient(bootstrap_servers=bootstrap, **kafka_python_options(options))
+    ) as client:
         missing, mismatches = _inspect(client, specs, bootstrap)
         if mismatches:
             raise TopicMismatch(mismatches)
@@ -116,7 +118,7 @@ def create_topics(
             except TopicAuthorizationFailedError:
                 refused.append(Right("Create", "topic", spec.name))
         if refused:
-            raise refused_rights(bootstrap, options, refused)
+            raise build_rights_refusal(bootstrap, options, refused)
         return made
 
 
@@ -128,7 +130,7 @@ def inspect_topics(
     Arguments as for `create_topics`.
     """
     with closing(
-        KafkaAdminClient(bootstrap_servers=bootstrap, **kafka_python(client_options or {}))
+        KafkaAdminClient(bootstrap_servers=bootstrap, **kafka_python_options(client_options or {}))
     ) as client:
         return _inspect(client, list(specs), bootstrap)
 
@@ -141,12 +143,12 @@ def _inspect(
         found
         for spec in specs
         if spec.name in existing
-        for found in check_topic(spec, existing[spec.name], bootstrap)
+        for found in find_mismatches(spec, existing[spec.name], bootstrap)
     ]
     return [spec.name for spec in specs if spec.name not in existing], mismatches
 
 
-def check_topic(spec: TopicSpec, state: TopicState, bootstrap: str) -> list[Mismatch]:
+def find_mismatches(spec: TopicSpec, state: TopicState, bootstrap: str) -> list[Mismatch]:
     """Return every mismatch between an existing topic and `spec`. Pure."""
     mismatches = []
     for setting, expected in spec.configs.items():

@@ -9,7 +9,7 @@ import logging
 import threading
 from contextlib import closing, suppress
 
-from lb_stream.access.refusals import AGAIN_S, Refusals
+from lb_stream.access.refusals import AGAIN_S, RefusalLog
 from lb_stream.contracts.commands import Tick
 from lb_stream.contracts.settings import Settings
 from lb_stream.io.leadership.topic import LeadershipSender, build_own_record
@@ -27,7 +27,7 @@ class Clock:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._refusals = Refusals(settings.kafka.bootstrap_servers, settings.kafka.options)
+        self._refusals = RefusalLog(settings.kafka.bootstrap_servers, settings.kafka.options)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="clock", daemon=True)
         self._number = 0

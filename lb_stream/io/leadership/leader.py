@@ -14,10 +14,10 @@ from lb_stream.contracts.tables import LEADERS
 from lb_stream.io.local.processes import started_ms
 from lb_stream.io.tables.delta import (
     append_rows,
-    committed,
     existing_table,
     numeric_dataset,
     open_table,
+    read_mark,
 )
 from lb_stream.store import Store
 
@@ -68,7 +68,7 @@ def last_leader(root: Store) -> Leader | None:
     )
 
 
-def leads(root: Store, pipeline: str) -> bool:
+def is_leader(root: Store, pipeline: str) -> bool:
     """Return whether no other job has begun to lead since this process did."""
     last = last_leader(root)
     return (
@@ -76,7 +76,7 @@ def leads(root: Store, pipeline: str) -> bool:
     )
 
 
-def announce(root: Store, pipeline: str, last_epoch: int) -> int:
+def announce_leader(root: Store, pipeline: str, last_epoch: int) -> int:
     """Record that this process leads from now on, and return its epoch.
 
     The epoch is greater than that of every earlier start, whether that start has logged a round or
@@ -84,7 +84,7 @@ def announce(root: Store, pipeline: str, last_epoch: int) -> int:
     CommitFailedError when another start is announced at the same time.
     """
     table = open_table(root, LEADERS)
-    epoch = max(last_epoch, committed(table, pipeline) or 0) + 1
+    epoch = max(last_epoch, read_mark(table, pipeline) or 0) + 1
     since_ms = time.time_ns() // 1_000_000
     row = {
         "pipeline": pipeline,

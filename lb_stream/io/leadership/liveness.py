@@ -36,19 +36,19 @@ class Ticks:
 
     def __init__(self, settings: Settings) -> None:
         self._reader = LeadershipReader(settings)
-        self.bystanders = StandbyTracker()
+        self.standby_tracker = StandbyTracker()
 
     def last(self) -> ReceivedRecord | None:
         """Return the last tick; None if none is found or its job has stopped."""
         last = max(
             self._ticks(self._reader.to_end()), key=lambda tick: tick.append_ms, default=None
         )
-        return None if last is None or last.sign.ends else last  # type: ignore[attr-defined]
+        return None if last is None or last.record.ends else last  # type: ignore[attr-defined]
 
     def next(self, within_ms: float) -> ReceivedRecord | None:
         """Return the first tick within this time; None if none comes."""
         until = time.monotonic() + within_ms / 1000
-        while (left_ms := (until - time.monotonic()) * 1000) > 0 and self._reader.there:
+        while (left_ms := (until - time.monotonic()) * 1000) > 0 and self._reader.topic_exists:
             if (tick := next(self._ticks(self._reader.next(left_ms)), None)) is not None:
                 return tick
         return None
@@ -58,8 +58,8 @@ class Ticks:
         self._reader.close()
 
     def _ticks(self, heard: list[ReceivedRecord]) -> Iterator[ReceivedRecord]:
-        self.bystanders.take(heard)
-        return (one for one in heard if isinstance(one.sign, Tick))
+        self.standby_tracker.take(heard)
+        return (one for one in heard if isinstance(one.record, Tick))
 
 
 def find_leader(settings: Settings) -> Leader | None:
@@ -79,7 +79,7 @@ def find_leader(settings: Settings) -> Leader | None:
         sign = ticks.next(silence_ms(settings))
     if sign is None:
         return None
-    tick = sign.sign
+    tick = sign.record
     return (
         leader
         if leader is not None and leader.epoch == tick.epoch
@@ -103,11 +103,11 @@ def describe_absence(settings: Settings) -> str:
         return f"{_whose_end(leader)}" if leader.is_here else ""
     with closing(Ticks(settings)) as ticks:
         last = ticks.last()
-        if ticks.bystanders.now:
+        if ticks.standby_tracker.active:
             return ""
         if last is None or time.time() * 1000 - last.append_ms > LONG_AGO_MS:
             return _whose_end(leader)
-        if leader.is_here and last.sign.epoch == leader.epoch:
+        if leader.is_here and last.record.epoch == leader.epoch:
             return _whose_end(leader)
         return "" if ticks.next(silence_ms(settings)) else _whose_end(leader)
 
@@ -169,9 +169,9 @@ def shut_out(settings: Settings, leader: Leader, wait_s: float = LONGEST_END_S) 
 
     Returns whether it has. It can do no harm either way.
     """
-    bystanders, outbox = StandbyTracker(), Outbox(settings)
+    tracker, outbox = StandbyTracker(), Outbox(settings)
     with closing(LeadershipReader(settings)) as reader, closing(outbox):
-        bystanders.take(reader.to_end())
+        tracker.take(reader.to_end())
         with closing(
             LeadershipSender(settings)
         ) as sender:  # others that stand by leave it to this job
@@ -179,12 +179,12 @@ def shut_out(settings: Settings, leader: Leader, wait_s: float = LONGEST_END_S) 
         outbox.fence()
         until = time.monotonic() + wait_s
         while (
-            f"{leader.host}:{leader.pid}" not in bystanders.now
+            f"{leader.host}:{leader.pid}" not in tracker.active
             and (now := find_leader(settings)) is not None
             and now.epoch == leader.epoch
         ):
             if time.monotonic() > until:
                 return False
             time.sleep(0.2)
-            bystanders.take(reader.to_end())
+            tracker.take(reader.to_end())
     return True

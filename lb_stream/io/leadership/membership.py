@@ -11,7 +11,7 @@ from contextlib import closing
 
 from kafka.errors import UnknownTopicOrPartitionError
 
-from lb_stream.access.refusals import AGAIN_S, Refusals
+from lb_stream.access.refusals import AGAIN_S, RefusalLog
 from lb_stream.contracts.commands import Claim, HandOver, LeadershipRecord, Standby
 from lb_stream.contracts.settings import Settings
 from lb_stream.io.leadership.clock import Clock
@@ -45,19 +45,19 @@ class StandbyTracker:
         """Hear some more."""
         for one in heard:
             self._newest_ms = max(self._newest_ms, one.append_ms)
-            if isinstance(one.sign, Standby):
-                self._last[one.sign.instance] = one
+            if isinstance(one.record, Standby):
+                self._last[one.record.instance] = one
             else:  # whoever ticks leads, and whoever claims is about to
-                self._last.pop(one.sign.instance, None)
+                self._last.pop(one.record.instance, None)
 
     @property
-    def now(self) -> dict[str, Standby]:
+    def active(self) -> dict[str, Standby]:
         """Instance → its last word, of those that have said it lately, by Kafka's time."""
         last = sorted(self._last.copy().items())
         return {
-            name: one.sign
+            name: one.record
             for name, one in last
-            if isinstance(one.sign, Standby) and self._newest_ms - one.append_ms <= FRESH_MS
+            if isinstance(one.record, Standby) and self._newest_ms - one.append_ms <= FRESH_MS
         }
 
 
@@ -77,14 +77,14 @@ class Member:
         self._stop = threading.Event()
         self._called = threading.Event()
         self._thread = threading.Thread(target=self._run, name="member", daemon=True)
-        self._bystanders = StandbyTracker()
+        self._standby_tracker = StandbyTracker()
         self._beat_at = 0.0
-        self._refusals = Refusals(settings.kafka.bootstrap_servers, settings.kafka.options)
+        self._refusals = RefusalLog(settings.kafka.bootstrap_servers, settings.kafka.options)
         self._doing = "Read"
         self.clock = Clock(settings)
         self.ready = self.warm = False
-        self.asked: HandOver | None = None
-        self.away: str | None = "nothing has been heard yet"
+        self.hand_over: HandOver | None = None
+        self.connection_error: str | None = "nothing has been heard yet"
 
     def start(self) -> None:
         """Begin to listen."""
@@ -96,25 +96,25 @@ class Member:
         if self._thread.is_alive():
             self._thread.join(timeout=5)
 
-    def called(self, within_s: float) -> bool:
+    def wait_to_lead(self, within_s: float) -> bool:
         """Wait at most so long; whether this job is to lead now."""
         return self._called.wait(within_s)
 
-    def begin(self) -> None:
+    def begin_leading(self) -> None:
         """It leads from now on; its clock ticks once `lead` has told the epoch."""
-        self.clock, self.asked = Clock(self._settings), None
+        self.clock, self.hand_over = Clock(self._settings), None
 
     def lead(self, epoch: int) -> None:
         """Tick from now on, with this epoch."""
         self.clock.lead(epoch)
 
-    def end(self, in_order: bool) -> None:
+    def end_leading(self, in_order: bool) -> None:
         """It leads no more, and stands by if it claims at all.
 
         `in_order`: it wasn't shut out, so another one may take over at once.
         """
-        self.clock.stop(ends=in_order, to=self.asked.to if self.asked is not None else "")
-        self.asked = None
+        self.clock.stop(ends=in_order, to=self.hand_over.to if self.hand_over is not None else "")
+        self.hand_over = None
         self._called.clear()
         self._begin_anew = True
 
@@ -126,7 +126,11 @@ class Member:
     @property
     def others(self) -> Mapping[str, Standby]:
         """The other jobs that stand by."""
-        return {name: sign for name, sign in self._bystanders.now.items() if name != self.instance}
+        return {
+            name: sign
+            for name, sign in self._standby_tracker.active.items()
+            if name != self.instance
+        }
 
     def _run(self) -> None:
         """Listen until stopped.
@@ -141,7 +145,7 @@ class Member:
                     closing(LeadershipReader(self._settings)) as reader,
                     closing(LeadershipSender(self._settings)) as sender,
                 ):
-                    if not reader.there:
+                    if not reader.topic_exists:
                         raise UnknownTopicOrPartitionError(self._settings.topics.commands)
                     early: list[ReceivedRecord] = []
                     while not self._stop.is_set():
@@ -150,15 +154,15 @@ class Member:
             except Exception as error:
                 # whatever the clients raise: who hears nothing may conclude nothing, and must go on
                 # listening
-                self._follower.look(None, _now_ms())
+                self._follower.observe(None, _now_ms())
                 refused = self._refusals.note(error, self._doing)
-                if self.away is None and not refused:
+                if self.connection_error is None and not refused:
                     logger.warning(
                         "the other jobs can't be heard (%s: %s); trying again",
                         type(error).__name__,
                         error,
                     )
-                self.away = f"{type(error).__name__}: {error}"
+                self.connection_error = f"{type(error).__name__}: {error}"
                 self._stop.wait(AGAIN_S if refused else RETRY_S)
 
     def _look(
@@ -170,9 +174,9 @@ class Member:
             self._beat_at = 0.0
         asked_at = _now_ms()
         heard = [*early, *reader.to_end()]
-        self.away = None
-        self._bystanders.take(heard)
-        action = self._follower.look(heard, asked_at, _now_ms())
+        self.connection_error = None
+        self._standby_tracker.take(heard)
+        action = self._follower.observe(heard, asked_at, _now_ms())
         if self._leading:
             self._be_asked(heard)
         elif action is Action.LEAD:
@@ -198,22 +202,22 @@ class Member:
         """Note the wish of somebody that another job leads, if another one is there."""
         for one in heard:
             if (
-                isinstance(one.sign, HandOver)
-                and self.clock.first_epoch <= one.sign.epoch <= self.clock.epoch
+                isinstance(one.record, HandOver)
+                and self.clock.first_epoch <= one.record.epoch <= self.clock.epoch
             ):
-                if one.sign.to in self.others if one.sign.to else self.others:
-                    self.asked = one.sign
+                if one.record.to in self.others if one.record.to else self.others:
+                    self.hand_over = one.record
                 else:
                     logger.warning(
                         "%s asks to hand over to %s, who doesn't stand by",
-                        one.sign.by or "somebody",
-                        one.sign.to or "another",
+                        one.record.by or "somebody",
+                        one.record.to or "another",
                     )
 
     @property
     def _epoch(self) -> int:
         tick = self.standing.tick
-        return tick.sign.epoch if tick is not None else 0
+        return tick.record.epoch if tick is not None else 0
 
 
 def _now_ms() -> float:

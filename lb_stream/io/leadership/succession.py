@@ -26,7 +26,7 @@ CLAIM_AGAIN_MS = 1_000
 class ReceivedRecord:
     """A sign, and Kafka's time of it."""
 
-    sign: LeadershipRecord
+    record: LeadershipRecord
     append_ms: int
 
 
@@ -54,9 +54,11 @@ class Standing:
 
     def after(self, heard: ReceivedRecord, failover_ms: int) -> Standing:
         """With one more record of the topic."""
-        if isinstance(heard.sign, Tick):
-            return self._after_tick(heard.sign, heard)
-        if isinstance(heard.sign, Claim) and self._counts(heard.sign, heard.append_ms, failover_ms):
+        if isinstance(heard.record, Tick):
+            return self._after_tick(heard.record, heard)
+        if isinstance(heard.record, Claim) and self._counts(
+            heard.record, heard.append_ms, failover_ms
+        ):
             return replace(self, heir=heard)
         return self
 
@@ -64,16 +66,16 @@ class Standing:
         if (
             tick.ends
         ):  # of one that was shut out meanwhile it says nothing about the one that leads now
-            over = self.tick is None or self.tick.sign.epoch <= tick.epoch
+            over = self.tick is None or self.tick.record.epoch <= tick.epoch
             return replace(self, tick=heard, vacant=True) if over else self
         # whoever was taken for dead may tick again until it is shut out: that doesn't make its
         # heir's claim void
         heir = self.heir
         if heir is not None:
-            leads_anew = tick.epoch > heir.sign.epoch or tick.instance == heir.sign.instance
+            leads_anew = tick.epoch > heir.record.epoch or tick.instance == heir.record.instance
             heir = (
                 None
-                if leads_anew or heard.append_ms - heir.append_ms >= patience_ms(heir.sign)
+                if leads_anew or heard.append_ms - heir.append_ms >= patience_ms(heir.record)
                 else heir
             )
         return Standing(heard, heir)
@@ -83,11 +85,11 @@ class Standing:
         been silent, and nobody was first."""
         if claim.forced:
             return True
-        if self.heir is not None and at_ms - self.heir.append_ms < patience_ms(self.heir.sign):
+        if self.heir is not None and at_ms - self.heir.append_ms < patience_ms(self.heir.record):
             return False
         if self.tick is None:
             return True
-        named = self.tick.sign.to if isinstance(self.tick.sign, Tick) and self.vacant else None
+        named = self.tick.record.to if isinstance(self.tick.record, Tick) and self.vacant else None
         if named is not None and named in ("", claim.instance):
             return True
         return at_ms - self.tick.append_ms >= failover_ms
@@ -114,7 +116,7 @@ class Follower:
     _looked: float = 0.0
     _claimed: tuple[str, float] | None = None  # id of its claim, when it was made
 
-    def look(
+    def observe(
         self,
         heard: Iterable[ReceivedRecord] | None,
         asked_at: float,
@@ -139,7 +141,7 @@ class Follower:
             if self.standing is not before:  # the sign may have come while Kafka was slow to answer
                 self._since = asked_at if answered_at is None else answered_at
         heir = self.standing.heir
-        if heir is not None and self._claimed is not None and heir.sign.id == self._claimed[0]:
+        if heir is not None and self._claimed is not None and heir.record.id == self._claimed[0]:
             return Action.LEAD
         return Action.CLAIM if self._may_claim(asked_at) else Action.WAIT
 
@@ -157,9 +159,9 @@ class Follower:
         if self._claimed is not None and now - self._claimed[1] < CLAIM_AGAIN_MS:
             return False
         if self.standing.heir is not None:
-            return silent_ms >= patience_ms(self.standing.heir.sign)
+            return silent_ms >= patience_ms(self.standing.heir.record)
         if self.standing.vacant and self.standing.tick is not None:
-            assert isinstance(self.standing.tick.sign, Tick)
-            if self.standing.tick.sign.to in ("", self.instance):
+            assert isinstance(self.standing.tick.record, Tick)
+            if self.standing.tick.record.to in ("", self.instance):
                 return True
         return silent_ms >= self.failover_ms

@@ -21,7 +21,7 @@ from lb_stream.io.tables.delta import (
     open_table,
     write_rows,
 )
-from lb_stream.io.tables.log import marks_of, next_offsets, pipeline_of
+from lb_stream.io.tables.log import build_offset_marks, find_pipeline, next_offsets
 from lb_stream.store import Store
 
 APP = "taken-over"
@@ -56,7 +56,7 @@ def take_over(
     """Append a cluster's last memory in the tables `source` to the log in the tables `target`.
 
     Ids of decisions, versions of ownership records and epochs continue. A pipeline that has read
-    nothing yet begins to read `topics` where the other has ended. Raises TakeOverError, UnfitTable,
+    nothing yet begins to read `topics` where the other has ended. Raises TakeOverError, TableMismatch,
     and one of COMMIT_TROUBLES when a job writes to that log at the same time.
     """
     given = existing_table(source, ROUNDS)
@@ -73,7 +73,7 @@ def take_over(
                 f"decide about {cluster} now: stop it first"
             )
     log = open_table(target, ROUNDS)
-    if (other := pipeline_of(log)) not in (None, pipeline):
+    if (other := find_pipeline(log)) not in (None, pipeline):
         raise TakeOverError(
             f"{target} holds the log of the pipeline {other!r}, not of {pipeline!r}"
         )
@@ -95,9 +95,15 @@ def take_over(
     read = (
         {}
         if next_offsets(log, pipeline, topics)
-        else next_offsets(given, pipeline_of(given) or "", topics)
+        else next_offsets(given, find_pipeline(given) or "", topics)
     )
-    add_files(log, ROUNDS, [file], [(pipeline, log_seq), *marks_of(pipeline, read)], durable=True)
+    add_files(
+        log,
+        ROUNDS,
+        [file],
+        [(pipeline, log_seq), *build_offset_marks(pipeline, read)],
+        durable=True,
+    )
     pending = len(Memory.from_json(last["memory"]).pending)
     return TakenOver(cluster, pipeline, last["seq"], last["epoch"], pending, log_seq)
 

@@ -124,7 +124,7 @@ class LeadershipReader:
         return found
 
     @property
-    def there(self) -> bool:
+    def topic_exists(self) -> bool:
         """Whether the topic exists."""
         return bool(self._places)
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 
-def started_at(pid: int) -> str | None:
+def start_mark(pid: int) -> str | None:
     """An opaque mark of when process `pid` started, equal only for one and the same process; None
     if it is not running."""
     try:
@@ -37,7 +37,7 @@ def started_at(pid: int) -> str | None:
 
 def started_ms(pid: int) -> int | None:
     """When process `pid` began, ms since the epoch; None if it is not running."""
-    if (mark := started_at(pid)) is None:
+    if (mark := start_mark(pid)) is None:
         return None
     if not Path("/proc/uptime").exists():
         return int(time.mktime(time.strptime(mark)) * 1000)  # ps says it in words
@@ -81,7 +81,7 @@ def end(pid: int, mark: str, grace_s: float = 15) -> bool:
 
     Raises TimeoutError when it survives even SIGKILL for ten seconds (stuck in the kernel).
     """
-    if started_at(pid) != mark:
+    if start_mark(pid) != mark:
         return False
     for number, wait_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, 10.0)):
         with contextlib.suppress(ProcessLookupError):
@@ -93,7 +93,7 @@ def end(pid: int, mark: str, grace_s: float = 15) -> bool:
 
 def _gone(pid: int, mark: str, within_s: float) -> bool:
     deadline = time.monotonic() + within_s
-    while started_at(pid) == mark:
+    while start_mark(pid) == mark:
         if time.monotonic() > deadline:
             return False
         time.sleep(0.02)

@@ -30,7 +30,7 @@ class RunningKafka:
 def find_running_kafka(data_dir: Path) -> RunningKafka | None:
     """Return the broker that runs on this data folder, whichever process started it."""
     known = read_last_kafka(data_dir)
-    return known if known and processes.started_at(known.pid) == known.started else None
+    return known if known and processes.start_mark(known.pid) == known.started else None
 
 
 def read_last_kafka(data_dir: Path) -> RunningKafka | None:

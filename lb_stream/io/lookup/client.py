@@ -25,15 +25,15 @@ import msgspec
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError
 
-from lb_stream.access.refusals import AGAIN_S, AccessRefusal, Refusals
+from lb_stream.access.refusals import AGAIN_S, AccessRefusal, RefusalLog
 from lb_stream.access.roles import rights_of
 from lb_stream.contracts.base import LONGEST_NAMESPACE
 from lb_stream.contracts.commands import LONGEST_TOPIC, CommandOutcome
 from lb_stream.contracts.decisions import OwnershipState
 from lb_stream.core.model.topics import full_topic_name, namespace_of_topic, topic_hash
 from lb_stream.core.ownership.lookup import Route, Routes
-from lb_stream.io.kafka.clients import kafka_python
-from lb_stream.io.kafka.preflight import require
+from lb_stream.io.kafka.clients import kafka_python_options
+from lb_stream.io.kafka.preflight import require_rights
 from lb_stream.operations.assign import Assign
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class LookupFailed(RuntimeError):
         self.code = code
 
 
-class Stale(LookupFailed):
+class StaleLookup(LookupFailed):
     """The end of the topic has not been seen for longer than was allowed."""
 
 
@@ -90,7 +90,7 @@ class LookupConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class OpenAsk:
+class OwnerRequest:
     """An owner was asked for: the command's id and, once the balancer has answered, what it said.
 
     `id` None: not yet, for `text`.
@@ -102,7 +102,7 @@ class OpenAsk:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class LookupResult:
     """The answer to one lookup.
 
     `broker` None: nobody serves the topic yet. `age_ms`: how long ago this was known to be the last
@@ -118,7 +118,7 @@ class Found:
     version: int | None
     since_ms: int | None
     age_ms: int
-    asked: OpenAsk | None = None
+    owner_request: OwnerRequest | None = None
 
 
 class _Record(msgspec.Struct):
@@ -174,13 +174,13 @@ class Lookup:
         self._read_at: float | None = (
             None  # when Kafka was asked for the end of the topic that has been read up to
         )
-        self._asked: OrderedDict[tuple[str, str], tuple[float, OpenAsk]] = OrderedDict()
+        self._asked: OrderedDict[tuple[str, str], tuple[float, OwnerRequest]] = OrderedDict()
         self._askers: dict[str, tuple[str, str]] = {}  # a command's id → what it asked for
         self._buckets = {known: Bucket(config.asks_per_s) for known in (True, False)}
         self._stop = threading.Event()
         self._caught_up = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lb-lookup", daemon=True)
-        self._refusals = Refusals(config.bootstrap_servers, config.client_options)
+        self._refusals = RefusalLog(config.bootstrap_servers, config.client_options)
         self._consumer: Any = None  # KafkaConsumer, from the start on
         self._followed: list[TopicPartition] = []
         self._producer: KafkaProducer | None = None
@@ -227,7 +227,7 @@ class Lookup:
         with self._lock:
             return self._routes.clusters, len(self._routes)
 
-    def find(self, topic: str, cluster: str | None = None) -> Found:
+    def find(self, topic: str, cluster: str | None = None) -> LookupResult:
         """Who serves a topic.
 
         `cluster` may be left out where the records are of one. Asks for an owner where there is
@@ -242,7 +242,7 @@ class Lookup:
                 "never" if age_ms is None else f"{age_ms / 1_000:.0f} s ago",
                 self.config,
             )
-            raise Stale(
+            raise StaleLookup(
                 f"{config.ownership_topic} was last read to its end {since}: does Kafka at "
                 f"{config.bootstrap_servers} answer?"
             )
@@ -267,8 +267,8 @@ class Lookup:
             self._ask(cluster, namespace, full, route) if route is None or route.unowned else None
         )
         if route is None:
-            return Found(cluster, full, hashed, None, None, None, None, None, age_ms, asked)
-        return Found(
+            return LookupResult(cluster, full, hashed, None, None, None, None, None, age_ms, asked)
+        return LookupResult(
             cluster,
             full,
             hashed,
@@ -290,14 +290,16 @@ class Lookup:
             f"{', '.join(known) or 'those with bundles, and there are none yet'}"
         )
 
-    def _ask(self, cluster: str, namespace: str, topic: str, route: Route | None) -> OpenAsk | None:
+    def _ask(
+        self, cluster: str, namespace: str, topic: str, route: Route | None
+    ) -> OwnerRequest | None:
         """Ask for an owner, unless that was done a moment ago: of a bundle, or of the topic's,
         where its namespace isn't known."""
         if self._producer is None or self.config.commands_topic is None:
             return None
         about, asked = (
             (cluster, namespace if route is None else route.bundle),
-            OpenAsk(f"lookup-{uuid.uuid4()}"),
+            OwnerRequest(f"lookup-{uuid.uuid4()}"),
         )
         command = Assign(  # before anything is remembered
             id=str(asked.id),
@@ -314,7 +316,7 @@ class Lookup:
             if before is not None and now - at < ASK_AGAIN_S:
                 return before
             if not self._buckets[route is not None].take(now):
-                return before or OpenAsk(None, text=LIMITED)
+                return before or OwnerRequest(None, text=LIMITED)
             if before is not None:
                 del self._askers[str(before.id)], self._asked[about]
                 asked = replace(
@@ -343,7 +345,7 @@ class Lookup:
 
     def _connect(self) -> None:
         config = self.config
-        given = kafka_python(config.client_options)
+        given = kafka_python_options(config.client_options)
         common = {
             "bootstrap_servers": config.bootstrap_servers.split(","),
             "bootstrap_timeout_ms": CONNECT_MS,
@@ -386,7 +388,7 @@ class Lookup:
             else {"commands": config.commands_topic, "results": config.results_topic}
         )
         rights = rights_of("lookup", {"ownership": config.ownership_topic, **asking})
-        if absent := require(config.bootstrap_servers, config.client_options, rights):
+        if absent := require_rights(config.bootstrap_servers, config.client_options, rights):
             raise LookupFailed(
                 f"topic {absent[0]} does not exist: create it (`lbctl topics create`)"
             )

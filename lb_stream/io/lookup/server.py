@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from lb_stream.io.local.http_server import HttpAnswer, HttpServer
-from lb_stream.io.lookup.client import Found, Lookup, Stale
+from lb_stream.io.lookup.client import Lookup, LookupResult, StaleLookup
 
 PATHS = ("/lookup?topic=TOPIC&cluster=CLUSTER", "/health")
 
@@ -47,15 +47,15 @@ def _answer(lookup: Lookup, path: str) -> HttpAnswer:
         found = lookup.find(given["topic"], given.get("cluster"))
     except ValueError as error:
         return _json(400, {"error": str(error)})
-    except Stale as error:
+    except StaleLookup as error:
         return _json(503, {"error": str(error)})
     return _json(_status(found), asdict(found))
 
 
-def _status(found: Found) -> int:
+def _status(found: LookupResult) -> int:
     if found.broker is not None:
         return 200
-    unknown = found.bundle is None and (found.asked is None or found.asked.outcome == "refused")
+    unknown = found.bundle is None and (found.owner_request is None or found.owner_request.outcome == "refused")
     return 404 if unknown else 202
 
 

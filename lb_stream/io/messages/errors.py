@@ -19,7 +19,7 @@ EXIT_CODES = {
         ),
         2,
     ),
-    **dict.fromkeys(("LoginRefused", "NotLetIn"), 2),
+    **dict.fromkeys(("LoginRefused", "LoginDenied"), 2),
     **dict.fromkeys(
         ("JarsError", "KafkaError", "KafkaUnavailable", "StreamError", "AccessRefusal"), 1
     ),

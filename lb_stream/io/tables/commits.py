@@ -51,15 +51,15 @@ class LiveFile(NamedTuple):
     partition: str | None
 
 
-class Live(NamedTuple):
+class LiveFiles(NamedTuple):
     """Files that are part of a version of a table, by their paths: all of them, or some."""
 
     version: int
     files: Mapping[str, LiveFile]
 
-    def some(self, wanted: Callable[[str, LiveFile], bool]) -> Live:
+    def select(self, wanted: Callable[[str, LiveFile], bool]) -> LiveFiles:
         """Those that are wanted."""
-        return Live(
+        return LiveFiles(
             self.version, {path: one for path, one in self.files.items() if wanted(path, one)}
         )
 
@@ -78,7 +78,7 @@ class Table(DeltaTable):
         self._last = self.version()
         self._checkpoints = self._last // CHECKPOINT_EVERY
         self._marks: dict[str, int | None] = {}
-        self._live: Live | None = None
+        self._live: LiveFiles | None = None
 
     @property
     def newest(self) -> int:
@@ -88,7 +88,7 @@ class Table(DeltaTable):
     @property
     def has_grown(self) -> bool:
         """Whether others have committed since; one request."""
-        return not self._is_sure or self.store.look(_file(self.newest + 1)) is not None
+        return not self._is_sure or self.store.stat(_file(self.newest + 1)) is not None
 
     @property
     def _is_sure(self) -> bool:
@@ -125,7 +125,7 @@ class Table(DeltaTable):
             self._marks[app] = self.transaction_version(app)
         return self._marks[app]
 
-    def live(self) -> Live:
+    def live(self) -> LiveFiles:
         """Return all files of the newest version that is known here."""
         self.renew()
         if self._live is None or self._live.version != self.newest:
@@ -138,7 +138,7 @@ class Table(DeltaTable):
             files = dict(
                 zip(columns["path"], map(LiveFile, columns["size_bytes"], parts), strict=True)
             )
-            self._live = Live(self.version(), files)
+            self._live = LiveFiles(self.version(), files)
         return self._live
 
     def commit(
@@ -146,7 +146,7 @@ class Table(DeltaTable):
         added: Sequence[AddAction],
         marks: Marks = (),
         by: str | None = None,
-        replaced: Live | None = None,
+        replaced: LiveFiles | None = None,
         durable: bool = False,
         rearranges: bool = False,
     ) -> None:
@@ -189,13 +189,13 @@ class Table(DeltaTable):
                 )
                 for action in added
             }
-            self._live = Live(self._last, kept | new)
+            self._live = LiveFiles(self._last, kept | new)
         if (
             self._last // CHECKPOINT_EVERY > self._checkpoints and not rearranges
         ):  # upkeep rearranges, too: checkpoints are the writer's
             self._checkpoint()
 
-    def _check(self, own: Marks, replaced: Live | None, rearranges: bool) -> None:
+    def _check(self, own: Marks, replaced: LiveFiles | None, rearranges: bool) -> None:
         """Raise CommitFailedError when a commit mustn't follow what is known of the table."""
         for app, version in own:
             if (known := self.mark(app)) is not None and known >= version:
@@ -281,7 +281,9 @@ def _add(file: AddAction) -> Mapping[str, Any]:
     return {"add": told | {"dataChange": file.data_change, "stats": file.stats}}
 
 
-def _removals(replaced: Live | None, by: str | None, changes: bool) -> Iterator[Mapping[str, Any]]:
+def _removals(
+    replaced: LiveFiles | None, by: str | None, changes: bool
+) -> Iterator[Mapping[str, Any]]:
     now_ms = time.time_ns() // 1_000_000
     for path, file in replaced.files.items() if replaced is not None else ():
         told = {

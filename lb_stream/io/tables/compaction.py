@@ -14,14 +14,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from lb_stream.io.tables.commits import COMMIT_TROUBLES, Live, Mark, Table
-from lb_stream.io.tables.delta import describe_unknown_features, plain, write_parts
+from lb_stream.io.tables.commits import COMMIT_TROUBLES, LiveFiles, Mark, Table
+from lb_stream.io.tables.delta import describe_unknown_features, plain_type, write_parts
 
 logger = logging.getLogger(__name__)
 
-TIDY_EVERY = 100
+COMPACT_EVERY = 100
 """A writer makes one file of its small ones after so many batches."""
-TIDY_BYTES = 8 * 2**20
+SMALL_FILE_BYTES = 8 * 2**20
 """Larger files are left to upkeep: putting them together would take noticeable time in the
 batch."""
 PART_BYTES = 64 * 2**20
@@ -37,7 +37,7 @@ COMPACTION = ":compaction"
 refused by that. No pipeline is called so."""
 
 
-def tidy(table: Table) -> None:
+def compact_small_files(table: Table) -> None:
     """Make larger files of the table's small ones; for its writer, now and then.
 
     Does nothing where there are few, or upkeep is at it.
@@ -45,8 +45,8 @@ def tidy(table: Table) -> None:
     The files that are replaced stay on the disk until upkeep removes them.
     """
     try:
-        if len(table.live().files) >= TIDY_EVERY // 2:
-            compact(table, TIDY_BYTES)
+        if len(table.live().files) >= COMPACT_EVERY // 2:
+            compact(table, SMALL_FILE_BYTES)
     except CommitFailedError:
         table.refresh()
     except COMMIT_TROUBLES as error:
@@ -65,7 +65,7 @@ def compact(table: Table, target_bytes: int) -> None:
     if table.metadata().partition_columns or describe_unknown_features(table):
         return
     trouble: DeltaError | None = None
-    for group in groups(table.live(), target_bytes):
+    for group in group_files(table.live(), target_bytes):
         try:
             _put_together(table, group)
         except DeltaError as error:
@@ -74,9 +74,9 @@ def compact(table: Table, target_bytes: int) -> None:
         raise trouble
 
 
-def _put_together(table: Table, group: Live) -> None:
+def _put_together(table: Table, group: LiveFiles) -> None:
     schema = pa.schema(
-        [(one.name, plain(one.type)) for one in pa.schema(table.schema().to_arrow())]
+        [(one.name, plain_type(one.type)) for one in pa.schema(table.schema().to_arrow())]
     )
     number = next(iter(group.files)).partition("-")[0]
     name = number if number.isdigit() else TOGETHER
@@ -84,18 +84,18 @@ def _put_together(table: Table, group: Live) -> None:
         table, schema, _parts(table, schema, list(group.files)), name, durable=True, changes=False
     )
     if (
-        table.store.look(file.path) is None
+        table.store.stat(file.path) is None
     ):  # whoever was stopped for an hour finds that upkeep has removed it
         raise CommitFailedError(f"{table.store}/{file.path} is gone")
-    table.commit([file], [next_compaction(table)], replaced=group, durable=True, rearranges=True)
+    table.commit([file], [compaction_mark(table)], replaced=group, durable=True, rearranges=True)
 
 
-def next_compaction(table: Table) -> Mark:
+def compaction_mark(table: Table) -> Mark:
     """The transaction of a compaction that begins now."""
     return COMPACTION, table.newest + 1
 
 
-def groups(live: Live, target_bytes: int) -> Iterator[Live]:
+def group_files(live: LiveFiles, target_bytes: int) -> Iterator[LiveFiles]:
     """Files to be put together, in the order of their names, which begin with numbers of batches
     mostly."""
     some: list[str] = []
@@ -109,9 +109,9 @@ def groups(live: Live, target_bytes: int) -> Iterator[Live]:
     yield from _worth(live, some)
 
 
-def _worth(live: Live, paths: Sequence[str]) -> Iterator[Live]:
+def _worth(live: LiveFiles, paths: Sequence[str]) -> Iterator[LiveFiles]:
     if len(paths) > 1:
-        yield Live(live.version, {path: live.files[path] for path in paths})
+        yield LiveFiles(live.version, {path: live.files[path] for path in paths})
 
 
 def _parts(table: Table, schema: pa.Schema, paths: Sequence[str]) -> Iterator[pa.Table]:

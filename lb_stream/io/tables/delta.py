@@ -55,12 +55,12 @@ WRITER_VERSION = 2
 STATS_COLUMNS = "delta.dataSkippingStatsColumns"
 
 
-class UnfitTable(FatalError):
+class TableMismatch(FatalError):
     """A table has other columns than this version of the program writes; the text names them and
     says what to do."""
 
 
-def configuration(spec: TableSpec) -> dict[str, str | None]:
+def table_properties(spec: TableSpec) -> dict[str, str | None]:
     """Properties of a table."""
     return {
         "delta.enableDeletionVectors": "false",  # readers without Spark don't understand them
@@ -88,11 +88,11 @@ def _columns_with_bounds(spec: TableSpec) -> list[str]:
 def open_table(root: Store, spec: TableSpec) -> Table:
     """The table, created with its columns when it isn't there yet.
 
-    Raises UnfitTable when it has other columns.
+    Raises TableMismatch when it has other columns.
     """
     if (table := existing_table(root, spec)) is not None:
-        check_columns(table, spec)
-        renew_properties(table, spec)
+        require_columns(table, spec)
+        apply_properties(table, spec)
         return table
     store = root / spec.name
     DeltaTable.create(
@@ -102,15 +102,15 @@ def open_table(root: Store, spec: TableSpec) -> Table:
         name=spec.name,
         description=spec.row,
         partition_by=[spec.partition_by] if spec.partition_by else None,
-        configuration=configuration(spec),
+        configuration=table_properties(spec),
         storage_options=store.delta_options,
     )
     return Table(store)
 
 
-def renew_properties(table: Table, spec: TableSpec) -> None:
+def apply_properties(table: Table, spec: TableSpec) -> None:
     """Give a table the properties that its specification asks for now."""
-    wanted = {name: value for name, value in configuration(spec).items() if value is not None}
+    wanted = {name: value for name, value in table_properties(spec).items() if value is not None}
     if wanted.items() - table.metadata().configuration.items():
         table.alter.set_table_properties(wanted)
 
@@ -121,8 +121,8 @@ def existing_table(root: Store, spec: TableSpec) -> Table | None:
     return Table(store) if DeltaTable.is_deltatable(store.uri, store.delta_options) else None
 
 
-def check_columns(table: Table, spec: TableSpec) -> None:
-    """Raise UnfitTable when the table's columns differ from the specification's in name, type or
+def require_columns(table: Table, spec: TableSpec) -> None:
+    """Raise TableMismatch when the table's columns differ from the specification's in name, type or
     partitioning, or when it uses what commits of our own (io.tables.commits) know nothing of."""
     found = {field.name: field.type for field in pa.schema(table.schema().to_arrow())}
     troubles = [
@@ -131,9 +131,9 @@ def check_columns(table: Table, spec: TableSpec) -> None:
         if field.name not in found
     ]
     troubles += [
-        f"its column {field.name!r} is {plain(found[field.name])}, not {field.type}"
+        f"its column {field.name!r} is {plain_type(found[field.name])}, not {field.type}"
         for field in spec.schema
-        if field.name in found and plain(found[field.name]) != field.type
+        if field.name in found and plain_type(found[field.name]) != field.type
     ]
     troubles += [
         f"it has a column {name!r} that is not known here"
@@ -150,7 +150,7 @@ def check_columns(table: Table, spec: TableSpec) -> None:
         )
     if troubles:
         where = f"the table {spec.name} at {table.table_uri}"
-        raise UnfitTable(
+        raise TableMismatch(
             f"{where} was written by another version: {'; '.join(troubles)}. {_advice(spec)}"
         )
 
@@ -180,13 +180,13 @@ def _advice(spec: TableSpec) -> str:
     return "Stop the job and move the table's folder away: the job fills a new one"
 
 
-def plain(kind: pa.DataType) -> pa.DataType:
+def plain_type(kind: pa.DataType) -> pa.DataType:
     """A column's type as the specification writes it: delta-rs may give views and large strings for
     strings."""
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return pa.string()
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_list_view(kind):
-        return pa.list_(plain(kind.value_type))
+        return pa.list_(plain_type(kind.value_type))
     return kind
 
 
@@ -243,7 +243,7 @@ def _has_views(schema: pa.Schema) -> bool:
     return any(pa.types.is_string_view(field.type) for field in schema)
 
 
-def replaced_ms(table: Table) -> dict[str, int]:
+def read_replacement_times(table: Table) -> dict[str, int]:
     """When each file was replaced that the table has named within the last hour: path → ms since
     the epoch.
 
@@ -271,14 +271,14 @@ def replaced_ms(table: Table) -> dict[str, int]:
     return {unquote(one["path"]): one["deletionTimestamp"] or 0 for one in removed}
 
 
-def committed(table: Table, app: str) -> int | None:
+def read_mark(table: Table, app: str) -> int | None:
     """The version of the last transaction that `app` has committed to the table; None before the
     first. (0 is a version.)"""
     table.refresh()
     return table.mark(app)
 
 
-def transaction(marks: Marks) -> CommitProperties:
+def build_commit_properties(marks: Marks) -> CommitProperties:
     """delta-rs's commit properties that mark a commit as transaction `version` of each `app`."""
     return CommitProperties(app_transactions=[Transaction(app, version) for app, version in marks])
 
@@ -294,7 +294,7 @@ def commit_once(table: Table, mark: Mark, commit: Callable[[Marks], Any]) -> boo
     one of COMMIT_TROUBLES when that happens again and again.
     """
     for attempt in range(COMMIT_ATTEMPTS):
-        version = committed(table, mark[0]) if attempt else table.mark(mark[0])
+        version = read_mark(table, mark[0]) if attempt else table.mark(mark[0])
         if version is not None and version >= mark[1]:
             return False
         try:
@@ -397,7 +397,9 @@ def add_files(
 
     `replaced`: the partitions whose earlier files they replace; `durable` as in `write_rows`.
     """
-    old = None if replaced is None else table.live().some(lambda _, one: one.partition in replaced)
+    old = (
+        None if replaced is None else table.live().select(lambda _, one: one.partition in replaced)
+    )
     table.commit(list(files), marks, spec.partition_by, old, durable)
 
 

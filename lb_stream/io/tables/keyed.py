@@ -56,7 +56,7 @@ class Group(NamedTuple):
     in_order: bool = True  # it is one file, and its rows are in the order of their keys
 
 
-class Renewed(NamedTuple):
+class RewrittenGroup(NamedTuple):
     """New files, each with its span, in the place of the old ones."""
 
     old: tuple[str, ...]
@@ -86,11 +86,11 @@ class KeyedTable:
             with ThreadPoolExecutor(THREADS) as threads:
                 unknown = [path for path in live.files if path not in self._spans]
                 self._spans |= zip(unknown, threads.map(self._span, unknown), strict=True)
-                groups = grouped({path: self._spans[path] for path in live.files})
+                groups = build_groups({path: self._spans[path] for path in live.files})
                 given = rows.append_column("ends", ends)
                 work = [
                     (group, given.slice(start, count))
-                    for group, start, count in shared_out(_keys(rows), groups)
+                    for group, start, count in assign_rows(_keys(rows), groups)
                 ]
                 done = list(
                     filter(
@@ -103,7 +103,7 @@ class KeyedTable:
             raise
         new: dict[str, Span | None] = dict(chain.from_iterable(one.new for one in done))
         old = set(chain.from_iterable(one.old for one in done))
-        self.table.commit(written, marks, replaced=live.some(lambda path, _: path in old))
+        self.table.commit(written, marks, replaced=live.select(lambda path, _: path in old))
         self._spans = {
             path: span
             for path, span in self._spans.items()
@@ -118,7 +118,7 @@ class KeyedTable:
 
     def _span(self, path: str) -> Span | None:
         with self._open(path) as source:
-            return span_of(pq.read_metadata(source))
+            return read_span(pq.read_metadata(source))
 
     def _open(self, path: str) -> pa.NativeFile:
         """A far store is asked once: a file is read piece by piece elsewhere."""
@@ -127,7 +127,7 @@ class KeyedTable:
 
     def _renew(
         self, group: Group, changes: pa.Table, name: str, written: list[AddAction]
-    ) -> Renewed | None:
+    ) -> RewrittenGroup | None:
         """Write a group's files anew with these changes; None: there is nothing to change."""
         old = pa.concat_tables([self.spec.schema.empty_table(), *map(self._read, group.paths)])
         at = np.array(
@@ -145,7 +145,7 @@ class KeyedTable:
         )
         if added.any() or not group.in_order:
             rows = rows.sort_by([(column, "ascending") for column in KEY])
-        return Renewed(group.paths, tuple(self._write(rows, name, written)))
+        return RewrittenGroup(group.paths, tuple(self._write(rows, name, written)))
 
     def _read(self, path: str) -> pa.Table:
         """A file's rows with the table's columns."""
@@ -167,7 +167,7 @@ class KeyedTable:
             yield file.path, Span(first, last, len(part))
 
 
-def span_of(footer: pq.FileMetaData) -> Span | None:
+def read_span(footer: pq.FileMetaData) -> Span | None:
     """What a file tells of its keys.
 
     None: nothing, or its rows aren't those that were told of, because somebody copied the words.
@@ -176,7 +176,7 @@ def span_of(footer: pq.FileMetaData) -> Span | None:
     return Span((first[0], first[1]), (last[0], last[1]), rows) if rows == footer.num_rows else None
 
 
-def grouped(spans: Mapping[str, Span | None]) -> list[Group]:
+def build_groups(spans: Mapping[str, Span | None]) -> list[Group]:
     """Files in the order of their keys, together those that overlap and small neighbours.
 
     If one tells nothing (a rebuild wrote it), all are one group: they are written anew once, and
@@ -200,7 +200,7 @@ def grouped(spans: Mapping[str, Span | None]) -> list[Group]:
     return [Group(span.first, tuple(paths), len(paths) == 1) for span, paths in found]
 
 
-def shared_out(keys: Iterable[Key], groups: list[Group]) -> list[tuple[Group, int, int]]:
+def assign_rows(keys: Iterable[Key], groups: list[Group]) -> list[tuple[Group, int, int]]:
     """Which rows belong in which group, as start and count: a new key comes behind the one that is
     next below it. `keys`: in order."""
     firsts = [group.first for group in groups[1:]]

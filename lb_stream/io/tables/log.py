@@ -17,8 +17,8 @@ from pyarrow.dataset import Dataset
 from lb_stream.contracts.tables import ROUNDS
 from lb_stream.io.kafka.checkpoint import checkpoint_uuid
 from lb_stream.io.tables.commits import COMMIT_ATTEMPTS, COMMIT_TROUBLES, Mark, Table
-from lb_stream.io.tables.compaction import TIDY_EVERY, tidy
-from lb_stream.io.tables.delta import add_files, committed, numeric_dataset, open_table, write_rows
+from lb_stream.io.tables.compaction import COMPACT_EVERY, compact_small_files
+from lb_stream.io.tables.delta import add_files, numeric_dataset, open_table, read_mark, write_rows
 from lb_stream.store import Store
 from lb_stream.stream.ports import FatalError, Logged
 
@@ -44,7 +44,7 @@ class RoundLog:
         self._table = open_table(root, ROUNDS)
         self._pipeline, self._checkpoint, self._appended = pipeline, checkpoint, 0
         newest = self._table.mark(pipeline)
-        if newest is None and (other := pipeline_of(self._table)) is not None:
+        if newest is None and (other := find_pipeline(self._table)) is not None:
             raise LogError(
                 f"{root} holds the log of the pipeline {other!r}: give {pipeline!r} tables of its "
                 "own (stream.tables)"
@@ -97,7 +97,7 @@ class RoundLog:
 
     def has(self, batch_id: int) -> bool:
         """Return whether this batch has been decided."""
-        version = committed(self._table, self.app)
+        version = read_mark(self._table, self.app)
         return version is not None and version >= batch_id
 
     def find(self, batch_id: int) -> Logged | None:
@@ -149,7 +149,7 @@ class RoundLog:
                 add_files(self._table, ROUNDS, [file], marks, durable=True)
                 break
             except COMMIT_TROUBLES as error:
-                newest = committed(self._table, self._pipeline)
+                newest = read_mark(self._table, self._pipeline)
                 if (-1 if newest is None else newest) != self.last_seq:
                     return self._logged_meanwhile(batch_id, error)
                 if attempt == COMMIT_ATTEMPTS - 1:
@@ -159,15 +159,15 @@ class RoundLog:
         self.remember(table)
         return Logged(log_seq, table)
 
-    def tidy(self) -> None:
+    def run_upkeep(self) -> None:
         """Now and then, make larger files of those that single batches have left; between two
         batches."""
-        if self._appended >= TIDY_EVERY:
-            tidy(self._table)
+        if self._appended >= COMPACT_EVERY:
+            compact_small_files(self._table)
             self._appended = 0
 
     def _logged_meanwhile(self, batch_id: int, error: Exception) -> Logged:
-        version = committed(self._table, self.app)
+        version = read_mark(self._table, self.app)
         if version is None or version < batch_id or (logged := self.find(batch_id)) is None:
             raise LogError(
                 f"another job of the pipeline {self._pipeline!r} writes to the log, too: this one "
@@ -251,7 +251,7 @@ def next_offsets(log: Table, pipeline: str, topics: Iterable[str]) -> dict[tuple
     return {place: offset for place, offset in found.items() if offset is not None}
 
 
-def marks_of(pipeline: str, offsets: Mapping[tuple[str, int], int]) -> Iterator[Mark]:
+def build_offset_marks(pipeline: str, offsets: Mapping[tuple[str, int], int]) -> Iterator[Mark]:
     """Yield the transactions which say that a pipeline has read up to these offsets."""
     for topic in {topic for topic, _ in offsets}:
         yield _mark(pipeline, topic), 1 + max(number for name, number in offsets if name == topic)
@@ -259,7 +259,7 @@ def marks_of(pipeline: str, offsets: Mapping[tuple[str, int], int]) -> Iterator[
         yield _mark(pipeline, *place), offset
 
 
-def pipeline_of(log: Table) -> str | None:
+def find_pipeline(log: Table) -> str | None:
     """Return the pipeline that the log belongs to; None for an empty log."""
     rows = numeric_dataset(log).head(1, columns=["app"])
     return str(rows["app"][0].as_py()).rpartition("/")[0] if len(rows) else None

@@ -32,13 +32,13 @@ from lb_stream.contracts.tables import (
     SHADOW_ROUNDS,
 )
 from lb_stream.io.tables.commits import Mark, Marks, Table
-from lb_stream.io.tables.compaction import TIDY_EVERY, tidy
+from lb_stream.io.tables.compaction import COMPACT_EVERY, compact_small_files
 from lb_stream.io.tables.delta import (
     add_files,
     commit_once,
-    committed,
     dataset,
     open_table,
+    read_mark,
     write_rows,
 )
 from lb_stream.io.tables.keyed import KeyedTable
@@ -175,7 +175,7 @@ class Projections:
         if len(logged.rounds):
             self._run_upkeep(logged.log_seq)
 
-    def recorded(self, clusters: Collection[str]) -> Mapping[str, Mapping[str, int]]:
+    def ownership_versions(self, clusters: Collection[str]) -> Mapping[str, Mapping[str, int]]:
         """The ownership records of some clusters: cluster → bundle → version."""
         found: dict[str, dict[str, int]] = {}
         wanted = pc.field("cluster").isin(sorted(clusters))
@@ -207,7 +207,7 @@ class Projections:
             if written := of(spec):
                 self._commit(spec, written, (app, batch_id))
 
-    def forget_averages(self) -> None:
+    def clear_averages(self) -> None:
         """Empty `bundle_averages`, for a new state: clusters may be cut into other parts than the
         old ones, which nobody would replace, and a bundle would be there twice. Each cluster's rows
         come back with its next reports."""
@@ -227,7 +227,7 @@ class Projections:
             (
                 version
                 for table in self._tables.values()
-                if (version := committed(table, self._app)) is not None
+                if (version := read_mark(table, self._app)) is not None
             ),
             default=None,
         )
@@ -241,7 +241,7 @@ class Projections:
         behind the others, or be ahead.
         """
         self._catching_up = True
-        versions = {spec.name: committed(table, self._app) for spec, table in self._following()}
+        versions = {spec.name: read_mark(table, self._app) for spec, table in self._following()}
         newest = self.newest
         if newest is not None and (
             missing := [name for name, version in versions.items() if version is None]
@@ -310,7 +310,7 @@ class Projections:
         written.
         """
         for file in files:
-            if not self._catching_up or table.store.look(file["path"]) is not None:
+            if not self._catching_up or table.store.stat(file["path"]) is not None:
                 yield file
             else:
                 logger.warning(
@@ -323,13 +323,13 @@ class Projections:
         self._batches += 1
         for number, (spec, table) in enumerate(self._following()):
             turn = self._batches + 11 * number
-            if turn % TIDY_EVERY == 0 and spec.name not in self._keyed:
-                tidy(table)
+            if turn % COMPACT_EVERY == 0 and spec.name not in self._keyed:
+                compact_small_files(table)
             if turn % MARK_EVERY == 0:
                 self._mark(spec, table, log_seq)
         for number, spec in enumerate(HISTORY_TABLES):
-            if (self._batches + 50 + number) % TIDY_EVERY == 0:
-                tidy(self._tables[spec.name])
+            if (self._batches + 50 + number) % COMPACT_EVERY == 0:
+                compact_small_files(self._tables[spec.name])
 
     def _following(self) -> list[tuple[TableSpec, Table]]:
         """The tables that follow from the log alone."""

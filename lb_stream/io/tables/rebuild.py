@@ -23,17 +23,17 @@ from pyarrow.dataset import Dataset
 from lb_stream.contracts.table_spec import TableSpec
 from lb_stream.contracts.tables import ROUNDS, TABLES
 from lb_stream.io.tables.commits import Table
-from lb_stream.io.tables.compaction import next_compaction
+from lb_stream.io.tables.compaction import compaction_mark
 from lb_stream.io.tables.delta import (
+    apply_properties,
+    build_commit_properties,
     existing_table,
     numeric_dataset,
     open_table,
-    plain,
-    renew_properties,
-    transaction,
+    plain_type,
     write_rows,
 )
-from lb_stream.io.tables.log import LogError, pipeline_of, read_batches
+from lb_stream.io.tables.log import LogError, find_pipeline, read_batches
 from lb_stream.io.tables.projections import FILE_TABLES, PRESENT_TABLES, ROW_TABLES, named_files
 from lb_stream.store import Store
 from lb_stream.stream.ports import FatalError, Logged
@@ -97,7 +97,7 @@ class _Old:
     def _columns(self) -> list[str]:
         """Its columns that have the type of today."""
         types = (
-            {one.name: plain(one.type) for one in pa.schema(self.table.schema().to_arrow())}
+            {one.name: plain_type(one.type) for one in pa.schema(self.table.schema().to_arrow())}
             if self.table is not None
             else {}
         )
@@ -118,7 +118,7 @@ class _Old:
             yield pa.RecordBatch.from_arrays(arrays, schema=self.spec.schema)
 
 
-def rebuildable() -> list[str]:
+def rebuildable_tables() -> list[str]:
     """The tables that can be written anew."""
     return [spec.name for spec in TABLES if spec.from_log]
 
@@ -140,7 +140,7 @@ def _open(root: Store) -> _Log:
     """The log as far as it has been projected: what comes after that the job's next start projects,
     once it is published."""
     table = open_table(root, ROUNDS) if existing_table(root, ROUNDS) is not None else None
-    if table is None or (pipeline := pipeline_of(table)) is None:
+    if table is None or (pipeline := find_pipeline(table)) is None:
         raise LogError(
             f"there is no log in {root / ROUNDS.name}: name the tables' folder with stream.tables"
         )
@@ -188,9 +188,9 @@ def _rebuild(root: Store, spec: TableSpec, log: _Log, report: Report) -> Rebuilt
             yield from some
 
     try:
-        renew_properties(table, spec)
+        apply_properties(table, spec)
         files = list(_write(table, spec, rows(), done))
-        marks = transaction([(log.pipeline, log.last), next_compaction(table)])
+        marks = build_commit_properties([(log.pipeline, log.last), compaction_mark(table)])
         table.create_write_transaction(
             [*files], mode="overwrite", schema=spec.schema, commit_properties=marks
         )  # the columns, too
@@ -249,7 +249,7 @@ def _figures(spec: TableSpec, old: _Old, log: _Log, at: Store, done: Rebuilt) ->
     gone: dict[int, int] = {}
     for logged in log.batches():
         files = {file["path"]: file["rows"] for file in named_files(spec, logged)}
-        there = [path for path in files if at.look(path) is not None]
+        there = [path for path in files if at.stat(path) is not None]
         if len(there) < len(files) and old.usable:
             gone[logged.log_seq] = sum(files.values())
             continue

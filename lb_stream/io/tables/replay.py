@@ -44,7 +44,7 @@ may still be; None: another one."""
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
+class ReplayedRound:
     """What became of one logged round.
 
     `differences`: column → what the log says and what came out now, where they differ.
@@ -61,7 +61,7 @@ class Replayed:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class RoundStart:
     """What a logged round began with, once its commands about settings were done.
 
     `own`: the job's settings for the cluster; `inputs`: as logged.
@@ -76,7 +76,7 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RoundFilter:
     """Which rounds are replayed: all of these that are set."""
 
     batch_id: int | None = None
@@ -97,15 +97,15 @@ class Wanted:
         return result
 
 
-def replay(stream: StreamSettings, wanted: Wanted) -> tuple[int, Iterator[Replayed]]:
+def replay(stream: StreamSettings, wanted: RoundFilter) -> tuple[int, Iterator[ReplayedRound]]:
     """The number of rounds, and what becomes of each, in the order of the log."""
     total, rows = _wanted(stream, wanted)
     return total, (_replayed(*each) for each in rows)
 
 
-def starts(
-    stream: StreamSettings, wanted: Wanted
-) -> tuple[int, Iterator[tuple[dict[str, Any], Start | None]]]:
+def load_round_starts(
+    stream: StreamSettings, wanted: RoundFilter
+) -> tuple[int, Iterator[tuple[dict[str, Any], RoundStart | None]]]:
     """The number of rounds, and of each, in the order of the log, its row and what it began with.
 
     None: its view is gone, it has failed, or it knew no broker.
@@ -114,7 +114,7 @@ def starts(
     return total, ((each[0], _known_start(*each)) for each in rows)
 
 
-def _wanted(stream: StreamSettings, wanted: Wanted) -> tuple[int, Iterator[Before]]:
+def _wanted(stream: StreamSettings, wanted: RoundFilter) -> tuple[int, Iterator[Before]]:
     log = dataset(open_table(tables_of(stream), ROUNDS))
     rows = (
         log.to_table(filter=wanted.filter())
@@ -150,7 +150,9 @@ def _memory_before(log: Dataset, row: dict[str, Any]) -> Remembered:
     return last["memory"], last["shadow_memory"]
 
 
-def _replayed(row: dict[str, Any], remembered: Remembered, checkpoint: Store | None) -> Replayed:
+def _replayed(
+    row: dict[str, Any], remembered: Remembered, checkpoint: Store | None
+) -> ReplayedRound:
     result: Result
     differences: dict[str, tuple[str, str]] = {}
     if row["error"] is not None:
@@ -165,7 +167,7 @@ def _replayed(row: dict[str, Any], remembered: Remembered, checkpoint: Store | N
         except FileNotFoundError:
             result = "view gone"
     known = {name: row[name] for name in ("cluster", "seq", "batch_id", "log_seq", "now_ms")}
-    return Replayed(
+    return ReplayedRound(
         **known, decisions=len(json.loads(row["decisions"])), result=result, differences=differences
     )
 
@@ -176,7 +178,7 @@ def _balances(inputs: dict[str, Any]) -> dict[str, tuple[str, ...]]:
 
 def _known_start(
     row: dict[str, Any], remembered: Remembered, checkpoint: Store | None
-) -> Start | None:
+) -> RoundStart | None:
     if row["error"] is not None or checkpoint is None:
         return None
     try:
@@ -186,7 +188,7 @@ def _known_start(
     return start if len(start.view.brokers) else None
 
 
-def _start(row: dict[str, Any], remembered: Remembered, checkpoint: Store) -> Start:
+def _start(row: dict[str, Any], remembered: Remembered, checkpoint: Store) -> RoundStart:
     """Raises FileNotFoundError when the view is gone."""
     inputs = json.loads(row["inputs"])
     blocks = [(brokers, names, values) for brokers, names, values in json.loads(row["blocks"])]
@@ -204,7 +206,7 @@ def _start(row: dict[str, Any], remembered: Remembered, checkpoint: Store) -> St
     begin = apply_setting_commands(own, memory, inbox)
     weights, shards = begin.config.balancer.weights, read_shards(checkpoint, blocks)
     view = cluster_view(row["cluster"], shards, blocks, row["now_ms"], weights, times)
-    return Start(view, begin.memory, begin.inbox, begin.config, own, inputs)
+    return RoundStart(view, begin.memory, begin.inbox, begin.config, own, inputs)
 
 
 def _decided(row: dict[str, Any], remembered: Remembered, checkpoint: Store) -> dict[str, Any]:

@@ -26,8 +26,13 @@ from lb_stream.contracts.tables import BUNDLE_AVERAGES, MERGE_ADVICE, OWNERSHIP,
 from lb_stream.io.messages.errors import describe_disk_error
 from lb_stream.io.tables.commits import Table
 from lb_stream.io.tables.compaction import compact
-from lb_stream.io.tables.delta import ONLY_COMMIT, existing_table, numeric_dataset, replaced_ms
-from lb_stream.io.tables.log import pipeline_of
+from lb_stream.io.tables.delta import (
+    ONLY_COMMIT,
+    existing_table,
+    numeric_dataset,
+    read_replacement_times,
+)
+from lb_stream.io.tables.log import find_pipeline
 from lb_stream.store import Store
 
 HOUR_MS = 3_600_000
@@ -94,7 +99,7 @@ def protect(root: Store) -> Protected:
     Reads two small columns of it, and each cluster's last row.
     """
     log = existing_table(root, ROUNDS)
-    if log is None or (pipeline := pipeline_of(log)) is None:
+    if log is None or (pipeline := find_pipeline(log)) is None:
         return Protected()
     versions: dict[str, int] = {}
     for spec in TABLES:
@@ -275,9 +280,9 @@ def _vacuum(
     """
     whole = spec.name not in protected.unprojected
     unused = table.vacuum(0, dry_run=True, enforce_retention_duration=False, full=whole)
-    replaced, now_ms = replaced_ms(table), time.time_ns() // 1_000_000
+    replaced, now_ms = read_replacement_times(table), time.time_ns() // 1_000_000
     for path in unused:
-        if (found := table.store.look(path)) is None:
+        if (found := table.store.stat(path)) is None:
             continue
         if (at_ms := replaced.get(unquote(path))) is not None:
             old = now_ms - at_ms >= settings.keep_replaced_files_hours * HOUR_MS

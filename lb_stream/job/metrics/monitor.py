@@ -26,7 +26,7 @@ from lb_stream.contracts.settings import StreamSettings
 from lb_stream.contracts.tables import BATCHES
 from lb_stream.io.local.http_server import HttpServer
 from lb_stream.io.tables.commits import Table
-from lb_stream.io.tables.compaction import TIDY_EVERY, tidy
+from lb_stream.io.tables.compaction import COMPACT_EVERY, compact_small_files
 from lb_stream.io.tables.delta import append_rows, open_table
 from lb_stream.job.metrics.broker_metrics import BrokerMetrics
 from lb_stream.job.metrics.health import Health
@@ -254,8 +254,8 @@ class Monitor:
             f"{newest:09d}",
         )
         self._writes += 1
-        if self._writes % TIDY_EVERY == 0:
-            tidy(self._table)
+        if self._writes % COMPACT_EVERY == 0:
+            compact_small_files(self._table)
         for batch, _ in rows:
             self._waiting.remove(batch)
 

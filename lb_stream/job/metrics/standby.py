@@ -23,7 +23,7 @@ def standby_metrics(member: Member) -> CollectorRegistry:
         tick = member.standing.tick
         return (
             -1.0
-            if tick is None or member.away is not None
+            if tick is None or member.connection_error is not None
             else max(0.0, time.time() - tick.append_ms / 1000)
         )
 
@@ -53,7 +53,7 @@ class StandbyPage:
             return
         others = {
             "/health": lambda: self._answer(True),
-            "/ready": lambda: self._answer(member.warm and member.away is None),
+            "/ready": lambda: self._answer(member.warm and member.connection_error is None),
         }
         try:
             self._server = serve_metrics(
@@ -77,14 +77,14 @@ class StandbyPage:
     def _answer(self, well: bool) -> HttpAnswer:
         tick, member = self._member.standing.tick, self._member
         leader = (
-            None if tick is None else {"instance": tick.sign.instance, "epoch": tick.sign.epoch}
+            None if tick is None else {"instance": tick.record.instance, "epoch": tick.record.epoch}
         )
         answer = {
             "role": "standby",
             "instance": member.instance,
             "warm": member.warm,
             "leader": leader,
-            "away": member.away,
+            "connection_error": member.connection_error,
         }
         return HttpAnswer(
             200 if well else 503, "application/json", json.dumps(answer).encode() + b"\n"

@@ -262,7 +262,7 @@ class Job:
         logged = self._log.append_once(seq, rounds)
         self._tables.project(logged)
         self._tables.put_parts(CHECKPOINT, seq, self._parts(seq, now_ms, name))
-        self._log.tidy()
+        self._log.run_upkeep()
         self.seq, self._open = seq, made
         return made
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from lb_stream.access.principal import principal_of
-from lb_stream.access.roles import Right, Role, names_in, rights_of
+from lb_stream.access.roles import Right, Role, resource_names, rights_of
 from lb_stream.agent import Agent, AgentConfig, AgentError
 from lb_stream.contracts.settings import KafkaSettings, Settings, StreamSettings, TopicSettings
 from lb_stream.contracts.tables import LEADERS
@@ -64,11 +64,11 @@ class Users:
 
     def rights(self, role: Role) -> list[Right]:
         """What the role must have here."""
-        return rights_of(role, names_in(self.settings(role)))
+        return rights_of(role, resource_names(self.settings(role)))
 
     def right_of_job(self, operation: str, resource: str) -> Right:
         """One right of the job. `resource`: as the table of the roles names it."""
-        name = names_in(self.settings("job"))[resource]
+        name = resource_names(self.settings("job"))[resource]
         return next(
             right
             for right in self.rights("job")

@@ -16,7 +16,7 @@ from py4j.protocol import Py4JJavaError
 from lb_stream.access.roles import Right
 from lb_stream.contracts.settings import Settings
 from lb_stream.io.kafka.options import client_options, spark_options, token_url
-from lb_stream.io.kafka.rights import Denied, denied_in
+from lb_stream.io.kafka.rights import AccessDenied, find_denial
 from lb_stream.io.kafka.topics import create_topics, topic_specs
 from lb_stream.io.local.jars import jar_paths
 from lb_stream.io.local.java import find_java
@@ -94,11 +94,11 @@ def first_value(jvm: Any, settings: Settings) -> bytes:
     raise AssertionError("nothing has come")
 
 
-def refusal(jvm: Any, settings: Settings) -> Denied:
+def refusal(jvm: Any, settings: Settings) -> AccessDenied:
     """What the job makes of the client's exception, whose text is all that Spark hands on."""
     with pytest.raises(Py4JJavaError) as met:
         first_value(jvm, settings)
-    found = denied_in(settings, str(met.value))
+    found = find_denial(settings, str(met.value))
     assert found is not None, met.value
     return found
 

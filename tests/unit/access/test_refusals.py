@@ -17,13 +17,18 @@ from kafka.errors import (
 from lb_stream.access import refusals
 from lb_stream.access.refusals import (
     LoginRefused,
-    Refusals,
+    RefusalLog,
     RightsRefused,
     TlsRefused,
-    refusal_in,
-    refusal_of,
+    find_refusal,
+    find_refusal_in_text,
 )
-from lb_stream.io.kafka.clients import TOKEN_FILE, TokenFile, kafka_python, login_refused
+from lb_stream.io.kafka.clients import (
+    TOKEN_FILE,
+    TokenFile,
+    find_login_refusal,
+    kafka_python_options,
+)
 from lb_stream.io.messages.errors import describe_error
 from tests.support.wordings import check_wording
 
@@ -37,11 +42,11 @@ JAVA = "org.apache.spark.SparkException: Job aborted\nCaused by: org.apache.kafk
 
 
 def test_a_missing_right_to_a_topic_is_named_by_what_was_tried() -> None:
-    written = refusal_of(WHERE, OPTIONS, TopicAuthorizationFailedError("lb-reports"), "Write")
+    written = find_refusal(WHERE, OPTIONS, TopicAuthorizationFailedError("lb-reports"), "Write")
     check_wording(str(written))
-    read = refusal_of(WHERE, OPTIONS, TopicAuthorizationFailedError({"b", "a"}), "Read")
+    read = find_refusal(WHERE, OPTIONS, TopicAuthorizationFailedError({"b", "a"}), "Read")
     check_wording(str(read))
-    other = refusal_of(WHERE, OPTIONS, GroupAuthorizationFailedError("lb-watermark"))
+    other = find_refusal(WHERE, OPTIONS, GroupAuthorizationFailedError("lb-watermark"))
     assert isinstance(other, RightsRefused)
     check_wording(str(other))
     assert other is not None and describe_error(other) == (str(other), 1)
@@ -55,13 +60,13 @@ def test_a_missing_right_to_a_topic_is_named_by_what_was_tried() -> None:
     ],
 )
 def test_a_refused_login_is_a_wrong_setting(error: Exception) -> None:
-    found = refusal_of(WHERE, OPTIONS, error)
+    found = find_refusal(WHERE, OPTIONS, error)
     assert isinstance(found, LoginRefused) and describe_error(found) == (str(found), 2)
     check_wording(str(found))
 
 
 def test_a_refused_certificate_names_the_settings_of_certificates() -> None:
-    found = refusal_of(
+    found = find_refusal(
         WHERE,
         OPTIONS,
         TlsRefused("the broker's certificate is not trusted: self-signed certificate"),
@@ -75,10 +80,13 @@ def test_an_absence_is_no_refusal() -> None:
         KafkaConnectionError("111 ECONNREFUSED"),
         OSError("x"),
     ):
-        assert refusal_of(WHERE, OPTIONS, error) is None
-        assert login_refused(error) is None
-    assert refusal_in(WHERE, OPTIONS, f"{JAVA}TimeoutException: Timeout of 60000ms expired") is None
-    assert login_refused(KafkaConnectionError(ssl.SSLEOFError("the broker has gone"))) is None
+        assert find_refusal(WHERE, OPTIONS, error) is None
+        assert find_login_refusal(error) is None
+    assert (
+        find_refusal_in_text(WHERE, OPTIONS, f"{JAVA}TimeoutException: Timeout of 60000ms expired")
+        is None
+    )
+    assert find_login_refusal(KafkaConnectionError(ssl.SSLEOFError("the broker has gone"))) is None
 
 
 @pytest.mark.parametrize(
@@ -104,7 +112,7 @@ def test_an_absence_is_no_refusal() -> None:
     ],
 )
 def test_what_is_told_in_a_text_is_found(text: str, code: int, said: str) -> None:
-    found = refusal_in(WHERE, OPTIONS, text)
+    found = find_refusal_in_text(WHERE, OPTIONS, text)
     assert found is not None and (found.code, said in str(found), "\n" in str(found)) == (
         code,
         True,
@@ -117,21 +125,21 @@ def test_a_connection_that_tls_ends_is_told_by_its_reason() -> None:
     untrusted.verify_message = "self-signed certificate in certificate chain"
     wrapped = KafkaConnectionError("Handshake failed")
     wrapped.__context__ = untrusted
-    check_wording(str(login_refused(wrapped)))
+    check_wording(str(find_login_refusal(wrapped)))
     assert isinstance(
-        login_refused(KafkaConnectionError(ssl.SSLError("tlsv13 alert certificate required"))),
+        find_login_refusal(KafkaConnectionError(ssl.SSLError("tlsv13 alert certificate required"))),
         TlsRefused,
     )
     check_wording(
-        str(login_refused(FileNotFoundError(2, "No such file or directory", "nowhere.pem")))
+        str(find_login_refusal(FileNotFoundError(2, "No such file or directory", "nowhere.pem")))
     )
 
 
 def test_a_token_is_read_anew_each_time(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("first\n")
-    provider = kafka_python({TOKEN_FILE: str(tmp_path / "token"), "sasl_mechanism": "OAUTHBEARER"})[
-        "sasl_oauth_token_provider"
-    ]
+    provider = kafka_python_options(
+        {TOKEN_FILE: str(tmp_path / "token"), "sasl_mechanism": "OAUTHBEARER"}
+    )["sasl_oauth_token_provider"]
     assert isinstance(provider, TokenFile) and provider.token() == "first"
     (tmp_path / "token").write_text("second\n")
     assert provider.token() == "second"
@@ -140,7 +148,7 @@ def test_a_token_is_read_anew_each_time(tmp_path: Path) -> None:
 def test_who_goes_on_says_each_refusal_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = Refusals(WHERE, OPTIONS)
+    said = RefusalLog(WHERE, OPTIONS)
     assert not said.note(KafkaTimeoutError("away"), "Read") and not said.waits("Read")
     for _ in range(3):
         assert said.note(TopicAuthorizationFailedError({"x"}), "Read")

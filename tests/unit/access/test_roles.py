@@ -5,11 +5,11 @@ import re
 import pytest
 
 from docs.tools.parts import rights_commands
-from lb_stream.access.roles import IMPLY_DESCRIBE, ROLES, Right, Role, names_in, rights_of
+from lb_stream.access.roles import IMPLY_DESCRIBE, ROLES, Right, Role, resource_names, rights_of
 from lb_stream.contracts.settings import Settings
 from tests.support.wordings import check_wording
 
-NAMES = names_in(Settings())
+NAMES = resource_names(Settings())
 _KINDS = {"topic": "--topic", "group": "--group", "transactional-id": "--transactional-id"}
 
 

@@ -16,7 +16,7 @@ from kafka.errors import (
 )
 from kafka.future import Future
 
-from lb_stream.access.refusals import Refusals
+from lb_stream.access.refusals import RefusalLog
 from lb_stream.agent import Agent, AgentConfig, ReportThrottle, Seen, YieldingAdapter, judge
 from lb_stream.agent.clock import RecordClock
 from lb_stream.agent.obey import REMEMBERED_MS
@@ -123,7 +123,7 @@ def test_a_producer_that_lost_a_record_is_replaced_once_kafka_answers() -> None:
 def test_a_producer_that_was_refused_is_replaced_after_a_while(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    refusals = Refusals("kafka-1:9093", {})
+    refusals = RefusalLog("kafka-1:9093", {})
     made = [Producer(), Producer()]
     made[0].refused = True
     lasting = LastingProducer(lambda: made.pop(0), refusals.note)

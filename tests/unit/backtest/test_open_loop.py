@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 
 from lb_stream.backtest.open_loop import COUNTED, RoundDecisions, count_matches, run_open_loop
 from lb_stream.contracts.settings import StreamSettings
-from lb_stream.io.tables.replay import Wanted, starts
+from lb_stream.io.tables.replay import RoundFilter, load_round_starts
 from lb_stream.sim.simulation import Policy
 from tests.support.lbctl_runner import lbctl
 from tests.support.round_stage import Stage
@@ -32,7 +32,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Stage:
 
 def decided_again(stage: Stage, *policies: Policy, **wanted: Any) -> list[dict[str, Any]]:
     stream = StreamSettings(tables=str(stage.job.tables), checkpoint=str(stage.job.checkpoint))
-    return run_open_loop(starts(stream, Wanted(**wanted))[1], policies)
+    return run_open_loop(load_round_starts(stream, RoundFilter(**wanted))[1], policies)
 
 
 def counts(row: dict[str, Any]) -> Counter[str]:

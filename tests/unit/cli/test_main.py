@@ -520,6 +520,6 @@ def test_servers_that_never_answer_are_asked_together(monkeypatch: pytest.Monkey
     monkeypatch.setattr(reachable, "ASKING_S", 0.2)
     monkeypatch.setattr(reachable, "_trouble_at", lambda server: time.sleep(60) or "")
     begun = time.monotonic()
-    found = reachable.unanswered("a:1,b:1,c:1")
+    found = reachable.describe_unreachable("a:1,b:1,c:1")
     check_wording(found)
     assert time.monotonic() - begun < 5

@@ -16,7 +16,7 @@ import lb_stream.contracts
 from lb_stream.console.auth.users import UsersError, user_lines
 from lb_stream.contracts.base import PATTERN_WORDS
 from lb_stream.contracts.keys import KeyModel, SettingError, expected, key
-from lb_stream.io.kafka.commands import InvalidCommand, order
+from lb_stream.io.kafka.commands import InvalidCommand, build_command
 from lb_stream.settings.load import load
 from lb_stream.stream.records import RecordRejected, command_record
 from tests.support.lbctl_runner import lbctl
@@ -102,7 +102,7 @@ def test_orders_records_and_users_of_another_form_are_refused_in_words() -> None
     with pytest.raises(
         InvalidCommand, match=r"namespace = 'shop': expected <tenant>/<namespace>, such as"
     ):
-        order("unload", {"namespace": "shop"}, "somebody")
+        build_command("unload", {"namespace": "shop"}, "somebody")
     record = {"id": "c", "kind": "unload", "namespace": "shop"}
     with pytest.raises(
         RecordRejected, match=r"namespace = 'shop': expected <tenant>/<namespace>, such as"

@@ -31,23 +31,23 @@ class FakeMember:
 
     calls: int = 1
     ends: list[bool] = field(default_factory=list)
-    asked: HandOver | None = None
+    hand_over: HandOver | None = None
     ready = warm = False
     instance = "h:1"
     standing = SimpleNamespace(tick=None, vacant=False)
     begun: int = 0
     clock: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(epoch=3))
 
-    def called(self, _within_s: float) -> bool:
+    def wait_to_lead(self, _within_s: float) -> bool:
         self.calls -= 1
         return self.calls >= 0
 
-    def begin(self) -> None:
+    def begin_leading(self) -> None:
         self.begun += 1
 
-    def end(self, in_order: bool) -> None:
+    def end_leading(self, in_order: bool) -> None:
         self.ends.append(in_order)
-        self.asked = None
+        self.hand_over = None
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def led(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[FakeMember, Exce
                     act(given)
 
         monkeypatch.setattr(leading, "run", stream)
-        monkeypatch.setattr(leading, "leads", lambda *_: leads)
+        monkeypatch.setattr(leading, "is_leader", lambda *_: leads)
         try:
             leading.stand_by(Mock(), SETTINGS, member, lambda: member.calls < 0)  # type: ignore[arg-type]
         except Exception as error:
@@ -101,7 +101,7 @@ def test_whatever_befalls_one_that_leads_no_more_came_of_the_others_lead(led: Le
 def test_one_that_could_not_even_begin_to_lead_ends_and_says_why(
     led: Led, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(FakeMember, "begin", lambda self: setattr(self.clock, "epoch", 0))
+    monkeypatch.setattr(FakeMember, "begin_leading", lambda self: setattr(self.clock, "epoch", 0))
     lost = FatalError("Kafka has deleted records")
     assert led(lost, None, leads=False)[1] is lost
     assert led(Fenced("another job"), None, leads=False)[1] is None
@@ -112,7 +112,7 @@ def test_one_that_does_not_stand_by_ends_with_one_line(monkeypatch: pytest.Monke
         raise ValueError("a file is gone\nand a trace")
 
     monkeypatch.setattr(leading, "run", stream)
-    monkeypatch.setattr(leading, "leads", lambda *_: False)
+    monkeypatch.setattr(leading, "is_leader", lambda *_: False)
     with pytest.raises(ShutOut) as error:
         leading.lead(Mock(), SETTINGS, FakeMember(), False, lambda: False)  # type: ignore[arg-type]
     check_wording(error.value)
@@ -130,7 +130,7 @@ def test_what_ends_a_leader_ends_its_job_and_another_may_take_over_at_once(led: 
 
 def test_one_that_hands_over_stops_in_order_and_stands_by(led: Led) -> None:
     def asked(member: FakeMember) -> None:
-        member.asked = HandOver(id="1", pipeline="lb-stream", to="h:2", by="me")
+        member.hand_over = HandOver(id="1", pipeline="lb-stream", to="h:2", by="me")
 
     member, raised = led(asked, None)
     assert raised is None and member.ends == [True, True] and member.ready and member.warm

@@ -132,7 +132,7 @@ def test_whatever_else_ends_it_ends_it(monkeypatch: pytest.MonkeyPatch, end: Exc
 def test_of_two_jobs_at_one_checkpoint_the_newer_one_goes_on(
     monkeypatch: pytest.MonkeyPatch, newer: bool, ends: int, starts: int
 ) -> None:
-    monkeypatch.setattr(supervise, "leads", lambda *_: newer)
+    monkeypatch.setattr(supervise, "is_leader", lambda *_: newer)
     world = run(monkeypatch, *[Run(1, SharedCheckpoint("/c")) for _ in range(ends)], Run(1, None))
     assert world.calls.count("start") == starts
     assert (world.calls[-1] == "SharedCheckpoint") is (ends == starts)
@@ -144,7 +144,7 @@ def test_a_missing_right_ends_it_at_once_and_is_told_as_that(
     assert run(monkeypatch, Run(3, TopicAuthorizationFailedError("x"))).calls == [
         "start",
         "stop",
-        "Denied",
+        "AccessDenied",
     ]
 
 
@@ -156,7 +156,7 @@ LATE = TransientError("executors were lost")
 def test_a_leader_that_had_no_kafka_does_not_shut_out_whoever_leads_meanwhile(
     monkeypatch: pytest.MonkeyPatch, leads: bool
 ) -> None:
-    monkeypatch.setattr(supervise, "leads", lambda *_: leads)
+    monkeypatch.setattr(supervise, "is_leader", lambda *_: leads)
     monkeypatch.setattr(Clock, "epoch", 3, raising=False)
     monkeypatch.setattr(Clock, "__init__", lambda *_: None)
     world = run(monkeypatch, Run(7, AWAY), Run(1, None))
@@ -219,7 +219,7 @@ def test_a_fault_of_the_machine_behind_an_error_is_what_is_told(
 def test_state_that_came_while_the_first_batch_was_planned_is_another_jobs(
     monkeypatch: pytest.MonkeyPatch, planned: int | None, shared: bool
 ) -> None:
-    monkeypatch.setattr("lb_stream.job.running.check_none_lost", lambda *_, **__: "")
+    monkeypatch.setattr("lb_stream.job.running.require_none_lost", lambda *_, **__: "")
     monkeypatch.setattr("lb_stream.job.running.next_offsets", lambda _: {})
     monkeypatch.setattr("lb_stream.job.running.last_batch", lambda _: planned)
     waiting = running(Query(1), WatchedBatches(lambda *_: None), 0)  # type: ignore[arg-type]
@@ -291,7 +291,7 @@ IN_A_TASK = (
 def test_what_spark_says_of_a_trouble_that_passes_is_understood(
     monkeypatch: pytest.MonkeyPatch, why: str, told: str, by_a_record: bool
 ) -> None:
-    monkeypatch.setattr("lb_stream.job.running.check_none_lost", lambda *_, **__: "")
+    monkeypatch.setattr("lb_stream.job.running.require_none_lost", lambda *_, **__: "")
     monkeypatch.setattr("lb_stream.job.running.next_offsets", lambda _: {})
     waiting = running(Query(1), WatchedBatches(lambda *_: None), 0)  # type: ignore[arg-type]
     reason = waiting._reason(StreamingQueryException(IN_A_TASK + why))

@@ -405,7 +405,7 @@ def test_everything_that_the_job_has_started_ends_with_it_even_what_ignores_the_
     monkeypatch.setattr("lb_stream.job.process.SECOND_GRACE_S", 0.2)
     process, child = stubborn_session()
     end_session(process.pid, process.poll)
-    assert process.wait(5) == -signal.SIGKILL and processes.started_at(child) is None
+    assert process.wait(5) == -signal.SIGKILL and processes.start_mark(child) is None
 
 
 def test_a_leftover_job_is_ended_by_its_note_and_a_stale_note_touches_nobody(
@@ -418,9 +418,9 @@ def test_a_leftover_job_is_ended_by_its_note_and_a_stale_note_touches_nobody(
     process, child = stubborn_session()
     state.write_text(json.dumps({"pid": process.pid, "started": "another boot:1"}))
     assert not end_leftover(state) and process.poll() is None
-    state.write_text(json.dumps({"pid": process.pid, "started": processes.started_at(process.pid)}))
+    state.write_text(json.dumps({"pid": process.pid, "started": processes.start_mark(process.pid)}))
     assert end_leftover(state) and not state.exists()
-    assert process.wait(5) == -signal.SIGKILL and processes.started_at(child) is None
+    assert process.wait(5) == -signal.SIGKILL and processes.start_mark(child) is None
 
 
 def test_without_java_the_last_demos_tables_stay(

@@ -181,7 +181,7 @@ def test_another_process_finds_and_stops_it(own_kafka: EmbeddedKafka) -> None:
         check=True,
     )
     assert result.stdout.strip() == "True"
-    assert processes.started_at(broker.pid) is None and own_kafka.pid is None
+    assert processes.start_mark(broker.pid) is None and own_kafka.pid is None
 
 
 def test_stop_leaves_no_process_and_frees_the_port(own_kafka: EmbeddedKafka) -> None:

@@ -69,7 +69,7 @@ def test_a_recycled_pid_is_neither_running_nor_stopped(tmp_path: Path) -> None:
 def test_the_state_file_names_the_address(tmp_path: Path) -> None:
     mine = {
         "pid": os.getpid(),
-        "started": processes.started_at(os.getpid()),
+        "started": processes.start_mark(os.getpid()),
         "port": 4321,
         "controller_port": 2,
     }

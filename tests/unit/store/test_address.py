@@ -9,7 +9,7 @@ import pytest
 from lb_stream.contracts.settings import StreamSettings
 from lb_stream.settings.files import CONF
 from lb_stream.store import AddressError, Store, checkpoint_of, tables_of
-from lb_stream.store.address import delta_options, hadoop_options, native_options
+from lb_stream.store.address import delta_options, hadoop_options, object_store_options
 from tests.support.wordings import check_wording
 
 ABFSS = "abfss://c@a.dfs.core.windows.net/d"
@@ -71,7 +71,7 @@ def test_options_are_given_once_and_reach_each_library_under_its_names() -> None
         "fs.s3a.connection.maximum": "20",
     }
     native = {name: value for name, value in given.items() if not name.startswith("fs.")}
-    assert native_options(given) == native and delta_options(given) == native | {
+    assert object_store_options(given) == native and delta_options(given) == native | {
         "allow_http": "true"
     }
     assert hadoop_options(given) == {
@@ -88,7 +88,7 @@ def test_options_are_given_once_and_reach_each_library_under_its_names() -> None
 def test_without_options_nothing_is_said_to_the_libraries_and_their_own_environment_counts() -> (
     None
 ):
-    assert (native_options({}), delta_options({}), hadoop_options({})) == ({}, {}, {})
+    assert (object_store_options({}), delta_options({}), hadoop_options({})) == ({}, {}, {})
     assert hadoop_options({"azure_storage_account_key": "x", "google_service_account": "y"}) == {}
     assert Store.at("/x", {"aws_region": "eu-1"}).hadoop_options == {}, (
         "a folder of this machine needs none"

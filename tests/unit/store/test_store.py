@@ -36,7 +36,9 @@ def names(kept: Store, folder: str = "") -> list[str]:
 def test_what_is_put_whole_is_read_whole_by_range_and_by_size(kept: Store) -> None:
     kept.put("a/b.txt", b"0123456789")
     kept.put("a/b.txt", b"abcdefgh")
-    assert kept.get("a/b.txt").to_pybytes() == b"abcdefgh" and kept.text("a/b.txt") == "abcdefgh"
+    assert (
+        kept.get("a/b.txt").to_pybytes() == b"abcdefgh" and kept.read_text("a/b.txt") == "abcdefgh"
+    )
     assert kept.get_range("a/b.txt", 2, 3).to_pybytes() == b"cde"
     assert kept.get_range("a/b.txt", 6, 5).to_pybytes() == b"gh", "less where the file ends"
     assert kept.size("a/b.txt") == 8
@@ -45,28 +47,28 @@ def test_what_is_put_whole_is_read_whole_by_range_and_by_size(kept: Store) -> No
 def test_a_file_is_put_once_where_it_must_be_absent(kept: Store) -> None:
     assert kept.put_if_absent("one", b"first")
     assert not kept.put_if_absent("one", b"second")
-    assert kept.text("one") == "first" and names(kept) == ["one"]
+    assert kept.read_text("one") == "first" and names(kept) == ["one"]
 
 
 def test_of_many_that_put_the_same_file_at_once_one_succeeds(kept: Store) -> None:
     for name in ("first", "second", "third"):
         with ThreadPoolExecutor(8) as pool:
             won = list(pool.map(kept.put_if_absent, [name] * 8, [b"%d" % who for who in range(8)]))
-        assert won.count(True) == 1 and kept.text(name) == str(won.index(True))
+        assert won.count(True) == 1 and kept.read_text(name) == str(won.index(True))
     assert names(kept) == ["first", "second", "third"], "nothing is left of the others"
 
 
 def test_a_draft_is_there_once_it_is_closed_and_takes_nobodys_name(kept: Store) -> None:
     draft = kept.begin("d/draft")
     draft.out.write(b"half")
-    assert kept.text("d/draft") is None
+    assert kept.read_text("d/draft") is None
     draft.out.write(b" and half")
     draft.close()
-    assert kept.text("d/draft") == "half and half"
+    assert kept.read_text("d/draft") == "half and half"
     again = kept.begin("d/draft", durable=False)
     again.out.write(b"other")
     again.close()
-    assert kept.text("d/draft") == "half and half" and names(kept, "d") == ["draft"]
+    assert kept.read_text("d/draft") == "half and half" and names(kept, "d") == ["draft"]
 
 
 def test_a_list_has_the_files_of_a_folder_and_none_below(kept: Store) -> None:
@@ -95,7 +97,7 @@ def test_what_is_not_there_is_said_and_may_be_deleted(kept: Store) -> None:
     for read in (kept.get, kept.open, lambda name: kept.get_range(name, 0, 1)):
         with pytest.raises(FileNotFoundError):
             _read(read, "none")
-    assert (kept.text("none"), kept.size("none"), kept.look("none")) == (None, None, None)
+    assert (kept.read_text("none"), kept.size("none"), kept.stat("none")) == (None, None, None)
     kept.put("one", b"")
     for _ in range(2):
         kept.delete("one")
@@ -123,7 +125,7 @@ def test_a_store_is_a_value_that_tasks_can_be_told(kept: Store) -> None:
     told = pickle.loads(pickle.dumps(kept / "deep"))
     assert (
         told == kept / "deep"
-        and told.text("one") is None
+        and told.read_text("one") is None
         and pickle.loads(pickle.dumps(kept)) == kept
     )
 
@@ -135,7 +137,7 @@ def test_a_request_that_fails_once_is_repeated_and_what_is_there_is_whole(
     kept = Store.at(f"s3://bucket/failing-{when}", server.options)
     server.fail_next("/whole", when)
     kept.put("whole", b"content")
-    assert kept.text("whole") == "content"
+    assert kept.read_text("whole") == "content"
 
 
 def test_what_a_crash_leaves_of_a_file_is_under_another_name(tmp_path: Path) -> None:
@@ -145,7 +147,7 @@ def test_what_a_crash_leaves_of_a_file_is_under_another_name(tmp_path: Path) -> 
     draft.out.write(b"half")
     draft.out.flush()
     assert [name.startswith("000000000008-e1-0.arrow.") for name in names(kept)] == [False, True]
-    assert kept.text("000000000008-e1-0.arrow") is None
+    assert kept.read_text("000000000008-e1-0.arrow") is None
 
 
 def test_one_put_is_one_request_and_one_read_is_one(server: S3Server) -> None:
@@ -167,5 +169,5 @@ def test_one_put_is_one_request_and_one_read_is_one(server: S3Server) -> None:
 
 def test_trouble_with_a_server_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="nosuch_option") as error:
-        Store.at("s3://bucket/x", {"nosuch_option": "1"}).text("a")
+        Store.at("s3://bucket/x", {"nosuch_option": "1"}).read_text("a")
     assert "\n" not in str(error.value)

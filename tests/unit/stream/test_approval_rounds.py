@@ -8,7 +8,7 @@ from typing import Any
 from lb_stream.backtest.open_loop import run_open_loop
 from lb_stream.contracts.commands import COMMANDS
 from lb_stream.contracts.tables import DECISIONS, PROPOSALS, ROUNDS
-from lb_stream.io.tables.replay import Wanted, replay, starts
+from lb_stream.io.tables.replay import RoundFilter, load_round_starts, replay
 from lb_stream.sim.simulation import Policy
 from tests.support.build import Event
 from tests.support.round_stage import Stage
@@ -50,7 +50,7 @@ def test_what_waits_outlives_the_end_of_a_job_and_every_round_is_repeated_from_t
     order(stage, "reject-proposals", proposals=ids[1:2], why="not now", for_ms=3_600_000)
     stage.run(2)
     assert not {*ids[:2]} & {*waiting(stage)}
-    count, replayed = replay(stage.settings.stream, Wanted())
+    count, replayed = replay(stage.settings.stream, RoundFilter())
     assert ([one.result for one in replayed], count) == (["equal"] * 4, 4)
     rows = {
         row["proposal_id"]: row
@@ -74,5 +74,7 @@ def test_what_waits_outlives_the_end_of_a_job_and_every_round_is_repeated_from_t
 def test_another_look_at_its_rounds_asks_nobody(tmp_path: Path) -> None:
     stage = stage_of(tmp_path / "asked")
     stage.run(3)
-    (row,) = run_open_loop(starts(stage.settings.stream, Wanted())[1], [Policy("same", {})])
+    (row,) = run_open_loop(
+        load_round_starts(stage.settings.stream, RoundFilter())[1], [Policy("same", {})]
+    )
     assert (row["error"], row["moves"] > 0) == (None, True)

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 from lb_stream.contracts.tables import DECISIONS, OWNERSHIP, ROUNDS
-from lb_stream.io.tables.replay import Wanted, replay
+from lb_stream.io.tables.replay import RoundFilter, replay
 from lb_stream.operations.merge import Merge
 from lb_stream.stream.records import agent_record
 from tests.support.build import Event
@@ -78,4 +78,4 @@ def test_a_merge_is_logged_shown_and_replayed_and_who_can_merge_is_logged_when_i
         ("Deleted", 3),
         ("Owned", 1),
     )
-    assert [one.result for one in replay(stage.settings.stream, Wanted())[1]] == ["equal"] * 5
+    assert [one.result for one in replay(stage.settings.stream, RoundFilter())[1]] == ["equal"] * 5

@@ -9,7 +9,7 @@ import pytest
 
 from lb_stream.contracts.tables import DECISIONS, ROUNDS, SHADOW_DECISIONS, SHADOW_ROUNDS
 from lb_stream.core.shadow import evaluate_all
-from lb_stream.io.tables.replay import Wanted, replay
+from lb_stream.io.tables.replay import RoundFilter, replay
 from lb_stream.stream import figures
 from lb_stream.stream.task import allowance
 from tests.support.hot_broker import SETTINGS
@@ -70,9 +70,9 @@ def test_a_shadow_goes_on_after_a_restart_and_every_round_is_repeated_from_the_l
     cut.run(2)
     for name in ("shadows", "shadow_memory"):
         assert rows_of(whole.job, ROUNDS)[name].equals(rows_of(cut.job, ROUNDS)[name])
-    count, replayed = replay(cut.settings.stream, Wanted())
+    count, replayed = replay(cut.settings.stream, RoundFilter())
     assert ([one.result for one in replayed], count) == (["equal"] * 4, 4)
-    _, replayed = replay(cut.settings.stream, Wanted(batch_id=3))
+    _, replayed = replay(cut.settings.stream, RoundFilter(batch_id=3))
     assert [(one.result, one.differences) for one in replayed] == [("equal", {})]
     proposed = rows_of(cut.job, SHADOW_DECISIONS).to_pylist()
     assert {row["log_seq"] for row in proposed if row["policy"] == "keen"} == {1}, (
@@ -103,7 +103,7 @@ def test_a_shadow_that_is_slow_is_skipped_within_its_share_and_the_round_stands(
         name: ["skipped", "skipped", "done"] for name in SHADOWS
     }
     assert without_shadows(stage) == without_shadows(alone)
-    assert [one.result for one in replay(stage.settings.stream, Wanted())[1]] == ["equal"] * 3
+    assert [one.result for one in replay(stage.settings.stream, RoundFilter())[1]] == ["equal"] * 3
     none = Stage(tmp_path / "none", shadow_time_percent=0)
     none.run()
     assert none.outcomes() == {"real": ["done"]} | {name: ["skipped"] for name in SHADOWS}
@@ -136,7 +136,7 @@ def test_a_shadow_that_fails_says_so_and_goes_on_from_what_it_remembered(
         if row["outcome"] == "failed"
     }
     assert details == {f"{type(error).__name__}: {str(error).splitlines()[0]}"}
-    assert [one.result for one in replay(stage.settings.stream, Wanted())[1]] == ["equal"] * 3
+    assert [one.result for one in replay(stage.settings.stream, RoundFilter())[1]] == ["equal"] * 3
 
 
 def test_what_is_wrong_around_shadows_is_theirs_alone_and_they_begin_anew(tmp_path: Path) -> None:

@@ -37,9 +37,9 @@ class Topic:
     sent: list[LeadershipRecord] = field(default_factory=list)
 
     @property
-    def bystanders(self) -> SimpleNamespace:
+    def standby_tracker(self) -> SimpleNamespace:
         return SimpleNamespace(
-            now={name: Standby(id=name, warm=warm) for name, warm in self.standbys.items()}
+            active={name: Standby(id=name, warm=warm) for name, warm in self.standbys.items()}
         )
 
     def last(self) -> None:

@@ -9,7 +9,7 @@ from unittest.mock import Mock
 import pytest
 from kafka.errors import TopicAuthorizationFailedError
 
-from lb_stream.access.refusals import refused_rights
+from lb_stream.access.refusals import build_rights_refusal
 from lb_stream.access.roles import Right
 from lb_stream.cli.inspect import follow
 from lb_stream.io.kafka import commands, preflight, reachable
@@ -30,16 +30,16 @@ def test_the_right_that_was_taken_is_named(
     arguments: tuple[str, ...], topic: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     refused = TopicAuthorizationFailedError(topic)
-    monkeypatch.setattr(reachable, "unanswered", lambda _: None)
+    monkeypatch.setattr(reachable, "describe_unreachable", lambda _: None)
     monkeypatch.setattr(
         preflight,
-        "require",
-        Mock(side_effect=[[], refused_rights("k:9093", {}, [Right("Read", "topic", topic)])]),
+        "require_rights",
+        Mock(side_effect=[[], build_rights_refusal("k:9093", {}, [Right("Read", "topic", topic)])]),
     )
     monkeypatch.setattr(follow, "records", Mock(side_effect=refused))
     monkeypatch.setattr(commands, "send_command", Mock())
     monkeypatch.setattr(
-        commands, "Answers", Mock(return_value=Mock(poll=Mock(side_effect=refused)))
+        commands, "ResultReader", Mock(return_value=Mock(poll=Mock(side_effect=refused)))
     )
     result = lbctl(*arguments, *KAFKA, cwd=tmp_path)
     assert result.code == 1

@@ -7,7 +7,12 @@ from kafka import KafkaProducer
 
 from lb_stream.contracts.settings import KafkaSettings, Settings, StreamSettings, TopicSettings
 from lb_stream.io.kafka import batch_size
-from lb_stream.io.kafka.batch_size import BATCH_BYTES, LOOKED_AT, largest_record, limit_batch_size
+from lb_stream.io.kafka.batch_size import (
+    BATCH_BYTES,
+    LOOKED_AT,
+    limit_batch_size,
+    measure_largest_record,
+)
 from lb_stream.io.kafka.topics import create_topics, topic_specs
 from lb_stream.kit.embedded_kafka import EmbeddedKafka
 
@@ -32,7 +37,7 @@ def test_large_reports_make_batches_of_fewer_records(
     most: int,
     read: int,
 ) -> None:
-    monkeypatch.setattr(batch_size, "largest_record", lambda _: largest)
+    monkeypatch.setattr(batch_size, "measure_largest_record", lambda _: largest)
     with caplog.at_level(logging.INFO):
         found = limit_batch_size(
             Settings(stream=StreamSettings(max_offsets_per_trigger=most, pipeline_id="mine"))
@@ -49,7 +54,7 @@ def test_the_newest_records_of_all_partitions_and_of_the_commands_are_looked_at(
     create_topics(kafka.bootstrap, topic_specs(topic_names, reports=2))
     topics = TopicSettings(reports=topic_names.reports, commands=topic_names.commands)
     settings = Settings(kafka=KafkaSettings(bootstrap_servers=kafka.bootstrap), topics=topics)
-    assert largest_record(settings) == 0
+    assert measure_largest_record(settings) == 0
     producer = KafkaProducer(bootstrap_servers=kafka.bootstrap, max_request_size=10 << 20)
 
     def send(partition: int, size: int) -> None:
@@ -59,14 +64,14 @@ def test_the_newest_records_of_all_partitions_and_of_the_commands_are_looked_at(
     for _ in range(LOOKED_AT - 1):
         send(0, 100)
     producer.flush()
-    assert 4_000_000 < largest_record(settings) < 4_000_100
+    assert 4_000_000 < measure_largest_record(settings) < 4_000_100
     send(0, 100)
     send(1, 3_000_000)
     producer.flush()
-    assert 3_000_000 < largest_record(settings) < 3_000_100, (
+    assert 3_000_000 < measure_largest_record(settings) < 3_000_100, (
         "the larger one is not among the newest any more"
     )
     producer.send(topic_names.commands, b"x" * 5_000_000, partition=0)
     producer.flush()
-    assert 5_000_000 < largest_record(settings) < 5_000_100
+    assert 5_000_000 < measure_largest_record(settings) < 5_000_100
     producer.close()

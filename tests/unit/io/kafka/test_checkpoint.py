@@ -13,9 +13,9 @@ from lb_stream.io.kafka import preflight, rights
 from lb_stream.io.kafka.checkpoint import (
     LostRecords,
     Offsets,
-    check_none_lost,
     next_offsets,
-    offsets_to_start,
+    require_none_lost,
+    starting_offsets,
 )
 from lb_stream.store import Store
 from tests.support.wordings import check_wording
@@ -60,7 +60,7 @@ def kafka_has(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reports 100 to 199, commands 0 to 9."""
     begin: Offsets = {(REPORTS, 0): 100, (COMMANDS, 0): 0}
     end: Offsets = {(REPORTS, 0): 200, (COMMANDS, 0): 10}
-    monkeypatch.setattr(module, "bounds", lambda _: (begin, end))
+    monkeypatch.setattr(module, "read_offset_bounds", lambda _: (begin, end))
 
 
 class Unseen:
@@ -100,14 +100,14 @@ class Unseen:
         pass
 
 
-@pytest.mark.parametrize(("code", "told"), [(29, rights.Denied), (3, LostRecords)])
+@pytest.mark.parametrize(("code", "told"), [(29, rights.AccessDenied), (3, LostRecords)])
 def test_topics_that_may_not_be_described_are_told_from_those_that_are_gone(
     monkeypatch: pytest.MonkeyPatch, code: int, told: type[Exception]
 ) -> None:
     monkeypatch.setattr(module, "KafkaConsumer", Unseen(code))
     monkeypatch.setattr(preflight, "KafkaAdminClient", Unseen(code))
     with pytest.raises(told) as error:
-        check_none_lost(settings(), {(REPORTS, 0): 5}, new_checkpoint=False)
+        require_none_lost(settings(), {(REPORTS, 0): 5}, new_checkpoint=False)
     assert ("stream.checkpoint" in str(error.value)) == (told is LostRecords)
 
 
@@ -118,21 +118,21 @@ class TestWithKafka:
     def test_nothing_is_lost_as_long_as_kafka_has_what_comes_next(self) -> None:
         for reports in (100, 150, 200):
             assert (
-                check_none_lost(
+                require_none_lost(
                     settings(), {(REPORTS, 0): reports, (COMMANDS, 0): 10}, new_checkpoint=False
                 )
                 == ""
             )
-        assert check_none_lost(settings(), {}, new_checkpoint=True) == ""
+        assert require_none_lost(settings(), {}, new_checkpoint=True) == ""
 
     @pytest.mark.parametrize("new", [False, True])
     def test_deleted_records_are_told_by_topic_partition_and_offsets(self, new: bool) -> None:
         wanted = {(REPORTS, 0): 60, (COMMANDS, 0): 0}
         with pytest.raises(LostRecords) as error:
-            check_none_lost(settings(), wanted, new)
+            require_none_lost(settings(), wanted, new)
         check_wording(str(error.value))
         assert "--set stream.lost_records=skip" in str(error.value)
-        assert "offsets 60 to 99, 40 records" in check_none_lost(
+        assert "offsets 60 to 99, 40 records" in require_none_lost(
             settings(lost_records="skip"), wanted, new
         )
 
@@ -143,16 +143,16 @@ class TestWithKafka:
     def test_topics_made_anew_need_a_new_checkpoint(self, wanted: Offsets, told: str) -> None:
         for one in (settings(), settings(lost_records="skip")):
             with pytest.raises(LostRecords) as error:
-                check_none_lost(one, wanted, new_checkpoint=False)
+                require_none_lost(one, wanted, new_checkpoint=False)
             check_wording(error.value)
             assert told in str(error.value)
-        assert told in check_none_lost(settings(lost_records="skip"), wanted, new_checkpoint=True)
+        assert told in require_none_lost(settings(lost_records="skip"), wanted, new_checkpoint=True)
 
     def test_a_new_checkpoint_begins_at_the_wanted_offset_if_there_is_one_else_at_the_first(
         self,
     ) -> None:
         for wanted, start in ((150, 150), (200, 200), (60, 100), (201, 100)):
-            assert offsets_to_start(settings(), {(REPORTS, 0): wanted}) == {
+            assert starting_offsets(settings(), {(REPORTS, 0): wanted}) == {
                 REPORTS: {"0": start},
                 COMMANDS: {"0": 0},
             }

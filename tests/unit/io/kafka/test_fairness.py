@@ -58,7 +58,7 @@ class Reader:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, caught_up: bool = True) -> None:
         self.now, self.newest, self.asked = 100.0, NEWEST, 0
-        monkeypatch.setattr(module, "bounds", self._bounds)
+        monkeypatch.setattr(module, "read_offset_bounds", self._bounds)
         monkeypatch.setattr(module.time, "monotonic", lambda: self.now)
         self.fairness = Fairness(1_000)
         if not caught_up:

@@ -15,7 +15,13 @@ from kafka.errors import (
 from lb_stream.contracts.settings import Settings, TopicSettings
 from lb_stream.contracts.tables import ROUNDS
 from lb_stream.io.kafka import outbox
-from lb_stream.io.kafka.outbox import LONGEST_TEXT, Fenced, KafkaUnavailable, Outbox, _records
+from lb_stream.io.kafka.outbox import (
+    MAX_TEXT_CHARACTERS,
+    Fenced,
+    KafkaUnavailable,
+    Outbox,
+    _records,
+)
 from lb_stream.stream.ports import Logged
 
 HIDDEN = "at least one previous transactional or idempotent request has failed with errors"
@@ -40,7 +46,7 @@ def test_an_answer_that_quotes_an_endless_command_fits_into_kafka() -> None:
     )
     ((topic, key, value, headers),) = _records(logged, TopicSettings())
     assert (topic, key, headers) == ("lb-command-results", "1", [])
-    assert len(json.loads(value or "")["text"]) == LONGEST_TEXT
+    assert len(json.loads(value or "")["text"]) == MAX_TEXT_CHARACTERS
 
 
 @pytest.mark.parametrize(
@@ -81,7 +87,7 @@ def test_a_million_records_do_not_wait_in_the_client_together(
 
     producer.send.side_effect = send
     monkeypatch.setattr(outbox, "KafkaProducer", lambda **_: producer)
-    monkeypatch.setattr(outbox, "MOST_UNDER_WAY", 10)
+    monkeypatch.setattr(outbox, "MAX_IN_FLIGHT", 10)
     monkeypatch.setattr(outbox, "_records", lambda *_: [("lb-ownership", "a/b", "{}", [])] * 100)
     publishing = Outbox(Settings())
     publishing.watermark = 0

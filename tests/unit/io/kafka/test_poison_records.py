@@ -15,8 +15,8 @@ from kafka.record.default_records import DefaultRecordBatch
 
 from lb_stream.contracts.settings import Settings, StreamSettings
 from lb_stream.io.kafka import poison_records as module
-from lb_stream.io.kafka.guarded import RecordSize, measured
-from lb_stream.io.kafka.poison_file import SetAside
+from lb_stream.io.kafka.measuring import RecordSize, measure_batch
+from lb_stream.io.kafka.poison_file import RecoveryState
 from lb_stream.io.kafka.poison_records import (
     GUARDED_BATCHES,
     MAX_CRASHES,
@@ -76,7 +76,7 @@ def test_records_are_measured_in_every_compression(codec: str) -> None:
         for at in range(3)
         for max_records in bombs.record(at, b"eu/b%d" % at, [b"x" * 40], 40)
     )
-    found = list(measured(batch_of(packed(codec, plain), CODECS[codec], 3)))
+    found = list(measure_batch(batch_of(packed(codec, plain), CODECS[codec], 3)))
     assert [(one.offset, one.append_ms, one.key, one.last, one.trouble) for one in found] == [
         (100 + at, 7, b"eu/b%d" % at, 100 + at, None) for at in range(3)
     ]
@@ -87,7 +87,7 @@ def test_what_is_broken_is_told_of_and_never_raised(codec: str) -> None:
     plain = b"".join(bombs.record(0, b"k", [b"x" * 4_000], 4_000))
     whole = packed(codec, plain)
     for payload in (whole[:-9], b"garbage" * 9, b""):
-        (found,) = measured(batch_of(payload, CODECS[codec], 1))
+        (found,) = measure_batch(batch_of(payload, CODECS[codec], 1))
         assert found.trouble is not None and (found.offset, found.last) == (100, 100)
 
 
@@ -114,7 +114,7 @@ def test_no_more_of_a_bomb_is_decompressed_than_its_beginning(
             return max_records
 
     monkeypatch.setattr(pa, "CompressedInputStream", Counted)
-    good, bomb = measured(batch_of(payload, ZSTD, 2))
+    good, bomb = measure_batch(batch_of(payload, ZSTD, 2))
     assert (good.offset, good.trouble, bomb.offset, bomb.key, bomb.size > LARGEST_BYTES) == (
         100,
         None,
@@ -136,7 +136,7 @@ class World:
         self.unreadable: dict[tuple[str, int], list[RecordSize]] = {}
         monkeypatch.setattr(module, "_unreadable", self._look)
         monkeypatch.setattr(
-            module, "measuring_consumer", lambda _: SimpleNamespace(close=lambda: None)
+            module, "build_measuring_consumer", lambda _: SimpleNamespace(close=lambda: None)
         )
         monkeypatch.setattr(module, "measure", self._measure)
         self.write("sources/0/0", "\0v1", 10, 0)
@@ -185,7 +185,7 @@ class World:
         return [bounds for _, bounds in sorted(module._range(Store.at(self.folder), batch).items())]
 
     def guard(self, way: ReadPlan = ReadPlan()) -> BatchGuard:  # noqa: B008 (it is frozen)
-        return BatchGuard(self.settings, way, SetAside.read(Store.at(self.folder)))
+        return BatchGuard(self.settings, way, RecoveryState.read(Store.at(self.folder)))
 
 
 @pytest.fixture
@@ -201,9 +201,9 @@ def test_a_batch_ends_before_a_record_that_cannot_be_read_and_the_next_one_begin
     (world.folder / "commits/0").write_text("v1\n{}")
     world.write("offsets/1", "v1\n{}", 25, 9)
     with pytest.raises(Replan):
-        world.guard().look(1)
+        world.guard().require_readable(1)
     assert (world.start(), world.plan(1)) == (ReadPlan(), [(17, 25), (5, 9)])
-    told = world.guard().told(1, {"eu", "us"})
+    told = world.guard().rejected_events(1, {"eu", "us"})
     ((one,),) = told.values()
     assert (one["kind"], one["partition"], one["offset"], one["append_ms"], one["broker"]) == (
         "rejected",
@@ -213,9 +213,9 @@ def test_a_batch_ends_before_a_record_that_cannot_be_read_and_the_next_one_begin
         "b1",
     )
     check_wording(json.loads(one["payload"])["expected"])
-    assert world.guard().told(1, {"eu", "us"}) == told, "the batch may be run again"
+    assert world.guard().rejected_events(1, {"eu", "us"}) == told, "the batch may be run again"
     world.write("offsets/2", "v1\n{}", 26, 9)
-    assert world.guard().told(2, {"eu", "us"}) == {}
+    assert world.guard().rejected_events(2, {"eu", "us"}) == {}
 
 
 def test_where_the_first_batch_begins_is_moved_too_and_a_batch_never_ends_before_it(
@@ -242,9 +242,9 @@ def test_a_record_soon_behind_the_batch_is_read_around_with_care(world: World) -
     world.bad(0, 20 + module.AHEAD - 1)
     assert (world.start(), world.plan()) == (ReadPlan(one_at_a_time=True), [(10, 20), (0, 5)])
     guard = world.guard(ReadPlan(one_at_a_time=True))
-    guard.look(0)
+    guard.require_readable(0)
     with pytest.raises(Replan):
-        guard.look(1)
+        guard.require_readable(1)
 
 
 def test_after_one_was_found_batches_are_looked_at_for_a_while(world: World) -> None:
@@ -252,21 +252,23 @@ def test_after_one_was_found_batches_are_looked_at_for_a_while(world: World) -> 
     assert world.start() == ReadPlan()
     world.bad(1, 3)
     with pytest.raises(Replan):
-        world.guard().look(0)
+        world.guard().require_readable(0)
     world.write(f"offsets/{GUARDED_BATCHES}", "v1\n{}", 20, 5)
     world.write(f"offsets/{GUARDED_BATCHES + 1}", "v1\n{}", 20, 5)
-    world.guard().look(GUARDED_BATCHES + 1)
+    world.guard().require_readable(GUARDED_BATCHES + 1)
 
 
 def test_what_no_known_cluster_can_be_told_of_waits_for_one(world: World) -> None:
     world.bad(0, 10)
     world.start()
-    assert world.guard().told(0, ()) == {}
+    assert world.guard().rejected_events(0, ()) == {}
     world.write("offsets/3", "v1\n{}", 20, 5)
     world.write("offsets/4", "v1\n{}", 20, 5)
-    assert world.guard().told(4, {"us"}) == {}, "that batch has nothing to read, so no round"
+    assert world.guard().rejected_events(4, {"us"}) == {}, (
+        "that batch has nothing to read, so no round"
+    )
     world.write("offsets/5", "v1\n{}", 21, 5)
-    assert list(world.guard().told(5, {"us"})) == ["us"]
+    assert list(world.guard().rejected_events(5, {"us"})) == ["us"]
 
 
 @pytest.mark.parametrize("culprit", [10, 13, 19])
@@ -277,7 +279,7 @@ def test_a_batch_that_ends_the_job_again_and_again_is_read_in_pieces_until_one_r
     while True:
         starts += 1
         way = world.start()
-        lost = list(SetAside.read(Store.at(world.folder)).records)
+        lost = list(RecoveryState.read(Store.at(world.folder)).records)
         if lost:
             break
         (first, last), (_, end) = world.plan(batch)
@@ -304,11 +306,11 @@ def test_when_every_batch_ends_the_job_only_one_record_is_blamed(world: World) -
     world.write("offsets/0", "v1\n{}", 11, 0)
     for _ in range(MAX_CRASHES):
         world.start()
-    assert len(SetAside.read(Store.at(world.folder)).records) == 1
+    assert len(RecoveryState.read(Store.at(world.folder)).records) == 1
     world.write("offsets/0", "v1\n{}", 12, 0)
     for _ in range(3 * MAX_CRASHES):
         world.start()
-    assert len(SetAside.read(Store.at(world.folder)).records) == 1
+    assert len(RecoveryState.read(Store.at(world.folder)).records) == 1
     assert world.plan() == [(11, 12), (0, 0)]
 
 
@@ -317,7 +319,7 @@ def test_an_end_that_no_record_is_to_blame_for_does_not_count(world: World) -> N
     for _ in range(3 * MAX_CRASHES):
         assert world.start() == ReadPlan()
         forgive_last_start(world.settings)
-    assert SetAside.read(Store.at(world.folder)).records == ()
+    assert RecoveryState.read(Store.at(world.folder)).records == ()
 
 
 def test_an_interrupted_job_loses_no_record_of_its_batch(world: World) -> None:
@@ -326,7 +328,7 @@ def test_an_interrupted_job_loses_no_record_of_its_batch(world: World) -> None:
         assert (world.start(), world.plan()) == (ReadPlan(), [(10, 20), (0, 5)])
     assert (world.folder / "offsets/0").read_bytes() == planned, "Spark's files stay as they are"
     assert world.start().max_records > 0
-    assert SetAside.read(Store.at(world.folder)).records == ()
+    assert RecoveryState.read(Store.at(world.folder)).records == ()
 
 
 def test_when_what_had_to_be_read_in_pieces_is_read_the_stream_goes_on_as_ever(
@@ -338,21 +340,23 @@ def test_when_what_had_to_be_read_in_pieces_is_read_the_stream_goes_on_as_ever(
     world.write("offsets/0", "v1\n{}", 20, 5)
     world.write("offsets/1", "v1\n{}", 25, 9)
     with pytest.raises(Replan) as error:
-        world.guard(way).look(1)
+        world.guard(way).require_readable(1)
     check_wording(error.value)
-    assert SetAside.read(Store.at(world.folder)).max_records == 0
+    assert RecoveryState.read(Store.at(world.folder)).max_records == 0
 
 
 def test_a_batch_that_held_few_records_back_is_planned_again_with_equal_shares(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "bounds", lambda _: ({}, {(REPORTS, 0): 1_000, (REPORTS, 1): 4}))
+    monkeypatch.setattr(
+        module, "read_offset_bounds", lambda _: ({}, {(REPORTS, 0): 1_000, (REPORTS, 1): 4})
+    )
     world.write("offsets/0", "v1\n{}", 20, 1)
     guard = world.guard()
     guard.fairness.limit = 11
     monkeypatch.setattr(module.Fairness, "violated", lambda *_: "few have waited")
     with pytest.raises(Replan) as error:
-        guard.look(0)
+        guard.require_readable(0)
     check_wording(error.value)
     assert (world.start(), world.plan()) == (ReadPlan(), [(10, 17), (0, 4)])
     (world.folder / "commits/0").write_text("v1\n{}")
@@ -361,5 +365,5 @@ def test_a_batch_that_held_few_records_back_is_planned_again_with_equal_shares(
 
 
 def test_a_logged_batch_is_not_planned_again(world: World) -> None:
-    SetAside(share=11).write(Store.at(world.folder))
+    RecoveryState(share=11).write(Store.at(world.folder))
     assert (world.start(logged=True), world.plan()) == (ReadPlan(), [(10, 20), (0, 5)])

@@ -3,7 +3,13 @@
 import pytest
 
 from lb_stream.contracts.settings import TopicSettings
-from lb_stream.io.kafka.topics import TopicMismatch, TopicSpec, TopicState, check_topic, topic_specs
+from lb_stream.io.kafka.topics import (
+    TopicMismatch,
+    TopicSpec,
+    TopicState,
+    find_mismatches,
+    topic_specs,
+)
 
 SPEC = TopicSpec("lb-load-reports", 4)
 FIT = {
@@ -14,11 +20,13 @@ FIT = {
 
 
 def test_a_topic_as_we_make_it_is_fit() -> None:
-    assert check_topic(SPEC, TopicState(4, SPEC.configs), "b:1") == []
+    assert find_mismatches(SPEC, TopicState(4, SPEC.configs), "b:1") == []
 
 
 def test_more_partitions_and_larger_records_are_fine() -> None:
-    assert check_topic(SPEC, TopicState(64, {**FIT, "max.message.bytes": "20971520"}), "b:1") == []
+    assert (
+        find_mismatches(SPEC, TopicState(64, {**FIT, "max.message.bytes": "20971520"}), "b:1") == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -32,7 +40,7 @@ def test_more_partitions_and_larger_records_are_fine() -> None:
 def test_each_wrong_setting_is_told_with_the_command_that_mends_it(
     setting: str, found: str, expected: str
 ) -> None:
-    (mismatch,) = check_topic(SPEC, TopicState(4, {**FIT, setting: found}), "10.1.1.1:9092")
+    (mismatch,) = find_mismatches(SPEC, TopicState(4, {**FIT, setting: found}), "10.1.1.1:9092")
     value = expected.removeprefix("at least ")
     assert str(TopicMismatch([mismatch])) == (
         f"topic lb-load-reports: {setting} is {found}, must be {expected}. To mend it: "
@@ -43,7 +51,7 @@ def test_each_wrong_setting_is_told_with_the_command_that_mends_it(
 
 def test_commands_must_be_one_ordered_stream() -> None:
     (commands,) = [spec for spec in topic_specs() if spec.name == TopicSettings().commands]
-    (mismatch,) = check_topic(commands, TopicState(3, commands.configs), "b:1")
+    (mismatch,) = find_mismatches(commands, TopicState(3, commands.configs), "b:1")
     assert (
         mismatch.setting == "partition count"
         and "kafka-topics.sh" in mismatch.mend
@@ -52,7 +60,7 @@ def test_commands_must_be_one_ordered_stream() -> None:
 
 
 def test_all_mismatches_are_told_at_once() -> None:
-    mismatches = check_topic(SPEC, TopicState(4), "b:1")
+    mismatches = find_mismatches(SPEC, TopicState(4), "b:1")
     assert len(str(TopicMismatch(mismatches)).splitlines()) == 3
 
 

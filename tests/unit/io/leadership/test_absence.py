@@ -23,7 +23,7 @@ class Ticks:
     standbys: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, _settings: Settings) -> None:
-        self.bystanders = SimpleNamespace(now=self.standbys)
+        self.standby_tracker = SimpleNamespace(active=self.standbys)
 
     def last(self) -> Any:
         return self.last_tick
@@ -35,7 +35,7 @@ class Ticks:
 
 
 def tick(epoch: int, age_ms: int = 0) -> Any:
-    return SimpleNamespace(sign=SimpleNamespace(epoch=epoch), append_ms=NOW_MS - age_ms)
+    return SimpleNamespace(record=SimpleNamespace(epoch=epoch), append_ms=NOW_MS - age_ms)
 
 
 def absence(

@@ -13,7 +13,7 @@ from lb_stream.contracts.tables import LEADERS
 from lb_stream.io.kafka.topics import create_topics, topic_specs
 from lb_stream.io.leadership import liveness
 from lb_stream.io.leadership.clock import Clock
-from lb_stream.io.leadership.leader import Leader, announce, this_host
+from lb_stream.io.leadership.leader import Leader, announce_leader, this_host
 from lb_stream.io.leadership.liveness import find_leader, require_no_leader
 from lb_stream.io.local.processes import started_ms
 from lb_stream.kit.embedded_kafka import EmbeddedKafka
@@ -39,7 +39,7 @@ def test_a_running_job_of_this_machine_is_told_without_kafka_and_one_that_has_en
         {"tables": str(tmp_path), "pipeline_id": "p"},
     )
     settings = Settings.model_validate({"stream": stream, "kafka": kafka})
-    announce(Store.at(tmp_path), "p", 0)
+    announce_leader(Store.at(tmp_path), "p", 0)
     found = find_leader(settings)
     assert found is not None and (found.epoch, found.pid) == (1, os.getpid())
     with pytest.raises(

@@ -50,7 +50,7 @@ class Topic:
 
     def said(self) -> list[str]:
         """What this process has said."""
-        return [record.sign.kind for record in self.records if record.sign.host != "h"]
+        return [record.record.kind for record in self.records if record.record.host != "h"]
 
 
 @pytest.fixture
@@ -73,51 +73,51 @@ def test_it_says_now_and_then_that_it_stands_by_and_claims_only_once_spark_is_th
     member = Member(Settings(), leads=False)
     topic.hears(sign(Tick, 1, topic.now_ms, epoch=4))
     look(member, topic, 6_000)
-    assert topic.said() == ["standby", "standby"] and not member.called(0)
+    assert topic.said() == ["standby", "standby"] and not member.wait_to_lead(0)
     member.ready = True
     look(member, topic, 400)
-    assert topic.said() == ["standby", "standby", "claim"] and member.called(0)
-    assert isinstance(topic.records[-1].sign, Claim) and topic.records[-1].sign.epoch == 4
+    assert topic.said() == ["standby", "standby", "claim"] and member.wait_to_lead(0)
+    assert isinstance(topic.records[-1].record, Claim) and topic.records[-1].record.epoch == 4
 
 
 def test_a_leader_hands_over_when_it_is_asked_to_and_the_other_one_is_there(topic: Topic) -> None:
     for to, there, done in (("h:2", 2, True), ("", 3, True), ("h:2", 3, False), ("", None, False)):
         member = Member(Settings(), leads=True)
-        member.begin()
+        member.begin_leading()
         member.clock.epoch = member.clock.first_epoch = 4
         if there is not None:
             topic.hears(sign(Standby, there, topic.now_ms))
         topic.hears(sign(HandOver, 9, topic.now_ms, epoch=4, to=to))
         look(member, topic)
-        assert (member.asked is not None) is done, (to, there)
+        assert (member.hand_over is not None) is done, (to, there)
         topic.records.clear()
         topic.read = 0
 
 
 def test_a_wish_to_another_leader_is_none_to_this_one(topic: Topic) -> None:
     member = Member(Settings(), leads=True)
-    member.begin()
+    member.begin_leading()
     member.clock.epoch = member.clock.first_epoch = 4
     topic.hears(sign(Standby, 2, topic.now_ms))
     for epoch in (3, 5):
         topic.hears(sign(HandOver, 9, topic.now_ms, epoch=epoch))
     look(member, topic)
-    assert member.asked is None
+    assert member.hand_over is None
 
 
 def test_after_its_lead_it_stands_by_again_and_waits_as_long_as_everybody(topic: Topic) -> None:
     member = Member(Settings(), leads=False)
     member.ready = True
     look(member, topic, 4_000)
-    assert member.called(0)
-    member.begin()
-    member.end(in_order=True)
-    assert not member.called(0)
+    assert member.wait_to_lead(0)
+    member.begin_leading()
+    member.end_leading(in_order=True)
+    assert not member.wait_to_lead(0)
     topic.hears(sign(Tick, 2, topic.now_ms, epoch=7))
     look(member, topic, 2_800)
-    assert not member.called(0) and topic.said().count("claim") == 1
+    assert not member.wait_to_lead(0) and topic.said().count("claim") == 1
     look(member, topic, 800)
-    assert member.called(0) and topic.said().count("claim") == 2
+    assert member.wait_to_lead(0) and topic.said().count("claim") == 2
 
 
 @pytest.mark.parametrize("operation", ["Read", "Write"])
@@ -127,7 +127,7 @@ def test_who_is_refused_says_so_once_and_tries_again_after_a_while(
     tries: list[str] = []
 
     class Refusing(Topic):
-        there = True
+        topic_exists = True
 
         def refuse(self, *_: object) -> list[ReceivedRecord]:
             tries.append(operation)
@@ -156,18 +156,18 @@ def test_who_is_refused_says_so_once_and_tries_again_after_a_while(
     assert [f"missing {operation} on topic lb-commands." in line for line in caplog.messages] == [
         True
     ]
-    assert member.away is not None and not member.called(0)
+    assert member.connection_error is not None and not member.wait_to_lead(0)
 
 
 def test_who_stands_by_is_known_by_what_was_said_lately() -> None:
-    bystanders = StandbyTracker()
-    bystanders.take(
+    tracker = StandbyTracker()
+    tracker.take(
         [sign(Standby, 2, 1_000, warm=True), sign(Standby, 3, 1_000), sign(Standby, 4, 1_000)]
     )
-    bystanders.take([sign(Claim, 3, 2_000), sign(Tick, 4, 2_000)])
-    assert list(bystanders.now) == ["h:2"] and bystanders.now["h:2"].warm
-    bystanders.take([sign(Tick, 4, 1_000 + int(FRESH_MS) + 1)])
-    assert bystanders.now == {}
+    tracker.take([sign(Claim, 3, 2_000), sign(Tick, 4, 2_000)])
+    assert list(tracker.active) == ["h:2"] and tracker.active["h:2"].warm
+    tracker.take([sign(Tick, 4, 1_000 + int(FRESH_MS) + 1)])
+    assert tracker.active == {}
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def standing(*heard: ReceivedRecord) -> Standing:
 def heir(*heard: ReceivedRecord) -> int | None:
     """The process whose claim counts."""
     found = standing(*heard).heir
-    return None if found is None else found.sign.pid
+    return None if found is None else found.record.pid
 
 
 def test_of_several_claims_the_first_in_the_topic_counts() -> None:
@@ -110,7 +110,7 @@ def follower(pid: int = 2) -> Follower:
 
 def looks(one: Follower, *what: tuple[float, list[ReceivedRecord] | None]) -> list[Action]:
     """What it does at each look."""
-    return [one.look(heard, at) for at, heard in what]
+    return [one.observe(heard, at) for at, heard in what]
 
 
 def every_200(begin: int, end: int) -> list[tuple[float, list[ReceivedRecord] | None]]:
@@ -132,7 +132,7 @@ def test_each_tick_begins_the_wait_anew() -> None:
 
 def test_a_sign_that_came_while_kafka_was_slow_to_answer_begins_the_wait_at_the_answer() -> None:
     one = follower()
-    assert one.look([tick(1, 51_000)], 0, 1_100) is Action.WAIT
+    assert one.observe([tick(1, 51_000)], 0, 1_100) is Action.WAIT
     assert looks(one, *every_200(1_200, 4_000)) == [Action.WAIT] * 14, (
         "a claim would come too early to count"
     )
@@ -160,11 +160,11 @@ def test_it_leads_by_its_own_claim_alone_and_only_by_the_last_one() -> None:
     one = follower()
     looks(one, (0, [tick(1, 50_000)]), *every_200(200, 3_200))
     own = claim(2, 53_010)
-    one.claimed(own.sign, 3_010)  # type: ignore[arg-type]
+    one.claimed(own.record, 3_010)  # type: ignore[arg-type]
     assert looks(one, (3_020, [claim(3, 53_005), own])) == [Action.WAIT], "another one was first"
     other = follower(3)
     looks(other, (0, [tick(1, 50_000)]))
-    other.claimed(claim(3, 53_005).sign, 3_005)  # type: ignore[arg-type]
+    other.claimed(claim(3, 53_005).record, 3_005)  # type: ignore[arg-type]
     assert looks(other, (3_020, [claim(3, 53_005), own])) == [Action.LEAD]
     other.begin_anew()
     assert looks(other, (3_220, [])) == [Action.WAIT], "the claim has been used"
@@ -174,7 +174,7 @@ def test_a_claim_that_did_not_count_is_made_again_but_not_at_once() -> None:
     one = follower()
     looks(one, (0, [tick(1, 50_000)]), *every_200(200, 3_200))
     early = claim(2, 52_990)  # Kafka's clock says that it hasn't been silent for long enough
-    one.claimed(early.sign, 3_010)  # type: ignore[arg-type]
+    one.claimed(early.record, 3_010)  # type: ignore[arg-type]
     assert looks(one, (3_020, [early]), (3_220, []), (4_020, [])) == [
         Action.WAIT,
         Action.WAIT,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lb_stream.core.model.memory import Pending
-from lb_stream.io.leadership.leader import announce
+from lb_stream.io.leadership.leader import announce_leader
 from lb_stream.io.leadership.take_over import TakeOverError, take_over
 from lb_stream.store import Store
 from lb_stream.stream.ports import Logged
@@ -65,7 +65,7 @@ def test_the_next_start_has_the_memory_and_a_greater_epoch(east: Job, tmp_path: 
     log = west(tmp_path).log
     assert sorted(log.memories) == ["a", "w"]
     assert log.memories["a"] == east.log.memories["a"]
-    assert announce(Store.at(before.tables), "west", log.last_epoch) == 6, (
+    assert announce_leader(Store.at(before.tables), "west", log.last_epoch) == 6, (
         "brokers refuse decisions of an epoch that is over"
     )
     assert log.next_offsets(["r"]) == {("r", 0): 1}, "the pipeline reads on where it was"
@@ -131,7 +131,7 @@ def into_anothers(folder: Path) -> None:
 
 
 def while_it_runs(folder: Path) -> None:
-    announce(Store.at(folder / "east" / "tables"), "east", 5)
+    announce_leader(Store.at(folder / "east" / "tables"), "east", 5)
     taken(folder)
 
 

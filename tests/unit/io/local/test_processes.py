@@ -17,16 +17,16 @@ def sleeping(program: str = "import time; time.sleep(60)") -> "subprocess.Popen[
 
 def test_a_running_process_is_ended() -> None:
     with sleeping() as process:
-        mark = processes.started_at(process.pid)
+        mark = processes.start_mark(process.pid)
         assert mark is not None
         assert processes.end(process.pid, mark) is True
-        assert processes.started_at(process.pid) is None
+        assert processes.start_mark(process.pid) is None
 
 
 def test_a_process_that_got_the_id_later_is_left_alone() -> None:
     with sleeping() as process:
         assert processes.end(process.pid, "another start") is False
-        assert processes.started_at(process.pid) is not None
+        assert processes.start_mark(process.pid) is not None
         process.kill()
 
 
@@ -39,7 +39,7 @@ def test_one_that_ignores_sigterm_is_killed() -> None:
         assert process.stdout is not None
         process.stdout.readline()
         assert (
-            processes.end(process.pid, processes.started_at(process.pid) or "", grace_s=0.1) is True
+            processes.end(process.pid, processes.start_mark(process.pid) or "", grace_s=0.1) is True
         )
 
 
@@ -47,7 +47,7 @@ def test_one_that_ignores_sigterm_is_killed() -> None:
 def test_a_zombie_does_not_count_as_running() -> None:
     with sleeping("pass") as process:
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        assert processes.started_at(process.pid) is None
+        assert processes.start_mark(process.pid) is None
 
 
 @pytest.mark.skipif(
@@ -67,9 +67,9 @@ def test_one_that_is_to_end_with_its_parent_does_so_after_kill_9() -> None:
     ) as parent:
         assert parent.stdout is not None
         child = int(parent.stdout.readline())
-        assert processes.started_at(child) is not None
+        assert processes.start_mark(child) is not None
         parent.kill()
     deadline = time.monotonic() + 10
-    while processes.started_at(child) is not None and time.monotonic() < deadline:
+    while processes.start_mark(child) is not None and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert processes.started_at(child) is None
+    assert processes.start_mark(child) is None

@@ -47,14 +47,14 @@ def test_no_client_brings_about_more_commands_in_a_second_than_are_allowed_and_n
         lookup.now_s = 100.0 + second
         found = [lookup.find(f"shop/nowhere-{second}-{number}/x") for number in range(1_000)]
         assert len(lookup.recorder.sent) == 5 * (second + 1)
-        assert found[-1].asked is not None and (found[-1].asked.id, found[-1].asked.text) == (
+        assert found[-1].owner_request is not None and (found[-1].owner_request.id, found[-1].owner_request.text) == (
             None,
             LIMITED,
         )
-        assert found[0].asked == lookup.find(f"shop/nowhere-{second}-0/x").asked, (
+        assert found[0].owner_request == lookup.find(f"shop/nowhere-{second}-0/x").owner_request, (
             "what has been asked for is told from memory"
         )
-    asked = lookup.find("shop/orders/new").asked
+    asked = lookup.find("shop/orders/new").owner_request
     assert (
         asked is not None
         and asked.id is not None
@@ -78,7 +78,7 @@ def test_what_was_asked_for_is_forgotten_after_a_while() -> None:
         lookup.find(f"shop/nowhere-{number}/x")
     assert len(lookup._asked) == len(lookup._askers) == 500
     lookup.now_s += ASK_AGAIN_S
-    again = lookup.find("shop/nowhere-0/x").asked
+    again = lookup.find("shop/nowhere-0/x").owner_request
     assert (
         again is not None
         and again.id == lookup.recorder.sent[-1]["id"]

@@ -47,12 +47,12 @@ def test_with_a_new_state_no_bundle_is_there_twice_however_its_cluster_is_cut(
     tmp_path: Path,
 ) -> None:
     before = Job(tmp_path, "u-1")
-    before.tables_of.forget_averages()
+    before.tables_of.clear_averages()
     before.tables_of.put_parts(
         before.log.app, 9, {"a.0": part(before, "a.0", 9, "x"), "a.1": part(before, "a.1", 9, "y")}
     )
     job = Job(tmp_path, "u-2")
-    job.tables_of.forget_averages()
+    job.tables_of.clear_averages()
     assert seen(job) == []
     job.tables_of.put_parts(job.log.app, 0, {"07": part(job, "07", 0, "x", "y")})
     assert seen(job) == [("x", 0), ("y", 0)]

@@ -19,13 +19,13 @@ from lb_stream.contracts.tables import BUNDLE_AVERAGES, DECISIONS
 from lb_stream.io.tables import commits
 from lb_stream.io.tables.delta import (
     ONLY_COMMIT,
-    UnfitTable,
+    TableMismatch,
     add_files,
     append_rows,
     commit_once,
-    committed,
     dataset,
     open_table,
+    read_mark,
     write_rows,
 )
 from lb_stream.store import Store
@@ -65,7 +65,7 @@ def test_of_two_writers_of_one_version_one_is_refused_and_looks_again(tmp_path: 
     check_wording(error.value)
     assert not one.has_grown and not other.has_grown, "the one that was refused has looked"
     assert append(other, 1) is False and append(other, 2) is True
-    assert (committed(one, "p"), one.newest, ids(tmp_path)) == (2, 2, ["a", "d2"])
+    assert (read_mark(one, "p"), one.newest, ids(tmp_path)) == (2, 2, ["a", "d2"])
 
 
 def test_what_is_committed_here_is_known_without_a_look_and_seen_by_every_reader(
@@ -197,7 +197,7 @@ def test_a_table_that_asks_more_of_its_writers_is_refused(tmp_path: Path) -> Non
     opened(tmp_path).alter.add_feature(
         TableFeatures.DomainMetadata, allow_protocol_versions_increase=True
     )
-    with pytest.raises(UnfitTable) as error:
+    with pytest.raises(TableMismatch) as error:
         opened(tmp_path)
     check_wording(error.value)
 

@@ -17,15 +17,21 @@ from deltalake.transaction import AddAction
 from lb_stream.contracts.table_spec import TableSpec
 from lb_stream.contracts.tables import BROKER_LOADS, BUNDLE_AVERAGES, DECISIONS, ROUNDS
 from lb_stream.io.tables import compaction
-from lb_stream.io.tables.commits import Live, LiveFile, Table
-from lb_stream.io.tables.compaction import COMPACTION, compact, groups, next_compaction, tidy
+from lb_stream.io.tables.commits import LiveFile, LiveFiles, Table
+from lb_stream.io.tables.compaction import (
+    COMPACTION,
+    compact,
+    compact_small_files,
+    compaction_mark,
+    group_files,
+)
 from lb_stream.io.tables.delta import (
     ONLY_COMMIT,
     append_rows,
-    committed,
+    build_commit_properties,
     dataset,
     open_table,
-    transaction,
+    read_mark,
     write_parts,
     write_rows,
 )
@@ -67,7 +73,7 @@ def delete_some(table: Table, spec: TableSpec) -> None:
 def replace_all(table: Table, spec: TableSpec) -> None:
     table.catch_up()
     files = [write_rows(table, row_of(spec, 7), "new")]
-    marks = transaction([("p", 7), next_compaction(table)])
+    marks = build_commit_properties([("p", 7), compaction_mark(table)])
     table.create_write_transaction(
         files, mode="overwrite", schema=spec.schema, commit_properties=marks
     )
@@ -159,10 +165,13 @@ def test_the_new_file_tells_what_the_old_ones_told_and_is_no_change_of_data(tmp_
 
 def test_files_are_grouped_in_the_order_of_their_numbers_and_large_ones_left_alone() -> None:
     sizes = {"5-a": 40, "1-a": 30, "3-a": 200, "2-a": 50, "4-a": 90, "6-a": 70}
-    live = Live(3, {path: LiveFile(size, None) for path, size in sizes.items()})
-    assert [list(group.files) for group in groups(live, 100)] == [["1-a", "2-a"]]
-    assert [list(group.files) for group in groups(live, 150)] == [["1-a", "2-a"], ["4-a", "5-a"]]
-    assert list(groups(Live(3, {}), 100)) == []
+    live = LiveFiles(3, {path: LiveFile(size, None) for path, size in sizes.items()})
+    assert [list(group.files) for group in group_files(live, 100)] == [["1-a", "2-a"]]
+    assert [list(group.files) for group in group_files(live, 150)] == [
+        ["1-a", "2-a"],
+        ["4-a", "5-a"],
+    ]
+    assert list(group_files(LiveFiles(3, {}), 100)) == []
 
 
 def test_a_damaged_file_is_named_and_keeps_nobody_from_the_others(
@@ -177,8 +186,8 @@ def test_a_damaged_file_is_named_and_keeps_nobody_from_the_others(
     assert sorted(path[:12] for path in table.live().files) == [
         f"{number:012d}" for number in (0, 1, 2)
     ]
-    monkeypatch.setattr(compaction, "TIDY_EVERY", 4)
-    tidy(table)
+    monkeypatch.setattr(compaction, "COMPACT_EVERY", 4)
+    compact_small_files(table)
     assert len(table.live().files) == 3 and f"{damaged.name} can't be read" in caplog.text
 
 
@@ -194,7 +203,7 @@ def test_tables_with_partitions_and_of_other_writers_are_left_alone(tmp_path: Pa
     for one in (parts, table):
         one.refresh()
         before = one.newest
-        assert list(groups(one.live(), MIB))
+        assert list(group_files(one.live(), MIB))
         compact(one, MIB)
         assert one.newest == before
 
@@ -221,10 +230,10 @@ def _without(table: Table, file: AddAction) -> AddAction:
 def test_two_compactions_of_other_files_both_count(tmp_path: Path) -> None:
     table = opened(tmp_path, DECISIONS, 0, 1)
     late = opened(tmp_path, DECISIONS)
-    (group,) = groups(late.live(), MIB)
+    (group,) = group_files(late.live(), MIB)
     opened(tmp_path, DECISIONS, 2, 3)
     table.refresh()
-    newer = table.live().some(lambda path, _: path not in group.files)
+    newer = table.live().select(lambda path, _: path not in group.files)
     for one, files in ((table, newer), (late, group)):
         compaction._put_together(one, files)
     assert (numbers_of(tmp_path, DECISIONS), len(late.live().files)) == ([0, 1, 2, 3], 2)
@@ -233,7 +242,7 @@ def test_two_compactions_of_other_files_both_count(tmp_path: Path) -> None:
 def test_a_pipeline_of_that_name_loses_nothing(tmp_path: Path) -> None:
     table = opened(tmp_path, DECISIONS, 0, 1)
     compact(table, MIB)
-    assert committed(table, COMPACTION.strip(":")) is None
+    assert read_mark(table, COMPACTION.strip(":")) is None
 
 
 def test_rows_are_decoded_few_at_a_time_where_they_are_large(

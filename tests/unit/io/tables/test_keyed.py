@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from lb_stream.contracts.tables import OWNERSHIP
 from lb_stream.io.tables import keyed
 from lb_stream.io.tables.delta import append_rows, open_table
-from lb_stream.io.tables.keyed import Key, KeyedTable, Span, grouped, shared_out, span_of
+from lb_stream.io.tables.keyed import Key, KeyedTable, Span, assign_rows, build_groups, read_span
 from lb_stream.store import Store
 from tests.support.wordings import check_wording
 
@@ -146,15 +146,15 @@ def test_keys_go_to_the_group_that_begins_at_or_below_them() -> None:
         "one": Span(("a", "1"), ("b", "2"), many),
         "with": Span(("b", "9"), ("c", "0"), many),
     }
-    groups = grouped(spans)
+    groups = build_groups(spans)
     assert groups == [(("a", "1"), ("one",), True), (("b", "3"), ("two", "with"), False)]
     keys = [("a", "0"), ("b", "2"), ("b", "25"), ("b", "3"), ("z", "")]
-    assert [(one.paths, start, count) for one, start, count in shared_out(keys, groups)] == [
+    assert [(one.paths, start, count) for one, start, count in assign_rows(keys, groups)] == [
         (("one",), 0, 3),
         (("two", "with"), 3, 2),
     ]
-    assert [one[1:] for one in shared_out(keys, [])] == [(0, 5)]
-    assert [one.paths for one in grouped(spans | {"old": None})] == [
+    assert [one[1:] for one in assign_rows(keys, [])] == [(0, 5)]
+    assert [one.paths for one in build_groups(spans | {"old": None})] == [
         ("old", "one", "two", "with")
     ], "nobody knows where its keys belong"
 
@@ -188,19 +188,19 @@ def test_files_that_tell_nothing_are_written_anew_once(tmp_path: Path) -> None:
     put(opened(tmp_path), 0, {("b", "1"): "y"})
     assert content(tmp_path) == owners | {("b", "1"): "y"}
     (uri,) = DeltaTable(str(tmp_path / OWNERSHIP.name)).file_uris()
-    assert span_of(pq.read_metadata(uri)) == Span(("a", "1"), ("b", "1"), 3)
+    assert read_span(pq.read_metadata(uri)) == Span(("a", "1"), ("b", "1"), 3)
 
 
 def test_a_span_that_was_copied_with_other_rows_is_not_believed(tmp_path: Path) -> None:
     put(opened(tmp_path), 0, {("a", "0"): "x", ("a", "1"): "x"})
     (uri,) = DeltaTable(str(tmp_path / OWNERSHIP.name)).file_uris()
-    assert span_of(pq.read_metadata(uri)) == Span(("a", "0"), ("a", "1"), 2)
+    assert read_span(pq.read_metadata(uri)) == Span(("a", "0"), ("a", "1"), 2)
     rows = pq.read_table(uri)
     more = pa.concat_tables([rows, table_of({("b", "0"): "x"})]).replace_schema_metadata(
         {keyed.SPAN: rows.schema.metadata[keyed.SPAN]}
     )
     pq.write_table(more, tmp_path / "copied.parquet")
-    assert span_of(pq.read_metadata(tmp_path / "copied.parquet")) is None
+    assert read_span(pq.read_metadata(tmp_path / "copied.parquet")) is None
 
 
 def test_what_was_written_for_a_commit_that_is_never_made_is_removed(
@@ -211,7 +211,7 @@ def test_what_was_written_for_a_commit_that_is_never_made_is_removed(
     put(opened(tmp_path), 0, owners)
     last = max(
         files(tmp_path),
-        key=lambda name: span_of(pq.read_metadata(tmp_path / OWNERSHIP.name / name)) or (),
+        key=lambda name: read_span(pq.read_metadata(tmp_path / OWNERSHIP.name / name)) or (),
     )
     table, there = opened(tmp_path), set(tmp_path.rglob("*.parquet"))
     read = KeyedTable._read

@@ -17,7 +17,7 @@ from lb_stream.contracts.table_spec import TableSpec
 from lb_stream.contracts.tables import BROKER_LOADS, DECISIONS, OWNERSHIP, ROUNDS
 from lb_stream.io.tables import commits, delta
 from lb_stream.io.tables.commits import Table
-from lb_stream.io.tables.delta import UnfitTable, append_rows, dataset, open_table
+from lb_stream.io.tables.delta import TableMismatch, append_rows, dataset, open_table
 from lb_stream.io.tables.log import LogError, RoundLog
 from lb_stream.io.tables.projections import Projections
 from lb_stream.store import Store
@@ -184,10 +184,10 @@ def test_the_number_of_files_stays_small_and_no_row_is_lost(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("compaction", "log"):
-        monkeypatch.setattr(f"lb_stream.io.tables.{module}.TIDY_EVERY", 10)
+        monkeypatch.setattr(f"lb_stream.io.tables.{module}.COMPACT_EVERY", 10)
     for batch in range(95):
         job.log.append_once(batch, job.rounds(batch))
-        job.log.tidy()
+        job.log.run_upkeep()
     table = DeltaTable(str(job.tables / "rounds"))
     assert len(table.file_uris()) <= 15
     assert sorted(rows_of(job, ROUNDS)["log_seq"].to_pylist()) == list(range(95))
@@ -302,8 +302,8 @@ def test_a_bundle_that_is_no_more_has_no_row(job: Job) -> None:
     ]
     project(job, 2, ownership=[ownership("a", "x", owner="two", version=3)])
     assert sorted(rows_of(job, OWNERSHIP)["bundle"].to_pylist()) == ["x", "y"]
-    assert job.tables_of.recorded(["a", "b"]) == {"a": {"x": 3, "y": 1}}
-    assert job.tables_of.recorded(["b"]) == {}
+    assert job.tables_of.ownership_versions(["a", "b"]) == {"a": {"x": 3, "y": 1}}
+    assert job.tables_of.ownership_versions(["b"]) == {}
 
 
 def test_a_file_that_is_gone_is_left_out_instead_of_making_the_table_unreadable(
@@ -366,7 +366,7 @@ def test_a_table_of_an_earlier_version_gets_no_statistics_that_it_does_not_ask_f
 
 def test_the_tables_files_stay_few_too(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("compaction", "projections"):
-        monkeypatch.setattr(f"lb_stream.io.tables.{module}.TIDY_EVERY", 10)
+        monkeypatch.setattr(f"lb_stream.io.tables.{module}.COMPACT_EVERY", 10)
     project(
         job,
         *range(60),
@@ -389,7 +389,7 @@ def test_a_table_with_other_columns_is_refused_with_what_to_do(tmp_path: Path) -
         pa.field("epoch", pa.string()) if field.name == "epoch" else field for field in fields
     ] + [pa.field("mood", pa.string())]
     DeltaTable.create(str(tmp_path / "decisions"), schema=pa.schema(fields))
-    with pytest.raises(UnfitTable) as told:
+    with pytest.raises(TableMismatch) as told:
         Projections(Store.at(tmp_path), "p")
     for words in (
         "the table decisions at ",
@@ -405,7 +405,7 @@ def test_another_partitioning_is_refused(tmp_path: Path) -> None:
     DeltaTable.create(
         str(tmp_path / "ownership"), schema=OWNERSHIP.schema, partition_by=["cluster"]
     )
-    with pytest.raises(UnfitTable) as error:
+    with pytest.raises(TableMismatch) as error:
         open_table(Store.at(tmp_path), OWNERSHIP)
     check_wording(error.value)
 
@@ -415,7 +415,7 @@ def test_an_old_log_can_not_be_rebuilt_and_says_so(tmp_path: Path) -> None:
         str(tmp_path / "rounds"),
         schema=pa.schema([field for field in ROUNDS.schema if field.name != "memory"]),
     )
-    with pytest.raises(UnfitTable) as error:
+    with pytest.raises(TableMismatch) as error:
         RoundLog(Store.at(tmp_path), "p", Store.at(tmp_path))
     check_wording(error.value)
 

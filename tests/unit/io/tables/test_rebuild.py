@@ -23,8 +23,8 @@ from lb_stream.contracts.tables import (
     TABLES,
 )
 from lb_stream.io.tables import rebuild as rebuilding
-from lb_stream.io.tables.delta import UnfitTable, configuration
-from lb_stream.io.tables.rebuild import RebuildRefused, Rebuilt, rebuild, rebuildable
+from lb_stream.io.tables.delta import TableMismatch, table_properties
+from lb_stream.io.tables.rebuild import RebuildRefused, Rebuilt, rebuild, rebuildable_tables
 from lb_stream.io.tables.upkeep import HOUR_MS, maintain
 from lb_stream.store import Store
 from tests.support.lbctl_runner import lbctl
@@ -71,7 +71,7 @@ def content(job: Job) -> dict[str, list[str]]:
 
 
 def made(job: Job, *names: str) -> dict[str, Rebuilt]:
-    return {one.table: one for one in rebuild(Store.at(job.tables), names or rebuildable())}
+    return {one.table: one for one in rebuild(Store.at(job.tables), names or rebuildable_tables())}
 
 
 def test_every_table_comes_out_as_it_was(job: Job) -> None:
@@ -168,12 +168,12 @@ def test_a_table_of_an_earlier_version_gets_the_columns_and_properties_of_today(
         + [pa.field("mood", pa.string())]
     )
     write_deltalake(str(job.tables / spec.name), old.empty_table())
-    with pytest.raises(UnfitTable, match=f"`lbctl tables rebuild {spec.name}`"):
+    with pytest.raises(TableMismatch, match=f"`lbctl tables rebuild {spec.name}`"):
         Job(job.folder)
     made(job, spec.name)
     assert content(job) == before
     assert (
-        configuration(spec).items()
+        table_properties(spec).items()
         <= DeltaTable(str(job.tables / spec.name)).metadata().configuration.items()
     )
     Job(job.folder)
@@ -243,7 +243,7 @@ def test_readers_of_the_version_before_still_read_it(job: Job) -> None:
 def test_the_command_says_what_it_did(job: Job) -> None:
     folder = f"stream.tables={job.tables}"
     result = lbctl("tables", "rebuild", "--set", folder, "--json", cwd=job.folder)
-    assert (result.code, [one["table"] for one in result.objects]) == (0, rebuildable())
+    assert (result.code, [one["table"] for one in result.objects]) == (0, rebuildable_tables())
     shown = lbctl("tables", "rebuild", "decisions", "refusals", "--set", folder, cwd=job.folder)
     assert [
         line.split()[:3]

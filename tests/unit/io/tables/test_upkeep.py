@@ -21,7 +21,7 @@ from lb_stream.contracts.settings import UpkeepSettings
 from lb_stream.contracts.tables import BROKER_LOADS, DECISIONS, OWNERSHIP, ROUNDS, TABLES
 from lb_stream.io.tables import upkeep
 from lb_stream.io.tables.commits import Table
-from lb_stream.io.tables.delta import replaced_ms
+from lb_stream.io.tables.delta import read_replacement_times
 from lb_stream.io.tables.upkeep import HOUR_MS, MaintenanceResult, maintain
 from lb_stream.store import Store
 from tests.support.lbctl_runner import lbctl
@@ -224,7 +224,7 @@ def test_what_was_replaced_is_known_from_a_checkpoint_too(job: Job) -> None:
     table.create_checkpoint()
     for commit in (job.tables / "rounds" / "_delta_log").glob("*.json"):
         commit.unlink()
-    found = replaced_ms(table)
+    found = read_replacement_times(table)
     assert set(found) == files
     assert all(abs(at_ms - time.time() * 1_000) < 600_000 for at_ms in found.values())
 
@@ -414,7 +414,7 @@ def write_batches(folder: Path, count: int, passed: Any) -> None:
             clusters=("a", "b") if batch % 5 == 0 else ("a",),
             **content,
         )
-        job.log.tidy()
+        job.log.run_upkeep()
 
 
 def keep_on(folder: Path, stop: Any, passed: Any) -> None:

@@ -24,7 +24,10 @@ def asked(page: StandbyPage, path: str) -> tuple[int, str]:
 def test_it_is_ready_when_it_is_warm_and_hears_the_others_and_says_who_leads() -> None:
     tick = Tick(id="tick:4:1", pipeline="p", epoch=4, host="lb-1", pid=7)
     member = SimpleNamespace(
-        standing=Standing(ReceivedRecord(tick, 1_000)), warm=False, away=None, instance="lb-2:9"
+        standing=Standing(ReceivedRecord(tick, 1_000)),
+        warm=False,
+        connection_error=None,
+        instance="lb-2:9",
     )
     page = StandbyPage(StreamSettings(metrics_address="127.0.0.1:0"), member)  # type: ignore[arg-type]
     try:
@@ -34,7 +37,7 @@ def test_it_is_ready_when_it_is_warm_and_hears_the_others_and_says_who_leads() -
         assert (status, json.loads(text)["leader"]) == (200, {"instance": "lb-1:7", "epoch": 4})
         metrics = asked(page, "/metrics")[1].splitlines()
         assert {"lb_stream_leader 0.0", "lb_stream_standby_warm 1.0"} <= set(metrics)
-        member.away = "KafkaTimeoutError: nobody"
+        member.connection_error = "KafkaTimeoutError: nobody"
         assert asked(page, "/ready")[0] == 503
         assert "lb_stream_leader_silent_seconds -1.0" in asked(page, "/metrics")[1].splitlines()
     finally:

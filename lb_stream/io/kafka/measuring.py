@@ -49,7 +49,7 @@ class RecordSize:
     trouble: str | None = None  # why it can't be read; None: it can
 
 
-def measured(batch: DefaultRecordBatch) -> Iterator[RecordSize]:
+def measure_batch(batch: DefaultRecordBatch) -> Iterator[RecordSize]:
     """The records of one batch as a producer sent it, up to the first that is too large or can't be
     decompressed."""
     offset, append_ms, last = batch.base_offset, batch.max_timestamp, batch.last_offset
@@ -164,14 +164,14 @@ class _MeasuredRecords(Fetcher.PartitionRecords):  # type: ignore[misc]
     ) -> Iterator[RecordSize]:
         while (batch := records.next_batch()) is not None:
             if batch.magic >= 2 and not batch.is_control_batch:
-                for record in measured(batch):
+                for record in measure_batch(batch):
                     self.next_fetch_offset = record.last + 1
                     yield record
             self.next_fetch_offset = batch.next_offset
         self.drain()
 
 
-def measuring_consumer(settings: Settings) -> KafkaConsumer:
+def build_measuring_consumer(settings: Settings) -> KafkaConsumer:
     """A consumer whose `poll` gives Measured."""
     consumer = KafkaConsumer(
         **client_options(settings), enable_auto_commit=False, auto_offset_reset="earliest"
