@@ -67,7 +67,10 @@ class SplitWatch:
             broker.topics,
         )
         found, self._memory = split_strategy(own, self._config, self._algorithms, self._memory)
-        limits, rows = ReasonLimits.of(self._config), {name: row for row, name in enumerate(stats)}
+        limits, rows = (
+            ReasonLimits.from_config(self._config),
+            {name: row for row, name in enumerate(stats)},
+        )
         algorithm = self._algorithms.named().name
         return [
             SplitAsk(

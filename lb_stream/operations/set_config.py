@@ -107,8 +107,8 @@ class Mode(Form):
     CommandLine(
         "config set",
         "config set shedding_strategy AvgShedder placement_strategy AvgShedder",
-        "WhatIf settings of a running cluster, until they are changed or taken back. Which ones: "
-        "lbctl config settable.",
+        "Change settings of a running cluster, until they are changed again or taken back. "
+        "lbctl config settable lists them.",
         form=Pairs,
         all_clusters=True,
         preview=True,
@@ -116,7 +116,7 @@ class Mode(Form):
     CommandLine(
         "clusters limit",
         "clusters limit eu-1 --in-flight 50 --per-minute 100",
-        "WhatIf the limits on moves.",
+        "Change the limits on moves.",
         form=MoveLimitsForm,
         cluster="argument",
         preview=True,
@@ -160,8 +160,10 @@ class Mode(Form):
     ],
 )
 class SetConfig(SettingsCommand):
-    """WhatIf dynamic settings, under our names or Pulsar's: all of them, or none when one of them
-    can't be."""
+    """Change dynamic settings, under this project's names or Pulsar's.
+
+    All of them change, or none when one of them is invalid.
+    """
 
     kind: Literal["set-config"] = "set-config"
     values: Annotated[dict[Word, Scalar], Field(min_length=1, max_length=MOST_VALUES)]

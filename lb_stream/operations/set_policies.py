@@ -135,7 +135,7 @@ def _parse_domain(text: str) -> tuple[str, str | None]:
     "failure domains; what isn't named stays",
 )
 class SetPolicies(StateCommand):
-    """WhatIf policies: what is named is set, null takes it away, all others stay."""
+    """Set the policies that are named; null removes one, and all others stay."""
 
     kind: Literal["set-policies"] = "set-policies"
     isolation: list[NamespaceIsolation] = Field(

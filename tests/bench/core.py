@@ -200,7 +200,7 @@ def works(brokers: int, bundles: int, hot: int) -> Iterator[tuple[str, Work]]:
             name,
             lambda config=config, memory=memory: _sheds(
                 config.shedder.function(
-                    ShedContext.of(view, config.shedder_config, memory, eligible)
+                    ShedContext.build(view, config.shedder_config, memory, eligible)
                 )[0]
             ),
         )
@@ -241,7 +241,7 @@ def _least_moves(brokers: int, bundles: int, hot: int, **settings: float) -> Wor
         shard = fold(shard, reports_of(shard, digest), now_ms, FoldConfig())[0]
         view = view_of("bench", [shard], now_ms, {"cpu": 1.0})
         memory = observe(view, config.shedder_config, memory)
-    context = ShedContext.of(view, config.shedder_config, memory)
+    context = ShedContext.build(view, config.shedder_config, memory)
     return lambda: _sheds(config.shedder.function(context)[0])
 
 

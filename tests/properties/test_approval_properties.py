@@ -100,7 +100,9 @@ class Played:
                 fields = {"on": given[0]}
             case "set-config":
                 fields = {"values": {"mode": given[0]}}
-        return Received.of(COMMANDS[kind](id=f"c{self.sent}", by="User:ann", **fields), self.now_ms)
+        return Received.from_command(
+            COMMANDS[kind](id=f"c{self.sent}", by="User:ann", **fields), self.now_ms
+        )
 
     def round(
         self,

@@ -115,7 +115,7 @@ class Played:
         for fields in wanted:
             self.numbers += 1
             command = COMMANDS[fields["kind"]].model_validate(fields | {"id": f"c{self.numbers}"})
-            received.append(Received.of(command, self.now_ms))
+            received.append(Received.from_command(command, self.now_ms))
         config = cluster_config(GIVEN)
         self.shard, _ = fold(self.shard, batch_of(reports), self.now_ms, config.fold)
         view = view_of("c", [self.shard], self.now_ms, config.balancer.weights)

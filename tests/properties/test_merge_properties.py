@@ -45,7 +45,7 @@ def clusters(draw: st.DrawFn) -> list[ClusterView]:
     names = [
         name
         for at in range(draw(st.integers(1, 3)))
-        for name in Ring.of(f"t/n{at}", draw(bounds)).names
+        for name in Ring.from_boundaries(f"t/n{at}", draw(bounds)).names
     ]
     reports = [Report("a", HOUR_MS, dict.fromkeys(names)), Report("b", HOUR_MS, offset=HOUR_MS + 1)]
     view = view_of(

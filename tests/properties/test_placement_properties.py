@@ -243,7 +243,7 @@ class Drawn(Targets):
 def test_the_simple_managers_chance_is_weighted_by_room(simple: SimpleManager) -> None:
     view = view_of_cluster(simple.cluster, simple)
     config = settings_of(simple.cluster, simple_placement_strategy="weightedRandomSelection")
-    loads = Targets.of(view)
+    loads = Targets.from_view(view)
     targets = Drawn(view, 1, loads.usage, loads.load, loads.long_rate, loads.topics)
     for row, bundle in enumerate(simple.cluster.owners):
         weights = simple.weights(bundle)

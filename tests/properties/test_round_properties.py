@@ -170,7 +170,7 @@ def test_no_round_sheds_an_overload_onto_another_broker(
         return
     threshold = config.balancer.overloaded_threshold_percent / 100.0
     for _, _, done in played(steps, config):
-        view, targets = done.view, Targets.of(done.view)
+        view, targets = done.view, Targets.from_view(done.view)
         rows = view.bundles.rows_of(decision.bundle for decision in done.decisions).tolist()
         for one, row in zip(done.decisions, rows, strict=True):
             if one.destination is None:

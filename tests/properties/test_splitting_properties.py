@@ -111,7 +111,7 @@ def test_children_partition_their_parent_for_every_algorithm(
 ) -> None:
     config = cluster_config(settings)
     inside = data.draw(topics(parent))
-    bundle = Range.of(bundle_name(*parent), inside, positions)
+    bundle = Range.from_bundle(bundle_name(*parent), inside, positions)
     found = config.split_algorithms.boundaries(config.split_algorithms.named(algorithm), bundle)
     assert (found.positions is None or not found.positions) == (found.why is not None)
     if not found.positions:
@@ -134,7 +134,10 @@ def test_a_ring_stays_whole_however_often_it_is_cut(data: st.DataObject, bundles
         made = cut(parent, data.draw(st.lists(st.integers(parent.lower, parent.upper), max_size=3)))
         if isinstance(made, SplitRejected):
             continue
-        before, ring = ring, Ring.of("t/n", sorted([*ring.boundaries.tolist(), *made.boundaries]))
+        before, ring = (
+            ring,
+            Ring.from_boundaries("t/n", sorted([*ring.boundaries.tolist(), *made.boundaries])),
+        )
         assert ring.names == [*before.names[:row], *made.children, *before.names[row + 1 :]]
 
 
@@ -335,7 +338,7 @@ def test_the_extensible_trigger_is_the_definition_look_by_look(
     counts: dict[str, int],
 ) -> None:
     scalar, memory = Scalar(config), SplitMemory()
-    nothing = Topics.of([])
+    nothing = Topics.from_names([])
     for stats, not_owned, splitting in rounds:
         own = OwnBundles(
             names=pa.array([*stats], pa.string()),

@@ -53,7 +53,9 @@ class ApprovingCluster:
 
     def say(self, kind: str, **fields: Any) -> Received:
         self.sent += 1
-        return Received.of(COMMANDS[kind](id=f"c{self.sent}", by="User:ann", **fields), self.now_ms)
+        return Received.from_command(
+            COMMANDS[kind](id=f"c{self.sent}", by="User:ann", **fields), self.now_ms
+        )
 
     def round(self, *commands: Received, after_ms: int = MINUTE_MS) -> Round:
         """Everybody reports, the balancer decides; its memory goes through the log."""

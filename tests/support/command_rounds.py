@@ -49,7 +49,7 @@ def _next(before: Shard, now_ms: int, owned: dict[str, list[str]]) -> tuple[Shar
 
 
 def command(kind: str, command_id: str = "x", **fields: Any) -> Received:
-    return Received.of(COMMANDS[kind](id=command_id, by="User:ann", **fields), at_ms=900)
+    return Received.from_command(COMMANDS[kind](id=command_id, by="User:ann", **fields), at_ms=900)
 
 
 def play(

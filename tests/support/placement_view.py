@@ -110,5 +110,5 @@ def place_and_count(state: RoundState, bundle: str) -> str | None:
 
 def kept_of(state: RoundState, bundle: str) -> set[str]:
     """The candidates that the filters leave."""
-    pool = state.candidates.of(int(state.view.bundles.rows_of([bundle])[0]), state.targets)
+    pool = state.candidates.pool_for(int(state.view.bundles.rows_of([bundle])[0]), state.targets)
     return {state.view.brokers.names[row] for row in pool.kept.tolist()}

@@ -18,7 +18,9 @@ def say(made: Recorder, kind: str, **fields: Any) -> None:
     """Have a command come with the next round."""
     loop = made.loop
     loop.commands.append(
-        Received.of(COMMANDS[kind](id=f"{kind}-{loop.now_ms}", by=BY, **fields), loop.now_ms)
+        Received.from_command(
+            COMMANDS[kind](id=f"{kind}-{loop.now_ms}", by=BY, **fields), loop.now_ms
+        )
     )
 
 

@@ -366,7 +366,7 @@ class Cluster:
         view = self._next_view(config)
         eligible = np.array(~view.bundles.system)
         unloads, _ = config.shedder.function(
-            ShedContext.of(view, config.shedder_config, config.shedder.memory({}), eligible)
+            ShedContext.build(view, config.shedder_config, config.shedder.memory({}), eligible)
         )
         for proposal in unloads.proposals:
             figures = (
@@ -411,7 +411,7 @@ class Cluster:
         if "/" in str(given.get("bundle", "")):
             given["namespace"], _, given["bundle"] = bundle_name(given["bundle"]).rpartition("/")
         command = COMMANDS[words[0]].model_validate(fields | given)
-        self.commands.append(Received.of(command, self.now_ms))
+        self.commands.append(Received.from_command(command, self.now_ms))
 
     def _isolate(self, words: list[str]) -> None:
         given = {name: value for name, _, value in (word.partition("=") for word in words[1:])}

@@ -59,7 +59,7 @@ def shed(
     config = cluster_config(settings)
     view = view_of_loads(given, config.balancer.weights)
     unloads, memory = config.shedder.function(
-        ShedContext.of(view, config.shedder_config, config.shedder.memory({}))
+        ShedContext.build(view, config.shedder_config, config.shedder.memory({}))
     )
     found: dict[str, list[str]] = {}
     for proposal in unloads.proposals:
@@ -86,7 +86,7 @@ def place(
         "brokers": {name: {"cpu": [one["usage"] * 100, 100]} for name, one in brokers.items()},
         "bundleData": {bundle: {"short": list(DEFAULT_RATES)} for _, bundle in waiting},
     }
-    targets = Targets.of(view_of_loads(data, config.balancer.weights))
+    targets = Targets.from_view(view_of_loads(data, config.balancer.weights))
     names = targets.view.brokers.names
     targets.long_rate[:] = [broker["longRate"] for broker in brokers.values()]
     for name, bundle in waiting:

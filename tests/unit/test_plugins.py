@@ -93,7 +93,7 @@ import lb_stream
 from lb_stream.plugins import ShedContext
 view = lb_stream.load_reports(REPORTS)
 config = lb_stream.cluster_config({"drain_prefix": "127.0.0.1:26203", "shedding_strategy": "DrainShedder", "drain_most_bundles": 2})
-unloads, memory = config.shedder.function(ShedContext.of(view, config.shedder_config, config.shedder.memory({})))
+unloads, memory = config.shedder.function(ShedContext.build(view, config.shedder_config, config.shedder.memory({})))
 print([(view.brokers.names[one.source], one.rule.name) for one in unloads.proposals], memory)
 done = lb_stream.ask(view, shedding_strategy="DrainShedder", drain_prefix="127.0.0.1:26203", drain_most_bundles=2)
 print({(one.source, one.rule, one.strategy) for one in done.decisions})

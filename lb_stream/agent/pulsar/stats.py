@@ -27,7 +27,7 @@ class BundleTraffic:
     @property
     def topics(self) -> Topics:
         """As the split algorithms take them."""
-        return Topics.of(list(self.rates), self.rates)
+        return Topics.from_names(list(self.rates), self.rates)
 
 
 def read_bundles(admin: AdminClient) -> dict[str, BundleTraffic]:

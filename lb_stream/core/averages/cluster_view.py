@@ -136,7 +136,7 @@ def _brokers(
         names=tuple(brokers["name"].to_pylist()),
         usage=max_weighted_usage(resources, weights),
         resources=resources,
-        latest=Rates.of(brokers, "latest"),
+        latest=Rates.from_table(brokers, "latest"),
         short=bundles.short.sums_by(bundles.owner, len(brokers)),
         long=bundles.long.sums_by(bundles.owner, len(brokers)),
         topics=brokers["topics"].to_numpy(),

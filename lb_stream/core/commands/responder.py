@@ -64,7 +64,7 @@ class Received:
     rejected: Mapping[str, str] | None = None
 
     @staticmethod
-    def of(command: Command, at_ms: int) -> Received:
+    def from_command(command: Command, at_ms: int) -> Received:
         """A command that could be read."""
         return Received(at_ms, command.model_dump(mode="json"))
 

@@ -66,7 +66,7 @@ class Candidates:
         counted: Counted = "bundles" if self.config.load_manager == "extensible" else "namespaces"
         self.census = Census(self.view, counted, self.config.anti_affinity_counts == "group")
 
-    def of(self, bundle: int, targets: Targets) -> Pool:
+    def pool_for(self, bundle: int, targets: Targets) -> Pool:
         """The candidates for a bundle, in the order of its manager's filters."""
         asked = self._asked(bundle, targets)
         rows = asked.rows
@@ -78,7 +78,7 @@ class Candidates:
             case _:
                 return self._modular(rows, asked)
 
-    def by_rules(self, bundle: int, targets: Targets) -> tuple[Rows, Steps]:
+    def allowed_by_rules(self, bundle: int, targets: Targets) -> tuple[Rows, Steps]:
         """The brokers that the rules allow for a bundle.
 
         All filters are rules except even distribution, which is a wish.
@@ -107,7 +107,7 @@ class Candidates:
             (AntiAffinity.rule.name, rows, apart),
         )
 
-    def evenly(self, bundle: int, rows: Rows, targets: Targets) -> tuple[Rows, Steps]:
+    def prefer_even(self, bundle: int, rows: Rows, targets: Targets) -> tuple[Rows, Steps]:
         """Those of the given brokers that even distribution prefers."""
         asked = self._asked(bundle, targets)
         return _filtered(

@@ -35,7 +35,7 @@ class Preallocated:
     followed: bool = True
 
     @staticmethod
-    def of(view: ClusterView, row: int, broker: str) -> Preallocated:
+    def from_view(view: ClusterView, row: int, broker: str) -> Preallocated:
         """The bundle in that row, given to the broker."""
         bundles = view.bundles
         rate = float(bundles.long.rate_in[row] + bundles.long.rate_out[row])
@@ -62,7 +62,7 @@ class Preallocations:
         Given to it anew, it counts once.
         """
         name = targets.view.brokers.names[broker]
-        new = Preallocated.of(targets.view, row, name)
+        new = Preallocated.from_view(targets.view, row, name)
         before = tuple(
             entry for entry in self.entries if (entry.bundle, entry.broker) == (new.bundle, name)
         )
@@ -103,7 +103,7 @@ class Preallocations:
 def _followed(preallocated: Preallocated, view: ClusterView, row: int) -> Preallocated:
     if row < 0 or not preallocated.followed:
         return replace(preallocated, followed=False)
-    return Preallocated.of(view, row, preallocated.broker)
+    return Preallocated.from_view(view, row, preallocated.broker)
 
 
 def waiting(
@@ -118,7 +118,7 @@ def waiting(
     ]
     rows = view.bundles.rows_of(bundle for bundle, _ in assigned).tolist()
     entries = tuple(
-        Preallocated.of(view, row, broker)
+        Preallocated.from_view(view, row, broker)
         for row, (_, broker) in zip(rows, assigned, strict=True)
         if row >= 0
     )

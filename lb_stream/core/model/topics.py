@@ -93,7 +93,7 @@ class Ring:
         return Ring(namespace, equal_boundaries(bundles))
 
     @staticmethod
-    def of(namespace: str, boundaries: Sequence[int]) -> Ring:
+    def from_boundaries(namespace: str, boundaries: Sequence[int]) -> Ring:
         """A namespace with the given boundaries.
 
         Raises ValueError when they leave a hash without a bundle or a bundle without a hash.

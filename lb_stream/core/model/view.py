@@ -38,7 +38,7 @@ class Rates:
     rate_out: Floats
 
     @staticmethod
-    def of(table: pa.Table, span: str) -> Rates:
+    def from_table(table: pa.Table, span: str) -> Rates:
         """The four columns of a block that begin with `span` (latest, short, long)."""
         return Rates(*(table[f"{span}_{value}"].to_numpy() for value in RATE_COLUMNS))
 

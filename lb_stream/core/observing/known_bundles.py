@@ -29,7 +29,9 @@ Namespaces = Mapping[str, int | list[int]]
 
 def build_ring(namespace: str, cut: int | list[int]) -> Ring:
     """The ring of a namespace."""
-    return Ring.new(namespace, cut) if isinstance(cut, int) else Ring.of(namespace, cut)
+    return (
+        Ring.new(namespace, cut) if isinstance(cut, int) else Ring.from_boundaries(namespace, cut)
+    )
 
 
 def compact_boundaries(boundaries: Sequence[int]) -> int | list[int]:

@@ -41,7 +41,7 @@ class Targets:
     )
 
     @staticmethod
-    def of(view: ClusterView, seed: int | None = 0) -> Targets:
+    def from_view(view: ClusterView, seed: int | None = 0) -> Targets:
         """The loads before the round's first choice. Moves in flight are in the view already."""
         brokers = view.brokers
         loads = (

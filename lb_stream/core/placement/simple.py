@@ -68,7 +68,7 @@ class QuotaTally:
     placed: int = 0  # choices of the round that are in already
 
     @staticmethod
-    def of(view: ClusterView, *, system: bool = False) -> QuotaTally:
+    def from_view(view: ClusterView, *, system: bool = False) -> QuotaTally:
         """Before the round's first choice. O(bundles).
 
         Heartbeat and SLA-monitor bundles are counted only with `system`.
@@ -118,7 +118,7 @@ class SimpleMemory:
     def book(self, targets: Targets, config: SimplePlacementConfig) -> QuotaTally:
         """The book of the round, up to its last choice."""
         if self._book is None or self._book.view is not targets.view:
-            self._book = QuotaTally.of(targets.view, system=config.count_system_bundles)
+            self._book = QuotaTally.from_view(targets.view, system=config.count_system_bundles)
         self._book.take(targets.placed)
         return self._book
 
@@ -138,7 +138,7 @@ class Estimates:
     idle: Floats  # 0..1
 
     @staticmethod
-    def of(book: QuotaTally, candidates: Rows) -> Estimates:
+    def from_tally(book: QuotaTally, candidates: Rows) -> Estimates:
         """Of the given brokers. O(brokers)."""
         resources, percents = book.view.brokers.resources, {}
         for name in ("cpu", "memory", "bandwidth_in", "bandwidth_out"):
@@ -198,7 +198,7 @@ def least_loaded_server(context: SimpleContext) -> tuple[Best, SimpleMemory]:
     """
     candidates, config, memory = context.candidates, context.config, context.memory
     book = memory.book(context.targets, config)
-    seen = Estimates.of(book, candidates)
+    seen = Estimates.from_tally(book, candidates)
     order = np.argsort(np.trunc(seen.load), kind="stable")
     busy = order[book.bundles[candidates[order]] > 0]
     chosen = _settled(seen, order, busy, _least_by_points(seen, busy), config, memory, bounded=True)
@@ -213,7 +213,7 @@ def least_msg_per_second(context: SimpleContext) -> tuple[Best, SimpleMemory]:
     """
     candidates, config, memory = context.candidates, context.config, context.memory
     book = memory.book(context.targets, config)
-    seen = Estimates.of(book, candidates)
+    seen = Estimates.from_tally(book, candidates)
     order = np.argsort(np.trunc(seen.rate), kind="stable")
     busy = order[book.bundles[candidates[order]] > 0]
     least = int(busy[np.argmin(seen.rate[busy])]) if len(busy) else None
@@ -228,7 +228,7 @@ def weighted_random_selection(context: SimpleContext) -> tuple[Best, SimpleMemor
     O(brokers).
     """
     targets, candidates, memory = context.targets, context.candidates, context.memory
-    seen = Estimates.of(memory.book(targets, context.config), candidates)
+    seen = Estimates.from_tally(memory.book(targets, context.config), candidates)
     weight = np.trunc(seen.capacity * seen.idle * seen.idle)
     if not weight.any():
         return Best(candidates, seen.load, "%"), memory

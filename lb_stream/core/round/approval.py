@@ -360,7 +360,7 @@ def _not_allowed(state: RoundState, proposal: Proposal, row: int, places: bool) 
         return f"{proposal.destination} may not have it ({policy})"
     if (
         view.policies.group_of(namespace)
-        and not (state.candidates.by_rules(row, state.targets)[0] == to).any()
+        and not (state.candidates.allowed_by_rules(row, state.targets)[0] == to).any()
     ):
         return f"{proposal.destination} may not have it ({Refuses.ANTI_AFFINITY})"
     return None

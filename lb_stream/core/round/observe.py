@@ -82,7 +82,9 @@ def observe(view: ClusterView, memory: Memory, inbox: Inbox, config: ClusterConf
         memory.balances,
         memory.merging,
     ):
-        after = replace(memory, operator_state=responder.operator_state, balances=balances, merging=merging)
+        after = replace(
+            memory, operator_state=responder.operator_state, balances=balances, merging=merging
+        )
     alive = judge_liveness(known, after, config.balancer, inbox.caught_up, responder.declared)
     alive = replace(
         alive, view=clear_gone_bundles(known, alive.view, responder.operator_state.deleted)

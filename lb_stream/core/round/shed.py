@@ -272,7 +272,7 @@ def _may_take(state: RoundState) -> Callable[[int, int], bool]:
     @cache
     def takers(bundle: int) -> Rows:
         if config.load_manager == "extensible":
-            return state.candidates.of(bundle, state.targets).kept
+            return state.candidates.pool_for(bundle, state.targets).kept
         allowed = state.candidates.allowed(bundle, state.targets)
         return allowed[topics[allowed] <= config.broker_max_topics]
 
@@ -293,7 +293,7 @@ def _takers(state: RoundState) -> Callable[[int], Rows]:
             int(view.bundles.owner[bundle]) if view.policies.group_of(namespace) else -1,
         )
         if key not in found:
-            found[key] = state.candidates.by_rules(bundle, state.targets)[0]
+            found[key] = state.candidates.allowed_by_rules(bundle, state.targets)[0]
         return found[key]
 
     return takers
@@ -391,7 +391,7 @@ def _kept_apart(state: RoundState, proposal: Unload) -> Rule | None:
     name = state.view.bundles.name(proposal.bundle)
     if proposal.destination is None or not state.view.policies.group_of(namespace_of(name)):
         return None
-    allowed = state.candidates.by_rules(proposal.bundle, state.targets)[0]
+    allowed = state.candidates.allowed_by_rules(proposal.bundle, state.targets)[0]
     return None if (allowed == proposal.destination).any() else Refuses.ANTI_AFFINITY
 
 
@@ -439,7 +439,7 @@ def place_shed(state: RoundState, bundle: int) -> Choice | Refusal:
         return refusal(Refuses.PLACEMENT_KEEPS_OWNER, source, [name])
     if not state.relieved:
         return choice
-    rows, steps = state.candidates.by_rules(bundle, targets)
+    rows, steps = state.candidates.allowed_by_rules(bundle, targets)
     rows = rows[rows != owner]
     if not len(rows):
         kept_apart = bool(steps) and steps[-1][0] == AntiAffinity.rule.name
@@ -572,7 +572,7 @@ class _Repair:
     def _place(self, bundle: int, source: int, others: Ints) -> Choice | None:
         """The best broker for a bundle: one with room, at a place without the group's others."""
         targets = self.state.targets
-        rows, steps = self.state.candidates.by_rules(bundle, targets)
+        rows, steps = self.state.candidates.allowed_by_rules(bundle, targets)
         apart: Rows = rows[(others[self.place_of[rows]] == 0) & (rows != source)]
         left = targets.without_bundle(bundle)
         limit = max(self.state.config.balancer.overloaded_threshold_percent / 100.0, left)

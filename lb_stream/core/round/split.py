@@ -66,7 +66,10 @@ def split_too_large(state: RoundState) -> None:
     if not config.split_enabled:
         refusals += _refused(view, found.rows, Refuses.SPLIT_DISABLED)
         found = replace(found, rows=found.rows[:0], reasons=found.reasons[:0])
-    limits, room = ReasonLimits.of(config), max(0, config.max_splits_in_flight - len(splitting))
+    limits, room = (
+        ReasonLimits.from_config(config),
+        max(0, config.max_splits_in_flight - len(splitting)),
+    )
     for place, (row, reason) in enumerate(
         zip(found.rows.tolist(), found.reasons.tolist(), strict=True)
     ):

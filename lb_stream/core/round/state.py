@@ -146,7 +146,7 @@ class RoundState:
 
     def __post_init__(self) -> None:
         self.reserved = dict(self.inputs.reserved)
-        self.targets = Targets.of(self.view, self.inputs.seed)
+        self.targets = Targets.from_view(self.view, self.inputs.seed)
         self.candidates = Candidates(self.view, self.config.balancer, self.refusals)
 
     @staticmethod
@@ -197,11 +197,11 @@ class RoundState:
         When the modular manager's choice is overloaded the strategy is asked again, about all that
         policies allow.
         """
-        pool = self.candidates.of(bundle, self.targets)
+        pool = self.candidates.pool_for(bundle, self.targets)
         if avoid:
             failed = np.array([name in avoid for name in self.view.brokers.names], np.bool_)
             others, steps = (
-                self.candidates.by_rules(bundle, self.targets)
+                self.candidates.allowed_by_rules(bundle, self.targets)
                 if failed[pool.kept].all()
                 else (pool.kept, pool.steps)
             )
@@ -219,7 +219,7 @@ class RoundState:
 
         `refused`: the choice that they didn't leave.
         """
-        even, more = self.candidates.evenly(bundle, rows, self.targets)
+        even, more = self.candidates.prefer_even(bundle, rows, self.targets)
         choice = self._choose(bundle, (even, steps + more), (rows, steps))
         return (
             choice

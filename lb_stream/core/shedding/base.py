@@ -164,7 +164,7 @@ class ShedContext(Generic[Config, Remembered]):
     disruption: Disruption  # limits of operators
 
     @staticmethod
-    def of(
+    def build(
         view: ClusterView,
         config: Config,
         memory: Remembered,

@@ -32,7 +32,9 @@ class Topics:
     known: Bools
 
     @staticmethod
-    def of(names: Sequence[str], stats: Mapping[str, tuple[float, float]] | None = None) -> Topics:
+    def from_names(
+        names: Sequence[str], stats: Mapping[str, tuple[float, float]] | None = None
+    ) -> Topics:
         """Topics by name, with the (messages/s, bytes/s) of those that have statistics.
 
         Raises ValueError for a wrong name.
@@ -63,7 +65,7 @@ class Range:
     force: bool = False
 
     @staticmethod
-    def of(
+    def from_bundle(
         bundle: str,
         topics: Topics | None = None,
         positions: Sequence[int] = (),
@@ -72,7 +74,11 @@ class Range:
         """The range of a bundle's name. Raises ValueError when it is none."""
         _, lower, upper = parse_bundle(bundle)
         return Range(
-            lower, upper, Topics.of([]) if topics is None else topics, tuple(positions), force
+            lower,
+            upper,
+            Topics.from_names([]) if topics is None else topics,
+            tuple(positions),
+            force,
         )
 
 

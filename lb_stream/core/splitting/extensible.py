@@ -159,7 +159,7 @@ def _cut_one(
     if any(in_the_way(parent, other, config) for other in own.splitting):
         return "neighbour_is_splitting"
     name = bundle_name(*parent)
-    found = algorithms.boundaries(algorithms.named(), Range.of(name, own.topics_of(name)))
+    found = algorithms.boundaries(algorithms.named(), Range.from_bundle(name, own.topics_of(name)))
     if (
         found.positions is None
         or len(found.positions) == 0

@@ -150,7 +150,7 @@ def small_neighbours(
 def _ratios(bundles: Bundles, low: Rows, high: Rows, config: SplittingConfig) -> Floats:
     """(pairs, 4): sums of topics, sessions, messages/s and bytes/s, the latter two on long average,
     ÷ limits; -inf: there is no limit."""
-    limits = np.array(ReasonLimits.of(config)[1:], np.float64)
+    limits = np.array(ReasonLimits.from_config(config)[1:], np.float64)
     columns = (bundles.topics, bundles.sessions, bundles.long.rate, bundles.long.throughput)
     sums = np.stack([column[low] + column[high] for column in columns], axis=1).astype(np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -40,7 +40,7 @@ class TooLarge:
     full_bundles: Ints
 
     @staticmethod
-    def of(rows: Rows, why: Reasons, bundles: Ints, most: int) -> TooLarge:
+    def from_rows(rows: Rows, why: Reasons, bundles: Ints, most: int) -> TooLarge:
         """From all rows that are too large, and how many bundles the namespace of each has at its
         turn."""
         allowed = bundles < most
@@ -67,4 +67,4 @@ def split_task(
     rows, why = too_large(loads, eligible, config)
     most = config.namespace_max_bundles
     bundles = bundles_before(*census(rows), most) if len(rows) else np.zeros(0, np.int64)
-    return TooLarge.of(rows, why, bundles, most)
+    return TooLarge.from_rows(rows, why, bundles, most)

@@ -98,7 +98,9 @@ def plan(
             else cut(parent, (parent.lower,))
         )
     force = isinstance(topics, int) and topics > 1
-    found = algorithms.boundaries(strategy, Range.of(bundle_name(*parent), known, positions, force))
+    found = algorithms.boundaries(
+        strategy, Range.from_bundle(bundle_name(*parent), known, positions, force)
+    )
     result = cut(parent, found.positions)
     if isinstance(result, SplitRejected) and result.why == "no_boundary" and found.why is not None:
         return SplitRejected(Refuses.NO_BOUNDARY, f"{result.detail}: {found.why.replace('_', ' ')}")

@@ -28,4 +28,4 @@ def split_simple(
     if len(rows):
         namespaces, counts = census(rows)
         bundles = counts[namespaces]
-    return TooLarge.of(rows, why, bundles, config.namespace_max_bundles)
+    return TooLarge.from_rows(rows, why, bundles, config.namespace_max_bundles)

@@ -72,7 +72,7 @@ class ReasonLimits(NamedTuple):
     bandwidth: int
 
     @staticmethod
-    def of(config: SplittingConfig) -> ReasonLimits:
+    def from_config(config: SplittingConfig) -> ReasonLimits:
         """The configured limits."""
         return ReasonLimits(
             0,
@@ -88,7 +88,7 @@ def reasons(loads: SplitLoads, config: SplittingConfig) -> Reasons:
 
     O(n).
     """
-    limits = ReasonLimits.of(config)
+    limits = ReasonLimits.from_config(config)
     found = np.zeros(len(loads), np.int8)
     found[loads.throughput > limits.bandwidth] = 4
     found[loads.rate > limits.rate] = 3

@@ -55,7 +55,9 @@ def _answer(lookup: Lookup, path: str) -> HttpAnswer:
 def _status(found: LookupResult) -> int:
     if found.broker is not None:
         return 200
-    unknown = found.bundle is None and (found.owner_request is None or found.owner_request.outcome == "refused")
+    unknown = found.bundle is None and (
+        found.owner_request is None or found.owner_request.outcome == "refused"
+    )
     return 404 if unknown else 202
 
 

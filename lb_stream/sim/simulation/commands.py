@@ -69,7 +69,7 @@ def build_first_commands(
         if whole
         else []
     )
-    return tuple(Received.of(command, at_ms(0.0)) for command in (*imports, *commands))
+    return tuple(Received.from_command(command, at_ms(0.0)) for command in (*imports, *commands))
 
 
 def _whole_namespaces(bundles: Iterable[str]) -> Iterator[Namespace]:
@@ -86,7 +86,7 @@ def _whole_namespaces(bundles: Iterable[str]) -> Iterator[Namespace]:
 def build_drain_command(event: Event, broker: str, number: int) -> Received:
     """Build the command of a drain or of its end. `number` makes its id unique."""
     make = DrainBroker if event.kind == "drain" else UndrainBroker
-    return Received.of(make(id=f"{event.kind}:{number}", broker=broker), at_ms(event.t_s))
+    return Received.from_command(make(id=f"{event.kind}:{number}", broker=broker), at_ms(event.t_s))
 
 
 def _isolation(policy: ScenarioIsolation, brokers: tuple[str, ...]) -> NamespaceIsolation:

@@ -121,7 +121,9 @@ class Simulation:
         self.commands: list[Received] = list(
             build_first_commands(scenario.policies, scenario.brokers.names, _with_unowned(scenario))
         )
-        self.commands += [Received.of(command, at_ms(0.0)) for command in self.extra_commands]
+        self.commands += [
+            Received.from_command(command, at_ms(0.0)) for command in self.extra_commands
+        ]
         self.now_s = 0.0
         self._calendar: list[tuple[float, int, int, Callable[[], None]]] = []
         self._number = self._added = 0

@@ -52,7 +52,7 @@ def place_least_resource(case: Case) -> Any:
             view = replace(
                 view, brokers=replace(view.brokers, alive=np.isin(view.brokers.names, active))
             )
-        result, memory = _called(config, Targets.of(view), given["candidates"], memory)
+        result, memory = _called(config, Targets.from_view(view), given["candidates"], memory)
         results.append(result | {"usage": memory.usage})
     return results
 
@@ -82,7 +82,7 @@ def place_least_resource_ext(case: Case) -> Any:
             ]
         )
         view = replace(view, brokers=replace(view.brokers, load_ema=load_ema))
-        result, _ = _called(config, Targets.of(view), given["candidates"], None)
+        result, _ = _called(config, Targets.from_view(view), given["candidates"], None)
         results.append(result | {"usage": {name: loads[name].load for name in given["brokers"]}})
     return results
 
@@ -99,7 +99,7 @@ def place_round_robin(case: Case) -> Any:
         view = view_of_loads(
             {"brokers": {name: {} for name in given["candidates"]}}, config.balancer.weights
         )
-        result, memory = _called(config, Targets.of(view), given["candidates"], memory)
+        result, memory = _called(config, Targets.from_view(view), given["candidates"], memory)
         results.append({"pick": result["best"][0] if result["best"] else None})
     return results
 
@@ -139,14 +139,14 @@ def targets_of(loads: dict[str, Any], weights: Any) -> Targets:
         },
         weights,
     )
-    targets = Targets.of(view)
+    targets = Targets.from_view(view)
     for row, broker in enumerate(brokers.values()):
         average = broker.get("timeAverageData", {})
         targets.long_rate[row] = average.get("longTermMsgRateIn", 0.0) + average.get(
             "longTermMsgRateOut", 0.0
         )
     given = [
-        Preallocated.of(view, bundle, view.brokers.names[row])
+        Preallocated.from_view(view, bundle, view.brokers.names[row])
         for bundle, (row, _) in enumerate(preallocated.values())
     ]
     count(given, targets, Candidates(view, cluster_config({}).balancer))

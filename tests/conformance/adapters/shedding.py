@@ -74,13 +74,13 @@ def place_avg(case: Case) -> Any:
             given, config.balancer.weights, given if "brokerOrder" in given else case
         )
         unloads, memory = config.shedder.function(
-            ShedContext.of(view, config.shedder_config, memory, _eligible(view, given))
+            ShedContext.build(view, config.shedder_config, memory, _eligible(view, given))
         )
         result = _avg_result(view, unloads, memory, config.shedder_config)
         candidates = np.array(
             [view.brokers.names.index(name) for name in given["candidates"]], np.intp
         )
-        targets = Targets.of(view)
+        targets = Targets.from_view(view)
         placed = []
         for name in given["place"]:
             bundle = int(view.bundles.rows_of([name])[0])
@@ -148,7 +148,7 @@ def _shed(
     config: ClusterConfig, view: ClusterView, memory: Any, given: Mapping[str, Any]
 ) -> tuple[Unloads, Any]:
     unloads, memory = config.shedder.function(
-        ShedContext.of(view, config.shedder_config, memory, _eligible(view, given))
+        ShedContext.build(view, config.shedder_config, memory, _eligible(view, given))
     )
     return unloads, memory
 

@@ -103,7 +103,7 @@ def _loads(latest: list[BundleStats], rate: Floats, throughput: Floats) -> Split
 
 def _topics(names: list[str], forms: dict[str, Any]) -> Topics:
     latest = {name: stats(form) for name, form in forms.items()}
-    return Topics.of(
+    return Topics.from_names(
         names,
         {
             name: (
@@ -120,7 +120,9 @@ def split_boundary_case(case: Case) -> Any:
     """A split algorithm: its boundaries, and the children that the namespace gets."""
     config = cluster_config(PROFILE | case["config"])
     topics = _topics(case.get("topics", []), case.get("topicStats", {}))
-    bundle = Range.of(case["bundle"], topics, case.get("positions", ()), case.get("force", False))
+    bundle = Range.from_bundle(
+        case["bundle"], topics, case.get("positions", ()), case.get("force", False)
+    )
     found = config.split_algorithms.boundaries(
         config.split_algorithms.named(case["algorithm"]), bundle
     )
@@ -140,7 +142,9 @@ def topic_hash_case(case: Case) -> Any:
     """Every topic's whole name, hash, and bundle."""
     names = [full_topic_name(topic) for topic in case["topics"]]
     boundaries = [int(boundary, 16) for boundary in case["boundaries"]]
-    bundles = [Ring.of(namespace_of_topic(name), boundaries).bundle_of(name) for name in names]
+    bundles = [
+        Ring.from_boundaries(namespace_of_topic(name), boundaries).bundle_of(name) for name in names
+    ]
     return [
         {"topic": name, "hash": value, "bundle": bundle}
         for name, value, bundle in zip(names, topic_hashes(names).tolist(), bundles, strict=True)

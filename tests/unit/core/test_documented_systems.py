@@ -400,7 +400,7 @@ def test_broker_data_holds_a_local_and_a_historical_part_and_what_is_preallocate
     pending = Pending("c:1:0", "assign", X, None, "b", 0, 9, 1)
     (given,) = waiting(two, (pending,), "on_report")
     assert (given.bundle, given.broker, given.long_rate, given.topics) == (X, "b", 30.0, 3)
-    targets = Targets.of(two)
+    targets = Targets.from_view(two)
     targets.add(0, 1)
     assert (targets.long_rate.tolist(), targets.topics.tolist()) == ([45.0, 30.0], [3, 3])
 

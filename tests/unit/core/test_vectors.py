@@ -177,7 +177,7 @@ def test_smoothed_usage_follows_the_worked_history() -> None:
     memory = config.shedder.memory({})
     for step in given["steps"]:
         view = view_of_loads(loads({"b": step["usage"]}), config.balancer.weights)
-        _, memory = config.shedder.function(ShedContext.of(view, config.shedder_config, memory))
+        _, memory = config.shedder.function(ShedContext.build(view, config.shedder_config, memory))
         assert memory.usage["b"] == pytest.approx(step["smoothed"], abs=1e-7)
 
 

@@ -44,7 +44,7 @@ def drained(tmp_path_factory: pytest.TempPathFactory) -> Recorder:
     recorder.run(5)
     names = sorted(cluster.brokers)
     for name in names[1:3]:
-        loop.commands.append(Received.of(DrainBroker(id=name, broker=name), loop.now_ms))
+        loop.commands.append(Received.from_command(DrainBroker(id=name, broker=name), loop.now_ms))
     recorder.run(40)
     return recorder
 

@@ -49,12 +49,12 @@ def reshaped(tmp_path_factory: pytest.TempPathFactory) -> tuple[Recorder, set[st
     for name in (heaviest, second):
         namespace, _, bundle = name.rpartition("/")
         split = Split(id=name, namespace=namespace, bundle=bundle, algorithm="range_equally_divide")
-        loop.commands.append(Received.of(split, loop.now_ms))
+        loop.commands.append(Received.from_command(split, loop.now_ms))
     recorder.run(5)
     parts = halves(second)
     ranges = [name.rpartition("/")[2] for name in parts]
     merge = Merge(id="merge", namespace=namespace_of(second), bundles=ranges)
-    loop.commands.append(Received.of(merge, loop.now_ms))
+    loop.commands.append(Received.from_command(merge, loop.now_ms))
     recorder.run(5)
     return recorder, {heaviest, *parts}
 

@@ -124,7 +124,9 @@ def test_what_is_advised_to_be_merged_is_merged_on_command_as_far_as_it_says_and
     namespace = pairs[0][0].rpartition("/")[0]
     for most in (1, 5):
         loop.commands = [
-            Received.of(Merge(id=f"m{most}", namespace=namespace, advised=most), loop.now_ms)
+            Received.from_command(
+                Merge(id=f"m{most}", namespace=namespace, advised=most), loop.now_ms
+            )
         ]
         loop.run(5)
         assert [

@@ -102,7 +102,7 @@ def test_an_id_that_comes_again_with_other_contents_is_refused_and_not_answered_
     ] * 2
     check_wording(again.results[0].text)
     assert again.decisions == () and "dry_run" not in again.memory.operator_state.settings
-    other = Received.of(
+    other = Received.from_command(
         COMMANDS["unload"](
             id="x", by="bo", sent_ms=990, namespace="t/n", bundle="0x00000000_0x80000000"
         ),
@@ -115,7 +115,7 @@ def test_an_id_that_comes_again_with_other_contents_is_refused_and_not_answered_
 
 def sent(kind: str, command_id: str, sent_ms: int, at_ms: int, **fields: Any) -> Received:
     """A command that says when it was sent."""
-    return Received.of(
+    return Received.from_command(
         COMMANDS[kind](id=command_id, by="User:ann", sent_ms=sent_ms, **fields), at_ms
     )
 

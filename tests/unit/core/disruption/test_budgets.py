@@ -35,7 +35,7 @@ def refused(made: Round) -> list[Refusal]:
 
 
 def order(kind: str, **fields: Any) -> Received:
-    return Received.of(COMMANDS[kind](id=f"{kind}-{fields}", **fields), NOW_MS)
+    return Received.from_command(COMMANDS[kind](id=f"{kind}-{fields}", **fields), NOW_MS)
 
 
 def test_a_budget_holds_for_an_hour_from_when_the_bundle_was_seen_to_have_left_and_says_when_there_is_room() -> (

@@ -10,7 +10,9 @@ MINUTE_MS = 60_000
 
 
 def order(cluster: Cluster, kind: str, command_id: str = "pin", **fields: Any) -> Received:
-    return Received.of(COMMANDS[kind](id=command_id, by="User:ann", **fields), at_ms=cluster.now_ms)
+    return Received.from_command(
+        COMMANDS[kind](id=command_id, by="User:ann", **fields), at_ms=cluster.now_ms
+    )
 
 
 def shed(cluster: Cluster, *commands: Received) -> set[str]:

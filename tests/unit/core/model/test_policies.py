@@ -51,7 +51,7 @@ def test_the_answer_to_a_policy_counts_live_brokers_and_warns_of_none() -> None:
         "failure_domains": {"b-1": "east", "b-3:1": "west"},
     }
     command = SetPolicies.model_validate({"id": "c1"} | given)
-    cluster.commands.append(Received.of(command, cluster.now_ms))
+    cluster.commands.append(Received.from_command(command, cluster.now_ms))
     (answer,) = [line for line in cluster.do("round") if line.startswith("set-policies")]
     assert answer.endswith(
         "; warning: p: primary 'b-3:1' matches none of 3 live brokers (b-1:1, b-1:2, b-2:1)"

@@ -23,14 +23,14 @@ RING = [int(text, 16) for text in HASHES["boundaries"]]
 @pytest.mark.parametrize("case", HASHES["topics"], ids=lambda case: case["topic"])
 def test_a_topic_has_the_documented_hash_and_bundle(case: dict[str, Any]) -> None:
     assert topic_hash(case["topic"]) == int(case["hash"], 16)
-    ring = Ring.of(namespace_of_topic(case["topic"]), RING)
+    ring = Ring.from_boundaries(namespace_of_topic(case["topic"]), RING)
     assert ring.bundle_of(case["topic"]).removeprefix(f"{ring.namespace}/") == case["bundle"]
 
 
 def test_many_topics_are_looked_up_at_once() -> None:
     topics = [case["topic"] for case in HASHES["topics"]]
     assert topic_hashes(topics).tolist() == [int(case["hash"], 16) for case in HASHES["topics"]]
-    ring = Ring.of("a/b", RING)
+    ring = Ring.from_boundaries("a/b", RING)
     assert [ring.name(row) for row in ring.rows(topic_hashes(topics)).tolist()] == [
         f"a/b/{case['bundle']}" for case in HASHES["topics"]
     ]
@@ -40,7 +40,7 @@ def test_many_topics_are_looked_up_at_once() -> None:
 def test_a_bundle_begins_at_its_lower_bound_and_the_last_one_has_its_end_too(
     case: dict[str, Any],
 ) -> None:
-    ring = Ring.of("a/b", RING)
+    ring = Ring.from_boundaries("a/b", RING)
     assert (
         ring.name(int(ring.rows(np.array([int(case["hash"], 16)]))[0])) == f"a/b/{case['bundle']}"
     )
@@ -79,7 +79,7 @@ def test_a_namespace_of_no_or_far_too_many_bundles_is_refused(bundles: int) -> N
 )
 def test_boundaries_that_leave_gaps_are_refused(boundaries: list[int]) -> None:
     with pytest.raises(ValueError) as error:
-        Ring.of("a/b", boundaries)
+        Ring.from_boundaries("a/b", boundaries)
     check_wording(error.value)
 
 

@@ -92,16 +92,16 @@ def test_topics_under_way_keep_a_full_broker_from_taking_more() -> None:
     seen = view()
     targets = cluster_config({"broker_max_topics": 8}).balancer
     row = int(seen.bundles.rows_of([Z])[0])
-    assert Candidates(seen, targets).of(row, Targets.of(seen)).kept.tolist() == [B]
+    assert Candidates(seen, targets).pool_for(row, Targets.from_view(seen)).kept.tolist() == [B]
     after = moved(moved(seen, X, B), Y, B)
-    assert Candidates(after, targets).of(row, Targets.of(after)).kept.tolist() == [A]
+    assert Candidates(after, targets).pool_for(row, Targets.from_view(after)).kept.tolist() == [A]
 
 
 def test_a_broker_that_serves_no_persistent_topics_is_no_candidate() -> None:
     seen = view()
     seen = replace(seen, brokers=replace(seen.brokers, persistent_topics=np.array([True, False])))
-    pool = Candidates(seen, cluster_config({}).balancer).of(
-        int(seen.bundles.rows_of([Z])[0]), Targets.of(seen)
+    pool = Candidates(seen, cluster_config({}).balancer).pool_for(
+        int(seen.bundles.rows_of([Z])[0]), Targets.from_view(seen)
     )
     assert (pool.kept.tolist(), pool.allowed.tolist()) == ([A], [A])
 

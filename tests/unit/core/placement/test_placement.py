@@ -53,7 +53,7 @@ def ask(
     rows = np.array([names.index(name) for name in (names if among is None else among)], np.intp)
     memory = config.placement.memory({}) if memory is None else memory
     best, memory = config.placement.function(
-        PlacementContext(Targets.of(view), rows, 0, config.placement_config, memory)
+        PlacementContext(Targets.from_view(view), rows, 0, config.placement_config, memory)
     )
     return [names[row] for row in best.rows], best, memory
 
@@ -64,7 +64,7 @@ def test_what_one_round_places_on_a_broker_adds_up_resource_by_resource() -> Non
         "b": {"cpu": [50, 100], "bandwidthIn": [0, 100], "bundles": []},
     }
     data = {bundle: {"short": [50, 0, 0, 0]} for bundle in (X, Y)}
-    targets = Targets.of(
+    targets = Targets.from_view(
         view_of_loads({"brokers": brokers, "bundleData": data}, {"cpu": 1.0, "bandwidth_in": 1.0})
     )
     expected = []
@@ -313,8 +313,8 @@ def test_quotas_in_bytes_are_compared_with_bandwidths_in_kilobits() -> None:
         },
         WEIGHTS,
     )
-    book = QuotaTally.of(replace(view, quotas=Learned.initial(2)))
-    seen = Estimates.of(book, np.array([0, 1]))
+    book = QuotaTally.from_view(replace(view, quotas=Learned.initial(2)))
+    seen = Estimates.from_tally(book, np.array([0, 1]))
     shown = {name: percents.tolist() for name, percents in seen.percents.items()}
     assert shown == {
         "cpu": [1.0, 0.0],  # 160 msg/s at 0.025 %
@@ -328,7 +328,7 @@ def test_quotas_in_bytes_are_compared_with_bandwidths_in_kilobits() -> None:
     assert seen.capacity.tolist() == [1.0, 1.0]  # 1 000 kbit/s inbound carry one bundle and a bit
     place = int(view.bundles.rows_of([Y])[0])
     book.take([(place, 1)])
-    assert (book.bundles.tolist(), Estimates.of(book, np.array([1])).rate.tolist()) == (
+    assert (book.bundles.tolist(), Estimates.from_tally(book, np.array([1])).rate.tolist()) == (
         [1, 1],
         [160.0],
     )
@@ -337,7 +337,7 @@ def test_quotas_in_bytes_are_compared_with_bandwidths_in_kilobits() -> None:
 def test_a_bundle_on_its_way_is_preallocated_at_its_destination() -> None:
     view = view_of_loads({"brokers": {"a": {"bundles": [X]}, "b": {"bundles": [Y]}}}, WEIGHTS)
     in_flight = np.array([name == Y for name in view.bundles.names.to_pylist()])
-    book = QuotaTally.of(replace(view, bundles=replace(view.bundles, in_flight=in_flight)))
+    book = QuotaTally.from_view(replace(view, bundles=replace(view.bundles, in_flight=in_flight)))
     assert (book.loaded["rate_in"].tolist(), book.preallocated["rate_in"].tolist()) == (
         [40.0, 0.0],
         [0.0, 40.0],

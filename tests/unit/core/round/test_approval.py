@@ -33,7 +33,9 @@ class Cluster(budget_cluster.Cluster):
 
     def say(self, kind: str, by: str = "User:ann", **fields: Any) -> Received:
         self.sent += 1
-        return Received.of(COMMANDS[kind](id=f"c{self.sent}", by=by, **fields), self.now_ms)
+        return Received.from_command(
+            COMMANDS[kind](id=f"c{self.sent}", by=by, **fields), self.now_ms
+        )
 
     def approve(self, *ids: str, after_ms: int = 1_000) -> tuple[Round, CommandAnswer]:
         made = self.round(after_ms, commands=(self.say("approve-proposals", proposals=list(ids)),))
@@ -573,7 +575,7 @@ def test_what_rules_have_approved_is_remembered_by_the_minute_however_much_it_is
 
 
 def split_order(kind: str, proposal_id: str, at_ms: int, **fields: Any) -> Received:
-    return Received.of(
+    return Received.from_command(
         COMMANDS[kind](
             id=f"{kind}:{proposal_id}", by="User:ann", proposals=[proposal_id], **fields
         ),

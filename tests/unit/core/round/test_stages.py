@@ -48,7 +48,7 @@ def seen(config: ClusterConfig = CONFIG, **owned: list[str]) -> ClusterView:
 
 
 def order(kind: str, **fields: Any) -> Received:
-    return Received.of(COMMANDS[kind](id="x", **fields), NOW_MS)
+    return Received.from_command(COMMANDS[kind](id="x", **fields), NOW_MS)
 
 
 def moving(destination: str, issued_ms: int) -> Pending:

@@ -96,7 +96,7 @@ def test_a_bundle_goes_to_its_remembered_broker_only_while_that_is_a_candidate()
         memory = AvgMemory(target={seen.bundles.name(0): wanted})
         best, after = config.placement.function(
             PlacementContext(
-                Targets.of(seen), np.array(candidates), 0, config.placement_config, memory
+                Targets.from_view(seen), np.array(candidates), 0, config.placement_config, memory
             )
         )
         assert best.rows.tolist() == [expected]
@@ -104,7 +104,7 @@ def test_a_bundle_goes_to_its_remembered_broker_only_while_that_is_a_candidate()
         assert after.target == {seen.bundles.name(0): seen.brokers.names[expected]}
     best, after = config.placement.function(
         PlacementContext(
-            Targets.of(seen), np.empty(0, np.intp), 0, config.placement_config, AvgMemory()
+            Targets.from_view(seen), np.empty(0, np.intp), 0, config.placement_config, AvgMemory()
         )
     )
     assert not len(best.rows) and not after.target

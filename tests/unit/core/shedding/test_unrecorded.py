@@ -119,7 +119,7 @@ def test_range_threshold_sheds_as_the_plain_implementation_over_several_rounds(s
         recently = some(random, brokers)
         seen = view(brokers)
         unloads, memory = config.shedder.function(
-            ShedContext.of(seen, config.shedder_config, memory, not_among(seen, recently))
+            ShedContext.build(seen, config.shedder_config, memory, not_among(seen, recently))
         )
         assert chosen(seen, unloads) == plain.shed(brokers, recently)
         assert memory.usage == pytest.approx(plain.smoothed, rel=1e-12)
@@ -141,7 +141,7 @@ def test_range_threshold_takes_from_the_highest_broker_even_if_nobody_is_above_t
     )
     seen = view(brokers)
     unloads, _ = config.shedder.function(
-        ShedContext.of(seen, config.shedder_config, config.shedder.memory({}))
+        ShedContext.build(seen, config.shedder_config, config.shedder.memory({}))
     )
     assert chosen(seen, unloads) == {"b0:1": [next(iter(loads))]}  # a tenth of its 90 MB/s
     assert [proposal.rule for proposal in unloads.proposals] == [Decides.BELOW_RANGE]
@@ -173,7 +173,7 @@ def test_the_simple_manager_sheds_as_the_plain_implementation(seed: int) -> None
 
     eligible, movable = not_among(seen, recently), np.ones(len(seen.bundles), np.bool_)
     unloads, _ = config.shedder.function(
-        ShedContext.of(
+        ShedContext.build(
             seen, config.shedder_config, None, eligible, movable=movable, may_take=may_take
         )
     )

@@ -21,7 +21,9 @@ def shed(
     """One pass: broker → bundles in the order of choice, and what the shedder remembers."""
     eligible = np.array([name not in recently for name in view.bundles.names.to_pylist()], np.bool_)
     unloads, memory = config.shedder.function(
-        ShedContext.of(view, config.shedder_config, memory or config.shedder.memory({}), eligible)
+        ShedContext.build(
+            view, config.shedder_config, memory or config.shedder.memory({}), eligible
+        )
     )
     found: dict[str, list[str]] = {}
     for proposal in unloads.proposals:

@@ -139,7 +139,7 @@ def test_the_documented_command_cuts_the_largest_bundle_by_topics() -> None:
         if ring.bundle_of(topic) == NAMES[1]
     ]
     done = asked(
-        bundles(topics_of=lambda _name: Topics.of(inside)),
+        bundles(topics_of=lambda _name: Topics.from_names(inside)),
         bundle="LARGEST",
         algorithm="topic_count_equally_divide",
         unload=True,

@@ -97,7 +97,9 @@ def test_the_boundary_lies_between_the_two_middle_topics(
 
 
 def test_middle_topics_with_one_hash_may_put_the_boundary_where_it_is_refused() -> None:
-    found = boundaries("topic_count_equally_divide", Range.of(SMALL, topics_at([0, 0, 0, 7])))
+    found = boundaries(
+        "topic_count_equally_divide", Range.from_bundle(SMALL, topics_at([0, 0, 0, 7]))
+    )
     assert found.positions == (0,)
     done = cut(parse_bundle(SMALL), found.positions)
     assert isinstance(done, SplitRejected) and done.why == "boundary_outside"

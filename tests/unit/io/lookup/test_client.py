@@ -47,7 +47,10 @@ def test_no_client_brings_about_more_commands_in_a_second_than_are_allowed_and_n
         lookup.now_s = 100.0 + second
         found = [lookup.find(f"shop/nowhere-{second}-{number}/x") for number in range(1_000)]
         assert len(lookup.recorder.sent) == 5 * (second + 1)
-        assert found[-1].owner_request is not None and (found[-1].owner_request.id, found[-1].owner_request.text) == (
+        assert found[-1].owner_request is not None and (
+            found[-1].owner_request.id,
+            found[-1].owner_request.text,
+        ) == (
             None,
             LIMITED,
         )
