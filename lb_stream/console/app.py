@@ -29,8 +29,8 @@ from lb_stream.console.sources.reader import Reader
 from lb_stream.console.sources.trials import Trials
 from lb_stream.console.templates import template_environment
 from lb_stream.query import QueryError
+from lb_stream.query.lake import Row
 from lb_stream.query.screens.feed import WHAT
-from lb_stream.query.screens.lists import Row
 
 STATIC = Path(__file__).parent / "static"
 HEADERS = {

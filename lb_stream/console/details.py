@@ -13,8 +13,8 @@ from lb_stream.console.page import Page, show
 from lb_stream.console.pages import require_cluster_facts
 from lb_stream.query import QueryError
 from lb_stream.query.explanations import explain_decision, explain_round, load_decisions_about
+from lb_stream.query.lake import Row
 from lb_stream.query.screens import brokers, feed, load_shares
-from lb_stream.query.screens.lists import Row
 from lb_stream.query.why_not import explain_no_move
 
 LAST = 30

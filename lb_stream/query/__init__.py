@@ -1,10 +1,10 @@
-"""What the tables tell: read models without a JVM. Nothing is printed here."""
+"""Read the state of job and clusters from the tables, without a JVM. Nothing is printed here."""
 
 
 class QueryError(Exception):
-    """The tables can't answer.
+    """A question that the tables can't answer: the text says why, and what to do.
 
-    The text says why and what to do; `code` is lbctl's exit code (1 failed, 2 asked wrongly).
+    `code`: lbctl's exit code, 1 for a failure, 2 for a wrong argument.
     """
 
     def __init__(self, text: str, code: int = 1) -> None:
@@ -13,4 +13,4 @@ class QueryError(Exception):
 
 
 class NoTables(QueryError):
-    """There is no table yet."""
+    """A folder in which there is no table yet."""

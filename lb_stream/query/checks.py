@@ -25,7 +25,6 @@ from lb_stream.core.round.limits import MINUTE_MS
 from lb_stream.core.shedding.base import MB
 from lb_stream.io.messages.shown import figure
 from lb_stream.io.messages.times import clock
-from lb_stream.query.explanations import Row
 from lb_stream.query.health import Facts, explain_staleness, job_findings
 from lb_stream.query.strategy_numbers import describe_numbers
 from lb_stream.query.wording import (
@@ -38,6 +37,7 @@ from lb_stream.query.wording import (
 
 if TYPE_CHECKING:
     from lb_stream.core.config.cluster_config import ClusterConfig
+    from lb_stream.query.lake import Row
 
 
 MOST_NAMED = 3

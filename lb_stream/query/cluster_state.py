@@ -1,87 +1,86 @@
-"""What is in force in each cluster, as the memory of its last logged round has it."""
+"""What is in force in each cluster, from the memory of its last logged round."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lb_stream.query import QueryError
-from lb_stream.query.lake import open_lake, records, run
+from lb_stream.query.lake import Row, open_lake, records, run
 
 if TYPE_CHECKING:
-    import duckdb
-
     from lb_stream.core.config.cluster_config import ClusterConfig
     from lb_stream.core.model.memory import Memory
     from lb_stream.core.model.operator_state import OperatorState
+    from lb_stream.query.lake import Lake
     from lb_stream.settings.move_limits import MoveLimits
     from lb_stream.store import Store
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """One cluster: what it remembers, and the job's own settings for it."""
+    """One cluster after its last logged round. `given`: the job's own settings for it."""
 
     cluster: str
     now_ms: int
     memory: Memory
-    given: Mapping[str, Any]
+    given: Mapping[str, object]
     seq: int = 0
     error: str | None = None
-    refusals: Sequence[Mapping[str, Any]] = ()
+    refusals: Sequence[Row] = ()
 
     @property
     def operator_state(self) -> OperatorState:
-        """What operators' commands have set."""
+        """Return what operators' commands have set."""
         return self.memory.operator_state
 
     @property
     def limits(self) -> MoveLimits:
-        """Of the settings in force those that say when bundles may move. Raises SettingError."""
+        """Return those settings in force that limit moves. Raises SettingError."""
         from lb_stream.settings.move_limits import move_limits
 
         return move_limits(self.given, self.operator_state.settings)
 
     @property
     def config(self) -> ClusterConfig:
-        """The settings in force; imports every strategy.
+        """Return the settings in force. Imports every strategy.
 
-        Raises SettingError when they don't go together.
+        Raises SettingError for settings that contradict each other.
         """
         from lb_stream.settings.resolve import resolve
 
         return resolve(self.given, self.operator_state.settings).config
 
 
-def require_cluster(lake: duckdb.DuckDBPyConnection, cluster: str | None) -> None:
-    """Raises QueryError (exit code 2) for a cluster that the tables don't know; None means all of
-    them."""
+def require_cluster(lake: Lake, cluster: str | None) -> None:
+    """Raise QueryError (exit code 2) for a cluster that the tables don't know; never for None."""
     if cluster is None:
         return
-    names = cluster_names(lake)
+    names = list_known_clusters(lake)
     if cluster not in names:
         raise QueryError(describe_unknown_cluster(cluster, names), 2)
 
 
-def cluster_names(lake: duckdb.DuckDBPyConnection) -> list[str]:
-    """Every cluster that some table knows, by name."""
-    tables = ("rounds", "broker_loads", "decisions")  # upkeep keeps them for different times
+def list_known_clusters(lake: Lake) -> list[str]:
+    """Return every cluster that any table knows, sorted."""
+    tables = ("rounds", "broker_loads", "decisions")  # upkeep keeps their rows for different times
     known = " UNION ".join(f"SELECT DISTINCT cluster FROM {table}" for table in tables)
     return [row["cluster"] for row in records(run(lake, f"{known} ORDER BY cluster"))]
 
 
 def describe_unknown_cluster(cluster: str, known: Sequence[str]) -> str:
-    """The error for a cluster that the tables don't know."""
-    return f"there is no cluster {cluster}: " + (
-        f"there are {', '.join(known)}" if known else "none has had a round yet"
-    )
+    """Return the message about a cluster that the tables don't know."""
+    others = f"there are {', '.join(known)}" if known else "none has had a round yet"
+    return f"there is no cluster {cluster}: {others}"
 
 
 def list_clusters(tables: Store) -> list[str]:
-    """The clusters that have had a round, and that have not been forgotten since; none where there
-    are no tables here."""
+    """Return the clusters that have had a round and were not forgotten since.
+
+    Empty where there are no tables.
+    """
     try:
         lake = open_lake(tables)
     except QueryError:
@@ -94,22 +93,21 @@ def list_clusters(tables: Store) -> list[str]:
 
 
 def load_cluster_states(tables: Store, cluster: str | None = None) -> list[ClusterState]:
-    """Every cluster or the named one, without those that had no round or were forgotten.
+    """Return all clusters or the named one, without those that had no round or were forgotten.
 
     Raises QueryError where there are no tables.
     """
     return read_cluster_states(open_lake(tables), cluster)
 
 
-def read_cluster_states(
-    lake: duckdb.DuckDBPyConnection, cluster: str | None = None
-) -> list[ClusterState]:
-    """The same, from tables that are open already."""
+def read_cluster_states(lake: Lake, cluster: str | None = None) -> list[ClusterState]:
+    """Return what `load_cluster_states` does, from open tables."""
     last = records(
         run(
             lake,
             """SELECT cluster, max(log_seq) AS n FROM rounds
-               WHERE (seq > 0 OR error IS NOT NULL) AND ($1 IS NULL OR cluster = $1) GROUP BY cluster""",
+               WHERE (seq > 0 OR error IS NOT NULL) AND ($1 IS NULL OR cluster = $1)
+               GROUP BY cluster""",
             [cluster],
         )
     )
@@ -117,9 +115,8 @@ def read_cluster_states(
         return []
     from lb_stream.core.model.memory import Memory
 
-    numbers = ", ".join(
-        sorted({str(row["n"]) for row in last})
-    )  # of the log's long rows only these are read
+    # The log has long rows: named by their numbers, only these are read.
+    numbers = ", ".join(sorted({str(row["n"]) for row in last}))
     columns = "cluster, log_seq, now_ms, memory, inputs, seq, error, refusals"
     rows = records(
         run(lake, f"SELECT {columns} FROM rounds WHERE log_seq IN ({numbers}) ORDER BY cluster")
@@ -136,30 +133,27 @@ def read_cluster_states(
             json.loads(row["refusals"] or "[]"),
         )
         for row in rows
-        if (row["cluster"], row["log_seq"]) in wanted
-        and row["memory"]  # without one: it has been forgotten
+        # A cluster without a memory has been forgotten.
+        if (row["cluster"], row["log_seq"]) in wanted and row["memory"]
     ]
 
 
 def require_single_cluster(tables: Store, cluster: str | None) -> ClusterState:
-    """The cluster that is meant.
+    """Return the named cluster, or the only one.
 
-    Raises QueryError when there is none, or when there are several and none was named.
+    Raises QueryError where there is none, or where there are several and none was named.
     """
     return require_single_cluster_in(open_lake(tables), cluster)
 
 
-def require_single_cluster_in(lake: duckdb.DuckDBPyConnection, cluster: str | None) -> ClusterState:
-    """The same, from tables that are open already."""
+def require_single_cluster_in(lake: Lake, cluster: str | None) -> ClusterState:
+    """Return what `require_single_cluster` does, from open tables."""
     found = read_cluster_states(lake, cluster)
     if not found:
         require_cluster(lake, cluster)
-        raise QueryError(
-            f"no round of {f'a cluster {cluster}' if cluster else 'any cluster'} has been logged "
-            "yet"
-        )
+        which = f"a cluster {cluster}" if cluster else "any cluster"
+        raise QueryError(f"no round of {which} has been logged yet")
     if len(found) > 1:
-        raise QueryError(
-            f"which cluster? --cluster one of {', '.join(state.cluster for state in found)}", 2
-        )
+        names = ", ".join(state.cluster for state in found)
+        raise QueryError(f"--cluster: expected one of {names}", 2)
     return found[0]

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lb_stream.contracts.decisions import MOVES, RESHAPES
 from lb_stream.io.messages.shown import figure
 from lb_stream.io.messages.times import clock
 from lb_stream.query import QueryError
 from lb_stream.query.costs import find_move_cost
-from lb_stream.query.lake import records, run
+from lb_stream.query.lake import Row, records, run
 from lb_stream.query.wording import explain_refusal, explain_rule, is_confirmed
 
 if TYPE_CHECKING:
-    import duckdb
-
-    Lake = duckdb.DuckDBPyConnection
-
-Row = dict[str, Any]
+    from lb_stream.query.lake import Lake
 
 _ORDINAL = "TRY_CAST(string_split(decision_id, ':')[-1] AS INT)"
 _DECIDED = f"""
-    SELECT decisions.*, outcome, detail, at_ms, took_ms, outcomes.seq AS ended_seq, {_ORDINAL} AS ordinal
+    SELECT decisions.*, outcome, detail, at_ms, took_ms, outcomes.seq AS ended_seq,
+           {_ORDINAL} AS ordinal
     FROM decisions LEFT JOIN outcomes USING (decision_id)
 """
 _LOAD = """
@@ -144,7 +141,9 @@ def _next(lake: Lake, decision: Row) -> Row | None:
     """The assignment that follows an unload."""
     if decision["kind"] not in MOVES or decision["outcome"] in ("refused", "expired"):
         return None
-    query = f"""{_DECIDED} WHERE decisions.cluster = $1 AND decisions.bundle = $2 AND kind = 'assign' AND decisions.seq > $3
+    query = f"""{_DECIDED}
+    WHERE decisions.cluster = $1 AND decisions.bundle = $2 AND kind = 'assign'
+    AND decisions.seq > $3
         ORDER BY decisions.seq LIMIT 1"""
     rows = records(run(lake, query, [decision["cluster"], decision["bundle"], decision["seq"]]))
     return rows[0] if rows else None
@@ -155,7 +154,8 @@ def _follows(lake: Lake, decision: Row) -> str | None:
     second_half = decision["rule"] in ("released", "repeated") and decision["reason"] != "Unowned"
     if decision["kind"] != "assign" or not second_half:
         return None
-    query = f"""SELECT decision_id FROM decisions WHERE cluster = $1 AND bundle = $2 AND kind IN {MOVES} AND seq < $3
+    query = f"""SELECT decision_id FROM decisions
+    WHERE cluster = $1 AND bundle = $2 AND kind IN {MOVES} AND seq < $3
         ORDER BY seq DESC LIMIT 1"""
     row = _first(lake, query, [decision["cluster"], decision["bundle"], decision["seq"]])
     return None if row is None else str(row["decision_id"])
@@ -219,7 +219,7 @@ def _loads_around(
     return {row["broker"]: (row["before"], row["after"]) for row in found}
 
 
-def _first(lake: Lake, query: str, parameters: list[Any]) -> Row | None:
+def _first(lake: Lake, query: str, parameters: Sequence[object]) -> Row | None:
     rows = records(run(lake, query, parameters))
     return rows[0] if rows else None
 
@@ -317,18 +317,22 @@ def load_decisions_about(
         else "(source = $1 OR destination = $1)"
     )
     query = f"""SELECT * FROM ({_DECIDED} WHERE {where} AND ($2 IS NULL OR decisions.cluster = $2)
-        ORDER BY issued_ms DESC, decisions.seq DESC, ordinal DESC LIMIT $3) ORDER BY issued_ms, seq, ordinal"""
+        ORDER BY issued_ms DESC, decisions.seq DESC, ordinal DESC LIMIT $3)
+        ORDER BY issued_ms, seq, ordinal"""
     return [_unpacked(row) for row in records(run(lake, query, [value, cluster, last]))]
 
 
-def load_refusals_about(lake: Lake, where: str, parameters: list[Any]) -> list[Row]:
+def load_refusals_about(lake: Lake, where: str, parameters: Sequence[object]) -> list[Row]:
     """Refusals by rule, broker and namespace that meet a condition: how often, what was seen, the
     limit, until when."""
     query = f"""
-        SELECT cluster, rule, broker, namespace, sum("count")::BIGINT AS times, max(seq) AS last_seq, max(now_ms) AS last_ms,
-               arg_max("limit", seq) AS "limit", min(least) AS least, max(greatest) AS greatest, any_value(unit) AS unit,
+        SELECT cluster, rule, broker, namespace, sum("count")::BIGINT AS times,
+               max(seq) AS last_seq, max(now_ms) AS last_ms,
+               arg_max("limit", seq) AS "limit", min(least) AS least, max(greatest) AS greatest,
+               any_value(unit) AS unit,
                arg_max(until_ms, seq) AS until_ms
-        FROM refusals WHERE {where} GROUP BY cluster, rule, broker, namespace ORDER BY last_seq DESC, times DESC, rule, namespace"""
+        FROM refusals WHERE {where} GROUP BY cluster, rule, broker, namespace
+        ORDER BY last_seq DESC, times DESC, rule, namespace"""
     return [
         row | {"why": explain_refusal(row["rule"]) + _whose_and_until(row)}
         for row in records(run(lake, query, parameters))

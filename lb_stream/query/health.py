@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from lb_stream.contracts.settings import Event
+from lb_stream.query.lake import Row
 
 State = Literal["healthy", "ended", "degraded", "down"]
 EXIT_CODES: dict[State, int] = {"healthy": 0, "ended": 0, "degraded": 1, "down": 2}
@@ -177,7 +178,7 @@ class Verdict:
     sentence: str
     findings: tuple[Finding, ...]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Row:
         """As JSON-able fields."""
         return asdict(self)
 

@@ -1,9 +1,10 @@
-"""The Delta tables as DuckDB views, read without a JVM."""
+"""Query the Delta tables with DuckDB, without a JVM."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from lb_stream.query import NoTables, QueryError
@@ -12,31 +13,41 @@ from lb_stream.query.sql_file import MACROS
 if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
+    from pyarrow.dataset import Dataset
 
     from lb_stream.contracts.table_spec import TableSpec
     from lb_stream.store import Store
 
+    Lake = duckdb.DuckDBPyConnection
+    """The open tables."""
+
+Row = dict[str, Any]
+"""A row that a query gives: column → value. The query says which columns, and of what types."""
+
 READ_ONLY = (
-    "SET temp_directory = ''",  # .tmp here otherwise, for what doesn't fit into memory
+    "SET temp_directory = ''",  # else a folder .tmp here takes what doesn't fit into memory
     "SET enable_external_access = false",
     "SET lock_configuration = true",
 )
-"""A query reads the tables and no other file, and writes none: no COPY TO, ATTACH, EXPORT,
-INSTALL."""
+"""Settings with which a query reads the tables only and writes no file: no COPY TO, no ATTACH, no
+EXPORT, no INSTALL."""
 
 
-def open_lake(folder: Store, whole: bool = True) -> duckdb.DuckDBPyConnection:
-    """A connection that sees every table of `contracts.tables` under its name, as of now.
+def open_lake(folder: Store, require_columns: bool = True) -> Lake:
+    """Return a connection that has each table of `contracts.tables` under its name, as of now.
 
-    A table that doesn't exist yet is empty. Raises NoTables when there is none at all; QueryError
-    when one can't be read, and, where a `whole` one is needed, when one lacks columns.
+    A table that doesn't exist yet is empty. Raises NoTables where there is no table at all.
+    Raises QueryError for a table that can't be read; with `require_columns`, also for one that
+    lacks columns.
     """
     import duckdb
 
     from lb_stream.contracts.tables import TABLES
 
     existing = {
-        spec.name: rows for spec in TABLES if (rows := _readable_rows(folder, spec)) is not None
+        spec.name: rows
+        for spec in TABLES
+        if (rows := _find_readable_rows(folder, spec)) is not None
     }
     if not existing:
         raise NoTables(
@@ -44,19 +55,15 @@ def open_lake(folder: Store, whole: bool = True) -> duckdb.DuckDBPyConnection:
             "--set stream.tables=FOLDER"
         )
     lake = duckdb.connect()
-    lake.execute(
-        "SET python_enable_replacements = false"
-    )  # or a misspelt table might be a variable of this program
+    # Else DuckDB would take a misspelt table for a variable of this program.
+    lake.execute("SET python_enable_replacements = false")
     lake.execute("SET TimeZone = 'UTC'")
     for macro in MACROS:
         lake.execute(macro)
     for spec in TABLES:
         rows = existing.get(spec.name, spec.schema.empty_table())
-        if (
-            missing := [name for name in spec.schema.names if name not in rows.schema.names]
-            if whole
-            else []
-        ):
+        missing = [name for name in spec.schema.names if name not in rows.schema.names]
+        if missing and require_columns:
             raise QueryError(
                 f"{folder / spec.name} has no column {', '.join(missing)}: another version wrote "
                 f"it; {_describe_repair(spec)}"
@@ -67,25 +74,23 @@ def open_lake(folder: Store, whole: bool = True) -> duckdb.DuckDBPyConnection:
     return lake
 
 
-def add_views(lake: duckdb.DuckDBPyConnection) -> None:
-    """Let an open lake have a view beside each table (`decisions_at`) in which times are timestamps
-    (`issued_at`)."""
+def add_views(lake: Lake) -> None:
+    """Add a view beside each table (`decisions_at`) in which times are timestamps (`issued_at`)."""
     import pyarrow as pa
 
     from lb_stream.contracts.columns.times import SUFFIX, view_columns
     from lb_stream.contracts.tables import TABLES
 
     for spec in TABLES:
-        there = {
-            row[0] for row in lake.execute(f"DESCRIBE {spec.name}").fetchall()
-        }  # what another version wrote may lack some
-        schema = pa.schema([field for field in spec.schema if field.name in there])
+        # A table that another version wrote may lack columns.
+        found = {row[0] for row in lake.execute(f"DESCRIBE {spec.name}").fetchall()}
+        schema = pa.schema([field for field in spec.schema if field.name in found])
         selected = ", ".join(view_columns(schema, '"'))
         lake.execute(f"CREATE VIEW {spec.name}{SUFFIX} AS SELECT {selected} FROM {spec.name}")
 
 
-def table_columns(table: str) -> list[tuple[str, str, str]]:
-    """Column, type and meaning of each column of a table, or of the view beside one.
+def list_columns(table: str) -> list[tuple[str, str, str]]:
+    """Return name, type and meaning of each column of a table, or of the view beside one.
 
     Raises QueryError (exit code 2) for another name.
     """
@@ -96,37 +101,40 @@ def table_columns(table: str) -> list[tuple[str, str, str]]:
     name = table.lower().removesuffix(SUFFIX)
     spec = next((spec for spec in TABLES if spec.name == name), None)
     if spec is None:
-        raise QueryError(f"there is no table {table}\n{_tables()}", code=2)
+        raise QueryError(f"there is no table {table}\n{_describe_tables()}", code=2)
     if name == table.lower():
         return [
             (field.name, sql_type(field.type), spec.comment(field.name)) for field in spec.schema
         ]
-    rows = [
+    return [
         (
-            field.name,
+            shown_as(field.name),
             "TIMESTAMP" if is_time(field.name) else sql_type(field.type),
             spec.comment(field.name),
         )
         for field in spec.schema
     ]
-    return [(shown_as(column), kind, comment) for column, kind, comment in rows]
 
 
-def _readable_rows(folder: Store, spec: TableSpec) -> Any:
-    """None where there is no such table. Raises QueryError when it is damaged."""
+def _find_readable_rows(folder: Store, spec: TableSpec) -> Dataset | pa.Table | None:
+    """Return what DuckDB can scan; None where there is no such table.
+
+    Raises QueryError for a damaged table.
+    """
     try:
-        return _rows(folder, spec)
+        return _find_rows(folder, spec)
     except PermissionError:
         raise
-    except (
-        Exception
-    ) as error:  # what delta-rs and pyarrow raise for a damaged file has no common ancestor
+    # The errors of delta-rs and pyarrow for a damaged file have no class in common.
+    except Exception as error:
         raise QueryError(
-            f"{folder / spec.name} can't be read ({str(error).splitlines()[0]}): {_describe_repair(spec)}"
+            f"{folder / spec.name} can't be read ({str(error).splitlines()[0]}): "
+            f"{_describe_repair(spec)}"
         ) from error
 
 
 def _describe_repair(spec: TableSpec) -> str:
+    """Say what to do about a table that can't be read."""
     from lb_stream.io.tables.rebuild import rebuildable_tables
 
     if spec.name in rebuildable_tables():
@@ -134,8 +142,8 @@ def _describe_repair(spec: TableSpec) -> str:
     return "restore it from a backup, or give the job new tables: stream.tables"
 
 
-def _rows(folder: Store, spec: TableSpec) -> Any:
-    """What DuckDB can scan: as a dataset it reads only the columns and files that a query needs."""
+def _find_rows(folder: Store, spec: TableSpec) -> Dataset | pa.Table | None:
+    """Return a dataset where possible: of it DuckDB reads only the columns and files it needs."""
     import pyarrow as pa
 
     from lb_stream.io.tables.delta import dataset, existing_table
@@ -145,51 +153,48 @@ def _rows(folder: Store, spec: TableSpec) -> Any:
         return None
     if delta.protocol().min_reader_version == 1:
         return dataset(delta)
-    # The dataset would silently read a table with column mapping as nulls; delta-rs's own scan
-    # knows it, and deletion vectors too.
+    # A dataset would silently read the columns of a table with column mapping as nulls. The scan
+    # of delta-rs understands column mapping, and deletion vectors too.
     return pa.table(delta.scan())
 
 
 def run(
-    lake: duckdb.DuckDBPyConnection,
+    lake: Lake,
     query: str,
-    parameters: list[Any] | dict[str, Any] | None = None,
-) -> duckdb.DuckDBPyConnection:
-    """Execute a query.
+    parameters: Sequence[object] | dict[str, object] | None = None,
+) -> Lake:
+    """Execute a query and return its result.
 
-    Raises QueryError (exit code 2) that names the tables or columns there are.
+    Raises QueryError (exit code 2), which names the tables or columns that there are.
     """
     import duckdb
 
     try:
         return lake.execute(query, parameters or [])
     except duckdb.Error as error:
-        raise QueryError(_explain(query, error), code=2) from None
+        raise QueryError(_explain_error(query, error), code=2) from None
 
 
-def build_last_loads_query(lake: duckdb.DuckDBPyConnection, cluster: str) -> str:
-    """The rows of broker_loads of a cluster's last round with a report, to select from; the cluster
-    is the query's $1.
+def build_last_loads_query(lake: Lake, cluster: str) -> str:
+    """Return the subquery for rows of broker_loads of a cluster's last round with a report.
 
-    The round's number stands in it: of the large files, which say what they hold, only the one is
-    read that has it.
+    The cluster is its $1. The round's number stands in the text: files have bounds of their
+    numbers, so that DuckDB reads only the file with this round.
     """
     (last,) = records(
         run(lake, "SELECT max(log_seq) AS log_seq FROM broker_loads WHERE cluster = $1", [cluster])
     )
-    return (
-        "(SELECT * FROM broker_loads WHERE cluster = $1 AND log_seq = "
-        f"{-1 if last['log_seq'] is None else int(last['log_seq'])})"
-    )
+    log_seq = -1 if last["log_seq"] is None else int(last["log_seq"])
+    return f"(SELECT * FROM broker_loads WHERE cluster = $1 AND log_seq = {log_seq})"
 
 
 _LAST_ROUNDS = "(SELECT cluster, max(log_seq) AS log_seq FROM broker_loads GROUP BY cluster)"
 LAST_LOADS = f"(SELECT * FROM broker_loads JOIN {_LAST_ROUNDS} USING (cluster, log_seq))"
-"""The same of every cluster."""
+"""The subquery for rows of broker_loads of each cluster's last round with a report."""
 
 
 _WELL_FORMED = r"/0x[0-9a-f]{8}_0x[0-9a-f]{8}$"
-_WHO_IS_GONE = """
+_GONE = """
     SELECT CAST(json_extract(memory, '$.dead') AS VARCHAR) AS dead,
            CAST(json_extract(memory, '$.operator_state.deleted') AS VARCHAR) AS deleted
     FROM rounds
@@ -213,11 +218,11 @@ _DELETED = """
 """
 
 
-def build_loaded_bundles_query(lake: duckdb.DuckDBPyConnection, cluster: str) -> str:
-    """The rows of bundle_averages that are load, to select from; the cluster is the query's $1.
+def build_loaded_bundles_query(lake: Lake, cluster: str) -> str:
+    """Return the subquery for rows of bundle_averages that count as load. The cluster is its $1.
 
-    A bundle that was split, merged or deleted is none, although its averages are kept for a while,
-    nor is a system bundle of a dead broker.
+    Bundles that were split, merged or deleted don't count, although their averages are kept for a
+    while; nor do system bundles of dead brokers.
     """
     quoted = (
         "'" + name.replace("'", "''") + "'" for name in sorted(find_ended_bundles(lake, cluster))
@@ -227,12 +232,12 @@ def build_loaded_bundles_query(lake: duckdb.DuckDBPyConnection, cluster: str) ->
     return f"(SELECT * FROM bundle_averages WHERE cluster = $1{without})"
 
 
-def find_ended_bundles(lake: duckdb.DuckDBPyConnection, cluster: str) -> frozenset[str]:
-    """The bundles of a cluster that bundle_averages still has, and no broker will serve again."""
+def find_ended_bundles(lake: Lake, cluster: str) -> frozenset[str]:
+    """Return the bundles that bundle_averages still has and that no broker will serve again."""
     from lb_stream.core.model.names import is_system_bundle, namespace_of
     from lb_stream.core.observing.gone import find_gone_bundles
 
-    last = next(iter(records(run(lake, _WHO_IS_GONE, [cluster]))), {"dead": None, "deleted": None})
+    last = next(iter(records(run(lake, _GONE, [cluster]))), {"dead": None, "deleted": None})
     dead, deleted = (json.loads(last[name] or "[]") for name in ("dead", "deleted"))
     left = records(run(lake, _UNOWNED, [cluster, dead, _WELL_FORMED]))
     if not left:
@@ -246,21 +251,21 @@ def find_ended_bundles(lake: duckdb.DuckDBPyConnection, cluster: str) -> frozens
     return find_gone_bundles(unowned, served, deleted) | frozenset(recorded) | frozenset(ended)
 
 
-def query_columns(
-    lake: duckdb.DuckDBPyConnection, query: str, parameters: dict[str, Any]
-) -> pa.Table:
-    """What a query finds, as columns. Raises QueryError as `run` does."""
+def query_columns(lake: Lake, query: str, parameters: dict[str, object]) -> pa.Table:
+    """Return the result of a query as columns. Raises QueryError as `run` does."""
     import duckdb
 
     try:
         return lake.sql(query, params=parameters or None).to_arrow_table()
     except duckdb.Error as error:
-        raise QueryError(_explain(query, error), code=2) from None
+        raise QueryError(_explain_error(query, error), code=2) from None
 
 
-def _explain(query: str, error: Exception) -> str:
-    """DuckDB's own words, and the columns of the tables that the query names, or the tables when it
-    names none."""
+def _explain_error(query: str, error: Exception) -> str:
+    """Return DuckDB's message, with the columns of the tables that the query names.
+
+    Where it names none, all tables are listed.
+    """
     import duckdb
 
     from lb_stream.contracts.columns.times import SUFFIX
@@ -284,18 +289,16 @@ def _explain(query: str, error: Exception) -> str:
     elif not isinstance(error, duckdb.BinderException | duckdb.CatalogException):
         return text
     if named:
-        return "\n".join([text, *map(_columns, named)])
-    return f"{text}\n{_tables()}"
+        return "\n".join([text, *map(_describe_columns, named)])
+    return f"{text}\n{_describe_tables()}"
 
 
-def _columns(name: str) -> str:
-    return (
-        f"{name} has: {', '.join(column for column, *_ in table_columns(name))} (what each is: "
-        f"lbctl sql --describe {name})"
-    )
+def _describe_columns(name: str) -> str:
+    columns = ", ".join(column for column, *_ in list_columns(name))
+    return f"{name} has: {columns} (what each is: lbctl sql --describe {name})"
 
 
-def _tables() -> str:
+def _describe_tables() -> str:
     from lb_stream.contracts.columns.times import SUFFIX
     from lb_stream.contracts.tables import TABLES
 
@@ -305,7 +308,7 @@ def _tables() -> str:
     )
 
 
-def records(result: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
-    """All rows as dicts, in the order of the columns."""
+def records(result: Lake) -> list[Row]:
+    """Return all rows of a result."""
     names = [column[0] for column in result.description or []]
     return [dict(zip(names, row, strict=True)) for row in result.fetchall()]

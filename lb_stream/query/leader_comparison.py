@@ -5,22 +5,17 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from lb_stream.query.lake import records, run
+from lb_stream.query.lake import Row, records, run
 from lb_stream.query.leader_differences import Difference, RoundHistory, explain_difference
 
 if TYPE_CHECKING:
-    import duckdb
-
     from lb_stream.agent.pulsar.leader_log import LeaderMove, LeaderPass
     from lb_stream.query.cluster_state import ClusterState
-
-    Lake = duckdb.DuckDBPyConnection
-
-Row = dict[str, Any]
+    from lb_stream.query.lake import Lake
 
 LEVELS = ("pass", "source", "bundle", "destination")
 """How far a move of ours is the leader's: decided in the same pass, from the same broker, the same
@@ -28,7 +23,8 @@ bundle, to the same broker."""
 LEAST_WINDOW_MS = 60_000
 
 _MOVES = """
-    SELECT decision_id, seq, bundle, source, destination, issued_ms, rule, strategy, explain FROM decisions
+    SELECT decision_id, seq, bundle, source, destination, issued_ms, rule, strategy, explain
+    FROM decisions
     WHERE cluster = $1 AND issued_ms BETWEEN $2 AND $3 AND kind IN ('unload', 'transfer')
     AND rule NOT IN ('split_child', 'drained', 'namespace_deleted', 'unload_command')
     ORDER BY issued_ms, seq, TRY_CAST(string_split(decision_id, ':')[-1] AS INT)
@@ -174,7 +170,8 @@ def _watched(lake: Lake, cluster: str) -> tuple[int, int]:
     `batches` counts too."""
     query = """
         SELECT (SELECT min(now_ms) FROM rounds WHERE cluster = $1) AS begun,
-               greatest((SELECT max(now_ms) FROM rounds WHERE cluster = $1), (SELECT max(started_ms) FROM batches)) AS ended"""
+               greatest((SELECT max(now_ms) FROM rounds WHERE cluster = $1),
+                        (SELECT max(started_ms) FROM batches)) AS ended"""
     (row,) = records(run(lake, query, [cluster]))
     return row["begun"] or 0, row["ended"] or 0
 
@@ -236,7 +233,7 @@ def _of_pass(theirs: LeaderPass, ours: OurPass | None, rounds: RoundHistory) -> 
 
 
 def _alike(
-    move: LeaderMove, mine: Mapping[str, Any] | None, ours: OurPass | None, sources: set[str]
+    move: LeaderMove, mine: Row | None, ours: OurPass | None, sources: set[str]
 ) -> tuple[str, ...]:
     if ours is None:
         return ()

@@ -5,22 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lb_stream.core.model.memory import Memory
 from lb_stream.io.messages.shown import figure
-from lb_stream.query.lake import records, run
+from lb_stream.query.lake import Row, records, run
 from lb_stream.query.wording import explain_exclusion, explain_refusal
 
 if TYPE_CHECKING:
-    import duckdb
-
     from lb_stream.agent.pulsar.leader_log import LeaderMove, LeaderPass
     from lb_stream.core.config.cluster_config import ClusterConfig
-
-    Lake = duckdb.DuckDBPyConnection
-
-Row = dict[str, Any]
+    from lb_stream.query.lake import Lake
 
 SAME = 1e-9
 """Figures that differ by less than this share are called equal: the last bits may come from another
@@ -66,7 +61,8 @@ class RoundHistory:
     def reports(self, after_ms: int, until_ms: int) -> dict[str, int]:
         """Broker → the time of its last report between two moments."""
         query = """SELECT broker, max(reported_ms) AS at_ms FROM broker_loads
-            WHERE cluster = $1 AND reported_ms > $2 AND reported_ms <= $3 GROUP BY broker ORDER BY broker"""
+            WHERE cluster = $1 AND reported_ms > $2 AND reported_ms <= $3 GROUP BY broker
+            ORDER BY broker"""
         return {
             row["broker"]: row["at_ms"]
             for row in records(run(self._lake, query, [self._cluster, after_ms, until_ms]))
@@ -86,14 +82,16 @@ class RoundHistory:
         """The refusal of a bundle in a round; or of its broker, when the bundle isn't named (a
         broker given)."""
         query = """SELECT rule FROM refusals WHERE cluster = $1 AND seq = $2
-            AND (list_contains(subjects, $3) OR ($4 IS NOT NULL AND broker = $4)) ORDER BY list_contains(subjects, $3) DESC LIMIT 1"""
+            AND (list_contains(subjects, $3) OR ($4 IS NOT NULL AND broker = $4))
+            ORDER BY list_contains(subjects, $3) DESC LIMIT 1"""
         return next(
             iter(records(run(self._lake, query, [self._cluster, seq, bundle, broker]))), None
         )
 
     def given_before(self, ours: Row, broker: str | None) -> int:
         """How many bundles of its round a broker had been given before a decision of ours."""
-        query = """SELECT count(*) AS given FROM decisions WHERE cluster = $1 AND seq = $2 AND destination = $3
+        query = """SELECT count(*) AS given FROM decisions
+        WHERE cluster = $1 AND seq = $2 AND destination = $3
             AND TRY_CAST(string_split(decision_id, ':')[-1] AS INT) < $4"""
         ordinal = int(ours["decision_id"].rpartition(":")[2])
         return int(
@@ -270,7 +268,7 @@ def _drawn_here(candidates: Mapping[str, Row], score: float) -> Difference:
     return Difference("drawn", f"drawn among {len(equals)} equals: {', '.join(equals)}")
 
 
-def _ranked(move: LeaderMove, here: Mapping[str, Any]) -> Difference:
+def _ranked(move: LeaderMove, here: Mapping[str, float]) -> Difference:
     """The scores of both destinations here (ours first), beside the leader's of the same two."""
     there = {name: rate for name, rate in move.rates.items() if name in here}
     beside = f"; the leader's: {_rates(there)}" if there else ""

@@ -1,26 +1,25 @@
-"""What `lbctl monitor` shows, read from the tables: one consistent look at a time, without a
-JVM."""
+"""Read from the tables what `lbctl monitor` shows: all figures are of one moment."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lb_stream.query.health import ClusterFacts
-from lb_stream.query.lake import records, run
+from lb_stream.query.lake import Row, open_lake, records, run
 
 if TYPE_CHECKING:
-    import duckdb
-
+    from lb_stream.query.lake import Lake
     from lb_stream.store import Store
 
-Rows = list[dict[str, Any]]
+Rows = list[Row]
 
 REFUSALS_SINCE_MS = 600_000
-"""Refusals of the ten minutes before the last round are counted."""
+"""Refusals are counted from this long before the last round."""
 DECISIONS = 50
+"""Last decisions that are listed."""
 BATCHES = 100
-"""So many of the last are looked at."""
+"""Last batches of which medians are taken."""
 
 _LOADS = """
     SELECT cluster, broker, alive, active, usage_ratio,
@@ -33,7 +32,8 @@ _LOADS = """
            short_rate_in_msgs_per_s + short_rate_out_msgs_per_s AS short_msgs_per_s,
            long_rate_in_msgs_per_s + long_rate_out_msgs_per_s AS long_msgs_per_s
     FROM broker_loads JOIN (
-        SELECT cluster, max(log_seq) AS log_seq FROM broker_loads WHERE $1 IS NULL OR cluster = $1 GROUP BY cluster
+        SELECT cluster, max(log_seq) AS log_seq FROM broker_loads
+        WHERE $1 IS NULL OR cluster = $1 GROUP BY cluster
     ) USING (cluster, log_seq)
     ORDER BY cluster, broker
 """
@@ -43,11 +43,13 @@ _CLUSTERS = """
     FROM rounds WHERE $1 IS NULL OR cluster = $1 GROUP BY cluster ORDER BY cluster
 """
 _DECISIONS = f"""
-    SELECT decision_id, decisions.cluster, decisions.seq, kind, decisions.bundle, source, destination, reason, rule, strategy, issued_ms,
+    SELECT decision_id, decisions.cluster, decisions.seq, kind, decisions.bundle, source,
+           destination, reason, rule, strategy, issued_ms,
            expires_ms, dry_run, outcome, detail, took_ms
     FROM decisions LEFT JOIN outcomes USING (decision_id)
     WHERE $1 IS NULL OR decisions.cluster = $1
-    ORDER BY issued_ms DESC, decisions.seq DESC, TRY_CAST(string_split(decision_id, ':')[-1] AS INT) DESC
+    ORDER BY issued_ms DESC, decisions.seq DESC,
+        TRY_CAST(string_split(decision_id, ':')[-1] AS INT) DESC
     LIMIT {DECISIONS}
 """
 _PENDING = """
@@ -61,10 +63,13 @@ _REFUSALS = f"""
            count(DISTINCT (cluster, broker)) FILTER (WHERE broker IS NOT NULL) AS brokers,
            arg_max(broker, now_ms) AS last_broker, arg_max(cluster, now_ms) AS last_cluster,
            count(DISTINCT cluster) AS clusters,
-           arg_max("limit", now_ms) AS "limit", min(least) AS least, max(greatest) AS greatest, any_value(unit) AS unit
+           arg_max("limit", now_ms) AS "limit", min(least) AS least, max(greatest) AS greatest,
+           any_value(unit) AS unit
     FROM refusals
     WHERE ($1 IS NULL OR cluster = $1)
-      AND now_ms > (SELECT max(now_ms) FROM rounds WHERE $1 IS NULL OR cluster = $1) - {REFUSALS_SINCE_MS}
+      AND now_ms > (
+          SELECT max(now_ms) FROM rounds WHERE $1 IS NULL OR cluster = $1
+      ) - {REFUSALS_SINCE_MS}
     GROUP BY rule ORDER BY times DESC, rule
 """
 PHASES = (
@@ -79,10 +84,12 @@ PHASES = (
     "next",
     "commit",
 )
-"""The parts of a batch, in their order."""
+"""The phases of a batch, in their order."""
 _TIMINGS = f"""
-    SELECT count(*) AS batches, max(started_ms) AS started_ms, arg_max(lag_records, started_ms) AS lag_records,
-           arg_max(input_records, started_ms) AS input_records, median(whole_ms) AS whole, max(whole_ms) AS whole_max,
+    SELECT count(*) AS batches, max(started_ms) AS started_ms,
+           arg_max(lag_records, started_ms) AS lag_records,
+           arg_max(input_records, started_ms) AS input_records, median(whole_ms) AS whole,
+           max(whole_ms) AS whole_max,
            {", ".join(f"median({phase}_ms) AS {phase}" for phase in PHASES)}
     FROM (SELECT * FROM batches ORDER BY started_ms DESC LIMIT {BATCHES})
 """
@@ -92,8 +99,8 @@ _TIMINGS = f"""
 class Snapshot:
     """The tables at one moment.
 
-    `timings` is empty without batches; its figures are medians in ms, `lag_records` that of the
-    last.
+    `timings`: medians of the last batches in ms, and `lag_records` of the last batch; empty where
+    there was no batch.
     """
 
     clusters: Rows
@@ -101,28 +108,26 @@ class Snapshot:
     pending: Rows
     decisions: Rows
     refusals: Rows
-    timings: dict[str, Any]
-    trouble: str | None = None  # why these figures are not those of now
+    timings: Row
+    trouble: str | None = None  # why these figures are not up to date
     states: tuple[ClusterFacts, ...] = ()  # what is suspended, paused, drained
 
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON-able fields."""
+    def to_dict(self) -> Row:
+        """Return the fields as JSON can hold them."""
         return asdict(self)
 
 
 def load_snapshot(tables: Store, cluster: str | None = None) -> Snapshot:
-    """Read the tables now. Raises QueryError when there are none."""
-    from lb_stream.query.lake import open_lake
-
+    """Return the tables as they are now. Raises QueryError where there are none."""
     with open_lake(tables) as lake:
         return read_snapshot(lake, cluster)
 
 
-def read_snapshot(lake: duckdb.DuckDBPyConnection, cluster: str | None) -> Snapshot:
-    """What open tables say."""
-    asked = [_CLUSTERS, _LOADS, _PENDING, _DECISIONS, _REFUSALS]
+def read_snapshot(lake: Lake, cluster: str | None) -> Snapshot:
+    """Return what open tables say; `cluster` None: of all clusters."""
+    queries = [_CLUSTERS, _LOADS, _PENDING, _DECISIONS, _REFUSALS]
     clusters, brokers, pending, decisions, refusals = (
-        records(run(lake, query, [cluster])) for query in asked
+        records(run(lake, query, [cluster])) for query in queries
     )
     (timings,) = records(run(lake, _TIMINGS))
     return Snapshot(
@@ -131,6 +136,6 @@ def read_snapshot(lake: duckdb.DuckDBPyConnection, cluster: str | None) -> Snaps
 
 
 def measure_imbalance(brokers: Rows) -> float | None:
-    """Greatest over mean throughput of the active ones; None when nothing flows."""
+    """Return max over mean throughput of the active brokers; None where nothing flows."""
     rates = [row["latest_bytes_per_s"] or 0.0 for row in brokers if row["active"]]
     return max(rates) * len(rates) / sum(rates) if sum(rates) else None

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lb_stream.contracts.decisions import MOVES
 from lb_stream.core.config.windows import closed
@@ -33,17 +33,14 @@ from lb_stream.query.health import (
     StandbyFacts,
     explain_staleness,
 )
-from lb_stream.query.lake import open_lake, records, run
+from lb_stream.query.lake import Row, open_lake, records, run
 from lb_stream.query.wording import explain_closed
 
 if TYPE_CHECKING:
-    import duckdb
-
     from lb_stream.contracts.settings import Settings
     from lb_stream.io.leadership.liveness import Ticks
+    from lb_stream.query.lake import Lake
     from lb_stream.store import Store
-
-    Lake = duckdb.DuckDBPyConnection
 
 DEMO_END_FILE = "ended.json"
 """Beside a demo's tables, once it has ended: when (ms since the epoch), and how."""
@@ -273,9 +270,7 @@ def load_cluster_facts(lake: Lake) -> tuple[ClusterFacts, ...]:
     )
 
 
-def _cluster(
-    state: ClusterState, brokers: list[dict[str, Any]], owners: set[tuple[str, str]]
-) -> ClusterFacts:
+def _cluster(state: ClusterState, brokers: list[Row], owners: set[tuple[str, str]]) -> ClusterFacts:
     """The facts of one cluster. `owners`: cluster and broker of those that have bundles."""
     memory, limits = state.memory, state.limits
     suspensions = _suspensions(state)
@@ -324,12 +319,12 @@ def _suspensions(state: ClusterState) -> list[tuple[str, Sequence[str]]]:
 
 def _silent_and_gone(
     state: ClusterState,
-    brokers: list[dict[str, Any]],
+    brokers: list[Row],
     suspensions: Iterable[tuple[str, Sequence[str]]],
 ) -> tuple[set[str], set[str]]:
     """Brokers that are missing, and brokers that count as gone.
 
-    A dead broker is missing for `LATELY_MS` after it was heard. Where none is left, all are missing.
+    A dead broker is missing for `LATELY_MS` after it was heard; where none is left, all are missing.
     """
     seen_ms = {row["broker"]: row["seen_ms"] or 0 for row in brokers}
     vanished = {name for _, names in suspensions for name in names}

@@ -1,5 +1,4 @@
-"""A shedder's own numbers about a broker against its limit, from tables and its memory: why it
-does, or doesn't, shed from it."""
+"""Describe the numbers by which a shedder decides whether to shed from a broker, and their limit."""
 
 from __future__ import annotations
 

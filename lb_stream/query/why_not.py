@@ -19,19 +19,16 @@ from lb_stream.io.messages.times import clock
 from lb_stream.query import QueryError, checks
 from lb_stream.query.checks import Check, Situation
 from lb_stream.query.explanations import (
-    Row,
     load_decisions_about,
     load_refusals_about,
     require_broker,
 )
 from lb_stream.query.health import ClusterFacts, Facts, explain_staleness
-from lb_stream.query.lake import build_last_loads_query, records, run
+from lb_stream.query.lake import Row, build_last_loads_query, records, run
 from lb_stream.query.wording import explain_rule
 
 if TYPE_CHECKING:
-    import duckdb
-
-    Lake = duckdb.DuckDBPyConnection
+    from lb_stream.query.lake import Lake
 
 _BUNDLE = """
     WITH loads AS (
@@ -39,7 +36,9 @@ _BUNDLE = """
                short_throughput_in_bytes_per_s + short_throughput_out_bytes_per_s AS short_bytes_per_s
         FROM bundle_averages
     ), ranked AS (
-        SELECT *, rank() OVER (PARTITION BY cluster, owner ORDER BY short_bytes_per_s DESC) - 1 AS heavier,
+        SELECT *,
+               rank() OVER (PARTITION BY cluster, owner ORDER BY short_bytes_per_s DESC) - 1
+                   AS heavier,
                count(*) OVER (PARTITION BY cluster, owner) AS bundles
         FROM loads
     )
@@ -296,7 +295,7 @@ def load_situation(lake: Lake, cluster: str) -> Situation:
 
 
 def load_pass_refusals(
-    lake: Lake, now: Situation, drained: bool, where: str, parameters: list[Any]
+    lake: Lake, now: Situation, drained: bool, where: str, parameters: Sequence[object]
 ) -> list[Row]:
     """Rows of refusals that meet a condition and may be the last pass's.
 
@@ -319,7 +318,7 @@ def _rules_of_open(lake: Lake, now: Situation, bundle: str) -> dict[str, str]:
 
 
 def load_recent_refusals(
-    lake: Lake, now: Situation, where: str, parameters: list[Any]
+    lake: Lake, now: Situation, where: str, parameters: Sequence[object]
 ) -> list[Row]:
     """Refusals of lately that meet a condition; `parameters` are its own from $3 on."""
     asked = [now.cluster, now.last["now_ms"] - RECENT_MS, *parameters]

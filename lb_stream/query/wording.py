@@ -1,7 +1,7 @@
-"""The words of all screens: the command line, the console, the report page and notifications.
+"""Texts of all screens: the command line, the console, the report page and notifications.
 
-Headings and states have one word each. Rules (`core.model.rules`) are explained with the figures of
-a decision in their units.
+A heading and a state have one word on all of them. Rules (`core.model.rules`) are explained with
+the figures of a decision in their units.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from lb_stream.core.config.windows import Closed
 from lb_stream.core.model.rules import DECIDES, FILTERED_BY, PLACES, REFUSES, Rule
 from lb_stream.io.messages.shown import figure
 from lb_stream.io.messages.times import clock
+from lb_stream.query.lake import Row
 
 OUTCOME = "Outcome"
 RESULT = "Result"
@@ -30,33 +31,31 @@ NO_BLOCKERS = "nothing: the next pass decides"
 RULES_BY_PLACE: Mapping[str, tuple[str, ...]] = {
     place: tuple(name for name, rule in REFUSES.items() if rule.place == place) for place in PLACES
 }
-"""What a bundle or broker may be kept by, in order of precedence → the refusing rules that say
-so."""
+"""Place in the order of precedence (`core.model.rules.PLACES`) → its refusing rules."""
 
 
 def explain_rule(rule: str, source: str | None, explain: Mapping[str, Any]) -> str:
-    """Why a decision was made; a rule that nobody has described with its figures."""
+    """Say why a decision was made.
+
+    A rule without a sentence, such as a plug-in's, is named with its figures.
+    """
     figures = {
         name: figure(explain.get(name), explain.get("unit")) for name in ("saw", "limit", "average")
     }
-    known = _known(DECIDES, rule)
+    known = _find_rule(DECIDES, rule)
     if known is not None:
         return known.sentence.format(source=source or "its broker", **figures)
-    parts = [
-        f"{words} {figures[name]}"
-        for name, words in (("saw", "saw"), ("limit", "limit"), ("average", "average"))
-        if figures[name] != "-"
-    ]
+    parts = [f"{name} {shown}" for name, shown in figures.items() if shown != "-"]
     return f"rule {rule}" + (f": {', '.join(parts)}" if parts else "")
 
 
-def describe_state(row: Mapping[str, Any]) -> str:
+def describe_state(row: Row) -> str:
     """Return one word or two for a decision's state: its outcome, pending or dry run."""
     return DRY_RUN if row["dry_run"] else str(row["outcome"] or PENDING)
 
 
-def describe_outcome(row: Mapping[str, Any]) -> str:
-    """How a decision ended, for lists and feeds; with the reason, unless it ended well.
+def describe_outcome(row: Row) -> str:
+    """Say for lists and feeds how a decision ended; with the reason, unless it was confirmed.
 
     `row`: dry_run, outcome, took_ms and detail, as the tables decisions and outcomes have them.
     """
@@ -67,55 +66,56 @@ def describe_outcome(row: Mapping[str, Any]) -> str:
     return f"{row['outcome']}{took}" + (f": {reason}" if reason else "")
 
 
-def explain_outcome(row: Mapping[str, Any]) -> str:
-    """Why a decision was not carried out, in the words of whoever ended it.
+def explain_outcome(row: Row) -> str:
+    """Say why a decision was not carried out, in the words of the program that ended it.
 
-    Empty where it was carried out, is open, or no reason was given.
+    Empty where it was carried out, is pending, or has no reason.
     """
     if row["outcome"] is None or is_confirmed(row):
         return ""
     return str(row["detail"] or "")
 
 
-def is_confirmed(row: Mapping[str, Any]) -> bool:
-    """Whether reports have shown that a decision was carried out."""
+def is_confirmed(row: Row) -> bool:
+    """Return whether reports have shown that a decision was carried out."""
     return bool(row["outcome"] == "confirmed")
 
 
 def explain_refusal(rule: str) -> str:
-    """Why nothing was done."""
-    known = _known(REFUSES, rule)
+    """Say why nothing was done."""
+    known = _find_rule(REFUSES, rule)
     return known.sentence if known is not None else rule.replace("_", " ")
 
 
 def explain_closed(shut: Closed) -> str:
-    """Why balancing may move nothing now, and until when."""
+    """Say why balancing may move nothing now, and until when."""
     until = "" if shut.until_ms is None else f", until {clock(shut.until_ms)}"
     return explain_refusal(shut.rule.name) + (f" ({shut.why})" if shut.why else "") + until
 
 
 def explain_exclusion(rule: str) -> str:
-    """Why a broker was no candidate."""
+    """Say why a broker was no candidate."""
     known = FILTERED_BY.get(rule)
     return known.sentence if known is not None else rule.replace("_", " ")
 
 
 def place_of_rule(rule: str) -> str:
-    """What a refusing rule keeps a bundle by: one of PLACES; empty: nothing is kept, or nobody
-    knows the rule."""
-    known = _known(REFUSES, rule)
+    """Return a refusing rule's place, one of PLACES; empty where it has none or isn't known."""
+    known = _find_rule(REFUSES, rule)
     return known.place if known is not None else ""
 
 
 def rule_precedence(rule: str) -> tuple[int, int, str]:
-    """A sort key of refusing rules: the order of docs/rules.md; unknown rules come last."""
-    place, rules = place_of_rule(rule), list(REFUSES)
-    at = list(PLACES).index(place) if place in PLACES else len(PLACES)
-    return at, rules.index(rule) if rule in REFUSES else len(rules), rule
+    """Return a sort key of refusing rules: the order of docs/rules.md, unknown rules last."""
+    places, rules = list(PLACES), list(REFUSES)
+    place = place_of_rule(rule)
+    place_rank = places.index(place) if place in places else len(places)
+    rule_rank = rules.index(rule) if rule in rules else len(rules)
+    return place_rank, rule_rank, rule
 
 
-def _known(rules: Mapping[str, Rule], name: str) -> Rule | None:
-    """The rule of that name, a plug-in's included."""
+def _find_rule(rules: Mapping[str, Rule], name: str) -> Rule | None:
+    """Return the rule of that name, also a plug-in's."""
     if name not in rules:
         _load_plugins()
     return rules.get(name)

@@ -15,7 +15,7 @@ import pytest
 from lb_stream.contracts.decisions import example_decision
 from lb_stream.contracts.tables import DECISIONS
 from lb_stream.query import QueryError
-from lb_stream.query.sql_file import parameter_values, with_parameters
+from lb_stream.query.sql_file import convert_parameters, parse_parameters
 from tests.support.example_queries import BUNDLE, DOCS, FOLDER, ORDER, PAGE, PARAMETERS
 from tests.support.lbctl_runner import lbctl
 from tests.support.recorded_tables import Recorder
@@ -227,12 +227,12 @@ def test_a_wrong_call_says_what_was_expected(
     ],
 )
 def test_only_parameters_are_taken_for_parameters(query: str, text: str) -> None:
-    assert with_parameters(query, {"a": 1}) == (text, {"a": 1})
+    assert convert_parameters(query, {"a": 1}) == (text, {"a": 1})
 
 
 def test_numbers_are_numbers_and_the_rest_is_text() -> None:
     given = ["a=1", "b=1.5", "c=x=y", "d=", "e=true", "f=null", "g=007"]
-    assert parameter_values(given) == {
+    assert parse_parameters(given) == {
         "a": 1,
         "b": 1.5,
         "c": "x=y",
@@ -242,7 +242,7 @@ def test_numbers_are_numbers_and_the_rest_is_text() -> None:
         "g": "007",
     }
     with pytest.raises(QueryError):
-        parameter_values(["1a=2"])
+        parse_parameters(["1a=2"])
 
 
 def test_the_readme_and_the_page_name_only_files_that_are_there() -> None:

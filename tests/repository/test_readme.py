@@ -15,7 +15,7 @@ from deltalake import write_deltalake
 
 from lb_stream.contracts.tables import TABLES
 from lb_stream.query.lake import open_lake
-from lb_stream.query.sql_file import with_parameters
+from lb_stream.query.sql_file import convert_parameters
 from lb_stream.store import Store
 from tests.support.lbctl_runner import lbctl
 
@@ -161,6 +161,6 @@ def test_every_query_of_the_documentation_runs(tmp_path: Path) -> None:
     )
     lake = open_lake(Store.at(tmp_path))
     for query in queries:
-        text, values = with_parameters(query, dict.fromkeys(re.findall(r" :([a-z]+)", query), 1))
+        text, values = convert_parameters(query, dict.fromkeys(re.findall(r" :([a-z]+)", query), 1))
         assert lake.execute(text, values).fetchall() == []
     assert len(queries) >= 8

@@ -70,7 +70,7 @@ def test_spark_makes_the_scenario_that_duckdb_makes_of_the_tables_and_plays_it_a
     played, kept. Here without any of that."""
     tables = tmp_path / "tables"
     write_past(tables)
-    past = load_history(build_lake_query(open_lake(Store.at(tables), whole=False)), "eu")
+    past = load_history(build_lake_query(open_lake(Store.at(tables), require_columns=False)), "eu")
     windows = [
         TrialWindow(
             "eu",

@@ -13,7 +13,7 @@ from lb_stream.contracts.tables import TABLES
 from lb_stream.io.tables.commits import Table
 from lb_stream.io.tables.delta import dataset
 from lb_stream.query.lake import open_lake, records, run
-from lb_stream.query.sql_file import with_parameters
+from lb_stream.query.sql_file import convert_parameters
 from lb_stream.store import Store
 from tests.support.example_queries import FOLDER, ORDER, PARAMETERS
 from tests.support.recorded_tables import batches, record
@@ -47,7 +47,7 @@ def tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pat
 @pytest.mark.parametrize("name", ORDER)
 def test_spark_and_duckdb_answer_alike(spark: SparkSession, tables: Path, name: str) -> None:
     text, given = (FOLDER / f"{name}.sql").read_text(), PARAMETERS.get(name, {})
-    query, values = with_parameters(text, given)
+    query, values = convert_parameters(text, given)
     expected = [plain(row) for row in records(run(open_lake(Store.at(tables)), query, values))]
     assert [plain(row.asDict()) for row in spark.sql(text, args=given).collect()] == expected
     if name not in ("returned", "rejected", "commands", "failed_rounds"):

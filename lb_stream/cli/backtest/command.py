@@ -192,7 +192,7 @@ def _check_past(tables: str, reports: Path | None, clusters: Sequence[str | None
             "--reports FILE",
             2,
         )
-    with open_lake(folder, whole=False) as lake:
+    with open_lake(folder, require_columns=False) as lake:
         for cluster in clusters:
             require_recorded_cluster(build_lake_query(lake), cluster)
 

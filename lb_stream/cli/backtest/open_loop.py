@@ -55,7 +55,7 @@ def compare_decisions(
     folder = tables_of(stream)
     if existing_table(folder, ROUNDS) is None:
         raise CommandError(f"{tables} has no log: expected a job's tables in --tables FOLDER", 2)
-    with open_lake(folder, whole=False) as lake:
+    with open_lake(folder, require_columns=False) as lake:
         for cluster in clusters:
             require_cluster(lake, cluster)
     begin, end = between

@@ -88,7 +88,7 @@ def decisions(
         _follow(given, cluster, last, json or output is Format.json)
         return
     from lb_stream.cli.shared.staleness import warn_if_stale
-    from lb_stream.query.cluster_state import cluster_names, require_cluster
+    from lb_stream.query.cluster_state import list_known_clusters, require_cluster
     from lb_stream.query.lake import open_lake, records, run
 
     lake = open_lake(given.tables)
@@ -104,7 +104,7 @@ def decisions(
             else "nothing has been decided yet" + (f" for cluster {cluster}" if cluster else "")
         )
     else:
-        emit_rich(_table(rows, several=len(cluster_names(lake)) > 1))
+        emit_rich(_table(rows, several=len(list_known_clusters(lake)) > 1))
 
 
 def _build_record(row: dict[str, Any]) -> dict[str, Any]:

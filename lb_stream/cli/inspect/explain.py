@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from lb_stream.query.explanations import BrokerPart, DecisionExplanation, Lake, Row
+    from lb_stream.query.explanations import BrokerPart, DecisionExplanation
+    from lb_stream.query.lake import Lake, Row
     from lb_stream.query.why_not import NoMoveExplanation
 
 

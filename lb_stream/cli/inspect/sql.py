@@ -78,7 +78,7 @@ def sql(
     issued_ms.
     """
     from lb_stream.query.lake import add_views, open_lake, run
-    from lb_stream.query.sql_file import parameter_values, read_query, with_parameters
+    from lb_stream.query.sql_file import convert_parameters, parse_parameters, read_query
 
     if [query, file, describe].count(None) != 2:
         raise CommandError(
@@ -97,9 +97,9 @@ def sql(
         text = sys.stdin.read()
     # In an ASCII locale other bytes are read as surrogates.
     text = text.encode(errors="surrogateescape").decode(errors="replace")
-    text, values = with_parameters(text, parameter_values(param or ()))
+    text, values = convert_parameters(text, parse_parameters(param or ()))
     # the answer
-    lake = open_lake(effective(config, broker_conf, set_).tables, whole=False)
+    lake = open_lake(effective(config, broker_conf, set_).tables, require_columns=False)
     add_views(lake)
     result = run(lake, text, values)
     columns = [column[0] for column in result.description or []]
@@ -114,9 +114,9 @@ def sql(
 
 
 def _describe(name: str, form: str) -> None:
-    from lb_stream.query.lake import table_columns
+    from lb_stream.query.lake import list_columns
 
-    rows = table_columns(name)
+    rows = list_columns(name)
     columns = ("column", "type", "meaning")
     if not emit_rows((dict(zip(columns, row, strict=True)) for row in rows), form):
         emit_rich(table(columns, rows))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -20,6 +20,9 @@ from lb_stream.cli.shared.options import (
 )
 from lb_stream.cli.shared.output import emit_line, emit_rich, emit_rows, note, table
 from lb_stream.cli.shared.spans import span_ms
+
+if TYPE_CHECKING:
+    from lb_stream.query.lake import Row
 
 By = Literal["tenant", "namespace", "bundle", "reason", "total"]
 Each = Literal["day", "week", "total"]
@@ -76,7 +79,7 @@ def cost(
         emit_line(text)
 
 
-def describe_unknown(rows: Sequence[Mapping[str, Any]]) -> str:
+def describe_unknown(rows: Sequence[Row]) -> str:
     """Describe for how many moves clients and traffic are unknown; empty if for none."""
     moves = sum(row["moves"] for row in rows)
     unknown = moves - sum(row["known"] for row in rows)
@@ -87,7 +90,7 @@ def describe_unknown(rows: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def _cells(row: Mapping[str, Any], by: By, each: Each) -> tuple[str, ...]:
+def _cells(row: Row, by: By, each: Each) -> tuple[str, ...]:
     named = (
         row["cluster"],
         *((row["span"],) if each != "total" else ()),
@@ -96,7 +99,7 @@ def _cells(row: Mapping[str, Any], by: By, each: Each) -> tuple[str, ...]:
     return (*named, *cost_cells(row))
 
 
-def cost_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+def cost_cells(row: Row) -> tuple[str, ...]:
     """Return the texts of moves, time unserved, clients, client-seconds and MB/s moved."""
     clients, client_s, moved = (row[name] for name in ("clients", "client_s", "bytes_per_s"))
     figures = (

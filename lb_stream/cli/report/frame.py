@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from lb_stream.cli.report.heat import HEAT_STYLE
 from lb_stream.cli.report.svg import COLOURS, LEFT, RIGHT, WIDTH
@@ -149,7 +148,7 @@ def document(title: str, generator: str, body: Iterable[str]) -> str:
     )
 
 
-def pointer_script(charts: Sequence[Mapping[str, Any]]) -> str:
+def pointer_script(charts: Sequence[Mapping[str, object]]) -> str:
     """Return the end of a page's body: a script that shows figures under the pointer.
 
     For each section with data-cluster: `cluster` (that name), `times_ms`, for each time a text in
@@ -163,7 +162,7 @@ def pointer_script(charts: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def _json(value: Any) -> str:
+def _json(value: object) -> str:
     """Return JSON that can't end a script element."""
     return (
         json.dumps(shown_within(value), allow_nan=False, separators=(",", ":"))
@@ -190,7 +189,7 @@ def tiles(shown: Sequence[tuple[str, str]]) -> str:
 
 
 def table(
-    name: str, title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], empty: str
+    name: str, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], empty: str
 ) -> str:
     """Return a table with its heading; `empty` is the text without rows."""
     heading = f"<h3>{in_html(title)}</h3>" if title else ""
@@ -198,7 +197,7 @@ def table(
         return f'{heading}<p class="soft">{in_html(empty)}</p>'
     numbers = [all(isinstance(row[at], int) for row in rows) for at in range(len(columns))]
 
-    def cell(tag: str, value: Any, number: bool) -> str:
+    def cell(tag: str, value: object, number: bool) -> str:
         kind = "number" if number else "short" if len(str(value)) <= SHORT else ""
         return f"<{tag}{f' class={kind}' if kind else ''}>{in_html(str(value))}</{tag}>"
 

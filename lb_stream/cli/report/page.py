@@ -19,7 +19,8 @@ from lb_stream.cli.report.svg import (
 )
 from lb_stream.contracts.decisions import MOVES
 from lb_stream.io.messages.shown import in_html
-from lb_stream.query.past.report_figures import DECISION_STATES, MOST_DECISIONS, ClusterFigures, Row
+from lb_stream.query.lake import Row
+from lb_stream.query.past.report_figures import DECISION_STATES, MOST_DECISIONS, ClusterFigures
 from lb_stream.query.wording import (
     DRY_RUN,
     NO_BLOCKERS,

@@ -95,7 +95,7 @@ def from_tables(
     from lb_stream.store import Store
 
     check_free(folder, force)
-    with open_lake(Store.at(tables, setting="TABLES"), whole=False) as lake:
+    with open_lake(Store.at(tables, setting="TABLES"), require_columns=False) as lake:
         ask = build_lake_query(lake)
         past = LoadHistory(
             **load_history(ask, require_recorded_cluster(ask, cluster), *range_given(from_, to))

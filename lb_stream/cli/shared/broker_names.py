@@ -84,7 +84,7 @@ def _known(tables: Store, cluster: str | None) -> list[str]:
     from lb_stream.query.lake import open_lake, records, run
 
     try:
-        with open_lake(tables, whole=False) as lake:
+        with open_lake(tables, require_columns=False) as lake:
             require_cluster(lake, cluster)
             return [row["broker"] for row in records(run(lake, _KNOWN, [cluster]))]
     except NoTables:

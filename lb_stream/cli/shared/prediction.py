@@ -49,7 +49,7 @@ def show_prediction(
     from lb_stream.sim.scenario.from_history import LoadHistory
     from lb_stream.sim.simulation.prediction import CHANGED, predict_change
 
-    with open_lake(given.tables, whole=False) as lake:
+    with open_lake(given.tables, require_columns=False) as lake:
         history = LoadHistory(**load_recent_history(build_lake_query(lake), cluster))
     name = history.cluster
     with progress("simulating", every=PARTS) as told:

@@ -18,8 +18,8 @@ from pydantic import ValidationError
 
 from lb_stream.contracts.commands import CommandResult
 from lb_stream.contracts.decisions import MOVES, read_decision
+from lb_stream.query.lake import Row
 from lb_stream.query.screens.feed import with_explanation
-from lb_stream.query.screens.lists import Row
 
 logger = logging.getLogger(__name__)
 

@@ -9,9 +9,7 @@ from lb_stream.query.cluster_state import require_cluster
 from lb_stream.query.lake import records, run
 
 if TYPE_CHECKING:
-    import duckdb
-
-    Lake = duckdb.DuckDBPyConnection
+    from lb_stream.query.lake import Lake
 
 MOST_NAMED = 6
 """Names in a message."""

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lb_stream.contracts.decisions import MOVES
 from lb_stream.contracts.keys import SettingError
@@ -16,16 +16,12 @@ from lb_stream.query import QueryError
 from lb_stream.query.cluster_state import read_cluster_states
 from lb_stream.query.costs import load_move_costs
 from lb_stream.query.health import Facts
-from lb_stream.query.lake import build_loaded_bundles_query, records, run
+from lb_stream.query.lake import Row, build_loaded_bundles_query, records, run
 from lb_stream.query.why_not import NoMoveExplanation, explain_no_move
 from lb_stream.query.wording import explain_refusal
 
 if TYPE_CHECKING:
-    import duckdb
-
-    Lake = duckdb.DuckDBPyConnection
-
-Row = dict[str, Any]
+    from lb_stream.query.lake import Lake
 
 MOST_POINTS = 400
 """Of each line; more rounds than that are put together, neighbours with neighbours."""
@@ -38,28 +34,35 @@ DECISION_STATES = ("confirmed", "superseded", "refused", "expired", "failed", "p
 
 _LOADS = """
     WITH loads AS (
-        SELECT seq, broker, latest_throughput_in_bytes_per_s + latest_throughput_out_bytes_per_s AS bytes_per_s, usage_ratio
+        SELECT seq, broker,
+               latest_throughput_in_bytes_per_s + latest_throughput_out_bytes_per_s AS bytes_per_s,
+               usage_ratio
         FROM broker_loads WHERE cluster = $1 AND alive AND now_ms BETWEEN $2 AND $3
     ), points AS (
         SELECT unnest($4::BIGINT[]) AS first_seq, unnest(range(len($4::BIGINT[]))) AS point
     ), busiest AS (
-        SELECT broker FROM loads GROUP BY broker ORDER BY max(bytes_per_s) DESC NULLS LAST, broker LIMIT $5
+        SELECT broker FROM loads GROUP BY broker
+        ORDER BY max(bytes_per_s) DESC NULLS LAST, broker LIMIT $5
     )
-    SELECT broker, point, round(avg(bytes_per_s), 1) AS bytes_per_s, round(avg(usage_ratio), 4) AS usage_ratio
-    FROM (FROM loads SEMI JOIN busiest USING (broker)) AS seen ASOF JOIN points ON seen.seq >= points.first_seq
+    SELECT broker, point, round(avg(bytes_per_s), 1) AS bytes_per_s,
+           round(avg(usage_ratio), 4) AS usage_ratio
+    FROM (FROM loads SEMI JOIN busiest USING (broker)) AS seen
+    ASOF JOIN points ON seen.seq >= points.first_seq
     GROUP BY broker, point ORDER BY broker, point
 """
 _SPREAD = """
     SELECT seq, now_ms, max(bytes_per_s) / nullif(avg(bytes_per_s), 0) AS max_over_mean,
            stddev_pop(bytes_per_s) / nullif(avg(bytes_per_s), 0) AS std_over_mean
     FROM (
-        SELECT seq, now_ms, latest_throughput_in_bytes_per_s + latest_throughput_out_bytes_per_s AS bytes_per_s
+        SELECT seq, now_ms,
+               latest_throughput_in_bytes_per_s + latest_throughput_out_bytes_per_s AS bytes_per_s
         FROM broker_loads WHERE cluster = $1 AND active AND now_ms BETWEEN $2 AND $3
     )
     GROUP BY seq, now_ms ORDER BY seq
 """
 _DECISIONS = """
-    SELECT decision_id, decisions.seq, issued_ms, kind, decisions.bundle, source, destination, reason, rule, strategy, dry_run,
+    SELECT decision_id, decisions.seq, issued_ms, kind, decisions.bundle, source, destination,
+           reason, rule, strategy, dry_run,
            outcome, detail, took_ms,
            CAST(json_extract_string(explain, '$.limit') AS DOUBLE) AS "limit",
            json_extract_string(explain, '$.unit') AS unit
@@ -68,20 +71,24 @@ _DECISIONS = """
     ORDER BY issued_ms, decisions.seq, TRY_CAST(string_split(decision_id, ':')[-1] AS INT)
 """
 _BUNDLES = f"""
-    SELECT bundle, owner, short_throughput_in_bytes_per_s + short_throughput_out_bytes_per_s AS short_bytes_per_s,
+    SELECT bundle, owner,
+           short_throughput_in_bytes_per_s + short_throughput_out_bytes_per_s AS short_bytes_per_s,
            long_throughput_in_bytes_per_s + long_throughput_out_bytes_per_s AS long_bytes_per_s
     FROM {{bundles}} ORDER BY short_bytes_per_s DESC NULLS LAST, bundle LIMIT {MOST_BUNDLES}
 """
 _REFUSALS = """
-    SELECT rule, sum("count")::BIGINT AS times, count(DISTINCT broker) AS brokers, max(now_ms) AS last_ms
-    FROM refusals WHERE cluster = $1 AND now_ms BETWEEN $2 AND $3 GROUP BY rule ORDER BY times DESC, rule
+    SELECT rule, sum("count")::BIGINT AS times, count(DISTINCT broker) AS brokers,
+           max(now_ms) AS last_ms
+    FROM refusals WHERE cluster = $1 AND now_ms BETWEEN $2 AND $3 GROUP BY rule
+    ORDER BY times DESC, rule
 """
 _BROKERS = (
     "SELECT count(DISTINCT broker) AS n FROM broker_loads WHERE cluster = $1 AND now_ms "
     "BETWEEN $2 AND $3"
 )
 _ROUNDS = """
-    SELECT count(*) AS logged, max(seq) - min(seq) + 1 AS rounds, count(*) FILTER (WHERE error IS NOT NULL) AS failed,
+    SELECT count(*) AS logged, max(seq) - min(seq) + 1 AS rounds,
+           count(*) FILTER (WHERE error IS NOT NULL) AS failed,
            min(now_ms) AS begin_ms, max(now_ms) AS end_ms
     FROM rounds WHERE cluster = $1 AND now_ms BETWEEN $2 AND $3
 """
@@ -147,7 +154,8 @@ class ClusterFigures:
 def list_logged_clusters(lake: Lake) -> list[str]:
     """All clusters of the log, the one with the most decisions first."""
     query = """SELECT cluster FROM (SELECT DISTINCT cluster FROM rounds)
-        LEFT JOIN (SELECT cluster, count(*) AS n FROM decisions GROUP BY cluster) USING (cluster) ORDER BY coalesce(n, 0) DESC, cluster"""
+        LEFT JOIN (SELECT cluster, count(*) AS n FROM decisions GROUP BY cluster) USING (cluster)
+        ORDER BY coalesce(n, 0) DESC, cluster"""
     return [row["cluster"] for row in records(run(lake, query))]
 
 

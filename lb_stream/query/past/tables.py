@@ -16,7 +16,7 @@ from lb_stream.io.messages.times import utc
 from lb_stream.query import QueryError
 
 if TYPE_CHECKING:
-    import duckdb
+    from lb_stream.query.lake import Lake
 
 RunQuery = Callable[[str, dict[str, Any]], pa.Table]
 """Runs a query with parameters (:name)."""
@@ -43,7 +43,8 @@ _CLUSTERS = (
 _WITHIN = "WHERE cluster = :cluster AND slot_ms >= :since_ms AND slot_ms < :to_ms"
 _SLOTS = f"SELECT DISTINCT slot_ms FROM bundle_history {_WITHIN} ORDER BY slot_ms"
 _BUNDLES = f"""
-    SELECT slot_ms, bundle, owner, rate_in_msgs_per_s, rate_out_msgs_per_s, throughput_in_bytes_per_s, throughput_out_bytes_per_s,
+    SELECT slot_ms, bundle, owner, rate_in_msgs_per_s, rate_out_msgs_per_s,
+           throughput_in_bytes_per_s, throughput_out_bytes_per_s,
            topics, producers, consumers
     FROM bundle_history {_WITHIN} ORDER BY slot_ms, bundle
 """
@@ -51,7 +52,8 @@ _BROKERS = f"SELECT * FROM broker_history {_WITHIN} ORDER BY slot_ms, broker"
 _ALIVE = """
     SELECT now_ms, broker, alive, seen_ms
     FROM (
-        SELECT now_ms, broker, alive, seen_ms, lag(alive) OVER (PARTITION BY broker ORDER BY now_ms, seq) AS before
+        SELECT now_ms, broker, alive, seen_ms,
+               lag(alive) OVER (PARTITION BY broker ORDER BY now_ms, seq) AS before
         FROM broker_loads WHERE cluster = :cluster AND now_ms >= :from_ms AND now_ms < :to_ms
     ) lives
     WHERE before IS NULL OR before <> alive ORDER BY now_ms, broker
@@ -59,9 +61,11 @@ _ALIVE = """
 _INTERVAL = """
     SELECT median(reported_ms - before) AS interval_ms
     FROM (
-        SELECT reported_ms, lag(reported_ms) OVER (PARTITION BY broker ORDER BY reported_ms) AS before
+        SELECT reported_ms,
+               lag(reported_ms) OVER (PARTITION BY broker ORDER BY reported_ms) AS before
         FROM (
-            SELECT DISTINCT broker, reported_ms FROM broker_loads WHERE cluster = :cluster AND now_ms >= :late_ms AND now_ms < :to_ms
+            SELECT DISTINCT broker, reported_ms FROM broker_loads
+            WHERE cluster = :cluster AND now_ms >= :late_ms AND now_ms < :to_ms
         ) told
     ) reports
     WHERE before > 0
@@ -69,7 +73,8 @@ _INTERVAL = """
 _DRAINS = """
     SELECT min(at_ms) AS at_ms, kind, get_json_object(arguments, '$.broker') AS broker
     FROM commands
-    WHERE cluster = :cluster AND kind IN ('drain-broker', 'undrain-broker') AND outcome IN ('accepted', 'done')
+    WHERE cluster = :cluster AND kind IN ('drain-broker', 'undrain-broker')
+    AND outcome IN ('accepted', 'done')
       AND at_ms >= :from_ms AND at_ms < :to_ms
     GROUP BY id, kind, get_json_object(arguments, '$.broker') ORDER BY at_ms, broker
 """
@@ -87,19 +92,20 @@ _TOOK = f"""
     WHERE place <= {MOVES_MEASURED}
 """
 _FIRST_ROUND = """
-    SELECT coalesce(max(CASE WHEN now_ms <= :from_ms THEN log_seq END), min(CASE WHEN now_ms > :from_ms THEN log_seq END)) AS log_seq
+    SELECT coalesce(max(CASE WHEN now_ms <= :from_ms THEN log_seq END),
+                    min(CASE WHEN now_ms > :from_ms THEN log_seq END)) AS log_seq
     FROM rounds WHERE cluster = :cluster AND seq > 0 AND memory <> ''
 """
 _ROUND = "SELECT memory, inputs FROM rounds WHERE cluster = :cluster AND log_seq = :log_seq"
 
 
-def build_lake_query(lake: duckdb.DuckDBPyConnection) -> RunQuery:
+def build_lake_query(lake: Lake) -> RunQuery:
     """Asks tables that DuckDB has open."""
     from lb_stream.query.lake import query_columns
-    from lb_stream.query.sql_file import with_parameters
+    from lb_stream.query.sql_file import convert_parameters
 
     def ask(query: str, values: dict[str, Any]) -> pa.Table:
-        return query_columns(lake, *with_parameters(query, values))
+        return query_columns(lake, *convert_parameters(query, values))
 
     return ask
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lb_stream.contracts.decisions import MOVES
 from lb_stream.core.commands.base import CannotUndo, Operation, make
@@ -15,7 +15,7 @@ from lb_stream.core.model.operator_state import OperatorState
 from lb_stream.io.messages.times import clock
 from lb_stream.query import QueryError
 from lb_stream.query.cluster_state import require_cluster
-from lb_stream.query.lake import records, run
+from lb_stream.query.lake import Row, records, run
 from lb_stream.query.past.names import similar_ids
 from lb_stream.query.past.undo_commands import (
     find_cancelled,
@@ -26,22 +26,20 @@ from lb_stream.query.past.undo_commands import (
 from lb_stream.query.wording import explain_outcome
 
 if TYPE_CHECKING:
-    import duckdb
-
-    Lake = duckdb.DuckDBPyConnection
-
-Row = dict[str, Any]
+    from lb_stream.query.lake import Lake
 
 _COMMANDS = """
-    SELECT cluster, id, any_value(kind) AS kind, any_value(arguments) AS arguments, any_value("by") AS "by", min(at_ms) AS at_ms,
-           min(log_seq) AS log_seq, min(seq) AS seq, arg_max(outcome, log_seq) AS outcome, flatten(list(decision_ids)) AS decision_ids
-    FROM commands WHERE ($1 IS NULL OR cluster = $1) AND ($2 IS NULL OR id = $2) AND ($3 IS NULL OR at_ms >= $3)
+    SELECT cluster, id, any_value(kind) AS kind, any_value(arguments) AS arguments,
+           any_value("by") AS "by", min(at_ms) AS at_ms,
+           min(log_seq) AS log_seq, min(seq) AS seq, arg_max(outcome, log_seq) AS outcome,
+           flatten(list(decision_ids)) AS decision_ids
+    FROM commands
+    WHERE ($1 IS NULL OR cluster = $1) AND ($2 IS NULL OR id = $2) AND ($3 IS NULL OR at_ms >= $3)
     GROUP BY cluster, id ORDER BY at_ms DESC, log_seq DESC
 """
 _DECISIONS = f"""
     SELECT decision_id, decisions.cluster, kind, decisions.bundle, source, destination, dry_run,
-    outcome, detail,
-           issued_ms
+           outcome, detail, issued_ms
     FROM decisions LEFT JOIN outcomes USING (decision_id)
     WHERE ($1 IS NULL OR decisions.cluster = $1)
     AND (list_contains($2, decision_id) OR (issued_ms >= $3 AND kind IN {MOVES} AND NOT dry_run))
@@ -49,7 +47,8 @@ _DECISIONS = f"""
 """
 _LATER = f"""
     SELECT bundle, arg_max(decision_id, issued_ms) AS decision_id FROM decisions
-    WHERE cluster = $1 AND kind IN {MOVES} AND NOT dry_run AND list_contains($2, bundle) GROUP BY bundle
+    WHERE cluster = $1 AND kind IN {MOVES} AND NOT dry_run AND list_contains($2, bundle)
+    GROUP BY bundle
 """
 _OWNERS = "SELECT bundle, owner FROM ownership WHERE cluster = $1 AND list_contains($2, bundle)"
 _BEFORE = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,13 +27,12 @@ from lb_stream.settings.overrides import without_approval
 from lb_stream.settings.resolve import in_force, resolve
 
 if TYPE_CHECKING:
-    import duckdb
+    from lb_stream.query.lake import Lake, Row
 
-    from lb_stream.query.explanations import Row
 
 DEFAULT = "LeastMoves"
 _NO_LIMIT = 10**9
-_BY_HAND: Mapping[str, Any] = {
+_BY_HAND: Mapping[str, object] = {
     **{
         "enabled": True,
         "shedding_enabled": True,
@@ -90,7 +89,7 @@ class NextMoves:
 
 
 def find_next_moves(
-    lake: duckdb.DuckDBPyConnection, cluster: str | None, tried: Mapping[str, Any], most: int
+    lake: Lake, cluster: str | None, tried: Mapping[str, object], most: int
 ) -> NextMoves:
     """The first moves that a strategy would make now, `most` of them at most.
 
@@ -148,7 +147,7 @@ def find_next_moves(
     )
 
 
-def _asked(here: ClusterState, tried: Mapping[str, Any]) -> tuple[ClusterConfig, Memory]:
+def _asked(here: ClusterState, tried: Mapping[str, object]) -> tuple[ClusterConfig, Memory]:
     """The settings and the memory that the strategy is asked with."""
     wanted = str(tried.get("shedding_strategy", DEFAULT))
     settings = without_approval(

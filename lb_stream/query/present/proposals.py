@@ -9,16 +9,12 @@ from typing import TYPE_CHECKING
 
 from lb_stream.contracts.tables import PROPOSALS
 from lb_stream.query.cluster_state import ClusterState, read_cluster_states
-from lb_stream.query.lake import records, run
+from lb_stream.query.lake import Row, records, run
 from lb_stream.query.wording import explain_rule
 
 if TYPE_CHECKING:
-    import duckdb
-
     from lb_stream.core.model.memory import Proposal
-    from lb_stream.query.explanations import Row
-
-    Lake = duckdb.DuckDBPyConnection
+    from lb_stream.query.lake import Lake
 
 _LAST = """
     SELECT p.*, first.explain AS whole, coalesce(outcome, '') AS outcome,
@@ -28,7 +24,8 @@ _LAST = """
         QUALIFY row_number() OVER (PARTITION BY cluster, proposal_id ORDER BY log_seq DESC) = 1
     ) AS p
     JOIN (
-        FROM proposals QUALIFY row_number() OVER (PARTITION BY cluster, proposal_id ORDER BY log_seq) = 1
+        FROM proposals
+        QUALIFY row_number() OVER (PARTITION BY cluster, proposal_id ORDER BY log_seq) = 1
     ) AS first USING (cluster, proposal_id)
     LEFT JOIN outcomes ON outcomes.decision_id = p.decision_id
 """

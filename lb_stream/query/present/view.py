@@ -4,7 +4,7 @@ what history knows beside."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -18,32 +18,37 @@ from lb_stream.core.model.blocks import (
 from lb_stream.core.model.names import is_system_bundle
 from lb_stream.core.model.view import ClusterView
 from lb_stream.query import QueryError
-from lb_stream.query.lake import records, run
+from lb_stream.query.lake import Row, records, run
 from lb_stream.query.past.tables import BACK_MS
 
 if TYPE_CHECKING:
-    import duckdb
+    from lb_stream.query.lake import Lake
 
-    from lb_stream.query.explanations import Row
 
 _BROKERS = """
-    SELECT * FROM broker_loads WHERE cluster = $1 AND log_seq = (SELECT max(log_seq) FROM broker_loads WHERE cluster = $1) ORDER BY broker
+    SELECT * FROM broker_loads
+    WHERE cluster = $1 AND log_seq = (SELECT max(log_seq) FROM broker_loads WHERE cluster = $1)
+    ORDER BY broker
 """
 _BUNDLES = "SELECT * FROM bundle_averages WHERE cluster = $1 ORDER BY bundle"
 _LIMITS = f"""
-    SELECT broker, {", ".join(f"{name}_limit" for name in RESOURCES)} FROM broker_history WHERE cluster = $1
+    SELECT broker, {", ".join(f"{name}_limit" for name in RESOURCES)}
+    FROM broker_history WHERE cluster = $1
     QUALIFY row_number() OVER (PARTITION BY broker ORDER BY slot_ms DESC) = 1
 """
 _CLIENTS = f"""
-    SELECT bundle, arg_max(producers, slot_ms) AS producers, arg_max(consumers, slot_ms) AS consumers,
+    SELECT bundle, arg_max(producers, slot_ms) AS producers,
+           arg_max(consumers, slot_ms) AS consumers,
            arg_max(cache_size_bytes, slot_ms) AS cache_size_bytes
     FROM bundle_history
-    WHERE cluster = $1 AND slot_ms >= (SELECT max(slot_ms) FROM bundle_history WHERE cluster = $1) - {BACK_MS} GROUP BY bundle
+    WHERE cluster = $1
+    AND slot_ms >= (SELECT max(slot_ms) FROM bundle_history WHERE cluster = $1) - {BACK_MS}
+    GROUP BY bundle
 """
 
 
 def load_present_view(
-    lake: duckdb.DuckDBPyConnection, cluster: str, weights: Mapping[str, float], now_ms: int = 0
+    lake: Lake, cluster: str, weights: Mapping[str, float], now_ms: int = 0
 ) -> ClusterView:
     """A cluster as its last round with a report saw it, not before `now_ms`.
 
@@ -104,7 +109,7 @@ def _shard(
     return Shard(*(pa.Table.from_pylist(block, schema) for block, schema in blocks))
 
 
-def _resources(load: Row, limits: Mapping[str, Any]) -> dict[str, float]:
+def _resources(load: Row, limits: Mapping[str, float]) -> dict[str, float]:
     """What a broker uses and has of each resource; of 100 where its limit isn't known."""
     found: dict[str, float] = {}
     for name in RESOURCES:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lb_stream.contracts.base import RESOURCES
-from lb_stream.query.lake import build_last_loads_query, records, run
-from lb_stream.query.screens.lists import ListPage, ListRequest, Row, load_page
+from lb_stream.query.lake import Row, build_last_loads_query, records, run
+from lb_stream.query.screens.lists import ListPage, ListRequest, load_page
 
 if TYPE_CHECKING:
-    import duckdb
-
-    Lake = duckdb.DuckDBPyConnection
+    from lb_stream.query.lake import Lake
 
 SORTS = {
     "usage": "alive DESC, usage_ratio DESC NULLS LAST",
@@ -22,16 +20,19 @@ SORTS = {
     **{name: f"{name}_ratio DESC NULLS LAST" for name in RESOURCES},
 }
 _COLUMNS = f"""
-    cluster, seq, now_ms, broker, alive, seen_ms, reported_ms, usage_ratio, {", ".join(f"{name}_ratio" for name in RESOURCES)},
-    bundles, topics, latest_throughput_in_bytes_per_s + latest_throughput_out_bytes_per_s AS bytes_per_s,
+    cluster, seq, now_ms, broker, alive, seen_ms, reported_ms, usage_ratio,
+    {", ".join(f"{name}_ratio" for name in RESOURCES)}, bundles, topics,
+    latest_throughput_in_bytes_per_s + latest_throughput_out_bytes_per_s AS bytes_per_s,
     latest_rate_in_msgs_per_s + latest_rate_out_msgs_per_s AS msgs_per_s,
     long_throughput_in_bytes_per_s + long_throughput_out_bytes_per_s AS long_bytes_per_s
 """
 _LAST = f"""
-    SELECT {_COLUMNS} FROM broker_loads WHERE cluster = $1 AND broker = $2 ORDER BY log_seq DESC LIMIT 1
+    SELECT {_COLUMNS} FROM broker_loads WHERE cluster = $1 AND broker = $2
+    ORDER BY log_seq DESC LIMIT 1
 """
 _LIMITS = f"""
-    SELECT {", ".join(f"{name}_limit" for name in RESOURCES)} FROM broker_history WHERE cluster = $1 AND broker = $2
+    SELECT {", ".join(f"{name}_limit" for name in RESOURCES)}
+    FROM broker_history WHERE cluster = $1 AND broker = $2
     ORDER BY slot_ms DESC LIMIT 1
 """
 

@@ -8,9 +8,7 @@ from lb_stream.query.costs import build_cost_query
 from lb_stream.query.screens.lists import ListPage, ListRequest, load_page
 
 if TYPE_CHECKING:
-    import duckdb
-
-    Lake = duckdb.DuckDBPyConnection
+    from lb_stream.query.lake import Lake
 
 COST_SORTS = {
     "cost": "client_s DESC NULLS LAST, moves DESC, span DESC",

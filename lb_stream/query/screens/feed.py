@@ -6,14 +6,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from lb_stream.query.lake import records, run
-from lb_stream.query.screens.lists import Row
+from lb_stream.query.lake import Row, records, run
 from lb_stream.query.wording import explain_outcome, explain_rule
 
 if TYPE_CHECKING:
-    import duckdb
-
-    Lake = duckdb.DuckDBPyConnection
+    from lb_stream.query.lake import Lake
 
 ENTRIES = 40
 MOST_PENDING = 100
@@ -21,20 +18,25 @@ WHAT = ("all", "moves", "decisions", "commands")
 """What can be asked for."""
 
 _DECISIONS = f"""
-    SELECT 'decision' AS entry, decision_id AS id, decisions.cluster, decisions.seq, issued_ms AS at_ms, kind, decisions.bundle, source,
+    SELECT 'decision' AS entry, decision_id AS id, decisions.cluster, decisions.seq,
+           issued_ms AS at_ms, kind, decisions.bundle, source,
            destination, rule, strategy, dry_run, explain, outcome, detail, took_ms,
            expires_ms, NULL AS "by", NULL AS arguments, NULL AS text
     FROM decisions LEFT JOIN outcomes USING (decision_id)
     WHERE ($1 IS NULL OR decisions.cluster = $1) AND ($2 IS NULL OR issued_ms < $2)
       AND ($3 <> 'moves' OR kind IN ('unload', 'transfer')) AND $3 <> 'commands'
-      AND ($4 = '' OR contains(lower(concat_ws(' ', decision_id, decisions.bundle, source, destination, rule)), $4))
-    ORDER BY issued_ms DESC, decisions.seq DESC, TRY_CAST(string_split(decision_id, ':')[-1] AS INT) DESC LIMIT {ENTRIES}
+      AND ($4 = '' OR contains(lower(concat_ws(' ', decision_id, decisions.bundle, source, destination,
+          rule)), $4))
+    ORDER BY issued_ms DESC, decisions.seq DESC,
+        TRY_CAST(string_split(decision_id, ':')[-1] AS INT) DESC LIMIT {ENTRIES}
 """
 _COMMAND = """
-    SELECT 'command' AS entry, id, cluster, max(seq) AS seq, any_value(at_ms) AS at_ms, any_value(kind) AS kind, NULL AS bundle,
-           NULL AS source, NULL AS destination, arg_max(rule, log_seq) AS rule, NULL AS strategy, false AS dry_run, NULL AS explain,
-           arg_max(outcome, log_seq) AS outcome, NULL AS detail, NULL AS took_ms, NULL AS expires_ms,
-           any_value("by") AS "by", any_value(arguments) AS arguments, arg_max(text, log_seq) AS text
+    SELECT 'command' AS entry, id, cluster, max(seq) AS seq, any_value(at_ms) AS at_ms,
+           any_value(kind) AS kind, NULL AS bundle, NULL AS source, NULL AS destination,
+           arg_max(rule, log_seq) AS rule, NULL AS strategy, false AS dry_run, NULL AS explain,
+           arg_max(outcome, log_seq) AS outcome, NULL AS detail, NULL AS took_ms,
+           NULL AS expires_ms, any_value("by") AS "by", any_value(arguments) AS arguments,
+           arg_max(text, log_seq) AS text
     FROM commands
 """
 _COMMANDS = f"""
@@ -48,9 +50,11 @@ _ORDERED = f"""
     GROUP BY id, cluster
 """
 _PENDING = f"""
-    SELECT decision_id AS id, cluster, seq, kind, bundle, source, destination, rule, issued_ms, expires_ms, explain
+    SELECT decision_id AS id, cluster, seq, kind, bundle, source, destination, rule, issued_ms,
+           expires_ms, explain
     FROM decisions ANTI JOIN outcomes USING (decision_id)
-    WHERE NOT dry_run AND cluster = $1 AND list_contains($2, decision_id) ORDER BY issued_ms, decision_id LIMIT {MOST_PENDING}
+    WHERE NOT dry_run AND cluster = $1 AND list_contains($2, decision_id)
+    ORDER BY issued_ms, decision_id LIMIT {MOST_PENDING}
 """
 
 

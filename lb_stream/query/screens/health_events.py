@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lb_stream.access.refusals import AccessRefusal
 from lb_stream.contracts.decisions import MOVES
@@ -19,17 +19,14 @@ from lb_stream.core.model.rules import Refuses
 from lb_stream.io.messages.times import clock
 from lb_stream.query import NoTables
 from lb_stream.query.health import Facts, Finding, explain_staleness, judge
-from lb_stream.query.lake import LAST_LOADS, open_lake, records, run
+from lb_stream.query.lake import LAST_LOADS, Row, open_lake, records, run
 from lb_stream.query.present.proposals import load_waiting_proposals
 from lb_stream.query.status_facts import add_kafka_facts, gather_table_facts
 
 if TYPE_CHECKING:
-    import duckdb
-
     from lb_stream.contracts.settings import Settings
+    from lb_stream.query.lake import Lake
     from lb_stream.store import Store
-
-    Lake = duckdb.DuckDBPyConnection
 
 REFUSED_LATELY_MS = 300_000
 """A budget without a time at which it has room again is exhausted for as long after its last
@@ -45,8 +42,11 @@ _USAGES = f"""
 _FAILING = f"""
     SELECT cluster, bundle, count(*) AS times, arg_max(detail, at_ms) AS detail
     FROM (
-        SELECT outcomes.*, max(at_ms) FILTER (WHERE outcome NOT IN {FAILED}) OVER (PARTITION BY cluster, bundle) AS well_ms
-        FROM outcomes SEMI JOIN (SELECT decision_id FROM decisions WHERE kind IN {_BUNDLE_KINDS}) USING (decision_id)
+        SELECT outcomes.*, max(at_ms) FILTER (WHERE outcome NOT IN {FAILED})
+                               OVER (PARTITION BY cluster, bundle) AS well_ms
+        FROM outcomes
+        SEMI JOIN (SELECT decision_id FROM decisions WHERE kind IN {_BUNDLE_KINDS})
+        USING (decision_id)
         WHERE at_ms > $1
     )
     WHERE outcome IN {FAILED} AND at_ms > coalesce(well_ms, 0)
@@ -54,8 +54,10 @@ _FAILING = f"""
 """
 _BUDGETS = f"""
     SELECT cluster, namespace, max("limit")::BIGINT AS most, max(until_ms) AS until_ms
-    FROM refusals WHERE rule = '{Refuses.MOVES_PER_HOUR}' AND namespace IS NOT NULL AND now_ms > $1 - 3600000
-    GROUP BY cluster, namespace HAVING coalesce(max(until_ms), 0) > $1 OR max(now_ms) > $1 - {REFUSED_LATELY_MS}
+    FROM refusals
+    WHERE rule = '{Refuses.MOVES_PER_HOUR}' AND namespace IS NOT NULL AND now_ms > $1 - 3600000
+    GROUP BY cluster, namespace
+    HAVING coalesce(max(until_ms), 0) > $1 OR max(now_ms) > $1 - {REFUSED_LATELY_MS}
     ORDER BY cluster, namespace
 """
 
@@ -198,7 +200,7 @@ def _imbalance_events(lake: Lake, facts: Facts, limits: NotifySettings) -> Itera
             )
 
 
-def _failing_event(row: dict[str, Any]) -> HealthEvent:
+def _failing_event(row: Row) -> HealthEvent:
     cluster, bundle = row["cluster"], row["bundle"]
     text = f"{cluster}: the last {row['times']} decisions to move {bundle} failed"
     advice = f"lbctl explain --bundle {bundle} --cluster {cluster}"
@@ -211,7 +213,7 @@ def _failing_event(row: dict[str, Any]) -> HealthEvent:
     )
 
 
-def _approval_event(row: dict[str, Any]) -> HealthEvent:
+def _approval_event(row: Row) -> HealthEvent:
     cluster, name = row["cluster"], row["proposal_id"]
     what = (
         f"split {row['bundle']}"
@@ -228,7 +230,7 @@ def _approval_event(row: dict[str, Any]) -> HealthEvent:
     )
 
 
-def _budget_event(row: dict[str, Any]) -> HealthEvent:
+def _budget_event(row: Row) -> HealthEvent:
     cluster, namespace = row["cluster"], row["namespace"]
     text = (
         f"{cluster}: {namespace} has had its {row['most'] or 0} moves of this hour, and more "

@@ -5,16 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from lb_stream.query.lake import records, run
+from lb_stream.query.lake import Row, records, run
 
 if TYPE_CHECKING:
-    import duckdb
-
-    Lake = duckdb.DuckDBPyConnection
-
-Row = dict[str, Any]
+    from lb_stream.query.lake import Lake
 
 PAGE_ROWS = 50
 
@@ -47,7 +43,7 @@ class ListPage:
 def load_page(
     lake: Lake,
     query: str,
-    parameters: Sequence[Any],
+    parameters: Sequence[object],
     wanted: ListRequest,
     name: str,
     sorts: Mapping[str, str],

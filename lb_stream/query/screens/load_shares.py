@@ -5,18 +5,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lb_stream.query.lake import build_loaded_bundles_query, records, run
-from lb_stream.query.screens.lists import ListPage, ListRequest, Row, load_page
+from lb_stream.query.lake import Row, build_loaded_bundles_query, records, run
+from lb_stream.query.screens.lists import ListPage, ListRequest, load_page
 
 if TYPE_CHECKING:
-    import duckdb
-
-    Lake = duckdb.DuckDBPyConnection
+    from lb_stream.query.lake import Lake
 
 _NAMESPACE = "regexp_replace(bundle, '/[^/]*$', '')"
 _TENANT = "regexp_replace(bundle, '/.*$', '')"
 _LOADS = f"""
-    SELECT cluster, bundle, {_NAMESPACE} AS namespace, {_TENANT} AS tenant, owner, owner_since_ms, topics, now_ms,
+    SELECT cluster, bundle, {_NAMESPACE} AS namespace, {_TENANT} AS tenant, owner, owner_since_ms,
+           topics, now_ms,
            latest_throughput_in_bytes_per_s + latest_throughput_out_bytes_per_s AS latest_bytes_per_s,
            short_throughput_in_bytes_per_s + short_throughput_out_bytes_per_s AS bytes_per_s,
            short_rate_in_msgs_per_s + short_rate_out_msgs_per_s AS msgs_per_s,
@@ -76,8 +75,10 @@ def list_groups(
         raise ValueError(f"by {by!r}: expected namespace or tenant")
     query = f"""
         SELECT *, {_SHARE} FROM (
-            SELECT {by} AS name, any_value(tenant) AS tenant, count(*) AS bundles, count(DISTINCT owner) AS brokers,
-                   sum(topics)::BIGINT AS topics, sum(bytes_per_s) AS bytes_per_s, sum(msgs_per_s) AS msgs_per_s,
+            SELECT {by} AS name, any_value(tenant) AS tenant, count(*) AS bundles,
+                   count(DISTINCT owner) AS brokers,
+                   sum(topics)::BIGINT AS topics, sum(bytes_per_s) AS bytes_per_s,
+                   sum(msgs_per_s) AS msgs_per_s,
                    sum(long_bytes_per_s) AS long_bytes_per_s
             FROM ({_loads(lake, cluster)}) WHERE $2 IS NULL OR tenant = $2 GROUP BY {by}
         )"""
@@ -93,7 +94,8 @@ def find_group(
     """
     loads = _loads(lake, cluster)
     query = f"""
-        SELECT count(*) AS bundles, count(DISTINCT owner) AS brokers, sum(topics)::BIGINT AS topics, sum(bytes_per_s) AS bytes_per_s,
+        SELECT count(*) AS bundles, count(DISTINCT owner) AS brokers,
+               sum(topics)::BIGINT AS topics, sum(bytes_per_s) AS bytes_per_s,
                sum(msgs_per_s) AS msgs_per_s, sum(long_bytes_per_s) AS long_bytes_per_s,
                sum(bytes_per_s) / nullif((SELECT sum(bytes_per_s) FROM ({loads})), 0) AS share
         FROM ({loads}) WHERE ($2 IS NULL OR namespace = $2) AND ($3 IS NULL OR tenant = $3)"""

@@ -8,14 +8,11 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from lb_stream.contracts.decisions import MOVES
-from lb_stream.query.lake import records, run
-from lb_stream.query.screens.lists import Row
+from lb_stream.query.lake import Row, records, run
 from lb_stream.query.wording import describe_outcome
 
 if TYPE_CHECKING:
-    import duckdb
-
-    Lake = duckdb.DuckDBPyConnection
+    from lb_stream.query.lake import Lake
 
 POINTS = 180
 LEAST_STEP_MS = 10_000
@@ -28,7 +25,8 @@ SPANS = {"1h": 3_600_000, "15m": 900_000, "6h": 21_600_000, "24h": 86_400_000, "
 _USAGE = """
     SELECT (now_ms // $4) * $4 AS at_ms, max("max") AS "max", avg(mean) AS mean, avg("min") AS "min"
     FROM (
-        SELECT now_ms, max(usage_ratio) AS "max", avg(usage_ratio) AS mean, min(usage_ratio) AS "min"
+        SELECT now_ms, max(usage_ratio) AS "max", avg(usage_ratio) AS mean,
+               min(usage_ratio) AS "min"
         FROM broker_loads WHERE cluster = $1 AND active AND now_ms BETWEEN $2 AND $3
         GROUP BY seq, now_ms
     )
@@ -40,12 +38,15 @@ _HOTTEST = f"""
 """
 _OF_BROKERS = """
     SELECT broker, (now_ms // $4) * $4 AS at_ms, avg(usage_ratio) AS value
-    FROM broker_loads WHERE cluster = $1 AND alive AND now_ms BETWEEN $2 AND $3 AND list_contains($5, broker)
+    FROM broker_loads
+    WHERE cluster = $1 AND alive AND now_ms BETWEEN $2 AND $3 AND list_contains($5, broker)
     GROUP BY broker, at_ms ORDER BY at_ms
 """
 _OF_BUNDLE = """
-    SELECT (slot_ms // $4) * $4 AS at_ms, avg(throughput_in_bytes_per_s + throughput_out_bytes_per_s) AS value
-    FROM bundle_history WHERE cluster = $1 AND bundle = $5 AND slot_ms BETWEEN $2 AND $3 GROUP BY at_ms ORDER BY at_ms
+    SELECT (slot_ms // $4) * $4 AS at_ms,
+           avg(throughput_in_bytes_per_s + throughput_out_bytes_per_s) AS value
+    FROM bundle_history WHERE cluster = $1 AND bundle = $5 AND slot_ms BETWEEN $2 AND $3
+    GROUP BY at_ms ORDER BY at_ms
 """
 _MARKS = f"""
     SELECT decision_id, issued_ms AS at_ms, kind, decisions.bundle, source, destination, dry_run,

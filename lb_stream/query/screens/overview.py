@@ -8,13 +8,10 @@ from typing import TYPE_CHECKING
 
 from lb_stream.contracts.decisions import MOVES
 from lb_stream.query.health import ClusterFacts
-from lb_stream.query.lake import LAST_LOADS, build_last_loads_query, records, run
-from lb_stream.query.screens.lists import Row
+from lb_stream.query.lake import LAST_LOADS, Row, build_last_loads_query, records, run
 
 if TYPE_CHECKING:
-    import duckdb
-
-    Lake = duckdb.DuckDBPyConnection
+    from lb_stream.query.lake import Lake
 
 HOUR_MS = 3_600_000
 

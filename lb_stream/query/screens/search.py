@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lb_stream.query.lake import records, run
-from lb_stream.query.screens.lists import Row
+from lb_stream.query.lake import Row, records, run
 
 if TYPE_CHECKING:
-    import duckdb
-
-    Lake = duckdb.DuckDBPyConnection
+    from lb_stream.query.lake import Lake
 
 MOST = 20
 """Of each kind."""
@@ -20,7 +17,8 @@ _QUERIES = {
     "contains(lower(cluster), $1)",
     "broker": """
         SELECT cluster, broker AS name FROM broker_loads
-        SEMI JOIN (SELECT cluster, max(log_seq) AS log_seq FROM broker_loads GROUP BY cluster) USING (cluster, log_seq)
+        SEMI JOIN (SELECT cluster, max(log_seq) AS log_seq FROM broker_loads GROUP BY cluster)
+        USING (cluster, log_seq)
         WHERE contains(lower(broker), $1)""",
     "namespace": """
         SELECT DISTINCT cluster, regexp_replace(bundle, '/[^/]*$', '') AS name FROM bundle_averages

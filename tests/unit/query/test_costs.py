@@ -54,7 +54,7 @@ def play(folder: Path, scenario: Scenario, policy: str, settings: Mapping[str, A
 
 
 def found_costs(folder: Path, scenario: Scenario) -> dict[str, float]:
-    with open_lake(Store.at(folder), whole=False) as lake:
+    with open_lake(Store.at(folder), require_columns=False) as lake:
         rows = load_move_costs(lake, scenario.name, 0, "bundle", "total")
     return {row["whose"]: row["unserved_s"] for row in rows}
 
@@ -93,7 +93,7 @@ def test_a_failover_costs_the_time_from_its_broker_s_last_sign_of_life(tmp_path:
     gaps = play(tmp_path, scenario, "LeastMoves", {})
     lost = gaps.where(~gaps.moved)
     assert len(lost) == 2
-    with open_lake(Store.at(tmp_path), whole=False) as lake:
+    with open_lake(Store.at(tmp_path), require_columns=False) as lake:
         for row, length_s in zip(lost.bundle.tolist(), lost.length_s.tolist(), strict=True):
             (assigned,) = load_decisions_about(lake, "bundle", scenario.bundles.names[row], None, 1)
             cost = build_explanation(lake, assigned).cost
@@ -107,7 +107,7 @@ def test_a_first_assignment_costs_nobody_anything(tmp_path: Path) -> None:
     names = (*scenario.bundles.names[:3], "acme/new/0x00000000_0xffffffff")
     scenario = replace(scenario, bundles=replace(scenario.bundles, names=names))
     play(tmp_path, scenario, "LeastMoves", {})
-    with open_lake(Store.at(tmp_path), whole=False) as lake:
+    with open_lake(Store.at(tmp_path), require_columns=False) as lake:
         (assigned,) = load_decisions_about(lake, "bundle", scenario.bundles.names[3], None, 1)
         assert assigned["outcome"] == "confirmed" and build_explanation(lake, assigned).cost is None
 
@@ -134,7 +134,7 @@ def test_what_if_plays_with_the_times_that_moves_have_taken(tmp_path: Path) -> N
     """However long ago they were."""
     scenario = replace(small_scenario([0] * 9), move=TIMES)
     play(tmp_path, scenario, "LeastMoves", {})
-    with open_lake(Store.at(tmp_path), whole=False) as lake:
+    with open_lake(Store.at(tmp_path), require_columns=False) as lake:
         (took,) = build_lake_query(lake)(
             _TOOK, {"cluster": scenario.name, "to_ms": 2**60}
         ).to_pylist()
