@@ -199,7 +199,7 @@ def only_cluster(given: Effective, named: str | None) -> str:
 
     known = list_clusters(given.tables)
     if len(known) > 1:
-        raise CommandError(f"which cluster? --cluster one of {', '.join(known)}", 2)
+        raise CommandError(f"--cluster: expected one of {', '.join(known)}", 2)
     return known[0] if known else given.settings.stream.default_cluster
 
 

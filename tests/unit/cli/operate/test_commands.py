@@ -506,7 +506,7 @@ def test_get_all_dynamic_config_is_what_commands_have_set(ask: Callable[..., Res
     }
     assert ask("config", "overrides", "--cluster", "us-1", "--json").objects == [{}]
     which = ask("config", "overrides")
-    assert (which.code, which.err) == (2, "lbctl: which cluster? --cluster one of eu-1, us-1\n")
+    assert (which.code, which.err) == (2, "lbctl: --cluster: expected one of eu-1, us-1\n")
 
 
 def test_a_command_needs_its_cluster_where_there_are_several(
@@ -517,7 +517,7 @@ def test_a_command_needs_its_cluster_where_there_are_several(
     which = ask("brokers", "drain", "b-0:80")
     assert (which.code, which.err, kafka.sent) == (
         2,
-        "lbctl: which cluster? --cluster one of eu-1, us-1\n",
+        "lbctl: --cluster: expected one of eu-1, us-1\n",
         [],
     )
 
